@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
+ * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
+ * `reef`, `orion`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
+ */
+#ifndef HB_SIM_MODES_H
+#define HB_SIM_MODES_H
+
+#include "sim/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum hb_hint_quality { HB_HINTS_NONE, HB_HINTS_PERFECT, HB_HINTS_LATE, HB_HINTS_EARLY, HB_HINTS_MISSING, HB_HINTS_WRONG };
+
+struct hb_mode {
+	char name[64];
+	bool exclusive;     /* every tenant has the GPU to itself */
+	bool mps;           /* one context for all; else one a tenant */
+	bool mps_low;       /* LP tenants share one MPS context, HP outside it */
+	bool priorities;    /* HP streams at the highest priority */
+	uint32_t sm_limit_percent; /* LP clients; 100 = none */
+	int64_t low_slice_ns, high_slice_ns; /* 0 = the GPU's default */
+	const char *policy; /* core policy name */
+	uint32_t gate_depth; /* LP launches in flight while open; 0 = unbounded */
+	enum hb_hint_quality hints;
+};
+
+/* 0, -EINVAL (error lists the modes). */
+int hb_mode_parse(const char *text, struct hb_mode *mode, struct hb_error *error);
+/* The modes `--sharing all` runs, NULL-terminated. */
+extern const char *const hb_modes_all[];
+
+#endif

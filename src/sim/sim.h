@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One simulated run: which programs share which GPU, and how. Everything about
+ * a run is in this struct, so the same struct gives the same result. Callers:
+ * `hb sim` (src/cli), the fidelity check, tests.
+ */
+#ifndef HB_SIM_SIM_H
+#define HB_SIM_SIM_H
+
+#include "sim/arrivals.h"
+#include "sim/result.h"
+#include "sim/trace.h"
+
+struct hb_sim_tenant {
+	const struct hb_workload *workload;
+	char label[80];      /* "resnet50_b1:graph" */
+	bool graph;          /* one CUDA graph an iteration */
+	const char *arrivals; /* HP: see arrivals.h; LP: NULL = closed loop */
+	int64_t slo_ns;      /* HP: 0 none, -1 auto = p99 alone, else the bound */
+};
+
+struct hb_sim_options {
+	const struct hb_trace_set *traces;
+	const char *gpu; /* name of a file in data/gpus, or a path */
+	const char *sharing; /* one mode, see modes.h */
+	struct hb_sim_tenant high[HB_SIM_TENANTS_MAX];
+	struct hb_sim_tenant low[HB_SIM_TENANTS_MAX];
+	uint32_t n_high, n_low;
+	double seconds;
+	uint64_t seed;
+	bool progress; /* a line on stderr now and then when a run takes long */
+	/* Timeline: record spans that touch [from, to); 0,0 = none. */
+	int64_t spans_from_ns, spans_to_ns;
+	size_t spans_max;
+};
+
+/* 0, -EINVAL (error says which value), -ENOENT, -ENOMEM. *result written only on success. */
+int hb_sim_run(const struct hb_sim_options *options, struct hb_sim_result *result, struct hb_error *error);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recorded workloads: what a program put on the GPU, iteration by iteration.
+ *
+ * A trace set is read once (trace_csv.c, or written by the importers behind
+ * `hb trace import`) and is then immutable, so threads may share it. Readers
+ * validate everything; nothing here trusts a file. Errors name file and line.
+ *
+ * CSV columns and units: data/traces/README.md.
+ */
+#ifndef HB_SIM_TRACE_H
+#define HB_SIM_TRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum hb_op_kind { HB_OP_KERNEL, HB_OP_MEMSET, HB_OP_COPY_H2D, HB_OP_COPY_D2H, HB_OP_COPY_D2D };
+
+/* One entry of an iteration, in stream order. */
+struct hb_op {
+	int64_t start_ns;    /* recorded, from the iteration's first op */
+	int64_t duration_ns; /* recorded, alone on the GPU; > 0 */
+	uint64_t bytes;      /* copies and memsets, else 0 */
+	uint64_t blocks;     /* grid x*y*z; kernels only, >= 1 */
+	uint32_t name;       /* index into hb_trace_set.names */
+	uint32_t shared_bytes; /* per block, dynamic and static */
+	uint32_t grid[3];
+	uint16_t threads;    /* per block, 1..1024 */
+	uint16_t registers;  /* per thread, 0 unknown */
+	uint8_t kind;        /* enum hb_op_kind */
+	uint8_t cluster;     /* blocks per cluster, 1 = none or unknown */
+};
+
+struct hb_iteration {
+	uint32_t first_op; /* into hb_workload.ops */
+	uint32_t n_ops;
+};
+
+struct hb_workload {
+	char name[64];
+	struct hb_op *ops;
+	struct hb_iteration *iterations;
+	uint32_t n_ops;
+	uint32_t n_iterations;
+	/*
+	 * Launch to synchronize, alone on the GPU and without a profiler, from
+	 * the trace's companion file (X.csv.gz -> X.alone.csv); 0 = not known.
+	 * The gaps of a recorded timeline are inflated by the profiler, so this
+	 * is what the simulator's host timing is scaled to.
+	 */
+	int64_t alone_ns;
+	int64_t alone_graph_ns; /* the same as one CUDA graph; 0 = not known */
+};
+
+struct hb_trace_set {
+	struct hb_workload *workloads;
+	uint32_t n_workloads;
+	char **names; /* kernel names */
+	uint32_t n_names;
+};
+
+/* Text of the error: always NUL-terminated, "FILE:LINE: what, what to do". */
+struct hb_error {
+	char text[512];
+};
+
+/*
+ * Reads a CSV trace (plain or gzip) and appends its workloads to *set, which
+ * the caller zero-initialised or got from an earlier call. Also reads the
+ * companion X.alone.csv where there is one. Returns 0, -ENOENT, -EINVAL (bad
+ * content), -E2BIG (a line or file over the limits) or -ENOMEM; on an error
+ * *set is as it was.
+ */
+int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error);
+int hb_trace_write_csv(FILE *out, const struct hb_trace_set *set);
+void hb_trace_set_fini(struct hb_trace_set *set);
+
+/* NULL when there is none of that name. */
+const struct hb_workload *hb_trace_find(const struct hb_trace_set *set, const char *name);
+
+#endif
