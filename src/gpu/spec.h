@@ -7,9 +7,9 @@
 #ifndef HB_GPU_SPEC_H
 #define HB_GPU_SPEC_H
 
-#include <stdint.h>
+#include "base/error.h"
 
-struct hb_error;
+#include <stdint.h>
 
 struct hb_gpu_spec {
 	char name[32];

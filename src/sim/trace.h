@@ -11,6 +11,8 @@
 #ifndef HB_SIM_TRACE_H
 #define HB_SIM_TRACE_H
 
+#include "base/error.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -58,11 +60,6 @@ struct hb_trace_set {
 	uint32_t n_workloads;
 	char **names; /* kernel names */
 	uint32_t n_names;
-};
-
-/* Text of the error: always NUL-terminated, "FILE:LINE: what, what to do". */
-struct hb_error {
-	char text[512];
 };
 
 /*
