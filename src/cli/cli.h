@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the commands of `hb` share: the table's function type, exit codes and
+ * the way a usage error is told. Included by main.c and every cmd_*.c; nothing
+ * outside src/cli may include it.
+ */
+#ifndef HB_CLI_CLI_H
+#define HB_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum hb_exit {
+	HB_EXIT_OK = 0,
+	HB_EXIT_FAILURE = 1, /* the machine or a file would not let us */
+	HB_EXIT_USAGE = 2,   /* bad command line or bad input; the message names it */
+};
+
+/* argv[0] is the command's name; getopt is ready for a first call. Returns an enum hb_exit. */
+typedef int hb_cmd_function(int argc, char **argv);
+
+#define HB_COMMAND(name, function, help) hb_cmd_function function;
+#include "cli/commands.def"
+#undef HB_COMMAND
+
+/* Says "hb COMMAND: message" and where help is, on stderr; returns HB_EXIT_USAGE. */
+int hb_cli_usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same without the line about help, for files and values; returns HB_EXIT_FAILURE or, for -EINVAL and the like, HB_EXIT_USAGE. */
+int hb_cli_error(const char *command, int code, const char *text);
+
+/* May escape sequences be written to `out`? No when it is no terminal, NO_COLOR is set, or TERM is dumb. */
+bool hb_cli_colors(FILE *out);
+
+/* The one of `names` closest to `text` when it is close enough to be a slip of the finger, else NULL. */
+const char *hb_cli_nearest(const char *text, const char *const *names, size_t n);
+
+#endif
