@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared pages: what a tenant's processes and the daemon tell each other
+ * without a system call. One page per tenant (struct hb_page) and one per GPU
+ * (struct hb_gpu_page), each a memfd made by the daemon, sealed against
+ * resizing, and handed over the daemon's socket.
+ *
+ * Who writes: every field below names one writer, "daemon" or "process" (the
+ * process that owns the slot) or says that it is a shared sum. Unless a field
+ * says otherwise it is stored and loaded relaxed: it is a value, nothing else
+ * hangs on it. Records with a `state` publish by it: the writer fills the other
+ * fields, then stores state with release; readers load state with acquire.
+ *
+ * Trust: the mapping is writable for the tenant, so the daemon keeps its own
+ * copy of everything it decides and treats every field as untrusted input. A
+ * tenant that scribbles here harms only itself. On the GPU page, which tenants
+ * share, a scribbler can spoil the memory reserve's sum and nothing more.
+ *
+ * Life: a page outlives the daemon. A process that finds `heartbeat_ns` older
+ * than HB_PAGE_SILENT_NS treats every gate as open and tries to register again
+ * (at most once a second); the new daemon then hands it a fresh page.
+ *
+ * The layout is fixed (see the asserts at the end). Readers check magic,
+ * version and size once, when they map the page; a version they do not know
+ * means "no daemon". Plain C11; no CUDA, no library.
+ */
+#ifndef HUMMINGBIRD_PAGE_H
+#define HUMMINGBIRD_PAGE_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define HB_PAGE_MAGIC UINT64_C(0x31544e4e45544248)     /* "HBTENNT1" */
+#define HB_GPU_PAGE_MAGIC UINT64_C(0x3130555047424248) /* "HBBGPU01" */
+#define HB_PAGE_VERSION 1
+
+#define HB_PAGE_GPUS 16       /* GPUs one tenant can use */
+#define HB_PAGE_PROCESSES 128 /* processes with CUDA one tenant can have at a time */
+#define HB_PAGE_GROUPS 48     /* channel groups recorded per process: 12 contexts of 4 groups */
+#define HB_PAGE_COUNTERS 64   /* room for counters.def */
+#define HB_PAGE_GATE_BYTES 512
+#define HB_PAGE_SIGNS_BYTES 1024
+
+#define HB_PAGE_BEAT_NS INT64_C(100000000)    /* the daemon beats this often */
+#define HB_PAGE_SILENT_NS INT64_C(2000000000) /* older than this: the daemon is taken for dead */
+
+typedef _Atomic(uint32_t) hb_page_u32;
+typedef _Atomic(uint64_t) hb_page_u64;
+typedef _Atomic(int64_t) hb_page_i64;
+
+enum hb_priority { HB_PRIORITY_HIGH = 0, HB_PRIORITY_LOW = 1 };
+
+/* How this GPU is shared between its tenants. */
+enum hb_engine { HB_ENGINE_NONE = 0, HB_ENGINE_TEMPORAL = 1, HB_ENGINE_TURNS = 2, HB_ENGINE_SPATIAL = 3 };
+
+/* A tenant's page, and each of its process slots. */
+enum hb_page_state {
+	HB_PAGE_FREE = 0,   /* slot unused */
+	HB_PAGE_ACTIVE = 1, /* in use */
+	HB_PAGE_CLOSED = 2, /* given up by the daemon: gates are open for good, register again to be scheduled */
+};
+
+enum hb_counter {
+#define HB_COUNTER(name, help) HB_COUNTER_##name,
+#include "hummingbird/counters.def"
+#undef HB_COUNTER
+	HB_N_COUNTERS
+};
+
+enum hb_group_state {
+#define HB_GROUP_STATE(name, text) HB_GROUP_##name,
+#include "hummingbird/group_states.def"
+#undef HB_GROUP_STATE
+	HB_N_GROUP_STATES
+};
+
+enum hb_group_class { HB_GROUP_COMPUTE = 0, HB_GROUP_COPY = 1, HB_N_GROUP_CLASSES };
+
+/* One channel group of libcuda's. Writer: process. Published by `state` (release). */
+struct hb_page_group {
+	hb_page_u32 state;      /* enum hb_group_state */
+	hb_page_u32 group_class; /* enum hb_group_class */
+	hb_page_u32 client;     /* resource-manager handles, for messages */
+	hb_page_u32 object;
+	hb_page_u32 gpu;        /* index into hb_page.gpus; HB_PAGE_GPUS = not known */
+	hb_page_u32 rm_status;  /* of the last call that failed; 0 = none did */
+	hb_page_u32 asked_us;   /* the slice last asked for */
+	hb_page_u32 got_us;     /* the slice last read back */
+};
+
+/* What a process holds on one GPU. Writer: process (relaxed adds by its threads). */
+struct hb_page_memory {
+	hb_page_u64 used_bytes;     /* allocations counted against the tenant's limit */
+	hb_page_u64 overhead_bytes; /* taken by the driver for contexts and modules, measured, not limited */
+};
+
+/*
+ * One process of a tenant. The daemon hands out slots (it alone moves `state`
+ * between FREE and ACTIVE) and clears a slot before it hands it out again.
+ */
+struct hb_page_process {
+	hb_page_u32 state;          /* daemon; enum hb_page_state */
+	hb_page_u32 pid;            /* daemon; in the daemon's pid namespace */
+	hb_page_u32 generation;     /* daemon; changes each time the slot is handed out */
+	hb_page_u32 shim_version;   /* process */
+	hb_page_u32 driver_version; /* process; as cuDriverGetVersion gives it, 0 = not initialised yet */
+	hb_page_u32 applied;        /* process; the last hb_page_gpu.slice_sequence sum acted on */
+	/* process; threads between claiming in hb_page_gpu.used_bytes and noting it in memory[] (see below). */
+	hb_page_u32 memory_pending;
+	hb_page_u32 reserved[9];
+	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
+	struct hb_page_memory memory[HB_PAGE_GPUS];
+	struct hb_page_group groups[HB_PAGE_GROUPS];
+	/* process; a ring of request signs for foresight. All zero while unused. */
+	_Alignas(64) unsigned char signs[HB_PAGE_SIGNS_BYTES];
+	_Alignas(64) unsigned char padding[704];
+};
+
+/*
+ * One GPU of a tenant, in the order of the tenant's registration (the daemon's
+ * numbering, not CUDA's: find it by UUID).
+ *
+ * Memory: to claim n bytes a thread adds 1 to its slot's memory_pending
+ * (release), raises used_bytes by compare-and-swap while used + n <= limit,
+ * adds n to its slot's memory[].used_bytes, and takes memory_pending down
+ * again (release); giving back is the same with the signs turned. When a
+ * process dies the daemon sets used_bytes to the sum of the living slots at a
+ * moment when none of them has a thread in between, so an account is exact
+ * again after any crash.
+ */
+struct hb_page_gpu {
+	unsigned char uuid[16];     /* daemon; before the page is handed out */
+	hb_page_u32 state;          /* daemon; enum hb_page_state (release) */
+	hb_page_u32 engine;         /* daemon; enum hb_engine */
+	hb_page_u32 slice_sequence; /* daemon; raised (release) after slice_us[] changed */
+	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; by enum hb_group_class, 0 = leave as it is */
+	hb_page_u32 reserved0;
+	hb_page_u64 limit_bytes;    /* daemon; UINT64_MAX = none */
+	hb_page_u64 used_bytes;     /* shared sum over the tenant's processes */
+	hb_page_u64 total_bytes;    /* daemon; the GPU's memory, 0 = not known */
+	hb_page_u32 reserved1[112];
+	/* The gate (struct hb_gate of gate/gate.h, which asserts that it fits); its header says who writes what. */
+	_Alignas(64) unsigned char gate[HB_PAGE_GATE_BYTES];
+};
+
+/* The tenant page. */
+struct hb_page {
+	uint64_t magic;         /* daemon; before the page is handed out, then constant, as the next four */
+	uint32_t version;
+	uint32_t size_bytes;
+	uint32_t tenant;        /* the daemon's number for this tenant, never 0, not reused while it lives */
+	uint32_t n_gpus;        /* entries of gpus[] in use */
+	hb_page_u32 state;      /* daemon; enum hb_page_state (release) */
+	hb_page_u32 daemon_pid; /* daemon */
+	hb_page_i64 heartbeat_ns; /* daemon; CLOCK_MONOTONIC of the last beat */
+	hb_page_u32 priority;   /* daemon; enum hb_priority, what was granted, not what was asked */
+	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
+	hb_page_i64 slo_ns;     /* daemon; 0 = none, -1 = learn it */
+	unsigned char reserved[4096 - 64];
+	struct hb_page_gpu gpus[HB_PAGE_GPUS];
+	struct hb_page_process processes[HB_PAGE_PROCESSES];
+};
+
+/*
+ * The page of one GPU, mapped by every tenant that uses it. It carries the one
+ * sum that tenants share: what LP holds, so that the reserve for HP is exact.
+ */
+struct hb_gpu_page {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t size_bytes;
+	unsigned char uuid[16];
+	hb_page_u32 engine;        /* daemon; enum hb_engine */
+	hb_page_u32 tenants_high;  /* daemon; how many of each there are */
+	hb_page_u32 tenants_low;   /* daemon */
+	hb_page_u32 reserved0;
+	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
+	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
+	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
+	_Alignas(64) unsigned char reserved[4096 - 128];
+};
+
+_Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomics work between processes");
+_Static_assert(HB_N_COUNTERS <= HB_PAGE_COUNTERS, "counters.def fits");
+_Static_assert(sizeof(struct hb_page_group) == 32, "group record");
+_Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
+_Static_assert(sizeof(struct hb_page_gpu) == 1024, "GPU record");
+_Static_assert(sizeof(struct hb_page) == 4096 + HB_PAGE_GPUS * 1024 + HB_PAGE_PROCESSES * 4096, "tenant page");
+_Static_assert(sizeof(struct hb_gpu_page) == 4096, "GPU page");
+
+#endif
