@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log-linear histogram; see hist.h for the bucket layout and its error bound. */
+#include "base/hist.h"
+
+#include <string.h>
+
+#define EXACT (INT64_C(1) << HB_HIST_EXACT_BITS)
+#define PER_OCTAVE (EXACT / 2)
+
+static unsigned bucket_of(int64_t value_ns)
+{
+	if (value_ns < EXACT)
+		return value_ns < 0 ? 0 : (unsigned)value_ns;
+	if (value_ns >> HB_HIST_TOP_BITS)
+		return HB_HIST_BUCKETS - 1;
+	/* 0 for values that need one bit more than the exact ones: buckets of 2 ns. */
+	unsigned octave = 63u - (unsigned)__builtin_clzll((uint64_t)value_ns) - HB_HIST_EXACT_BITS;
+	unsigned within = (unsigned)((value_ns >> (octave + 1)) - PER_OCTAVE);
+	return (unsigned)EXACT + octave * (unsigned)PER_OCTAVE + within;
+}
+
+/* The value a bucket stands for. */
+static int64_t bucket_middle_ns(unsigned bucket)
+{
+	if (bucket < EXACT)
+		return bucket;
+	unsigned octave = (bucket - (unsigned)EXACT) / (unsigned)PER_OCTAVE;
+	int64_t within = (bucket - (unsigned)EXACT) % (unsigned)PER_OCTAVE;
+	return ((within + PER_OCTAVE) << (octave + 1)) + (INT64_C(1) << octave);
+}
+
+void hb_hist_init(struct hb_hist *hist)
+{
+	memset(hist, 0, sizeof *hist);
+}
+
+void hb_hist_record(struct hb_hist *hist, int64_t value_ns)
+{
+	if (value_ns < 0)
+		value_ns = 0;
+	if (!hist->count || value_ns < hist->min_ns)
+		hist->min_ns = value_ns;
+	if (!hist->count || value_ns > hist->max_ns)
+		hist->max_ns = value_ns;
+	hist->count++;
+	hist->sum_ns += (uint64_t)value_ns;
+	hist->buckets[bucket_of(value_ns)]++;
+}
+
+void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from)
+{
+	if (!from->count)
+		return;
+	if (!into->count || from->min_ns < into->min_ns)
+		into->min_ns = from->min_ns;
+	if (!into->count || from->max_ns > into->max_ns)
+		into->max_ns = from->max_ns;
+	into->count += from->count;
+	into->sum_ns += from->sum_ns;
+	for (unsigned i = 0; i < HB_HIST_BUCKETS; i++)
+		into->buckets[i] += from->buckets[i];
+}
+
+/* 1..count. */
+static uint64_t rank_of(uint64_t count, double share)
+{
+	if (!(share > 0))
+		return 1;
+	double exact = share * (double)count;
+	if (exact >= (double)count)
+		return count;
+	uint64_t rank = (uint64_t)exact;
+	/* 0.99 * 100 may come out a rounding error above 99: that is still rank 99. */
+	if (exact - (double)rank > 1e-9 * exact)
+		rank++;
+	return rank ? rank : 1;
+}
+
+int64_t hb_hist_percentile(const struct hb_hist *hist, double share)
+{
+	if (!hist->count)
+		return 0;
+	uint64_t rank = rank_of(hist->count, share);
+	if (rank == hist->count)
+		return hist->max_ns;
+	uint64_t seen = 0;
+	unsigned bucket = 0;
+	while ((seen += hist->buckets[bucket]) < rank)
+		bucket++;
+	int64_t value_ns = bucket_middle_ns(bucket);
+	if (value_ns < hist->min_ns)
+		return hist->min_ns;
+	return value_ns > hist->max_ns ? hist->max_ns : value_ns;
+}
+
+uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns)
+{
+	if (value_ns < 0)
+		return 0;
+	unsigned last = bucket_of(value_ns);
+	uint64_t seen = 0;
+	for (unsigned i = 0; i <= last; i++)
+		seen += hist->buckets[i];
+	return seen;
+}
+
+double hb_hist_mean(const struct hb_hist *hist)
+{
+	return hist->count ? (double)hist->sum_ns / (double)hist->count : 0;
+}

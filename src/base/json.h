@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The project's rules on top of jansson, so that every --json answer, report
+ * and state file looks the same: keys in insertion order, numbers to 12
+ * significant digits, NaN and infinities refused, duplicate keys refused on
+ * reading. Trees are ordinary json_t: build and walk them with jansson.
+ */
+#ifndef HB_BASE_JSON_H
+#define HB_BASE_JSON_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/*
+ * json_pack() with its failure told: a NULL string or object, no memory, or a
+ * number that is not finite. NULL then.
+ */
+json_t *hb_json_pack(struct hb_error *error, const char *format, ...);
+
+/* json_unpack() of input from `origin` (a file name): 0 or -EINVAL naming the key that is missing or of another type. */
+int hb_json_unpack(json_t *root, const char *origin, struct hb_error *error, const char *format, ...);
+
+/* Indented text and a newline. 0, -EIO, -EINVAL (root NULL: an earlier pack failed; error untouched). */
+int hb_json_write(const json_t *root, FILE *out, struct hb_error *error);
+/* The same to a file, "-" = stdout. The file appears whole or not at all. */
+int hb_json_save(const json_t *root, const char *path, struct hb_error *error);
+
+/* 0, -errno of opening, -EINVAL ("FILE:LINE: what"). *root (a new reference) written only on success. */
+int hb_json_load(const char *path, json_t **root, struct hb_error *error);
+/* The same from memory; `origin` stands for the file name. */
+int hb_json_parse(const char *text, size_t length, const char *origin, json_t **root, struct hb_error *error);
+
+#endif

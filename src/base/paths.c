@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding data files; see paths.h. HB_SOURCE_DATA and HB_BUILD_ROOT come from meson.build. */
+#include "base/paths.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+/* bin/hb is one folder below share/'s parent, lib/x86_64-linux-gnu/hummingbird/libcuda.so.1 three. */
+#define LEVELS_UP 4
+
+/* Folder of the program or shared library that contains this function. */
+static bool own_folder(char folder[static PATH_MAX])
+{
+	Dl_info self, program;
+	char resolved[PATH_MAX];
+	bool in_program = !dladdr((void *)&hb_path_data, &self) ||
+			  (dladdr((void *)getauxval(AT_PHDR), &program) && program.dli_fbase == self.dli_fbase);
+
+	/* A program's own name as the loader knows it is argv[0], which may be relative. */
+	if (!realpath(in_program ? "/proc/self/exe" : self.dli_fname, resolved))
+		return false;
+	*strrchr(resolved, '/') = '\0';
+	strcpy(folder, resolved);
+	return true;
+}
+
+static bool inside(const char *folder, const char *root)
+{
+	size_t length = strlen(root);
+	return !strncmp(folder, root, length) && (folder[length] == '/' || folder[length] == '\0');
+}
+
+/* `path` = folder/middle/relative, if that exists. */
+static int join_existing(const char *folder, const char *middle, const char *relative, char *path, size_t size)
+{
+	char joined[PATH_MAX];
+	int length = snprintf(joined, sizeof joined, "%s%s/%s", folder, middle, relative);
+	if (length >= (int)sizeof joined || (size_t)length >= size)
+		return -ENAMETOOLONG;
+	if (access(joined, F_OK))
+		return -ENOENT;
+	memcpy(path, joined, (size_t)length + 1);
+	return 0;
+}
+
+int hb_path_data(const char *relative, char *path, size_t size, struct hb_error *error)
+{
+	const char *chosen = getenv("HB_DATA_DIR");
+	if (chosen && *chosen) {
+		int rc = join_existing(chosen, "", relative, path, size);
+		return rc ? hb_error_set(error, rc, "%s: not found in HB_DATA_DIR=%s", relative, chosen) : 0;
+	}
+	char folder[PATH_MAX];
+	if (!own_folder(folder))
+		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR", relative);
+	if (inside(folder, HB_BUILD_ROOT)) {
+		int rc = join_existing(HB_SOURCE_DATA, "", relative, path, size);
+		return rc ? hb_error_set(error, rc, "%s: not found in %s", relative, HB_SOURCE_DATA) : 0;
+	}
+	char above[PATH_MAX];
+	strcpy(above, folder);
+	for (int level = 0; level < LEVELS_UP; level++) {
+		char *slash = strrchr(above, '/');
+		if (!slash)
+			break;
+		*slash = '\0';
+		int rc = join_existing(above, "/share/hummingbird", relative, path, size);
+		if (rc != -ENOENT)
+			return rc;
+	}
+	return hb_error_set(error, -ENOENT, "%s: not found in share/hummingbird above %s; set HB_DATA_DIR", relative,
+			    folder);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text of durations ("10ms", "250us", "1.5s") and sizes ("512MiB"), both ways.
+ * Used by the command line, the config reader and everything that prints for
+ * people. Arithmetic is in integers, so nothing is rounded: a text that is not
+ * a whole number of ns or bytes is an error.
+ */
+#ifndef HB_BASE_UNITS_H
+#define HB_BASE_UNITS_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Room for any text the format functions write. */
+#define HB_UNITS_TEXT_MAX 40
+
+/*
+ * NUMBER UNIT with UNIT one of ns us ms s min h; "0" needs none. 0, -EINVAL,
+ * -ERANGE (over 292 years); the error repeats the text. *ns written only on success.
+ */
+int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error);
+/* Exact, in the largest of ns us ms s that gives a number >= 1: 1500000 -> "1.5ms". Returns `text`. */
+char *hb_duration_format(int64_t ns, char text[static HB_UNITS_TEXT_MAX]);
+
+/* NUMBER [UNIT] with UNIT one of B KiB MiB GiB TiB kB MB GB TB; none = bytes. Result at most INT64_MAX. */
+int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error);
+/* For people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
+char *hb_bytes_format(uint64_t bytes, char text[static HB_UNITS_TEXT_MAX]);
+
+#endif
