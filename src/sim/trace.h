@@ -17,6 +17,20 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Limits on a trace: what a GPU can launch, and what keeps a bad file from eating the machine. */
+#define HB_TRACE_OPS_MAX (4u << 20) /* 64 bytes each */
+#define HB_TRACE_WORKLOADS_MAX 4096u
+#define HB_TRACE_NAMES_MAX 65536u
+#define HB_TRACE_NAME_BYTES_MAX 1024u
+#define HB_TRACE_TIME_MAX_NS INT64_C(86400000000000) /* a day */
+#define HB_TRACE_BYTES_MAX (UINT64_C(1) << 40)
+#define HB_TRACE_GRID_X_MAX 2147483647u /* CUDA's own limits from here on */
+#define HB_TRACE_GRID_YZ_MAX 65535u
+#define HB_TRACE_THREADS_MAX 1024u
+#define HB_TRACE_REGISTERS_MAX 255u
+#define HB_TRACE_CLUSTER_MAX 16u
+#define HB_TRACE_SHARED_BYTES_MAX (1u << 20) /* 227 KiB on an H200 */
+
 enum hb_op_kind { HB_OP_KERNEL, HB_OP_MEMSET, HB_OP_COPY_H2D, HB_OP_COPY_D2H, HB_OP_COPY_D2D };
 
 /* One entry of an iteration, in stream order. */
@@ -28,6 +42,7 @@ struct hb_op {
 	uint32_t name;       /* index into hb_trace_set.names */
 	uint32_t shared_bytes; /* per block, dynamic and static */
 	uint32_t grid[3];
+	uint16_t block[3];   /* threads per block by dimension */
 	uint16_t threads;    /* per block, 1..1024 */
 	uint16_t registers;  /* per thread, 0 unknown */
 	uint8_t kind;        /* enum hb_op_kind */
@@ -64,13 +79,19 @@ struct hb_trace_set {
 
 /*
  * Reads a CSV trace (plain or gzip) and appends its workloads to *set, which
- * the caller zero-initialised or got from an earlier call. Also reads the
- * companion X.alone.csv where there is one. Returns 0, -ENOENT, -EINVAL (bad
+ * the caller zero-initialised or got from an earlier call; pointers into the
+ * set's arrays from before are then no longer valid. Also reads the companion
+ * X.alone.csv where there is one. Returns 0, -ENOENT, -EINVAL (bad
  * content), -E2BIG (a line or file over the limits) or -ENOMEM; on an error
  * *set is as it was.
  */
 int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error);
+/* Writes what hb_trace_read_csv() reads back to the same set. 0 or -EIO (also for an earlier error of *out). */
 int hb_trace_write_csv(FILE *out, const struct hb_trace_set *set);
+/* Writes the companion file: a row for each workload whose alone_ns is known. */
+int hb_trace_write_alone_csv(FILE *out, const struct hb_trace_set *set);
+/* The companion's path: X.csv.gz, X.csv or X -> X.alone.csv. NULL without memory; free() it. */
+char *hb_trace_alone_path(const char *path);
 void hb_trace_set_fini(struct hb_trace_set *set);
 
 /* NULL when there is none of that name. */

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines of a text file, plain or gzip, in bounded memory: what the readers of
+ * traces and arrivals stand on. It knows the file's name and the line it is at,
+ * so its callers write "FILE:LINE: ..." with hb_line_error(). It does not know
+ * what a line means.
+ */
+#ifndef HB_SIM_LINE_READER_H
+#define HB_SIM_LINE_READER_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HB_LINE_BYTES_MAX (64u * 1024u)
+
+struct hb_line_reader;
+
+/* 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
+int hb_line_reader_open(const char *path, struct hb_line_reader **out, struct hb_error *error);
+void hb_line_reader_close(struct hb_line_reader *reader);
+
+/*
+ * 1 = *line is the next line without its end (CR LF or LF), valid and writable
+ * until the next call; 0 = end of the file; -E2BIG, -EINVAL (a NUL byte,
+ * damaged or truncated gzip) or -EIO.
+ */
+int hb_line_next(struct hb_line_reader *reader, char **line, struct hb_error *error);
+/* As hb_line_next(), but *line is the line before, a newline and the next one. */
+int hb_line_append(struct hb_line_reader *reader, char **line, struct hb_error *error);
+
+/* Puts "FILE:LINE: " before the text and returns `code`. The line is the one where *line began. */
+int hb_line_error(const struct hb_line_reader *reader, struct hb_error *error, int code, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+#endif
