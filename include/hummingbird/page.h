@@ -17,8 +17,10 @@
  * share, a scribbler can spoil the memory reserve's sum and nothing more.
  *
  * Life: a page outlives the daemon. A process that finds `heartbeat_ns` older
- * than HB_PAGE_SILENT_NS treats every gate as open and tries to register again
- * (at most once a second); the new daemon then hands it a fresh page.
+ * than HB_PAGE_SILENT_NS treats every gate as open and registers again (at most
+ * once a second, never on the launch path), handing over the descriptor of its
+ * page: the new daemon takes that same page over, so nothing is copied and no
+ * count is lost. GPU pages are made anew and mapped over the old ones.
  *
  * The layout is fixed (see the asserts at the end). Readers check magic,
  * version and size once, when they map the page; a version they do not know
@@ -39,8 +41,8 @@
 #define HB_PAGE_PROCESSES 128 /* processes with CUDA one tenant can have at a time */
 #define HB_PAGE_GROUPS 48     /* channel groups recorded per process: 12 contexts of 4 groups */
 #define HB_PAGE_COUNTERS 64   /* room for counters.def */
-#define HB_PAGE_GATE_BYTES 512
-#define HB_PAGE_SIGNS_BYTES 1024
+#define HB_PAGE_GATE_BYTES 64
+#define HB_PAGE_SIGNS_BYTES 704
 
 #define HB_PAGE_BEAT_NS INT64_C(100000000)    /* the daemon beats this often */
 #define HB_PAGE_SILENT_NS INT64_C(2000000000) /* older than this: the daemon is taken for dead */
@@ -49,7 +51,7 @@ typedef _Atomic(uint32_t) hb_page_u32;
 typedef _Atomic(uint64_t) hb_page_u64;
 typedef _Atomic(int64_t) hb_page_i64;
 
-enum hb_priority { HB_PRIORITY_HIGH = 0, HB_PRIORITY_LOW = 1 };
+enum hb_page_priority { HB_PAGE_LOW = 0, HB_PAGE_HIGH = 1 };
 
 /* How this GPU is shared between its tenants. */
 enum hb_engine { HB_ENGINE_NONE = 0, HB_ENGINE_TEMPORAL = 1, HB_ENGINE_TURNS = 2, HB_ENGINE_SPATIAL = 3 };
@@ -61,11 +63,10 @@ enum hb_page_state {
 	HB_PAGE_CLOSED = 2, /* given up by the daemon: gates are open for good, register again to be scheduled */
 };
 
-enum hb_counter {
-#define HB_COUNTER(name, help) HB_COUNTER_##name,
+enum hb_page_counter {
+#define HB_COUNTER(name, unit, what) HB_COUNT_##name,
 #include "hummingbird/counters.def"
-#undef HB_COUNTER
-	HB_N_COUNTERS
+	HB_N_COUNTS
 };
 
 enum hb_group_state {
@@ -108,13 +109,16 @@ struct hb_page_process {
 	hb_page_u32 applied;        /* process; the last hb_page_gpu.slice_sequence sum acted on */
 	/* process; threads between claiming in hb_page_gpu.used_bytes and noting it in memory[] (see below). */
 	hb_page_u32 memory_pending;
-	hb_page_u32 reserved[9];
+	hb_page_u32 reserved0;
+	hb_page_u64 start_ticks;    /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
+	hb_page_u32 reserved1[6];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
+	/* One gate for each GPU, struct hb_gate of gate/gate.h, whose header says who writes what. */
+	_Alignas(64) unsigned char gates[HB_PAGE_GPUS][HB_PAGE_GATE_BYTES];
 	/* process; a ring of request signs for foresight. All zero while unused. */
-	_Alignas(64) unsigned char signs[HB_PAGE_SIGNS_BYTES];
-	_Alignas(64) unsigned char padding[704];
+	unsigned char signs[HB_PAGE_SIGNS_BYTES];
 };
 
 /*
@@ -139,9 +143,7 @@ struct hb_page_gpu {
 	hb_page_u64 limit_bytes;    /* daemon; UINT64_MAX = none */
 	hb_page_u64 used_bytes;     /* shared sum over the tenant's processes */
 	hb_page_u64 total_bytes;    /* daemon; the GPU's memory, 0 = not known */
-	hb_page_u32 reserved1[112];
-	/* The gate (struct hb_gate of gate/gate.h, which asserts that it fits); its header says who writes what. */
-	_Alignas(64) unsigned char gate[HB_PAGE_GATE_BYTES];
+	hb_page_u32 reserved1[48];
 };
 
 /* The tenant page. */
@@ -154,10 +156,10 @@ struct hb_page {
 	hb_page_u32 state;      /* daemon; enum hb_page_state (release) */
 	hb_page_u32 daemon_pid; /* daemon */
 	hb_page_i64 heartbeat_ns; /* daemon; CLOCK_MONOTONIC of the last beat */
-	hb_page_u32 priority;   /* daemon; enum hb_priority, what was granted, not what was asked */
+	hb_page_u32 priority;   /* daemon; enum hb_page_priority, what was granted, not what was asked */
 	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
 	hb_page_i64 slo_ns;     /* daemon; 0 = none, -1 = learn it */
-	unsigned char reserved[4096 - 64];
+	unsigned char reserved[4096 - 56];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
@@ -183,11 +185,11 @@ struct hb_gpu_page {
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomics work between processes");
-_Static_assert(HB_N_COUNTERS <= HB_PAGE_COUNTERS, "counters.def fits");
+_Static_assert(HB_N_COUNTS <= HB_PAGE_COUNTERS, "counters.def fits");
 _Static_assert(sizeof(struct hb_page_group) == 32, "group record");
 _Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
-_Static_assert(sizeof(struct hb_page_gpu) == 1024, "GPU record");
-_Static_assert(sizeof(struct hb_page) == 4096 + HB_PAGE_GPUS * 1024 + HB_PAGE_PROCESSES * 4096, "tenant page");
+_Static_assert(sizeof(struct hb_page_gpu) == 256, "GPU record");
+_Static_assert(sizeof(struct hb_page) == 4096 + HB_PAGE_GPUS * 256 + HB_PAGE_PROCESSES * 4096, "tenant page");
 _Static_assert(sizeof(struct hb_gpu_page) == 4096, "GPU page");
 
 #endif
