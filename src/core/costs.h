@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Costs of one GPU's mechanisms that decisions rest on: the defaults of
+ * hb_core_config, all measured on an H200 (driver 580.159, CUDA 13.0). The
+ * daemon replaces those it can probe. Nothing else in the core names a number
+ * of hardware.
+ */
+#ifndef HB_CORE_COSTS_H
+#define HB_CORE_COSTS_H
+
+#define HB_H200_SMS 132
+
+/* Context switch, HP's launch to HP running: 190 us beside 20 us blocks (160 us beside one idle-ish block). */
+#define HB_H200_SWITCH_NS INT64_C(190000)
+
+/* Two hold kernels this early bring HP's added latency from 190 us to 5 us; 250 us gives the same within 1 us, 400 us
+ * leaves room for the switch being late (p99 260 us). */
+#define HB_H200_HOLD_LEAD_NS INT64_C(400000)
+
+/* LP's compute slice: 1 us gives HP p99 240 to 250 us, 20 us 260 us, the default 2048 us 2300 us. */
+#define HB_H200_LOW_SLICE_NS INT64_C(1000)
+
+/* libcuda's own compute slice, in force where nothing was set. */
+#define HB_H200_DEFAULT_SLICE_NS INT64_C(2048000)
+
+#endif
