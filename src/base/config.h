@@ -9,9 +9,9 @@
  *
  *	struct tenant { char name[32]; int64_t slo_ns; bool high; };
  *	static const struct hb_config_key tenant_keys[] = {
- *		HB_CONFIG_TEXT(struct tenant, name, .required = true),
- *		HB_CONFIG_DURATION(struct tenant, slo_ns, .name = "slo", .min = 1000, .max = INT64_MAX),
- *		HB_CONFIG_BOOL(struct tenant, high),
+ *		HB_CONFIG_TEXT(struct tenant, name, "name", .required = true),
+ *		HB_CONFIG_DURATION(struct tenant, slo_ns, "slo", .min = 1000, .max = INT64_MAX),
+ *		HB_CONFIG_BOOL(struct tenant, high, "high"),
  *		HB_CONFIG_END
  *	};
  */
@@ -54,23 +54,31 @@ struct hb_config_key {
 	uint32_t capacity;   /* list */
 };
 
-/* Rows of a table; what follows the field overrides, e.g. `.name = "slo"`. The name defaults to the field's. */
-#define HB_CONFIG_FIELD(kind, type_, field, ...) \
+/* Rows of a table; what follows the name are further members: `.required = true, .min = 1, .max = 9`. */
+#define HB_CONFIG_FIELD(kind, type_, field, name_, ...) \
 	{ \
-		.name = #field, .type = kind, .offset = offsetof(type_, field), \
+		.name = name_, .type = kind, .offset = offsetof(type_, field), \
 		.size = sizeof(((type_ *)0)->field), __VA_ARGS__ \
 	}
-#define HB_CONFIG_TEXT(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_TEXT, type_, field, __VA_ARGS__)
-#define HB_CONFIG_BOOL(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_BOOL, type_, field, __VA_ARGS__)
-#define HB_CONFIG_INT(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_INT, type_, field, __VA_ARGS__)
-#define HB_CONFIG_REAL(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_REAL, type_, field, __VA_ARGS__)
-#define HB_CONFIG_DURATION(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_DURATION, type_, field, __VA_ARGS__)
-#define HB_CONFIG_BYTES(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_BYTES, type_, field, __VA_ARGS__)
-#define HB_CONFIG_CHOICE(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_CHOICE, type_, field, __VA_ARGS__)
-#define HB_CONFIG_MAP(type_, field, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_MAP, type_, field, __VA_ARGS__)
-#define HB_CONFIG_LIST(type_, field, count, ...) \
+#define HB_CONFIG_TEXT(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_TEXT, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_BOOL(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_BOOL, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_INT(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_INT, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_REAL(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_REAL, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_DURATION(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_DURATION, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_BYTES(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_BYTES, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_CHOICE(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_CHOICE, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_MAP(type_, field, name_, ...) \
+	HB_CONFIG_FIELD(HB_CONFIG_TYPE_MAP, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_LIST(type_, field, count, name_, ...) \
 	{ \
-		.name = #field, .type = HB_CONFIG_TYPE_LIST, .offset = offsetof(type_, field), \
+		.name = name_, .type = HB_CONFIG_TYPE_LIST, .offset = offsetof(type_, field), \
 		.size = sizeof(((type_ *)0)->field[0]), .count_offset = offsetof(type_, count), \
 		.capacity = sizeof(((type_ *)0)->field) / sizeof(((type_ *)0)->field[0]), __VA_ARGS__ \
 	}

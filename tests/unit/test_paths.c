@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data files are found by a program in the build folder, and where HB_DATA_DIR says. */
+#include "base/paths.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int forget_data_dir(void **state)
+{
+	return unsetenv("HB_DATA_DIR");
+}
+
+static void source_data_is_found_from_the_build_folder(void **state)
+{
+	char path[PATH_MAX];
+	assert_int_equal(hb_path_data("traces/README.md", path, sizeof path, NULL), 0);
+	assert_int_equal(path[0], '/');
+	assert_int_equal(access(path, R_OK), 0);
+}
+
+static void working_folder_does_not_matter(void **state)
+{
+	char path[PATH_MAX], before[PATH_MAX];
+	assert_non_null(getcwd(before, sizeof before));
+	assert_int_equal(chdir("/"), 0);
+	assert_int_equal(hb_path_data("traces/README.md", path, sizeof path, NULL), 0);
+	assert_int_equal(chdir(before), 0);
+}
+
+static void environment_decides_alone(void **state)
+{
+	char folder[] = "/tmp/hb-paths-XXXXXX", file[64], path[PATH_MAX] = "untouched";
+	struct hb_error error = {""};
+	assert_non_null(mkdtemp(folder));
+	setenv("HB_DATA_DIR", folder, 1);
+	assert_int_equal(hb_path_data("traces/README.md", path, sizeof path, &error), -ENOENT);
+	assert_string_equal(path, "untouched");
+	assert_non_null(strstr(error.text, folder));
+	assert_non_null(strstr(error.text, "traces/README.md"));
+
+	snprintf(file, sizeof file, "%s/x.gpu", folder);
+	FILE *out = fopen(file, "w");
+	assert_non_null(out);
+	fclose(out);
+	assert_int_equal(hb_path_data("x.gpu", path, sizeof path, NULL), 0);
+	assert_string_equal(path, file);
+	unlink(file);
+	rmdir(folder);
+}
+
+static void short_buffers_and_missing_files_are_errors(void **state)
+{
+	char path[8] = "as was";
+	struct hb_error error = {""};
+	assert_int_equal(hb_path_data("traces/README.md", path, sizeof path, NULL), -ENAMETOOLONG);
+	assert_int_equal(hb_path_data("no/such.file", path, sizeof path, &error), -ENAMETOOLONG);
+	assert_string_equal(path, "as was");
+	char longer[PATH_MAX];
+	assert_int_equal(hb_path_data("no/such.file", longer, sizeof longer, &error), -ENOENT);
+	assert_non_null(strstr(error.text, "no/such.file"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(source_data_is_found_from_the_build_folder, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(working_folder_does_not_matter, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(environment_decides_alone, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(short_buffers_and_missing_files_are_errors, forget_data_dir, forget_data_dir),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
