@@ -106,7 +106,7 @@ struct hb_page_process {
 	hb_page_u32 generation;     /* daemon; changes each time the slot is handed out */
 	hb_page_u32 shim_version;   /* process */
 	hb_page_u32 driver_version; /* process; as cuDriverGetVersion gives it, 0 = not initialised yet */
-	hb_page_u32 applied;        /* process; the last hb_page_gpu.slice_sequence sum acted on */
+	hb_page_u32 applied;        /* process; the last hb_page.slice_sequence acted on */
 	/* process; threads between claiming in hb_page_gpu.used_bytes and noting it in memory[] (see below). */
 	hb_page_u32 memory_pending;
 	hb_page_u32 reserved0;
@@ -137,9 +137,8 @@ struct hb_page_gpu {
 	unsigned char uuid[16];     /* daemon; before the page is handed out */
 	hb_page_u32 state;          /* daemon; enum hb_page_state (release) */
 	hb_page_u32 engine;         /* daemon; enum hb_engine */
-	hb_page_u32 slice_sequence; /* daemon; raised (release) after slice_us[] changed */
 	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; by enum hb_group_class, 0 = leave as it is */
-	hb_page_u32 reserved0;
+	hb_page_u32 reserved0[2];
 	hb_page_u64 limit_bytes;    /* daemon; UINT64_MAX = none */
 	hb_page_u64 used_bytes;     /* shared sum over the tenant's processes */
 	hb_page_u64 total_bytes;    /* daemon; the GPU's memory, 0 = not known */
@@ -159,7 +158,9 @@ struct hb_page {
 	hb_page_u32 priority;   /* daemon; enum hb_page_priority, what was granted, not what was asked */
 	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
 	hb_page_i64 slo_ns;     /* daemon; 0 = none, -1 = learn it */
-	unsigned char reserved[4096 - 56];
+	hb_page_u32 slice_sequence; /* daemon; raised (release) after a gpus[].slice_us[] changed */
+	hb_page_u32 reserved0;
+	unsigned char reserved1[4096 - 64];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
