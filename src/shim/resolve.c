@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver's own lookup of entry points, by which the CUDA runtime finds
+ * everything. The driver answers first; then the address it gave is exchanged
+ * for a hook when it is the address of a hooked export. A version of a function
+ * that we do not know has another address and is handed out untouched (and
+ * counted), so a caller never gets a function of another signature than it
+ * asked for, and the per-thread-stream forms keep their meaning.
+ */
+#include "shim/shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct known_address {
+	void *address; /* the driver's */
+	unsigned fn;
+};
+
+struct address_table {
+	size_t n;
+	struct known_address entries[];
+};
+
+static int compare_addresses(const void *a, const void *b)
+{
+	uintptr_t x = (uintptr_t)((const struct known_address *)a)->address;
+	uintptr_t y = (uintptr_t)((const struct known_address *)b)->address;
+	return x < y ? -1 : x > y;
+}
+
+/* NULL without memory; then nothing is exchanged this time. */
+static struct address_table *build_table(void)
+{
+	struct address_table *table = malloc(sizeof(*table) + HB_N_FNS * sizeof(table->entries[0]));
+	if (!table)
+		return NULL;
+	table->n = 0;
+	for (unsigned fn = 0; fn < HB_N_FNS; fn++) {
+		void *address = hb_hooks[fn].target ? hb_bind_lookup(fn) : NULL;
+		if (address)
+			table->entries[table->n++] = (struct known_address){address, fn};
+	}
+	qsort(table->entries, table->n, sizeof(table->entries[0]), compare_addresses);
+	return table;
+}
+
+/* Built by whoever asks first; kept for the life of the process. */
+static const struct address_table *known_addresses(void)
+{
+	static _Atomic(struct address_table *) kept;
+	struct address_table *table = atomic_load_explicit(&kept, memory_order_acquire);
+	if (table)
+		return table;
+	table = build_table();
+	struct address_table *first = NULL;
+	if (table && !atomic_compare_exchange_strong(&kept, &first, table)) {
+		free(table);
+		table = first;
+	}
+	return table;
+}
+
+/* Whether some version or stream form of this name is hooked. */
+static bool is_hooked_name(const char *symbol)
+{
+	size_t length = strlen(symbol);
+	for (unsigned fn = 0; fn < HB_N_FNS; fn++) {
+		const char *name = hb_fn_name(fn);
+		if (hb_hooks[fn].target && strncmp(name, symbol, length) == 0 &&
+		    (name[length] == '\0' || name[length] == '_'))
+			return true;
+	}
+	return false;
+}
+
+void *hb_resolve_address(const char *symbol, void *address)
+{
+	const struct address_table *table = known_addresses();
+	struct known_address wanted = {address, 0};
+	const struct known_address *known =
+		table ? bsearch(&wanted, table->entries, table->n, sizeof(wanted), compare_addresses) : NULL;
+	if (known)
+		return hb_hooks[known->fn].target;
+	hb_shim_count(is_hooked_name(symbol) ? HB_COUNT_unknown_versions : HB_COUNT_pass_through, 1);
+	return address;
+}
+
+CUresult hb_hook_cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+{
+	CUresult result = HB_REAL(cuGetProcAddress)(symbol, function, version, flags);
+	if (result == CUDA_SUCCESS && symbol && function && *function)
+		*function = hb_resolve_address(symbol, *function);
+	return result;
+}
+
+/* Drivers before CUDA 12 have the first form only: its answer is told in the words of the second. */
+static CUresult ask_old_driver(const char *symbol, void **function, int version, cuuint64_t flags,
+                               CUdriverProcAddressQueryResult *status)
+{
+	CUresult result = HB_REAL(cuGetProcAddress)(symbol, function, version, flags);
+	if (status)
+		*status = result == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return result;
+}
+
+CUresult hb_hook_cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                                     CUdriverProcAddressQueryResult *status)
+{
+	CUresult result;
+	if (hb_real_library() && !hb_bind_lookup(HB_FN_cuGetProcAddress_v2))
+		result = ask_old_driver(symbol, function, version, flags, status);
+	else
+		result = HB_REAL(cuGetProcAddress_v2)(symbol, function, version, flags, status);
+	if (result == CUDA_SUCCESS && symbol && function && *function)
+		*function = hb_resolve_address(symbol, *function);
+	return result;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the shim know of each other. docs/shim.md tells how a call
+ * travels.
+ *
+ * Every exported name has a number (enum hb_fn), an entry slot (where its
+ * exported stub jumps to) and a real slot (the driver's function). Slots start
+ * at small thunks of stubs.S that find the target on first use (bind.c) and
+ * store it, so later calls take one indirect jump and no lock. Two threads may
+ * bind the same slot at once; both store the same value.
+ */
+#ifndef HB_SHIM_SHIM_H
+#define HB_SHIM_SHIM_H
+
+#include "hummingbird/page.h"
+#include "shim/cuda_abi.h"
+#include "shim/cuda_calls.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum hb_fn {
+#define X(name) HB_FN_##name,
+#include "shim/exports.def"
+#undef X
+	HB_N_FNS
+};
+
+/* One row of hooks.def, as forward.c wants it. */
+struct hb_hook {
+	void *target;    /* where the entry slot leads; NULL: no hook, straight to the driver */
+	uint8_t counter; /* enum hb_page_counter */
+	bool waits;      /* held while the gate is closed */
+	int8_t stream;   /* number of the stream argument, or HB_NO_STREAM, HB_STREAM_IN_CONFIG */
+	int8_t size;     /* number of the byte-count argument, or a rule below */
+};
+enum { HB_NO_STREAM = -1, HB_STREAM_IN_CONFIG = -2 };
+enum { HB_SIZE_NONE = -1, HB_SIZE_RECT = -2, HB_SIZE_BOX = -3, HB_SIZE_BOX_PEER = -4, HB_SIZE_LIST = -5 };
+
+/* bind.c */
+extern const struct hb_hook hb_hooks[HB_N_FNS];
+const char *hb_fn_name(unsigned fn);
+/* The driver's function of this number, or NULL when the driver (or the name in it) is missing. */
+void *hb_bind_lookup(unsigned fn);
+/* HB_OFF=1: every call goes straight to the driver. */
+bool hb_shim_off(void);
+/* Called by the thunks of stubs.S; both return where to jump. */
+void *hb_bind_entry(unsigned fn);
+void *hb_bind_real(unsigned fn);
+
+/* stubs.S */
+extern _Atomic(void *) hb_shim_entry[HB_N_FNS];
+extern _Atomic(void *) hb_shim_real[HB_N_FNS];
+#define HB_REAL(name) ((__typeof__(&name))atomic_load_explicit(&hb_shim_real[HB_FN_##name], memory_order_acquire))
+
+/* forward.c: called by the forwarding thunks with the caller's arguments; returns where to jump. */
+void *hb_shim_forward(unsigned fn, const uint64_t *args);
+
+/* real_library.c: the driver's own libcuda, opened on first use; NULL when there is none. */
+void *hb_real_library(void);
+
+/* resolve.c: the hook that stands for this address of the driver, or the address itself. Counts what it does not know. */
+void *hb_resolve_address(const char *symbol, void *address);
+
+/* count.c: where this process counts; never NULL, a private record while no daemon is attached. */
+extern _Atomic(struct hb_page_process *) hb_shim_process;
+static inline void hb_shim_count(enum hb_page_counter counter, uint64_t n)
+{
+	struct hb_page_process *process = atomic_load_explicit(&hb_shim_process, memory_order_acquire);
+	atomic_fetch_add_explicit(&process->counters[counter], n, memory_order_relaxed);
+}
+
+/* The hooks of hooks.def: hand-written ones and the forwarding thunks of stubs.S. */
+#define HB_FORWARD(name, counter, gate, stream, size) void hb_forward_##name(void);
+#define HB_HOOK(name) __typeof__(name) hb_hook_##name;
+#include "shim/hooks.def"
+#undef HB_FORWARD
+#undef HB_HOOK
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every exported name of the shim reaches the function of the same name in the
+ * driver, with all its arguments and its answer. HB_TEST_SHIM names the
+ * shim, HB_REAL_LIBCUDA the fake driver.
+ */
+#include "fake/fake_driver.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned (*any_fn)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
+
+/* Arguments point at zeroes, because a few hooks look into structures. */
+static char zeroes[HB_FAKE_ARGS][4096];
+
+static void *shim;
+static const struct hb_fake_call *(*last_call)(void);
+
+static int open_libraries(void **state)
+{
+	shim = dlopen(getenv("HB_TEST_SHIM"), RTLD_NOW);
+	assert_non_null(shim);
+	assert_non_null(dlsym(shim, "hb_shim_version"));
+	((unsigned (*)(unsigned))dlsym(shim, "cuInit"))(0);
+	void *fake = dlopen(getenv("HB_REAL_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
+	assert_non_null(fake);
+	last_call = (const struct hb_fake_call *(*)(void))dlsym(fake, "hb_fake_last_call");
+	return 0;
+}
+
+/* The fake gives these a body, and other tests look at them. */
+static int has_a_body(const char *name)
+{
+	static const char *const bodies[] = {"cuInit", "cuGetProcAddress", "cuGetProcAddress_v2"};
+	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+		if (strcmp(bodies[i], name) == 0)
+			return 1;
+	return 0;
+}
+
+static void call_and_check(const char *name, unsigned number)
+{
+	any_fn function = (any_fn)dlsym(shim, name);
+	assert_non_null(function);
+	unsigned answer = function(zeroes[0], zeroes[1], zeroes[2], zeroes[3], zeroes[4], zeroes[5], zeroes[6],
+	                           zeroes[7], zeroes[8], zeroes[9], zeroes[10]);
+	if (has_a_body(name))
+		return;
+	assert_string_equal(last_call()->name, name);
+	assert_int_equal(answer, HB_FAKE_ANSWER_BASE + number);
+	for (int i = 0; i < HB_FAKE_ARGS; i++)
+		assert_ptr_equal((void *)last_call()->args[i], zeroes[i]);
+}
+
+static void every_name_arrives(void **state)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+#include "shim/exports.def"
+#undef X
+	};
+	for (unsigned round = 0; round < 2; round++) /* binding, then bound */
+		for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+			call_and_check(names[i], i);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test_setup(every_name_arrives, open_libraries)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
