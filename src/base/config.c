@@ -126,8 +126,8 @@ static int read_list(struct reader *reader, const struct hb_config_key *key, yam
 		yaml_node_t *child = yaml_document_get_node(&reader->document, node->data.sequence.items.start[i]);
 		char *element = base + key->offset + i * key->size;
 		bool scalars = key->keys->name && !*key->keys->name;
-		int rc = scalars ? read_node(reader, key->keys, child, &item, element) :
-				   read_map(reader, key->keys, child, &item, element);
+		int rc = scalars ? read_node(reader, key->keys, child, &item, element)
+				 : read_map(reader, key->keys, child, &item, element);
 		if (rc)
 			return rc;
 	}
@@ -265,8 +265,8 @@ static int read_document(struct reader *reader, const struct hb_config_key *keys
 	return rc;
 }
 
-int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys,
-		    void *config, size_t size, struct hb_error *error)
+int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys, void *config,
+		    size_t size, struct hb_error *error)
 {
 	struct reader reader = {.origin = origin, .error = error};
 	yaml_parser_t parser;

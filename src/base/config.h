@@ -42,8 +42,8 @@ struct hb_config_key {
 	size_t offset; /* of the field; in a list's element table: within the element */
 	size_t size;   /* text: the array; list: one element */
 	bool required;
-	int64_t min, max;          /* both 0 = the type's own range, not negative for durations and bytes */
-	double real_min, real_max; /* both 0 = any finite number */
+	int64_t min, max;           /* both 0 = the type's own range, not negative for durations and bytes */
+	double real_min, real_max;  /* both 0 = any finite number */
 	const char *const *choices; /* NULL-terminated */
 	/*
 	 * map: its keys. list: what an element is; either keys of a map, or one
@@ -57,32 +57,30 @@ struct hb_config_key {
 /* Rows of a table; what follows the name are further members: `.required = true, .min = 1, .max = 9`. */
 #define HB_CONFIG_FIELD(kind, type_, field, name_, ...) \
 	{ \
-		.name = name_, .type = kind, .offset = offsetof(type_, field), \
-		.size = sizeof(((type_ *)0)->field), __VA_ARGS__ \
+		.name = name_, .type = kind, .offset = offsetof(type_, field), .size = sizeof(((type_ *)0)->field), \
+		__VA_ARGS__ \
 	}
-#define HB_CONFIG_TEXT(type_, field, name_, ...) \
-	HB_CONFIG_FIELD(HB_CONFIG_TYPE_TEXT, type_, field, name_, __VA_ARGS__)
-#define HB_CONFIG_BOOL(type_, field, name_, ...) \
-	HB_CONFIG_FIELD(HB_CONFIG_TYPE_BOOL, type_, field, name_, __VA_ARGS__)
-#define HB_CONFIG_INT(type_, field, name_, ...) \
-	HB_CONFIG_FIELD(HB_CONFIG_TYPE_INT, type_, field, name_, __VA_ARGS__)
-#define HB_CONFIG_REAL(type_, field, name_, ...) \
-	HB_CONFIG_FIELD(HB_CONFIG_TYPE_REAL, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_TEXT(type_, field, name_, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_TEXT, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_BOOL(type_, field, name_, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_BOOL, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_INT(type_, field, name_, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_INT, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_REAL(type_, field, name_, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_REAL, type_, field, name_, __VA_ARGS__)
 #define HB_CONFIG_DURATION(type_, field, name_, ...) \
 	HB_CONFIG_FIELD(HB_CONFIG_TYPE_DURATION, type_, field, name_, __VA_ARGS__)
 #define HB_CONFIG_BYTES(type_, field, name_, ...) \
 	HB_CONFIG_FIELD(HB_CONFIG_TYPE_BYTES, type_, field, name_, __VA_ARGS__)
 #define HB_CONFIG_CHOICE(type_, field, name_, ...) \
 	HB_CONFIG_FIELD(HB_CONFIG_TYPE_CHOICE, type_, field, name_, __VA_ARGS__)
-#define HB_CONFIG_MAP(type_, field, name_, ...) \
-	HB_CONFIG_FIELD(HB_CONFIG_TYPE_MAP, type_, field, name_, __VA_ARGS__)
+#define HB_CONFIG_MAP(type_, field, name_, ...) HB_CONFIG_FIELD(HB_CONFIG_TYPE_MAP, type_, field, name_, __VA_ARGS__)
 #define HB_CONFIG_LIST(type_, field, count, name_, ...) \
 	{ \
 		.name = name_, .type = HB_CONFIG_TYPE_LIST, .offset = offsetof(type_, field), \
 		.size = sizeof(((type_ *)0)->field[0]), .count_offset = offsetof(type_, count), \
 		.capacity = sizeof(((type_ *)0)->field) / sizeof(((type_ *)0)->field[0]), __VA_ARGS__ \
 	}
-#define HB_CONFIG_END {.name = NULL}
+#define HB_CONFIG_END \
+	{ \
+		.name = NULL \
+	}
 
 /*
  * Reads `path` into *config (size bytes, holding the defaults). 0, -EINVAL
@@ -91,7 +89,7 @@ struct hb_config_key {
 int hb_config_load(const char *path, const struct hb_config_key *keys, void *config, size_t size,
 		   struct hb_error *error);
 /* The same from memory; `origin` stands for the file name in errors. */
-int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys,
-		    void *config, size_t size, struct hb_error *error);
+int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys, void *config,
+		    size_t size, struct hb_error *error);
 
 #endif

@@ -81,7 +81,8 @@ static int store_real(const struct hb_config_key *key, const char *text, double 
 		return hb_error_set(error, -EINVAL, "'%.60s' is not a finite number", text);
 	bool bounded = key->real_min != 0 || key->real_max != 0;
 	if (bounded && (value < key->real_min || value > key->real_max))
-		return hb_error_set(error, -EINVAL, "%.60s is out of range: %g to %g", text, key->real_min, key->real_max);
+		return hb_error_set(error, -EINVAL, "%.60s is out of range: %g to %g", text, key->real_min,
+				    key->real_max);
 	*field = value;
 	return 0;
 }
@@ -118,7 +119,8 @@ static int store_choice(const struct hb_config_key *key, const char *text, int *
 			return 0;
 		}
 		if (length < sizeof known)
-			length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "", key->choices[i]);
+			length += (size_t)snprintf(known + length, sizeof known - length, "%s%s", i ? ", " : "",
+						   key->choices[i]);
 	}
 	return hb_error_set(error, -EINVAL, "'%.60s' is not one of %s", text, known);
 }

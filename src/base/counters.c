@@ -28,7 +28,7 @@ void hb_counters_write_prometheus(const struct hb_counter_set *set, const char *
 		snprintf(name, sizeof name, "hb_%s_%s%s%s_total", set->area, info->name, bare ? "" : "_",
 			 bare ? "" : info->unit);
 		fprintf(out, "# HELP %s %s\n# TYPE %s counter\n", name, info->description, name);
-		fprintf(out, "%s%s%s%s %" PRIu64 "\n", name, labels ? "{" : "", labels ? labels : "",
-			labels ? "}" : "", atomic_load_explicit(&set->values[i], memory_order_relaxed));
+		fprintf(out, "%s%s%s%s %" PRIu64 "\n", name, labels ? "{" : "", labels ? labels : "", labels ? "}" : "",
+			atomic_load_explicit(&set->values[i], memory_order_relaxed));
 	}
 }

@@ -5,13 +5,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int hb_error_set(struct hb_error *error, int code, const char *format, ...)
+void hb_error_format(struct hb_error *error, const char *format, ...)
 {
 	if (!error)
-		return code;
+		return;
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(error->text, sizeof error->text, format, arguments);
 	va_end(arguments);
-	return code;
 }

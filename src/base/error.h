@@ -11,7 +11,18 @@ struct hb_error {
 	char text[512]; /* always NUL-terminated once set */
 };
 
-/* Formats into *error (NULL: does nothing) and returns `code`, so that callers can `return hb_error_set(...)`. */
-int hb_error_set(struct hb_error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/*
+ * Formats into *error (NULL: does nothing) and is `code`, so that callers can
+ * `return hb_error_set(error, -EINVAL, "%s:%d: ...", file, line)`. A macro, so
+ * that compilers and analyzers see that the code is not 0.
+ */
+#define hb_error_set(error, code, ...) \
+	({ \
+		int hb_error_code_ = (code); \
+		hb_error_format((error), __VA_ARGS__); \
+		hb_error_code_; \
+	})
+
+void hb_error_format(struct hb_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

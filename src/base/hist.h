@@ -18,7 +18,8 @@
 
 #define HB_HIST_EXACT_BITS 10
 #define HB_HIST_TOP_BITS 40
-#define HB_HIST_BUCKETS ((1 << HB_HIST_EXACT_BITS) + ((HB_HIST_TOP_BITS - HB_HIST_EXACT_BITS) << (HB_HIST_EXACT_BITS - 1)))
+#define HB_HIST_BUCKETS \
+	((1 << HB_HIST_EXACT_BITS) + ((HB_HIST_TOP_BITS - HB_HIST_EXACT_BITS) << (HB_HIST_EXACT_BITS - 1)))
 
 struct hb_hist {
 	uint64_t count;

@@ -21,7 +21,8 @@ json_t *hb_json_pack(struct hb_error *error, const char *format, ...)
 	json_t *packed = json_vpack_ex(&detail, 0, format, arguments);
 	va_end(arguments);
 	if (!packed)
-		hb_error_set(error, -EINVAL, "cannot write JSON: %s (number not finite, text missing or not UTF-8)", detail.text);
+		hb_error_set(error, -EINVAL, "cannot write JSON: %s (number not finite, text missing or not UTF-8)",
+			     detail.text);
 	return packed;
 }
 

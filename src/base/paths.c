@@ -59,7 +59,8 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 	}
 	char folder[PATH_MAX];
 	if (!own_folder(folder))
-		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR", relative);
+		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR",
+				    relative);
 	if (inside(folder, HB_BUILD_ROOT)) {
 		int rc = join_existing(HB_SOURCE_DATA, "", relative, path, size);
 		return rc ? hb_error_set(error, rc, "%s: not found in %s", relative, HB_SOURCE_DATA) : 0;

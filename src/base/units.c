@@ -108,9 +108,10 @@ int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error)
 	case -EDOM:
 		return hb_error_set(error, -EINVAL, "duration '%.60s' is not a whole number of nanoseconds", text);
 	default:
-		return hb_error_set(error, -EINVAL,
-				    "'%.60s' is not a duration: write a number and one of ns, us, ms, s, min, h (10ms, 1.5s)",
-				    text);
+		return hb_error_set(
+			error, -EINVAL,
+			"'%.60s' is not a duration: write a number and one of ns, us, ms, s, min, h (10ms, 1.5s)",
+			text);
 	}
 }
 
@@ -126,9 +127,9 @@ int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error)
 	case -EDOM:
 		return hb_error_set(error, -EINVAL, "size '%.60s' is not a whole number of bytes", text);
 	default:
-		return hb_error_set(error, -EINVAL,
-				    "'%.60s' is not a size: write a number and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
-				    text);
+		return hb_error_set(
+			error, -EINVAL,
+			"'%.60s' is not a size: write a number and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB", text);
 	}
 }
 

@@ -62,7 +62,8 @@ static void bad_input_names_file_and_line(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct hb_error error = {""};
 		json_t *root = NULL;
-		assert_int_equal(hb_json_parse(cases[i].text, strlen(cases[i].text), "in.json", &root, &error), -EINVAL);
+		assert_int_equal(hb_json_parse(cases[i].text, strlen(cases[i].text), "in.json", &root, &error),
+				 -EINVAL);
 		assert_null(root);
 		assert_ptr_equal(strstr(error.text, cases[i].place), error.text);
 	}

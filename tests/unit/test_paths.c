@@ -68,10 +68,12 @@ static void short_buffers_and_missing_files_are_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(source_data_is_found_from_the_build_folder, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(source_data_is_found_from_the_build_folder, forget_data_dir,
+						forget_data_dir),
 		cmocka_unit_test_setup_teardown(working_folder_does_not_matter, forget_data_dir, forget_data_dir),
 		cmocka_unit_test_setup_teardown(environment_decides_alone, forget_data_dir, forget_data_dir),
-		cmocka_unit_test_setup_teardown(short_buffers_and_missing_files_are_errors, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(short_buffers_and_missing_files_are_errors, forget_data_dir,
+						forget_data_dir),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,9 @@
 static void one_seed_gives_these_bits(void **state)
 {
 	static const uint64_t expected[] = {
-		UINT64_C(0x584870a53e6ddcdf), UINT64_C(0x24862b58ab088c44), UINT64_C(0xb77af7ea4c59709e),
+		UINT64_C(0x584870a53e6ddcdf),
+		UINT64_C(0x24862b58ab088c44),
+		UINT64_C(0xb77af7ea4c59709e),
 		UINT64_C(0x3999723345bddfc3),
 	};
 	static const uint64_t expected_exponential_bits[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Durations and sizes: what is accepted, what is refused and how that is said, and that nothing is rounded. */
-#include "base/units.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -13,9 +13,16 @@ static void durations_have_every_unit(void **state)
 		const char *text;
 		int64_t ns;
 	} cases[] = {
-		{"10ms", 10000000},   {"250us", 250000},        {"1.5s", 1500000000},          {"7ns", 7},
-		{"0", 0},             {"0s", 0},                {"2min", 120 * INT64_C(1000000000)},
-		{"0.001us", 1},       {"1h", 3600 * INT64_C(1000000000)}, {"9223372036854775807ns", INT64_MAX},
+		{"10ms", 10000000},
+		{"250us", 250000},
+		{"1.5s", 1500000000},
+		{"7ns", 7},
+		{"0", 0},
+		{"0s", 0},
+		{"2min", 120 * INT64_C(1000000000)},
+		{"0.001us", 1},
+		{"1h", 3600 * INT64_C(1000000000)},
+		{"9223372036854775807ns", INT64_MAX},
 		{"00010.500ms", 10500000},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -28,8 +35,8 @@ static void durations_have_every_unit(void **state)
 static void bad_durations_are_refused_and_named(void **state)
 {
 	static const char *const cases[] = {
-		"",     "ms",   "10",   "-1ms", "+1ms", "10 ms", "10MS", "1.ms", ".5ms", "1..5s",
-		"1e3s", "nans", "infs", "10msx", "0x10s", "0.5ns", "1,5s",
+		"",      "ms",   "10",   "-1ms", "+1ms",  "10 ms", "10MS",  "1.ms", ".5ms",
+		"1..5s", "1e3s", "nans", "infs", "10msx", "0x10s", "0.5ns", "1,5s",
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct hb_error error = {""};
@@ -79,8 +86,8 @@ static void sizes_have_binary_and_decimal_units(void **state)
 		const char *text;
 		uint64_t bytes;
 	} cases[] = {
-		{"0", 0},          {"1B", 1},         {"512MiB", 536870912},    {"1.5GiB", 1610612736},
-		{"4096", 4096},    {"64KiB", 65536},  {"80GB", 80000000000},    {"2TiB", UINT64_C(2) << 40},
+		{"0", 0},       {"1B", 1},        {"512MiB", 536870912}, {"1.5GiB", 1610612736},
+		{"4096", 4096}, {"64KiB", 65536}, {"80GB", 80000000000}, {"2TiB", UINT64_C(2) << 40},
 		{"1kB", 1000},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by ./demo.sh, ./test.sh and .ci/run, from the top folder: installing
+# Debian packages, building, and running a step with its log, time and result.
+
+set -euo pipefail
+
+HB_LOGS=${HB_LOGS:-build-test/logs}
+HB_JOBS=${HB_JOBS:-$(nproc)}
+
+die() {
+	echo "error: $*" >&2
+	exit 1
+}
+
+# hb_install GROUP...: installs the packages of these groups (tools/packages.txt) that are missing.
+hb_install() {
+	local package group missing=() sudo=()
+	while read -r package group; do
+		[[ " $* " == *" $group "* ]] || continue
+		[[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == *"ok installed" ]] || missing+=("$package")
+	done < <(grep -v '^#' tools/packages.txt)
+	((${#missing[@]})) || return 0
+	if ((EUID)); then
+		command -v sudo >/dev/null || die "please run as root: apt-get install ${missing[*]}"
+		sudo=(sudo)
+	fi
+	echo "installing ${missing[*]}" >&2
+	mkdir -p "$HB_LOGS"
+	local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120)
+	{
+		"${apt[@]}" install --no-install-recommends "${missing[@]}" ||
+			{ "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; }
+	} >"$HB_LOGS/install.log" 2>&1 </dev/null || {
+		tail -n 20 "$HB_LOGS/install.log" >&2
+		die "could not install ${missing[*]} (log: $HB_LOGS/install.log)"
+	}
+}
+
+# hb_build FOLDER [MESON ARGUMENT...]: configures the folder unless it is, and builds everything in it.
+hb_build() {
+	local folder=$1
+	shift
+	[[ -f $folder/build.ninja ]] || meson setup "$folder" "$@"
+	ninja -C "$folder" -j "$HB_JOBS"
+}
+
+# Results of steps, one "ok NAME" or "failed NAME" a line; tools/count_tests.py adds them to the tests' results.
+hb_results_begin() {
+	HB_RESULTS=$1
+	mkdir -p "$(dirname "$HB_RESULTS")"
+	: >"$HB_RESULTS"
+}
+
+# hb_step NAME COMMAND...: runs it with a log of its own, says how long it took, shows the log's end on failure.
+hb_step() {
+	local name=$1 log="$HB_LOGS/${1//[^a-zA-Z0-9]/-}.log" begin=$SECONDS result=ok
+	shift
+	mkdir -p "$HB_LOGS"
+	("$@") >"$log" 2>&1 </dev/null || result=failed
+	printf '%-8s %4ds  %s\n' "$result" $((SECONDS - begin)) "$name"
+	echo "$result $name" >>"$HB_RESULTS"
+	[[ $result == ok ]] || {
+		grep -E 'error|warning|FAILED|TIMEOUT|Sanitizer|^-|^\+' "$log" | head -n 40 || true
+		echo "(the end of $log:)"
+		tail -n 30 "$log"
+		return 1
+	}
+}
