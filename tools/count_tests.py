@@ -41,25 +41,40 @@ def count_meson(lines):
 
 
 def count_steps(lines):
-    passed = failed = skipped = 0
+    """Steps that passed and failed, and the failed test runs among them."""
+    passed = failed = 0
+    bad_runs = []
     for line in lines:
         result, name = line.rstrip("\n").split(" ", 1)
-        if result != "ok":
-            # A failed test run is counted by its tests, too; once more does not turn red into green.
+        if name.startswith("test "):
+            bad_runs += [name] if result != "ok" else []
+        elif result == "ok":
+            passed += 1
+        else:
             failed += 1
             print("failed:", name)
-        elif not name.startswith("test "):
-            passed += 1
-    return passed, failed, skipped
+    return passed, failed, bad_runs
 
 
 def main():
-    total = [0, 0, 0]
+    passed = failed = skipped = failed_tests = 0
+    bad_runs = []
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as lines:
-            counts = (count_meson if path.endswith("testlog.json") else count_steps)(lines)
-        total = [a + b for a, b in zip(total, counts)]
-    passed, failed, skipped = total
+            if path.endswith("testlog.json"):
+                good, bad, left_out = count_meson(lines)
+                failed_tests += bad
+                skipped += left_out
+            else:
+                good, bad, runs = count_steps(lines)
+                bad_runs += runs
+        passed += good
+        failed += bad
+    # A failed run shows in its tests' results; one that does not (Meson itself broke) counts by itself.
+    if not failed_tests:
+        for name in bad_runs:
+            print("failed:", name)
+        failed += len(bad_runs)
     if skipped:
         print(skipped, "skipped")
     print(passed, "passed,", failed, "failed")
