@@ -21,8 +21,9 @@
  *  - Time never goes back. hb_core_post and hb_core_step return -EINVAL if it
  *    does and change nothing.
  *  - `busy`/`idle` when a tenant's work in flight on the GPU becomes some/none.
- *  - `waiting` when a thread finds its gate shut (closed, or at its depth and
- *    the tenant has not said so since the gate last changed).
+ *  - `waiting` when a thread finds its gate closed.
+ *  - Actions are carried out in order. Those of a removed tenant are withdrawn,
+ *    so an id may be used again at once.
  *  - `drained` after each `gate closed` action, once nothing of the tenant is
  *    in flight: at once where nothing was.
  *  - `launch` and `complete` for each launch of every tenant, but only where
@@ -47,6 +48,8 @@
 #include <stdio.h>
 
 #define HB_TIME_NEVER INT64_MAX
+/* Times and durations given to the core are below this (9 years), so that sums cannot overflow. */
+#define HB_TIME_LIMIT_NS (INT64_C(1) << 58)
 /* Tenant ids are 0 .. max_tenants - 1, chosen by the owner. */
 #define HB_TENANT_NONE UINT32_MAX
 #define HB_TENANTS_DEFAULT 256
@@ -131,9 +134,11 @@ struct hb_core_config {
 	const char *policy;                   /* a name in policies.def */
 	const struct hb_policy_ops *ops;      /* a policy that is not in the table (tests); wins over `policy` */
 	uint32_t max_tenants;
+	uint32_t max_high;                    /* HP tenants at one time: each has histograms (256 KiB of address space) */
 	uint32_t max_requests;                /* unfinished ones, all tenants together */
 	uint32_t max_launches;                /* likewise; only where launches are reported */
-	int64_t quantum_ns;                   /* LP turn-taking: one turn */
+	int64_t quantum_ns;                   /* LP turn-taking: one turn of a tenant of weight 1 */
+	int64_t turn_grace_ns;                /* a holder idle this long gives its turn to one who wants it */
 	int64_t stall_limit_ns;               /* a tenant kept waiting for nothing this long: policy ejected */
 	uint32_t sms;                         /* of the GPU */
 	uint32_t gate_depth;                  /* LP launches in flight while open; 0 = the policy's own default */

@@ -23,4 +23,11 @@
 /* libcuda's own compute slice, in force where nothing was set. */
 #define HB_H200_DEFAULT_SLICE_NS INT64_C(2048000)
 
+/* HP's slice: longer than any request of the recorded models (up to 40 ms), so that a request is never cut; what LP
+ * can lose by it is bounded by HP's own work, since a group without work gives the GPU up at once. */
+#define HB_HIGH_SLICE_NS INT64_C(100000000)
+
+/* A hint later than this was wrong: two switches' worth of LP time and then some. Chosen, not measured. */
+#define HB_HOLD_GRACE_NS INT64_C(1000000)
+
 #endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests: latency, attainment, misses by cause, slack, and SLOs learned from
+ * the latency alone. Called by core_post.c; read through tenant.h.
+ *
+ * "Alone" means that no other tenant had work on the GPU at any time between
+ * the request's begin and end. Queueing behind the tenant's own requests
+ * belongs to the latency alone (it is what the owner of an SLO would see on a
+ * GPU of his own), but not to alone_ns, which predicts how long a request takes
+ * once it is its turn.
+ */
+#include "base/hist.h"
+#include "core/core_priv.h"
+
+#include <errno.h>
+
+#define PPM 1000000
+/* Samples before an SLO is learned, and between two refreshes: enough for a p99 to be one of them. */
+#define LEARN_SAMPLES 100
+/* alone_ns is a moving average that forgets within about eight requests. */
+#define ALONE_SHIFT 3
+/* Keeps the sums of slack within 64 bits. */
+#define ALONE_MAX_NS (INT64_C(1) << 40)
+
+int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t deadline_ns)
+{
+	if (deadline_ns < 0 || deadline_ns >= HB_TIME_LIMIT_NS)
+		return -EINVAL;
+	/* Ids mostly ascend; only others can be in the list. */
+	if (slot->requests.count && request <= slot->highest_request &&
+	    hb_list_find(&core->requests, &slot->requests, request) != HB_NODE_NONE)
+		return -EEXIST;
+	bool queued = slot->requests.count != 0;
+	struct hb_work *work = hb_list_append(&core->requests, &slot->requests, request);
+	if (!work) {
+		slot->tenant.counters.requests_lost++;
+		return -ENOSPC;
+	}
+	if (!deadline_ns)
+		deadline_ns = slot->tenant.slo_ns ? core->now_ns + slot->tenant.slo_ns : HB_TIME_NEVER;
+	work->begin_ns = core->now_ns;
+	work->deadline_ns = deadline_ns;
+	work->queued = queued;
+	if (request > slot->highest_request)
+		slot->highest_request = request;
+	if (!queued)
+		slot->head_since_ns = core->now_ns;
+	slot->tenant.requests = slot->requests.count;
+	return 0;
+}
+
+/* Somebody else had work at or after since_ns. */
+static bool others_worked(const struct hb_core *core, uint32_t tenant, int64_t since_ns)
+{
+	if (core->departed_idle_ns > since_ns)
+		return true;
+	for (int priority = 0; priority < 2; priority++) {
+		uint32_t id = HB_TENANT_NONE;
+		while ((id = hb_core_next_id(core, (enum hb_priority)priority, id)) != HB_TENANT_NONE) {
+			const struct hb_tenant *other = &core->slots[id].tenant;
+			if (id != tenant && (other->busy || other->idle_since_ns > since_ns))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void judge(struct hb_tenant *tenant, const struct hb_work *request, int64_t now_ns, bool alone)
+{
+	struct hb_tenant_counters *counters = &tenant->counters;
+	if (request->deadline_ns == HB_TIME_NEVER)
+		return;
+	counters->requests_judged++;
+	if (now_ns <= request->deadline_ns)
+		counters->requests_met++;
+	else if (request->queued)
+		counters->missed_queue++;
+	else if (alone)
+		counters->missed_alone++;
+	else
+		counters->missed_shared++;
+}
+
+/* True when the SLO changed. */
+static bool learn(struct hb_core *core, struct hb_slot *slot, int64_t latency_ns, bool queued)
+{
+	struct hb_tenant *tenant = &slot->tenant;
+	if (latency_ns > ALONE_MAX_NS)
+		latency_ns = ALONE_MAX_NS;
+	if (!queued && !tenant->alone_ns)
+		tenant->alone_ns = latency_ns;
+	else if (!queued)
+		tenant->alone_ns += (latency_ns - tenant->alone_ns) / (1 << ALONE_SHIFT);
+	if (slot->hist == HB_NODE_NONE)
+		return false;
+	struct hb_hist *alone = &core->hists[2 * slot->hist + 1];
+	hb_hist_record(alone, latency_ns);
+	if (!tenant->slo_auto || alone->count % LEARN_SAMPLES)
+		return false;
+	int64_t slo_ns = hb_hist_percentile(alone, (double)tenant->slo_share_ppm / PPM);
+	bool changed = slo_ns != tenant->slo_ns;
+	tenant->slo_ns = slo_ns;
+	return changed;
+}
+
+int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, struct hb_work *ended, bool *learned)
+{
+	uint32_t node = hb_list_find(&core->requests, &slot->requests, request);
+	if (node == HB_NODE_NONE)
+		return -ENOENT;
+	*ended = core->requests.nodes[node].work;
+	if (node == slot->requests.first)
+		slot->head_since_ns = core->now_ns;
+	hb_list_remove(&core->requests, &slot->requests, node);
+	slot->tenant.requests = slot->requests.count;
+
+	int64_t latency_ns = core->now_ns - ended->begin_ns;
+	bool alone = !others_worked(core, slot->tenant.id, ended->begin_ns);
+	slot->tenant.counters.requests_ended++;
+	judge(&slot->tenant, ended, core->now_ns, alone);
+	if (slot->hist != HB_NODE_NONE)
+		hb_hist_record(&core->hists[2 * slot->hist], latency_ns);
+	*learned = false;
+	if (alone) {
+		slot->tenant.counters.requests_alone++;
+		*learned = learn(core, slot, latency_ns, ended->queued);
+	}
+	return 0;
+}
+
+/*
+ * Progress of the request in service is taken to be the time it was served, so
+ * beside other work the prediction is too hopeful until it has overrun; then
+ * its remaining time is 0 and the slack is what is left to the deadline.
+ */
+int64_t hb_tenant_slack_ns(const struct hb_core *core, uint32_t tenant, int64_t now_ns)
+{
+	const struct hb_slot *slot = hb_core_slot(core, tenant);
+	int64_t least_ns = HB_TIME_NEVER;
+	if (!slot)
+		return least_ns;
+	int64_t alone_ns = slot->tenant.alone_ns;
+	int64_t served_ns = now_ns - slot->head_since_ns;
+	int64_t ahead_ns = served_ns < alone_ns ? alone_ns - served_ns : 0;
+	for (uint32_t node = slot->requests.first; node != HB_NODE_NONE; node = core->requests.nodes[node].next) {
+		int64_t deadline_ns = core->requests.nodes[node].work.deadline_ns;
+		if (deadline_ns != HB_TIME_NEVER && deadline_ns - now_ns - ahead_ns < least_ns)
+			least_ns = deadline_ns - now_ns - ahead_ns;
+		ahead_ns += alone_ns;
+	}
+	return least_ns;
+}
+
+uint32_t hb_tenant_attainment_ppm(const struct hb_tenant *tenant)
+{
+	const struct hb_tenant_counters *counters = &tenant->counters;
+	if (!counters->requests_judged)
+		return PPM;
+	return (uint32_t)(counters->requests_met * PPM / counters->requests_judged);
+}
+
+const struct hb_work *hb_tenant_request(const struct hb_core *core, uint32_t tenant)
+{
+	const struct hb_slot *slot = hb_core_slot(core, tenant);
+	return slot ? hb_list_first(&core->requests, &slot->requests) : NULL;
+}

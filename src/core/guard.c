@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps the core sound whatever a policy does: counts what it asks, notes the
+ * first fault, watches for tenants kept waiting for nothing, and ejects. Called
+ * around every callback (HB_POLICY_CALL), by policy_api.c for each ask, and when
+ * time passes. Ejection happens after the callback has returned, never under it.
+ */
+#include "core/core_priv.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static void undo_tenant(struct hb_core *core, struct hb_slot *slot)
+{
+	struct hb_tenant *tenant = &slot->tenant;
+	if (tenant->holding)
+		hb_core_emit(core, HB_ACTION_RELEASE, tenant->id);
+	if (tenant->slice_compute_ns || tenant->slice_copy_ns)
+		hb_core_emit(core, HB_ACTION_SLICE, tenant->id);
+	if (tenant->mask_sms)
+		hb_core_emit(core, HB_ACTION_MASK, tenant->id);
+	tenant->holding = false;
+	tenant->slice_compute_ns = tenant->slice_copy_ns = 0;
+	tenant->mask_sms = 0;
+	tenant->wish = HB_GATE_OPEN;
+	tenant->wish_depth = 0;
+	hb_turns_apply(core, slot);
+	hb_list_clear(&core->launches, &slot->launches);
+	tenant->launches = 0;
+	slot->denied_since_ns = HB_TIME_NEVER;
+}
+
+static void undo_everything(struct hb_core *core)
+{
+	uint32_t n_timers = (core->config.max_tenants + 1) * HB_POLICY_TIMERS;
+	for (uint32_t timer = 0; timer < n_timers && core->n_policy_timers; timer++)
+		hb_core_cancel_policy_timer(core, timer);
+	hb_turns_switch(core, false);
+	for (int priority = 0; priority < 2; priority++) {
+		uint32_t id = HB_TENANT_NONE;
+		while ((id = hb_core_next_id(core, (enum hb_priority)priority, id)) != HB_TENANT_NONE)
+			undo_tenant(core, &core->slots[id]);
+	}
+}
+
+/* The built-in policy wants nothing, so what stands after the undoing is what it would do. */
+static void eject(struct hb_core *core)
+{
+	struct hb_ejection *ejection = &core->ejection;
+	ejection->reason = core->fault;
+	ejection->at_ns = core->now_ns;
+	strcpy(ejection->policy.text, core->ops->name);
+	if (core->ops->dump)
+		core->ops->dump(&core->policy, core->note);
+	fflush(core->note);
+	ejection->dump[sizeof ejection->dump - 1] = 0;
+
+	struct hb_action *action = hb_core_emit(core, HB_ACTION_EJECTED, HB_TENANT_NONE);
+	action->ejected.policy = ejection->policy;
+	action->ejected.reason = ejection->reason;
+	core->ops = &hb_policy_builtin;
+	core->fault = HB_EJECT_NONE;
+	undo_everything(core);
+}
+
+void hb_guard_enter(struct hb_core *core)
+{
+	core->asks = 0;
+}
+
+void hb_guard_leave(struct hb_core *core)
+{
+	if (core->fault != HB_EJECT_NONE)
+		eject(core);
+}
+
+/* The first fault is the one that is told; what follows is a consequence. */
+static void fault(struct hb_core *core, enum hb_eject_reason reason, uint32_t tenant, const char *format,
+		  va_list arguments)
+{
+	if (core->fault != HB_EJECT_NONE)
+		return;
+	core->fault = reason;
+	core->ejection.tenant = tenant;
+	vsnprintf(core->ejection.message, sizeof core->ejection.message, format, arguments);
+}
+
+void hb_guard_fault(struct hb_core *core, enum hb_eject_reason reason, uint32_t tenant, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	fault(core, reason, tenant, format, arguments);
+	va_end(arguments);
+}
+
+void hb_policy_fail(struct hb_policy *policy, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	fault(policy->core, HB_EJECT_OWN, HB_TENANT_NONE, format, arguments);
+	va_end(arguments);
+}
+
+bool hb_guard_ask(struct hb_core *core)
+{
+	if (core->fault != HB_EJECT_NONE)
+		return false;
+	uint32_t limit = HB_POLICY_ASKS(core->n_tenants);
+	if (++core->asks <= limit)
+		return true;
+	hb_guard_fault(core, HB_EJECT_TOO_MANY_ACTIONS, HB_TENANT_NONE, "asked for more than %u things in one call",
+		       limit);
+	return false;
+}
+
+bool hb_guard_timer(struct hb_core *core)
+{
+	if (core->now_ns - core->storm_since_ns > HB_TIMER_WINDOW_NS) {
+		core->storm_since_ns = core->now_ns;
+		core->storm_count = 0;
+	}
+	if (++core->storm_count <= HB_TIMER_STORM)
+		return true;
+	hb_guard_fault(core, HB_EJECT_TIMER_STORM, HB_TENANT_NONE, "more than %d timers fired within %lld ns",
+		       HB_TIMER_STORM, (long long)HB_TIMER_WINDOW_NS);
+	eject(core);
+	return false;
+}
+
+/* --- stalls --- */
+
+static bool any(const struct hb_core *core, enum hb_priority priority, bool (*has)(const struct hb_tenant *))
+{
+	uint32_t id = HB_TENANT_NONE;
+	while ((id = hb_core_next_id(core, priority, id)) != HB_TENANT_NONE)
+		if (has(&core->slots[id].tenant))
+			return true;
+	return false;
+}
+
+static bool wants_gpu(const struct hb_tenant *tenant)
+{
+	return hb_tenant_wants_gpu(tenant);
+}
+
+static bool is_busy(const struct hb_tenant *tenant)
+{
+	return tenant->busy;
+}
+
+static bool is_undrained(const struct hb_tenant *tenant)
+{
+	return tenant->undrained;
+}
+
+bool hb_policy_high_wants_gpu(const struct hb_policy *policy)
+{
+	return any(policy->core, HB_PRIORITY_HIGH, wants_gpu);
+}
+
+bool hb_policy_high_busy(const struct hb_policy *policy)
+{
+	return any(policy->core, HB_PRIORITY_HIGH, is_busy);
+}
+
+bool hb_policy_low_undrained(const struct hb_policy *policy)
+{
+	return any(policy->core, HB_PRIORITY_LOW, is_undrained);
+}
+
+/* It wants to go and what stops it is the policy, not its turn. */
+static bool shut_out(const struct hb_tenant *tenant)
+{
+	return (tenant->waiting && tenant->wish == HB_GATE_CLOSED) || tenant->pending;
+}
+
+static void watch_priority(struct hb_core *core, enum hb_priority priority, bool excused)
+{
+	uint32_t id = HB_TENANT_NONE;
+	while ((id = hb_core_next_id(core, priority, id)) != HB_TENANT_NONE) {
+		struct hb_slot *slot = &core->slots[id];
+		if (excused || !shut_out(&slot->tenant))
+			slot->denied_since_ns = HB_TIME_NEVER;
+		else if (slot->denied_since_ns == HB_TIME_NEVER)
+			slot->denied_since_ns = core->now_ns;
+	}
+}
+
+void hb_guard_watch(struct hb_core *core)
+{
+	if (core->ops == &hb_policy_builtin)
+		return;
+	bool timers = core->n_policy_timers != 0;
+	watch_priority(core, HB_PRIORITY_LOW, timers || hb_policy_high_wants_gpu(&core->policy));
+	watch_priority(core, HB_PRIORITY_HIGH, timers || hb_policy_low_undrained(&core->policy));
+}
+
+static uint32_t longest_denied(const struct hb_core *core)
+{
+	uint32_t longest = HB_TENANT_NONE;
+	for (int priority = 0; priority < 2; priority++) {
+		uint32_t id = HB_TENANT_NONE;
+		while ((id = hb_core_next_id(core, (enum hb_priority)priority, id)) != HB_TENANT_NONE) {
+			int64_t since_ns = core->slots[id].denied_since_ns;
+			if (since_ns != HB_TIME_NEVER &&
+			    (longest == HB_TENANT_NONE || since_ns < core->slots[longest].denied_since_ns))
+				longest = id;
+		}
+	}
+	return longest;
+}
+
+int64_t hb_guard_next_ns(const struct hb_core *core)
+{
+	uint32_t id = longest_denied(core);
+	return id == HB_TENANT_NONE ? HB_TIME_NEVER : core->slots[id].denied_since_ns + core->config.stall_limit_ns;
+}
+
+void hb_guard_check(struct hb_core *core, int64_t now_ns)
+{
+	uint32_t id = longest_denied(core);
+	if (id == HB_TENANT_NONE || core->slots[id].denied_since_ns + core->config.stall_limit_ns > now_ns)
+		return;
+	hb_guard_fault(core, HB_EJECT_STALL, id, "%s waited since %lld ns with nothing in its way",
+		       core->slots[id].tenant.name.text, (long long)core->slots[id].denied_since_ns);
+	eject(core);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The policies by name, from policies.def. Used by core.c and by whoever lists them for people. */
+#include "core/policy.h"
+
+#include <string.h>
+
+#define HB_POLICY(name) extern const struct hb_policy_ops hb_policy_##name;
+#include "core/policies.def"
+
+static const struct hb_policy_ops *const policies[] = {
+#define HB_POLICY(name) &hb_policy_##name,
+#include "core/policies.def"
+};
+
+const char *const hb_policy_names[] = {
+#define HB_POLICY(name) #name,
+#include "core/policies.def"
+	NULL,
+};
+
+const struct hb_policy_ops *hb_policy_find(const char *name)
+{
+	for (size_t i = 0; name && i < sizeof policies / sizeof *policies; i++)
+		if (!strcmp(policies[i]->name, name))
+			return policies[i];
+	return NULL;
+}
