@@ -80,14 +80,14 @@ enum hb_group_class { HB_GROUP_COMPUTE = 0, HB_GROUP_COPY = 1, HB_N_GROUP_CLASSE
 
 /* One channel group of libcuda's. Writer: process. Published by `state` (release). */
 struct hb_page_group {
-	hb_page_u32 state;      /* enum hb_group_state */
+	hb_page_u32 state;       /* enum hb_group_state */
 	hb_page_u32 group_class; /* enum hb_group_class */
-	hb_page_u32 client;     /* resource-manager handles, for messages */
+	hb_page_u32 client;      /* resource-manager handles, for messages */
 	hb_page_u32 object;
-	hb_page_u32 gpu;        /* index into hb_page.gpus; HB_PAGE_GPUS = not known */
-	hb_page_u32 rm_status;  /* of the last call that failed; 0 = none did */
-	hb_page_u32 asked_us;   /* the slice last asked for */
-	hb_page_u32 got_us;     /* the slice last read back */
+	hb_page_u32 gpu;       /* index into hb_page.gpus; HB_PAGE_GPUS = not known */
+	hb_page_u32 rm_status; /* of the last call that failed; 0 = none did */
+	hb_page_u32 asked_us;  /* the slice last asked for */
+	hb_page_u32 got_us;    /* the slice last read back */
 };
 
 /* What a process holds on one GPU. Writer: process (relaxed adds by its threads). */
@@ -110,7 +110,7 @@ struct hb_page_process {
 	/* process; threads between claiming in hb_page_gpu.used_bytes and noting it in memory[] (see below). */
 	hb_page_u32 memory_pending;
 	hb_page_u32 reserved0;
-	hb_page_u64 start_ticks;    /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
+	hb_page_u64 start_ticks; /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
 	hb_page_u32 reserved1[6];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
@@ -126,38 +126,39 @@ struct hb_page_process {
  * numbering, not CUDA's: find it by UUID).
  *
  * Memory: to claim n bytes a thread adds 1 to its slot's memory_pending
- * (release), raises used_bytes by compare-and-swap while used + n <= limit,
- * adds n to its slot's memory[].used_bytes, and takes memory_pending down
- * again (release); giving back is the same with the signs turned. When a
- * process dies the daemon sets used_bytes to the sum of the living slots at a
+ * (release), raises used_bytes by compare-and-swap while used + n <= limit, an
+ * LP thread then likewise hb_gpu_page.low_used_bytes while used + n <= total -
+ * reserve, adds n to its slot's memory[].used_bytes, and takes memory_pending
+ * down again (release); giving back is the same with the signs turned. When a
+ * process dies the daemon sets the sums to those of the living slots at a
  * moment when none of them has a thread in between, so an account is exact
  * again after any crash.
  */
 struct hb_page_gpu {
-	unsigned char uuid[16];     /* daemon; before the page is handed out */
-	hb_page_u32 state;          /* daemon; enum hb_page_state (release) */
-	hb_page_u32 engine;         /* daemon; enum hb_engine */
+	unsigned char uuid[16];                   /* daemon; before the page is handed out */
+	hb_page_u32 state;                        /* daemon; enum hb_page_state (release) */
+	hb_page_u32 engine;                       /* daemon; enum hb_engine */
 	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; by enum hb_group_class, 0 = leave as it is */
 	hb_page_u32 reserved0[2];
-	hb_page_u64 limit_bytes;    /* daemon; UINT64_MAX = none */
-	hb_page_u64 used_bytes;     /* shared sum over the tenant's processes */
-	hb_page_u64 total_bytes;    /* daemon; the GPU's memory, 0 = not known */
+	hb_page_u64 limit_bytes; /* daemon; UINT64_MAX = none */
+	hb_page_u64 used_bytes;  /* shared sum over the tenant's processes */
+	hb_page_u64 total_bytes; /* daemon; the GPU's memory, 0 = not known */
 	hb_page_u32 reserved1[48];
 };
 
 /* The tenant page. */
 struct hb_page {
-	uint64_t magic;         /* daemon; before the page is handed out, then constant, as the next four */
+	uint64_t magic; /* daemon; before the page is handed out, then constant, as the next three */
 	uint32_t version;
 	uint32_t size_bytes;
-	uint32_t tenant;        /* the daemon's number for this tenant, never 0, not reused while it lives */
-	uint32_t n_gpus;        /* entries of gpus[] in use */
-	hb_page_u32 state;      /* daemon; enum hb_page_state (release) */
-	hb_page_u32 daemon_pid; /* daemon */
-	hb_page_i64 heartbeat_ns; /* daemon; CLOCK_MONOTONIC of the last beat */
-	hb_page_u32 priority;   /* daemon; enum hb_page_priority, what was granted, not what was asked */
+	uint32_t tenant;            /* the daemon's number for this tenant, never 0, not reused while it lives */
+	hb_page_u32 n_gpus;         /* daemon; entries of gpus[] in use (release); only ever grows */
+	hb_page_u32 state;          /* daemon; enum hb_page_state (release) */
+	hb_page_u32 daemon_pid;     /* daemon */
+	hb_page_i64 heartbeat_ns;   /* daemon; CLOCK_MONOTONIC of the last beat */
+	hb_page_u32 priority;       /* daemon; enum hb_page_priority, what was granted, not what was asked */
 	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
-	hb_page_i64 slo_ns;     /* daemon; 0 = none, -1 = learn it */
+	hb_page_i64 slo_ns;         /* daemon; 0 = none, -1 = learn it */
 	hb_page_u32 slice_sequence; /* daemon; raised (release) after a gpus[].slice_us[] changed */
 	hb_page_u32 reserved0;
 	unsigned char reserved1[4096 - 64];
@@ -174,12 +175,12 @@ struct hb_gpu_page {
 	uint32_t version;
 	uint32_t size_bytes;
 	unsigned char uuid[16];
-	hb_page_u32 engine;        /* daemon; enum hb_engine */
-	hb_page_u32 tenants_high;  /* daemon; how many of each there are */
-	hb_page_u32 tenants_low;   /* daemon */
+	hb_page_u32 engine;       /* daemon; enum hb_engine */
+	hb_page_u32 tenants_high; /* daemon; how many of each there are */
+	hb_page_u32 tenants_low;  /* daemon */
 	hb_page_u32 reserved0;
-	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
-	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
+	hb_page_u64 total_bytes;                 /* daemon; 0 = not known */
+	hb_page_u64 reserve_bytes;               /* daemon; kept free of LP for HP */
 	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
 	_Alignas(64) unsigned char reserved[4096 - 128];
 };

@@ -20,7 +20,7 @@
 #define FD_FLOOR 512
 
 static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, unsigned expected,
-                   struct hb_error *error)
+		   struct hb_error *error)
 {
 	const char *why = "";
 	int result = hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why);
@@ -43,7 +43,7 @@ static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, u
 
 /* One request and the (first) answer to it, in the same buffer. */
 static int call(int socket, union hb_msg *message, int fd, struct hb_wire_fds *fds, unsigned expected,
-                struct hb_error *error)
+		struct hb_error *error)
 {
 	int result = hb_wire_send(socket, message, &fd, fd >= 0);
 	fds->n = 0;
@@ -64,16 +64,17 @@ static int say_hello(int socket, struct hb_error *error)
 	message->as_HELLO.page_version = HB_PAGE_VERSION;
 	int result = call(socket, message, -1, &fds, HB_MSG_WELCOME, error);
 	if (!result && message->as_WELCOME.page_version != HB_PAGE_VERSION)
-		result = hb_error_set(error, -EPROTO, "the daemon has page version %u, this program %u: restart the older one",
-		                      message->as_WELCOME.page_version, HB_PAGE_VERSION);
+		result = hb_error_set(error, -EPROTO,
+				      "the daemon has page version %u, this program %u: restart the older one",
+				      message->as_WELCOME.page_version, HB_PAGE_VERSION);
 	free(message);
 	return result;
 }
 
 static int connect_to(const char *path, int timeout_ms)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
 	if (strlen(path) >= sizeof address.sun_path)
 		return -ENAMETOOLONG;
 	strcpy(address.sun_path, path);
@@ -166,7 +167,7 @@ static int map_gpu(struct hb_membership *member, uint32_t index, int fd)
 }
 
 static int take_grant(struct hb_membership *member, const struct hb_msg_registered *grant,
-                      const struct hb_wire_fds *fds)
+		      const struct hb_wire_fds *fds)
 {
 	struct hb_membership taken = *member;
 	int result = map_page(&taken, fds->fd[0]);
@@ -198,7 +199,7 @@ static void copy_environment(const union hb_msg *message, char *environment, siz
 }
 
 int hb_client_register(int socket, const struct hb_wish *wish, struct hb_membership *member, char *environment,
-                       size_t environment_size, struct hb_error *error)
+		       size_t environment_size, struct hb_error *error)
 {
 	struct hb_wire_fds fds;
 	union hb_msg *message = malloc(sizeof *message);

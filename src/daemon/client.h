@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "daemon/protocol.h"
 
+#include <stdbool.h>
+
 /* What a process asks for; see struct hb_msg_register. */
 struct hb_wish {
 	uint32_t flags; /* enum hb_register_flags; HB_REGISTER_PAGE is set by hb_client_register itself */
@@ -33,14 +35,17 @@ struct hb_wish {
  * that use them need not be stopped.
  */
 struct hb_membership {
-	struct hb_page *page; /* NULL = not a member */
+	struct hb_page *page;                   /* NULL = not a member */
 	struct hb_gpu_page *gpus[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
 	uint32_t n_gpus;
 	uint32_t tenant, slot, generation;
-	int page_fd;          /* close-on-exec; kept to hand it to the next daemon */
-	uint64_t page_inode;  /* proves that page_fd is still ours and not reused by the application */
+	int page_fd;         /* close-on-exec; kept to hand it to the next daemon */
+	uint64_t page_inode; /* proves that page_fd is still ours and not reused by the application */
 };
-#define HB_MEMBERSHIP_NONE { .slot = HB_PAGE_PROCESSES, .page_fd = -1 }
+#define HB_MEMBERSHIP_NONE \
+	{ \
+		.slot = HB_PAGE_PROCESSES, .page_fd = -1 \
+	}
 
 /* Connects and says hello. A descriptor (close-on-exec) or negative errno with *error. */
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error);
@@ -53,7 +58,7 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error);
  * failure.
  */
 int hb_client_register(int socket, const struct hb_wish *wish, struct hb_membership *member, char *environment,
-                       size_t environment_size, struct hb_error *error);
+		       size_t environment_size, struct hb_error *error);
 
 /* Unmaps and closes; the daemon is not told. For tests and hb; a shim never gives its mappings up. */
 void hb_membership_fini(struct hb_membership *member);

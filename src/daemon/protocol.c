@@ -15,7 +15,7 @@ struct kind {
 
 static const struct kind kinds[] = {
 #define HB_MESSAGE(name, number, sender, type, text_max, fds_max) \
-	{ #name, number, HB_SENDER_##sender, sizeof(type), text_max, fds_max },
+	{#name, number, HB_SENDER_##sender, sizeof(type), text_max, fds_max},
 #include "daemon/messages.def"
 #undef HB_MESSAGE
 };

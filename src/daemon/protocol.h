@@ -74,21 +74,22 @@ enum hb_register_flags {
 	HB_REGISTER_SERVER = 2,    /* the process is an MPS server: slices only, no gate, no memory limit */
 	HB_REGISTER_SIMULATED = 4, /* its GPUs are simulated */
 	HB_REGISTER_PAGE = 8,      /* the tenant's page comes along, from the time of an earlier daemon */
-	HB_REGISTER_ALL_FLAGS = 15,
+	HB_REGISTER_MPS = 16,      /* it was started with the environment of the daemon's MPS server */
+	HB_REGISTER_ALL_FLAGS = 31,
 };
 
 struct hb_msg_register {
 	struct hb_msg_header header;
 	uint32_t flags;
-	uint32_t priority;       /* asked for, enum hb_page_priority */
-	int64_t slo_ns;          /* 0 = none, -1 = learn it */
-	uint32_t attainment_ppm; /* 0 = the daemon's default */
-	uint32_t pcie_weight;    /* 1..1000; 0 = 1 */
-	uint64_t memory_bytes;   /* limit on each GPU; 0 = none */
+	uint32_t priority;                   /* asked for, enum hb_page_priority */
+	int64_t slo_ns;                      /* 0 = none, -1 = learn it */
+	uint32_t attainment_ppm;             /* 0 = the daemon's default */
+	uint32_t pcie_weight;                /* 1..1000; 0 = 1 */
+	uint64_t memory_bytes;               /* limit on each GPU; 0 = none */
 	unsigned char token[HB_TOKEN_BYTES]; /* not all zero */
 	uint32_t slot, generation; /* with HB_REGISTER_PAGE: what it held there; slot HB_PAGE_PROCESSES = none */
-	uint32_t engine;         /* asked for, enum hb_engine; NONE = the daemon's choice */
-	uint32_t n_gpus;         /* 0 = not known yet (no CUDA so far) */
+	uint32_t engine;           /* asked for, enum hb_engine; NONE = the daemon's choice */
+	uint32_t n_gpus;           /* 0 = not known yet (no CUDA so far) */
 	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES];
 }; /* text: the command line, words separated by blanks */
 
@@ -98,7 +99,7 @@ struct hb_msg_registered {
 	uint32_t slot;       /* in hb_page.processes; HB_PAGE_PROCESSES = none (HB_REGISTER_CREATE) */
 	uint32_t generation; /* of the slot */
 	uint32_t n_fds;      /* the tenant's page, then one GPU page for each entry of hb_page.gpus */
-}; /* text: environment for the command, NAME=VALUE, each ended by a NUL */
+};                           /* text: environment for the command, NAME=VALUE, each ended by a NUL */
 
 struct hb_msg_bye {
 	struct hb_msg_header header;

@@ -16,8 +16,8 @@ union control {
 int hb_wire_send(int socket, const union hb_msg *message, const int *fds, size_t n_fds)
 {
 	union control control;
-	struct iovec part = { .iov_base = (void *)(uintptr_t)message->bytes, .iov_len = message->header.size };
-	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct iovec part = {.iov_base = (void *)(uintptr_t)message->bytes, .iov_len = message->header.size};
+	struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
 	if (n_fds > HB_MSG_FDS_MAX)
 		return -EINVAL;
 	if (n_fds) {
@@ -58,12 +58,12 @@ void hb_wire_close_fds(struct hb_wire_fds *fds)
 }
 
 int hb_wire_receive(int socket, enum hb_msg_sender sender, union hb_msg *message, struct hb_wire_fds *fds,
-                    const char **why)
+		    const char **why)
 {
 	union control control;
-	struct iovec part = { .iov_base = message->bytes, .iov_len = sizeof message->bytes };
-	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-		                 .msg_controllen = sizeof control };
+	struct iovec part = {.iov_base = message->bytes, .iov_len = sizeof message->bytes};
+	struct msghdr packet = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	ssize_t n;
 	fds->n = 0;
 	do

@@ -24,7 +24,7 @@ int hb_wire_send(int socket, const union hb_msg *message, const int *fds, size_t
  * failure no descriptor is left open.
  */
 int hb_wire_receive(int socket, enum hb_msg_sender sender, union hb_msg *message, struct hb_wire_fds *fds,
-                    const char **why);
+		    const char **why);
 
 void hb_wire_close_fds(struct hb_wire_fds *fds);
 

@@ -21,9 +21,9 @@
 
 struct object {
 	uintptr_t base;
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	const char *names;
-	const ElfW(Rela) *plt, *rela;
+	const ElfW(Rela) * plt, *rela;
 	size_t n_plt, n_rela;
 	uintptr_t relro_start, relro_end; /* pages that the loader made read-only */
 };
@@ -107,8 +107,8 @@ static int open_object(void *handle, struct object *object)
 	return 0;
 }
 
-static size_t find_slots(const struct object *object, const ElfW(Rela) *table, size_t n, const char *symbol,
-                         void **slots[], size_t n_slots)
+static size_t find_slots(const struct object *object, const ElfW(Rela) * table, size_t n, const char *symbol,
+			 void **slots[], size_t n_slots)
 {
 	for (size_t i = 0; table && i < n && n_slots < SLOTS_MAX; i++) {
 		size_t index = ELF64_R_SYM(table[i].r_info);

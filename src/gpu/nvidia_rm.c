@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define GROUPS_MAX 256  /* 64 contexts of 4; more than the page shows are set all the same */
+#define GROUPS_MAX 256 /* 64 contexts of 4; more than the page shows are set all the same */
 #define DEVICES_MAX 64
 #define RECORD_NONE UINT32_MAX
 
@@ -42,7 +42,7 @@ static struct {
 	struct device devices[DEVICES_MAX];
 	size_t n_devices;
 	_Atomic bool unsettled; /* a group was seen since the last apply_all() */
-} watch = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void store(hb_page_u32 *word, uint32_t value)
 {
@@ -65,8 +65,11 @@ static void count(enum hb_page_counter counter)
 /* 0 = NV_OK; else the manager's status, or negative errno when the call itself failed. */
 static int64_t control(int fd, uint32_t client, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
-	struct hb_rm_control call = { .client = client, .object = object, .command = command,
-		                      .params = (uint64_t)(uintptr_t)params, .params_size = size };
+	struct hb_rm_control call = {.client = client,
+				     .object = object,
+				     .command = command,
+				     .params = (uint64_t)(uintptr_t)params,
+				     .params_size = size};
 	if (watch.forward(fd, HB_RM_REQUEST(HB_RM_NR_CONTROL, call), &call) < 0)
 		return -errno;
 	return call.status;
@@ -75,7 +78,8 @@ static int64_t control(int fd, uint32_t client, uint32_t object, uint32_t comman
 static enum hb_group_state set_slice(struct group *group)
 {
 	uint64_t asked = group->asked_us, got = 0;
-	int64_t status = control(group->fd, group->client, group->object, HB_RM_GROUP_SET_TIMESLICE, &asked, sizeof asked);
+	int64_t status = control(group->fd, group->client, group->object, HB_RM_GROUP_SET_TIMESLICE, &asked,
+				 sizeof asked);
 	if (status != 0) {
 		group->rm_status = status > 0 ? (uint32_t)status : 0;
 		return status == -EBADF ? HB_GROUP_UNREACHABLE : HB_GROUP_REFUSED;
@@ -102,7 +106,7 @@ static struct device *find_device(uint32_t client, uint32_t object)
 
 static bool ask_uuid(struct device *device)
 {
-	struct hb_rm_gid_params gid = { .flags = HB_RM_GID_BINARY };
+	struct hb_rm_gid_params gid = {.flags = HB_RM_GID_BINARY};
 	if (device->known || !device->subdevice)
 		return device->known;
 	if (control(device->fd, device->client, device->subdevice, HB_RM_SUBDEVICE_GET_GID, &gid, sizeof gid) != 0 ||
@@ -117,9 +121,9 @@ static uint32_t gpu_of(const struct group *group)
 {
 	struct device *device = find_device(group->client, group->device);
 	struct hb_page *page = watch.page;
-	uint32_t n = page->n_gpus < HB_PAGE_GPUS ? page->n_gpus : HB_PAGE_GPUS;
+	uint32_t n = atomic_load_explicit(&page->n_gpus, memory_order_acquire);
 	if (device && ask_uuid(device))
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n && i < HB_PAGE_GPUS; i++)
 			if (memcmp(page->gpus[i].uuid, device->uuid, sizeof device->uuid) == 0)
 				return i;
 	/* A driver that does not tell, or a MIG instance, whose UUID is its own: with one GPU there is no choice. */
@@ -175,7 +179,8 @@ static void apply_group(struct group *group, bool again)
 		return;
 	if (group->gpu >= HB_PAGE_GPUS)
 		group->gpu = gpu_of(group);
-	uint32_t wanted = group->gpu < HB_PAGE_GPUS ? load(&watch.page->gpus[group->gpu].slice_us[group->group_class]) : 0;
+	uint32_t wanted = group->gpu < HB_PAGE_GPUS ? load(&watch.page->gpus[group->gpu].slice_us[group->group_class])
+						    : 0;
 	bool done = group->state == HB_GROUP_SET && group->asked_us == wanted;
 	if (wanted && (again || !done)) {
 		group->asked_us = wanted;
@@ -242,9 +247,14 @@ static void note_group(int fd, const struct hb_rm_alloc *call, const struct hb_r
 		count(HB_COUNT_groups_untracked);
 		return;
 	}
-	*group = (struct group){ .fd = fd, .client = call->client, .object = call->object, .device = call->parent,
-		                 .group_class = group_class, .state = HB_GROUP_SEEN,
-		                 .gpu = HB_PAGE_GPUS, .record = RECORD_NONE };
+	*group = (struct group){.fd = fd,
+				.client = call->client,
+				.object = call->object,
+				.device = call->parent,
+				.group_class = group_class,
+				.state = HB_GROUP_SEEN,
+				.gpu = HB_PAGE_GPUS,
+				.record = RECORD_NONE};
 	take_record(group);
 	publish(group);
 	atomic_store(&watch.unsettled, true);
@@ -256,7 +266,7 @@ static void note_device(int fd, uint32_t client, uint32_t object)
 	if (!device && watch.n_devices < DEVICES_MAX)
 		device = &watch.devices[watch.n_devices++];
 	if (device)
-		*device = (struct device){ .fd = fd, .client = client, .object = object };
+		*device = (struct device){.fd = fd, .client = client, .object = object};
 }
 
 /* Both forms of the call begin alike; only the place of the status differs. */
@@ -297,7 +307,8 @@ static void note_free(const struct hb_rm_free *call, size_t size)
 	}
 	for (size_t i = 0; i < watch.n_devices;) {
 		struct device *device = &watch.devices[i];
-		bool gone = device->client == call->client && (call->object == device->object || call->object == device->client);
+		bool gone = device->client == call->client &&
+			    (call->object == device->object || call->object == device->client);
 		if (gone)
 			*device = watch.devices[--watch.n_devices];
 		else
@@ -416,7 +427,8 @@ void hb_rm_watch_apply(void)
 	struct hb_page_process *slot = watch.slot;
 	if (!page || !slot)
 		return;
-	if (load(&page->slice_sequence) == load(&slot->applied) && !atomic_load_explicit(&watch.unsettled, memory_order_relaxed))
+	if (load(&page->slice_sequence) == load(&slot->applied) &&
+	    !atomic_load_explicit(&watch.unsettled, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&watch.lock);
 	apply_all();

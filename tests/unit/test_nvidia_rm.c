@@ -148,10 +148,11 @@ static void make_context(uint32_t first, bool told)
 	fake.alloc(FD, CLIENT, CLIENT, DEVICE, HB_RM_CLASS_DEVICE, NULL);
 	fake.alloc(FD, CLIENT, DEVICE, SUBDEVICE, HB_RM_CLASS_SUBDEVICE, NULL);
 	for (uint32_t i = 0; i < 4; i++) {
-		struct hb_rm_group_params params = { .engine_type = i ? HB_RM_ENGINE_COPY_FIRST + i : HB_RM_ENGINE_GRAPHICS_FIRST };
+		struct hb_rm_group_params params = {.engine_type = i ? HB_RM_ENGINE_COPY_FIRST + i
+								     : HB_RM_ENGINE_GRAPHICS_FIRST};
 		fake.alloc(FD, CLIENT, DEVICE, first + i, HB_RM_CLASS_GROUP, told ? &params : NULL);
 	}
-	unsigned char enable[3] = { 1, 0, 0 };
+	unsigned char enable[3] = {1, 0, 0};
 	for (uint32_t i = 0; i < 4; i++)
 		fake.control(FD, CLIENT, first + i, HB_RM_GROUP_SCHEDULE, enable, sizeof enable);
 }
