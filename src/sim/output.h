@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ways to show results: a table for people, JSON for programs, a page of
+ * plots, a timeline for Perfetto. All are pure: results in, text out; no clock,
+ * no environment. The same results give the same bytes. Caller: `hb sim`.
+ *
+ * Functions that return int return 0 or a negative errno told in *error; write
+ * errors that they do not notice stay in `out` for the caller's fclose().
+ */
+#ifndef HB_SIM_OUTPUT_H
+#define HB_SIM_OUTPUT_H
+
+#include "base/error.h"
+#include "sim/result.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* One object, or with `array` an array of n objects; ends with a newline. */
+int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error);
+
+struct hb_table_style {
+	unsigned width; /* columns; wider tables put each program on a line of its own */
+	bool colors;
+};
+/* One row a result when that fits into the width. All results have the same programs. */
+void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n,
+	const struct hb_table_style *style);
+
+/* What the numbers say, in one sentence with a final newline; nothing when there is nothing to compare. */
+void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n);
+
+/* Chrome trace events of one result's spans. */
+int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error);
+
+/* One self-contained HTML page. `command` is the line the user typed. */
+int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n,
+	struct hb_error *error);
+
+/* One stand-alone SVG: attainment against LP throughput, for documents. -EINVAL when no program has an SLO or none is low. */
+int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, struct hb_error *error);
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What results look like: table, JSON, sentence, report, timeline; on made-up results. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "fake_results.h"
+#include "sim/output.h"
+#include "sim/request_view.h"
+#include "sim/svg.h"
+
+struct text {
+	char *bytes;
+	size_t size;
+	FILE *out;
+};
+
+static struct text text_open(void)
+{
+	struct text text = { NULL, 0, NULL };
+	return text;
+}
+
+static void begin(struct text *text)
+{
+	text->out = open_memstream(&text->bytes, &text->size);
+	assert_non_null(text->out);
+}
+
+static void end(struct text *text)
+{
+	assert_int_equal(fclose(text->out), 0);
+}
+
+static size_t longest_line(const char *text)
+{
+	size_t longest = 0;
+	for (const char *line = text; *line;) {
+		size_t length = strcspn(line, "\n");
+		longest = length > longest ? length : longest;
+		line += length + (line[length] == '\n');
+	}
+	return longest;
+}
+
+static size_t count(const char *text, const char *word)
+{
+	size_t n = 0;
+	for (const char *at = text; (at = strstr(at, word)); at += strlen(word))
+		n++;
+	return n;
+}
+
+static struct text table_of(uint32_t n_high, uint32_t n_low, bool colors)
+{
+	struct text text = text_open();
+	struct hb_sim_result *results = fake_results_new(n_high, n_low);
+	struct hb_table_style style = { .width = 100, .colors = colors };
+	begin(&text);
+	hb_result_table_write(text.out, results, FAKE_MODES, &style);
+	end(&text);
+	fake_results_free(results);
+	return text;
+}
+
+static void table_has_one_row_a_mode_within_100_columns(void **state)
+{
+	struct text text = table_of(1, 1, false);
+	assert_true(longest_line(text.bytes) <= 100);
+	assert_int_equal(count(text.bytes, "\ntimeslice "), 1);
+	assert_int_equal(count(text.bytes, "\ntemporal "), 1);
+	assert_null(strchr(text.bytes, '\033'));
+	free(text.bytes);
+}
+
+static void table_of_many_programs_still_fits(void **state)
+{
+	struct text text = table_of(HB_SIM_TENANTS_MAX, HB_SIM_TENANTS_MAX, false);
+	assert_true(longest_line(text.bytes) <= 100);
+	assert_non_null(strstr(text.bytes, "service15_b1:graph"));
+	assert_non_null(strstr(text.bytes, "train15_b128"));
+	free(text.bytes);
+}
+
+static void table_marks_a_missed_slo_in_color_only_when_asked(void **state)
+{
+	struct text text = table_of(1, 1, true);
+	assert_int_equal(count(text.bytes, "\033[31m"), 3);
+	free(text.bytes);
+}
+
+static void json_has_the_promised_keys_in_order(void **state)
+{
+	static const char *const keys[] = { "\"gpu\"", "\"sharing\"", "\"seconds\"", "\"seed\"", "\"high\"", "\"workload\"",
+		"\"rate_per_s\"", "\"requests\"", "\"p50_us\"", "\"p90_us\"", "\"p99_us\"", "\"max_us\"", "\"slo_us\"", "\"attainment\"",
+		"\"low\"", "\"workload\"", "\"iterations_per_s\"", "\"relative\"", "\"gpu_busy\"", "\"wall_s\"" };
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = text_open();
+	struct hb_error error;
+	begin(&text);
+	assert_int_equal(hb_result_json_write(text.out, results, 1, false, &error), 0);
+	end(&text);
+	const char *at = text.bytes;
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+		at = strstr(at, keys[i]);
+		assert_non_null(at);
+		at += strlen(keys[i]);
+	}
+	assert_int_equal(count(text.bytes, "\":"), sizeof keys / sizeof keys[0]);
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static json_t *json_of(const struct hb_sim_result *results, size_t n, bool array)
+{
+	struct text text = text_open();
+	struct hb_error error;
+	begin(&text);
+	assert_int_equal(hb_result_json_write(text.out, results, n, array, &error), 0);
+	end(&text);
+	json_t *root = json_loads(text.bytes, 0, NULL);
+	assert_non_null(root);
+	free(text.bytes);
+	return root;
+}
+
+static void json_of_several_modes_is_an_array(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	json_t *root = json_of(results, FAKE_MODES, true);
+	assert_int_equal(json_array_size(root), FAKE_MODES);
+	json_decref(root);
+	fake_results_free(results);
+}
+
+static void json_says_null_for_what_does_not_exist(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	results[0].high[0].slo_ns = 0;
+	results[0].high[0].rate_per_s = 0;
+	results[0].high[0].requests = 0;
+	results[0].low[0].relative = 0.0 / (double)results[0].high[0].requests;
+	json_t *root = json_of(results, 1, false);
+	json_t *high = json_array_get(json_object_get(root, "high"), 0);
+	assert_true(json_is_null(json_object_get(high, "slo_us")));
+	assert_true(json_is_null(json_object_get(high, "rate_per_s")));
+	assert_true(json_is_null(json_object_get(high, "p99_us")));
+	assert_true(json_is_null(json_object_get(json_array_get(json_object_get(root, "low"), 0), "relative")));
+	json_decref(root);
+	fake_results_free(results);
+}
+
+static struct text reading_of(const struct hb_sim_result *results, size_t n)
+{
+	struct text text = text_open();
+	begin(&text);
+	hb_result_reading_write(text.out, results, n);
+	end(&text);
+	return text;
+}
+
+static void reading_follows_the_numbers(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = reading_of(results, FAKE_MODES);
+	assert_non_null(strstr(text.bytes, "Of 11 ways to share, ts100 lets train0_b128 run fastest (90.0 % of alone)"));
+	assert_int_equal(count(text.bytes, "\n"), 1);
+	free(text.bytes);
+	results[11].low[0].relative = 0.99;
+	text = reading_of(results, FAKE_MODES);
+	assert_non_null(strstr(text.bytes, "temporal lets train0_b128 run fastest (99.0 % of alone)"));
+	free(text.bytes);
+	for (int i = 0; i < FAKE_MODES; i++)
+		results[i].high[0].attainment = 0.5 + i * 0.01;
+	text = reading_of(results, FAKE_MODES);
+	assert_non_null(strstr(text.bytes, "none keeps 95 %"));
+	assert_non_null(strstr(text.bytes, "temporal comes closest (61.0 %"));
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static void reading_is_silent_when_nothing_is_compared(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 0);
+	struct text text = reading_of(results, FAKE_MODES);
+	assert_int_equal(text.size, 0);
+	free(text.bytes);
+	text = reading_of(results, 1);
+	assert_int_equal(text.size, 0);
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static struct text report_of(const struct hb_sim_result *results, size_t n)
+{
+	struct text text = text_open();
+	struct hb_error error;
+	begin(&text);
+	assert_int_equal(hb_report_write(text.out, "hb sim --high '<a & b>'", results, n, &error), 0);
+	end(&text);
+	return text;
+}
+
+static void report_needs_nothing_from_elsewhere(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(2, 2);
+	struct text text = report_of(results, FAKE_MODES);
+	/* The one address is the name of the SVG language, which is never fetched. */
+	assert_int_equal(count(text.bytes, "http"), count(text.bytes, "\"http://www.w3.org/2000/svg\""));
+	assert_null(strstr(text.bytes, "src="));
+	assert_null(strstr(text.bytes, "href="));
+	assert_null(strstr(text.bytes, "url("));
+	assert_null(strstr(text.bytes, "@import"));
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static void report_is_filled_in_and_escaped(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = report_of(results, FAKE_MODES);
+	assert_null(strstr(text.bytes, "{{"));
+	assert_non_null(strstr(text.bytes, "hb sim --high &#39;&lt;a &amp; b&gt;&#39;"));
+	/* A kernel's name that looks like markup must not end the data. */
+	assert_int_equal(count(text.bytes, "<script"), count(text.bytes, "</script>"));
+	assert_non_null(strstr(text.bytes, "gemm\\u003cfloat"));
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static void report_is_the_same_for_the_same_results(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(2, 1);
+	struct text first = report_of(results, FAKE_MODES);
+	results[0].wall_s = 99;
+	struct text second = report_of(results, FAKE_MODES);
+	assert_int_equal(first.size, second.size);
+	assert_memory_equal(first.bytes, second.bytes, first.size);
+	free(first.bytes);
+	free(second.bytes);
+	fake_results_free(results);
+}
+
+static void report_works_with_one_side_only(void **state)
+{
+	static const uint32_t sides[][2] = { { 1, 0 }, { 0, 1 } };
+	for (size_t i = 0; i < 2; i++) {
+		struct hb_sim_result *results = fake_results_new(sides[i][0], sides[i][1]);
+		struct text text = report_of(results, 1);
+		assert_non_null(strstr(text.bytes, "</html>"));
+		assert_null(strstr(text.bytes, "id=\"scatter-t\""));
+		free(text.bytes);
+		fake_results_free(results);
+	}
+}
+
+static void plot_stands_alone(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = text_open();
+	struct hb_error error;
+	begin(&text);
+	assert_int_equal(hb_plot_svg_write(text.out, results, FAKE_MODES, &error), 0);
+	end(&text);
+	assert_non_null(strstr(text.bytes, "xmlns=\"http://www.w3.org/2000/svg\""));
+	assert_non_null(strstr(text.bytes, "<style>"));
+	for (int i = 0; i < FAKE_MODES; i++)
+		assert_non_null(strstr(text.bytes, results[i].sharing));
+	free(text.bytes);
+	results[0].n_low = 0;
+	assert_int_not_equal(hb_plot_svg_write(stderr, results, FAKE_MODES, &error), 0);
+	results[0].n_low = 1;
+	fake_results_free(results);
+}
+
+static void timeline_events_have_what_perfetto_needs(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = text_open();
+	struct hb_error error;
+	begin(&text);
+	assert_int_equal(hb_timeline_json_write(text.out, &results[1], &error), 0);
+	end(&text);
+	json_t *root = json_loads(text.bytes, 0, NULL);
+	assert_non_null(root);
+	json_t *event;
+	size_t index, complete = 0;
+	json_array_foreach(json_object_get(root, "traceEvents"), index, event) {
+		const char *phase = json_string_value(json_object_get(event, "ph"));
+		assert_true(json_is_integer(json_object_get(event, "pid")) && json_is_integer(json_object_get(event, "tid")));
+		assert_true(json_is_string(json_object_get(event, "name")));
+		complete += strcmp(phase, "X") == 0;
+	}
+	assert_int_equal(complete, results[1].n_spans);
+	json_decref(root);
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static void the_same_request_is_shown_under_every_mode(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	const struct hb_span *views[FAKE_MODES];
+	hb_request_views_choose(results, FAKE_MODES, views);
+	for (int i = 0; i < FAKE_MODES; i++) {
+		assert_non_null(views[i]);
+		assert_int_equal(views[i]->start_ns, views[0]->start_ns);
+	}
+	struct hb_request_costs costs = hb_request_costs_of(&results[1], views[1]);
+	assert_int_equal(costs.switches, 1);
+	assert_int_equal(costs.switch_ns, 190000);
+	assert_int_equal(costs.hold_ns, 180000);
+	assert_int_equal(costs.gated_ns, views[1]->end_ns - views[1]->start_ns - 200000);
+	fake_results_free(results);
+}
+
+static void families_share_a_color_and_differ_otherwise(void **state)
+{
+	static const char *const names[] = { "exclusive", "mps", "reef", "mps_prio", "mps_88" };
+	struct hb_series_style mps = hb_series_style_of(names, 5, 1);
+	struct hb_series_style reef = hb_series_style_of(names, 5, 2);
+	struct hb_series_style prio = hb_series_style_of(names, 5, 3);
+	struct hb_series_style limit = hb_series_style_of(names, 5, 4);
+	assert_int_equal(mps.color, prio.color);
+	assert_int_equal(mps.color, limit.color);
+	assert_int_not_equal(mps.color, reef.color);
+	assert_int_not_equal(mps.dash, prio.dash);
+	assert_int_not_equal(prio.dash, limit.dash);
+	assert_int_not_equal(mps.marker, reef.marker);
+}
+
+static void nines_scale_gives_every_nine_the_same_room(void **state)
+{
+	struct hb_scale scale = { HB_SCALE_NINES, 0, 0.999, 300, 0 };
+	assert_float_equal(hb_scale_map(&scale, 0.9), 200, 1e-6);
+	assert_float_equal(hb_scale_map(&scale, 0.99), 100, 1e-6);
+	assert_float_equal(hb_scale_map(&scale, 1), 0, 1e-6);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(table_has_one_row_a_mode_within_100_columns),
+		cmocka_unit_test(table_of_many_programs_still_fits),
+		cmocka_unit_test(table_marks_a_missed_slo_in_color_only_when_asked),
+		cmocka_unit_test(json_has_the_promised_keys_in_order),
+		cmocka_unit_test(json_of_several_modes_is_an_array),
+		cmocka_unit_test(json_says_null_for_what_does_not_exist),
+		cmocka_unit_test(reading_follows_the_numbers),
+		cmocka_unit_test(reading_is_silent_when_nothing_is_compared),
+		cmocka_unit_test(report_needs_nothing_from_elsewhere),
+		cmocka_unit_test(report_is_filled_in_and_escaped),
+		cmocka_unit_test(report_is_the_same_for_the_same_results),
+		cmocka_unit_test(report_works_with_one_side_only),
+		cmocka_unit_test(plot_stands_alone),
+		cmocka_unit_test(timeline_events_have_what_perfetto_needs),
+		cmocka_unit_test(the_same_request_is_shown_under_every_mode),
+		cmocka_unit_test(families_share_a_color_and_differ_otherwise),
+		cmocka_unit_test(nines_scale_gives_every_nine_the_same_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
