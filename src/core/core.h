@@ -20,7 +20,8 @@
  * Duties of the owner
  *  - Time never goes back. hb_core_post and hb_core_step return -EINVAL if it
  *    does and change nothing.
- *  - `busy`/`idle` when a tenant's work in flight on the GPU becomes some/none.
+ *  - `busy`/`idle` when a tenant's own work in flight on the GPU becomes
+ *    some/none. Hold kernels are not its own work.
  *  - `waiting` when a thread finds its gate closed.
  *  - Actions are carried out in order. Those of a removed tenant are withdrawn,
  *    so an id may be used again at once.

@@ -20,6 +20,10 @@
 /* LP's compute slice: 1 us gives HP p99 240 to 250 us, 20 us 260 us, the default 2048 us 2300 us. */
 #define HB_H200_LOW_SLICE_NS INT64_C(1000)
 
+/* Copy slices of all LP processes together: 20 us each of two gave 50.8 of 54.8 GB/s and HP p99 88 us; 1 us each gave
+ * 40.6 GB/s, 100 us each 54.5 GB/s and 249 us. */
+#define HB_H200_COPY_ROUND_NS INT64_C(40000)
+
 /* libcuda's own compute slice, in force where nothing was set. */
 #define HB_H200_DEFAULT_SLICE_NS INT64_C(2048000)
 

@@ -58,7 +58,7 @@ static void eject(struct hb_core *core)
 	struct hb_action *action = hb_core_emit(core, HB_ACTION_EJECTED, HB_TENANT_NONE);
 	action->ejected.policy = ejection->policy;
 	action->ejected.reason = ejection->reason;
-	core->ops = &hb_policy_builtin;
+	core->ops = &hb_policy_builtin_ops;
 	core->fault = HB_EJECT_NONE;
 	undo_everything(core);
 }
@@ -188,7 +188,7 @@ static void watch_priority(struct hb_core *core, enum hb_priority priority, bool
 
 void hb_guard_watch(struct hb_core *core)
 {
-	if (core->ops == &hb_policy_builtin)
+	if (core->ops == &hb_policy_builtin_ops)
 		return;
 	bool timers = core->n_policy_timers != 0;
 	watch_priority(core, HB_PRIORITY_LOW, timers || hb_policy_high_wants_gpu(&core->policy));

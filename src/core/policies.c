@@ -4,11 +4,11 @@
 
 #include <string.h>
 
-#define HB_POLICY(name) extern const struct hb_policy_ops hb_policy_##name;
+#define HB_POLICY(name) extern const struct hb_policy_ops hb_policy_##name##_ops;
 #include "core/policies.def"
 
 static const struct hb_policy_ops *const policies[] = {
-#define HB_POLICY(name) &hb_policy_##name,
+#define HB_POLICY(name) &hb_policy_##name##_ops,
 #include "core/policies.def"
 };
 

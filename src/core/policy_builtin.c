@@ -15,7 +15,7 @@
  */
 #include "core/policy.h"
 
-const struct hb_policy_ops hb_policy_builtin = {
+const struct hb_policy_ops hb_policy_builtin_ops = {
 	.name = "builtin",
 	.summary = "everything open: the GPU decides",
 };
