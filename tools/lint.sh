@@ -104,7 +104,7 @@ check_links() {
 	return "$bad"
 }
 
-# Every folder of src/ and every decision is mentioned where a reader looks for it.
+# Every folder of src/ and every decision is mentioned where a reader looks for it; drawn pictures are current.
 check_docs() {
 	local name bad=0
 	for name in src/*/; do
@@ -113,6 +113,7 @@ check_docs() {
 	for name in docs/decisions/[0-9]*.md; do
 		grep -q "$(basename "$name")" docs/decisions/README.md || { echo "docs/decisions/README.md does not list $name"; bad=1; }
 	done
+	docs/plot_colocation.py --check || bad=1
 	return "$bad"
 }
 
