@@ -29,6 +29,7 @@ struct hb_model_context {
 	int64_t slice_ns;      /* compute time slice; 0 = the GPU's default */
 	int64_t copy_slice_ns; /* copy engines; 0 = default */
 	enum hb_model_preempt preempt;
+	bool mps; /* an MPS server's: its clients pay the server's boundaries */
 };
 
 enum hb_model_kind { HB_MODEL_KERNEL, HB_MODEL_COPY_H2D, HB_MODEL_COPY_D2H, HB_MODEL_HOLD };
@@ -82,7 +83,7 @@ void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int stream);
  * advance. 0, -EINVAL (bad work or stream), -ENOMEM.
  */
 int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work);
-/* The pieces run one after another without host launches between; `cookie` completes with the last. */
+/* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
 int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
                           size_t n_work, uint64_t cookie);
 /* Holds run until released (or for duration_ns, where > 0). Releases those running or queued on the stream. */
