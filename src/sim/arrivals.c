@@ -3,6 +3,7 @@
 #include "sim/arrivals.h"
 
 #include "base/rng.h"
+#include "sim/grow.h"
 #include "sim/line_reader.h"
 #include "sim/number.h"
 
@@ -38,7 +39,8 @@ struct hb_arrivals {
 	int64_t state_end_ns;
 	/* From a file. */
 	int64_t *times_ns;
-	uint32_t n_times, room;
+	uint32_t n_times;
+	size_t room;
 };
 
 static const char how_to_write[] =
@@ -113,14 +115,10 @@ static int add_time(struct hb_arrivals *arrivals, int64_t time_ns)
 {
 	if (arrivals->n_times == TIMES_MAX)
 		return -E2BIG;
-	if (arrivals->n_times == arrivals->room) {
-		uint32_t room = arrivals->room ? arrivals->room * 2 : 1024;
-		int64_t *grown = realloc(arrivals->times_ns, room * sizeof *grown);
-		if (!grown)
-			return -ENOMEM;
-		arrivals->times_ns = grown;
-		arrivals->room = room;
-	}
+	int64_t *grown = hb_grow(arrivals->times_ns, arrivals->n_times, &arrivals->room, sizeof *grown);
+	if (!grown)
+		return -ENOMEM;
+	arrivals->times_ns = grown;
 	arrivals->times_ns[arrivals->n_times++] = time_ns;
 	return 0;
 }

@@ -22,11 +22,13 @@
 #define HB_TRACE_WORKLOADS_MAX 4096u
 #define HB_TRACE_NAMES_MAX 65536u
 #define HB_TRACE_NAME_BYTES_MAX 1024u
+#define HB_TRACE_NAME_CUT 120u /* where importers cut */
 #define HB_TRACE_TIME_MAX_NS INT64_C(86400000000000) /* a day */
 #define HB_TRACE_BYTES_MAX (UINT64_C(1) << 40)
 #define HB_TRACE_GRID_X_MAX 2147483647u /* CUDA's own limits from here on */
 #define HB_TRACE_GRID_YZ_MAX 65535u
 #define HB_TRACE_THREADS_MAX 1024u
+#define HB_TRACE_BLOCK_Z_MAX 64u
 #define HB_TRACE_REGISTERS_MAX 255u
 #define HB_TRACE_CLUSTER_MAX 16u
 #define HB_TRACE_SHARED_BYTES_MAX (1u << 20) /* 227 KiB on an H200 */

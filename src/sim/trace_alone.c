@@ -7,10 +7,10 @@
 #include "sim/csv.h"
 #include "sim/number.h"
 #include "sim/trace_builder.h"
+#include "sim/trace_op.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,11 +47,11 @@ static int read_us(struct hb_csv *csv, enum alone_column column, int64_t *ns, st
 	double us;
 	if (!hb_number_parse(hb_csv_field(csv, column), &us))
 		return hb_csv_field_error(csv, column, "is not a number of microseconds", error);
-	if (us < 0.001)
+	*ns = hb_ns_from_us(us);
+	if (*ns <= 0)
 		return hb_csv_field_error(csv, column, "is not above 0", error);
-	if (us * 1000.0 > (double)HB_TRACE_TIME_MAX_NS)
-		return hb_csv_field_error(csv, column, "is longer than a day (86400000000 us)", error);
-	*ns = (int64_t)floor(us * 1000.0 + 0.5);
+	if (*ns > HB_TRACE_TIME_MAX_NS)
+		return hb_csv_field_error(csv, column, "is more than a day (86400000000 us)", error);
 	return 0;
 }
 

@@ -2,6 +2,8 @@
 /* Trace sets under construction; see trace_builder.h. */
 #include "sim/trace_builder.h"
 
+#include "sim/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,18 +105,6 @@ int hb_trace_builder_name(struct hb_trace_builder *builder, const char *name, ui
 	return 0;
 }
 
-/* Room for one more in an array that doubles; NULL when there is no memory. */
-static void *grow(void *array, uint32_t used, uint32_t *room, size_t entry_bytes)
-{
-	if (used < *room)
-		return array;
-	uint32_t more = *room ? *room * 2 : 64;
-	void *grown = realloc(array, more * entry_bytes);
-	if (grown)
-		*room = more;
-	return grown;
-}
-
 int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name)
 {
 	if (hb_trace_find(builder->into, name) || hb_trace_builder_find(builder, name))
@@ -135,7 +125,7 @@ int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name
 int hb_trace_builder_iteration(struct hb_trace_builder *builder)
 {
 	struct hb_workload *workload = &builder->workloads[builder->n_workloads - 1];
-	void *grown = grow(workload->iterations, workload->n_iterations, &builder->iterations_room, sizeof *workload->iterations);
+	void *grown = hb_grow(workload->iterations, workload->n_iterations, &builder->iterations_room, sizeof *workload->iterations);
 	if (!grown)
 		return -ENOMEM;
 	workload->iterations = grown;
@@ -148,7 +138,7 @@ int hb_trace_builder_op(struct hb_trace_builder *builder, const struct hb_op *op
 	struct hb_workload *workload = &builder->workloads[builder->n_workloads - 1];
 	if (builder->total_ops == HB_TRACE_OPS_MAX)
 		return -E2BIG;
-	void *grown = grow(workload->ops, workload->n_ops, &builder->ops_room, sizeof *workload->ops);
+	void *grown = hb_grow(workload->ops, workload->n_ops, &builder->ops_room, sizeof *workload->ops);
 	if (!grown)
 		return -ENOMEM;
 	workload->ops = grown;
@@ -184,47 +174,4 @@ int hb_trace_builder_finish(struct hb_trace_builder *builder)
 	builder->names = NULL;
 	builder->n_names = builder->n_workloads = 0;
 	return 0;
-}
-
-/* The length of the UTF-8 character at `text`, 0 when it is not one (or a control character). */
-static size_t utf8_length(const unsigned char *text)
-{
-	if (text[0] < 0x80)
-		return text[0] >= ' ' && text[0] != 0x7f;
-	size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-	uint32_t value = text[0] & (0x7fu >> length);
-	for (size_t i = 1; i < length; i++) {
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-		value = value << 6 | (text[i] & 0x3f);
-	}
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	bool fits = value >= least[length] && value <= 0x10ffff && (value < 0xd800 || value > 0xdfff);
-	return fits && text[0] >= 0xc2 && text[0] <= 0xf4 ? length : 0;
-}
-
-const char *hb_op_name_fault(const char *name)
-{
-	if (!*name)
-		return "is empty";
-	if (strlen(name) > HB_TRACE_NAME_BYTES_MAX)
-		return "is longer than 1024 bytes";
-	for (size_t at = 0, length = 0; name[at]; at += length) {
-		length = utf8_length((const unsigned char *)name + at);
-		if (!length)
-			return "is not printable UTF-8 text";
-	}
-	return NULL;
-}
-
-const char *hb_workload_name_fault(const char *name)
-{
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-	if (!*name)
-		return "is empty";
-	if (strlen(name) >= sizeof((struct hb_workload *)0)->name)
-		return "is longer than 63 characters";
-	if (name[strspn(name, allowed)])
-		return "may hold letters, digits, '_', '-' and '.' only";
-	return NULL;
 }

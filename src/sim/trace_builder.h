@@ -17,9 +17,8 @@ struct hb_trace_builder {
 	struct hb_workload *workloads;
 	char **names; /* the first into->n_names belong to *into */
 	uint32_t *slots; /* hash of names: index + 1, 0 = free */
-	uint32_t n_workloads, n_names, n_slots;
-	uint32_t ops_room, iterations_room; /* of the last workload */
-	uint32_t total_ops;
+	uint32_t n_workloads, n_names, n_slots, total_ops;
+	size_t ops_room, iterations_room; /* of the last workload */
 };
 
 /* 0 or -ENOMEM. *into must stay as it is until finish or fini. */
@@ -42,10 +41,5 @@ int hb_trace_builder_finish(struct hb_trace_builder *builder);
 
 /* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, where there is one. */
 int hb_trace_read_alone(const char *path, struct hb_trace_builder *builder, struct hb_error *error);
-
-/* NULL, or why the text can't be the name of a workload. */
-const char *hb_workload_name_fault(const char *name);
-/* NULL, or why the text can't be the name of a kernel. */
-const char *hb_op_name_fault(const char *name);
 
 #endif

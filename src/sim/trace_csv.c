@@ -9,19 +9,12 @@
 #include "sim/number.h"
 #include "sim/trace.h"
 #include "sim/trace_builder.h"
+#include "sim/trace_op.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum trace_column {
-#define HB_TRACE_COLUMN(id, name, required) COLUMN_##id,
-#include "sim/trace_columns.def"
-#undef HB_TRACE_COLUMN
-	N_COLUMNS
-};
 
 static const struct hb_csv_column columns[] = {
 #define HB_TRACE_COLUMN(id, name, required) { name, required },
@@ -32,176 +25,136 @@ static const struct hb_csv_column columns[] = {
 struct csv_reader {
 	struct hb_csv csv;
 	struct hb_trace_builder builder;
-	uint64_t iteration;     /* of the last row */
+	int64_t iteration;      /* of the last row */
 	int64_t iteration_base; /* start of the iteration's first row */
 	int64_t previous_start;
 };
 
-/* A microsecond column as ns, at least `least` ns and at most a day. */
-static int read_time(struct csv_reader *reader, enum trace_column column, int64_t least, int64_t *out, struct hb_error *error)
+static int read_time(struct csv_reader *reader, enum hb_trace_column column, int64_t *ns, struct hb_error *error)
 {
 	double us;
 	if (!hb_number_parse(hb_csv_field(&reader->csv, column), &us))
 		return hb_csv_field_error(&reader->csv, column, "is not a number of microseconds", error);
-	if (us * 1000.0 > (double)HB_TRACE_TIME_MAX_NS)
-		return hb_csv_field_error(&reader->csv, column, "is longer than a day (86400000000 us)", error);
-	if (us < 0)
-		return hb_csv_field_error(&reader->csv, column, "is negative", error);
-	int64_t ns = (int64_t)floor(us * 1000.0 + 0.5);
-	if (ns < least)
-		return hb_csv_field_error(&reader->csv, column, "is less than a nanosecond (0.001)", error);
-	*out = ns;
+	*ns = hb_ns_from_us(us);
 	return 0;
 }
 
-/* A whole number up to `max`; an empty field is `when_empty`. */
-static int read_count(struct csv_reader *reader, enum trace_column column, uint64_t when_empty, uint64_t max, uint64_t *out,
-		      struct hb_error *error)
+/* As many digits as can be a whole number; more are INT64_MAX, which is too large for every column. */
+static int64_t whole_number(const char *text, size_t digits)
+{
+	return digits > 18 ? INT64_MAX : strtoll(text, NULL, 10);
+}
+
+/* A whole number; an empty field is `when_empty`. */
+static int read_count(struct csv_reader *reader, enum hb_trace_column column, int64_t when_empty, int64_t *out, struct hb_error *error)
 {
 	const char *text = hb_csv_field(&reader->csv, column);
-	uint64_t value = 0;
-	if (!*text)
-		value = when_empty;
-	else if (text[strspn(text, "0123456789")])
+	size_t digits = strspn(text, "0123456789");
+	if (text[digits])
 		return hb_csv_field_error(&reader->csv, column, "is not a whole number", error);
-	for (; *text; text++) {
-		value = value * 10 + (uint64_t)(*text - '0');
-		if (value > max)
-			return hb_csv_field_error(&reader->csv, column, "is too large", error);
-	}
-	*out = value;
+	*out = *text ? whole_number(text, digits) : when_empty;
 	return 0;
 }
 
-/* XxYxZ, each 1 to its limit. */
-static int read_extent(struct csv_reader *reader, enum trace_column column, const uint32_t max[3], uint32_t out[3],
-		       struct hb_error *error)
+/* XxYxZ. */
+static int read_extent(struct csv_reader *reader, enum hb_trace_column column, int64_t out[3], struct hb_error *error)
 {
 	const char *text = hb_csv_field(&reader->csv, column);
 	for (int i = 0; i < 3; i++) {
 		size_t digits = strspn(text, "0123456789");
-		if (!digits || digits > 10 || text[digits] != (i < 2 ? 'x' : '\0'))
+		if (!digits || text[digits] != (i < 2 ? 'x' : '\0'))
 			return hb_csv_field_error(&reader->csv, column, "is not three whole numbers written XxYxZ", error);
-		unsigned long long value = strtoull(text, NULL, 10);
-		if (!value || value > max[i])
-			return hb_csv_field_error(&reader->csv, column,
-						  value ? "is larger than CUDA allows" : "has a 0: each of X, Y, Z is at least 1", error);
-		out[i] = (uint32_t)value;
+		out[i] = whole_number(text, digits);
 		text += digits + 1;
 	}
 	return 0;
 }
 
-static int read_grid(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
+static int read_kernel(struct csv_reader *reader, struct hb_op_values *values, struct hb_error *error)
 {
-	static const uint32_t grid_max[3] = { HB_TRACE_GRID_X_MAX, HB_TRACE_GRID_YZ_MAX, HB_TRACE_GRID_YZ_MAX };
-	static const uint32_t block_max[3] = { HB_TRACE_THREADS_MAX, HB_TRACE_THREADS_MAX, 64 };
-	uint32_t block[3];
-	int code = read_extent(reader, COLUMN_GRID, grid_max, op->grid, error);
+	int code = read_extent(reader, HB_TRACE_COLUMN_GRID, values->grid, error);
 	if (!code)
-		code = read_extent(reader, COLUMN_BLOCK, block_max, block, error);
-	if (code)
-		return code;
-	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
-	if (threads > HB_TRACE_THREADS_MAX)
-		return hb_csv_field_error(&reader->csv, COLUMN_BLOCK, "is more than 1024 threads", error);
-	for (int i = 0; i < 3; i++)
-		op->block[i] = (uint16_t)block[i];
-	op->threads = (uint16_t)threads;
-	op->blocks = (uint64_t)op->grid[0] * op->grid[1] * op->grid[2];
-	return 0;
-}
-
-static int read_kernel(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
-{
-	uint64_t registers, shared, cluster;
-	int code = read_grid(reader, op, error);
+		code = read_extent(reader, HB_TRACE_COLUMN_BLOCK, values->block, error);
 	if (!code)
-		code = read_count(reader, COLUMN_REGISTERS, 0, HB_TRACE_REGISTERS_MAX, &registers, error);
+		code = read_count(reader, HB_TRACE_COLUMN_REGISTERS, 0, &values->registers, error);
 	if (!code)
-		code = read_count(reader, COLUMN_SHARED, 0, HB_TRACE_SHARED_BYTES_MAX, &shared, error);
+		code = read_count(reader, HB_TRACE_COLUMN_SHARED, 0, &values->shared_bytes, error);
 	if (!code)
-		code = read_count(reader, COLUMN_CLUSTER, 1, HB_TRACE_CLUSTER_MAX, &cluster, error);
-	if (code)
-		return code;
-	if (!cluster || op->blocks % cluster)
-		return hb_csv_field_error(&reader->csv, COLUMN_CLUSTER, "does not divide the grid's blocks", error);
-	op->registers = (uint16_t)registers;
-	op->shared_bytes = (uint32_t)shared;
-	op->cluster = (uint8_t)cluster;
-	return 0;
-}
-
-/* A copy's direction is in its name, as CUPTI writes it: "Memcpy HtoD (Pageable -> Device)". */
-static int read_kind(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
-{
-	const char *kind = hb_csv_field(&reader->csv, COLUMN_KIND);
-	const char *name = hb_csv_field(&reader->csv, COLUMN_NAME);
-	if (strcmp(kind, "kernel") == 0)
-		op->kind = HB_OP_KERNEL;
-	else if (strcmp(kind, "memset") == 0)
-		op->kind = HB_OP_MEMSET;
-	else if (strcmp(kind, "memcpy") != 0)
-		return hb_csv_field_error(&reader->csv, COLUMN_KIND, "is not kernel, memset or memcpy", error);
-	else if (strstr(name, "HtoD"))
-		op->kind = HB_OP_COPY_H2D;
-	else if (strstr(name, "DtoH"))
-		op->kind = HB_OP_COPY_D2H;
-	else if (strstr(name, "DtoD"))
-		op->kind = HB_OP_COPY_D2D;
-	else
-		return hb_csv_field_error(&reader->csv, COLUMN_NAME, "does not say the copy's direction (HtoD, DtoH or DtoD)", error);
-	return 0;
-}
-
-static int read_name(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
-{
-	const char *name = hb_csv_field(&reader->csv, COLUMN_NAME);
-	const char *fault = hb_op_name_fault(name);
-	if (fault)
-		return hb_csv_field_error(&reader->csv, COLUMN_NAME, fault, error);
-	int code = hb_trace_builder_name(&reader->builder, name, &op->name);
-	if (code == -E2BIG)
-		hb_line_error(reader->csv.lines, error, code, "more than %u different kernel names", HB_TRACE_NAMES_MAX);
-	else if (code)
-		hb_line_error(reader->csv.lines, error, code, "out of memory");
+		code = read_count(reader, HB_TRACE_COLUMN_CLUSTER, 1, &values->cluster, error);
 	return code;
+}
+
+static int read_kind(struct csv_reader *reader, enum hb_op_kind *kind, struct hb_error *error)
+{
+	const char *text = hb_csv_field(&reader->csv, HB_TRACE_COLUMN_KIND);
+	if (strcmp(text, "kernel") == 0)
+		*kind = HB_OP_KERNEL;
+	else if (strcmp(text, "memset") == 0)
+		*kind = HB_OP_MEMSET;
+	else if (strcmp(text, "memcpy") != 0)
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_KIND, "is not kernel, memset or memcpy", error);
+	else if (!hb_copy_direction(hb_csv_field(&reader->csv, HB_TRACE_COLUMN_NAME), kind))
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_NAME,
+					  "does not say the copy's direction (HtoD, DtoH or DtoD)", error);
+	return 0;
+}
+
+static int read_values(struct csv_reader *reader, struct hb_op_values *values, struct hb_error *error)
+{
+	*values = (struct hb_op_values){ 0 };
+	int code = read_kind(reader, &values->kind, error);
+	if (!code)
+		code = read_time(reader, HB_TRACE_COLUMN_START, &values->start_ns, error);
+	if (!code)
+		code = read_time(reader, HB_TRACE_COLUMN_DURATION, &values->duration_ns, error);
+	if (!code && values->kind == HB_OP_KERNEL)
+		return read_kernel(reader, values, error);
+	if (!code)
+		code = read_count(reader, HB_TRACE_COLUMN_BYTES, 0, &values->bytes, error);
+	return code;
+}
+
+static int read_name(struct csv_reader *reader, uint32_t *index, struct hb_error *error)
+{
+	const char *name = hb_csv_field(&reader->csv, HB_TRACE_COLUMN_NAME);
+	const char *why = hb_op_name_fault(name);
+	if (why)
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_NAME, why, error);
+	int code = hb_trace_builder_name(&reader->builder, name, index);
+	if (code == -E2BIG)
+		return hb_line_error(reader->csv.lines, error, code, "more than %u different kernel names", HB_TRACE_NAMES_MAX);
+	return code ? hb_line_error(reader->csv.lines, error, code, "out of memory") : 0;
 }
 
 static int read_op(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
 {
-	*op = (struct hb_op){ .cluster = 1 };
-	int code = read_kind(reader, op, error);
-	if (!code)
-		code = read_name(reader, op, error);
-	if (!code)
-		code = read_time(reader, COLUMN_START, 0, &op->start_ns, error);
-	if (!code)
-		code = read_time(reader, COLUMN_DURATION, 1, &op->duration_ns, error);
-	if (!code && op->kind == HB_OP_KERNEL)
-		return read_kernel(reader, op, error);
-	if (!code)
-		code = read_count(reader, COLUMN_BYTES, 0, HB_TRACE_BYTES_MAX, &op->bytes, error);
-	return code;
+	struct hb_op_values values;
+	struct hb_op_fault fault;
+	int code = read_values(reader, &values, error);
+	if (code)
+		return code;
+	if (hb_op_from_values(&values, op, &fault))
+		return hb_csv_field_error(&reader->csv, fault.column, fault.why, error);
+	return read_name(reader, &op->name, error);
 }
 
 /* Begins a workload when the row names another one than the last row did. */
 static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_error *error)
 {
 	struct hb_trace_builder *builder = &reader->builder;
-	const char *name = hb_csv_field(&reader->csv, COLUMN_WORKLOAD);
+	const char *name = hb_csv_field(&reader->csv, HB_TRACE_COLUMN_WORKLOAD);
 	*entered = false;
 	if (builder->n_workloads && strcmp(builder->workloads[builder->n_workloads - 1].name, name) == 0)
 		return 0;
 	const char *fault = hb_workload_name_fault(name);
 	if (fault)
-		return hb_csv_field_error(&reader->csv, COLUMN_WORKLOAD, fault, error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD, fault, error);
 	int code = hb_trace_builder_workload(builder, name);
 	*entered = true;
 	if (code == -EEXIST && hb_trace_builder_find(builder, name))
-		return hb_csv_field_error(&reader->csv, COLUMN_WORKLOAD, "began further up: a workload's rows must stand together", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD, "began further up: a workload's rows must stand together", error);
 	if (code == -EEXIST)
-		return hb_csv_field_error(&reader->csv, COLUMN_WORKLOAD, "is already there from another trace: rename one", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD, "is already there from another trace: rename one", error);
 	if (code == -E2BIG)
 		return hb_line_error(reader->csv.lines, error, code, "more than %u workloads", HB_TRACE_WORKLOADS_MAX);
 	return code ? hb_line_error(reader->csv.lines, error, code, "out of memory") : 0;
@@ -211,16 +164,16 @@ static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_er
 static int place(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
 {
 	bool entered;
-	uint64_t iteration;
+	int64_t iteration;
 	int code = enter_workload(reader, &entered, error);
-	if (!code && !*hb_csv_field(&reader->csv, COLUMN_ITERATION))
-		return hb_csv_field_error(&reader->csv, COLUMN_ITERATION, "is not a whole number", error);
 	if (!code)
-		code = read_count(reader, COLUMN_ITERATION, 0, HB_TRACE_OPS_MAX, &iteration, error);
+		code = read_count(reader, HB_TRACE_COLUMN_ITERATION, -1, &iteration, error);
 	if (code)
 		return code;
+	if (iteration < 0)
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_ITERATION, "is not a whole number", error);
 	if (!entered && iteration < reader->iteration)
-		return hb_csv_field_error(&reader->csv, COLUMN_ITERATION, "is less than in the row before: iterations must ascend", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_ITERATION, "is less than in the row before: iterations must ascend", error);
 	if (entered || iteration != reader->iteration) {
 		reader->iteration = iteration;
 		reader->iteration_base = reader->previous_start = op->start_ns;
@@ -228,7 +181,7 @@ static int place(struct csv_reader *reader, struct hb_op *op, struct hb_error *e
 			return hb_line_error(reader->csv.lines, error, -ENOMEM, "out of memory");
 	}
 	if (op->start_ns < reader->previous_start)
-		return hb_csv_field_error(&reader->csv, COLUMN_START, "is before the start of the row before: rows must ascend", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_START, "is before the start of the row before: rows must ascend", error);
 	reader->previous_start = op->start_ns;
 	op->start_ns -= reader->iteration_base;
 	return 0;
@@ -258,7 +211,7 @@ static int read_rows(struct csv_reader *reader, struct hb_error *error)
 int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error)
 {
 	struct csv_reader reader = { 0 };
-	int code = hb_csv_open(&reader.csv, path, columns, N_COLUMNS, error);
+	int code = hb_csv_open(&reader.csv, path, columns, HB_TRACE_COLUMNS, error);
 	if (code)
 		return code;
 	code = hb_trace_builder_init(&reader.builder, set);

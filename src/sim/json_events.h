@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The events of a Chrome trace (JSON, plain or gzip) one at a time, so that a
+ * file of gigabytes needs the memory of one event: an array of objects, or an
+ * object whose "traceEvents" is that array. Used by trace_kineto.c, which knows
+ * what an event means.
+ */
+#ifndef HB_SIM_JSON_EVENTS_H
+#define HB_SIM_JSON_EVENTS_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+
+#define HB_JSON_EVENT_BYTES_MAX (1u << 20)
+
+struct hb_json_events;
+
+/* 0, -ENOENT or another errno of open(), -ENOMEM. */
+int hb_json_events_open(const char *path, struct hb_json_events **out, struct hb_error *error);
+void hb_json_events_close(struct hb_json_events *events);
+/* 1 = *event is a new reference to the next event; 0 = end; -EINVAL, -E2BIG, -EIO, -ENOMEM. */
+int hb_json_events_next(struct hb_json_events *events, json_t **event, struct hb_error *error);
+/* "FILE:LINE: ..." with the line where the last event began; returns `code`. */
+int hb_json_events_error(const struct hb_json_events *events, struct hb_error *error, int code, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
+#endif
