@@ -55,7 +55,7 @@ check_spdx() {
 			echo "$file: no SPDX-License-Identifier: Apache-2.0 in the first three lines"
 			bad=1
 		}
-	done < <(files '*.c' '*.h' '*.def' '*.py' '*.sh' '*.S' '*.awk' '*.in' '*meson.build' '*meson_options.txt' .ci/run)
+	done < <(files '*.c' '*.h' '*.def' '*.py' '*.sh' '*.S' '*.awk' '*.h.in' '*meson.build' '*meson_options.txt' .ci/run)
 	return "$bad"
 }
 

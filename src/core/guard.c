@@ -75,8 +75,8 @@ void hb_guard_leave(struct hb_core *core)
 }
 
 /* The first fault is the one that is told; what follows is a consequence. */
-static void fault(struct hb_core *core, enum hb_eject_reason reason, uint32_t tenant, const char *format,
-		  va_list arguments)
+__attribute__((format(printf, 4, 0))) static void fault(struct hb_core *core, enum hb_eject_reason reason,
+							uint32_t tenant, const char *format, va_list arguments)
 {
 	if (core->fault != HB_EJECT_NONE)
 		return;
