@@ -17,7 +17,7 @@ struct command {
 };
 
 static const struct command commands[] = {
-#define HB_COMMAND(name, function, help) { name, function, help },
+#define HB_COMMAND(name, function, help) {name, function, help},
 #include "cli/commands.def"
 #undef HB_COMMAND
 };
@@ -34,7 +34,7 @@ static void help_print(FILE *out)
 	      "latency, the rest use what is left.\n"
 	      "\n"
 	      "commands:\n",
-		out);
+	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
 	fputs("\nexit status: 0 done, 1 failed, 2 bad command line or bad input\n", out);
@@ -70,7 +70,7 @@ int hb_cmd_help(int argc, char **argv)
 	if (!command)
 		return command_unknown(argv[1]);
 	char option[] = "--help";
-	char *arguments[] = { argv[1], option, NULL };
+	char *arguments[] = {argv[1], option, NULL};
 	return command->run(2, arguments);
 }
 

@@ -46,16 +46,16 @@ void hb_core_config_init(struct hb_core_config *config)
 static bool config_valid(const struct hb_core_config *config)
 {
 	return config->max_tenants && config->max_tenants <= TENANTS_LIMIT && config->max_high &&
-	       config->max_high <= config->max_tenants && config->max_requests &&
-	       config->max_requests <= WORK_LIMIT && config->max_launches && config->max_launches <= WORK_LIMIT &&
-	       config->quantum_ns > 0 && config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
+	       config->max_high <= config->max_tenants && config->max_requests && config->max_requests <= WORK_LIMIT &&
+	       config->max_launches && config->max_launches <= WORK_LIMIT && config->quantum_ns > 0 &&
+	       config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
 	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
-	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->sms &&
-	       config->gate_depth <= HB_GATE_DEPTH_MAX && config->low_slice_ns >= 0 &&
-	       config->low_slice_ns <= HB_SLICE_MAX_NS && config->high_slice_ns >= 0 &&
+	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->sms && config->gate_depth <= HB_GATE_DEPTH_MAX &&
+	       config->low_slice_ns >= 0 && config->low_slice_ns <= HB_SLICE_MAX_NS && config->high_slice_ns >= 0 &&
 	       config->high_slice_ns <= HB_SLICE_MAX_NS && config->switch_ns >= 0 && config->hold_lead_ns >= 0 &&
 	       config->hold_grace_ns > 0 && config->hold_lead_ns <= HB_HOLD_MAX_NS / 2 &&
-	       config->hold_grace_ns <= HB_HOLD_MAX_NS / 2 && config->orion_budget_ns >= 0 && config->orion_budget_ns < HB_TIME_LIMIT_NS;
+	       config->hold_grace_ns <= HB_HOLD_MAX_NS / 2 && config->orion_budget_ns >= 0 &&
+	       config->orion_budget_ns < HB_TIME_LIMIT_NS;
 }
 
 static bool ops_valid(const struct hb_policy_ops *ops)
@@ -137,8 +137,7 @@ struct hb_core *hb_core_new(const struct hb_core_config *config, int64_t now_ns,
 		error = &ignored;
 	const struct hb_policy_ops *ops = config->ops ? config->ops : hb_policy_find(config->policy);
 	*error = -EINVAL;
-	if (!ops_valid(ops) || !config_valid(config) || now_ns < 0 ||
-	    now_ns >= HB_TIME_LIMIT_NS)
+	if (!ops_valid(ops) || !config_valid(config) || now_ns < 0 || now_ns >= HB_TIME_LIMIT_NS)
 		return NULL;
 	*error = -ENOMEM;
 	struct hb_core *core = calloc(1, sizeof *core);

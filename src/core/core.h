@@ -102,6 +102,7 @@ enum hb_action_kind {
 #include "core/fields.def"
 #undef HB_FIELD_TYPE
 
+/* clang-format off */
 struct hb_event {
 	enum hb_event_kind kind;
 	uint32_t tenant;
@@ -114,7 +115,9 @@ struct hb_event {
 #undef HB_EVENT_END
 	};
 };
+/* clang-format on */
 
+/* clang-format off */
 struct hb_action {
 	enum hb_action_kind kind;
 	uint32_t tenant;
@@ -127,29 +130,30 @@ struct hb_action {
 #undef HB_FIELD
 	};
 };
+/* clang-format on */
 
 struct hb_policy_ops;
 
 /* Fill with hb_core_config_init(), then change what matters. */
 struct hb_core_config {
-	const char *policy;                   /* a name in policies.def */
-	const struct hb_policy_ops *ops;      /* a policy that is not in the table (tests); wins over `policy` */
+	const char *policy;              /* a name in policies.def */
+	const struct hb_policy_ops *ops; /* a policy that is not in the table (tests); wins over `policy` */
 	uint32_t max_tenants;
-	uint32_t max_high;                    /* HP tenants at one time: each has histograms (256 KiB of address space) */
-	uint32_t max_requests;                /* unfinished ones, all tenants together */
-	uint32_t max_launches;                /* likewise; only where launches are reported */
-	int64_t quantum_ns;                   /* LP turn-taking: one turn of a tenant of weight 1 */
-	int64_t turn_grace_ns;                /* a holder idle this long gives its turn to one who wants it */
-	int64_t stall_limit_ns;               /* a tenant kept waiting for nothing this long: policy ejected */
-	uint32_t sms;                         /* of the GPU */
-	uint32_t gate_depth;                  /* LP launches in flight while open; 0 = the policy's own default */
-	bool low_shared;                      /* all LP tenants live in one (MPS) context */
-	int64_t low_slice_ns, high_slice_ns;  /* temporal: LP's slice; the slice of the most urgent HP tenant */
-	int64_t switch_ns;                    /* cost of one context switch */
-	int64_t hold_lead_ns;                 /* start holds this long before HP's launch */
-	int64_t hold_grace_ns;                /* hold this long past the expected start, then call the hint wrong */
-	uint32_t orion_sms;                   /* LP kernels that need more never run beside HP; 0 = half of sms */
-	int64_t orion_budget_ns;              /* LP time beside HP until HP is idle; 0 = see policy_orion.c */
+	uint32_t max_high;      /* HP tenants at one time: each has histograms (256 KiB of address space) */
+	uint32_t max_requests;  /* unfinished ones, all tenants together */
+	uint32_t max_launches;  /* likewise; only where launches are reported */
+	int64_t quantum_ns;     /* LP turn-taking: one turn of a tenant of weight 1 */
+	int64_t turn_grace_ns;  /* a holder idle this long gives its turn to one who wants it */
+	int64_t stall_limit_ns; /* a tenant kept waiting for nothing this long: policy ejected */
+	uint32_t sms;           /* of the GPU */
+	uint32_t gate_depth;    /* LP launches in flight while open; 0 = the policy's own default */
+	bool low_shared;        /* all LP tenants live in one (MPS) context */
+	int64_t low_slice_ns, high_slice_ns; /* temporal: LP's slice; the slice of the most urgent HP tenant */
+	int64_t switch_ns;                   /* cost of one context switch */
+	int64_t hold_lead_ns;                /* start holds this long before HP's launch */
+	int64_t hold_grace_ns;               /* hold this long past the expected start, then call the hint wrong */
+	uint32_t orion_sms;                  /* LP kernels that need more never run beside HP; 0 = half of sms */
+	int64_t orion_budget_ns;             /* LP time beside HP until HP is idle; 0 = see policy_orion.c */
 };
 
 /* Defaults, measured on an H200; see costs.h. */
@@ -182,10 +186,10 @@ const struct hb_tenant *hb_core_tenant(const struct hb_core *core, uint32_t tena
 struct hb_ejection {
 	enum hb_eject_reason reason; /* HB_EJECT_NONE = never happened */
 	int64_t at_ns;
-	uint32_t tenant;    /* the one concerned, or HB_TENANT_NONE */
+	uint32_t tenant; /* the one concerned, or HB_TENANT_NONE */
 	struct hb_name policy;
 	char message[160];
-	char dump[2048];    /* what the policy's dump() said, cut to fit */
+	char dump[2048]; /* what the policy's dump() said, cut to fit */
 };
 const struct hb_ejection *hb_core_ejection(const struct hb_core *core);
 

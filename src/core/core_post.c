@@ -80,8 +80,8 @@ static int post_tenant_add(struct hb_core *core, const struct hb_event *event)
 	add_slot(core, id, priority);
 	struct hb_slot *slot = &core->slots[id];
 	strcpy(slot->tenant.name.text, name);
-	set_slo(&slot->tenant, event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm,
-		event->tenant_add.slo_auto, event->tenant_add.weight);
+	set_slo(&slot->tenant, event->tenant_add.slo_ns, event->tenant_add.slo_share_ppm, event->tenant_add.slo_auto,
+		event->tenant_add.weight);
 	void *state = hb_policy_tenant_state(&core->policy, id);
 	if (state)
 		memset(state, 0, core->ops->tenant_bytes);
@@ -174,7 +174,8 @@ static int post_request_end(struct hb_core *core, const struct hb_event *event)
 
 static bool launch_valid(const struct hb_slot *slot, const struct hb_event *event)
 {
-	return event->launch.duration_ns >= 0 && event->launch.duration_ns < HB_TIME_LIMIT_NS && event->launch.class <= HB_CLASS_MEMORY &&
+	return event->launch.duration_ns >= 0 && event->launch.duration_ns < HB_TIME_LIMIT_NS &&
+	       event->launch.class <= HB_CLASS_MEMORY &&
 	       (!slot->launched_any || event->launch.launch > slot->last_launch);
 }
 
@@ -289,8 +290,7 @@ static int post_hint(struct hb_core *core, const struct hb_event *event)
 	    event->hint.sign >= HB_SIGNS)
 		return -EINVAL;
 	slot->tenant.counters.hints++;
-	HB_POLICY_CALL(core, hint, event->tenant, event->hint.expected_start_ns, event->hint.sign,
-		       event->hint.source);
+	HB_POLICY_CALL(core, hint, event->tenant, event->hint.expected_start_ns, event->hint.sign, event->hint.source);
 	return 0;
 }
 

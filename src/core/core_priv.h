@@ -74,12 +74,12 @@ uint32_t hb_timers_pop(struct hb_timers *timers);
 struct hb_slot {
 	struct hb_tenant tenant;
 	struct hb_work_list requests, launches, pending;
-	uint32_t hist;              /* pair of histograms, HB_NODE_NONE for LP */
+	uint32_t hist; /* pair of histograms, HB_NODE_NONE for LP */
 	bool launched_any;
-	uint64_t last_launch;       /* highest launch id seen */
-	uint64_t highest_request;   /* id */
-	int64_t head_since_ns;      /* since when the oldest request is the oldest */
-	int64_t denied_since_ns;    /* guard.c; HB_TIME_NEVER = not denied */
+	uint64_t last_launch;     /* highest launch id seen */
+	uint64_t highest_request; /* id */
+	int64_t head_since_ns;    /* since when the oldest request is the oldest */
+	int64_t denied_since_ns;  /* guard.c; HB_TIME_NEVER = not denied */
 };
 
 /* What the policy gets: it stands for the core, which it cannot see into. */
@@ -89,12 +89,12 @@ struct hb_policy {
 
 struct hb_turns {
 	bool on;
-	bool leaving;        /* the holder's gate is closed for good, it drains */
-	uint32_t holder;     /* HB_TENANT_NONE = nobody */
-	uint32_t last;       /* holder before, where the search for the next begins */
-	int64_t used_ns;     /* of the holder's quantum, without the stretch that runs now */
+	bool leaving;          /* the holder's gate is closed for good, it drains */
+	uint32_t holder;       /* HB_TENANT_NONE = nobody */
+	uint32_t last;         /* holder before, where the search for the next begins */
+	int64_t used_ns;       /* of the holder's quantum, without the stretch that runs now */
 	int64_t open_since_ns; /* of the stretch that runs; HB_TIME_NEVER = its gate is closed */
-	int64_t opened_ns;   /* when the holder's gate last opened */
+	int64_t opened_ns;     /* when the holder's gate last opened */
 };
 
 struct hb_core {
@@ -104,32 +104,32 @@ struct hb_core {
 	char *policy_state, *tenant_state; /* areas declared by the ops */
 	int64_t now_ns;
 
-	struct hb_slot *slots;      /* by tenant id */
-	uint64_t *present[2];       /* bit sets of ids, by priority */
-	uint32_t n_words;           /* in each */
+	struct hb_slot *slots; /* by tenant id */
+	uint64_t *present[2];  /* bit sets of ids, by priority */
+	uint32_t n_words;      /* in each */
 	uint32_t n_tenants, n_high;
-	uint32_t leaving;           /* id whose tenant_removed callback runs */
-	int64_t departed_idle_ns;   /* when the last tenant that left had its last work */
+	uint32_t leaving;         /* id whose tenant_removed callback runs */
+	int64_t departed_idle_ns; /* when the last tenant that left had its last work */
 
-	struct hb_hist *hists;      /* pairs: all, alone */
+	struct hb_hist *hists; /* pairs: all, alone */
 	uint32_t *free_hists;
 	uint32_t n_free_hists;
 
 	struct hb_work_pool requests, launches;
 	struct hb_timers timers;
-	uint32_t n_policy_timers;   /* pending ones */
+	uint32_t n_policy_timers; /* pending ones */
 	struct hb_turns turns;
 
-	struct hb_action *actions;  /* ring */
+	struct hb_action *actions; /* ring */
 	uint32_t actions_size, actions_first, actions_count;
 
 	/* guard.c */
-	uint32_t asks;              /* in the callback that runs */
+	uint32_t asks; /* in the callback that runs */
 	uint32_t storm_count;
 	int64_t storm_since_ns;
 	enum hb_eject_reason fault; /* found in the callback that runs */
 	struct hb_ejection ejection;
-	FILE *note;                 /* writes into ejection.dump */
+	FILE *note; /* writes into ejection.dump */
 	char note_buffer[256];
 };
 

@@ -23,9 +23,9 @@
 
 #include "core/tenant.h"
 
-#define HB_POLICY_STATE_MAX 65536  /* bytes of state */
-#define HB_POLICY_TENANT_MAX 1024  /* bytes of state a tenant */
-#define HB_POLICY_TIMERS 4         /* for each tenant, and as many without */
+#define HB_POLICY_STATE_MAX 65536 /* bytes of state */
+#define HB_POLICY_TENANT_MAX 1024 /* bytes of state a tenant */
+#define HB_POLICY_TIMERS 4        /* for each tenant, and as many without */
 
 /* Bounds of what may be asked; beyond them is nonsense. */
 #define HB_SLICE_MAX_NS (10 * INT64_C(1000000000))
@@ -41,12 +41,12 @@ struct hb_policy;
 
 /* All members but name and summary are optional. */
 struct hb_policy_ops {
-	const char *name;       /* [a-z0-9_]+ */
-	const char *summary;    /* one line for people */
-	size_t state_bytes;     /* hb_policy_state(): zeroed before init */
-	size_t tenant_bytes;    /* hb_policy_tenant_state(): zeroed before tenant_added */
-	bool turns;             /* LP tenants take turns from the start (hb_policy_turns changes it) */
-	bool launches;          /* wants launch and complete */
+	const char *name;    /* [a-z0-9_]+ */
+	const char *summary; /* one line for people */
+	size_t state_bytes;  /* hb_policy_state(): zeroed before init */
+	size_t tenant_bytes; /* hb_policy_tenant_state(): zeroed before tenant_added */
+	bool turns;          /* LP tenants take turns from the start (hb_policy_turns changes it) */
+	bool launches;       /* wants launch and complete */
 
 	/* First call; no tenant yet. Negative errno = ejected at once. */
 	int (*init)(struct hb_policy *policy);

@@ -110,7 +110,8 @@ void hb_policy_gate(struct hb_policy *policy, uint32_t tenant, enum hb_gate_stat
 		return;
 	}
 	if (state == HB_GATE_PER_LAUNCH && !policy->core->ops->launches) {
-		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "gate per_launch without `launches` in the ops");
+		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant,
+			       "gate per_launch without `launches` in the ops");
 		return;
 	}
 	slot->tenant.wish = state;
@@ -133,8 +134,8 @@ void hb_policy_admit(struct hb_policy *policy, uint32_t tenant, uint64_t launch)
 	struct hb_core *core = policy->core;
 	const struct hb_work *oldest = hb_list_first(&core->launches, &slot->pending);
 	if (!oldest || oldest->id != launch) {
-		hb_guard_fault(core, HB_EJECT_UNKNOWN_LAUNCH, tenant, "admit of launch %llu, which is not the oldest waiting",
-			       (unsigned long long)launch);
+		hb_guard_fault(core, HB_EJECT_UNKNOWN_LAUNCH, tenant,
+			       "admit of launch %llu, which is not the oldest waiting", (unsigned long long)launch);
 		return;
 	}
 	hb_list_move_first(&core->launches, &slot->pending, &slot->launches);

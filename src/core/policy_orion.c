@@ -32,8 +32,8 @@
 #define PPM 1000000
 
 struct state {
-	int64_t used_ns;  /* LP time admitted beside HP since it was idle */
-	uint32_t last;    /* LP tenant admitted last */
+	int64_t used_ns; /* LP time admitted beside HP since it was idle */
+	uint32_t last;   /* LP tenant admitted last */
 };
 
 static int init(struct hb_policy *policy)

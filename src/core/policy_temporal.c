@@ -137,8 +137,7 @@ static void slice_all(struct hb_policy *policy, uint32_t tenant)
 /* The GPU is not LP's to take: there is no LP, or another HP tenant has it, whose slices a hold would cost. */
 static bool hold_pointless(const struct hb_policy *policy)
 {
-	return hb_policy_next(policy, HB_PRIORITY_LOW, HB_TENANT_NONE) == HB_TENANT_NONE ||
-	       hb_policy_high_busy(policy);
+	return hb_policy_next(policy, HB_PRIORITY_LOW, HB_TENANT_NONE) == HB_TENANT_NONE || hb_policy_high_busy(policy);
 }
 
 static void start_hold(struct hb_policy *policy, uint32_t tenant)

@@ -29,12 +29,12 @@ struct hb_tenant {
 	bool slo_auto;
 
 	/* What it does now. */
-	bool busy;             /* work in flight on the GPU */
-	bool waiting;          /* a thread stands at the gate */
-	bool undrained;        /* its gate was closed and it has not drained since */
-	uint32_t requests;     /* begun and not ended */
-	uint32_t launches;     /* reported and not completed, admitted ones only */
-	uint32_t pending;      /* launches that wait for admission */
+	bool busy;         /* work in flight on the GPU */
+	bool waiting;      /* a thread stands at the gate */
+	bool undrained;    /* its gate was closed and it has not drained since */
+	uint32_t requests; /* begun and not ended */
+	uint32_t launches; /* reported and not completed, admitted ones only */
+	uint32_t pending;  /* launches that wait for admission */
 	int64_t busy_since_ns;
 	int64_t idle_since_ns;
 	int64_t waiting_since_ns;
@@ -51,8 +51,8 @@ struct hb_tenant {
 	uint32_t wish_depth;
 
 	/* What was learned. */
-	int64_t alone_ns;                  /* typical latency of a request that ran alone and unqueued; 0 = not known */
-	const struct hb_hist *latency;     /* of all requests; HP only, else NULL */
+	int64_t alone_ns;              /* typical latency of a request that ran alone and unqueued; 0 = not known */
+	const struct hb_hist *latency; /* of all requests; HP only, else NULL */
 	const struct hb_hist *latency_alone; /* of those during which no other tenant had work */
 	struct hb_tenant_counters counters;
 };
@@ -60,13 +60,13 @@ struct hb_tenant {
 /* A request, or a launch where launches are reported. */
 struct hb_work {
 	uint64_t id;
-	int64_t begin_ns;     /* posted */
-	int64_t deadline_ns;  /* requests; HB_TIME_NEVER = none */
-	int64_t duration_ns;  /* launches: predicted, 0 = unknown */
-	uint64_t kernel;      /* launches */
-	uint32_t sms;         /* launches: 0 = unknown */
-	enum hb_class class;  /* launches */
-	bool queued;          /* requests: another one was unfinished when it began */
+	int64_t begin_ns;    /* posted */
+	int64_t deadline_ns; /* requests; HB_TIME_NEVER = none */
+	int64_t duration_ns; /* launches: predicted, 0 = unknown */
+	uint64_t kernel;     /* launches */
+	uint32_t sms;        /* launches: 0 = unknown */
+	enum hb_class class; /* launches */
+	bool queued;         /* requests: another one was unfinished when it began */
 };
 
 /* Oldest first. NULL = none. */

@@ -82,8 +82,7 @@ int hb_model_add_context(struct hb_model *model, const struct hb_model_context *
 	struct model_heap heap = context->heap;
 	uint32_t *active = context->active, capacity = context->active_capacity;
 	*context = (struct model_context){
-		.params = *params, .used = true, .heap = heap, .active = active, .active_capacity = capacity
-	};
+		.params = *params, .used = true, .heap = heap, .active = active, .active_capacity = capacity};
 	context->heap.count = 0;
 	return id;
 }
@@ -131,8 +130,7 @@ int hb_model_add_stream(struct hb_model *model, int client, int priority)
 		return id;
 	uint32_t generation = model->streams[id].generation;
 	model->streams[id] = (struct model_stream){
-		.client = client, .priority = priority, .used = true, .generation = generation + 1
-	};
+		.client = client, .priority = priority, .used = true, .generation = generation + 1};
 	return id;
 }
 
@@ -400,9 +398,10 @@ void hb_model_stream_finished(struct hb_model *model, uint32_t id, int64_t start
 	if (entry->start_ns < 0)
 		entry->start_ns = start_ns;
 	if (++entry->next_piece == entry->n_pieces) {
-		struct hb_model_completion completion = {
-			.cookie = entry->cookie, .start_ns = entry->start_ns, .end_ns = model->now_ns, .stream = (int)id
-		};
+		struct hb_model_completion completion = {.cookie = entry->cookie,
+							 .start_ns = entry->start_ns,
+							 .end_ns = model->now_ns,
+							 .stream = (int)id};
 		stream->head = entry->next;
 		if (!stream->head)
 			stream->tail = NULL;

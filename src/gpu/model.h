@@ -37,17 +37,17 @@ enum hb_model_kind { HB_MODEL_KERNEL, HB_MODEL_COPY_H2D, HB_MODEL_COPY_D2H, HB_M
 /* One piece of work. Kernels and memsets run on SMs, copies on a copy engine. */
 struct hb_model_work {
 	enum hb_model_kind kind;
-	int64_t duration_ns; /* kernel: measured alone, > 0; copy: ignored */
-	uint64_t blocks;     /* kernel: grid size, >= 1 */
-	uint32_t threads;    /* per block */
-	uint32_t registers;  /* per thread; 0 = 32 */
+	int64_t duration_ns;   /* kernel: measured alone, > 0; copy: ignored */
+	uint64_t blocks;       /* kernel: grid size, >= 1 */
+	uint32_t threads;      /* per block */
+	uint32_t registers;    /* per thread; 0 = 32 */
 	uint32_t shared_bytes; /* per block */
-	uint32_t cluster;    /* blocks per cluster, placed together; 0 or 1 = none */
-	uint64_t bytes;      /* copies */
-	double memory_share; /* 0..1: share of the GPU's memory bandwidth it uses alone */
-	uint32_t sm_limit;   /* per-launch mask: SMs it may use; 0 = all */
-	uint64_t cookie;     /* given back in the completion */
-	const char *name;    /* for spans; not copied, may be NULL */
+	uint32_t cluster;      /* blocks per cluster, placed together; 0 or 1 = none */
+	uint64_t bytes;        /* copies */
+	double memory_share;   /* 0..1: share of the GPU's memory bandwidth it uses alone */
+	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
+	uint64_t cookie;       /* given back in the completion */
+	const char *name;      /* for spans; not copied, may be NULL */
 };
 
 struct hb_model_completion {
@@ -85,7 +85,7 @@ void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int stream);
 int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work);
 /* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
 int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
-                          size_t n_work, uint64_t cookie);
+			  size_t n_work, uint64_t cookie);
 /* Holds run until released (or for duration_ns, where > 0). Releases those running or queued on the stream. */
 void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int stream);
 

@@ -98,8 +98,8 @@ int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb
 		engine->jobs = jobs;
 		engine->capacity = capacity;
 	}
-	double rate = work->kind == HB_MODEL_COPY_D2H ? model->spec.pcie_d2h_bytes_per_s :
-							model->spec.pcie_h2d_bytes_per_s;
+	double rate = work->kind == HB_MODEL_COPY_D2H ? model->spec.pcie_d2h_bytes_per_s
+						      : model->spec.pcie_h2d_bytes_per_s;
 	int64_t length = (int64_t)(model->spec.copy_latency_ns + (double)work->bytes * 1e9 / rate);
 	int32_t client = model->streams[stream].client;
 	bool busy_for_others = engine->n_jobs > 0 && first_job_of(model, engine, client) == engine->n_jobs;

@@ -22,8 +22,7 @@ int hb_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_model_eve
 		heap->capacity = capacity;
 	}
 	struct model_event event = {
-		.at_ns = at_ns, .order = heap->next_order++, .object = object, .generation = generation, .kind = kind
-	};
+		.at_ns = at_ns, .order = heap->next_order++, .object = object, .generation = generation, .kind = kind};
 	uint32_t at = heap->count++;
 	while (at > 0 && before(&event, &heap->events[(at - 1) / 2])) {
 		heap->events[at] = heap->events[(at - 1) / 2];

@@ -26,12 +26,12 @@
 #define HB_MODEL_NEVER INT64_MAX
 
 enum hb_model_event_kind {
-	EVENT_ARRIVE,    /* global: a launch has reached the front of its stream; object = stream */
-	EVENT_NEXT,      /* own: the boundary after a kernel is over; object = stream */
-	EVENT_SOLO_END,  /* own: object = kernel */
-	EVENT_COHORT,    /* own: object = cohort */
-	EVENT_SWITCH,    /* global: compute engine: slice end, yield or switch done; generation in object */
-	EVENT_COPY,      /* global: copy engine: object = direction, generation checked */
+	EVENT_ARRIVE,   /* global: a launch has reached the front of its stream; object = stream */
+	EVENT_NEXT,     /* own: the boundary after a kernel is over; object = stream */
+	EVENT_SOLO_END, /* own: object = kernel */
+	EVENT_COHORT,   /* own: object = cohort */
+	EVENT_SWITCH,   /* global: compute engine: slice end, yield or switch done; generation in object */
+	EVENT_COPY,     /* global: copy engine: object = direction, generation checked */
 };
 
 struct model_event {
@@ -89,8 +89,8 @@ struct model_client {
 struct model_cohort {
 	uint32_t kernel;
 	uint32_t generation;
-	uint32_t slots;     /* blocks resident */
-	uint64_t blocks;    /* blocks they stand for: short ones run several in a row */
+	uint32_t slots;  /* blocks resident */
+	uint64_t blocks; /* blocks they stand for: short ones run several in a row */
 	uint32_t next_free;
 	uint8_t count[HB_MODEL_SMS_MAX]; /* resident blocks on each SM */
 };
@@ -101,12 +101,12 @@ struct model_kernel {
 	uint32_t generation;
 	uint64_t blocks_left; /* not placed yet */
 	uint64_t blocks_running;
-	int64_t start_ns;     /* global, first block; -1 = none yet */
-	int64_t block_ns;     /* one block, alone on the GPU */
+	int64_t start_ns; /* global, first block; -1 = none yet */
+	int64_t block_ns; /* one block, alone on the GPU */
 	int64_t solo_start_own_ns, solo_end_own_ns;
 	uint32_t hold_cohort;
-	uint32_t occupancy;   /* blocks an SM holds */
-	uint32_t sms;         /* it may use this many, from SM 0 up */
+	uint32_t occupancy; /* blocks an SM holds */
+	uint32_t sms;       /* it may use this many, from SM 0 up */
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;
@@ -119,18 +119,18 @@ struct model_sm {
 
 struct model_context {
 	struct hb_model_context params;
-	struct model_heap heap;    /* own time */
-	int64_t offset_ns;         /* global - own, while resident */
-	int64_t frozen_own_ns;     /* own time at which it was switched out */
-	uint32_t *active;          /* kernels on SMs or waiting for them, by priority and order */
+	struct model_heap heap; /* own time */
+	int64_t offset_ns;      /* global - own, while resident */
+	int64_t frozen_own_ns;  /* own time at which it was switched out */
+	uint32_t *active;       /* kernels on SMs or waiting for them, by priority and order */
 	uint32_t n_active, active_capacity;
-	uint32_t n_started;        /* of those, with blocks on SMs */
-	uint32_t n_boundary;       /* streams between two queued kernels */
+	uint32_t n_started;  /* of those, with blocks on SMs */
+	uint32_t n_boundary; /* streams between two queued kernels */
 	struct model_sm sm[HB_MODEL_SMS_MAX];
-	bool placed;               /* sm[] in use: cohorts exist */
+	bool placed; /* sm[] in use: cohorts exist */
 	bool used, had_demand;
 	uint32_t n_clients;
-	int64_t idle_since_ns;     /* global; no demand since */
+	int64_t idle_since_ns; /* global; no demand since */
 };
 
 struct copy_job {

@@ -68,10 +68,10 @@ static void begin_switch(struct hb_model *model, int32_t next)
 	if (model->resident >= 0) {
 		struct model_context *out = &model->contexts[model->resident];
 		out->frozen_own_ns = model_own_ns(model, out);
-		cost = model->engine == ENGINE_DRAIN && out->params.preempt == HB_PREEMPT_BLOCK ?
-			       model->spec.switch_block_ns :
-		       out->n_started ? model->spec.switch_ns :
-					model->spec.switch_idle_ns;
+		cost = model->engine == ENGINE_DRAIN && out->params.preempt == HB_PREEMPT_BLOCK
+			       ? model->spec.switch_block_ns
+		       : out->n_started ? model->spec.switch_ns
+					: model->spec.switch_idle_ns;
 	}
 	model->engine = ENGINE_SWITCH;
 	model->incoming = next;

@@ -12,14 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct hb_config_key spec_keys[] = {
-	HB_CONFIG_TEXT(struct hb_gpu_spec, name, "name", .required = true),
+static const struct hb_config_key spec_keys[] = {HB_CONFIG_TEXT(struct hb_gpu_spec, name, "name", .required = true),
 #define HB_SPEC_FIELD(field, unit, low, high, what) \
 	HB_CONFIG_REAL(struct hb_gpu_spec, field, #field, .required = true, .real_min = low, .real_max = high),
 #include "gpu/spec.def"
 #undef HB_SPEC_FIELD
-	HB_CONFIG_END
-};
+						 HB_CONFIG_END};
 
 int hb_gpu_spec_load(const char *name, struct hb_gpu_spec *spec, struct hb_error *error)
 {

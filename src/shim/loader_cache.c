@@ -46,7 +46,7 @@ static const char *string_at(const char *file, size_t size, uint32_t offset)
 }
 
 static void *each_entry(const char *file, size_t size, const char *library,
-                        void *(*visit)(const char *path, void *context), void *context)
+			void *(*visit)(const char *path, void *context), void *context)
 {
 	struct cache_header header;
 	if (size < sizeof(header))
@@ -69,8 +69,8 @@ static void *each_entry(const char *file, size_t size, const char *library,
 	return NULL;
 }
 
-void *hb_loader_cache_each(const char *cache_path, const char *library,
-                           void *(*visit)(const char *path, void *context), void *context)
+void *hb_loader_cache_each(const char *cache_path, const char *library, void *(*visit)(const char *path, void *context),
+			   void *context)
 {
 	int fd = open(cache_path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)

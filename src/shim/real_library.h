@@ -14,7 +14,7 @@
  * for 64-bit programs of this architecture, until one returns non-NULL; returns
  * that, or NULL. A file that is missing, cut short or of another format lists nothing.
  */
-void *hb_loader_cache_each(const char *cache_path, const char *library,
-                           void *(*visit)(const char *path, void *context), void *context);
+void *hb_loader_cache_each(const char *cache_path, const char *library, void *(*visit)(const char *path, void *context),
+			   void *context);
 
 #endif

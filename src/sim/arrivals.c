@@ -123,7 +123,8 @@ static int add_time(struct hb_arrivals *arrivals, int64_t time_ns)
 	return 0;
 }
 
-static int read_time(struct hb_arrivals *arrivals, const struct hb_line_reader *lines, const char *line, struct hb_error *error)
+static int read_time(struct hb_arrivals *arrivals, const struct hb_line_reader *lines, const char *line,
+		     struct hb_error *error)
 {
 	double seconds;
 	if (!hb_number_parse(line, &seconds))
@@ -185,12 +186,15 @@ static int parse_burst(struct hb_arrivals *arrivals, const char *spec, const cha
 			memcpy(ratio, text + 1, length);
 		if (!text[1 + length] || !hb_number_parse(ratio, &arrivals->ratio) ||
 		    !hb_number_parse(text + length + 2, &arrivals->sojourn_s))
-			return hb_error_set(error, -EINVAL, "arrivals '%.80s': burst takes a ratio and seconds, as in burst=5,0.5", spec);
+			return hb_error_set(error, -EINVAL,
+					    "arrivals '%.80s': burst takes a ratio and seconds, as in burst=5,0.5",
+					    spec);
 	}
 	if (arrivals->ratio < 1 || arrivals->ratio > BURST_RATIO_MOST)
 		return hb_error_set(error, -EINVAL, "arrivals '%.80s': the ratio must be 1 to 1000", spec);
 	if (arrivals->sojourn_s < BURST_SOJOURN_LEAST_S || arrivals->sojourn_s > BURST_SOJOURN_MOST_S)
-		return hb_error_set(error, -EINVAL, "arrivals '%.80s': the mean length of a state must be 0.001 to 3600 seconds", spec);
+		return hb_error_set(error, -EINVAL,
+				    "arrivals '%.80s': the mean length of a state must be 0.001 to 3600 seconds", spec);
 	arrivals->on = hb_rng_u64(&arrivals->rng) >> 63;
 	arrivals->state_end_ns = add_ns(0, hb_rng_exponential(&arrivals->rng, arrivals->sojourn_s * 1e9));
 	return 0;
@@ -204,7 +208,8 @@ static int parse_rate(struct hb_arrivals *arrivals, const char *spec, struct hb_
 		return hb_error_set(error, -EINVAL, "arrivals '%.80s': no rate a second; %s", spec, how_to_write);
 	memcpy(rate, spec, (size_t)(slash - spec));
 	if (!hb_number_parse(rate, &arrivals->rate_per_s))
-		return hb_error_set(error, -EINVAL, "arrivals '%.80s': the rate '%s' is not a number; %s", spec, rate, how_to_write);
+		return hb_error_set(error, -EINVAL, "arrivals '%.80s': the rate '%s' is not a number; %s", spec, rate,
+				    how_to_write);
 	if (arrivals->rate_per_s < RATE_LEAST || arrivals->rate_per_s > RATE_MOST)
 		return hb_error_set(error, -EINVAL, "arrivals '%.80s': the rate must be 0.001/s to 1000000/s", spec);
 	const char *shape = slash + 2;

@@ -58,8 +58,9 @@ static int split(struct hb_csv *csv, char *text, uint32_t *count, struct hb_erro
 			return hb_line_error(csv->lines, error, -E2BIG, "more than %d columns", HB_CSV_COLUMNS_MAX);
 		char *field = *text == '"' ? take_quoted(&text) : take_plain(&text);
 		if (!field)
-			return hb_line_error(csv->lines, error, -EINVAL,
-					     "field %u: stray quote; a field with quotes is written \"like \"\"this\"\"\"", n + 1);
+			return hb_line_error(
+				csv->lines, error, -EINVAL,
+				"field %u: stray quote; a field with quotes is written \"like \"\"this\"\"\"", n + 1);
 		csv->fields[n++] = field;
 	}
 	*count = n;
@@ -80,7 +81,8 @@ static int read_row(struct hb_csv *csv, uint32_t *count, struct hb_error *error)
 		if (got < 0)
 			return got;
 		if (!got)
-			return hb_line_error(csv->lines, error, -EINVAL, "a quoted field is not closed before the end of the file");
+			return hb_line_error(csv->lines, error, -EINVAL,
+					     "a quoted field is not closed before the end of the file");
 	}
 	got = split(csv, line, count, error);
 	return got ? got : 1;
@@ -99,7 +101,8 @@ static int find_columns(struct hb_csv *csv, struct hb_error *error)
 			csv->field_of[column] = (int8_t)field;
 		}
 		if (csv->field_of[column] < 0 && csv->columns[column].required)
-			return hb_line_error(csv->lines, error, -EINVAL, "column '%s' is missing from the header", name);
+			return hb_line_error(csv->lines, error, -EINVAL, "column '%s' is missing from the header",
+					     name);
 	}
 	return 0;
 }
@@ -111,7 +114,8 @@ static int read_header(struct hb_csv *csv, struct hb_error *error)
 	if (got < 0)
 		return got;
 	if (!got)
-		return hb_line_error(csv->lines, error, -EINVAL, "the file is empty: the first row must name the columns");
+		return hb_line_error(csv->lines, error, -EINVAL,
+				     "the file is empty: the first row must name the columns");
 	if (strncmp(csv->fields[0], byte_order_mark, 3) == 0)
 		csv->fields[0] += 3;
 	return find_columns(csv, error);
@@ -120,7 +124,7 @@ static int read_header(struct hb_csv *csv, struct hb_error *error)
 int hb_csv_open(struct hb_csv *csv, const char *path, const struct hb_csv_column *columns, uint32_t n_columns,
 		struct hb_error *error)
 {
-	*csv = (struct hb_csv){ .columns = columns, .n_columns = n_columns };
+	*csv = (struct hb_csv){.columns = columns, .n_columns = n_columns};
 	int code = hb_line_reader_open(path, &csv->lines, error);
 	if (code)
 		return code;
@@ -143,7 +147,8 @@ int hb_csv_next(struct hb_csv *csv, struct hb_error *error)
 	if (got <= 0)
 		return got;
 	if (count != csv->n_fields)
-		return hb_line_error(csv->lines, error, -EINVAL, "%u fields, but the header names %u columns", count, csv->n_fields);
+		return hb_line_error(csv->lines, error, -EINVAL, "%u fields, but the header names %u columns", count,
+				     csv->n_fields);
 	return 1;
 }
 

@@ -21,8 +21,8 @@ struct hb_csv_column {
 struct hb_csv {
 	struct hb_line_reader *lines;
 	const struct hb_csv_column *columns;
-	uint32_t n_columns; /* the reader's, not the file's */
-	uint32_t n_fields;  /* the file's */
+	uint32_t n_columns;                  /* the reader's, not the file's */
+	uint32_t n_fields;                   /* the file's */
 	int8_t field_of[HB_CSV_COLUMNS_MAX]; /* by column; -1 = the file has none */
 	char *fields[HB_CSV_COLUMNS_MAX];
 };

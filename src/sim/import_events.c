@@ -20,7 +20,7 @@
 
 int hb_import_events_init(struct hb_import_events *events, struct hb_trace_set *set)
 {
-	*events = (struct hb_import_events){ 0 };
+	*events = (struct hb_import_events){0};
 	return hb_trace_builder_init(&events->builder, set);
 }
 
@@ -52,7 +52,7 @@ int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values 
 		     uint64_t correlation, uint64_t group, struct hb_op_fault *fault)
 {
 	struct hb_op_values checked = *values;
-	struct hb_event_op event = { .start_ns = values->start_ns, .correlation = correlation, .group = group };
+	struct hb_event_op event = {.start_ns = values->start_ns, .correlation = correlation, .group = group};
 	char clean[HB_TRACE_NAME_CUT + 1];
 	if (on_clock(values->start_ns))
 		checked.start_ns = 0; /* the recording's clock can stand anywhere */
@@ -81,11 +81,12 @@ int hb_import_add_launch(struct hb_import_events *events, uint64_t correlation, 
 		return -E2BIG;
 	if (!on_clock(start_ns))
 		return 0;
-	struct hb_event_launch *grown = hb_grow(events->launches, events->n_launches, &events->launches_room, sizeof *grown);
+	struct hb_event_launch *grown = hb_grow(events->launches, events->n_launches, &events->launches_room,
+						sizeof *grown);
 	if (!grown)
 		return -ENOMEM;
 	events->launches = grown;
-	events->launches[events->n_launches++] = (struct hb_event_launch){ correlation, start_ns };
+	events->launches[events->n_launches++] = (struct hb_event_launch){correlation, start_ns};
 	return 0;
 }
 
@@ -100,7 +101,7 @@ int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t st
 	if (!grown)
 		return -ENOMEM;
 	ranges->at = grown;
-	ranges->at[ranges->n++] = (struct hb_event_range){ start_ns, end_ns };
+	ranges->at[ranges->n++] = (struct hb_event_range){start_ns, end_ns};
 	return 0;
 }
 
@@ -173,7 +174,8 @@ static void find_launches(struct hb_import_events *events)
 			else
 				high = middle;
 		}
-		bool found = op->correlation && low < events->n_launches && events->launches[low].correlation == op->correlation;
+		bool found = op->correlation && low < events->n_launches &&
+			     events->launches[low].correlation == op->correlation;
 		op->launch_ns = found ? events->launches[low].start_ns : HB_LAUNCH_UNKNOWN;
 	}
 }
@@ -242,7 +244,7 @@ static int split_by_longest_gaps(struct hb_import_events *events, uint32_t count
 		return -ENOMEM;
 	int64_t busy_until = end_of(&events->ops[0]);
 	for (size_t i = 1; i < events->n_ops; i++) {
-		gaps[i - 1] = (struct hb_event_range){ events->ops[i].start_ns - busy_until, (int64_t)i };
+		gaps[i - 1] = (struct hb_event_range){events->ops[i].start_ns - busy_until, (int64_t)i};
 		if (end_of(&events->ops[i]) > busy_until)
 			busy_until = end_of(&events->ops[i]);
 	}
@@ -279,7 +281,8 @@ static int split(struct hb_import_events *events, const char *path, const struct
 	struct hb_event_ranges *ranges = on_gpu ? &events->gpu_ranges : &events->ranges;
 	qsort(events->ops, events->n_ops, sizeof *events->ops, compare_ops);
 	if (options->iterations > events->n_ops)
-		return hb_error_set(error, -EINVAL, "%s: %zu ops cannot be %u iterations", path, events->n_ops, options->iterations);
+		return hb_error_set(error, -EINVAL, "%s: %zu ops cannot be %u iterations", path, events->n_ops,
+				    options->iterations);
 	if (options->split_gap_ns) {
 		split_by_gap(events, options->split_gap_ns);
 		report->split = "gaps";
@@ -336,7 +339,8 @@ static int64_t median_alone(const struct hb_import_events *events, const struct 
 	if (!times)
 		return 0;
 	for (uint32_t i = 0; i < workload->n_iterations; i++)
-		times[i] = estimate_alone(events, events->ops + workload->iterations[i].first_op, workload->iterations[i].n_ops);
+		times[i] = estimate_alone(events, events->ops + workload->iterations[i].first_op,
+					  workload->iterations[i].n_ops);
 	qsort(times, workload->n_iterations, sizeof *times, compare_times);
 	int64_t median = times[0] ? times[workload->n_iterations / 2] : 0;
 	free(times);
@@ -379,19 +383,23 @@ static int nothing(const struct hb_import_events *events, const char *path, cons
 		   const struct hb_import_report *report, struct hb_error *error)
 {
 	if (report->outside)
-		return hb_error_set(error, -EINVAL, "%s: none of the %u ops is in a range; take --split-gap or --iterations", path,
+		return hb_error_set(error, -EINVAL,
+				    "%s: none of the %u ops is in a range; take --split-gap or --iterations", path,
 				    report->outside);
 	if (options->device >= 0 && report->elsewhere)
 		return hb_error_set(error, -EINVAL, "%s: no kernels or copies on device %d", path, options->device);
 	if (events->closed_graphs)
-		return hb_error_set(error, -EINVAL, "%s: CUDA graphs were recorded as a whole; record with --cuda-graph-trace=node", path);
-	return hb_error_set(error, -EINVAL, "%s: no kernels or copies in the recording: was CUDA activity recorded?", path);
+		return hb_error_set(error, -EINVAL,
+				    "%s: CUDA graphs were recorded as a whole; record with --cuda-graph-trace=node",
+				    path);
+	return hb_error_set(error, -EINVAL, "%s: no kernels or copies in the recording: was CUDA activity recorded?",
+			    path);
 }
 
 int hb_import_finish(struct hb_import_events *events, const char *path, const struct hb_import_options *options,
 		     struct hb_import_report *report, struct hb_error *error)
 {
-	struct hb_import_report done = { .closed_graphs = events->closed_graphs };
+	struct hb_import_report done = {.closed_graphs = events->closed_graphs};
 	if (events->n_ops)
 		keep_group(events, options->device, &done);
 	find_launches(events);

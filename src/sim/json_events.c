@@ -107,7 +107,8 @@ static int take_part(struct hb_json_events *events, int byte, struct hb_error *e
 	if (!events->keep)
 		return 0;
 	if (events->length == HB_JSON_EVENT_BYTES_MAX)
-		return hb_json_events_error(events, error, -E2BIG, "an event is longer than %u bytes", HB_JSON_EVENT_BYTES_MAX);
+		return hb_json_events_error(events, error, -E2BIG, "an event is longer than %u bytes",
+					    HB_JSON_EVENT_BYTES_MAX);
 	events->value[events->length++] = (char)byte;
 	return 0;
 }
@@ -134,7 +135,9 @@ static int take_nested(struct hb_json_events *events, struct hb_error *error)
 	do {
 		int byte = peek(events, error);
 		if (byte <= 0)
-			return byte < 0 ? byte : unexpected(events, "the end of an object or array: the file is cut short", error);
+			return byte < 0 ? byte
+					: unexpected(events, "the end of an object or array: the file is cut short",
+						     error);
 		depth += byte == '{' || byte == '[';
 		depth -= byte == '}' || byte == ']';
 		int code = byte == '"' ? take_string(events, error) : take_part(events, byte, error);
@@ -181,7 +184,8 @@ static int take_comma(struct hb_json_events *events, int end, bool *ended, struc
 	if (byte < 0)
 		return byte;
 	if (byte != ',' && byte != end)
-		return unexpected(events, byte ? "',' or the end of an object or array" : "more: the file is cut short", error);
+		return unexpected(events, byte ? "',' or the end of an object or array" : "more: the file is cut short",
+				  error);
 	take(events);
 	*ended = byte == end;
 	return 0;
@@ -258,7 +262,8 @@ static int take_event(struct hb_json_events *events, json_t **event, struct hb_e
 	json_error_t reason;
 	json_t *parsed = json_loadb(events->value, events->length, JSON_DECODE_ANY, &reason);
 	if (!parsed)
-		return hb_json_events_error(events, error, -EINVAL, "bad JSON in the event that begins here: %s", reason.text);
+		return hb_json_events_error(events, error, -EINVAL, "bad JSON in the event that begins here: %s",
+					    reason.text);
 	uint64_t line = events->input.line;
 	code = take_comma(events, ']', &ended, error);
 	if (!code && ended)

@@ -13,18 +13,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum hb_hint_quality { HB_HINTS_NONE, HB_HINTS_PERFECT, HB_HINTS_LATE, HB_HINTS_EARLY, HB_HINTS_MISSING, HB_HINTS_WRONG };
+enum hb_hint_quality {
+	HB_HINTS_NONE,
+	HB_HINTS_PERFECT,
+	HB_HINTS_LATE,
+	HB_HINTS_EARLY,
+	HB_HINTS_MISSING,
+	HB_HINTS_WRONG
+};
 
 struct hb_mode {
 	char name[64];
-	bool exclusive;     /* every tenant has the GPU to itself */
-	bool mps;           /* one context for all; else one a tenant */
-	bool mps_low;       /* LP tenants share one MPS context, HP outside it */
-	bool priorities;    /* HP streams at the highest priority */
-	uint32_t sm_limit_percent; /* LP clients; 100 = none */
+	bool exclusive;                      /* every tenant has the GPU to itself */
+	bool mps;                            /* one context for all; else one a tenant */
+	bool mps_low;                        /* LP tenants share one MPS context, HP outside it */
+	bool priorities;                     /* HP streams at the highest priority */
+	uint32_t sm_limit_percent;           /* LP clients; 100 = none */
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the GPU's default */
-	const char *policy; /* core policy name */
-	uint32_t gate_depth; /* LP launches in flight while open; 0 = unbounded */
+	const char *policy;                  /* core policy name */
+	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
 	enum hb_hint_quality hints;
 };
 

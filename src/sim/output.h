@@ -26,7 +26,7 @@ struct hb_table_style {
 };
 /* One row a result when that fits into the width. All results have the same programs. */
 void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n,
-	const struct hb_table_style *style);
+			   const struct hb_table_style *style);
 
 /* What the numbers say, in one sentence with a final newline; nothing when there is nothing to compare. */
 void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n);
@@ -36,7 +36,7 @@ int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct
 
 /* One self-contained HTML page. `command` is the line the user typed. */
 int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n,
-	struct hb_error *error);
+		    struct hb_error *error);
 
 /* One stand-alone SVG: attainment against LP throughput, for documents. -EINVAL when no program has an SLO or none is low. */
 int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, struct hb_error *error);

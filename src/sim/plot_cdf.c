@@ -39,8 +39,8 @@ static struct frame frame_fit(const struct hb_sim_result *results, size_t n, uin
 	low = low == INT64_MAX || low < 1 ? 1 : low;
 	high = high < low ? low : high;
 	return (struct frame){
-		.x = { HB_SCALE_LOG, (double)low / 1e6 * 0.9, (double)high / 1e6 * 1.1, LEFT, RIGHT },
-		.y = { HB_SCALE_NINES, 0, SHARE_TOP, BOTTOM, TOP },
+		.x = {HB_SCALE_LOG, (double)low / 1e6 * 0.9, (double)high / 1e6 * 1.1, LEFT, RIGHT},
+		.y = {HB_SCALE_NINES, 0, SHARE_TOP, BOTTOM, TOP},
 	};
 }
 
@@ -53,21 +53,23 @@ static void axes_write(FILE *out, const struct frame *frame)
 		double x = hb_scale_map(&frame->x, ticks[i]);
 		fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/>", x, TOP, BOTTOM);
 		if (labelled[i])
-			fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x, BOTTOM + 20,
-				ticks[i]);
+			fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x,
+				BOTTOM + 20, ticks[i]);
 	}
 	n = hb_scale_ticks(&frame->y, ticks, labelled);
 	for (size_t i = 0; i < n; i++) {
 		double y = hb_scale_map(&frame->y, ticks[i]);
 		fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, RIGHT);
 		if (labelled[i])
-			fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g%%</text>\n", LEFT - 8, y + 4.5,
-				100 * ticks[i]);
+			fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g%%</text>\n",
+				LEFT - 8, y + 4.5, 100 * ticks[i]);
 	}
 	fprintf(out, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, BOTTOM, RIGHT);
-	fprintf(out, "<text class=\"name\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">latency from arrival, ms (log scale)</text>\n",
+	fprintf(out,
+		"<text class=\"name\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">latency from arrival, ms (log scale)</text>\n",
 		(LEFT + RIGHT) / 2, BOTTOM + 46);
-	fprintf(out, "<text class=\"name\" transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">requests done within</text>\n",
+	fprintf(out,
+		"<text class=\"name\" transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">requests done within</text>\n",
 		(TOP + BOTTOM) / 2);
 }
 
@@ -85,7 +87,8 @@ static void slo_write(FILE *out, const struct frame *frame, int64_t slo_ns)
 }
 
 /* A step for every request, without those that would not be seen. */
-static void line_write(FILE *out, const struct frame *frame, const struct hb_sim_high *program, const struct hb_series_style *style)
+static void line_write(FILE *out, const struct frame *frame, const struct hb_sim_high *program,
+		       const struct hb_series_style *style)
 {
 	double seen_x = hb_scale_map(&frame->x, (double)program->latency_ns[0] / 1e6);
 	double seen_y = hb_scale_map(&frame->y, 0);
@@ -102,11 +105,12 @@ static void line_write(FILE *out, const struct frame *frame, const struct hb_sim
 		seen_y = y;
 	}
 	fputs("\"/>", out);
-	hb_svg_marker(out, style, hb_scale_map(&frame->x, (double)program->p99_ns / 1e6), hb_scale_map(&frame->y, 0.99), 4.5, false);
+	hb_svg_marker(out, style, hb_scale_map(&frame->x, (double)program->p99_ns / 1e6), hb_scale_map(&frame->y, 0.99),
+		      4.5, false);
 }
 
 static void series_write(FILE *out, const struct frame *frame, const struct hb_sim_result *result, uint32_t index,
-	const struct hb_series_style *style, double legend_y)
+			 const struct hb_series_style *style, double legend_y)
 {
 	const struct hb_sim_high *program = &result->high[index];
 	fprintf(out, "<g class=\"s c%u\"><title>", style->color);
@@ -114,8 +118,8 @@ static void series_write(FILE *out, const struct frame *frame, const struct hb_s
 	fputs("</title>", out);
 	if (program->requests)
 		line_write(out, frame, program, style);
-	fprintf(out, "<rect class=\"hit\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"20\"/>", LEGEND_X - 6, legend_y - 10,
-		WIDTH - LEGEND_X + 6);
+	fprintf(out, "<rect class=\"hit\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"20\"/>", LEGEND_X - 6,
+		legend_y - 10, WIDTH - LEGEND_X + 6);
 	hb_svg_key(out, style, LEGEND_X, legend_y, 34);
 	fprintf(out, "<text x=\"%d\" y=\"%.1f\">", LEGEND_X + 42, legend_y + 4.5);
 	hb_svg_text(out, result->sharing);
@@ -133,15 +137,18 @@ void hb_plot_cdf_write(FILE *out, const struct hb_sim_result *results, size_t n,
 	double step = LEGEND_STEP;
 	if ((double)n * step > BOTTOM - TOP)
 		step = (double)(BOTTOM - TOP) / (double)n;
-	fprintf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"cdf%u-t cdf%u-d\">\n", WIDTH, HEIGHT,
-		high, high);
+	fprintf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"cdf%u-t cdf%u-d\">\n",
+		WIDTH, HEIGHT, high, high);
 	fprintf(out, "<title id=\"cdf%u-t\">Latency of ", high);
 	hb_svg_text(out, results[0].high[high].workload);
-	fprintf(out, " under each way of sharing</title>\n<desc id=\"cdf%u-d\">One line a sharing mode: the share of requests done within a latency. "
-		     "Lines further left are better; the numbers are in the table.</desc>\n", high);
+	fprintf(out,
+		" under each way of sharing</title>\n<desc id=\"cdf%u-d\">One line a sharing mode: the share of requests done within a latency. "
+		"Lines further left are better; the numbers are in the table.</desc>\n",
+		high);
 	axes_write(out, &frame);
 	slo_write(out, &frame, results[0].high[high].slo_ns);
-	fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">p99, ms</text>\n", WIDTH - 4, TOP - 10);
+	fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">p99, ms</text>\n", WIDTH - 4,
+		TOP - 10);
 	for (size_t i = 0; i < n; i++) {
 		struct hb_series_style style = hb_plot_style(results, n, i);
 		series_write(out, &frame, &results[i], high, &style, TOP + step * ((double)i + 0.5));

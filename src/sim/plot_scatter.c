@@ -20,7 +20,7 @@
 #define CAPTION_WIDTH 240.0
 #define POINT_RADIUS 6.0
 #define ATTAINMENT_TOP 0.999 /* more than that is shown there */
-#define KEPT 0.95          /* lower edge of the good corner */
+#define KEPT 0.95            /* lower edge of the good corner */
 
 struct box {
 	double left, top, right, bottom;
@@ -63,7 +63,7 @@ bool hb_plot_scatter_possible(const struct hb_sim_result *results, size_t n)
 
 static struct point point_of(const struct hb_sim_result *result)
 {
-	struct point point = { .name = result->sharing, .attainment = 1 };
+	struct point point = {.name = result->sharing, .attainment = 1};
 	for (uint32_t i = 0; i < result->n_high; i++)
 		if (result->high[i].slo_ns > 0 && result->high[i].attainment < point.attainment)
 			point.attainment = result->high[i].attainment;
@@ -76,14 +76,15 @@ static struct point point_of(const struct hb_sim_result *result)
 /* From a round tenth below the slowest to a little over the fastest. */
 static struct hb_scale speed_scale(double lowest, double highest)
 {
-	return (struct hb_scale){ HB_SCALE_LINEAR, fmax(0, floor((lowest - 0.03) * 10) / 10), fmax(1.02, highest + 0.02), LEFT, RIGHT };
+	return (struct hb_scale){HB_SCALE_LINEAR, fmax(0, floor((lowest - 0.03) * 10) / 10), fmax(1.02, highest + 0.02),
+				 LEFT, RIGHT};
 }
 
 /* Stretched towards all requests like the latency plots, from the round share below the worst. */
 static struct hb_scale attainment_scale(double lowest)
 {
-	static const double floors[] = { 0.9, 0.8, 0.5 };
-	struct hb_scale scale = { HB_SCALE_NINES, 0, ATTAINMENT_TOP, BOTTOM, TOP };
+	static const double floors[] = {0.9, 0.8, 0.5};
+	struct hb_scale scale = {HB_SCALE_NINES, 0, ATTAINMENT_TOP, BOTTOM, TOP};
 	for (size_t i = 0; i < sizeof floors / sizeof floors[0] && scale.low == 0; i++)
 		if (lowest > floors[i] + 0.02)
 			scale.low = floors[i];
@@ -104,7 +105,7 @@ static void chart_fit(struct chart *chart, const struct hb_sim_result *results, 
 	}
 	chart->x = speed_scale(lowest_x, highest_x);
 	chart->y = attainment_scale(lowest_y);
-	chart->caption = (struct box){ RIGHT - 8 - CAPTION_WIDTH, TOP + 4, RIGHT - 8, TOP + 4 + LABEL_HEIGHT };
+	chart->caption = (struct box){RIGHT - 8 - CAPTION_WIDTH, TOP + 4, RIGHT - 8, TOP + 4 + LABEL_HEIGHT};
 	for (size_t i = 0; i < chart->n; i++) {
 		chart->points[i].x = hb_scale_map(&chart->x, chart->points[i].relative);
 		chart->points[i].y = hb_scale_map(&chart->y, chart->points[i].attainment);
@@ -121,12 +122,13 @@ static double overlap(const struct box *a, const struct box *b)
 /* Area in which a label at `box` would cover something or leave the chart. */
 static double label_cost(const struct chart *chart, size_t index, const struct box *box)
 {
-	static const struct box inside = { LEFT + 4, TOP, RIGHT, BOTTOM - 4 };
-	double cost = (box->right - box->left) * (box->bottom - box->top) - overlap(box, &inside) + overlap(box, &chart->caption);
+	static const struct box inside = {LEFT + 4, TOP, RIGHT, BOTTOM - 4};
+	double cost = (box->right - box->left) * (box->bottom - box->top) - overlap(box, &inside) +
+		      overlap(box, &chart->caption);
 	for (size_t i = 0; i < chart->n; i++) {
 		const struct point *other = &chart->points[i];
-		struct box marker = { other->x - POINT_RADIUS - 2, other->y - POINT_RADIUS - 2, other->x + POINT_RADIUS + 2,
-			other->y + POINT_RADIUS + 2 };
+		struct box marker = {other->x - POINT_RADIUS - 2, other->y - POINT_RADIUS - 2,
+				     other->x + POINT_RADIUS + 2, other->y + POINT_RADIUS + 2};
 		cost += overlap(box, &marker);
 		if (i < index)
 			cost += overlap(box, &other->label);
@@ -140,13 +142,13 @@ static struct box label_box(const struct point *point, double width, double angl
 	double y = point->y + sin(angle) * distance;
 	/* The side of the label that faces the point touches (x, y). */
 	double left = x - width * (1 - cos(angle)) / 2;
-	return (struct box){ left, y - LABEL_HEIGHT / 2, left + width, y + LABEL_HEIGHT / 2 };
+	return (struct box){left, y - LABEL_HEIGHT / 2, left + width, y + LABEL_HEIGHT / 2};
 }
 
 /* Tries rings of growing distance, to the left and right first; the first free place wins. */
 static void label_place(struct chart *chart, size_t index)
 {
-	static const double angles[] = { 0, M_PI, -M_PI / 4, M_PI / 4, -3 * M_PI / 4, 3 * M_PI / 4, -M_PI / 2, M_PI / 2 };
+	static const double angles[] = {0, M_PI, -M_PI / 4, M_PI / 4, -3 * M_PI / 4, 3 * M_PI / 4, -M_PI / 2, M_PI / 2};
 	struct point *point = &chart->points[index];
 	double width = GLYPH_WIDTH * (double)strlen(point->name) + (point->reference ? GLYPH_WIDTH * 13 : 0);
 	double best = INFINITY;
@@ -170,15 +172,15 @@ static void axes_write(FILE *out, const struct chart *chart)
 	for (size_t i = 0; i < n; i++) {
 		double x = hb_scale_map(&chart->x, ticks[i]);
 		fprintf(out, "<path class=\"grid\" d=\"M%.1f %dV%d\"/>", x, TOP, BOTTOM);
-		fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g%%</text>\n", x, BOTTOM + 20,
-			100 * ticks[i]);
+		fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g%%</text>\n", x,
+			BOTTOM + 20, 100 * ticks[i]);
 	}
 	n = hb_scale_ticks(&chart->y, ticks, labelled);
 	for (size_t i = 0; i < n; i++) {
 		double y = hb_scale_map(&chart->y, ticks[i]);
 		fprintf(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, RIGHT);
-		fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g%%</text>\n", LEFT - 8, y + 4.5,
-			100 * ticks[i]);
+		fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g%%</text>\n", LEFT - 8,
+			y + 4.5, 100 * ticks[i]);
 	}
 	fprintf(out, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, BOTTOM, RIGHT);
 }
@@ -191,7 +193,8 @@ static void names_write(FILE *out, const struct hb_sim_result *first)
 	else
 		fputs("low-priority programs (mean)", out);
 	fputs(": speed, of alone</text>\n", out);
-	fprintf(out, "<text class=\"name\" transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">", (TOP + BOTTOM) / 2);
+	fprintf(out, "<text class=\"name\" transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">",
+		(TOP + BOTTOM) / 2);
 	if (first->n_high == 1)
 		hb_svg_text(out, first->high[0].workload);
 	else
@@ -204,8 +207,10 @@ static void good_corner_write(FILE *out, const struct chart *chart)
 {
 	double left = hb_scale_map(&chart->x, chart->x.high - (chart->x.high - chart->x.low) * 0.3);
 	double bottom = hb_scale_map(&chart->y, KEPT);
-	fprintf(out, "<rect class=\"good\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%.1f\"/>", left, TOP, RIGHT - left, bottom - TOP);
-	fprintf(out, "<text class=\"good\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">good corner: both keep what they had</text>\n",
+	fprintf(out, "<rect class=\"good\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%.1f\"/>", left, TOP,
+		RIGHT - left, bottom - TOP);
+	fprintf(out,
+		"<text class=\"good\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">good corner: both keep what they had</text>\n",
 		RIGHT - 8, chart->caption.bottom - 3.5);
 }
 
@@ -219,9 +224,11 @@ static void point_write(FILE *out, const struct point *point)
 	fprintf(out, ": %.1f%% of requests within the SLO, low at %.1f%% of alone</title>", 100 * point->attainment,
 		100 * point->relative);
 	if (hypot(nearest_x - point->x, nearest_y - point->y) > POINT_RADIUS + 9)
-		fprintf(out, "<path class=\"lead\" d=\"M%.1f %.1fL%.1f %.1f\"/>", point->x, point->y, nearest_x, nearest_y);
+		fprintf(out, "<path class=\"lead\" d=\"M%.1f %.1fL%.1f %.1f\"/>", point->x, point->y, nearest_x,
+			nearest_y);
 	hb_svg_marker(out, &point->style, point->x, point->y, POINT_RADIUS, point->reference);
-	fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", middle, point->label.bottom - 3.5);
+	fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", middle,
+		point->label.bottom - 3.5);
 	hb_svg_text(out, point->name);
 	fputs(point->reference ? " (a GPU each)</text></g>\n" : "</text></g>\n", out);
 }
@@ -232,13 +239,16 @@ void hb_plot_scatter_write(FILE *out, const struct hb_sim_result *results, size_
 	chart_fit(&chart, results, n);
 	for (size_t i = 0; i < chart.n; i++)
 		label_place(&chart, i);
-	fprintf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"scatter-t scatter-d\"%s>\n", WIDTH, HEIGHT,
-		style ? " xmlns=\"http://www.w3.org/2000/svg\"" : "");
+	fprintf(out,
+		"<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"scatter-t scatter-d\"%s>\n",
+		WIDTH, HEIGHT, style ? " xmlns=\"http://www.w3.org/2000/svg\"" : "");
 	if (style)
-		fprintf(out, "<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH, HEIGHT);
+		fprintf(out, "<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH,
+			HEIGHT);
 	fputs("<title id=\"scatter-t\">What each way of sharing gives to both sides</title>\n"
 	      "<desc id=\"scatter-d\">One point a sharing mode: up, more requests within the SLO; to the right, faster low-priority "
-	      "programs. The numbers are in the table.</desc>\n", out);
+	      "programs. The numbers are in the table.</desc>\n",
+	      out);
 	good_corner_write(out, &chart);
 	axes_write(out, &chart);
 	names_write(out, &results[0]);

@@ -52,8 +52,8 @@ static int facts_write(FILE *out, const struct page *page)
 	const struct hb_sim_result *first = &page->results[0];
 	fputs("<div><dt>GPU</dt><dd>", out);
 	hb_svg_text(out, first->gpu);
-	fprintf(out, ", simulated</dd></div><div><dt>time</dt><dd>%g s</dd></div><div><dt>seed</dt><dd>%llu</dd></div>", first->seconds,
-		(unsigned long long)first->seed);
+	fprintf(out, ", simulated</dd></div><div><dt>time</dt><dd>%g s</dd></div><div><dt>seed</dt><dd>%llu</dd></div>",
+		first->seconds, (unsigned long long)first->seed);
 	for (uint32_t i = 0; i < first->n_high; i++) {
 		const struct hb_sim_high *high = &first->high[i];
 		fputs("<div><dt>", out);
@@ -99,7 +99,8 @@ static int scatter_write(FILE *out, const struct page *page)
 		return 0;
 	fputs("<section>\n<h2>What each way of sharing gives to both sides</h2>\n"
 	      "<p class=\"soft\">Up: more requests within the SLO, on a scale "
-	      "stretched towards all of them. To the right: faster low-priority programs.</p>\n<figure>\n", out);
+	      "stretched towards all of them. To the right: faster low-priority programs.</p>\n<figure>\n",
+	      out);
 	hb_plot_scatter_write(out, page->results, page->n, NULL);
 	fputs("</figure>\n</section>\n", out);
 	return 0;
@@ -112,7 +113,8 @@ static int cdfs_write(FILE *out, const struct page *page)
 		hb_svg_text(out, page->results[0].high[i].workload);
 		fputs("</h2>\n<p class=\"soft\">The share of requests done within a time; further left is better. Equal steps on the vertical axis are "
 		      "90&#8239;%, 99&#8239;% and 99.9&#8239;%, because a service is judged by its slowest requests."
-		      "<span class=\"screen\"> Point at a name to see its line alone.</span></p>\n<figure>\n", out);
+		      "<span class=\"screen\"> Point at a name to see its line alone.</span></p>\n<figure>\n",
+		      out);
 		hb_plot_cdf_write(out, page->results, page->n, i);
 		fputs("</figure>\n</section>\n", out);
 	}
@@ -143,17 +145,12 @@ static const struct part {
 	const char *name;
 	int (*write)(FILE *out, const struct page *page);
 } parts[] = {
-	{ "title", title_write },
-	{ "command", command_write },
-	{ "facts", facts_write },
-	{ "reading", reading_write },
-	{ "table", table_write },
-	{ "scatter", scatter_write },
-	{ "cdfs", cdfs_write },
-	{ "timeline", timeline_write },
-	{ "plot.css", plot_css_write },
-	{ "report.css", report_css_write },
-	{ "report.js", report_js_write },
+	{"title", title_write},         {"command", command_write},
+	{"facts", facts_write},         {"reading", reading_write},
+	{"table", table_write},         {"scatter", scatter_write},
+	{"cdfs", cdfs_write},           {"timeline", timeline_write},
+	{"plot.css", plot_css_write},   {"report.css", report_css_write},
+	{"report.js", report_js_write},
 };
 
 static int part_write(FILE *out, const char *name, size_t length, const struct page *page)
@@ -164,9 +161,10 @@ static int part_write(FILE *out, const char *name, size_t length, const struct p
 	return -EINVAL;
 }
 
-int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n, struct hb_error *error)
+int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n,
+		    struct hb_error *error)
 {
-	struct page page = { command, results, n };
+	struct page page = {command, results, n};
 	const char *rest = report_html;
 	if (n == 0 || n > HB_PLOT_MODES_MAX)
 		return hb_error_set(error, -EINVAL, "a report shows 1 to %d modes, not %zu", HB_PLOT_MODES_MAX, n);
@@ -186,7 +184,8 @@ int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *
 int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, struct hb_error *error)
 {
 	if (!hb_plot_scatter_possible(results, n))
-		return hb_error_set(error, -EINVAL, "nothing to plot: give a --high program with an SLO and a --low program");
+		return hb_error_set(error, -EINVAL,
+				    "nothing to plot: give a --high program with an SLO and a --low program");
 	hb_plot_scatter_write(out, results, n, plot_css);
 	return 0;
 }

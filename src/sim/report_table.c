@@ -23,7 +23,8 @@ static void header_write(FILE *out, const struct hb_sim_result *first)
 	fputs("<td></td></tr>\n<tr><th scope=\"col\">sharing</th>", out);
 	for (uint32_t i = 0; i < first->n_high; i++)
 		fputs("<th class=\"first\" scope=\"col\">p50</th><th scope=\"col\">p90</th><th scope=\"col\">p99</th><th scope=\"col\">max</th>"
-		      "<th scope=\"col\">in SLO</th>", out);
+		      "<th scope=\"col\">in SLO</th>",
+		      out);
 	for (uint32_t i = 0; i < first->n_low; i++)
 		fputs("<th class=\"first\" scope=\"col\">it/s</th><th scope=\"col\">of alone</th>", out);
 	fputs("<th class=\"first\" scope=\"col\">GPU busy</th></tr>\n</thead>\n", out);
@@ -59,7 +60,8 @@ static void high_write(FILE *out, const struct hb_sim_high *high)
 
 static void row_write(FILE *out, const struct hb_sim_result *result, const struct hb_series_style *style)
 {
-	fprintf(out, "<tr><th scope=\"row\"><svg class=\"c%u\" width=\"34\" height=\"12\" aria-hidden=\"true\">", style->color);
+	fprintf(out, "<tr><th scope=\"row\"><svg class=\"c%u\" width=\"34\" height=\"12\" aria-hidden=\"true\">",
+		style->color);
 	hb_svg_key(out, style, 0, 6, 34);
 	fputs("</svg> ", out);
 	hb_svg_text(out, result->sharing);

@@ -35,12 +35,17 @@ struct view {
 static enum row_type row_of(const struct hb_span *span)
 {
 	switch ((enum hb_span_kind)span->kind) {
-	case HB_SPAN_REQUEST: return ROW_REQUEST;
-	case HB_SPAN_SWITCH: return ROW_SWITCH;
-	case HB_SPAN_HOLD: return ROW_HOLD;
-	case HB_SPAN_GATED: return ROW_GATE;
+	case HB_SPAN_REQUEST:
+		return ROW_REQUEST;
+	case HB_SPAN_SWITCH:
+		return ROW_SWITCH;
+	case HB_SPAN_HOLD:
+		return ROW_HOLD;
+	case HB_SPAN_GATED:
+		return ROW_GATE;
 	case HB_SPAN_KERNEL:
-	case HB_SPAN_COPY: break;
+	case HB_SPAN_COPY:
+		break;
 	}
 	return ROW_KERNEL;
 }
@@ -48,7 +53,8 @@ static enum row_type row_of(const struct hb_span *span)
 static struct view view_of(const struct hb_span *request)
 {
 	double latency = (double)(request->end_ns - request->start_ns);
-	return (struct view){ request, request->start_ns - (int64_t)(BEFORE * latency), request->end_ns + (int64_t)(AFTER * latency) };
+	return (struct view){request, request->start_ns - (int64_t)(BEFORE * latency),
+			     request->end_ns + (int64_t)(AFTER * latency)};
 }
 
 static bool visible(const struct view *view, const struct hb_span *span)
@@ -59,7 +65,7 @@ static bool visible(const struct view *view, const struct hb_span *span)
 /* The order on the page: a service's requests, holds and kernels, and the switches between contexts, then what waits. */
 static void rows_number(struct rows *rows, uint32_t n_tenants)
 {
-	static const enum row_type order[] = { ROW_REQUEST, ROW_HOLD, ROW_SWITCH, ROW_GATE, ROW_KERNEL };
+	static const enum row_type order[] = {ROW_REQUEST, ROW_HOLD, ROW_SWITCH, ROW_GATE, ROW_KERNEL};
 	rows->n = 0;
 	for (uint32_t tenant = 0; tenant < n_tenants; tenant++)
 		for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
@@ -69,7 +75,8 @@ static void rows_number(struct rows *rows, uint32_t n_tenants)
 				rows->number[tenant][order[i]] = -1;
 }
 
-static void rows_find(struct rows *rows, const struct hb_sim_result *results, size_t n, const struct hb_span *const *requests)
+static void rows_find(struct rows *rows, const struct hb_sim_result *results, size_t n,
+		      const struct hb_span *const *requests)
 {
 	memset(rows, 0, sizeof *rows);
 	for (size_t i = 0; i < n; i++) {
@@ -85,22 +92,27 @@ static void rows_find(struct rows *rows, const struct hb_sim_result *results, si
 
 static json_t *rows_pack(const struct rows *rows, const struct hb_sim_result *first)
 {
-	static const struct { const char *name, *high_type, *low_type; } texts[N_ROW_TYPES] = {
-		[ROW_REQUEST] = { "requests", "request", "request" },
-		[ROW_KERNEL] = { "kernels, copies", "high", "low" },
-		[ROW_HOLD] = { "holds", "hold", "hold" },
-		[ROW_SWITCH] = { "switches to it", "switch", "switch" },
-		[ROW_GATE] = { "waits at the gate", "gate", "gate" },
+	static const struct {
+		const char *name, *high_type, *low_type;
+	} texts[N_ROW_TYPES] = {
+		[ROW_REQUEST] = {"requests", "request", "request"},
+		[ROW_KERNEL] = {"kernels, copies", "high", "low"},
+		[ROW_HOLD] = {"holds", "hold", "hold"},
+		[ROW_SWITCH] = {"switches to it", "switch", "switch"},
+		[ROW_GATE] = {"waits at the gate", "gate", "gate"},
 	};
 	json_t *list = json_array();
 	for (int number = 0; number < rows->n; number++) {
 		for (uint32_t tenant = 0; tenant < first->n_high + first->n_low; tenant++) {
 			bool high = tenant < first->n_high;
-			const char *group = high ? first->high[tenant].workload : first->low[tenant - first->n_high].workload;
+			const char *group = high ? first->high[tenant].workload
+						 : first->low[tenant - first->n_high].workload;
 			for (int type = 0; type < N_ROW_TYPES; type++)
 				if (rows->number[tenant][type] == number)
-					json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "group", group, "name", texts[type].name,
-						"type", high ? texts[type].high_type : texts[type].low_type));
+					json_array_append_new(
+						list,
+						json_pack("{s:s, s:s, s:s}", "group", group, "name", texts[type].name,
+							  "type", high ? texts[type].high_type : texts[type].low_type));
 		}
 	}
 	return list;
@@ -118,8 +130,8 @@ static json_int_t name_index(json_t *names, json_t *indices, const char *name)
 	return index;
 }
 
-static json_t *spans_pack(const struct hb_sim_result *result, const struct view *view, const struct rows *rows, json_t *names,
-	json_t *indices)
+static json_t *spans_pack(const struct hb_sim_result *result, const struct view *view, const struct rows *rows,
+			  json_t *names, json_t *indices)
 {
 	json_t *list = json_array();
 	int64_t zero_ns = view->request->start_ns;
@@ -129,14 +141,15 @@ static json_t *spans_pack(const struct hb_sim_result *result, const struct view 
 			continue;
 		const char *name = span->name ? span->name : "";
 		json_array_append_new(list, json_pack("[i, I, I, I, i]", rows->number[span->tenant][row_of(span)],
-			(json_int_t)(span->start_ns - zero_ns), (json_int_t)(span->end_ns - span->start_ns),
-			name_index(names, indices, name), span->kind == HB_SPAN_COPY));
+						      (json_int_t)(span->start_ns - zero_ns),
+						      (json_int_t)(span->end_ns - span->start_ns),
+						      name_index(names, indices, name), span->kind == HB_SPAN_COPY));
 	}
 	return list;
 }
 
 static json_t *modes_pack(const struct hb_sim_result *results, size_t n, const struct hb_span *const *requests,
-	const struct rows *rows, json_t *names)
+			  const struct rows *rows, json_t *names)
 {
 	json_t *list = json_array();
 	json_t *indices = json_object();
@@ -146,8 +159,10 @@ static json_t *modes_pack(const struct hb_sim_result *results, size_t n, const s
 		struct view view = view_of(requests[i]);
 		int64_t zero_ns = requests[i]->start_ns;
 		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", results[i].sharing,
-			"latency", (json_int_t)(requests[i]->end_ns - zero_ns), "from", (json_int_t)(view.from_ns - zero_ns),
-			"to", (json_int_t)(view.to_ns - zero_ns), "spans", spans_pack(&results[i], &view, rows, names, indices)));
+						      "latency", (json_int_t)(requests[i]->end_ns - zero_ns), "from",
+						      (json_int_t)(view.from_ns - zero_ns), "to",
+						      (json_int_t)(view.to_ns - zero_ns), "spans",
+						      spans_pack(&results[i], &view, rows, names, indices)));
 	}
 	json_decref(indices);
 	return list;
@@ -190,8 +205,9 @@ static int data_write(FILE *out, const struct hb_sim_result *results, size_t n, 
 	rows_find(&rows, results, n, requests);
 	json_t *names = json_array();
 	json_t *modes = modes_pack(results, n, requests, &rows, names);
-	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:I}", "rows", rows_pack(&rows, &results[0]), "names", names, "modes", modes,
-		"shown", shown_pack(results, n, requests), "slo", (json_int_t)results[0].high[0].slo_ns);
+	json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:I}", "rows", rows_pack(&rows, &results[0]), "names", names,
+				 "modes", modes, "shown", shown_pack(results, n, requests), "slo",
+				 (json_int_t)results[0].high[0].slo_ns);
 	if (!root)
 		return -ENOMEM;
 	fputs("<script type=\"application/json\" id=\"timeline-data\">", out);
@@ -203,13 +219,15 @@ static int data_write(FILE *out, const struct hb_sim_result *results, size_t n, 
 
 static void panel_write(FILE *out, const char *label)
 {
-	fprintf(out, "<div class=\"panel\" hidden>\n<div class=\"bar\"><select aria-label=\"%s\"></select><output></output>"
-		     "<button type=\"button\" value=\"left\" aria-label=\"earlier\">&#8592;</button>"
-		     "<button type=\"button\" value=\"right\" aria-label=\"later\">&#8594;</button>"
-		     "<button type=\"button\" value=\"in\" aria-label=\"zoom in\">+</button>"
-		     "<button type=\"button\" value=\"out\" aria-label=\"zoom out\">&#8722;</button>"
-		     "<button type=\"button\" value=\"all\">all</button></div>\n"
-		     "<svg class=\"lanes\" viewBox=\"0 0 960 200\" role=\"img\" tabindex=\"0\"></svg>\n</div>\n", label);
+	fprintf(out,
+		"<div class=\"panel\" hidden>\n<div class=\"bar\"><select aria-label=\"%s\"></select><output></output>"
+		"<button type=\"button\" value=\"left\" aria-label=\"earlier\">&#8592;</button>"
+		"<button type=\"button\" value=\"right\" aria-label=\"later\">&#8594;</button>"
+		"<button type=\"button\" value=\"in\" aria-label=\"zoom in\">+</button>"
+		"<button type=\"button\" value=\"out\" aria-label=\"zoom out\">&#8722;</button>"
+		"<button type=\"button\" value=\"all\">all</button></div>\n"
+		"<svg class=\"lanes\" viewBox=\"0 0 960 200\" role=\"img\" tabindex=\"0\"></svg>\n</div>\n",
+		label);
 }
 
 static void cell(FILE *out, int64_t ns)
@@ -238,7 +256,7 @@ static void costs_write(FILE *out, const struct hb_sim_result *results, size_t n
 	fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">this request</th><th scope=\"col\">latency<br>ms</th>"
 	      "<th scope=\"col\">its own<br>kernels, ms</th><th scope=\"col\">kernels of<br>others, ms</th><th scope=\"col\">context<br>switches</th>"
 	      "<th scope=\"col\">switching<br>ms</th><th scope=\"col\">holds<br>ms</th><th scope=\"col\">others at<br>the gate, ms</th></tr></thead>\n<tbody>\n",
-		out);
+	      out);
 	for (size_t i = 0; i < n; i++)
 		if (requests[i])
 			costs_row(out, &results[i], requests[i]);
@@ -247,7 +265,7 @@ static void costs_write(FILE *out, const struct hb_sim_result *results, size_t n
 
 int hb_report_timeline_write(FILE *out, const struct hb_sim_result *results, size_t n)
 {
-	const struct hb_span *requests[HB_PLOT_MODES_MAX] = { NULL };
+	const struct hb_span *requests[HB_PLOT_MODES_MAX] = {NULL};
 	size_t found = 0;
 	hb_request_views_choose(results, n, requests);
 	for (size_t i = 0; i < n; i++)
@@ -257,7 +275,8 @@ int hb_report_timeline_write(FILE *out, const struct hb_sim_result *results, siz
 	fputs("<section>\n<h2>One request, closely</h2>\n<p class=\"soft\">A typical request of ", out);
 	hb_svg_text(out, results[0].high[0].workload);
 	fputs(n > 1 ? ", the same arrival under every way of sharing where arrivals are given. " : ". ", out);
-	fputs("<span class=\"screen\">Choose a way to share above each timeline; drag to move, point at a bar for its name and times.</span></p>\n", out);
+	fputs("<span class=\"screen\">Choose a way to share above each timeline; drag to move, point at a bar for its name and times.</span></p>\n",
+	      out);
 	panel_write(out, "sharing mode of the first timeline");
 	if (found > 1)
 		panel_write(out, "sharing mode of the second timeline");

@@ -17,7 +17,7 @@ static int64_t spans_end(const struct hb_sim_result *result)
 static bool candidate(const struct hb_sim_result *result, const struct hb_span *span, int64_t end_ns)
 {
 	return span->kind == HB_SPAN_REQUEST && span->tenant == 0 && span->end_ns <= end_ns &&
-		span->start_ns >= result->spans[0].start_ns;
+	       span->start_ns >= result->spans[0].start_ns;
 }
 
 /* 0 for a request exactly as long as its mode's median. */
@@ -114,15 +114,20 @@ static void cost_add(struct hb_request_costs *costs, const struct hb_span *span,
 		costs->switch_ns += ns;
 		costs->switches += ns > 0;
 		break;
-	case HB_SPAN_HOLD: costs->hold_ns += own ? ns : 0; break;
-	case HB_SPAN_GATED: costs->gated_ns += own ? 0 : ns; break;
-	case HB_SPAN_REQUEST: break;
+	case HB_SPAN_HOLD:
+		costs->hold_ns += own ? ns : 0;
+		break;
+	case HB_SPAN_GATED:
+		costs->gated_ns += own ? 0 : ns;
+		break;
+	case HB_SPAN_REQUEST:
+		break;
 	}
 }
 
 struct hb_request_costs hb_request_costs_of(const struct hb_sim_result *result, const struct hb_span *request)
 {
-	struct hb_request_costs costs = { 0 };
+	struct hb_request_costs costs = {0};
 	for (size_t i = 0; i < result->n_spans; i++)
 		cost_add(&costs, &result->spans[i], request);
 	return costs;

@@ -28,24 +28,18 @@ static json_t *microseconds(int64_t ns, bool known)
 static json_t *high_pack(const struct hb_sim_high *high, struct hb_error *error)
 {
 	bool known = high->requests > 0;
-	return hb_json_pack(error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
-		"workload", high->workload,
-		"rate_per_s", high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(),
-		"requests", (json_int_t)high->requests,
-		"p50_us", microseconds(high->p50_ns, known),
-		"p90_us", microseconds(high->p90_ns, known),
-		"p99_us", microseconds(high->p99_ns, known),
-		"max_us", microseconds(high->max_ns, known),
-		"slo_us", microseconds(high->slo_ns, high->slo_ns > 0),
-		"attainment", number(high->attainment, 6));
+	return hb_json_pack(error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", high->workload,
+			    "rate_per_s", high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(), "requests",
+			    (json_int_t)high->requests, "p50_us", microseconds(high->p50_ns, known), "p90_us",
+			    microseconds(high->p90_ns, known), "p99_us", microseconds(high->p99_ns, known), "max_us",
+			    microseconds(high->max_ns, known), "slo_us", microseconds(high->slo_ns, high->slo_ns > 0),
+			    "attainment", number(high->attainment, 6));
 }
 
 static json_t *low_pack(const struct hb_sim_low *low, struct hb_error *error)
 {
-	return hb_json_pack(error, "{s:s, s:o, s:o}",
-		"workload", low->workload,
-		"iterations_per_s", number(low->iterations_per_s, 6),
-		"relative", number(low->relative, 6));
+	return hb_json_pack(error, "{s:s, s:o, s:o}", "workload", low->workload, "iterations_per_s",
+			    number(low->iterations_per_s, 6), "relative", number(low->relative, 6));
 }
 
 /* `list` is released and NULL returned when an element is NULL. */
@@ -65,15 +59,10 @@ static json_t *result_pack(const struct hb_sim_result *result, struct hb_error *
 		high = append(high, high_pack(&result->high[i], error));
 	for (uint32_t i = 0; i < result->n_low && low; i++)
 		low = append(low, low_pack(&result->low[i], error));
-	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}",
-		"gpu", result->gpu,
-		"sharing", result->sharing,
-		"seconds", number(result->seconds, 9),
-		"seed", (json_int_t)result->seed,
-		"high", high,
-		"low", low,
-		"gpu_busy", number(result->gpu_busy, 6),
-		"wall_s", number(result->wall_s, 3));
+	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
+			    result->sharing, "seconds", number(result->seconds, 9), "seed", (json_int_t)result->seed,
+			    "high", high, "low", low, "gpu_busy", number(result->gpu_busy, 6), "wall_s",
+			    number(result->wall_s, 3));
 }
 
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error)

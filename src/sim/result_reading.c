@@ -22,7 +22,7 @@ struct outcome {
 
 static struct outcome outcome_of(const struct hb_sim_result *result)
 {
-	struct outcome outcome = { .attainment = 2 };
+	struct outcome outcome = {.attainment = 2};
 	for (uint32_t i = 0; i < result->n_high; i++) {
 		const struct hb_sim_high *high = &result->high[i];
 		if (high->slo_ns <= 0 || high->attainment >= outcome.attainment)
@@ -46,7 +46,7 @@ static bool shares(const struct hb_sim_result *result)
 static const struct hb_sim_result *best_find(const struct hb_sim_result *results, size_t n, bool *kept)
 {
 	const struct hb_sim_result *best = NULL;
-	struct outcome top = { 0 };
+	struct outcome top = {0};
 	*kept = false;
 	for (size_t i = 0; i < n; i++) {
 		struct outcome outcome = outcome_of(&results[i]);
@@ -106,11 +106,12 @@ void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, siz
 	if (kept) {
 		fprintf(out, "%s lets ", best->sharing);
 		low_name_write(out, best);
-		fprintf(out, " run fastest (%.1f %% of alone) among those that keep at least %.0f %% of %s's requests within %.2f ms",
+		fprintf(out,
+			" run fastest (%.1f %% of alone) among those that keep at least %.0f %% of %s's requests within %.2f ms",
 			100 * top.relative, 100 * KEPT, top.worst, top.slo_ms);
 	} else {
-		fprintf(out, "none keeps %.0f %% of %s's requests within %.2f ms; %s comes closest (%.1f %%, with ", 100 * KEPT,
-			top.worst, top.slo_ms, best->sharing, 100 * top.attainment);
+		fprintf(out, "none keeps %.0f %% of %s's requests within %.2f ms; %s comes closest (%.1f %%, with ",
+			100 * KEPT, top.worst, top.slo_ms, best->sharing, 100 * top.attainment);
 		low_name_write(out, best);
 		fprintf(out, " at %.1f %% of alone)", 100 * top.relative);
 	}

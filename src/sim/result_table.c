@@ -9,12 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-#define CELL 8            /* a latency, a share or a rate with its gap */
-#define GROUP_GAP 2       /* between programs */
-#define HIGH_CELLS 4      /* p50 p90 p99 in-SLO */
-#define LOW_CELLS 2       /* it/s of-alone */
+#define CELL 8       /* a latency, a share or a rate with its gap */
+#define GROUP_GAP 2  /* between programs */
+#define HIGH_CELLS 4 /* p50 p90 p99 in-SLO */
+#define LOW_CELLS 2  /* it/s of-alone */
 #define BUSY_WIDTH 10
-#define SLO_KEPT 0.95     /* below, the share is shown as bad */
+#define SLO_KEPT 0.95 /* below, the share is shown as bad */
 
 #define BOLD "\033[1m"
 #define RED "\033[31m"
@@ -83,7 +83,7 @@ static unsigned side_by_side_width(const struct hb_sim_result *results, size_t n
 {
 	const struct hb_sim_result *first = &results[0];
 	return (unsigned)sharing_width(results, n) + first->n_high * (unsigned)(high_width() + GROUP_GAP) +
-		first->n_low * (unsigned)(low_width() + GROUP_GAP) + BUSY_WIDTH;
+	       first->n_low * (unsigned)(low_width() + GROUP_GAP) + BUSY_WIDTH;
 }
 
 /* A program's name above its columns, right-aligned with them; a long one keeps its beginning. */
@@ -139,9 +139,9 @@ static int program_width(const struct hb_sim_result *first)
 
 static void stacked_header(FILE *out, int label_width, int name_width)
 {
-	fprintf(out, "%-*s  %-*s%*s%*s%*s%*s%*s%*s%*s\n", label_width, "sharing", name_width, "program", CELL,
-		"p50 ms", CELL, "p90 ms", CELL, "p99 ms", CELL, "in SLO", CELL, "it/s", CELL + 2, "of alone",
-		BUSY_WIDTH, "GPU busy");
+	fprintf(out, "%-*s  %-*s%*s%*s%*s%*s%*s%*s%*s\n", label_width, "sharing", name_width, "program", CELL, "p50 ms",
+		CELL, "p90 ms", CELL, "p99 ms", CELL, "in SLO", CELL, "it/s", CELL + 2, "of alone", BUSY_WIDTH,
+		"GPU busy");
 }
 
 /* The mode's name and how busy the GPU was stand in its first row only. */
@@ -192,8 +192,7 @@ static void preamble(FILE *out, const struct hb_sim_result *first)
 	fputc('\n', out);
 }
 
-void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n,
-	const struct hb_table_style *style)
+void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n, const struct hb_table_style *style)
 {
 	if (n == 0)
 		return;

@@ -13,15 +13,15 @@
 
 struct hb_sim_tenant {
 	const struct hb_workload *workload;
-	char label[80];      /* "resnet50_b1:graph" */
-	bool graph;          /* one CUDA graph an iteration */
+	char label[80];       /* "resnet50_b1:graph" */
+	bool graph;           /* one CUDA graph an iteration */
 	const char *arrivals; /* HP: see arrivals.h; LP: NULL = closed loop */
-	int64_t slo_ns;      /* HP: 0 none, -1 auto = p99 alone, else the bound */
+	int64_t slo_ns;       /* HP: 0 none, -1 auto = p99 alone, else the bound */
 };
 
 struct hb_sim_options {
 	const struct hb_trace_set *traces;
-	const char *gpu; /* name of a file in data/gpus, or a path */
+	const char *gpu;     /* name of a file in data/gpus, or a path */
 	const char *sharing; /* one mode, see modes.h */
 	struct hb_sim_tenant high[HB_SIM_TENANTS_MAX];
 	struct hb_sim_tenant low[HB_SIM_TENANTS_MAX];

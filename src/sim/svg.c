@@ -11,13 +11,24 @@ void hb_svg_text(FILE *out, const char *text)
 	for (; *text; text++) {
 		unsigned char c = (unsigned char)*text;
 		switch (c) {
-		case '&': fputs("&amp;", out); break;
-		case '<': fputs("&lt;", out); break;
-		case '>': fputs("&gt;", out); break;
-		case '"': fputs("&quot;", out); break;
-		case '\'': fputs("&#39;", out); break;
+		case '&':
+			fputs("&amp;", out);
+			break;
+		case '<':
+			fputs("&lt;", out);
+			break;
+		case '>':
+			fputs("&gt;", out);
+			break;
+		case '"':
+			fputs("&quot;", out);
+			break;
+		case '\'':
+			fputs("&#39;", out);
+			break;
 		/* Control characters are illegal in XML, also when escaped. */
-		default: fputc(c < 0x20 && c != '\t' && c != '\n' ? '?' : c, out);
+		default:
+			fputc(c < 0x20 && c != '\t' && c != '\n' ? '?' : c, out);
 		}
 	}
 }
@@ -32,9 +43,12 @@ void hb_svg_number(FILE *out, double value)
 static double transform(enum hb_scale_kind kind, double value)
 {
 	switch (kind) {
-	case HB_SCALE_LOG: return log10(value);
-	case HB_SCALE_NINES: return -log10(1 - value);
-	case HB_SCALE_LINEAR: break;
+	case HB_SCALE_LOG:
+		return log10(value);
+	case HB_SCALE_NINES:
+		return -log10(1 - value);
+	case HB_SCALE_LINEAR:
+		break;
 	}
 	return value;
 }
@@ -72,8 +86,8 @@ static size_t linear_ticks(const struct hb_scale *scale, double *ticks, bool *la
 /* 1, 2 and 5 of every decade, more when the scale is short; only the decades are labelled when it is long. */
 static size_t log_ticks(const struct hb_scale *scale, double *ticks, bool *labelled)
 {
-	static const double usual[] = { 1, 2, 5 };
-	static const double dense[] = { 1, 1.5, 2, 3, 4, 5, 7 };
+	static const double usual[] = {1, 2, 5};
+	static const double dense[] = {1, 1.5, 2, 3, 4, 5, 7};
 	double decades = log10(scale->high / scale->low);
 	const double *mantissas = decades < 1.2 ? dense : usual;
 	size_t count = decades < 1.2 ? sizeof dense / sizeof dense[0] : sizeof usual / sizeof usual[0];
@@ -92,7 +106,7 @@ static size_t log_ticks(const struct hb_scale *scale, double *ticks, bool *label
 
 static size_t nines_ticks(const struct hb_scale *scale, double *ticks, bool *labelled)
 {
-	static const double shares[] = { 0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999 };
+	static const double shares[] = {0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999};
 	size_t n = 0;
 	for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
 		if (!within(scale, shares[i]))
@@ -108,9 +122,12 @@ size_t hb_scale_ticks(const struct hb_scale *scale, double ticks[HB_TICKS_MAX], 
 	if (!(scale->high > scale->low))
 		return 0;
 	switch (scale->kind) {
-	case HB_SCALE_LOG: return log_ticks(scale, ticks, labelled);
-	case HB_SCALE_NINES: return nines_ticks(scale, ticks, labelled);
-	case HB_SCALE_LINEAR: break;
+	case HB_SCALE_LOG:
+		return log_ticks(scale, ticks, labelled);
+	case HB_SCALE_NINES:
+		return nines_ticks(scale, ticks, labelled);
+	case HB_SCALE_LINEAR:
+		break;
 	}
 	return linear_ticks(scale, ticks, labelled);
 }
@@ -142,12 +159,13 @@ struct hb_series_style hb_series_style_of(const char *const *names, size_t n, si
 		/* Families seen before this one's first member. */
 		family += new_family && member == 0;
 	}
-	return (struct hb_series_style){ family % HB_SVG_COLORS, member % HB_SVG_DASHES, (family + member) % HB_SVG_MARKERS };
+	return (struct hb_series_style){family % HB_SVG_COLORS, member % HB_SVG_DASHES,
+					(family + member) % HB_SVG_MARKERS};
 }
 
 const char *hb_series_dash(const struct hb_series_style *style)
 {
-	static const char *const dashes[HB_SVG_DASHES] = { "none", "8 3", "2 3", "9 3 2 3", "5 2", "12 3 2 3 2 3" };
+	static const char *const dashes[HB_SVG_DASHES] = {"none", "8 3", "2 3", "9 3 2 3", "5 2", "12 3 2 3 2 3"};
 	return dashes[style->dash];
 }
 
@@ -165,14 +183,15 @@ void hb_svg_marker(FILE *out, const struct hb_series_style *style, double x, dou
 	const char *class = hollow ? "m hollow" : "m";
 	const char *shape = shapes[style->marker];
 	if (shape)
-		fprintf(out, "<path class=\"%s\" transform=\"translate(%.1f %.1f) scale(%.1f)\" d=\"%s\"/>", class, x, y, radius,
-			shape);
+		fprintf(out, "<path class=\"%s\" transform=\"translate(%.1f %.1f) scale(%.1f)\" d=\"%s\"/>", class, x,
+			y, radius, shape);
 	else
 		fprintf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", class, x, y, radius);
 }
 
 void hb_svg_key(FILE *out, const struct hb_series_style *style, double x, double y, double width)
 {
-	fprintf(out, "<path class=\"l\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%.1f\"/>", hb_series_dash(style), x, y, width);
+	fprintf(out, "<path class=\"l\" stroke-dasharray=\"%s\" d=\"M%.1f %.1fh%.1f\"/>", hb_series_dash(style), x, y,
+		width);
 	hb_svg_marker(out, style, x + width / 2, y, 4, false);
 }

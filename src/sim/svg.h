@@ -25,7 +25,7 @@ enum hb_scale_kind {
 
 struct hb_scale {
 	enum hb_scale_kind kind;
-	double low, high;     /* values at the ends; outside values are clipped to them */
+	double low, high; /* values at the ends; outside values are clipped to them */
 	double from_px, to_px;
 };
 
@@ -41,8 +41,8 @@ size_t hb_scale_ticks(const struct hb_scale *scale, double ticks[HB_TICKS_MAX], 
  * also neighbouring families, so nothing depends on colour alone.
  */
 struct hb_series_style {
-	unsigned color;  /* class c0..c7 */
-	unsigned dash;   /* 0 = a full line */
+	unsigned color; /* class c0..c7 */
+	unsigned dash;  /* 0 = a full line */
 	unsigned marker;
 };
 #define HB_SVG_COLORS 8

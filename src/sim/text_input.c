@@ -47,15 +47,16 @@ void hb_input_close(struct hb_input *input)
 	free(input->path);
 }
 
-int hb_input_error(const struct hb_input *input, struct hb_error *error, int code, const char *format, va_list arguments)
+int hb_input_error(const struct hb_input *input, struct hb_error *error, int code, const char *format,
+		   va_list arguments)
 {
 	char text[sizeof((struct hb_error *)0)->text];
 	vsnprintf(text, sizeof text, format, arguments);
 	return hb_error_set(error, code, "%s:%llu: %s", input->path, (unsigned long long)input->line, text);
 }
 
-__attribute__((format(printf, 4, 5)))
-static int fail(const struct hb_input *input, struct hb_error *error, int code, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static int fail(const struct hb_input *input, struct hb_error *error, int code,
+						      const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);

@@ -28,7 +28,7 @@ void hb_input_close(struct hb_input *input);
 /* Fills input->chunk: the number of bytes, 0 = end of the file, -EINVAL (damaged or truncated gzip) or -EIO. */
 int hb_input_read(struct hb_input *input, struct hb_error *error);
 /* Puts "FILE:LINE: " before the text and returns `code`. */
-int hb_input_error(const struct hb_input *input, struct hb_error *error, int code, const char *format, va_list arguments)
-	__attribute__((format(printf, 4, 0)));
+int hb_input_error(const struct hb_input *input, struct hb_error *error, int code, const char *format,
+		   va_list arguments) __attribute__((format(printf, 4, 0)));
 
 #endif

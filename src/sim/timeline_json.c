@@ -67,12 +67,18 @@ static int request_lane(struct writer *writer, const struct hb_span *span)
 static int row_of(struct writer *writer, const struct hb_span *span)
 {
 	switch ((enum hb_span_kind)span->kind) {
-	case HB_SPAN_REQUEST: return request_lane(writer, span);
-	case HB_SPAN_KERNEL: return ROW_KERNEL;
-	case HB_SPAN_COPY: return ROW_COPY;
-	case HB_SPAN_SWITCH: return ROW_SWITCH;
-	case HB_SPAN_HOLD: return ROW_HOLD;
-	case HB_SPAN_GATED: return ROW_GATE;
+	case HB_SPAN_REQUEST:
+		return request_lane(writer, span);
+	case HB_SPAN_KERNEL:
+		return ROW_KERNEL;
+	case HB_SPAN_COPY:
+		return ROW_COPY;
+	case HB_SPAN_SWITCH:
+		return ROW_SWITCH;
+	case HB_SPAN_HOLD:
+		return ROW_HOLD;
+	case HB_SPAN_GATED:
+		return ROW_GATE;
 	}
 	return -1;
 }
@@ -85,15 +91,18 @@ static int span_write(struct writer *writer, const struct hb_span *span)
 	if (row < 0)
 		return 0;
 	writer->used[span->tenant][row] = true;
-	return event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name",
-		span->name && *span->name ? span->name : row_names[row > ROW_REQUEST ? ROW_REQUEST : row], "ph", "X", "pid", span->tenant + 1,
-		"tid", row + 1, "ts", (double)span->start_ns / 1e3, "dur", (double)(span->end_ns - span->start_ns) / 1e3));
+	return event_write(
+		writer,
+		json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name",
+			  span->name && *span->name ? span->name : row_names[row > ROW_REQUEST ? ROW_REQUEST : row],
+			  "ph", "X", "pid", span->tenant + 1, "tid", row + 1, "ts", (double)span->start_ns / 1e3, "dur",
+			  (double)(span->end_ns - span->start_ns) / 1e3));
 }
 
 static int metadata_write(struct writer *writer, const char *what, uint32_t tenant, int row, const char *name)
 {
-	return event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", tenant + 1, "tid", row + 1,
-		"args", "name", name));
+	return event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid",
+					     tenant + 1, "tid", row + 1, "args", "name", name));
 }
 
 static int names_write(struct writer *writer, uint32_t tenant)
@@ -105,22 +114,24 @@ static int names_write(struct writer *writer, uint32_t tenant)
 	for (int row = 0; row < N_ROWS && !rc; row++) {
 		if (!writer->used[tenant][row])
 			continue;
-		rc = metadata_write(writer, "thread_name", tenant, row, row_names[row > ROW_REQUEST ? ROW_REQUEST : row]);
+		rc = metadata_write(writer, "thread_name", tenant, row,
+				    row_names[row > ROW_REQUEST ? ROW_REQUEST : row]);
 	}
 	return rc;
 }
 
 int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error)
 {
-	struct writer writer = { .out = out, .result = result };
+	struct writer writer = {.out = out, .result = result};
 	int rc = 0;
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", out);
 	for (size_t i = 0; i < result->n_spans && !rc; i++)
 		rc = span_write(&writer, &result->spans[i]);
 	for (uint32_t tenant = 0; tenant < result->n_high + result->n_low && !rc; tenant++)
 		rc = names_write(&writer, tenant);
-	json_t *other = json_pack("{s:s, s:s, s:f, s:I, s:b}", "gpu", result->gpu, "sharing", result->sharing, "seconds", result->seconds,
-		"seed", (json_int_t)result->seed, "truncated", result->spans_truncated);
+	json_t *other = json_pack("{s:s, s:s, s:f, s:I, s:b}", "gpu", result->gpu, "sharing", result->sharing,
+				  "seconds", result->seconds, "seed", (json_int_t)result->seed, "truncated",
+				  result->spans_truncated);
 	fputs("\n],\"otherData\":", out);
 	if (!rc)
 		rc = other && json_dumpf(other, out, FLAGS) == 0 ? 0 : -EIO;

@@ -18,9 +18,9 @@
 enum alone_column { ALONE_WORKLOAD, ALONE_US, ALONE_GRAPH_US, N_COLUMNS };
 
 static const struct hb_csv_column columns[N_COLUMNS] = {
-	[ALONE_WORKLOAD] = { "workload", 1 },
-	[ALONE_US] = { "alone_us", 1 },
-	[ALONE_GRAPH_US] = { "alone_graph_us", 0 },
+	[ALONE_WORKLOAD] = {"workload", 1},
+	[ALONE_US] = {"alone_us", 1},
+	[ALONE_GRAPH_US] = {"alone_graph_us", 0},
 };
 
 /* The length of path without the ending, where it has it. */
@@ -60,7 +60,8 @@ static int read_row(struct hb_csv *csv, struct hb_trace_builder *builder, struct
 	int64_t alone_ns, graph_ns = 0;
 	struct hb_workload *workload = hb_trace_builder_find(builder, hb_csv_field(csv, ALONE_WORKLOAD));
 	if (!workload)
-		return hb_csv_field_error(csv, ALONE_WORKLOAD, "is not a workload of the trace beside this file", error);
+		return hb_csv_field_error(csv, ALONE_WORKLOAD, "is not a workload of the trace beside this file",
+					  error);
 	if (workload->alone_ns)
 		return hb_csv_field_error(csv, ALONE_WORKLOAD, "is there twice", error);
 	int code = read_us(csv, ALONE_US, &alone_ns, error);

@@ -63,7 +63,7 @@ static int insert_name(struct hb_trace_builder *builder, char *name)
 
 int hb_trace_builder_init(struct hb_trace_builder *builder, struct hb_trace_set *into)
 {
-	*builder = (struct hb_trace_builder){ .into = into };
+	*builder = (struct hb_trace_builder){.into = into};
 	int code = grow_names(builder);
 	for (uint32_t i = 0; i < into->n_names && !code; i++)
 		code = insert_name(builder, into->names[i]);
@@ -83,7 +83,7 @@ void hb_trace_builder_fini(struct hb_trace_builder *builder)
 	free(builder->workloads);
 	free(builder->names);
 	free(builder->slots);
-	*builder = (struct hb_trace_builder){ .into = builder->into };
+	*builder = (struct hb_trace_builder){.into = builder->into};
 }
 
 int hb_trace_builder_name(struct hb_trace_builder *builder, const char *name, uint32_t *index)
@@ -116,7 +116,7 @@ int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name
 		return -ENOMEM;
 	builder->workloads = grown;
 	struct hb_workload *workload = &grown[builder->n_workloads++];
-	*workload = (struct hb_workload){ 0 };
+	*workload = (struct hb_workload){0};
 	strncpy(workload->name, name, sizeof workload->name - 1);
 	builder->ops_room = builder->iterations_room = 0;
 	return 0;
@@ -125,11 +125,12 @@ int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name
 int hb_trace_builder_iteration(struct hb_trace_builder *builder)
 {
 	struct hb_workload *workload = &builder->workloads[builder->n_workloads - 1];
-	void *grown = hb_grow(workload->iterations, workload->n_iterations, &builder->iterations_room, sizeof *workload->iterations);
+	void *grown = hb_grow(workload->iterations, workload->n_iterations, &builder->iterations_room,
+			      sizeof *workload->iterations);
 	if (!grown)
 		return -ENOMEM;
 	workload->iterations = grown;
-	workload->iterations[workload->n_iterations++] = (struct hb_iteration){ .first_op = workload->n_ops };
+	workload->iterations[workload->n_iterations++] = (struct hb_iteration){.first_op = workload->n_ops};
 	return 0;
 }
 

@@ -15,7 +15,7 @@
 struct hb_trace_builder {
 	struct hb_trace_set *into;
 	struct hb_workload *workloads;
-	char **names; /* the first into->n_names belong to *into */
+	char **names;    /* the first into->n_names belong to *into */
 	uint32_t *slots; /* hash of names: index + 1, 0 = free */
 	uint32_t n_workloads, n_names, n_slots, total_ops;
 	size_t ops_room, iterations_room; /* of the last workload */

@@ -26,7 +26,8 @@ static int check_options(const struct hb_import_options *options, struct hb_erro
 	if (why)
 		return hb_error_set(error, -EINVAL, "workload name '%.80s' %s", options->name, why);
 	if (!!options->range + !!options->split_gap_ns + !!options->iterations > 1)
-		return hb_error_set(error, -EINVAL, "iterations are found by a range, a gap or a count: give one of them");
+		return hb_error_set(error, -EINVAL,
+				    "iterations are found by a range, a gap or a count: give one of them");
 	return 0;
 }
 
@@ -34,7 +35,7 @@ int hb_trace_import(const char *path, const struct hb_import_options *options, s
 		    struct hb_import_report *report, struct hb_error *error)
 {
 	struct hb_import_events events;
-	struct hb_import_report done = { .format = options->format };
+	struct hb_import_report done = {.format = options->format};
 	int code = check_options(options, error);
 	if (code)
 		return code;
@@ -42,8 +43,8 @@ int hb_trace_import(const char *path, const struct hb_import_options *options, s
 		return hb_error_set(error, -ENOMEM, "%s: out of memory", path);
 	if (done.format == HB_IMPORT_AUTO)
 		done.format = guess_format(path);
-	code = done.format == HB_IMPORT_NSYS ? hb_nsys_read(path, options, &events, error) :
-					       hb_kineto_read(path, options, &events, error);
+	code = done.format == HB_IMPORT_NSYS ? hb_nsys_read(path, options, &events, error)
+					     : hb_kineto_read(path, options, &events, error);
 	if (!code)
 		code = hb_import_finish(&events, path, options, &done, error);
 	if (!code)

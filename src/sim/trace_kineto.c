@@ -25,18 +25,18 @@ static const struct category {
 	const char *name;
 	enum meaning meaning;
 } categories[] = {
-	{ "kernel", MEANS_KERNEL },
-	{ "gpu_memcpy", MEANS_COPY },
-	{ "gpu_memset", MEANS_MEMSET },
-	{ "cuda_runtime", MEANS_LAUNCH },
-	{ "cuda_driver", MEANS_LAUNCH },
-	{ "user_annotation", MEANS_RANGE },
-	{ "gpu_user_annotation", MEANS_GPU_RANGE },
+	{"kernel", MEANS_KERNEL},
+	{"gpu_memcpy", MEANS_COPY},
+	{"gpu_memset", MEANS_MEMSET},
+	{"cuda_runtime", MEANS_LAUNCH},
+	{"cuda_driver", MEANS_LAUNCH},
+	{"user_annotation", MEANS_RANGE},
+	{"gpu_user_annotation", MEANS_GPU_RANGE},
 	/* PyTorch 1.8 to 1.11 */
-	{ "Kernel", MEANS_KERNEL },
-	{ "Memcpy", MEANS_COPY },
-	{ "Memset", MEANS_MEMSET },
-	{ "Runtime", MEANS_LAUNCH },
+	{"Kernel", MEANS_KERNEL},
+	{"Memcpy", MEANS_COPY},
+	{"Memset", MEANS_MEMSET},
+	{"Runtime", MEANS_LAUNCH},
 };
 
 struct kineto {
@@ -55,8 +55,8 @@ static const struct category *find_category(const char *name)
 	return NULL;
 }
 
-__attribute__((format(printf, 4, 5)))
-static int bad(const struct kineto *kineto, const char *name, struct hb_error *error, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static int bad(const struct kineto *kineto, const char *name,
+						     struct hb_error *error, const char *format, ...)
 {
 	char shown[HB_TRACE_NAME_CUT + 1], what[160];
 	va_list arguments;
@@ -102,8 +102,8 @@ static bool extent_member(const json_t *arguments, const char *key, int64_t exte
 	return true;
 }
 
-static int kernel_values(const struct kineto *kineto, const char *name, const json_t *arguments, struct hb_op_values *values,
-			 struct hb_error *error)
+static int kernel_values(const struct kineto *kineto, const char *name, const json_t *arguments,
+			 struct hb_op_values *values, struct hb_error *error)
 {
 	values->kind = HB_OP_KERNEL;
 	values->cluster = 1; /* Kineto does not record it */
@@ -116,9 +116,10 @@ static int kernel_values(const struct kineto *kineto, const char *name, const js
 	return 0;
 }
 
-static int add_op(struct kineto *kineto, const json_t *event, const char *name, enum meaning meaning, struct hb_error *error)
+static int add_op(struct kineto *kineto, const json_t *event, const char *name, enum meaning meaning,
+		  struct hb_error *error)
 {
-	struct hb_op_values values = { .kind = HB_OP_MEMSET };
+	struct hb_op_values values = {.kind = HB_OP_MEMSET};
 	struct hb_op_fault fault;
 	const json_t *arguments = json_object_get(event, "args");
 	int code = 0;
@@ -135,18 +136,21 @@ static int add_op(struct kineto *kineto, const json_t *event, const char *name, 
 	if (code)
 		return code;
 	uint64_t correlation = (uint64_t)whole_member(arguments, "correlation", 0);
-	code = hb_import_add_op(kineto->events, &values, name, correlation, HB_GROUP(0, whole_member(arguments, "device", 0)), &fault);
+	code = hb_import_add_op(kineto->events, &values, name, correlation,
+				HB_GROUP(0, whole_member(arguments, "device", 0)), &fault);
 	if (code == -EINVAL)
 		return bad(kineto, name, error, "its %s %s", hb_trace_column_name(fault.column), fault.why);
 	if (code == -E2BIG)
-		return hb_json_events_error(kineto->json, error, code, "more ops or kernel names than a trace may hold");
+		return hb_json_events_error(kineto->json, error, code,
+					    "more ops or kernel names than a trace may hold");
 	return code ? hb_json_events_error(kineto->json, error, code, "out of memory") : 0;
 }
 
 static int add_range(struct kineto *kineto, const json_t *event, const char *name, bool on_gpu)
 {
 	int64_t start_ns, length_ns, end_ns;
-	bool wanted = kineto->range ? strcmp(name, kineto->range) == 0 : strncmp(name, step_prefix, sizeof step_prefix - 1) == 0;
+	bool wanted = kineto->range ? strcmp(name, kineto->range) == 0
+				    : strncmp(name, step_prefix, sizeof step_prefix - 1) == 0;
 	if (!wanted || !time_member(event, "ts", &start_ns) || !time_member(event, "dur", &length_ns))
 		return 0;
 	if (length_ns < 0 || __builtin_add_overflow(start_ns, length_ns, &end_ns))
@@ -191,7 +195,7 @@ static int add_event(struct kineto *kineto, const json_t *event, struct hb_error
 int hb_kineto_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		   struct hb_error *error)
 {
-	struct kineto kineto = { .events = events, .range = options->range };
+	struct kineto kineto = {.events = events, .range = options->range};
 	int code = hb_json_events_open(path, &kineto.json, error);
 	if (code)
 		return code;

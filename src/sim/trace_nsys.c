@@ -74,8 +74,8 @@ static int for_rows(struct nsys *nsys, const char *table, const char *query, con
 }
 
 /* Adds the row's op; its values but the times are set. */
-static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values, const char *name,
-		  struct hb_error *error)
+static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values,
+		  const char *name, struct hb_error *error)
 {
 	struct hb_op_fault fault;
 	long long number = sqlite3_column_int64(row, OP_ROW);
@@ -90,14 +90,14 @@ static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struc
 		return hb_error_set(error, code, "%s: %s row %lld: its %s %s", nsys->path, table, number,
 				    hb_trace_column_name(fault.column), fault.why);
 	if (code == -E2BIG)
-		return hb_error_set(error, code, "%s: %s row %lld: more ops or kernel names than a trace may hold", nsys->path, table,
-				    number);
+		return hb_error_set(error, code, "%s: %s row %lld: more ops or kernel names than a trace may hold",
+				    nsys->path, table, number);
 	return code ? hb_error_set(error, code, "%s: out of memory", nsys->path) : 0;
 }
 
 static int add_kernel(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
-	struct hb_op_values values = { .kind = HB_OP_KERNEL, .cluster = 1 };
+	struct hb_op_values values = {.kind = HB_OP_KERNEL, .cluster = 1};
 	const char *name = (const char *)sqlite3_column_text(row, KERNEL_NAME);
 	for (int i = 0; i < 3; i++) {
 		values.grid[i] = sqlite3_column_int64(row, KERNEL_GRID + i);
@@ -111,14 +111,15 @@ static int add_kernel(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *err
 /* CUpti_ActivityMemcpyKind, with the names CUPTI's own traces use. */
 static const char *copy_name(int64_t kind)
 {
-	static const char *const names[] = { NULL,          "Memcpy HtoD", "Memcpy DtoH", "Memcpy HtoA", "Memcpy AtoH", "Memcpy AtoA",
-					     "Memcpy AtoD", "Memcpy DtoA", "Memcpy DtoD", NULL,          "Memcpy PtoP" };
+	static const char *const names[] = {NULL,          "Memcpy HtoD", "Memcpy DtoH", "Memcpy HtoA",
+					    "Memcpy AtoH", "Memcpy AtoA", "Memcpy AtoD", "Memcpy DtoA",
+					    "Memcpy DtoD", NULL,          "Memcpy PtoP"};
 	return kind >= 0 && (size_t)kind < sizeof names / sizeof *names ? names[kind] : NULL;
 }
 
 static int add_copy(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
-	struct hb_op_values values = { .bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME) };
+	struct hb_op_values values = {.bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME)};
 	const char *name = copy_name(sqlite3_column_int64(row, OP_COPY_KIND));
 	if (!name || !hb_copy_direction(name, &values.kind))
 		return 0; /* host to host, or unknown: not the GPU's work */
@@ -127,7 +128,7 @@ static int add_copy(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error
 
 static int add_memset(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
-	struct hb_op_values values = { .kind = HB_OP_MEMSET, .bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME) };
+	struct hb_op_values values = {.kind = HB_OP_MEMSET, .bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME)};
 	return add_op(nsys, row, "CUPTI_ACTIVITY_KIND_MEMSET", &values, "Memset (Device)", error);
 }
 
@@ -135,7 +136,8 @@ static int add_launch(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *err
 {
 	uint64_t process = (uint64_t)sqlite3_column_int64(row, 2) >> 24;
 	uint64_t correlation = (uint64_t)sqlite3_column_int64(row, 1);
-	int code = hb_import_add_launch(nsys->events, HB_CORRELATION(process, correlation), sqlite3_column_int64(row, 0));
+	int code = hb_import_add_launch(nsys->events, HB_CORRELATION(process, correlation),
+					sqlite3_column_int64(row, 0));
 	return code ? hb_error_set(error, code, "%s: too many runtime calls", nsys->path) : 0;
 }
 
@@ -158,26 +160,27 @@ static const struct source {
 	row_function *each;
 	bool named; /* ?1 is the range's name; read only when there is one */
 } sources[] = {
-	{ "CUPTI_ACTIVITY_KIND_KERNEL", "globalPid",
-	  "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s,"
-	  " coalesce((SELECT value FROM StringIds WHERE id = k.demangledName), (SELECT value FROM StringIds WHERE id = k.shortName)),"
-	  " k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ, k.registersPerThread,"
-	  " k.staticSharedMemory + k.dynamicSharedMemory FROM CUPTI_ACTIVITY_KIND_KERNEL AS k",
-	  add_kernel, false },
-	{ "CUPTI_ACTIVITY_KIND_MEMCPY", "globalPid",
-	  "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s, k.bytes, k.copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY AS k",
-	  add_copy, false },
-	{ "CUPTI_ACTIVITY_KIND_MEMSET", "globalPid",
-	  "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s, k.bytes FROM CUPTI_ACTIVITY_KIND_MEMSET AS k", add_memset,
-	  false },
-	{ "CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", "SELECT k.start, k.correlationId, %s FROM CUPTI_ACTIVITY_KIND_RUNTIME AS k",
-	  add_launch, false },
-	{ "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", NULL, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS k", count_graph, false },
+	{"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid",
+	 "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s,"
+	 " coalesce((SELECT value FROM StringIds WHERE id = k.demangledName), (SELECT value FROM StringIds WHERE id = k.shortName)),"
+	 " k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ, k.registersPerThread,"
+	 " k.staticSharedMemory + k.dynamicSharedMemory FROM CUPTI_ACTIVITY_KIND_KERNEL AS k",
+	 add_kernel, false},
+	{"CUPTI_ACTIVITY_KIND_MEMCPY", "globalPid",
+	 "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s, k.bytes, k.copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY AS k",
+	 add_copy, false},
+	{"CUPTI_ACTIVITY_KIND_MEMSET", "globalPid",
+	 "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s, k.bytes FROM CUPTI_ACTIVITY_KIND_MEMSET AS k",
+	 add_memset, false},
+	{"CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid",
+	 "SELECT k.start, k.correlationId, %s FROM CUPTI_ACTIVITY_KIND_RUNTIME AS k", add_launch, false},
+	{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", NULL, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS k",
+	 count_graph, false},
 	/* A range's text is in the row or, when registered, among the strings. */
-	{ "NVTX_EVENTS", NULL,
-	  "SELECT k.start, k.end FROM NVTX_EVENTS AS k WHERE k.end IS NOT NULL AND"
-	  " (k.text = ?1 OR k.textId IN (SELECT id FROM StringIds WHERE value = ?1))",
-	  add_range, true },
+	{"NVTX_EVENTS", NULL,
+	 "SELECT k.start, k.end FROM NVTX_EVENTS AS k WHERE k.end IS NOT NULL AND"
+	 " (k.text = ?1 OR k.textId IN (SELECT id FROM StringIds WHERE value = ?1))",
+	 add_range, true},
 };
 
 static int read_source(struct nsys *nsys, const struct source *source, const char *range, struct hb_error *error)
@@ -202,7 +205,8 @@ static int open_database(struct nsys *nsys, struct hb_error *error)
 {
 	int code = sqlite3_open_v2(nsys->path, &nsys->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
 	if (code != SQLITE_OK)
-		return hb_error_set(error, code == SQLITE_NOMEM ? -ENOMEM : -EINVAL, "%s: %s", nsys->path, sqlite3_errstr(code));
+		return hb_error_set(error, code == SQLITE_NOMEM ? -ENOMEM : -EINVAL, "%s: %s", nsys->path,
+				    sqlite3_errstr(code));
 	sqlite3_limit(nsys->db, SQLITE_LIMIT_LENGTH, SQLITE_BYTES_MAX);
 	sqlite3_db_config(nsys->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(nsys->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -212,7 +216,7 @@ static int open_database(struct nsys *nsys, struct hb_error *error)
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		 struct hb_error *error)
 {
-	struct nsys nsys = { .path = path, .events = events };
+	struct nsys nsys = {.path = path, .events = events};
 	int code = open_database(&nsys, error);
 	if (!code)
 		code = has(&nsys, "StringIds", NULL, error);

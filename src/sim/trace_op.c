@@ -16,7 +16,7 @@ int64_t hb_ns_from_us(double us)
 
 static int refuse(struct hb_op_fault *fault, enum hb_trace_column column, const char *why)
 {
-	*fault = (struct hb_op_fault){ column, why };
+	*fault = (struct hb_op_fault){column, why};
 	return -EINVAL;
 }
 
@@ -35,7 +35,8 @@ static int check_times(const struct hb_op_values *values, struct hb_op_fault *fa
 	return 0;
 }
 
-static int check_extent(const int64_t extent[3], const int64_t max[3], enum hb_trace_column column, struct hb_op_fault *fault)
+static int check_extent(const int64_t extent[3], const int64_t max[3], enum hb_trace_column column,
+			struct hb_op_fault *fault)
 {
 	for (int i = 0; i < 3; i++) {
 		if (extent[i] < 1)
@@ -46,7 +47,8 @@ static int check_extent(const int64_t extent[3], const int64_t max[3], enum hb_t
 	return 0;
 }
 
-static int check_range(int64_t value, int64_t least, int64_t most, enum hb_trace_column column, struct hb_op_fault *fault)
+static int check_range(int64_t value, int64_t least, int64_t most, enum hb_trace_column column,
+		       struct hb_op_fault *fault)
 {
 	if (value < least)
 		return refuse(fault, column, least ? "is below 1" : "is negative");
@@ -55,8 +57,8 @@ static int check_range(int64_t value, int64_t least, int64_t most, enum hb_trace
 
 static int check_kernel(const struct hb_op_values *values, struct hb_op_fault *fault)
 {
-	static const int64_t grid_max[3] = { HB_TRACE_GRID_X_MAX, HB_TRACE_GRID_YZ_MAX, HB_TRACE_GRID_YZ_MAX };
-	static const int64_t block_max[3] = { HB_TRACE_THREADS_MAX, HB_TRACE_THREADS_MAX, HB_TRACE_BLOCK_Z_MAX };
+	static const int64_t grid_max[3] = {HB_TRACE_GRID_X_MAX, HB_TRACE_GRID_YZ_MAX, HB_TRACE_GRID_YZ_MAX};
+	static const int64_t block_max[3] = {HB_TRACE_THREADS_MAX, HB_TRACE_THREADS_MAX, HB_TRACE_BLOCK_Z_MAX};
 	int code = check_extent(values->grid, grid_max, HB_TRACE_COLUMN_GRID, fault);
 	if (!code)
 		code = check_extent(values->block, block_max, HB_TRACE_COLUMN_BLOCK, fault);
@@ -93,7 +95,7 @@ static int set_kernel(const struct hb_op_values *values, struct hb_op *op, struc
 
 int hb_op_from_values(const struct hb_op_values *values, struct hb_op *op, struct hb_op_fault *fault)
 {
-	struct hb_op made = { .kind = (uint8_t)values->kind, .cluster = 1 };
+	struct hb_op made = {.kind = (uint8_t)values->kind, .cluster = 1};
 	int code = check_times(values, fault);
 	if (!code && values->kind == HB_OP_KERNEL)
 		code = set_kernel(values, &made, fault);
@@ -115,9 +117,9 @@ bool hb_copy_direction(const char *name, enum hb_op_kind *kind)
 		const char *text;
 		enum hb_op_kind kind;
 	} directions[] = {
-		{ "HtoD", HB_OP_COPY_H2D }, { "HtoA", HB_OP_COPY_H2D }, { "DtoH", HB_OP_COPY_D2H }, { "AtoH", HB_OP_COPY_D2H },
-		{ "DtoD", HB_OP_COPY_D2D }, { "PtoP", HB_OP_COPY_D2D }, { "AtoA", HB_OP_COPY_D2D }, { "AtoD", HB_OP_COPY_D2D },
-		{ "DtoA", HB_OP_COPY_D2D },
+		{"HtoD", HB_OP_COPY_H2D}, {"HtoA", HB_OP_COPY_H2D}, {"DtoH", HB_OP_COPY_D2H},
+		{"AtoH", HB_OP_COPY_D2H}, {"DtoD", HB_OP_COPY_D2D}, {"PtoP", HB_OP_COPY_D2D},
+		{"AtoA", HB_OP_COPY_D2D}, {"AtoD", HB_OP_COPY_D2D}, {"DtoA", HB_OP_COPY_D2D},
 	};
 	for (size_t i = 0; i < sizeof directions / sizeof *directions; i++) {
 		if (!strstr(name, directions[i].text))
@@ -131,7 +133,7 @@ bool hb_copy_direction(const char *name, enum hb_op_kind *kind)
 /* The length of the printable UTF-8 character at `text`; 0 when there is none. */
 static size_t character_length(const unsigned char *text)
 {
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	if (text[0] < 0x80)
 		return text[0] >= ' ' && text[0] != 0x7f;
 	if (text[0] < 0xc2 || text[0] > 0xf4)

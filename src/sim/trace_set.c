@@ -17,7 +17,7 @@ void hb_trace_set_fini(struct hb_trace_set *set)
 		free(set->names[i]);
 	free(set->workloads);
 	free(set->names);
-	*set = (struct hb_trace_set){ 0 };
+	*set = (struct hb_trace_set){0};
 }
 
 const struct hb_workload *hb_trace_find(const struct hb_trace_set *set, const char *name)

@@ -140,8 +140,8 @@ static void report(const char *name, unsigned result)
 static void call_with_numbers(find_fn find, const char *name)
 {
 	typedef CUresult (*eleven_fn)(unsigned long, unsigned long, unsigned long, unsigned long, unsigned long,
-	                              unsigned long, unsigned long, unsigned long, unsigned long, unsigned long,
-	                              unsigned long);
+				      unsigned long, unsigned long, unsigned long, unsigned long, unsigned long,
+				      unsigned long);
 	eleven_fn function = (eleven_fn)find(name);
 	if (!function) {
 		printf("%s: not found\n", name);
@@ -163,9 +163,10 @@ static void call_with_float(find_fn find)
 }
 
 static const char *const called[] = {
-	"cuLaunchKernel",         "cuLaunchKernel_ptsz", "cuLaunchCooperativeKernel", "cuGraphLaunch",
-	"cuMemcpyHtoDAsync_v2",   "cuMemcpyDtoD_v2",     "cuMemsetD2D8Async",         "cuStreamSynchronize",
-	"cuLaunchHostFunc_ptsz",  "cuTexObjectDestroy",  "cuGLGetDevices",            "cuMemPrefetchAsync",
+	"cuLaunchKernel",        "cuLaunchKernel_ptsz",  "cuLaunchCooperativeKernel",
+	"cuGraphLaunch",         "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoD_v2",
+	"cuMemsetD2D8Async",     "cuStreamSynchronize",  "cuLaunchHostFunc_ptsz",
+	"cuTexObjectDestroy",    "cuGLGetDevices",       "cuMemPrefetchAsync",
 	"cuNoSuchFunctionAtAll",
 };
 
@@ -248,11 +249,16 @@ static const struct route {
 	const char *name;
 	find_fn find;
 } routes[] = {
-	{"dlsym", find_dlsym},       {"default", find_default},
-	{"next", find_next},         {"getproc", find_getproc},
-	{"getproc-ptsz", find_getproc_ptsz}, {"getproc-v1", find_getproc_v1},
-	{"future", find_future},     {"deepbind", find_deepbind},
-	{"threads", find_dlsym},     {"fork", find_dlsym},
+	{"dlsym", find_dlsym},
+	{"default", find_default},
+	{"next", find_next},
+	{"getproc", find_getproc},
+	{"getproc-ptsz", find_getproc_ptsz},
+	{"getproc-v1", find_getproc_v1},
+	{"future", find_future},
+	{"deepbind", find_deepbind},
+	{"threads", find_dlsym},
+	{"fork", find_dlsym},
 #ifdef CALLER_LINKED
 	{"linked", hb_test_plugin_find},
 #endif

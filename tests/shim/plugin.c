@@ -5,15 +5,15 @@
 #include <stddef.h>
 #include <string.h>
 
-#define LINKED(X)                                                                                                     \
-	X(cuInit)                                                                                                     \
-	X(cuLaunchKernel)                                                                                             \
-	X(cuLaunchKernel_ptsz)                                                                                        \
-	X(cuGraphLaunch)                                                                                              \
-	X(cuMemcpyHtoDAsync_v2)                                                                                       \
-	X(cuMemsetD2D8Async)                                                                                          \
-	X(cuStreamSynchronize)                                                                                        \
-	X(cuTexObjectDestroy)                                                                                         \
+#define LINKED(X) \
+	X(cuInit) \
+	X(cuLaunchKernel) \
+	X(cuLaunchKernel_ptsz) \
+	X(cuGraphLaunch) \
+	X(cuMemcpyHtoDAsync_v2) \
+	X(cuMemsetD2D8Async) \
+	X(cuStreamSynchronize) \
+	X(cuTexObjectDestroy) \
 	X(cuParamSetf)
 
 #define X(name) extern __attribute__((visibility("default"))) char name[];

@@ -7,13 +7,13 @@
 #include "fake/fake_driver.h"
 
 #include <dlfcn.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 typedef unsigned (*any_fn)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
 
@@ -50,7 +50,7 @@ static void call_and_check(const char *name, unsigned number)
 	any_fn function = (any_fn)dlsym(shim, name);
 	assert_non_null(function);
 	unsigned answer = function(zeroes[0], zeroes[1], zeroes[2], zeroes[3], zeroes[4], zeroes[5], zeroes[6],
-	                           zeroes[7], zeroes[8], zeroes[9], zeroes[10]);
+				   zeroes[7], zeroes[8], zeroes[9], zeroes[10]);
 	if (has_a_body(name))
 		return;
 	assert_string_equal(last_call()->name, name);

@@ -28,7 +28,8 @@
 #include "gpu/cuda_api.def"
 #undef HB_CU
 
-int main(void) {
+int main(void)
+{
 #define ABI_ENUM(name) printf("%s %lld\n", #name, (long long)(name));
 #define ABI_SIZE(type) printf("sizeof %s %zu\n", #type, sizeof(type));
 #define ABI_FIELD(type, field) printf("%s.%s %zu\n", #type, #field, offsetof(type, field));

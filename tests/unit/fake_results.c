@@ -15,9 +15,9 @@ static const struct fake_mode {
 	double slowdown; /* of the services */
 	double relative; /* speed of the others */
 } modes[FAKE_MODES] = {
-	{ "exclusive", 1, 1 }, { "timeslice", 1.8, 0.92 }, { "ts100", 1.35, 0.9 }, { "ts1", 1.22, 0.89 }, { "mps", 2.4, 0.93 },
-	{ "mps_prio", 1.9, 0.91 }, { "mps_88", 1.3, 0.89 }, { "mps_gate2", 1.02, 0.71 }, { "mps_gate2_88", 1.01, 0.69 },
-	{ "reef", 1.1, 0.75 }, { "orion", 1.15, 0.8 }, { "temporal", 1.04, 0.88 },
+	{"exclusive", 1, 1},          {"timeslice", 1.8, 0.92}, {"ts100", 1.35, 0.9},  {"ts1", 1.22, 0.89},
+	{"mps", 2.4, 0.93},           {"mps_prio", 1.9, 0.91},  {"mps_88", 1.3, 0.89}, {"mps_gate2", 1.02, 0.71},
+	{"mps_gate2_88", 1.01, 0.69}, {"reef", 1.1, 0.75},      {"orion", 1.15, 0.8},  {"temporal", 1.04, 0.88},
 };
 
 static int64_t latency_of(const struct fake_mode *mode, int i)
@@ -44,10 +44,12 @@ static void high_make(struct hb_sim_high *high, const struct fake_mode *mode, ui
 	high->max_ns = high->latency_ns[REQUESTS - 1];
 }
 
-static void span_add(struct hb_sim_result *result, enum hb_span_kind kind, uint32_t tenant, int64_t start_ns, int64_t ns, const char *name)
+static void span_add(struct hb_sim_result *result, enum hb_span_kind kind, uint32_t tenant, int64_t start_ns,
+		     int64_t ns, const char *name)
 {
 	assert(result->n_spans < SPANS_MAX);
-	result->spans[result->n_spans++] = (struct hb_span){ start_ns, start_ns + ns, name, (uint8_t)kind, (uint8_t)tenant };
+	result->spans[result->n_spans++] = (struct hb_span){start_ns, start_ns + ns, name, (uint8_t)kind,
+							    (uint8_t)tenant};
 }
 
 static int by_start(const void *a, const void *b)

@@ -10,7 +10,7 @@
 static struct hb_arrivals *arrivals_of(const char *spec, uint64_t seed)
 {
 	struct hb_arrivals *arrivals = NULL;
-	struct hb_error error = { 0 };
+	struct hb_error error = {0};
 	int code = hb_arrivals_new(spec, seed, &arrivals, &error);
 	if (code)
 		fail_msg("%s", error.text);
@@ -20,7 +20,7 @@ static struct hb_arrivals *arrivals_of(const char *spec, uint64_t seed)
 static void expect_error(const char *spec, const char *message)
 {
 	struct hb_arrivals *arrivals = NULL;
-	struct hb_error error = { 0 };
+	struct hb_error error = {0};
 	assert_int_equal(hb_arrivals_new(spec, 1, &arrivals, &error), -EINVAL);
 	assert_string_equal(error.text, message);
 	assert_null(arrivals);
@@ -103,16 +103,12 @@ static void expect_first(const char *spec, const int64_t expected[20])
 /* The same on every machine and from every compiler; a change here changes every published run. */
 static void first_times_of_seed_1(void **state)
 {
-	static const int64_t poisson[20] = {
-		46035114, 48597418, 56465955, 87531813, 95712996, 131948966, 136888423, 176232631, 184328546,
-		226587781, 227922965, 230586214, 245601019, 274686005, 279061900, 282165960, 306810910, 340273105,
-		376222572, 383478901
-	};
-	static const int64_t burst[20] = {
-		23605611, 98610714, 101574388, 125180913, 130038462, 155394003, 156195113, 157793062, 166801945,
-		184252936, 186878473, 188740909, 203527879, 223605196, 245174876, 249528674, 255143930, 256401462,
-		268599373, 273193892
-	};
+	static const int64_t poisson[20] = {46035114,  48597418,  56465955,  87531813,  95712996,  131948966, 136888423,
+					    176232631, 184328546, 226587781, 227922965, 230586214, 245601019, 274686005,
+					    279061900, 282165960, 306810910, 340273105, 376222572, 383478901};
+	static const int64_t burst[20] = {23605611,  98610714,  101574388, 125180913, 130038462, 155394003, 156195113,
+					  157793062, 166801945, 184252936, 186878473, 188740909, 203527879, 223605196,
+					  245174876, 249528674, 255143930, 256401462, 268599373, 273193892};
 	expect_first("60/s", poisson);
 	expect_first("60/s:burst", burst);
 }
@@ -166,12 +162,12 @@ static void file_errors(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-		{ "", "1: no times in the file: one in seconds a line" },
-		{ "1\nnan\n", "2: not a time in seconds, one a line" },
-		{ "1\n2x\n", "2: not a time in seconds, one a line" },
-		{ "1\n-2\n", "2: time -2 is not between 0 and 86400 s" },
-		{ "1e6\n", "1: time 1e6 is not between 0 and 86400 s" },
-		{ "1\n# c\n0.5\n", "3: time 0.5 is before the one above: times must ascend" },
+		{"", "1: no times in the file: one in seconds a line"},
+		{"1\nnan\n", "2: not a time in seconds, one a line"},
+		{"1\n2x\n", "2: not a time in seconds, one a line"},
+		{"1\n-2\n", "2: time -2 is not between 0 and 86400 s"},
+		{"1e6\n", "1: time 1e6 is not between 0 and 86400 s"},
+		{"1\n# c\n0.5\n", "3: time 0.5 is before the one above: times must ascend"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char *path = test_text("bad.txt", cases[i].text), spec[200], message[300];
@@ -181,7 +177,7 @@ static void file_errors(void **state)
 		free(path);
 	}
 	struct hb_arrivals *arrivals = NULL;
-	struct hb_error error = { 0 };
+	struct hb_error error = {0};
 	assert_int_equal(hb_arrivals_new("file:/nonexistent", 1, &arrivals, &error), -ENOENT);
 	assert_string_equal(error.text, "/nonexistent: cannot open: No such file or directory");
 }
@@ -205,7 +201,8 @@ static void spec_errors(void **state)
 	expect_error("60/s:burst=5", "arrivals '60/s:burst=5': burst takes a ratio and seconds, as in burst=5,0.5");
 	expect_error("60/s:burst=,", "arrivals '60/s:burst=,': burst takes a ratio and seconds, as in burst=5,0.5");
 	expect_error("60/s:burst=0.5,1", "arrivals '60/s:burst=0.5,1': the ratio must be 1 to 1000");
-	expect_error("60/s:burst=5,0", "arrivals '60/s:burst=5,0': the mean length of a state must be 0.001 to 3600 seconds");
+	expect_error("60/s:burst=5,0",
+		     "arrivals '60/s:burst=5,0': the mean length of a state must be 0.001 to 3600 seconds");
 	expect_error("file:", "arrivals 'file:': no path; " HOW);
 }
 

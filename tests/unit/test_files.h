@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <zlib.h>
+#include <cmocka.h>
 
 static char test_folder[64];
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <jansson.h>
+#include <cmocka.h>
 
 #include "fake_results.h"
 #include "sim/output.h"
@@ -23,7 +23,7 @@ struct text {
 
 static struct text text_open(void)
 {
-	struct text text = { NULL, 0, NULL };
+	struct text text = {NULL, 0, NULL};
 	return text;
 }
 
@@ -61,7 +61,7 @@ static struct text table_of(uint32_t n_high, uint32_t n_low, bool colors)
 {
 	struct text text = text_open();
 	struct hb_sim_result *results = fake_results_new(n_high, n_low);
-	struct hb_table_style style = { .width = 100, .colors = colors };
+	struct hb_table_style style = {.width = 100, .colors = colors};
 	begin(&text);
 	hb_result_table_write(text.out, results, FAKE_MODES, &style);
 	end(&text);
@@ -97,9 +97,11 @@ static void table_marks_a_missed_slo_in_color_only_when_asked(void **state)
 
 static void json_has_the_promised_keys_in_order(void **state)
 {
-	static const char *const keys[] = { "\"gpu\"", "\"sharing\"", "\"seconds\"", "\"seed\"", "\"high\"", "\"workload\"",
-		"\"rate_per_s\"", "\"requests\"", "\"p50_us\"", "\"p90_us\"", "\"p99_us\"", "\"max_us\"", "\"slo_us\"", "\"attainment\"",
-		"\"low\"", "\"workload\"", "\"iterations_per_s\"", "\"relative\"", "\"gpu_busy\"", "\"wall_s\"" };
+	static const char *const keys[] = {
+		"\"gpu\"",      "\"sharing\"",          "\"seconds\"",  "\"seed\"",       "\"high\"",
+		"\"workload\"", "\"rate_per_s\"",       "\"requests\"", "\"p50_us\"",     "\"p90_us\"",
+		"\"p99_us\"",   "\"max_us\"",           "\"slo_us\"",   "\"attainment\"", "\"low\"",
+		"\"workload\"", "\"iterations_per_s\"", "\"relative\"", "\"gpu_busy\"",   "\"wall_s\""};
 	struct hb_sim_result *results = fake_results_new(1, 1);
 	struct text text = text_open();
 	struct hb_error error;
@@ -169,7 +171,8 @@ static void reading_follows_the_numbers(void **state)
 {
 	struct hb_sim_result *results = fake_results_new(1, 1);
 	struct text text = reading_of(results, FAKE_MODES);
-	assert_non_null(strstr(text.bytes, "Of 11 ways to share, ts100 lets train0_b128 run fastest (90.0 % of alone)"));
+	assert_non_null(
+		strstr(text.bytes, "Of 11 ways to share, ts100 lets train0_b128 run fastest (90.0 % of alone)"));
 	assert_int_equal(count(text.bytes, "\n"), 1);
 	free(text.bytes);
 	results[11].low[0].relative = 0.99;
@@ -249,7 +252,7 @@ static void report_is_the_same_for_the_same_results(void **state)
 
 static void report_works_with_one_side_only(void **state)
 {
-	static const uint32_t sides[][2] = { { 1, 0 }, { 0, 1 } };
+	static const uint32_t sides[][2] = {{1, 0}, {0, 1}};
 	for (size_t i = 0; i < 2; i++) {
 		struct hb_sim_result *results = fake_results_new(sides[i][0], sides[i][1]);
 		struct text text = report_of(results, 1);
@@ -291,9 +294,11 @@ static void timeline_events_have_what_perfetto_needs(void **state)
 	assert_non_null(root);
 	json_t *event;
 	size_t index, complete = 0;
-	json_array_foreach(json_object_get(root, "traceEvents"), index, event) {
+	json_array_foreach(json_object_get(root, "traceEvents"), index, event)
+	{
 		const char *phase = json_string_value(json_object_get(event, "ph"));
-		assert_true(json_is_integer(json_object_get(event, "pid")) && json_is_integer(json_object_get(event, "tid")));
+		assert_true(json_is_integer(json_object_get(event, "pid")) &&
+			    json_is_integer(json_object_get(event, "tid")));
 		assert_true(json_is_string(json_object_get(event, "name")));
 		complete += strcmp(phase, "X") == 0;
 	}
@@ -322,7 +327,7 @@ static void the_same_request_is_shown_under_every_mode(void **state)
 
 static void families_share_a_color_and_differ_otherwise(void **state)
 {
-	static const char *const names[] = { "exclusive", "mps", "reef", "mps_prio", "mps_88" };
+	static const char *const names[] = {"exclusive", "mps", "reef", "mps_prio", "mps_88"};
 	struct hb_series_style mps = hb_series_style_of(names, 5, 1);
 	struct hb_series_style reef = hb_series_style_of(names, 5, 2);
 	struct hb_series_style prio = hb_series_style_of(names, 5, 3);
@@ -337,7 +342,7 @@ static void families_share_a_color_and_differ_otherwise(void **state)
 
 static void nines_scale_gives_every_nine_the_same_room(void **state)
 {
-	struct hb_scale scale = { HB_SCALE_NINES, 0, 0.999, 300, 0 };
+	struct hb_scale scale = {HB_SCALE_NINES, 0, 0.999, 300, 0};
 	assert_float_equal(hb_scale_map(&scale, 0.9), 200, 1e-6);
 	assert_float_equal(hb_scale_map(&scale, 0.99), 100, 1e-6);
 	assert_float_equal(hb_scale_map(&scale, 1), 0, 1e-6);

@@ -13,8 +13,8 @@
 /* Reads the text as FILE.csv and checks the whole message, with FILE in front. */
 static void expect_error(const char *text, int code, const char *message)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	char *path = test_file("trace.csv", text, strlen(text));
 	char expected[700];
 	snprintf(expected, sizeof expected, "%s:%s", path, message);
@@ -27,13 +27,13 @@ static void expect_error(const char *text, int code, const char *message)
 
 static void reads_every_field(void **state)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
-	char *path = test_text("trace.csv", HEADER KERNEL
-			       "w,0,memcpy,\"Memcpy \"\"HtoD\"\", pinned\",2.25,3,,,,,4096\r\n"
-			       "\n"
-			       "w,7,memset,Memset (Device),1000.5,0.001,,,,,64\n"
-			       "v,0,kernel,k,0,1e3,1x1x1,1x1x1,,,\n");
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
+	char *path = test_text("trace.csv",
+			       HEADER KERNEL "w,0,memcpy,\"Memcpy \"\"HtoD\"\", pinned\",2.25,3,,,,,4096\r\n"
+					     "\n"
+					     "w,7,memset,Memset (Device),1000.5,0.001,,,,,64\n"
+					     "v,0,kernel,k,0,1e3,1x1x1,1x1x1,,,\n");
 	assert_int_equal(hb_trace_read_csv(path, &set, &error), 0);
 	assert_int_equal(set.n_workloads, 2);
 	assert_int_equal(set.n_names, 3);
@@ -65,8 +65,8 @@ static void reads_every_field(void **state)
 
 static void recorded_trace_round_trips(void **state)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	assert_int_equal(hb_trace_read_csv(TRACES "/h200-pytorch-2.11.csv.gz", &set, &error), 0);
 	assert_int_equal(set.n_workloads, 5);
 	const struct hb_workload *train = hb_trace_find(&set, "resnet50_train_b128");
@@ -110,35 +110,52 @@ static void expect_row_error(const char *row, const char *message)
 static void duration_errors(void **state)
 {
 	expect_row_error("w,0,kernel,k,1,-1.5,1x1x1,1x1x1,,,", "column 'duration_us': '-1.5' is negative");
-	expect_row_error("w,0,kernel,k,1,0,1x1x1,1x1x1,,,", "column 'duration_us': '0' is less than a nanosecond (0.001 us)");
-	expect_row_error("w,0,kernel,k,1,0.0004,1x1x1,1x1x1,,,", "column 'duration_us': '0.0004' is less than a nanosecond (0.001 us)");
-	expect_row_error("w,0,kernel,k,1,nan,1x1x1,1x1x1,,,", "column 'duration_us': 'nan' is not a number of microseconds");
-	expect_row_error("w,0,kernel,k,1,inf,1x1x1,1x1x1,,,", "column 'duration_us': 'inf' is not a number of microseconds");
-	expect_row_error("w,0,kernel,k,1,1e400,1x1x1,1x1x1,,,", "column 'duration_us': '1e400' is not a number of microseconds");
-	expect_row_error("w,0,kernel,k,1,1e300,1x1x1,1x1x1,,,", "column 'duration_us': '1e300' is more than a day (86400000000 us)");
-	expect_row_error("w,0,kernel,k,1,0x10,1x1x1,1x1x1,,,", "column 'duration_us': '0x10' is not a number of microseconds");
+	expect_row_error("w,0,kernel,k,1,0,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '0' is less than a nanosecond (0.001 us)");
+	expect_row_error("w,0,kernel,k,1,0.0004,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '0.0004' is less than a nanosecond (0.001 us)");
+	expect_row_error("w,0,kernel,k,1,nan,1x1x1,1x1x1,,,",
+			 "column 'duration_us': 'nan' is not a number of microseconds");
+	expect_row_error("w,0,kernel,k,1,inf,1x1x1,1x1x1,,,",
+			 "column 'duration_us': 'inf' is not a number of microseconds");
+	expect_row_error("w,0,kernel,k,1,1e400,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '1e400' is not a number of microseconds");
+	expect_row_error("w,0,kernel,k,1,1e300,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '1e300' is more than a day (86400000000 us)");
+	expect_row_error("w,0,kernel,k,1,0x10,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '0x10' is not a number of microseconds");
 	expect_row_error("w,0,kernel,k,1,,1x1x1,1x1x1,,,", "column 'duration_us': '' is not a number of microseconds");
-	expect_row_error("w,0,kernel,k,1,1 2,1x1x1,1x1x1,,,", "column 'duration_us': '1 2' is not a number of microseconds");
+	expect_row_error("w,0,kernel,k,1,1 2,1x1x1,1x1x1,,,",
+			 "column 'duration_us': '1 2' is not a number of microseconds");
 }
 
 static void start_errors(void **state)
 {
 	expect_row_error("w,0,kernel,k,-1,1,1x1x1,1x1x1,,,", "column 'start_us': '-1' is negative");
-	expect_row_error("w,0,kernel,k,1e99,1,1x1x1,1x1x1,,,", "column 'start_us': '1e99' is more than a day (86400000000 us)");
-	expect_error(HEADER "w,0,kernel,k,5,1,1x1x1,1x1x1,,,\nw,0,kernel,k,5,1,1x1x1,1x1x1,,,\nw,0,kernel,k,4.999,1,1x1x1,1x1x1,,,\n", -EINVAL,
-		     "4: column 'start_us': '4.999' is before the start of the row before: rows must ascend");
+	expect_row_error("w,0,kernel,k,1e99,1,1x1x1,1x1x1,,,",
+			 "column 'start_us': '1e99' is more than a day (86400000000 us)");
+	expect_error(
+		HEADER
+		"w,0,kernel,k,5,1,1x1x1,1x1x1,,,\nw,0,kernel,k,5,1,1x1x1,1x1x1,,,\nw,0,kernel,k,4.999,1,1x1x1,1x1x1,,,\n",
+		-EINVAL, "4: column 'start_us': '4.999' is before the start of the row before: rows must ascend");
 }
 
 static void shape_errors(void **state)
 {
 	expect_row_error("w,0,kernel,k,1,1,0x1x1,1x1x1,,,", "column 'grid': '0x1x1' has a number below 1");
-	expect_row_error("w,0,kernel,k,1,1,1x1,1x1x1,,,", "column 'grid': '1x1' is not three whole numbers written XxYxZ");
-	expect_row_error("w,0,kernel,k,1,1,1x1x1x1,1x1x1,,,", "column 'grid': '1x1x1x1' is not three whole numbers written XxYxZ");
+	expect_row_error("w,0,kernel,k,1,1,1x1,1x1x1,,,",
+			 "column 'grid': '1x1' is not three whole numbers written XxYxZ");
+	expect_row_error("w,0,kernel,k,1,1,1x1x1x1,1x1x1,,,",
+			 "column 'grid': '1x1x1x1' is not three whole numbers written XxYxZ");
 	expect_row_error("w,0,kernel,k,1,1,,1x1x1,,,", "column 'grid': '' is not three whole numbers written XxYxZ");
-	expect_row_error("w,0,kernel,k,1,1,-1x1x1,1x1x1,,,", "column 'grid': '-1x1x1' is not three whole numbers written XxYxZ");
-	expect_row_error("w,0,kernel,k,1,1,2147483648x1x1,1x1x1,,,", "column 'grid': '2147483648x1x1' is larger than CUDA allows");
-	expect_row_error("w,0,kernel,k,1,1,1x65536x1,1x1x1,,,", "column 'grid': '1x65536x1' is larger than CUDA allows");
-	expect_row_error("w,0,kernel,k,1,1,99999999999999999999x1x1,1x1x1,,,", "column 'grid': '99999999999999999999x1x1' is larger than CUDA allows");
+	expect_row_error("w,0,kernel,k,1,1,-1x1x1,1x1x1,,,",
+			 "column 'grid': '-1x1x1' is not three whole numbers written XxYxZ");
+	expect_row_error("w,0,kernel,k,1,1,2147483648x1x1,1x1x1,,,",
+			 "column 'grid': '2147483648x1x1' is larger than CUDA allows");
+	expect_row_error("w,0,kernel,k,1,1,1x65536x1,1x1x1,,,",
+			 "column 'grid': '1x65536x1' is larger than CUDA allows");
+	expect_row_error("w,0,kernel,k,1,1,99999999999999999999x1x1,1x1x1,,,",
+			 "column 'grid': '99999999999999999999x1x1' is larger than CUDA allows");
 	expect_row_error("w,0,kernel,k,1,1,1x1x1,1x0x1,,,", "column 'block': '1x0x1' has a number below 1");
 	expect_row_error("w,0,kernel,k,1,1,1x1x1,64x32x1,,,", "column 'block': '64x32x1' is more than 1024 threads");
 	expect_row_error("w,0,kernel,k,1,1,1x1x1,1x1x65,,,", "column 'block': '1x1x65' is larger than CUDA allows");
@@ -150,27 +167,35 @@ static void shape_errors(void **state)
 static void other_value_errors(void **state)
 {
 	expect_row_error("w,0,spin,k,1,1,1x1x1,1x1x1,,,", "column 'kind': 'spin' is not kernel, memset or memcpy");
-	expect_row_error("w,0,memcpy,copy,1,1,,,,,8", "column 'name': 'copy' does not say the copy's direction (HtoD, DtoH or DtoD)");
+	expect_row_error("w,0,memcpy,copy,1,1,,,,,8",
+			 "column 'name': 'copy' does not say the copy's direction (HtoD, DtoH or DtoD)");
 	expect_row_error("w,0,memset,m,1,1,,,,,1099511627777", "column 'bytes': '1099511627777' is too large");
 	expect_row_error("w,0,memset,m,1,1,,,,,1.5", "column 'bytes': '1.5' is not a whole number");
 	expect_row_error("w,0,kernel,,1,1,1x1x1,1x1x1,,,", "column 'name': '' is empty");
 	expect_row_error("w,0,kernel,a\xff,1,1,1x1x1,1x1x1,,,", "column 'name': 'a?' is not printable UTF-8 text");
-	expect_row_error("w,0,kernel,\x1b[31m,1,1,1x1x1,1x1x1,,,", "column 'name': '?[31m' is not printable UTF-8 text");
+	expect_row_error("w,0,kernel,\x1b[31m,1,1,1x1x1,1x1x1,,,",
+			 "column 'name': '?[31m' is not printable UTF-8 text");
 	expect_row_error("w,,kernel,k,1,1,1x1x1,1x1x1,,,", "column 'iteration': '' is not a whole number");
 	expect_row_error("w,x,kernel,k,1,1,1x1x1,1x1x1,,,", "column 'iteration': 'x' is not a whole number");
-	expect_row_error("a b,0,kernel,k,1,1,1x1x1,1x1x1,,,", "column 'workload': 'a b' may hold letters, digits, '_', '-' and '.' only");
+	expect_row_error("a b,0,kernel,k,1,1,1x1x1,1x1x1,,,",
+			 "column 'workload': 'a b' may hold letters, digits, '_', '-' and '.' only");
 	expect_row_error("w,0,kernel,k,1", "5 fields, but the header names 11 columns");
-	expect_row_error("w,0,kernel,k\"k\",1,1,1x1x1,1x1x1,,,", "field 4: stray quote; a field with quotes is written \"like \"\"this\"\"\"");
-	expect_row_error("w,0,kernel,\"k\"k\"\",1,1,1x1x1,1x1x1,,,", "field 4: stray quote; a field with quotes is written \"like \"\"this\"\"\"");
-	expect_row_error("w,0,kernel,\"k,1,1,1x1x1,1x1x1,,,", "a quoted field is not closed before the end of the file");
+	expect_row_error("w,0,kernel,k\"k\",1,1,1x1x1,1x1x1,,,",
+			 "field 4: stray quote; a field with quotes is written \"like \"\"this\"\"\"");
+	expect_row_error("w,0,kernel,\"k\"k\"\",1,1,1x1x1,1x1x1,,,",
+			 "field 4: stray quote; a field with quotes is written \"like \"\"this\"\"\"");
+	expect_row_error("w,0,kernel,\"k,1,1,1x1x1,1x1x1,,,",
+			 "a quoted field is not closed before the end of the file");
 }
 
 static void order_errors(void **state)
 {
 	expect_error(HEADER "w,1,kernel,k,0,1,1x1x1,1x1x1,,,\nw,0,kernel,k,0,1,1x1x1,1x1x1,,,\n", -EINVAL,
 		     "3: column 'iteration': '0' is less than in the row before: iterations must ascend");
-	expect_error(HEADER "v,0,kernel,k,0,1,1x1x1,1x1x1,,,\nw,0,kernel,k,0,1,1x1x1,1x1x1,,,\nv,1,kernel,k,0,1,1x1x1,1x1x1,,,\n", -EINVAL,
-		     "4: column 'workload': 'v' began further up: a workload's rows must stand together");
+	expect_error(
+		HEADER
+		"v,0,kernel,k,0,1,1x1x1,1x1x1,,,\nw,0,kernel,k,0,1,1x1x1,1x1x1,,,\nv,1,kernel,k,0,1,1x1x1,1x1x1,,,\n",
+		-EINVAL, "4: column 'workload': 'v' began further up: a workload's rows must stand together");
 }
 
 /* The line is counted, not stored: a quoted field that spans lines moves the count by each. */
@@ -178,17 +203,18 @@ static void lines_are_counted_inside_quotes(void **state)
 {
 	expect_error(HEADER "w,0,kernel,\"two\nlines\",0,1,1x1x1,1x1x1,,,\n", -EINVAL,
 		     "2: column 'name': 'two?lines' is not printable UTF-8 text");
-	expect_error("\"workload\",iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,\"a\nb\"\nw\n", -EINVAL,
-		     "3: 1 fields, but the header names 12 columns");
+	expect_error(
+		"\"workload\",iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,\"a\nb\"\nw\n",
+		-EINVAL, "3: 1 fields, but the header names 12 columns");
 }
 
 static void a_huge_line_is_an_error_in_bounded_memory(void **state)
 {
 	/* 100 MB that gzip to 100 KB: the file is small, the line is not. */
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	char *path = test_path("huge.csv.gz"), expected[200];
-	static const char part[1 << 16] = { [0 ... (1 << 16) - 1] = 'x' };
+	static const char part[1 << 16] = {[0 ...(1 << 16) - 1] = 'x'};
 	gzFile file = gzopen(path, "wb1");
 	assert_non_null(file);
 	gzputs(file, HEADER);
@@ -203,8 +229,8 @@ static void a_huge_line_is_an_error_in_bounded_memory(void **state)
 
 static void damaged_gzip_is_an_error(void **state)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	char expected[300];
 	char *text = test_read(TRACES "/h200-pytorch-2.11.csv.gz");
 	char *path = test_gzip("cut.csv.gz", text, 50000);
@@ -229,8 +255,8 @@ static void damaged_gzip_is_an_error(void **state)
 
 static void files_that_are_no_text(void **state)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	assert_int_equal(hb_trace_read_csv("/nonexistent/t.csv", &set, &error), -ENOENT);
 	assert_string_equal(error.text, "/nonexistent/t.csv: cannot open: No such file or directory");
 	assert_int_equal(hb_trace_read_csv("/", &set, &error), -EISDIR);
@@ -244,13 +270,15 @@ static void files_that_are_no_text(void **state)
 
 static void a_second_file_joins_the_set_or_leaves_it_alone(void **state)
 {
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	char *first = test_text("first.csv", HEADER KERNEL), expected[300];
-	char *second = test_text("second.csv", HEADER "v,0,kernel,other,0,1,1x1x1,1x1x1,,,\nv,0,kernel,k,1,1,1x1x1,1x1x1,,,\n");
+	char *second = test_text("second.csv",
+				 HEADER "v,0,kernel,other,0,1,1x1x1,1x1x1,,,\nv,0,kernel,k,1,1,1x1x1,1x1x1,,,\n");
 	assert_int_equal(hb_trace_read_csv(first, &set, &error), 0);
 	assert_int_equal(hb_trace_read_csv(first, &set, &error), -EINVAL);
-	snprintf(expected, sizeof expected, "%s:2: column 'workload': 'w' is already there from another trace: rename one", first);
+	snprintf(expected, sizeof expected,
+		 "%s:2: column 'workload': 'w' is already there from another trace: rename one", first);
 	assert_string_equal(error.text, expected);
 	assert_int_equal(set.n_workloads, 1);
 	assert_int_equal(set.n_names, 1);
@@ -268,15 +296,16 @@ static void companion_errors(void **state)
 	static const struct {
 		const char *text, *message;
 	} cases[] = {
-		{ "workload\nw\n", "1: column 'alone_us' is missing from the header" },
-		{ "workload,alone_us\nx,5\n", "2: column 'workload': 'x' is not a workload of the trace beside this file" },
-		{ "workload,alone_us\nw,0\n", "2: column 'alone_us': '0' is not above 0" },
-		{ "workload,alone_us\nw,nan\n", "2: column 'alone_us': 'nan' is not a number of microseconds" },
-		{ "workload,alone_us\nw,1\nw,1\n", "3: column 'workload': 'w' is there twice" },
-		{ "workload,alone_us,alone_graph_us\nw,1,-1\n", "2: column 'alone_graph_us': '-1' is not above 0" },
+		{"workload\nw\n", "1: column 'alone_us' is missing from the header"},
+		{"workload,alone_us\nx,5\n",
+		 "2: column 'workload': 'x' is not a workload of the trace beside this file"},
+		{"workload,alone_us\nw,0\n", "2: column 'alone_us': '0' is not above 0"},
+		{"workload,alone_us\nw,nan\n", "2: column 'alone_us': 'nan' is not a number of microseconds"},
+		{"workload,alone_us\nw,1\nw,1\n", "3: column 'workload': 'w' is there twice"},
+		{"workload,alone_us,alone_graph_us\nw,1,-1\n", "2: column 'alone_graph_us': '-1' is not above 0"},
 	};
-	struct hb_trace_set set = { 0 };
-	struct hb_error error = { 0 };
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
 	char *trace = test_text("pair.csv", HEADER KERNEL);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char expected[300];
@@ -315,10 +344,10 @@ static void writes_what_it_reads(void **state)
 		"workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,cluster\n"
 		"w,0,kernel,k,0.0,1.0,4x1x1,128x1x1,0,0,,2\n"
 		"w,0,memset,m,1.0,1.0,,,,,8,1\n";
-	const char *const texts[] = { text, clusters };
+	const char *const texts[] = {text, clusters};
 	for (size_t i = 0; i < 2; i++) {
-		struct hb_trace_set set = { 0 };
-		struct hb_error error = { 0 };
+		struct hb_trace_set set = {0};
+		struct hb_error error = {0};
 		char *path = test_text("same.csv", texts[i]), *written = NULL;
 		size_t length = 0;
 		assert_int_equal(hb_trace_read_csv(path, &set, &error), 0);
@@ -334,7 +363,7 @@ static void writes_what_it_reads(void **state)
 
 static void writing_to_a_full_disk_is_an_error(void **state)
 {
-	struct hb_trace_set set = { 0 };
+	struct hb_trace_set set = {0};
 	char *path = test_text("full.csv", HEADER KERNEL);
 	assert_int_equal(hb_trace_read_csv(path, &set, NULL), 0);
 	FILE *out = fopen("/dev/full", "w");

@@ -3,12 +3,10 @@
 #ifndef HB_TESTS_UNIT_H
 #define HB_TESTS_UNIT_H
 
-/* clang-format off */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-/* clang-format on */
 
 #endif

@@ -158,7 +158,7 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuui
 
 #ifndef FAKE_OLD
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status)
+			     CUdriverProcAddressQueryResult *status)
 {
 	count_call("cuGetProcAddress_v2");
 	CUresult result = get_proc_address(symbol, function, version, flags);
