@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data files are found by a program in the build folder, and where HB_DATA_DIR says. */
+/*
+ * Data files are found by a program in the build folder, where HB_DATA_DIR
+ * says, and beside an installed program: that one is a copy of this test, called
+ * with the name of a file to find.
+ */
 #include "base/paths.h"
 #include "unit.h"
 
@@ -65,13 +69,60 @@ static void short_buffers_and_missing_files_are_errors(void **state)
 	assert_non_null(strstr(error.text, "no/such.file"));
 }
 
-int main(void)
+/* A file `folder`/`name` with these bytes, its folders made. */
+static void put_file(const char *folder, const char *name, const char *from)
 {
+	char command[3 * PATH_MAX];
+	snprintf(command, sizeof command, "mkdir -p $(dirname %s/%s) && cat %s >%s/%s && chmod +x %s/%s", folder, name,
+		 from, folder, name, folder, name);
+	assert_int_equal(system(command), 0);
+}
+
+static void installed_programs_find_their_data_wherever_the_tree_lies(void **state)
+{
+	static const char *const programs[] = {"bin/prog", "lib/x86_64-linux-gnu/hummingbird/prog"};
+	char self[PATH_MAX] = "";
+	assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+	for (int i = 0; i < 2; i++) {
+		char folder[] = "/tmp/hb-paths-XXXXXX", command[256], found[PATH_MAX] = "", expected[128];
+		assert_non_null(mkdtemp(folder));
+		put_file(folder, programs[i], self);
+		put_file(folder, "share/hummingbird/x.gpu", "/dev/null");
+		snprintf(expected, sizeof expected, "%s/share/hummingbird/x.gpu", folder);
+		snprintf(command, sizeof command, "cd / && %s/%s x.gpu", folder, programs[i]);
+		FILE *out = popen(command, "r");
+		assert_non_null(out);
+		char *line = fgets(found, sizeof found, out);
+		assert_int_equal(pclose(out), 0);
+		assert_ptr_equal(line, found);
+		assert_string_equal(found, expected);
+		snprintf(command, sizeof command, "%s/%s no.gpu >/dev/null", folder, programs[i]);
+		assert_int_not_equal(system(command), 0);
+		snprintf(command, sizeof command, "rm -r %s", folder);
+		assert_int_equal(system(command), 0);
+	}
+}
+
+static int find_and_print(const char *relative)
+{
+	char path[PATH_MAX];
+	struct hb_error error;
+	if (hb_path_data(relative, path, sizeof path, &error))
+		return 1;
+	return fputs(path, stdout) == EOF;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		return find_and_print(argv[1]);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(source_data_is_found_from_the_build_folder, forget_data_dir,
 						forget_data_dir),
 		cmocka_unit_test_setup_teardown(working_folder_does_not_matter, forget_data_dir, forget_data_dir),
 		cmocka_unit_test_setup_teardown(environment_decides_alone, forget_data_dir, forget_data_dir),
+		cmocka_unit_test_setup_teardown(installed_programs_find_their_data_wherever_the_tree_lies,
+						forget_data_dir, forget_data_dir),
 		cmocka_unit_test_setup_teardown(short_buffers_and_missing_files_are_errors, forget_data_dir,
 						forget_data_dir),
 	};

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The last line of ./test.sh counts what really ran: no way for a failure to look like a pass.
+
+usage: test_counting.py COUNT_TESTS
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COUNT_TESTS = sys.argv.pop(1)
+
+TWO_GOOD = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n[       OK ] b\n"
+ONE_BAD = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n[  FAILED  ] b\n[  FAILED  ] 1 test(s), listed below:\n[  FAILED  ] b\n"
+CRASHED = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n"
+
+
+def record(result, stdout=""):
+    return json.dumps({"name": "t", "stdout": stdout, "result": result})
+
+
+class Counting(unittest.TestCase):
+    def count(self, tests=(), steps=()):
+        with tempfile.TemporaryDirectory() as folder:
+            log, results = os.path.join(folder, "testlog.json"), os.path.join(folder, "results.txt")
+            with open(log, "w", encoding="utf-8") as out:
+                out.writelines(line + "\n" for line in tests)
+            with open(results, "w", encoding="utf-8") as out:
+                out.writelines(line + "\n" for line in steps)
+            done = subprocess.run([sys.executable, COUNT_TESTS, results, log], capture_output=True, text=True, check=False)
+        return done.stdout.splitlines()[-1], done.returncode
+
+    def test_cases_of_a_program_count_one_by_one(self):
+        self.assertEqual(self.count([record("OK", TWO_GOOD), record("OK", "no cases")]), ("3 passed, 0 failed", 0))
+
+    def test_a_failed_case_fails_the_whole(self):
+        self.assertEqual(self.count([record("FAIL", ONE_BAD)]), ("1 passed, 1 failed", 1))
+
+    def test_a_crash_in_the_middle_is_a_failure(self):
+        self.assertEqual(self.count([record("ERROR", CRASHED)]), ("1 passed, 1 failed", 1))
+
+    def test_a_failed_exit_after_good_cases_is_a_failure(self):
+        self.assertEqual(self.count([record("FAIL", TWO_GOOD)]), ("2 passed, 1 failed", 1))
+
+    def test_a_timeout_is_a_failure(self):
+        self.assertEqual(self.count([record("TIMEOUT")]), ("0 passed, 1 failed", 1))
+
+    def test_skipped_tests_count_as_neither(self):
+        self.assertEqual(self.count([record("SKIP"), record("OK")]), ("1 passed, 0 failed", 0))
+
+    def test_nothing_at_all_is_a_failure(self):
+        self.assertEqual(self.count(), ("0 passed, 0 failed", 1))
+
+    def test_steps_count_too(self):
+        steps = ["ok build gcc", "failed build clang"]
+        self.assertEqual(self.count([record("OK")], steps), ("2 passed, 1 failed", 1))
+
+    def test_a_test_run_counts_by_its_tests(self):
+        self.assertEqual(self.count([record("OK")], ["ok test gcc"]), ("1 passed, 0 failed", 0))
+        self.assertEqual(self.count([record("FAIL")], ["failed test gcc"]), ("0 passed, 1 failed", 1))
+
+    def test_a_test_run_that_broke_without_a_failed_test_counts_itself(self):
+        self.assertEqual(self.count([record("OK")], ["failed test gcc"]), ("1 passed, 1 failed", 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
