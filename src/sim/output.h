@@ -17,6 +17,11 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* Results shown together at most. */
+#define HB_SIM_RESULTS_MAX 64
+/* A service counts as kept when this share of its requests is within the SLO. */
+#define HB_SIM_SLO_KEPT 0.95
+
 /* One object, or with `array` an array of n objects; ends with a newline. */
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error);
 
@@ -34,9 +39,14 @@ void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, siz
 /* Chrome trace events of one result's spans. */
 int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error);
 
-/* One self-contained HTML page. `command` is the line the user typed. */
-int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n,
-		    struct hb_error *error);
+struct hb_report {
+	const char *command; /* the line the user typed */
+	const struct hb_sim_result *results;
+	size_t n;
+	int64_t spans_from_ns, spans_to_ns; /* the window in which spans were kept */
+};
+/* One self-contained HTML page. */
+int hb_report_write(FILE *out, const struct hb_report *report, struct hb_error *error);
 
 /* One stand-alone SVG: attainment against LP throughput, for documents. -EINVAL when no program has an SLO or none is low. */
 int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, struct hb_error *error);

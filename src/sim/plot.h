@@ -12,8 +12,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define HB_PLOT_MODES_MAX 64
-
 /* Style of results[index] among its peers; the same in every chart and table. */
 struct hb_series_style hb_plot_style(const struct hb_sim_result *results, size_t n, size_t index);
 

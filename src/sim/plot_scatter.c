@@ -4,6 +4,7 @@
  * services against the mean speed of the low-priority programs; see plot.h.
  * Labels are placed so that they cover neither points nor each other.
  */
+#include "sim/output.h"
 #include "sim/plot.h"
 
 #include <math.h>
@@ -20,7 +21,6 @@
 #define CAPTION_WIDTH 240.0
 #define POINT_RADIUS 6.0
 #define ATTAINMENT_TOP 0.999 /* more than that is shown there */
-#define KEPT 0.95            /* lower edge of the good corner */
 
 struct box {
 	double left, top, right, bottom;
@@ -37,15 +37,15 @@ struct point {
 
 struct chart {
 	struct hb_scale x, y;
-	struct point points[HB_PLOT_MODES_MAX];
+	struct point points[HB_SIM_RESULTS_MAX];
 	size_t n;
 	struct box caption; /* of the good corner; no label may cover it */
 };
 
 struct hb_series_style hb_plot_style(const struct hb_sim_result *results, size_t n, size_t index)
 {
-	const char *names[HB_PLOT_MODES_MAX];
-	size_t count = n < HB_PLOT_MODES_MAX ? n : HB_PLOT_MODES_MAX;
+	const char *names[HB_SIM_RESULTS_MAX];
+	size_t count = n < HB_SIM_RESULTS_MAX ? n : HB_SIM_RESULTS_MAX;
 	for (size_t i = 0; i < count; i++)
 		names[i] = results[i].sharing;
 	return hb_series_style_of(names, count, index);
@@ -94,7 +94,7 @@ static struct hb_scale attainment_scale(double lowest)
 static void chart_fit(struct chart *chart, const struct hb_sim_result *results, size_t n)
 {
 	double lowest_x = 1, lowest_y = 1, highest_x = 0;
-	chart->n = n < HB_PLOT_MODES_MAX ? n : HB_PLOT_MODES_MAX;
+	chart->n = n < HB_SIM_RESULTS_MAX ? n : HB_SIM_RESULTS_MAX;
 	for (size_t i = 0; i < chart->n; i++) {
 		struct point *point = &chart->points[i];
 		*point = point_of(&results[i]);
@@ -206,7 +206,7 @@ static void names_write(FILE *out, const struct hb_sim_result *first)
 static void good_corner_write(FILE *out, const struct chart *chart)
 {
 	double left = hb_scale_map(&chart->x, chart->x.high - (chart->x.high - chart->x.low) * 0.3);
-	double bottom = hb_scale_map(&chart->y, KEPT);
+	double bottom = hb_scale_map(&chart->y, HB_SIM_SLO_KEPT);
 	fprintf(out, "<rect class=\"good\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%.1f\"/>", left, TOP,
 		RIGHT - left, bottom - TOP);
 	fprintf(out,

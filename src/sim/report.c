@@ -14,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct page {
-	const char *command;
-	const struct hb_sim_result *results;
-	size_t n;
-};
-
 static void names_join(FILE *out, const char *name, uint32_t i, uint32_t n)
 {
 	if (i > 0)
@@ -27,9 +21,9 @@ static void names_join(FILE *out, const char *name, uint32_t i, uint32_t n)
 	hb_svg_text(out, name);
 }
 
-static int title_write(FILE *out, const struct page *page)
+static int title_write(FILE *out, const struct hb_report *report)
 {
-	const struct hb_sim_result *first = &page->results[0];
+	const struct hb_sim_result *first = &report->results[0];
 	for (uint32_t i = 0; i < first->n_high; i++)
 		names_join(out, first->high[i].workload, i, first->n_high);
 	if (first->n_high && first->n_low)
@@ -41,15 +35,15 @@ static int title_write(FILE *out, const struct page *page)
 	return 0;
 }
 
-static int command_write(FILE *out, const struct page *page)
+static int command_write(FILE *out, const struct hb_report *report)
 {
-	hb_svg_text(out, page->command);
+	hb_svg_text(out, report->command);
 	return 0;
 }
 
-static int facts_write(FILE *out, const struct page *page)
+static int facts_write(FILE *out, const struct hb_report *report)
 {
-	const struct hb_sim_result *first = &page->results[0];
+	const struct hb_sim_result *first = &report->results[0];
 	fputs("<div><dt>GPU</dt><dd>", out);
 	hb_svg_text(out, first->gpu);
 	fprintf(out, ", simulated</dd></div><div><dt>time</dt><dd>%g s</dd></div><div><dt>seed</dt><dd>%llu</dd></div>",
@@ -70,14 +64,14 @@ static int facts_write(FILE *out, const struct page *page)
 	return 0;
 }
 
-static int reading_write(FILE *out, const struct page *page)
+static int reading_write(FILE *out, const struct hb_report *report)
 {
 	char *text = NULL;
 	size_t size = 0;
 	FILE *memory = open_memstream(&text, &size);
 	if (!memory)
 		return -ENOMEM;
-	hb_result_reading_write(memory, page->results, page->n);
+	hb_result_reading_write(memory, report->results, report->n);
 	if (fclose(memory) == 0 && size > 0) {
 		fputs("<p class=\"reading\">", out);
 		hb_svg_text(out, text);
@@ -87,63 +81,63 @@ static int reading_write(FILE *out, const struct page *page)
 	return 0;
 }
 
-static int table_write(FILE *out, const struct page *page)
+static int table_write(FILE *out, const struct hb_report *report)
 {
-	hb_report_table_write(out, page->results, page->n);
+	hb_report_table_write(out, report->results, report->n);
 	return 0;
 }
 
-static int scatter_write(FILE *out, const struct page *page)
+static int scatter_write(FILE *out, const struct hb_report *report)
 {
-	if (!hb_plot_scatter_possible(page->results, page->n))
+	if (!hb_plot_scatter_possible(report->results, report->n))
 		return 0;
 	fputs("<section>\n<h2>What each way of sharing gives to both sides</h2>\n"
 	      "<p class=\"soft\">Up: more requests within the SLO, on a scale "
 	      "stretched towards all of them. To the right: faster low-priority programs.</p>\n<figure>\n",
 	      out);
-	hb_plot_scatter_write(out, page->results, page->n, NULL);
+	hb_plot_scatter_write(out, report->results, report->n, NULL);
 	fputs("</figure>\n</section>\n", out);
 	return 0;
 }
 
-static int cdfs_write(FILE *out, const struct page *page)
+static int cdfs_write(FILE *out, const struct hb_report *report)
 {
-	for (uint32_t i = 0; i < page->results[0].n_high; i++) {
+	for (uint32_t i = 0; i < report->results[0].n_high; i++) {
 		fputs("<section>\n<h2>Latency of ", out);
-		hb_svg_text(out, page->results[0].high[i].workload);
+		hb_svg_text(out, report->results[0].high[i].workload);
 		fputs("</h2>\n<p class=\"soft\">The share of requests done within a time; further left is better. Equal steps on the vertical axis are "
 		      "90&#8239;%, 99&#8239;% and 99.9&#8239;%, because a service is judged by its slowest requests."
 		      "<span class=\"screen\"> Point at a name to see its line alone.</span></p>\n<figure>\n",
 		      out);
-		hb_plot_cdf_write(out, page->results, page->n, i);
+		hb_plot_cdf_write(out, report->results, report->n, i);
 		fputs("</figure>\n</section>\n", out);
 	}
 	return 0;
 }
 
-static int timeline_write(FILE *out, const struct page *page)
+static int timeline_write(FILE *out, const struct hb_report *report)
 {
-	return hb_report_timeline_write(out, page->results, page->n);
+	return hb_report_timeline_write(out, report);
 }
 
-static int plot_css_write(FILE *out, const struct page *page)
+static int plot_css_write(FILE *out, const struct hb_report *report)
 {
 	return fputs(plot_css, out) < 0 ? -EIO : 0;
 }
 
-static int report_css_write(FILE *out, const struct page *page)
+static int report_css_write(FILE *out, const struct hb_report *report)
 {
 	return fputs(report_css, out) < 0 ? -EIO : 0;
 }
 
-static int report_js_write(FILE *out, const struct page *page)
+static int report_js_write(FILE *out, const struct hb_report *report)
 {
 	return fputs(report_js, out) < 0 ? -EIO : 0;
 }
 
 static const struct part {
 	const char *name;
-	int (*write)(FILE *out, const struct page *page);
+	int (*write)(FILE *out, const struct hb_report *report);
 } parts[] = {
 	{"title", title_write},         {"command", command_write},
 	{"facts", facts_write},         {"reading", reading_write},
@@ -153,26 +147,25 @@ static const struct part {
 	{"report.js", report_js_write},
 };
 
-static int part_write(FILE *out, const char *name, size_t length, const struct page *page)
+static int part_write(FILE *out, const char *name, size_t length, const struct hb_report *report)
 {
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (strlen(parts[i].name) == length && strncmp(parts[i].name, name, length) == 0)
-			return parts[i].write(out, page);
+			return parts[i].write(out, report);
 	return -EINVAL;
 }
 
-int hb_report_write(FILE *out, const char *command, const struct hb_sim_result *results, size_t n,
-		    struct hb_error *error)
+int hb_report_write(FILE *out, const struct hb_report *report, struct hb_error *error)
 {
-	struct page page = {command, results, n};
 	const char *rest = report_html;
-	if (n == 0 || n > HB_PLOT_MODES_MAX)
-		return hb_error_set(error, -EINVAL, "a report shows 1 to %d modes, not %zu", HB_PLOT_MODES_MAX, n);
+	if (report->n == 0 || report->n > HB_SIM_RESULTS_MAX)
+		return hb_error_set(error, -EINVAL, "a report shows 1 to %d modes, not %zu", HB_SIM_RESULTS_MAX,
+				    report->n);
 	for (const char *open; (open = strstr(rest, "{{"));) {
 		const char *name = open + 2;
 		const char *close = strstr(name, "}}");
 		fwrite(rest, 1, (size_t)(open - rest), out);
-		int rc = close ? part_write(out, name, (size_t)(close - name), &page) : -EINVAL;
+		int rc = close ? part_write(out, name, (size_t)(close - name), report) : -EINVAL;
 		if (rc)
 			return hb_error_set(error, rc, "cannot write the report: %s at '%.20s'", strerror(-rc), open);
 		rest = close + 2;

@@ -2,10 +2,8 @@
 /* The report's table of all modes; see report_parts.h. */
 #include "sim/report_parts.h"
 
+#include "sim/output.h"
 #include "sim/plot.h"
-
-/* Below, a service's share of requests within its SLO is marked. */
-#define SLO_KEPT 0.95
 
 static void header_write(FILE *out, const struct hb_sim_result *first)
 {
@@ -53,7 +51,7 @@ static void high_write(FILE *out, const struct hb_sim_high *high)
 	cell(out, "", (double)high->p99_ns / 1e6, known);
 	cell(out, "", (double)high->max_ns / 1e6, known);
 	if (known && high->slo_ns > 0)
-		share_cell(out, high->attainment < SLO_KEPT ? " class=\"missed\"" : "", high->attainment);
+		share_cell(out, high->attainment < HB_SIM_SLO_KEPT ? " class=\"missed\"" : "", high->attainment);
 	else
 		cell(out, "", 0, false);
 }

@@ -7,6 +7,7 @@
 #include "sim/report_parts.h"
 
 #include "base/json.h"
+#include "sim/output.h"
 #include "sim/plot.h"
 #include "sim/request_view.h"
 
@@ -263,11 +264,13 @@ static void costs_write(FILE *out, const struct hb_sim_result *results, size_t n
 	fputs("</tbody></table></div>\n", out);
 }
 
-int hb_report_timeline_write(FILE *out, const struct hb_sim_result *results, size_t n)
+int hb_report_timeline_write(FILE *out, const struct hb_report *report)
 {
-	const struct hb_span *requests[HB_PLOT_MODES_MAX] = {NULL};
+	const struct hb_sim_result *results = report->results;
+	size_t n = report->n;
+	const struct hb_span *requests[HB_SIM_RESULTS_MAX] = {NULL};
 	size_t found = 0;
-	hb_request_views_choose(results, n, requests);
+	hb_request_views_choose(report, requests);
 	for (size_t i = 0; i < n; i++)
 		found += requests[i] != NULL;
 	if (found == 0)

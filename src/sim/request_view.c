@@ -4,94 +4,96 @@
 
 #include <math.h>
 
-/* Kernels that begin after the window were not kept, so a request that ends later is not whole. */
-static int64_t spans_end(const struct hb_sim_result *result)
+/* Kernels outside the window were not kept, so a request that leaves it is not whole. */
+static bool candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
 {
-	int64_t end = 0;
-	for (size_t i = 0; i < result->n_spans; i++)
-		if (result->spans[i].kind != HB_SPAN_REQUEST && result->spans[i].start_ns > end)
-			end = result->spans[i].start_ns;
-	return end;
-}
-
-static bool candidate(const struct hb_sim_result *result, const struct hb_span *span, int64_t end_ns)
-{
-	return span->kind == HB_SPAN_REQUEST && span->tenant == 0 && span->end_ns <= end_ns &&
-	       span->start_ns >= result->spans[0].start_ns;
+	int64_t to_ns = report->spans_to_ns;
+	if (result->spans_truncated)
+		to_ns = result->spans[result->n_spans - 1].start_ns;
+	return span->kind == HB_SPAN_REQUEST && span->tenant == 0 && span->start_ns >= report->spans_from_ns &&
+	       span->end_ns <= to_ns;
 }
 
 /* 0 for a request exactly as long as its mode's median. */
 static double strangeness(const struct hb_sim_result *result, const struct hb_span *span)
 {
 	double latency = (double)(span->end_ns - span->start_ns);
-	return fabs(log(latency > 0 ? latency / fmax(1, (double)result->high[0].p50_ns) : 1));
+	return fabs(log(fmax(1, latency) / fmax(1, (double)result->high[0].p50_ns)));
 }
 
-static const struct hb_span *request_at(const struct hb_sim_result *result, int64_t arrival_ns, int64_t end_ns)
+/* Spans are ordered by start; many may start together. */
+static const struct hb_span *request_at(const struct hb_report *report, const struct hb_sim_result *result,
+					int64_t arrival_ns)
 {
-	for (size_t i = 0; i < result->n_spans && result->spans[i].start_ns <= arrival_ns; i++)
-		if (result->spans[i].start_ns == arrival_ns && candidate(result, &result->spans[i], end_ns))
-			return &result->spans[i];
+	size_t low = 0;
+	size_t high = result->n_spans;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (result->spans[middle].start_ns < arrival_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < result->n_spans && result->spans[low].start_ns == arrival_ns; low++)
+		if (candidate(report, result, &result->spans[low]))
+			return &result->spans[low];
 	return NULL;
 }
 
-static const struct hb_span *most_typical(const struct hb_sim_result *result)
+static const struct hb_span *most_typical(const struct hb_report *report, const struct hb_sim_result *result)
 {
 	const struct hb_span *best = NULL;
-	int64_t end_ns = spans_end(result);
 	for (size_t i = 0; i < result->n_spans; i++) {
 		const struct hb_span *span = &result->spans[i];
-		if (candidate(result, span, end_ns) && (!best || strangeness(result, span) < strangeness(result, best)))
+		if (!candidate(report, result, span))
+			continue;
+		if (!best || strangeness(result, span) < strangeness(result, best))
 			best = span;
 	}
 	return best;
 }
 
-/* Sum over all modes; negative when one of them does not have this request whole. */
-static double shared_strangeness(const struct hb_sim_result *results, size_t n, const int64_t *ends, int64_t arrival_ns)
+/* Sum over all modes; infinite when one of them does not have this request whole. */
+static double shared_strangeness(const struct hb_report *report, int64_t arrival_ns)
 {
 	double sum = 0;
-	for (size_t i = 0; i < n; i++) {
-		const struct hb_span *span = request_at(&results[i], arrival_ns, ends[i]);
+	for (size_t i = 0; i < report->n; i++) {
+		const struct hb_span *span = request_at(report, &report->results[i], arrival_ns);
 		if (!span)
-			return -1;
-		sum += strangeness(&results[i], span);
+			return INFINITY;
+		sum += strangeness(&report->results[i], span);
 	}
 	return sum;
 }
 
-#define RESULTS_MAX 64
-
-static bool shared_choose(const struct hb_sim_result *results, size_t n, const struct hb_span **views)
+/* With given arrivals the same requests are there under every mode. */
+static bool shared_choose(const struct hb_report *report, const struct hb_span **views)
 {
-	int64_t ends[RESULTS_MAX];
+	const struct hb_sim_result *first = &report->results[0];
 	double best = INFINITY;
 	int64_t arrival_ns = 0;
-	for (size_t i = 0; i < n; i++)
-		ends[i] = spans_end(&results[i]);
-	for (size_t i = 0; i < results[0].n_spans; i++) {
-		const struct hb_span *span = &results[0].spans[i];
-		if (!candidate(&results[0], span, ends[0]))
+	for (size_t i = 0; i < first->n_spans; i++) {
+		if (!candidate(report, first, &first->spans[i]))
 			continue;
-		double sum = shared_strangeness(results, n, ends, span->start_ns);
-		if (sum < 0 || sum >= best)
+		double sum = shared_strangeness(report, first->spans[i].start_ns);
+		if (sum >= best)
 			continue;
 		best = sum;
-		arrival_ns = span->start_ns;
+		arrival_ns = first->spans[i].start_ns;
 	}
 	if (isinf(best))
 		return false;
-	for (size_t i = 0; i < n; i++)
-		views[i] = request_at(&results[i], arrival_ns, ends[i]);
+	for (size_t i = 0; i < report->n; i++)
+		views[i] = request_at(report, &report->results[i], arrival_ns);
 	return true;
 }
 
-void hb_request_views_choose(const struct hb_sim_result *results, size_t n, const struct hb_span **views)
+void hb_request_views_choose(const struct hb_report *report, const struct hb_span **views)
 {
-	if (n > 0 && n <= RESULTS_MAX && results[0].n_high > 0 && shared_choose(results, n, views))
+	if (report->n > 0 && report->results[0].n_high > 0 && shared_choose(report, views))
 		return;
-	for (size_t i = 0; i < n; i++)
-		views[i] = results[i].n_high > 0 ? most_typical(&results[i]) : NULL;
+	for (size_t i = 0; i < report->n; i++)
+		views[i] = report->results[i].n_high > 0 ? most_typical(report, &report->results[i]) : NULL;
 }
 
 static int64_t overlap(const struct hb_span *a, const struct hb_span *b)

@@ -6,12 +6,10 @@
 #ifndef HB_SIM_REQUEST_VIEW_H
 #define HB_SIM_REQUEST_VIEW_H
 
-#include "sim/result.h"
+#include "sim/output.h"
 
-#include <stdbool.h>
-
-/* Chooses views[i], a request of the first HP program in results[i].spans; NULL where there is none. */
-void hb_request_views_choose(const struct hb_sim_result *results, size_t n, const struct hb_span **views);
+/* Chooses views[i], a whole request of the first HP program in the spans of result i; NULL where there is none. */
+void hb_request_views_choose(const struct hb_report *report, const struct hb_span **views);
 
 /* What happened between the request's arrival and end, in ns. */
 struct hb_request_costs {

@@ -9,9 +9,6 @@
 
 #include <string.h>
 
-/* A service counts as kept when this share of its requests is within the SLO. */
-#define KEPT 0.95
-
 /* Everything in one number each: the worst served service, the mean of the low programs' speeds. */
 struct outcome {
 	double attainment;
@@ -50,7 +47,7 @@ static const struct hb_sim_result *best_find(const struct hb_sim_result *results
 	*kept = false;
 	for (size_t i = 0; i < n; i++) {
 		struct outcome outcome = outcome_of(&results[i]);
-		bool keeps = outcome.attainment >= KEPT;
+		bool keeps = outcome.attainment >= HB_SIM_SLO_KEPT;
 		if (!shares(&results[i]) || (*kept && !keeps))
 			continue;
 		bool better = keeps ? !*kept || outcome.relative > top.relative : outcome.attainment > top.attainment;
@@ -108,10 +105,10 @@ void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, siz
 		low_name_write(out, best);
 		fprintf(out,
 			" run fastest (%.1f %% of alone) among those that keep at least %.0f %% of %s's requests within %.2f ms",
-			100 * top.relative, 100 * KEPT, top.worst, top.slo_ms);
+			100 * top.relative, 100 * HB_SIM_SLO_KEPT, top.worst, top.slo_ms);
 	} else {
 		fprintf(out, "none keeps %.0f %% of %s's requests within %.2f ms; %s comes closest (%.1f %%, with ",
-			100 * KEPT, top.worst, top.slo_ms, best->sharing, 100 * top.attainment);
+			100 * HB_SIM_SLO_KEPT, top.worst, top.slo_ms, best->sharing, 100 * top.attainment);
 		low_name_write(out, best);
 		fprintf(out, " at %.1f %% of alone)", 100 * top.relative);
 	}

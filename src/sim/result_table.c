@@ -14,7 +14,6 @@
 #define HIGH_CELLS 4 /* p50 p90 p99 in-SLO */
 #define LOW_CELLS 2  /* it/s of-alone */
 #define BUSY_WIDTH 10
-#define SLO_KEPT 0.95 /* below, the share is shown as bad */
 
 #define BOLD "\033[1m"
 #define RED "\033[31m"
@@ -50,7 +49,8 @@ static void high_cells(FILE *out, const struct hb_sim_high *high, bool colors)
 	cell_number(out, (double)high->p90_ns / 1e6, known);
 	cell_number(out, (double)high->p99_ns / 1e6, known);
 	bool judged = known && high->slo_ns > 0;
-	cell_share(out, CELL, high->attainment, judged, colors && judged && high->attainment < SLO_KEPT ? RED : "");
+	cell_share(out, CELL, high->attainment, judged,
+		   colors && judged && high->attainment < HB_SIM_SLO_KEPT ? RED : "");
 }
 
 static void low_cells(FILE *out, const struct hb_sim_low *low)

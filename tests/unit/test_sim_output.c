@@ -200,12 +200,18 @@ static void reading_is_silent_when_nothing_is_compared(void **state)
 	fake_results_free(results);
 }
 
+static struct hb_report report_about(const struct hb_sim_result *results, size_t n)
+{
+	return (struct hb_report){"hb sim --high '<a & b>'", results, n, 0, INT64_C(1000000000)};
+}
+
 static struct text report_of(const struct hb_sim_result *results, size_t n)
 {
 	struct text text = text_open();
 	struct hb_error error;
 	begin(&text);
-	assert_int_equal(hb_report_write(text.out, "hb sim --high '<a & b>'", results, n, &error), 0);
+	struct hb_report report = report_about(results, n);
+	assert_int_equal(hb_report_write(text.out, &report, &error), 0);
 	end(&text);
 	return text;
 }
@@ -312,7 +318,8 @@ static void the_same_request_is_shown_under_every_mode(void **state)
 {
 	struct hb_sim_result *results = fake_results_new(1, 1);
 	const struct hb_span *views[FAKE_MODES];
-	hb_request_views_choose(results, FAKE_MODES, views);
+	struct hb_report report = report_about(results, FAKE_MODES);
+	hb_request_views_choose(&report, views);
 	for (int i = 0; i < FAKE_MODES; i++) {
 		assert_non_null(views[i]);
 		assert_int_equal(views[i]->start_ns, views[0]->start_ns);
