@@ -83,6 +83,14 @@ check_length() {
 	files '*.c' '*.h' '*.py' '*.sh' | xargs wc -l | awk '$2 != "total" && $1 > 600 {print $2 ": " $1 " lines, at most 600"; bad = 1} END {exit bad}'
 }
 
+# A function over 100 lines does more than one thing. (Ours begin and end with a brace in the first column.)
+check_function_length() {
+	files '*.c' '*.h' | xargs awk 'FNR == 1 {start = 0}
+		/^\{/ {start = FNR}
+		/^\}/ && start {if (FNR - start > 100) {print FILENAME ":" start ": function of " FNR - start " lines, at most 100"; bad = 1}; start = 0}
+		END {exit bad}'
+}
+
 # Words that mean the work is not done.
 check_words() {
 	! files '*.c' '*.h' '*.def' '*.py' '*.md' '*meson.build' |
@@ -104,6 +112,19 @@ check_links() {
 	return "$bad"
 }
 
+# Files that comments and documents speak of exist; capitals stand for a name (policy_NAME.c).
+check_mentions() {
+	local file mention bad=0
+	while IFS=: read -r file mention; do
+		[[ $mention =~ [A-Z]{3} && $mention != *README* || -e $mention ]] || {
+			echo "$file: mentions $mention, which does not exist"
+			bad=1
+		}
+	done < <(files '*.c' '*.h' '*.def' '*.py' '*.sh' '*.md' '*meson.build' | grep -v '^tests/' |
+		xargs grep -oHE '\b(docs|src|tests|tools|bench|packaging)/[A-Za-z0-9_./-]+\.(md|c|h|def|py|sh|gpu|svg)\b' | sort -u)
+	return "$bad"
+}
+
 # Every folder of src/ and every decision is mentioned where a reader looks for it; drawn pictures are current.
 check_docs() {
 	local name bad=0
@@ -117,7 +138,7 @@ check_docs() {
 	return "$bad"
 }
 
-all=(format shell spdx header_comment unique_names length words links docs tidy)
+all=(format shell spdx header_comment unique_names length function_length words links mentions docs tidy)
 
 if [[ ${1:-} == format && ${2:-} == --fix ]]; then
 	shift
