@@ -6,6 +6,7 @@
  */
 #include "base/units.h"
 #include "core/core_priv.h"
+#include "core/event_text.h"
 
 #include <string.h>
 
@@ -40,17 +41,8 @@ static void print_turns(const struct hb_core *core, FILE *out)
 
 static void print_state(const struct hb_tenant *tenant, FILE *out)
 {
-	static const char *const gates[] = {
-#define HB_WORD(TYPE, VALUE, text) HB_WORD_##TYPE(VALUE, text)
-#define HB_WORD_PRIORITY(VALUE, text)
-#define HB_WORD_CLASS(VALUE, text)
-#define HB_WORD_SIGN(VALUE, text)
-#define HB_WORD_GATE(VALUE, text) [VALUE] = text,
-#define HB_WORD_REASON(VALUE, text)
-#include "core/fields.def"
-	};
 	fprintf(out, "tenant %u %s %s gate=%s", tenant->id, tenant->name.text,
-		tenant->priority == HB_PRIORITY_HIGH ? "high" : "low", gates[tenant->gate]);
+		tenant->priority == HB_PRIORITY_HIGH ? "high" : "low", hb_gate_state_name(tenant->gate));
 	if (tenant->gate_depth)
 		fprintf(out, " depth=%u", tenant->gate_depth);
 	fputs(tenant->busy ? " busy" : " idle", out);
