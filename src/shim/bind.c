@@ -11,15 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FREE = false, WAIT = true }; /* the words of hooks.def */
+/* The words of hooks.def. */
+enum { FREE = HB_DUTY_FREE, WAIT = HB_DUTY_WAIT, TEND = HB_DUTY_TEND, MOVE = HB_DUTY_MOVE };
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {
-#define HB_FORWARD(name, counter_, gate, stream_, size_)                                                              \
-	[HB_FN_##name] = {.target = (void *)hb_forward_##name,                                                        \
-	                  .counter = HB_COUNT_##counter_,                                                           \
-	                  .waits = gate,                                                                              \
-	                  .stream = stream_,                                                                          \
-	                  .size = size_},
+#define HB_FORWARD(name, counter_, duty_, stream_, size_) \
+	[HB_FN_##name] = {.target = (void *)hb_forward_##name, \
+			  .counter = HB_COUNT_##counter_, \
+			  .duty = (duty_), \
+			  .stream = stream_, \
+			  .size = size_},
 #define HB_HOOK(name) [HB_FN_##name] = {.target = (void *)hb_hook_##name},
 #include "shim/hooks.def"
 #undef HB_FORWARD

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signatures of the driver functions that the shim hooks by hand or calls
- * itself, under their exact exported names. Compiled against cuda_abi.h in the
- * shim and against cuda.h in test_abi, where a wrong signature is an error.
- * Never called by these names: that would be a call to ourselves. HB_REAL(name)
- * of shim.h is the driver's function.
+ * Driver functions that the shim hooks by hand and gpu/cuda_abi.h does not
+ * declare: old forms, and forms that the simulated driver does without.
+ * Compiled against cuda.h by test_shim_abi where a toolkit is installed, so a
+ * wrong signature is an error there. Never called by these names: that would
+ * be a call to ourselves; HB_REAL(name) of shim.h is the driver's function.
  */
 #ifndef HB_SHIM_CUDA_CALLS_H
 #define HB_SHIM_CUDA_CALLS_H
 
-/* clang-format off */
-CUresult cuInit(unsigned int flags);
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags);
-CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
-                             CUdriverProcAddressQueryResult *status);
-/* clang-format on */
+#ifndef HB_ABI_REAL
+#include "gpu/cuda_abi.h"
+
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+#endif
+
+CUresult cuStreamBeginCapture(CUstream stream);
+CUresult cuStreamBeginCapture_ptsz(CUstream stream);
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+				unsigned int levels);
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle);
 
 #endif

@@ -2,13 +2,106 @@
 /*
  * What happens to a call of an HB_FORWARD row on its way to the driver. Called
  * by the forwarding thunks of stubs.S on every launch, copy and memset. On the
- * common path: no lock, no allocation, no system call, no call into the driver.
+ * common path (gate open, nothing captured): no lock, no allocation, no system
+ * call, no call into the driver; two atomic additions. Everything else is in
+ * functions of their own, out of line.
  */
 #include "shim/shim.h"
+#include "shim/shim_tenant.h"
+
+#include <string.h>
+
+#define OUT_OF_LINE __attribute__((noinline, cold))
+
+/* The n-th argument as a word, from what stubs.S saved. */
+static uint64_t argument(const uint64_t *args, int n)
+{
+#if defined(__x86_64__)
+	return args[n < 6 ? n : n + 2]; /* between: the saved frame pointer and the return address */
+#else
+	return args[n];
+#endif
+}
+
+struct peer_box { /* the end of CUDA_MEMCPY3D_PEER, which is all that is read of it */
+	char ends[176];
+	size_t width_bytes, height, depth;
+};
+
+OUT_OF_LINE static uint64_t size_by_rule(int rule, const uint64_t *args)
+{
+	const void *first = (const void *)argument(args, 0);
+	uint64_t bytes = 0;
+	if (rule == HB_SIZE_LIST) {
+		const size_t *sizes = (const size_t *)argument(args, 2);
+		uint64_t n = sizes ? argument(args, 3) : 0;
+		for (uint64_t i = 0; i < n; i++)
+			bytes += sizes[i];
+	} else if (!first) {
+		bytes = 0;
+	} else if (rule == HB_SIZE_RECT) {
+		const CUDA_MEMCPY2D *rect = first;
+		bytes = (uint64_t)rect->WidthInBytes * rect->Height;
+	} else if (rule == HB_SIZE_BOX) {
+		const CUDA_MEMCPY3D *box = first;
+		bytes = (uint64_t)box->WidthInBytes * box->Height * box->Depth;
+	} else if (rule == HB_SIZE_BOX_PEER) {
+		const struct peer_box *box = first;
+		bytes = (uint64_t)box->width_bytes * box->height * box->depth;
+	}
+	return bytes;
+}
+
+/* Some stream of the process is recording: is this call's? Work without a stream of its own cannot be. */
+OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	CUstream stream = NULL;
+	if (hook->stream >= 0)
+		stream = (CUstream)argument(args, hook->stream);
+	else if (hook->stream == HB_STREAM_IN_CONFIG && argument(args, 0))
+		stream = ((const CUlaunchConfig *)argument(args, 0))->hStream;
+	if (!stream && hook->stream != HB_NO_STREAM && strstr(hb_fn_name(fn), "_pts"))
+		stream = CU_STREAM_PER_THREAD;
+	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
+}
+
+OUT_OF_LINE static void do_slow_duties(const struct hb_hook *hook)
+{
+	if (hook->duty & HB_DUTY_TEND)
+		hb_tenant_tend();
+	if (hook->duty & HB_DUTY_MOVE)
+		hb_tenant_gpu_forget();
+}
+
+static void pass_gate(const struct hb_place *place)
+{
+	struct hb_gate *gate = hb_tenant_gate(place);
+	enum hb_gate_answer answer = hb_gate_try(gate);
+	if (__builtin_expect(answer != HB_GATE_GO, 0))
+		hb_gate_hold(place, gate, answer);
+}
 
 void *hb_shim_forward(unsigned fn, const uint64_t *args)
 {
 	const struct hb_hook *hook = &hb_hooks[fn];
-	hb_shim_count(hook->counter, 1);
-	return atomic_load_explicit(&hb_shim_real[fn], memory_order_acquire);
+	const struct hb_place *place = hb_place();
+	void *real = atomic_load_explicit(&hb_shim_real[fn], memory_order_acquire);
+	unsigned counter = hook->counter;
+	bool captured = __builtin_expect(atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0, 0) &&
+			is_captured(fn, hook, args);
+	if (captured)
+		counter = HB_COUNT_captured;
+	if (counter != HB_COUNT_none)
+		atomic_fetch_add_explicit(&place->process->counters[counter], 1, memory_order_relaxed);
+	if (captured)
+		return real;
+	if (hook->size != HB_SIZE_NONE) {
+		uint64_t bytes = hook->size >= 0 ? argument(args, hook->size) : size_by_rule(hook->size, args);
+		atomic_fetch_add_explicit(&place->process->counters[HB_COUNT_copied], bytes, memory_order_relaxed);
+	}
+	if (hook->duty & HB_DUTY_WAIT)
+		pass_gate(place);
+	else if (hook->duty)
+		do_slow_duties(hook);
+	return real;
 }

@@ -9,6 +9,7 @@
  * (device and inode) or another copy of the shim.
  */
 #include "shim/real_library.h"
+#include "gpu/nvidia_rm.h"
 #include "shim/shim.h"
 
 #include <dlfcn.h>
@@ -23,11 +24,19 @@
 /* Where drivers are put when nothing else says so; the last ones by container tools, WSL and NixOS. */
 static const char *const usual_folders[] = {
 #if defined(__x86_64__)
-	"/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu",
+	"/usr/lib/x86_64-linux-gnu",
+	"/lib/x86_64-linux-gnu",
 #elif defined(__aarch64__)
-	"/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu",
+	"/usr/lib/aarch64-linux-gnu",
+	"/lib/aarch64-linux-gnu",
 #endif
-	"/usr/lib64", "/lib64", "/usr/lib", "/lib", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib",
+	"/usr/lib64",
+	"/lib64",
+	"/usr/lib",
+	"/lib",
+	"/usr/local/nvidia/lib64",
+	"/usr/lib/wsl/lib",
+	"/run/opengl-driver/lib",
 };
 
 /* Any address of ours tells the loader's name of this file. */
@@ -94,6 +103,14 @@ static void *search(void)
 	return library;
 }
 
+/* Channel groups are learned from the driver's first call on; only where somebody will set their slices. */
+static void watch(void *library)
+{
+	static atomic_flag watched = ATOMIC_FLAG_INIT;
+	if (getenv("HB_TENANT") && !hb_shim_off() && !atomic_flag_test_and_set(&watched))
+		hb_rm_watch_install(library, NULL);
+}
+
 void *hb_real_library(void)
 {
 	/* Opened without a lock: two first callers may both open it (the loader counts), one handle is kept. */
@@ -104,6 +121,8 @@ void *hb_real_library(void)
 		library = search();
 		if (!library)
 			library = &none;
+		else
+			watch(library);
 		void *first = NULL;
 		if (!atomic_compare_exchange_strong(&opened, &first, library)) {
 			if (library != &none)

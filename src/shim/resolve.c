@@ -8,6 +8,7 @@
  * asked for, and the per-thread-stream forms keep their meaning.
  */
 #include "shim/shim.h"
+#include "shim/shim_tenant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,15 +79,16 @@ void *hb_resolve_address(const char *symbol, void *address)
 {
 	const struct address_table *table = known_addresses();
 	struct known_address wanted = {address, 0};
-	const struct known_address *known =
-		table ? bsearch(&wanted, table->entries, table->n, sizeof(wanted), compare_addresses) : NULL;
+	const struct known_address *known = table ? bsearch(&wanted, table->entries, table->n, sizeof(wanted),
+							    compare_addresses)
+						  : NULL;
 	if (known)
 		return hb_hooks[known->fn].target;
 	hb_shim_count(is_hooked_name(symbol) ? HB_COUNT_unknown_versions : HB_COUNT_pass_through, 1);
 	return address;
 }
 
-CUresult hb_hook_cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+CUresult hb_hook_cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
 {
 	CUresult result = HB_REAL(cuGetProcAddress)(symbol, function, version, flags);
 	if (result == CUDA_SUCCESS && symbol && function && *function)
@@ -95,8 +97,8 @@ CUresult hb_hook_cuGetProcAddress(const char *symbol, void **function, int versi
 }
 
 /* Drivers before CUDA 12 have the first form only: its answer is told in the words of the second. */
-static CUresult ask_old_driver(const char *symbol, void **function, int version, cuuint64_t flags,
-                               CUdriverProcAddressQueryResult *status)
+static CUresult ask_old_driver(const char *symbol, void **function, int version, uint64_t flags,
+			       CUdriverProcAddressQueryResult *status)
 {
 	CUresult result = HB_REAL(cuGetProcAddress)(symbol, function, version, flags);
 	if (status)
@@ -104,8 +106,8 @@ static CUresult ask_old_driver(const char *symbol, void **function, int version,
 	return result;
 }
 
-CUresult hb_hook_cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
-                                     CUdriverProcAddressQueryResult *status)
+CUresult hb_hook_cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
+				     CUdriverProcAddressQueryResult *status)
 {
 	CUresult result;
 	if (hb_real_library() && !hb_bind_lookup(HB_FN_cuGetProcAddress_v2))

@@ -12,8 +12,8 @@
 #ifndef HB_SHIM_SHIM_H
 #define HB_SHIM_SHIM_H
 
+#include "gpu/cuda_abi.h"
 #include "hummingbird/page.h"
-#include "shim/cuda_abi.h"
 #include "shim/cuda_calls.h"
 
 #include <stdatomic.h>
@@ -27,14 +27,23 @@ enum hb_fn {
 	HB_N_FNS
 };
 
+/* What happens to a forwarded call; the words of hooks.def. */
+enum hb_duty {
+	HB_DUTY_FREE = 0,
+	HB_DUTY_WAIT = 1, /* held while the gate is closed */
+	HB_DUTY_TEND = 2, /* a slow call: look after slices and the daemon first */
+	HB_DUTY_MOVE = 4, /* may change the current context of the thread */
+};
+
 /* One row of hooks.def, as forward.c wants it. */
 struct hb_hook {
 	void *target;    /* where the entry slot leads; NULL: no hook, straight to the driver */
-	uint8_t counter; /* enum hb_page_counter */
-	bool waits;      /* held while the gate is closed */
+	uint8_t counter; /* enum hb_page_counter, or HB_COUNT_none */
+	uint8_t duty;    /* enum hb_duty, several */
 	int8_t stream;   /* number of the stream argument, or HB_NO_STREAM, HB_STREAM_IN_CONFIG */
 	int8_t size;     /* number of the byte-count argument, or a rule below */
 };
+enum { HB_COUNT_none = UINT8_MAX };
 enum { HB_NO_STREAM = -1, HB_STREAM_IN_CONFIG = -2 };
 enum { HB_SIZE_NONE = -1, HB_SIZE_RECT = -2, HB_SIZE_BOX = -3, HB_SIZE_BOX_PEER = -4, HB_SIZE_LIST = -5 };
 
@@ -63,16 +72,13 @@ void *hb_real_library(void);
 /* resolve.c: the hook that stands for this address of the driver, or the address itself. Counts what it does not know. */
 void *hb_resolve_address(const char *symbol, void *address);
 
-/* count.c: where this process counts; never NULL, a private record while no daemon is attached. */
-extern _Atomic(struct hb_page_process *) hb_shim_process;
-static inline void hb_shim_count(enum hb_page_counter counter, uint64_t n)
-{
-	struct hb_page_process *process = atomic_load_explicit(&hb_shim_process, memory_order_acquire);
-	atomic_fetch_add_explicit(&process->counters[counter], n, memory_order_relaxed);
-}
+/* hook_capture.c: streams of this process that record a graph now; 0 means that no call needs to ask. */
+extern atomic_int hb_captures;
+/* Whether work on this stream is recorded instead of run. Legal at any time. */
+bool hb_stream_captures(CUstream stream);
 
 /* The hooks of hooks.def: hand-written ones and the forwarding thunks of stubs.S. */
-#define HB_FORWARD(name, counter, gate, stream, size) void hb_forward_##name(void);
+#define HB_FORWARD(name, counter, duty, stream, size) void hb_forward_##name(void);
 #define HB_HOOK(name) __typeof__(name) hb_hook_##name;
 #include "shim/hooks.def"
 #undef HB_FORWARD

@@ -86,7 +86,7 @@ table hb_shim_real
 #undef X
 
 	.text
-#define HB_FORWARD(name, counter, gate, stream, size) forwarding name
+#define HB_FORWARD(name, counter, duty, stream, size) forwarding name
 #define HB_HOOK(name)
 #include "shim/hooks.def"
 

@@ -10,8 +10,8 @@
  * plugin.c inside), and static with a C library of its own.
  */
 #include "fake/fake_driver.h"
+#include "gpu/cuda_abi.h"
 #include "plugin.h"
-#include "shim/cuda_abi.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 typedef void *(*find_fn)(const char *name);
-typedef CUresult (*get_proc_fn)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
-typedef CUresult (*get_proc_v1_fn)(const char *, void **, int, cuuint64_t);
+typedef CUresult (*get_proc_fn)(const char *, void **, int, uint64_t, CUdriverProcAddressQueryResult *);
+typedef CUresult (*get_proc_v1_fn)(const char *, void **, int, uint64_t);
 
 static const struct hb_fake_call *(*last_call)(void);
 static unsigned (*count_calls)(const char *name);
@@ -57,7 +57,7 @@ static void *find_next(const char *name)
 }
 
 /* As the CUDA runtime does: one symbol by dlsym, everything else through it. */
-static void *find_by(const char *base, int version, cuuint64_t flags)
+static void *find_by(const char *base, int version, uint64_t flags)
 {
 	get_proc_fn get = (get_proc_fn)dlsym(libcuda(), "cuGetProcAddress_v2");
 	/* Ask for the resolver through itself, and use what it gave. */

@@ -8,14 +8,13 @@
  * would. Built with FAKE_OLD it lacks the names of CUDA 12 and later.
  */
 #include "fake_driver.h"
-#include "shim/cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #pragma GCC visibility push(default)
-#include "shim/cuda_calls.h"
+#include "gpu/cuda_abi.h"
 const struct hb_fake_call *hb_fake_last_call(void);
 unsigned hb_fake_calls(const char *name);
 #define X(name) extern char name##_address[] __asm__(#name);
@@ -126,7 +125,7 @@ static void *find_version(const char *base, int newest, const char *stream_suffi
 	return NULL;
 }
 
-static void *look_up(const char *symbol, int version, cuuint64_t flags)
+static void *look_up(const char *symbol, int version, uint64_t flags)
 {
 	if (version >= 14000 && strcmp(symbol, "cuLaunchKernel") == 0)
 		return (void *)launch_of_tomorrow;
@@ -142,7 +141,7 @@ static void *look_up(const char *symbol, int version, cuuint64_t flags)
 	return address ? address : find_version(symbol, newest, "");
 }
 
-static CUresult get_proc_address(const char *symbol, void **function, int version, cuuint64_t flags)
+static CUresult get_proc_address(const char *symbol, void **function, int version, uint64_t flags)
 {
 	if (!symbol || !function)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -150,14 +149,14 @@ static CUresult get_proc_address(const char *symbol, void **function, int versio
 	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags)
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
 {
 	count_call("cuGetProcAddress");
 	return get_proc_address(symbol, function, version, flags);
 }
 
 #ifndef FAKE_OLD
-CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
 			     CUdriverProcAddressQueryResult *status)
 {
 	count_call("cuGetProcAddress_v2");

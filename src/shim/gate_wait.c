@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting at a closed gate, out of the launch path. The thread sleeps on the
+ * gate's bell; it goes on when the gate opens, when the daemon closes the page,
+ * and when the daemon has been silent for HB_PAGE_SILENT_NS: a tenant never
+ * hangs because of us. Makes no call into the driver that is illegal in a
+ * capture, and none at all that can block.
+ */
+#include "base/clock.h"
+#include "shim/shim.h"
+#include "shim/shim_tenant.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_NS (50 * HB_NS_PER_MS) /* between looks at the daemon's heart, when no bell rings */
+
+bool hb_daemon_silent(const struct hb_place *place)
+{
+	int64_t beat_ns = atomic_load_explicit(&place->page->heartbeat_ns, memory_order_relaxed);
+	return hb_clock_now_ns() - beat_ns > HB_PAGE_SILENT_NS;
+}
+
+/* Nobody will open this gate. */
+static bool is_abandoned(const struct hb_place *place)
+{
+	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
+	       atomic_load_explicit(&place->process->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
+	       hb_daemon_silent(place);
+}
+
+/* Until the bell changes from `seen`, or a nap. The word is shared with the daemon, so not FUTEX_PRIVATE. */
+static void sleep_until_bell(struct hb_gate *gate, uint32_t seen)
+{
+	struct timespec nap = {.tv_nsec = NAP_NS};
+	syscall(SYS_futex, &gate->bell, FUTEX_WAIT, seen, &nap, NULL, 0);
+}
+
+static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
+{
+	uint32_t seen = hb_gate_wait_begin(gate);
+	bool abandoned = false;
+	while (hb_gate_try(gate) != HB_GATE_GO) {
+		abandoned = is_abandoned(place);
+		if (abandoned) {
+			hb_gate_bypass(gate, 1);
+			break;
+		}
+		sleep_until_bell(gate, seen);
+		seen = atomic_load(&gate->bell);
+		hb_tenant_tend();
+	}
+	hb_gate_wait_end(gate);
+	return abandoned;
+}
+
+/*
+ * Launches told one by one (HB_GATE_ASK) need a ring to tell them through,
+ * which this page version does not have: they go, and are counted in flight.
+ */
+void hb_gate_hold(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer)
+{
+	if (answer == HB_GATE_ASK) {
+		hb_gate_bypass(gate, 1);
+		return;
+	}
+	int64_t begin_ns = hb_clock_now_ns();
+	bool abandoned = wait_for_gate(place, gate);
+	hb_shim_count(HB_COUNT_gate_waits, 1);
+	hb_shim_count(HB_COUNT_gate_wait, (uint64_t)(hb_clock_now_ns() - begin_ns));
+	if (abandoned)
+		hb_shim_count(HB_COUNT_gate_abandoned, 1);
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See memory_account.h; the rules for the words on the pages are in
+ * hummingbird/page.h (struct hb_page_gpu). All sums are unsigned and saturate
+ * at 0, so an error in an account can never turn into a huge number.
+ */
+#include "shim/memory_account.h"
+
+#include "shim/shim_tenant.h"
+
+#include <string.h>
+
+/* What graphs held on each GPU when last asked. */
+static hb_page_u64 graph_bytes[HB_PAGE_GPUS];
+
+/* false: does not fit under the limit. */
+static bool raise_sum(hb_page_u64 *sum, uint64_t bytes, uint64_t limit)
+{
+	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
+	do
+		if (bytes > limit || used > limit - bytes)
+			return false;
+	while (!atomic_compare_exchange_weak_explicit(sum, &used, used + bytes, memory_order_relaxed,
+						      memory_order_relaxed));
+	return true;
+}
+
+static void lower_sum(hb_page_u64 *sum, uint64_t bytes)
+{
+	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(sum, &used, used > bytes ? used - bytes : 0, memory_order_relaxed,
+						      memory_order_relaxed))
+		;
+}
+
+/* The sum that LP tenants share, or NULL where none applies. */
+static hb_page_u64 *low_sum(const struct hb_place *place, unsigned gpu)
+{
+	bool low = atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
+	return low && place->gpus[gpu] ? &place->gpus[gpu]->low_used_bytes : NULL;
+}
+
+/* What all LP tenants together may take. */
+static uint64_t low_limit(const struct hb_place *place, unsigned gpu)
+{
+	uint64_t total = atomic_load_explicit(&place->gpus[gpu]->total_bytes, memory_order_relaxed);
+	uint64_t reserve = atomic_load_explicit(&place->gpus[gpu]->reserve_bytes, memory_order_relaxed);
+	if (!total)
+		return UINT64_MAX;
+	return total > reserve ? total - reserve : 0;
+}
+
+static uint64_t tenant_limit(const struct hb_place *place, unsigned gpu)
+{
+	return atomic_load_explicit(&place->page->gpus[gpu].limit_bytes, memory_order_relaxed);
+}
+
+/* Both sums or neither. */
+static bool raise_both(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+{
+	hb_page_u64 *used = &place->page->gpus[gpu].used_bytes, *low = low_sum(place, gpu);
+	if (!raise_sum(used, bytes, limited ? tenant_limit(place, gpu) : UINT64_MAX))
+		return false;
+	if (!low || raise_sum(low, bytes, limited ? low_limit(place, gpu) : UINT64_MAX))
+		return true;
+	lower_sum(used, bytes);
+	return false;
+}
+
+/* While pending is not zero the daemon leaves the sums alone. */
+static void begin_change(const struct hb_place *place)
+{
+	atomic_fetch_add_explicit(&place->process->memory_pending, 1, memory_order_acq_rel);
+}
+
+static void end_change(const struct hb_place *place)
+{
+	atomic_fetch_sub_explicit(&place->process->memory_pending, 1, memory_order_release);
+}
+
+static bool take(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+{
+	begin_change(place);
+	bool taken = raise_both(place, gpu, bytes, limited);
+	if (taken)
+		atomic_fetch_add_explicit(&place->process->memory[gpu].used_bytes, bytes, memory_order_relaxed);
+	end_change(place);
+	return taken;
+}
+
+static void give_back(unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || gpu >= HB_PAGE_GPUS)
+		return;
+	begin_change(place);
+	hb_page_u64 *low = low_sum(place, gpu);
+	lower_sum(&place->page->gpus[gpu].used_bytes, bytes);
+	if (low)
+		lower_sum(low, bytes);
+	lower_sum(&place->process->memory[gpu].used_bytes, bytes);
+	end_change(place);
+}
+
+bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	claim->bytes = bytes;
+	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
+	if (claim->gpu >= HB_PAGE_GPUS || take(place, gpu, bytes, true))
+		return true;
+	hb_shim_count(HB_COUNT_allocations_refused, 1);
+	return false;
+}
+
+void hb_memory_cancel(const struct hb_claim *claim)
+{
+	give_back(claim->gpu, claim->bytes);
+}
+
+void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes)
+{
+	if (claim->gpu >= HB_PAGE_GPUS)
+		return;
+	if (bytes > claim->bytes)
+		take(hb_place(), claim->gpu, bytes - claim->bytes, false);
+	else
+		give_back(claim->gpu, claim->bytes - bytes);
+	claim->bytes = bytes;
+}
+
+void hb_memory_note(const struct hb_claim *claim, enum hb_memory_kind kind, uint64_t handle, uint64_t owner)
+{
+	hb_shim_count(HB_COUNT_allocations, 1);
+	static _Atomic(uint64_t) serials;
+	struct hb_memory_entry replaced,
+		entry = {
+			.handle = handle,
+			.bytes = claim->bytes,
+			.owner = owner,
+			.serial = 1 + atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed),
+			.holds = 1,
+			.kind = (uint8_t)kind,
+			.gpu = (uint8_t)claim->gpu,
+		};
+	/* Not kept (no memory for the table): stays on the account until the process ends, which is the safe side. */
+	if (claim->gpu < HB_PAGE_GPUS && hb_memory_table_put(&entry, &replaced) && replaced.kind != HB_MEMORY_NONE)
+		give_back(replaced.gpu, replaced.bytes);
+}
+
+bool hb_memory_fits(unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || gpu >= HB_PAGE_GPUS)
+		return true;
+	uint64_t limit = tenant_limit(place, gpu);
+	uint64_t used = atomic_load_explicit(&place->page->gpus[gpu].used_bytes, memory_order_relaxed);
+	bool fits = bytes <= limit && used <= limit - bytes;
+	hb_page_u64 *low = low_sum(place, gpu);
+	if (fits && low) {
+		limit = low_limit(place, gpu);
+		used = atomic_load_explicit(low, memory_order_relaxed);
+		fits = bytes <= limit && used <= limit - bytes;
+	}
+	if (!fits)
+		hb_shim_count(HB_COUNT_allocations_refused, 1);
+	return fits;
+}
+
+bool hb_memory_begin_free(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out)
+{
+	return hb_memory_table_take(kind, handle, entry_out);
+}
+
+void hb_memory_end_free(const struct hb_memory_entry *entry, bool freed)
+{
+	struct hb_memory_entry replaced;
+	if (freed)
+		give_back(entry->gpu, entry->bytes);
+	else
+		hb_memory_table_put(entry, &replaced);
+}
+
+uint64_t hb_memory_serial(uint64_t handle)
+{
+	struct hb_memory_entry entry;
+	return hb_memory_table_get(HB_MEMORY_PHYSICAL, handle, &entry) ? entry.serial : 0;
+}
+
+void hb_memory_hold(uint64_t handle, uint64_t serial, int change)
+{
+	struct hb_memory_entry gone;
+	if (serial && hb_memory_table_hold(handle, serial, change, &gone))
+		give_back(gone.gpu, gone.bytes);
+}
+
+void hb_memory_drop_context(uint64_t context)
+{
+	struct hb_memory_entry gone;
+	while (context && hb_memory_table_take_owned(context, &gone))
+		give_back(gone.gpu, gone.bytes);
+}
+
+void hb_memory_set_graphs(unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || gpu >= HB_PAGE_GPUS)
+		return;
+	uint64_t before = atomic_exchange(&graph_bytes[gpu], bytes);
+	if (bytes > before)
+		take(place, gpu, bytes - before, false);
+	else
+		give_back(gpu, before - bytes);
+}
+
+static uint64_t left_of(uint64_t limit, const hb_page_u64 *sum)
+{
+	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
+	return used < limit ? limit - used : 0;
+}
+
+static void at_most(size_t *value, uint64_t bound)
+{
+	if (*value > bound)
+		*value = (size_t)bound;
+}
+
+void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || gpu >= HB_PAGE_GPUS)
+		return;
+	uint64_t limit = tenant_limit(place, gpu);
+	if (limit != UINT64_MAX) {
+		at_most(total_bytes, limit);
+		at_most(free_bytes, left_of(limit, &place->page->gpus[gpu].used_bytes));
+	}
+	hb_page_u64 *low = low_sum(place, gpu);
+	if (low && low_limit(place, gpu) != UINT64_MAX)
+		at_most(free_bytes, left_of(low_limit(place, gpu), low));
+}
+
+void hb_memory_leave_in_child(void)
+{
+	hb_memory_table_reset();
+	memset(graph_bytes, 0, sizeof(graph_bytes));
+}

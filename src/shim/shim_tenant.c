@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Joining a tenant, staying in it, and leaving it in a forked child; see
+ * shim_tenant.h. All of it runs on the application's threads, in calls that
+ * are slow by nature; there is no thread of ours. A daemon that is missing,
+ * slow or gone is no error: the process runs on as if it were alone.
+ */
+#include "shim/shim_tenant.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/client.h"
+#include "daemon/socket_path.h"
+#include "daemon/wish_env.h"
+#include "gpu/nvidia_rm.h"
+#include "shim/memory_account.h"
+#include "shim/shim.h"
+#include "shim/shim_version.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIRST_TIMEOUT_MS 1000 /* in cuInit, which itself takes longer */
+#define AGAIN_TIMEOUT_MS 100  /* in a synchronize: a daemon that answers at all does so in well under 1 ms */
+#define AGAIN_AFTER_NS HB_NS_PER_S
+#define AGAIN_AT_MOST_NS (32 * HB_NS_PER_S)
+
+static struct hb_page_process alone_process;
+static const struct hb_place alone = {
+	.process = &alone_process,
+	.gpu_of_device = {[0 ... HB_PAGE_GPUS - 1] = HB_PAGE_GPUS},
+};
+
+_Atomic(const struct hb_place *) hb_shim_place = &alone;
+
+/* Held while registering; guards the four below. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hb_membership member = HB_MEMBERSHIP_NONE;
+static struct hb_wish wish;
+static int n_devices;
+static int64_t pause_ns = AGAIN_AFTER_NS;
+
+/* INT64_MAX: there is nothing to register for. */
+static _Atomic(int64_t) next_try_ns = INT64_MAX;
+
+/* 0: not known; else the page's index of the current GPU + 1. Initial-exec, so that a thread's first use allocates nothing. */
+static __thread uint8_t gpu_plus_one __attribute__((tls_model("initial-exec")));
+
+static bool get_uuid(int ordinal, unsigned char uuid[HB_UUID_BYTES])
+{
+	CUdevice device;
+	CUuuid found;
+	if (HB_REAL(cuDeviceGet)(&device, ordinal) != CUDA_SUCCESS)
+		return false;
+	if (HB_REAL(cuDeviceGetUuid_v2)(&found, device) != CUDA_SUCCESS &&
+	    HB_REAL(cuDeviceGetUuid)(&found, device) != CUDA_SUCCESS)
+		return false;
+	memcpy(uuid, found.bytes, HB_UUID_BYTES);
+	return true;
+}
+
+/* By CUDA's numbering, so that wish.uuids[] is also how to find a device on the page. */
+static void ask_for_devices(void)
+{
+	n_devices = 0;
+	wish.n_gpus = 0;
+	if (HB_REAL(cuDeviceGetCount)(&n_devices) != CUDA_SUCCESS)
+		n_devices = 0;
+	while ((int)wish.n_gpus < n_devices && wish.n_gpus < HB_PAGE_GPUS &&
+	       get_uuid((int)wish.n_gpus, wish.uuids[wish.n_gpus]))
+		wish.n_gpus++;
+}
+
+static uint8_t find_gpu(const struct hb_page *page, const unsigned char *uuid)
+{
+	for (uint32_t i = 0; i < page->n_gpus && i < HB_PAGE_GPUS; i++)
+		if (memcmp(page->gpus[i].uuid, uuid, HB_UUID_BYTES) == 0)
+			return (uint8_t)i;
+	return HB_PAGE_GPUS;
+}
+
+/* NULL without memory. */
+static struct hb_place *make_place(void)
+{
+	struct hb_place *place = malloc(sizeof(*place));
+	if (!place)
+		return NULL;
+	*place = alone;
+	place->page = member.page;
+	place->process = &member.page->processes[member.slot];
+	memcpy(place->gpus, member.gpus, sizeof(place->gpus));
+	for (uint32_t i = 0; i < wish.n_gpus; i++)
+		place->gpu_of_device[i] = find_gpu(member.page, wish.uuids[i]);
+	place->several = n_devices > 1;
+	return place;
+}
+
+/* What was counted before there was a page, such as lookups of entry points, goes there too. */
+static void carry_counters(struct hb_page_process *to)
+{
+	for (int i = 0; i < HB_N_COUNTS; i++)
+		atomic_fetch_add_explicit(&to->counters[i], atomic_exchange(&alone_process.counters[i], 0),
+					  memory_order_relaxed);
+}
+
+static void tell_versions(struct hb_page_process *process)
+{
+	int driver = 0;
+	HB_REAL(cuDriverGetVersion)(&driver);
+	atomic_store_explicit(&process->shim_version, HB_SHIM_VERSION, memory_order_relaxed);
+	atomic_store_explicit(&process->driver_version, (uint32_t)driver, memory_order_relaxed);
+}
+
+static void publish(void)
+{
+	const struct hb_place *old = hb_place();
+	/* GPU pages are mapped over the old ones, so the old place still says everything. */
+	if (old->page && old->process == &member.page->processes[member.slot])
+		return;
+	struct hb_place *place = make_place();
+	if (!place)
+		return;
+	tell_versions(place->process);
+	if (!old->page)
+		carry_counters(place->process);
+	atomic_store_explicit(&hb_shim_place, place, memory_order_release);
+	hb_rm_watch_attach(place->page, member.slot);
+}
+
+/* With the lock held. 0 or negative errno. */
+static int register_with_daemon(int timeout_ms)
+{
+	char path[HB_PATH_MAX];
+	struct hb_error error = {.text = ""};
+	int result = hb_socket_path(path);
+	if (result == 0)
+		result = hb_client_open(path, timeout_ms, &error);
+	if (result >= 0) {
+		int socket = result;
+		result = hb_client_register(socket, &wish, &member, NULL, 0, &error);
+		close(socket);
+	}
+	if (result < 0) {
+		hb_log_info("not registered, running unscheduled: %s", error.text);
+		return result;
+	}
+	if (member.slot < HB_PAGE_PROCESSES)
+		publish();
+	return 0;
+}
+
+static void plan_next_try(int result)
+{
+	pause_ns = result == 0 || result == -EAGAIN ? AGAIN_AFTER_NS : pause_ns * 2;
+	if (pause_ns > AGAIN_AT_MOST_NS)
+		pause_ns = AGAIN_AT_MOST_NS;
+	atomic_store(&next_try_ns, hb_clock_now_ns() + pause_ns);
+}
+
+/*
+ * The child of a fork has no use of the parent's place: its own work, should it
+ * initialise CUDA, is that of another process. Other threads do not exist here.
+ */
+static void leave_in_child(void)
+{
+	struct stat found;
+	if (member.page_fd >= 0 && (fstat(member.page_fd, &found) < 0 || found.st_ino != member.page_inode))
+		member.page_fd = -1; /* the application has made it something else */
+	pthread_mutex_init(&lock, NULL);
+	memset(&alone_process, 0, sizeof(alone_process));
+	atomic_store(&hb_shim_place, &alone);
+	atomic_store(&next_try_ns, INT64_MAX);
+	atomic_store(&hb_captures, 0);
+	gpu_plus_one = 0;
+	hb_memory_leave_in_child();
+	hb_membership_fini(&member);
+}
+
+void hb_tenant_join(void)
+{
+	static bool watching_forks;
+	pthread_mutex_lock(&lock);
+	if (!watching_forks)
+		watching_forks = pthread_atfork(NULL, NULL, leave_in_child) == 0;
+	if (!hb_place()->page && atomic_load(&next_try_ns) == INT64_MAX) {
+		hb_wish_init(&wish);
+		if (watching_forks && hb_wish_from_environment(&wish) == 0) {
+			wish.command = program_invocation_short_name;
+			ask_for_devices();
+			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+static bool needs_daemon(const struct hb_place *place)
+{
+	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
+	       atomic_load_explicit(&place->process->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
+	       hb_daemon_silent(place);
+}
+
+/* One thread at a time, and not more often than planned. */
+static void register_again(void)
+{
+	if (hb_clock_now_ns() < atomic_load_explicit(&next_try_ns, memory_order_relaxed) ||
+	    pthread_mutex_trylock(&lock) != 0)
+		return;
+	if (hb_clock_now_ns() >= atomic_load(&next_try_ns))
+		plan_next_try(register_with_daemon(AGAIN_TIMEOUT_MS));
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_tenant_tend(void)
+{
+	if (atomic_load_explicit(&next_try_ns, memory_order_relaxed) == INT64_MAX)
+		return;
+	if (hb_place()->page) {
+		hb_rm_watch_apply();
+		hb_memory_look_at_graphs();
+	}
+	if (needs_daemon(hb_place()))
+		register_again();
+}
+
+unsigned hb_tenant_gpu(void)
+{
+	if (!gpu_plus_one) {
+		CUdevice device;
+		if (HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS || device < 0 || device >= HB_PAGE_GPUS)
+			return HB_PAGE_GPUS;
+		gpu_plus_one = (uint8_t)(hb_place()->gpu_of_device[device] + 1);
+	}
+	return gpu_plus_one - 1u;
+}
+
+void hb_tenant_gpu_forget(void)
+{
+	gpu_plus_one = 0;
+}
+
+struct hb_gate *hb_tenant_gate(const struct hb_place *place)
+{
+	unsigned gpu = place->several ? hb_tenant_gpu() : place->gpu_of_device[0];
+	if (gpu >= HB_PAGE_GPUS)
+		return (struct hb_gate *)alone_process.gates[0]; /* open for ever */
+	return (struct hb_gate *)place->process->gates[gpu];
+}
