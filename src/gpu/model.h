@@ -63,6 +63,9 @@ struct hb_model_switch {
 	int from_context, to_context; /* -1 = idle */
 };
 
+/* Blocks of a kernel that one SM holds; at least 1. */
+uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+
 /* NULL when out of memory. The spec is copied. */
 struct hb_model *hb_model_new(const struct hb_gpu_spec *spec);
 void hb_model_free(struct hb_model *model);

@@ -203,7 +203,6 @@ void hb_model_place(struct hb_model *model, struct model_context *context);
 void hb_model_kernel_drop(struct hb_model *model, uint32_t kernel);
 void hb_model_spread(struct hb_model *model, struct model_context *context);
 void hb_model_hold_end(struct hb_model *model, uint32_t kernel);
-uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
 /* model_switch.c */
 void hb_model_engine_update(struct hb_model *model);
 void hb_model_engine_event(struct hb_model *model, const struct model_event *event);

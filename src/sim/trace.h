@@ -22,7 +22,7 @@
 #define HB_TRACE_WORKLOADS_MAX 4096u
 #define HB_TRACE_NAMES_MAX 65536u
 #define HB_TRACE_NAME_BYTES_MAX 1024u
-#define HB_TRACE_NAME_CUT 120u /* where importers cut */
+#define HB_TRACE_NAME_CUT 120u                       /* where importers cut */
 #define HB_TRACE_TIME_MAX_NS INT64_C(86400000000000) /* a day */
 #define HB_TRACE_BYTES_MAX (UINT64_C(1) << 40)
 #define HB_TRACE_GRID_X_MAX 2147483647u /* CUDA's own limits from here on */
@@ -37,18 +37,18 @@ enum hb_op_kind { HB_OP_KERNEL, HB_OP_MEMSET, HB_OP_COPY_H2D, HB_OP_COPY_D2H, HB
 
 /* One entry of an iteration, in stream order. */
 struct hb_op {
-	int64_t start_ns;    /* recorded, from the iteration's first op */
-	int64_t duration_ns; /* recorded, alone on the GPU; > 0 */
-	uint64_t bytes;      /* copies and memsets, else 0 */
-	uint64_t blocks;     /* grid x*y*z; kernels only, >= 1 */
-	uint32_t name;       /* index into hb_trace_set.names */
+	int64_t start_ns;      /* recorded, from the iteration's first op */
+	int64_t duration_ns;   /* recorded, alone on the GPU; > 0 */
+	uint64_t bytes;        /* copies and memsets, else 0 */
+	uint64_t blocks;       /* grid x*y*z; kernels only, >= 1 */
+	uint32_t name;         /* index into hb_trace_set.names */
 	uint32_t shared_bytes; /* per block, dynamic and static */
 	uint32_t grid[3];
-	uint16_t block[3];   /* threads per block by dimension */
-	uint16_t threads;    /* per block, 1..1024 */
-	uint16_t registers;  /* per thread, 0 unknown */
-	uint8_t kind;        /* enum hb_op_kind */
-	uint8_t cluster;     /* blocks per cluster, 1 = none or unknown */
+	uint16_t block[3];  /* threads per block by dimension */
+	uint16_t threads;   /* per block, 1..1024 */
+	uint16_t registers; /* per thread, 0 unknown */
+	uint8_t kind;       /* enum hb_op_kind */
+	uint8_t cluster;    /* blocks per cluster, 1 = none or unknown */
 };
 
 struct hb_iteration {

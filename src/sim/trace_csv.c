@@ -17,7 +17,7 @@
 #include <string.h>
 
 static const struct hb_csv_column columns[] = {
-#define HB_TRACE_COLUMN(id, name, required) { name, required },
+#define HB_TRACE_COLUMN(id, name, required) {name, required},
 #include "sim/trace_columns.def"
 #undef HB_TRACE_COLUMN
 };
@@ -46,7 +46,8 @@ static int64_t whole_number(const char *text, size_t digits)
 }
 
 /* A whole number; an empty field is `when_empty`. */
-static int read_count(struct csv_reader *reader, enum hb_trace_column column, int64_t when_empty, int64_t *out, struct hb_error *error)
+static int read_count(struct csv_reader *reader, enum hb_trace_column column, int64_t when_empty, int64_t *out,
+		      struct hb_error *error)
 {
 	const char *text = hb_csv_field(&reader->csv, column);
 	size_t digits = strspn(text, "0123456789");
@@ -63,7 +64,8 @@ static int read_extent(struct csv_reader *reader, enum hb_trace_column column, i
 	for (int i = 0; i < 3; i++) {
 		size_t digits = strspn(text, "0123456789");
 		if (!digits || text[digits] != (i < 2 ? 'x' : '\0'))
-			return hb_csv_field_error(&reader->csv, column, "is not three whole numbers written XxYxZ", error);
+			return hb_csv_field_error(&reader->csv, column, "is not three whole numbers written XxYxZ",
+						  error);
 		out[i] = whole_number(text, digits);
 		text += digits + 1;
 	}
@@ -101,7 +103,7 @@ static int read_kind(struct csv_reader *reader, enum hb_op_kind *kind, struct hb
 
 static int read_values(struct csv_reader *reader, struct hb_op_values *values, struct hb_error *error)
 {
-	*values = (struct hb_op_values){ 0 };
+	*values = (struct hb_op_values){0};
 	int code = read_kind(reader, &values->kind, error);
 	if (!code)
 		code = read_time(reader, HB_TRACE_COLUMN_START, &values->start_ns, error);
@@ -122,7 +124,8 @@ static int read_name(struct csv_reader *reader, uint32_t *index, struct hb_error
 		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_NAME, why, error);
 	int code = hb_trace_builder_name(&reader->builder, name, index);
 	if (code == -E2BIG)
-		return hb_line_error(reader->csv.lines, error, code, "more than %u different kernel names", HB_TRACE_NAMES_MAX);
+		return hb_line_error(reader->csv.lines, error, code, "more than %u different kernel names",
+				     HB_TRACE_NAMES_MAX);
 	return code ? hb_line_error(reader->csv.lines, error, code, "out of memory") : 0;
 }
 
@@ -152,9 +155,11 @@ static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_er
 	int code = hb_trace_builder_workload(builder, name);
 	*entered = true;
 	if (code == -EEXIST && hb_trace_builder_find(builder, name))
-		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD, "began further up: a workload's rows must stand together", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD,
+					  "began further up: a workload's rows must stand together", error);
 	if (code == -EEXIST)
-		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD, "is already there from another trace: rename one", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_WORKLOAD,
+					  "is already there from another trace: rename one", error);
 	if (code == -E2BIG)
 		return hb_line_error(reader->csv.lines, error, code, "more than %u workloads", HB_TRACE_WORKLOADS_MAX);
 	return code ? hb_line_error(reader->csv.lines, error, code, "out of memory") : 0;
@@ -173,7 +178,8 @@ static int place(struct csv_reader *reader, struct hb_op *op, struct hb_error *e
 	if (iteration < 0)
 		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_ITERATION, "is not a whole number", error);
 	if (!entered && iteration < reader->iteration)
-		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_ITERATION, "is less than in the row before: iterations must ascend", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_ITERATION,
+					  "is less than in the row before: iterations must ascend", error);
 	if (entered || iteration != reader->iteration) {
 		reader->iteration = iteration;
 		reader->iteration_base = reader->previous_start = op->start_ns;
@@ -181,7 +187,8 @@ static int place(struct csv_reader *reader, struct hb_op *op, struct hb_error *e
 			return hb_line_error(reader->csv.lines, error, -ENOMEM, "out of memory");
 	}
 	if (op->start_ns < reader->previous_start)
-		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_START, "is before the start of the row before: rows must ascend", error);
+		return hb_csv_field_error(&reader->csv, HB_TRACE_COLUMN_START,
+					  "is before the start of the row before: rows must ascend", error);
 	reader->previous_start = op->start_ns;
 	op->start_ns -= reader->iteration_base;
 	return 0;
@@ -210,7 +217,7 @@ static int read_rows(struct csv_reader *reader, struct hb_error *error)
 
 int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error)
 {
-	struct csv_reader reader = { 0 };
+	struct csv_reader reader = {0};
 	int code = hb_csv_open(&reader.csv, path, columns, HB_TRACE_COLUMNS, error);
 	if (code)
 		return code;

@@ -48,10 +48,10 @@ static bool has_clusters(const struct hb_trace_set *set)
 static void write_header(FILE *out, bool clusters)
 {
 	const char *before = "";
-#define HB_TRACE_COLUMN(id, name, required)           \
-	if ((required) || clusters) {                 \
-		fprintf(out, "%s%s", before, name);   \
-		before = ",";                         \
+#define HB_TRACE_COLUMN(id, name, required) \
+	if ((required) || clusters) { \
+		fprintf(out, "%s%s", before, name); \
+		before = ","; \
 	}
 #include "sim/trace_columns.def"
 #undef HB_TRACE_COLUMN
@@ -65,8 +65,8 @@ static void write_op(FILE *out, const struct hb_trace_set *set, const struct hb_
 	write_us(out, op->start_ns);
 	write_us(out, op->duration_ns);
 	if (op->kind == HB_OP_KERNEL)
-		fprintf(out, ",%ux%ux%u,%ux%ux%u,%u,%u,", op->grid[0], op->grid[1], op->grid[2], op->block[0], op->block[1],
-			op->block[2], op->registers, op->shared_bytes);
+		fprintf(out, ",%ux%ux%u,%ux%ux%u,%u,%u,", op->grid[0], op->grid[1], op->grid[2], op->block[0],
+			op->block[1], op->block[2], op->registers, op->shared_bytes);
 	else
 		fprintf(out, ",,,,,%" PRIu64, op->bytes);
 	if (clusters)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stdio stream that compresses what is written to it, for the writers of traces. */
+#ifndef HB_SIM_GZIP_STREAM_H
+#define HB_SIM_GZIP_STREAM_H
+
+#include <stdio.h>
+
+/*
+ * Writes gzip to a duplicate of the descriptor. NULL on failure. fclose() ends
+ * the gzip data and fails when that, or an earlier write, did not succeed. The
+ * same input gives the same bytes: the header holds no name and no time.
+ */
+FILE *hb_gzip_stream_new(int fd);
+
+#endif
