@@ -29,7 +29,7 @@ struct scenario {
 	struct hb_error *error;
 };
 
-static int failed(struct scenario *s, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int failed(struct scenario *s, const char *format, ...)
 {
 	char text[400];
 	va_list arguments;
