@@ -19,6 +19,7 @@ static char zeroes[HB_FAKE_ARGS][4096];
 
 static void *shim;
 static const struct hb_fake_call *(*last_call)(void);
+static unsigned (*count_calls)(const char *name);
 
 static int open_libraries(void **state)
 {
@@ -29,6 +30,8 @@ static int open_libraries(void **state)
 	void *fake = dlopen(getenv("HB_REAL_LIBCUDA"), RTLD_NOW | RTLD_NOLOAD);
 	assert_non_null(fake);
 	last_call = (const struct hb_fake_call *(*)(void))dlsym(fake, "hb_fake_last_call");
+	count_calls = (unsigned (*)(const char *))dlsym(fake, "hb_fake_calls");
+	((unsigned (*)(int))dlsym(shim, "cuTexObjectDestroy"))(0); /* so that there is a last call */
 	return 0;
 }
 
@@ -42,11 +45,6 @@ static int checked_args(const char *name)
 #undef HB_FORWARD
 #undef HB_HOOK
 	};
-	/* The fake gives these a body; other tests look at them. cuMemGetInfo's pointers are the shim's own. */
-	static const char *const bodies[] = {"cuInit", "cuGetProcAddress", "cuGetProcAddress_v2", "cuMemGetInfo_v2"};
-	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
-		if (strcmp(bodies[i], name) == 0)
-			return 0;
 	for (size_t i = 0; i < sizeof(by_hand) / sizeof(by_hand[0]); i++)
 		if (strcmp(by_hand[i], name) == 0)
 			return 1;
@@ -57,12 +55,13 @@ static void call_and_check(const char *name, unsigned number)
 {
 	any_fn function = (any_fn)dlsym(shim, name);
 	assert_non_null(function);
+	unsigned before = count_calls(name);
 	unsigned answer = function(zeroes[0], zeroes[1], zeroes[2], FOUR, zeroes[4], zeroes[5], zeroes[6], zeroes[7],
 				   zeroes[8], zeroes[9], zeroes[10]);
+	assert_true(count_calls(name) > before);
+	if (strcmp(last_call()->name, name) != 0)
+		return; /* one that the fake gives a body: it records nothing but the count */
 	int n = checked_args(name);
-	if (n == 0)
-		return;
-	assert_string_equal(last_call()->name, name);
 	assert_int_equal(answer, HB_FAKE_ANSWER_BASE + number);
 	for (int i = 0; i < n; i++)
 		assert_int_equal((uint32_t)last_call()->args[i], (uint32_t)(uintptr_t)(i == 3 ? FOUR : zeroes[i]));

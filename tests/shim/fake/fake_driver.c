@@ -80,17 +80,16 @@ unsigned hb_fake_calls(const char *name)
 	return 0;
 }
 
-static unsigned count_call(const char *name)
+void hb_fake_count(const char *name)
 {
 	for (unsigned i = 0; i < N_NAMES; i++)
 		if (strcmp(names[i].text, name) == 0)
-			return atomic_fetch_add(&calls[i], 1);
-	return 0;
+			atomic_fetch_add(&calls[i], 1);
 }
 
 CUresult cuInit(unsigned int flags)
 {
-	count_call("cuInit");
+	hb_fake_count("cuInit");
 	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -155,7 +154,7 @@ static CUresult get_proc_address(const char *symbol, void **function, int versio
 
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
 {
-	count_call("cuGetProcAddress");
+	hb_fake_count("cuGetProcAddress");
 	return get_proc_address(symbol, function, version, flags);
 }
 
@@ -163,7 +162,7 @@ CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
 			     CUdriverProcAddressQueryResult *status)
 {
-	count_call("cuGetProcAddress_v2");
+	hb_fake_count("cuGetProcAddress_v2");
 	CUresult result = get_proc_address(symbol, function, version, flags);
 	if (status)
 		*status = result == CUDA_SUCCESS ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -10,7 +10,11 @@
 
 #include <stdint.h>
 
-#define HB_FAKE_ARGS 11          /* as many as cuLaunchKernel has */
+#define HB_FAKE_ARGS 11                 /* as many as cuLaunchKernel has */
+#define HB_FAKE_UUID "hb-fake-gpu-0000" /* of its one device */
+#define HB_FAKE_TOTAL ((size_t)80 << 30)
+#define HB_FAKE_FREE ((size_t)70 << 30)
+#define HB_FAKE_PITCH 1024       /* wider than real drivers', so that a guess is corrected */
 #define HB_FAKE_ANSWER_BASE 1000 /* a recording function returns this plus its number in exports.def */
 
 struct hb_fake_call {
@@ -21,6 +25,8 @@ struct hb_fake_call {
 
 /* Of the calling thread; name is NULL when it made no call yet. */
 const struct hb_fake_call *hb_fake_last_call(void);
+/* Inside the fake: a function with a body was called. */
+void hb_fake_count(const char *name);
 /* By all threads. */
 unsigned hb_fake_calls(const char *name);
 

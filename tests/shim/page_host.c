@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See page_host.h. Fails by abort(): a broken host is no result of a test. */
+#include "page_host.h"
+
+#include "base/clock.h"
+#include "daemon/wire.h"
+#include "fake/fake_driver.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TOKEN "00112233445566778899aabbccddeeff"
+
+static void need(bool holds, const char *what)
+{
+	if (!holds) {
+		perror(what);
+		abort();
+	}
+}
+
+static void *shared_memory(const char *name, size_t size, int *fd_out)
+{
+	*fd_out = memfd_create(name, MFD_CLOEXEC);
+	need(*fd_out >= 0 && ftruncate(*fd_out, (off_t)size) == 0, "memfd");
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd_out, 0);
+	need(memory != MAP_FAILED, "mmap");
+	return memory;
+}
+
+static void fill_pages(struct hb_page_host *host)
+{
+	host->page->magic = HB_PAGE_MAGIC;
+	host->page->version = HB_PAGE_VERSION;
+	host->page->size_bytes = sizeof(*host->page);
+	host->page->tenant = 1;
+	host->page->n_gpus = 1;
+	host->page->state = HB_PAGE_ACTIVE;
+	host->page->priority = HB_PAGE_LOW;
+	host->page->heartbeat_ns = INT64_MAX; /* beats for ever, until a test stops it */
+	memcpy(host->page->gpus[0].uuid, HB_FAKE_UUID, HB_UUID_BYTES);
+	host->page->gpus[0].state = HB_PAGE_ACTIVE;
+	host->page->gpus[0].limit_bytes = UINT64_MAX;
+	host->gpu->magic = HB_GPU_PAGE_MAGIC;
+	host->gpu->version = HB_PAGE_VERSION;
+	host->gpu->size_bytes = sizeof(*host->gpu);
+}
+
+void hb_page_host_init(struct hb_page_host *host)
+{
+	*host = (struct hb_page_host){.folder = "/tmp/hb-shim-test-XXXXXX"};
+	need(mkdtemp(host->folder) != NULL, "mkdtemp");
+	snprintf(host->socket_path, sizeof(host->socket_path), "%s/hbd.sock", host->folder);
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	strcpy(address.sun_path, host->socket_path);
+	host->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	need(host->listener >= 0 && bind(host->listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+		     listen(host->listener, 16) == 0,
+	     "socket");
+	host->page = shared_memory("page", sizeof(*host->page), &host->page_fd);
+	host->gpu = shared_memory("gpu", sizeof(*host->gpu), &host->gpu_fd);
+	fill_pages(host);
+	setenv("HB_SOCKET", host->socket_path, 1);
+	setenv("HB_TENANT", TOKEN, 1);
+}
+
+void hb_page_host_fini(struct hb_page_host *host)
+{
+	munmap(host->page, sizeof(*host->page));
+	munmap(host->gpu, sizeof(*host->gpu));
+	close(host->page_fd);
+	close(host->gpu_fd);
+	close(host->listener);
+	unlink(host->socket_path);
+	rmdir(host->folder);
+}
+
+bool hb_page_host_is_wanted(const struct hb_page_host *host)
+{
+	struct pollfd ready = {.fd = host->listener, .events = POLLIN};
+	return poll(&ready, 1, 0) == 1;
+}
+
+static void receive(int socket, union hb_msg *message, unsigned kind)
+{
+	struct hb_wire_fds fds;
+	const char *why = "";
+	need(hb_wire_receive(socket, HB_SENDER_CLIENT, message, &fds, &why) == 0, why);
+	need(message->header.kind == kind, "kind of message");
+	hb_wire_close_fds(&fds);
+}
+
+static void answer(int socket, union hb_msg *message, const struct hb_page_host *host, uint32_t slot)
+{
+	hb_msg_init(message, HB_MSG_REGISTERED);
+	message->as_REGISTERED.tenant = 1;
+	message->as_REGISTERED.slot = slot;
+	message->as_REGISTERED.generation = 1;
+	message->as_REGISTERED.n_fds = 2;
+	need(hb_wire_send(socket, message, (int[]){host->page_fd, host->gpu_fd}, 2) == 0, "send");
+}
+
+struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
+{
+	union hb_msg *message = malloc(sizeof(*message));
+	int socket = accept(host->listener, NULL, NULL);
+	need(message && socket >= 0, "accept");
+	receive(socket, message, HB_MSG_HELLO);
+	hb_msg_init(message, HB_MSG_WELCOME);
+	message->as_WELCOME.version = HB_PROTOCOL_VERSION;
+	message->as_WELCOME.page_version = HB_PAGE_VERSION;
+	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
+	receive(socket, message, HB_MSG_REGISTER);
+	host->asked = message->as_REGISTER;
+	uint32_t slot = host->asked.flags & HB_REGISTER_PAGE ? host->asked.slot : host->next_slot++;
+	host->page->processes[slot].state = HB_PAGE_ACTIVE;
+	answer(socket, message, host, slot);
+	close(socket);
+	free(message);
+	return &host->page->processes[slot];
+}
+
+struct hb_gate *hb_page_host_gate(struct hb_page_process *process)
+{
+	return (struct hb_gate *)process->gates[0];
+}
+
+void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state state)
+{
+	struct hb_gate *gate = hb_page_host_gate(process);
+	if (hb_gate_set(gate, state, 0))
+		syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+pid_t hb_page_host_start(void (*scenario)(void))
+{
+	fflush(NULL);
+	pid_t child = fork();
+	need(child >= 0, "fork");
+	if (child == 0) {
+		scenario();
+		_exit(0);
+	}
+	return child;
+}
+
+bool hb_page_host_ended_well(pid_t child)
+{
+	int status = 0;
+	need(waitpid(child, &status, 0) == child, "waitpid");
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void *hb_test_shim_symbol(const char *name)
+{
+	void *shim = dlopen(getenv("HB_TEST_SHIM"), RTLD_NOW);
+	void *symbol = shim ? dlsym(shim, name) : NULL;
+	if (!symbol)
+		hb_test_failed(__FILE__, __LINE__, name);
+	return symbol;
+}
+
+void *hb_test_fake_symbol(const char *name)
+{
+	void *fake = dlopen(getenv("HB_REAL_LIBCUDA"), RTLD_NOW);
+	void *symbol = fake ? dlsym(fake, name) : NULL;
+	if (!symbol)
+		hb_test_failed(__FILE__, __LINE__, name);
+	return symbol;
+}
+
+void hb_test_failed(const char *file, int line, const char *condition)
+{
+	fprintf(stderr, "%s:%d: does not hold in the child: %s\n", file, line, condition);
+	_exit(1);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tenant's memory account: every form of device memory is on it with its
+ * size, what is given up is off it again, a limit holds exactly under threads
+ * and forked processes, and the tenant is told its own truth.
+ */
+#include "fake/fake_driver.h"
+#include "page_host.h"
+#include "shim/cuda_calls.h"
+#include "unit/unit.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define STREAM ((CUstream)0x5000)
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	unsetenv("HB_FAKE_REFUSE");
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static uint64_t used(void)
+{
+	return atomic_load(&host.page->gpus[0].used_bytes);
+}
+
+static unsigned fake_calls(const char *name)
+{
+	return ((unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls"))(name);
+}
+
+/* Runs it under this limit; returns the process's slot after it ended well. */
+static struct hb_page_process *run_limited(void (*scenario)(void), uint64_t limit_bytes)
+{
+	atomic_store(&host.page->gpus[0].limit_bytes, limit_bytes);
+	pid_t child = hb_page_host_start(scenario);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(atomic_load(&process->memory_pending), 0);
+	assert_int_equal(atomic_load(&process->memory[0].used_bytes), used());
+	return process;
+}
+
+/* ---- every form ---- */
+
+static void allocate_every_form(void)
+{
+	CUdeviceptr pointer;
+	size_t pitch;
+	CUarray array;
+	CUmipmappedArray mipmap;
+	CUDA_ARRAY_DESCRIPTOR flat = {.Width = 1024, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
+	CUDA_ARRAY3D_DESCRIPTOR box = {
+		.Width = 64, .Height = 32, .Depth = 2, .Format = CU_AD_FORMAT_HALF, .NumChannels = 4};
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 1 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAllocPitch_v2)(&pointer, &pitch, 1500, 1000, 4) == CUDA_SUCCESS);
+	CHECK(pitch == 2 * HB_FAKE_PITCH);
+	CHECK(CU(cuMemAllocManaged)(&pointer, 2 * MIB, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAllocAsync)(&pointer, 4 * MIB, STREAM) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAllocAsync_ptsz)(&pointer, 8 * MIB, NULL) == CUDA_SUCCESS);
+	CHECK(CU(cuArrayCreate_v2)(&array, &flat) == CUDA_SUCCESS);
+	CHECK(CU(cuArray3DCreate_v2)(&array, &box) == CUDA_SUCCESS);
+	CHECK(CU(cuMipmappedArrayCreate)(&mipmap, &box, 3) == CUDA_SUCCESS);
+}
+
+static void every_form_is_counted_with_its_size(void **state)
+{
+	struct hb_page_process *process = run_limited(allocate_every_form, UINT64_MAX);
+	uint64_t flat = 1024 * 16 * 2 * 4, box = 64 * 32 * 2 * 4 * 2;
+	uint64_t levels = box + 32 * 16 * 1 * 4 * 2 + 16 * 8 * 1 * 4 * 2;
+	assert_int_equal(used(), 15 * MIB + 2 * HB_FAKE_PITCH * 1000 + flat + box + levels);
+	assert_int_equal(atomic_load(&process->counters[HB_COUNT_allocations]), 8);
+	assert_int_equal(atomic_load(&host.gpu->low_used_bytes), used());
+}
+
+static void allocate_and_free_every_form(void)
+{
+	CUdeviceptr plain, pitched, ordered;
+	size_t pitch;
+	CUarray array;
+	CUDA_ARRAY_DESCRIPTOR flat = {.Width = 1024, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 2};
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 1000; i++) {
+		CHECK(CU(cuMemAlloc_v2)(&plain, 1 * MIB) == CUDA_SUCCESS);
+		CHECK(CU(cuMemAllocPitch_v2)(&pitched, &pitch, 1500, 1000, 4) == CUDA_SUCCESS);
+		CHECK(CU(cuMemAllocAsync)(&ordered, 4 * MIB, STREAM) == CUDA_SUCCESS);
+		CHECK(CU(cuArrayCreate_v2)(&array, &flat) == CUDA_SUCCESS);
+		CHECK(CU(cuMemFree_v2)(plain) == CUDA_SUCCESS);
+		CHECK(CU(cuMemFreeAsync)(ordered, STREAM) == CUDA_SUCCESS);
+		CHECK(CU(cuArrayDestroy)(array) == CUDA_SUCCESS);
+		CHECK(CU(cuMemFree_v2)(pitched) == CUDA_SUCCESS);
+	}
+}
+
+static void what_is_given_up_is_off_the_account(void **state)
+{
+	struct hb_page_process *process = run_limited(allocate_and_free_every_form, UINT64_MAX);
+	assert_int_equal(used(), 0);
+	assert_int_equal(atomic_load(&host.gpu->low_used_bytes), 0);
+	assert_int_equal(atomic_load(&process->counters[HB_COUNT_frees]), 4000);
+}
+
+static void lose_a_context(void)
+{
+	CUdeviceptr pointer;
+	CUcontext context;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuCtxGetCurrent)(&context) == CUDA_SUCCESS);
+	for (int i = 0; i < 10; i++)
+		CHECK(CU(cuMemAlloc_v2)(&pointer, 1 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
+}
+
+static void a_context_takes_its_memory_along(void **state)
+{
+	run_limited(lose_a_context, UINT64_MAX);
+	assert_int_equal(used(), 0);
+}
+
+/* ---- virtual memory ---- */
+
+static CUmemAllocationProp at(CUmemLocationType type)
+{
+	return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type, .id = 0}};
+}
+
+static void create_on_the_host(void)
+{
+	CUmemAllocationProp host_memory = at(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	CUmemGenericAllocationHandle handle;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemCreate)(&handle, 64 * MIB, &host_memory, 0) == CUDA_SUCCESS);
+}
+
+static void memory_on_the_host_is_not_counted(void **state)
+{
+	run_limited(create_on_the_host, 1 * MIB);
+	assert_int_equal(used(), 0);
+}
+
+static void map_and_release(void)
+{
+	CUmemAllocationProp prop = at(CU_MEM_LOCATION_TYPE_DEVICE);
+	CUmemGenericAllocationHandle handle, refused;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemCreate)(&handle, 64 * MIB, &prop, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemMap)(0x1000000, 32 * MIB, 0, handle, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemMap)(0x1000000 + 32 * MIB, 32 * MIB, 32 * MIB, handle, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemRelease)(handle) == CUDA_SUCCESS);
+	/* Still mapped, so still there. */
+	CHECK(CU(cuMemCreate)(&refused, 64 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemUnmap)(0x1000000, 32 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemCreate)(&refused, 64 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemUnmap)(0x1000000 + 32 * MIB, 32 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemCreate)(&handle, 64 * MIB, &prop, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemRelease)(handle) == CUDA_SUCCESS);
+}
+
+static void physical_memory_is_held_while_retained_or_mapped(void **state)
+{
+	run_limited(map_and_release, 100 * MIB);
+	assert_int_equal(used(), 0);
+}
+
+/* ---- limits ---- */
+
+static void reach_the_limit(void)
+{
+	CUdeviceptr first, second;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&first, 60 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&second, 40 * MIB + 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(fake_calls("cuMemAlloc_v2") == 1); /* the driver was not even asked */
+	CHECK(CU(cuMemAlloc_v2)(&second, 40 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAllocAsync)(&second, 1, STREAM) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemFree_v2)(first) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&second, 60 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&second, UINT64_MAX) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void the_limit_is_exact(void **state)
+{
+	struct hb_page_process *process = run_limited(reach_the_limit, 100 * MIB);
+	assert_int_equal(used(), 100 * MIB);
+	assert_int_equal(atomic_load(&process->counters[HB_COUNT_allocations_refused]), 3);
+}
+
+static void *allocate_until_refused(void *count)
+{
+	CUdeviceptr pointer;
+	while (CU(cuMemAlloc_v2)(&pointer, 1 * MIB) == CUDA_SUCCESS)
+		++*(unsigned *)count;
+	return NULL;
+}
+
+static void race_for_memory(void)
+{
+	pthread_t threads[8];
+	unsigned counts[8] = {0}, sum = 0;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 8; i++)
+		CHECK(pthread_create(&threads[i], NULL, allocate_until_refused, &counts[i]) == 0);
+	for (int i = 0; i < 8; i++) {
+		pthread_join(threads[i], NULL);
+		sum += counts[i];
+	}
+	CHECK(sum == 3000);
+}
+
+static void the_limit_is_exact_under_threads(void **state)
+{
+	run_limited(race_for_memory, 3000 * MIB);
+	assert_int_equal(used(), 3000 * MIB);
+}
+
+static void fill_up(void)
+{
+	unsigned count = 0;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	allocate_until_refused(&count);
+}
+
+static void the_limit_is_exact_over_processes(void **state)
+{
+	atomic_store(&host.page->gpus[0].limit_bytes, 3000 * MIB);
+	pid_t children[3];
+	for (int i = 0; i < 3; i++)
+		children[i] = hb_page_host_start(fill_up);
+	for (int i = 0; i < 3; i++)
+		hb_page_host_serve(&host);
+	for (int i = 0; i < 3; i++)
+		assert_true(hb_page_host_ended_well(children[i]));
+	assert_int_equal(used(), 3000 * MIB);
+	uint64_t sum = 0;
+	for (int i = 0; i < 3; i++)
+		sum += atomic_load(&host.page->processes[i].memory[0].used_bytes);
+	assert_int_equal(sum, 3000 * MIB);
+}
+
+static void be_refused_by_the_driver(void)
+{
+	CUdeviceptr pointer;
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp prop = at(CU_MEM_LOCATION_TYPE_DEVICE);
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 10 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemCreate)(&handle, 10 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void what_the_driver_refuses_is_not_counted(void **state)
+{
+	setenv("HB_FAKE_REFUSE", "cuMemAlloc_v2,cuMemCreate", 1);
+	struct hb_page_process *process = run_limited(be_refused_by_the_driver, UINT64_MAX);
+	assert_int_equal(used(), 0);
+	assert_int_equal(atomic_load(&process->counters[HB_COUNT_allocations]), 0);
+}
+
+static void fail_to_free(void)
+{
+	CUdeviceptr pointer;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 10 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemFree_v2)(pointer) != CUDA_SUCCESS);
+	CHECK(CU(cuMemFree_v2)(pointer + 1) != CUDA_SUCCESS);
+}
+
+static void what_is_not_freed_stays_on_the_account(void **state)
+{
+	setenv("HB_FAKE_REFUSE", "cuMemFree_v2", 1);
+	run_limited(fail_to_free, UINT64_MAX);
+	assert_int_equal(used(), 10 * MIB);
+}
+
+static void take_all_but_the_reserve(void)
+{
+	CUdeviceptr pointer;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 61 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 60 * MIB) == CUDA_SUCCESS);
+}
+
+static void no_low_tenant_takes_the_reserve(void **state)
+{
+	host.gpu->total_bytes = 100 * MIB;
+	host.gpu->reserve_bytes = 30 * MIB;
+	host.gpu->low_used_bytes = 10 * MIB; /* another tenant's */
+	run_limited(take_all_but_the_reserve, UINT64_MAX);
+	assert_int_equal(used(), 60 * MIB);
+	assert_int_equal(host.gpu->low_used_bytes, 70 * MIB);
+}
+
+static void take_the_reserve(void)
+{
+	CUdeviceptr pointer;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 90 * MIB) == CUDA_SUCCESS);
+}
+
+static void a_high_tenant_takes_the_reserve(void **state)
+{
+	host.page->priority = HB_PAGE_HIGH;
+	host.gpu->total_bytes = 100 * MIB;
+	host.gpu->reserve_bytes = 30 * MIB;
+	run_limited(take_the_reserve, UINT64_MAX);
+	assert_int_equal(host.gpu->low_used_bytes, 0);
+}
+
+/* ---- what the tenant is told ---- */
+
+static void ask_for_memory_info(void)
+{
+	CUdeviceptr pointer;
+	size_t free_bytes = 0, total_bytes = 0;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 60 * MIB) == CUDA_SUCCESS);
+	CHECK(CU(cuMemGetInfo_v2)(&free_bytes, &total_bytes) == CUDA_SUCCESS);
+	CHECK(free_bytes == 40 * MIB && total_bytes == 100 * MIB);
+	CHECK(CU(cuMemGetInfo_v2)(NULL, NULL) == CUDA_SUCCESS);
+	total_bytes = 0;
+	CHECK(CU(cuMemGetInfo_v2)(NULL, &total_bytes) == CUDA_SUCCESS && total_bytes == 100 * MIB);
+}
+
+static void the_tenant_is_told_its_limit(void **state)
+{
+	run_limited(ask_for_memory_info, 100 * MIB);
+}
+
+static void ask_without_limit(void)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemGetInfo_v2)(&free_bytes, &total_bytes) == CUDA_SUCCESS);
+	CHECK(free_bytes == HB_FAKE_FREE && total_bytes == HB_FAKE_TOTAL);
+}
+
+static void without_a_limit_the_driver_is_believed(void **state)
+{
+	run_limited(ask_without_limit, UINT64_MAX);
+}
+
+static void record_an_allocation(void)
+{
+	CUdeviceptr pointer;
+	CUgraph graph;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamBeginCapture_v2)(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAllocAsync)(&pointer, 200 * MIB, STREAM) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(CU(cuMemAllocAsync)(&pointer, 50 * MIB, STREAM) == CUDA_SUCCESS);
+	CHECK(CU(cuMemFreeAsync)(pointer, STREAM) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamEndCapture)(STREAM, &graph) == CUDA_SUCCESS);
+}
+
+static void a_recorded_allocation_takes_nothing_yet_but_must_fit(void **state)
+{
+	run_limited(record_an_allocation, 100 * MIB);
+	assert_int_equal(used(), 0);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(every_form_is_counted_with_its_size),
+		T(what_is_given_up_is_off_the_account),
+		T(a_context_takes_its_memory_along),
+		T(memory_on_the_host_is_not_counted),
+		T(physical_memory_is_held_while_retained_or_mapped),
+		T(the_limit_is_exact),
+		T(the_limit_is_exact_under_threads),
+		T(the_limit_is_exact_over_processes),
+		T(what_the_driver_refuses_is_not_counted),
+		T(what_is_not_freed_stays_on_the_account),
+		T(no_low_tenant_takes_the_reserve),
+		T(a_high_tenant_takes_the_reserve),
+		T(the_tenant_is_told_its_limit),
+		T(without_a_limit_the_driver_is_believed),
+		T(a_recorded_allocation_takes_nothing_yet_but_must_fit),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

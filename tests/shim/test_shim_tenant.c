@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shim as member of a tenant: who joins, what is counted, what is held at
+ * the gate and what never is, and that nothing hangs without a daemon.
+ */
+#include "gpu/cuda_abi.h"
+#include "page_host.h"
+#include "unit/unit.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STREAM ((CUstream)0x5000)
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	unsetenv("HB_OFF");
+	unsetenv("HB_FAKE_REFUSE");
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static uint64_t count_of(const struct hb_page_process *process, enum hb_page_counter counter)
+{
+	return atomic_load(&process->counters[counter]);
+}
+
+static void launch(void)
+{
+	CU(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL);
+}
+
+/* ---- counting ---- */
+
+static void do_some_of_everything(void)
+{
+	CUDA_MEMCPY2D rect = {.WidthInBytes = 100, .Height = 3};
+	size_t sizes[2] = {7, 8};
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 5; i++)
+		launch();
+	CU(cuLaunchKernelEx_ptsz)(&(CUlaunchConfig){.hStream = STREAM}, NULL, NULL, NULL);
+	CU(cuGraphLaunch)(NULL, STREAM);
+	CU(cuMemcpyHtoDAsync_v2)(1, NULL, 1000, STREAM);
+	CU(cuMemcpyDtoH_v2)(NULL, 1, 500);
+	CU(cuMemcpy2D_v2)(&rect);
+	((CUresult(*)(void *, void *, size_t *, size_t, void *, void *, size_t, CUstream))hb_test_shim_symbol(
+		"cuMemcpyBatchAsync_v2"))(NULL, NULL, sizes, 2, NULL, NULL, 0, STREAM);
+	CU(cuMemsetD8Async)(1, 0, 10, STREAM);
+	CU(cuLaunchHostFunc)(STREAM, NULL, NULL);
+	CU(cuStreamWriteValue32_v2)(STREAM, 1, 2, 0);
+	CU(cuModuleLoadData)(NULL, NULL);
+	CU(cuStreamSynchronize)(STREAM);
+	CU(cuGetExportTable)(NULL, NULL);
+}
+
+static void work_is_counted_by_kind(void **state)
+{
+	pid_t child = hb_page_host_start(do_some_of_everything);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(host.asked.n_gpus, 1);
+	assert_memory_equal(host.asked.uuids[0], host.page->gpus[0].uuid, HB_UUID_BYTES);
+	assert_int_equal(count_of(process, HB_COUNT_kernels), 6);
+	assert_int_equal(count_of(process, HB_COUNT_graphs), 1);
+	assert_int_equal(count_of(process, HB_COUNT_copies_to_device), 1);
+	assert_int_equal(count_of(process, HB_COUNT_copies_to_host), 1);
+	assert_int_equal(count_of(process, HB_COUNT_copies_other), 2);
+	assert_int_equal(count_of(process, HB_COUNT_copied), 1000 + 500 + 300 + 15);
+	assert_int_equal(count_of(process, HB_COUNT_memsets), 1);
+	assert_int_equal(count_of(process, HB_COUNT_host_functions), 1);
+	assert_int_equal(count_of(process, HB_COUNT_stream_values), 1);
+	assert_int_equal(count_of(process, HB_COUNT_modules), 1);
+	assert_int_equal(count_of(process, HB_COUNT_synchronizes), 1);
+	assert_int_equal(count_of(process, HB_COUNT_export_tables), 1);
+	assert_int_equal(count_of(process, HB_COUNT_captured), 0);
+	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 6 + 1 + 1); /* kernels, graph, memset */
+}
+
+static void look_up_functions(void)
+{
+	void *function;
+	CUdriverProcAddressQueryResult status;
+	CHECK(CU(cuGetProcAddress_v2)("cuTexObjectDestroy", &function, 13000, 0, &status) == CUDA_SUCCESS);
+	CHECK(CU(cuGetProcAddress_v2)("cuLaunchKernel", &function, 13000, 0, &status) == CUDA_SUCCESS);
+	CHECK(CU(cuGetProcAddress_v2)("cuLaunchKernel", &function, 14000, 0, &status) == CUDA_SUCCESS);
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+}
+
+static void lookups_before_joining_are_counted_too(void **state)
+{
+	pid_t child = hb_page_host_start(look_up_functions);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_pass_through), 1);
+	assert_int_equal(count_of(process, HB_COUNT_unknown_versions), 1);
+}
+
+/* ---- who joins ---- */
+
+static void initialise_and_launch(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	launch();
+}
+
+static void nobody_joins_without_a_tenant(void **state)
+{
+	unsetenv("HB_TENANT");
+	assert_true(hb_page_host_ended_well(hb_page_host_start(initialise_and_launch)));
+	assert_false(hb_page_host_is_wanted(&host));
+}
+
+static void nobody_joins_when_switched_off(void **state)
+{
+	setenv("HB_OFF", "1", 1);
+	assert_true(hb_page_host_ended_well(hb_page_host_start(initialise_and_launch)));
+	assert_false(hb_page_host_is_wanted(&host));
+}
+
+static void a_missing_daemon_is_no_error(void **state)
+{
+	setenv("HB_SOCKET", "/nonexistent/hbd.sock", 1);
+	assert_true(hb_page_host_ended_well(hb_page_host_start(initialise_and_launch)));
+}
+
+static void fork_and_use_both(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	launch();
+	pid_t child = fork();
+	if (child == 0) {
+		launch(); /* alone: on the parent's page nothing happens */
+		CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+		launch();
+		_exit(0);
+	}
+	int status = 1;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void a_forked_child_is_alone_until_it_initialises(void **state)
+{
+	pid_t child = hb_page_host_start(fork_and_use_both);
+	struct hb_page_process *parent = hb_page_host_serve(&host);
+	struct hb_page_process *grandchild = hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_ptr_not_equal(parent, grandchild);
+	assert_int_equal(host.asked.flags & HB_REGISTER_PAGE, 0);
+	assert_int_equal(count_of(parent, HB_COUNT_kernels), 1);
+	assert_int_equal(count_of(grandchild, HB_COUNT_kernels), 2); /* what it did alone was brought along */
+}
+
+/* ---- the gate ---- */
+
+/* The host says "the gate is closed" through the page's attainment field, which the shim does not read. */
+static struct hb_page *shared_page;
+
+static void wait_for_host(void)
+{
+	while (atomic_load(&shared_page->attainment_ppm) == 0)
+		sched_yield();
+}
+
+static void tell_child(void)
+{
+	atomic_store(&host.page->attainment_ppm, 1);
+}
+
+static void launch_when_told(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	wait_for_host();
+	launch();
+}
+
+static void a_closed_gate_holds_a_launch_until_it_opens(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(launch_when_told);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	tell_child();
+	while (atomic_load(&hb_page_host_gate(process)->waiters) == 0)
+		sched_yield();
+	assert_int_equal(count_of(process, HB_COUNT_gate_waits), 0);
+	assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+	hb_page_host_set_gate(process, HB_GATE_OPEN);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_gate_waits), 1);
+	assert_int_equal(count_of(process, HB_COUNT_gate_abandoned), 0);
+	assert_true(count_of(process, HB_COUNT_gate_wait) > 0);
+	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 1);
+}
+
+static void a_silent_daemon_holds_nobody(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(launch_when_told);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	atomic_store(&host.page->heartbeat_ns, 1);
+	tell_child();
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_gate_abandoned), 1);
+}
+
+static void a_page_given_up_holds_nobody(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(launch_when_told);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	atomic_store(&host.page->state, HB_PAGE_CLOSED);
+	tell_child();
+	assert_true(hb_page_host_ended_well(child));
+}
+
+static void make_calls_that_never_wait(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	wait_for_host();
+	CU(cuStreamSynchronize)(STREAM);
+	CU(cuCtxSynchronize)();
+	CU(cuEventSynchronize)(NULL);
+	CU(cuMemcpyHtoDAsync_v2)(1, NULL, 1, STREAM);
+	CU(cuMemcpyDtoH_v2)(NULL, 1, 1);
+	CU(cuStreamWriteValue32_v2)(STREAM, 1, 2, 0);
+	CU(cuLaunchHostFunc)(STREAM, NULL, NULL);
+	CU(cuEventRecord)(NULL, STREAM);
+	CU(cuStreamQuery)(STREAM);
+	CUdeviceptr pointer;
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 100) == CUDA_SUCCESS);
+	CHECK(CU(cuMemFree_v2)(pointer) == CUDA_SUCCESS);
+}
+
+static void what_others_may_wait_for_is_never_held(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(make_calls_that_never_wait);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	tell_child();
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_gate_waits), 0);
+}
+
+static void capture_behind_a_closed_gate(void)
+{
+	CUgraph graph;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamBeginCapture_v2)(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+	wait_for_host();
+	launch();
+	CU(cuLaunchKernelEx)(&(CUlaunchConfig){.hStream = STREAM}, NULL, NULL, NULL);
+	CU(cuMemsetD8Async)(1, 0, 10, STREAM);
+	CHECK(CU(cuStreamEndCapture)(STREAM, &graph) == CUDA_SUCCESS);
+	unsigned (*calls)(const char *) = (unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls");
+	/* Only the one call that is always legal: once for each of the three, once at the end. */
+	CHECK(calls("cuStreamIsCapturing") == 4);
+	CHECK(calls("cuStreamQuery") == 0 && calls("cuCtxGetDevice") == 0);
+}
+
+static void recorded_work_is_neither_held_nor_counted_as_work(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(capture_behind_a_closed_gate);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	tell_child();
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_captured), 3);
+	assert_int_equal(count_of(process, HB_COUNT_kernels), 0);
+	assert_int_equal(count_of(process, HB_COUNT_memsets), 0);
+	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 0);
+}
+
+static void *launch_2000_times(void *unused)
+{
+	__typeof__(&cuGraphLaunch) function = CU(cuGraphLaunch);
+	for (int i = 0; i < 2000; i++)
+		function(NULL, STREAM);
+	return NULL;
+}
+
+static void launch_in_threads(void)
+{
+	pthread_t threads[8];
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 8; i++)
+		CHECK(pthread_create(&threads[i], NULL, launch_2000_times, NULL) == 0);
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void no_launch_is_lost_between_threads_and_a_flapping_gate(void **state)
+{
+	pid_t child = hb_page_host_start(launch_in_threads);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	for (int i = 0; i < 200; i++) {
+		hb_page_host_set_gate(process, HB_GATE_CLOSED);
+		sched_yield();
+		hb_page_host_set_gate(process, HB_GATE_OPEN);
+	}
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_graphs), 16000);
+	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 16000);
+	assert_int_equal(atomic_load(&hb_page_host_gate(process)->waiters), 0);
+}
+
+/* ---- a daemon that comes back ---- */
+
+static void synchronize_until_told(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	launch();
+	while (atomic_load(&shared_page->attainment_ppm) == 0) {
+		CU(cuStreamSynchronize)(STREAM);
+		usleep(5000); /* an application that works between its waits */
+	}
+	launch();
+}
+
+static void a_survivor_registers_again_with_the_same_page(void **state)
+{
+	shared_page = host.page;
+	pid_t child = hb_page_host_start(synchronize_until_told);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	atomic_store(&host.page->heartbeat_ns, 1);
+	assert_ptr_equal(hb_page_host_serve(&host), process);
+	assert_true(host.asked.flags & HB_REGISTER_PAGE);
+	atomic_store(&host.page->heartbeat_ns, INT64_MAX);
+	tell_child();
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_kernels), 2);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(work_is_counted_by_kind),
+		T(lookups_before_joining_are_counted_too),
+		T(nobody_joins_without_a_tenant),
+		T(nobody_joins_when_switched_off),
+		T(a_missing_daemon_is_no_error),
+		T(a_forked_child_is_alone_until_it_initialises),
+		T(a_closed_gate_holds_a_launch_until_it_opens),
+		T(a_silent_daemon_holds_nobody),
+		T(a_page_given_up_holds_nobody),
+		T(what_others_may_wait_for_is_never_held),
+		T(recorded_work_is_neither_held_nor_counted_as_work),
+		T(no_launch_is_lost_between_threads_and_a_flapping_gate),
+		T(a_survivor_registers_again_with_the_same_page),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
