@@ -69,8 +69,8 @@ static void print_slo(const struct hb_core *core, const struct hb_tenant *tenant
 	else
 		fputs(" bound=none", out);
 	fprintf(out, "%s share=%u.%04u%% attainment=%u.%04u%%", tenant->slo_auto ? " auto" : "",
-		tenant->slo_share_ppm / 10000, tenant->slo_share_ppm % 10000,
-		hb_tenant_attainment_ppm(tenant) / 10000, hb_tenant_attainment_ppm(tenant) % 10000);
+		tenant->slo_share_ppm / 10000, tenant->slo_share_ppm % 10000, hb_tenant_attainment_ppm(tenant) / 10000,
+		hb_tenant_attainment_ppm(tenant) % 10000);
 	print_time(out, "alone", tenant->alone_ns);
 	print_time(out, "slack", hb_tenant_slack_ns(core, tenant->id, core->now_ns));
 	fputc('\n', out);

@@ -29,6 +29,7 @@ struct field {
 	size_t offset; /* in the message */
 };
 
+/* clang-format off */
 /* One function a message: the offsets need the type of its own struct. */
 #define HB_FIELD(TYPE, name, must, text) {text, FIELD_##TYPE, must, offsetof(message, name)},
 #define MESSAGE(owner, lower) \
@@ -37,11 +38,11 @@ struct field {
 		typedef __typeof__(((struct owner *)0)->lower) message; \
 		static const struct field fields[] = {
 #define MESSAGE_END \
-	{NULL, FIELD_TYPES, false, sizeof(message)}}; \
-	return fields; \
+			{NULL, FIELD_TYPES, false, sizeof(message)}, \
+		}; \
+		return fields; \
 	}
 
-/* clang-format off */
 #define HB_EVENT(UPPER, lower) MESSAGE(hb_event, lower)
 #define HB_EVENT_END(UPPER, lower) MESSAGE_END
 #include "core/events.def"
@@ -237,8 +238,7 @@ static int read_field(const struct message *message, const char *word, char *bas
 	return hb_error_set(error, -EINVAL, "%s has no field '%.*s'", message->name, (int)len, word);
 }
 
-static int read_fields(const struct message *message, char *const words[], size_t n, char *base,
-		       struct hb_error *error)
+static int read_fields(const struct message *message, char *const words[], size_t n, char *base, struct hb_error *error)
 {
 	uint32_t seen = 0;
 	for (size_t i = 0; i < n; i++) {

@@ -151,8 +151,7 @@ static int set_key(struct scenario *s, const char *key, const char *value)
 #define SET_FLAG(member) s->config.member = true;
 #define HB_KEY(KIND, member, text) \
 	if (!strcmp(key, text)) { \
-		SET_##KIND(member) \
-		return 0; \
+		SET_##KIND(member) return 0; \
 	}
 #include "config_keys.def"
 	return failed(s, "config has no key '%s'", key);
@@ -254,7 +253,8 @@ static int command_serve(struct scenario *s, char **words, size_t n)
 	uint32_t tenant = n > 1 ? lookup(s, words[1]) : HB_TENANT_NONE;
 	s->quiet = true;
 	for (uint64_t i = 0; i < count; i++, latency_ns += grow_ns) {
-		struct hb_event begin = {.kind = HB_EVENT_REQUEST_BEGIN, .tenant = tenant, .request_begin = {1000000 + i, 0}};
+		struct hb_event begin = {
+			.kind = HB_EVENT_REQUEST_BEGIN, .tenant = tenant, .request_begin = {1000000 + i, 0}};
 		struct hb_event end = {.kind = HB_EVENT_REQUEST_END, .tenant = tenant, .request_end = {1000000 + i}};
 		struct hb_event busy = {.kind = HB_EVENT_BUSY, .tenant = tenant};
 		struct hb_event idle = {.kind = HB_EVENT_IDLE, .tenant = tenant};
@@ -316,7 +316,7 @@ static int run_words(struct scenario *s, char **words, size_t n)
 		int (*run)(struct scenario *s, char **words, size_t n);
 	} commands[] = {
 		{"tenant", command_tenant}, {"advance", command_advance}, {"serve", command_serve},
-		{"dump", command_dump},     {"wake", command_wake},	  {"owner", command_owner},
+		{"dump", command_dump},     {"wake", command_wake},       {"owner", command_owner},
 	};
 	if (!strcmp(words[0], "config"))
 		return command_config(s, words, n);
