@@ -171,20 +171,26 @@ static int find_shapes(const struct hb_workload *workload, const struct hb_gpu_s
 	return 0;
 }
 
-int hb_workload_info_get(const struct hb_workload *workload, const struct hb_gpu_spec *gpu,
-			 struct hb_workload_info *info)
+static int measure(const struct hb_workload *workload, const struct hb_gpu_spec *gpu, struct hb_workload_info *info)
 {
-	struct hb_workload_info made = {0};
 	int64_t span_ns = 0, busy_ns = 0;
-	count_ops(workload, gpu, &made);
+	count_ops(workload, gpu, info);
 	for (uint32_t i = 0; i < workload->n_iterations; i++)
 		add_iteration(workload, &workload->iterations[i], &span_ns, &busy_ns);
-	made.span_us = (double)span_ns / 1e3 / workload->n_iterations;
-	made.busy_us = (double)busy_ns / 1e3 / workload->n_iterations;
-	int code = measure_durations(workload, &made);
+	info->span_us = (double)span_ns / 1e3 / workload->n_iterations;
+	info->busy_us = (double)busy_ns / 1e3 / workload->n_iterations;
+	int code = measure_durations(workload, info);
+	return code ? code : find_shapes(workload, gpu, info);
+}
+
+struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const struct hb_gpu_spec *gpu)
+{
+	struct hb_workload_info *info = calloc(set->n_workloads, sizeof *info);
+	int code = info ? 0 : -ENOMEM;
+	for (uint32_t i = 0; i < set->n_workloads && !code; i++)
+		code = measure(&set->workloads[i], gpu, &info[i]);
 	if (!code)
-		code = find_shapes(workload, gpu, &made);
-	if (!code)
-		*info = made;
-	return code;
+		return info;
+	free(info);
+	return NULL;
 }

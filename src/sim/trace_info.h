@@ -38,9 +38,8 @@ struct hb_workload_info {
 	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* most time first */
 };
 
-/* 0 or -ENOMEM. */
-int hb_workload_info_get(const struct hb_workload *workload, const struct hb_gpu_spec *gpu,
-			 struct hb_workload_info *info);
+/* One entry a workload of the set, in its order; free() it. NULL without memory. */
+struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const struct hb_gpu_spec *gpu);
 
 /* Names of the classes: for people and as JSON keys. */
 extern const char *const hb_wave_texts[HB_WAVE_CLASSES];

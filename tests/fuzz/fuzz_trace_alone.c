@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		fuzz_check_error(code, &error, fuzz_alone_path);
 		FUZZ_REQUIRE(!set.workloads && !set.names);
 	}
-	for (uint32_t i = 0; i < set.n_workloads; i++) {
+	FUZZ_REQUIRE(code || set.n_workloads == 2);
+	for (uint32_t i = 0; !code && i < 2; i++) {
 		FUZZ_REQUIRE(set.workloads[i].alone_ns >= 0 && set.workloads[i].alone_ns <= HB_TRACE_TIME_MAX_NS);
 		FUZZ_REQUIRE(set.workloads[i].alone_graph_ns >= 0 &&
 			     set.workloads[i].alone_graph_ns <= HB_TRACE_TIME_MAX_NS);
