@@ -11,8 +11,8 @@
 
 static int format_dir(char path[HB_PATH_MAX], const char *base, const char *name)
 {
-	int n = snprintf(path, HB_PATH_MAX - sizeof "/" HB_SOCKET_NAME, "%s/%s", base, name);
-	return n < 0 || n >= (int)(HB_PATH_MAX - sizeof "/" HB_SOCKET_NAME) ? -ENAMETOOLONG : 0;
+	int n = snprintf(path, HB_PATH_MAX - sizeof "/" HB_SOCKET_NAME_SIMULATED, "%s/%s", base, name);
+	return n < 0 || n >= (int)(HB_PATH_MAX - sizeof "/" HB_SOCKET_NAME_SIMULATED) ? -ENAMETOOLONG : 0;
 }
 
 static int dir_path(char path[HB_PATH_MAX])
@@ -50,8 +50,9 @@ int hb_runtime_dir(char path[HB_PATH_MAX], struct hb_error *error)
 	return 0;
 }
 
-int hb_socket_path(char path[HB_PATH_MAX])
+int hb_socket_path(bool simulated, char path[HB_PATH_MAX])
 {
+	const char *name = simulated ? "/" HB_SOCKET_NAME_SIMULATED : "/" HB_SOCKET_NAME;
 	const char *given = getenv("HB_SOCKET");
 	if (given && *given) {
 		if (strlen(given) >= HB_PATH_MAX)
@@ -59,16 +60,16 @@ int hb_socket_path(char path[HB_PATH_MAX])
 		strcpy(path, given);
 		return 0;
 	}
-	if (access(HB_SYSTEM_DIR "/" HB_SOCKET_NAME, W_OK) == 0) {
-		strcpy(path, HB_SYSTEM_DIR "/" HB_SOCKET_NAME);
+	strcpy(path, HB_SYSTEM_DIR);
+	strcat(path, name);
+	if (access(path, W_OK) == 0)
 		return 0;
-	}
 	char dir[HB_PATH_MAX];
 	int result = dir_path(dir);
 	if (result < 0)
 		return result;
 	size_t length = strlen(dir);
 	memcpy(path, dir, length);
-	strcpy(path + length, "/" HB_SOCKET_NAME);
+	strcpy(path + length, name);
 	return 0;
 }

@@ -12,11 +12,13 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define HB_SYSTEM_DIR "/run/hummingbird"
 #define HB_SOCKET_NAME "hbd.sock"
-#define HB_PATH_MAX 108 /* a socket's path with its NUL: sizeof sockaddr_un.sun_path */
+#define HB_SOCKET_NAME_SIMULATED "hbd-sim.sock" /* daemons for real and simulated GPUs live side by side */
+#define HB_PATH_MAX 108                         /* a socket's path with its NUL: sizeof sockaddr_un.sun_path */
 
 /*
  * The user's folder, made (mode 0700) when it is missing. 0, or negative errno
@@ -25,6 +27,6 @@
 int hb_runtime_dir(char path[HB_PATH_MAX], struct hb_error *error);
 
 /* The socket to connect to; makes nothing and checks nothing. 0 or negative errno. */
-int hb_socket_path(char path[HB_PATH_MAX]);
+int hb_socket_path(bool simulated, char path[HB_PATH_MAX]);
 
 #endif

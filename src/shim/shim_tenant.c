@@ -136,7 +136,7 @@ static int register_with_daemon(int timeout_ms)
 {
 	char path[HB_PATH_MAX];
 	struct hb_error error = {.text = ""};
-	int result = hb_socket_path(path);
+	int result = hb_socket_path(wish.flags & HB_REGISTER_SIMULATED, path);
 	if (result == 0)
 		result = hb_client_open(path, timeout_ms, &error);
 	if (result >= 0) {

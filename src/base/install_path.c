@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds our own files; see install_path.h. */
+#include "base/install_path.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__aarch64__)
+#define TRIPLET "aarch64-linux-gnu"
+#else
+#define TRIPLET "x86_64-linux-gnu"
+#endif
+
+/* Seen from the program's folder: the build tree first, then an installation. */
+static const char *const shim_folders[] = {
+	"src/shim",           "../shim", "../../src/shim", "../lib/" TRIPLET "/hummingbird", "../lib64/hummingbird",
+	"../lib/hummingbird", NULL,
+};
+static const char *const simcuda_folders[] = {
+	"src/simcuda",
+	"../simcuda",
+	"../../src/simcuda",
+	"../lib/" TRIPLET "/hummingbird/simcuda",
+	"../lib64/hummingbird/simcuda",
+	"../lib/hummingbird/simcuda",
+	NULL,
+};
+static const char *const program_folders[] = {
+	".",          "src/daemon",        "../daemon", "../../src/daemon", "src/simcuda",
+	"../simcuda", "../../src/simcuda", "../..",     "../sbin",          "../libexec/hummingbird",
+	NULL,
+};
+
+static int own_folder(char folder[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+	if (n <= 0)
+		return -errno;
+	folder[n] = '\0';
+	*strrchr(folder, '/') = '\0';
+	return 0;
+}
+
+/* The absolute path of the first of `folders` that has `file`; of the folder itself unless `whole`. */
+static int find(const char *const *folders, const char *file, int mode, int whole, char *path, size_t size)
+{
+	char own[PATH_MAX], joined[2 * PATH_MAX], resolved[PATH_MAX];
+	int result = own_folder(own);
+	if (result < 0)
+		return result;
+	for (; *folders; folders++) {
+		snprintf(joined, sizeof joined, "%s/%s/%s", own, *folders, file);
+		if (access(joined, mode) != 0)
+			continue;
+		snprintf(joined, sizeof joined, "%s/%s", own, *folders);
+		if (!realpath(joined, resolved))
+			continue;
+		int n = snprintf(path, size, whole ? "%s/%s" : "%s", resolved, file);
+		return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+	}
+	return -ENOENT;
+}
+
+static int find_library(const char *variable, const char *const *folders, char *path, size_t size)
+{
+	const char *given = getenv(variable);
+	if (!given || !*given)
+		return find(folders, "libcuda.so.1", R_OK, 0, path, size);
+	int n = snprintf(path, size, "%s", given);
+	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+int hb_install_shim_dir(char *path, size_t size)
+{
+	return find_library("HB_SHIM_DIR", shim_folders, path, size);
+}
+
+int hb_install_simcuda_dir(char *path, size_t size)
+{
+	return find_library("HB_SIMCUDA_DIR", simcuda_folders, path, size);
+}
+
+static int find_in_path(const char *name, char *path, size_t size)
+{
+	const char *list = getenv("PATH");
+	while (list && *list) {
+		size_t length = strcspn(list, ":");
+		int n = snprintf(path, size, "%.*s/%s", (int)length, list, name);
+		if (n > 0 && (size_t)n < size && access(path, X_OK) == 0)
+			return 0;
+		list += length + (list[length] == ':');
+	}
+	return -ENOENT;
+}
+
+int hb_install_program(const char *name, char *path, size_t size)
+{
+	int result = find(program_folders, name, X_OK, 1, path, size);
+	return result == -ENOENT ? find_in_path(name, path, size) : result;
+}

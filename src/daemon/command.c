@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One program in the event loop; see command.h. */
+#include "daemon/command.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A program that leaves a daemon behind also leaves the pipe open: do not wait for its end longer than this. */
+#define REST_MS 100
+
+struct command {
+	uv_process_t process;
+	uv_pipe_t in, out;
+	uv_timer_t timer;
+	uv_write_t write;
+	struct hb_command_result result;
+	size_t n_output;
+	bool exited, finished;
+	int open; /* handles not closed yet */
+	hb_command_done *done;
+	void *argument;
+};
+
+static void handle_closed(uv_handle_t *handle)
+{
+	struct command *command = handle->data;
+	if (--command->open == 0)
+		free(command);
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+	if (!uv_is_closing(handle))
+		uv_close(handle, handle_closed);
+}
+
+static void finish(struct command *command)
+{
+	if (command->finished)
+		return;
+	command->finished = true;
+	command->result.output[command->n_output] = '\0';
+	command->done(command->argument, &command->result);
+	close_handle((uv_handle_t *)&command->process);
+	close_handle((uv_handle_t *)&command->in);
+	close_handle((uv_handle_t *)&command->out);
+	close_handle((uv_handle_t *)&command->timer);
+}
+
+static void timed_out(uv_timer_t *timer)
+{
+	struct command *command = timer->data;
+	if (command->exited) {
+		finish(command);
+		return;
+	}
+	uv_process_kill(&command->process, SIGKILL);
+}
+
+static void exited(uv_process_t *process, int64_t status, int signal)
+{
+	struct command *command = process->data;
+	command->exited = true;
+	command->result.status = signal ? 128 + signal : (int)status;
+	uv_timer_start(&command->timer, timed_out, REST_MS, 0);
+}
+
+static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+{
+	static char spill[512];
+	struct command *command = handle->data;
+	size_t room = sizeof command->result.output - 1 - command->n_output;
+	*buffer = room ? uv_buf_init(command->result.output + command->n_output, (unsigned)room)
+		       : uv_buf_init(spill, sizeof spill);
+}
+
+static void have_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+{
+	struct command *command = stream->data;
+	char *start = command->result.output, *end = start + sizeof command->result.output;
+	if (n > 0 && buffer->base >= start && buffer->base < end)
+		command->n_output += (size_t)n;
+	if (n < 0) {
+		uv_read_stop(stream);
+		if (command->exited)
+			finish(command);
+	}
+}
+
+static void written(uv_write_t *write, int status)
+{
+	struct command *command = write->data;
+	close_handle((uv_handle_t *)&command->in);
+}
+
+static void init_handles(struct command *command, uv_loop_t *loop)
+{
+	uv_pipe_init(loop, &command->in, 0);
+	uv_pipe_init(loop, &command->out, 0);
+	uv_timer_init(loop, &command->timer);
+	command->in.data = command->out.data = command->timer.data = command->process.data = command->write.data =
+		command;
+	command->open = 4;
+}
+
+static int spawn(struct command *command, uv_loop_t *loop, char **arguments, char **environment)
+{
+	uv_stdio_container_t stdio[3] = {
+		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_READABLE_PIPE),
+		 .data.stream = (uv_stream_t *)&command->in},
+		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_WRITABLE_PIPE),
+		 .data.stream = (uv_stream_t *)&command->out},
+		{.flags = UV_IGNORE},
+	};
+	uv_process_options_t options = {.exit_cb = exited,
+					.file = arguments[0],
+					.args = arguments,
+					.env = environment,
+					.stdio = stdio,
+					.stdio_count = 3};
+	return uv_spawn(loop, &command->process, &options);
+}
+
+int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
+		   hb_command_done *done, void *argument)
+{
+	struct command *command = calloc(1, sizeof *command);
+	if (!command)
+		return -ENOMEM;
+	command->done = done;
+	command->argument = argument;
+	init_handles(command, loop);
+	int result = spawn(command, loop, arguments, environment);
+	if (result < 0) {
+		command->finished = true;
+		close_handle((uv_handle_t *)&command->process);
+		close_handle((uv_handle_t *)&command->in);
+		close_handle((uv_handle_t *)&command->out);
+		close_handle((uv_handle_t *)&command->timer);
+		return result;
+	}
+	uv_timer_start(&command->timer, timed_out, timeout_ms, 0);
+	uv_read_start((uv_stream_t *)&command->out, give_buffer, have_read);
+	uv_buf_t text = uv_buf_init((char *)(uintptr_t)input, input ? (unsigned)strlen(input) : 0);
+	if (!input || uv_write(&command->write, (uv_stream_t *)&command->in, &text, 1, written) < 0)
+		close_handle((uv_handle_t *)&command->in);
+	return 0;
+}

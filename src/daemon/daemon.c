@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ties the daemon's parts together: start, the tick, the cores' wake-ups,
+ * reload, end. The daemon is on nobody's path: when it dies, heartbeats stop,
+ * gates are taken for open, and everything runs on.
+ */
+#include "daemon/daemon.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The MPS server is kept this long after the last LP tenant: starting it costs a second. */
+#define MPS_LINGER_NS (60 * HB_NS_PER_S)
+
+/* Per-user daemons are started by `hb run` and by nobody else, so they end by themselves. */
+#define USER_IDLE_EXIT_NS (600 * HB_NS_PER_S)
+
+/* --- GPUs ---------------------------------------------------------------------------- */
+
+enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon)
+{
+	switch (hb_mps_state(daemon->mps)) {
+	case HB_MPS_OFF:
+	case HB_MPS_FAILED:
+		return HB_ENGINE_TURNS;
+	default:
+		return HB_ENGINE_TEMPORAL;
+	}
+}
+
+struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES])
+{
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		if (memcmp(daemon->devices[i]->uuid, uuid, HB_UUID_BYTES) == 0)
+			return daemon->devices[i];
+	if (daemon->n_devices == HB_DEVICES_MAX)
+		return NULL;
+	struct hb_device *device;
+	int result = hb_device_new(daemon, uuid, &device);
+	if (result < 0) {
+		hb_log_error("cannot take on a GPU: %s", strerror(-result));
+		return NULL;
+	}
+	daemon->devices[daemon->n_devices++] = device;
+	return device;
+}
+
+static void run_devices(uv_timer_t *timer)
+{
+	struct hb_daemon *daemon = timer->data;
+	int64_t now_ns = hb_clock_now_ns(), next_ns = HB_TIME_NEVER;
+	for (uint32_t i = 0; i < daemon->n_devices; i++) {
+		hb_device_run(daemon->devices[i], now_ns);
+		int64_t wake_ns = hb_device_next_ns(daemon->devices[i], now_ns);
+		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
+	}
+	if (next_ns == HB_TIME_NEVER)
+		return;
+	/* Rounded up: waking before a timer is due would only mean to wake again. */
+	int64_t wait_ms = next_ns > now_ns ? (next_ns - now_ns + HB_NS_PER_MS - 1) / HB_NS_PER_MS : 0;
+	uv_timer_start(&daemon->wake, run_devices, (uint64_t)wait_ms, 0);
+}
+
+void hb_daemon_kick(struct hb_daemon *daemon)
+{
+	if (!daemon->stopping)
+		uv_timer_start(&daemon->wake, run_devices, 0, 0);
+}
+
+void hb_daemon_mps_changed(struct hb_daemon *daemon)
+{
+	enum hb_engine engine = hb_daemon_engine(daemon);
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		hb_device_set_engine(daemon->devices[i], engine, hb_clock_now_ns());
+	if (daemon->server)
+		hb_server_resume(daemon->server);
+	hb_daemon_kick(daemon);
+}
+
+/* --- the tick ----------------------------------------------------------------------------- */
+
+static uint32_t count_mps_tenants(const struct hb_daemon *daemon)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		const struct hb_tenancy *tenancy = daemon->tenancies[i];
+		n += tenancy && hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
+	}
+	return n;
+}
+
+static uint32_t count_tenants(const struct hb_daemon *daemon)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		n += daemon->tenancies[i] && !hb_tenancy_is_server(daemon->tenancies[i]);
+	return n;
+}
+
+static void begin_stop(struct hb_daemon *daemon);
+
+/* A daemon that nobody uses ends by itself; its MPS server goes first. */
+static void watch_idleness(struct hb_daemon *daemon, int64_t now_ns)
+{
+	if (count_tenants(daemon)) {
+		daemon->idle_since_ns = now_ns;
+		return;
+	}
+	int64_t idle_ns = now_ns - daemon->idle_since_ns;
+	if (idle_ns > MPS_LINGER_NS)
+		hb_mps_stop(daemon->mps);
+	if (daemon->config.idle_exit_ns && idle_ns > daemon->config.idle_exit_ns) {
+		hb_log_info("nobody has used the daemon for %lld s", (long long)(idle_ns / HB_NS_PER_S));
+		begin_stop(daemon);
+	}
+}
+
+static void tick(uv_timer_t *timer)
+{
+	struct hb_daemon *daemon = timer->data;
+	int64_t now_ns = hb_clock_now_ns();
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i])
+			hb_tenancy_tick(daemon->tenancies[i], now_ns);
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		hb_device_beat(daemon->devices[i], now_ns);
+	hb_server_tick(daemon->server, now_ns);
+	watch_idleness(daemon, now_ns);
+	hb_daemon_kick(daemon);
+}
+
+/* --- start and end ----------------------------------------------------------------------------- */
+
+static void stop_now(struct hb_daemon *daemon)
+{
+	daemon->stopping = true;
+	hb_server_free(daemon->server);
+	daemon->server = NULL;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i])
+			hb_tenancy_free(daemon->tenancies[i]);
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		hb_device_free(daemon->devices[i]);
+	daemon->n_devices = 0;
+	hb_mps_free(daemon->mps);
+	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick, (uv_handle_t *)&daemon->wake,
+				  (uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
+				  (uv_handle_t *)&daemon->reload};
+	for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++)
+		uv_close(handles[i], NULL);
+}
+
+/* Leaves the MPS server to those who live in it, else takes it along. */
+static void begin_stop(struct hb_daemon *daemon)
+{
+	if (daemon->stopping)
+		return;
+	if (count_mps_tenants(daemon) == 0)
+		hb_mps_stop(daemon->mps);
+	stop_now(daemon);
+}
+
+static void on_stop_signal(uv_signal_t *signal, int number)
+{
+	hb_log_info("stopped by signal %d", number);
+	begin_stop(signal->data);
+}
+
+static int load_config(const struct hb_daemon_options *options, struct hb_daemon_config *config, struct hb_error *error)
+{
+	hb_daemon_config_init(config);
+	if (!options->system_mode)
+		config->idle_exit_ns = USER_IDLE_EXIT_NS;
+	if (!options->config_path[0])
+		return 0;
+	int result = hb_daemon_config_load(options->config_path, config, error);
+	return result == -ENOENT && !options->config_required ? 0 : result;
+}
+
+/* Rules and reserve at once; what a core is built with, at the next start. */
+static void on_reload_signal(uv_signal_t *signal, int number)
+{
+	struct hb_daemon *daemon = signal->data;
+	struct hb_daemon_config config;
+	struct hb_error error = {""};
+	if (load_config(&daemon->options, &config, &error) < 0) {
+		hb_log_error("configuration not read again: %s", error.text);
+		return;
+	}
+	daemon->config = config;
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		daemon->devices[i]->page->reserve_bytes = config.reserve_bytes;
+	hb_log_info("configuration read again");
+}
+
+static void start_signal(struct hb_daemon *daemon, uv_signal_t *signal, uv_signal_cb callback, int number)
+{
+	uv_signal_init(&daemon->loop, signal);
+	signal->data = daemon;
+	uv_signal_start(signal, callback, number);
+}
+
+static void tell_ready(struct hb_daemon_options *options)
+{
+	if (options->ready_fd < 0)
+		return;
+	if (write(options->ready_fd, "", 1) != 1)
+		hb_log_debug("whoever started us does not wait");
+	close(options->ready_fd);
+	options->ready_fd = -1;
+}
+
+static int start(struct hb_daemon *daemon, struct hb_error *error)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	daemon->started_ns = daemon->idle_since_ns = now_ns;
+	uv_timer_init(&daemon->loop, &daemon->tick);
+	uv_timer_init(&daemon->loop, &daemon->wake);
+	daemon->tick.data = daemon->wake.data = daemon;
+	start_signal(daemon, &daemon->terminate, on_stop_signal, SIGTERM);
+	start_signal(daemon, &daemon->interrupt, on_stop_signal, SIGINT);
+	start_signal(daemon, &daemon->reload, on_reload_signal, SIGHUP);
+	int result = hb_server_new(daemon, &daemon->server, error);
+	if (result == 0) {
+		result = hb_mps_new(daemon, &daemon->mps);
+		if (result < 0)
+			hb_error_set(error, result, "%s: cannot prepare the MPS server's folder: %s",
+				     daemon->options.dir, strerror(-result));
+	}
+	if (result < 0)
+		return result;
+	uv_timer_start(&daemon->tick, tick, HB_TICK_MS, HB_TICK_MS);
+	tell_ready(&daemon->options);
+	return 0;
+}
+
+int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *error)
+{
+	struct hb_daemon *daemon = calloc(1, sizeof *daemon);
+	if (!daemon)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	daemon->options = *options;
+	int result = load_config(options, &daemon->config, error);
+	if (result == 0) {
+		uv_loop_init(&daemon->loop);
+		result = start(daemon, error);
+		if (result == 0)
+			hb_log_info("serving %s", options->socket);
+		else
+			stop_now(daemon);
+		uv_run(&daemon->loop, UV_RUN_DEFAULT);
+		uv_loop_close(&daemon->loop);
+	}
+	free(daemon);
+	return result;
+}

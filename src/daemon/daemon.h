@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of hbd: what its parts know of each other. One thread, one event
+ * loop. tenancy.c keeps tenants and their processes, device.c GPUs and their
+ * cores, server.c the socket, mps_server.c the MPS server, daemon.c ties them
+ * together and keeps time. Included by src/daemon only.
+ */
+#ifndef HB_DAEMON_DAEMON_H
+#define HB_DAEMON_DAEMON_H
+
+#include "core/core.h"
+#include "daemon/admission.h"
+#include "daemon/daemon_config.h"
+#include "daemon/pid_watch.h"
+#include "daemon/protocol.h"
+#include "daemon/socket_path.h"
+
+#include <stdbool.h>
+#include <uv.h>
+
+#define HB_TENANCIES_MAX 256 /* also the core's table: a tenant's index is its id there */
+#define HB_DEVICES_MAX 32
+#define HB_CONNECTIONS_MAX 256
+#define HB_TICK_MS 100
+
+struct hb_daemon;
+struct hb_device;
+struct hb_mps;
+struct hb_server;
+struct hb_tenancy;
+
+/* --- tenancy.c ------------------------------------------------------------------- */
+
+/* A process that keeps its tenant alive. */
+struct hb_member {
+	struct hb_tenancy *tenancy;
+	struct hb_pid_watch *watch; /* NULL = no such member */
+	pid_t pid;
+	uint32_t slot; /* HB_PAGE_PROCESSES for the leader: `hb run`, then the command it became */
+};
+
+/* The daemon's record of a tenant: all that it decides lives here; the page only carries it to the tenant. */
+struct hb_tenancy {
+	struct hb_daemon *daemon;
+	uint32_t index;  /* in hb_daemon.tenancies, and its id in every core */
+	uint32_t number; /* shown to people, not reused soon */
+	unsigned char token[HB_TOKEN_BYTES];
+	struct hb_peer peer; /* who registered it first */
+	uint32_t flags;      /* enum hb_register_flags */
+	struct hb_terms asked, terms;
+	char reduced[160]; /* why terms are less than asked, "" = they are not */
+	uint32_t attainment_ppm, weight;
+	enum hb_engine engine; /* asked for */
+	char command[256];     /* printable ASCII */
+	int64_t since_ns;
+	struct hb_page *page;
+	int page_fd;
+	uint64_t page_inode;
+	struct hb_member leader;
+	struct hb_member members[HB_PAGE_PROCESSES]; /* by slot */
+	uint32_t n_members;
+	struct hb_device *devices[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
+	uint32_t n_devices;
+	uint64_t past[HB_N_COUNTS]; /* counters of processes that are gone */
+	uint32_t repairs;           /* tries left to repair memory sums; 0 = nothing to repair */
+};
+
+/* NULL = none has this token. */
+struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES]);
+struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number);
+/* A new tenant for this request, with a new page or the one handed over (page_fd >= 0; not kept). 0 or negative errno. */
+int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
+		   const char *command, size_t command_length, int page_fd, struct hb_tenancy **tenancy);
+void hb_tenancy_free(struct hb_tenancy *tenancy);
+/* Adds GPUs the tenant has not used yet. 0, -ENOSPC. */
+int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request);
+/* The process that keeps the tenant while nothing of it uses CUDA. */
+int hb_tenancy_lead(struct hb_tenancy *tenancy, pid_t pid);
+/* A process with CUDA: gives it a slot, or the one that it has. The slot or negative errno. */
+int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot);
+/* The process with this pid leaves; the last one out ends the tenant. -ESRCH: it is no member. */
+int hb_tenancy_leave(struct hb_tenancy *tenancy, pid_t pid);
+/* Brings the page up to date after terms changed. */
+void hb_tenancy_publish(struct hb_tenancy *tenancy);
+/* Changes what a SET asks for (already admitted). 0, or negative errno with *error. */
+int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, const struct hb_terms *terms,
+		   struct hb_error *error);
+/* Every HB_TICK_MS: heartbeat, memory repairs. */
+void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns);
+/* The MPS server itself is neither high nor low: it only has slices. */
+static inline bool hb_tenancy_is_server(const struct hb_tenancy *tenancy)
+{
+	return tenancy->flags & HB_REGISTER_SERVER;
+}
+static inline bool hb_tenancy_is_low(const struct hb_tenancy *tenancy)
+{
+	return tenancy->terms.priority == HB_PAGE_LOW && !hb_tenancy_is_server(tenancy);
+}
+
+/* --- device.c -------------------------------------------------------------------- */
+
+/* What was last seen or told of a tenant on a GPU. */
+struct hb_seat {
+	bool taken, busy, waiting, draining;
+	uint32_t gpu; /* index on the tenant's page */
+	enum hb_gate_state gate;
+	uint32_t depth;
+	int64_t compute_ns, copy_ns; /* slices that the core asked for */
+};
+
+/* One GPU: a core, a page, and a seat for every tenant. */
+struct hb_device {
+	struct hb_daemon *daemon;
+	unsigned char uuid[HB_UUID_BYTES];
+	enum hb_engine engine;
+	struct hb_core *core;
+	struct hb_gpu_page *page;
+	int page_fd;
+	struct hb_seat seats[HB_TENANCIES_MAX];
+	uint32_t n_high, n_low;
+	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
+	bool repair_low;
+};
+
+int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
+void hb_device_free(struct hb_device *device);
+int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t gpu, int64_t now_ns);
+void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns);
+/* Its SLO or weight changed; `priority_too`: it is taken out and put in again. */
+void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool priority_too, int64_t now_ns);
+/* A process got a slot: it starts with the tenant's gate and slices. */
+void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns);
+/* LP tenants share one MPS context, or take turns: a new core for the other way. */
+void hb_device_set_engine(struct hb_device *device, enum hb_engine engine, int64_t now_ns);
+/* Looks at the gates, lets timers run and carries out what the core asks. */
+void hb_device_run(struct hb_device *device, int64_t now_ns);
+/* When to call run() next; HB_TIME_NEVER = not before something happens. */
+int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns);
+void hb_device_beat(struct hb_device *device, int64_t now_ns);
+
+/* --- mps_server.c ------------------------------------------------------------------ */
+
+#define HB_MPS_STATE_LIST(X) \
+	X(OFF, "off") \
+	X(IDLE, "not started") \
+	X(STARTING, "starting") \
+	X(READY, "ready") \
+	X(FAILED, "failed") \
+	X(STOPPING, "stopping")
+enum hb_mps_state {
+#define X(name, text) HB_MPS_##name,
+	HB_MPS_STATE_LIST(X)
+#undef X
+};
+
+int hb_mps_new(struct hb_daemon *daemon, struct hb_mps **mps);
+void hb_mps_free(struct hb_mps *mps);
+enum hb_mps_state hb_mps_state(const struct hb_mps *mps);
+const char *hb_mps_state_text(const struct hb_mps *mps);
+/* Why it is off or failed, "" otherwise. */
+const char *hb_mps_why(const struct hb_mps *mps);
+const char *hb_mps_pipe_dir(const struct hb_mps *mps);
+/* Starts it unless it runs. hb_daemon_mps_changed() is called when the state is no longer STARTING. */
+void hb_mps_start(struct hb_mps *mps, uid_t uid);
+/* Whose programs it serves; MPS serves one user at a time. */
+uid_t hb_mps_uid(const struct hb_mps *mps);
+/* Stops what we started. */
+void hb_mps_stop(struct hb_mps *mps);
+/* The server's own process registered (its shim), or was seen to end. */
+void hb_mps_server_seen(struct hb_mps *mps);
+void hb_mps_server_gone(struct hb_mps *mps);
+/* The token by which the server's shim registers. */
+const unsigned char *hb_mps_token(const struct hb_mps *mps);
+
+/* --- server.c ---------------------------------------------------------------------- */
+
+int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb_error *error);
+/* Closes connections and removes the socket. */
+void hb_server_free(struct hb_server *server);
+/* Answers registrations that waited for the MPS server. */
+void hb_server_resume(struct hb_server *server);
+void hb_server_tick(struct hb_server *server, int64_t now_ns);
+
+/* --- status_json.c ------------------------------------------------------------------- */
+
+/* Everything `hb status --json` shows, to be freed by the caller; NULL when out of memory. */
+char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns);
+
+/* --- daemon.c ------------------------------------------------------------------------ */
+
+struct hb_daemon_options {
+	char socket[HB_PATH_MAX];
+	char dir[HB_PATH_MAX]; /* the socket's folder; files of the MPS server go below it */
+	char config_path[512]; /* "" = none */
+	bool config_required;  /* --config was given: the file must be there */
+	bool system_mode;
+	bool simulated; /* --gpu sim: its tenants' GPUs are simulated ones */
+	int ready_fd;   /* gets one NUL byte once the socket is served, then is closed; -1 = none */
+};
+
+struct hb_daemon {
+	uv_loop_t loop;
+	uv_timer_t tick, wake;
+	uv_signal_t terminate, interrupt, reload;
+	struct hb_daemon_options options;
+	struct hb_daemon_config config;
+	int64_t started_ns, idle_since_ns;
+	uint32_t next_number;
+	struct hb_tenancy *tenancies[HB_TENANCIES_MAX];
+	uint32_t n_tenancies;
+	struct hb_device *devices[HB_DEVICES_MAX];
+	uint32_t n_devices;
+	struct hb_server *server;
+	struct hb_mps *mps;
+	bool stopping;
+};
+
+/* Runs until told to stop. 0 or negative errno with *error. */
+int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *error);
+/* Something was posted to a core: run the GPUs before the loop sleeps again. */
+void hb_daemon_kick(struct hb_daemon *daemon);
+/* The device with this UUID, made when it is new. NULL = no room. */
+struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES]);
+void hb_daemon_mps_changed(struct hb_daemon *daemon);
+/* How LP tenants are to share a GPU now. */
+enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads hummingbird.yaml; see daemon_config.h. */
+#include "daemon/daemon_config.h"
+
+#include "base/clock.h"
+#include "base/config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const priorities[] = {"low", "high", NULL};
+static const char *const engines[] = {"auto", "temporal", "turns", NULL};
+
+static const struct hb_config_key rule_keys[] = {
+	HB_CONFIG_TEXT(struct hb_rule, name, "name"),
+	HB_CONFIG_TEXT(struct hb_rule, user, "user"),
+	HB_CONFIG_TEXT(struct hb_rule, unit, "unit"),
+	HB_CONFIG_TEXT(struct hb_rule, cgroup, "cgroup"),
+	HB_CONFIG_CHOICE(struct hb_rule, priority, "priority", .choices = priorities, .required = true),
+	HB_CONFIG_BYTES(struct hb_rule, memory_bytes, "memory"),
+	HB_CONFIG_DURATION(struct hb_rule, slo_ns, "slo"),
+	HB_CONFIG_END,
+};
+
+static const struct hb_config_key keys[] = {
+	HB_CONFIG_CHOICE(struct hb_daemon_config, engine, "engine", .choices = engines),
+	HB_CONFIG_TEXT(struct hb_daemon_config, policy, "policy"),
+	HB_CONFIG_BOOL(struct hb_daemon_config, mps, "mps"),
+	HB_CONFIG_DURATION(struct hb_daemon_config, quantum_ns, "quantum", .min = HB_NS_PER_MS,
+			   .max = 10 * HB_NS_PER_S),
+	HB_CONFIG_DURATION(struct hb_daemon_config, low_slice_ns, "low_slice", .min = HB_NS_PER_US, .max = HB_NS_PER_S),
+	HB_CONFIG_DURATION(struct hb_daemon_config, high_slice_ns, "high_slice", .min = HB_NS_PER_US,
+			   .max = 10 * HB_NS_PER_S),
+	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
+	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
+	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
+	HB_CONFIG_LIST(struct hb_daemon_config, rules, n_rules, "rules", .keys = rule_keys),
+	HB_CONFIG_END,
+};
+
+void hb_daemon_config_init(struct hb_daemon_config *config)
+{
+	memset(config, 0, sizeof *config);
+	config->mps = true;
+	config->others = HB_CONFIG_LOW;
+	config->quantum_ns = 50 * HB_NS_PER_MS;
+	strcpy(config->policy, "temporal");
+}
+
+int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, struct hb_error *error)
+{
+	return hb_config_load(path, keys, config, sizeof *config, error);
+}
+
+int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
+			   struct hb_error *error)
+{
+	return hb_config_parse(text, strlen(text), origin, keys, config, sizeof *config, error);
+}
+
+void hb_daemon_config_path(bool system_mode, char *path, size_t size)
+{
+	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	path[0] = '\0';
+	if (system_mode)
+		snprintf(path, size, "/etc/hummingbird/hummingbird.yaml");
+	else if (xdg && xdg[0] == '/')
+		snprintf(path, size, "%s/hummingbird/hummingbird.yaml", xdg);
+	else if (home && home[0] == '/')
+		snprintf(path, size, "%s/.config/hummingbird/hummingbird.yaml", home);
+}

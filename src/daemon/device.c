@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One GPU: feeds its core with what the gates of its tenants show, and carries
+ * out what the core asks by writing gates and slices to their pages. It makes
+ * no decision of its own but one: which slice is safe (see slice_for()).
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/costs.h"
+#include "daemon/daemon.h"
+#include "daemon/page_memory.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* While LP tenants take turns somebody must see who waits and who has drained: against a quantum of 50 ms, 2 ms is little. */
+#define POLL_NS (2 * HB_NS_PER_MS)
+
+_Static_assert((int)HB_PAGE_LOW == (int)HB_PRIORITY_LOW && (int)HB_PAGE_HIGH == (int)HB_PRIORITY_HIGH,
+	       "page and core number priorities alike");
+
+static struct hb_tenancy *tenancy_of(const struct hb_device *device, uint32_t index)
+{
+	return device->seats[index].taken ? device->daemon->tenancies[index] : NULL;
+}
+
+static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu)
+{
+	return (struct hb_gate *)tenancy->page->processes[slot].gates[gpu];
+}
+
+static void wake(struct hb_gate *gate)
+{
+	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* --- slices ------------------------------------------------------------------------ */
+
+static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	uint32_t n = 0;
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		struct hb_page_process *process = &tenancy->page->processes[slot];
+		for (size_t i = 0; tenancy->members[slot].watch && i < HB_PAGE_GROUPS; i++)
+			n += process->groups[i].state != HB_GROUP_EMPTY && process->groups[i].gpu == gpu &&
+			     process->groups[i].group_class == HB_GROUP_COMPUTE;
+	}
+	return n;
+}
+
+static uint32_t to_us(int64_t ns)
+{
+	if (ns <= 0)
+		return 0;
+	return ns < HB_NS_PER_US ? 1 : (uint32_t)(ns / HB_NS_PER_US);
+}
+
+/*
+ * Two LP contexts with tiny slices that are runnable at once stop each other
+ * for good (measured on an H200), so a tiny slice is given only where one
+ * context can be runnable: to the MPS server, or to an LP tenant with a single
+ * compute group that takes turns with the others. 0 = leave the driver's own.
+ */
+static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *tenancy, enum hb_group_class group_class)
+{
+	const struct hb_seat *seat = &device->seats[tenancy->index];
+	int64_t asked_ns = group_class == HB_GROUP_COMPUTE ? seat->compute_ns : seat->copy_ns;
+	if (!hb_tenancy_is_low(tenancy) || group_class == HB_GROUP_COPY)
+		return to_us(asked_ns);
+	if (device->engine == HB_ENGINE_TEMPORAL) /* the server's group carries it */
+		return 0;
+	if (asked_ns && asked_ns < HB_H200_DEFAULT_SLICE_NS && count_compute_groups(tenancy, seat->gpu) > 1)
+		return to_us(HB_H200_DEFAULT_SLICE_NS);
+	return to_us(asked_ns);
+}
+
+static void give_slices(struct hb_device *device, struct hb_tenancy *tenancy)
+{
+	struct hb_page_gpu *gpu = &tenancy->page->gpus[device->seats[tenancy->index].gpu];
+	uint32_t compute_us = slice_for(device, tenancy, HB_GROUP_COMPUTE);
+	uint32_t copy_us = slice_for(device, tenancy, HB_GROUP_COPY);
+	if (gpu->slice_us[HB_GROUP_COMPUTE] == compute_us && gpu->slice_us[HB_GROUP_COPY] == copy_us)
+		return;
+	gpu->slice_us[HB_GROUP_COMPUTE] = compute_us;
+	gpu->slice_us[HB_GROUP_COPY] = copy_us;
+	atomic_fetch_add_explicit(&tenancy->page->slice_sequence, 1, memory_order_release);
+}
+
+/* The MPS server gets what the core gives to LP. */
+static void give_server_slices(struct hb_device *device, int64_t compute_ns, int64_t copy_ns)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (!tenancy || !hb_tenancy_is_server(tenancy))
+			continue;
+		device->seats[i].compute_ns = compute_ns;
+		device->seats[i].copy_ns = copy_ns;
+		give_slices(device, tenancy);
+	}
+}
+
+static int64_t low_slice_ns(const struct hb_daemon *daemon)
+{
+	return daemon->config.low_slice_ns ? daemon->config.low_slice_ns : HB_H200_LOW_SLICE_NS;
+}
+
+/* --- actions ----------------------------------------------------------------------- */
+
+static void set_gates(struct hb_device *device, struct hb_tenancy *tenancy, enum hb_gate_state state, uint32_t depth)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	seat->gate = state;
+	seat->depth = depth;
+	seat->draining = state == HB_GATE_CLOSED;
+	seat->waiting = false;
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		if (!tenancy->members[slot].watch)
+			continue;
+		struct hb_gate *gate = gate_of(tenancy, slot, seat->gpu);
+		if (hb_gate_set(gate, state, depth))
+			wake(gate);
+	}
+}
+
+static void ejected(struct hb_device *device, const struct hb_action *action)
+{
+	const struct hb_ejection *record = hb_core_ejection(device->core);
+	hb_log_warning("policy %s was ejected (%s); the built-in one is in force", action->ejected.policy.text,
+		       record->message);
+}
+
+static void carry_out(struct hb_device *device, const struct hb_action *action)
+{
+	struct hb_tenancy *tenancy = action->kind == HB_ACTION_EJECTED ? NULL : tenancy_of(device, action->tenant);
+	if (action->kind == HB_ACTION_EJECTED) {
+		ejected(device, action);
+		return;
+	}
+	if (!tenancy)
+		return;
+	switch (action->kind) {
+	case HB_ACTION_GATE:
+		set_gates(device, tenancy, action->gate.state, action->gate.depth);
+		break;
+	case HB_ACTION_SLICE:
+		device->seats[tenancy->index].compute_ns = action->slice.compute_ns;
+		device->seats[tenancy->index].copy_ns = action->slice.copy_ns;
+		give_slices(device, tenancy);
+		if (hb_tenancy_is_low(tenancy))
+			give_server_slices(device, action->slice.compute_ns, action->slice.copy_ns);
+		break;
+	default: /* holds, masks and admission need a mechanism in the tenant that this engine has not */
+		device->not_carried_out++;
+		break;
+	}
+}
+
+static void take_actions(struct hb_device *device)
+{
+	struct hb_action action;
+	while (hb_core_next_action(device->core, &action))
+		carry_out(device, &action);
+}
+
+static int post(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
+{
+	take_actions(device);
+	int result = hb_core_post(device->core, now_ns, event);
+	if (result < 0)
+		hb_log_debug("core refuses event %d of tenant %u: %s", (int)event->kind, event->tenant,
+			     strerror(-result));
+	take_actions(device);
+	return result;
+}
+
+static int post_kind(struct hb_device *device, int64_t now_ns, uint32_t tenant, enum hb_event_kind kind)
+{
+	struct hb_event event = {.kind = kind, .tenant = tenant};
+	return post(device, now_ns, &event);
+}
+
+/* --- what the gates show ------------------------------------------------------------- */
+
+struct sight {
+	bool busy, waiting, drained;
+};
+
+static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	struct sight sight = {.drained = true};
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		if (!tenancy->members[slot].watch)
+			continue;
+		struct hb_gate *gate = gate_of(tenancy, slot, gpu);
+		sight.busy |= hb_gate_in_flight(gate) > 0;
+		sight.waiting |= gate->waiters > 0;
+		sight.drained &= hb_gate_drained(gate);
+	}
+	return sight;
+}
+
+static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	struct sight sight = look_at(tenancy, seat->gpu);
+	if (sight.busy != seat->busy) {
+		seat->busy = sight.busy;
+		post_kind(device, now_ns, tenancy->index, sight.busy ? HB_EVENT_BUSY : HB_EVENT_IDLE);
+	}
+	if (seat->draining && sight.drained) {
+		seat->draining = false;
+		post_kind(device, now_ns, tenancy->index, HB_EVENT_DRAINED);
+	}
+	if (sight.waiting && !seat->waiting) {
+		seat->waiting = true;
+		post_kind(device, now_ns, tenancy->index, HB_EVENT_WAITING);
+	}
+	if (!sight.waiting)
+		seat->waiting = false;
+}
+
+void hb_device_run(struct hb_device *device, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (tenancy && !hb_tenancy_is_server(tenancy))
+			look(device, tenancy, now_ns);
+	}
+	hb_core_step(device->core, now_ns);
+	take_actions(device);
+}
+
+int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns)
+{
+	int64_t next_ns = hb_core_next_wake(device->core);
+	bool watching = device->engine == HB_ENGINE_TURNS && device->n_low > 1;
+	for (uint32_t i = 0; !watching && i < HB_TENANCIES_MAX; i++)
+		watching = device->seats[i].taken &&
+			   (device->seats[i].draining || device->seats[i].gate != HB_GATE_OPEN);
+	return watching && next_ns > now_ns + POLL_NS ? now_ns + POLL_NS : next_ns;
+}
+
+/* --- tenants come and go --------------------------------------------------------------- */
+
+static int enter_core(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	struct hb_event event = {.kind = HB_EVENT_TENANT_ADD, .tenant = tenancy->index};
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	uint32_t gpu = seat->gpu;
+	*seat = (struct hb_seat){.taken = true, .gpu = gpu, .gate = HB_GATE_OPEN};
+	if (hb_tenancy_is_server(tenancy)) {
+		seat->compute_ns = seat->copy_ns = low_slice_ns(device->daemon);
+		give_slices(device, tenancy);
+		return 0;
+	}
+	snprintf(event.tenant_add.name.text, sizeof event.tenant_add.name.text, "%u", tenancy->number);
+	event.tenant_add.priority = (enum hb_priority)tenancy->terms.priority;
+	event.tenant_add.slo_auto = tenancy->terms.slo_ns < 0;
+	event.tenant_add.slo_ns = tenancy->terms.slo_ns > 0 ? tenancy->terms.slo_ns : 0;
+	event.tenant_add.slo_share_ppm = tenancy->attainment_ppm;
+	event.tenant_add.weight = tenancy->weight;
+	set_gates(device, tenancy, HB_GATE_OPEN, 0);
+	int result = post(device, now_ns, &event);
+	give_slices(device, tenancy);
+	return result;
+}
+
+static void leave_core(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	if (!hb_tenancy_is_server(tenancy))
+		post_kind(device, now_ns, tenancy->index, HB_EVENT_TENANT_REMOVE);
+}
+
+static void count_tenants(struct hb_device *device)
+{
+	device->n_high = device->n_low = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (tenancy && !hb_tenancy_is_server(tenancy))
+			*(hb_tenancy_is_low(tenancy) ? &device->n_low : &device->n_high) += 1;
+	}
+	device->page->tenants_high = device->n_high;
+	device->page->tenants_low = device->n_low;
+}
+
+int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t gpu, int64_t now_ns)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	*seat = (struct hb_seat){.taken = true, .gpu = gpu, .gate = HB_GATE_OPEN};
+	int result = enter_core(device, tenancy, now_ns);
+	if (result < 0)
+		seat->taken = false;
+	count_tenants(device);
+	return result;
+}
+
+void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	if (!device->seats[tenancy->index].taken)
+		return;
+	leave_core(device, tenancy, now_ns);
+	device->seats[tenancy->index].taken = false;
+	device->repair_low = true;
+	count_tenants(device);
+}
+
+void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool priority_too, int64_t now_ns)
+{
+	if (priority_too) {
+		leave_core(device, tenancy, now_ns);
+		enter_core(device, tenancy, now_ns);
+		count_tenants(device);
+		return;
+	}
+	struct hb_event event = {.kind = HB_EVENT_TENANT_SET, .tenant = tenancy->index};
+	event.tenant_set.slo_auto = tenancy->terms.slo_ns < 0;
+	event.tenant_set.slo_ns = tenancy->terms.slo_ns > 0 ? tenancy->terms.slo_ns : 0;
+	event.tenant_set.slo_share_ppm = tenancy->attainment_ppm;
+	event.tenant_set.weight = tenancy->weight;
+	if (!hb_tenancy_is_server(tenancy))
+		post(device, now_ns, &event);
+}
+
+void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	struct hb_gate *gate = gate_of(tenancy, slot, seat->gpu);
+	if (hb_gate_set(gate, seat->gate, seat->depth))
+		wake(gate);
+	hb_gate_beat(gate, now_ns);
+	give_slices(device, tenancy);
+}
+
+/* --- the device itself ------------------------------------------------------------------ */
+
+static int make_core(struct hb_device *device, int64_t now_ns)
+{
+	const struct hb_daemon_config *config = &device->daemon->config;
+	struct hb_core_config core;
+	int error = 0;
+	hb_core_config_init(&core);
+	core.policy = config->policy;
+	core.max_tenants = HB_TENANCIES_MAX;
+	core.quantum_ns = config->quantum_ns;
+	core.low_shared = device->engine == HB_ENGINE_TEMPORAL;
+	if (config->low_slice_ns)
+		core.low_slice_ns = config->low_slice_ns;
+	if (config->high_slice_ns)
+		core.high_slice_ns = config->high_slice_ns;
+	device->core = hb_core_new(&core, now_ns, &error);
+	return device->core ? 0 : error;
+}
+
+void hb_device_set_engine(struct hb_device *device, enum hb_engine engine, int64_t now_ns)
+{
+	if (device->engine == engine)
+		return;
+	struct hb_core *old = device->core;
+	enum hb_engine before = device->engine;
+	device->engine = engine;
+	if (make_core(device, now_ns) < 0) {
+		device->core = old;
+		device->engine = before;
+		return;
+	}
+	hb_core_free(old);
+	device->page->engine = engine;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (!tenancy)
+			continue;
+		enter_core(device, tenancy, now_ns);
+		hb_tenancy_publish(tenancy);
+	}
+}
+
+int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device)
+{
+	struct hb_device *made = calloc(1, sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	made->daemon = daemon;
+	made->page_fd = -1;
+	made->engine = hb_daemon_engine(daemon);
+	memcpy(made->uuid, uuid, HB_UUID_BYTES);
+	int result = hb_gpu_page_new(uuid, &made->page, &made->page_fd);
+	if (result == 0)
+		result = make_core(made, hb_clock_now_ns());
+	if (result < 0) {
+		hb_device_free(made);
+		return result;
+	}
+	made->page->engine = made->engine;
+	made->page->reserve_bytes = daemon->config.reserve_bytes;
+	*device = made;
+	return 0;
+}
+
+void hb_device_free(struct hb_device *device)
+{
+	if (!device)
+		return;
+	hb_core_free(device->core);
+	hb_gpu_page_free(device->page, device->page_fd);
+	free(device);
+}
+
+/* What LP tenants hold together; false while one of them is repaired itself or in the middle of a claim. */
+static bool sum_low(const struct hb_device *device, uint64_t *sum)
+{
+	*sum = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (!tenancy || !hb_tenancy_is_low(tenancy))
+			continue;
+		if (tenancy->repairs || !hb_page_memory_settled(tenancy->page))
+			return false;
+		*sum += tenancy->page->gpus[device->seats[i].gpu].used_bytes;
+	}
+	return true;
+}
+
+static void repair_low(struct hb_device *device)
+{
+	uint64_t before = device->page->low_used_bytes, sum, again;
+	if (!sum_low(device, &sum) || !sum_low(device, &again) || sum != again)
+		return;
+	if (atomic_compare_exchange_strong(&device->page->low_used_bytes, &before, sum))
+		device->repair_low = false;
+}
+
+void hb_device_beat(struct hb_device *device, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (!tenancy)
+			continue;
+		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+			if (tenancy->members[slot].watch)
+				hb_gate_beat(gate_of(tenancy, slot, device->seats[i].gpu), now_ns);
+		give_slices(device, tenancy);
+	}
+	if (device->repair_low)
+		repair_low(device);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hbd: reads the command line, finds its folder, goes to the background and
+ * runs the daemon. Started by `hb run`, by systemd, or by hand.
+ */
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "hb-version.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char usage[] = "usage: hbd [OPTION...]\n"
+			    "\n"
+			    "  --foreground        stay in the foreground, log to standard error\n"
+			    "  --system            serve all users of group hummingbird from /run/hummingbird\n"
+			    "  --socket PATH       serve this socket\n"
+			    "  --config FILE       read this configuration\n"
+			    "  --check-config      read the configuration, say what is wrong with it, end\n"
+			    "  --gpu sim           serve programs that run on simulated GPUs\n"
+			    "  --help, --version\n"
+			    "\n"
+			    "exit status: 0 done, 1 failed, 2 bad command line or configuration\n";
+
+enum option_code { OPTION_FOREGROUND = 256, OPTION_SYSTEM, OPTION_SOCKET, OPTION_CONFIG, OPTION_CHECK, OPTION_GPU };
+
+struct command_line {
+	struct hb_daemon_options options;
+	bool foreground, check_config;
+};
+
+static int fail(int code, const char *text)
+{
+	fprintf(stderr, "hbd: %s\n", text);
+	return code;
+}
+
+static int take_option(struct command_line *line, int code, const char *value)
+{
+	switch (code) {
+	case OPTION_FOREGROUND:
+		line->foreground = true;
+		return -1;
+	case OPTION_SYSTEM:
+		line->options.system_mode = true;
+		return -1;
+	case OPTION_CHECK:
+		line->check_config = true;
+		return -1;
+	case OPTION_GPU:
+		if (strcmp(value, "sim") != 0)
+			return fail(2, "--gpu: only `sim` can be given");
+		line->options.simulated = true;
+		return -1;
+	case OPTION_SOCKET:
+		if (value[0] != '/' || strlen(value) >= sizeof line->options.socket)
+			return fail(2, "--socket: an absolute path of at most 107 bytes is needed");
+		strcpy(line->options.socket, value);
+		return -1;
+	case OPTION_CONFIG:
+		if (strlen(value) >= sizeof line->options.config_path)
+			return fail(2, "--config: the path is too long");
+		strcpy(line->options.config_path, value);
+		line->options.config_required = true;
+		return -1;
+	case 'h':
+		fputs(usage, stdout);
+		return 0;
+	case 'V':
+		printf("hbd %s\n", HB_VERSION);
+		return 0;
+	default:
+		fputs("'hbd --help' explains the options\n", stderr);
+		return 2;
+	}
+}
+
+/* -1 = go on; else the exit status. */
+static int read_command_line(int argc, char **argv, struct command_line *line)
+{
+	static const struct option options[] = {
+		{"foreground", no_argument, NULL, OPTION_FOREGROUND},
+		{"system", no_argument, NULL, OPTION_SYSTEM},
+		{"socket", required_argument, NULL, OPTION_SOCKET},
+		{"config", required_argument, NULL, OPTION_CONFIG},
+		{"check-config", no_argument, NULL, OPTION_CHECK},
+		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'V'},
+		{NULL, 0, NULL, 0},
+	};
+	int code;
+	while ((code = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+		int status = take_option(line, code, optarg);
+		if (status >= 0)
+			return status;
+	}
+	if (optind < argc)
+		return fail(2, "no arguments are taken, only options");
+	return -1;
+}
+
+/* The folder of the socket is where everything of ours goes. */
+static int choose_paths(struct hb_daemon_options *options, struct hb_error *error)
+{
+	const char *name = options->simulated ? "/" HB_SOCKET_NAME_SIMULATED : "/" HB_SOCKET_NAME;
+	if (options->socket[0]) {
+		strcpy(options->dir, options->socket);
+		*strrchr(options->dir, '/') = '\0';
+		return 0;
+	}
+	if (options->system_mode) {
+		strcpy(options->dir, HB_SYSTEM_DIR);
+		if (mkdir(options->dir, 0755) < 0 && errno != EEXIST)
+			return hb_error_set(error, -errno, "%s: %s", options->dir, strerror(errno));
+	} else {
+		int result = hb_runtime_dir(options->dir, error);
+		if (result < 0)
+			return result;
+	}
+	strcpy(options->socket, options->dir);
+	strcat(options->socket, name);
+	return 0;
+}
+
+/*
+ * To the background: the parent ends once the child serves its socket, so that
+ * whoever started us can connect at once. The child writes one byte, or the
+ * reason why it could not.
+ */
+static int detach(int *ready)
+{
+	int ends[2];
+	char text[512];
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return fail(1, strerror(errno));
+	pid_t child = fork();
+	if (child < 0)
+		return fail(1, strerror(errno));
+	if (child == 0) {
+		close(ends[0]);
+		setsid();
+		*ready = ends[1];
+		return -1;
+	}
+	close(ends[1]);
+	ssize_t n = read(ends[0], text, sizeof text - 1);
+	if (n == 1 && text[0] == '\0')
+		return 0;
+	text[n > 0 ? n : 0] = '\0';
+	return fail(1, n > 0 ? text : "the daemon ended at once");
+}
+
+/* In the background there is no terminal: the last start's log lies beside the socket. */
+static void log_to_file(const char *dir)
+{
+	char path[HB_PATH_MAX + 16];
+	snprintf(path, sizeof path, "%s/hbd.log", dir);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (null >= 0) {
+		dup2(null, STDIN_FILENO);
+		dup2(null, STDOUT_FILENO);
+	}
+	if (log >= 0 || null >= 0)
+		dup2(log >= 0 ? log : null, STDERR_FILENO);
+	if (log >= 0)
+		close(log);
+	if (null >= 0)
+		close(null);
+	if (chdir("/") < 0)
+		hb_log_warning("cannot leave the working folder");
+}
+
+int main(int argc, char **argv)
+{
+	struct command_line line = {.options = {.socket = ""}};
+	struct hb_error error = {""};
+	hb_log_name_set("hbd");
+	int status = read_command_line(argc, argv, &line);
+	if (status >= 0)
+		return status;
+	struct hb_daemon_options *options = &line.options;
+	if (!options->config_path[0])
+		hb_daemon_config_path(options->system_mode, options->config_path, sizeof options->config_path);
+	if (line.check_config) {
+		struct hb_daemon_config config;
+		hb_daemon_config_init(&config);
+		int result = hb_daemon_config_load(options->config_path, &config, &error);
+		return result < 0 ? fail(2, error.text) : 0;
+	}
+	if (choose_paths(options, &error) < 0)
+		return fail(1, error.text);
+	options->ready_fd = -1;
+	if (!line.foreground && (status = detach(&options->ready_fd)) >= 0)
+		return status;
+	signal(SIGPIPE, SIG_IGN);
+	if (options->ready_fd >= 0)
+		log_to_file(options->dir);
+	int result = hb_daemon_run(options, &error);
+	if (result == 0)
+		return 0;
+	if (options->ready_fd >= 0 && write(options->ready_fd, error.text, strlen(error.text)) > 0)
+		return 1;
+	return fail(result == -EINVAL ? 2 : 1, error.text);
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The MPS server in which all low-priority tenants live: started on the first
+ * one, with pipe and log folders of our own and the shim in its library path,
+ * so that its channel group gets the smallest slice. The steps are commands to
+ * the control program, each with a time limit; a step that fails leaves the
+ * state FAILED with the reason, and LP tenants take turns instead.
+ *
+ * We stop what we started, but never under living tenants: a daemon that ends
+ * or crashes leaves the server alone, and the next one finds it by asking the
+ * control program in the same folder.
+ */
+#include "base/install_path.h"
+#include "base/log.h"
+#include "daemon/command.h"
+#include "daemon/daemon.h"
+#include "daemon/wish_env.h"
+#include "gpu/provider.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_LIMIT_MS 10000
+#define ASK_EVERY_MS 100
+#define ASKS_MAX 100 /* ten seconds for the server to come up */
+
+extern char **environ;
+
+struct hb_mps {
+	struct hb_daemon *daemon;
+	enum hb_mps_state state;
+	bool ours;        /* this daemon's command started the control program, or found one in our own folder */
+	bool left_behind; /* an earlier daemon's control program may still be there */
+	bool again;       /* asked to start while it was stopping */
+	char why[200];
+	char program[PATH_MAX];
+	char pipe_dir[HB_PATH_MAX + 16], log_dir[HB_PATH_MAX + 16];
+	unsigned char token[HB_TOKEN_BYTES];
+	unsigned asks;
+	char input[64];
+	uid_t uid; /* whose programs the server serves: one user at a time */
+	uv_timer_t timer;
+	bool closing, timer_closed;
+	unsigned steps; /* commands running */
+};
+
+static const char *const state_texts[] = {
+#define X(name, text) [HB_MPS_##name] = text,
+	HB_MPS_STATE_LIST(X)
+#undef X
+};
+
+static void set_state(struct hb_mps *mps, enum hb_mps_state state, const char *why)
+{
+	mps->state = state;
+	snprintf(mps->why, sizeof mps->why, "%.*s", (int)strcspn(why, "\n"), why);
+	hb_log_info("MPS server: %s%s%s", state_texts[state], *why ? ": " : "", mps->why);
+	if (!mps->closing && state != HB_MPS_STARTING)
+		hb_daemon_mps_changed(mps->daemon);
+}
+
+/* --- environment ------------------------------------------------------------------- */
+
+/* One variable for the control program and the server below it; entries live until free_environment(). */
+static void add_variable(char **list, size_t *n, const char *name, const char *value)
+{
+	size_t length = strlen(name);
+	char *entry = NULL;
+	if (asprintf(&entry, "%s=%s", name, value) < 0)
+		return;
+	for (size_t i = 0; i < *n; i++)
+		if (strncmp(list[i], name, length) == 0 && list[i][length] == '=') {
+			free(list[i]);
+			list[i] = entry;
+			return;
+		}
+	list[(*n)++] = entry;
+	list[*n] = NULL;
+}
+
+#define OWN_VARIABLES 10
+
+static void add_shim(char **list, size_t *n, const struct hb_provider *provider)
+{
+	char shim[PATH_MAX], path[3 * PATH_MAX], driver[PATH_MAX];
+	const char *old = getenv("LD_LIBRARY_PATH");
+	if (hb_install_shim_dir(shim, sizeof shim) < 0) {
+		hb_log_warning("the shim's libcuda.so.1 is not found: the MPS server keeps the driver's own slices");
+		return;
+	}
+	snprintf(path, sizeof path, "%s%s%.4096s", shim, old && *old ? ":" : "", old ? old : "");
+	add_variable(list, n, "LD_LIBRARY_PATH", path);
+	if (provider->driver_library(driver, sizeof driver) == 0)
+		add_variable(list, n, "HB_REAL_LIBCUDA", driver);
+}
+
+static char **make_environment(struct hb_mps *mps)
+{
+	size_t n = 0, count = 0;
+	char token[2 * HB_TOKEN_BYTES + 1];
+	while (environ[count])
+		count++;
+	char **list = calloc(count + OWN_VARIABLES + 1, sizeof *list);
+	for (; list && n < count; n++)
+		list[n] = strdup(environ[n]);
+	if (!list)
+		return NULL;
+	hb_token_format(mps->token, token);
+	add_variable(list, &n, "CUDA_MPS_PIPE_DIRECTORY", mps->pipe_dir);
+	add_variable(list, &n, "CUDA_MPS_LOG_DIRECTORY", mps->log_dir);
+	add_variable(list, &n, "HB_SOCKET", mps->daemon->options.socket);
+	add_variable(list, &n, "HB_TENANT", token);
+	add_variable(list, &n, "HB_PRIORITY", "low");
+	add_variable(list, &n, "HB_ROLE", "server");
+	if (mps->daemon->options.simulated)
+		add_variable(list, &n, "HB_GPU", "sim");
+	add_shim(list, &n, hb_provider_of(mps->daemon->options.simulated));
+	return list;
+}
+
+static void free_environment(char **list)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* --- steps --------------------------------------------------------------------------- */
+
+static int run_step(struct hb_mps *mps, const char *option, const char *input, hb_command_done *done)
+{
+	char *arguments[] = {mps->program, (char *)(uintptr_t)option, NULL};
+	char **environment = make_environment(mps);
+	if (!environment)
+		return -ENOMEM;
+	snprintf(mps->input, sizeof mps->input, "%s", input ? input : "");
+	int result = hb_command_run(&mps->daemon->loop, arguments, environment, input ? mps->input : NULL,
+				    STEP_LIMIT_MS, done, mps);
+	free_environment(environment);
+	mps->steps += result == 0;
+	return result;
+}
+
+static void free_when_quiet(struct hb_mps *mps)
+{
+	if (mps->timer_closed && mps->steps == 0)
+		free(mps);
+}
+
+/* First thing in every command's end: false = the daemon is closing, forget about it. */
+static bool step_ended(struct hb_mps *mps)
+{
+	mps->steps--;
+	if (!mps->closing)
+		return true;
+	free_when_quiet(mps);
+	return false;
+}
+
+static void step_failed(struct hb_mps *mps, const char *step, int result)
+{
+	char why[160];
+	snprintf(why, sizeof why, "%s: %s", step, strerror(-result));
+	set_state(mps, HB_MPS_FAILED, why);
+}
+
+static void ask_for_server(struct hb_mps *mps);
+
+/* The list of servers is one pid a line; nothing else it prints begins with a digit. */
+static pid_t parse_server(const char *output)
+{
+	long pid = strtol(output, NULL, 10);
+	return pid > 1 && pid < INT_MAX ? (pid_t)pid : 0;
+}
+
+static void server_listed(void *argument, const struct hb_command_result *result)
+{
+	struct hb_mps *mps = argument;
+	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+		return;
+	if (result->status == 0 && parse_server(result->output)) {
+		set_state(mps, HB_MPS_READY, "");
+		return;
+	}
+	if (++mps->asks < ASKS_MAX) {
+		ask_for_server(mps);
+		return;
+	}
+	set_state(mps, HB_MPS_FAILED, result->output[0] ? result->output : "no server came up; see its log folder");
+}
+
+static void ask_now(uv_timer_t *timer)
+{
+	struct hb_mps *mps = timer->data;
+	int result = run_step(mps, NULL, "get_server_list\n", server_listed);
+	if (result < 0)
+		step_failed(mps, "get_server_list", result);
+}
+
+static void ask_for_server(struct hb_mps *mps)
+{
+	uv_timer_start(&mps->timer, ask_now, mps->asks ? ASK_EVERY_MS : 0, 0);
+}
+
+static void server_started(void *argument, const struct hb_command_result *result)
+{
+	struct hb_mps *mps = argument;
+	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+		return;
+	mps->asks = 0;
+	ask_for_server(mps);
+}
+
+static void start_server(struct hb_mps *mps)
+{
+	char command[48];
+	snprintf(command, sizeof command, "start_server -uid %u\n", (unsigned)mps->uid);
+	int result = run_step(mps, NULL, command, server_started);
+	if (result < 0)
+		step_failed(mps, "start_server", result);
+}
+
+static void control_started(void *argument, const struct hb_command_result *result)
+{
+	struct hb_mps *mps = argument;
+	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+		return;
+	/* One that an earlier daemon of ours left behind is as good: the folder is ours alone. */
+	if (result->status != 0 && !strstr(result->output, "already running")) {
+		set_state(mps, HB_MPS_FAILED, result->output[0] ? result->output : "nvidia-cuda-mps-control -d failed");
+		return;
+	}
+	mps->ours = true;
+	start_server(mps);
+}
+
+/* --- for the daemon ---------------------------------------------------------------------- */
+
+/* In system mode users have to reach the server's pipes. */
+static int make_folder(const struct hb_mps *mps, const char *path)
+{
+	struct stat found;
+	if (mkdir(path, mps->daemon->options.system_mode ? 0755 : 0700) < 0 && errno != EEXIST)
+		return -errno;
+	if (lstat(path, &found) < 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid())
+		return -EPERM;
+	return 0;
+}
+
+void hb_mps_start(struct hb_mps *mps, uid_t uid)
+{
+	const char *why = "";
+	if (mps->state == HB_MPS_STOPPING)
+		mps->again = true;
+	if (mps->state != HB_MPS_IDLE && mps->state != HB_MPS_FAILED)
+		return;
+	if (hb_provider_of(mps->daemon->options.simulated)->mps_control(mps->program, sizeof mps->program, &why) < 0) {
+		set_state(mps, HB_MPS_OFF, why);
+		return;
+	}
+	mps->uid = uid;
+	int result = make_folder(mps, mps->pipe_dir);
+	if (result == 0)
+		result = make_folder(mps, mps->log_dir);
+	set_state(mps, HB_MPS_STARTING, "");
+	if (result == 0)
+		result = run_step(mps, "-d", NULL, control_started);
+	if (result < 0)
+		step_failed(mps, mps->pipe_dir, result);
+}
+
+static void stopped(void *argument, const struct hb_command_result *result)
+{
+	struct hb_mps *mps = argument;
+	if (!step_ended(mps))
+		return;
+	mps->ours = false;
+	set_state(mps, HB_MPS_IDLE, "");
+	if (mps->again)
+		hb_mps_start(mps, mps->uid);
+	mps->again = false;
+}
+
+void hb_mps_stop(struct hb_mps *mps)
+{
+	bool running = mps->ours && (mps->state == HB_MPS_READY || mps->state == HB_MPS_FAILED);
+	if (!running && !(mps->left_behind && mps->state == HB_MPS_IDLE))
+		return;
+	mps->left_behind = false;
+	set_state(mps, HB_MPS_STOPPING, "");
+	if (run_step(mps, NULL, "quit\n", stopped) < 0)
+		set_state(mps, HB_MPS_FAILED, "cannot run the control program to stop it");
+}
+
+void hb_mps_server_gone(struct hb_mps *mps)
+{
+	if (mps->state == HB_MPS_READY)
+		set_state(mps, HB_MPS_FAILED,
+			  "the server has ended; it is started again for the next low-priority tenant");
+}
+
+void hb_mps_server_seen(struct hb_mps *mps)
+{
+	if (mps->state == HB_MPS_READY || mps->state == HB_MPS_OFF)
+		return;
+	mps->ours = true;
+	if (mps->state == HB_MPS_IDLE || mps->state == HB_MPS_FAILED)
+		set_state(mps, HB_MPS_READY, "");
+}
+
+enum hb_mps_state hb_mps_state(const struct hb_mps *mps)
+{
+	return mps->state;
+}
+
+const char *hb_mps_state_text(const struct hb_mps *mps)
+{
+	return state_texts[mps->state];
+}
+
+const char *hb_mps_why(const struct hb_mps *mps)
+{
+	return mps->why;
+}
+
+uid_t hb_mps_uid(const struct hb_mps *mps)
+{
+	return mps->uid;
+}
+
+const char *hb_mps_pipe_dir(const struct hb_mps *mps)
+{
+	return mps->pipe_dir;
+}
+
+const unsigned char *hb_mps_token(const struct hb_mps *mps)
+{
+	return mps->token;
+}
+
+/* The server outlives a daemon, so its token must too: derived from nothing secret, it lies in our own folder. */
+static int load_token(struct hb_mps *mps)
+{
+	char path[sizeof mps->pipe_dir + 16], text[2 * HB_TOKEN_BYTES + 1] = "";
+	snprintf(path, sizeof path, "%s.token", mps->pipe_dir);
+	FILE *file = fopen(path, "re");
+	bool known = file && fgets(text, sizeof text, file) && hb_token_parse(text, mps->token) == 0;
+	if (file)
+		fclose(file);
+	if (known)
+		return 0;
+	if (getrandom(mps->token, sizeof mps->token, 0) != (ssize_t)sizeof mps->token)
+		return -EIO;
+	hb_token_format(mps->token, text);
+	mode_t mask = umask(077);
+	file = fopen(path, "we");
+	umask(mask);
+	if (!file)
+		return -errno;
+	fputs(text, file);
+	return fclose(file) == 0 ? 0 : -EIO;
+}
+
+int hb_mps_new(struct hb_daemon *daemon, struct hb_mps **mps)
+{
+	struct hb_mps *made = calloc(1, sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	made->daemon = daemon;
+	const char *prefix = daemon->options.simulated ? "sim-" : "";
+	snprintf(made->pipe_dir, sizeof made->pipe_dir, "%s/%smps", daemon->options.dir, prefix);
+	snprintf(made->log_dir, sizeof made->log_dir, "%s/%smps-log", daemon->options.dir, prefix);
+	int result = load_token(made);
+	if (result < 0) {
+		free(made);
+		return result;
+	}
+	uv_timer_init(&daemon->loop, &made->timer);
+	made->timer.data = made;
+	const char *why = "";
+	bool wanted = daemon->config.mps && daemon->config.engine != HB_CONFIG_ENGINE_TURNS;
+	if (!wanted)
+		snprintf(made->why, sizeof made->why, "switched off in the configuration");
+	else if (hb_provider_of(daemon->options.simulated)->mps_control(made->program, sizeof made->program, &why) < 0)
+		snprintf(made->why, sizeof made->why, "%s", why);
+	char control[sizeof made->pipe_dir + 16];
+	snprintf(control, sizeof control, "%s/control", made->pipe_dir);
+	made->left_behind = access(control, F_OK) == 0;
+	made->state = made->why[0] ? HB_MPS_OFF : HB_MPS_IDLE;
+	*mps = made;
+	return 0;
+}
+
+static void timer_closed(uv_handle_t *handle)
+{
+	struct hb_mps *mps = handle->data;
+	mps->timer_closed = true;
+	free_when_quiet(mps);
+}
+
+void hb_mps_free(struct hb_mps *mps)
+{
+	if (!mps)
+		return;
+	mps->closing = true;
+	uv_close((uv_handle_t *)&mps->timer, timer_closed);
+}

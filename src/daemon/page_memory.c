@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared pages as the daemon sees them; see page_memory.h. */
+#include "daemon/page_memory.h"
+
+#include "gate/gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+_Static_assert(sizeof(struct hb_gate) <= HB_PAGE_GATE_BYTES, "a gate fits its place on the page");
+
+static int make(const char *name, size_t size, void **memory, int *fd)
+{
+	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (made < 0)
+		return -errno;
+	void *mapped = MAP_FAILED;
+	if (ftruncate(made, (off_t)size) == 0 && fcntl(made, F_ADD_SEALS, SEALS) == 0)
+		mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+	if (mapped == MAP_FAILED) {
+		int result = -errno;
+		close(made);
+		return result;
+	}
+	*memory = mapped;
+	*fd = made;
+	return 0;
+}
+
+int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
+{
+	void *memory;
+	int result = make("hb-tenant", sizeof **page, &memory, fd);
+	if (result < 0)
+		return result;
+	*page = memory;
+	(*page)->magic = HB_PAGE_MAGIC;
+	(*page)->version = HB_PAGE_VERSION;
+	(*page)->size_bytes = sizeof **page;
+	(*page)->tenant = tenant;
+	return 0;
+}
+
+int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
+{
+	void *memory;
+	int result = make("hb-gpu", sizeof **page, &memory, fd);
+	if (result < 0)
+		return result;
+	*page = memory;
+	(*page)->magic = HB_GPU_PAGE_MAGIC;
+	(*page)->version = HB_PAGE_VERSION;
+	(*page)->size_bytes = sizeof **page;
+	memcpy((*page)->uuid, uuid, 16);
+	return 0;
+}
+
+int hb_page_adopt(int fd, struct hb_page **page)
+{
+	struct stat found;
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & SEALS) != SEALS)
+		return -EPROTO;
+	if (fstat(fd, &found) < 0 || found.st_size != (off_t)sizeof **page)
+		return -EPROTO;
+	struct hb_page *mapped = mmap(NULL, sizeof *mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (mapped == MAP_FAILED)
+		return -errno;
+	if (mapped->magic != HB_PAGE_MAGIC || mapped->version != HB_PAGE_VERSION ||
+	    mapped->size_bytes != sizeof *mapped || mapped->n_gpus > HB_PAGE_GPUS) {
+		munmap(mapped, sizeof *mapped);
+		return -EPROTO;
+	}
+	*page = mapped;
+	return 0;
+}
+
+void hb_page_free(struct hb_page *page, int fd)
+{
+	if (page)
+		munmap(page, sizeof *page);
+	if (fd >= 0)
+		close(fd);
+}
+
+void hb_gpu_page_free(struct hb_gpu_page *page, int fd)
+{
+	if (page)
+		munmap(page, sizeof *page);
+	if (fd >= 0)
+		close(fd);
+}
+
+int hb_page_slot_take(struct hb_page *page, uint32_t pid, uint64_t start_ticks)
+{
+	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++) {
+		struct hb_page_process *slot = &page->processes[i];
+		if (slot->state != HB_PAGE_FREE)
+			continue;
+		uint32_t generation = slot->generation;
+		memset(slot, 0, sizeof *slot);
+		for (size_t gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
+			hb_gate_init((struct hb_gate *)slot->gates[gpu]);
+		slot->pid = pid;
+		slot->start_ticks = start_ticks;
+		slot->generation = generation + 1;
+		atomic_store_explicit(&slot->state, HB_PAGE_ACTIVE, memory_order_release);
+		return (int)i;
+	}
+	return -EUSERS;
+}
+
+void hb_page_slot_free(struct hb_page *page, uint32_t slot)
+{
+	atomic_store_explicit(&page->processes[slot].state, HB_PAGE_FREE, memory_order_release);
+}
+
+bool hb_page_memory_settled(struct hb_page *page)
+{
+	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++) {
+		struct hb_page_process *slot = &page->processes[i];
+		if (slot->state == HB_PAGE_ACTIVE && atomic_load_explicit(&slot->memory_pending, memory_order_acquire))
+			return false;
+	}
+	return true;
+}
+
+static uint64_t sum_memory(struct hb_page *page, uint32_t gpu)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)
+		if (page->processes[i].state == HB_PAGE_ACTIVE)
+			sum += page->processes[i].memory[gpu].used_bytes;
+	return sum;
+}
+
+bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu, bool force)
+{
+	uint64_t before = page->gpus[gpu].used_bytes;
+	bool settled = hb_page_memory_settled(page);
+	uint64_t sum = sum_memory(page, gpu);
+	/* Settled before and after, and the sum unchanged: no claim was made while we added. */
+	settled = settled && hb_page_memory_settled(page) && sum_memory(page, gpu) == sum;
+	if (!settled && !force)
+		return false;
+	return atomic_compare_exchange_strong(&page->gpus[gpu].used_bytes, &before, sum) || force;
+}

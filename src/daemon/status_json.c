@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's state as JSON: what `hb status` shows and `hb status --json`
+ * prints. The schema is in docs/daemon.md. Pages are other people's memory:
+ * every value from them is bounded before it is used as an index or a text.
+ */
+#include "base/json.h"
+#include "base/log.h"
+#include "core/tenant.h"
+#include "daemon/daemon.h"
+#include "gpu/provider.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const engine_names[] = {
+	[HB_ENGINE_NONE] = "none",
+	[HB_ENGINE_TEMPORAL] = "temporal",
+	[HB_ENGINE_TURNS] = "turns",
+	[HB_ENGINE_SPATIAL] = "spatial",
+};
+
+static const char *const group_texts[] = {
+#define HB_GROUP_STATE(name, text) [HB_GROUP_##name] = text,
+#include "hummingbird/group_states.def"
+#undef HB_GROUP_STATE
+};
+
+static const char *const counter_names[] = {
+#define HB_COUNTER(name, unit, what) #name,
+#include "hummingbird/counters.def"
+};
+
+static void format_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[2 * HB_UUID_BYTES + 16])
+{
+	char *at = text + sprintf(text, "GPU-");
+	for (int i = 0; i < HB_UUID_BYTES; i++)
+		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+/* Appends and takes the reference; a NULL (out of memory) is left out, and shows as a missing entry. */
+static void append(json_t *array, json_t *entry)
+{
+	if (entry)
+		json_array_append_new(array, entry);
+}
+
+static void set(json_t *object, const char *key, json_t *value)
+{
+	if (value)
+		json_object_set_new(object, key, value);
+}
+
+/* --- groups and what they prove --------------------------------------------------------- */
+
+struct group_counts {
+	uint32_t seen, set, failed;
+	uint32_t rm_status;
+	enum hb_group_state why; /* of the last that failed */
+};
+
+static void count_group(struct hb_page_group *group, uint32_t wanted_us, struct group_counts *counts)
+{
+	uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+	counts->seen++;
+	if (state == HB_GROUP_SET && group->asked_us == wanted_us) {
+		counts->set++;
+	} else if (state > HB_GROUP_SET && state < HB_N_GROUP_STATES) {
+		counts->failed++;
+		counts->why = (enum hb_group_state)state;
+		counts->rm_status = group->rm_status;
+	}
+}
+
+static struct group_counts count_groups(struct hb_tenancy *tenancy, uint32_t gpu, enum hb_group_class group_class)
+{
+	struct group_counts counts = {0};
+	uint32_t wanted_us = tenancy->page->gpus[gpu].slice_us[group_class];
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		for (size_t i = 0; tenancy->members[slot].watch && i < HB_PAGE_GROUPS; i++) {
+			struct hb_page_group *group = &tenancy->page->processes[slot].groups[i];
+			bool mine = group->state != HB_GROUP_EMPTY && group->group_class == group_class &&
+				    (group->gpu == gpu || group->gpu >= HB_PAGE_GPUS);
+			if (mine)
+				count_group(group, wanted_us, &counts);
+		}
+	}
+	return counts;
+}
+
+static json_t *mechanism(const char *name, bool enforced, const char *why)
+{
+	return json_pack("{s:s, s:b, s:s}", "mechanism", name, "enforced", (int)enforced, "why", why);
+}
+
+static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb_group_class group_class)
+{
+	static const char *const names[] = {[HB_GROUP_COMPUTE] = "compute slice", [HB_GROUP_COPY] = "copy slice"};
+	struct hb_page_gpu *page = &tenancy->page->gpus[gpu];
+	uint32_t wanted_us = page->slice_us[group_class];
+	struct group_counts counts = count_groups(tenancy, gpu, group_class);
+	char why[200];
+	bool inside = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
+	bool enforced = wanted_us && counts.seen && counts.set == counts.seen;
+	if (counts.failed)
+		snprintf(why, sizeof why, "%u of %u groups: %s (driver status 0x%x)", counts.failed, counts.seen,
+			 group_texts[counts.why], counts.rm_status);
+	else if (inside && !counts.seen)
+		snprintf(why, sizeof why, "runs in the MPS server, whose group carries the slice");
+	else if (!wanted_us && tenancy->devices[gpu]->engine == HB_ENGINE_TEMPORAL && hb_tenancy_is_low(tenancy) &&
+		 !inside)
+		snprintf(why, sizeof why,
+			 "outside the MPS server: a tiny slice beside it would stop both; "
+			 "start it with hb run --priority low");
+	else if (!wanted_us)
+		snprintf(why, sizeof why, "the driver's own slice is wanted");
+	else if (!counts.seen)
+		snprintf(why, sizeof why, "no channel group yet: the program has not made a CUDA context");
+	else if (!enforced)
+		snprintf(why, sizeof why, "%u of %u groups set to %u us so far", counts.set, counts.seen, wanted_us);
+	else
+		snprintf(why, sizeof why, "%u us on %u groups", wanted_us, counts.set);
+	return mechanism(names[group_class], enforced || (inside && !counts.seen), why);
+}
+
+static json_t *memory_mechanism(const struct hb_tenancy *tenancy)
+{
+	uint64_t limit = tenancy->terms.memory_bytes;
+	char why[120];
+	if (!limit)
+		return mechanism("memory limit", false, "none was asked for");
+	if (!tenancy->n_members)
+		return mechanism("memory limit", false, "no process of the tenant has loaded the shim yet");
+	snprintf(why, sizeof why, "%llu bytes on each GPU", (unsigned long long)limit);
+	return mechanism("memory limit", true, why);
+}
+
+/* --- one tenant ------------------------------------------------------------------------------ */
+
+static json_t *counters_json(const uint64_t past[HB_N_COUNTS], struct hb_tenancy *tenancy)
+{
+	json_t *object = json_object();
+	for (size_t i = 0; object && i < HB_N_COUNTS; i++) {
+		uint64_t value = past[i];
+		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+			if (tenancy->members[slot].watch)
+				value += tenancy->page->processes[slot].counters[i];
+		set(object, counter_names[i], json_integer((json_int_t)value));
+	}
+	return object;
+}
+
+static json_t *processes_json(struct hb_tenancy *tenancy)
+{
+	json_t *array = json_array();
+	for (uint32_t slot = 0; array && slot < HB_PAGE_PROCESSES; slot++) {
+		struct hb_page_process *process = &tenancy->page->processes[slot];
+		if (!tenancy->members[slot].watch)
+			continue;
+		append(array, json_pack("{s:i, s:i}", "pid", (int)tenancy->members[slot].pid, "driver_version",
+					(int)process->driver_version));
+	}
+	return array;
+}
+
+static const char *gate_text(enum hb_gate_state state)
+{
+	return state == HB_GATE_OPEN ? "open" : state == HB_GATE_CLOSED ? "closed" : "per launch";
+}
+
+static uint64_t overhead(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	uint64_t bytes = 0;
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		if (tenancy->members[slot].watch)
+			bytes += tenancy->page->processes[slot].memory[gpu].overhead_bytes;
+	return bytes;
+}
+
+static void add_core_view(json_t *object, const struct hb_tenant *tenant)
+{
+	if (!tenant)
+		return;
+	set(object, "slo_ns", json_integer(tenant->slo_ns));
+	set(object, "requests", json_integer((json_int_t)tenant->counters.requests_ended));
+	set(object, "attainment_ppm",
+	    tenant->counters.requests_judged ? json_integer(hb_tenant_attainment_ppm(tenant)) : json_null());
+	set(object, "turns", json_integer((json_int_t)tenant->counters.turns));
+}
+
+static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	const struct hb_device *device = tenancy->devices[gpu];
+	const struct hb_seat *seat = &device->seats[tenancy->index];
+	struct hb_page_gpu *page = &tenancy->page->gpus[gpu];
+	char uuid[2 * HB_UUID_BYTES + 16];
+	format_uuid(device->uuid, uuid);
+	json_t *mechanisms = json_array();
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "gpu", uuid, "gate", gate_text(seat->gate),
+				   "memory_used", (json_int_t)page->used_bytes, "memory_overhead",
+				   (json_int_t)overhead(tenancy, gpu), "slice_us",
+				   (json_int_t)page->slice_us[HB_GROUP_COMPUTE], "copy_slice_us",
+				   (json_int_t)page->slice_us[HB_GROUP_COPY], "mechanisms", mechanisms);
+	if (!object)
+		return NULL;
+	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
+	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
+	add_core_view(object, hb_core_tenant(device->core, tenancy->index));
+	return object;
+}
+
+static const char *role_text(const struct hb_tenancy *tenancy)
+{
+	if (hb_tenancy_is_server(tenancy))
+		return "mps server";
+	return tenancy->terms.priority == HB_PAGE_HIGH ? "high" : "low";
+}
+
+static json_t *tenancy_json(struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	json_t *gpus = json_array();
+	json_t *object = json_pack(
+		"{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
+		(int)tenancy->number, "pid", (int)tenancy->peer.pid, "user", tenancy->peer.user, "priority",
+		role_text(tenancy), "reduced", tenancy->reduced, "command", tenancy->command, "slo_asked_ns",
+		(json_int_t)tenancy->terms.slo_ns, "attainment_asked_ppm", (json_int_t)tenancy->attainment_ppm,
+		"memory_limit", (json_int_t)tenancy->terms.memory_bytes, "pcie_weight", (int)tenancy->weight, "mps",
+		(int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns", (json_int_t)(now_ns - tenancy->since_ns),
+		"memory", memory_mechanism(tenancy), "processes", processes_json(tenancy), "counters",
+		counters_json(tenancy->past, tenancy), "gpus", gpus);
+	for (uint32_t i = 0; object && i < tenancy->n_devices; i++)
+		append(gpus, use_json(tenancy, i));
+	return object;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static json_t *device_json(const struct hb_daemon *daemon, const struct hb_device *device)
+{
+	char uuid[2 * HB_UUID_BYTES + 16], name[96] = "";
+	const struct hb_ejection *ejection = hb_core_ejection(device->core);
+	format_uuid(device->uuid, uuid);
+	hb_provider_of(daemon->options.simulated)->gpu_name(device->uuid, name, sizeof name);
+	return json_pack(
+		"{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:s}", "uuid", uuid, "name", name, "engine",
+		engine_names[device->engine], "policy", hb_core_policy(device->core), "high", (int)device->n_high,
+		"low", (int)device->n_low, "reserve", (json_int_t)device->page->reserve_bytes, "low_memory",
+		(json_int_t)device->page->low_used_bytes, "not_carried_out", (json_int_t)device->not_carried_out,
+		"ejected", ejection->reason == HB_EJECT_NONE ? "" : ejection->message);
+}
+
+static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
+{
+	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:{s:s, s:s, s:s}}", "pid", (int)getpid(), "mode",
+			 daemon->options.system_mode ? "system" : "user", "gpus",
+			 hb_provider_of(daemon->options.simulated)->name, "socket", daemon->options.socket, "uptime_ns",
+			 (json_int_t)(now_ns - daemon->started_ns), "mps", "state", hb_mps_state_text(daemon->mps),
+			 "why", hb_mps_why(daemon->mps), "pipe", hb_mps_pipe_dir(daemon->mps));
+}
+
+char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns)
+{
+	json_t *gpus = json_array(), *tenants = json_array();
+	json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "daemon", daemon_json(daemon, now_ns), "gpus",
+				 gpus, "tenants", tenants);
+	if (!root)
+		return NULL;
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		append(gpus, device_json(daemon, daemon->devices[i]));
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i])
+			append(tenants, tenancy_json(daemon->tenancies[i], now_ns));
+	char *text = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return text;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU seam: what differs between a real GPU and a simulated one for the
+ * daemon and the command line. Everything that happens inside a tenant (slices,
+ * gates) goes through its page and is the same for both.
+ */
+#ifndef HB_GPU_PROVIDER_H
+#define HB_GPU_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One thing that was tried: `hb doctor` prints it. */
+struct hb_probe {
+	char name[32]; /* what the mechanism is called */
+	bool works;
+	bool required;    /* without it nothing can be scheduled; else there is a fallback */
+	char found[160];  /* what was seen */
+	char remedy[240]; /* what to do, "" where nothing is to be done */
+};
+
+struct hb_provider {
+	const char *name; /* "nvidia", "simulated" */
+	bool simulated;
+	/* The program that controls MPS servers. 0, or -ENOENT with *why set to a constant text. */
+	int (*mps_control)(char *path, size_t size, const char **why);
+	/* A name for people of the GPU with this UUID; -ENOENT leaves *name alone. */
+	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
+	/* The driver's own libcuda.so.1, which the shim is to load; -ENOENT: the shim finds it itself. */
+	int (*driver_library)(char *path, size_t size);
+	/* Looks at the machine without touching a GPU. Number of entries written, at most `max`. */
+	size_t (*probe)(struct hb_probe *probes, size_t max);
+};
+
+extern const struct hb_provider hb_provider_nvidia, hb_provider_simulated;
+
+static inline const struct hb_provider *hb_provider_of(bool simulated)
+{
+	return simulated ? &hb_provider_simulated : &hb_provider_nvidia;
+}
+
+#endif
