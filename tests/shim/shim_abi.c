@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compiled against the toolkit's cuda.h where there is one: a signature of
+ * cuda_calls.h that differs is an error of the compiler. Also the one layout
+ * that forward.c reads by offset.
+ */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+#define HB_ABI_REAL
+#include "shim/cuda_calls.h"
+
+#include <stddef.h>
+
+_Static_assert(offsetof(CUDA_MEMCPY3D_PEER, WidthInBytes) == 176, "struct peer_box of forward.c");
+_Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == 176 + 3 * sizeof(size_t), "struct peer_box of forward.c");
+
+int main(void)
+{
+	return 0;
+}
