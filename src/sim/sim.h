@@ -27,6 +27,7 @@ struct hb_sim_options {
 	struct hb_sim_tenant low[HB_SIM_TENANTS_MAX];
 	uint32_t n_high, n_low;
 	double seconds;
+	int64_t lead_ns; /* LP programs run alone this long before arrivals count from 0 */
 	uint64_t seed;
 	bool progress; /* a line on stderr now and then when a run takes long */
 	/* Timeline: record spans that touch [from, to); 0,0 = none. */

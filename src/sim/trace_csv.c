@@ -109,6 +109,8 @@ static int read_values(struct csv_reader *reader, struct hb_op_values *values, s
 		code = read_time(reader, HB_TRACE_COLUMN_START, &values->start_ns, error);
 	if (!code)
 		code = read_time(reader, HB_TRACE_COLUMN_DURATION, &values->duration_ns, error);
+	if (!code && *hb_csv_field(&reader->csv, HB_TRACE_COLUMN_HOST))
+		code = read_time(reader, HB_TRACE_COLUMN_HOST, &values->host_ns, error);
 	if (!code && values->kind == HB_OP_KERNEL)
 		return read_kernel(reader, values, error);
 	if (!code)

@@ -32,6 +32,10 @@ static int check_times(const struct hb_op_values *values, struct hb_op_fault *fa
 		return refuse(fault, HB_TRACE_COLUMN_DURATION, "is less than a nanosecond (0.001 us)");
 	if (values->duration_ns > HB_TRACE_TIME_MAX_NS)
 		return refuse(fault, HB_TRACE_COLUMN_DURATION, "is more than a day (86400000000 us)");
+	if (values->host_ns < 0)
+		return refuse(fault, HB_TRACE_COLUMN_HOST, "is negative");
+	if (values->host_ns > HB_TRACE_TIME_MAX_NS)
+		return refuse(fault, HB_TRACE_COLUMN_HOST, "is more than a day (86400000000 us)");
 	return 0;
 }
 
@@ -105,6 +109,7 @@ int hb_op_from_values(const struct hb_op_values *values, struct hb_op *op, struc
 		return code;
 	made.start_ns = values->start_ns;
 	made.duration_ns = values->duration_ns;
+	made.host_ns = values->host_ns;
 	if (values->kind != HB_OP_KERNEL)
 		made.bytes = (uint64_t)values->bytes;
 	*op = made;

@@ -22,6 +22,7 @@ enum hb_trace_column {
 struct hb_op_values {
 	enum hb_op_kind kind;
 	int64_t start_ns, duration_ns;
+	int64_t host_ns; /* 0 = not known */
 	/* Kernels. */
 	int64_t grid[3], block[3];
 	int64_t registers, shared_bytes, cluster;

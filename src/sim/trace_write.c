@@ -21,6 +21,11 @@ static void write_us(FILE *out, int64_t ns)
 	fprintf(out, ",%" PRId64 ".%0*d", ns / 1000, digits, fraction);
 }
 
+/* Columns that a set may do without. */
+struct extra_columns {
+	bool clusters, host;
+};
+
 static void write_text(FILE *out, const char *text)
 {
 	if (!text[strcspn(text, ",\"\r\n")]) {
@@ -36,29 +41,31 @@ static void write_text(FILE *out, const char *text)
 	fputc('"', out);
 }
 
-static bool has_clusters(const struct hb_trace_set *set)
+static struct extra_columns find_extra(const struct hb_trace_set *set)
 {
+	struct extra_columns extra = { false, false };
 	for (uint32_t i = 0; i < set->n_workloads; i++)
-		for (uint32_t op = 0; op < set->workloads[i].n_ops; op++)
-			if (set->workloads[i].ops[op].cluster > 1)
-				return true;
-	return false;
+		for (uint32_t op = 0; op < set->workloads[i].n_ops; op++) {
+			extra.clusters |= set->workloads[i].ops[op].cluster > 1;
+			extra.host |= set->workloads[i].ops[op].host_ns > 0;
+		}
+	return extra;
 }
 
-static void write_header(FILE *out, bool clusters)
+static void write_header(FILE *out, struct extra_columns extra)
 {
 	const char *before = "";
-#define HB_TRACE_COLUMN(id, name, required) \
-	if ((required) || clusters) { \
-		fprintf(out, "%s%s", before, name); \
-		before = ","; \
+#define HB_TRACE_COLUMN(id, name, required)                                                                  \
+	if ((required) || (extra.clusters && !strcmp(name, "cluster")) || (extra.host && !strcmp(name, "host_us"))) { \
+		fprintf(out, "%s%s", before, name);                                                           \
+		before = ",";                                                                                 \
 	}
 #include "sim/trace_columns.def"
 #undef HB_TRACE_COLUMN
 	fputc('\n', out);
 }
 
-static void write_op(FILE *out, const struct hb_trace_set *set, const struct hb_op *op, bool clusters)
+static void write_op(FILE *out, const struct hb_trace_set *set, const struct hb_op *op, struct extra_columns extra)
 {
 	fprintf(out, ",%s,", kind_names[op->kind]);
 	write_text(out, set->names[op->name]);
@@ -69,22 +76,26 @@ static void write_op(FILE *out, const struct hb_trace_set *set, const struct hb_
 			op->block[1], op->block[2], op->registers, op->shared_bytes);
 	else
 		fprintf(out, ",,,,,%" PRIu64, op->bytes);
-	if (clusters)
+	if (extra.clusters)
 		fprintf(out, ",%u", op->cluster);
+	if (extra.host && op->host_ns == 0)
+		fputc(',', out);
+	else if (extra.host)
+		write_us(out, op->host_ns);
 	fputc('\n', out);
 }
 
 int hb_trace_write_csv(FILE *out, const struct hb_trace_set *set)
 {
-	bool clusters = has_clusters(set);
-	write_header(out, clusters);
+	struct extra_columns extra = find_extra(set);
+	write_header(out, extra);
 	for (uint32_t w = 0; w < set->n_workloads; w++) {
 		const struct hb_workload *workload = &set->workloads[w];
 		for (uint32_t i = 0; i < workload->n_iterations; i++) {
 			const struct hb_iteration *iteration = &workload->iterations[i];
 			for (uint32_t op = 0; op < iteration->n_ops; op++) {
 				fprintf(out, "%s,%u", workload->name, i);
-				write_op(out, set, &workload->ops[iteration->first_op + op], clusters);
+				write_op(out, set, &workload->ops[iteration->first_op + op], extra);
 			}
 		}
 	}

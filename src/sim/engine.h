@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the engine share: engine.c (set-up, loop, results),
+ * engine_core.c (events to the core, its actions carried out), engine_hints.c
+ * (hints of a chosen quality) and program.c.
+ */
+#ifndef HB_SIM_ENGINE_H
+#define HB_SIM_ENGINE_H
+
+#include "sim/program.h"
+
+struct hb_engine {
+	const struct hb_sim_options *options;
+	struct hb_mode mode;
+	struct hb_gpu_spec spec;
+	struct hb_model *model;
+	struct hb_core *core;
+	bool passive; /* the built-in policy: nothing needs to be posted */
+	struct hb_program *programs;
+	uint32_t n_programs, n_high;
+	int64_t now_ns;
+	int64_t end_ns; /* requests that arrive later are not served */
+	int failure;    /* negative errno: the run stops */
+	struct hb_error *error;
+	int context_of[HB_SIM_TENANTS_MAX * 2];
+	int64_t span_from_ns, span_to_ns;
+	struct hb_span *spans;
+	size_t n_spans, spans_capacity;
+	bool spans_truncated;
+};
+
+/* What a completion's cookie says. */
+#define HB_COOKIE_HOLD (UINT64_C(1) << 55)
+static inline uint64_t hb_cookie(uint32_t program, uint32_t op, uint64_t ticket)
+{
+	return (uint64_t)program << 56 | (ticket & 0x7fffffff) << 24 | (op & 0xffffff);
+}
+static inline uint32_t hb_cookie_program(uint64_t cookie)
+{
+	return (uint32_t)(cookie >> 56);
+}
+static inline uint32_t hb_cookie_op(uint64_t cookie)
+{
+	return (uint32_t)(cookie & 0xffffff);
+}
+static inline uint64_t hb_cookie_ticket(uint64_t cookie)
+{
+	return cookie >> 24 & 0x7fffffff;
+}
+
+/* engine_core.c: posts an event of program->id now and carries out what the core asks. */
+void hb_engine_post(struct hb_engine *engine, const struct hb_program *program, struct hb_event *event);
+void hb_engine_post_kind(struct hb_engine *engine, const struct hb_program *program, enum hb_event_kind kind);
+void hb_engine_step_core(struct hb_engine *engine);
+int hb_engine_open_core(struct hb_engine *engine);
+/* engine_hints.c */
+void hb_engine_plan_hint(struct hb_engine *engine, struct hb_program *program);
+void hb_engine_give_hints(struct hb_engine *engine, struct hb_program *program);
+int64_t hb_engine_next_hint_ns(const struct hb_program *program);
+/* engine.c */
+void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name, int64_t start_ns,
+		    int64_t end_ns);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When a program's host thread issues its launches. Eager programs are bound by
+ * the host: their GPU idles between launches, so the simulator needs the host's
+ * pace, not only the kernels. Made once a workload; see host_plan.c for where
+ * the times come from. Used by program.c.
+ */
+#ifndef HB_SIM_HOST_PLAN_H
+#define HB_SIM_HOST_PLAN_H
+
+#include "gpu/spec.h"
+#include "sim/trace.h"
+
+struct hb_host_plan {
+	/* One an op of the workload: host time between the launch before it (or the request's start) and this launch. */
+	int64_t *gap_ns;
+	/* One an iteration: last launch to the synchronize call. */
+	int64_t *tail_ns;
+	double scale; /* what recorded or estimated gaps were multiplied with to meet alone_ns */
+};
+
+/* 0, -ENOMEM. */
+int hb_host_plan_init(struct hb_host_plan *plan, const struct hb_workload *workload, const struct hb_gpu_spec *spec);
+void hb_host_plan_fini(struct hb_host_plan *plan);
+
+#endif

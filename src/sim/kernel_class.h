@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a recorded kernel is bound by, read from its name: traces carry no
+ * counters. Used for bandwidth contention in the GPU model and by the
+ * interference rule of the orion policy.
+ */
+#ifndef HB_SIM_KERNEL_CLASS_H
+#define HB_SIM_KERNEL_CLASS_H
+
+#include "core/core.h"
+
+enum hb_class hb_kernel_class(const char *name);
+/* Share of the GPU's memory bandwidth such a kernel uses when it fills the GPU. */
+double hb_kernel_memory_share(enum hb_class class);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host side of a simulated tenant; see program.h. */
+#include "sim/engine.h"
+#include "sim/kernel_class.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A thread that waited in a launch call goes on this long after its gate opened (it spins, as the shim does first). */
+#define GATE_WAKE_NS 1000
+/* With a bounded depth every launch is followed by an event record, and its end is seen by polling. */
+#define DEPTH_RECORD_NS 1500
+#define DEPTH_POLL_NS 1500
+/* A graph's launch call, from the request's start. */
+#define GRAPH_FIRST_NS 5000
+
+static void fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
+{
+	const char *name = traces->names[op->name];
+	*work = (struct hb_model_work){ .kind = HB_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name };
+	if ((op->kind == HB_OP_COPY_H2D || op->kind == HB_OP_COPY_D2H) && op->bytes) {
+		work->kind = op->kind == HB_OP_COPY_H2D ? HB_MODEL_COPY_H2D : HB_MODEL_COPY_D2H;
+		work->bytes = op->bytes;
+		return;
+	}
+	bool kernel = op->kind == HB_OP_KERNEL;
+	work->blocks = kernel ? op->blocks : 32; /* memsets and device copies: small kernels of the driver */
+	work->threads = kernel ? op->threads : 512;
+	work->registers = op->registers;
+	work->shared_bytes = op->shared_bytes;
+	work->cluster = op->cluster;
+	work->memory_share = hb_kernel_memory_share(kernel ? hb_kernel_class(name) : HB_CLASS_MEMORY);
+}
+
+static int open_streams(struct hb_program *program, struct hb_engine *engine)
+{
+	uint32_t limit = 0;
+	if (!program->high && engine->mode.sm_limit_percent < 100)
+		limit = (uint32_t)(engine->spec.sm_count * engine->mode.sm_limit_percent / 100.0 + 0.5);
+	program->client = hb_model_add_client(engine->model, engine->context_of[program->id], limit);
+	if (program->client < 0)
+		return program->client;
+	int priority = program->high && engine->mode.priorities ? -5 : 0;
+	program->stream = hb_model_add_stream(engine->model, program->client, priority);
+	program->hold_stream = hb_model_add_stream(engine->model, program->client, -5);
+	return program->stream < 0 ? program->stream : program->hold_stream < 0 ? program->hold_stream : 0;
+}
+
+static void next_arrival(struct hb_program *program, struct hb_engine *engine)
+{
+	int64_t next = hb_arrivals_next(program->arrivals);
+	int64_t shifted = next == INT64_MAX ? next : next + engine->options->lead_ns;
+	program->next_arrival_ns = shifted < engine->end_ns ? shifted : INT64_MAX;
+	hb_engine_plan_hint(engine, program);
+}
+
+int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant, uint32_t id,
+		    bool high, struct hb_error *error)
+{
+	const struct hb_workload *workload = tenant->workload;
+	*program = (struct hb_program){
+		.tenant = tenant, .workload = workload, .id = id, .high = high,
+		.wake_ns = INT64_MAX, .hint_ns = INT64_MAX, .false_hint_ns = INT64_MAX, .next_arrival_ns = INT64_MAX,
+	};
+	hb_gate_init(&program->gate);
+	hb_rng_init(&program->hint_rng, engine->options->seed, 1000 + id);
+	int result = hb_host_plan_init(&program->plan, workload, &engine->spec);
+	if (result < 0)
+		return result;
+	program->works = calloc(workload->n_ops, sizeof *program->works);
+	if (!program->works)
+		return -ENOMEM;
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		fill_work(&program->works[op], engine->options->traces, &workload->ops[op]);
+	result = open_streams(program, engine);
+	if (result < 0)
+		return result;
+	if (tenant->arrivals) {
+		result = hb_arrivals_new(tenant->arrivals, engine->options->seed + id, &program->arrivals, error);
+		if (result < 0)
+			return result;
+	}
+	if (program->arrivals && hb_arrivals_kind(program->arrivals) == HB_ARRIVE_CLOSED) {
+		hb_arrivals_free(program->arrivals);
+		program->arrivals = NULL;
+	}
+	program->state = PROGRAM_WAITS_ARRIVAL;
+	if (program->arrivals)
+		next_arrival(program, engine);
+	else
+		program->next_arrival_ns = high ? engine->options->lead_ns : 0;
+	program->wake_ns = program->next_arrival_ns;
+	return 0;
+}
+
+void hb_program_fini(struct hb_program *program)
+{
+	hb_host_plan_fini(&program->plan);
+	free(program->works);
+	free(program->latency_ns);
+	hb_arrivals_free(program->arrivals);
+}
+
+static const struct hb_iteration *iteration_of(const struct hb_program *program)
+{
+	return &program->workload->iterations[program->iteration];
+}
+
+static int64_t gap_ns(const struct hb_engine *engine, const struct hb_program *program)
+{
+	int64_t gap = program->plan.gap_ns[iteration_of(program)->first_op + program->op];
+	if (program->tenant->graph)
+		gap = GRAPH_FIRST_NS;
+	if (program->op && engine->mode.gate_depth && !program->high)
+		gap += DEPTH_RECORD_NS;
+	return gap;
+}
+
+static void begin_iteration(struct hb_engine *engine, struct hb_program *program)
+{
+	program->op = 0;
+	program->state = PROGRAM_LAUNCHES;
+	program->wake_ns = engine->now_ns + gap_ns(engine, program);
+	if (!program->high) {
+		if (program->iterations == 0)
+			program->begun_ns = engine->now_ns;
+		return;
+	}
+	program->arrival_ns = program->next_arrival_ns;
+	if (program->arrivals)
+		next_arrival(program, engine);
+	else
+		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
+	struct hb_event event = { .kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request };
+	hb_engine_post(engine, program, &event);
+}
+
+static void submit(struct hb_engine *engine, struct hb_program *program)
+{
+	const struct hb_iteration *iteration = iteration_of(program);
+	uint32_t op = iteration->first_op + program->op;
+	uint64_t cookie = hb_cookie(program->id, op, program->ticket);
+	int result;
+	if (program->tenant->graph) {
+		result = hb_model_submit_graph(engine->model, engine->now_ns, program->stream, &program->works[op],
+					       iteration->n_ops, cookie);
+		program->op = iteration->n_ops;
+	} else {
+		struct hb_model_work work = program->works[op];
+		work.cookie = cookie;
+		work.sm_limit = program->sm_limit;
+		result = hb_model_submit(engine->model, engine->now_ns, program->stream, &work);
+		program->op++;
+	}
+	if (result < 0)
+		engine->failure = result;
+	if (program->in_flight++ == 0)
+		hb_engine_post_kind(engine, program, HB_EVENT_BUSY);
+	if (program->op < iteration->n_ops) {
+		program->state = PROGRAM_LAUNCHES;
+		program->wake_ns = engine->now_ns + gap_ns(engine, program);
+	} else {
+		program->state = PROGRAM_SYNCS;
+		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
+		program->wake_ns = program->in_flight ? INT64_MAX : engine->now_ns + tail;
+		program->sync_from_ns = engine->now_ns + tail;
+	}
+}
+
+static void wait_at_gate(struct hb_engine *engine, struct hb_program *program)
+{
+	if (program->state != PROGRAM_GATED)
+		program->gated_since_ns = engine->now_ns;
+	program->state = PROGRAM_GATED;
+	program->wake_ns = INT64_MAX;
+	if (!program->told_waiting) {
+		program->told_waiting = true;
+		hb_engine_post_kind(engine, program, HB_EVENT_WAITING);
+	}
+}
+
+/* Tells the core of the launch, which may or may not have to wait for an answer. */
+static void announce(struct hb_engine *engine, struct hb_program *program)
+{
+	const struct hb_model_work *work = &program->works[iteration_of(program)->first_op + program->op];
+	uint32_t occupancy = work->kind == HB_MODEL_KERNEL ? hb_model_occupancy(&engine->spec, work) : 1;
+	uint64_t sms = work->blocks / occupancy + 1;
+	struct hb_event event = { .kind = HB_EVENT_LAUNCH };
+	program->ticket = hb_gate_ask(&program->gate);
+	event.launch.launch = program->ticket;
+	event.launch.duration_ns = work->duration_ns;
+	event.launch.sms = sms < (uint64_t)engine->spec.sm_count ? (uint32_t)sms : (uint32_t)engine->spec.sm_count;
+	event.launch.class = hb_kernel_class(work->name ? work->name : "");
+	program->state = PROGRAM_ASKED;
+	program->wake_ns = INT64_MAX;
+	program->gated_since_ns = engine->now_ns;
+	hb_engine_post(engine, program, &event);
+}
+
+/* In the launch call: goes through, waits at the gate, or asks. */
+static void try_launch(struct hb_engine *engine, struct hb_program *program)
+{
+	enum hb_gate_answer answer;
+	if (program->state == PROGRAM_ASKED) {
+		answer = hb_gate_try_ticket(&program->gate, program->ticket);
+	} else if (!engine->passive && hb_core_wants_launches(engine->core) &&
+		   hb_gate_state(&program->gate) != HB_GATE_CLOSED) {
+		announce(engine, program);
+		if (program->state != PROGRAM_ASKED)
+			return; /* admitted from within */
+		answer = hb_gate_try_ticket(&program->gate, program->ticket);
+	} else {
+		answer = hb_gate_try(&program->gate);
+	}
+	if (answer == HB_GATE_GO) {
+		if (program->gated_since_ns >= 0 && program->gated_since_ns < engine->now_ns)
+			hb_engine_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
+				       engine->now_ns);
+		program->gated_since_ns = -1;
+		submit(engine, program);
+	} else if (program->state != PROGRAM_ASKED) {
+		wait_at_gate(engine, program);
+	}
+}
+
+static void record_latency(struct hb_engine *engine, struct hb_program *program)
+{
+	if (program->n_latency == program->latency_capacity) {
+		size_t capacity = program->latency_capacity ? 2 * program->latency_capacity : 1024;
+		int64_t *grown = realloc(program->latency_ns, capacity * sizeof *grown);
+		if (!grown) {
+			engine->failure = -ENOMEM;
+			return;
+		}
+		program->latency_ns = grown;
+		program->latency_capacity = capacity;
+	}
+	program->latency_ns[program->n_latency++] = engine->now_ns - program->arrival_ns;
+}
+
+/* The synchronize call returns: the iteration is over. */
+static void end_iteration(struct hb_engine *engine, struct hb_program *program)
+{
+	program->iterations++;
+	program->last_end_ns = engine->now_ns;
+	program->iteration = (program->iteration + 1) % program->workload->n_iterations;
+	if (!program->high) {
+		begin_iteration(engine, program);
+		return;
+	}
+	record_latency(engine, program);
+	hb_engine_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
+	struct hb_event event = { .kind = HB_EVENT_REQUEST_END, .request_end.request = program->request };
+	hb_engine_post(engine, program, &event);
+	if (!program->arrivals)
+		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;
+	program->state = PROGRAM_WAITS_ARRIVAL;
+	program->wake_ns = program->next_arrival_ns;
+	if (program->next_arrival_ns == INT64_MAX)
+		program->state = PROGRAM_DONE;
+	else if (program->wake_ns <= engine->now_ns)
+		begin_iteration(engine, program);
+}
+
+void hb_program_step(struct hb_engine *engine, struct hb_program *program)
+{
+	program->wake_ns = INT64_MAX;
+	switch (program->state) {
+	case PROGRAM_WAITS_ARRIVAL:
+		begin_iteration(engine, program);
+		break;
+	case PROGRAM_LAUNCHES:
+	case PROGRAM_GATED:
+	case PROGRAM_ASKED:
+		try_launch(engine, program);
+		break;
+	case PROGRAM_SYNCS:
+		end_iteration(engine, program);
+		break;
+	case PROGRAM_DONE:
+		break;
+	}
+}
+
+static void note_drained(struct hb_engine *engine, struct hb_program *program)
+{
+	if (!program->draining || program->in_flight)
+		return;
+	program->draining = false;
+	hb_engine_post_kind(engine, program, HB_EVENT_DRAINED);
+}
+
+void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done)
+{
+	hb_gate_completed(&program->gate, 1);
+	program->in_flight--;
+	if (!engine->passive && hb_core_wants_launches(engine->core)) {
+		struct hb_event event = { .kind = HB_EVENT_COMPLETE };
+		event.complete.launch = hb_cookie_ticket(done->cookie);
+		hb_engine_post(engine, program, &event);
+	}
+	if (program->in_flight == 0)
+		hb_engine_post_kind(engine, program, HB_EVENT_IDLE);
+	note_drained(engine, program);
+	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
+		int64_t from = program->sync_from_ns > engine->now_ns ? program->sync_from_ns : engine->now_ns;
+		program->wake_ns = from + (int64_t)engine->spec.sync_latency_ns;
+	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
+		program->wake_ns = engine->now_ns + DEPTH_POLL_NS;
+	}
+}
+
+void hb_program_gate_changed(struct hb_engine *engine, struct hb_program *program)
+{
+	program->told_waiting = false;
+	program->draining = hb_gate_state(&program->gate) == HB_GATE_CLOSED;
+	bool waits = program->state == PROGRAM_GATED || program->state == PROGRAM_ASKED;
+	if (waits && !program->draining && program->wake_ns > engine->now_ns + GATE_WAKE_NS)
+		program->wake_ns = engine->now_ns + GATE_WAKE_NS;
+	note_drained(engine, program);
+}

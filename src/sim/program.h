@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One simulated tenant: a program whose host thread launches the recorded work
+ * of its workload, iteration after iteration, through a gate, and synchronizes
+ * at the end of each. HP programs serve requests that arrive; LP programs begin
+ * the next iteration at once. Used by the engine only.
+ *
+ * Where it is in its life is `state`; the engine calls hb_program_step() when
+ * wake_ns has come, hb_program_completed() when work of it has ended, and
+ * hb_program_gate_changed() after the core changed its gate.
+ */
+#ifndef HB_SIM_PROGRAM_H
+#define HB_SIM_PROGRAM_H
+
+#include "core/core.h"
+#include "gate/gate.h"
+#include "gpu/model.h"
+#include "sim/host_plan.h"
+#include "sim/modes.h"
+#include "sim/sim.h"
+
+struct hb_engine;
+
+enum program_state {
+	PROGRAM_WAITS_ARRIVAL, /* until the next request */
+	PROGRAM_LAUNCHES,      /* wake_ns: enters the next launch call */
+	PROGRAM_GATED,         /* in the launch call, gate shut */
+	PROGRAM_ASKED,         /* in the launch call, admission asked for */
+	PROGRAM_SYNCS,         /* in the synchronize call; wake_ns once it can return */
+	PROGRAM_DONE,          /* no more requests */
+};
+
+struct hb_program {
+	const struct hb_sim_tenant *tenant;
+	const struct hb_workload *workload;
+	uint32_t id; /* core tenant and index in the engine */
+	bool high;
+	struct hb_host_plan plan;
+	struct hb_model_work *works; /* one an op */
+	int client, stream, hold_stream;
+	struct hb_arrivals *arrivals; /* NULL = closed loop */
+
+	enum program_state state;
+	int64_t wake_ns;
+	uint32_t iteration; /* index in the workload, round and round */
+	uint32_t op;        /* next to launch, in the iteration */
+	int64_t sync_from_ns; /* the synchronize call was entered */
+	uint64_t in_flight; /* submissions, holds not counted */
+	uint64_t request;
+	int64_t arrival_ns; /* of the request being served */
+	int64_t next_arrival_ns;
+	int64_t hint_ns, hint_start_ns; /* next hint to post, and what it will say */
+	int64_t false_hint_ns;
+	struct hb_rng hint_rng;
+
+	struct hb_gate gate;
+	uint64_t ticket;
+	int64_t gated_since_ns; /* -1 = not waiting */
+	bool told_waiting; /* `waiting` was posted since the gate last changed */
+	bool draining;     /* `gate closed` came, `drained` is owed */
+	uint32_t sm_limit; /* of its launches, from `mask`; 0 = all */
+
+	/* Results. */
+	int64_t *latency_ns;
+	size_t n_latency, latency_capacity;
+	uint64_t iterations;
+	int64_t begun_ns, last_end_ns;
+};
+
+/* 0, -EINVAL (arrivals), -ENOMEM. */
+int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant, uint32_t id,
+		    bool high, struct hb_error *error);
+void hb_program_fini(struct hb_program *program);
+void hb_program_step(struct hb_engine *engine, struct hb_program *program);
+void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done);
+void hb_program_gate_changed(struct hb_engine *engine, struct hb_program *program);
+
+#endif
