@@ -100,6 +100,9 @@ void hb_model_advance(struct hb_model *model, int64_t now_ns);
 bool hb_model_pop(struct hb_model *model, struct hb_model_completion *completion);
 bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change);
 
+/* Blocks of such a kernel that one SM holds; at least 1. */
+uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+
 /* Time in which at least one kernel ran, and work not finished yet on a stream. */
 int64_t hb_model_busy_ns(const struct hb_model *model);
 size_t hb_model_pending(const struct hb_model *model, int stream);

@@ -12,6 +12,7 @@
 #ifndef HB_SIM_PROGRAM_H
 #define HB_SIM_PROGRAM_H
 
+#include "base/rng.h"
 #include "core/core.h"
 #include "gate/gate.h"
 #include "gpu/model.h"
