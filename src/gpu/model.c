@@ -374,6 +374,21 @@ static bool is_copy(const struct hb_model_work *work)
 	return work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H;
 }
 
+/* The front end turns between the clients of a server launch by launch: a lone launch waits its turn. */
+static double turn_ns(const struct hb_model *model, const struct model_stream *stream)
+{
+	if (!shares_server(model, stream))
+		return 0;
+	const struct model_context *context = stream_context(model, stream);
+	for (uint32_t i = 0; i < model->n_streams; i++) {
+		const struct model_stream *other = &model->streams[i];
+		if (other->used && other->client != stream->client && other->queued > 1 &&
+		    stream_context(model, other) == context)
+			return model->spec.mps_turn_ns;
+	}
+	return 0;
+}
+
 /* The next piece is queued already: it starts after the boundary, which passes in the context's own time. */
 static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph)
 {
@@ -382,6 +397,8 @@ static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph
 	double boundary = graph ? model->spec.graph_boundary_ns : model->spec.boundary_ns;
 	if (shares_server(model, stream))
 		boundary += graph ? model->spec.mps_graph_boundary_ns : model->spec.mps_boundary_ns;
+	if (!graph)
+		boundary += turn_ns(model, stream);
 	stream->state = STREAM_BOUNDARY;
 	context->n_boundary++;
 	model->failed |= hb_model_heap_push(&context->heap, model_own_ns(model, context) + (int64_t)boundary,

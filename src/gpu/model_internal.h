@@ -82,6 +82,8 @@ struct model_stream {
 struct model_client {
 	int32_t context;
 	uint32_t sm_limit; /* 0 = all */
+	double power;      /* share of recent time in matrix kernels, at power_ns */
+	int64_t power_ns;
 	bool used;
 };
 

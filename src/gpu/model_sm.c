@@ -52,6 +52,42 @@ static uint64_t div_up(uint64_t a, uint64_t b)
 	return (a + b - 1) / b;
 }
 
+/* Share of recent time that a client spent in matrix kernels, now. */
+static double recent_power(const struct hb_model *model, const struct model_client *client)
+{
+	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
+	return age < 1 ? client->power * (1 - age) : 0;
+}
+
+static void note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work)
+{
+	if (work->power_share <= 0)
+		return;
+	double share = (double)work->duration_ns / model->spec.power_window_ns * work->power_share;
+	client->power = recent_power(model, client) + share;
+	client->power_ns = model->now_ns;
+}
+
+static double clock_cost(const struct hb_model *model, double power)
+{
+	double above = power - model->spec.power_free_share;
+	return above > 0 ? 1 + above * model->spec.power_slowdown : 1;
+}
+
+/*
+ * At the power limit the clock falls for everybody. A recorded duration holds
+ * what its own program did to the clock when it ran alone: beside others it is
+ * slower, and faster where its own matrix kernels are held back.
+ */
+static double power_factor(const struct hb_model *model, const struct hb_model_work *work)
+{
+	double power = 0;
+	for (uint32_t i = 0; i < model->n_clients; i++)
+		if (model->clients[i].used)
+			power += recent_power(model, &model->clients[i]);
+	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
+}
+
 /* Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def. */
 static void shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
 {
@@ -64,7 +100,7 @@ static void shape_kernel(const struct hb_model *model, struct model_kernel *kern
 				       (uint32_t)spec->sm_shared_bytes);
 	uint64_t all = (uint64_t)kernel->occupancy * model->sms;
 	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
-	double duration = (double)work->duration_ns;
+	double duration = (double)work->duration_ns * power_factor(model, work);
 	kernel->blocks_left = work->blocks;
 	if (kernel->sms < model->sms && work->blocks > mine / 2) {
 		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
@@ -248,6 +284,53 @@ static void push_cohort(struct hb_model *model, struct model_context *context, u
 	hb_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
 }
 
+#define GPCS_MAX 32
+
+/* Texture processing clusters of two SMs are dealt out to the GPCs in turn. */
+static uint32_t gpc_of(uint32_t sm, uint32_t gpcs)
+{
+	return sm / 2 % gpcs;
+}
+
+/* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
+static uint64_t trim_to_clusters(const struct hb_model *model, const struct model_kernel *kernel,
+				 uint8_t room[HB_MODEL_SMS_MAX])
+{
+	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->work->cluster;
+	uint64_t total = 0;
+	uint32_t over[GPCS_MAX] = {0};
+	for (uint32_t i = 0; i < kernel->sms; i++)
+		over[gpc_of(i, gpcs)] += room[i];
+	for (uint32_t gpc = 0; gpc < gpcs; gpc++) {
+		total += over[gpc] - over[gpc] % cluster;
+		over[gpc] %= cluster;
+	}
+	for (uint32_t i = 0; i < kernel->sms; i++) {
+		uint32_t less = min_u32(over[gpc_of(i, gpcs)], room[i]);
+		room[i] = (uint8_t)(room[i] - less);
+		over[gpc_of(i, gpcs)] -= less;
+	}
+	return total;
+}
+
+/* One block a round on each SM of a kind (idle or not) that has room; returns how many blocks found none. */
+static uint64_t spread_over(const struct hb_model *model, const struct model_context *context,
+			    const struct model_kernel *kernel, bool idle, uint64_t left,
+			    const uint8_t room[HB_MODEL_SMS_MAX], uint8_t count[HB_MODEL_SMS_MAX])
+{
+	int32_t full = (int32_t)model->spec.sm_threads;
+	for (bool progress = true; progress && left;) {
+		progress = false;
+		for (uint32_t i = kernel->sms; i-- > 0 && left;)
+			if ((context->sm[i].threads == full) == idle && count[i] < room[i]) {
+				count[i]++;
+				left--;
+				progress = true;
+			}
+	}
+	return left;
+}
+
 /* How many of `wanted` blocks go on each SM: idle SMs first, one block a round. Returns how many in all. */
 static uint64_t choose(const struct hb_model *model, const struct model_context *context,
 		       const struct model_kernel *kernel, uint64_t wanted, uint8_t count[HB_MODEL_SMS_MAX])
@@ -258,27 +341,15 @@ static uint64_t choose(const struct hb_model *model, const struct model_context 
 		room[i] = (uint8_t)fits(&context->sm[i], kernel);
 		total += room[i];
 	}
-	uint32_t cluster = kernel->work->cluster > 1 ? kernel->work->cluster : 1;
-	if (wanted > total)
-		wanted = total;
-	wanted -= wanted % cluster;
-	if (wanted == total) {
+	if (kernel->work->cluster > 1)
+		total = trim_to_clusters(model, kernel, room);
+	if (wanted >= total) {
 		memcpy(count, room, kernel->sms);
 		return total;
 	}
 	memset(count, 0, kernel->sms);
-	int32_t full = (int32_t)model->spec.sm_threads;
-	uint64_t left = wanted;
-	for (int idle = 1; idle >= 0 && left; idle--)
-		for (bool progress = true; progress && left;) {
-			progress = false;
-			for (uint32_t i = kernel->sms; i-- > 0 && left;)
-				if ((context->sm[i].threads == full) == (idle == 1) && count[i] < room[i]) {
-					count[i]++;
-					left--;
-					progress = true;
-				}
-		}
+	uint64_t left = spread_over(model, context, kernel, true, wanted, room, count);
+	spread_over(model, context, kernel, false, left, room, count);
 	return wanted;
 }
 
@@ -307,6 +378,18 @@ static double slowdown(const struct hb_model *model, const struct model_context 
 	return factor;
 }
 
+/* Blocks are placed on an SM one after another: what that takes beyond the kernel alone, where they are spread out. */
+static double crowding_ns(const struct hb_model *model, const struct model_kernel *kernel,
+			  const uint8_t count[HB_MODEL_SMS_MAX])
+{
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < kernel->sms; i++)
+		most = count[i] > most ? count[i] : most;
+	uint64_t alone = div_up(kernel->work->blocks, kernel->sms);
+	alone = alone < kernel->occupancy ? alone : kernel->occupancy;
+	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
+}
+
 /* Starts what fits of a kernel; false = blocks are left. */
 static bool place_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
 {
@@ -323,7 +406,7 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 		uint64_t most = kernel->blocks_left / slots;
 		in_row = in_row < most ? in_row : most;
 	}
-	double length = (double)kernel->block_ns * factor * (double)in_row;
+	double length = (double)kernel->block_ns * factor * (double)in_row + crowding_ns(model, kernel, count);
 	bool whole = slots == kernel->blocks_left;
 	kernel->blocks_left -= slots * in_row;
 	uint32_t parts = whole ? 1 : STAGGER;
@@ -411,12 +494,15 @@ void hb_model_place(struct hb_model *model, struct model_context *context)
 	}
 	hb_model_spread(model, context);
 	prepare_sms(model, context);
+	int32_t blocked = INT32_MAX; /* priority of a kernel with blocks that do not fit */
 	for (uint32_t i = 0; i < context->n_active; i++) {
 		struct model_kernel *kernel = &model->kernels[context->active[i]];
+		if (kernel->priority > blocked)
+			break;
 		if (kernel->blocks_left == 0 || (draining && kernel->start_ns < 0))
 			continue;
 		if (!place_kernel(model, context, context->active[i]))
-			break;
+			blocked = kernel->priority;
 	}
 }
 
@@ -443,6 +529,7 @@ static void finish_kernel(struct hb_model *model, struct model_context *context,
 {
 	uint32_t stream = model->kernels[id].stream;
 	int64_t start = model->kernels[id].start_ns;
+	note_power(model, &model->clients[model->streams[stream].client], model->kernels[id].work);
 	forget_kernel(model, context, id);
 	hb_model_stream_finished(model, stream, start);
 }

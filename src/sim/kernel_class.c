@@ -2,6 +2,7 @@
 /* Kernel names to classes; see kernel_class.h. */
 #include "sim/kernel_class.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* First match wins: matrix kernels often have an element-wise epilogue in their name. */
@@ -44,4 +45,14 @@ double hb_kernel_memory_share(enum hb_class class)
 		break;
 	}
 	return 0.5;
+}
+
+/* nvjet_sm90_TYPES_TILE_KTILExSTAGES_CLUSTER_...: the fourth field after the architecture, as AxB. */
+uint32_t hb_kernel_cluster(const char *name)
+{
+	unsigned x, y;
+	int end = 0;
+	if (sscanf(name, "nvjet_sm%*u_%*[a-z]_%*ux%*u_%*ux%*u_%ux%u_%n", &x, &y, &end) != 2 || !end)
+		return 1;
+	return x >= 1 && y >= 1 && x * y <= 16 ? x * y : 1;
 }

@@ -29,8 +29,24 @@ static void fill_work(struct hb_model_work *work, const struct hb_trace_set *tra
 	work->threads = kernel ? op->threads : 512;
 	work->registers = op->registers;
 	work->shared_bytes = op->shared_bytes;
-	work->cluster = op->cluster;
+	work->cluster = op->cluster > 1 ? op->cluster : hb_kernel_cluster(name);
+	if (work->blocks % work->cluster)
+		work->cluster = 1;
+	work->power_share = kernel && hb_kernel_class(name) == HB_CLASS_COMPUTE;
 	work->memory_share = hb_kernel_memory_share(kernel ? hb_kernel_class(name) : HB_CLASS_MEMORY);
+}
+
+/* Share of an iteration alone that goes to matrix kernels. */
+static double matrix_share(const struct hb_program *program)
+{
+	const struct hb_workload *workload = program->workload;
+	double matrix = 0, busy = 0;
+	for (uint32_t op = 0; op < workload->n_ops; op++) {
+		matrix += program->works[op].power_share * (double)program->works[op].duration_ns;
+		busy += (double)workload->ops[op].duration_ns;
+	}
+	double alone = (double)workload->alone_ns * workload->n_iterations;
+	return matrix / (alone > busy ? alone : busy);
 }
 
 static int open_streams(struct hb_program *program, struct hb_engine *engine)
@@ -73,6 +89,9 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 		return -ENOMEM;
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		fill_work(&program->works[op], engine->options->traces, &workload->ops[op]);
+	double recorded_power = matrix_share(program);
+	for (uint32_t op = 0; op < workload->n_ops; op++)
+		program->works[op].recorded_power = recorded_power;
 	result = open_streams(program, engine);
 	if (result < 0)
 		return result;
