@@ -21,8 +21,8 @@
 /* An overloaded service may take this many times the span of its arrivals to answer them all. */
 #define OVERRUN 20
 
-void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name, int64_t start_ns,
-		    int64_t end_ns)
+void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,
+		    int64_t start_ns, int64_t end_ns)
 {
 	if (end_ns < engine->span_from_ns || start_ns >= engine->span_to_ns)
 		return;
@@ -41,8 +41,7 @@ void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t t
 		engine->spans_capacity = capacity;
 	}
 	engine->spans[engine->n_spans++] = (struct hb_span){
-		.start_ns = start_ns, .end_ns = end_ns, .name = name, .kind = (uint8_t)kind, .tenant = (uint8_t)tenant
-	};
+		.start_ns = start_ns, .end_ns = end_ns, .name = name, .kind = (uint8_t)kind, .tenant = (uint8_t)tenant};
 }
 
 static int open_contexts(struct hb_engine *engine)
@@ -84,7 +83,7 @@ static int add_tenants(struct hb_engine *engine)
 		int result = hb_program_init(&engine->programs[i], engine, tenant, i, high, engine->error);
 		if (result < 0)
 			return result;
-		struct hb_event event = { .kind = HB_EVENT_TENANT_ADD };
+		struct hb_event event = {.kind = HB_EVENT_TENANT_ADD};
 		event.tenant_add.priority = high ? HB_PRIORITY_HIGH : HB_PRIORITY_LOW;
 		event.tenant_add.slo_ns = high && tenant->slo_ns > 0 ? tenant->slo_ns : 0;
 		event.tenant_add.slo_auto = high && tenant->slo_ns < 0;
@@ -226,8 +225,10 @@ static double low_rate(const struct hb_engine *engine, const struct hb_program *
 static void fill_result(struct hb_engine *engine, struct hb_sim_result *result)
 {
 	*result = (struct hb_sim_result){
-		.seconds = engine->options->seconds, .seed = engine->options->seed,
-		.n_high = engine->n_high, .n_low = engine->n_programs - engine->n_high,
+		.seconds = engine->options->seconds,
+		.seed = engine->options->seed,
+		.n_high = engine->n_high,
+		.n_low = engine->n_programs - engine->n_high,
 	};
 	memcpy(result->gpu, engine->spec.name, sizeof result->gpu);
 	memcpy(result->sharing, engine->mode.name, sizeof result->sharing);
@@ -262,10 +263,15 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 		    struct hb_sim_result *result, struct hb_error *error)
 {
 	struct hb_engine engine = {
-		.options = options, .mode = *mode, .spec = *spec, .error = error,
-		.n_high = options->n_high, .n_programs = options->n_high + options->n_low,
+		.options = options,
+		.mode = *mode,
+		.spec = *spec,
+		.error = error,
+		.n_high = options->n_high,
+		.n_programs = options->n_high + options->n_low,
 		.end_ns = options->lead_ns + (int64_t)(options->seconds * 1e9),
-		.span_from_ns = options->spans_from_ns, .span_to_ns = options->spans_to_ns,
+		.span_from_ns = options->spans_from_ns,
+		.span_to_ns = options->spans_to_ns,
 	};
 	int code = set_up(&engine);
 	if (!code)
@@ -337,10 +343,10 @@ static int compare_with_alone(const struct hb_sim_options *options, const struct
 }
 
 /* Each tenant on a GPU of its own. */
-static int run_exclusive(const struct hb_sim_options *options, const struct hb_mode *mode, const struct hb_gpu_spec *spec,
-			 struct hb_sim_result *result, struct hb_error *error)
+static int run_exclusive(const struct hb_sim_options *options, const struct hb_mode *mode,
+			 const struct hb_gpu_spec *spec, struct hb_sim_result *result, struct hb_error *error)
 {
-	struct hb_sim_result sum = { .seconds = options->seconds, .seed = options->seed };
+	struct hb_sim_result sum = {.seconds = options->seconds, .seed = options->seed};
 	memcpy(sum.gpu, spec->name, sizeof sum.gpu);
 	memcpy(sum.sharing, mode->name, sizeof sum.sharing);
 	uint32_t tenants = options->n_high + options->n_low;
@@ -385,7 +391,8 @@ static int check(const struct hb_sim_options *options, struct hb_error *error)
 	if (options->n_high > HB_SIM_TENANTS_MAX || options->n_low > HB_SIM_TENANTS_MAX)
 		return hb_error_set(error, -EINVAL, "more than %d tenants of one priority", HB_SIM_TENANTS_MAX);
 	if (!(options->seconds > 0) || options->seconds > 1e6)
-		return hb_error_set(error, -EINVAL, "seconds must be above 0 and at most 1000000, not %g", options->seconds);
+		return hb_error_set(error, -EINVAL, "seconds must be above 0 and at most 1000000, not %g",
+				    options->seconds);
 	if (options->lead_ns < 0)
 		return hb_error_set(error, -EINVAL, "the lead must not be negative");
 	return 0;
@@ -404,8 +411,8 @@ int hb_sim_run(const struct hb_sim_options *options, struct hb_sim_result *resul
 		code = hb_gpu_spec_load(options->gpu ? options->gpu : "h200", &spec, error);
 	if (code)
 		return code;
-	code = mode.exclusive ? run_exclusive(options, &mode, &spec, &made, error) :
-				run_once(options, &mode, &spec, &made, error);
+	code = mode.exclusive ? run_exclusive(options, &mode, &spec, &made, error)
+			      : run_once(options, &mode, &spec, &made, error);
 	if (code) {
 		if (error && code == -ENOMEM)
 			hb_error_set(error, code, "out of memory");

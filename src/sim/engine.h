@@ -58,7 +58,7 @@ void hb_engine_plan_hint(struct hb_engine *engine, struct hb_program *program);
 void hb_engine_give_hints(struct hb_engine *engine, struct hb_program *program);
 int64_t hb_engine_next_hint_ns(const struct hb_program *program);
 /* engine.c */
-void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name, int64_t start_ns,
-		    int64_t end_ns);
+void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,
+		    int64_t start_ns, int64_t end_ns);
 
 #endif

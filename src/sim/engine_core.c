@@ -30,7 +30,7 @@ static void set_slice(struct hb_engine *engine, uint32_t tenant, int64_t compute
 
 static void start_hold(struct hb_engine *engine, struct hb_program *program, int64_t limit_ns)
 {
-	struct hb_model_work hold = { .kind = HB_MODEL_HOLD, .duration_ns = limit_ns, .name = "hold" };
+	struct hb_model_work hold = {.kind = HB_MODEL_HOLD, .duration_ns = limit_ns, .name = "hold"};
 	hold.cookie = hb_cookie(program->id, 0, 0) | HB_COOKIE_HOLD;
 	/* Two: a lone one gives the GPU away as soon as it runs. */
 	for (int i = 0; i < 2; i++)
@@ -88,14 +88,15 @@ void hb_engine_post(struct hb_engine *engine, const struct hb_program *program, 
 	event->tenant = program->id;
 	int result = hb_core_post(engine->core, engine->now_ns, event);
 	if (result < 0 && !engine->failure)
-		engine->failure = hb_error_set(engine->error, result, "the core refused event %d of tenant %u at %lld ns",
-					       (int)event->kind, event->tenant, (long long)engine->now_ns);
+		engine->failure = hb_error_set(engine->error, result,
+					       "the core refused event %d of tenant %u at %lld ns", (int)event->kind,
+					       event->tenant, (long long)engine->now_ns);
 	drain(engine);
 }
 
 void hb_engine_post_kind(struct hb_engine *engine, const struct hb_program *program, enum hb_event_kind kind)
 {
-	struct hb_event event = { .kind = kind };
+	struct hb_event event = {.kind = kind};
 	hb_engine_post(engine, program, &event);
 }
 

@@ -31,7 +31,8 @@ void hb_engine_plan_hint(struct hb_engine *engine, struct hb_program *program)
 		program->hint_ns -= EARLY_BY_NS;
 	if (quality == HB_HINTS_WRONG) {
 		int64_t room = program->next_arrival_ns - engine->now_ns;
-		program->false_hint_ns = engine->now_ns + (room > 0 ? (int64_t)(hb_rng_double(&program->hint_rng) * (double)room) : 0);
+		program->false_hint_ns = engine->now_ns +
+					 (room > 0 ? (int64_t)(hb_rng_double(&program->hint_rng) * (double)room) : 0);
 	}
 	if (program->hint_ns < engine->now_ns)
 		program->hint_ns = engine->now_ns;
@@ -44,7 +45,7 @@ int64_t hb_engine_next_hint_ns(const struct hb_program *program)
 
 static void give(struct hb_engine *engine, struct hb_program *program, int64_t start_ns)
 {
-	struct hb_event event = { .kind = HB_EVENT_HINT };
+	struct hb_event event = {.kind = HB_EVENT_HINT};
 	event.hint.expected_start_ns = start_ns > engine->now_ns ? start_ns : engine->now_ns;
 	event.hint.sign = HB_SIGN_API;
 	hb_engine_post(engine, program, &event);

@@ -22,9 +22,9 @@
 #define GAP_MIN_NS 3500
 #define GAP_MAX_NS 40000
 #define GAP_TYPICAL_NS 8000
-#define FIRST_GAP_NS 35000  /* framework entry to the first launch: 22 to 70 us */
-#define TAIL_NS 32000       /* last launch to the synchronize call: 28 to 36 us */
-#define HOST_PACED_NS 1800  /* a longer idle gap on the GPU means that it waited for the host */
+#define FIRST_GAP_NS 35000 /* framework entry to the first launch: 22 to 70 us */
+#define TAIL_NS 32000      /* last launch to the synchronize call: 28 to 36 us */
+#define HOST_PACED_NS 1800 /* a longer idle gap on the GPU means that it waited for the host */
 
 static int64_t clamp_ns(double value, int64_t low, int64_t high)
 {

@@ -10,20 +10,16 @@ static const struct {
 	const char *part;
 	enum hb_class class;
 } rules[] = {
-	{ "gemm", HB_CLASS_COMPUTE },        { "nvjet", HB_CLASS_COMPUTE },
-	{ "cutlass", HB_CLASS_COMPUTE },     { "xmma", HB_CLASS_COMPUTE },
-	{ "conv", HB_CLASS_COMPUTE },        { "fprop", HB_CLASS_COMPUTE },
-	{ "dgrad", HB_CLASS_COMPUTE },       { "wgrad", HB_CLASS_COMPUTE },
-	{ "flash", HB_CLASS_COMPUTE },       { "fmha", HB_CLASS_COMPUTE },
-	{ "attention", HB_CLASS_COMPUTE },   { "elementwise", HB_CLASS_MEMORY },
-	{ "batch_norm", HB_CLASS_MEMORY },   { "bn_", HB_CLASS_MEMORY },
-	{ "layer_norm", HB_CLASS_MEMORY },   { "pool", HB_CLASS_MEMORY },
-	{ "reduce", HB_CLASS_MEMORY },       { "multi_tensor", HB_CLASS_MEMORY },
-	{ "softmax", HB_CLASS_MEMORY },      { "SoftMax", HB_CLASS_MEMORY },
-	{ "copy", HB_CLASS_MEMORY },         { "Copy", HB_CLASS_MEMORY },
-	{ "Memset", HB_CLASS_MEMORY },       { "Memcpy", HB_CLASS_MEMORY },
-	{ "nchwToNhwc", HB_CLASS_MEMORY },   { "nhwcToNchw", HB_CLASS_MEMORY },
-	{ "transpose", HB_CLASS_MEMORY },    { "embedding", HB_CLASS_MEMORY },
+	{"gemm", HB_CLASS_COMPUTE},      {"nvjet", HB_CLASS_COMPUTE},     {"cutlass", HB_CLASS_COMPUTE},
+	{"xmma", HB_CLASS_COMPUTE},      {"conv", HB_CLASS_COMPUTE},      {"fprop", HB_CLASS_COMPUTE},
+	{"dgrad", HB_CLASS_COMPUTE},     {"wgrad", HB_CLASS_COMPUTE},     {"flash", HB_CLASS_COMPUTE},
+	{"fmha", HB_CLASS_COMPUTE},      {"attention", HB_CLASS_COMPUTE}, {"elementwise", HB_CLASS_MEMORY},
+	{"batch_norm", HB_CLASS_MEMORY}, {"bn_", HB_CLASS_MEMORY},        {"layer_norm", HB_CLASS_MEMORY},
+	{"pool", HB_CLASS_MEMORY},       {"reduce", HB_CLASS_MEMORY},     {"multi_tensor", HB_CLASS_MEMORY},
+	{"softmax", HB_CLASS_MEMORY},    {"SoftMax", HB_CLASS_MEMORY},    {"copy", HB_CLASS_MEMORY},
+	{"Copy", HB_CLASS_MEMORY},       {"Memset", HB_CLASS_MEMORY},     {"Memcpy", HB_CLASS_MEMORY},
+	{"nchwToNhwc", HB_CLASS_MEMORY}, {"nhwcToNchw", HB_CLASS_MEMORY}, {"transpose", HB_CLASS_MEMORY},
+	{"embedding", HB_CLASS_MEMORY},
 };
 
 enum hb_class hb_kernel_class(const char *name)

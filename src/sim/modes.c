@@ -16,10 +16,8 @@
 #define HIGH_SLICE_NS INT64_C(100000000)
 #define LIMIT_MAX_US 10000000
 
-const char *const hb_modes_all[] = {
-	"exclusive", "timeslice", "ts100", "ts1",  "mps",  "mps_prio",      "mps_88",
-	"mps_gate2", "mps_gate2_88", "reef", "orion", "temporal", NULL
-};
+const char *const hb_modes_all[] = {"exclusive", "timeslice",    "ts100", "ts1",   "mps",      "mps_prio", "mps_88",
+				    "mps_gate2", "mps_gate2_88", "reef",  "orion", "temporal", NULL};
 
 /* A whole number at *text, up to `max`; moves *text behind it. False = none. */
 static bool take_number(const char **text, long max, long *value)
@@ -112,7 +110,7 @@ static bool parse(const char *text, struct hb_mode *mode)
 
 int hb_mode_parse(const char *text, struct hb_mode *mode, struct hb_error *error)
 {
-	struct hb_mode parsed = { .sm_limit_percent = 100, .policy = "builtin" };
+	struct hb_mode parsed = {.sm_limit_percent = 100, .policy = "builtin"};
 	if (strlen(text) >= sizeof parsed.name || !parse(text, &parsed))
 		return hb_error_set(error, -EINVAL, "sharing mode '%.60s' is not known; " MODES_HELP, text);
 	memcpy(parsed.name, text, strlen(text) + 1);

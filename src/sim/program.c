@@ -18,7 +18,7 @@
 static void fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
 {
 	const char *name = traces->names[op->name];
-	*work = (struct hb_model_work){ .kind = HB_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name };
+	*work = (struct hb_model_work){.kind = HB_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name};
 	if ((op->kind == HB_OP_COPY_H2D || op->kind == HB_OP_COPY_D2H) && op->bytes) {
 		work->kind = op->kind == HB_OP_COPY_H2D ? HB_MODEL_COPY_H2D : HB_MODEL_COPY_D2H;
 		work->bytes = op->bytes;
@@ -71,13 +71,19 @@ static void next_arrival(struct hb_program *program, struct hb_engine *engine)
 	hb_engine_plan_hint(engine, program);
 }
 
-int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant, uint32_t id,
-		    bool high, struct hb_error *error)
+int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant,
+		    uint32_t id, bool high, struct hb_error *error)
 {
 	const struct hb_workload *workload = tenant->workload;
 	*program = (struct hb_program){
-		.tenant = tenant, .workload = workload, .id = id, .high = high,
-		.wake_ns = INT64_MAX, .hint_ns = INT64_MAX, .false_hint_ns = INT64_MAX, .next_arrival_ns = INT64_MAX,
+		.tenant = tenant,
+		.workload = workload,
+		.id = id,
+		.high = high,
+		.wake_ns = INT64_MAX,
+		.hint_ns = INT64_MAX,
+		.false_hint_ns = INT64_MAX,
+		.next_arrival_ns = INT64_MAX,
 	};
 	hb_gate_init(&program->gate);
 	hb_rng_init(&program->hint_rng, engine->options->seed, 1000 + id);
@@ -151,7 +157,7 @@ static void begin_iteration(struct hb_engine *engine, struct hb_program *program
 		next_arrival(program, engine);
 	else
 		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
-	struct hb_event event = { .kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request };
+	struct hb_event event = {.kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request};
 	hb_engine_post(engine, program, &event);
 }
 
@@ -205,7 +211,7 @@ static void announce(struct hb_engine *engine, struct hb_program *program)
 	const struct hb_model_work *work = &program->works[iteration_of(program)->first_op + program->op];
 	uint32_t occupancy = work->kind == HB_MODEL_KERNEL ? hb_model_occupancy(&engine->spec, work) : 1;
 	uint64_t sms = work->blocks / occupancy + 1;
-	struct hb_event event = { .kind = HB_EVENT_LAUNCH };
+	struct hb_event event = {.kind = HB_EVENT_LAUNCH};
 	program->ticket = hb_gate_ask(&program->gate);
 	event.launch.launch = program->ticket;
 	event.launch.duration_ns = work->duration_ns;
@@ -270,7 +276,7 @@ static void end_iteration(struct hb_engine *engine, struct hb_program *program)
 	}
 	record_latency(engine, program);
 	hb_engine_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
-	struct hb_event event = { .kind = HB_EVENT_REQUEST_END, .request_end.request = program->request };
+	struct hb_event event = {.kind = HB_EVENT_REQUEST_END, .request_end.request = program->request};
 	hb_engine_post(engine, program, &event);
 	if (!program->arrivals)
 		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;
@@ -315,7 +321,7 @@ void hb_program_completed(struct hb_engine *engine, struct hb_program *program, 
 	hb_gate_completed(&program->gate, 1);
 	program->in_flight--;
 	if (!engine->passive && hb_core_wants_launches(engine->core)) {
-		struct hb_event event = { .kind = HB_EVENT_COMPLETE };
+		struct hb_event event = {.kind = HB_EVENT_COMPLETE};
 		event.complete.launch = hb_cookie_ticket(done->cookie);
 		hb_engine_post(engine, program, &event);
 	}

@@ -43,10 +43,10 @@ struct hb_program {
 
 	enum program_state state;
 	int64_t wake_ns;
-	uint32_t iteration; /* index in the workload, round and round */
-	uint32_t op;        /* next to launch, in the iteration */
+	uint32_t iteration;   /* index in the workload, round and round */
+	uint32_t op;          /* next to launch, in the iteration */
 	int64_t sync_from_ns; /* the synchronize call was entered */
-	uint64_t in_flight; /* submissions, holds not counted */
+	uint64_t in_flight;   /* submissions, holds not counted */
 	uint64_t request;
 	int64_t arrival_ns; /* of the request being served */
 	int64_t next_arrival_ns;
@@ -57,9 +57,9 @@ struct hb_program {
 	struct hb_gate gate;
 	uint64_t ticket;
 	int64_t gated_since_ns; /* -1 = not waiting */
-	bool told_waiting; /* `waiting` was posted since the gate last changed */
-	bool draining;     /* `gate closed` came, `drained` is owed */
-	uint32_t sm_limit; /* of its launches, from `mask`; 0 = all */
+	bool told_waiting;      /* `waiting` was posted since the gate last changed */
+	bool draining;          /* `gate closed` came, `drained` is owed */
+	uint32_t sm_limit;      /* of its launches, from `mask`; 0 = all */
 
 	/* Results. */
 	int64_t *latency_ns;
@@ -69,8 +69,8 @@ struct hb_program {
 };
 
 /* 0, -EINVAL (arrivals), -ENOMEM. */
-int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant, uint32_t id,
-		    bool high, struct hb_error *error);
+int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant,
+		    uint32_t id, bool high, struct hb_error *error);
 void hb_program_fini(struct hb_program *program);
 void hb_program_step(struct hb_engine *engine, struct hb_program *program);
 void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done);

@@ -11,5 +11,5 @@ void hb_sim_result_fini(struct hb_sim_result *result)
 	for (uint32_t i = 0; i < result->n_high; i++)
 		free(result->high[i].latency_ns);
 	free(result->spans);
-	*result = (struct hb_sim_result){ .n_high = 0 };
+	*result = (struct hb_sim_result){.n_high = 0};
 }

@@ -39,10 +39,10 @@ enum hb_op_kind { HB_OP_KERNEL, HB_OP_MEMSET, HB_OP_COPY_H2D, HB_OP_COPY_D2H, HB
 struct hb_op {
 	int64_t start_ns;    /* recorded, from the iteration's first op */
 	int64_t duration_ns; /* recorded, alone on the GPU; > 0 */
-	int64_t host_ns;     /* launch call entered, from the iteration's start on the host, without a profiler; 0 = not known */
-	uint64_t bytes;      /* copies and memsets, else 0 */
-	uint64_t blocks;     /* grid x*y*z; kernels only, >= 1 */
-	uint32_t name;       /* index into hb_trace_set.names */
+	int64_t host_ns; /* launch call entered, from the iteration's start on the host, without a profiler; 0 = not known */
+	uint64_t bytes;        /* copies and memsets, else 0 */
+	uint64_t blocks;       /* grid x*y*z; kernels only, >= 1 */
+	uint32_t name;         /* index into hb_trace_set.names */
 	uint32_t shared_bytes; /* per block, dynamic and static */
 	uint32_t grid[3];
 	uint16_t block[3];  /* threads per block by dimension */

@@ -43,7 +43,7 @@ static void write_text(FILE *out, const char *text)
 
 static struct extra_columns find_extra(const struct hb_trace_set *set)
 {
-	struct extra_columns extra = { false, false };
+	struct extra_columns extra = {false, false};
 	for (uint32_t i = 0; i < set->n_workloads; i++)
 		for (uint32_t op = 0; op < set->workloads[i].n_ops; op++) {
 			extra.clusters |= set->workloads[i].ops[op].cluster > 1;
@@ -55,10 +55,10 @@ static struct extra_columns find_extra(const struct hb_trace_set *set)
 static void write_header(FILE *out, struct extra_columns extra)
 {
 	const char *before = "";
-#define HB_TRACE_COLUMN(id, name, required)                                                                  \
+#define HB_TRACE_COLUMN(id, name, required) \
 	if ((required) || (extra.clusters && !strcmp(name, "cluster")) || (extra.host && !strcmp(name, "host_us"))) { \
-		fprintf(out, "%s%s", before, name);                                                           \
-		before = ",";                                                                                 \
+		fprintf(out, "%s%s", before, name); \
+		before = ","; \
 	}
 #include "sim/trace_columns.def"
 #undef HB_TRACE_COLUMN
