@@ -32,7 +32,7 @@ static size_t first_line(const uint8_t *data, size_t size, char text[static 256]
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct hb_arrivals *arrivals = NULL;
-	struct hb_error error = { 0 };
+	struct hb_error error = {0};
 	char spec[256];
 	size_t skip = first_line(data, size, spec);
 	if (strncmp(spec, "file:", 5) == 0)
