@@ -128,6 +128,7 @@ static int64_t next_ns(const struct hb_engine *engine)
 		int64_t hint = hb_engine_next_hint_ns(program);
 		next = program->wake_ns < next ? program->wake_ns : next;
 		next = hint < next ? hint : next;
+		next = program->release_ns < next ? program->release_ns : next;
 	}
 	return next;
 }
@@ -170,6 +171,10 @@ static int run_loop(struct hb_engine *engine)
 			hb_engine_step_core(engine);
 		for (uint32_t i = 0; i < engine->n_programs; i++) {
 			struct hb_program *program = &engine->programs[i];
+			if (program->release_ns <= engine->now_ns) {
+				program->release_ns = INT64_MAX;
+				hb_model_release_holds(engine->model, engine->now_ns, program->hold_stream);
+			}
 			if (hb_engine_next_hint_ns(program) <= engine->now_ns)
 				hb_engine_give_hints(engine, program);
 			if (program->wake_ns <= engine->now_ns)

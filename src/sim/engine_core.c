@@ -38,6 +38,12 @@ static void start_hold(struct hb_engine *engine, struct hb_program *program, int
 			engine->failure = -ENOMEM;
 }
 
+/* The shim releases holds when the launch call it made returns: the work is queued behind them by then. */
+static int64_t launch_ns(const struct hb_engine *engine, const struct hb_program *program)
+{
+	return (int64_t)(program->tenant->graph ? engine->spec.graph_launch_ns : engine->spec.launch_latency_ns);
+}
+
 static void apply(struct hb_engine *engine, const struct hb_action *action)
 {
 	struct hb_program *program = action->tenant < engine->n_programs ? &engine->programs[action->tenant] : NULL;
@@ -59,7 +65,7 @@ static void apply(struct hb_engine *engine, const struct hb_action *action)
 		start_hold(engine, program, action->hold.limit_ns);
 		break;
 	case HB_ACTION_RELEASE:
-		hb_model_release_holds(engine->model, engine->now_ns, program->hold_stream);
+		program->release_ns = engine->now_ns + launch_ns(engine, program);
 		break;
 	case HB_ACTION_MASK:
 		program->sm_limit = action->mask.sms;

@@ -83,6 +83,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 		.wake_ns = INT64_MAX,
 		.hint_ns = INT64_MAX,
 		.false_hint_ns = INT64_MAX,
+		.release_ns = INT64_MAX,
 		.next_arrival_ns = INT64_MAX,
 	};
 	hb_gate_init(&program->gate);

@@ -52,6 +52,7 @@ struct hb_program {
 	int64_t next_arrival_ns;
 	int64_t hint_ns, hint_start_ns; /* next hint to post, and what it will say */
 	int64_t false_hint_ns;
+	int64_t release_ns; /* holds end then; INT64_MAX = none to end */
 	struct hb_rng hint_rng;
 
 	struct hb_gate gate;
