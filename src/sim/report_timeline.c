@@ -131,41 +131,52 @@ static json_int_t name_index(json_t *names, json_t *indices, const char *name)
 	return index;
 }
 
-static json_t *spans_pack(const struct hb_sim_result *result, const struct view *view, const struct rows *rows,
-			  json_t *names, json_t *indices)
+/* What is the same for every span of a mode. */
+struct packer {
+	const struct rows *rows;
+	const struct hb_residency *residency;
+	json_t *names, *indices; /* of all modes */
+	int64_t zero_ns;         /* the request's arrival */
+};
+
+/* One bar for each piece in which a kernel had the GPU. */
+static void span_pack(const struct packer *packer, const struct hb_span *span, json_t *list)
 {
+	json_int_t name = name_index(packer->names, packer->indices, span->name ? span->name : "");
+	struct hb_span_piece piece = {.span = span};
+	while (hb_residency_piece(packer->residency, &piece))
+		json_array_append_new(
+			list, json_pack("[i, I, I, I, i]", packer->rows->number[span->tenant][row_of(span)],
+					(json_int_t)(piece.start_ns - packer->zero_ns),
+					(json_int_t)(piece.end_ns - piece.start_ns), name, span->kind == HB_SPAN_COPY));
+}
+
+static json_t *mode_pack(const struct hb_sim_result *result, const struct hb_span *request, struct packer *packer)
+{
+	struct view view = view_of(request);
+	struct hb_residency *residency = hb_residency_new(result);
 	json_t *list = json_array();
-	int64_t zero_ns = view->request->start_ns;
-	for (size_t i = 0; i < result->n_spans; i++) {
-		const struct hb_span *span = &result->spans[i];
-		if (!visible(view, span))
-			continue;
-		const char *name = span->name ? span->name : "";
-		json_array_append_new(list, json_pack("[i, I, I, I, i]", rows->number[span->tenant][row_of(span)],
-						      (json_int_t)(span->start_ns - zero_ns),
-						      (json_int_t)(span->end_ns - span->start_ns),
-						      name_index(names, indices, name), span->kind == HB_SPAN_COPY));
-	}
-	return list;
+	packer->residency = residency;
+	packer->zero_ns = request->start_ns;
+	for (size_t i = 0; i < result->n_spans && residency; i++)
+		if (visible(&view, &result->spans[i]))
+			span_pack(packer, &result->spans[i], list);
+	hb_residency_free(residency);
+	return json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", result->sharing, "latency",
+			 (json_int_t)(request->end_ns - request->start_ns), "from",
+			 (json_int_t)(view.from_ns - request->start_ns), "to",
+			 (json_int_t)(view.to_ns - request->start_ns), "spans", list);
 }
 
 static json_t *modes_pack(const struct hb_sim_result *results, size_t n, const struct hb_span *const *requests,
 			  const struct rows *rows, json_t *names)
 {
+	struct packer packer = {.rows = rows, .names = names, .indices = json_object()};
 	json_t *list = json_array();
-	json_t *indices = json_object();
-	for (size_t i = 0; i < n; i++) {
-		if (!requests[i])
-			continue;
-		struct view view = view_of(requests[i]);
-		int64_t zero_ns = requests[i]->start_ns;
-		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", results[i].sharing,
-						      "latency", (json_int_t)(requests[i]->end_ns - zero_ns), "from",
-						      (json_int_t)(view.from_ns - zero_ns), "to",
-						      (json_int_t)(view.to_ns - zero_ns), "spans",
-						      spans_pack(&results[i], &view, rows, names, indices)));
-	}
-	json_decref(indices);
+	for (size_t i = 0; i < n; i++)
+		if (requests[i])
+			json_array_append_new(list, mode_pack(&results[i], requests[i], &packer));
+	json_decref(packer.indices);
 	return list;
 }
 
@@ -238,7 +249,11 @@ static void cell(FILE *out, int64_t ns)
 
 static void costs_row(FILE *out, const struct hb_sim_result *result, const struct hb_span *request)
 {
-	struct hb_request_costs costs = hb_request_costs_of(result, request);
+	struct hb_residency *residency = hb_residency_new(result);
+	if (!residency)
+		return;
+	struct hb_request_costs costs = hb_request_costs_of(result, residency, request);
+	hb_residency_free(residency);
 	fputs("<tr><th scope=\"row\">", out);
 	hb_svg_text(out, result->sharing);
 	fputs("</th>", out);

@@ -96,21 +96,32 @@ void hb_request_views_choose(const struct hb_report *report, const struct hb_spa
 		views[i] = report->results[i].n_high > 0 ? most_typical(report, &report->results[i]) : NULL;
 }
 
-static int64_t overlap(const struct hb_span *a, const struct hb_span *b)
+static int64_t overlap(int64_t start_ns, int64_t end_ns, const struct hb_span *request)
 {
-	int64_t start = a->start_ns > b->start_ns ? a->start_ns : b->start_ns;
-	int64_t end = a->end_ns < b->end_ns ? a->end_ns : b->end_ns;
+	int64_t start = start_ns > request->start_ns ? start_ns : request->start_ns;
+	int64_t end = end_ns < request->end_ns ? end_ns : request->end_ns;
 	return end > start ? end - start : 0;
 }
 
-static void cost_add(struct hb_request_costs *costs, const struct hb_span *span, const struct hb_span *request)
+static int64_t running_ns(const struct hb_residency *residency, const struct hb_span *span,
+			  const struct hb_span *request)
 {
-	int64_t ns = overlap(span, request);
+	struct hb_span_piece piece = {.span = span};
+	int64_t sum = 0;
+	while (hb_residency_piece(residency, &piece))
+		sum += overlap(piece.start_ns, piece.end_ns, request);
+	return sum;
+}
+
+static void cost_add(struct hb_request_costs *costs, const struct hb_residency *residency, const struct hb_span *span,
+		     const struct hb_span *request)
+{
+	int64_t ns = overlap(span->start_ns, span->end_ns, request);
 	bool own = span->tenant == request->tenant;
 	switch ((enum hb_span_kind)span->kind) {
 	case HB_SPAN_KERNEL:
 	case HB_SPAN_COPY:
-		*(own ? &costs->high_ns : &costs->others_ns) += ns;
+		*(own ? &costs->high_ns : &costs->others_ns) += running_ns(residency, span, request);
 		break;
 	case HB_SPAN_SWITCH:
 		costs->switch_ns += ns;
@@ -127,10 +138,12 @@ static void cost_add(struct hb_request_costs *costs, const struct hb_span *span,
 	}
 }
 
-struct hb_request_costs hb_request_costs_of(const struct hb_sim_result *result, const struct hb_span *request)
+struct hb_request_costs hb_request_costs_of(const struct hb_sim_result *result, const struct hb_residency *residency,
+					    const struct hb_span *request)
 {
 	struct hb_request_costs costs = {0};
-	for (size_t i = 0; i < result->n_spans; i++)
-		cost_add(&costs, &result->spans[i], request);
+	for (size_t i = 0; i < result->n_spans && result->spans[i].start_ns < request->end_ns; i++)
+		if (result->spans[i].end_ns > request->start_ns)
+			cost_add(&costs, residency, &result->spans[i], request);
 	return costs;
 }

@@ -79,21 +79,28 @@ static int low_width(void)
 	return LOW_CELLS * CELL + 2;
 }
 
+/* Before a program's columns: a name wider than they are needs more. */
+static int group_gap(const char *name, int width)
+{
+	int excess = (int)strlen(name) - width;
+	return GROUP_GAP + (excess > 0 ? excess : 0);
+}
+
 static unsigned side_by_side_width(const struct hb_sim_result *results, size_t n)
 {
 	const struct hb_sim_result *first = &results[0];
-	return (unsigned)sharing_width(results, n) + first->n_high * (unsigned)(high_width() + GROUP_GAP) +
-	       first->n_low * (unsigned)(low_width() + GROUP_GAP) + BUSY_WIDTH;
+	int width = sharing_width(results, n) + BUSY_WIDTH;
+	for (uint32_t i = 0; i < first->n_high; i++)
+		width += high_width() + group_gap(first->high[i].workload, high_width());
+	for (uint32_t i = 0; i < first->n_low; i++)
+		width += low_width() + group_gap(first->low[i].workload, low_width());
+	return (unsigned)width;
 }
 
-/* A program's name above its columns, right-aligned with them; a long one keeps its beginning. */
+/* A program's name above its columns, right-aligned with them. */
 static void group_title(FILE *out, const char *name, int width)
 {
-	int room = width - 2;
-	if ((int)strlen(name) <= room)
-		fprintf(out, "%*s%*s", GROUP_GAP, "", width, name);
-	else
-		fprintf(out, "%*s  %.*s..", GROUP_GAP, "", room - 2, name);
+	fprintf(out, "%*s", width + group_gap(name, width), name);
 }
 
 static void side_by_side_header(FILE *out, const struct hb_sim_result *first, int label_width)
@@ -105,10 +112,11 @@ static void side_by_side_header(FILE *out, const struct hb_sim_result *first, in
 		group_title(out, first->low[i].workload, low_width());
 	fprintf(out, "\n%-*s", label_width, "sharing");
 	for (uint32_t i = 0; i < first->n_high; i++)
-		fprintf(out, "%*s%*s%*s%*s%*s", GROUP_GAP, "", CELL, "p50 ms", CELL, "p90 ms", CELL, "p99 ms", CELL,
-			"in SLO");
+		fprintf(out, "%*s%*s%*s%*s%*s", group_gap(first->high[i].workload, high_width()), "", CELL, "p50 ms",
+			CELL, "p90 ms", CELL, "p99 ms", CELL, "in SLO");
 	for (uint32_t i = 0; i < first->n_low; i++)
-		fprintf(out, "%*s%*s%*s", GROUP_GAP, "", CELL, "it/s", CELL + 2, "of alone");
+		fprintf(out, "%*s%*s%*s", group_gap(first->low[i].workload, low_width()), "", CELL, "it/s", CELL + 2,
+			"of alone");
 	fprintf(out, "%*s\n", BUSY_WIDTH, "GPU busy");
 }
 
@@ -116,11 +124,11 @@ static void side_by_side_row(FILE *out, const struct hb_sim_result *result, int 
 {
 	fprintf(out, "%-*s", label_width, result->sharing);
 	for (uint32_t i = 0; i < result->n_high; i++) {
-		fprintf(out, "%*s", GROUP_GAP, "");
+		fprintf(out, "%*s", group_gap(result->high[i].workload, high_width()), "");
 		high_cells(out, &result->high[i], colors);
 	}
 	for (uint32_t i = 0; i < result->n_low; i++) {
-		fprintf(out, "%*s", GROUP_GAP, "");
+		fprintf(out, "%*s", group_gap(result->low[i].workload, low_width()), "");
 		low_cells(out, &result->low[i]);
 	}
 	cell_share(out, BUSY_WIDTH, result->gpu_busy, true, "");

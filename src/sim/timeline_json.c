@@ -7,8 +7,10 @@
 #include "sim/output.h"
 
 #include "base/json.h"
+#include "sim/residency.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII)
 
@@ -30,6 +32,7 @@ static const char *const row_names[] = {
 struct writer {
 	FILE *out;
 	const struct hb_sim_result *result;
+	struct hb_residency *residency;
 	int64_t lane_end_ns[TENANTS_MAX][REQUEST_LANES];
 	bool used[TENANTS_MAX][N_ROWS];
 	bool begun;
@@ -83,20 +86,22 @@ static int row_of(struct writer *writer, const struct hb_span *span)
 	return -1;
 }
 
+/* One event for each piece in which a kernel had the GPU. */
 static int span_write(struct writer *writer, const struct hb_span *span)
 {
-	if (span->tenant >= TENANTS_MAX)
-		return 0;
-	int row = row_of(writer, span);
+	int row = span->tenant < TENANTS_MAX ? row_of(writer, span) : -1;
 	if (row < 0)
 		return 0;
 	writer->used[span->tenant][row] = true;
-	return event_write(
-		writer,
-		json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name",
-			  span->name && *span->name ? span->name : row_names[row > ROW_REQUEST ? ROW_REQUEST : row],
-			  "ph", "X", "pid", span->tenant + 1, "tid", row + 1, "ts", (double)span->start_ns / 1e3, "dur",
-			  (double)(span->end_ns - span->start_ns) / 1e3));
+	bool named = span->name && *span->name;
+	const char *name = named ? span->name : row_names[row > ROW_REQUEST ? ROW_REQUEST : row];
+	struct hb_span_piece piece = {.span = span};
+	int rc = 0;
+	while (!rc && hb_residency_piece(writer->residency, &piece))
+		rc = event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
+						   span->tenant + 1, "tid", row + 1, "ts", (double)piece.start_ns / 1e3,
+						   "dur", (double)(piece.end_ns - piece.start_ns) / 1e3));
+	return rc;
 }
 
 static int metadata_write(struct writer *writer, const char *what, uint32_t tenant, int row, const char *name)
@@ -120,22 +125,37 @@ static int names_write(struct writer *writer, uint32_t tenant)
 	return rc;
 }
 
+static int events_write(struct writer *writer)
+{
+	const struct hb_sim_result *result = writer->result;
+	int rc = 0;
+	for (size_t i = 0; i < result->n_spans && !rc; i++)
+		rc = span_write(writer, &result->spans[i]);
+	for (uint32_t tenant = 0; tenant < result->n_high + result->n_low && !rc; tenant++)
+		rc = names_write(writer, tenant);
+	return rc;
+}
+
+static int run_write(FILE *out, const struct hb_sim_result *result)
+{
+	json_t *run = json_pack("{s:s, s:s, s:f, s:I, s:b}", "gpu", result->gpu, "sharing", result->sharing, "seconds",
+				result->seconds, "seed", (json_int_t)result->seed, "truncated",
+				result->spans_truncated);
+	if (!run)
+		return -ENOMEM;
+	int failed = json_dumpf(run, out, FLAGS);
+	json_decref(run);
+	return failed ? -EIO : 0;
+}
+
 int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error)
 {
-	struct writer writer = {.out = out, .result = result};
-	int rc = 0;
+	struct writer writer = {.out = out, .result = result, .residency = hb_residency_new(result)};
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", out);
-	for (size_t i = 0; i < result->n_spans && !rc; i++)
-		rc = span_write(&writer, &result->spans[i]);
-	for (uint32_t tenant = 0; tenant < result->n_high + result->n_low && !rc; tenant++)
-		rc = names_write(&writer, tenant);
-	json_t *other = json_pack("{s:s, s:s, s:f, s:I, s:b}", "gpu", result->gpu, "sharing", result->sharing,
-				  "seconds", result->seconds, "seed", (json_int_t)result->seed, "truncated",
-				  result->spans_truncated);
+	int rc = writer.residency ? events_write(&writer) : -ENOMEM;
 	fputs("\n],\"otherData\":", out);
-	if (!rc)
-		rc = other && json_dumpf(other, out, FLAGS) == 0 ? 0 : -EIO;
+	rc = rc ? rc : run_write(out, result);
 	fputs("}\n", out);
-	json_decref(other);
-	return rc ? hb_error_set(error, rc, "cannot write the timeline") : 0;
+	hb_residency_free(writer.residency);
+	return rc ? hb_error_set(error, rc, "cannot write the timeline: %s", strerror(-rc)) : 0;
 }

@@ -324,12 +324,39 @@ static void the_same_request_is_shown_under_every_mode(void **state)
 		assert_non_null(views[i]);
 		assert_int_equal(views[i]->start_ns, views[0]->start_ns);
 	}
-	struct hb_request_costs costs = hb_request_costs_of(&results[1], views[1]);
+	struct hb_residency *residency = hb_residency_new(&results[1]);
+	struct hb_request_costs costs = hb_request_costs_of(&results[1], residency, views[1]);
+	hb_residency_free(residency);
 	assert_int_equal(costs.switches, 1);
 	assert_int_equal(costs.switch_ns, 190000);
 	assert_int_equal(costs.hold_ns, 180000);
 	assert_int_equal(costs.gated_ns, views[1]->end_ns - views[1]->start_ns - 200000);
 	fake_results_free(results);
+}
+
+static void a_kernel_is_cut_where_another_context_has_the_gpu(void **state)
+{
+	/* Program 0 is switched to at 100..110, program 1 at 150..160, and again after the kernel's end. */
+	struct hb_span spans[] = {
+		{0, 200, "long", HB_SPAN_KERNEL, 1},     {100, 110, "switch", HB_SPAN_SWITCH, 0},
+		{120, 140, "short", HB_SPAN_KERNEL, 0},  {150, 160, "switch", HB_SPAN_SWITCH, 1},
+		{300, 310, "switch", HB_SPAN_SWITCH, 1},
+	};
+	struct hb_sim_result result = {.n_high = 1, .n_low = 1, .spans = spans, .n_spans = 5};
+	struct hb_residency *residency = hb_residency_new(&result);
+	struct hb_span_piece piece = {.span = &spans[0]};
+	assert_true(hb_residency_piece(residency, &piece));
+	assert_int_equal(piece.start_ns, 0);
+	assert_int_equal(piece.end_ns, 100);
+	assert_true(hb_residency_piece(residency, &piece));
+	assert_int_equal(piece.start_ns, 160);
+	assert_int_equal(piece.end_ns, 200);
+	assert_false(hb_residency_piece(residency, &piece));
+	struct hb_span_piece whole = {.span = &spans[2]};
+	assert_true(hb_residency_piece(residency, &whole));
+	assert_int_equal(whole.end_ns, 140);
+	assert_false(hb_residency_piece(residency, &whole));
+	hb_residency_free(residency);
 }
 
 static void families_share_a_color_and_differ_otherwise(void **state)
@@ -373,6 +400,7 @@ int main(void)
 		cmocka_unit_test(plot_stands_alone),
 		cmocka_unit_test(timeline_events_have_what_perfetto_needs),
 		cmocka_unit_test(the_same_request_is_shown_under_every_mode),
+		cmocka_unit_test(a_kernel_is_cut_where_another_context_has_the_gpu),
 		cmocka_unit_test(families_share_a_color_and_differ_otherwise),
 		cmocka_unit_test(nines_scale_gives_every_nine_the_same_room),
 	};
