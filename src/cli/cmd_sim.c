@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb sim`: runs recorded programs on the GPU model under each sharing mode and
+ * shows what happened. Options are sim_options.c's, printing is src/sim's; here
+ * is only the order of things. Runs are independent, so several modes use
+ * several processors; what is printed does not depend on how many.
+ */
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/out_file.h"
+#include "cli/sim_options.h"
+#include "sim/output.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COMMAND "sim"
+#define PROGRESS_AFTER_NS INT64_C(2000000000)
+#define TABLE_WIDTH 100
+
+static const char help[] =
+	"usage: hb sim --high NAME[:graph]@ARRIVALS[,slo=SLO] ... --low NAME[:graph] ... [OPTION...]\n"
+	"\n"
+	"What happens to a service and to a training job that share a GPU, under each way\n"
+	"of sharing? Answers from recorded kernel traces on a model of the GPU.\n"
+	"\n"
+	"programs:\n"
+	"  --high NAME[:graph]@ARRIVALS[,slo=SLO]\n"
+	"                   a service, may be repeated; :graph makes a request one CUDA graph\n"
+	"      ARRIVALS     60/s (Poisson), 60/s:periodic, 60/s:burst, closed, file:PATH\n"
+	"                   (times in seconds, one a line)\n"
+	"      SLO          auto (the p99 alone; the default), none, or a time such as 10ms\n"
+	"  --low NAME[:graph]\n"
+	"                   a program that runs without pause, may be repeated\n"
+	"  --trace FILE     recorded kernels, CSV or gzip, may be repeated;\n"
+	"                   default: the traces of the H200 that come with hb\n"
+	"\n"
+	"run:\n"
+	"  --gpu NAME       the GPU, a file of data/gpus or a path (h200)\n"
+	"  --sharing MODE[,MODE...]|all\n"
+	"                   the ways to share (all)\n"
+	"  --seconds N      simulated time (20)\n"
+	"  --seed N         another seed, other arrivals (1)\n"
+	"  --jobs N         modes run at once (one a processor)\n"
+	"\n"
+	"output:\n"
+	"  --json           one object, for several modes an array of them\n"
+	"  --report FILE    a page of plots, self-contained HTML\n"
+	"  --plot FILE      attainment against throughput, SVG\n"
+	"  --timeline FILE  every kernel of one mode, for ui.perfetto.dev\n"
+	"  --window FROM,TO the part of the run that --report and --timeline show in\n"
+	"                   detail, for example 1s,1200ms (a second from a quarter on)\n"
+	"  --progress       tell on stderr how far it is, also when that is no terminal\n"
+	"\n"
+	"example:\n"
+	"  hb sim --high resnet50_b1@60/s --low resnet50_train_b128 --report out.html\n";
+
+/* Modes are taken in order by whichever worker is free; slots never move. */
+struct work {
+	const struct hb_sim_command *command;
+	struct hb_sim_result *results;
+	struct hb_error *errors;
+	int *codes;
+	pthread_mutex_t lock;
+	size_t next, done;
+	bool failed; /* later modes are not begun */
+	bool progress;
+	int64_t begun_ns;
+};
+
+static void progress_tell(struct work *work)
+{
+	if (!work->progress || work->command->n_modes < 2)
+		return;
+	if (hb_clock_now_ns() - work->begun_ns > PROGRESS_AFTER_NS)
+		fprintf(stderr, "hb sim: %zu of %zu modes done\n", work->done, work->command->n_modes);
+}
+
+static bool work_take(struct work *work, size_t *index)
+{
+	pthread_mutex_lock(&work->lock);
+	bool taken = !work->failed && work->next < work->command->n_modes;
+	*index = work->next;
+	work->next += taken;
+	pthread_mutex_unlock(&work->lock);
+	return taken;
+}
+
+static void work_finish(struct work *work, int code)
+{
+	pthread_mutex_lock(&work->lock);
+	work->done++;
+	work->failed |= code != 0;
+	if (!work->failed)
+		progress_tell(work);
+	pthread_mutex_unlock(&work->lock);
+}
+
+static void *worker_run(void *argument)
+{
+	struct work *work = argument;
+	size_t i;
+	while (work_take(work, &i)) {
+		struct hb_sim_options options = work->command->run;
+		options.sharing = work->command->modes[i];
+		options.progress = work->progress && work->command->n_modes == 1;
+		work->codes[i] = hb_sim_run(&options, &work->results[i], &work->errors[i]);
+		work_finish(work, work->codes[i]);
+	}
+	return NULL;
+}
+
+/* The caller's thread works too; a thread that cannot be made is only a slower run. */
+static void workers_run(struct work *work)
+{
+	pthread_t threads[HB_SIM_RESULTS_MAX];
+	size_t n = 0;
+	size_t wanted = work->command->jobs < work->command->n_modes ? work->command->jobs : work->command->n_modes;
+	while (n + 1 < wanted && pthread_create(&threads[n], NULL, worker_run, work) == 0)
+		n++;
+	worker_run(work);
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* Exit code; the first failed mode in order is told. */
+static int modes_run(const struct hb_sim_command *command, struct hb_sim_result *results)
+{
+	struct hb_error errors[HB_SIM_RESULTS_MAX];
+	int codes[HB_SIM_RESULTS_MAX] = {0};
+	struct work work = {
+		.command = command,
+		.results = results,
+		.errors = errors,
+		.codes = codes,
+		.progress = command->progress || isatty(STDERR_FILENO) == 1,
+		.begun_ns = hb_clock_now_ns(),
+	};
+	pthread_mutex_init(&work.lock, NULL);
+	workers_run(&work);
+	pthread_mutex_destroy(&work.lock);
+	for (size_t i = 0; i < command->n_modes; i++)
+		if (codes[i])
+			return hb_cli_error(COMMAND, codes[i], errors[i].text);
+	return HB_EXIT_OK;
+}
+
+/* A word of the command line as a shell would need it. */
+static void word_quote(FILE *out, const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
+	if (*word && strspn(word, plain) == strlen(word)) {
+		fputs(word, out);
+		return;
+	}
+	fputc('\'', out);
+	for (; *word; word++)
+		*word == '\'' ? fputs("'\\''", out) : fputc(*word, out);
+	fputc('\'', out);
+}
+
+static char *command_line(int argc, char **argv)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	if (!out)
+		return NULL;
+	fputs("hb", out);
+	for (int i = 0; i < argc; i++) {
+		fputc(' ', out);
+		word_quote(out, argv[i]);
+	}
+	if (fclose(out) == 0)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static unsigned terminal_width(void)
+{
+	struct winsize size;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+		return size.ws_col;
+	return TABLE_WIDTH;
+}
+
+/* A text of one paragraph, broken between words. */
+static void wrapped_print(const char *text, size_t width)
+{
+	size_t column = 0;
+	while (*(text += strspn(text, " \n"))) {
+		size_t length = strcspn(text, " \n");
+		bool fits = column == 0 || column + 1 + length <= width;
+		column = fits && column ? column + 1 + length : length;
+		printf("%s%.*s", !fits ? "\n" : column > length ? " " : "", (int)length, text);
+		text += length;
+	}
+	fputc('\n', stdout);
+}
+
+static int reading_print(const struct hb_sim_result *results, size_t n, size_t width)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *memory = open_memstream(&text, &size);
+	if (!memory)
+		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
+	hb_result_reading_write(memory, results, n);
+	if (fclose(memory) == 0 && size > 0) {
+		fputc('\n', stdout);
+		wrapped_print(text, width);
+	}
+	free(text);
+	return HB_EXIT_OK;
+}
+
+static int results_print(const struct hb_sim_command *command, const struct hb_sim_result *results)
+{
+	struct hb_error error;
+	size_t n = command->n_modes;
+	if (command->json) {
+		int rc = hb_result_json_write(stdout, results, n, n > 1, &error);
+		return rc ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
+	}
+	struct hb_table_style style = {.width = terminal_width(), .colors = hb_cli_colors(stdout)};
+	hb_result_table_write(stdout, results, n, &style);
+	return reading_print(results, n, style.width);
+}
+
+struct outputs {
+	struct hb_out_file report, timeline, plot;
+};
+
+static int outputs_open(struct outputs *outputs, const struct hb_sim_command *command)
+{
+	struct hb_error error;
+	int rc = hb_out_file_open(&outputs->report, command->report_path, &error);
+	rc = rc ? rc : hb_out_file_open(&outputs->timeline, command->timeline_path, &error);
+	rc = rc ? rc : hb_out_file_open(&outputs->plot, command->plot_path, &error);
+	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+}
+
+static void outputs_fini(struct outputs *outputs)
+{
+	hb_out_file_fini(&outputs->report);
+	hb_out_file_fini(&outputs->timeline);
+	hb_out_file_fini(&outputs->plot);
+}
+
+static int outputs_fill(struct outputs *outputs, const struct hb_report *report, struct hb_error *error)
+{
+	int rc = 0;
+	if (outputs->report.stream)
+		rc = hb_report_write(outputs->report.stream, report, error);
+	if (!rc && outputs->timeline.stream)
+		rc = hb_timeline_json_write(outputs->timeline.stream, report->results, error);
+	if (!rc && outputs->plot.stream)
+		rc = hb_plot_svg_write(outputs->plot.stream, report->results, report->n, error);
+	rc = rc ? rc : hb_out_file_commit(&outputs->report, error);
+	rc = rc ? rc : hb_out_file_commit(&outputs->timeline, error);
+	return rc ? rc : hb_out_file_commit(&outputs->plot, error);
+}
+
+static int outputs_write(struct outputs *outputs, const struct hb_sim_command *command, char *line,
+			 const struct hb_sim_result *results)
+{
+	struct hb_report report = {
+		.command = line,
+		.results = results,
+		.n = command->n_modes,
+		.spans_from_ns = command->run.spans_from_ns,
+		.spans_to_ns = command->run.spans_to_ns,
+	};
+	struct hb_error error = {""};
+	int rc = line ? outputs_fill(outputs, &report, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
+	free(line);
+	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+}
+
+static int command_run(const struct hb_sim_command *command, int argc, char **argv)
+{
+	struct outputs outputs = {0};
+	struct hb_sim_result *results = calloc(command->n_modes, sizeof *results);
+	if (!results)
+		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
+	int code = outputs_open(&outputs, command);
+	code = code ? code : modes_run(command, results);
+	code = code ? code : outputs_write(&outputs, command, command_line(argc, argv), results);
+	code = code ? code : results_print(command, results);
+	outputs_fini(&outputs);
+	for (size_t i = 0; i < command->n_modes; i++)
+		hb_sim_result_fini(&results[i]);
+	free(results);
+	return code;
+}
+
+int hb_cmd_sim(int argc, char **argv)
+{
+	struct hb_sim_command command;
+	int code = hb_sim_command_parse(&command, argc, argv);
+	if (!code && command.help)
+		fputs(help, stdout);
+	else if (!code)
+		code = command_run(&command, argc, argv);
+	hb_sim_command_fini(&command);
+	return code;
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parses and checks the options of `hb sim`; see sim_options.h. Every message
+ * names the option and the value. Two passes: the first takes the options as
+ * texts, the second, once the traces are read, resolves programs and modes.
+ */
+#include "cli/sim_options.h"
+
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "sim/modes.h"
+#include "sim/number.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND "sim"
+#define DEFAULT_TRACE "traces/h200-pytorch-2.11.csv.gz"
+#define SECONDS_MAX 86400.0
+#define SECONDS_MIN 1e-6
+#define JOBS_MAX 256
+/* A request holds hundreds of spans, a second of a busy GPU tens of thousands. */
+#define SPANS_MAX 1000000
+#define WINDOW_DEFAULT_NS INT64_C(1000000000)
+
+/* X(identifier, name, has a value) */
+#define OPTIONS(X) \
+	X(GPU, "gpu", required_argument) \
+	X(HELP, "help", no_argument) \
+	X(HIGH, "high", required_argument) \
+	X(JOBS, "jobs", required_argument) \
+	X(JSON, "json", no_argument) \
+	X(LOW, "low", required_argument) \
+	X(PLOT, "plot", required_argument) \
+	X(PROGRESS, "progress", no_argument) \
+	X(REPORT, "report", required_argument) \
+	X(SECONDS, "seconds", required_argument) \
+	X(SEED, "seed", required_argument) \
+	X(SHARING, "sharing", required_argument) \
+	X(TIMELINE, "timeline", required_argument) \
+	X(TRACE, "trace", required_argument) \
+	X(WINDOW, "window", required_argument)
+
+#define IDENTIFIER(id, name, value) OPTION_##id,
+#define GETOPT_ROW(id, name, value) {name, value, NULL, OPTION_##id},
+#define NAME(id, name, value) name,
+enum { OPTION_NONE, OPTIONS(IDENTIFIER) };
+static const struct option long_options[] = {OPTIONS(GETOPT_ROW){NULL, 0, NULL, 0}};
+static const char *const option_names[] = {OPTIONS(NAME)};
+
+static int bad_value(const char *option, const char *value, const char *why)
+{
+	return hb_cli_usage_error(COMMAND, "--%s %s: %s", option, value, why);
+}
+
+static int seconds_parse(const char *value, double *seconds)
+{
+	double number;
+	if (!hb_number_parse(value, &number))
+		return bad_value("seconds", value, "not a number of seconds");
+	if (!(number > 0))
+		return bad_value("seconds", value, "must be more than 0");
+	if (number > SECONDS_MAX)
+		return bad_value("seconds", value, "more than a day (86400)");
+	if (number < SECONDS_MIN)
+		return bad_value("seconds", value, "less than a microsecond");
+	*seconds = number;
+	return HB_EXIT_OK;
+}
+
+static int whole_parse(const char *option, const char *value, uint64_t max, uint64_t *number)
+{
+	char *end = NULL;
+	errno = 0;
+	unsigned long long parsed = strtoull(value, &end, 10);
+	if (*value < '0' || *value > '9' || *end)
+		return bad_value(option, value, "not a whole number");
+	if (errno || parsed > max)
+		return hb_cli_usage_error(COMMAND, "--%s %s: more than %llu", option, value, (unsigned long long)max);
+	*number = parsed;
+	return HB_EXIT_OK;
+}
+
+/* FROM,TO: two durations from the start of the run. */
+static int window_parse(struct hb_sim_command *command, const char *value)
+{
+	char from[64];
+	const char *comma = strchr(value, ',');
+	size_t length = comma ? (size_t)(comma - value) : 0;
+	if (!comma || length >= sizeof from)
+		return bad_value("window", value, "give two times, for example 1s,1500ms");
+	memcpy(from, value, length);
+	from[length] = '\0';
+	struct hb_error error;
+	int64_t from_ns;
+	int64_t to_ns;
+	if (hb_duration_parse(from, &from_ns, &error) || hb_duration_parse(comma + 1, &to_ns, &error))
+		return bad_value("window", value, error.text);
+	if (from_ns < 0 || to_ns <= from_ns)
+		return bad_value("window", value, "the second time must be later than the first");
+	command->window_from_ns = from_ns;
+	command->window_to_ns = to_ns;
+	return HB_EXIT_OK;
+}
+
+static int spec_add(const char *option, const char **specs, uint32_t *n, const char *value)
+{
+	if (*n == HB_SIM_TENANTS_MAX)
+		return hb_cli_usage_error(COMMAND, "--%s %s: more than %d programs", option, value, HB_SIM_TENANTS_MAX);
+	specs[(*n)++] = value;
+	return HB_EXIT_OK;
+}
+
+static int trace_add(struct hb_sim_command *command, const char *value)
+{
+	if (command->n_traces == HB_SIM_TRACES_MAX)
+		return hb_cli_usage_error(COMMAND, "--trace %s: more than %d files", value, HB_SIM_TRACES_MAX);
+	command->trace_paths[command->n_traces++] = value;
+	return HB_EXIT_OK;
+}
+
+static int jobs_parse(struct hb_sim_command *command, const char *value)
+{
+	uint64_t jobs;
+	if (whole_parse("jobs", value, JOBS_MAX, &jobs))
+		return HB_EXIT_USAGE;
+	if (jobs == 0)
+		return bad_value("jobs", value, "must be at least 1");
+	command->jobs = (unsigned)jobs;
+	return HB_EXIT_OK;
+}
+
+/* The name of an option getopt did not take, for the message. */
+static int option_refused(int argc, char **argv, int result)
+{
+	const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+	if (result == ':')
+		return hb_cli_usage_error(COMMAND, "%s needs a value", word);
+	char name[64] = "";
+	sscanf(word, "--%63[^=]", name);
+	const char *nearest = hb_cli_nearest(name, option_names, sizeof option_names / sizeof option_names[0]);
+	if (nearest)
+		return hb_cli_usage_error(COMMAND, "no option '%s'; did you mean '--%s'?", word, nearest);
+	return hb_cli_usage_error(COMMAND, "no option '%s'", word);
+}
+
+static int option_take(struct hb_sim_command *command, int option, char *value)
+{
+	uint64_t *seed = &command->run.seed;
+	switch (option) {
+	case OPTION_GPU:
+		command->run.gpu = value;
+		return HB_EXIT_OK;
+	case OPTION_HELP:
+		command->help = true;
+		return HB_EXIT_OK;
+	case OPTION_HIGH:
+		return spec_add("high", command->high_specs, &command->run.n_high, value);
+	case OPTION_JOBS:
+		return jobs_parse(command, value);
+	case OPTION_JSON:
+		command->json = true;
+		return HB_EXIT_OK;
+	case OPTION_LOW:
+		return spec_add("low", command->low_specs, &command->run.n_low, value);
+	case OPTION_PLOT:
+		command->plot_path = value;
+		return HB_EXIT_OK;
+	case OPTION_PROGRESS:
+		command->progress = true;
+		return HB_EXIT_OK;
+	case OPTION_REPORT:
+		command->report_path = value;
+		return HB_EXIT_OK;
+	case OPTION_SECONDS:
+		return seconds_parse(value, &command->run.seconds);
+	/* JSON numbers are signed. */
+	case OPTION_SEED:
+		return whole_parse("seed", value, INT64_MAX, seed);
+	case OPTION_SHARING:
+		free(command->mode_list);
+		command->mode_list = strdup(value);
+		return HB_EXIT_OK;
+	case OPTION_TIMELINE:
+		command->timeline_path = value;
+		return HB_EXIT_OK;
+	case OPTION_TRACE:
+		return trace_add(command, value);
+	case OPTION_WINDOW:
+		return window_parse(command, value);
+	default:
+		return HB_EXIT_USAGE;
+	}
+}
+
+static int options_take(struct hb_sim_command *command, int argc, char **argv)
+{
+	int option;
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
+		if (option == '?' || option == ':')
+			return option_refused(argc, argv, option);
+		int code = option_take(command, option == 'h' ? OPTION_HELP : option, optarg);
+		if (code || command->help)
+			return code;
+	}
+	if (optind < argc)
+		return hb_cli_usage_error(COMMAND, "'%s': every argument belongs to an option", argv[optind]);
+	return HB_EXIT_OK;
+}
+
+static int traces_read(struct hb_sim_command *command)
+{
+	char path[4096];
+	struct hb_error error;
+	int rc;
+	if (command->n_traces == 0) {
+		rc = hb_path_data(DEFAULT_TRACE, path, sizeof path, &error);
+		rc = rc ? rc : hb_trace_read_csv(path, &command->traces, &error);
+		return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+	}
+	for (size_t i = 0; i < command->n_traces; i++) {
+		rc = hb_trace_read_csv(command->trace_paths[i], &command->traces, &error);
+		if (rc)
+			return hb_cli_error(COMMAND, rc, error.text);
+	}
+	return HB_EXIT_OK;
+}
+
+static int workload_unknown(const struct hb_trace_set *set, const char *option, const char *spec, const char *name)
+{
+	char known[1024] = "";
+	const char *names[256];
+	size_t n = 0;
+	size_t used = 0;
+	for (uint32_t i = 0; i < set->n_workloads && n < 256; i++) {
+		names[n++] = set->workloads[i].name;
+		int written = snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+				       set->workloads[i].name);
+		used += (size_t)written < sizeof known - used ? (size_t)written : sizeof known - used - 1;
+	}
+	const char *nearest = hb_cli_nearest(name, names, n);
+	if (nearest)
+		return hb_cli_usage_error(COMMAND,
+					  "--%s %s: no workload '%s' in the traces; did you mean '%s'? known: %s",
+					  option, spec, name, nearest, known);
+	return hb_cli_usage_error(COMMAND, "--%s %s: no workload '%s' in the traces; known: %s", option, spec, name,
+				  known);
+}
+
+/* NAME[:graph], `length` bytes of `spec`. */
+static int program_resolve(struct hb_sim_command *command, const char *option, const char *spec, size_t length,
+			   struct hb_sim_tenant *tenant)
+{
+	char name[sizeof tenant->label];
+	if (length == 0)
+		return bad_value(option, spec, "begins with the name of a workload");
+	if (length >= sizeof name)
+		return bad_value(option, spec, "the name is too long");
+	memcpy(name, spec, length);
+	name[length] = '\0';
+	snprintf(tenant->label, sizeof tenant->label, "%s", name);
+	char *colon = strchr(name, ':');
+	if (colon && strcmp(colon, ":graph") != 0)
+		return bad_value(option, spec, "after the name only ':graph' is known");
+	tenant->graph = colon != NULL;
+	if (colon)
+		*colon = '\0';
+	tenant->workload = hb_trace_find(&command->traces, name);
+	return tenant->workload ? HB_EXIT_OK : workload_unknown(&command->traces, option, spec, name);
+}
+
+static int slo_parse(const char *spec, const char *text, int64_t *slo_ns)
+{
+	struct hb_error error;
+	if (strcmp(text, "auto") == 0) {
+		*slo_ns = -1;
+		return HB_EXIT_OK;
+	}
+	if (strcmp(text, "none") == 0) {
+		*slo_ns = 0;
+		return HB_EXIT_OK;
+	}
+	if (hb_duration_parse(text, slo_ns, &error))
+		return hb_cli_usage_error(COMMAND, "--high %s: slo is auto, none or a time: %s", spec, error.text);
+	if (*slo_ns <= 0)
+		return bad_value("high", spec, "the slo must be more than 0");
+	return HB_EXIT_OK;
+}
+
+/* NAME[:graph]@ARRIVALS[,slo=SLO]; ARRIVALS may itself hold commas. */
+static int high_resolve(struct hb_sim_command *command, uint32_t index)
+{
+	const char *spec = command->high_specs[index];
+	struct hb_sim_tenant *tenant = &command->run.high[index];
+	const char *at = strchr(spec, '@');
+	if (!at)
+		return bad_value("high", spec,
+				 "when do requests arrive? write NAME@60/s, NAME@closed or NAME@file:PATH");
+	int code = program_resolve(command, "high", spec, (size_t)(at - spec), tenant);
+	if (code)
+		return code;
+	const char *slo = strstr(at, ",slo=");
+	size_t length = slo ? (size_t)(slo - at - 1) : strlen(at + 1);
+	command->arrivals[index] = strndup(at + 1, length);
+	if (!command->arrivals[index])
+		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
+	tenant->arrivals = command->arrivals[index];
+	tenant->slo_ns = -1;
+	if (slo && (code = slo_parse(spec, slo + strlen(",slo="), &tenant->slo_ns)))
+		return code;
+	struct hb_error error;
+	struct hb_arrivals *arrivals = NULL;
+	int rc = hb_arrivals_new(tenant->arrivals, command->run.seed, &arrivals, &error);
+	hb_arrivals_free(arrivals);
+	if (rc == -EINVAL)
+		return hb_cli_usage_error(COMMAND, "--high %s: %s", spec, error.text);
+	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+}
+
+static int programs_resolve(struct hb_sim_command *command)
+{
+	int code = HB_EXIT_OK;
+	if (command->run.n_high + command->run.n_low == 0)
+		return hb_cli_usage_error(COMMAND, "which programs? give --high NAME@ARRIVALS, --low NAME or both");
+	for (uint32_t i = 0; i < command->run.n_high && !code; i++)
+		code = high_resolve(command, i);
+	for (uint32_t i = 0; i < command->run.n_low && !code; i++) {
+		const char *spec = command->low_specs[i];
+		if (strchr(spec, '@'))
+			return bad_value("low", spec, "low-priority programs run without pause; '@' is for --high");
+		code = program_resolve(command, "low", spec, strlen(spec), &command->run.low[i]);
+	}
+	return code;
+}
+
+static int mode_add(struct hb_sim_command *command, const char *name)
+{
+	struct hb_mode mode;
+	struct hb_error error;
+	if (!*name)
+		return hb_cli_usage_error(COMMAND, "--sharing: the name of a mode is missing");
+	if (hb_mode_parse(name, &mode, &error))
+		return hb_cli_usage_error(COMMAND, "--sharing %s: %s", name, error.text);
+	for (size_t i = 0; i < command->n_modes; i++)
+		if (strcmp(command->modes[i], name) == 0)
+			return bad_value("sharing", name, "given twice");
+	if (command->n_modes == HB_SIM_RESULTS_MAX)
+		return bad_value("sharing", name, "too many modes");
+	command->modes[command->n_modes++] = name;
+	return HB_EXIT_OK;
+}
+
+static int modes_resolve(struct hb_sim_command *command)
+{
+	int code = HB_EXIT_OK;
+	if (!command->mode_list || strcmp(command->mode_list, "all") == 0) {
+		for (const char *const *name = hb_modes_all; *name && !code; name++)
+			code = mode_add(command, *name);
+		return code;
+	}
+	/* strsep, not strtok: an empty name between commas is an error, not nothing. */
+	char *rest = command->mode_list;
+	for (char *name; (name = strsep(&rest, ",")) && !code;)
+		code = mode_add(command, name);
+	return code;
+}
+
+/* Spans cost memory, so they are kept for a part of the run and only when something shows them. */
+static int window_resolve(struct hb_sim_command *command)
+{
+	int64_t run_ns = (int64_t)(command->run.seconds * 1e9);
+	if (command->timeline_path && command->n_modes > 1)
+		return hb_cli_usage_error(COMMAND,
+					  "--timeline %s: a timeline shows one sharing mode; choose it with --sharing",
+					  command->timeline_path);
+	if (!command->timeline_path && !command->report_path)
+		return HB_EXIT_OK;
+	int64_t from_ns = command->window_from_ns;
+	int64_t to_ns = command->window_to_ns;
+	if (from_ns < 0) {
+		from_ns = run_ns / 4;
+		to_ns = from_ns + WINDOW_DEFAULT_NS < run_ns ? from_ns + WINDOW_DEFAULT_NS : run_ns;
+	}
+	if (from_ns >= run_ns)
+		return hb_cli_usage_error(COMMAND, "--window: begins after the run of %g s has ended",
+					  command->run.seconds);
+	command->run.spans_from_ns = from_ns;
+	command->run.spans_to_ns = to_ns;
+	command->run.spans_max = SPANS_MAX;
+	return HB_EXIT_OK;
+}
+
+static void defaults_set(struct hb_sim_command *command)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	*command = (struct hb_sim_command){
+		.run = {.gpu = "h200", .seconds = 20, .seed = 1},
+		.window_from_ns = -1,
+		.window_to_ns = -1,
+		.jobs = cpus < 1          ? 1
+			: cpus > JOBS_MAX ? JOBS_MAX
+					  : (unsigned)cpus,
+	};
+}
+
+int hb_sim_command_parse(struct hb_sim_command *command, int argc, char **argv)
+{
+	defaults_set(command);
+	int code = options_take(command, argc, argv);
+	if (code || command->help)
+		return code;
+	if ((code = modes_resolve(command)) || (code = traces_read(command)) || (code = programs_resolve(command)))
+		return code;
+	command->run.traces = &command->traces;
+	return window_resolve(command);
+}
+
+void hb_sim_command_fini(struct hb_sim_command *command)
+{
+	for (size_t i = 0; i < HB_SIM_TENANTS_MAX; i++)
+		free(command->arrivals[i]);
+	free(command->mode_list);
+	hb_trace_set_fini(&command->traces);
+}
