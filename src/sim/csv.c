@@ -2,6 +2,9 @@
 /* RFC 4180 rows with a header; see csv.h. */
 #include "sim/csv.h"
 
+#include "sim/number.h"
+#include "sim/trace_op.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -156,6 +159,15 @@ char *hb_csv_field(struct hb_csv *csv, uint32_t column)
 {
 	int field = csv->field_of[column];
 	return field < 0 ? no_text : csv->fields[field];
+}
+
+int hb_csv_us(struct hb_csv *csv, uint32_t column, int64_t *ns, struct hb_error *error)
+{
+	double us;
+	if (!hb_number_parse(hb_csv_field(csv, column), &us))
+		return hb_csv_field_error(csv, column, "is not a number of microseconds", error);
+	*ns = hb_ns_from_us(us);
+	return 0;
 }
 
 int hb_csv_field_error(struct hb_csv *csv, uint32_t column, const char *why, struct hb_error *error)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Comma-separated rows (RFC 4180) with a header row: fields by column name.
- * Used by the readers of traces and of their companion files. Values stay text;
- * what a column may hold is its reader's business.
+ * Used by the readers of traces and of their companion files. What a
+ * column may hold is its reader's business.
  */
 #ifndef HB_SIM_CSV_H
 #define HB_SIM_CSV_H
@@ -39,6 +39,8 @@ void hb_csv_close(struct hb_csv *csv);
 int hb_csv_next(struct hb_csv *csv, struct hb_error *error);
 /* The field's text, "" where the file has no such column; valid and writable until the next row. */
 char *hb_csv_field(struct hb_csv *csv, uint32_t column);
+/* A field of microseconds as ns, saturated (hb_ns_from_us()). 0 or -EINVAL: it is no number. */
+int hb_csv_us(struct hb_csv *csv, uint32_t column, int64_t *ns, struct hb_error *error);
 /* "FILE:LINE: column 'NAME': 'VALUE' <why>" with the value made printable and short. Returns -EINVAL. */
 int hb_csv_field_error(struct hb_csv *csv, uint32_t column, const char *why, struct hb_error *error);
 

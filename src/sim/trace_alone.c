@@ -5,9 +5,7 @@
  * last may be empty or absent). Called by trace_csv.c for every trace it reads.
  */
 #include "sim/csv.h"
-#include "sim/number.h"
 #include "sim/trace_builder.h"
-#include "sim/trace_op.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -44,10 +42,9 @@ char *hb_trace_alone_path(const char *path)
 
 static int read_us(struct hb_csv *csv, enum alone_column column, int64_t *ns, struct hb_error *error)
 {
-	double us;
-	if (!hb_number_parse(hb_csv_field(csv, column), &us))
-		return hb_csv_field_error(csv, column, "is not a number of microseconds", error);
-	*ns = hb_ns_from_us(us);
+	int code = hb_csv_us(csv, column, ns, error);
+	if (code)
+		return code;
 	if (*ns <= 0)
 		return hb_csv_field_error(csv, column, "is not above 0", error);
 	if (*ns > HB_TRACE_TIME_MAX_NS)

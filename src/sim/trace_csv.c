@@ -6,7 +6,6 @@
  * a GPU could not have run.
  */
 #include "sim/csv.h"
-#include "sim/number.h"
 #include "sim/trace.h"
 #include "sim/trace_builder.h"
 #include "sim/trace_op.h"
@@ -29,15 +28,6 @@ struct csv_reader {
 	int64_t iteration_base; /* start of the iteration's first row */
 	int64_t previous_start;
 };
-
-static int read_time(struct csv_reader *reader, enum hb_trace_column column, int64_t *ns, struct hb_error *error)
-{
-	double us;
-	if (!hb_number_parse(hb_csv_field(&reader->csv, column), &us))
-		return hb_csv_field_error(&reader->csv, column, "is not a number of microseconds", error);
-	*ns = hb_ns_from_us(us);
-	return 0;
-}
 
 /* As many digits as can be a whole number; more are INT64_MAX, which is too large for every column. */
 static int64_t whole_number(const char *text, size_t digits)
@@ -106,11 +96,11 @@ static int read_values(struct csv_reader *reader, struct hb_op_values *values, s
 	*values = (struct hb_op_values){0};
 	int code = read_kind(reader, &values->kind, error);
 	if (!code)
-		code = read_time(reader, HB_TRACE_COLUMN_START, &values->start_ns, error);
+		code = hb_csv_us(&reader->csv, HB_TRACE_COLUMN_START, &values->start_ns, error);
 	if (!code)
-		code = read_time(reader, HB_TRACE_COLUMN_DURATION, &values->duration_ns, error);
+		code = hb_csv_us(&reader->csv, HB_TRACE_COLUMN_DURATION, &values->duration_ns, error);
 	if (!code && *hb_csv_field(&reader->csv, HB_TRACE_COLUMN_HOST))
-		code = read_time(reader, HB_TRACE_COLUMN_HOST, &values->host_ns, error);
+		code = hb_csv_us(&reader->csv, HB_TRACE_COLUMN_HOST, &values->host_ns, error);
 	if (!code && values->kind == HB_OP_KERNEL)
 		return read_kernel(reader, values, error);
 	if (!code)

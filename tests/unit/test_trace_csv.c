@@ -227,6 +227,24 @@ static void a_huge_line_is_an_error_in_bounded_memory(void **state)
 	free(path);
 }
 
+static void names_are_limited(void **state)
+{
+	struct hb_trace_set set = {0};
+	struct hb_error error = {0};
+	char *path = test_path("names.csv"), expected[200];
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(HEADER, file);
+	for (int i = 0; i <= 65536; i++)
+		fprintf(file, "w,0,kernel,k%d,0,1,1x1x1,1x1x1,,,\n", i);
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(hb_trace_read_csv(path, &set, &error), -E2BIG);
+	snprintf(expected, sizeof expected, "%s:65538: more than 65536 different kernel names", path);
+	assert_string_equal(error.text, expected);
+	assert_null(set.names);
+	free(path);
+}
+
 static void damaged_gzip_is_an_error(void **state)
 {
 	struct hb_trace_set set = {0};
@@ -387,6 +405,7 @@ int main(void)
 		cmocka_unit_test(order_errors),
 		cmocka_unit_test(lines_are_counted_inside_quotes),
 		cmocka_unit_test(a_huge_line_is_an_error_in_bounded_memory),
+		cmocka_unit_test(names_are_limited),
 		cmocka_unit_test(damaged_gzip_is_an_error),
 		cmocka_unit_test(files_that_are_no_text),
 		cmocka_unit_test(a_second_file_joins_the_set_or_leaves_it_alone),
