@@ -305,7 +305,7 @@ static void report_print(const struct import_command *command, const struct hb_i
 		printf("alone: %s (%s)\n", hb_duration_format(alone_ns, time),
 		       report->alone_estimated ? "estimated" : "as given");
 	else
-		printf("alone: not known; give it with --alone, or hb sim takes the recorded gaps\n");
+		printf("alone: not known; give it with --alone, or hb sim estimates it from the recorded gaps\n");
 	if (report->outside)
 		printf("left out: %u in no iteration\n", report->outside);
 	if (report->elsewhere)

@@ -290,6 +290,7 @@ static int split(struct hb_import_events *events, const char *path, const struct
 		code = split_by_count(events, options->iterations, report);
 	} else if (ranges->n) {
 		split_by_ranges(events, ranges, on_gpu);
+		events->by_host_ranges = !on_gpu;
 		report->split = options->range ? "ranges" : "the profiler's steps";
 	} else if (options->range) {
 		return hb_error_set(error, -EINVAL, "%s: no range is named '%.80s'", path, options->range);
@@ -347,19 +348,44 @@ static int64_t median_alone(const struct hb_import_events *events, const struct 
 	return median;
 }
 
+/*
+ * When the host entered the launch, from its iteration's start and without what
+ * the profiler added to the launches before; 0 = not known. `launches` counts
+ * them: a graph's kernels have one.
+ */
+static int64_t host_time(const struct hb_import_events *events, const struct hb_event_op *event, int64_t launches)
+{
+	if (!events->by_host_ranges || event->launch_ns == HB_LAUNCH_UNKNOWN)
+		return 0;
+	int64_t since_ns = event->launch_ns - events->ranges.at[event->iteration].start_ns;
+	int64_t host_ns = since_ns - launches * events->launch_overhead_ns;
+	return host_ns > 0 && host_ns <= HB_TRACE_TIME_MAX_NS ? host_ns : 0;
+}
+
+/* Begins the iteration of the i-th op if it is the first one of it. */
+static int enter_iteration(struct hb_import_events *events, size_t i, int64_t *base_ns, int64_t *launches)
+{
+	const struct hb_event_op *event = &events->ops[i];
+	if (i && event->iteration == events->ops[i - 1].iteration) {
+		*launches += event->launch_ns != events->ops[i - 1].launch_ns;
+		return 0;
+	}
+	*base_ns = event->start_ns;
+	*launches = 0;
+	return hb_trace_builder_iteration(&events->builder);
+}
+
 static int build(struct hb_import_events *events, const char *path, const char *name, struct hb_error *error)
 {
 	int code = hb_trace_builder_workload(&events->builder, name);
 	if (code == -EEXIST)
 		return hb_error_set(error, -EINVAL, "%s: there is a workload '%s' already", path, name);
-	int64_t base = 0;
+	int64_t base_ns = 0, launches = 0;
 	for (size_t i = 0; i < events->n_ops && !code; i++) {
 		struct hb_event_op *event = &events->ops[i];
-		if (!i || event->iteration != events->ops[i - 1].iteration) {
-			base = event->start_ns;
-			code = hb_trace_builder_iteration(&events->builder);
-		}
-		event->op.start_ns = event->start_ns - base;
+		code = enter_iteration(events, i, &base_ns, &launches);
+		event->op.start_ns = event->start_ns - base_ns;
+		event->op.host_ns = host_time(events, event, launches);
 		if (event->op.start_ns > HB_TRACE_TIME_MAX_NS)
 			return hb_error_set(error, -EINVAL, "%s: an iteration is longer than a day", path);
 		if (!code)

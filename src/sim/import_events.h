@@ -48,6 +48,7 @@ struct hb_import_events {
 	size_t n_ops, ops_room, n_launches, launches_room;
 	struct hb_event_ranges ranges;     /* on the host */
 	struct hb_event_ranges gpu_ranges; /* on the GPU; used when there are none on the host */
+	bool by_host_ranges;               /* an op's iteration is an index into ranges.at */
 	uint32_t closed_graphs;
 	/* How much longer the profiler makes each launch the GPU waits for. */
 	int64_t launch_overhead_ns;

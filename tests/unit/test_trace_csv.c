@@ -198,6 +198,20 @@ static void order_errors(void **state)
 		-EINVAL, "4: column 'workload': 'v' began further up: a workload's rows must stand together");
 }
 
+static void optional_column_errors(void **state)
+{
+#define OPTIONAL \
+	"workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,cluster,host_us\n"
+	expect_error(OPTIONAL "w,0,kernel,k,0,1,4x1x1,1x1x1,,,,3,\n", -EINVAL,
+		     "2: column 'cluster': '3' does not divide the grid");
+	expect_error(OPTIONAL "w,0,kernel,k,0,1,4x1x1,1x1x1,,,,0,\n", -EINVAL, "2: column 'cluster': '0' is below 1");
+	expect_error(OPTIONAL "w,0,kernel,k,0,1,4x1x1,1x1x1,,,,,-1\n", -EINVAL,
+		     "2: column 'host_us': '-1' is negative");
+	expect_error(OPTIONAL "w,0,kernel,k,0,1,4x1x1,1x1x1,,,,,x\n", -EINVAL,
+		     "2: column 'host_us': 'x' is not a number of microseconds");
+#undef OPTIONAL
+}
+
 /* The line is counted, not stored: a quoted field that spans lines moves the count by each. */
 static void lines_are_counted_inside_quotes(void **state)
 {
@@ -362,8 +376,12 @@ static void writes_what_it_reads(void **state)
 		"workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,cluster\n"
 		"w,0,kernel,k,0.0,1.0,4x1x1,128x1x1,0,0,,2\n"
 		"w,0,memset,m,1.0,1.0,,,,,8,1\n";
-	const char *const texts[] = {text, clusters};
-	for (size_t i = 0; i < 2; i++) {
+	static const char host[] =
+		"workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes,host_us\n"
+		"w,0,kernel,k,0.0,1.0,4x1x1,128x1x1,0,0,,33.35\n"
+		"w,0,memset,m,1.0,1.0,,,,,8,\n";
+	const char *const texts[] = {text, clusters, host};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		struct hb_trace_set set = {0};
 		struct hb_error error = {0};
 		char *path = test_text("same.csv", texts[i]), *written = NULL;
@@ -403,6 +421,7 @@ int main(void)
 		cmocka_unit_test(shape_errors),
 		cmocka_unit_test(other_value_errors),
 		cmocka_unit_test(order_errors),
+		cmocka_unit_test(optional_column_errors),
 		cmocka_unit_test(lines_are_counted_inside_quotes),
 		cmocka_unit_test(a_huge_line_is_an_error_in_bounded_memory),
 		cmocka_unit_test(names_are_limited),

@@ -97,6 +97,10 @@ static void kineto_steps_are_iterations_by_launch(void **state)
 	assert_int_equal(w->ops[0].registers, 40);
 	assert_int_equal(w->ops[0].shared_bytes, 4096);
 	assert_string_equal(set.names[w->ops[2].name], "later, \"k\"");
+	/* Launched 10 and 20 us into the first step; a launch before cost 3.5 us more than without the profiler. */
+	assert_int_equal(w->ops[0].host_ns, 10000);
+	assert_int_equal(w->ops[1].host_ns, 16500);
+	assert_int_equal(w->ops[2].host_ns, 10000);
 	assert_int_equal(w->ops[2].start_ns, 0);
 	hb_trace_set_fini(&set);
 }
