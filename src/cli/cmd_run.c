@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb run`: makes a tenant of a command. Registers it with the daemon (started
+ * when none runs), puts the shim's folder first on the library path, and
+ * becomes the command, so its exit status, signals and terminal are its own.
+ */
+#include "base/install_path.h"
+#include "base/slo.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/daemon_link.h"
+#include "daemon/wish_env.h"
+#include "gpu/provider.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define COMMAND "run"
+
+/* As env, nohup and timeout have it, so that the command's own status is never mistaken for ours. */
+enum { EXIT_OURS = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+
+static const char usage[] =
+	"usage: hb run --priority high|low [OPTION...] -- COMMAND [ARGUMENT...]\n"
+	"\n"
+	"Runs a CUDA program under Hummingbird. A program of high priority keeps its\n"
+	"latency; programs of low priority use what is left.\n"
+	"\n"
+	"  --priority high|low  needed\n"
+	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while it runs alone), none (default)\n"
+	"  --memory SIZE        most GPU memory it may hold on each GPU, e.g. 40GiB\n"
+	"  --pcie-weight N      its share of PCIe among programs of low priority, 1 (default) to 1000\n"
+	"  --engine ENGINE      temporal (default), or turns: low priority without MPS\n"
+	"  --gpu sim            run on simulated GPUs\n"
+	"  -h, --help\n"
+	"\n"
+	"exit status: the command's; 125 hb itself failed, 126 the command cannot be run,\n"
+	"127 it is not found\n";
+
+enum option_code { OPTION_PRIORITY = 256, OPTION_SLO, OPTION_MEMORY, OPTION_WEIGHT, OPTION_ENGINE, OPTION_GPU };
+
+struct request {
+	struct hb_wish wish;
+	bool has_priority;
+	char **command;
+	char shown[1024];
+};
+
+static int fail(const struct hb_error *error)
+{
+	hb_cli_error(COMMAND, -EIO, error->text);
+	return EXIT_OURS;
+}
+
+/* -1 = fine; else the exit status. */
+static int take_priority(struct request *request, const char *value)
+{
+	if (strcmp(value, "high") != 0 && strcmp(value, "low") != 0)
+		return hb_cli_usage_error(COMMAND, "--priority: '%s' is neither high nor low", value);
+	request->wish.priority = value[0] == 'h' ? HB_PAGE_HIGH : HB_PAGE_LOW;
+	request->has_priority = true;
+	return -1;
+}
+
+static int take_slo(struct request *request, const char *value)
+{
+	struct hb_slo slo;
+	struct hb_error error;
+	if (hb_slo_parse(value, &slo, &error) < 0)
+		return hb_cli_usage_error(COMMAND, "--slo: %s", error.text);
+	request->wish.slo_ns = slo.latency_ns;
+	request->wish.attainment_ppm = slo.share_ppm;
+	return -1;
+}
+
+static int take_memory(struct request *request, const char *value)
+{
+	struct hb_error error;
+	if (hb_bytes_parse(value, &request->wish.memory_bytes, &error) < 0 || !request->wish.memory_bytes)
+		return hb_cli_usage_error(COMMAND, "--memory: '%s' is no size; write 40GiB", value);
+	return -1;
+}
+
+static int take_weight(struct request *request, const char *value)
+{
+	char *end;
+	long weight = strtol(value, &end, 10);
+	if (*end || end == value || weight < 1 || weight > 1000)
+		return hb_cli_usage_error(COMMAND, "--pcie-weight: '%s' is no number from 1 to 1000", value);
+	request->wish.pcie_weight = (uint32_t)weight;
+	return -1;
+}
+
+static int take_engine(struct request *request, const char *value)
+{
+	if (strcmp(value, "temporal") == 0)
+		request->wish.engine = HB_ENGINE_TEMPORAL;
+	else if (strcmp(value, "turns") == 0)
+		request->wish.engine = HB_ENGINE_TURNS;
+	else
+		return hb_cli_usage_error(COMMAND, "--engine: '%s' is neither temporal nor turns", value);
+	return -1;
+}
+
+static int take_option(struct request *request, int code, const char *value)
+{
+	switch (code) {
+	case OPTION_PRIORITY:
+		return take_priority(request, value);
+	case OPTION_SLO:
+		return take_slo(request, value);
+	case OPTION_MEMORY:
+		return take_memory(request, value);
+	case OPTION_WEIGHT:
+		return take_weight(request, value);
+	case OPTION_ENGINE:
+		return take_engine(request, value);
+	case OPTION_GPU:
+		if (strcmp(value, "sim") != 0)
+			return hb_cli_usage_error(COMMAND, "--gpu: only sim can be given");
+		request->wish.flags |= HB_REGISTER_SIMULATED;
+		return -1;
+	case 'h':
+		fputs(usage, stdout);
+		return HB_EXIT_OK;
+	case ':':
+		return hb_cli_usage_error(COMMAND, "an option needs a value");
+	default:
+		return hb_cli_usage_error(COMMAND, "unknown option");
+	}
+}
+
+static int read_command_line(int argc, char **argv, struct request *request)
+{
+	static const struct option options[] = {
+		{"priority", required_argument, NULL, OPTION_PRIORITY},
+		{"slo", required_argument, NULL, OPTION_SLO},
+		{"memory", required_argument, NULL, OPTION_MEMORY},
+		{"pcie-weight", required_argument, NULL, OPTION_WEIGHT},
+		{"engine", required_argument, NULL, OPTION_ENGINE},
+		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int code;
+	opterr = 0;
+	while ((code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
+		int status = take_option(request, code, optarg);
+		if (status >= 0)
+			return status;
+	}
+	if (optind >= argc)
+		return hb_cli_usage_error(COMMAND, "no command is given");
+	if (!request->has_priority)
+		return hb_cli_usage_error(COMMAND, "--priority high or low is needed");
+	request->command = argv + optind;
+	return -1;
+}
+
+/* What `hb status` shows: the words of the command, as many as fit. */
+static void describe(struct request *request)
+{
+	size_t used = 0, size = sizeof request->shown;
+	for (char **word = request->command; *word && used < size; word++)
+		used += (size_t)snprintf(request->shown + used, size - used, "%s%s", used ? " " : "", *word);
+	request->wish.command = request->shown;
+}
+
+/* --- environment ------------------------------------------------------------------------ */
+
+static int set_variable(const char *name, const char *value, struct hb_error *error)
+{
+	if (setenv(name, value, 1) == 0)
+		return 0;
+	return hb_error_set(error, -errno, "cannot set %s: %s", name, strerror(errno));
+}
+
+/* The daemon's lines, e.g. where the MPS server's pipes are. */
+static int set_from_daemon(const char *lines, struct hb_error *error)
+{
+	int result = 0;
+	for (; result == 0 && *lines; lines += strlen(lines) + 1) {
+		char name[64];
+		size_t length = strcspn(lines, "=");
+		if (!lines[length] || length >= sizeof name)
+			return hb_error_set(error, -EPROTO, "the daemon sent '%s', which is no variable", lines);
+		memcpy(name, lines, length);
+		name[length] = '\0';
+		result = set_variable(name, lines + length + 1, error);
+	}
+	return result;
+}
+
+static int set_library_path(struct hb_error *error)
+{
+	char shim[PATH_MAX], *path;
+	const char *old = getenv("LD_LIBRARY_PATH");
+	if (hb_install_shim_dir(shim, sizeof shim) < 0)
+		return hb_error_set(error, -ENOENT,
+				    "the shim (libcuda.so.1) is not found beside hb; set HB_SHIM_DIR to its folder");
+	if (asprintf(&path, "%s%s%s", shim, old && *old ? ":" : "", old ? old : "") < 0)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int result = set_variable("LD_LIBRARY_PATH", path, error);
+	free(path);
+	return result;
+}
+
+static int set_driver(bool simulated, struct hb_error *error)
+{
+	char driver[PATH_MAX];
+	int result = hb_provider_of(simulated)->driver_library(driver, sizeof driver);
+	if (result == 0)
+		return set_variable("HB_REAL_LIBCUDA", driver, error);
+	if (!simulated)
+		return 0; /* the shim finds the system's own */
+	return hb_error_set(error, result,
+			    "the simulated driver (libcuda.so.1) is not found beside hb; set HB_SIMCUDA_DIR to "
+			    "its folder");
+}
+
+static int set_environment(struct request *request, const char *socket_path, const char *from_daemon,
+			   struct hb_error *error)
+{
+	int result = hb_wish_to_environment(&request->wish);
+	if (result < 0)
+		return hb_error_set(error, result, "cannot set the environment: %s", strerror(-result));
+	result = set_variable("HB_SOCKET", socket_path, error);
+	if (result == 0)
+		result = set_from_daemon(from_daemon, error);
+	if (result == 0)
+		result = set_library_path(error);
+	if (result == 0)
+		result = set_driver(request->wish.flags & HB_REGISTER_SIMULATED, error);
+	return result;
+}
+
+/* --- registering --------------------------------------------------------------------------- */
+
+static int enroll(struct request *request, char path[HB_PATH_MAX], char *environment, size_t size,
+		  struct hb_error *error)
+{
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct hb_wish wish = request->wish;
+	if (getrandom(wish.token, sizeof wish.token, 0) != (ssize_t)sizeof wish.token)
+		return hb_error_set(error, -EIO, "no random numbers to be had");
+	int socket = hb_daemon_link(wish.flags & HB_REGISTER_SIMULATED, true, path, error);
+	if (socket < 0)
+		return socket;
+	memcpy(request->wish.token, wish.token, sizeof wish.token);
+	wish.flags |= HB_REGISTER_CREATE;
+	int result = hb_client_register(socket, &wish, &member, environment, size, error);
+	if (result == 0 && member.page->priority != wish.priority)
+		fprintf(stderr, "hb run: priority high was not granted, see `hb status`\n");
+	/* The tenant lives as long as this process does: the mapping and the connection are not needed for that. */
+	hb_membership_fini(&member);
+	close(socket);
+	return result;
+}
+
+int hb_cmd_run(int argc, char **argv)
+{
+	struct request request = {.has_priority = false};
+	struct hb_error error = {""};
+	char path[HB_PATH_MAX], environment[4096] = "\0";
+	hb_wish_init(&request.wish);
+	int status = read_command_line(argc, argv, &request);
+	if (status >= 0)
+		return status;
+	describe(&request);
+	if (enroll(&request, path, environment, sizeof environment, &error) < 0 ||
+	    set_environment(&request, path, environment, &error) < 0)
+		return fail(&error);
+	if (request.wish.flags & HB_REGISTER_SIMULATED)
+		fprintf(stderr, "hb run: simulated GPU, times are modelled\n");
+	execvp(request.command[0], request.command);
+	status = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+	hb_error_set(&error, -errno, "%s: %s", request.command[0], strerror(errno));
+	hb_cli_error(COMMAND, -EIO, error.text);
+	return status;
+}

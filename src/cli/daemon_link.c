@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching the daemon; see daemon_link.h. */
+#include "cli/daemon_link.h"
+
+#include "base/install_path.h"
+#include "daemon/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Registering a low-priority tenant may have to wait for the MPS server to start. */
+#define ANSWER_LIMIT_MS 30000
+
+/* Several `hb run` at once: one daemon gets the socket, and the others' clients wait this long for it to listen. */
+#define CONNECT_TRIES 50
+#define CONNECT_PAUSE_NS 20000000
+
+static void become_daemon(const char *program, const char *path, bool simulated, int out)
+{
+	dup2(out, STDERR_FILENO);
+	execl(program, "hbd", "--socket", path, simulated ? "--gpu" : (char *)NULL, "sim", (char *)NULL);
+	_exit(127);
+}
+
+/* Everything until the other end is closed, cut to the size. */
+static void read_all(int fd, char *text, size_t size)
+{
+	size_t used = 0;
+	char rest[256];
+	for (;;) {
+		bool room = used < size - 1;
+		ssize_t n = read(fd, room ? text + used : rest, room ? size - 1 - used : sizeof rest);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		used += room ? (size_t)n : 0;
+	}
+	text[used] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+}
+
+/*
+ * hbd goes to the background by itself once it serves its socket. What it says
+ * is kept for the case that nobody answers afterwards: that another daemon was
+ * faster is no failure.
+ */
+static int start_daemon(bool simulated, const char *path, char *said, size_t size, struct hb_error *error)
+{
+	char program[PATH_MAX];
+	int ends[2], status;
+	if (hb_install_program("hbd", program, sizeof program) < 0)
+		return hb_error_set(
+			error, -ENOENT,
+			"no daemon is running, and hbd to start one is not found; install it or start one yourself");
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return hb_error_set(error, -errno, "cannot start %s: %s", program, strerror(errno));
+	pid_t child = fork();
+	if (child == 0)
+		become_daemon(program, path, simulated, ends[1]);
+	int failed = child < 0 ? -errno : 0;
+	close(ends[1]);
+	if (!failed)
+		read_all(ends[0], said, size);
+	close(ends[0]);
+	if (failed)
+		return hb_error_set(error, failed, "cannot start %s: %s", program, strerror(-failed));
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return 0;
+}
+
+static bool nobody_answers(int result)
+{
+	return result == -ENOENT || result == -ECONNREFUSED || result == -ENOTDIR;
+}
+
+static bool is_system_socket(const char *path)
+{
+	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
+}
+
+int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
+{
+	char dir[HB_PATH_MAX];
+	int result = hb_socket_path(simulated, path);
+	if (result < 0)
+		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
+	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
+	if (socket >= 0 || !start || !nobody_answers(socket) || is_system_socket(path))
+		return socket;
+	const char *given = getenv("HB_SOCKET");
+	char said[400] = "";
+	result = given && *given ? 0 : hb_runtime_dir(dir, error);
+	if (result == 0)
+		result = start_daemon(simulated, path, said, sizeof said, error);
+	for (int i = 0; result == 0 && nobody_answers(socket) && i < CONNECT_TRIES; i++) {
+		const struct timespec pause = {.tv_nsec = i ? CONNECT_PAUSE_NS : 0};
+		nanosleep(&pause, NULL);
+		socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
+	}
+	if (result == 0 && socket < 0 && said[0])
+		hb_error_set(error, socket, "no daemon could be started: %s", said);
+	return result < 0 ? result : socket;
+}
