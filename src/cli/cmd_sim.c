@@ -44,6 +44,8 @@ static const char help[] =
 	"  --sharing MODE[,MODE...]|all\n"
 	"                   the ways to share (all)\n"
 	"  --seconds N      simulated time (20)\n"
+	"  --lead TIME      low-priority programs run this long before the first request can\n"
+	"                   arrive; comes before --seconds (0s)\n"
 	"  --seed N         another seed, other arrivals (1)\n"
 	"  --jobs N         modes run at once (one a processor)\n"
 	"\n"

@@ -34,6 +34,7 @@
 	X(HIGH, "high", required_argument) \
 	X(JOBS, "jobs", required_argument) \
 	X(JSON, "json", no_argument) \
+	X(LEAD, "lead", required_argument) \
 	X(LOW, "low", required_argument) \
 	X(PLOT, "plot", required_argument) \
 	X(PROGRESS, "progress", no_argument) \
@@ -69,6 +70,16 @@ static int seconds_parse(const char *value, double *seconds)
 	if (number < SECONDS_MIN)
 		return bad_value("seconds", value, "less than a microsecond");
 	*seconds = number;
+	return HB_EXIT_OK;
+}
+
+static int lead_parse(const char *value, int64_t *lead_ns)
+{
+	struct hb_error error;
+	if (hb_duration_parse(value, lead_ns, &error))
+		return bad_value("lead", value, error.text);
+	if (*lead_ns < 0 || *lead_ns > (int64_t)(SECONDS_MAX * 1e9))
+		return bad_value("lead", value, "must be between 0 and a day");
 	return HB_EXIT_OK;
 }
 
@@ -165,6 +176,8 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 	case OPTION_JSON:
 		command->json = true;
 		return HB_EXIT_OK;
+	case OPTION_LEAD:
+		return lead_parse(value, &command->run.lead_ns);
 	case OPTION_LOW:
 		return spec_add("low", command->low_specs, &command->run.n_low, value);
 	case OPTION_PLOT:
@@ -373,7 +386,7 @@ static int modes_resolve(struct hb_sim_command *command)
 /* Spans cost memory, so they are kept for a part of the run and only when something shows them. */
 static int window_resolve(struct hb_sim_command *command)
 {
-	int64_t run_ns = (int64_t)(command->run.seconds * 1e9);
+	int64_t run_ns = command->run.lead_ns + (int64_t)(command->run.seconds * 1e9);
 	if (command->timeline_path && command->n_modes > 1)
 		return hb_cli_usage_error(COMMAND,
 					  "--timeline %s: a timeline shows one sharing mode; choose it with --sharing",
@@ -388,7 +401,7 @@ static int window_resolve(struct hb_sim_command *command)
 	}
 	if (from_ns >= run_ns)
 		return hb_cli_usage_error(COMMAND, "--window: begins after the run of %g s has ended",
-					  command->run.seconds);
+					  (double)run_ns / 1e9);
 	command->run.spans_from_ns = from_ns;
 	command->run.spans_to_ns = to_ns;
 	command->run.spans_max = SPANS_MAX;
