@@ -13,8 +13,10 @@
 #include "gpu/cuda_abi.h"
 
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef struct CUgreenCtx_st *CUgreenCtx;
 #endif
 
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_ptsz(CUstream stream);
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,

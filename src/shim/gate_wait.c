@@ -7,6 +7,7 @@
  * capture, and none at all that can block.
  */
 #include "base/clock.h"
+#include "shim/drain.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 
@@ -67,6 +68,7 @@ void hb_gate_hold(const struct hb_place *place, struct hb_gate *gate, enum hb_ga
 		return;
 	}
 	int64_t begin_ns = hb_clock_now_ns();
+	hb_drain_start_if_needed(place);
 	bool abandoned = wait_for_gate(place, gate);
 	hb_shim_count(HB_COUNT_gate_waits, 1);
 	hb_shim_count(HB_COUNT_gate_wait, (uint64_t)(hb_clock_now_ns() - begin_ns));

@@ -8,6 +8,7 @@
  * The count is a hint. It can stay too high (a stream destroyed while it
  * records); then launches ask the driver and still get the right answer.
  */
+#include "shim/drain.h"
 #include "shim/shim.h"
 
 atomic_int hb_captures;
@@ -29,6 +30,7 @@ static CUresult begun(CUresult result)
 static void begin(void)
 {
 	atomic_fetch_add(&hb_captures, 1);
+	hb_drain_yield_to_capture();
 }
 
 static CUresult ended(bool captured, CUresult result)

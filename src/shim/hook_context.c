@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks of initialisation and of contexts' ends. cuInit is the first moment at
- * which the process is known to use CUDA and may talk to the daemon. A context
- * that ends takes its allocations along without a free. (Other calls about
- * contexts are HB_FORWARD rows.)
+ * Hooks of initialisation, and of contexts and streams as they come and go.
+ * cuInit is the first moment at which the process is known to use CUDA and may
+ * talk to the daemon. A context that ends takes its allocations along without a
+ * free. (Other calls about contexts are HB_FORWARD rows.)
  */
+#include "shim/drain.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -20,9 +21,39 @@ CUresult hb_hook_cuInit(unsigned int flags)
 	return result;
 }
 
+static CUresult created(CUresult result, const CUcontext *context, CUdevice device)
+{
+	hb_tenant_gpu_forget();
+	if (result == CUDA_SUCCESS) {
+		hb_shim_count(HB_COUNT_contexts, 1);
+		hb_drain_add_context(*context, device);
+	}
+	return result;
+}
+
+CUresult hb_hook_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	hb_tenant_tend();
+	return created(HB_REAL(cuCtxCreate_v2)(context, flags, device), context, device);
+}
+
+CUresult hb_hook_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int n_params, unsigned int flags,
+				CUdevice device)
+{
+	hb_tenant_tend();
+	return created(HB_REAL(cuCtxCreate_v3)(context, params, n_params, flags, device), context, device);
+}
+
+CUresult hb_hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
+{
+	hb_tenant_tend();
+	return created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
+}
+
 CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
 {
 	hb_tenant_gpu_forget();
+	hb_drain_forget_context(context);
 	CUresult result = HB_REAL(cuCtxDestroy_v2)(context);
 	if (result == CUDA_SUCCESS)
 		hb_memory_drop_context((uint64_t)(uintptr_t)context);
@@ -34,39 +65,76 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	hb_tenant_tend();
 	CUresult result = HB_REAL(cuDevicePrimaryCtxRetain)(context, device);
 	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&
-	    atomic_exchange(&primary[device], *context) != *context)
+	    atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);
+		hb_drain_add_context(*context, device);
+	}
 	return result;
 }
 
-/* After a release or reset: gone for good, or still held by somebody else? */
-static CUresult drop_if_gone(CUdevice device, CUresult result)
+/* Around a release or reset: the context may be gone after it, or still be held by somebody else. */
+static CUcontext before_release(CUdevice device)
+{
+	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
+	hb_tenant_gpu_forget();
+	if (context)
+		hb_drain_forget_context(context);
+	return context;
+}
+
+static CUresult after_release(CUcontext context, CUdevice device, CUresult result)
 {
 	unsigned flags;
 	int active = 1;
-	hb_tenant_gpu_forget();
-	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&
-	    HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active)
-		hb_memory_drop_context((uint64_t)(uintptr_t)atomic_exchange(&primary[device], NULL));
+	if (!context)
+		return result;
+	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
+		atomic_store(&primary[device], NULL);
+		hb_memory_drop_context((uint64_t)(uintptr_t)context);
+	} else {
+		hb_drain_add_context(context, device);
+	}
 	return result;
 }
 
-CUresult hb_hook_cuDevicePrimaryCtxRelease(CUdevice device)
+#define END_OF_PRIMARY(name) \
+	CUresult hb_hook_##name(CUdevice device) \
+	{ \
+		CUcontext context = before_release(device); \
+		return after_release(context, device, HB_REAL(name)(device)); \
+	}
+
+END_OF_PRIMARY(cuDevicePrimaryCtxRelease)
+END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+END_OF_PRIMARY(cuDevicePrimaryCtxReset)
+END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2)
+
+/* ---- streams ---- */
+
+static CUresult stream_created(CUresult result, const CUstream *stream)
 {
-	return drop_if_gone(device, HB_REAL(cuDevicePrimaryCtxRelease)(device));
+	if (result == CUDA_SUCCESS)
+		hb_drain_add_stream(*stream);
+	return result;
 }
 
-CUresult hb_hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+CUresult hb_hook_cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-	return drop_if_gone(device, HB_REAL(cuDevicePrimaryCtxRelease_v2)(device));
+	return stream_created(HB_REAL(cuStreamCreate)(stream, flags), stream);
 }
 
-CUresult hb_hook_cuDevicePrimaryCtxReset(CUdevice device)
+CUresult hb_hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
-	return drop_if_gone(device, HB_REAL(cuDevicePrimaryCtxReset)(device));
+	return stream_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
 }
 
-CUresult hb_hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+CUresult hb_hook_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority)
 {
-	return drop_if_gone(device, HB_REAL(cuDevicePrimaryCtxReset_v2)(device));
+	return stream_created(HB_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority), stream);
+}
+
+CUresult hb_hook_cuStreamDestroy_v2(CUstream stream)
+{
+	hb_drain_forget_stream(stream);
+	return HB_REAL(cuStreamDestroy_v2)(stream);
 }

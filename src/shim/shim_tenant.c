@@ -2,7 +2,7 @@
 /*
  * Joining a tenant, staying in it, and leaving it in a forked child; see
  * shim_tenant.h. All of it runs on the application's threads, in calls that
- * are slow by nature; there is no thread of ours. A daemon that is missing,
+ * are slow by nature (the one thread of the shim is drain.c's). A daemon that is missing,
  * slow or gone is no error: the process runs on as if it were alone.
  */
 #include "shim/shim_tenant.h"
@@ -13,6 +13,7 @@
 #include "daemon/socket_path.h"
 #include "daemon/wish_env.h"
 #include "gpu/nvidia_rm.h"
+#include "shim/drain.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_version.h"
@@ -177,6 +178,7 @@ static void leave_in_child(void)
 	atomic_store(&hb_captures, 0);
 	gpu_plus_one = 0;
 	hb_memory_leave_in_child();
+	hb_drain_leave_in_child();
 	hb_membership_fini(&member);
 }
 
@@ -192,6 +194,7 @@ void hb_tenant_join(void)
 			wish.command = program_invocation_short_name;
 			ask_for_devices();
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
+			hb_drain_start_if_needed(hb_place());
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -220,6 +223,7 @@ void hb_tenant_tend(void)
 	if (atomic_load_explicit(&next_try_ns, memory_order_relaxed) == INT64_MAX)
 		return;
 	if (hb_place()->page) {
+		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
 		hb_memory_look_at_graphs();
 	}

@@ -287,6 +287,104 @@ static void recorded_work_is_neither_held_nor_counted_as_work(void **state)
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 0);
 }
 
+/* ---- work that is done ---- */
+
+static unsigned fake_calls(const char *name)
+{
+	return ((unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls"))(name);
+}
+
+static void set_busy(int is_busy)
+{
+	((void (*)(int))hb_test_fake_symbol("hb_fake_set_busy"))(is_busy);
+}
+
+static void tell_host(uint32_t what)
+{
+	atomic_store(&shared_page->attainment_ppm, what);
+}
+
+static void wait_for(uint32_t what)
+{
+	while (atomic_load(&host.page->attainment_ppm) != what)
+		sched_yield();
+}
+
+/* Launches and goes quiet: no call of its own would ever tell that the work is done. */
+static void launch_and_go_quiet(void)
+{
+	CUcontext context;
+	CUstream stream;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	set_busy(1);
+	launch();
+	launch();
+	unsigned before = fake_calls("cuEventQuery");
+	tell_host(2);
+	while (fake_calls("cuEventQuery") < before + 3) /* looked at while closed, and busy */
+		sched_yield();
+	tell_host(3);
+	while (atomic_load(&shared_page->attainment_ppm) != 4)
+		sched_yield();
+	set_busy(0);
+	while (atomic_load(&shared_page->attainment_ppm) != 5)
+		sched_yield();
+	CHECK(fake_calls("cuEventRecord") == 1);
+}
+
+static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
+{
+	shared_page = host.page;
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	pid_t child = hb_page_host_start(launch_and_go_quiet);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	wait_for(2);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	wait_for(3);
+	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 2);
+	tell_host(4);
+	while (!hb_gate_drained(hb_page_host_gate(process)))
+		sched_yield();
+	tell_host(5);
+	assert_true(hb_page_host_ended_well(child));
+}
+
+static void record_while_others_look(void)
+{
+	CUgraph graph;
+	CUcontext context;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	launch();
+	CHECK(CU(cuStreamBeginCapture_v2)(STREAM, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+	unsigned before = fake_calls("cuStreamQuery") + fake_calls("cuEventQuery") + fake_calls("cuEventRecord");
+	tell_host(2);
+	while (atomic_load(&shared_page->attainment_ppm) != 3)
+		sched_yield();
+	CHECK(fake_calls("cuStreamQuery") + fake_calls("cuEventQuery") + fake_calls("cuEventRecord") == before);
+	CHECK(CU(cuStreamEndCapture)(STREAM, &graph) == CUDA_SUCCESS);
+	while (atomic_load(&shared_page->attainment_ppm) != 4)
+		sched_yield();
+}
+
+static void nobody_looks_at_streams_during_a_capture(void **state)
+{
+	shared_page = host.page;
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	pid_t child = hb_page_host_start(record_while_others_look);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	wait_for(2);
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
+	tell_host(3);
+	while (hb_gate_in_flight(hb_page_host_gate(process)) != 0) /* looked at again after it */
+		sched_yield();
+	tell_host(4);
+	assert_true(hb_page_host_ended_well(child));
+}
+
 static void *launch_2000_times(void *unused)
 {
 	__typeof__(&cuGraphLaunch) function = CU(cuGraphLaunch);
@@ -363,6 +461,8 @@ int main(void)
 		T(a_page_given_up_holds_nobody),
 		T(what_others_may_wait_for_is_never_held),
 		T(recorded_work_is_neither_held_nor_counted_as_work),
+		T(a_closed_gate_drains_though_the_process_is_quiet),
+		T(nobody_looks_at_streams_during_a_capture),
 		T(no_launch_is_lost_between_threads_and_a_flapping_gate),
 		T(a_survivor_registers_again_with_the_same_page),
 	};

@@ -25,6 +25,8 @@ struct hb_fake_call {
 
 /* Of the calling thread; name is NULL when it made no call yet. */
 const struct hb_fake_call *hb_fake_last_call(void);
+/* Whether streams and events are still at work when asked. */
+void hb_fake_set_busy(int is_busy);
 /* Inside the fake: a function with a body was called. */
 void hb_fake_count(const char *name);
 /* By all threads. */

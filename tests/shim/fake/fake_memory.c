@@ -13,6 +13,7 @@
 
 #pragma GCC visibility push(default)
 #include "shim/cuda_calls.h"
+void hb_fake_set_busy(int is_busy);
 #pragma GCC visibility pop
 
 static _Atomic(uint64_t) next_handle = 0x700000000000;
@@ -179,6 +180,62 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
 	return enter("cuMemUnmap");
+}
+
+/* ---- streams and what is asked about them ---- */
+
+static atomic_bool busy;
+
+void hb_fake_set_busy(int is_busy)
+{
+	atomic_store(&busy, is_busy != 0);
+}
+
+static CUresult query(const char *name)
+{
+	CUresult result = enter(name);
+	return atomic_load(&busy) ? CUDA_ERROR_NOT_READY : result;
+}
+
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	return give("cuStreamCreate", stream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
+	return enter("cuStreamDestroy_v2");
+}
+
+CUresult cuStreamQuery(CUstream stream)
+{
+	return query("cuStreamQuery");
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+	return give("cuEventCreate", event);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+	return enter("cuEventRecord");
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+	return query("cuEventQuery");
+}
+
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+	return enter("cuCtxSetCurrent");
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	*context = (CUcontext)&context_object;
+	return enter("cuDevicePrimaryCtxRetain");
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)

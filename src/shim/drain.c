@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See drain.h. With the gate closed, an event recorded once in each context's
+ * legacy stream covers every blocking stream, those of the per-thread kind
+ * included, which no other thread can ask about; non-blocking streams are asked
+ * one by one. With the gate open only streams are asked, because the event
+ * would make them wait for each other.
+ *
+ * A thread that was told GO may not have reached the driver yet. So work is
+ * reported done only when no launch came between two looks, which lie
+ * LOOK_BUSY_NS apart; a thread that is off its CPU for longer than that in
+ * exactly this place is reported too early, once.
+ */
+#include "shim/drain.h"
+
+#include "base/clock.h"
+#include "shim/shim.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOOK_BUSY_NS (2 * HB_NS_PER_MS) /* a turn is 50 ms */
+#define LOOK_IDLE_NS (20 * HB_NS_PER_MS)
+
+struct watched {
+	CUcontext context;
+	CUstream stream; /* NULL: this row is the context itself */
+	CUdevice device;
+	CUevent mark; /* context rows: recorded in the legacy stream while `marked` */
+	bool marked;
+};
+
+/* Guards everything below; held during a look, never over a call that blocks. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct watched *rows;
+static size_t n_rows, room;
+static bool stopped; /* the process is ending: the driver may be gone */
+
+static atomic_bool started;
+
+static void add(const struct watched *row)
+{
+	pthread_mutex_lock(&lock);
+	bool known = false;
+	for (size_t i = 0; i < n_rows && !known; i++)
+		known = rows[i].context == row->context && rows[i].stream == row->stream;
+	if (!known && n_rows == room) {
+		struct watched *more = realloc(rows, (2 * room + 16) * sizeof(*rows));
+		if (more) {
+			rows = more;
+			room = 2 * room + 16;
+		}
+	}
+	if (!known && n_rows < room)
+		rows[n_rows++] = *row;
+	pthread_mutex_unlock(&lock);
+}
+
+/* Rows of this context (stream NULL), or of this stream. */
+static void forget(CUcontext context, CUstream stream)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = n_rows; i-- > 0;)
+		if (stream ? rows[i].stream == stream : rows[i].context == context)
+			rows[i] = rows[--n_rows];
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_drain_add_context(CUcontext context, CUdevice device)
+{
+	add(&(struct watched){.context = context, .device = device});
+}
+
+void hb_drain_forget_context(CUcontext context)
+{
+	forget(context, NULL);
+}
+
+void hb_drain_add_stream(CUstream stream)
+{
+	struct watched row = {.stream = stream};
+	if (HB_REAL(cuCtxGetCurrent)(&row.context) == CUDA_SUCCESS &&
+	    HB_REAL(cuCtxGetDevice)(&row.device) == CUDA_SUCCESS)
+		add(&row);
+}
+
+void hb_drain_forget_stream(CUstream stream)
+{
+	if (stream)
+		forget(NULL, stream);
+}
+
+void hb_drain_yield_to_capture(void)
+{
+	pthread_mutex_lock(&lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- one look, with the lock held and no capture ---- */
+
+static bool is_context_busy(struct watched *row, bool closed)
+{
+	if (!closed) {
+		row->marked = false;
+		return HB_REAL(cuStreamQuery)(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
+	}
+	if (!row->mark && HB_REAL(cuEventCreate)(&row->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+		return false;
+	if (!row->marked && HB_REAL(cuEventRecord)(row->mark, CU_STREAM_LEGACY) != CUDA_SUCCESS)
+		return false;
+	row->marked = true;
+	return HB_REAL(cuEventQuery)(row->mark) == CUDA_ERROR_NOT_READY;
+}
+
+/* An answer that is neither yes nor no (a context in an error state) counts as idle: nobody may be kept waiting by it. */
+static bool is_row_busy(struct watched *row, bool closed)
+{
+	if (HB_REAL(cuCtxSetCurrent)(row->context) != CUDA_SUCCESS)
+		return false;
+	return row->stream ? HB_REAL(cuStreamQuery)(row->stream) == CUDA_ERROR_NOT_READY : is_context_busy(row, closed);
+}
+
+static bool is_gpu_busy(const struct hb_place *place, unsigned gpu, bool closed)
+{
+	bool busy = false;
+	pthread_mutex_lock(&lock);
+	if (stopped || atomic_load(&hb_captures) > 0)
+		busy = true;
+	for (size_t i = 0; i < n_rows && !busy; i++)
+		busy = rows[i].device < HB_PAGE_GPUS && place->gpu_of_device[rows[i].device] == gpu &&
+		       is_row_busy(&rows[i], closed);
+	HB_REAL(cuCtxSetCurrent)(NULL); /* contexts must be free to go */
+	pthread_mutex_unlock(&lock);
+	return busy;
+}
+
+/* ---- the thread ---- */
+
+struct seen {
+	uint64_t submitted; /* at the last look */
+};
+
+/* The thread is the only one that reports, so what it computes stays true while it computes. */
+static void report(struct hb_gate *gate, int64_t in_flight)
+{
+	if (in_flight > 0)
+		hb_gate_completed(gate, (uint64_t)in_flight);
+	else if (in_flight < 0) /* a count that was about to be taken back got reported as done: put it right */
+		hb_gate_bypass(gate, (uint64_t)-in_flight);
+}
+
+/* True: something is or may be in flight. */
+static bool look_at_gpu(const struct hb_place *place, unsigned gpu, struct seen *seen)
+{
+	struct hb_gate *gate = (struct hb_gate *)place->process->gates[gpu];
+	uint64_t submitted = atomic_load(&gate->submitted);
+	int64_t in_flight = (int64_t)(submitted - atomic_load(&gate->completed));
+	bool quiet = submitted == seen->submitted;
+	seen->submitted = submitted;
+	if (in_flight == 0)
+		return false;
+	if (!quiet || is_gpu_busy(place, gpu, hb_gate_state(gate) == HB_GATE_CLOSED))
+		return true;
+	if (atomic_load(&gate->submitted) != submitted)
+		return true;
+	report(gate, in_flight);
+	return false;
+}
+
+static void *watch(void *unused)
+{
+	struct seen seen[HB_PAGE_GPUS];
+	memset(seen, 0xff, sizeof(seen));
+	for (;;) {
+		const struct hb_place *place = hb_place();
+		bool busy = false;
+		for (unsigned gpu = 0; place->page && gpu < place->page->n_gpus && gpu < HB_PAGE_GPUS; gpu++)
+			busy |= look_at_gpu(place, gpu, &seen[gpu]);
+		nanosleep(&(struct timespec){.tv_nsec = busy ? LOOK_BUSY_NS : LOOK_IDLE_NS}, NULL);
+	}
+	return NULL;
+}
+
+/* Runs before the driver's own exit handlers, which were registered earlier. */
+static void stop_at_exit(void)
+{
+	pthread_mutex_lock(&lock);
+	stopped = true;
+	pthread_mutex_unlock(&lock);
+}
+
+static void start(void)
+{
+	pthread_t thread;
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
+	bool running = atexit(stop_at_exit) == 0 && pthread_create(&thread, NULL, watch, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (running)
+		pthread_detach(thread);
+}
+
+static bool is_needed(const struct hb_place *place)
+{
+	for (uint32_t gpu = 0; place->page && gpu < place->page->n_gpus && gpu < HB_PAGE_GPUS; gpu++) {
+		uint32_t engine = atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
+		if (engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL)
+			return true;
+	}
+	return false;
+}
+
+void hb_drain_start_if_needed(const struct hb_place *place)
+{
+	if (!atomic_load_explicit(&started, memory_order_relaxed) && is_needed(place) &&
+	    !atomic_exchange(&started, true))
+		start();
+}
+
+void hb_drain_leave_in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	rows = NULL; /* not freed, as in memory_table.c */
+	n_rows = room = 0;
+	atomic_store(&started, false);
+}

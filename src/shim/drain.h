@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tells the daemon when nothing of this process is left on the GPU. While LP
+ * tenants take turns (and in the spatial engine) the next one may start only
+ * when the last one's work is done, and only the process itself can see that.
+ * One thread, started when the daemon has chosen such an engine, asks the
+ * driver every few ms whether streams are idle; launches are not touched. It
+ * makes only calls that do not block, and none while a stream records.
+ */
+#ifndef HB_SHIM_DRAIN_H
+#define HB_SHIM_DRAIN_H
+
+#include "gpu/cuda_abi.h"
+#include "shim/shim_tenant.h"
+
+#include <stdbool.h>
+
+/* Starts the thread where the page's engine needs it; cheap when it runs or is not needed. */
+void hb_drain_start_if_needed(const struct hb_place *place);
+
+/* Contexts and streams to look at, as they come and go. Forget before the driver destroys. */
+void hb_drain_add_context(CUcontext context, CUdevice device);
+void hb_drain_forget_context(CUcontext context);
+void hb_drain_add_stream(CUstream stream);
+void hb_drain_forget_stream(CUstream stream);
+
+/* A capture is about to begin: waits (some microseconds) until no look at streams is under way. */
+void hb_drain_yield_to_capture(void);
+
+void hb_drain_leave_in_child(void);
+
+#endif
