@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Policy by user, unit and cgroup: who gets what he asks for, and that nobody raises himself in system mode. */
+#include "daemon/admission.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char rules[] = "others: low\n"
+			    "reserve: 4GiB\n"
+			    "rules:\n"
+			    "  - {name: servers, unit: serving.service, priority: high}\n"
+			    "  - {name: batch, cgroup: /batch.slice, priority: low, memory: 8GiB}\n"
+			    "  - {user: ann, priority: high, slo: 10ms}\n";
+
+static struct hb_daemon_config config;
+static char reason[160];
+
+static int set_up(void **state)
+{
+	struct hb_error error = {""};
+	hb_daemon_config_init(&config);
+	int result = hb_daemon_config_parse(rules, "rules.yaml", &config, &error);
+	if (result < 0)
+		print_message("%s\n", error.text);
+	return result;
+}
+
+static struct hb_terms ask(const char *user, const char *cgroup, bool system_mode, struct hb_terms asked)
+{
+	struct hb_peer peer = {.pid = 1};
+	strcpy(peer.user, user);
+	strcpy(peer.cgroup, cgroup);
+	hb_peer_unit(peer.cgroup, peer.unit, sizeof peer.unit);
+	return hb_admit(&config, system_mode, &peer, &asked, reason);
+}
+
+static const struct hb_terms high = {.priority = HB_PAGE_HIGH};
+
+static void strangers_stay_low_in_system_mode(void **state)
+{
+	assert_int_equal(ask("eve", "/user.slice", true, high).priority, HB_PAGE_LOW);
+	assert_non_null(strstr(reason, "no rule"));
+	assert_int_equal(ask("eve", "/user.slice", false, high).priority, HB_PAGE_HIGH);
+	assert_string_equal(reason, "");
+}
+
+static void root_is_no_exception(void **state)
+{
+	assert_int_equal(ask("root", "/", true, high).priority, HB_PAGE_LOW);
+}
+
+static void rules_fit_by_unit_cgroup_and_user(void **state)
+{
+	assert_int_equal(ask("eve", "/system.slice/serving.service", true, high).priority, HB_PAGE_HIGH);
+	assert_int_equal(ask("eve", "/system.slice/serving.service/worker", true, high).priority, HB_PAGE_HIGH);
+	assert_int_equal(ask("eve", "/system.slice/notserving.service", true, high).priority, HB_PAGE_LOW);
+	assert_int_equal(ask("ann", "/user.slice", true, high).priority, HB_PAGE_HIGH);
+	assert_int_equal(ask("anna", "/user.slice", true, high).priority, HB_PAGE_LOW);
+}
+
+static void the_first_rule_that_fits_decides_also_in_user_mode(void **state)
+{
+	assert_int_equal(ask("ann", "/batch.slice/job1", false, high).priority, HB_PAGE_LOW);
+	assert_non_null(strstr(reason, "rule 'batch'"));
+	assert_int_equal(ask("ann", "/batch.slice.other", false, high).priority, HB_PAGE_HIGH);
+}
+
+static void memory_is_capped_never_raised(void **state)
+{
+	struct hb_terms more = {.memory_bytes = UINT64_C(16) << 30}, less = {.memory_bytes = UINT64_C(1) << 30},
+			none = {0};
+	assert_int_equal(ask("eve", "/batch.slice", true, more).memory_bytes, UINT64_C(8) << 30);
+	assert_int_equal(ask("eve", "/batch.slice", true, less).memory_bytes, UINT64_C(1) << 30);
+	assert_int_equal(ask("eve", "/batch.slice", true, none).memory_bytes, UINT64_C(8) << 30);
+}
+
+static void an_slo_of_ones_own_wins(void **state)
+{
+	struct hb_terms own = {.slo_ns = 5}, none = {0};
+	assert_int_equal(ask("ann", "/", true, own).slo_ns, 5);
+	assert_int_equal(ask("ann", "/", true, none).slo_ns, 10000000);
+}
+
+static void priority_low_is_never_raised(void **state)
+{
+	struct hb_terms low = {.priority = HB_PAGE_LOW};
+	assert_int_equal(ask("ann", "/", true, low).priority, HB_PAGE_LOW);
+}
+
+static void units_are_found_in_cgroup_paths(void **state)
+{
+	char unit[32];
+	hb_peer_unit("/user.slice/user-1000.slice/session-3.scope", unit, sizeof unit);
+	assert_string_equal(unit, "session-3.scope");
+	hb_peer_unit("/system.slice/docker-abc.scope/init", unit, sizeof unit);
+	assert_string_equal(unit, "docker-abc.scope");
+	hb_peer_unit("/", unit, sizeof unit);
+	assert_string_equal(unit, "");
+	hb_peer_unit("", unit, sizeof unit);
+	assert_string_equal(unit, "");
+	hb_peer_unit("/.service", unit, sizeof unit);
+	assert_string_equal(unit, "");
+	hb_peer_unit("/a-name-that-is-too-long-for-the-field.service", unit, sizeof unit);
+	assert_string_equal(unit, "");
+}
+
+static void bad_configurations_are_named_by_line(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} cases[] = {
+		{"engine: magic\n", "f.yaml:1"},
+		{"mps: true\nquantum: 0ms\n", "f.yaml:2"},
+		{"rules:\n  - {user: ann}\n", "priority"},
+		{"reserve: -4GiB\n", "reserve"},
+		{"speed: 3\n", "speed"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct hb_error error = {""};
+		struct hb_daemon_config read, before;
+		hb_daemon_config_init(&read);
+		before = read;
+		assert_int_equal(hb_daemon_config_parse(cases[i].text, "f.yaml", &read, &error), -EINVAL);
+		assert_non_null(strstr(error.text, cases[i].says));
+		assert_memory_equal(&read, &before, sizeof read);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(strangers_stay_low_in_system_mode),
+		cmocka_unit_test(root_is_no_exception),
+		cmocka_unit_test(rules_fit_by_unit_cgroup_and_user),
+		cmocka_unit_test(the_first_rule_that_fits_decides_also_in_user_mode),
+		cmocka_unit_test(memory_is_capped_never_raised),
+		cmocka_unit_test(an_slo_of_ones_own_wins),
+		cmocka_unit_test(priority_low_is_never_raised),
+		cmocka_unit_test(units_are_found_in_cgroup_paths),
+		cmocka_unit_test(bad_configurations_are_named_by_line),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

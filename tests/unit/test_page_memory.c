@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared pages: sealed against their clients, taken over from an earlier
+ * daemon only when they are what they say, and exact again after a crash.
+ */
+#include "daemon/page_memory.h"
+#include "gate/gate.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static struct hb_page *page;
+static int fd = -1;
+
+static int set_up(void **state)
+{
+	return hb_page_new(17, &page, &fd);
+}
+
+static int tear_down(void **state)
+{
+	hb_page_free(page, fd);
+	fd = -1;
+	return 0;
+}
+
+static void a_client_cannot_resize_or_unseal_a_page(void **state)
+{
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(ftruncate(fd, 1 << 24), -1);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	assert_int_equal(errno, EPERM);
+}
+
+static void a_page_is_taken_over_with_its_contents(void **state)
+{
+	struct hb_page *again;
+	page->processes[5].counters[HB_COUNT_kernels] = 1234;
+	assert_int_equal(hb_page_adopt(fd, &again), 0);
+	assert_int_equal(again->processes[5].counters[HB_COUNT_kernels], 1234);
+	assert_int_equal(again->tenant, 17);
+	hb_page_free(again, -1);
+}
+
+static int adopt_of(size_t size, unsigned seals, bool contents)
+{
+	struct hb_page *got = NULL;
+	int made = memfd_create("false", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+	assert_true(made >= 0);
+	assert_int_equal(ftruncate(made, (off_t)size), 0);
+	if (contents)
+		assert_int_equal(pwrite(made, page, 64, 0), 64);
+	assert_int_equal(fcntl(made, F_ADD_SEALS, seals), 0);
+	int result = hb_page_adopt(made, &got);
+	if (result == 0)
+		hb_page_free(got, -1);
+	close(made);
+	return result;
+}
+
+static void nothing_else_is_taken_for_a_page(void **state)
+{
+	const unsigned seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	assert_int_equal(adopt_of(sizeof *page, seals, true), 0);
+	assert_int_equal(adopt_of(sizeof *page, seals, false), -EPROTO);
+	assert_int_equal(adopt_of(sizeof *page, F_SEAL_GROW | F_SEAL_SEAL, true), -EPROTO);
+	assert_int_equal(adopt_of(sizeof *page - 4096, seals, true), -EPROTO);
+	assert_int_equal(adopt_of(sizeof *page + 4096, seals, true), -EPROTO);
+	int ends[2];
+	struct hb_page *got;
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(hb_page_adopt(ends[0], &got), -EPROTO);
+	close(ends[0]);
+	close(ends[1]);
+	page->n_gpus = HB_PAGE_GPUS + 1;
+	assert_int_equal(hb_page_adopt(fd, &got), -EPROTO);
+}
+
+static void slots_are_handed_out_clean_and_run_out(void **state)
+{
+	assert_int_equal(hb_page_slot_take(page, 100, 1), 0);
+	page->processes[0].counters[3] = 9;
+	page->processes[0].memory[0].used_bytes = 5;
+	hb_gate_set((struct hb_gate *)page->processes[0].gates[2], HB_GATE_CLOSED, 0);
+	hb_page_slot_free(page, 0);
+	assert_int_equal(hb_page_slot_take(page, 101, 2), 0);
+	assert_int_equal(page->processes[0].counters[3], 0);
+	assert_int_equal(page->processes[0].memory[0].used_bytes, 0);
+	assert_int_equal(page->processes[0].generation, 2);
+	assert_int_equal(hb_gate_state((struct hb_gate *)page->processes[0].gates[2]), HB_GATE_OPEN);
+	for (int i = 1; i < HB_PAGE_PROCESSES; i++)
+		assert_int_equal(hb_page_slot_take(page, 200, 3), i);
+	assert_int_equal(hb_page_slot_take(page, 300, 4), -EUSERS);
+}
+
+/* What shim/memory does to claim, stopped at any step by a kill. */
+static void claim(uint32_t slot, uint64_t bytes, int steps)
+{
+	struct hb_page_process *process = &page->processes[slot];
+	if (steps > 0)
+		process->memory_pending++;
+	if (steps > 1)
+		page->gpus[0].used_bytes += bytes;
+	if (steps > 2)
+		process->memory[0].used_bytes += bytes;
+	if (steps > 3)
+		process->memory_pending--;
+}
+
+static void accounts_are_exact_after_a_death_at_any_step(void **state)
+{
+	for (int steps = 0; steps <= 4; steps++) {
+		int survivor = hb_page_slot_take(page, 1, 1), victim = hb_page_slot_take(page, 2, 2);
+		claim((uint32_t)survivor, 1000, 4);
+		claim((uint32_t)victim, 300, 4);
+		claim((uint32_t)victim, 77, steps);
+		hb_page_slot_free(page, (uint32_t)victim);
+		assert_true(hb_page_memory_repair(page, 0, false));
+		assert_int_equal(page->gpus[0].used_bytes, 1000);
+		hb_page_slot_free(page, (uint32_t)survivor);
+		assert_true(hb_page_memory_repair(page, 0, false));
+		assert_int_equal(page->gpus[0].used_bytes, 0);
+	}
+}
+
+static void a_claim_in_between_is_waited_for(void **state)
+{
+	int survivor = hb_page_slot_take(page, 1, 1);
+	claim((uint32_t)survivor, 1000, 4);
+	page->gpus[0].used_bytes += 300; /* a dead process's */
+	claim((uint32_t)survivor, 50, 2);
+	assert_false(hb_page_memory_settled(page));
+	assert_false(hb_page_memory_repair(page, 0, false));
+	assert_int_equal(page->gpus[0].used_bytes, 1350);
+	page->processes[survivor].memory[0].used_bytes += 50;
+	page->processes[survivor].memory_pending--;
+	assert_true(hb_page_memory_repair(page, 0, false));
+	assert_int_equal(page->gpus[0].used_bytes, 1050);
+}
+
+static void a_claim_that_never_ends_is_overruled(void **state)
+{
+	int survivor = hb_page_slot_take(page, 1, 1);
+	claim((uint32_t)survivor, 1000, 1);
+	page->gpus[0].used_bytes = 12345;
+	assert_true(hb_page_memory_repair(page, 0, true));
+	assert_int_equal(page->gpus[0].used_bytes, 0);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(a_client_cannot_resize_or_unseal_a_page),
+		TEST(a_page_is_taken_over_with_its_contents),
+		TEST(nothing_else_is_taken_for_a_page),
+		TEST(slots_are_handed_out_clean_and_run_out),
+		TEST(accounts_are_exact_after_a_death_at_any_step),
+		TEST(a_claim_in_between_is_waited_for),
+		TEST(a_claim_that_never_ends_is_overruled),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
