@@ -20,6 +20,8 @@
 #define LABEL_HEIGHT 16.0
 #define CAPTION_WIDTH 240.0
 #define POINT_RADIUS 6.0
+/* What the outermost element needs when it is no part of a page. */
+#define STANDALONE " xmlns=\"http://www.w3.org/2000/svg\" width=\"960\" height=\"490\""
 #define ATTAINMENT_TOP 0.999 /* more than that is shown there */
 
 struct box {
@@ -241,7 +243,7 @@ void hb_plot_scatter_write(FILE *out, const struct hb_sim_result *results, size_
 		label_place(&chart, i);
 	fprintf(out,
 		"<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"scatter-t scatter-d\"%s>\n",
-		WIDTH, HEIGHT, style ? " xmlns=\"http://www.w3.org/2000/svg\"" : "");
+		WIDTH, HEIGHT, style ? STANDALONE : "");
 	if (style)
 		fprintf(out, "<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH,
 			HEIGHT);

@@ -91,7 +91,7 @@ static int scatter_write(FILE *out, const struct hb_report *report)
 {
 	if (!hb_plot_scatter_possible(report->results, report->n))
 		return 0;
-	fputs("<section>\n<h2>What each way of sharing gives to both sides</h2>\n"
+	fputs("<section class=\"whole\">\n<h2>What each way of sharing gives to both sides</h2>\n"
 	      "<p class=\"soft\">Up: more requests within the SLO, on a scale "
 	      "stretched towards all of them. To the right: faster low-priority programs.</p>\n<figure>\n",
 	      out);
@@ -103,7 +103,7 @@ static int scatter_write(FILE *out, const struct hb_report *report)
 static int cdfs_write(FILE *out, const struct hb_report *report)
 {
 	for (uint32_t i = 0; i < report->results[0].n_high; i++) {
-		fputs("<section>\n<h2>Latency of ", out);
+		fputs("<section class=\"whole\">\n<h2>Latency of ", out);
 		hb_svg_text(out, report->results[0].high[i].workload);
 		fputs("</h2>\n<p class=\"soft\">The share of requests done within a time; further left is better. Equal steps on the vertical axis are "
 		      "90&#8239;%, 99&#8239;% and 99.9&#8239;%, because a service is judged by its slowest requests."

@@ -76,7 +76,9 @@ static void row_write(FILE *out, const struct hb_sim_result *result, const struc
 
 void hb_report_table_write(FILE *out, const struct hb_sim_result *results, size_t n)
 {
-	fputs("<table>\n", out);
+	/* Columns; beyond, the table is set closer. */
+	bool wide = 5 * results[0].n_high + 2 * results[0].n_low > 10;
+	fputs(wide ? "<table class=\"wide\">\n" : "<table>\n", out);
 	header_write(out, &results[0]);
 	fputs("<tbody>\n", out);
 	for (size_t i = 0; i < n; i++) {

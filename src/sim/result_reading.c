@@ -82,12 +82,49 @@ static size_t sharing_count(const struct hb_sim_result *results, size_t n)
 	return count;
 }
 
+static uint32_t slo_count(const struct hb_sim_result *result)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < result->n_high; i++)
+		count += result->high[i].slo_ns > 0;
+	return count;
+}
+
 static void low_name_write(FILE *out, const struct hb_sim_result *result)
 {
 	if (result->n_low == 1)
 		fputs(result->low[0].workload, out);
 	else
 		fprintf(out, "the %u low-priority programs", result->n_low);
+}
+
+/* "95 % of NAME's requests within 5.60 ms", or with several services "... of every service's requests within its SLO". */
+static void promise_write(FILE *out, const struct hb_sim_result *result, const struct outcome *outcome)
+{
+	fprintf(out, "%.0f %% of ", 100 * HB_SIM_SLO_KEPT);
+	if (slo_count(result) == 1)
+		fprintf(out, "%s's requests within %.2f ms", outcome->worst, outcome->slo_ms);
+	else
+		fputs("every service's requests within its SLO", out);
+}
+
+static void best_write(FILE *out, const struct hb_sim_result *best, const struct outcome *top, bool kept)
+{
+	if (kept) {
+		fprintf(out, "%s lets ", best->sharing);
+		low_name_write(out, best);
+		fprintf(out, " run fastest (%.1f %% of alone) among those that keep at least ", 100 * top->relative);
+		promise_write(out, best, top);
+		return;
+	}
+	fputs("none keeps ", out);
+	promise_write(out, best, top);
+	fprintf(out, "; %s comes closest (%.1f %%", best->sharing, 100 * top->attainment);
+	if (slo_count(best) > 1)
+		fprintf(out, " of %s's", top->worst);
+	fputs(", with ", out);
+	low_name_write(out, best);
+	fprintf(out, " at %.1f %% of alone)", 100 * top->relative);
 }
 
 void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n)
@@ -100,23 +137,14 @@ void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, siz
 	if (!top.worst)
 		return;
 	fprintf(out, "Of %zu ways to share, ", sharing_count(results, n));
-	if (kept) {
-		fprintf(out, "%s lets ", best->sharing);
-		low_name_write(out, best);
-		fprintf(out,
-			" run fastest (%.1f %% of alone) among those that keep at least %.0f %% of %s's requests within %.2f ms",
-			100 * top.relative, 100 * HB_SIM_SLO_KEPT, top.worst, top.slo_ms);
-	} else {
-		fprintf(out, "none keeps %.0f %% of %s's requests within %.2f ms; %s comes closest (%.1f %%, with ",
-			100 * HB_SIM_SLO_KEPT, top.worst, top.slo_ms, best->sharing, 100 * top.attainment);
-		low_name_write(out, best);
-		fprintf(out, " at %.1f %% of alone)", 100 * top.relative);
-	}
+	best_write(out, best, &top, kept);
 	const struct hb_sim_result *driver = default_find(results, n);
 	if (driver && driver != best) {
 		struct outcome usual = outcome_of(driver);
-		fprintf(out, "; the driver's own time slicing keeps %.1f %% and leaves %.1f %%", 100 * usual.attainment,
-			100 * usual.relative);
+		fprintf(out, "; the driver's own time slicing keeps %.1f %%", 100 * usual.attainment);
+		if (slo_count(driver) > 1)
+			fprintf(out, " of %s's", usual.worst);
+		fprintf(out, " and leaves %.1f %%", 100 * usual.relative);
 	}
 	fputs(".\n", out);
 }
