@@ -20,6 +20,15 @@ static bool runs_well(void (*scenario)(void))
 	return hb_page_host_ended_well(hb_page_host_start(scenario));
 }
 
+/* A variable that the test is run with. */
+static const char *given(const char *name)
+{
+	const char *value = getenv(name);
+	if (!value)
+		hb_test_failed(__FILE__, __LINE__, name);
+	return value;
+}
+
 /* ---- no driver ---- */
 
 static void see_no_device(void)
@@ -40,7 +49,7 @@ static void without_a_driver_there_is_no_device(void **state)
 
 static void the_shim_never_takes_itself_for_the_driver(void **state)
 {
-	setenv("HB_REAL_LIBCUDA", getenv("HB_TEST_SHIM"), 1);
+	setenv("HB_REAL_LIBCUDA", given("HB_TEST_SHIM"), 1);
 	assert_true(runs_well(see_no_device));
 }
 
@@ -60,7 +69,7 @@ static void a_copy_of_the_shim_is_no_driver_either(void **state)
 	char path[] = "/tmp/hb-shim-copy-XXXXXX";
 	int fd = mkstemp(path);
 	assert_true(fd >= 0);
-	copy_file(getenv("HB_TEST_SHIM"), path);
+	copy_file(given("HB_TEST_SHIM"), path);
 	setenv("HB_REAL_LIBCUDA", path, 1);
 	bool well = runs_well(see_no_device);
 	close(fd);
@@ -73,14 +82,14 @@ static void a_copy_of_the_shim_is_no_driver_either(void **state)
 static void see_the_fake_driver(void)
 {
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
-	CHECK(dlopen(getenv("HB_TEST_FAKE"), RTLD_NOW | RTLD_NOLOAD) != NULL);
+	CHECK(dlopen(given("HB_TEST_FAKE"), RTLD_NOW | RTLD_NOLOAD) != NULL);
 }
 
 static void the_library_path_is_searched_past_the_shim(void **state)
 {
 	char shim_folder[4096], fake_folder[4096], path[8300];
-	snprintf(shim_folder, sizeof(shim_folder), "%s", getenv("HB_TEST_SHIM"));
-	snprintf(fake_folder, sizeof(fake_folder), "%s", getenv("HB_TEST_FAKE"));
+	snprintf(shim_folder, sizeof(shim_folder), "%s", given("HB_TEST_SHIM"));
+	snprintf(fake_folder, sizeof(fake_folder), "%s", given("HB_TEST_FAKE"));
 	*strrchr(shim_folder, '/') = '\0';
 	*strrchr(fake_folder, '/') = '\0';
 	snprintf(path, sizeof(path), "/nonexistent::%s;%s", shim_folder, fake_folder);
@@ -100,7 +109,7 @@ static void use_an_old_driver(void)
 	CHECK(CU(cuGetProcAddress_v2)("cuLaunchKernel", &launch, 11040, 0, &status) == CUDA_SUCCESS);
 	CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
 	Dl_info info;
-	CHECK(launch && dladdr(launch, &info) && strcmp(info.dli_fname, getenv("HB_TEST_SHIM")) == 0);
+	CHECK(launch && dladdr(launch, &info) && strcmp(info.dli_fname, given("HB_TEST_SHIM")) == 0);
 	CHECK(CU(cuGetProcAddress_v2)("cuNoSuchFunction", &launch_ex, 12000, 0, &status) == CUDA_ERROR_NOT_FOUND);
 	CHECK(status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	CHECK(CU(cuLaunchKernelEx)(NULL, NULL, NULL, NULL) == CUDA_ERROR_NOT_SUPPORTED);
@@ -109,7 +118,7 @@ static void use_an_old_driver(void)
 
 static void an_old_driver_is_seen_as_what_it_is(void **state)
 {
-	setenv("HB_REAL_LIBCUDA", getenv("HB_TEST_FAKE_OLD"), 1);
+	setenv("HB_REAL_LIBCUDA", given("HB_TEST_FAKE_OLD"), 1);
 	assert_true(runs_well(use_an_old_driver));
 }
 
