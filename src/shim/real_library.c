@@ -103,12 +103,15 @@ static void *search(void)
 	return library;
 }
 
-/* Channel groups are learned from the driver's first call on; only where somebody will set their slices. */
+/*
+ * Channel groups are learned from the driver's first call on; only where
+ * somebody will set their slices. The simulated driver carries out its own ioctls.
+ */
 static void watch(void *library)
 {
 	static atomic_flag watched = ATOMIC_FLAG_INIT;
 	if (getenv("HB_TENANT") && !hb_shim_off() && !atomic_flag_test_and_set(&watched))
-		hb_rm_watch_install(library, NULL);
+		hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl"));
 }
 
 void *hb_real_library(void)
