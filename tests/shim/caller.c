@@ -6,8 +6,7 @@
  *
  *   caller ROUTE [exec]   with ROUTE a row of routes[]; exec: runs itself once more at the end
  *
- * Built three times: as it is, linked with libcuda (CALLER_LINKED, with
- * plugin.c inside), and static with a C library of its own.
+ * Built twice: as it is, and linked with libcuda (CALLER_LINKED, with plugin.c inside).
  */
 #include "fake/fake_driver.h"
 #include "gpu/cuda_abi.h"
