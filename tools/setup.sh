@@ -53,6 +53,7 @@ hb_results_begin() {
 }
 
 # hb_step NAME COMMAND...: runs it with a log of its own, says how long it took, shows the log's end on failure.
+# The command's own status decides: `set -e` is not in force inside a function that is run this way.
 hb_step() {
 	local name=$1 log="$HB_LOGS/${1//[^a-zA-Z0-9]/-}.log" begin=$SECONDS result=ok
 	shift
