@@ -103,15 +103,13 @@ static void *search(void)
 	return library;
 }
 
-/*
- * Channel groups are learned from the driver's first call on; only where
- * somebody will set their slices. The simulated driver carries out its own ioctls.
- */
+/* Channel groups are learned from the driver's first call on; only where somebody will set their slices. */
 static void watch(void *library)
 {
 	static atomic_flag watched = ATOMIC_FLAG_INIT;
 	if (getenv("HB_TENANT") && !hb_shim_off() && !atomic_flag_test_and_set(&watched))
-		hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl"));
+		hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(
+						     library, "hb_sim_ioctl")); /* the simulated driver's own way out */
 }
 
 void *hb_real_library(void)

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of hb-simgpu: the simulated GPUs, the client processes, their
+ * streams. One thread. Time comes in as an argument (GPU time, ns); only
+ * broker.c reads the clock. broker_queue.c orders work and drives the models,
+ * broker_client.c answers requests, broker_rm.c the resource-manager calls.
+ */
+#ifndef HB_SIMCUDA_BROKER_H
+#define HB_SIMCUDA_BROKER_H
+
+#include "gpu/model.h"
+#include "simcuda/sim_wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct broker_client;
+
+/* A piece of work between its submission and its completion. */
+struct broker_item {
+	struct broker_item *next;
+	struct broker_stream *stream;
+	struct broker_graph *graph; /* GRAPH_LAUNCH */
+	uint64_t seq, wait_seq;
+	uint32_t wait_stream;
+	uint32_t op, slot, flags;
+	struct sim_work work;
+};
+
+struct broker_list {
+	struct broker_item *head, **tail;
+};
+
+struct broker_stream {
+	struct broker_client *client;
+	uint32_t id, context;
+	int gpu, model_stream;
+	uint64_t done;     /* seq of the last finished item */
+	uint64_t released; /* holds up to this seq are over */
+	bool standing;     /* a HAND was posted and is not done yet */
+	bool removing;
+	struct broker_list queue;   /* not given to the model yet */
+	struct broker_list running; /* given to it, in order, and marks between */
+};
+
+struct broker_graph {
+	uint32_t users; /* launches not finished, plus one while the client holds it */
+	size_t n, room;
+	struct hb_model_work *work;
+};
+
+/* A context on a GPU: of one process, or an MPS server's with many members. */
+struct broker_context {
+	struct broker_client *owner;
+	uint64_t token;
+	int gpu, model_context;
+	uint32_t members;
+	uint32_t groups[4];
+	bool dead;
+};
+
+struct broker_member {
+	struct broker_context *context; /* NULL = free */
+	int model_client;
+};
+
+/* An object of the resource manager; see broker_rm.c. */
+struct broker_rm_object {
+	uint32_t client, handle, parent, class_id, engine, group_id;
+	uint64_t slice_us;
+	struct broker_context *context;
+};
+
+struct broker_client {
+	int fd; /* control socket; -1 = free */
+	pid_t pid;
+	uid_t uid;
+	struct sim_share *share; /* NULL before HELLO */
+	struct broker_member member[SIM_CONTEXTS];
+	struct broker_stream **streams; /* by id */
+	struct broker_graph **graphs;   /* by id */
+	uint32_t n_streams, n_graphs;
+	int64_t memory[SIM_GPUS];
+	struct broker_rm_object *rm;
+	size_t n_rm, rm_room;
+	uint32_t n_unsettled; /* waits queued and streams to be removed: while 0, settling has nothing to do */
+	bool recheck;         /* a stream made progress that another one may wait for */
+	bool posted;          /* completions not announced yet */
+	bool posted_effect;
+};
+
+struct broker_gpu {
+	struct hb_model *model;
+	struct hb_gpu_spec spec;
+	int64_t memory_total, memory_used;
+	int64_t switches, submitted, finished;
+	uint32_t next_group_id;
+};
+
+struct broker {
+	struct broker_gpu gpu[SIM_GPUS];
+	uint32_t n_gpus;
+	struct broker_client **clients;
+	size_t n_clients, room;
+	uint64_t next_token;
+	double scale;
+	int64_t origin_ns; /* CLOCK_MONOTONIC */
+	int64_t now_ns;    /* GPU time reached by every model */
+	int bell;          /* eventfd */
+};
+
+/* GPU time of a CLOCK_MONOTONIC time. */
+int64_t broker_gpu_time(const struct broker *broker, int64_t monotonic_ns);
+
+/* broker_queue.c */
+
+/* Takes what all clients have written, oldest first, and runs the GPUs up to now_ns. */
+void broker_run(struct broker *broker, int64_t now_ns);
+/* GPU time of the next thing that happens on its own; INT64_MAX = never. */
+int64_t broker_next_ns(const struct broker *broker);
+bool broker_rings_empty(const struct broker *broker);
+/* Drops every item of the client's streams in that context (all contexts: UINT32_MAX) and the streams. */
+void broker_drop_streams(struct broker *broker, struct broker_client *client, uint32_t context);
+void broker_drop_graphs(struct broker_client *client);
+/* Marks the client's context lost and wakes its waiters. */
+void broker_lose_context(struct broker_client *client, uint32_t context);
+/* Wakes waiters of clients that got completions since the last call. */
+void broker_announce(struct broker *broker);
+
+/* broker_client.c */
+
+/* Answers one request; false = the client is gone. */
+bool broker_client_serve(struct broker *broker, struct broker_client *client);
+struct broker_client *broker_client_add(struct broker *broker, int fd);
+void broker_client_remove(struct broker *broker, struct broker_client *client);
+
+/* broker_rm.c */
+
+void broker_rm_serve(struct broker *broker, struct broker_client *client, struct sim_rm_call *call);
+/* Binds the groups of a new context and gives the model their slices. */
+void broker_rm_bind(struct broker *broker, struct broker_client *client, struct broker_context *context);
+void broker_rm_unbind(struct broker_client *client, const struct broker_context *context);
+void broker_rm_slices(struct broker *broker, struct broker_client *client, const struct broker_context *context,
+		      int64_t *slice_ns, int64_t *copy_slice_ns);
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One client process of the broker: its requests, its contexts, its memory,
+ * and what is undone when it goes, whichever way it goes.
+ */
+#include "base/log.h"
+#include "simcuda/broker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What a context takes of the GPU's memory before its first allocation; about what CUDA 13 takes on an H200. */
+#define CONTEXT_BYTES (INT64_C(512) << 20)
+
+struct broker_client *broker_client_add(struct broker *broker, int fd)
+{
+	if (broker->n_clients == broker->room) {
+		size_t room = broker->room ? broker->room * 2 : 16;
+		struct broker_client **bigger = realloc(broker->clients, room * sizeof(*bigger));
+		if (!bigger)
+			return NULL;
+		broker->clients = bigger;
+		broker->room = room;
+	}
+	struct broker_client *client = calloc(1, sizeof *client);
+	if (!client)
+		return NULL;
+	struct ucred peer = {0};
+	socklen_t size = sizeof peer;
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	client->fd = fd;
+	client->pid = peer.pid;
+	client->uid = peer.uid;
+	broker->clients[broker->n_clients++] = client;
+	return client;
+}
+
+static bool take_memory(struct broker *broker, struct broker_client *client, int gpu, int64_t bytes)
+{
+	struct broker_gpu *g = &broker->gpu[gpu];
+	if (bytes > 0 && bytes > g->memory_total - g->memory_used)
+		return false;
+	if (bytes < 0 && -bytes > client->memory[gpu])
+		return false;
+	g->memory_used += bytes;
+	client->memory[gpu] += bytes;
+	return true;
+}
+
+/* Everybody in an MPS server's context goes down with the server. */
+static void lose_members(struct broker *broker, struct broker_context *context)
+{
+	for (size_t i = 0; i < broker->n_clients; i++) {
+		struct broker_client *client = broker->clients[i];
+		for (uint32_t k = 0; k < SIM_CONTEXTS; k++) {
+			if (client->member[k].context != context || client == context->owner)
+				continue;
+			broker_drop_streams(broker, client, k);
+			broker_lose_context(client, k);
+		}
+	}
+}
+
+static void leave(struct broker *broker, struct broker_client *client, uint32_t index)
+{
+	struct broker_member *member = &client->member[index];
+	struct broker_context *context = member->context;
+	if (!context)
+		return;
+	struct hb_model *model = broker->gpu[context->gpu].model;
+	broker_drop_streams(broker, client, index);
+	if (!context->dead)
+		hb_model_remove_client(model, broker->now_ns, member->model_client);
+	if (context->owner == client) {
+		lose_members(broker, context);
+		broker_rm_unbind(client, context);
+		hb_model_remove_context(model, broker->now_ns, context->model_context);
+		context->dead = true;
+		context->owner = NULL;
+	}
+	take_memory(broker, client, context->gpu, -CONTEXT_BYTES);
+	member->context = NULL;
+	if (client->share)
+		atomic_store(&client->share->context_state[index], SIM_CONTEXT_NONE);
+	if (--context->members == 0)
+		free(context);
+}
+
+void broker_client_remove(struct broker *broker, struct broker_client *client)
+{
+	for (uint32_t i = 0; i < SIM_CONTEXTS; i++)
+		leave(broker, client, i);
+	broker_drop_streams(broker, client, UINT32_MAX);
+	broker_drop_graphs(client);
+	for (uint32_t i = 0; i < broker->n_gpus; i++)
+		broker->gpu[i].memory_used -= client->memory[i];
+	for (size_t i = 0; i < broker->n_clients; i++) {
+		if (broker->clients[i] != client)
+			continue;
+		broker->clients[i] = broker->clients[--broker->n_clients];
+		break;
+	}
+	if (client->share)
+		munmap(client->share, sizeof *client->share);
+	close(client->fd);
+	free(client->streams);
+	free(client->graphs);
+	free(client->rm);
+	free(client);
+}
+
+static struct broker_context *find_token(struct broker *broker, uint64_t token)
+{
+	for (size_t i = 0; i < broker->n_clients; i++)
+		for (uint32_t k = 0; k < SIM_CONTEXTS; k++) {
+			struct broker_context *context = broker->clients[i]->member[k].context;
+			if (context && context->token == token && !context->dead)
+				return context;
+		}
+	return NULL;
+}
+
+static struct broker_context *new_context(struct broker *broker, struct broker_client *client,
+					  const struct sim_request *request)
+{
+	struct broker_context *context = calloc(1, sizeof *context);
+	if (!context)
+		return NULL;
+	context->owner = client;
+	context->gpu = (int)request->gpu;
+	context->token = ++broker->next_token;
+	memcpy(context->groups, request->groups, sizeof context->groups);
+	struct hb_model_context model = {.preempt = (enum hb_model_preempt)request->preempt, .mps = request->mps != 0};
+	broker_rm_slices(broker, client, context, &model.slice_ns, &model.copy_slice_ns);
+	context->model_context = hb_model_add_context(broker->gpu[request->gpu].model, &model);
+	if (context->model_context < 0) {
+		free(context);
+		return NULL;
+	}
+	broker_rm_bind(broker, client, context);
+	return context;
+}
+
+static int create_context(struct broker *broker, struct broker_client *client, const struct sim_request *request,
+			  struct sim_reply *reply)
+{
+	uint32_t index = 0;
+	while (index < SIM_CONTEXTS && client->member[index].context)
+		index++;
+	if (index == SIM_CONTEXTS)
+		return -ENOSPC;
+	if (request->gpu >= broker->n_gpus)
+		return -ENODEV;
+	struct broker_context *context = request->token ? find_token(broker, request->token) : NULL;
+	if (request->token && (!context || context->gpu != (int)request->gpu))
+		return -ESTALE;
+	if (!take_memory(broker, client, (int)request->gpu, CONTEXT_BYTES))
+		return -ENOMEM;
+	if (!context)
+		context = new_context(broker, client, request);
+	int member = context ? hb_model_add_client(broker->gpu[request->gpu].model, context->model_context,
+						   request->sm_limit)
+			     : -ENOMEM;
+	if (member < 0) {
+		take_memory(broker, client, (int)request->gpu, -CONTEXT_BYTES);
+		return member;
+	}
+	context->members++;
+	client->member[index] = (struct broker_member){context, member};
+	atomic_store(&client->share->context_state[index], SIM_CONTEXT_ALIVE);
+	reply->context = index;
+	return 0;
+}
+
+static int open_share(struct broker_client *client)
+{
+	int fd = memfd_create("hb-simgpu-share", MFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	void *share = MAP_FAILED;
+	if (ftruncate(fd, sizeof *client->share) == 0)
+		share = mmap(NULL, sizeof *client->share, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (share == MAP_FAILED) {
+		close(fd);
+		return -ENOMEM;
+	}
+	client->share = share;
+	return fd;
+}
+
+static void send_reply(int socket, const struct sim_reply *reply, size_t size, const int *fds, size_t n_fds)
+{
+	struct iovec part = {(void *)(uintptr_t)reply, size};
+	union {
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr header;
+	} control = {{0}};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (n_fds) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+		memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
+	}
+	/* A client that does not read its answer is about to go; its end is seen by poll. */
+	if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		hb_log_debug("simgpu: reply to fd %d: %s", socket, strerror(errno));
+}
+
+static void hello(struct broker *broker, struct broker_client *client, const struct sim_request *request)
+{
+	struct sim_reply reply = {.result = -EPROTO};
+	int share = -1;
+	if (request->version == SIM_WIRE_VERSION && !client->share) {
+		share = open_share(client);
+		reply.result = share < 0 ? share : 0;
+	}
+	if (reply.result < 0) {
+		send_reply(client->fd, &reply, SIM_REPLY_SHORT, NULL, 0);
+		return;
+	}
+	const struct hb_gpu_spec *spec = &broker->gpu[0].spec;
+	reply.gpus = broker->n_gpus;
+	reply.scale = broker->scale;
+	reply.origin_ns = broker->origin_ns;
+	reply.memory_total = (uint64_t)broker->gpu[0].memory_total;
+	reply.sm_count = (uint32_t)spec->sm_count;
+	reply.sm_threads = (uint32_t)spec->sm_threads;
+	reply.sm_blocks = (uint32_t)spec->sm_blocks;
+	reply.sm_registers = (uint32_t)spec->sm_registers;
+	reply.sm_shared_bytes = (uint32_t)spec->sm_shared_bytes;
+	reply.memory_bytes_per_s = spec->memory_bytes_per_s;
+	int fds[2] = {share, broker->bell};
+	send_reply(client->fd, &reply, SIM_REPLY_SHORT, fds, 2);
+	close(share);
+}
+
+static int answer(struct broker *broker, struct broker_client *client, const struct sim_request *request,
+		  struct sim_reply *reply)
+{
+	if (!client->share)
+		return -EPROTO;
+	if (request->kind == SIM_REQ_CONTEXT_CREATE)
+		return create_context(broker, client, request, reply);
+	if (request->kind == SIM_REQ_CONTEXT_DESTROY || request->kind == SIM_REQ_CONTEXT_TOKEN) {
+		if (request->context >= SIM_CONTEXTS || !client->member[request->context].context)
+			return -EINVAL;
+		reply->token = client->member[request->context].context->token;
+		if (request->kind == SIM_REQ_CONTEXT_DESTROY)
+			leave(broker, client, request->context);
+		return 0;
+	}
+	if (request->gpu >= broker->n_gpus)
+		return -ENODEV;
+	struct broker_gpu *gpu = &broker->gpu[request->gpu];
+	int result = 0;
+	if (request->kind == SIM_REQ_MEMORY)
+		result = take_memory(broker, client, (int)request->gpu, request->bytes) ? 0 : -ENOMEM;
+	else if (request->kind != SIM_REQ_STATS)
+		return -EPROTO;
+	reply->memory_total = (uint64_t)gpu->memory_total;
+	reply->memory_free = (uint64_t)(gpu->memory_total - gpu->memory_used);
+	reply->memory_own = (uint64_t)client->memory[request->gpu];
+	reply->switches = gpu->switches;
+	reply->busy_ns = hb_model_busy_ns(gpu->model);
+	reply->submitted = gpu->submitted;
+	reply->finished = gpu->finished;
+	return result;
+}
+
+bool broker_client_serve(struct broker *broker, struct broker_client *client)
+{
+	struct sim_request request;
+	ssize_t n = recv(client->fd, &request, sizeof request, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (n < (ssize_t)SIM_REQUEST_SHORT)
+		return false;
+	if (request.kind == SIM_REQ_HELLO) {
+		hello(broker, client, &request);
+		return true;
+	}
+	struct sim_reply reply;
+	memset(&reply, 0, SIM_REPLY_SHORT);
+	if (request.kind == SIM_REQ_RM && n == (ssize_t)sizeof request && client->share) {
+		reply.rm = request.rm;
+		broker_rm_serve(broker, client, &reply.rm);
+		send_reply(client->fd, &reply, sizeof reply, NULL, 0);
+		return true;
+	}
+	reply.result = answer(broker, client, &request, &reply);
+	send_reply(client->fd, &reply, SIM_REPLY_SHORT, NULL, 0);
+	return true;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the simulated MPS says over DIR/hb-sim-control (SOCK_SEQPACKET), DIR
+ * being CUDA_MPS_PIPE_DIRECTORY: one short line of text a message. The real
+ * MPS uses other names in that folder, so neither takes the other for its own.
+ *
+ *   client    "join GPU"       -> "token N LIMIT" (LIMIT: default SM percentage) or "error TEXT"
+ *   tool      "command TEXT"   -> the text to print
+ *   server    "gpu GPU"        <- from the control daemon; answers "token N"
+ */
+#ifndef HB_SIMCUDA_MPS_WIRE_H
+#define HB_SIMCUDA_MPS_WIRE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define MPS_SOCKET "hb-sim-control"
+#define MPS_TEXT 4096
+#define MPS_CLIENTS 60 /* what the real server allows on this architecture */
+
+static inline const char *mps_folder(void)
+{
+	const char *given = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	return given && *given ? given : "/tmp/nvidia-mps";
+}
+
+/* Folders may have long names: the address goes through the open folder. */
+static inline int mps_address(int folder, struct sockaddr_un *address)
+{
+	address->sun_family = AF_UNIX;
+	int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/" MPS_SOCKET, folder);
+	return n > 0 && (size_t)n < sizeof address->sun_path ? 0 : -ENAMETOOLONG;
+}
+
+/* A connection to the control daemon, or negative errno. */
+static inline int mps_connect(void)
+{
+	struct sockaddr_un address;
+	int folder = open(mps_folder(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
+		return -errno;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int result = fd < 0 ? -errno : mps_address(folder, &address);
+	if (result == 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+		result = -errno;
+	close(folder);
+	if (result < 0 && fd >= 0)
+		close(fd);
+	return result < 0 ? result : fd;
+}
+
+/* Bytes of the answer (NUL-terminated in text), 0 when the other side is gone. */
+static inline ssize_t mps_receive(int fd, char *text)
+{
+	ssize_t n;
+	do
+		n = recv(fd, text, MPS_TEXT - 1, 0);
+	while (n < 0 && errno == EINTR);
+	text[n > 0 ? n : 0] = '\0';
+	return n > 0 ? n : 0;
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exported driver functions, made out of cuda_api.def, and what all of
+ * them share: failures asked for by HB_SIM_FAIL and the twins whose NULL stream
+ * is the thread's own. Also entry-point lookup. Names of the driver that the
+ * simulated one does not implement are in sim_missing.c.
+ */
+#include "simcuda/sim_driver.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+_Thread_local int sim_per_thread;
+
+enum {
+#define HB_CU(base, symbol, since, streams, params, args) ENTRY_##symbol,
+#include "gpu/cuda_api.def"
+#undef HB_CU
+	ENTRIES
+};
+
+struct entry {
+	const char *base, *symbol;
+	int since;
+	void *plain, *per_thread; /* per_thread NULL = the call has no such twin */
+};
+
+/* One failure a function: result `code` on calls after..after+times-1. */
+struct fault {
+	int code;
+	uint64_t after, times;
+	_Atomic uint64_t calls;
+};
+static struct fault faults[ENTRIES];
+static bool faulty;
+
+static CUresult fault_of(int entry)
+{
+	struct fault *fault = &faults[entry];
+	if (!fault->code)
+		return CUDA_SUCCESS;
+	uint64_t call = atomic_fetch_add(&fault->calls, 1);
+	return call >= fault->after && call - fault->after < fault->times ? (CUresult)fault->code : CUDA_SUCCESS;
+}
+
+#define ENTER(symbol) \
+	do { \
+		CUresult fault; \
+		if (__builtin_expect(faulty, 0) && (fault = fault_of(ENTRY_##symbol)) != CUDA_SUCCESS) \
+			return fault; \
+	} while (0)
+
+#define HB_CU(base, symbol, since, streams, params, args) \
+	EXPORT CUresult symbol params \
+	{ \
+		ENTER(symbol); \
+		return sim_##symbol args; \
+	} \
+	TWIN_##streams(symbol, params, args)
+#define TWIN_NONE(symbol, params, args)
+#define TWIN(twin, symbol, params, args) \
+	EXPORT CUresult twin params \
+	{ \
+		ENTER(symbol); \
+		sim_per_thread++; \
+		CUresult result = sim_##symbol args; \
+		sim_per_thread--; \
+		return result; \
+	}
+#define TWIN_PTSZ(symbol, params, args) TWIN(symbol##_ptsz, symbol, params, args)
+#define TWIN_PTDS(symbol, params, args) TWIN(symbol##_ptds, symbol, params, args)
+#include "gpu/cuda_api.def"
+#undef HB_CU
+
+#define ADDRESS_NONE(symbol) NULL
+#define ADDRESS_PTSZ(symbol) (void *)(uintptr_t)symbol##_ptsz
+#define ADDRESS_PTDS(symbol) (void *)(uintptr_t)symbol##_ptds
+static const struct entry entries[ENTRIES] = {
+#define HB_CU(base, symbol, since, streams, params, args) \
+	{#base, #symbol, since, (void *)(uintptr_t)symbol, ADDRESS_##streams(symbol)},
+#include "gpu/cuda_api.def"
+#undef HB_CU
+};
+
+void *sim_missing_find(const char *base); /* sim_missing.c */
+
+/* "cuFoo:2:after=10:times=1" */
+static void read_fault(char *text)
+{
+	char *rest = strchr(text, ':');
+	if (!rest)
+		return;
+	*rest++ = '\0';
+	for (int i = 0; i < ENTRIES; i++) {
+		if (strcmp(entries[i].symbol, text) != 0)
+			continue;
+		const char *after = strstr(rest, "after="), *times = strstr(rest, "times=");
+		faults[i].code = atoi(rest);
+		faults[i].after = after ? strtoull(after + 6, NULL, 10) : 0;
+		faults[i].times = times ? strtoull(times + 6, NULL, 10) : UINT64_MAX;
+		faulty = true;
+		return;
+	}
+	hb_log_warning("HB_SIM_FAIL: %s is not a function of the simulated driver", text);
+}
+
+__attribute__((constructor)) static void read_faults(void)
+{
+	const char *list = getenv("HB_SIM_FAIL");
+	char *copy = list ? strdup(list) : NULL, *state = NULL;
+	for (char *item = copy ? strtok_r(copy, ",", &state) : NULL; item; item = strtok_r(NULL, ",", &state))
+		read_fault(item);
+	free(copy);
+}
+
+/* HB_SIM_MISSING=cuFoo,cuBar: names that entry-point lookup does not know, as with an older driver. */
+static bool listed_missing(const char *name)
+{
+	const char *list = getenv("HB_SIM_MISSING");
+	size_t n = strlen(name);
+	for (const char *at = list; at && (at = strstr(at, name)); at += n)
+		if ((at == list || at[-1] == ',') && (at[n] == '\0' || at[n] == ','))
+			return true;
+	return false;
+}
+
+static CUdriverProcAddressQueryResult find_entry(const char *name, int version, uint64_t flags, void **found)
+{
+	const struct entry *best = NULL;
+	bool implemented = false, known = false;
+	*found = NULL;
+	for (int i = 0; i < ENTRIES; i++) {
+		const struct entry *entry = &entries[i];
+		if (strcmp(entry->base, name) != 0)
+			continue;
+		implemented = true;
+		if (listed_missing(entry->symbol) || entry->since > sim.driver_version)
+			continue;
+		known = true;
+		if (entry->since <= version && (!best || entry->since > best->since))
+			best = entry;
+	}
+	if (best) {
+		bool own = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) && best->per_thread &&
+			   version >= 7000;
+		*found = own ? best->per_thread : best->plain;
+		return CU_GET_PROC_ADDRESS_SUCCESS;
+	}
+	if (known)
+		return CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+	*found = implemented ? NULL : sim_missing_find(name);
+	return *found ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+}
+
+CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, uint64_t flags,
+				 CUdriverProcAddressQueryResult *symbolStatus)
+{
+	if (!symbol || !pfn)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim.driver_version) {
+		const char *version = getenv("HB_SIM_DRIVER_VERSION");
+		sim.driver_version = version && atoi(version) > 0 ? atoi(version) : CUDA_VERSION;
+	}
+	CUdriverProcAddressQueryResult status = find_entry(symbol, cudaVersion, flags, pfn);
+	if (listed_missing(symbol)) {
+		*pfn = NULL;
+		status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	}
+	if (symbolStatus)
+		*symbolStatus = status;
+	return status == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult sim_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, uint64_t flags)
+{
+	return sim_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+}
+
+CUresult sim_unsupported(const char *name)
+{
+	atomic_fetch_add(&sim.unsupported, 1);
+	hb_log_info("%s: not in the simulated driver", name);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

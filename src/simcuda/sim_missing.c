@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every name a driver exports and the simulated one does not implement: weak
+ * functions that say CUDA_ERROR_NOT_SUPPORTED and count. The implemented ones
+ * in sim_entry.c override them, so this list is the complete one. Must not
+ * include the prototypes: all functions here take no arguments.
+ */
+#include <stdint.h>
+#include <string.h>
+
+int sim_unsupported(const char *name);
+void *sim_missing_find(const char *base);
+
+#define X(name) \
+	int name(void); \
+	__attribute__((weak, visibility("default"))) int name(void) \
+	{ \
+		return sim_unsupported(#name); \
+	}
+#include "shim/exports.def"
+#undef X
+
+static const struct {
+	const char *name;
+	void *function;
+} names[] = {
+#define X(name) {#name, (void *)(uintptr_t)name},
+#include "shim/exports.def"
+#undef X
+};
+
+/* The newest form of a name: the table is sorted, so it is the last one that starts with it. */
+void *sim_missing_find(const char *base)
+{
+	size_t n = strlen(base);
+	void *found = NULL;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		if (strncmp(names[i].name, base, n) != 0)
+			continue;
+		const char *rest = names[i].name + n;
+		if (*rest == '\0' || (rest[0] == '_' && rest[1] == 'v' && !strstr(rest, "_pt")))
+			found = names[i].function;
+	}
+	return found;
+}

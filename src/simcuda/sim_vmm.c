@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The virtual-memory interface: physical memory is a memfd, a reservation an
+ * unreadable mapping, mapping puts the one over the other. Memory located on the
+ * device is accounted when created and given back with the last handle and mapping.
+ */
+#include "simcuda/sim_driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GRANULARITY ((size_t)2 << 20)
+
+struct physical {
+	uint64_t handle;
+	int fd, gpu; /* gpu -1: host memory */
+	size_t bytes;
+	uint32_t users; /* handles and mappings */
+	uint32_t handles;
+	CUmemAllocationProp properties;
+	struct physical *next;
+};
+
+struct mapping {
+	uintptr_t base;
+	size_t bytes;
+	struct physical *physical;
+	CUmemAccess_flags access;
+	struct mapping *next;
+};
+
+struct reservation {
+	uintptr_t base;
+	size_t bytes;
+	struct reservation *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct physical *physicals;
+static struct mapping *mappings;
+static struct reservation *reservations;
+
+int sim_location_gpu(const CUmemLocation *location)
+{
+	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_valid(location->id))
+		return sim_gpu_of(location->id);
+	return -1;
+}
+
+static struct physical *find_physical(uint64_t handle)
+{
+	for (struct physical *at = physicals; at; at = at->next)
+		if (at->handle == handle && at->handles)
+			return at;
+	return NULL;
+}
+
+static void unuse(struct physical *physical)
+{
+	if (--physical->users)
+		return;
+	for (struct physical **at = &physicals; *at; at = &(*at)->next)
+		if (*at == physical) {
+			*at = physical->next;
+			break;
+		}
+	if (physical->gpu >= 0)
+		sim_memory_charge(physical->gpu, -(int64_t)physical->bytes);
+	close(physical->fd);
+	free(physical);
+}
+
+CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+					   CUmemAllocationGranularity_flags option)
+{
+	CUresult result = sim_ready();
+	if (result == CUDA_SUCCESS && (!granularity || !prop))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		*granularity = GRANULARITY;
+	return result;
+}
+
+static CUresult adopt(int fd, size_t bytes, int gpu, const CUmemAllocationProp *properties,
+		      CUmemGenericAllocationHandle *handle)
+{
+	struct physical *physical = calloc(1, sizeof *physical);
+	if (!physical)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*physical = (struct physical){.handle = atomic_fetch_add(&sim.unique, 1) + 1,
+				      .fd = fd,
+				      .gpu = gpu,
+				      .bytes = bytes,
+				      .users = 1,
+				      .handles = 1,
+				      .properties = *properties};
+	*handle = physical->handle;
+	pthread_mutex_lock(&lock);
+	physical->next = physicals;
+	physicals = physical;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			 unsigned long long flags)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!handle || !prop || flags || !size || size % GRANULARITY || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !sim_device_valid(prop->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (prop->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	int gpu = sim_location_gpu(&prop->location);
+	if (gpu >= 0 && (result = sim_memory_charge(gpu, (int64_t)size)) != CUDA_SUCCESS)
+		return result;
+	int fd = memfd_create("hb-simcuda-memory", MFD_CLOEXEC);
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	} else {
+		result = adopt(fd, size, gpu, prop, handle);
+	}
+	if (result != CUDA_SUCCESS) {
+		if (fd >= 0)
+			close(fd);
+		if (gpu >= 0)
+			sim_memory_charge(gpu, -(int64_t)size);
+	}
+	return result;
+}
+
+CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	struct physical *physical = find_physical(handle);
+	if (physical) {
+		physical->handles--;
+		unuse(physical);
+	}
+	pthread_mutex_unlock(&lock);
+	return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				 unsigned long long flags)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!ptr || !size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
+		return CUDA_ERROR_INVALID_VALUE;
+	size_t unit = alignment > GRANULARITY ? alignment : GRANULARITY;
+	struct reservation *reservation = calloc(1, sizeof *reservation);
+	char *raw = mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (raw == MAP_FAILED || !reservation) {
+		free(reservation);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	uintptr_t base = ((uintptr_t)raw + unit - 1) / unit * unit;
+	if (base > (uintptr_t)raw)
+		munmap(raw, base - (uintptr_t)raw);
+	munmap((char *)base + size, (uintptr_t)raw + unit - base);
+	*reservation = (struct reservation){.base = base, .bytes = size};
+	pthread_mutex_lock(&lock);
+	reservation->next = reservations;
+	reservations = reservation;
+	pthread_mutex_unlock(&lock);
+	*ptr = base;
+	return CUDA_SUCCESS;
+}
+
+static bool any_mapped(uintptr_t base, size_t bytes)
+{
+	for (struct mapping *at = mappings; at; at = at->next)
+		if (at->base < base + bytes && base < at->base + at->bytes)
+			return true;
+	return false;
+}
+
+CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
+		struct reservation *found = *at;
+		if (found->base != ptr || found->bytes != size || any_mapped(found->base, size))
+			continue;
+		*at = found->next;
+		munmap((void *)found->base, size);
+		free(found);
+		result = CUDA_SUCCESS;
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static bool reserved(uintptr_t base, size_t bytes)
+{
+	for (struct reservation *at = reservations; at; at = at->next)
+		if (base >= at->base && base + bytes <= at->base + at->bytes)
+			return true;
+	return false;
+}
+
+static CUresult map(uintptr_t base, size_t bytes, size_t offset, struct physical *physical)
+{
+	struct mapping *mapping = calloc(1, sizeof *mapping);
+	if (!mapping)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (mmap((void *)base, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, (off_t)offset) == MAP_FAILED) {
+		free(mapping);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	struct sim_memory memory = {.base = base,
+				    .size = bytes,
+				    .gpu = physical->gpu,
+				    .kind = physical->gpu >= 0 ? SIM_MEMORY_VMM : SIM_MEMORY_HOST};
+	CUresult result = sim_memory_add(&memory);
+	if (result != CUDA_SUCCESS) {
+		free(mapping);
+		return result;
+	}
+	*mapping = (struct mapping){.base = base, .bytes = bytes, .physical = physical, .next = mappings};
+	physical->users++;
+	mappings = mapping;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		      unsigned long long flags)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	struct physical *physical = find_physical(handle);
+	if (!physical || flags || !size || offset > physical->bytes || size > physical->bytes - offset ||
+	    !reserved((uintptr_t)ptr, size) || any_mapped((uintptr_t)ptr, size))
+		result = CUDA_ERROR_INVALID_VALUE;
+	else
+		result = map((uintptr_t)ptr, size, offset, physical);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static void unmap(struct mapping **at)
+{
+	struct mapping *mapping = *at;
+	struct sim_memory memory;
+	*at = mapping->next;
+	mmap((void *)mapping->base, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+	     -1, 0);
+	sim_memory_remove(mapping->base, &memory);
+	unuse(mapping->physical);
+	free(mapping);
+}
+
+CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	bool any = false;
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	for (struct mapping **at = &mappings; *at;) {
+		if ((*at)->base >= ptr && (*at)->base + (*at)->bytes <= ptr + size) {
+			unmap(at);
+			any = true;
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return any ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	bool any = false;
+	CUresult result = sim_ready();
+	if (result == CUDA_SUCCESS && (!desc || !count))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	int protection = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+			 : desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+									   : PROT_NONE;
+	pthread_mutex_lock(&lock);
+	for (struct mapping *at = mappings; at; at = at->next) {
+		if (at->base < ptr || at->base + at->bytes > ptr + size)
+			continue;
+		any = mprotect((void *)at->base, at->bytes, protection) == 0;
+		at->access = desc->flags;
+	}
+	pthread_mutex_unlock(&lock);
+	return any ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	CUresult result = sim_ready();
+	if (result == CUDA_SUCCESS && (!flags || !location))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	for (struct mapping *at = mappings; at; at = at->next)
+		if (ptr >= at->base && ptr < at->base + at->bytes) {
+			*flags = at->access;
+			result = CUDA_SUCCESS;
+		}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	struct physical *physical = find_physical(handle);
+	if (physical && prop)
+		*prop = physical->properties;
+	pthread_mutex_unlock(&lock);
+	return physical && prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUresult result = sim_ready();
+	if (result == CUDA_SUCCESS && !handle)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	for (struct mapping *at = mappings; at; at = at->next)
+		if ((uintptr_t)addr >= at->base && (uintptr_t)addr < at->base + at->bytes) {
+			*handle = at->physical->handle;
+			at->physical->users++;
+			at->physical->handles++;
+			result = CUDA_SUCCESS;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+CUresult sim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+					  CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!shareableHandle || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	pthread_mutex_lock(&lock);
+	struct physical *physical = find_physical(handle);
+	int fd = physical ? fcntl(physical->fd, F_DUPFD_CLOEXEC, 3) : -1;
+	pthread_mutex_unlock(&lock);
+	if (fd < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(int *)shareableHandle = fd;
+	return CUDA_SUCCESS;
+}
+
+/* Imported memory is accounted to the process that created it. */
+CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+					    CUmemAllocationHandleType shHandleType)
+{
+	struct stat status;
+	CUresult result = sim_ready();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	int given = (int)(intptr_t)osHandle;
+	if (!handle || fstat(given, &status) < 0 || !S_ISREG(status.st_mode))
+		return CUDA_ERROR_INVALID_VALUE;
+	int fd = fcntl(given, F_DUPFD_CLOEXEC, 3);
+	CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	result = fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : adopt(fd, (size_t)status.st_size, -1, &properties, handle);
+	if (result != CUDA_SUCCESS && fd >= 0)
+		close(fd);
+	return result;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the simulated driver (in the application) and its broker (hb-simgpu)
+ * say to each other. Rare things are requests over a SOCK_SEQPACKET socket;
+ * work goes through a ring in shared memory, completions come back through
+ * another, so that a launch makes no system call while the broker is awake.
+ *
+ * One page set per client process. The submission ring has one writer (the
+ * client, under its submit lock) and one reader (the broker); the completion
+ * ring one writer (the broker) and one reader (whoever holds the client's drain
+ * lock). At most SIM_SLOTS items are outstanding, so completions never overflow.
+ */
+#ifndef HB_SIMCUDA_SIM_WIRE_H
+#define HB_SIMCUDA_SIM_WIRE_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SIM_WIRE_VERSION 1u
+#define SIM_RING 8192u   /* entries of the submission ring, a power of two */
+#define SIM_SLOTS 4096u  /* items a client may have outstanding, a power of two */
+#define SIM_CONTEXTS 64u /* contexts of one client alive at once */
+#define SIM_GPUS 16u
+#define SIM_RM_PARAMS 4096u
+
+enum sim_op {
+	SIM_OP_STREAM_ADD,    /* a stream begins: context, priority */
+	SIM_OP_STREAM_REMOVE, /* ends once its work is done */
+	SIM_OP_WORK,          /* a kernel, copy or hold; completes */
+	SIM_OP_MARK,          /* completes when all before it has */
+	SIM_OP_WAIT,          /* nothing after it starts before item `wait_seq` of stream `wait_stream` is done */
+	SIM_OP_HAND,          /* completes when all before it has; the stream then stands until HAND_DONE */
+	SIM_OP_HAND_DONE,
+	SIM_OP_RELEASE,      /* ends the stream's holds up to `seq` */
+	SIM_OP_GRAPH_PIECE,  /* adds one piece of work to a new graph */
+	SIM_OP_GRAPH_LAUNCH, /* completes with the last piece */
+	SIM_OP_GRAPH_FREE,
+};
+
+/* hb_model_work without what the broker adds. */
+struct sim_work {
+	uint32_t kind, threads;
+	int64_t duration_ns;
+	uint64_t blocks, bytes;
+	uint32_t registers, shared_bytes, cluster, sm_limit;
+	float memory_share;
+	uint32_t padding;
+};
+
+struct sim_entry {
+	uint32_t op;
+	uint32_t stream; /* GRAPH_PIECE, GRAPH_FREE: the graph */
+	uint64_t seq;    /* per stream, 1, 2, ... over ops that complete */
+	int64_t at_ns;   /* CLOCK_MONOTONIC when the application asked */
+	uint32_t slot;   /* given back in the completion */
+	uint32_t flags;
+	union {
+		struct sim_work work;
+		struct {
+			uint64_t seq;
+			uint32_t stream;
+		} wait;
+		struct {
+			uint32_t context;
+			int32_t priority;
+		} add;
+		uint32_t graph;
+	} u;
+};
+static_assert(sizeof(struct sim_entry) <= 96, "a ring entry is one and a half cache lines");
+
+/* The completion has an effect that must run even if nobody waits for it. */
+#define SIM_FLAG_EFFECT 1u
+/* The item is a HAND. */
+#define SIM_FLAG_HAND 2u
+
+struct sim_done {
+	int64_t start_ns, end_ns; /* GPU time */
+	uint32_t slot, flags;
+};
+
+enum sim_context_state { SIM_CONTEXT_NONE, SIM_CONTEXT_ALIVE, SIM_CONTEXT_LOST };
+
+struct sim_share {
+	/* Submission. */
+	_Alignas(64) _Atomic uint64_t submit_head; /* entries written */
+	_Alignas(64) _Atomic uint64_t submit_tail; /* entries read */
+	_Atomic uint32_t broker_asleep;            /* the writer must ring the broker's bell */
+	/* Completion. */
+	_Alignas(64) _Atomic uint64_t done_head;
+	_Atomic uint32_t
+		done_word; /* futex: changes with every batch of completions, every freed ring space and loss */
+	_Alignas(64) _Atomic uint64_t done_tail;
+	_Atomic uint32_t waiters;   /* threads waiting on done_word */
+	_Atomic uint32_t hand_word; /* futex of the client's own helper thread */
+	_Atomic uint32_t context_state[SIM_CONTEXTS];
+	_Alignas(64) struct sim_entry submit[SIM_RING];
+	_Alignas(64) struct sim_done done[SIM_SLOTS];
+};
+
+enum sim_request_kind {
+	SIM_REQ_HELLO,          /* -> gpus, clock, memory; with the share's and the bell's descriptors */
+	SIM_REQ_CONTEXT_CREATE, /* gpu, groups, token of an MPS server or 0 -> context index */
+	SIM_REQ_CONTEXT_DESTROY,
+	SIM_REQ_CONTEXT_TOKEN, /* context -> token that others may join with */
+	SIM_REQ_MEMORY,        /* gpu, bytes to add (negative: give back); -ENOMEM -> free, total */
+	SIM_REQ_RM,            /* a resource-manager call */
+	SIM_REQ_STATS,         /* gpu -> counters, for tests */
+};
+
+struct sim_rm_call {
+	uint32_t number, size;    /* of the escape */
+	unsigned char escape[48]; /* its structure, written back */
+	uint32_t params_size, padding;
+	unsigned char params[SIM_RM_PARAMS];
+};
+
+struct sim_request {
+	uint32_t kind;
+	uint32_t version;
+	uint32_t gpu, context;
+	uint64_t token;
+	int64_t bytes;
+	uint32_t sm_limit;
+	uint32_t preempt;
+	uint32_t groups[4]; /* channel groups made for the context: compute, then copies */
+	uint32_t mps;       /* 1: an MPS server's */
+	uint32_t padding;
+	struct sim_rm_call rm; /* SIM_REQ_RM only; not sent otherwise */
+};
+
+struct sim_reply {
+	int32_t result; /* 0 or negative errno */
+	uint32_t context;
+	uint64_t token;
+	uint32_t gpus, sm_count;
+	uint64_t memory_total, memory_free, memory_own;
+	double scale;      /* real time = GPU time x scale */
+	int64_t origin_ns; /* CLOCK_MONOTONIC at GPU time 0 */
+	double memory_bytes_per_s;
+	int64_t switches, busy_ns, submitted, finished;
+	uint32_t sm_threads, sm_blocks, sm_registers, sm_shared_bytes;
+	int64_t slice_ns, copy_slice_ns;
+	struct sim_rm_call rm; /* SIM_REQ_RM only */
+};
+
+#define SIM_REQUEST_SHORT offsetof(struct sim_request, rm)
+#define SIM_REPLY_SHORT offsetof(struct sim_reply, rm)
+
+#endif
