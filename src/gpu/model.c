@@ -157,6 +157,16 @@ static void mark_busy(struct hb_model *model)
 	model->busy = busy;
 }
 
+static bool is_copy(const struct hb_model_work *work)
+{
+	return work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H;
+}
+
+static const struct hb_model_work *next_piece(const struct model_stream *stream)
+{
+	return &stream->head->pieces[stream->head->next_piece];
+}
+
 void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int id)
 {
 	if (!valid_stream(model, id))
@@ -166,9 +176,7 @@ void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int id)
 	if (stream->state == STREAM_BOUNDARY)
 		stream_context(model, stream)->n_boundary--;
 	if (stream->state == STREAM_RUNNING) {
-		const struct model_entry *head = stream->head;
-		enum hb_model_kind kind = head->pieces[head->next_piece].kind;
-		if (kind == HB_MODEL_COPY_H2D || kind == HB_MODEL_COPY_D2H)
+		if (is_copy(next_piece(stream)))
 			hb_model_copy_drop(model, id);
 		else
 			hb_model_kernel_drop(model, stream->kernel);
@@ -232,12 +240,26 @@ static struct model_entry *new_entry(struct hb_model *model)
 
 static void start_piece(struct hb_model *model, uint32_t id)
 {
-	struct model_entry *entry = model->streams[id].head;
-	const struct hb_model_work *work = &entry->pieces[entry->next_piece];
-	if (work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H)
+	const struct hb_model_work *work = next_piece(&model->streams[id]);
+	if (is_copy(work))
 		model->failed |= hb_model_copy_start(model, id, work) < 0;
 	else
 		model->failed |= hb_model_kernel_start(model, id, work) < 0;
+}
+
+/* Whether another client of the stream's server has a stream with at least so many launches queued. */
+static bool others_queue(const struct hb_model *model, const struct model_stream *stream, uint32_t at_least)
+{
+	if (!shares_server(model, stream))
+		return false;
+	const struct model_context *context = stream_context(model, stream);
+	for (uint32_t i = 0; i < model->n_streams; i++) {
+		const struct model_stream *other = &model->streams[i];
+		if (other->used && other->client != stream->client && other->queued >= at_least &&
+		    stream_context(model, other) == context)
+			return true;
+	}
+	return false;
 }
 
 /* The launch at the head of an idle stream is on its way. */
@@ -245,6 +267,8 @@ static void expect_head(struct hb_model *model, uint32_t id)
 {
 	struct model_stream *stream = &model->streams[id];
 	int64_t at = stream->head->ready_ns > model->now_ns ? stream->head->ready_ns : model->now_ns;
+	if (is_copy(next_piece(stream)))
+		at += hb_model_copy_delay_ns(model, stream, next_piece(stream)->kind);
 	stream->state = STREAM_ARRIVING;
 	model->failed |= hb_model_heap_push(&model->heap, at, EVENT_ARRIVE, id, stream->generation) < 0;
 }
@@ -252,6 +276,8 @@ static void expect_head(struct hb_model *model, uint32_t id)
 static int submit(struct hb_model *model, int64_t now_ns, int id, struct model_entry *entry, double latency_ns)
 {
 	struct model_stream *stream = &model->streams[id];
+	if (!stream->queued && !is_copy(entry->pieces) && others_queue(model, stream, 1))
+		latency_ns += model->spec.mps_wake_ns;
 	entry->ready_ns = now_ns + (int64_t)latency_ns;
 	entry->next = NULL;
 	if (stream->tail)
@@ -369,26 +395,6 @@ bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change)
 	return true;
 }
 
-static bool is_copy(const struct hb_model_work *work)
-{
-	return work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H;
-}
-
-/* The front end turns between the clients of a server launch by launch: a lone launch waits its turn. */
-static double turn_ns(const struct hb_model *model, const struct model_stream *stream)
-{
-	if (!shares_server(model, stream))
-		return 0;
-	const struct model_context *context = stream_context(model, stream);
-	for (uint32_t i = 0; i < model->n_streams; i++) {
-		const struct model_stream *other = &model->streams[i];
-		if (other->used && other->client != stream->client && other->queued > 1 &&
-		    stream_context(model, other) == context)
-			return model->spec.mps_turn_ns;
-	}
-	return 0;
-}
-
 /* The next piece is queued already: it starts after the boundary, which passes in the context's own time. */
 static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph)
 {
@@ -398,7 +404,7 @@ static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph
 	if (shares_server(model, stream))
 		boundary += graph ? model->spec.mps_graph_boundary_ns : model->spec.mps_boundary_ns;
 	if (!graph)
-		boundary += turn_ns(model, stream);
+		boundary += others_queue(model, stream, 2) ? model->spec.mps_turn_ns : 0;
 	stream->state = STREAM_BOUNDARY;
 	context->n_boundary++;
 	model->failed |= hb_model_heap_push(&context->heap, model_own_ns(model, context) + (int64_t)boundary,
@@ -410,7 +416,7 @@ void hb_model_stream_finished(struct hb_model *model, uint32_t id, int64_t start
 {
 	struct model_stream *stream = &model->streams[id];
 	struct model_entry *entry = stream->head;
-	bool copied = is_copy(&entry->pieces[entry->next_piece]);
+	enum hb_model_kind kind = entry->pieces[entry->next_piece].kind;
 	bool graph = entry->graph;
 	if (entry->start_ns < 0)
 		entry->start_ns = start_ns;
@@ -433,10 +439,14 @@ void hb_model_stream_finished(struct hb_model *model, uint32_t id, int64_t start
 		stream->state = STREAM_EMPTY;
 		return;
 	}
-	if (entry->ready_ns > model->now_ns || copied || is_copy(&entry->pieces[entry->next_piece]))
-		expect_head(model, id);
-	else
+	const struct hb_model_work *next = next_piece(stream);
+	bool ready = entry->ready_ns <= model->now_ns;
+	if (ready && is_copy(next) && next->kind == kind)
+		start_piece(model, id); /* the engine goes on without a pause */
+	else if (ready && !is_copy(next) && kind != HB_MODEL_COPY_H2D && kind != HB_MODEL_COPY_D2H)
 		start_after_boundary(model, id, graph);
+	else
+		expect_head(model, id);
 }
 
 void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int id)

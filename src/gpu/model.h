@@ -44,6 +44,7 @@ struct hb_model_work {
 	uint32_t shared_bytes; /* per block */
 	uint32_t cluster;      /* blocks per cluster, placed together; 0 or 1 = none */
 	uint64_t bytes;        /* copies */
+	double block_spread; /* how much the lengths of its blocks differ, relative; 0 = all alike: waves stay in step */
 	double memory_share;   /* 0..1: share of the GPU's memory bandwidth it uses alone */
 	double power_share;    /* 0..1: how much of it is matrix arithmetic, which takes power from everybodys clock */
 	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */

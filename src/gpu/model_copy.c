@@ -25,7 +25,10 @@ static int32_t client_of(const struct hb_model *model, const struct copy_job *jo
 static int64_t slice_of(const struct hb_model *model, int32_t client)
 {
 	const struct model_context *context = &model->contexts[model->clients[client].context];
-	return context->params.copy_slice_ns ? context->params.copy_slice_ns : (int64_t)model->spec.copy_slice_ns;
+	int64_t least = (int64_t)model->spec.copy_turn_min_ns;
+	int64_t slice = context->params.copy_slice_ns ? context->params.copy_slice_ns
+						      : (int64_t)model->spec.copy_slice_ns;
+	return slice > least ? slice : least;
 }
 
 /* First job of the next client after the one served, in order of arrival; n_jobs = none but the served one's. */
@@ -87,6 +90,14 @@ static void arm(struct hb_model *model, struct copy_engine *engine)
 	hb_model_heap_push(&model->heap, at, EVENT_COPY, (uint32_t)(engine - model->copies), engine->generation);
 }
 
+/* From a copy's launch, or the end of what it waited for, to its place in the engine's queue. */
+int64_t hb_model_copy_delay_ns(const struct hb_model *model, const struct model_stream *stream, enum hb_model_kind kind)
+{
+	const struct copy_engine *engine = &model->copies[kind == HB_MODEL_COPY_D2H];
+	bool others = engine->n_jobs > 0 && first_job_of(model, engine, stream->client) == engine->n_jobs;
+	return (int64_t)(model->spec.copy_latency_ns + (others ? model->spec.copy_wake_ns : 0));
+}
+
 int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work)
 {
 	struct copy_engine *engine = engine_of(model, work->kind);
@@ -100,14 +111,12 @@ int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb
 	}
 	double rate = work->kind == HB_MODEL_COPY_D2H ? model->spec.pcie_d2h_bytes_per_s
 						      : model->spec.pcie_h2d_bytes_per_s;
-	int64_t length = (int64_t)(model->spec.copy_latency_ns + (double)work->bytes * 1e9 / rate);
-	int32_t client = model->streams[stream].client;
-	bool busy_for_others = engine->n_jobs > 0 && first_job_of(model, engine, client) == engine->n_jobs;
-	if (busy_for_others)
-		length += (int64_t)model->spec.copy_wake_ns;
+	int64_t length = (int64_t)((double)work->bytes * 1e9 / rate);
 	model->streams[stream].state = STREAM_RUNNING;
 	uint32_t job = engine->n_jobs++;
 	engine->jobs[job] = (struct copy_job){.stream = (int32_t)stream, .left_ns = length, .start_ns = -1};
+	if (engine->deciding)
+		return 0;
 	if (engine->n_jobs == 1) {
 		engine->client = -1;
 		serve(model, engine, job);
@@ -149,9 +158,11 @@ void hb_model_copy_event(struct hb_model *model, const struct model_event *event
 		uint32_t stream = (uint32_t)job->stream;
 		int64_t start = job->start_ns;
 		remove_job(engine, engine->job);
+		engine->deciding = true;
+		hb_model_stream_finished(model, stream, start);
+		engine->deciding = false;
 		pick_next(model, engine);
 		arm(model, engine);
-		hb_model_stream_finished(model, stream, start);
 		return;
 	}
 	uint32_t next = next_client_job(model, engine);

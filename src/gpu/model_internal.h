@@ -3,7 +3,9 @@
  * What the parts of the GPU model share; included by model*.c only.
  *
  *   model.c        contexts, clients, streams, queues, the advance loop
- *   model_sm.c     blocks on SMs: placement, cohorts, kernels
+ *   model_kernel.c kernels from start to end
+ *   model_shape.c  occupancy, block length, power
+ *   model_sm.c     blocks on SMs: placement, cohorts
  *   model_switch.c which context owns the SMs: time slices and switches
  *   model_copy.c   copy engines
  *   model_heap.c   the event heap
@@ -149,6 +151,7 @@ struct copy_engine {
 	int64_t since_ns; /* its left_ns counts from here */
 	int64_t turn_ns;  /* the client's slices count from here */
 	uint32_t generation;
+	bool deciding; /* a copy has just ended: what to serve next is not chosen yet */
 };
 
 enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
@@ -195,21 +198,38 @@ static inline int64_t model_own_ns(const struct hb_model *model, const struct mo
 	return running ? model->now_ns - context->offset_ns : context->frozen_own_ns;
 }
 
+static inline uint32_t model_min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t model_div_up(uint64_t a, uint64_t b)
+{
+	return (a + b - 1) / b;
+}
+
 /* model.c */
 void hb_model_stream_finished(struct hb_model *model, uint32_t stream, int64_t start_ns);
 int hb_model_note_switch(struct hb_model *model, const struct hb_model_switch *change);
-/* model_sm.c */
+/* model_shape.c */
+void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel);
+void hb_model_note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work);
+/* model_kernel.c */
 int hb_model_kernel_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work);
 void hb_model_kernel_event(struct hb_model *model, struct model_context *context, const struct model_event *event);
-void hb_model_place(struct hb_model *model, struct model_context *context);
 void hb_model_kernel_drop(struct hb_model *model, uint32_t kernel);
-void hb_model_spread(struct hb_model *model, struct model_context *context);
 void hb_model_hold_end(struct hb_model *model, uint32_t kernel);
+/* model_sm.c */
+void hb_model_place(struct hb_model *model, struct model_context *context);
+void hb_model_spread(struct hb_model *model, struct model_context *context);
+void hb_model_drop_cohort(struct hb_model *model, struct model_context *context, uint32_t cohort);
 /* model_switch.c */
 void hb_model_engine_update(struct hb_model *model);
 void hb_model_engine_event(struct hb_model *model, const struct model_event *event);
 void hb_model_engine_leave(struct hb_model *model, int32_t context);
 /* model_copy.c */
+int64_t hb_model_copy_delay_ns(const struct hb_model *model, const struct model_stream *stream,
+			       enum hb_model_kind kind);
 int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work);
 void hb_model_copy_event(struct hb_model *model, const struct model_event *event);
 void hb_model_copy_drop(struct hb_model *model, int32_t stream);

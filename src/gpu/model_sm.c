@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels on SMs: occupancy, placement of blocks, their ends. Part of the GPU
- * model (model_internal.h).
+ * Blocks on SMs: where they are placed, in cohorts of those that start together
+ * and end together. Part of the GPU model (model_internal.h).
  *
  * Placement rule, as measured: the block scheduler serves the waiting kernel of
  * the highest stream priority first, then the one that waits longest, and gives
@@ -10,130 +10,13 @@
  */
 #include "gpu/model_internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks of a multi-wave kernel do not end in step: its cohorts are cut in this many, a tenth of a block apart. */
+/* Blocks whose lengths differ (block_spread) do not end in step: a wave of them is cut in this many cohorts. */
 #define STAGGER 4
 /* Blocks shorter than this run several in a row as one cohort: nobody waits long for them. */
 #define COHORT_MIN_NS 2000
-
-static uint32_t warps(uint32_t threads)
-{
-	return (threads + 31) / 32;
-}
-
-static uint32_t block_registers(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
-{
-	uint32_t unit = (uint32_t)spec->register_unit;
-	uint32_t warp = (work->registers ? work->registers : 32) * 32;
-	return (warp + unit - 1) / unit * unit * warps(work->threads);
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
-{
-	uint32_t shared = work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes;
-	uint32_t blocks = (uint32_t)spec->sm_blocks;
-	blocks = min_u32(blocks, (uint32_t)spec->sm_threads / (warps(work->threads) * 32));
-	blocks = min_u32(blocks, (uint32_t)spec->sm_registers / block_registers(spec, work));
-	if (shared)
-		blocks = min_u32(blocks, (uint32_t)spec->sm_shared_bytes / shared);
-	return blocks ? blocks : 1; /* it did run: a recorded kernel fits at least once */
-}
-
-static uint64_t div_up(uint64_t a, uint64_t b)
-{
-	return (a + b - 1) / b;
-}
-
-/* Share of recent time that a client spent in matrix kernels, now. */
-static double recent_power(const struct hb_model *model, const struct model_client *client)
-{
-	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
-	return age < 1 ? client->power * (1 - age) : 0;
-}
-
-static void note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work)
-{
-	if (work->power_share <= 0)
-		return;
-	double share = (double)work->duration_ns / model->spec.power_window_ns * work->power_share;
-	client->power = recent_power(model, client) + share;
-	client->power_ns = model->now_ns;
-}
-
-static double clock_cost(const struct hb_model *model, double power)
-{
-	double above = power - model->spec.power_free_share;
-	return above > 0 ? 1 + above * model->spec.power_slowdown : 1;
-}
-
-/*
- * At the power limit the clock falls for everybody. A recorded duration holds
- * what its own program did to the clock when it ran alone: beside others it is
- * slower, and faster where its own matrix kernels are held back.
- */
-static double power_factor(const struct hb_model *model, const struct hb_model_work *work)
-{
-	double power = 0;
-	for (uint32_t i = 0; i < model->n_clients; i++)
-		if (model->clients[i].used)
-			power += recent_power(model, &model->clients[i]);
-	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
-}
-
-/* Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def. */
-static void shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
-{
-	const struct hb_model_work *work = kernel->work;
-	const struct hb_gpu_spec *spec = &model->spec;
-	kernel->occupancy = hb_model_occupancy(spec, work);
-	kernel->threads_block = min_u32(warps(work->threads) * 32, (uint32_t)spec->sm_threads);
-	kernel->registers_block = min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
-	kernel->shared_block = min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,
-				       (uint32_t)spec->sm_shared_bytes);
-	uint64_t all = (uint64_t)kernel->occupancy * model->sms;
-	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
-	double duration = (double)work->duration_ns * power_factor(model, work);
-	kernel->blocks_left = work->blocks;
-	if (kernel->sms < model->sms && work->blocks > mine / 2) {
-		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
-		/* Programs size persistent grids by the SMs they are shown. */
-		if (work->blocks <= all && work->blocks > mine)
-			kernel->blocks_left = mine;
-	}
-	kernel->block_ns = (int64_t)(duration / (double)div_up(kernel->blocks_left, mine));
-	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
-	if (kernel->block_ns < 1)
-		kernel->block_ns = 1;
-}
-
-static uint32_t new_kernel(struct hb_model *model)
-{
-	if (model->free_kernel == UINT32_MAX) {
-		uint32_t capacity = model->kernel_capacity ? 2 * model->kernel_capacity : 64;
-		struct model_kernel *kernels = realloc(model->kernels, capacity * sizeof *kernels);
-		if (!kernels)
-			return UINT32_MAX;
-		model->kernels = kernels;
-		for (uint32_t i = capacity; i-- > model->kernel_capacity;) {
-			kernels[i] = (struct model_kernel){.next_free = model->free_kernel};
-			model->free_kernel = i;
-		}
-		model->kernel_capacity = capacity;
-	}
-	uint32_t id = model->free_kernel;
-	uint32_t generation = model->kernels[id].generation;
-	model->free_kernel = model->kernels[id].next_free;
-	model->kernels[id] = (struct model_kernel){.used = true, .generation = generation + 1, .start_ns = -1};
-	return id;
-}
 
 static uint32_t new_cohort(struct hb_model *model)
 {
@@ -158,59 +41,6 @@ static uint32_t new_cohort(struct hb_model *model)
 	cohort->blocks = 0;
 	memset(cohort->count, 0, sizeof cohort->count);
 	return id;
-}
-
-static struct model_context *context_of(struct hb_model *model, const struct model_kernel *kernel)
-{
-	return &model->contexts[model->clients[model->streams[kernel->stream].client].context];
-}
-
-static int activate(struct hb_model *model, struct model_context *context, uint32_t id)
-{
-	if (context->n_active == context->active_capacity) {
-		uint32_t capacity = context->active_capacity ? 2 * context->active_capacity : 16;
-		uint32_t *active = realloc(context->active, capacity * sizeof *active);
-		if (!active)
-			return -ENOMEM;
-		context->active = active;
-		context->active_capacity = capacity;
-	}
-	uint32_t at = context->n_active++;
-	/* Orders only grow, so the new one goes behind all of its priority. */
-	while (at > 0 && model->kernels[context->active[at - 1]].priority > model->kernels[id].priority) {
-		context->active[at] = context->active[at - 1];
-		at--;
-	}
-	context->active[at] = id;
-	return 0;
-}
-
-int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const struct hb_model_work *work)
-{
-	struct model_stream *stream = &model->streams[stream_id];
-	const struct model_client *client = &model->clients[stream->client];
-	struct model_context *context = &model->contexts[client->context];
-	uint32_t id = new_kernel(model);
-	if (id == UINT32_MAX)
-		return -ENOMEM;
-	struct model_kernel *kernel = &model->kernels[id];
-	kernel->work = work;
-	kernel->stream = stream_id;
-	kernel->priority = stream->priority;
-	kernel->hold = work->kind == HB_MODEL_HOLD;
-	kernel->sms = model->sms;
-	if (client->sm_limit && client->sm_limit < kernel->sms)
-		kernel->sms = client->sm_limit;
-	if (work->sm_limit && work->sm_limit < kernel->sms)
-		kernel->sms = work->sm_limit;
-	shape_kernel(model, kernel);
-	stream->kernel = id;
-	stream->state = STREAM_RUNNING;
-	int result = activate(model, context, id);
-	if (result < 0)
-		return result;
-	hb_model_place(model, context);
-	return 0;
 }
 
 static void mark_started(struct hb_model *model, struct model_context *context, struct model_kernel *kernel)
@@ -260,9 +90,9 @@ static uint32_t fits(const struct model_sm *sm, const struct model_kernel *kerne
 	    sm->registers < (int32_t)kernel->registers_block || sm->shared < (int32_t)kernel->shared_block)
 		return 0;
 	uint32_t n = (uint32_t)sm->threads / kernel->threads_block;
-	n = min_u32(n, (uint32_t)sm->blocks);
-	n = min_u32(n, (uint32_t)sm->registers / kernel->registers_block);
-	return min_u32(n, (uint32_t)sm->shared / kernel->shared_block);
+	n = model_min_u32(n, (uint32_t)sm->blocks);
+	n = model_min_u32(n, (uint32_t)sm->registers / kernel->registers_block);
+	return model_min_u32(n, (uint32_t)sm->shared / kernel->shared_block);
 }
 
 static void push_cohort(struct hb_model *model, struct model_context *context, uint32_t kernel_id, uint32_t id,
@@ -306,7 +136,7 @@ static uint64_t trim_to_clusters(const struct hb_model *model, const struct mode
 		over[gpc] %= cluster;
 	}
 	for (uint32_t i = 0; i < kernel->sms; i++) {
-		uint32_t less = min_u32(over[gpc_of(i, gpcs)], room[i]);
+		uint32_t less = model_min_u32(over[gpc_of(i, gpcs)], room[i]);
 		room[i] = (uint8_t)(room[i] - less);
 		over[gpc_of(i, gpcs)] -= less;
 	}
@@ -385,7 +215,7 @@ static double crowding_ns(const struct hb_model *model, const struct model_kerne
 	uint32_t most = 0;
 	for (uint32_t i = 0; i < kernel->sms; i++)
 		most = count[i] > most ? count[i] : most;
-	uint64_t alone = div_up(kernel->work->blocks, kernel->sms);
+	uint64_t alone = model_div_up(kernel->work->blocks, kernel->sms);
 	alone = alone < kernel->occupancy ? alone : kernel->occupancy;
 	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
 }
@@ -402,14 +232,15 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 	double factor = kernel->hold ? 1 : slowdown(model, context, kernel, count);
 	uint64_t in_row = 1;
 	if (slots < kernel->blocks_left && kernel->block_ns < COHORT_MIN_NS) {
-		in_row = div_up(COHORT_MIN_NS, (uint64_t)kernel->block_ns);
+		in_row = model_div_up(COHORT_MIN_NS, (uint64_t)kernel->block_ns);
 		uint64_t most = kernel->blocks_left / slots;
 		in_row = in_row < most ? in_row : most;
 	}
 	double length = (double)kernel->block_ns * factor * (double)in_row + crowding_ns(model, kernel, count);
 	bool whole = slots == kernel->blocks_left;
 	kernel->blocks_left -= slots * in_row;
-	uint32_t parts = whole ? 1 : STAGGER;
+	double spread = kernel->work->block_spread;
+	uint32_t parts = whole || spread <= 0 ? 1 : STAGGER;
 	for (uint32_t part = 0; part < parts; part++) {
 		uint32_t cohort_id = new_cohort(model);
 		if (cohort_id == UINT32_MAX)
@@ -424,10 +255,26 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 			model->free_cohort = cohort_id;
 			continue;
 		}
-		double shift = parts == 1 ? 0 : 0.1 * ((double)part - (STAGGER - 1) / 2.0) / (STAGGER - 1);
+		double shift = parts == 1 ? 0 : spread * ((double)part - (STAGGER - 1) / 2.0) / (STAGGER - 1);
 		push_cohort(model, context, id, cohort_id, cohort->slots * in_row, (int64_t)(length * (1 + shift)));
 	}
 	return kernel->blocks_left == 0;
+}
+
+/*
+ * When a part of the running wave ends: the wave's end, and how far the waves
+ * before it have drawn its parts asunder, at most over a whole block.
+ */
+static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,
+			   uint32_t part, uint32_t parts)
+{
+	double block = (double)kernel->block_ns;
+	double apart = kernel->work->block_spread * (double)(waves_before + 1);
+	apart = apart < 1 ? apart : 1;
+	double end = (double)wave_left_ns + apart * block * ((part + 0.5) / parts - 0.5);
+	if (end <= 0)
+		end += block;
+	return (int64_t)(end > block ? end - block : end);
 }
 
 /* Turns a solo kernel into cohorts, as far as it got. */
@@ -435,21 +282,21 @@ static void spread_kernel(struct hb_model *model, struct model_context *context,
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	int64_t own = model_own_ns(model, context);
-	int64_t length = kernel->solo_end_own_ns - kernel->solo_start_own_ns;
 	int64_t left_ns = kernel->solo_end_own_ns - own;
 	uint64_t all = kernel->blocks_left;
 	uint64_t room = (uint64_t)kernel->occupancy * kernel->sms;
-	uint64_t left = all;
+	uint64_t waves = model_div_up(all, room);
+	uint64_t waves_after = left_ns > 0 ? (uint64_t)((left_ns - 1) / kernel->block_ns) : 0;
+	if (waves_after > waves - 1)
+		waves_after = waves - 1;
+	int64_t wave_left_ns = left_ns - (int64_t)waves_after * kernel->block_ns;
+	uint64_t waves_before = waves - 1 - waves_after;
 	kernel->solo = false;
 	kernel->generation++; /* its EVENT_SOLO_END is void */
-	if (all > room) {
-		left = (uint64_t)((double)all * (double)left_ns / (double)length);
-		left = left < 1 ? 1 : left;
-	}
-	uint64_t resident = left < room ? left : room;
-	int64_t spread_ns = left > room ? kernel->block_ns : left_ns;
-	kernel->blocks_left = left - resident;
-	uint32_t parts = all > room ? STAGGER : 1;
+	uint64_t resident = all - waves_before * room;
+	resident = resident < room ? resident : room;
+	kernel->blocks_left = all - waves_before * room - resident;
+	uint32_t parts = waves > 1 && kernel->work->block_spread > 0 ? STAGGER : 1;
 	for (uint32_t part = 0; part < parts; part++) {
 		uint32_t cohort_id = new_cohort(model);
 		if (cohort_id == UINT32_MAX)
@@ -465,7 +312,8 @@ static void spread_kernel(struct hb_model *model, struct model_context *context,
 			model->free_cohort = cohort_id;
 			continue;
 		}
-		push_cohort(model, context, id, cohort_id, cohort->slots, spread_ns * (part + 1) / parts);
+		int64_t end = parts > 1 ? part_end_ns(kernel, wave_left_ns, waves_before, part, parts) : wave_left_ns;
+		push_cohort(model, context, id, cohort_id, cohort->slots, end);
 	}
 }
 
@@ -506,35 +354,7 @@ void hb_model_place(struct hb_model *model, struct model_context *context)
 	}
 }
 
-static void forget_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
-{
-	struct model_kernel *kernel = &model->kernels[id];
-	for (uint32_t i = 0; i < context->n_active; i++)
-		if (context->active[i] == id) {
-			context->n_active--;
-			memmove(&context->active[i], &context->active[i + 1],
-				(context->n_active - i) * sizeof *context->active);
-			break;
-		}
-	context->n_started -= kernel->start_ns >= 0;
-	if (context->n_started == 0)
-		context->placed = false;
-	kernel->used = false;
-	kernel->generation++;
-	kernel->next_free = model->free_kernel;
-	model->free_kernel = id;
-}
-
-static void finish_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
-{
-	uint32_t stream = model->kernels[id].stream;
-	int64_t start = model->kernels[id].start_ns;
-	note_power(model, &model->clients[model->streams[stream].client], model->kernels[id].work);
-	forget_kernel(model, context, id);
-	hb_model_stream_finished(model, stream, start);
-}
-
-static void drop_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
+void hb_model_drop_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
 	for (uint32_t sm = 0; sm < model->sms; sm++)
@@ -543,63 +363,4 @@ static void drop_cohort(struct hb_model *model, struct model_context *context, u
 	cohort->generation++;
 	cohort->next_free = model->free_cohort;
 	model->free_cohort = id;
-}
-
-static void end_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
-{
-	struct model_cohort *cohort = &model->cohorts[id];
-	uint32_t kernel_id = cohort->kernel;
-	struct model_kernel *kernel = &model->kernels[kernel_id];
-	kernel->blocks_running -= cohort->blocks;
-	drop_cohort(model, context, id);
-	if (kernel->blocks_left == 0 && kernel->blocks_running == 0)
-		finish_kernel(model, context, kernel_id);
-	hb_model_place(model, context);
-}
-
-void hb_model_kernel_event(struct hb_model *model, struct model_context *context, const struct model_event *event)
-{
-	if (event->kind == EVENT_SOLO_END) {
-		if (model->kernels[event->object].generation != event->generation)
-			return;
-		finish_kernel(model, context, event->object);
-		hb_model_place(model, context);
-		return;
-	}
-	if (model->cohorts[event->object].generation == event->generation)
-		end_cohort(model, context, event->object);
-}
-
-/* Cohorts of a kernel that goes away: frees their SMs. */
-static void drop_cohorts(struct hb_model *model, struct model_context *context, uint32_t kernel_id)
-{
-	for (uint32_t i = 0; i < context->heap.count; i++) {
-		struct model_event *event = &context->heap.events[i];
-		if (event->kind != EVENT_COHORT || model->cohorts[event->object].generation != event->generation ||
-		    model->cohorts[event->object].kernel != kernel_id)
-			continue;
-		drop_cohort(model, context, event->object);
-	}
-	const struct model_kernel *kernel = &model->kernels[kernel_id];
-	if (kernel->hold && kernel->start_ns >= 0 && kernel->work->duration_ns == 0)
-		drop_cohort(model, context, kernel->hold_cohort);
-}
-
-/* A hold that runs ends now; one that waits for the GPU ends as soon as it has it. */
-void hb_model_hold_end(struct hb_model *model, uint32_t id)
-{
-	struct model_kernel *kernel = &model->kernels[id];
-	struct model_context *context = context_of(model, kernel);
-	if (kernel->start_ns < 0)
-		return;
-	hb_model_heap_push(&context->heap, model_own_ns(model, context), EVENT_COHORT, kernel->hold_cohort,
-			   model->cohorts[kernel->hold_cohort].generation);
-}
-
-void hb_model_kernel_drop(struct hb_model *model, uint32_t id)
-{
-	struct model_context *context = context_of(model, &model->kernels[id]);
-	drop_cohorts(model, context, id);
-	forget_kernel(model, context, id);
-	hb_model_place(model, context);
 }

@@ -12,6 +12,8 @@
 /* With a bounded depth every launch is followed by an event record, and its end is seen by polling. */
 #define DEPTH_RECORD_NS 1500
 #define DEPTH_POLL_NS 1500
+/* Blocks of real kernels differ in length; recorded traces do not say by how much. */
+#define BLOCK_SPREAD 0.1
 /* A graph's launch call, from the request's start. */
 #define GRAPH_FIRST_NS 5000
 
@@ -32,6 +34,7 @@ static void fill_work(struct hb_model_work *work, const struct hb_trace_set *tra
 	work->cluster = op->cluster > 1 ? op->cluster : hb_kernel_cluster(name);
 	if (work->blocks % work->cluster)
 		work->cluster = 1;
+	work->block_spread = BLOCK_SPREAD;
 	work->power_share = kernel && hb_kernel_class(name) == HB_CLASS_COMPUTE;
 	work->memory_share = hb_kernel_memory_share(kernel ? hb_kernel_class(name) : HB_CLASS_MEMORY);
 }
