@@ -30,11 +30,14 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  ".visible .entry empty()\n{\nret;\n}\n";
 
 #define CALLS(X) \
-	X(cuInit) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) \
-	X(cuModuleLoadData) X(cuModuleGetFunction) X(cuStreamCreateWithPriority) X(cuStreamSynchronize) \
-	X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuMemcpyHtoDAsync_v2) \
-	X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) \
-	X(cuGraphLaunch) X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) X(cuCtxSynchronize)
+	X(cuInit) \
+	X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) \
+		X(cuModuleLoadData) X(cuModuleGetFunction) X(cuStreamCreateWithPriority) X(cuStreamSynchronize) \
+			X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) \
+				X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) \
+					X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
+						X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) \
+							X(cuCtxSynchronize)
 
 #define DECLARE(name) static __typeof__(&name) p_##name;
 CALLS(DECLARE)
@@ -200,7 +203,8 @@ static void mode_launch(int rounds)
 			}
 			CHECK(cuCtxSynchronize());
 		}
-		print_values(kinds[kind].name, values, n, false, kind + 1 < sizeof kinds / sizeof *kinds ? ", " : "}\n");
+		print_values(kinds[kind].name, values, n, false,
+			     kind + 1 < sizeof kinds / sizeof *kinds ? ", " : "}\n");
 	}
 	free(values);
 }
@@ -296,12 +300,16 @@ int main(int argc, char **argv)
 	if (strcmp(mode, "launch") == 0) {
 		mode_launch(atoi(argv[2]));
 	} else if (strcmp(mode, "kernel") == 0 && argc == 5) {
-		struct job job = {.kernel_ns = strtoull(argv[2], NULL, 10) * 1000, .blocks = (unsigned)atoi(argv[3]),
-				  .pause_ns = 3000000, .jitter_ns = 4000000};
+		struct job job = {.kernel_ns = strtoull(argv[2], NULL, 10) * 1000,
+				  .blocks = (unsigned)atoi(argv[3]),
+				  .pause_ns = 3000000,
+				  .jitter_ns = 4000000};
 		mode_latency(&job, atoi(argv[4]));
 	} else if (argc == 5 && (strcmp(mode, "copy") == 0 || strcmp(mode, "stream") == 0)) {
-		struct job job = {.bytes = strtoull(argv[2], NULL, 10), .to_device = strcmp(argv[3], "h2d") == 0,
-				  .pause_ns = 2000000, .jitter_ns = 3000000};
+		struct job job = {.bytes = strtoull(argv[2], NULL, 10),
+				  .to_device = strcmp(argv[3], "h2d") == 0,
+				  .pause_ns = 2000000,
+				  .jitter_ns = 3000000};
 		allocate(job.bytes);
 		if (*mode == 'c')
 			mode_latency(&job, atoi(argv[4]));
