@@ -2,6 +2,8 @@
 /* Finds our own files; see install_path.h. */
 #include "base/install_path.h"
 
+#include "base/paths.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -35,21 +37,11 @@ static const char *const program_folders[] = {
 	NULL,
 };
 
-static int own_folder(char folder[PATH_MAX])
-{
-	ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
-	if (n <= 0)
-		return -errno;
-	folder[n] = '\0';
-	*strrchr(folder, '/') = '\0';
-	return 0;
-}
-
 /* The absolute path of the first of `folders` that has `file`; of the folder itself unless `whole`. */
 static int find(const char *const *folders, const char *file, int mode, int whole, char *path, size_t size)
 {
 	char own[PATH_MAX], joined[2 * PATH_MAX], resolved[PATH_MAX];
-	int result = own_folder(own);
+	int result = hb_path_own_folder(own);
 	if (result < 0)
 		return result;
 	for (; *folders; folders++) {

@@ -15,8 +15,7 @@
 /* bin/hb is one folder below share/'s parent, lib/x86_64-linux-gnu/hummingbird/libcuda.so.1 three. */
 #define LEVELS_UP 4
 
-/* Folder of the program or shared library that contains this function. */
-static bool own_folder(char folder[static PATH_MAX])
+int hb_path_own_folder(char folder[static PATH_MAX])
 {
 	Dl_info self, program;
 	char resolved[PATH_MAX];
@@ -25,10 +24,10 @@ static bool own_folder(char folder[static PATH_MAX])
 
 	/* A program's own name as the loader knows it is argv[0], which may be relative. */
 	if (!realpath(in_program ? "/proc/self/exe" : self.dli_fname, resolved))
-		return false;
+		return -errno;
 	*strrchr(resolved, '/') = '\0';
 	strcpy(folder, resolved);
-	return true;
+	return 0;
 }
 
 static bool inside(const char *folder, const char *root)
@@ -58,7 +57,7 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 		return rc ? hb_error_set(error, rc, "%s: not found in HB_DATA_DIR=%s", relative, chosen) : 0;
 	}
 	char folder[PATH_MAX];
-	if (!own_folder(folder))
+	if (hb_path_own_folder(folder))
 		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR",
 				    relative);
 	if (inside(folder, HB_BUILD_ROOT)) {

@@ -11,7 +11,11 @@
 
 #include "base/error.h"
 
+#include <limits.h>
 #include <stddef.h>
+
+/* Folder of the program, or of the shared library, that this function is linked into. 0 or -errno. */
+int hb_path_own_folder(char folder[static PATH_MAX]);
 
 /*
  * Path of an existing data file or folder, e.g. "traces/h200-colocation.csv".

@@ -50,5 +50,5 @@ uint32_t hb_kernel_cluster(const char *name)
 	int end = 0;
 	if (sscanf(name, "nvjet_sm%*u_%*[a-z]_%*ux%*u_%*ux%*u_%ux%u_%n", &x, &y, &end) != 2 || !end)
 		return 1;
-	return x >= 1 && y >= 1 && x * y <= 16 ? x * y : 1;
+	return x >= 1 && x <= 16 && y >= 1 && y <= 16 && x * y <= 16 ? x * y : 1;
 }
