@@ -29,15 +29,16 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  "setp.lt.u64 %p, %rd4, %rd1;\n@%p bra L;\nret;\n}\n"
 			  ".visible .entry empty()\n{\nret;\n}\n";
 
+/* clang-format off */
 #define CALLS(X) \
-	X(cuInit) \
-	X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxGetStreamPriorityRange) \
-		X(cuModuleLoadData) X(cuModuleGetFunction) X(cuStreamCreateWithPriority) X(cuStreamSynchronize) \
-			X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) \
-				X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) \
-					X(cuStreamEndCapture) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
-						X(cuEventCreate) X(cuEventRecord) X(cuEventSynchronize) \
-							X(cuCtxSynchronize)
+	X(cuInit) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) \
+	X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleGetFunction) \
+	X(cuStreamCreateWithPriority) X(cuStreamSynchronize) X(cuLaunchKernel) \
+	X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuMemcpyHtoDAsync_v2) \
+	X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) \
+	X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuEventCreate) X(cuEventRecord) \
+	X(cuEventSynchronize) X(cuCtxSynchronize)
+/* clang-format on */
 
 #define DECLARE(name) static __typeof__(&name) p_##name;
 CALLS(DECLARE)
