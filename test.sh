@@ -33,10 +33,10 @@ variant() {
 # One seed, the same bytes from every compiler; only the time the run took may differ.
 same_bytes() {
 	local name tenants=(--high "resnet50_b1@60/s,slo=auto" --high "resnet50_b8:graph@40/s:burst" --low llama8_train_b4)
-	for name in gcc clang asan; do
-		"$top/$name/hb" sim "${tenants[@]}" --sharing all --seconds 0.5 --seed 7 --json |
+	for name in gcc clang asan tsan; do
+		"${runner[@]}" "$top/$name/hb" sim "${tenants[@]}" --sharing all --seconds 0.5 --seed 7 --json |
 			grep -v '"wall_s"' >"$top/sim-$name.json" &&
-			"$top/$name/hb" sim "${tenants[@]}" --sharing temporal --seconds 0.5 --timeline "$top/timeline-$name.json" &&
+			"${runner[@]}" "$top/$name/hb" sim "${tenants[@]}" --sharing temporal --seconds 0.5 --timeline "$top/timeline-$name.json" &&
 			cmp "$top/sim-gcc.json" "$top/sim-$name.json" &&
 			cmp "$top/timeline-gcc.json" "$top/timeline-$name.json" || return 1
 	done
@@ -53,12 +53,12 @@ CC=gcc variant gcc "--werror"
 CC=clang variant clang "--werror" --suite fast
 CC=gcc variant asan "-Db_sanitize=address,undefined -Doptimization=1 -Dc_args=-fno-sanitize-recover=all" \
 	--suite fast --timeout-multiplier 4
-hb_step "same bytes from gcc, clang and sanitizers" same_bytes || true
 # gcc 12's thread sanitizer does not know the address layout of newer kernels.
 if setarch -R true 2>/dev/null; then
 	runner=(setarch -R)
 fi
 CC=gcc variant tsan "-Db_sanitize=thread -Doptimization=1" --suite threads --timeout-multiplier 4
+hb_step "same bytes from gcc, clang and sanitizers" same_bytes || true
 
 echo "time: $((SECONDS / 60)) min $((SECONDS % 60)) s"
 find $top -path '*/meson-logs/testlog.json' -print0 | sort -z | xargs -0 tools/count_tests.py $top/results.txt
