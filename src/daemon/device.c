@@ -225,8 +225,34 @@ static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t n
 		seat->waiting = false;
 }
 
+/* What LP tenants hold together; false while one of them is repaired itself or in the middle of a claim. */
+static bool sum_low(const struct hb_device *device, uint64_t *sum)
+{
+	*sum = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (!tenancy || !hb_tenancy_is_low(tenancy))
+			continue;
+		if (tenancy->repairs || !hb_page_memory_settled(tenancy->page))
+			return false;
+		*sum += tenancy->page->gpus[device->seats[i].gpu].used_bytes;
+	}
+	return true;
+}
+
+static void repair_low(struct hb_device *device)
+{
+	uint64_t before = device->page->low_used_bytes, sum, again;
+	if (!sum_low(device, &sum) || !sum_low(device, &again) || sum != again)
+		return;
+	if (atomic_compare_exchange_strong(&device->page->low_used_bytes, &before, sum))
+		device->repair_low = false;
+}
+
 void hb_device_run(struct hb_device *device, int64_t now_ns)
 {
+	if (device->repair_low)
+		repair_low(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = tenancy_of(device, i);
 		if (tenancy && !hb_tenancy_is_server(tenancy))
@@ -296,6 +322,7 @@ int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t
 	int result = enter_core(device, tenancy, now_ns);
 	if (result < 0)
 		seat->taken = false;
+	device->repair_low = true; /* one that an earlier daemon knew brings its memory along */
 	count_tenants(device);
 	return result;
 }
@@ -411,30 +438,6 @@ void hb_device_free(struct hb_device *device)
 	free(device);
 }
 
-/* What LP tenants hold together; false while one of them is repaired itself or in the middle of a claim. */
-static bool sum_low(const struct hb_device *device, uint64_t *sum)
-{
-	*sum = 0;
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
-		if (!tenancy || !hb_tenancy_is_low(tenancy))
-			continue;
-		if (tenancy->repairs || !hb_page_memory_settled(tenancy->page))
-			return false;
-		*sum += tenancy->page->gpus[device->seats[i].gpu].used_bytes;
-	}
-	return true;
-}
-
-static void repair_low(struct hb_device *device)
-{
-	uint64_t before = device->page->low_used_bytes, sum, again;
-	if (!sum_low(device, &sum) || !sum_low(device, &again) || sum != again)
-		return;
-	if (atomic_compare_exchange_strong(&device->page->low_used_bytes, &before, sum))
-		device->repair_low = false;
-}
-
 void hb_device_beat(struct hb_device *device, int64_t now_ns)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
@@ -446,6 +449,4 @@ void hb_device_beat(struct hb_device *device, int64_t now_ns)
 				hb_gate_beat(gate_of(tenancy, slot, device->seats[i].gpu), now_ns);
 		give_slices(device, tenancy);
 	}
-	if (device->repair_low)
-		repair_low(device);
 }

@@ -180,11 +180,23 @@ static void log_to_file(const char *dir)
 		hb_log_warning("cannot leave the working folder");
 }
 
+/* A closed 0, 1 or 2 would be given to the next file opened, and messages would end up in it. */
+static void open_standard_fds(void)
+{
+	int fd;
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	struct command_line line = {.options = {.socket = ""}};
 	struct hb_error error = {""};
 	hb_log_name_set("hbd");
+	open_standard_fds();
 	int status = read_command_line(argc, argv, &line);
 	if (status >= 0)
 		return status;

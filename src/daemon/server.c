@@ -2,7 +2,7 @@
 /*
  * The socket: accepts connections, reads one request at a time from each,
  * answers it. Memory is bounded: so many connections, one message each, idle
- * ones are closed, and who does not read his answers is cut off.
+ * ones are closed.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -287,12 +287,20 @@ static void poll_connection(struct connection *connection)
 
 /* --- listening ---------------------------------------------------------------------------- */
 
+/* A full table makes room for the newest by cutting off who has been silent for longest. */
 static struct connection **free_place(struct hb_server *server)
 {
-	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++)
-		if (!server->connections[i])
-			return &server->connections[i];
-	return NULL;
+	struct connection **silent = NULL;
+	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
+		struct connection **place = &server->connections[i];
+		if (!*place)
+			return place;
+		if (!(*place)->waits_for && (!silent || (*place)->last_ns < (*silent)->last_ns))
+			silent = place;
+	}
+	if (silent)
+		drop(*silent);
+	return silent;
 }
 
 static int begin(struct hb_server *server, int fd, const struct hb_peer *peer)

@@ -145,9 +145,12 @@ int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint
 int hb_tenancy_leave(struct hb_tenancy *tenancy, pid_t pid)
 {
 	struct hb_member *member = find_member(tenancy, pid);
+	if (!member && tenancy->leader.watch && tenancy->leader.pid == pid)
+		member = &tenancy->leader;
 	if (!member)
 		return -ESRCH;
 	drop_member(member);
+	hb_tenancy_tick(tenancy, hb_clock_now_ns());
 	end_if_empty(tenancy);
 	return 0;
 }
@@ -243,14 +246,16 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 		daemon->n_tenancies++;
 		if (page_fd >= 0)
 			result = adopt_contents(made);
+		/* A fresh look at the clock: the devices may have been made just now, and their time never goes back. */
 		for (uint32_t i = 0; result == 0 && i < made->n_devices; i++)
-			result = hb_device_add(made->devices[i], made, i, made->since_ns);
+			result = hb_device_add(made->devices[i], made, i, hb_clock_now_ns());
 	}
 	if (result < 0) {
 		hb_tenancy_free(made);
 		return result;
 	}
 	hb_tenancy_publish(made);
+	hb_tenancy_tick(made, hb_clock_now_ns());
 	hb_log_info("tenant %u %s: pid %d, user %s, priority %s: %s", made->number, page_fd < 0 ? "begins" : "is back",
 		    (int)peer->pid, peer->user, made->terms.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
 	*tenancy = made;

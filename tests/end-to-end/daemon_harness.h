@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For tests with a real hbd: starts one in a folder of its own, asks it for its
+ * status, ends it. No test waits for time to pass: a status answer comes after
+ * the daemon has seen every death that came before the question, because it
+ * looks at all pidfds in the turn of its loop in which it accepts a connection.
+ */
+#ifndef HB_TESTS_DAEMON_HARNESS_H
+#define HB_TESTS_DAEMON_HARNESS_H
+
+#include "../unit/unit.h"
+#include "base/json.h"
+#include "daemon/wish_env.h"
+
+#include <sys/types.h>
+
+struct daemon {
+	pid_t pid;
+	char dir[64];
+	char socket[96];
+};
+
+/* Writes `config` (NULL = none) and starts the program; returns once it answers. */
+void daemon_start(struct daemon *daemon, const char *program, const char *config);
+/* The same folder and socket again, after an end. */
+void daemon_start_again(struct daemon *daemon, const char *program);
+/* Sends the signal, waits for the end, gives the wait status. */
+int daemon_end(struct daemon *daemon, int signal);
+/* Removes the folder. */
+void daemon_clean(struct daemon *daemon);
+
+int daemon_connect(const struct daemon *daemon);
+json_t *daemon_status(const struct daemon *daemon);
+/* Tenants that the status lists. */
+size_t daemon_tenants(const struct daemon *daemon);
+/* Descriptors that the daemon has open. */
+size_t daemon_fds(const struct daemon *daemon);
+
+/* A wish with a token made of `seed`, and one GPU. */
+struct hb_wish wish_of(unsigned seed, enum hb_page_priority priority);
+/* Registers on a connection of its own; 0 or negative errno. */
+int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_membership *member);
+int create(const struct daemon *daemon, struct hb_wish wish);
+
+/* A child process that runs `body` and then stays until it is killed; returns once the body has ended with this status. */
+pid_t child_start(int (*body)(void *argument), void *argument, int *status);
+void child_kill(pid_t child);
+
+#endif

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon over its socket, with small clients instead of CUDA programs:
+ * tenants come and go, die in every way, and survive the daemon; nothing leaks.
+ */
+#include "base/clock.h"
+#include "daemon_harness.h"
+#include "gate/gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct daemon daemon_;
+
+static int set_up(void **state)
+{
+	daemon_start(&daemon_, HBD, NULL);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	daemon_clean(&daemon_);
+	return 0;
+}
+
+static struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu)
+{
+	return (struct hb_gate *)member->page->processes[member->slot].gates[gpu];
+}
+
+static json_t *tenant_at(json_t *root, size_t i)
+{
+	return json_array_get(json_object_get(root, "tenants"), i);
+}
+
+/* --- registering --------------------------------------------------------------------- */
+
+static void a_process_joins_the_tenant_of_its_token(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	wish.slo_ns = 10000000;
+	wish.memory_bytes = 1 << 20;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(daemon_tenants(&daemon_), 1);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(daemon_tenants(&daemon_), 1);
+	assert_int_equal(member.slot, 0);
+	assert_int_equal(member.n_gpus, 1);
+	assert_int_equal(member.page->priority, HB_PAGE_HIGH);
+	assert_int_equal(member.page->slo_ns, 10000000);
+	assert_int_equal(member.page->gpus[0].limit_bytes, 1 << 20);
+	assert_memory_equal(member.page->gpus[0].uuid, wish.uuids[0], HB_UUID_BYTES);
+	assert_int_equal(hb_gate_state(gate_of(&member, 0)), HB_GATE_OPEN);
+	assert_true(member.page->heartbeat_ns > 0);
+	/* Registering twice is the same as once. */
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(member.slot, 0);
+	hb_membership_fini(&member);
+}
+
+static void slices_follow_priority(void **state)
+{
+	struct hb_wish high = wish_of(1, HB_PAGE_HIGH), low = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, high), 0);
+	assert_int_equal(create(&daemon_, low), 0);
+	assert_int_equal(join(&daemon_, &high, &a), 0);
+	assert_int_equal(join(&daemon_, &low, &b), 0);
+	assert_int_equal(b.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 1);
+	assert_true(a.page->gpus[0].slice_us[HB_GROUP_COMPUTE] > 2000);
+	assert_true(a.page->slice_sequence > 0);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
+static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
+{
+	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
+	struct hb_wish low = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, low), 0);
+	assert_int_equal(join(&daemon_, &low, &member), 0);
+	for (size_t i = 0; i < 2; i++) {
+		member.page->processes[member.slot].groups[i].group_class = HB_GROUP_COMPUTE;
+		member.page->processes[member.slot].groups[i].state = HB_GROUP_SET;
+	}
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (member.page->gpus[0].slice_us[HB_GROUP_COMPUTE] == 1 && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(member.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 2048);
+	hb_membership_fini(&member);
+}
+
+static void an_unknown_token_must_wait_for_survivors_first(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(join(&daemon_, &wish, &member), -EAGAIN);
+	assert_null(member.page);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
+static void wrong_kinds_of_gpu_and_engine_are_refused(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	wish.flags = HB_REGISTER_SIMULATED;
+	assert_int_equal(create(&daemon_, wish), -EINVAL);
+	wish.flags = 0;
+	wish.engine = HB_ENGINE_SPATIAL;
+	assert_int_equal(create(&daemon_, wish), -EOPNOTSUPP);
+	wish.engine = HB_ENGINE_NONE;
+	wish.flags = HB_REGISTER_SERVER;
+	assert_int_equal(create(&daemon_, wish), -EPERM);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
+static void more_gpus_may_come_later(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	wish.n_gpus = 2;
+	memset(wish.uuids[1], 0x22, HB_UUID_BYTES);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(member.n_gpus, 2);
+	assert_int_equal(member.page->n_gpus, 2);
+	assert_int_equal(member.gpus[1]->uuid[0], 0x22);
+	assert_int_equal(member.gpus[1]->tenants_high, 1);
+	hb_membership_fini(&member);
+}
+
+/* --- dying ------------------------------------------------------------------------------ */
+
+struct join_arguments {
+	struct hb_wish wish;
+	uint64_t memory;
+};
+
+static int join_and_allocate(void *argument)
+{
+	struct join_arguments *arguments = argument;
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	int result = join(&daemon_, &arguments->wish, &member);
+	if (result == 0 && arguments->memory) {
+		member.page->gpus[0].used_bytes += arguments->memory;
+		member.gpus[0]->low_used_bytes += arguments->memory;
+		member.page->processes[member.slot].memory[0].used_bytes += arguments->memory;
+		member.page->processes[member.slot].counters[HB_COUNT_kernels] += 7;
+	}
+	return result;
+}
+
+static int create_only(void *argument)
+{
+	return create(&daemon_, ((struct join_arguments *)argument)->wish);
+}
+
+static void a_killed_process_is_forgotten_and_its_memory_given_back(void **state)
+{
+	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW), .memory = 1000};
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	int status;
+	assert_int_equal(create(&daemon_, arguments.wish), 0);
+	assert_int_equal(join(&daemon_, &arguments.wish, &member), 0);
+	pid_t child = child_start(join_and_allocate, &arguments, &status);
+	assert_int_equal(status, 0);
+	assert_int_equal(member.page->gpus[0].used_bytes, 1000);
+	child_kill(child);
+	json_t *root = daemon_status(&daemon_);
+	assert_int_equal(json_array_size(json_object_get(tenant_at(root, 0), "processes")), 1);
+	/* What it had counted is not forgotten. */
+	json_t *counters = json_object_get(tenant_at(root, 0), "counters");
+	assert_int_equal(json_integer_value(json_object_get(counters, "kernels")), 7);
+	json_decref(root);
+	assert_int_equal(member.page->gpus[0].used_bytes, 0);
+	assert_int_equal(member.gpus[0]->low_used_bytes, 0);
+	hb_membership_fini(&member);
+}
+
+static void a_tenant_ends_with_its_last_process(void **state)
+{
+	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW)};
+	int status;
+	pid_t leader = child_start(create_only, &arguments, &status);
+	assert_int_equal(status, 0);
+	pid_t worker = child_start(join_and_allocate, &arguments, &status);
+	assert_int_equal(status, 0);
+	child_kill(leader);
+	assert_int_equal(daemon_tenants(&daemon_), 1);
+	child_kill(worker);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
+static void a_process_may_say_goodbye(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_error error;
+	assert_int_equal(create(&daemon_, wish), 0);
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), -ESRCH);
+	close(fd);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
+static void two_hundred_tenants_come_and_go_and_leave_nothing(void **state)
+{
+	enum { N = 200 };
+	static pid_t children[N];
+	struct join_arguments arguments = {.memory = 4096};
+	int status;
+	daemon_tenants(&daemon_);
+	arguments.wish = wish_of(9999, HB_PAGE_HIGH);
+	pid_t keeper = child_start(create_only, &arguments,
+				   &status); /* the GPU's page exists from the first round on */
+	size_t before = 0;
+	for (int round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < N; i++) {
+			arguments.wish = wish_of(i, i % 10 ? HB_PAGE_LOW : HB_PAGE_HIGH);
+			assert_int_equal(create(&daemon_, arguments.wish), 0);
+			children[i] = child_start(join_and_allocate, &arguments, &status);
+			assert_int_equal(status, 0);
+		}
+		assert_int_equal(daemon_tenants(&daemon_), N + 1);
+		int fd = daemon_connect(&daemon_);
+		for (unsigned i = 0; i < N; i++) {
+			struct hb_error error;
+			child_kill(children[i]);
+			assert_int_equal(hb_client_bye(fd, wish_of(i, HB_PAGE_LOW).token, &error), 0);
+		}
+		close(fd);
+		assert_int_equal(daemon_tenants(&daemon_), 1);
+		size_t now = daemon_fds(&daemon_);
+		if (round == 0)
+			before = now;
+		assert_int_equal(now, before);
+	}
+	child_kill(keeper);
+	json_t *root = daemon_status(&daemon_);
+	json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+	assert_int_equal(json_integer_value(json_object_get(gpu, "low_memory")), 0);
+	assert_int_equal(json_integer_value(json_object_get(gpu, "low")), 0);
+	json_decref(root);
+}
+
+static void tenants_beyond_the_table_are_refused(void **state)
+{
+	for (unsigned i = 0; i < 256; i++)
+		assert_int_equal(create(&daemon_, wish_of(i, HB_PAGE_LOW)), 0);
+	assert_int_equal(create(&daemon_, wish_of(256, HB_PAGE_LOW)), -EUSERS);
+	/* A status of that size takes several messages. */
+	assert_int_equal(daemon_tenants(&daemon_), 256);
+}
+
+/* --- the daemon's own death ---------------------------------------------------------------- */
+
+static void survivors_bring_their_page_to_the_next_daemon(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct join_arguments silent = {.wish = wish, .memory = 500};
+	int status;
+	wish.slo_ns = 5000000;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	pid_t worker = child_start(join_and_allocate, &silent, &status);
+	struct hb_page *page = member.page;
+	page->processes[member.slot].counters[HB_COUNT_graphs] = 42;
+	uint32_t slot = member.slot;
+
+	daemon_end(&daemon_, SIGKILL);
+	assert_int_equal(join(&daemon_, &wish, &member), -ECONNREFUSED);
+	assert_ptr_equal(member.page, page);
+	daemon_start_again(&daemon_, HBD);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+
+	assert_ptr_equal(member.page, page);
+	assert_int_equal(member.slot, slot);
+	assert_int_equal(page->processes[slot].counters[HB_COUNT_graphs], 42);
+	assert_int_equal(page->daemon_pid, daemon_.pid);
+	/* The worker has not registered again; it is known all the same, and missed when it dies. */
+	json_t *root = daemon_status(&daemon_);
+	assert_int_equal(json_array_size(json_object_get(tenant_at(root, 0), "processes")), 2);
+	json_decref(root);
+	assert_int_equal(page->gpus[0].used_bytes, 500);
+	child_kill(worker);
+	daemon_tenants(&daemon_);
+	assert_int_equal(page->gpus[0].used_bytes, 0);
+	hb_membership_fini(&member);
+}
+
+static void a_process_that_died_meanwhile_is_not_adopted(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct join_arguments silent = {.wish = wish, .memory = 500};
+	int status;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	pid_t worker = child_start(join_and_allocate, &silent, &status);
+	daemon_end(&daemon_, SIGKILL);
+	child_kill(worker);
+	daemon_start_again(&daemon_, HBD);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	daemon_tenants(&daemon_);
+	assert_int_equal(member.page->gpus[0].used_bytes, 0);
+	assert_int_equal(member.gpus[0]->low_used_bytes, 0);
+	hb_membership_fini(&member);
+}
+
+static void a_descriptor_that_the_application_reused_is_not_sent(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	daemon_end(&daemon_, SIGKILL);
+	int null = open("/dev/null", O_RDONLY);
+	assert_int_equal(dup2(null, member.page_fd), member.page_fd);
+	close(null);
+	daemon_start_again(&daemon_, HBD);
+	/* Without its page it is a stranger; it goes on unscheduled. */
+	assert_int_equal(join(&daemon_, &wish, &member), -EAGAIN);
+	assert_non_null(member.page);
+	hb_membership_fini(&member);
+}
+
+static void another_page_for_the_same_token_is_refused(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	daemon_end(&daemon_, SIGKILL);
+	daemon_start_again(&daemon_, HBD);
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), -EEXIST);
+	hb_membership_fini(&member);
+}
+
+static void a_second_daemon_does_not_take_the_socket(void **state)
+{
+	int status;
+	pid_t second = fork();
+	if (second == 0) {
+		close(STDERR_FILENO);
+		execl(HBD, "hbd", "--foreground", "--socket", daemon_.socket, (char *)NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(second, &status, 0), second);
+	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
+static void it_ends_cleanly_and_takes_its_socket_along(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(daemon_end(&daemon_, SIGTERM), 0);
+	assert_int_equal(access(daemon_.socket, F_OK), -1);
+}
+
+/* --- gates ------------------------------------------------------------------------------------ */
+
+/* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
+static void low_tenants_take_turns(void **state)
+{
+	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, one), 0);
+	assert_int_equal(create(&daemon_, two), 0);
+	assert_int_equal(join(&daemon_, &one, &a), 0);
+	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_gate *first = gate_of(&a, 0), *second = gate_of(&b, 0);
+	if (hb_gate_try(first) != HB_GATE_GO) {
+		first = gate_of(&b, 0);
+		second = gate_of(&a, 0);
+		assert_int_equal(hb_gate_try(first), HB_GATE_GO);
+	}
+	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
+	uint32_t bell = hb_gate_wait_begin(second);
+	/* The first keeps work in flight: its gate closes for the second's sake, which stays shut until it has drained. */
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (hb_gate_state(first) != HB_GATE_CLOSED && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(first), HB_GATE_CLOSED);
+	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
+	hb_gate_completed(first, 1);
+	while (hb_gate_try(second) != HB_GATE_GO && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(second), HB_GATE_OPEN);
+	assert_int_equal(hb_gate_try(first), HB_GATE_WAIT);
+	assert_int_not_equal(second->bell, bell);
+	hb_gate_wait_end(second);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
+static void the_turn_of_a_dead_process_passes_on(void **state)
+{
+	struct hb_wish other = wish_of(2, HB_PAGE_LOW);
+	struct join_arguments holder = {.wish = wish_of(1, HB_PAGE_LOW)};
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	int status;
+	pid_t leader = child_start(create_only, &holder, &status);
+	pid_t child = child_start(join_and_allocate, &holder, &status);
+	assert_int_equal(create(&daemon_, other), 0);
+	assert_int_equal(join(&daemon_, &other, &member), 0);
+	hb_gate_wait_begin(gate_of(&member, 0));
+	child_kill(child);
+	child_kill(leader);
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (hb_gate_state(gate_of(&member, 0)) != HB_GATE_OPEN && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(gate_of(&member, 0)), HB_GATE_OPEN);
+	hb_membership_fini(&member);
+}
+
+/* --- changing ---------------------------------------------------------------------------------- */
+
+static void priority_and_slo_can_be_changed(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct hb_error error = {""};
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	int fd = daemon_connect(&daemon_);
+	struct hb_msg_set change = {.tenant = member.tenant,
+				    .fields = HB_SET_ALL_FIELDS,
+				    .priority = HB_PAGE_HIGH,
+				    .slo_ns = 7000000,
+				    .memory_bytes = 4096};
+	assert_int_equal(hb_client_set(fd, &change, &error), 0);
+	assert_int_equal(member.page->priority, HB_PAGE_HIGH);
+	assert_int_equal(member.page->slo_ns, 7000000);
+	assert_int_equal(member.page->gpus[0].limit_bytes, 4096);
+	assert_int_equal(member.gpus[0]->tenants_high, 1);
+	assert_int_equal(member.gpus[0]->tenants_low, 0);
+	change.tenant = 999;
+	assert_int_equal(hb_client_set(fd, &change, &error), -ESRCH);
+	close(fd);
+	hb_membership_fini(&member);
+}
+
+static void rules_hold_for_new_tenants(void **state)
+{
+	daemon_clean(&daemon_);
+	daemon_start(&daemon_, HBD, "mps: false\nrules:\n  - {name: all, priority: low, memory: 1MiB}\n");
+	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(member.page->priority, HB_PAGE_LOW);
+	assert_int_equal(member.page->gpus[0].limit_bytes, 1 << 20);
+	json_t *root = daemon_status(&daemon_);
+	const char *reduced = json_string_value(json_object_get(tenant_at(root, 0), "reduced"));
+	assert_non_null(strstr(reduced, "rule 'all'"));
+	json_decref(root);
+	hb_membership_fini(&member);
+}
+
+/* --- bad clients --------------------------------------------------------------------------------- */
+
+static void whoever_breaks_the_protocol_is_cut_off_alone(void **state)
+{
+	static union hb_msg message;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int other = daemon_connect(&daemon_), fd = daemon_connect(&daemon_);
+	char byte, *text;
+	struct hb_error error;
+	memset(&message, 0xff, sizeof message);
+	assert_true(send(fd, &message, 4096, 0) > 0);
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+	close(fd);
+	/* A request before the greeting. */
+	strcpy(address.sun_path, daemon_.socket);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+	hb_msg_init(&message, HB_MSG_STATUS);
+	assert_true(send(fd, &message, message.header.size, 0) > 0);
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+	close(fd);
+	assert_int_equal(hb_client_status(other, &text, &error), 0);
+	free(text);
+	close(other);
+}
+
+static void scribbled_pages_do_not_hurt_the_daemon(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE, bystander = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(create(&daemon_, other), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(join(&daemon_, &other, &bystander), 0);
+	for (int pattern = 0; pattern < 3; pattern++) {
+		memset(member.page, pattern == 0 ? 0xff : pattern == 1 ? 0x80 : 0x01, sizeof *member.page);
+		assert_int_equal(daemon_tenants(&daemon_), 2);
+		assert_int_equal(join(&daemon_, &wish, &member), 0);
+	}
+	assert_int_equal(bystander.page->priority, HB_PAGE_HIGH);
+	assert_int_equal(bystander.page->state, HB_PAGE_ACTIVE);
+	hb_membership_fini(&member);
+	hb_membership_fini(&bystander);
+}
+
+static void the_longest_silent_connection_makes_room(void **state)
+{
+	enum { N = 300 };
+	static int fds[N];
+	struct hb_error error;
+	char *text = NULL;
+	for (int i = 0; i < N; i++)
+		assert_true((fds[i] = daemon_connect(&daemon_)) >= 0);
+	assert_int_equal(hb_client_status(fds[N - 1], &text, &error), 0);
+	free(text);
+	assert_true(hb_client_status(fds[0], &text, &error) < 0);
+	for (int i = 0; i < N; i++)
+		close(fds[i]);
+}
+
+static void the_socket_is_for_its_user_alone(void **state)
+{
+	struct stat found;
+	assert_int_equal(stat(daemon_.socket, &found), 0);
+	assert_int_equal(found.st_mode & 0777, 0600);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(a_process_joins_the_tenant_of_its_token),
+		TEST(slices_follow_priority),
+		TEST(a_second_compute_group_takes_the_tiny_slice_away),
+		TEST(an_unknown_token_must_wait_for_survivors_first),
+		TEST(wrong_kinds_of_gpu_and_engine_are_refused),
+		TEST(more_gpus_may_come_later),
+		TEST(a_killed_process_is_forgotten_and_its_memory_given_back),
+		TEST(a_tenant_ends_with_its_last_process),
+		TEST(a_process_may_say_goodbye),
+		TEST(two_hundred_tenants_come_and_go_and_leave_nothing),
+		TEST(tenants_beyond_the_table_are_refused),
+		TEST(survivors_bring_their_page_to_the_next_daemon),
+		TEST(a_process_that_died_meanwhile_is_not_adopted),
+		TEST(a_descriptor_that_the_application_reused_is_not_sent),
+		TEST(another_page_for_the_same_token_is_refused),
+		TEST(a_second_daemon_does_not_take_the_socket),
+		TEST(it_ends_cleanly_and_takes_its_socket_along),
+		TEST(low_tenants_take_turns),
+		TEST(the_turn_of_a_dead_process_passes_on),
+		TEST(priority_and_slo_can_be_changed),
+		TEST(rules_hold_for_new_tenants),
+		TEST(whoever_breaks_the_protocol_is_cut_off_alone),
+		TEST(scribbled_pages_do_not_hurt_the_daemon),
+		TEST(the_longest_silent_connection_makes_room),
+		TEST(the_socket_is_for_its_user_alone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
