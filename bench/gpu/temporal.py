@@ -89,7 +89,7 @@ class Bench:
     def serve(self, name, label, rate, seconds):
         before = len(self.lines(name))
         with open(self.path(name, ".cmd"), "a") as out:
-            out.write("%s %g %g\n" % (label, rate, seconds))
+            out.write("%s %g %g\n" % (label.replace(" ", "_"), rate, seconds))
         end = time.monotonic() + 6 * seconds + 20
         while len(self.lines(name)) == before:
             if time.monotonic() > end:

@@ -24,6 +24,9 @@
  * 40.6 GB/s, 100 us each 54.5 GB/s and 249 us. */
 #define HB_H200_COPY_ROUND_NS INT64_C(40000)
 
+/* A copy engine stays this much longer than the slice on each process: slices of 10 and 30 us shared PCIe as 1 : 2.59. */
+#define HB_H200_COPY_OVERRUN_NS INT64_C(2600)
+
 /* libcuda's own compute slice, in force where nothing was set. */
 #define HB_H200_DEFAULT_SLICE_NS INT64_C(2048000)
 

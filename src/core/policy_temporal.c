@@ -14,8 +14,9 @@
  * Several LP tenants. Two contexts with tiny slices stop each other for good,
  * so at most one may be runnable: either all of LP lives in one MPS context
  * (low_shared), or they take turns through their gates (turns.c). Their copy
- * slices are weights: a round of COPY_ROUND over all of LP, shared by weight; a
- * single LP context gets the smallest.
+ * groups stay their own, also in one MPS server, and the slices of these are
+ * weights: a round of COPY_ROUND over all of LP, shared by weight; a single LP
+ * tenant gets the smallest.
  *
  * Several HP tenants. A round over all of them fits in half of the strictest
  * SLO, and each has a share of it proportional to its urgency, 1 / SLO: a
@@ -71,8 +72,9 @@ static void slice_low(struct hb_policy *policy)
 		n++;
 	}
 	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		int64_t copy_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->weight / weights;
-		if (n == 1 || config->low_shared || copy_ns < config->low_slice_ns)
+		int64_t turn_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->weight / weights;
+		int64_t copy_ns = turn_ns - HB_H200_COPY_OVERRUN_NS;
+		if (n == 1 || copy_ns < config->low_slice_ns)
 			copy_ns = config->low_slice_ns;
 		hb_policy_slice(policy, id, config->low_slice_ns, copy_ns);
 	}

@@ -94,6 +94,45 @@ static json_t *mechanism(const char *name, bool enforced, const char *why)
 	return json_pack("{s:s, s:b, s:s}", "mechanism", name, "enforced", (int)enforced, "why", why);
 }
 
+/* The MPS server as a member: its page says what became of the group that all of LP shares. NULL: it has not registered. */
+static struct hb_tenancy *find_server(const struct hb_daemon *daemon)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i] && hb_tenancy_is_server(daemon->tenancies[i]))
+			return daemon->tenancies[i];
+	return NULL;
+}
+
+static uint32_t gpu_index(const struct hb_tenancy *tenancy, const struct hb_device *device)
+{
+	uint32_t gpu = 0;
+	while (gpu < HB_PAGE_GPUS && tenancy->devices[gpu] != device)
+		gpu++;
+	return gpu;
+}
+
+/* The compute slice of an LP tenant that lives in the MPS server. */
+static json_t *server_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, const char *name)
+{
+	char why[200];
+	struct hb_tenancy *server = find_server(tenancy->daemon);
+	uint32_t index = server ? gpu_index(server, tenancy->devices[gpu]) : HB_PAGE_GPUS;
+	if (index == HB_PAGE_GPUS)
+		return mechanism(name, false, "runs in the MPS server, which has not registered with the daemon (yet)");
+	struct group_counts counts = count_groups(server, index, HB_GROUP_COMPUTE);
+	uint32_t wanted_us = server->page->gpus[index].slice_us[HB_GROUP_COMPUTE];
+	bool set = counts.seen && counts.set == counts.seen;
+	if (counts.failed)
+		snprintf(why, sizeof why, "the MPS server's group: %s (driver status 0x%x)", group_texts[counts.why],
+			 counts.rm_status);
+	else if (set)
+		snprintf(why, sizeof why, "%u us on the group of the MPS server it runs in", wanted_us);
+	else
+		snprintf(why, sizeof why, "%u of %u groups of the MPS server set to %u us so far", counts.set,
+			 counts.seen, wanted_us);
+	return mechanism(name, set, why);
+}
+
 static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb_group_class group_class)
 {
 	static const char *const names[] = {[HB_GROUP_COMPUTE] = "compute slice", [HB_GROUP_COPY] = "copy slice"};
@@ -103,11 +142,11 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 	char why[200];
 	bool inside = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	bool enforced = wanted_us && counts.seen && counts.set == counts.seen;
+	if (inside && !counts.seen && group_class == HB_GROUP_COMPUTE)
+		return server_mechanism(tenancy, gpu, names[group_class]);
 	if (counts.failed)
 		snprintf(why, sizeof why, "%u of %u groups: %s (driver status 0x%x)", counts.failed, counts.seen,
 			 group_texts[counts.why], counts.rm_status);
-	else if (inside && !counts.seen)
-		snprintf(why, sizeof why, "runs in the MPS server, whose group carries the slice");
 	else if (!wanted_us && tenancy->devices[gpu]->engine == HB_ENGINE_TEMPORAL && hb_tenancy_is_low(tenancy) &&
 		 !inside)
 		snprintf(why, sizeof why,
@@ -121,7 +160,7 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 		snprintf(why, sizeof why, "%u of %u groups set to %u us so far", counts.set, counts.seen, wanted_us);
 	else
 		snprintf(why, sizeof why, "%u us on %u groups", wanted_us, counts.set);
-	return mechanism(names[group_class], enforced || (inside && !counts.seen), why);
+	return mechanism(names[group_class], enforced, why);
 }
 
 static json_t *memory_mechanism(const struct hb_tenancy *tenancy)

@@ -42,6 +42,7 @@ static struct {
 	struct device devices[DEVICES_MAX];
 	size_t n_devices;
 	_Atomic bool unsettled; /* a group was seen since the last apply_all() */
+	void (*_Atomic tell)(void);
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void store(hb_page_u32 *word, uint32_t value)
@@ -356,6 +357,14 @@ static void note(int fd, unsigned number, size_t size, const void *argument)
 	pthread_mutex_unlock(&watch.lock);
 }
 
+/* Whoever waits for the first groups to join the daemon hears of them here. */
+static void tell(void)
+{
+	void (*seen)(void) = watch.tell;
+	if (seen && !watch.page && atomic_load_explicit(&watch.unsettled, memory_order_relaxed))
+		seen();
+}
+
 /* What libcuda calls instead of ioctl. */
 static int watched_ioctl(int fd, unsigned long request, ...)
 {
@@ -373,6 +382,8 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	} else {
 		note(fd, _IOC_NR(request), _IOC_SIZE(request), argument);
 	}
+	if (_IOC_NR(request) == HB_RM_NR_CONTROL)
+		tell();
 	errno = kept;
 	return result;
 }
@@ -433,6 +444,33 @@ void hb_rm_watch_apply(void)
 	pthread_mutex_lock(&watch.lock);
 	apply_all();
 	pthread_mutex_unlock(&watch.lock);
+}
+
+void hb_rm_watch_tell(void (*seen)(void))
+{
+	atomic_store(&watch.tell, seen);
+}
+
+static bool listed(const unsigned char (*uuids)[16], size_t n, const unsigned char *uuid)
+{
+	for (size_t i = 0; i < n; i++)
+		if (memcmp(uuids[i], uuid, sizeof uuids[i]) == 0)
+			return true;
+	return false;
+}
+
+size_t hb_rm_watch_uuids(unsigned char (*uuids)[16], size_t max)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&watch.lock);
+	for (size_t i = 0; i < watch.n_groups && n < max; i++) {
+		const struct group *group = &watch.groups[i];
+		struct device *device = group->fd >= 0 ? find_device(group->client, group->device) : NULL;
+		if (device && ask_uuid(device) && !listed((const unsigned char(*)[16])uuids, n, device->uuid))
+			memcpy(uuids[n++], device->uuid, sizeof device->uuid);
+	}
+	pthread_mutex_unlock(&watch.lock);
+	return n;
 }
 
 void hb_rm_watch_count(size_t *groups, size_t *set)

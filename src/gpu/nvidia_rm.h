@@ -47,6 +47,16 @@ void hb_rm_watch_attach(struct hb_page *page, uint32_t slot);
  */
 void hb_rm_watch_apply(void);
 
+/*
+ * For a process that never calls cuInit, as the MPS server: `seen` is called,
+ * without any lock of the watch, inside the driver's call that has scheduled a
+ * group, each time until a page is attached. It must not call CUDA.
+ */
+void hb_rm_watch_tell(void (*seen)(void));
+
+/* The UUIDs of the GPUs that groups were made on, asked of the resource manager. Number written, at most `max`. */
+size_t hb_rm_watch_uuids(unsigned char (*uuids)[16], size_t max);
+
 /* Groups known, and of those how many have the slice they should. For `hb doctor` and tests. */
 void hb_rm_watch_count(size_t *groups, size_t *set);
 

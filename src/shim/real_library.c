@@ -11,6 +11,7 @@
 #include "shim/real_library.h"
 #include "gpu/nvidia_rm.h"
 #include "shim/shim.h"
+#include "shim/shim_tenant.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -107,9 +108,13 @@ static void *search(void)
 static void watch(void *library)
 {
 	static atomic_flag watched = ATOMIC_FLAG_INIT;
-	if (getenv("HB_TENANT") && !hb_shim_off() && !atomic_flag_test_and_set(&watched))
-		hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(
-						     library, "hb_sim_ioctl")); /* the simulated driver's own way out */
+	const char *role = getenv("HB_ROLE");
+	if (!getenv("HB_TENANT") || hb_shim_off() || atomic_flag_test_and_set(&watched))
+		return;
+	if (role && strcmp(role, "server") == 0)
+		hb_rm_watch_tell(hb_tenant_join_server);
+	/* The simulated driver's own way out, where it has one. */
+	hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl"));
 }
 
 void *hb_real_library(void)

@@ -111,7 +111,8 @@ static void carry_counters(struct hb_page_process *to)
 static void tell_versions(struct hb_page_process *process)
 {
 	int driver = 0;
-	HB_REAL(cuDriverGetVersion)(&driver);
+	if (!(wish.flags & HB_REGISTER_SERVER)) /* whose thread is inside the driver */
+		HB_REAL(cuDriverGetVersion)(&driver);
 	atomic_store_explicit(&process->shim_version, HB_SHIM_VERSION, memory_order_relaxed);
 	atomic_store_explicit(&process->driver_version, (uint32_t)driver, memory_order_relaxed);
 }
@@ -195,6 +196,26 @@ void hb_tenant_join(void)
 			ask_for_devices();
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_tenant_join_server(void)
+{
+	/* Another thread of the server is at it: it will do for both. */
+	if (pthread_mutex_trylock(&lock) != 0)
+		return;
+	int64_t next_ns = atomic_load(&next_try_ns);
+	bool first = next_ns == INT64_MAX;
+	if (!hb_place()->page && (first || hb_clock_now_ns() >= next_ns)) {
+		if (first)
+			hb_wish_init(&wish);
+		if (!first || hb_wish_from_environment(&wish) == 0) {
+			wish.command = program_invocation_short_name;
+			wish.n_gpus = (uint32_t)hb_rm_watch_uuids(wish.uuids, HB_PAGE_GPUS);
+			if (wish.n_gpus)
+				plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 		}
 	}
 	pthread_mutex_unlock(&lock);

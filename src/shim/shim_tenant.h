@@ -40,6 +40,12 @@ static inline void hb_shim_count(enum hb_page_counter counter, uint64_t n)
 void hb_tenant_join(void);
 
 /*
+ * In the MPS server, which never calls cuInit: the same, once its first channel
+ * groups exist (HB_ROLE=server; see hb_rm_watch_tell). Makes no CUDA call.
+ */
+void hb_tenant_join_server(void);
+
+/*
  * For calls that take their time anyway: puts new time slices into effect and
  * registers again after the daemon has come back. A few loads when there is
  * nothing to do. Never in a launch that goes straight through.
