@@ -2,6 +2,7 @@
 /* The client side of the protocol; see client.h. */
 #include "daemon/client.h"
 
+#include "base/fault_point.h"
 #include "daemon/wire.h"
 
 #include <errno.h>
@@ -46,6 +47,8 @@ static int call(int socket, union hb_msg *message, int fd, struct hb_wire_fds *f
 		struct hb_error *error)
 {
 	int result = hb_wire_send(socket, message, &fd, fd >= 0);
+	if (expected == HB_MSG_REGISTERED)
+		HB_FAULT(client_register_sent);
 	fds->n = 0;
 	if (result < 0)
 		return hb_error_set(error, result, "cannot send to the daemon: %s", strerror(-result));
@@ -99,7 +102,9 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 	int fd = connect_to(path, timeout_ms);
 	if (fd < 0)
 		return hb_error_set(error, fd, "%s: no daemon answers there: %s", path, strerror(-fd));
+	HB_FAULT(client_connected);
 	int result = say_hello(fd, error);
+	HB_FAULT(client_greeted);
 	if (result == 0)
 		return fd;
 	close(fd);
@@ -171,6 +176,7 @@ static int take_grant(struct hb_membership *member, const struct hb_msg_register
 {
 	struct hb_membership taken = *member;
 	int result = map_page(&taken, fds->fd[0]);
+	HB_FAULT(client_page_mapped);
 	for (uint32_t i = 0; result == 0 && i + 1 < fds->n; i++)
 		result = map_gpu(&taken, i, fds->fd[i + 1]);
 	if (result < 0) {
@@ -217,11 +223,13 @@ int hb_client_register(int socket, const struct hb_wish *wish, struct hb_members
 		hb_msg_add_text(message, wish->command, strlen(wish->command));
 	int result = call(socket, message, page_fd, &fds, HB_MSG_REGISTERED, error);
 	if (result == 0) {
+		HB_FAULT(client_granted);
 		copy_environment(message, environment, environment_size);
 		result = take_grant(member, &message->as_REGISTERED, &fds);
 		if (result < 0)
 			hb_error_set(error, result, "cannot use the daemon's pages: %s", strerror(-result));
 		hb_wire_close_fds(&fds);
+		HB_FAULT(client_registered);
 	}
 	free(message);
 	return result;

@@ -7,6 +7,7 @@
 #include "daemon/daemon.h"
 
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -48,6 +49,7 @@ struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char
 		return NULL;
 	}
 	daemon->devices[daemon->n_devices++] = device;
+	HB_FAULT(daemon_gpu_made);
 	return device;
 }
 

@@ -5,6 +5,7 @@
  * no decision of its own but one: which slice is safe (see slice_for()).
  */
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "core/costs.h"
 #include "daemon/daemon.h"
@@ -89,6 +90,7 @@ static void give_slices(struct hb_device *device, struct hb_tenancy *tenancy)
 		return;
 	gpu->slice_us[HB_GROUP_COMPUTE] = compute_us;
 	gpu->slice_us[HB_GROUP_COPY] = copy_us;
+	HB_FAULT(daemon_slice_changed);
 	atomic_fetch_add_explicit(&tenancy->page->slice_sequence, 1, memory_order_release);
 }
 

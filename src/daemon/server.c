@@ -5,6 +5,7 @@
  * ones are closed.
  */
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/registration.h"
 #include "daemon/wire.h"
@@ -98,6 +99,7 @@ static int serve_hello(struct connection *connection)
 		return answer_error(connection, -EPROTONOSUPPORT, text);
 	}
 	connection->greeted = true;
+	HB_FAULT(daemon_greeted);
 	hb_msg_init(&server->message, HB_MSG_WELCOME);
 	server->message.as_WELCOME.version = HB_PROTOCOL_VERSION;
 	server->message.as_WELCOME.daemon_pid = (uint32_t)getpid();
@@ -132,6 +134,7 @@ static int serve_register(struct connection *connection, const struct hb_wire_fd
 	struct hb_grant grant;
 	struct hb_error error = {""};
 	size_t length;
+	HB_FAULT(daemon_register_read);
 	/* A copy: registering may start the MPS server, which may answer others from the same buffer. */
 	const struct hb_msg_register request = server->message.as_REGISTER;
 	const char *command = hb_msg_text(&server->message, &length);
@@ -139,11 +142,14 @@ static int serve_register(struct connection *connection, const struct hb_wire_fd
 				 &grant, &error);
 	if (result < 0)
 		return answer_error(connection, result, error.text);
+	HB_FAULT(daemon_registered);
 	if (grant.wait) {
 		connection->waits_for = grant.tenancy->number;
 		return 0;
 	}
-	return answer_registered(connection, grant.tenancy, grant.slot);
+	result = answer_registered(connection, grant.tenancy, grant.slot);
+	HB_FAULT(daemon_answered);
+	return result;
 }
 
 static int serve_bye(struct connection *connection)
@@ -185,6 +191,7 @@ static int serve_set(struct connection *connection)
 	if (reduced[0] && connection->peer.uid != 0)
 		return answer_error(connection, -EPERM, reduced);
 	int result = hb_tenancy_set(tenancy, &change, connection->peer.uid == 0 ? &asked : &terms, &error);
+	HB_FAULT(daemon_set);
 	hb_daemon_kick(daemon);
 	return result < 0 ? answer_error(connection, result, error.text) : answer_done(connection);
 }
@@ -220,6 +227,7 @@ static int serve_status(struct connection *connection)
 	connection->text = hb_status_text(connection->server->daemon, hb_clock_now_ns());
 	if (!connection->text)
 		return answer_error(connection, -ENOMEM, "out of memory");
+	HB_FAULT(daemon_status_made);
 	connection->text_length = strlen(connection->text);
 	connection->text_sent = 0;
 	return send_text(connection);
@@ -318,6 +326,7 @@ static int begin(struct hb_server *server, int fd, const struct hb_peer *peer)
 	connection->poll.data = connection;
 	*place = connection;
 	poll_connection(connection);
+	HB_FAULT(daemon_accepted);
 	return 0;
 }
 

@@ -5,6 +5,7 @@
  * a killed one is forgotten within a turn of the loop.
  */
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/page_memory.h"
@@ -55,6 +56,7 @@ static void end_if_empty(struct hb_tenancy *tenancy)
 		return;
 	hb_log_info("tenant %u has ended: %s", tenancy->number, tenancy->command);
 	hb_tenancy_free(tenancy);
+	HB_FAULT(daemon_tenant_ended);
 }
 
 static void drop_member(struct hb_member *member)
@@ -78,7 +80,9 @@ static void member_gone(void *argument)
 	struct hb_tenancy *tenancy = member->tenancy;
 	struct hb_daemon *daemon = tenancy->daemon;
 	bool server = hb_tenancy_is_server(tenancy);
+	HB_FAULT(daemon_death_noticed);
 	drop_member(member);
+	HB_FAULT(daemon_slot_freed);
 	if (server)
 		hb_mps_server_gone(daemon->mps);
 	hb_tenancy_tick(tenancy, hb_clock_now_ns());
@@ -101,7 +105,9 @@ int hb_tenancy_lead(struct hb_tenancy *tenancy, pid_t pid)
 {
 	if (tenancy->leader.watch)
 		return tenancy->leader.pid == pid ? 0 : -EEXIST;
-	return watch_member(tenancy, &tenancy->leader, pid, HB_PAGE_PROCESSES);
+	int result = watch_member(tenancy, &tenancy->leader, pid, HB_PAGE_PROCESSES);
+	HB_FAULT(daemon_leader_watched);
+	return result;
 }
 
 static struct hb_member *find_member(struct hb_tenancy *tenancy, pid_t pid)
@@ -132,7 +138,9 @@ int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint
 			   : hb_page_slot_take(tenancy->page, (uint32_t)peer->pid, peer->start_ticks);
 	if (slot < 0)
 		return slot;
+	HB_FAULT(daemon_slot_taken);
 	int result = watch_member(tenancy, &tenancy->members[slot], peer->pid, (uint32_t)slot);
+	HB_FAULT(daemon_member_watched);
 	if (result < 0) {
 		hb_page_slot_free(tenancy->page, (uint32_t)slot);
 		return result;
@@ -241,6 +249,7 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	copy_printable(made->command, sizeof made->command, command, command_length);
 	fill_terms(made, request);
 	int result = take_page(made, page_fd);
+	HB_FAULT(daemon_page_made);
 	if (result == 0) {
 		daemon->tenancies[index] = made;
 		daemon->n_tenancies++;
@@ -258,6 +267,7 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	hb_tenancy_tick(made, hb_clock_now_ns());
 	hb_log_info("tenant %u %s: pid %d, user %s, priority %s: %s", made->number, page_fd < 0 ? "begins" : "is back",
 		    (int)peer->pid, peer->user, made->terms.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
+	HB_FAULT(daemon_tenant_made);
 	*tenancy = made;
 	return 0;
 }
@@ -303,6 +313,7 @@ int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_regis
 		int result = hb_device_add(device, tenancy, gpu, hb_clock_now_ns());
 		if (result < 0)
 			return result;
+		HB_FAULT(daemon_gpu_added);
 		tenancy->devices[tenancy->n_devices++] = device;
 		hb_tenancy_publish(tenancy);
 	}

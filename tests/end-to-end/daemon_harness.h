@@ -16,11 +16,12 @@
 
 struct daemon {
 	pid_t pid;
+	int status; /* of its end, where pid is -1 */
 	char dir[64];
 	char socket[96];
 };
 
-/* Writes `config` (NULL = none) and starts the program; returns once it answers. */
+/* Writes `config` (NULL = none) and starts the program; returns once it answers, or has ended (pid -1). */
 void daemon_start(struct daemon *daemon, const char *program, const char *config);
 /* The same folder and socket again, after an end. */
 void daemon_start_again(struct daemon *daemon, const char *program);
