@@ -262,8 +262,8 @@ static void unmap(struct mapping **at)
 	struct mapping *mapping = *at;
 	struct sim_memory memory;
 	*at = mapping->next;
-	mmap((void *)mapping->base, mapping->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-	     -1, 0);
+	(void)mmap((void *)mapping->base, mapping->bytes, PROT_NONE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	sim_memory_remove(mapping->base, &memory);
 	unuse(mapping->physical);
 	free(mapping);
