@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define COMMAND "run"
+#define REGISTER_TRIES 3 /* a daemon may end between our connecting and our asking */
 
 /* As env, nohup and timeout have it, so that the command's own status is never mistaken for ours. */
 enum { EXIT_OURS = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
@@ -248,17 +249,20 @@ static int enroll(struct request *request, char path[HB_PATH_MAX], char *environ
 	struct hb_wish wish = request->wish;
 	if (getrandom(wish.token, sizeof wish.token, 0) != (ssize_t)sizeof wish.token)
 		return hb_error_set(error, -EIO, "no random numbers to be had");
-	int socket = hb_daemon_link(wish.flags & HB_REGISTER_SIMULATED, true, path, error);
-	if (socket < 0)
-		return socket;
 	memcpy(request->wish.token, wish.token, sizeof wish.token);
 	wish.flags |= HB_REGISTER_CREATE;
-	int result = hb_client_register(socket, &wish, &member, environment, size, error);
+	int result, tries = 0;
+	do {
+		int socket = hb_daemon_link(wish.flags & HB_REGISTER_SIMULATED, true, path, error);
+		if (socket < 0)
+			return socket;
+		result = hb_client_register(socket, &wish, &member, environment, size, error);
+		close(socket);
+	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES);
 	if (result == 0 && member.page->priority != wish.priority)
 		fprintf(stderr, "hb run: priority high was not granted, see `hb status`\n");
 	/* The tenant lives as long as this process does: the mapping and the connection are not needed for that. */
 	hb_membership_fini(&member);
-	close(socket);
 	return result;
 }
 

@@ -20,6 +20,7 @@
 /* Several `hb run` at once: one daemon gets the socket, and the others' clients wait this long for it to listen. */
 #define CONNECT_TRIES 50
 #define CONNECT_PAUSE_NS 20000000
+#define STARTS_EVERY 10
 
 static void become_daemon(const char *program, const char *path, bool simulated, int out)
 {
@@ -76,9 +77,19 @@ static int start_daemon(bool simulated, const char *path, char *said, size_t siz
 	return 0;
 }
 
-static bool nobody_answers(int result)
+bool hb_daemon_gone(int result)
 {
-	return result == -ENOENT || result == -ECONNREFUSED || result == -ENOTDIR;
+	switch (result) {
+	case -ENOENT:
+	case -ENOTDIR:
+	case -ECONNREFUSED:
+	case -ECONNRESET:
+	case -ENOTCONN:
+	case -EPIPE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static bool is_system_socket(const char *path)
@@ -93,17 +104,19 @@ int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
 	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
-	if (socket >= 0 || !start || !nobody_answers(socket) || is_system_socket(path))
+	if (socket >= 0 || !start || !hb_daemon_gone(socket) || is_system_socket(path))
 		return socket;
 	const char *given = getenv("HB_SOCKET");
 	char said[400] = "";
 	result = given && *given ? 0 : hb_runtime_dir(dir, error);
-	if (result == 0)
-		result = start_daemon(simulated, path, said, sizeof said, error);
-	for (int i = 0; result == 0 && nobody_answers(socket) && i < CONNECT_TRIES; i++) {
+	for (int i = 0; result == 0 && hb_daemon_gone(socket) && i < CONNECT_TRIES; i++) {
 		const struct timespec pause = {.tv_nsec = i ? CONNECT_PAUSE_NS : 0};
 		nanosleep(&pause, NULL);
-		socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
+		/* More than once: one that is going may have held the socket the first time. */
+		if (i % STARTS_EVERY == 0)
+			result = start_daemon(simulated, path, said, sizeof said, error);
+		if (result == 0)
+			socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
 	}
 	if (result == 0 && socket < 0 && said[0])
 		hb_error_set(error, socket, "no daemon could be started: %s", said);

@@ -15,4 +15,7 @@
  */
 int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error);
 
+/* This result of talking to the daemon means that there is none, or that it is just ending: link again. */
+bool hb_daemon_gone(int result);
+
 #endif

@@ -31,21 +31,38 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	return 0;
 }
 
-static size_t probe(struct hb_probe *probes, size_t max)
+static void probe_library(struct hb_probe *probe)
 {
 	char path[512];
-	if (max == 0)
-		return 0;
-	struct hb_probe *library = &probes[0];
-	memset(library, 0, sizeof *library);
-	strcpy(library->name, "simulated driver");
-	library->required = true;
-	library->works = driver_library(path, sizeof path) == 0 && access(path, R_OK) == 0;
-	snprintf(library->found, sizeof library->found, "%.150s",
-		 library->works ? path : "libcuda.so.1 of the simulated driver is missing");
-	if (!library->works)
-		strcpy(library->remedy, "build or install it, or set HB_SIMCUDA_DIR to its folder");
-	return 1;
+	strcpy(probe->name, "simulated driver");
+	probe->required = true;
+	probe->works = driver_library(path, sizeof path) == 0 && access(path, R_OK) == 0;
+	snprintf(probe->found, sizeof probe->found, "%.150s",
+		 probe->works ? path : "libcuda.so.1 of the simulated driver is missing");
+	if (!probe->works)
+		strcpy(probe->remedy, "build or install it, or set HB_SIMCUDA_DIR to its folder");
+}
+
+static void probe_mps(struct hb_probe *probe)
+{
+	char path[512];
+	const char *why = "";
+	strcpy(probe->name, "MPS");
+	probe->works = mps_control(path, sizeof path, &why) == 0;
+	snprintf(probe->found, sizeof probe->found, "%.150s", probe->works ? path : why);
+	if (!probe->works)
+		strcpy(probe->remedy, "build or install it; until then low-priority tenants take turns");
+}
+
+static size_t probe(struct hb_probe *probes, size_t max)
+{
+	static void (*const all[])(struct hb_probe *) = {probe_library, probe_mps};
+	size_t n = 0;
+	for (; n < sizeof all / sizeof all[0] && n < max; n++) {
+		memset(&probes[n], 0, sizeof probes[n]);
+		all[n](&probes[n]);
+	}
+	return n;
 }
 
 const struct hb_provider hb_provider_simulated = {
