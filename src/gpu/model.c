@@ -462,6 +462,7 @@ void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int id)
 		if (entry == stream->head && stream->state == STREAM_RUNNING)
 			hb_model_hold_end(model, stream->kernel);
 	}
+	hb_model_engine_update(model);
 }
 
 static int64_t next_own_ns(const struct hb_model *model)

@@ -92,7 +92,7 @@ int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const st
 /* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
 int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
 			  size_t n_work, uint64_t cookie);
-/* Holds run until released (or for duration_ns, where > 0). Releases those running or queued on the stream. */
+/* Holds run until released (or, where duration_ns > 0, until that long after their launch). Releases those running or queued on the stream. */
 void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int stream);
 
 /* When something will happen on its own; INT64_MAX = never. */

@@ -114,6 +114,7 @@ struct model_kernel {
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;
+	bool released; /* a hold that may end: it wants the GPU for that */
 	uint32_t next_free;
 };
 

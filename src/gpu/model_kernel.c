@@ -156,6 +156,7 @@ void hb_model_hold_end(struct hb_model *model, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	struct model_context *context = context_of(model, kernel);
+	kernel->released = true;
 	if (kernel->start_ns < 0)
 		return;
 	hb_model_heap_push(&context->heap, model_own_ns(model, context), EVENT_COHORT, kernel->hold_cohort,

@@ -220,6 +220,13 @@ static double crowding_ns(const struct hb_model *model, const struct model_kerne
 	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
 }
 
+/* A hold's limit counts from its launch, also for one that waited behind another. */
+static double hold_left_ns(const struct hb_model *model, const struct model_kernel *kernel)
+{
+	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
+	return end_ns > model->now_ns ? (double)(end_ns - model->now_ns) : 1;
+}
+
 /* Starts what fits of a kernel; false = blocks are left. */
 static bool place_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
 {
@@ -237,6 +244,8 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 		in_row = in_row < most ? in_row : most;
 	}
 	double length = (double)kernel->block_ns * factor * (double)in_row + crowding_ns(model, kernel, count);
+	if (kernel->hold)
+		length = hold_left_ns(model, kernel);
 	bool whole = slots == kernel->blocks_left;
 	kernel->blocks_left -= slots * in_row;
 	double spread = kernel->work->block_spread;

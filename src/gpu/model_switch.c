@@ -19,7 +19,7 @@ static bool lone_hold(const struct hb_model *model, const struct model_context *
 	if (context->n_active != 1)
 		return false;
 	const struct model_kernel *kernel = &model->kernels[context->active[0]];
-	return kernel->hold && kernel->start_ns >= 0 && model->streams[kernel->stream].queued == 1;
+	return kernel->hold && !kernel->released && kernel->start_ns >= 0 && model->streams[kernel->stream].queued == 1;
 }
 
 static bool demands(const struct hb_model *model, int32_t index)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two-process probe on the GPU model; see model_rig.h. */
-#include "tests/unit/model_rig.h"
+#include "model_rig.h"
 
 #include "base/rng.h"
 
@@ -115,8 +115,9 @@ void rig_submit(struct rig *rig, int stream, const struct hb_model_work *work)
 
 int64_t rig_await(struct rig *rig, int stream)
 {
+	int64_t until_ns = rig->now_ns + 10000 * MS;
 	while (hb_model_pending(rig->model, stream))
-		if (!step(rig, rig->now_ns + 10000 * MS))
+		if (!step(rig, until_ns))
 			fail_msg("stream %d still has %zu submissions after 10 s", stream,
 				 hb_model_pending(rig->model, stream));
 	return rig->now_ns;

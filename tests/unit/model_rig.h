@@ -9,7 +9,7 @@
 
 #include "base/rng.h"
 #include "gpu/model.h"
-#include "tests/unit/unit.h"
+#include "unit.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
