@@ -255,10 +255,11 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 {
 	uint32_t context = entry->u.add.context;
 	if (context >= SIM_CONTEXTS || !client->member[context].context || client->member[context].context->dead ||
-	    entry->stream >= 1u << 24 ||
-	    grow(&client->streams, &client->n_streams, entry->stream, sizeof(void *)) < 0 ||
-	    client->streams[entry->stream])
+	    entry->stream >= 1u << 24 || grow(&client->streams, &client->n_streams, entry->stream, sizeof(void *)) < 0)
 		return;
+	/* The client uses an id again when all that completes has: what is left are waits that nothing follows. */
+	if (client->streams[entry->stream])
+		stream_free(broker, client->streams[entry->stream], broker->now_ns);
 	struct broker_stream *stream = calloc(1, sizeof *stream);
 	if (!stream)
 		return;

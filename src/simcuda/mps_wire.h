@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -54,7 +55,13 @@ static inline int mps_connect(void)
 	return result < 0 ? result : fd;
 }
 
-/* Bytes of the answer (NUL-terminated in text), 0 when the other side is gone. */
+/* Texts travel with their NUL, so that an empty one is not the end. */
+static inline ssize_t mps_send(int fd, const char *text)
+{
+	return send(fd, text, strlen(text) + 1, MSG_NOSIGNAL);
+}
+
+/* Bytes received (text is NUL-terminated), 0 when the other side is gone. */
 static inline ssize_t mps_receive(int fd, char *text)
 {
 	ssize_t n;

@@ -39,8 +39,8 @@ CUresult sim_mps_join(int gpu, uint64_t *token, uint32_t *sm_limit)
 	}
 	if (connection < 0)
 		return CUDA_SUCCESS;
-	int n = snprintf(text, sizeof text, "join %d", gpu);
-	if (send(connection, text, (size_t)n, MSG_NOSIGNAL) < 0 || !mps_receive(connection, text)) {
+	snprintf(text, sizeof text, "join %d", gpu);
+	if (mps_send(connection, text) < 0 || !mps_receive(connection, text)) {
 		close(connection);
 		connection = -1;
 		return CUDA_ERROR_MPS_CONNECTION_FAILED;

@@ -2,10 +2,9 @@
 /*
  * Work on its way to the broker and completions on their way back. Any thread
  * that waits also drains: it runs the effects of what has completed, in the
- * order of completion. A helper thread drains when nobody waits, runs host
- * functions, and polls the memory words that waits and holds look at.
+ * order of completion. When nobody waits, the helper thread does (sim_helper.c).
  */
-#include "simcuda/sim_driver.h"
+#include "simcuda/sim_queue.h"
 
 #include "base/clock.h"
 #include "simcuda/sim_futex.h"
@@ -17,24 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECK_NS (100 * HB_NS_PER_MS) /* how often a waiter makes sure that the broker lives */
-#define NAP_NS (20 * HB_NS_PER_US)    /* between looks at words that streams or holds wait for */
-
-/* What a slot stands for until its completion. */
-struct item {
-	CUstream stream;
-	uint64_t seq;
-	struct sim_task *task;
-};
-
-/* A host function or wait that its stream stands at, or a hold: the helper's list. */
-struct hand {
-	struct hand *next;
-	struct item item;
-	uint32_t slot, stream_id; /* of a hold, whose stream may be gone before it */
-	const volatile uint32_t *hold;
-};
-
 /* A stream id free for use again, and where its count stands. */
 struct old_id {
 	uint32_t id;
@@ -42,18 +23,15 @@ struct old_id {
 };
 
 static struct {
-	struct item items[SIM_SLOTS];
+	struct sim_item items[SIM_SLOTS];
 	/* Free slots: taken under sim.submit, put back under sim.drain. */
 	uint32_t free[SIM_SLOTS];
 	_Atomic uint64_t free_head, free_tail;
-	pthread_mutex_t hands_lock;
-	struct hand *hands, **hands_tail;
-	bool helper_running;
 	uint32_t next_stream;
 	pthread_mutex_t ids_lock;
 	struct old_id *old;
 	size_t n_old, old_room;
-} queue = {.hands_lock = PTHREAD_MUTEX_INITIALIZER, .ids_lock = PTHREAD_MUTEX_INITIALIZER};
+} queue = {.ids_lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- submission ---------------------------------------------------------------------- */
 
@@ -81,6 +59,14 @@ static void push(struct sim_entry *entry)
 	entry->at_ns = hb_clock_now_ns();
 	share->submit[head % SIM_RING] = *entry;
 	atomic_store_explicit(&share->submit_head, head + 1, memory_order_release);
+}
+
+void sim_push(struct sim_entry *entry)
+{
+	pthread_mutex_lock(&sim.submit);
+	push(entry);
+	pthread_mutex_unlock(&sim.submit);
+	ring_bell();
 }
 
 static void wait_entry(CUstream stream, uint32_t other, uint64_t seq)
@@ -195,7 +181,7 @@ static CUresult submit_entry(CUstream stream, struct sim_entry *entry, struct si
 	entry->seq = ++stream->last_seq;
 	entry->slot = (uint32_t)slot;
 	entry->flags = task && sim_task_has_effect(task) ? SIM_FLAG_EFFECT : 0;
-	queue.items[slot] = (struct item){stream, entry->seq, task};
+	queue.items[slot] = (struct sim_item){stream, entry->seq, task};
 	atomic_fetch_add_explicit(&stream->users, 1, memory_order_relaxed);
 	if (task && task->kind == SIM_TASK_EVENT) {
 		CUevent event = task->u.event.event;
@@ -293,62 +279,39 @@ static void keep_id(uint32_t id, uint64_t seq)
 	pthread_mutex_unlock(&queue.ids_lock);
 }
 
-static void stream_unuse(CUstream stream)
+void sim_stream_unuse(CUstream stream)
 {
 	if (atomic_fetch_sub_explicit(&stream->users, 1, memory_order_acq_rel) != 1)
 		return;
-	keep_id(stream->id, stream->last_seq);
-	free(stream);
-}
-
-/* The stream leaves its context; it is freed here, or when the last of its work is done. */
-void sim_stream_end(CUstream stream)
-{
-	struct sim_entry entry = {.op = SIM_OP_STREAM_REMOVE, .stream = stream->id};
 	pthread_mutex_lock(&sim.submit);
 	for (CUstream *at = &stream->context->streams; *at; at = &(*at)->next)
 		if (*at == stream) {
 			*at = stream->next;
 			break;
 		}
+	pthread_mutex_unlock(&sim.submit);
+	keep_id(stream->id, stream->last_seq);
+	free(stream);
+}
+
+/* The handle is no more; the stream stays in its context, and is waited for with it, until its work is done. */
+void sim_stream_end(CUstream stream)
+{
+	struct sim_entry entry = {.op = SIM_OP_STREAM_REMOVE, .stream = stream->id};
+	pthread_mutex_lock(&sim.submit);
 	push(&entry);
 	stream->magic = SIM_MAGIC_DEAD;
 	pthread_mutex_unlock(&sim.submit);
 	ring_bell();
-	stream_unuse(stream);
+	sim_stream_unuse(stream);
 }
 
 /* --- completion ---------------------------------------------------------------------- */
 
-/* Under sim.drain. */
-static void item_done(struct item *item, uint32_t slot)
+void sim_item_done(const struct sim_item *item, uint32_t slot)
 {
 	atomic_store_explicit(&item->stream->done_seq, item->seq, memory_order_release);
 	free_slot(slot);
-	stream_unuse(item->stream);
-}
-
-static void hand_add(const struct item *item, uint32_t slot, const volatile uint32_t *hold)
-{
-	struct hand *hand = calloc(1, sizeof *hand);
-	if (!hand)
-		abort(); /* the stream would stand for ever, silently */
-	hand->item = *item;
-	hand->slot = slot;
-	hand->stream_id = item->stream->id;
-	hand->hold = hold;
-	pthread_mutex_lock(&queue.hands_lock);
-	*queue.hands_tail = hand;
-	queue.hands_tail = &hand->next;
-	pthread_mutex_unlock(&queue.hands_lock);
-	atomic_fetch_add(&sim.share->hand_word, 1);
-	sim_futex_wake(&sim.share->hand_word, 1);
-}
-
-void sim_watch_hold(CUstream stream, uint64_t seq, const volatile uint32_t *word)
-{
-	struct item item = {stream, seq, NULL};
-	hand_add(&item, 0, word);
 }
 
 static bool drain_one(void)
@@ -361,28 +324,28 @@ static bool drain_one(void)
 	/* Whoever wrote the item wrote the ring after it: what comes back through the broker is ordered by this. */
 	(void)atomic_load_explicit(&share->submit_head, memory_order_acquire);
 	atomic_store_explicit(&share->done_tail, tail + 1, memory_order_release);
-	struct item item = queue.items[done.slot % SIM_SLOTS];
+	struct sim_item item = queue.items[done.slot % SIM_SLOTS];
 	if (done.flags & SIM_FLAG_HAND) {
-		hand_add(&item, done.slot, NULL);
+		sim_hand_add(&item, done.slot, NULL);
 		return true;
 	}
 	if (item.task) {
 		sim_task_run(item.task, done.end_ns);
 		sim_task_free(item.task);
 	}
-	item_done(&item, done.slot);
+	sim_item_done(&item, done.slot);
+	sim_stream_unuse(item.stream);
 	return true;
 }
 
-/* `self`: 1 when the caller counts among the waiters. */
-static void wake_waiters(uint32_t self)
+void sim_wake_waiters(uint32_t self)
 {
 	atomic_fetch_add(&sim.share->done_word, 1);
 	if (atomic_load(&sim.share->waiters) > self)
 		sim_futex_wake(&sim.share->done_word, INT_MAX);
 }
 
-static bool something_done(void)
+bool sim_something_done(void)
 {
 	return atomic_load_explicit(&sim.share->done_tail, memory_order_relaxed) !=
 	       atomic_load_explicit(&sim.share->done_head, memory_order_acquire);
@@ -391,13 +354,13 @@ static bool something_done(void)
 static void drain(uint32_t self)
 {
 	/* The one who drains looks again after letting go, so that nothing that came meanwhile is left to nobody. */
-	while (something_done() && pthread_mutex_trylock(&sim.drain) == 0) {
+	while (sim_something_done() && pthread_mutex_trylock(&sim.drain) == 0) {
 		bool any = false;
 		while (drain_one())
 			any = true;
 		pthread_mutex_unlock(&sim.drain);
 		if (any && atomic_load(&sim.share->waiters) > self)
-			wake_waiters(self);
+			sim_wake_waiters(self);
 	}
 }
 
@@ -484,108 +447,10 @@ CUresult sim_wait_context(CUcontext context)
 		if (!found)
 			return sim_context_trouble(context);
 		CUresult result = sim_wait_stream(found, seq);
-		stream_unuse(found);
+		sim_stream_unuse(found);
 		if (result != CUDA_SUCCESS)
 			return result;
 	}
-}
-
-/* --- the helper thread ----------------------------------------------------------------- */
-
-static bool value_is_there(const struct sim_task *task)
-{
-	uint64_t mask = task->u.value.wide ? UINT64_MAX : UINT32_MAX, wanted = task->u.value.value & mask, now;
-	if (task->u.value.wide)
-		now = __atomic_load_n((uint64_t *)(uintptr_t)task->u.value.address, __ATOMIC_ACQUIRE);
-	else
-		now = __atomic_load_n((uint32_t *)(uintptr_t)task->u.value.address, __ATOMIC_ACQUIRE);
-	switch (task->u.value.flags & 3) {
-	case CU_STREAM_WAIT_VALUE_GEQ:
-		return task->u.value.wide ? (int64_t)(now - wanted) >= 0 : (int32_t)(uint32_t)(now - wanted) >= 0;
-	case CU_STREAM_WAIT_VALUE_EQ:
-		return now == wanted;
-	case CU_STREAM_WAIT_VALUE_AND:
-		return (now & wanted) != 0;
-	default:
-		return (~(now | wanted) & mask) != 0;
-	}
-}
-
-/* False: its time has not come. */
-static bool hand_run(struct hand *hand)
-{
-	struct sim_entry entry = {.op = SIM_OP_HAND_DONE, .seq = hand->item.seq};
-	if (hand->hold) {
-		if (!__atomic_load_n(hand->hold, __ATOMIC_ACQUIRE))
-			return false;
-		entry.op = SIM_OP_RELEASE;
-	} else if (hand->item.task->kind == SIM_TASK_WAIT_VALUE) {
-		if (!value_is_there(hand->item.task))
-			return false;
-	} else {
-		sim_task_run(hand->item.task, 0);
-	}
-	entry.stream = hand->stream_id;
-	pthread_mutex_lock(&sim.submit);
-	push(&entry);
-	pthread_mutex_unlock(&sim.submit);
-	ring_bell();
-	if (!hand->hold) {
-		sim_task_free(hand->item.task);
-		pthread_mutex_lock(&sim.drain);
-		item_done(&hand->item, hand->slot);
-		pthread_mutex_unlock(&sim.drain);
-		wake_waiters(0);
-	}
-	return true;
-}
-
-/* Runs what can run; true if some are left. */
-static bool hands_run(void)
-{
-	pthread_mutex_lock(&queue.hands_lock);
-	struct hand *list = queue.hands;
-	queue.hands = NULL;
-	queue.hands_tail = &queue.hands;
-	pthread_mutex_unlock(&queue.hands_lock);
-	struct hand *left = NULL, **left_tail = &left;
-	while (list) {
-		struct hand *hand = list;
-		list = hand->next;
-		hand->next = NULL;
-		if (hand_run(hand)) {
-			free(hand);
-		} else {
-			*left_tail = hand;
-			left_tail = &hand->next;
-		}
-	}
-	if (!left)
-		return false;
-	pthread_mutex_lock(&queue.hands_lock);
-	*left_tail = queue.hands;
-	if (!queue.hands)
-		queue.hands_tail = left_tail;
-	queue.hands = left;
-	pthread_mutex_unlock(&queue.hands_lock);
-	return true;
-}
-
-static void *helper(void *argument)
-{
-	(void)argument;
-	pthread_setname_np(pthread_self(), "hb-simcuda");
-	while (!atomic_load(&sim.lost)) {
-		uint32_t seen = atomic_load(&sim.share->hand_word);
-		sim_drain();
-		bool left = hands_run();
-		if (something_done())
-			continue;
-		sim_futex_wait(&sim.share->hand_word, seen, left ? NAP_NS : CHECK_NS);
-		if (!left && !sim_broker_alive())
-			atomic_store(&sim.lost, true);
-	}
-	return NULL;
 }
 
 int sim_queue_init(void)
@@ -594,15 +459,5 @@ int sim_queue_init(void)
 		queue.free[i] = i;
 	atomic_store(&queue.free_tail, 0);
 	atomic_store(&queue.free_head, SIM_SLOTS);
-	queue.hands_tail = &queue.hands;
-	/* The application's signals are the application's: the helper takes none. */
-	sigset_t all, before;
-	pthread_t thread;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int result = pthread_create(&thread, NULL, helper, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (result == 0)
-		pthread_detach(thread);
-	return -result;
+	return sim_helper_start();
 }

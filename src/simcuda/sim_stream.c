@@ -30,8 +30,12 @@ CUstream sim_stream_new(CUcontext context, unsigned flags, int priority)
 /* Under sim.lock, with all work done. */
 void sim_streams_of_context_end(CUcontext context)
 {
-	while (context->streams)
-		sim_stream_end(context->streams);
+	CUstream next;
+	for (CUstream stream = context->streams; stream; stream = next) {
+		next = stream->next;
+		if (stream->magic == SIM_MAGIC_STREAM)
+			sim_stream_end(stream);
+	}
 }
 
 /* --- the thread's own default streams --------------------------------------------------- */

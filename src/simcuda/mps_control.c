@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hb-sim-mps-control: for simulated GPUs what nvidia-cuda-mps-control is for
+ * real ones, with the same command line.
+ *
+ *   hb-sim-mps-control -d      the control daemon, in the background; -f: in the foreground
+ *   echo COMMAND | hb-sim-mps-control
+ *
+ * The daemon starts one server (hb-sim-mps-server) for its user when it is told
+ * to or when the first client comes, and again when that one has died.
+ */
+#include "simcuda/mps_wire.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define SERVER_FD 3
+#define ANSWER_MS 10000
+#define CONNECTIONS 256
+#define PID_FILE "nvidia-cuda-mps-control.pid"
+
+extern char **environ;
+
+struct connection {
+	int fd;
+	pid_t pid;
+	bool client; /* has joined */
+	bool waits;  /* for the end, having said quit */
+};
+
+static struct {
+	int listener;
+	struct connection connections[CONNECTIONS];
+	int n;
+	int server_fd; /* -1 = none runs */
+	pid_t server_pid;
+	int percentage;
+	bool ending;
+	int64_t end_at_s; /* quit -t: then at the latest */
+	FILE *log;
+} control = {.server_fd = -1, .percentage = 100};
+
+static int64_t now_s(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec;
+}
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *format, ...)
+{
+	va_list arguments;
+	if (!control.log)
+		return;
+	va_start(arguments, format);
+	vfprintf(control.log, format, arguments);
+	va_end(arguments);
+	fflush(control.log);
+}
+
+/* --- the server ------------------------------------------------------------------------ */
+
+static bool answer_of(int fd, char *text)
+{
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+	return poll(&wait, 1, ANSWER_MS) == 1 && mps_receive(fd, text) > 0;
+}
+
+static void end_server(void)
+{
+	if (control.server_fd < 0)
+		return;
+	close(control.server_fd); /* its signal to end */
+	control.server_fd = -1;
+	while (waitpid(control.server_pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	say("Server %d exited\n", (int)control.server_pid);
+}
+
+static int server_path(char *path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+	if (n <= 0)
+		return -errno;
+	path[n] = '\0';
+	char *name = strrchr(path, '/') + 1;
+	int room = (int)(path + size - name);
+	return snprintf(name, (size_t)room, "hb-sim-mps-server") < room ? 0 : -ENAMETOOLONG;
+}
+
+static bool start_server(void)
+{
+	char path[4096], text[MPS_TEXT];
+	int pair[2];
+	if (control.server_fd >= 0)
+		return true;
+	if (server_path(path, sizeof path) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, pair[1], SERVER_FD);
+	if (pair[1] == SERVER_FD)
+		fcntl(SERVER_FD, F_SETFD, 0);
+	char *arguments[] = {path, NULL};
+	int result = posix_spawn(&control.server_pid, path, &actions, NULL, arguments, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(pair[1]);
+	if (result != 0) {
+		close(pair[0]);
+		say("%s: %s\n", path, strerror(result));
+		return false;
+	}
+	control.server_fd = pair[0];
+	if (!answer_of(pair[0], text) || strcmp(text, "ready") != 0) {
+		say("Server %d did not start: %s\n", (int)control.server_pid, text);
+		end_server();
+		return false;
+	}
+	say("Starting new server %d for user %u\n", (int)control.server_pid, (unsigned)getuid());
+	return true;
+}
+
+/* --- clients ------------------------------------------------------------------------------ */
+
+static int clients(void)
+{
+	int n = 0;
+	for (int i = 0; i < control.n; i++)
+		n += control.connections[i].client;
+	return n;
+}
+
+static void join(struct connection *connection, const char *gpu)
+{
+	char text[MPS_TEXT];
+	unsigned long long token;
+	if (control.ending) {
+		mps_send(connection->fd, "error: the control daemon is ending");
+		return;
+	}
+	if (!connection->client && clients() >= MPS_CLIENTS) {
+		mps_send(connection->fd, "error: too many clients");
+		return;
+	}
+	snprintf(text, sizeof text, "gpu %d", atoi(gpu));
+	if (!start_server() || mps_send(control.server_fd, text) < 0 || !answer_of(control.server_fd, text) ||
+	    sscanf(text, "token %llu", &token) != 1) {
+		mps_send(connection->fd, "error: no server");
+		return;
+	}
+	connection->client = true;
+	snprintf(text, sizeof text, "token %llu %d", token, control.percentage);
+	mps_send(connection->fd, text);
+	say("New client %d\n", (int)connection->pid);
+}
+
+static void list_clients(char *out, size_t size)
+{
+	size_t n = 0;
+	out[0] = '\0';
+	for (int i = 0; i < control.n && n < size; i++)
+		if (control.connections[i].client)
+			n += (size_t)snprintf(out + n, size - n, "%d\n", (int)control.connections[i].pid);
+}
+
+/* The answer is what the tool prints; quit is answered when it has happened. */
+static void obey(struct connection *connection, char *command)
+{
+	char out[MPS_TEXT] = "";
+	int value;
+	command[strcspn(command, "\n")] = '\0';
+	if (strncmp(command, "quit", 4) == 0 || strncmp(command, "shutdown_server", 15) == 0) {
+		control.ending = true;
+		connection->waits = true;
+		control.end_at_s = sscanf(command, "%*s -t %d", &value) == 1 ? now_s() + value : INT64_MAX;
+		if (strstr(command, " -f"))
+			control.end_at_s = 0;
+		return;
+	}
+	if (strcmp(command, "get_server_list") == 0) {
+		if (control.server_fd >= 0)
+			snprintf(out, sizeof out, "%d\n", (int)control.server_pid);
+	} else if (strncmp(command, "get_client_list", 15) == 0) {
+		list_clients(out, sizeof out);
+	} else if (strncmp(command, "start_server", 12) == 0) {
+		if (!start_server())
+			snprintf(out, sizeof out, "Failed to start the server; see server.log\n");
+	} else if (strcmp(command, "get_default_active_thread_percentage") == 0) {
+		snprintf(out, sizeof out, "%d.0\n", control.percentage);
+	} else if (sscanf(command, "set_default_active_thread_percentage %d", &value) == 1 && value > 0 &&
+		   value <= 100) {
+		control.percentage = value;
+		snprintf(out, sizeof out, "%d.0\n", control.percentage);
+	} else if (strcmp(command, "get_server_status") == 0 || strncmp(command, "get_server_status ", 18) == 0) {
+		snprintf(out, sizeof out, "%s\n", control.server_fd >= 0 ? "ACTIVE" : "NONE");
+	} else {
+		snprintf(out, sizeof out, "Unrecognized command: %.100s\n", command);
+	}
+	mps_send(connection->fd, out);
+}
+
+/* False: it is gone. */
+static bool serve(struct connection *connection)
+{
+	char text[MPS_TEXT];
+	if (mps_receive(connection->fd, text) == 0)
+		return false;
+	if (strncmp(text, "join ", 5) == 0)
+		join(connection, text + 5);
+	else if (strncmp(text, "command ", 8) == 0)
+		obey(connection, text + 8);
+	else
+		return false;
+	return true;
+}
+
+static void take_connection(void)
+{
+	struct ucred peer = {0};
+	socklen_t size = sizeof peer;
+	int fd = accept4(control.listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (control.n == CONNECTIONS) {
+		close(fd);
+		return;
+	}
+	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	control.connections[control.n++] = (struct connection){.fd = fd, .pid = peer.pid};
+}
+
+/* --- the daemon ------------------------------------------------------------------------------ */
+
+static int open_folder(void)
+{
+	const char *path = mps_folder();
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return folder < 0 ? -errno : folder;
+}
+
+static int listen_in(int folder)
+{
+	struct sockaddr_un address;
+	int result = mps_address(folder, &address);
+	int fd = result < 0 ? -1 : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	unlinkat(folder, MPS_SOCKET, 0);
+	if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 64) == 0)
+		return fd;
+	result = result < 0 ? result : -errno;
+	if (fd >= 0)
+		close(fd);
+	return result;
+}
+
+static void write_files(int folder)
+{
+	/* The real daemon's name, which tools look for. */
+	if (symlinkat(MPS_SOCKET, folder, "control") < 0 && errno != EEXIST)
+		say("control: %s\n", strerror(errno));
+	int fd = openat(folder, PID_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	dprintf(fd, "%d\n", (int)getpid());
+	close(fd);
+}
+
+static void open_log(void)
+{
+	const char *given = getenv("CUDA_MPS_LOG_DIRECTORY"), *folder = given && *given ? given : mps_folder();
+	char path[4096];
+	if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+		return;
+	snprintf(path, sizeof path, "%s/control.log", folder);
+	control.log = fopen(path, "ae");
+	snprintf(path, sizeof path, "%s/server.log", folder);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int server = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	dup2(null, STDIN_FILENO);
+	dup2(server >= 0 ? server : null, STDOUT_FILENO);
+	dup2(server >= 0 ? server : null, STDERR_FILENO);
+	close(null);
+	if (server >= 0)
+		close(server);
+}
+
+static bool may_end(void)
+{
+	return control.ending && (clients() == 0 || now_s() >= control.end_at_s);
+}
+
+static void serve_all(struct pollfd *fds)
+{
+	for (int i = control.n; i-- > 0;) {
+		struct connection *connection = &control.connections[i];
+		if (!fds[i + 2].revents || serve(connection))
+			continue;
+		close(connection->fd);
+		*connection = control.connections[--control.n];
+	}
+	if (fds[1].revents && control.server_fd >= 0) {
+		say("Server %d is gone\n", (int)control.server_pid);
+		end_server();
+	}
+	if (fds[0].revents)
+		take_connection();
+}
+
+static void run(int folder)
+{
+	struct pollfd fds[CONNECTIONS + 2];
+	while (!may_end()) {
+		fds[0] = (struct pollfd){.fd = control.listener, .events = POLLIN};
+		fds[1] = (struct pollfd){.fd = control.server_fd, .events = 0};
+		for (int i = 0; i < control.n; i++)
+			fds[i + 2] = (struct pollfd){.fd = control.connections[i].fd, .events = POLLIN};
+		if (poll(fds, (nfds_t)control.n + 2, control.ending ? 100 : -1) > 0)
+			serve_all(fds);
+	}
+	end_server();
+	unlinkat(folder, MPS_SOCKET, 0);
+	unlinkat(folder, "control", 0);
+	unlinkat(folder, PID_FILE, 0);
+	for (int i = 0; i < control.n; i++)
+		if (control.connections[i].waits)
+			mps_send(control.connections[i].fd, "");
+	say("Exit\n");
+}
+
+static int daemon_main(bool background)
+{
+	int other = mps_connect();
+	if (other >= 0) {
+		fprintf(stderr, "An instance of this daemon is already running\n");
+		return 1;
+	}
+	if (getenv("HB_SIM_NO_MPS")) {
+		fprintf(stderr, "MPS is not available: HB_SIM_NO_MPS is set\n");
+		return 1;
+	}
+	int folder = open_folder();
+	control.listener = folder < 0 ? folder : listen_in(folder);
+	if (control.listener < 0) {
+		fprintf(stderr, "%s: %s\n", mps_folder(), strerror(-control.listener));
+		return 1;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	/* The socket listens already: who connects from now on is served. */
+	pid_t pid = background ? fork() : 0;
+	if (pid != 0)
+		return pid < 0;
+	if (background)
+		setsid();
+	open_log();
+	write_files(folder);
+	setenv("HB_SIM_MPS_SERVER", "1", 1);
+	run(folder);
+	return 0;
+}
+
+/* --- the tool ------------------------------------------------------------------------------------ */
+
+static int tool_main(void)
+{
+	char line[MPS_TEXT - 16], text[MPS_TEXT];
+	int fd = mps_connect();
+	if (fd < 0) {
+		fprintf(stderr, "Cannot find MPS control daemon process\n");
+		return 1;
+	}
+	while (fgets(line, sizeof line, stdin)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (!line[0])
+			continue;
+		snprintf(text, sizeof text, "command %s", line);
+		if (mps_send(fd, text) < 0 || mps_receive(fd, text) == 0) {
+			fprintf(stderr, "The MPS control daemon is gone\n");
+			return 1;
+		}
+		fputs(text, stdout);
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 1)
+		return tool_main();
+	if (argc == 2 && (strcmp(argv[1], "-d") == 0 || strcmp(argv[1], "-f") == 0))
+		return daemon_main(argv[1][1] == 'd');
+	fprintf(stderr, "usage: hb-sim-mps-control [-d | -f]; without an option, commands on standard input\n");
+	return 2;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hb-sim-mps-server: owns the contexts that clients of the simulated MPS share.
+ * It is an ordinary CUDA program (the shim in its library path is loaded into
+ * it as into any other): one context a GPU, made at once, whose tokens it tells
+ * the control daemon. Descriptor 3 is the daemon; its end is the server's.
+ */
+#include "base/install_path.h"
+#include "simcuda/mps_wire.h"
+#include "simcuda/simcuda.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+
+#define CONTROL_FD 3
+#define GPUS 16
+
+static struct {
+	CUresult (*init)(unsigned);
+	CUresult (*get_export_table)(const void **, const CUuuid *);
+	CUresult (*device_count)(int *);
+	CUresult (*create)(CUcontext *, unsigned, CUdevice);
+	CUresult (*set_current)(CUcontext);
+	CUresult (*synchronize)(void);
+} cuda;
+static const struct hb_sim_table *table;
+static CUcontext contexts[GPUS];
+
+static int find(void *library, const char *name, void *function)
+{
+	void *found = dlsym(library, name);
+	memcpy(function, &found, sizeof found);
+	return found ? 0 : -ENOENT;
+}
+
+static int bind_library(void *library)
+{
+	const CUuuid id = HB_SIM_TABLE_ID;
+	const void *found = NULL;
+	if (!library || find(library, "cuInit", &cuda.init) < 0 ||
+	    find(library, "cuGetExportTable", &cuda.get_export_table) < 0 ||
+	    find(library, "cuDeviceGetCount", &cuda.device_count) < 0 ||
+	    find(library, "cuCtxCreate_v2", &cuda.create) < 0 ||
+	    find(library, "cuCtxSetCurrent", &cuda.set_current) < 0 ||
+	    find(library, "cuCtxSynchronize", &cuda.synchronize) < 0)
+		return -ENOENT;
+	/* A real driver does not know this table: no server for it. */
+	if (cuda.get_export_table(&found, &id) != CUDA_SUCCESS || !found)
+		return -ENODEV;
+	table = found;
+	return 0;
+}
+
+/* What the library path finds, the shim for example; else the simulated driver of this build or installation. */
+static int load(void)
+{
+	char path[4096];
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	if (bind_library(library) == 0)
+		return 0;
+	if (library)
+		dlclose(library);
+	int result = hb_install_simcuda_dir(path, sizeof path - 16);
+	if (result < 0)
+		return result;
+	strcat(path, "/libcuda.so.1");
+	library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+	if (!library)
+		fprintf(stderr, "%s\n", dlerror());
+	return bind_library(library);
+}
+
+static int open_contexts(void)
+{
+	int n = 0;
+	CUresult result = cuda.init(0);
+	if (result == CUDA_SUCCESS)
+		result = cuda.device_count(&n);
+	for (int i = 0; i < n && i < GPUS && result == CUDA_SUCCESS; i++)
+		result = cuda.create(&contexts[i], 0, i);
+	if (result != CUDA_SUCCESS)
+		fprintf(stderr, "no context on the simulated GPUs: CUDA error %d\n", (int)result);
+	return result == CUDA_SUCCESS ? n : -EIO;
+}
+
+static void answer(const char *question)
+{
+	char text[MPS_TEXT];
+	uint64_t token;
+	int gpu;
+	/* The calls also give the shim, where there is one, the occasion to look at its page. */
+	if (sscanf(question, "gpu %d", &gpu) != 1 || gpu < 0 || gpu >= GPUS || !contexts[gpu] ||
+	    cuda.set_current(contexts[gpu]) != CUDA_SUCCESS || cuda.synchronize() != CUDA_SUCCESS ||
+	    table->context_token(contexts[gpu], &token) != CUDA_SUCCESS) {
+		mps_send(CONTROL_FD, "error");
+		return;
+	}
+	snprintf(text, sizeof text, "token %llu", (unsigned long long)token);
+	mps_send(CONTROL_FD, text);
+}
+
+int main(void)
+{
+	char text[MPS_TEXT];
+	signal(SIGPIPE, SIG_IGN);
+	fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
+	/* The server sees all GPUs: which one a client means is told by its number on the machine. */
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	int result = load();
+	if (result == 0)
+		result = open_contexts();
+	if (result < 0) {
+		mps_send(CONTROL_FD, "failed; see server.log");
+		return 1;
+	}
+	mps_send(CONTROL_FD, "ready");
+	while (mps_receive(CONTROL_FD, text) > 0)
+		answer(text);
+	return 0;
+}
