@@ -4,8 +4,9 @@
 
   bench/gpu/compat.py --build build --out DIR [--only NAME,...]
 
-Each program runs natively, with the shim switched off, and as a low- and a
-high-priority tenant. Writes DIR/compat.json in the form of temporal.json.
+Each program runs natively, natively once more (a program that is not
+deterministic by itself shows there), as a low- and a high-priority tenant, and
+with the shim switched off. Writes DIR/compat.json in the form of temporal.json.
 """
 import argparse
 import concurrent.futures
@@ -26,7 +27,7 @@ def run_one(hb, name, how):
     env = dict(os.environ, TOKENIZERS_PARALLELISM="false")
     if how == "off":
         env["HB_OFF"] = "1"
-    if how != "native":
+    if how not in ("native", "again"):
         command = [hb, "run", "--priority", "low" if how == "off" else how, "--"] + command
     begun = time.monotonic()
     try:
@@ -48,7 +49,7 @@ def main():
     names = [name for name in names if not args.only or name in args.only.split(",")]
     facts = dict(temporal.describe(args), command="bench/gpu/compat.py " + " ".join(sys.argv[1:]))
     rows, failed = [], 0
-    for how in ("native", "low", "high", "off"):
+    for how in ("native", "again", "low", "high", "off"):
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             for name, result in zip(names, pool.map(lambda n, h=how: run_one(hb, n, h), names)):
                 rows.append({"name": name, "how": how, "result": result})
