@@ -124,6 +124,7 @@ static void fill_register(struct hb_msg_register *m, const struct hb_wish *wish)
 	m->slot = HB_PAGE_PROCESSES;
 	m->n_gpus = wish->n_gpus;
 	memcpy(m->uuids, wish->uuids, sizeof m->uuids);
+	memcpy(m->totals, wish->totals, sizeof m->totals);
 }
 
 /* The descriptor of our page for the daemon, or -1 when the application has closed or replaced it. */

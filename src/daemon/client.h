@@ -25,7 +25,8 @@ struct hb_wish {
 	unsigned char token[HB_TOKEN_BYTES];
 	uint32_t n_gpus;
 	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES];
-	const char *command; /* shown by `hb status`; NULL = none */
+	uint64_t totals[HB_PAGE_GPUS]; /* bytes; 0 = not known */
+	const char *command;           /* shown by `hb status`; NULL = none */
 };
 
 /*

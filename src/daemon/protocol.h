@@ -91,7 +91,8 @@ struct hb_msg_register {
 	uint32_t engine;           /* asked for, enum hb_engine; NONE = the daemon's choice */
 	uint32_t n_gpus;           /* 0 = not known yet (no CUDA so far) */
 	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES];
-}; /* text: the command line, words separated by blanks */
+	uint64_t totals[HB_PAGE_GPUS]; /* their memory in bytes as the driver tells it; 0 = not known */
+};                                     /* text: the command line, words separated by blanks */
 
 struct hb_msg_registered {
 	struct hb_msg_header header;

@@ -306,6 +306,9 @@ int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_regis
 		struct hb_device *device = hb_daemon_device(tenancy->daemon, request->uuids[i]);
 		if (!device || (!uses(tenancy, device) && tenancy->n_devices == HB_PAGE_GPUS))
 			return -ENOSPC;
+		/* The first one to tell is believed: a wrong number spoils the reserve, and only that. */
+		if (!device->page->total_bytes)
+			device->page->total_bytes = request->totals[i];
 		if (uses(tenancy, device))
 			continue;
 		uint32_t gpu = tenancy->n_devices;
@@ -331,6 +334,7 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 		struct hb_page_gpu *gpu = &page->gpus[i];
 		gpu->limit_bytes = tenancy->terms.memory_bytes ? tenancy->terms.memory_bytes : UINT64_MAX;
 		gpu->engine = tenancy->devices[i]->engine;
+		gpu->total_bytes = tenancy->devices[i]->page->total_bytes;
 		atomic_store_explicit(&gpu->state, HB_PAGE_ACTIVE, memory_order_release);
 	}
 	page->heartbeat_ns = hb_clock_now_ns();

@@ -72,8 +72,12 @@ static void ask_for_devices(void)
 	if (HB_REAL(cuDeviceGetCount)(&n_devices) != CUDA_SUCCESS)
 		n_devices = 0;
 	while ((int)wish.n_gpus < n_devices && wish.n_gpus < HB_PAGE_GPUS &&
-	       get_uuid((int)wish.n_gpus, wish.uuids[wish.n_gpus]))
+	       get_uuid((int)wish.n_gpus, wish.uuids[wish.n_gpus])) {
+		size_t total = 0;
+		if (HB_REAL(cuDeviceTotalMem_v2)(&total, (CUdevice)wish.n_gpus) == CUDA_SUCCESS)
+			wish.totals[wish.n_gpus] = total;
 		wish.n_gpus++;
+	}
 }
 
 static uint8_t find_gpu(const struct hb_page *page, const unsigned char *uuid)

@@ -51,6 +51,7 @@ static void a_process_joins_the_tenant_of_its_token(void **state)
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	wish.slo_ns = 10000000;
 	wish.memory_bytes = 1 << 20;
+	wish.totals[0] = UINT64_C(141) << 30;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(daemon_tenants(&daemon_), 1);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -62,6 +63,8 @@ static void a_process_joins_the_tenant_of_its_token(void **state)
 	assert_int_equal(member.page->gpus[0].limit_bytes, 1 << 20);
 	assert_memory_equal(member.page->gpus[0].uuid, wish.uuids[0], HB_UUID_BYTES);
 	assert_int_equal(hb_gate_state(gate_of(&member, 0)), HB_GATE_OPEN);
+	assert_int_equal(member.page->gpus[0].total_bytes, UINT64_C(141) << 30);
+	assert_int_equal(member.gpus[0]->total_bytes, UINT64_C(141) << 30);
 	assert_true(member.page->heartbeat_ns > 0);
 	/* Registering twice is the same as once. */
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
