@@ -126,7 +126,7 @@ static uint32_t gpc_of(uint32_t sm, uint32_t gpcs)
 static uint64_t trim_to_clusters(const struct hb_model *model, const struct model_kernel *kernel,
 				 uint8_t room[HB_MODEL_SMS_MAX])
 {
-	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->work->cluster;
+	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->cluster;
 	uint64_t total = 0;
 	uint32_t over[GPCS_MAX] = {0};
 	for (uint32_t i = 0; i < kernel->sms; i++)
@@ -171,7 +171,7 @@ static uint64_t choose(const struct hb_model *model, const struct model_context 
 		room[i] = (uint8_t)fits(&context->sm[i], kernel);
 		total += room[i];
 	}
-	if (kernel->work->cluster > 1)
+	if (kernel->cluster > 1)
 		total = trim_to_clusters(model, kernel, room);
 	if (wanted >= total) {
 		memcpy(count, room, kernel->sms);
