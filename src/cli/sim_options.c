@@ -6,6 +6,7 @@
  */
 #include "cli/sim_options.h"
 
+#include "base/clock.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -21,6 +22,7 @@
 #define COMMAND "sim"
 #define DEFAULT_TRACE "traces/h200-pytorch-2.11.csv.gz"
 #define SECONDS_MAX 86400.0
+#define LEAD_RECORDED_NS (700 * HB_NS_PER_MS)
 #define SECONDS_MIN 1e-6
 #define JOBS_MAX 256
 /* A request holds hundreds of spans, a second of a busy GPU tens of thousands. */
@@ -351,6 +353,21 @@ static int programs_resolve(struct hb_sim_command *command)
 	return code;
 }
 
+/*
+ * Recorded arrivals come from co-location experiments, where the low-priority
+ * program is under way, and counted, before the first request: the recorded
+ * runs of data/traces waited LEAD_RECORDED_NS. Generated arrivals need none.
+ */
+static void lead_resolve(struct hb_sim_command *command)
+{
+	if (command->run.lead_ns >= 0)
+		return;
+	command->run.lead_ns = 0;
+	for (uint32_t i = 0; i < command->run.n_high && command->run.n_low; i++)
+		if (strncmp(command->run.high[i].arrivals, "file:", 5) == 0)
+			command->run.lead_ns = LEAD_RECORDED_NS;
+}
+
 static int mode_add(struct hb_sim_command *command, const char *name)
 {
 	struct hb_mode mode;
@@ -412,7 +429,7 @@ static void defaults_set(struct hb_sim_command *command)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	*command = (struct hb_sim_command){
-		.run = {.gpu = "h200", .seconds = 20, .seed = 1},
+		.run = {.gpu = "h200", .seconds = 20, .seed = 1, .lead_ns = -1},
 		.window_from_ns = -1,
 		.window_to_ns = -1,
 		.jobs = cpus < 1          ? 1
@@ -430,6 +447,7 @@ int hb_sim_command_parse(struct hb_sim_command *command, int argc, char **argv)
 	if ((code = modes_resolve(command)) || (code = traces_read(command)) || (code = programs_resolve(command)))
 		return code;
 	command->run.traces = &command->traces;
+	lead_resolve(command);
 	return window_resolve(command);
 }
 
