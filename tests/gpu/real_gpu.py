@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What only a real GPU can show: the stack survives killed clients, servers and daemons there.
+
+  tests/gpu/real_gpu.py --build build
+
+Needs an NVIDIA GPU and PyTorch; not part of ./test.sh. Uses a daemon of its own
+(XDG_RUNTIME_DIR in a temporary folder) and stops what it started. Every check
+prints one line; exits 1 when one failed.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# Prints a line each time 50 steps are done, and once at the end.
+WORK = """
+import sys, time, torch
+x = torch.randn(2048, 2048, device="cuda"); end = time.time() + float(sys.argv[1]); n = 0
+while time.time() < end:
+    for _ in range(50): y = torch.tanh(x @ x * 0.001)
+    torch.cuda.synchronize(); n += 50; print("steps", n, flush=True)
+print("done", n, bool(torch.isfinite(y).all()), flush=True)
+"""
+LIMIT = """
+import torch
+blocks = []
+try:
+    while True: blocks.append(torch.empty(1 << 28, dtype=torch.uint8, device="cuda"))
+except torch.OutOfMemoryError: pass
+free, total = torch.cuda.mem_get_info()
+print(len(blocks), total, flush=True)
+"""
+ENDLESS = """
+import cupy
+spin = cupy.RawKernel(r'extern "C" __global__ void spin(long long ns) { long long a, b; asm volatile("mov.u64 %0,%globaltimer;" : "=l"(a)); do asm volatile("mov.u64 %0,%globaltimer;" : "=l"(b)); while (b - a < ns); }', "spin")
+spin((132,), (1024,), (1000000,)); cupy.cuda.Device().synchronize(); print("ready", flush=True)
+spin((132,), (1024,), (60000000000,)); cupy.cuda.Device().synchronize()
+"""
+
+
+class Stack:
+    def __init__(self, build):
+        self.hb = os.path.join(os.path.abspath(build), "hb")
+        self.dir = tempfile.mkdtemp(prefix="hb-real-")
+        os.chmod(self.dir, 0o700)
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=self.dir, HB_LOG="info")
+        self.env.pop("HB_SOCKET", None)
+        self.children = []
+        self.failed = 0
+
+    def check(self, what, good, seen=""):
+        self.failed += not good
+        print("%s %s%s" % ("ok    " if good else "FAILED", what, "" if good else ": " + str(seen)[-600:]), flush=True)
+
+    def run(self, priority, code, *arguments, options=()):
+        log = tempfile.NamedTemporaryFile("w+", dir=self.dir, delete=False)
+        child = subprocess.Popen([self.hb, "run", "--priority", priority, *options, "--", sys.executable, "-c", code,
+                                  *arguments], stdout=log, stderr=subprocess.STDOUT, env=self.env)
+        child.log = log.name
+        self.children.append(child)
+        return child
+
+    def text(self, child):
+        return open(child.log).read()
+
+    def wait_text(self, child, text, seconds=60):
+        end = time.monotonic() + seconds
+        while text not in self.text(child) and time.monotonic() < end and child.poll() is None:
+            time.sleep(0.02)
+        return text in self.text(child)
+
+    def wait_progress(self, child, seconds=20):
+        lines = self.text(child).count("\n")
+        end = time.monotonic() + seconds
+        while self.text(child).count("\n") <= lines + 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        return self.text(child).count("\n") > lines + 2
+
+    def status(self):
+        done = subprocess.run([self.hb, "status", "--json"], capture_output=True, text=True, env=self.env, timeout=20)
+        return json.loads(done.stdout) if done.returncode == 0 else {"tenants": [], "daemon": {"pid": 0}}
+
+    def stop(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        mps = self.status()["daemon"].get("mps", {}).get("pipe")
+        daemon = self.status()["daemon"]["pid"]
+        if daemon:
+            os.kill(daemon, signal.SIGTERM)
+        if mps:
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False,
+                           env=dict(self.env, CUDA_MPS_PIPE_DIRECTORY=mps), capture_output=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def killed_client(stack):
+    victim, other = stack.run("low", ENDLESS), stack.run("low", WORK, "25")
+    high = stack.run("high", WORK, "20")
+    ready = all(stack.wait_text(child, word) for child, word in ((victim, "ready"), (other, "steps"), (high, "steps")))
+    stack.check("an LP client in an endless kernel, another LP and an HP program run", ready,
+                [stack.text(child) for child in (victim, other, high)])
+    victim.kill()
+    victim.wait()
+    stack.check("HP goes on after an LP client was killed in mid-kernel", stack.wait_progress(high), stack.text(high))
+    stack.check("the other LP client goes on too", stack.wait_progress(other), stack.text(other))
+    other.wait(60)
+    high.wait(60)
+    stack.check("both end with right results", other.returncode == 0 and high.returncode == 0 and
+                "True" in stack.text(other).splitlines()[-1], (stack.text(other), stack.text(high)))
+
+
+def killed_daemon(stack):
+    low = stack.run("low", WORK, "18")
+    high = stack.run("high", WORK, "18")
+    stack.wait_text(low, "steps")
+    stack.wait_text(high, "steps")
+    before = stack.status()
+    os.kill(before["daemon"]["pid"], signal.SIGKILL)
+    stack.check("LP goes on without a daemon", stack.wait_progress(low), stack.text(low))
+    stack.check("HP goes on without a daemon", stack.wait_progress(high), stack.text(high))
+    newcomer = stack.run("low", WORK, "2")
+    newcomer.wait(60)
+    stack.check("a new tenant starts a new daemon", newcomer.returncode == 0, stack.text(newcomer))
+    end = time.monotonic() + 15
+    while len(stack.status()["tenants"]) < 3 and time.monotonic() < end:
+        time.sleep(0.1)
+    commands = [tenant["command"] for tenant in stack.status()["tenants"]]
+    stack.check("the new daemon has the old tenants again", len(commands) >= 2, stack.status())
+    low.wait(60)
+    high.wait(60)
+    stack.check("the old tenants end well", low.returncode == 0 and high.returncode == 0)
+
+
+def killed_server(stack):
+    low = stack.run("low", WORK, "60")
+    high = stack.run("high", WORK, "8")
+    stack.wait_text(low, "steps")
+    stack.wait_text(high, "steps")
+    servers = [t["pid"] for t in stack.status()["tenants"] if "mps-server" in t["command"]]
+    stack.check("the MPS server is a member", len(servers) == 1, stack.status()["tenants"])
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
+    stack.check("HP goes on after the MPS server was killed", stack.wait_progress(high), stack.text(high))
+    end = time.monotonic() + 30
+    while low.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+    stack.check("LP gets CUDA's error instead of hanging", low.poll() not in (None, 0), stack.text(low))
+    again = stack.run("low", WORK, "3")
+    stack.check("the next LP tenant gets a new server", stack.wait_text(again, "done", 60), stack.text(again))
+    high.wait(60)
+
+
+def limited(stack):
+    child = stack.run("low", LIMIT, options=("--memory", "4GiB"))
+    child.wait(90)
+    words = stack.text(child).split()
+    stack.check("4 GiB are 15 or 16 pieces of 256 MiB", len(words) == 2 and words[0] in ("15", "16"), stack.text(child))
+    stack.check("cuMemGetInfo tells 4 GiB in all", words[-1:] == [str(4 << 30)], stack.text(child))
+
+
+CHECKS = {"limited": limited, "killed_client": killed_client, "killed_daemon": killed_daemon,
+          "killed_server": killed_server}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--only", default=",".join(CHECKS))
+    args = parser.parse_args()
+    failed = 0
+    for name in args.only.split(","):
+        stack = Stack(args.build)
+        try:
+            CHECKS[name](stack)
+        except (subprocess.SubprocessError, OSError, ValueError) as error:
+            stack.check(name + " ran to its end", False, repr(error))
+        finally:
+            stack.stop()
+        failed += stack.failed
+    print("%d failed" % failed)
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
