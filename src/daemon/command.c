@@ -3,10 +3,12 @@
 #include "daemon/command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A program that leaves a daemon behind also leaves the pipe open: do not wait for its end longer than this. */
 #define REST_MS 100
@@ -106,14 +108,17 @@ static void init_handles(struct command *command, uv_loop_t *loop)
 	command->open = 4;
 }
 
+/* Standard output and error are one pipe, made by hand because libuv makes one for each. */
 static int spawn(struct command *command, uv_loop_t *loop, char **arguments, char **environment)
 {
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
 	uv_stdio_container_t stdio[3] = {
 		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_READABLE_PIPE),
 		 .data.stream = (uv_stream_t *)&command->in},
-		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_WRITABLE_PIPE),
-		 .data.stream = (uv_stream_t *)&command->out},
-		{.flags = UV_IGNORE},
+		{.flags = UV_INHERIT_FD, .data.fd = ends[1]},
+		{.flags = UV_INHERIT_FD, .data.fd = ends[1]},
 	};
 	uv_process_options_t options = {.exit_cb = exited,
 					.file = arguments[0],
@@ -121,7 +126,13 @@ static int spawn(struct command *command, uv_loop_t *loop, char **arguments, cha
 					.env = environment,
 					.stdio = stdio,
 					.stdio_count = 3};
-	return uv_spawn(loop, &command->process, &options);
+	int result = uv_spawn(loop, &command->process, &options);
+	close(ends[1]);
+	if (result == 0)
+		result = uv_pipe_open(&command->out, ends[0]);
+	if (result < 0)
+		close(ends[0]);
+	return result;
 }
 
 int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,

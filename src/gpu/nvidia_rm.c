@@ -357,11 +357,11 @@ static void note(int fd, unsigned number, size_t size, const void *argument)
 	pthread_mutex_unlock(&watch.lock);
 }
 
-/* Whoever waits for the first groups to join the daemon hears of them here. */
+/* The MPS server's only occasion to join the daemon, to follow its slices, and to find the next one. */
 static void tell(void)
 {
 	void (*seen)(void) = watch.tell;
-	if (seen && !watch.page && atomic_load_explicit(&watch.unsettled, memory_order_relaxed))
+	if (seen && (watch.page || atomic_load_explicit(&watch.unsettled, memory_order_relaxed)))
 		seen();
 }
 

@@ -49,8 +49,8 @@ void hb_rm_watch_apply(void);
 
 /*
  * For a process that never calls cuInit, as the MPS server: `seen` is called,
- * without any lock of the watch, inside the driver's call that has scheduled a
- * group, each time until a page is attached. It must not call CUDA.
+ * without any lock of the watch, inside the driver's control calls, once there
+ * are groups. It must not call CUDA.
  */
 void hb_rm_watch_tell(void (*seen)(void));
 

@@ -205,26 +205,6 @@ void hb_tenant_join(void)
 	pthread_mutex_unlock(&lock);
 }
 
-void hb_tenant_join_server(void)
-{
-	/* Another thread of the server is at it: it will do for both. */
-	if (pthread_mutex_trylock(&lock) != 0)
-		return;
-	int64_t next_ns = atomic_load(&next_try_ns);
-	bool first = next_ns == INT64_MAX;
-	if (!hb_place()->page && (first || hb_clock_now_ns() >= next_ns)) {
-		if (first)
-			hb_wish_init(&wish);
-		if (!first || hb_wish_from_environment(&wish) == 0) {
-			wish.command = program_invocation_short_name;
-			wish.n_gpus = (uint32_t)hb_rm_watch_uuids(wish.uuids, HB_PAGE_GPUS);
-			if (wish.n_gpus)
-				plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
-		}
-	}
-	pthread_mutex_unlock(&lock);
-}
-
 static bool needs_daemon(const struct hb_place *place)
 {
 	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
@@ -240,6 +220,32 @@ static void register_again(void)
 		return;
 	if (hb_clock_now_ns() >= atomic_load(&next_try_ns))
 		plan_next_try(register_with_daemon(AGAIN_TIMEOUT_MS));
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_tenant_join_server(void)
+{
+	if (hb_place()->page) {
+		hb_rm_watch_apply();
+		if (needs_daemon(hb_place()))
+			register_again();
+		return;
+	}
+	/* Another thread of the server is at it: it will do for both. */
+	if (pthread_mutex_trylock(&lock) != 0)
+		return;
+	int64_t next_ns = atomic_load(&next_try_ns);
+	bool first = next_ns == INT64_MAX;
+	if (!hb_place()->page && (first || hb_clock_now_ns() >= next_ns)) {
+		if (first)
+			hb_wish_init(&wish);
+		if (!first || hb_wish_from_environment(&wish) == 0) {
+			wish.command = program_invocation_short_name;
+			wish.n_gpus = (uint32_t)hb_rm_watch_uuids(wish.uuids, HB_PAGE_GPUS);
+			if (wish.n_gpus)
+				plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
+		}
+	}
 	pthread_mutex_unlock(&lock);
 }
 

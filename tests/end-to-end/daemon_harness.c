@@ -28,7 +28,8 @@ void daemon_start_again(struct daemon *daemon, const char *program)
 		int log = open("/dev/null", O_WRONLY);
 		if (!getenv("HB_LOG"))
 			dup2(log, STDERR_FILENO);
-		execl(program, "hbd", "--foreground", "--socket", daemon->socket, "--config", config, (char *)NULL);
+		execl(program, "hbd", "--foreground", "--socket", daemon->socket, "--config", config,
+		      daemon->simulated ? "--gpu" : (char *)NULL, "sim", (char *)NULL);
 		_exit(127);
 	}
 	for (;;) {
@@ -155,10 +156,20 @@ int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_memb
 
 int create(const struct daemon *daemon, struct hb_wish wish)
 {
+	return create_with(daemon, wish, NULL, 0);
+}
+
+int create_with(const struct daemon *daemon, struct hb_wish wish, char *environment, size_t size)
+{
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct hb_error error = {""};
 	wish.flags |= HB_REGISTER_CREATE;
 	wish.n_gpus = 0;
-	int result = join(daemon, &wish, &member);
+	int fd = hb_client_open(daemon->socket, TIMEOUT_MS, &error);
+	if (fd < 0)
+		return fd;
+	int result = hb_client_register(fd, &wish, &member, environment, size, &error);
+	close(fd);
 	hb_membership_fini(&member);
 	return result;
 }

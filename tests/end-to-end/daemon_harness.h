@@ -16,7 +16,8 @@
 
 struct daemon {
 	pid_t pid;
-	int status; /* of its end, where pid is -1 */
+	int status;     /* of its end, where pid is -1 */
+	bool simulated; /* started with --gpu sim */
 	char dir[64];
 	char socket[96];
 };
@@ -42,6 +43,8 @@ struct hb_wish wish_of(unsigned seed, enum hb_page_priority priority);
 /* Registers on a connection of its own; 0 or negative errno. */
 int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_membership *member);
 int create(const struct daemon *daemon, struct hb_wish wish);
+/* The same, with the environment that `hb run` would give its command. */
+int create_with(const struct daemon *daemon, struct hb_wish wish, char *environment, size_t size);
 
 /* A child process that runs `body` and then stays until it is killed; returns once the body has ended with this status. */
 pid_t child_start(int (*body)(void *argument), void *argument, int *status);
