@@ -41,6 +41,7 @@
 #ifndef HB_CORE_CORE_H
 #define HB_CORE_CORE_H
 
+#include "core/foresight.h"
 #include "gate/gate.h"
 
 #include <stdbool.h>
@@ -62,8 +63,6 @@ struct hb_name {
 enum hb_priority { HB_PRIORITY_LOW, HB_PRIORITY_HIGH };
 /* What a kernel is bound by. */
 enum hb_class { HB_CLASS_UNKNOWN, HB_CLASS_COMPUTE, HB_CLASS_MEMORY };
-/* What a hint was read from. */
-enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIGNS };
 
 enum hb_eject_reason {
 	HB_EJECT_NONE,

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What foresight promises whatever it is told: nothing is held for signs it has
+ * seen too little of, wrong holds stay within their budget over every window,
+ * plans cost no more than the best of a search over many others, and each kind
+ * of sign leads to holds that hide the switch. HB_SEED=N repeats a random run.
+ */
+#include "base/rng.h"
+#include "core/foresight_plan.h"
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+#define S INT64_C(1000000000)
+
+static uint64_t seed_of(uint64_t fallback)
+{
+	const char *text = getenv("HB_SEED");
+	return text ? strtoull(text, NULL, 10) : fallback;
+}
+
+struct rig {
+	struct hb_foresight_costs costs;
+	struct hb_foresight_budget budget;
+	struct hb_foresight foresight;
+	int64_t now_ns;
+};
+
+static void rig_init(struct rig *rig)
+{
+	memset(rig, 0, sizeof *rig);
+	hb_foresight_costs_init(&rig->costs);
+	hb_foresight_init(&rig->foresight, &rig->costs, &rig->budget, true);
+	hb_foresight_allow(&rig->foresight, 0, true);
+}
+
+/* Time passes, and what is due is done on the way. */
+static void pass(struct rig *rig, int64_t until_ns)
+{
+	int64_t next_ns;
+	while ((next_ns = hb_foresight_next_ns(&rig->foresight)) <= until_ns) {
+		rig->now_ns = next_ns > rig->now_ns ? next_ns : rig->now_ns;
+		hb_foresight_step(&rig->foresight, rig->now_ns);
+	}
+	rig->now_ns = until_ns;
+}
+
+/* A request: the sign now, the launch after ahead_ns, work for 1 ms, and nothing until `rest_ns` after it. */
+static void request(struct rig *rig, uint64_t source, int64_t ahead_ns, int64_t rest_ns)
+{
+	hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, source, 0);
+	pass(rig, rig->now_ns + ahead_ns);
+	hb_foresight_busy(&rig->foresight, rig->now_ns);
+	pass(rig, rig->now_ns + 1 * MS);
+	hb_foresight_idle(&rig->foresight, rig->now_ns);
+	pass(rig, rig->now_ns + rest_ns);
+}
+
+/* --- plans --- */
+
+static void random_outcomes(struct hb_rng *rng, int32_t *outcomes_ns, uint32_t n, bool negative)
+{
+	uint64_t spread = UINT64_C(1) << (10 + hb_rng_below(rng, 18)), none = hb_rng_below(rng, 100);
+	int64_t center = (int64_t)hb_rng_below(rng, 4 * MS) - (negative ? 2 * MS : 0);
+	for (uint32_t i = 0; i < n; i++) {
+		bool nothing = hb_rng_below(rng, 100) < none;
+		outcomes_ns[i] = nothing ? HB_FORESIGHT_NONE : (int32_t)(center + (int64_t)hb_rng_below(rng, spread));
+	}
+}
+
+/* What the plan costs is within 15 % of the best that a dense search finds, and never above not holding. */
+static void test_plan_is_near_the_best(void **state)
+{
+	(void)state;
+	struct hb_foresight_costs costs;
+	struct hb_rng rng;
+	hb_foresight_costs_init(&costs);
+	hb_rng_init(&rng, seed_of(1), 1);
+	for (int round = 0; round < 300; round++) {
+		int32_t outcomes[HB_FORESIGHT_WINDOW];
+		enum hb_foresight_shape shape = (enum hb_foresight_shape)hb_rng_below(&rng, 3);
+		uint32_t n = 16 + (uint32_t)hb_rng_below(&rng, HB_FORESIGHT_WINDOW - 15);
+		random_outcomes(&rng, outcomes, n, shape == HB_SHAPE_TIME);
+		struct hb_foresight_plan plan = hb_foresight_plan_make(&costs, shape, outcomes, n);
+		int64_t chosen = hb_foresight_plan_cost(&costs, shape, outcomes, n, plan.start_ns, plan.end_ns);
+		int64_t best = hb_foresight_plan_cost(&costs, shape, outcomes, n, 0, 0);
+		assert_true(chosen <= best);
+		for (uint32_t i = 0; i < n; i++)
+			for (uint32_t j = 0; j < n; j++) {
+				int64_t start = shape == HB_SHAPE_IDLE ? 0 : (int64_t)outcomes[i] - costs.ready_ns;
+				if (shape == HB_SHAPE_SIGN && start < 0)
+					start = 0;
+				int64_t end = (int64_t)outcomes[j] + costs.switch_ns / 4;
+				if (outcomes[i] == HB_FORESIGHT_NONE || outcomes[j] == HB_FORESIGHT_NONE ||
+				    end <= start || end - start > HB_FORESIGHT_HOLD_MAX_NS)
+					continue;
+				int64_t cost = hb_foresight_plan_cost(&costs, shape, outcomes, n, start, end);
+				best = cost < best ? cost : best;
+			}
+		if (chosen > best + best / 100 * 15)
+			fail_msg("HB_SEED=%llu round %d shape %d: %lld, best %lld", (unsigned long long)seed_of(1),
+				 round, (int)shape, (long long)chosen, (long long)best);
+	}
+}
+
+/* --- signs --- */
+
+static void test_hides_the_switch_after_learning(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	for (int i = 0; i < HB_FORESIGHT_LEAST; i++)
+		request(&rig, 7, 350 * US + i * US, (10 + i % 7) * MS);
+	assert_int_equal(rig.foresight.counts.holds, 0);
+	for (int i = 0; i < 100; i++)
+		request(&rig, 7, 350 * US + i % 16 * US, (10 + i % 7) * MS);
+	assert_int_equal(rig.foresight.counts.hidden, 100);
+	assert_int_equal(rig.foresight.counts.wrong, 0);
+}
+
+static void test_period_is_a_sign(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	for (int i = 0; i < 100; i++) {
+		pass(&rig, (i + 1) * 20 * MS + i % 5 * 10 * US);
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + 2 * MS);
+		hb_foresight_idle(&rig.foresight, rig.now_ns);
+	}
+	/* The first interval ends with the second launch, and the plan is from idle to launch. */
+	assert_int_equal(rig.foresight.counts.hidden, 100 - 1 - HB_FORESIGHT_LEAST);
+	assert_int_equal(rig.foresight.counts.wrong, 0);
+}
+
+static void test_false_signs_cost_nothing(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	for (int i = 0; i < 100000; i++) {
+		hb_foresight_sign(&rig.foresight, rig.now_ns, HB_SIGN_SOCKET, 9, 0);
+		pass(&rig, rig.now_ns + 100 * US);
+	}
+	assert_int_equal(rig.foresight.counts.holds, 0);
+}
+
+static void test_survives_a_change_of_load(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	for (int i = 0; i < 100; i++)
+		request(&rig, 7, 300 * US, (10 + i % 7) * MS);
+	for (int i = 0; i < HB_FORESIGHT_WINDOW; i++)
+		request(&rig, 7, 1500 * US, (10 + i % 7) * MS);
+	uint64_t hidden = rig.foresight.counts.hidden, wrong = rig.foresight.counts.wrong;
+	for (int i = 0; i < 50; i++)
+		request(&rig, 7, 1500 * US, (10 + i % 7) * MS);
+	assert_int_equal(rig.foresight.counts.hidden - hidden, 50);
+	assert_int_equal(rig.foresight.counts.wrong - wrong, 0);
+}
+
+static void test_lingers_where_the_next_launch_is_near(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	for (int i = 0; i < 200; i++) {
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + 50 * US);
+		hb_foresight_idle(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + (i % 20 == 19 ? (15 + i % 9) * MS : 30 * US));
+	}
+	assert_true(rig.foresight.counts.lingers > 150);
+	assert_true(rig.foresight.counts.hidden > 150);
+	/* One wrong one a request, each shorter than a switch. */
+	assert_true(rig.foresight.counts.wrong_ns <= rig.foresight.counts.wrong * 190 * US);
+}
+
+/* --- whatever happens --- */
+
+#define WINDOWS 4096
+
+struct spend {
+	int64_t at_ns, cost_ns;
+};
+
+/* Over every window the wrong holds that ended in it cost at most what was saved up plus the share. */
+static void check_windows(const struct rig *rig, const struct spend *spends, uint32_t n, uint64_t seed)
+{
+	for (uint32_t first = 0; first < n; first++) {
+		int64_t sum_ns = 0;
+		for (uint32_t i = first; i < n; i++) {
+			sum_ns += spends[i].cost_ns;
+			int64_t window_ns = spends[i].at_ns - spends[first].at_ns + HB_FORESIGHT_HOLD_MAX_NS;
+			int64_t allowed_ns = rig->costs.budget_cap_ns +
+					     window_ns / 1000000 * (int64_t)rig->costs.budget_ppm;
+			if (sum_ns > allowed_ns)
+				fail_msg("HB_SEED=%llu: %lld ns of wrong holds within %lld ns",
+					 (unsigned long long)seed, (long long)sum_ns, (long long)window_ns);
+		}
+	}
+}
+
+static void random_step(struct rig *rig, struct hb_rng *rng, uint64_t phase)
+{
+	int64_t rest_ns = (int64_t)(hb_rng_exponential(rng, 1.0) * (double)(MS << phase % 4) / 2);
+	switch (hb_rng_below(rng, 8)) {
+	case 0:
+	case 1:
+	case 2:
+		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, hb_rng_below(rng, 100) % (1 + phase),
+				  0);
+		break;
+	case 3:
+		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_CALL, 5, 0);
+		break;
+	case 4:
+		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_API, 1,
+				  rig->now_ns + (int64_t)hb_rng_below(rng, 2 * MS));
+		break;
+	case 5:
+		hb_foresight_allow(&rig->foresight, rig->now_ns, hb_rng_below(rng, 10) != 0);
+		break;
+	case 6:
+		hb_foresight_busy(&rig->foresight, rig->now_ns);
+		break;
+	default:
+		hb_foresight_idle(&rig->foresight, rig->now_ns);
+	}
+	pass(rig, rig->now_ns + rest_ns);
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	static struct spend spends[WINDOWS];
+	for (uint64_t seed = seed_of(1); seed < seed_of(1) + 12; seed++) {
+		struct rig rig;
+		struct hb_rng rng;
+		uint32_t n = 0;
+		hb_rng_init(&rng, seed, 1);
+		rig_init(&rig);
+		for (uint64_t step = 0; step < 20000; step++) {
+			uint64_t wrong = rig.foresight.counts.wrong, wrong_ns = rig.foresight.counts.wrong_ns;
+			bool knows = false;
+			for (uint32_t slot = 0; slot < rig.foresight.n_signs; slot++)
+				knows |= rig.foresight.signs[slot].timed ||
+					 rig.foresight.signs[slot].seen >= HB_FORESIGHT_LEAST;
+			random_step(&rig, &rng, step / 2000);
+			if (!knows)
+				assert_true(rig.foresight.counts.holds == 0 ||
+					    rig.foresight.signs[rig.foresight.n_signs - 1].timed);
+			assert_true(!rig.foresight.busy || !rig.foresight.hold_until_ns);
+			assert_true(rig.foresight.allowed || !rig.foresight.hold_until_ns);
+			assert_in_range(rig.budget.tokens_ns, 0, rig.costs.budget_cap_ns);
+			if (rig.foresight.counts.wrong == wrong || n == WINDOWS)
+				continue;
+			int64_t held_ns = (int64_t)(rig.foresight.counts.wrong_ns - wrong_ns);
+			spends[n++] = (struct spend){rig.now_ns, held_ns};
+		}
+		assert_true(n > 20);
+		check_windows(&rig, spends, n < 600 ? n : 600, seed);
+		hb_foresight_fini(&rig.foresight, rig.now_ns);
+		assert_int_equal(rig.budget.busy, 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plan_is_near_the_best),
+		cmocka_unit_test(test_hides_the_switch_after_learning),
+		cmocka_unit_test(test_period_is_a_sign),
+		cmocka_unit_test(test_false_signs_cost_nothing),
+		cmocka_unit_test(test_survives_a_change_of_load),
+		cmocka_unit_test(test_lingers_where_the_next_launch_is_near),
+		cmocka_unit_test(test_random),
+	};
+	return cmocka_run_group_tests_name("foresight", tests, NULL, NULL);
+}
