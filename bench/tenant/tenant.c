@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda-tenant: small CUDA programs for tests and demonstrations, on a GPU or on
+ * a simulated one. Started plainly or under `hb run`.
+ *
+ *   cuda-tenant [--route ROUTE] [--wait] MODE
+ *     work ROUNDS                     every kind of work; prints results that depend on nothing else
+ *     infer KERNEL_US PERIOD_US N     N requests of one kernel; prints latencies as JSON
+ *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
+ *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
+ *     devices                         the UUIDs of the devices
+ *     capture                         records a graph, pausing in the middle
+ *     child fork|exec|spawn           uses CUDA, and again in a child
+ *   cuda-tenant --routes              the routes by which it can find the driver
+ *
+ * --wait: pauses between joining and working, and again before it ends: it says
+ * "joined" and "done", and waits for a line on standard input each time.
+ */
+#include "tenant.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* What docs/simcuda.md defines; host functions are those of tenant_kernels.c. */
+static const char image[] = "HBSIM1\n"
+			    "kernel step ns_param=0 params=8,8,8 host=tenant_kernel_step\n"
+			    "kernel twice ns=1000 params=8 host=tenant_kernel_twice\n";
+
+static const char ptx[] =
+	".version 7.0\n.target sm_70\n.address_size 64\n"
+	".visible .entry step(.param .u64 ns, .param .u64 word, .param .u64 value)\n{\n"
+	".reg .u64 %rd<8>;\n.reg .u32 %r<3>;\n.reg .pred %p, %q;\n"
+	"ld.param.u64 %rd1, [ns];\nmov.u64 %rd2, %globaltimer;\n"
+	"L: mov.u64 %rd3, %globaltimer;\nsub.u64 %rd4, %rd3, %rd2;\n"
+	"setp.lt.u64 %p, %rd4, %rd1;\n@%p bra L;\n"
+	"ld.param.u64 %rd5, [word];\nld.param.u64 %rd6, [value];\n"
+	"mov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nor.b32 %r1, %r1, %r2;\nsetp.ne.u32 %q, %r1, 0;\n@%q bra E;\n"
+	"setp.eq.u64 %q, %rd5, 0;\n@%q bra E;\nld.global.u64 %rd7, [%rd5];\nadd.u64 %rd7, %rd7, %rd6;\n"
+	"st.global.u64 [%rd5], %rd7;\nE: ret;\n}\n"
+	".visible .entry twice(.param .u64 word)\n{\n.reg .u64 %rd<3>;\n"
+	"ld.param.u64 %rd1, [word];\nld.global.u64 %rd2, [%rd1];\nadd.u64 %rd2, %rd2, %rd2;\n"
+	"st.global.u64 [%rd1], %rd2;\nret;\n}\n";
+
+enum { BLOCKS = 264, THREADS = 512, QUEUED = 8 };
+
+static CUmodule module;
+static CUfunction step, twice;
+static bool simulated;
+static double scale = 1; /* real time per GPU time */
+static bool waiting;
+static volatile sig_atomic_t told_to_end;
+
+void tenant_begin(void)
+{
+	CUdevice device;
+	CUcontext context;
+	CU(cuInit(0));
+	CU(cuDeviceGet(&device, 0));
+	CU(cuDevicePrimaryCtxRetain(&context, device));
+	CU(cuCtxSetCurrent(context));
+	simulated = cu.cuModuleLoadData(&module, image) == CUDA_SUCCESS;
+	if (!simulated)
+		CU(cuModuleLoadData(&module, ptx));
+	CU(cuModuleGetFunction(&step, module, "step"));
+	CU(cuModuleGetFunction(&twice, module, "twice"));
+	const char *given = getenv("HB_SIM_SCALE");
+	if (simulated && given)
+		scale = atof(given);
+}
+
+void tenant_end(void)
+{
+	CUdevice device;
+	CU(cuDeviceGet(&device, 0));
+	CU(cuDevicePrimaryCtxRelease(device));
+}
+
+bool tenant_is_simulated(void)
+{
+	return simulated;
+}
+
+void tenant_step(CUstream stream, uint64_t ns, CUdeviceptr word, uint64_t value)
+{
+	void *arguments[] = {&ns, &word, &value};
+	CU(cuLaunchKernel(step, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, arguments, NULL));
+}
+
+void tenant_twice(CUstream stream, CUdeviceptr word)
+{
+	void *arguments[] = {&word};
+	CU(cuLaunchKernel(twice, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+}
+
+CUdeviceptr tenant_word(void)
+{
+	CUdeviceptr word;
+	CU(cuMemAlloc(&word, sizeof(uint64_t)));
+	CU(cuMemsetD8Async(word, 0, sizeof(uint64_t), NULL));
+	CU(cuStreamSynchronize(NULL));
+	return word;
+}
+
+uint64_t tenant_read(CUdeviceptr word)
+{
+	uint64_t value = 0;
+	CU(cuCtxSynchronize());
+	CU(cuMemcpyDtoH(&value, word, sizeof value));
+	return value;
+}
+
+/* --- talking ------------------------------------------------------------------------------ */
+
+void tenant_say(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vprintf(format, arguments);
+	va_end(arguments);
+	putchar('\n');
+	fflush(stdout);
+}
+
+void tenant_pause(const char *word)
+{
+	int c;
+	tenant_say("%s", word);
+	while ((c = getchar()) != EOF && c != '\n')
+		;
+}
+
+void tenant_sleep(double ns)
+{
+	double real_ns = ns * scale;
+	struct timespec pause = {.tv_sec = (time_t)(real_ns / 1e9), .tv_nsec = (long)real_ns % 1000000000};
+	nanosleep(&pause, NULL);
+}
+
+static void end_soon(int signal)
+{
+	told_to_end = 1;
+}
+
+static void joined(void)
+{
+	signal(SIGTERM, end_soon);
+	tenant_begin();
+	if (waiting)
+		tenant_pause("joined");
+}
+
+static int done(int status)
+{
+	if (waiting)
+		tenant_pause("done");
+	tenant_end();
+	return status;
+}
+
+/* --- infer and train ---------------------------------------------------------------------- */
+
+static double host_now_ns(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/*
+ * One request, ns. On a simulated GPU events tell GPU time, which does not
+ * depend on how busy the host is; on a GPU they would wait for their context,
+ * which is what is to be measured.
+ */
+static double request(CUstream stream, CUevent events[2], uint64_t kernel_ns, CUdeviceptr word)
+{
+	float ms = 0;
+	double begin_ns = host_now_ns();
+	CU(cuEventRecord(events[0], stream));
+	tenant_step(stream, kernel_ns, word, 1);
+	CU(cuEventRecord(events[1], stream));
+	CU(cuEventSynchronize(events[1]));
+	if (!simulated)
+		return host_now_ns() - begin_ns;
+	CU(cuEventElapsedTime(&ms, events[0], events[1]));
+	return (double)ms * 1e6;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static int infer(double kernel_us, double period_us, size_t n)
+{
+	CUstream stream;
+	CUevent events[2];
+	size_t made = 0;
+	double *latency_ns = calloc(n ? n : 1, sizeof *latency_ns);
+	if (!latency_ns || !n)
+		return 2;
+	joined();
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 2; i++)
+		CU(cuEventCreate(&events[i], 0));
+	request(stream, events, 1000, word); /* what comes only with the first */
+	for (; made < n && !told_to_end; made++) {
+		latency_ns[made] = request(stream, events, (uint64_t)(kernel_us * 1e3), word);
+		/* Off the beat, so that requests do not keep to the others' time slices. */
+		tenant_sleep(period_us * 1e3 * (0.5 + (double)(made * 7 % 11) / 10));
+	}
+	bool right = tenant_read(word) == made + 1;
+	qsort(latency_ns, made, sizeof *latency_ns, by_value);
+	if (made)
+		tenant_say("{\"n\": %zu, \"right\": %s, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}", made,
+			   right ? "true" : "false", latency_ns[made / 2] / 1e3, latency_ns[made * 99 / 100] / 1e3,
+			   latency_ns[made - 1] / 1e3);
+	free(latency_ns);
+	return done(made && right ? 0 : 5);
+}
+
+static int train(double kernel_us, uint64_t n)
+{
+	CUstream stream;
+	CUevent events[QUEUED], first, last;
+	float ms = 0;
+	uint64_t made = 0;
+	joined();
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < QUEUED; i++)
+		CU(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
+	CU(cuEventCreate(&first, 0));
+	CU(cuEventCreate(&last, 0));
+	CU(cuEventRecord(first, stream));
+	for (; (!n || made < n) && !told_to_end; made++) {
+		CUevent event = events[made % QUEUED];
+		if (made >= QUEUED)
+			CU(cuEventSynchronize(event));
+		tenant_step(stream, (uint64_t)(kernel_us * 1e3), word, 1);
+		CU(cuEventRecord(event, stream));
+		if (made == 0)
+			tenant_say("running");
+	}
+	CU(cuEventRecord(last, stream));
+	CU(cuEventSynchronize(last));
+	CU(cuEventElapsedTime(&ms, first, last));
+	bool right = tenant_read(word) == made;
+	tenant_say("{\"kernels\": %llu, \"right\": %s, \"ms\": %.3f, \"share\": %.4f}", (unsigned long long)made,
+		   right ? "true" : "false", (double)ms, (double)made * kernel_us / 1e3 / (ms > 0 ? (double)ms : 1));
+	return done(right ? 0 : 5);
+}
+
+/* --- small ones ---------------------------------------------------------------------------- */
+
+static int devices(void)
+{
+	int n;
+	CU(cuInit(0));
+	CU(cuDeviceGetCount(&n));
+	for (int i = 0; i < n; i++) {
+		CUdevice device;
+		CUuuid uuid;
+		CU(cuDeviceGet(&device, i));
+		CU(cuDeviceGetUuid(&uuid, device));
+		for (size_t k = 0; k < sizeof uuid.bytes; k++)
+			printf("%02x", (unsigned char)uuid.bytes[k]);
+		putchar('\n');
+	}
+	return 0;
+}
+
+static int capture(void)
+{
+	CUstream stream;
+	CUgraph graph;
+	CUgraphExec exec;
+	joined();
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	tenant_step(stream, 1000, word, 3);
+	tenant_pause("capturing");
+	tenant_twice(stream, word);
+	CU(cuStreamEndCapture(stream, &graph));
+	CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	for (int i = 0; i < 3; i++)
+		CU(cuGraphLaunch(exec, stream));
+	uint64_t value = tenant_read(word);
+	tenant_say("graph: %llu", (unsigned long long)value);
+	CU(cuGraphExecDestroy(exec));
+	CU(cuGraphDestroy(graph));
+	return done(value == 42 ? 0 : 5);
+}
+
+static int wait_for(pid_t child)
+{
+	int status = -1;
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		return -1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void become(const char *mode)
+{
+	char *arguments[] = {(char *)(uintptr_t) "cuda-tenant", (char *)(uintptr_t)mode, (char *)(uintptr_t) "2", NULL};
+	execve("/proc/self/exe", arguments, environ);
+	_exit(127);
+}
+
+/*
+ * fork: the child does not use CUDA, the parent goes on; exec: the child becomes another program that uses CUDA; spawn:
+ * children that are forked before CUDA is used, and use it.
+ */
+static int child(const char *how)
+{
+	bool early = strcmp(how, "spawn") == 0;
+	fflush(stdout);
+	pid_t first = early ? fork() : -1;
+	if (first == 0) {
+		joined();
+		return tenant_work(1);
+	}
+	joined();
+	CUdeviceptr word = tenant_word();
+	tenant_step(NULL, 500000, word, 1);
+	fflush(stdout);
+	pid_t second = fork();
+	if (second == 0) {
+		if (strcmp(how, "fork") == 0)
+			_exit(7);
+		become("work");
+	}
+	int status = wait_for(second);
+	if (early)
+		tenant_say("early child: %d", wait_for(first));
+	tenant_step(NULL, 1000, word, 1);
+	tenant_say("child: %d, word: %llu", status, (unsigned long long)tenant_read(word));
+	return done(0);
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: see the top of bench/tenant/tenant.c\n");
+	return 2;
+}
+
+static int run(int argc, char **argv)
+{
+	const char *mode = argc > 0 ? argv[0] : "";
+	if (strcmp(mode, "work") == 0 && argc == 2) {
+		joined();
+		return done(tenant_work(atoi(argv[1])));
+	}
+	if (strcmp(mode, "infer") == 0 && argc == 4)
+		return infer(atof(argv[1]), atof(argv[2]), strtoul(argv[3], NULL, 10));
+	if (strcmp(mode, "train") == 0 && argc == 3)
+		return train(atof(argv[1]), strtoull(argv[2], NULL, 10));
+	if (strcmp(mode, "memory") == 0 && argc == 4)
+		return tenant_memory(strtoull(argv[1], NULL, 10), atoi(argv[2]), atoi(argv[3]));
+	if (strcmp(mode, "devices") == 0)
+		return devices();
+	if (strcmp(mode, "capture") == 0)
+		return capture();
+	if (strcmp(mode, "child") == 0 && argc == 2)
+		return child(argv[1]);
+	return usage();
+}
+
+int main(int argc, char **argv)
+{
+	const char *route = NULL;
+	int i = 1;
+	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (strcmp(argv[i], "--routes") == 0) {
+			driver_list_routes();
+			return 0;
+		}
+		if (strcmp(argv[i], "--wait") == 0)
+			waiting = true;
+		else if (strcmp(argv[i], "--route") == 0 && i + 1 < argc)
+			route = argv[++i];
+		else
+			return usage();
+	}
+	driver_open(route);
+	return run(argc - i, argv + i);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda-tenant's modes `work` and `memory`. What `work` prints depends on
+ * nothing but its argument: whoever runs beside it, with or without the shim.
+ */
+#include "tenant.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 100000 };
+
+static uint64_t digest(const unsigned char *bytes, size_t n)
+{
+	uint64_t hash = 14695981039346656037u;
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ bytes[i]) * 1099511628211u;
+	return hash;
+}
+
+static void show(const char *what, uint64_t value)
+{
+	printf("%s: %llu\n", what, (unsigned long long)value);
+}
+
+static void copies(CUstream stream)
+{
+	static unsigned char out[BYTES], back[BYTES];
+	CUdeviceptr memory;
+	for (size_t i = 0; i < BYTES; i++)
+		out[i] = (unsigned char)(i * 37);
+	CU(cuMemAlloc(&memory, BYTES));
+	CU(cuMemcpyHtoDAsync(memory, out, BYTES, stream));
+	CU(cuMemsetD8Async(memory + 1000, 0x5a, BYTES / 2, stream));
+	CU(cuMemcpyDtoHAsync(back, memory, BYTES, stream));
+	CU(cuStreamSynchronize(stream));
+	CU(cuMemFree(memory));
+	show("copies", digest(back, BYTES));
+}
+
+/* The result tells the order: 2 * (2 * (0 + 1) + 2) ... */
+static void order(CUstream stream, int rounds)
+{
+	CUdeviceptr word = tenant_word();
+	for (int i = 0; i < rounds; i++) {
+		tenant_step(stream, 2000, word, (uint64_t)i + 1);
+		tenant_twice(stream, word);
+	}
+	show("order", tenant_read(word));
+	CU(cuMemFree(word));
+}
+
+static void events(CUstream stream, int rounds)
+{
+	CUstream other;
+	CUevent there, back;
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	CU(cuEventCreate(&there, CU_EVENT_DISABLE_TIMING));
+	CU(cuEventCreate(&back, CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < rounds; i++) {
+		tenant_step(stream, 20000, word, 1);
+		CU(cuEventRecord(there, stream));
+		CU(cuStreamWaitEvent(other, there, 0));
+		tenant_twice(other, word);
+		CU(cuEventRecord(back, other));
+		CU(cuStreamWaitEvent(stream, back, 0));
+	}
+	show("events", tenant_read(word));
+	CU(cuEventDestroy(there));
+	CU(cuEventDestroy(back));
+	CU(cuStreamDestroy(other));
+	CU(cuMemFree(word));
+}
+
+static void graphs(CUstream stream, int rounds)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	tenant_step(stream, 3000, word, 5);
+	tenant_twice(stream, word);
+	tenant_step(stream, 1000, word, 1);
+	CU(cuStreamEndCapture(stream, &graph));
+	CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	for (int i = 0; i < rounds; i++)
+		CU(cuGraphLaunch(exec, stream));
+	show("graphs", tenant_read(word));
+	CU(cuGraphExecDestroy(exec));
+	CU(cuGraphDestroy(graph));
+	CU(cuMemFree(word));
+}
+
+static void pools(CUstream stream, int rounds)
+{
+	unsigned char back[256];
+	uint64_t sum = 0;
+	for (int i = 0; i < rounds; i++) {
+		CUdeviceptr memory;
+		CU(cuMemAllocAsync(&memory, sizeof back, stream));
+		CU(cuMemsetD8Async(memory, (unsigned char)(i + 1), sizeof back, stream));
+		CU(cuMemcpyDtoHAsync(back, memory, sizeof back, stream));
+		CU(cuMemFreeAsync(memory, stream));
+		CU(cuStreamSynchronize(stream));
+		sum += digest(back, sizeof back);
+	}
+	show("pools", sum);
+}
+
+static void count(void *calls)
+{
+	++*(uint64_t *)calls;
+}
+
+static void host_functions(CUstream stream, int rounds)
+{
+	uint64_t calls = 0;
+	for (int i = 0; i < rounds; i++) {
+		tenant_step(stream, 1000, 0, 0);
+		CU(cuLaunchHostFunc(stream, count, &calls));
+	}
+	CU(cuStreamSynchronize(stream));
+	show("host functions", calls);
+}
+
+int tenant_work(int rounds)
+{
+	CUstream stream;
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	copies(stream);
+	order(stream, rounds);
+	order(NULL, rounds);
+	events(stream, rounds);
+	graphs(stream, rounds);
+	pools(stream, rounds);
+	host_functions(stream, rounds);
+	CU(cuStreamDestroy(stream));
+	return 0;
+}
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+/* Between the processes of one tenant, forked before any of them used CUDA. */
+struct shared {
+	atomic_uint_fast64_t chunks;
+	atomic_int full, wrong;
+	size_t chunk;
+};
+
+static void *fill(void *argument)
+{
+	struct shared *shared = argument;
+	CUcontext context;
+	CUdevice device;
+	CUdeviceptr memory;
+	CU(cuDeviceGet(&device, 0));
+	CU(cuDevicePrimaryCtxRetain(&context, device));
+	CU(cuCtxSetCurrent(context));
+	for (;;) {
+		CUresult result = cu.cuMemAlloc(&memory, shared->chunk);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY)
+			break;
+		if (result != CUDA_SUCCESS)
+			driver_failed("cuMemAlloc", result);
+		atomic_fetch_add(&shared->chunks, 1);
+	}
+	/* The tenant's truth: less than a chunk is left. */
+	size_t free_bytes, total_bytes;
+	CU(cuMemGetInfo(&free_bytes, &total_bytes));
+	if (free_bytes >= shared->chunk)
+		atomic_fetch_add(&shared->wrong, 1);
+	return NULL;
+}
+
+static void fill_with_threads(struct shared *shared, int threads)
+{
+	pthread_t *ids = calloc((size_t)threads, sizeof *ids);
+	if (!ids)
+		_exit(6);
+	tenant_begin();
+	for (int i = 0; i < threads; i++)
+		if (pthread_create(&ids[i], NULL, fill, shared) != 0)
+			_exit(6);
+	for (int i = 0; i < threads; i++)
+		pthread_join(ids[i], NULL);
+	free(ids);
+}
+
+int tenant_memory(size_t chunk, int threads, int processes)
+{
+	struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int ends[2], ready[2];
+	char byte;
+	if (shared == MAP_FAILED || pipe(ends) < 0 || pipe(ready) < 0)
+		return 6;
+	shared->chunk = chunk;
+	for (int i = 0; i < processes; i++) {
+		if (fork() != 0)
+			continue;
+		close(ends[1]);
+		fill_with_threads(shared, threads);
+		if (write(ready[1], "r", 1) != 1 || read(ends[0], &byte, 1) != 0)
+			_exit(6);
+		_exit(0); /* without freeing anything */
+	}
+	close(ends[0]);
+	close(ready[1]);
+	for (int i = 0; i < processes; i++)
+		if (read(ready[0], &byte, 1) != 1)
+			return 6;
+	printf("granted: %llu, wrong: %d\n", (unsigned long long)(atomic_load(&shared->chunks) * chunk),
+	       atomic_load(&shared->wrong));
+	tenant_pause("full");
+	close(ends[1]);
+	int status, failed = 0;
+	while (wait(&status) > 0)
+		failed |= status;
+	return failed ? 5 : 0;
+}

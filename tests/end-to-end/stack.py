@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole stack on a simulated GPU of its own, for tests: hb, hbd, shim,
+simulated driver, simulated MPS and real processes, in one folder.
+
+    with Stack() as stack:
+        low = stack.start("low", "train", 200, 0)
+        low.expect("running")
+        ...
+
+Leaving the block checks what every test promises: all tenants were waited for,
+the daemon forgets them, its memory accounts are zero, and once it has ended no
+process, socket or page of the stack is left. Nothing sleeps for a guessed time:
+wait_until() looks at a condition, and LIMIT only ends what hangs.
+
+Imported by the tests of this folder and of tests/fault; they are started by
+meson with HB_BUILD naming the build folder.
+"""
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+BUILD = os.environ["HB_BUILD"]
+HB = os.path.join(BUILD, "hb")
+HBD = os.path.join(BUILD, "src/daemon/hbd")
+TENANT = os.path.join(BUILD, "bench/tenant/cuda-tenant")
+TENANT_LINKED = TENANT + "-linked"
+SIMCUDA = os.path.join(BUILD, "src/simcuda")
+SHIM = os.path.join(BUILD, "src/shim")
+
+# Seconds after which something hangs; sanitizers and busy machines included.
+LIMIT = 60
+KEPT_VARIABLES = ("PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS")
+
+
+def wait_until(what, condition, limit=LIMIT):
+    """The condition's first true value."""
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {limit} s: {what}")
+        time.sleep(0.005)
+
+
+def tenants_of(status):
+    return [tenant for tenant in status["tenants"] if tenant["priority"] != "mps server"]
+
+
+class Program:
+    """A process of the test: its lines are read as they come."""
+
+    def __init__(self, command, environment):
+        self.command = " ".join(str(word) for word in command)
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
+        self.pid = self.process.pid
+        self.lines = []
+        self.queue = queue.Queue()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.queue.put(line.rstrip("\n"))
+        self.queue.put(None)
+
+    def line(self):
+        """The next line; None at the end."""
+        try:
+            line = self.queue.get(timeout=LIMIT)
+        except queue.Empty:
+            raise AssertionError(f"hangs: {self.command}\nsaid: {self.lines}\n{self.stderr()}") from None
+        if line is not None:
+            self.lines.append(line)
+        else:
+            self.queue.put(None)
+        return line
+
+    def expect(self, word):
+        """Reads up to a line that begins with the word."""
+        while (line := self.line()) is not None:
+            if line.startswith(word):
+                return line
+        raise AssertionError(f"ended with {self.process.wait()} before '{word}': {self.command}\n"
+                             f"said: {self.lines}\n{self.stderr()}")
+
+    def go(self):
+        """Ends a pause of the program."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def ended(self):
+        """Reads to the end; the exit status, negative for a signal."""
+        while self.line() is not None:
+            pass
+        try:
+            return self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"hangs: {self.command}\n{self.stderr()}") from None
+
+    def output(self):
+        """What it says until it ends well."""
+        status = self.ended()
+        assert status == 0, f"status {status}: {self.command}\nsaid: {self.lines}\n{self.stderr()}"
+        return self.lines
+
+    def result(self):
+        """The JSON object of its last line."""
+        return json.loads(next(line for line in reversed(self.output()) if line.startswith("{")))
+
+    def stderr(self):
+        self.errors.seek(0)
+        return self.errors.read().decode("utf-8", "backslashreplace")
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.reader.join(LIMIT)
+        self.process.stdout.close()
+        self.errors.close()
+
+
+class Stack:
+    def __init__(self, scale=1, gpus=1, mps=True, config="", **variables):
+        self.folder = tempfile.mkdtemp(prefix="hb-stack-", dir="/tmp")
+        self.gpu_folder = os.path.join(self.folder, "gpu")
+        self.programs = []
+        self.daemon = None
+        self.environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        self.environment |= {
+            "HOME": self.folder, "XDG_RUNTIME_DIR": self.folder, "LC_ALL": "C.UTF-8",
+            "HB_SOCKET": os.path.join(self.folder, "hbd.sock"),
+            "HB_SIM_GPU": self.gpu_folder, "HB_SIM_SCALE": str(scale), "HB_SIM_GPUS": str(gpus),
+        } | variables
+        path = os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml")
+        os.makedirs(os.path.dirname(path))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"mps: {str(mps).lower()}\n{config}")
+
+    # --- programs -------------------------------------------------------------------------
+
+    def spawn(self, command, **variables):
+        program = Program(command, self.environment | variables)
+        self.programs.append(program)
+        return program
+
+    def start(self, priority, *arguments, options=(), program=TENANT, **variables):
+        """cuda-tenant under `hb run`."""
+        return self.spawn([HB, "run", "--gpu", "sim", "--priority", priority, *options, "--", program, *arguments],
+                          **variables)
+
+    def bare(self, *arguments, program=TENANT, **variables):
+        """cuda-tenant on the same GPU without Hummingbird."""
+        return self.spawn([program, *arguments], LD_LIBRARY_PATH=SIMCUDA, **variables)
+
+    # --- the daemon -----------------------------------------------------------------------
+
+    def start_daemon(self, program=HBD, **variables):
+        """In the foreground, so that its end can be waited for; otherwise the first `hb run` starts one."""
+        self.daemon = self.spawn([program, "--foreground", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"]],
+                                 **variables)
+        wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
+        return self.daemon
+
+    def status(self):
+        """The daemon's view; None when there is none."""
+        done = subprocess.run([HB, "status", "--gpu", "sim", "--json"], env=self.environment, capture_output=True,
+                              text=True, timeout=LIMIT, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def tenants(self):
+        """Of the programs: the MPS server's own place among them is left out."""
+        return tenants_of(self.status())
+
+    # --- processes ------------------------------------------------------------------------
+
+    def processes(self):
+        """{pid: name} of every living process that was started in this stack, however far down."""
+        marker = f"HB_SIM_GPU={self.gpu_folder}\0".encode()
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if marker not in file.read() + b"\0":
+                        continue
+                with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                    found[int(pid)] = file.read().strip()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+    def pid_of(self, name):
+        """Of the one process with this name (as the kernel cuts it)."""
+        pids = [pid for pid, found in self.processes().items() if found == name[:15]]
+        assert len(pids) == 1, f"{name}: {pids} of {self.processes()}"
+        return pids[0]
+
+    def kill(self, name):
+        os.kill(self.pid_of(name), signal.SIGKILL)
+
+    # --- the end --------------------------------------------------------------------------
+
+    def check_empty(self):
+        """All programs have ended: the daemon, if there is one, knows of no tenant and no byte."""
+        status = wait_until("the daemon forgets tenants that ended", self.status_without_tenants)
+        if status is not True:
+            wait_until("memory of low priority is back to zero",
+                       lambda: all(gpu["low_memory"] == 0 for gpu in self.status()["gpus"]))
+
+    def status_without_tenants(self):
+        status = self.status()
+        if status is None:
+            return True
+        return status if not tenants_of(status) else None
+
+    def stop_daemon(self):
+        for pid, name in self.processes().items():
+            if name == "hbd" or name == "hbd-faults":
+                os.kill(pid, signal.SIGTERM)
+        wait_until("every process of the stack has ended", self.nobody_left)
+
+    def nobody_left(self):
+        for program in self.programs:
+            program.process.poll()  # zombies have no environment, but let them go at once
+        return not self.processes()
+
+    def check_nothing_left(self):
+        for program in self.programs:
+            if program is not self.daemon:
+                assert program.process.poll() is not None, f"still runs: {program.command}"
+        self.check_empty()
+        self.stop_daemon()
+        left = [os.path.join(where, name) for where, _, names in os.walk(self.folder) for name in names
+                if name.endswith(".sock") or name in ("hb-sim-control", "control", "nvidia-cuda-mps-control.pid")]
+        assert not left, f"left behind: {left}"
+
+    def show_logs(self):
+        for program in self.programs:
+            text = program.stderr()
+            if text:
+                print(f"--- {program.command} ({program.process.poll()})\n{text}", flush=True)
+        for where, _, names in os.walk(self.folder):
+            for name in filter(lambda name: name.endswith(".log"), names):
+                with open(os.path.join(where, name), encoding="utf-8", errors="backslashreplace") as file:
+                    print(f"--- {name}\n{file.read()}", flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        try:
+            if kind is None:
+                self.check_nothing_left()
+        except BaseException:
+            kind = True
+            raise
+        finally:
+            if kind is not None:
+                self.show_logs()
+            for program in self.programs:
+                program.close()
+            for pid in self.processes():
+                os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified programs under `hb run` do what they do without it, whichever way
+they find the driver and whatever they do with fork, exec and captures; and the
+shim is really there while they do."""
+import unittest
+
+from stack import TENANT, TENANT_LINKED, Stack
+
+
+class Programs(unittest.TestCase):
+    def test_results_are_the_same_by_every_route(self):
+        with Stack(scale=0.2) as stack:
+            expected = stack.bare("work", 6).output()
+            self.assertEqual(len(expected), 7)
+            for program in (TENANT, TENANT_LINKED):
+                routes = stack.bare("--routes", program=program).output()
+                self.assertGreaterEqual(len(routes), 5)
+                for route in routes:
+                    with self.subTest(program=program, route=route):
+                        arguments = ("--route", route, "work", 6)
+                        for priority in ("high", "low"):
+                            self.assertEqual(stack.start(priority, *arguments, program=program).output(), expected)
+                        off = stack.start("high", *arguments, program=program, HB_OFF="1")
+                        self.assertEqual(off.output(), expected)
+
+    def test_the_shim_counts_the_work_of_every_route(self):
+        with Stack(scale=0.2) as stack:
+            for program in (TENANT, TENANT_LINKED):
+                for route in stack.bare("--routes", program=program).output():
+                    with self.subTest(program=program, route=route):
+                        tenant = stack.start("high", "--wait", "--route", route, "work", 6, program=program)
+                        tenant.expect("joined")
+                        tenant.go()
+                        tenant.expect("done")
+                        counters = stack.tenants()[0]["counters"]
+                        # two orders of 12, 12 with events, 6 before host functions
+                        self.assertEqual(counters["kernels"], 42)
+                        self.assertEqual(counters["captured"], 3)
+                        self.assertEqual((counters["graphs"], counters["host_functions"]), (6, 6))
+                        self.assertEqual(counters["unknown_versions"], 0)
+                        tenant.go()
+                        tenant.output()
+
+    def test_with_hb_off_nothing_is_counted(self):
+        with Stack(scale=0.2) as stack:
+            tenant = stack.start("low", "--wait", "work", 6, HB_OFF="1")
+            tenant.expect("joined")
+            tenant.go()
+            tenant.expect("done")
+            view = stack.tenants()[0]
+            self.assertEqual(view["processes"], [])
+            self.assertEqual(sum(view["counters"].values()), 0)
+            tenant.go()
+            tenant.output()
+
+    def test_children(self):
+        """A child without CUDA, one that becomes another program, one that was there before CUDA."""
+        with Stack(scale=0.2) as stack:
+            for how in ("fork", "exec", "spawn"):
+                expected = sorted(stack.bare("child", how).output())
+                for priority in ("high", "low"):
+                    with self.subTest(how=how, priority=priority):
+                        self.assertEqual(sorted(stack.start(priority, "child", how).output()), expected)
+
+    def test_a_capture_is_not_disturbed(self):
+        with Stack(scale=0.2) as stack:
+            others = [stack.start(priority, "train", 300, 0) for priority in ("low", "low", "high")]
+            for other in others:
+                other.expect("running")
+            tenant = stack.start("low", "--wait", "capture")
+            tenant.expect("joined")
+            tenant.go()
+            tenant.expect("capturing")
+            tenant.go()
+            self.assertEqual(tenant.expect("graph:"), "graph: 42")
+            tenant.expect("done")
+            tenant.go()
+            tenant.output()
+            for other in others:
+                other.process.terminate()
+                self.assertTrue(other.result()["right"])
+
+    def test_each_of_two_gpus_has_its_own_tenants(self):
+        with Stack(scale=0.2, gpus=2) as stack:
+            uuids = stack.bare("devices").output()
+            self.assertEqual(len(set(uuids)), 2)
+            tenants = []
+            for i, uuid in enumerate(uuids):
+                self.assertEqual(stack.start("high", "devices", CUDA_VISIBLE_DEVICES=str(i)).output(), [uuid])
+                tenants.append(stack.start("low", "--wait", "work", 6, CUDA_VISIBLE_DEVICES=str(i)))
+                tenants[i].expect("joined")
+            views = sorted(stack.tenants(), key=lambda view: view["id"])
+            used = [[use["gpu"].removeprefix("GPU-").replace("-", "") for use in view["gpus"]] for view in views]
+            self.assertEqual(used, [[uuids[0]], [uuids[1]]])
+            # Alone on its GPU, neither waits for the other.
+            self.assertEqual([gpu["low"] for gpu in stack.status()["gpus"]], [1, 1])
+            for tenant in tenants:
+                tenant.go()
+                tenant.go()
+                tenant.output()
+
+
+if __name__ == "__main__":
+    unittest.main()
