@@ -136,6 +136,16 @@ static void probe_mps(struct hb_probe *probe)
 		strcpy(probe->remedy, "install nvidia-cuda-mps-control; until then low-priority tenants take turns");
 }
 
+/* Nothing to mend, but to be known before low-priority programs are put together. */
+static void probe_mps_limits(struct hb_probe *probe)
+{
+	strcpy(probe->name, "MPS limits");
+	probe->works = true;
+	strcpy(probe->found,
+	       "one user at a time, about 48 processes a GPU; a crash on the GPU of one low-priority program "
+	       "ends the others of low priority");
+}
+
 static void probe_mps_elsewhere(struct hb_probe *probe)
 {
 	const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -153,8 +163,8 @@ static void probe_mps_elsewhere(struct hb_probe *probe)
 
 static size_t probe(struct hb_probe *probes, size_t max)
 {
-	static void (*const all[])(struct hb_probe *) = {probe_module, probe_node, probe_library, probe_mps,
-							 probe_mps_elsewhere};
+	static void (*const all[])(struct hb_probe *) = {probe_module, probe_node,       probe_library,
+							 probe_mps,    probe_mps_limits, probe_mps_elsewhere};
 	size_t n = 0;
 	for (; n < sizeof all / sizeof all[0] && n < max; n++) {
 		memset(&probes[n], 0, sizeof probes[n]);
