@@ -225,17 +225,11 @@ static void hello(struct broker *broker, struct broker_client *client, const str
 		send_reply(client->fd, &reply, SIM_REPLY_SHORT, NULL, 0);
 		return;
 	}
-	const struct hb_gpu_spec *spec = &broker->gpu[0].spec;
 	reply.gpus = broker->n_gpus;
 	reply.scale = broker->scale;
 	reply.origin_ns = broker->origin_ns;
 	reply.memory_total = (uint64_t)broker->gpu[0].memory_total;
-	reply.sm_count = (uint32_t)spec->sm_count;
-	reply.sm_threads = (uint32_t)spec->sm_threads;
-	reply.sm_blocks = (uint32_t)spec->sm_blocks;
-	reply.sm_registers = (uint32_t)spec->sm_registers;
-	reply.sm_shared_bytes = (uint32_t)spec->sm_shared_bytes;
-	reply.memory_bytes_per_s = spec->memory_bytes_per_s;
+	reply.spec = broker->gpu[0].spec;
 	int fds[2] = {share, broker->bell};
 	send_reply(client->fd, &reply, SIM_REPLY_SHORT, fds, 2);
 	close(share);

@@ -166,7 +166,8 @@ static CUresult affinity_limit(const CUexecAffinityParam *params, int n, uint32_
 {
 	*limit = 0;
 	for (int i = 0; i < n; i++) {
-		if (params[i].type != CU_EXEC_AFFINITY_TYPE_SM_COUNT || params[i].param.smCount.val > sim.info.sm_count)
+		if (params[i].type != CU_EXEC_AFFINITY_TYPE_SM_COUNT ||
+		    params[i].param.smCount.val > (uint32_t)sim.info.spec.sm_count)
 			return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 		*limit = params[i].param.smCount.val;
 	}

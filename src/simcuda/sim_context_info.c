@@ -155,7 +155,7 @@ CUresult sim_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity, CUexecAffi
 	if (result != CUDA_SUCCESS)
 		return result;
 	pExecAffinity->type = type;
-	pExecAffinity->param.smCount.val = context->sm_limit ? context->sm_limit : sim.info.sm_count;
+	pExecAffinity->param.smCount.val = context->sm_limit ? context->sm_limit : (uint32_t)sim.info.spec.sm_count;
 	return CUDA_SUCCESS;
 }
 

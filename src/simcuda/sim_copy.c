@@ -64,8 +64,8 @@ static void cost(struct sim_task *task, enum side from, enum side to)
 	task->work = (struct sim_work){.bytes = bytes};
 	if (from == SIDE_GPU && to == SIDE_GPU) {
 		task->work.kind = HB_MODEL_KERNEL;
-		task->work.duration_ns = 1500 + (int64_t)(2e9 * (double)bytes / sim.info.memory_bytes_per_s);
-		task->work.blocks = sim.info.sm_count;
+		task->work.duration_ns = 1500 + (int64_t)(2e9 * (double)bytes / sim.info.spec.memory_bytes_per_s);
+		task->work.blocks = (uint32_t)sim.info.spec.sm_count;
 		task->work.threads = 512;
 		task->work.memory_share = 0.9f;
 	} else {

@@ -267,15 +267,15 @@ static int attribute_value(CUdevice_attribute attribute, int value, CUdevice dev
 {
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-		return (int)sim.info.sm_count;
+		return (int)sim.info.spec.sm_count;
 	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-		return (int)sim.info.sm_threads;
+		return (int)sim.info.spec.sm_threads;
 	case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-		return (int)sim.info.sm_blocks;
+		return (int)sim.info.spec.sm_blocks;
 	case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-		return (int)sim.info.sm_registers;
+		return (int)sim.info.spec.sm_registers;
 	case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-		return (int)sim.info.sm_shared_bytes;
+		return (int)sim.info.spec.sm_shared_bytes;
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
 		return 1 + sim_gpu_of(device);
 	default:

@@ -195,20 +195,22 @@ CUresult sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *pa
 
 /* --- occupancy --------------------------------------------------------------------------------- */
 
-static uint32_t smaller(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-/* The model's rules: threads, registers, shared memory (1 KiB a block is the driver's), block slots. */
+/* The model's answer, or 0 for a block that no SM could hold. */
 static int blocks_per_sm(const struct sim_kernel *kernel, int threads, size_t dynamic)
 {
-	uint32_t warps = ((uint32_t)threads + 31) / 32;
-	uint32_t registers = (kernel->registers * 32 + 255) / 256 * 256 * warps;
-	uint32_t shared = kernel->shared_bytes + (uint32_t)dynamic + 1024;
-	uint32_t n = smaller(sim.info.sm_blocks, sim.info.sm_threads / (warps * 32));
-	n = smaller(n, sim.info.sm_registers / registers);
-	return (int)smaller(n, sim.info.sm_shared_bytes / shared);
+	const struct hb_gpu_spec *spec = &sim.info.spec;
+	const struct hb_model_work work = {
+		.kind = HB_MODEL_KERNEL,
+		.duration_ns = 1,
+		.blocks = 1,
+		.threads = (uint32_t)threads,
+		.registers = kernel->registers,
+		.shared_bytes = kernel->shared_bytes + (uint32_t)dynamic,
+	};
+	if (threads > (int)kernel->max_threads || (double)threads * kernel->registers > spec->sm_registers ||
+	    work.shared_bytes + spec->block_shared_overhead_bytes > spec->sm_shared_bytes)
+		return 0;
+	return (int)hb_model_occupancy(spec, &work);
 }
 
 CUresult sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
@@ -218,9 +220,7 @@ CUresult sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunct
 	if (result == CUDA_SUCCESS && (!numBlocks || blockSize < 1 || dynamicSMemSize > 232448))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		*numBlocks = blockSize > (int)func->kernel->max_threads
-				     ? 0
-				     : blocks_per_sm(func->kernel, blockSize, dynamicSMemSize);
+		*numBlocks = blocks_per_sm(func->kernel, blockSize, dynamicSMemSize);
 	return result;
 }
 
@@ -255,7 +255,7 @@ CUresult sim_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, 
 		}
 	}
 	*blockSize = best_size;
-	*minGridSize = best_blocks * (int)sim.info.sm_count;
+	*minGridSize = best_blocks * (int)sim.info.spec.sm_count;
 	return CUDA_SUCCESS;
 }
 
@@ -277,7 +277,7 @@ CUresult sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CU
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
 		return result;
-	uint32_t each = sim.info.sm_shared_bytes / (uint32_t)numBlocks;
+	uint32_t each = (uint32_t)sim.info.spec.sm_shared_bytes / (uint32_t)numBlocks;
 	uint32_t taken = func->kernel->shared_bytes + 1024;
 	*dynamicSmemSize = each > taken ? each - taken : 0;
 	return CUDA_SUCCESS;
@@ -304,7 +304,7 @@ CUresult sim_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, con
 	if (result == CUDA_SUCCESS && !cluster)
 		result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	if (result == CUDA_SUCCESS)
-		*numClusters = (int)((uint32_t)blocks * sim.info.sm_count / cluster);
+		*numClusters = (int)((uint32_t)blocks * (uint32_t)sim.info.spec.sm_count / cluster);
 	return result;
 }
 

@@ -54,7 +54,7 @@ static CUresult check_shape(CUfunction function, const CUDA_KERNEL_NODE_PARAMS *
 	    p->gridDimY > 65535 || p->gridDimZ > 65535 || p->blockDimX > 1024 || p->blockDimY > 1024 ||
 	    p->blockDimZ > 64 || threads > 1024)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (threads > kernel->max_threads || threads * kernel->registers > sim.info.sm_registers)
+	if (threads > kernel->max_threads || threads * kernel->registers > (uint32_t)sim.info.spec.sm_registers)
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	uint64_t allowed = function->max_dynamic_shared ? (uint64_t)function->max_dynamic_shared
 							: SHARED_STATIC_LIMIT - kernel->shared_bytes;
@@ -121,7 +121,7 @@ static CUresult check_cooperative(const struct sim_task *task, CUfunction functi
 		return CUDA_SUCCESS;
 	CUresult result = sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, function, (int)task->work.threads,
 									  task->u.kernel.shared_bytes);
-	if (result == CUDA_SUCCESS && task->work.blocks > (uint64_t)per_sm * sim.info.sm_count)
+	if (result == CUDA_SUCCESS && task->work.blocks > (uint64_t)per_sm * (uint32_t)sim.info.spec.sm_count)
 		result = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 	return result;
 }

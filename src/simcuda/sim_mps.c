@@ -21,7 +21,7 @@ static uint32_t limit_of(int percent)
 		percent = atoi(own);
 	if (percent <= 0 || percent >= 100)
 		return 0;
-	uint32_t limit = (sim.info.sm_count * (uint32_t)percent + 99) / 100;
+	uint32_t limit = ((uint32_t)sim.info.spec.sm_count * (uint32_t)percent + 99) / 100;
 	return limit ? limit : 1;
 }
 

@@ -25,10 +25,10 @@ CUresult sim_set_task(CUdeviceptr to, size_t pitch, unsigned value, unsigned ele
 	task->u.set.value = value;
 	task->u.set.element = element;
 	task->work = (struct sim_work){.kind = HB_MODEL_KERNEL, .threads = 512, .memory_share = 0.8f};
-	task->work.duration_ns = 1500 + (int64_t)(1e9 * (double)bytes / sim.info.memory_bytes_per_s);
+	task->work.duration_ns = 1500 + (int64_t)(1e9 * (double)bytes / sim.info.spec.memory_bytes_per_s);
 	task->work.blocks = bytes / 65536 + 1;
-	if (task->work.blocks > sim.info.sm_count)
-		task->work.blocks = sim.info.sm_count;
+	if (task->work.blocks > (uint32_t)sim.info.spec.sm_count)
+		task->work.blocks = (uint32_t)sim.info.spec.sm_count;
 	*out = task;
 	return CUDA_SUCCESS;
 }

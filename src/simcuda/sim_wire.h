@@ -13,6 +13,8 @@
 #ifndef HB_SIMCUDA_SIM_WIRE_H
 #define HB_SIMCUDA_SIM_WIRE_H
 
+#include "gpu/spec.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -100,7 +102,7 @@ struct sim_share {
 };
 
 enum sim_request_kind {
-	SIM_REQ_HELLO,          /* -> gpus, clock, memory; with the share's and the bell's descriptors */
+	SIM_REQ_HELLO,          /* -> gpus, clock, memory, spec; with the share's and the bell's descriptors */
 	SIM_REQ_CONTEXT_CREATE, /* gpu, groups, token of an MPS server or 0 -> context index */
 	SIM_REQ_CONTEXT_DESTROY,
 	SIM_REQ_CONTEXT_TOKEN, /* context -> token that others may join with */
@@ -134,15 +136,13 @@ struct sim_reply {
 	int32_t result; /* 0 or negative errno */
 	uint32_t context;
 	uint64_t token;
-	uint32_t gpus, sm_count;
+	uint32_t gpus, padding;
 	uint64_t memory_total, memory_free, memory_own;
 	double scale;      /* real time = GPU time x scale */
 	int64_t origin_ns; /* CLOCK_MONOTONIC at GPU time 0 */
-	double memory_bytes_per_s;
 	int64_t switches, busy_ns, submitted, finished;
-	uint32_t sm_threads, sm_blocks, sm_registers, sm_shared_bytes;
-	int64_t slice_ns, copy_slice_ns;
-	struct sim_rm_call rm; /* SIM_REQ_RM only */
+	struct hb_gpu_spec spec; /* SIM_REQ_HELLO only */
+	struct sim_rm_call rm;   /* SIM_REQ_RM only */
 };
 
 #define SIM_REQUEST_SHORT offsetof(struct sim_request, rm)

@@ -107,7 +107,8 @@ static int child_hog(void)
 	CUmodule module;
 	CUfunction work;
 	uint64_t ns = 1000000000000;
-	unsigned blocks = getenv("HOG_BLOCKS") ? (unsigned)atoi(getenv("HOG_BLOCKS")) : 1320;
+	const char *given = getenv("HOG_BLOCKS");
+	unsigned blocks = given ? (unsigned)atoi(given) : 1320;
 	CHILD_MUST(cuInit(0) == CUDA_SUCCESS && cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
 	CHILD_MUST(cuMemAlloc_v2(&memory, 1024 * MIB) == CUDA_SUCCESS);
 	CHILD_MUST(cuModuleLoadData(&module, sim_test_image) == CUDA_SUCCESS);
