@@ -60,6 +60,8 @@ CUresult sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
 		result = check(hEvent);
 	if (result == CUDA_SUCCESS && (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL))
 		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && hEvent->context != stream->context)
+		result = CUDA_ERROR_INVALID_HANDLE;
 	if (result != CUDA_SUCCESS || sim_capture_record(stream, hEvent, flags, &result))
 		return result;
 	struct sim_task *task = sim_task_new(SIM_TASK_EVENT);

@@ -139,28 +139,62 @@ static void what_the_manager_would_refuse_is_refused(void **state)
 	unsetenv("HB_SIM_RM_REFUSE");
 }
 
-/* GPU time that `n` short kernels of the test's context take, alone or not, waiting for the GPU included. */
-static float short_kernels_ms(int n)
+#define SHORT_KERNELS 8
+
+static CUfunction busy_work;
+static CUstream busy_stream;
+
+/* In the busy context: a kernel of some milliseconds that fills the GPU. */
+static void busy_kernel(uint64_t ns)
+{
+	CU(cuLaunchKernel(busy_work, 132, 1, 1, 1024, 1, 1, 0, busy_stream, (void *[]){&ns}, NULL));
+}
+
+/*
+ * GPU time that short kernels of the test's context take, waiting for the GPU
+ * included, while the other context keeps it busy. Each is set off by an event
+ * of the busy stream, and everything is queued behind a hold: the times are the
+ * model's alone.
+ */
+static float short_kernels_ms(CUcontext busy, CUfunction hold)
 {
 	CUstream stream;
-	CUevent start, end;
+	CUevent set_off, start[SHORT_KERNELS], end[SHORT_KERNELS];
+	void *gate;
 	uint64_t ns = 20000;
 	float sum = 0, ms;
+	CU(cuMemHostAlloc(&gate, 4, CU_MEMHOSTALLOC_DEVICEMAP));
+	*(uint32_t *)gate = 0;
+	CU(cuCtxSetCurrent(sim_test_context()));
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	CU(cuEventCreate(&start, 0));
-	CU(cuEventCreate(&end, 0));
-	for (int i = 0; i < n; i++) {
-		CU(cuEventRecord(start, stream));
+	CU(cuLaunchKernel(hold, 1, 1, 1, 32, 1, 1, 0, busy_stream, (void *[]){&gate}, NULL));
+	for (int i = 0; i < SHORT_KERNELS; i++) {
+		CU(cuCtxSetCurrent(busy)); /* an event belongs to the context of the streams it is recorded in */
+		CU(cuEventCreate(&set_off, CU_EVENT_DISABLE_TIMING));
+		CU(cuCtxSetCurrent(sim_test_context()));
+		CU(cuEventCreate(&start[i], 0));
+		CU(cuEventCreate(&end[i], 0));
+		busy_kernel(5000000 + 300000 * (uint64_t)i);
+		CU(cuEventRecord(set_off, busy_stream));
+		CU(cuStreamWaitEvent(stream, set_off, 0));
+		CU(cuEventRecord(start[i], stream));
 		CU(cuLaunchKernel(sim_test_function("wait_us"), 132, 1, 1, 512, 1, 1, 0, stream, (void *[]){&ns},
 				  NULL));
-		CU(cuEventRecord(end, stream));
-		CU(cuEventSynchronize(end));
-		CU(cuEventElapsedTime(&ms, start, end));
+		CU(cuEventRecord(end[i], stream));
+		CU(cuEventDestroy_v2(set_off));
+	}
+	busy_kernel(20000000);
+	__atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+	CU(cuStreamSynchronize(stream));
+	CU(cuStreamSynchronize(busy_stream));
+	for (int i = 0; i < SHORT_KERNELS; i++) {
+		CU(cuEventElapsedTime(&ms, start[i], end[i]));
+		CU(cuEventDestroy_v2(start[i]));
+		CU(cuEventDestroy_v2(end[i]));
 		sum += ms;
 	}
-	CU(cuEventDestroy_v2(start));
-	CU(cuEventDestroy_v2(end));
 	CU(cuStreamDestroy_v2(stream));
+	CU(cuMemFreeHost(gate));
 	return sum;
 }
 
@@ -168,24 +202,20 @@ static void a_small_slice_lets_the_other_context_in_soon(void **state)
 {
 	CUcontext busy;
 	CUmodule module;
-	CUfunction work;
-	CUstream stream;
-	uint64_t ns = 400000000, us = 1; /* 0.4 s of the GPU: longer than the rest takes */
+	CUfunction hold;
+	uint64_t us = 1;
 	(void)state;
 	size_t first = n_groups;
 	CU(cuCtxCreate_v2(&busy, 0, 0));
 	CU(cuModuleLoadData(&module, sim_test_image));
-	CU(cuModuleGetFunction(&work, module, "wait_us"));
-	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	CU(cuLaunchKernel(work, 132, 1, 1, 1024, 1, 1, 0, stream, (void *[]){&ns}, NULL));
-	CU(cuCtxSetCurrent(sim_test_context()));
-	float with_default = short_kernels_ms(8);
-	CU_FAILS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+	CU(cuModuleGetFunction(&busy_work, module, "wait_us"));
+	CU(cuModuleGetFunction(&hold, module, "hold"));
+	CU(cuStreamCreate(&busy_stream, CU_STREAM_NON_BLOCKING));
+	float with_default = short_kernels_ms(busy, hold);
 	assert_int_equal(control(first, HB_RM_GROUP_SET_TIMESLICE, &us, sizeof us), 0);
-	float with_smallest = short_kernels_ms(8);
-	CU_FAILS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+	float with_smallest = short_kernels_ms(busy, hold);
 	/* A slice of 2 ms is waited out, one of 1 us is not: the switch of about 0.2 ms remains. */
-	assert_true(with_smallest < 8 * 0.5f);
+	assert_true(with_smallest < SHORT_KERNELS * 0.5f);
 	assert_true(with_default > 2 * with_smallest);
 	CU(cuCtxDestroy_v2(busy));
 }
