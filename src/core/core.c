@@ -40,6 +40,7 @@ void hb_core_config_init(struct hb_core_config *config)
 		.switch_ns = HB_H200_SWITCH_NS,
 		.hold_lead_ns = HB_H200_HOLD_LEAD_NS,
 		.hold_grace_ns = HB_HOLD_GRACE_NS,
+		.hold_budget_ppm = HB_HOLD_BUDGET_PPM,
 	};
 }
 
@@ -54,8 +55,8 @@ static bool config_valid(const struct hb_core_config *config)
 	       config->low_slice_ns >= 0 && config->low_slice_ns <= HB_SLICE_MAX_NS && config->high_slice_ns >= 0 &&
 	       config->high_slice_ns <= HB_SLICE_MAX_NS && config->switch_ns >= 0 && config->hold_lead_ns >= 0 &&
 	       config->hold_grace_ns > 0 && config->hold_lead_ns <= HB_HOLD_MAX_NS / 2 &&
-	       config->hold_grace_ns <= HB_HOLD_MAX_NS / 2 && config->orion_budget_ns >= 0 &&
-	       config->orion_budget_ns < HB_TIME_LIMIT_NS;
+	       config->hold_grace_ns <= HB_HOLD_MAX_NS / 2 && config->hold_budget_ppm <= 1000000 &&
+	       config->orion_budget_ns >= 0 && config->orion_budget_ns < HB_TIME_LIMIT_NS;
 }
 
 static bool ops_valid(const struct hb_policy_ops *ops)

@@ -151,6 +151,8 @@ struct hb_core_config {
 	int64_t switch_ns;                   /* cost of one context switch */
 	int64_t hold_lead_ns;                /* start holds this long before HP's launch */
 	int64_t hold_grace_ns;               /* hold this long past the expected start, then call the hint wrong */
+	bool foresight_off;                  /* learn nothing: hints that name a time, carried out as they are */
+	uint32_t hold_budget_ppm;            /* share of LP's time that holds may cost */
 	uint32_t orion_sms;                  /* LP kernels that need more never run beside HP; 0 = half of sms */
 	int64_t orion_budget_ns;             /* LP time beside HP until HP is idle; 0 = see policy_orion.c */
 };

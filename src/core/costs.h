@@ -28,7 +28,7 @@
 /* What LP's time is worth against HP's delay when a hold is weighed. Chosen: ten ns of LP for one of HP. */
 #define HB_HOLD_WEIGHT_PPM 100000
 
-/* What wrong holds may take of LP's time, and what may be saved up: one second's worth. Chosen. */
+/* What holds may take of LP's time, and what may be saved up: one second's worth. Chosen. */
 #define HB_HOLD_BUDGET_PPM 20000
 #define HB_HOLD_BUDGET_CAP_NS INT64_C(20000000)
 

@@ -311,9 +311,10 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 		     now_ns - foresight->idle_since_ns >= 2 * foresight->costs.switch_ns;
 	bool late = answer(foresight, now_ns, start);
 	if (foresight->hold_until_ns) {
-		late = !foresight->lingering && now_ns - foresight->hold_since_ns < foresight->costs.switch_ns;
+		int64_t ahead_ns = now_ns - foresight->hold_since_ns;
+		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
 		foresight->counts.hidden += !late;
-		end_hold(foresight, now_ns, 0);
+		end_hold(foresight, now_ns, hb_foresight_loss_ns(&foresight->costs, foresight->lingering, ahead_ns));
 	}
 	foresight->counts.late += late;
 	settle_budget(foresight, now_ns);

@@ -26,7 +26,8 @@
  * of a decay is the same forgetting with exact samples, and lets s and e lie
  * between samples of any scale). Candidates for s are the sorted outcomes less
  * ready_ns (the cost is piecewise linear, its minimum lies at such a corner);
- * for each, one pass over the outcomes gives the best e.
+ * for each, one pass over the outcomes gives the best e. A plan must be for four
+ * launches at least, lest it be for the one outcome that was the longest.
  *
  * Example. switch 190 us, ready 260 us, weight 0.1. Of 64 outcomes 60 lie evenly
  * between 300 and 420 us and 4 led to nothing. Holding from 40 us (300 - 260) to
@@ -39,10 +40,10 @@
  *  - Nothing is held for a sign with fewer than HB_FORESIGHT_LEAST outcomes. Only
  *    a hint that names its time (the client API) is believed from the start.
  *  - Budget: what a hold would cost LP if it were wrong is taken from a token
- *    bucket before it begins and given back when it was right, so wrong holds
- *    never cost more than the share budget_ppm of LP's time plus what was saved
- *    up (budget_cap_ns). A sign needs a bucket the fuller the more of its
- *    outcomes are misses, so the worst sign is throttled first.
+ *    bucket before it begins; when it was right all but what LP really lost is
+ *    given back. So holds never cost more than the share budget_ppm of LP's time
+ *    plus what was saved up (budget_cap_ns). A sign needs a bucket the fuller the
+ *    more of its outcomes are misses, so the worst sign is throttled first.
  *  - The window forgets: after a change of load the sign fires by the new
  *    distribution within some tens of outcomes, and until then misses cost what
  *    the budget allows.
@@ -111,7 +112,7 @@ struct hb_foresight_costs {
 	int64_t yield_ns;          /* an idle context keeps the GPU this long by itself */
 	int64_t lead_ns, grace_ns; /* hold around the time a hint names while its source is not known well enough */
 	uint32_t weight_ppm;       /* LP's time against HP's delay */
-	uint32_t budget_ppm;       /* share of LP's time that wrong holds may cost */
+	uint32_t budget_ppm;       /* share of LP's time that holds may cost */
 	int64_t budget_cap_ns;     /* saved up at most */
 };
 

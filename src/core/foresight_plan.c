@@ -6,6 +6,9 @@
 #include <string.h>
 
 #define PPM 1000000
+/* A plan is for no fewer launches than this. The single largest outcome could always be held for without a miss, and says
+ * nothing about the next. */
+#define HITS_LEAST 4
 /* Starts that are tried: every fourth of a full window. */
 #define CANDIDATES 16
 
@@ -23,14 +26,13 @@ static int64_t delay_ns(const struct hb_foresight_costs *costs, enum hb_foresigh
 	return costs->switch_ns * (costs->ready_ns - ahead_ns) / costs->ready_ns;
 }
 
-/* What LP loses by a hold that was right, beyond the switches that it pays without one. */
-static int64_t loss_ns(const struct hb_foresight_costs *costs, enum hb_foresight_shape shape, int64_t ahead_ns)
+int64_t hb_foresight_loss_ns(const struct hb_foresight_costs *costs, bool lingering, int64_t ahead_ns)
 {
-	int64_t spared_ns = shape == HB_SHAPE_IDLE ? 2 * costs->switch_ns : costs->switch_ns;
+	int64_t spared_ns = lingering ? 2 * costs->switch_ns : costs->switch_ns;
 	return ahead_ns > spared_ns ? ahead_ns - spared_ns : 0;
 }
 
-/* ... by one that was in vain. After HP's work the GPU has to be switched to LP in any case. */
+/* What LP loses by a hold in vain. After HP's work the GPU has to be switched to LP in any case. */
 static int64_t vain_ns(const struct hb_foresight_costs *costs, enum hb_foresight_shape shape, int64_t length_ns)
 {
 	return shape == HB_SHAPE_IDLE ? length_ns : length_ns + 2 * costs->switch_ns;
@@ -51,7 +53,7 @@ int64_t hb_foresight_plan_cost(const struct hb_foresight_costs *costs, enum hb_f
 		int64_t at_ns = outcomes_ns[i];
 		if (holds && at_ns >= start_ns && at_ns <= end_ns && at_ns != HB_FORESIGHT_NONE) {
 			delay += delay_ns(costs, shape, at_ns - start_ns);
-			loss += loss_ns(costs, shape, at_ns - start_ns);
+			loss += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE, at_ns - start_ns);
 			continue;
 		}
 		if (at_ns != HB_FORESIGHT_NONE)
@@ -89,19 +91,20 @@ static void try_start(const struct outcomes *outcomes, int64_t start_ns, int64_t
 	uint32_t at = 0;
 	for (; at < outcomes->launches && outcomes->sorted_ns[at] < start_ns; at++)
 		delay += bare_ns(costs, shape, outcomes->sorted_ns[at]);
-	for (uint32_t covered = at; at < outcomes->launches; at++) {
+	for (uint32_t first = at, covered = at; at < outcomes->launches; at++) {
 		int64_t length_ns = outcomes->sorted_ns[at] - start_ns + slop_ns(costs);
 		if (length_ns > HB_FORESIGHT_HOLD_MAX_NS || start_ns + length_ns >= HB_FORESIGHT_NONE)
 			return;
 		for (; covered < outcomes->launches && outcomes->sorted_ns[covered] <= start_ns + length_ns;
 		     covered++) {
 			delay += delay_ns(costs, shape, outcomes->sorted_ns[covered] - start_ns);
-			loss += loss_ns(costs, shape, outcomes->sorted_ns[covered] - start_ns);
+			loss += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE,
+						     outcomes->sorted_ns[covered] - start_ns);
 		}
 		int64_t later = outcomes->launches - covered, misses = outcomes->n - covered;
 		int64_t cost = (delay + later * costs->switch_ns) * PPM +
 			       (loss + misses * vain_ns(costs, shape, length_ns)) * costs->weight_ppm;
-		if (cost >= *least)
+		if (cost >= *least || covered - first < HITS_LEAST)
 			continue;
 		*least = cost;
 		best->start_ns = (int32_t)start_ns;

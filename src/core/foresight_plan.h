@@ -15,6 +15,9 @@ enum hb_foresight_shape {
 	HB_SHAPE_IDLE, /* ... from the end of HP's last kernel: the GPU is HP's already */
 };
 
+/* What LP loses by a hold that was right and began ahead_ns before the launch, beyond the switches that it pays without
+ * one: to HP, and for a hold at the end of HP's work also back from it. */
+int64_t hb_foresight_loss_ns(const struct hb_foresight_costs *costs, bool lingering, int64_t ahead_ns);
 /* What holding from start_ns to end_ns costs, summed over the outcomes: HP's delay in ns * 10^6 + weight * LP's loss.
  * end_ns <= start_ns: not holding. */
 int64_t hb_foresight_plan_cost(const struct hb_foresight_costs *costs, enum hb_foresight_shape shape,

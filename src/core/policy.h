@@ -23,9 +23,9 @@
 
 #include "core/tenant.h"
 
-#define HB_POLICY_STATE_MAX 65536 /* bytes of state */
-#define HB_POLICY_TENANT_MAX 1024 /* bytes of state a tenant */
-#define HB_POLICY_TIMERS 4        /* for each tenant, and as many without */
+#define HB_POLICY_STATE_MAX 65536  /* bytes of state */
+#define HB_POLICY_TENANT_MAX 32768 /* bytes of state a tenant; touched only where a policy asks for so much */
+#define HB_POLICY_TIMERS 4         /* for each tenant, and as many without */
 
 /* Bounds of what may be asked; beyond them is nonsense. */
 #define HB_SLICE_MAX_NS (10 * INT64_C(1000000000))

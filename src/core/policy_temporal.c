@@ -26,9 +26,11 @@
  * 1 ms; A waits at most 1 ms for B, B at most 4 of its 40 ms for A. With an SLO
  * unknown everyone keeps the GPU's default.
  *
- * Hints. On a hint for time s the holds start at s - 400 us (at once where that
- * has passed) and end with HP's first work, or at s + grace, when the hint was
- * wrong.
+ * Hints. What is known of a tenant's signs, when to hold for which, and what
+ * wrong holds may cost are foresight's (foresight.h), one for each HP tenant and
+ * one budget for all; this file tells it what happens and carries out what it
+ * wants. A hint that names its time s is believed from the start: holds from
+ * s - 400 us (at once where that has passed) to s + grace.
  * Example: a request's bytes arrive at 0, its first kernel is expected at 1 ms.
  * Holds are launched at 0.6 ms, HP has the GPU at 0.79 ms, its kernel comes at
  * 1.02 ms and releases them: LP lost 0.42 ms, HP gained 185 us. A hint that
@@ -36,7 +38,8 @@
  *
  * Bad at: the bubbles inside a request, which no LP tenant can use: an eager
  * resnet50 leaves two thirds of its request time unused. LP's latency under
- * turns: a turn is 50 ms.
+ * turns: a turn is 50 ms. Two HP tenants: nothing is held for one while the other
+ * works, so its first kernel after that pays the switch between the two.
  */
 #include "core/costs.h"
 #include "core/policy.h"
@@ -44,14 +47,16 @@
 #define SLICE_LEAST_NS INT64_C(1000000)
 #define COPY_ROUND_NS HB_H200_COPY_ROUND_NS
 
-enum timer_tag { TIMER_START, TIMER_END };
+enum timer_tag { TIMER_FORESIGHT };
 
-enum hold_state { HOLD_NONE, HOLD_PLANNED, HOLD_RUNNING };
+struct policy_state {
+	struct hb_foresight_budget budget;
+};
 
 struct tenant_state {
-	enum hold_state hold;
-	int64_t expected_ns;
-	int64_t began_ns;
+	struct hb_foresight foresight;
+	int64_t held_until_ns; /* as asked for; 0 = nothing is held */
+	int64_t wake_ns;       /* of the timer; HB_TIME_NEVER = not set */
 };
 
 static int init(struct hb_policy *policy)
@@ -128,114 +133,176 @@ static void slice_high(struct hb_policy *policy)
 	}
 }
 
-static void slice_all(struct hb_policy *policy, uint32_t tenant)
+static void slice_all(struct hb_policy *policy)
 {
 	slice_low(policy);
 	slice_high(policy);
 }
 
-/* --- hints --- */
+/* --- foresight --- */
 
-/* The GPU is not LP's to take: there is no LP, or another HP tenant has it, whose slices a hold would cost. */
-static bool hold_pointless(const struct hb_policy *policy)
+static void begin_foresight(struct hb_policy *policy, uint32_t tenant)
 {
-	return hb_policy_next(policy, HB_PRIORITY_LOW, HB_TENANT_NONE) == HB_TENANT_NONE || hb_policy_high_busy(policy);
+	const struct hb_core_config *config = hb_policy_config(policy);
+	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	struct policy_state *shared = hb_policy_state(policy);
+	struct hb_foresight_costs costs;
+	hb_foresight_costs_init(&costs);
+	costs.switch_ns = config->switch_ns;
+	costs.lead_ns = config->hold_lead_ns;
+	costs.grace_ns = config->hold_grace_ns;
+	costs.budget_ppm = config->hold_budget_ppm;
+	/* Hints carried out as they are know no budget. */
+	if (config->foresight_off)
+		costs.budget_cap_ns = HB_TIME_LIMIT_NS;
+	hb_foresight_init(&state->foresight, &costs, &shared->budget, !config->foresight_off);
+	state->wake_ns = HB_TIME_NEVER;
 }
 
-static void start_hold(struct hb_policy *policy, uint32_t tenant)
+/* A hold gains nothing without LP, and costs the slices of another HP tenant that has the GPU. */
+static bool hold_useful(const struct hb_policy *policy, uint32_t tenant)
+{
+	uint32_t id = HB_TENANT_NONE;
+	if (hb_policy_next(policy, HB_PRIORITY_LOW, id) == HB_TENANT_NONE)
+		return false;
+	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE)
+		if (id != tenant && hb_policy_tenant(policy, id)->busy)
+			return false;
+	return true;
+}
+
+static void count(struct hb_policy *policy, uint32_t tenant, const struct hb_foresight_counts *counts)
+{
+	struct hb_tenant_counters *counters = hb_policy_counters(policy, tenant);
+	counters->hints_needless = counts->needless;
+	counters->hints_hidden = counts->hidden;
+	counters->hints_late = counts->late;
+	counters->hints_wrong = counts->wrong;
+	counters->wrong_hold_time = counts->wrong_ns;
+	counters->holds_throttled = counts->throttled;
+	counters->lingers = counts->lingers;
+}
+
+/* Asks for what foresight wants of one tenant, where that has changed. */
+static void follow(struct hb_policy *policy, uint32_t tenant)
 {
 	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	int64_t now_ns = hb_policy_now_ns(policy);
-	if (hold_pointless(policy)) {
-		state->hold = HOLD_NONE;
-		hb_policy_counters(policy, tenant)->hints_needless++;
-		return;
-	}
-	int64_t ahead_ns = state->expected_ns > now_ns ? state->expected_ns - now_ns : 0;
-	int64_t limit_ns = ahead_ns + hb_policy_config(policy)->hold_grace_ns;
-	state->hold = HOLD_RUNNING;
-	state->began_ns = now_ns;
-	hb_policy_hold(policy, tenant, limit_ns);
-	hb_policy_timer(policy, tenant, TIMER_END, now_ns + limit_ns);
+	int64_t until_ns = hb_foresight_hold_until_ns(&state->foresight);
+	int64_t wake_ns = hb_foresight_next_ns(&state->foresight);
+	if (until_ns > state->held_until_ns)
+		hb_policy_hold(policy, tenant, until_ns - hb_policy_now_ns(policy));
+	else if (until_ns == 0 && state->held_until_ns)
+		hb_policy_release(policy, tenant);
+	state->held_until_ns = until_ns;
+	if (wake_ns != state->wake_ns && wake_ns < HB_TIME_LIMIT_NS)
+		hb_policy_timer(policy, tenant, TIMER_FORESIGHT, wake_ns);
+	else if (wake_ns != state->wake_ns)
+		hb_policy_cancel(policy, tenant, TIMER_FORESIGHT);
+	state->wake_ns = wake_ns;
+	count(policy, tenant, &state->foresight.counts);
 }
 
-static void plan_hold(struct hb_policy *policy, uint32_t tenant, int64_t expected_ns)
+/* Who may be held for depends on who else is there and at work. */
+static void follow_all(struct hb_policy *policy)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	int64_t start_ns = expected_ns - hb_policy_config(policy)->hold_lead_ns;
-	state->hold = HOLD_PLANNED;
-	state->expected_ns = expected_ns;
-	if (start_ns > hb_policy_now_ns(policy)) {
-		hb_policy_timer(policy, tenant, TIMER_START, start_ns);
-		return;
+	uint32_t id = HB_TENANT_NONE;
+	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
+		struct tenant_state *state = hb_policy_tenant_state(policy, id);
+		hb_foresight_allow(&state->foresight, hb_policy_now_ns(policy), hold_useful(policy, id));
+		follow(policy, id);
 	}
-	hb_policy_cancel(policy, tenant, TIMER_START);
-	start_hold(policy, tenant);
 }
 
-/* Of several hints the earliest counts; while holds run there is nothing to add. */
+static bool is_high(const struct hb_policy *policy, uint32_t tenant)
+{
+	return hb_policy_tenant(policy, tenant)->priority == HB_PRIORITY_HIGH;
+}
+
 static void hint(struct hb_policy *policy, uint32_t tenant, int64_t expected_ns, enum hb_sign sign, uint64_t source)
 {
-	const struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	const struct hb_tenant *about = hb_policy_tenant(policy, tenant);
-	bool planned_earlier = state->hold == HOLD_PLANNED && state->expected_ns <= expected_ns;
-	if (about->priority == HB_PRIORITY_LOW || about->busy || state->hold == HOLD_RUNNING || planned_earlier)
+	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	if (!is_high(policy, tenant)) {
 		hb_policy_counters(policy, tenant)->hints_needless++;
-	else
-		plan_hold(policy, tenant, expected_ns);
+		return;
+	}
+	hb_foresight_sign(&state->foresight, hb_policy_now_ns(policy), sign, source, expected_ns);
+	follow(policy, tenant);
 }
 
 static void timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
 {
 	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	if (tag == TIMER_START) {
-		start_hold(policy, tenant);
-		return;
-	}
-	struct hb_tenant_counters *counters = hb_policy_counters(policy, tenant);
-	counters->hints_wrong++;
-	counters->wrong_hold_time += (uint64_t)(hb_policy_now_ns(policy) - state->began_ns);
-	state->hold = HOLD_NONE;
-	hb_policy_release(policy, tenant);
+	state->wake_ns = HB_TIME_NEVER;
+	hb_foresight_step(&state->foresight, hb_policy_now_ns(policy));
+	follow(policy, tenant);
 }
 
-/* HP's first work: what was held for has come, or came before we held. */
 static void busy(struct hb_policy *policy, uint32_t tenant)
 {
 	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	struct hb_tenant_counters *counters = hb_policy_counters(policy, tenant);
-	if (state->hold == HOLD_NONE)
+	if (!is_high(policy, tenant))
 		return;
-	int64_t held_ns = hb_policy_now_ns(policy) - state->began_ns;
-	if (state->hold == HOLD_RUNNING && held_ns >= hb_policy_config(policy)->switch_ns)
-		counters->hints_hidden++;
-	else
-		counters->hints_late++;
-	state->hold = HOLD_NONE;
-	hb_policy_cancel(policy, tenant, TIMER_START);
-	hb_policy_cancel(policy, tenant, TIMER_END);
-	hb_policy_release(policy, tenant);
+	hb_foresight_busy(&state->foresight, hb_policy_now_ns(policy));
+	follow_all(policy);
+}
+
+static void idle(struct hb_policy *policy, uint32_t tenant)
+{
+	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	if (!is_high(policy, tenant))
+		return;
+	hb_foresight_idle(&state->foresight, hb_policy_now_ns(policy));
+	follow_all(policy);
+}
+
+/* --- tenants --- */
+
+static void added(struct hb_policy *policy, uint32_t tenant)
+{
+	slice_all(policy);
+	if (is_high(policy, tenant))
+		begin_foresight(policy, tenant);
+	follow_all(policy);
+}
+
+static void changed(struct hb_policy *policy, uint32_t tenant)
+{
+	slice_all(policy);
+}
+
+static void removed(struct hb_policy *policy, uint32_t tenant)
+{
+	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	slice_all(policy);
+	if (is_high(policy, tenant))
+		hb_foresight_fini(&state->foresight, hb_policy_now_ns(policy));
+	follow_all(policy);
 }
 
 static void dump(const struct hb_policy *policy, FILE *out)
 {
-	static const char *const names[] = {"none", "planned", "running"};
 	uint32_t id = HB_TENANT_NONE;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
 		const struct tenant_state *state = hb_policy_tenant_state(policy, id);
-		fprintf(out, "temporal %s hold=%s\n", hb_policy_tenant(policy, id)->name.text, names[state->hold]);
+		const char *hold = state->held_until_ns             ? "running"
+				   : state->wake_ns < HB_TIME_NEVER ? "planned"
+								    : "none";
+		fprintf(out, "temporal %s hold=%s\n", hb_policy_tenant(policy, id)->name.text, hold);
+		hb_foresight_dump(&state->foresight, out);
 	}
 }
 
 const struct hb_policy_ops hb_policy_temporal_ops = {
 	.name = "temporal",
 	.summary = "hardware slices: LP's smallest, HP's long; hints hide the switch",
+	.state_bytes = sizeof(struct policy_state),
 	.tenant_bytes = sizeof(struct tenant_state),
 	.init = init,
-	.tenant_added = slice_all,
-	.tenant_changed = slice_all,
-	.tenant_removed = slice_all,
+	.tenant_added = added,
+	.tenant_changed = changed,
+	.tenant_removed = removed,
 	.busy = busy,
+	.idle = idle,
 	.hint = hint,
 	.timer = timer,
 	.dump = dump,

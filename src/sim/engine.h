@@ -56,6 +56,8 @@ int hb_engine_open_core(struct hb_engine *engine);
 /* engine_hints.c */
 void hb_engine_plan_hint(struct hb_engine *engine, struct hb_program *program);
 void hb_engine_give_hints(struct hb_engine *engine, struct hb_program *program);
+/* The program begins to serve a request: its first call into the driver. */
+void hb_engine_begin_calls(struct hb_engine *engine, struct hb_program *program);
 int64_t hb_engine_next_hint_ns(const struct hb_program *program);
 /* engine.c */
 void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,

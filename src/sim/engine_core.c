@@ -17,6 +17,7 @@ int hb_engine_open_core(struct hb_engine *engine)
 	config.gate_depth = engine->mode.gate_depth;
 	config.low_shared = engine->mode.mps || engine->mode.mps_low;
 	config.switch_ns = (int64_t)engine->spec.switch_ns;
+	config.foresight_off = engine->mode.hints != HB_HINTS_LEARNED;
 	int error = 0;
 	engine->core = hb_core_new(&config, 0, &error);
 	engine->passive = engine->mode.policy[0] == 'b'; /* builtin */

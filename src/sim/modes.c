@@ -10,7 +10,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, temporal, temporal:hints=none|perfect|late|early|missing|wrong"
+	"mps_gateD, mps_gateD_N, reef, orion, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 /* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
 #define HIGH_SLICE_NS INT64_C(100000000)
@@ -64,8 +64,9 @@ static bool parse_mps(const char *rest, struct hb_mode *mode)
 static bool parse_temporal(const char *rest, struct hb_mode *mode)
 {
 	static const char *const names[] = {
-		[HB_HINTS_NONE] = "none",   [HB_HINTS_PERFECT] = "perfect", [HB_HINTS_LATE] = "late",
-		[HB_HINTS_EARLY] = "early", [HB_HINTS_MISSING] = "missing", [HB_HINTS_WRONG] = "wrong",
+		[HB_HINTS_NONE] = "none",       [HB_HINTS_PERFECT] = "perfect", [HB_HINTS_LATE] = "late",
+		[HB_HINTS_EARLY] = "early",     [HB_HINTS_MISSING] = "missing", [HB_HINTS_WRONG] = "wrong",
+		[HB_HINTS_LEARNED] = "learned",
 	};
 	mode->policy = "temporal";
 	mode->mps_low = true;

@@ -19,7 +19,8 @@ enum hb_hint_quality {
 	HB_HINTS_LATE,
 	HB_HINTS_EARLY,
 	HB_HINTS_MISSING,
-	HB_HINTS_WRONG
+	HB_HINTS_WRONG,
+	HB_HINTS_LEARNED /* not a hint but signs, see engine_hints.c */
 };
 
 struct hb_mode {

@@ -163,6 +163,7 @@ static void begin_iteration(struct hb_engine *engine, struct hb_program *program
 		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
 	struct hb_event event = {.kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request};
 	hb_engine_post(engine, program, &event);
+	hb_engine_begin_calls(engine, program);
 }
 
 static void submit(struct hb_engine *engine, struct hb_program *program)

@@ -272,6 +272,81 @@ static int command_serve(struct scenario *s, char **words, size_t n)
 	return 0;
 }
 
+static void pass(struct scenario *s, int64_t until_ns)
+{
+	run_to(s, until_ns);
+	if (until_ns > s->now_ns)
+		s->now_ns = until_ns;
+}
+
+/* What "signs" does each time. */
+struct signs {
+	uint64_t count;
+	int64_t every_ns, spread_ns, ahead_ns, jitter_ns, work_ns, named_ns;
+	struct hb_event hint;
+	bool silent, vain; /* no sign; no launch */
+};
+
+static int read_signs(struct scenario *s, char **words, size_t n, struct signs *signs)
+{
+	char *hint_words[4] = {words[0], words[1]}, verb[] = "hint";
+	size_t n_hint = 2;
+	struct hb_error why;
+	const struct {
+		const char *key;
+		int64_t *value_ns;
+	} times[] = {{"every=", &signs->every_ns},   {"spread=", &signs->spread_ns}, {"ahead=", &signs->ahead_ns},
+		     {"jitter=", &signs->jitter_ns}, {"work=", &signs->work_ns},     {"named=", &signs->named_ns}};
+	hint_words[0] = verb;
+	for (size_t i = 2; i < n; i++) {
+		size_t t = 0;
+		while (t < sizeof times / sizeof *times && strncmp(words[i], times[t].key, strlen(times[t].key)) != 0)
+			t++;
+		if (t < sizeof times / sizeof *times) {
+			if (hb_duration_parse(words[i] + strlen(times[t].key), times[t].value_ns, &why))
+				return failed(s, "%s", why.text);
+		} else if (!strncmp(words[i], "count=", 6)) {
+			signs->count = strtoul(words[i] + 6, NULL, 10);
+		} else if (!strcmp(words[i], "vain")) {
+			signs->vain = true;
+		} else if (!strcmp(words[i], "silent")) {
+			signs->silent = true;
+		} else if (n_hint < 4) {
+			hint_words[n_hint++] = words[i];
+		}
+	}
+	return hb_event_parse(hint_words, n_hint, lookup, s, &signs->hint, s->error);
+}
+
+/* "signs TENANT count=N every=TIME [spread=TIME] ahead=TIME [jitter=TIME] work=TIME [sign=..] [source=..] [named=TIME] [silent] [vain]":
+ * a sign, the launch it announces, its work, again and again; only what the core asks for is printed. */
+static int command_signs(struct scenario *s, char **words, size_t n)
+{
+	struct signs signs = {0};
+	int code = read_signs(s, words, n, &signs);
+	struct hb_event busy = {.kind = HB_EVENT_BUSY, .tenant = signs.hint.tenant};
+	struct hb_event idle = {.kind = HB_EVENT_IDLE, .tenant = signs.hint.tenant};
+	s->quiet = true;
+	/* Multiples modulo a prime: neither rising nor soon repeated. */
+	for (uint64_t i = 0; i < signs.count && !code; i++) {
+		int64_t next_ns = s->now_ns + signs.every_ns + (int64_t)(i * 11 % 29) * signs.spread_ns;
+		if (signs.named_ns)
+			signs.hint.hint.expected_start_ns = s->now_ns + signs.named_ns;
+		if (!signs.silent)
+			post(s, &signs.hint);
+		if (!signs.vain) {
+			int64_t ahead_ns = signs.ahead_ns + (int64_t)(i * 3 % 7) * signs.jitter_ns;
+			pass(s, s->now_ns + ahead_ns);
+			post(s, &busy);
+			pass(s, s->now_ns + signs.work_ns);
+			post(s, &idle);
+		}
+		pass(s, next_ns);
+	}
+	s->quiet = false;
+	return code;
+}
+
 static int command_dump(struct scenario *s, char **words, size_t n)
 {
 	hb_core_step(s->core, s->now_ns);
@@ -317,6 +392,7 @@ static int run_words(struct scenario *s, char **words, size_t n)
 	} commands[] = {
 		{"tenant", command_tenant}, {"advance", command_advance}, {"serve", command_serve},
 		{"dump", command_dump},     {"wake", command_wake},       {"owner", command_owner},
+		{"signs", command_signs},
 	};
 	if (!strcmp(words[0], "config"))
 		return command_config(s, words, n);

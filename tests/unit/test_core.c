@@ -319,7 +319,7 @@ static void text_of_events_goes_both_ways(void **state)
 		"tenant_set t slo=10ms",
 		"request_begin t request=18446744073709551615 deadline=1s",
 		"launch t launch=0 kernel=0xdeadbeef duration=20us sms=40 class=memory",
-		"hint t start=0ns sign=period source=0x1",
+		"hint t start=3ms sign=period source=0x1",
 		"busy t",
 	};
 	char out[400];

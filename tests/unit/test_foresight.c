@@ -94,7 +94,10 @@ static void test_plan_is_near_the_best(void **state)
 				if (shape == HB_SHAPE_SIGN && start < 0)
 					start = 0;
 				int64_t end = (int64_t)outcomes[j] + costs.switch_ns / 4;
-				if (outcomes[i] == HB_FORESIGHT_NONE || outcomes[j] == HB_FORESIGHT_NONE ||
+				uint32_t hits = 0;
+				for (uint32_t k = 0; k < n; k++)
+					hits += outcomes[k] >= start && outcomes[k] <= end;
+				if (hits < 4 || outcomes[i] == HB_FORESIGHT_NONE || outcomes[j] == HB_FORESIGHT_NONE ||
 				    end <= start || end - start > HB_FORESIGHT_HOLD_MAX_NS)
 					continue;
 				int64_t cost = hb_foresight_plan_cost(&costs, shape, outcomes, n, start, end);
@@ -208,33 +211,44 @@ static void check_windows(const struct rig *rig, const struct spend *spends, uin
 	}
 }
 
-static void random_step(struct rig *rig, struct hb_rng *rng, uint64_t phase)
+static void random_call(struct rig *rig, struct hb_rng *rng)
 {
-	int64_t rest_ns = (int64_t)(hb_rng_exponential(rng, 1.0) * (double)(MS << phase % 4) / 2);
-	switch (hb_rng_below(rng, 8)) {
+	switch (hb_rng_below(rng, 6)) {
 	case 0:
-	case 1:
-	case 2:
-		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, hb_rng_below(rng, 100) % (1 + phase),
-				  0);
+		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, hb_rng_below(rng, 100), 0);
 		break;
-	case 3:
+	case 1:
 		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_CALL, 5, 0);
 		break;
-	case 4:
+	case 2:
 		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_API, 1,
 				  rig->now_ns + (int64_t)hb_rng_below(rng, 2 * MS));
 		break;
-	case 5:
+	case 3:
 		hb_foresight_allow(&rig->foresight, rig->now_ns, hb_rng_below(rng, 10) != 0);
 		break;
-	case 6:
+	case 4:
 		hb_foresight_busy(&rig->foresight, rig->now_ns);
 		break;
 	default:
 		hb_foresight_idle(&rig->foresight, rig->now_ns);
 	}
-	pass(rig, rig->now_ns + rest_ns);
+}
+
+/* Signs that are mostly true in even phases and mostly false in odd ones, now and then anything. */
+static void random_step(struct rig *rig, struct hb_rng *rng, uint64_t phase)
+{
+	uint64_t what = hb_rng_below(rng, 20), source = hb_rng_below(rng, 3);
+	int64_t rest_ns = (int64_t)(hb_rng_exponential(rng, 1.0) * (double)(MS << phase % 4));
+	if (what == 0) {
+		random_call(rig, rng);
+		pass(rig, rig->now_ns + rest_ns);
+	} else if (what % 10 < 9 - 8 * (phase % 2)) {
+		request(rig, source, 300 * US + (int64_t)hb_rng_below(rng, 100 * US), rest_ns);
+	} else {
+		hb_foresight_sign(&rig->foresight, rig->now_ns, HB_SIGN_SOCKET, source, 0);
+		pass(rig, rig->now_ns + rest_ns);
+	}
 }
 
 static void test_random(void **state)
@@ -249,21 +263,22 @@ static void test_random(void **state)
 		rig_init(&rig);
 		for (uint64_t step = 0; step < 20000; step++) {
 			uint64_t wrong = rig.foresight.counts.wrong, wrong_ns = rig.foresight.counts.wrong_ns;
+			uint64_t lingers = rig.foresight.counts.lingers;
+			random_step(&rig, &rng, step / 2000);
 			bool knows = false;
 			for (uint32_t slot = 0; slot < rig.foresight.n_signs; slot++)
 				knows |= rig.foresight.signs[slot].timed ||
 					 rig.foresight.signs[slot].seen >= HB_FORESIGHT_LEAST;
-			random_step(&rig, &rng, step / 2000);
 			if (!knows)
-				assert_true(rig.foresight.counts.holds == 0 ||
-					    rig.foresight.signs[rig.foresight.n_signs - 1].timed);
+				assert_int_equal(rig.foresight.counts.holds, 0);
 			assert_true(!rig.foresight.busy || !rig.foresight.hold_until_ns);
 			assert_true(rig.foresight.allowed || !rig.foresight.hold_until_ns);
 			assert_in_range(rig.budget.tokens_ns, 0, rig.costs.budget_cap_ns);
 			if (rig.foresight.counts.wrong == wrong || n == WINDOWS)
 				continue;
 			int64_t held_ns = (int64_t)(rig.foresight.counts.wrong_ns - wrong_ns);
-			spends[n++] = (struct spend){rig.now_ns, held_ns};
+			int64_t switches = rig.foresight.counts.lingers == lingers ? 2 : 0;
+			spends[n++] = (struct spend){rig.now_ns, held_ns + switches * rig.costs.switch_ns};
 		}
 		assert_true(n > 20);
 		check_windows(&rig, spends, n < 600 ? n : 600, seed);
