@@ -92,8 +92,8 @@ struct hb_page_group {
 
 /* What a process holds on one GPU. Writer: process (relaxed adds by its threads). */
 struct hb_page_memory {
-	hb_page_u64 used_bytes;     /* allocations counted against the tenant's limit */
-	hb_page_u64 overhead_bytes; /* taken by the driver for contexts and modules, measured, not limited */
+	hb_page_u64 used_bytes; /* allocations counted against the tenant's limit */
+	hb_page_u64 reserved0;
 };
 
 /*

@@ -89,6 +89,29 @@ static void print_daemon(const json_t *daemon)
 	       text_of(mps, "state"), *why ? ", " : "", why);
 }
 
+#define UNCOVERED_SHOWN 4
+
+/* "python (pid 77, 3GiB), Xorg (pid 3)" */
+static void print_uncovered(const json_t *gpu)
+{
+	const json_t *list = json_object_get(gpu, "uncovered"), *entry;
+	size_t i, n = json_array_size(list);
+	if (n == 0)
+		return;
+	printf("  %zu process%s without Hummingbird: ", n, n == 1 ? "" : "es");
+	json_array_foreach(list, i, entry)
+	{
+		char memory[HB_UNITS_TEXT_MAX] = "";
+		if (i == UNCOVERED_SHOWN)
+			break;
+		if (json_is_integer(json_object_get(entry, "memory")))
+			hb_bytes_format((uint64_t)number_of(entry, "memory"), memory);
+		printf("%s%s (pid %lld%s%s)", i ? ", " : "", *text_of(entry, "name") ? text_of(entry, "name") : "?",
+		       (long long)number_of(entry, "pid"), *memory ? ", " : "", memory);
+	}
+	puts(n > UNCOVERED_SHOWN ? ", ..." : "");
+}
+
 static void print_gpu(const json_t *gpu)
 {
 	char reserve[HB_UNITS_TEXT_MAX], used[HB_UNITS_TEXT_MAX];
@@ -100,12 +123,27 @@ static void print_gpu(const json_t *gpu)
 	       used);
 	if (*text_of(gpu, "ejected"))
 		printf("  policy ejected: %s\n", text_of(gpu, "ejected"));
+	if (*text_of(gpu, "uncovered_why"))
+		printf("  not all processes on the GPU are known: %s\n", text_of(gpu, "uncovered_why"));
+	print_uncovered(gpu);
 }
 
 static void print_mechanism(const json_t *entry)
 {
 	printf("        %-14s %-13s %s\n", text_of(entry, "mechanism"),
 	       json_is_true(json_object_get(entry, "enforced")) ? "enforced" : "not enforced", text_of(entry, "why"));
+}
+
+/* Memory beside what the tenant holds: contexts and modules. */
+static void print_overhead(const json_t *use)
+{
+	char memory[HB_UNITS_TEXT_MAX] = "not known";
+	const char *why = text_of(use, "memory_overhead_why");
+	if (json_is_integer(json_object_get(use, "memory_overhead")))
+		hb_bytes_format((uint64_t)number_of(use, "memory_overhead"), memory);
+	else if (!*why)
+		return;
+	printf("        %-14s %s%s%s\n", "own contexts", memory, *why ? ": " : "", why);
 }
 
 static void print_use(const json_t *use, bool several)
@@ -115,6 +153,7 @@ static void print_use(const json_t *use, bool several)
 	if (several)
 		printf("      on %s\n", text_of(use, "gpu"));
 	json_array_foreach(json_object_get(use, "mechanisms"), i, entry) print_mechanism(entry);
+	print_overhead(use);
 	if (strcmp(text_of(use, "gate"), "open") != 0)
 		printf("        %-14s %s\n", "gate", text_of(use, "gate"));
 }

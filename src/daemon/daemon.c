@@ -133,6 +133,7 @@ static void tick(uv_timer_t *timer)
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_beat(daemon->devices[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);
+	hb_users_tick(daemon->users, now_ns);
 	watch_idleness(daemon, now_ns);
 	hb_daemon_kick(daemon);
 }
@@ -150,6 +151,7 @@ static void stop_now(struct hb_daemon *daemon)
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_free(daemon->devices[i]);
 	daemon->n_devices = 0;
+	hb_users_free(daemon->users);
 	hb_mps_free(daemon->mps);
 	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick, (uv_handle_t *)&daemon->wake,
 				  (uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
@@ -228,7 +230,10 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	start_signal(daemon, &daemon->terminate, on_stop_signal, SIGTERM);
 	start_signal(daemon, &daemon->interrupt, on_stop_signal, SIGINT);
 	start_signal(daemon, &daemon->reload, on_reload_signal, SIGHUP);
-	int result = hb_server_new(daemon, &daemon->server, error);
+	int result = hb_users_new(daemon, &daemon->users);
+	if (result < 0)
+		return hb_error_set(error, result, "out of memory");
+	result = hb_server_new(daemon, &daemon->server, error);
 	if (result == 0) {
 		result = hb_mps_new(daemon, &daemon->mps);
 		if (result < 0)

@@ -25,9 +25,11 @@
 
 struct hb_daemon;
 struct hb_device;
+struct hb_gpu_use;
 struct hb_mps;
 struct hb_server;
 struct hb_tenancy;
+struct hb_users;
 
 /* --- tenancy.c ------------------------------------------------------------------- */
 
@@ -120,6 +122,7 @@ struct hb_device {
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
+	struct hb_gpu_use *use; /* what the driver last said of it; NULL = not looked yet */
 };
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
@@ -171,6 +174,22 @@ void hb_mps_server_seen(struct hb_mps *mps);
 void hb_mps_server_gone(struct hb_mps *mps);
 /* The token by which the server's shim registers. */
 const unsigned char *hb_mps_token(const struct hb_mps *mps);
+/* The server's process as the control program named it; 0 = not known. */
+pid_t hb_mps_server_pid(const struct hb_mps *mps);
+
+/* --- gpu_users.c ------------------------------------------------------------------- */
+
+int hb_users_new(struct hb_daemon *daemon, struct hb_users **users);
+void hb_users_free(struct hb_users *users);
+void hb_users_tick(struct hb_users *users, int64_t now_ns);
+/* Begins a look at all GPUs unless one is under way or just over. True: hb_server_looked() will be called. */
+bool hb_users_look(struct hb_users *users, int64_t now_ns);
+/* The GPU's memory that this process takes, as last seen; HB_GPU_BYTES_UNKNOWN. */
+uint64_t hb_users_bytes(const struct hb_device *device, pid_t pid);
+/* Whether this process is a tenant's or our MPS server. */
+bool hb_users_cover(const struct hb_daemon *daemon, pid_t pid);
+/* Its name for people, printable; "" when it is gone or in another pid namespace. */
+void hb_users_name(pid_t pid, char name[32]);
 
 /* --- server.c ---------------------------------------------------------------------- */
 
@@ -180,6 +199,8 @@ void hb_server_free(struct hb_server *server);
 /* Answers registrations that waited for the MPS server. */
 void hb_server_resume(struct hb_server *server);
 void hb_server_tick(struct hb_server *server, int64_t now_ns);
+/* A look at the GPUs has ended: answers those who wait for it. */
+void hb_server_looked(struct hb_server *server);
 
 /* --- status_json.c ------------------------------------------------------------------- */
 
@@ -212,6 +233,7 @@ struct hb_daemon {
 	uint32_t n_devices;
 	struct hb_server *server;
 	struct hb_mps *mps;
+	struct hb_users *users;
 	bool stopping;
 };
 

@@ -437,6 +437,7 @@ void hb_device_free(struct hb_device *device)
 		return;
 	hb_core_free(device->core);
 	hb_gpu_page_free(device->page, device->page_fd);
+	free(device->use);
 	free(device);
 }
 

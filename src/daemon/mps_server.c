@@ -45,7 +45,8 @@ struct hb_mps {
 	unsigned char token[HB_TOKEN_BYTES];
 	unsigned asks;
 	char input[64];
-	uid_t uid; /* whose programs the server serves: one user at a time */
+	pid_t server; /* 0 = not known */
+	uid_t uid;    /* whose programs the server serves: one user at a time */
 	uv_timer_t timer;
 	bool closing, timer_closed;
 	unsigned steps; /* commands running */
@@ -185,7 +186,8 @@ static void server_listed(void *argument, const struct hb_command_result *result
 	struct hb_mps *mps = argument;
 	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
 		return;
-	if (result->status == 0 && parse_server(result->output)) {
+	mps->server = result->status == 0 ? parse_server(result->output) : 0;
+	if (mps->server) {
 		set_state(mps, HB_MPS_READY, "");
 		return;
 	}
@@ -338,6 +340,11 @@ uid_t hb_mps_uid(const struct hb_mps *mps)
 const char *hb_mps_pipe_dir(const struct hb_mps *mps)
 {
 	return mps->pipe_dir;
+}
+
+pid_t hb_mps_server_pid(const struct hb_mps *mps)
+{
+	return mps->state == HB_MPS_READY ? mps->server : 0;
 }
 
 const unsigned char *hb_mps_token(const struct hb_mps *mps)

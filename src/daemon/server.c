@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define IDLE_LIMIT_NS (30 * HB_NS_PER_S)
+#define LOOK_LIMIT_NS (300 * HB_NS_PER_MS) /* a status waits no longer for the driver */
 #define GROUP "hummingbird"
 
 struct connection {
@@ -32,8 +33,9 @@ struct connection {
 	struct hb_peer peer;
 	bool greeted;
 	int64_t last_ns;
-	uint32_t waits_for; /* number of the tenant whose answer waits for the MPS server; 0 = none */
-	char *text;         /* status being sent; NULL = none */
+	uint32_t waits_for;  /* number of the tenant whose answer waits for the MPS server; 0 = none */
+	bool waits_for_look; /* its status is answered when the look at the GPUs is over */
+	char *text;          /* status being sent; NULL = none */
 	size_t text_length, text_sent;
 };
 
@@ -222,7 +224,7 @@ static int send_text(struct connection *connection)
 	return result == -EAGAIN ? 0 : result;
 }
 
-static int serve_status(struct connection *connection)
+static int answer_status(struct connection *connection)
 {
 	connection->text = hb_status_text(connection->server->daemon, hb_clock_now_ns());
 	if (!connection->text)
@@ -231,6 +233,12 @@ static int serve_status(struct connection *connection)
 	connection->text_length = strlen(connection->text);
 	connection->text_sent = 0;
 	return send_text(connection);
+}
+
+static int serve_status(struct connection *connection)
+{
+	connection->waits_for_look = hb_users_look(connection->server->daemon->users, hb_clock_now_ns());
+	return connection->waits_for_look ? 0 : answer_status(connection);
 }
 
 static int serve(struct connection *connection, const struct hb_wire_fds *fds)
@@ -279,7 +287,7 @@ static void connection_ready(uv_poll_t *poll, int status, int events)
 	struct connection *connection = poll->data;
 	if (status < 0)
 		drop(connection);
-	else if (connection->waits_for) /* it hung up, or speaks out of turn */
+	else if (connection->waits_for || connection->waits_for_look) /* it hung up, or speaks out of turn */
 		drop(connection);
 	else if (connection->text) {
 		if (send_text(connection) < 0)
@@ -303,7 +311,8 @@ static struct connection **free_place(struct hb_server *server)
 		struct connection **place = &server->connections[i];
 		if (!*place)
 			return place;
-		if (!(*place)->waits_for && (!silent || (*place)->last_ns < (*silent)->last_ns))
+		if (!(*place)->waits_for && !(*place)->waits_for_look &&
+		    (!silent || (*place)->last_ns < (*silent)->last_ns))
 			silent = place;
 	}
 	if (silent)
@@ -447,10 +456,28 @@ void hb_server_resume(struct hb_server *server)
 	}
 }
 
+static void end_look(struct connection *connection)
+{
+	connection->waits_for_look = false;
+	if (answer_status(connection) < 0)
+		drop(connection);
+}
+
+void hb_server_looked(struct hb_server *server)
+{
+	for (size_t i = 0; server && i < HB_CONNECTIONS_MAX; i++)
+		if (server->connections[i] && server->connections[i]->waits_for_look)
+			end_look(server->connections[i]);
+}
+
 void hb_server_tick(struct hb_server *server, int64_t now_ns)
 {
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct connection *connection = server->connections[i];
+		if (connection && connection->waits_for_look && now_ns - connection->last_ns > LOOK_LIMIT_NS) {
+			end_look(connection);
+			continue;
+		}
 		if (connection && !connection->waits_for && now_ns - connection->last_ns > IDLE_LIMIT_NS)
 			drop(connection);
 	}

@@ -208,13 +208,44 @@ static const char *gate_text(enum hb_gate_state state)
 	return state == HB_GATE_OPEN ? "open" : state == HB_GATE_CLOSED ? "closed" : "per launch";
 }
 
-static uint64_t overhead(struct hb_tenancy *tenancy, uint32_t gpu)
+/* What the driver says that the tenant's processes take, less what their accounts hold: contexts and modules. */
+struct overhead {
+	uint64_t bytes;
+	uint32_t known, unknown; /* processes with a figure and without */
+};
+
+static struct overhead measure_overhead(struct hb_tenancy *tenancy, uint32_t gpu)
 {
-	uint64_t bytes = 0;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
-		if (tenancy->members[slot].watch)
-			bytes += tenancy->page->processes[slot].memory[gpu].overhead_bytes;
-	return bytes;
+	struct overhead sum = {0};
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		const struct hb_member *member = &tenancy->members[slot];
+		if (!member->watch)
+			continue;
+		uint64_t taken = hb_users_bytes(tenancy->devices[gpu], member->pid);
+		uint64_t held = tenancy->page->processes[slot].memory[gpu].used_bytes;
+		if (taken == HB_GPU_BYTES_UNKNOWN) {
+			sum.unknown++;
+			continue;
+		}
+		sum.known++;
+		sum.bytes += taken > held ? taken - held : 0;
+	}
+	return sum;
+}
+
+static void add_overhead(json_t *object, struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	struct overhead sum = measure_overhead(tenancy, gpu);
+	const struct hb_gpu_use *use = tenancy->devices[gpu]->use;
+	char why[200] = "";
+	if (sum.unknown && (!use || use->why[0]))
+		snprintf(why, sizeof why, "%s", use ? use->why : "the GPU has not been looked at yet");
+	else if (sum.unknown)
+		snprintf(why, sizeof why, "the driver gives no figure for %u of %u processes%s", sum.unknown,
+			 sum.known + sum.unknown,
+			 tenancy->flags & HB_REGISTER_MPS ? " (clients of an MPS server)" : "");
+	set(object, "memory_overhead", sum.known || !sum.unknown ? json_integer((json_int_t)sum.bytes) : json_null());
+	set(object, "memory_overhead_why", json_string(why));
 }
 
 static void add_core_view(json_t *object, const struct hb_tenant *tenant)
@@ -236,13 +267,13 @@ static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
 	char uuid[2 * HB_UUID_BYTES + 16];
 	format_uuid(device->uuid, uuid);
 	json_t *mechanisms = json_array();
-	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "gpu", uuid, "gate", gate_text(seat->gate),
-				   "memory_used", (json_int_t)page->used_bytes, "memory_overhead",
-				   (json_int_t)overhead(tenancy, gpu), "slice_us",
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o}", "gpu", uuid, "gate", gate_text(seat->gate),
+				   "memory_used", (json_int_t)page->used_bytes, "slice_us",
 				   (json_int_t)page->slice_us[HB_GROUP_COMPUTE], "copy_slice_us",
 				   (json_int_t)page->slice_us[HB_GROUP_COPY], "mechanisms", mechanisms);
 	if (!object)
 		return NULL;
+	add_overhead(object, tenancy, gpu);
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
 	add_core_view(object, hb_core_tenant(device->core, tenancy->index));
@@ -275,18 +306,47 @@ static json_t *tenancy_json(struct hb_tenancy *tenancy, int64_t now_ns)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
+/* Processes on the GPU that are no tenants. */
+static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gpu_use *use)
+{
+	json_t *array = json_array();
+	for (uint32_t i = 0; array && use && i < use->n_users; i++) {
+		const struct hb_gpu_user *user = &use->users[i];
+		char name[32];
+		if (hb_users_cover(daemon, user->pid))
+			continue;
+		hb_users_name(user->pid, name);
+		append(array, json_pack("{s:i, s:s, s:o}", "pid", (int)user->pid, "name", name, "memory",
+					user->bytes == HB_GPU_BYTES_UNKNOWN ? json_null()
+									    : json_integer((json_int_t)user->bytes)));
+	}
+	return array;
+}
+
+static void add_use(json_t *object, const struct hb_daemon *daemon, const struct hb_gpu_use *use)
+{
+	bool measured = use && use->total_bytes;
+	set(object, "memory_total", measured ? json_integer((json_int_t)use->total_bytes) : json_null());
+	set(object, "memory_used", measured ? json_integer((json_int_t)use->used_bytes) : json_null());
+	set(object, "uncovered", uncovered_json(daemon, use));
+	set(object, "uncovered_why", json_string(use ? use->why : "the GPU has not been looked at yet"));
+}
+
 static json_t *device_json(const struct hb_daemon *daemon, const struct hb_device *device)
 {
 	char uuid[2 * HB_UUID_BYTES + 16], name[96] = "";
 	const struct hb_ejection *ejection = hb_core_ejection(device->core);
 	format_uuid(device->uuid, uuid);
 	hb_provider_of(daemon->options.simulated)->gpu_name(device->uuid, name, sizeof name);
-	return json_pack(
+	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:s}", "uuid", uuid, "name", name, "engine",
 		engine_names[device->engine], "policy", hb_core_policy(device->core), "high", (int)device->n_high,
 		"low", (int)device->n_low, "reserve", (json_int_t)device->page->reserve_bytes, "low_memory",
 		(json_int_t)device->page->low_used_bytes, "not_carried_out", (json_int_t)device->not_carried_out,
 		"ejected", ejection->reason == HB_EJECT_NONE ? "" : ejection->message);
+	if (object)
+		add_use(object, daemon, device->use);
+	return object;
 }
 
 static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)

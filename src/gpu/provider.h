@@ -9,6 +9,25 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HB_GPU_USERS_MAX 256
+#define HB_GPU_BYTES_UNKNOWN UINT64_MAX
+
+/* A process that the driver sees on a GPU. */
+struct hb_gpu_user {
+	pid_t pid;
+	uint64_t bytes; /* of the GPU's memory, contexts included; HB_GPU_BYTES_UNKNOWN: the driver does not say */
+};
+
+/* What the driver says of a GPU at one moment. */
+struct hb_gpu_use {
+	uint64_t total_bytes, used_bytes; /* 0 = not known */
+	uint32_t n_users;
+	struct hb_gpu_user users[HB_GPU_USERS_MAX];
+	char why[128]; /* why the list is missing or not complete; "" = it is complete */
+};
 
 /* One thing that was tried: `hb doctor` prints it. */
 struct hb_probe {
@@ -28,6 +47,11 @@ struct hb_provider {
 	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
 	/* The driver's own libcuda.so.1, which the shim is to load; -ENOENT: the shim finds it itself. */
 	int (*driver_library)(char *path, size_t size);
+	/*
+	 * Who is on this GPU. May take milliseconds or, with a GPU in trouble, much longer: not for an event
+	 * loop. One thread at a time. 0, or negative errno: then the list is empty and use->why says why.
+	 */
+	int (*gpu_use)(const unsigned char uuid[16], struct hb_gpu_use *use);
 	/* Looks at the machine without touching a GPU. Number of entries written, at most `max`. */
 	size_t (*probe)(struct hb_probe *probes, size_t max);
 };

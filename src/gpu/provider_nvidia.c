@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NVIDIA GPUs as the daemon and `hb doctor` see them from outside: files of the
- * kernel module, the driver's library, the MPS control program. Opens no GPU.
+ * kernel module, the driver's library, the MPS control program, NVML.
  */
 #include "base/install_path.h"
+#include "gpu/nvml.h"
 #include "gpu/provider.h"
 
 #include <dirent.h>
@@ -74,6 +75,13 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	if (folder)
 		closedir(folder);
 	return result;
+}
+
+static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
+{
+	char text[48];
+	format_uuid(uuid, text);
+	return hb_nvml_use(text, use);
 }
 
 /* --- probes --------------------------------------------------------------------- */
@@ -178,5 +186,6 @@ const struct hb_provider hb_provider_nvidia = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.driver_library = driver_library,
+	.gpu_use = gpu_use,
 	.probe = probe,
 };

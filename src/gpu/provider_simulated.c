@@ -2,10 +2,17 @@
 /* Simulated GPUs as the daemon and `hb doctor` see them: the simulated driver's library and its MPS control program. */
 #include "base/install_path.h"
 #include "gpu/provider.h"
+#include "simcuda/sim_folder.h"
+#include "simcuda/sim_rm_abi.h"
+#include "simcuda/sim_wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int mps_control(char *path, size_t size, const char **why)
@@ -30,6 +37,74 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	snprintf(name, size, "simulated GPU");
 	return 0;
 }
+
+/* --- who is on the GPU: the broker knows ------------------------------------------------ */
+
+/* A descriptor, or negative errno; -ENOENT and -ECONNREFUSED: no broker runs, so nobody is on the GPU. */
+static int connect_broker(void)
+{
+	char path[PATH_MAX];
+	const struct timeval limit = {.tv_usec = 500000};
+	int result = sim_folder_path(path, sizeof path);
+	int folder = result < 0 ? result : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
+		return result < 0 ? result : -errno;
+	int fd = sim_folder_connect(folder);
+	close(folder);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	return fd;
+}
+
+static int ask_broker(uint32_t gpu, struct sim_reply *reply)
+{
+	struct sim_request request = {.kind = SIM_REQ_USERS, .version = SIM_WIRE_VERSION, .gpu = gpu};
+	int fd = connect_broker();
+	if (fd < 0)
+		return fd;
+	ssize_t n = send(fd, &request, SIM_REQUEST_SHORT, MSG_NOSIGNAL);
+	if (n > 0)
+		n = recv(fd, reply, sizeof *reply, 0);
+	int result = n == (ssize_t)sizeof *reply ? 0 : n < 0 ? -errno : -EPROTO;
+	close(fd);
+	return result;
+}
+
+static uint32_t gpu_number(const unsigned char uuid[16])
+{
+	unsigned char other[16];
+	for (uint32_t i = 0; i < SIM_GPUS; i++) {
+		sim_gpu_uuid(i, other);
+		if (memcmp(other, uuid, sizeof other) == 0)
+			return i;
+	}
+	return SIM_GPUS;
+}
+
+static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
+{
+	struct sim_reply reply;
+	memset(use, 0, sizeof *use);
+	int result = ask_broker(gpu_number(uuid), &reply);
+	if (result == -ENOENT || result == -ECONNREFUSED)
+		return 0;
+	if (result < 0) {
+		snprintf(use->why, sizeof use->why, "the simulated GPU's broker does not tell: %s", strerror(-result));
+		return result;
+	}
+	use->total_bytes = reply.memory_total;
+	use->used_bytes = reply.memory_total - reply.memory_free;
+	size_t bytes = reply.rm.params_size <= sizeof reply.rm.params ? reply.rm.params_size : 0;
+	for (size_t at = 0; at + sizeof(struct sim_user) <= bytes && use->n_users < HB_GPU_USERS_MAX;
+	     at += sizeof(struct sim_user)) {
+		struct sim_user user;
+		memcpy(&user, reply.rm.params + at, sizeof user);
+		use->users[use->n_users++] = (struct hb_gpu_user){.pid = user.pid, .bytes = user.bytes};
+	}
+	return 0;
+}
+
+/* --- probes ------------------------------------------------------------------------------ */
 
 static void probe_library(struct hb_probe *probe)
 {
@@ -71,5 +146,6 @@ const struct hb_provider hb_provider_simulated = {
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
 	.driver_library = driver_library,
+	.gpu_use = gpu_use,
 	.probe = probe,
 };

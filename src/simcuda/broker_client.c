@@ -268,6 +268,22 @@ static int answer(struct broker *broker, struct broker_client *client, const str
 	return result;
 }
 
+/* As many as the answer has room for. */
+static void list_users(const struct broker *broker, uint32_t gpu, struct sim_reply *reply)
+{
+	uint32_t n = 0;
+	for (size_t i = 0; i < broker->n_clients; i++) {
+		const struct broker_client *client = broker->clients[i];
+		struct sim_user user = {.pid = client->pid, .bytes = (uint64_t)client->memory[gpu]};
+		if (client->memory[gpu] <= 0 || (n + 1) * sizeof user > sizeof reply->rm.params)
+			continue;
+		memcpy(reply->rm.params + n++ * sizeof user, &user, sizeof user);
+	}
+	reply->rm.params_size = (uint32_t)(n * sizeof(struct sim_user));
+	reply->memory_total = (uint64_t)broker->gpu[gpu].memory_total;
+	reply->memory_free = (uint64_t)(broker->gpu[gpu].memory_total - broker->gpu[gpu].memory_used);
+}
+
 bool broker_client_serve(struct broker *broker, struct broker_client *client)
 {
 	struct sim_request request;
@@ -285,6 +301,12 @@ bool broker_client_serve(struct broker *broker, struct broker_client *client)
 	if (request.kind == SIM_REQ_RM && n == (ssize_t)sizeof request && client->share) {
 		reply.rm = request.rm;
 		broker_rm_serve(broker, client, &reply.rm);
+		send_reply(client->fd, &reply, sizeof reply, NULL, 0);
+		return true;
+	}
+	if (request.kind == SIM_REQ_USERS && request.gpu < broker->n_gpus) {
+		reply.rm = (struct sim_rm_call){0};
+		list_users(broker, request.gpu, &reply);
 		send_reply(client->fd, &reply, sizeof reply, NULL, 0);
 		return true;
 	}

@@ -6,6 +6,7 @@
 #include "simcuda/sim_driver.h"
 
 #include "base/log.h"
+#include "simcuda/sim_folder.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,36 +28,14 @@ extern char **environ;
 
 static int make_folder(char *path, size_t size)
 {
-	const char *given = getenv("HB_SIM_GPU"), *runtime = getenv("XDG_RUNTIME_DIR");
-	int n;
-	if (given && *given)
-		n = snprintf(path, size, "%s", given);
-	else if (runtime && *runtime)
-		n = snprintf(path, size, "%s/hummingbird-sim", runtime);
-	else
-		n = snprintf(path, size, "/tmp/hummingbird-sim-%u", (unsigned)getuid());
-	if (n < 0 || (size_t)n >= size)
-		return -ENAMETOOLONG;
 	struct stat status;
+	int result = sim_folder_path(path, size);
+	if (result < 0)
+		return result;
 	if ((mkdir(path, 0700) < 0 && errno != EEXIST) || stat(path, &status) < 0)
 		return -errno;
 	/* Somebody else's folder in /tmp is not ours to trust. */
 	return S_ISDIR(status.st_mode) && status.st_uid == getuid() ? 0 : -EPERM;
-}
-
-static int connect_in(int folder)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/broker.sock", folder);
-	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-		int result = -errno;
-		close(fd);
-		return result;
-	}
-	return fd;
 }
 
 /* HB_SIM_BROKER, or beside this library, or in the folder for helper programs of an installation. */
@@ -213,10 +191,10 @@ int sim_link_open(void)
 	}
 	while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
 		;
-	sim.fd = connect_in(folder);
+	sim.fd = sim_folder_connect(folder);
 	if (sim.fd < 0) {
 		result = start_broker(path);
-		sim.fd = result < 0 ? result : connect_in(folder);
+		sim.fd = result < 0 ? result : sim_folder_connect(folder);
 	}
 	result = sim.fd < 0 ? sim.fd : greet();
 	if (result < 0)

@@ -109,6 +109,14 @@ enum sim_request_kind {
 	SIM_REQ_MEMORY,        /* gpu, bytes to add (negative: give back); -ENOMEM -> free, total */
 	SIM_REQ_RM,            /* a resource-manager call */
 	SIM_REQ_STATS,         /* gpu -> counters, for tests */
+	SIM_REQ_USERS,         /* gpu -> memory, and struct sim_user records in rm.params; needs no HELLO */
+};
+
+/* A process with memory on the GPU. */
+struct sim_user {
+	int32_t pid;
+	uint32_t padding;
+	uint64_t bytes; /* contexts included */
 };
 
 struct sim_rm_call {

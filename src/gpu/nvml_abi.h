@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The few numbers and layouts of NVML that nvml.c needs, so that it builds
+ * without NVIDIA's header. Names in NVIDIA's public NVML reference are given
+ * beside each.
+ */
+#ifndef HB_GPU_NVML_ABI_H
+#define HB_GPU_NVML_ABI_H
+
+#include <stdint.h>
+
+#define HB_NVML_LIBRARY "libnvidia-ml.so.1"
+
+/* nvmlReturn_t */
+#define HB_NVML_SUCCESS 0
+#define HB_NVML_NOT_SUPPORTED 3
+#define HB_NVML_NO_PERMISSION 4
+#define HB_NVML_NOT_FOUND 6
+#define HB_NVML_INSUFFICIENT_SIZE 7
+#define HB_NVML_DRIVER_NOT_LOADED 9
+
+#define HB_NVML_NOT_AVAILABLE UINT64_MAX /* NVML_VALUE_NOT_AVAILABLE as an unsigned 64-bit number */
+
+/* nvmlMemory_t */
+struct hb_nvml_memory {
+	uint64_t total, free, used;
+};
+
+/*
+ * The beginning of nvmlProcessInfo_t, which is the same in every version of it.
+ * The whole has 16 bytes (first version), 24 (since CUDA 11: with the ids of
+ * MIG instances) or 32 (drivers 535.43 to 535.86: with protected memory, under
+ * the unchanged name of the function), so nvml.c finds out how far apart the
+ * records of this driver are.
+ */
+struct hb_nvml_process {
+	uint32_t pid;
+	uint32_t padding;
+	uint64_t bytes;
+};
+#define HB_NVML_RECORD_MAX 32
+
+#endif

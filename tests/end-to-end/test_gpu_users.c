@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the status says of processes on a GPU: the memory that a tenant's
+ * contexts take beside what it holds, and processes that are no tenants. The
+ * driver's list comes from a fake libnvidia-ml.so.1.
+ */
+#include "daemon_harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct daemon daemon_;
+static struct hb_membership member = HB_MEMBERSHIP_NONE;
+static pid_t stranger;
+
+/* A process called "stranger" that is on the GPU without Hummingbird. */
+static void start_stranger(void)
+{
+	int ends[2];
+	char byte;
+	assert_int_equal(pipe(ends), 0);
+	stranger = fork();
+	if (stranger == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		prctl(PR_SET_NAME, "stranger");
+		if (write(ends[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ends[0], &byte, 1), 1); /* it has its name */
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* "PID:BYTES" for this process, the tenant, and for the stranger; NULL leaves one out. */
+static void say(const char *variable, const char *ours, const char *strangers)
+{
+	char text[128] = "";
+	if (ours)
+		snprintf(text, sizeof text, "%d:%s", (int)getpid(), ours);
+	if (strangers)
+		snprintf(text + strlen(text), sizeof text - strlen(text), ",%d:%s", (int)stranger, strangers);
+	setenv(variable, text, 1);
+}
+
+/* The status with a tenant that holds 100 MiB. */
+static json_t *status_with(uint32_t flags)
+{
+	daemon_start(&daemon_, HBD, NULL);
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	wish.flags |= flags;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	member.page->processes[member.slot].memory[0].used_bytes = 100 * MIB;
+	return daemon_status(&daemon_);
+}
+
+static int set_up(void **state)
+{
+	start_stranger();
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_membership_fini(&member);
+	daemon_clean(&daemon_);
+	child_kill(stranger);
+	unsetenv("HB_FAKE_NVML_COMPUTE");
+	unsetenv("HB_FAKE_NVML_MPS");
+	unsetenv("HB_FAKE_NVML_FAIL");
+	return 0;
+}
+
+static const json_t *gpu_of(const json_t *status)
+{
+	return json_array_get(json_object_get(status, "gpus"), 0);
+}
+
+static const json_t *use_of(const json_t *status)
+{
+	return json_array_get(json_object_get(json_array_get(json_object_get(status, "tenants"), 0), "gpus"), 0);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static void what_a_tenant_takes_beside_its_allocations_is_its_contexts(void **state)
+{
+	say("HB_FAKE_NVML_COMPUTE", "667942912", "2147483648");
+	json_t *status = status_with(0);
+	const json_t *use = use_of(status);
+	assert_int_equal(json_integer_value(json_object_get(use, "memory_overhead")), 537 * MIB);
+	assert_string_equal(text_of(use, "memory_overhead_why"), "");
+	assert_int_equal(json_integer_value(json_object_get(gpu_of(status), "memory_total")), 80 * 1024 * MIB);
+	json_decref(status);
+}
+
+static void processes_that_are_no_tenants_are_listed(void **state)
+{
+	say("HB_FAKE_NVML_COMPUTE", "667942912", "2147483648");
+	json_t *status = status_with(0);
+	const json_t *list = json_object_get(gpu_of(status), "uncovered");
+	assert_int_equal(json_array_size(list), 1); /* the tenant is not among them */
+	const json_t *entry = json_array_get(list, 0);
+	assert_int_equal(json_integer_value(json_object_get(entry, "pid")), stranger);
+	assert_string_equal(text_of(entry, "name"), "stranger");
+	assert_int_equal(json_integer_value(json_object_get(entry, "memory")), 2048 * MIB);
+	assert_string_equal(text_of(gpu_of(status), "uncovered_why"), "");
+	json_decref(status);
+}
+
+static void a_figure_that_the_driver_does_not_give_is_not_made_up(void **state)
+{
+	say("HB_FAKE_NVML_MPS", "-", NULL);
+	json_t *status = status_with(HB_REGISTER_MPS);
+	const json_t *use = use_of(status);
+	assert_true(json_is_null(json_object_get(use, "memory_overhead")));
+	assert_string_equal(text_of(use, "memory_overhead_why"),
+			    "the driver gives no figure for 1 of 1 processes (clients of an MPS server)");
+	json_decref(status);
+}
+
+static void without_a_list_the_reason_is_shown(void **state)
+{
+	setenv("HB_FAKE_NVML_FAIL", "compute=4", 1);
+	json_t *status = status_with(0);
+	assert_true(json_is_null(json_object_get(use_of(status), "memory_overhead")));
+	assert_string_equal(text_of(use_of(status), "memory_overhead_why"),
+			    "NVML's list of processes: no permission (4)");
+	assert_string_equal(text_of(gpu_of(status), "uncovered_why"), "NVML's list of processes: no permission (4)");
+	assert_int_equal(json_array_size(json_object_get(gpu_of(status), "uncovered")), 0);
+	json_decref(status);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(what_a_tenant_takes_beside_its_allocations_is_its_contexts),
+		T(processes_that_are_no_tenants_are_listed),
+		T(a_figure_that_the_driver_does_not_give_is_not_made_up),
+		T(without_a_list_the_reason_is_shown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
