@@ -77,9 +77,8 @@ void hb_daemon_kick(struct hb_daemon *daemon)
 
 void hb_daemon_mps_changed(struct hb_daemon *daemon)
 {
-	enum hb_engine engine = hb_daemon_engine(daemon);
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
-		hb_device_set_engine(daemon->devices[i], engine, hb_clock_now_ns());
+		hb_device_choose_engine(daemon->devices[i], hb_clock_now_ns());
 	if (daemon->server)
 		hb_server_resume(daemon->server);
 	hb_daemon_kick(daemon);

@@ -133,8 +133,8 @@ void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int6
 void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool priority_too, int64_t now_ns);
 /* A process got a slot: it starts with the tenant's gate and slices. */
 void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns);
-/* LP tenants share one MPS context, or take turns: a new core for the other way. */
-void hb_device_set_engine(struct hb_device *device, enum hb_engine engine, int64_t now_ns);
+/* LP tenants share one MPS context, or take turns: a new core when that has changed. */
+void hb_device_choose_engine(struct hb_device *device, int64_t now_ns);
 /* Looks at the gates, lets timers run and carries out what the core asks. */
 void hb_device_run(struct hb_device *device, int64_t now_ns);
 /* When to call run() next; HB_TIME_NEVER = not before something happens. */
@@ -244,7 +244,7 @@ void hb_daemon_kick(struct hb_daemon *daemon);
 /* The device with this UUID, made when it is new. NULL = no room. */
 struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES]);
 void hb_daemon_mps_changed(struct hb_daemon *daemon);
-/* How LP tenants are to share a GPU now. */
+/* How LP tenants are to share a GPU now, unless one of them is outside the MPS server. */
 enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon);
 
 #endif

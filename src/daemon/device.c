@@ -23,6 +23,9 @@
 /* While LP tenants take turns somebody must see who waits and who has drained: against a quantum of 50 ms, 2 ms is little. */
 #define POLL_NS (2 * HB_NS_PER_MS)
 
+/* So a holder whose gate has opened is known to be busy at the next look at the earliest: it must not pass for idle before. */
+#define TURN_GRACE_NS (3 * POLL_NS)
+
 _Static_assert((int)HB_PAGE_LOW == (int)HB_PRIORITY_LOW && (int)HB_PAGE_HIGH == (int)HB_PRIORITY_HIGH,
 	       "page and core number priorities alike");
 
@@ -326,6 +329,7 @@ int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t
 		seat->taken = false;
 	device->repair_low = true; /* one that an earlier daemon knew brings its memory along */
 	count_tenants(device);
+	hb_device_choose_engine(device, now_ns);
 	return result;
 }
 
@@ -337,6 +341,7 @@ void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int6
 	device->seats[tenancy->index].taken = false;
 	device->repair_low = true;
 	count_tenants(device);
+	hb_device_choose_engine(device, now_ns);
 }
 
 void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool priority_too, int64_t now_ns)
@@ -345,6 +350,7 @@ void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool
 		leave_core(device, tenancy, now_ns);
 		enter_core(device, tenancy, now_ns);
 		count_tenants(device);
+		hb_device_choose_engine(device, now_ns);
 		return;
 	}
 	struct hb_event event = {.kind = HB_EVENT_TENANT_SET, .tenant = tenancy->index};
@@ -377,6 +383,7 @@ static int make_core(struct hb_device *device, int64_t now_ns)
 	core.policy = config->policy;
 	core.max_tenants = HB_TENANCIES_MAX;
 	core.quantum_ns = config->quantum_ns;
+	core.turn_grace_ns = TURN_GRACE_NS;
 	core.low_shared = device->engine == HB_ENGINE_TEMPORAL;
 	if (config->low_slice_ns)
 		core.low_slice_ns = config->low_slice_ns;
@@ -386,8 +393,24 @@ static int make_core(struct hb_device *device, int64_t now_ns)
 	return device->core ? 0 : error;
 }
 
-void hb_device_set_engine(struct hb_device *device, enum hb_engine engine, int64_t now_ns)
+/*
+ * An LP tenant outside the MPS server (by `--engine turns`, or from a time when there was none) is a context of its
+ * own. For as long as it is there all of LP takes turns, members of the server one by one, so that still only one LP
+ * context is runnable and tiny slices are safe.
+ */
+static enum hb_engine wanted_engine(const struct hb_device *device)
 {
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		if (tenancy && hb_tenancy_is_low(tenancy) && !(tenancy->flags & HB_REGISTER_MPS))
+			return HB_ENGINE_TURNS;
+	}
+	return hb_daemon_engine(device->daemon);
+}
+
+void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
+{
+	enum hb_engine engine = wanted_engine(device);
 	if (device->engine == engine)
 		return;
 	struct hb_core *old = device->core;
