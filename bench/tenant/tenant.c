@@ -5,7 +5,6 @@
  *
  *   cuda-tenant [--route ROUTE] [--wait] MODE
  *     work ROUNDS                     every kind of work; prints results that depend on nothing else
- *     infer KERNEL_US PERIOD_US N     N requests of one kernel; prints latencies as JSON
  *     train KERNEL_US N               N kernels without pause (0: until SIGTERM); prints JSON
  *     memory CHUNK THREADS PROCESSES  each thread allocates until it is refused; prints what was granted
  *     devices                         the UUIDs of the devices
@@ -24,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -53,8 +51,6 @@ enum { BLOCKS = 264, THREADS = 512, QUEUED = 8 };
 
 static CUmodule module;
 static CUfunction step, twice;
-static bool simulated;
-static double scale = 1; /* real time per GPU time */
 static bool waiting;
 static volatile sig_atomic_t told_to_end;
 
@@ -66,14 +62,10 @@ void tenant_begin(void)
 	CU(cuDeviceGet(&device, 0));
 	CU(cuDevicePrimaryCtxRetain(&context, device));
 	CU(cuCtxSetCurrent(context));
-	simulated = cu.cuModuleLoadData(&module, image) == CUDA_SUCCESS;
-	if (!simulated)
+	if (cu.cuModuleLoadData(&module, image) != CUDA_SUCCESS) /* not a simulated GPU */
 		CU(cuModuleLoadData(&module, ptx));
 	CU(cuModuleGetFunction(&step, module, "step"));
 	CU(cuModuleGetFunction(&twice, module, "twice"));
-	const char *given = getenv("HB_SIM_SCALE");
-	if (simulated && given)
-		scale = atof(given);
 }
 
 void tenant_end(void)
@@ -81,11 +73,6 @@ void tenant_end(void)
 	CUdevice device;
 	CU(cuDeviceGet(&device, 0));
 	CU(cuDevicePrimaryCtxRelease(device));
-}
-
-bool tenant_is_simulated(void)
-{
-	return simulated;
 }
 
 void tenant_step(CUstream stream, uint64_t ns, CUdeviceptr word, uint64_t value)
@@ -137,13 +124,6 @@ void tenant_pause(const char *word)
 		;
 }
 
-void tenant_sleep(double ns)
-{
-	double real_ns = ns * scale;
-	struct timespec pause = {.tv_sec = (time_t)(real_ns / 1e9), .tv_nsec = (long)real_ns % 1000000000};
-	nanosleep(&pause, NULL);
-}
-
 static void end_soon(int signal)
 {
 	told_to_end = 1;
@@ -165,68 +145,7 @@ static int done(int status)
 	return status;
 }
 
-/* --- infer and train ---------------------------------------------------------------------- */
-
-static double host_now_ns(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
-/*
- * One request, ns. On a simulated GPU events tell GPU time, which does not
- * depend on how busy the host is; on a GPU they would wait for their context,
- * which is what is to be measured.
- */
-static double request(CUstream stream, CUevent events[2], uint64_t kernel_ns, CUdeviceptr word)
-{
-	float ms = 0;
-	double begin_ns = host_now_ns();
-	CU(cuEventRecord(events[0], stream));
-	tenant_step(stream, kernel_ns, word, 1);
-	CU(cuEventRecord(events[1], stream));
-	CU(cuEventSynchronize(events[1]));
-	if (!simulated)
-		return host_now_ns() - begin_ns;
-	CU(cuEventElapsedTime(&ms, events[0], events[1]));
-	return (double)ms * 1e6;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static int infer(double kernel_us, double period_us, size_t n)
-{
-	CUstream stream;
-	CUevent events[2];
-	size_t made = 0;
-	double *latency_ns = calloc(n ? n : 1, sizeof *latency_ns);
-	if (!latency_ns || !n)
-		return 2;
-	joined();
-	CUdeviceptr word = tenant_word();
-	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 2; i++)
-		CU(cuEventCreate(&events[i], 0));
-	request(stream, events, 1000, word); /* what comes only with the first */
-	for (; made < n && !told_to_end; made++) {
-		latency_ns[made] = request(stream, events, (uint64_t)(kernel_us * 1e3), word);
-		/* Off the beat, so that requests do not keep to the others' time slices. */
-		tenant_sleep(period_us * 1e3 * (0.5 + (double)(made * 7 % 11) / 10));
-	}
-	bool right = tenant_read(word) == made + 1;
-	qsort(latency_ns, made, sizeof *latency_ns, by_value);
-	if (made)
-		tenant_say("{\"n\": %zu, \"right\": %s, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}", made,
-			   right ? "true" : "false", latency_ns[made / 2] / 1e3, latency_ns[made * 99 / 100] / 1e3,
-			   latency_ns[made - 1] / 1e3);
-	free(latency_ns);
-	return done(made && right ? 0 : 5);
-}
+/* --- train -------------------------------------------------------------------------------- */
 
 static int train(double kernel_us, uint64_t n)
 {
@@ -361,8 +280,6 @@ static int run(int argc, char **argv)
 		joined();
 		return done(tenant_work(atoi(argv[1])));
 	}
-	if (strcmp(mode, "infer") == 0 && argc == 4)
-		return infer(atof(argv[1]), atof(argv[2]), strtoul(argv[3], NULL, 10));
 	if (strcmp(mode, "train") == 0 && argc == 3)
 		return train(atof(argv[1]), strtoull(argv[2], NULL, 10));
 	if (strcmp(mode, "memory") == 0 && argc == 4)

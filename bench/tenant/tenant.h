@@ -8,8 +8,6 @@
 /* On the current thread: the first device's primary context and the kernels; once a process. */
 void tenant_begin(void);
 void tenant_end(void);
-/* Whether kernels take modelled time. */
-bool tenant_is_simulated(void);
 
 /* Takes ns, then adds `value` to the 64-bit word (0: to none). Fills an H200. */
 void tenant_step(CUstream stream, uint64_t ns, CUdeviceptr word, uint64_t value);
@@ -22,8 +20,6 @@ uint64_t tenant_read(CUdeviceptr word);
 void tenant_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Says the word and waits for a line on standard input; its end counts as one. */
 void tenant_pause(const char *word);
-/* Sleeps this much GPU time. */
-void tenant_sleep(double ns);
 
 /* Modes; see tenant.c. */
 int tenant_work(int rounds);

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What tenants of different priority get from one GPU, and what they cannot
+take. Times are GPU time of the model, which a busy machine does not change."""
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+from stack import BUILD, HB, Stack, wait_until
+
+SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
+RATE = 100
+TRAINING_US = 300
+MIB = 1 << 20
+
+
+def write_trace(path):
+    """What sim_infer and `cuda-tenant train` put on the GPU, as hb sim reads it."""
+    rows = ["service,0,memcpy,Memcpy HtoD (Pinned -> Device),0,13,,,,,614400"]
+    rows += [f"service,0,kernel,work,{14 + 10 * i},9,132x1x1,256x1x1,32,0," for i in range(80)]
+    rows += ["service,0,kernel,add,814,1,1x1x1,32x1x1,32,0,",
+             "service,0,memcpy,Memcpy DtoH (Device -> Pinned),816,3,,,,,4096"]
+    rows += [f"training,0,kernel,step,{(TRAINING_US + 1) * i},{TRAINING_US},264x1x1,512x1x1,32,0," for i in range(8)]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("workload,iteration,kind,name,start_us,duration_us,grid,block,registers,shared_bytes,bytes\n")
+        file.write("\n".join(rows) + "\n")
+    with open(path.replace(".csv", ".alone.csv"), "w", encoding="utf-8") as file:
+        file.write(f"workload,alone_us,alone_graph_us\nservice,850,850\ntraining,{8 * (TRAINING_US + 1)},\n")
+
+
+def predict(stack, sharing):
+    trace = os.path.join(stack.folder, "trace.csv")
+    write_trace(trace)
+    done = subprocess.run([HB, "sim", "--trace", trace, "--high", f"service:graph@{RATE}/s", "--low", "training",
+                           "--low", "training", "--sharing", sharing, "--seconds", "4", "--json"],
+                          capture_output=True, text=True, check=True, env=stack.environment)
+    found = json.loads(done.stdout)
+    return found["high"][0]["p50_us"], found["low"][0]["relative"]
+
+
+def p50_us(service):
+    line = service.output()[-1]
+    assert "results=right" in line, line
+    return float(re.search(r"p50_us=([0-9.]+)", line)[1])
+
+
+def end(training):
+    training.signal(signal.SIGTERM)
+    result = training.result()
+    assert result["right"], result
+    return result["share"]
+
+
+class Sharing(unittest.TestCase):
+    def measure(self, stack, service, training):
+        """p50 of the service beside two trainings, and the share of the GPU that one of them gets."""
+        trainings = [training(), training()]
+        for program in trainings:
+            program.expect("running")
+        latency = p50_us(service("--rate", RATE, "--seconds", 0.4))
+        return latency, [end(program) for program in trainings]
+
+    def assert_near(self, measured, predicted, factor):
+        self.assertGreater(measured, predicted / factor)
+        self.assertLess(measured, predicted * factor)
+
+    def test_latency_beside_two_trainings_is_what_the_model_predicts(self):
+        with Stack(scale=4) as stack:
+            native, native_shares = self.measure(stack, lambda *a: stack.bare(*a, program=SERVICE),
+                                                 lambda: stack.bare("train", TRAINING_US, 0))
+            ours, shares = self.measure(stack, lambda *a: stack.start("high", *a, program=SERVICE),
+                                        lambda: stack.start("low", "train", TRAINING_US, 0))
+            self.assertGreater(native, 3 * ours)
+            native_predicted, _ = predict(stack, "timeslice")
+            predicted, share_predicted = predict(stack, "temporal")
+            self.assert_near(native, native_predicted, 1.8)
+            self.assert_near(ours, predicted, 1.3)
+            for share, native_share in zip(shares, native_shares):
+                self.assert_near(share, share_predicted, 1.2)
+                self.assertGreater(share, 1.5 * native_share)
+
+    def test_tenants_come_and_go_in_any_order(self):
+        with Stack(scale=0.5) as stack:
+            service = ("--rate", RATE, "--seconds", 0.1)
+            first = stack.start("high", *service, program=SERVICE)
+            low = stack.start("low", "train", TRAINING_US, 0)
+            low.expect("running")
+            p50_us(first)
+            second = stack.start("high", "train", TRAINING_US, 0)
+            second.expect("running")
+            another = stack.start("low", "train", TRAINING_US, 200)
+            p50_us(stack.start("high", *service, program=SERVICE))
+            end(second)
+            self.assertTrue(another.result()["right"])
+            end(low)
+            p50_us(stack.start("high", *service, program=SERVICE))
+
+    def test_slices_are_in_force_and_shown(self):
+        with Stack() as stack:
+            tenants = [stack.start(priority, "--wait", "work", 1) for priority in ("high", "low")]
+            for tenant in tenants:
+                tenant.expect("joined")
+            view = {tenant["priority"]: tenant for tenant in stack.tenants()}
+            for priority in ("high", "low"):
+                slices = {slice["mechanism"]: slice for slice in view[priority]["gpus"][0]["mechanisms"]}
+                self.assertTrue(slices["compute slice"]["enforced"], slices)
+            self.assertIn(" 1 us on the group of the MPS server", " " + slices["compute slice"]["why"])
+            self.assertTrue(view["low"]["mps"])
+            self.assertFalse(view["high"]["mps"])
+            for tenant in tenants:
+                tenant.go()
+                tenant.go()
+                tenant.output()
+
+    def test_a_refused_control_is_shown_and_harms_nobody(self):
+        with Stack() as stack:
+            tenant = stack.start("high", "--wait", "work", 3, HB_SIM_RM_REFUSE="a06c0103")
+            tenant.expect("joined")
+            uses = stack.tenants()[0]["gpus"][0]["mechanisms"]
+            self.assertEqual([use["enforced"] for use in uses], [False, False])
+            self.assertIn("0x1b", uses[0]["why"])
+            tenant.go()
+            tenant.go()
+            tenant.output()
+
+    def test_without_mps_low_priority_takes_turns(self):
+        for how in ("refused", "absent", "asked for"):
+            with self.subTest(how=how), Stack(scale=3, mps=how != "absent",
+                                              **{"HB_SIM_NO_MPS": "1"} if how == "refused" else {}) as stack:
+                options = ("--engine", "turns") if how == "asked for" else ()
+                lows = [stack.start("low", "train", TRAINING_US, 0, options=options) for _ in range(2)]
+                for low in lows:
+                    low.expect("running")
+                self.assertEqual(stack.status()["gpus"][0]["engine"], "turns")
+                wait_until("each had several turns", lambda: all(
+                    tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
+                latency = p50_us(stack.start("high", "--rate", RATE, "--seconds", 0.2, program=SERVICE))
+                self.assertLess(latency, 2000)
+                # Neither is starved, little is left unused.
+                shares = [end(low) for low in lows]
+                self.assertGreater(min(shares), 0.2)
+                self.assertGreater(sum(shares), 0.65)
+
+    def test_one_outside_the_mps_server_makes_all_take_turns(self):
+        with Stack() as stack:
+            inside = stack.start("low", "train", TRAINING_US, 0)
+            inside.expect("running")
+            self.assertEqual(stack.status()["gpus"][0]["engine"], "temporal")
+            outside = stack.start("low", "train", TRAINING_US, 0, options=("--engine", "turns"))
+            outside.expect("running")
+            self.assertEqual(stack.status()["gpus"][0]["engine"], "turns")
+            wait_until("each had a turn", lambda: all(
+                tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
+            end(outside)
+            wait_until("the server is for all of them again",
+                       lambda: stack.status()["gpus"][0]["engine"] == "temporal")
+            end(inside)
+
+    def test_high_priority_tenants_share_in_proportion(self):
+        with Stack(scale=2) as stack:
+            highs = [stack.start("high", "--wait", "train", TRAINING_US, 1000) for _ in range(2)]
+            for high in highs:
+                high.expect("joined")
+            for high in highs:
+                high.go()
+                high.expect("running")
+            for high in highs:
+                high.expect("{")
+                high.go()
+            shares = [high.result()["share"] for high in highs]
+            for share in shares:
+                self.assertGreater(share, 0.4)
+                self.assertLess(share, 0.62)
+
+
+class Memory(unittest.TestCase):
+    def test_a_limit_is_exact_under_threads_and_processes(self):
+        chunk, limit = 3 * MIB + 4096, 200 * MIB
+        for priority in ("high", "low"):
+            with self.subTest(priority=priority), Stack(scale=0.1) as stack:
+                tenant = stack.start(priority, "memory", chunk, 4, 3, options=("--memory", "200MiB"))
+                self.assertEqual(tenant.expect("granted"), f"granted: {limit // chunk * chunk}, wrong: 0")
+                tenant.expect("full")
+                view = stack.tenants()[0]
+                self.assertEqual(view["gpus"][0]["memory_used"], limit // chunk * chunk)
+                self.assertEqual(len(view["processes"]), 3)
+                self.assertGreater(view["counters"]["allocations_refused"], 0)
+                tenant.go()
+                tenant.output()
+
+    def test_the_reserve_is_kept_from_low_priority(self):
+        # Contexts come on top of allocations: half a GiB for each, the MPS server's included.
+        with Stack(scale=0.1, config="reserve: 1700MiB\n", HB_SIM_MEMORY=str(6 << 30)) as stack:
+            low = stack.start("low", "memory", 16 * MIB, 2, 1)
+            granted = int(low.expect("granted").split()[1].rstrip(","))
+            low.expect("full")
+            self.assertGreater(granted, 2 << 30)
+            high = stack.start("high", "--wait", "memory", 16 * MIB, 1, 1, options=("--memory", "64MiB"))
+            self.assertEqual(high.expect("granted"), f"granted: {64 * MIB}, wrong: 0")
+            high.go()
+            high.output()
+            low.go()
+            low.output()
+            stack.check_empty()
+
+
+class Policy(unittest.TestCase):
+    RULES = """rules:
+  - name: batch
+    user: {user}
+    priority: low
+    memory: 64MiB
+"""
+
+    def test_a_tenant_cannot_have_more_than_its_rule(self):
+        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+        with Stack(scale=0.1, config=self.RULES.format(user=user)) as stack:
+            tenant = stack.start("high", "memory", MIB, 1, 1, options=("--memory", "1GiB"), HB_PRIORITY="high")
+            self.assertEqual(tenant.expect("granted"), f"granted: {64 * MIB}, wrong: 0")
+            tenant.expect("full")
+            view = stack.tenants()[0]
+            self.assertEqual(view["priority"], "low")
+            self.assertIn("batch", view["reduced"])
+            tenant.go()
+            tenant.output()
+
+
+if __name__ == "__main__":
+    unittest.main()
