@@ -96,6 +96,33 @@ struct hb_page_memory {
 	hb_page_u64 reserved0;
 };
 
+/* A request that has ended. Writer: process. */
+struct hb_page_request {
+	hb_page_i64 begin_ns, end_ns; /* CLOCK_MONOTONIC */
+	hb_page_i64 deadline_ns;      /* absolute; 0 = none was given */
+	hb_page_u32 flags;            /* enum hb_page_request_flag */
+	hb_page_u32 reserved;
+};
+enum hb_page_request_flag {
+	HB_REQUEST_TOLD = 1, /* by the application; else inferred: first launch after idle .. synchronize */
+	HB_REQUEST_HELD = 2, /* the GPU was held when it began to launch */
+};
+
+/*
+ * The requests of one process, newest last: request i lies in ring[i %
+ * HB_PAGE_REQUESTS]. The writer fills it, then raises `written` (release). A
+ * reader that finds `written` more than HB_PAGE_REQUESTS ahead of what it has
+ * read lost the difference, and drops what was overwritten while it read.
+ */
+#define HB_PAGE_REQUESTS 20
+struct hb_page_signs {
+	hb_page_u64 written;    /* process */
+	hb_page_u32 hold_fault; /* process; row of hold_faults.def, 0 = holds work */
+	hb_page_u32 reserved0;
+	hb_page_u64 reserved1[6];
+	struct hb_page_request ring[HB_PAGE_REQUESTS];
+};
+
 /*
  * One process of a tenant. The daemon hands out slots (it alone moves `state`
  * between FREE and ACTIVE) and clears a slot before it hands it out again.
@@ -117,8 +144,7 @@ struct hb_page_process {
 	struct hb_page_group groups[HB_PAGE_GROUPS];
 	/* One gate for each GPU, struct hb_gate of gate/gate.h, whose header says who writes what. */
 	_Alignas(64) unsigned char gates[HB_PAGE_GPUS][HB_PAGE_GATE_BYTES];
-	/* process; a ring of request signs for foresight. All zero while unused. */
-	unsigned char signs[HB_PAGE_SIGNS_BYTES];
+	struct hb_page_signs signs; /* process; all zero while unused */
 };
 
 /*
@@ -188,6 +214,7 @@ struct hb_gpu_page {
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomics work between processes");
 _Static_assert(HB_N_COUNTS <= HB_PAGE_COUNTERS, "counters.def fits");
+_Static_assert(sizeof(struct hb_page_signs) == HB_PAGE_SIGNS_BYTES, "request ring");
 _Static_assert(sizeof(struct hb_page_group) == 32, "group record");
 _Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
 _Static_assert(sizeof(struct hb_page_gpu) == 256, "GPU record");

@@ -12,7 +12,15 @@
 #include <string.h>
 
 /* The words of hooks.def. */
-enum { FREE = HB_DUTY_FREE, WAIT = HB_DUTY_WAIT, TEND = HB_DUTY_TEND, MOVE = HB_DUTY_MOVE };
+enum {
+	FREE = HB_DUTY_FREE,
+	WAIT = HB_DUTY_WAIT,
+	TEND = HB_DUTY_TEND,
+	MOVE = HB_DUTY_MOVE,
+	WIDE = HB_DUTY_WIDE,
+	DOUBT = HB_DUTY_DOUBT,
+	ENDS = HB_DUTY_ENDS,
+};
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {
 #define HB_FORWARD(name, counter_, duty_, stream_, size_) \

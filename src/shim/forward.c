@@ -2,10 +2,13 @@
 /*
  * What happens to a call of an HB_FORWARD row on its way to the driver. Called
  * by the forwarding thunks of stubs.S on every launch, copy and memset. On the
- * common path (gate open, nothing captured): no lock, no allocation, no system
- * call, no call into the driver; two atomic additions. Everything else is in
- * functions of their own, out of line.
+ * common path (gate open, nothing captured or held): no lock, no allocation, no
+ * system call, no call into the driver; two atomic additions. Everything else is in
+ * functions of their own, out of line: what hb_shim_alert asks for (hold.h), and
+ * slow calls.
  */
+#include "shim/foresee.h"
+#include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 
@@ -65,12 +68,69 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
 }
 
-OUT_OF_LINE static void do_slow_duties(const struct hb_hook *hook)
+/* What do_slow_duties() began on this thread, for after_slow_call(). */
+struct begun {
+	uint8_t duty;
+	int64_t doubt_since_ns;
+	uint64_t launches;
+};
+static __thread struct begun begun __attribute__((tls_model("initial-exec")));
+
+static uint64_t launches_so_far(const struct hb_place *place)
+{
+	return atomic_load_explicit(&hb_tenant_gate(place)->submitted, memory_order_relaxed);
+}
+
+static void after_slow_call(CUresult result)
+{
+	struct begun was = begun;
+	if (was.duty & HB_DUTY_WIDE)
+		hb_hold_end_wide();
+	if (was.duty & HB_DUTY_DOUBT)
+		hb_hold_end_doubt(was.doubt_since_ns);
+	if ((was.duty & HB_DUTY_ENDS) && result == CUDA_SUCCESS && was.launches == launches_so_far(hb_place()))
+		hb_foresee_idle();
+}
+
+/* Returns what is left to do after the call. */
+OUT_OF_LINE static void (*do_slow_duties(const struct hb_hook *hook, const struct hb_place *place))(CUresult)
 {
 	if (hook->duty & HB_DUTY_TEND)
 		hb_tenant_tend();
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
+	uint8_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
+	/* The end of a request, but only where one runs. */
+	if ((hook->duty & HB_DUTY_ENDS) &&
+	    !(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST))
+		after |= HB_DUTY_ENDS;
+	if (!after)
+		return NULL;
+	begun.duty = after;
+	begun.launches = launches_so_far(place);
+	if (after & HB_DUTY_WIDE)
+		hb_hold_begin_wide();
+	if (after & HB_DUTY_DOUBT)
+		begun.doubt_since_ns = hb_hold_begin_doubt();
+	return after_slow_call;
+}
+
+static void after_launch(CUresult result)
+{
+	if (hb_hold_release())
+		hb_shim_count(HB_COUNT_holds_released, 1);
+}
+
+/* The first launch after idle, or something is held: it is let go when the driver has the launch. */
+OUT_OF_LINE static void (*heed_alert(void))(CUresult)
+{
+	uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
+	if (alert & HB_ALERT_FIRST)
+		hb_foresee_launch();
+	if (!(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD))
+		return NULL;
+	hb_hold_expect_launch();
+	return after_launch;
 }
 
 static void pass_gate(const struct hb_place *place)
@@ -81,11 +141,11 @@ static void pass_gate(const struct hb_place *place)
 		hb_gate_hold(place, gate, answer);
 }
 
-void *hb_shim_forward(unsigned fn, const uint64_t *args)
+struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 {
 	const struct hb_hook *hook = &hb_hooks[fn];
 	const struct hb_place *place = hb_place();
-	void *real = atomic_load_explicit(&hb_shim_real[fn], memory_order_acquire);
+	struct hb_way way = {.target = atomic_load_explicit(&hb_shim_real[fn], memory_order_acquire)};
 	unsigned counter = hook->counter;
 	bool captured = __builtin_expect(atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0, 0) &&
 			is_captured(fn, hook, args);
@@ -94,14 +154,17 @@ void *hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (counter != HB_COUNT_none)
 		atomic_fetch_add_explicit(&place->process->counters[counter], 1, memory_order_relaxed);
 	if (captured)
-		return real;
+		return way;
 	if (hook->size != HB_SIZE_NONE) {
 		uint64_t bytes = hook->size >= 0 ? argument(args, hook->size) : size_by_rule(hook->size, args);
 		atomic_fetch_add_explicit(&place->process->counters[HB_COUNT_copied], bytes, memory_order_relaxed);
 	}
-	if (hook->duty & HB_DUTY_WAIT)
+	if (hook->duty & HB_DUTY_WAIT) {
 		pass_gate(place);
-	else if (hook->duty)
-		do_slow_duties(hook);
-	return real;
+		if (__builtin_expect(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) != 0, 0))
+			way.after = heed_alert();
+	} else if (hook->duty) {
+		way.after = do_slow_duties(hook, place);
+	}
+	return way;
 }

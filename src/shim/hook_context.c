@@ -6,6 +6,7 @@
  * free. (Other calls about contexts are HB_FORWARD rows.)
  */
 #include "shim/drain.h"
+#include "shim/hold.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -27,6 +28,7 @@ static CUresult created(CUresult result, const CUcontext *context, CUdevice devi
 	if (result == CUDA_SUCCESS) {
 		hb_shim_count(HB_COUNT_contexts, 1);
 		hb_drain_add_context(*context, device);
+		hb_hold_add_context(*context, device);
 	}
 	return result;
 }
@@ -54,7 +56,8 @@ CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
 {
 	hb_tenant_gpu_forget();
 	hb_drain_forget_context(context);
-	CUresult result = HB_REAL(cuCtxDestroy_v2)(context);
+	hb_hold_forget_context(context);
+	CUresult result = HB_WIDE(HB_REAL(cuCtxDestroy_v2)(context));
 	if (result == CUDA_SUCCESS)
 		hb_memory_drop_context((uint64_t)(uintptr_t)context);
 	return result;
@@ -68,6 +71,7 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	    atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);
 		hb_drain_add_context(*context, device);
+		hb_hold_add_context(*context, device);
 	}
 	return result;
 }
@@ -77,8 +81,10 @@ static CUcontext before_release(CUdevice device)
 {
 	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
 	hb_tenant_gpu_forget();
-	if (context)
+	if (context) {
 		hb_drain_forget_context(context);
+		hb_hold_forget_context(context);
+	}
 	return context;
 }
 
@@ -93,6 +99,7 @@ static CUresult after_release(CUcontext context, CUdevice device, CUresult resul
 		hb_memory_drop_context((uint64_t)(uintptr_t)context);
 	} else {
 		hb_drain_add_context(context, device);
+		hb_hold_add_context(context, device);
 	}
 	return result;
 }
@@ -101,7 +108,7 @@ static CUresult after_release(CUcontext context, CUdevice device, CUresult resul
 	CUresult hb_hook_##name(CUdevice device) \
 	{ \
 		CUcontext context = before_release(device); \
-		return after_release(context, device, HB_REAL(name)(device)); \
+		return after_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
 	}
 
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease)

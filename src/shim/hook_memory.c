@@ -6,6 +6,7 @@
  * in pools is the driver's. The forms from before CUDA 3.2, whose pointers have
  * 32 bits, pass through uncounted.
  */
+#include "shim/hold.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -47,7 +48,7 @@ CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 	hb_tenant_tend();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_REAL(cuMemAlloc_v2)(pointer, bytes), HB_MEMORY_POINTER, pointer);
+	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
 }
 
 CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width_bytes, size_t height,
@@ -59,7 +60,7 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 	hb_tenant_tend();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), guess))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes);
+	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes));
 	if (result == CUDA_SUCCESS)
 		hb_memory_adjust(&claim, times(*pitch, height));
 	return allocated(&claim, result, HB_MEMORY_POINTER, pointer);
@@ -71,7 +72,7 @@ CUresult hb_hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned 
 	hb_tenant_tend();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_REAL(cuMemAllocManaged)(pointer, bytes, flags), HB_MEMORY_POINTER, pointer);
+	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAllocManaged)(pointer, bytes, flags)), HB_MEMORY_POINTER, pointer);
 }
 
 /* The end of every release: `known` says that entry was taken from the table before the call. */
@@ -88,7 +89,7 @@ CUresult hb_hook_cuMemFree_v2(CUdeviceptr pointer)
 {
 	struct hb_memory_entry entry;
 	bool known = hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry);
-	return released(known, &entry, HB_REAL(cuMemFree_v2)(pointer));
+	return released(known, &entry, HB_WIDE(HB_REAL(cuMemFree_v2)(pointer)));
 }
 
 /* ---- stream-ordered ---- */
@@ -257,7 +258,7 @@ CUresult hb_hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d
 			   : 0;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_REAL(cuArrayCreate_v2)(array, d), HB_MEMORY_ARRAY, array);
+	return allocated(&claim, HB_DOUBT(HB_REAL(cuArrayCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -265,14 +266,14 @@ CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTO
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? array3d_bytes(d, 1) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_REAL(cuArray3DCreate_v2)(array, d), HB_MEMORY_ARRAY, array);
+	return allocated(&claim, HB_DOUBT(HB_REAL(cuArray3DCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArrayDestroy(CUarray array)
 {
 	struct hb_memory_entry entry;
 	bool known = hb_memory_begin_free(HB_MEMORY_ARRAY, (uint64_t)(uintptr_t)array, &entry);
-	return released(known, &entry, HB_REAL(cuArrayDestroy)(array));
+	return released(known, &entry, HB_WIDE(HB_REAL(cuArrayDestroy)(array)));
 }
 
 CUresult hb_hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned int levels)
@@ -280,14 +281,14 @@ CUresult hb_hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRA
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? array3d_bytes(d, levels) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_REAL(cuMipmappedArrayCreate)(array, d, levels), HB_MEMORY_MIPMAP, array);
+	return allocated(&claim, HB_DOUBT(HB_REAL(cuMipmappedArrayCreate)(array, d, levels)), HB_MEMORY_MIPMAP, array);
 }
 
 CUresult hb_hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
 	struct hb_memory_entry entry;
 	bool known = hb_memory_begin_free(HB_MEMORY_MIPMAP, (uint64_t)(uintptr_t)array, &entry);
-	return released(known, &entry, HB_REAL(cuMipmappedArrayDestroy)(array));
+	return released(known, &entry, HB_WIDE(HB_REAL(cuMipmappedArrayDestroy)(array)));
 }
 
 /* ---- virtual memory: physical handles live while retained or mapped ---- */
@@ -299,7 +300,7 @@ CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 	hb_tenant_tend();
 	if (!hb_memory_claim(&claim, prop ? gpu_at(&prop->location) : HB_PAGE_GPUS, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = HB_REAL(cuMemCreate)(handle, bytes, prop, flags);
+	CUresult result = HB_DOUBT(HB_REAL(cuMemCreate)(handle, bytes, prop, flags));
 	if (result == CUDA_SUCCESS)
 		hb_memory_note(&claim, HB_MEMORY_PHYSICAL, *handle, 0);
 	else
@@ -310,7 +311,7 @@ CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 CUresult hb_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	uint64_t serial = hb_memory_serial(handle);
-	CUresult result = HB_REAL(cuMemRelease)(handle);
+	CUresult result = HB_WIDE(HB_REAL(cuMemRelease)(handle));
 	if (result == CUDA_SUCCESS) {
 		hb_shim_count(HB_COUNT_frees, 1);
 		hb_memory_hold(handle, serial, -1);
@@ -336,7 +337,7 @@ CUresult hb_hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUme
 						    .kind = HB_MEMORY_MAPPING,
 						    .gpu = HB_PAGE_GPUS};
 	hb_memory_hold(handle, mapping.serial, +1);
-	CUresult result = HB_REAL(cuMemMap)(address, bytes, offset, handle, flags);
+	CUresult result = HB_DOUBT(HB_REAL(cuMemMap)(address, bytes, offset, handle, flags));
 	if (result != CUDA_SUCCESS)
 		hb_memory_hold(handle, mapping.serial, -1);
 	else if (mapping.serial && hb_memory_table_put(&mapping, &replaced) && replaced.kind != HB_MEMORY_NONE)
@@ -348,7 +349,7 @@ CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
 	struct hb_memory_entry mapping;
 	hb_memory_table_mark(address, bytes, true);
-	CUresult result = HB_REAL(cuMemUnmap)(address, bytes);
+	CUresult result = HB_WIDE(HB_REAL(cuMemUnmap)(address, bytes));
 	if (result != CUDA_SUCCESS)
 		hb_memory_table_mark(address, bytes, false);
 	while (result == CUDA_SUCCESS && hb_memory_table_take_marked(address, bytes, &mapping))

@@ -33,6 +33,9 @@ enum hb_duty {
 	HB_DUTY_WAIT = 1, /* held while the gate is closed */
 	HB_DUTY_TEND = 2, /* a slow call: look after slices and the daemon first */
 	HB_DUTY_MOVE = 4, /* may change the current context of the thread */
+	HB_DUTY_WIDE = 8,   /* may wait for everything in the context: nothing may be held meanwhile */
+	HB_DUTY_DOUBT = 16, /* should not wait for holds, but let go what is held when it takes long */
+	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
 };
 
 /* One row of hooks.def, as forward.c wants it. */
@@ -63,8 +66,13 @@ extern _Atomic(void *) hb_shim_entry[HB_N_FNS];
 extern _Atomic(void *) hb_shim_real[HB_N_FNS];
 #define HB_REAL(name) ((__typeof__(&name))atomic_load_explicit(&hb_shim_real[HB_FN_##name], memory_order_acquire))
 
-/* forward.c: called by the forwarding thunks with the caller's arguments; returns where to jump. */
-void *hb_shim_forward(unsigned fn, const uint64_t *args);
+/* Where a forwarded call goes on, and what is called with its result; `after` NULL: it jumps and never comes back. */
+struct hb_way {
+	void *target;
+	void (*after)(CUresult result);
+};
+/* forward.c: called by the forwarding thunks with the caller's arguments. */
+struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args);
 
 /* real_library.c: the driver's own libcuda, opened on first use; NULL when there is none. */
 void *hb_real_library(void);

@@ -2,7 +2,7 @@
 /*
  * Joining a tenant, staying in it, and leaving it in a forked child; see
  * shim_tenant.h. All of it runs on the application's threads, in calls that
- * are slow by nature (the one thread of the shim is drain.c's). A daemon that is missing,
+ * are slow by nature (the shim's own threads are those of drain.c and hold_thread.c). A daemon that is missing,
  * slow or gone is no error: the process runs on as if it were alone.
  */
 #include "shim/shim_tenant.h"
@@ -14,6 +14,7 @@
 #include "daemon/wish_env.h"
 #include "gpu/nvidia_rm.h"
 #include "shim/drain.h"
+#include "shim/foresee.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_version.h"
@@ -184,6 +185,7 @@ static void leave_in_child(void)
 	gpu_plus_one = 0;
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();
+	hb_foresee_leave_in_child();
 	hb_membership_fini(&member);
 }
 
@@ -200,6 +202,7 @@ void hb_tenant_join(void)
 			ask_for_devices();
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
+			hb_foresee_tend();
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -257,6 +260,7 @@ void hb_tenant_tend(void)
 		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
 		hb_memory_look_at_graphs();
+		hb_foresee_tend();
 	}
 	if (needs_daemon(hb_place()))
 		register_again();

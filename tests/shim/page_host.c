@@ -49,7 +49,6 @@ static void fill_pages(struct hb_page_host *host)
 	host->page->state = HB_PAGE_ACTIVE;
 	host->page->priority = HB_PAGE_LOW;
 	host->page->heartbeat_ns = INT64_MAX; /* beats for ever, until a test stops it */
-	memcpy(host->page->gpus[0].uuid, HB_FAKE_UUID, HB_UUID_BYTES);
 	host->page->gpus[0].state = HB_PAGE_ACTIVE;
 	host->page->gpus[0].limit_bytes = UINT64_MAX;
 	host->gpu->magic = HB_GPU_PAGE_MAGIC;
@@ -123,6 +122,8 @@ struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
 	receive(socket, message, HB_MSG_REGISTER);
 	host->asked = message->as_REGISTER;
+	/* Whatever GPU the driver has, the page is of that one. */
+	memcpy(host->page->gpus[0].uuid, host->asked.uuids[0], HB_UUID_BYTES);
 	uint32_t slot = host->asked.flags & HB_REGISTER_PAGE ? host->asked.slot : host->next_slot++;
 	host->page->processes[slot].state = HB_PAGE_ACTIVE;
 	answer(socket, message, host, slot);

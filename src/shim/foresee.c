@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See foresee.h. */
+#include "shim/foresee.h"
+
+#include "base/clock.h"
+#include "shim/page_signs.h"
+#include "shim/shim.h"
+#include "shim/shim_tenant.h"
+
+#include <sched.h>
+#include <string.h>
+
+#define TRIES 200 /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
+#define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)
+
+#define WAKE_NS (40 * HB_NS_PER_US) /* our thread wakes and launches, at its p99 */
+
+atomic_bool hb_foresee_wanted;
+
+/* Held for a few hundred ns at a time; guards what follows. */
+static atomic_bool taken;
+static struct hb_foresight foresight;
+static struct hb_foresight_budget budget;
+static bool begun;
+static int64_t allow_again_ns;
+static int64_t request_since_ns; /* the inferred request that runs; 0 = none */
+static uint32_t request_flags;
+
+static atomic_bool tells_requests; /* the application itself does: none are inferred */
+static atomic_bool thread_runs;
+static atomic_bool sign_seen;   /* the thread is of use */
+static atomic_bool idle_missed; /* hb_foresee_idle() found the lock taken */
+
+struct told_request {
+	int64_t begin_ns, deadline_ns;
+	uint32_t flags;
+};
+static __thread struct told_request told __attribute__((tls_model("initial-exec")));
+
+static bool try_enter(void)
+{
+	for (int i = 0; i < TRIES; i++)
+		if (!atomic_load_explicit(&taken, memory_order_relaxed) &&
+		    !atomic_exchange_explicit(&taken, true, memory_order_acquire))
+			return true;
+	return false;
+}
+
+static void leave(void)
+{
+	atomic_store_explicit(&taken, false, memory_order_release);
+}
+
+/* LP must be there to gain anything, and a hold must not cost another HP tenant, whose work we do not see. */
+static bool is_allowed(void)
+{
+	const struct hb_place *place = hb_place();
+	for (uint32_t i = 0; place->page && i < place->page->n_gpus && i < HB_PAGE_GPUS; i++)
+		if (place->gpus[i] && atomic_load_explicit(&place->gpus[i]->tenants_low, memory_order_relaxed) > 0 &&
+		    atomic_load_explicit(&place->gpus[i]->tenants_high, memory_order_relaxed) <= 1)
+			return true;
+	return false;
+}
+
+static void begin(void)
+{
+	struct hb_foresight_costs costs;
+	hb_foresight_costs_init(&costs);
+	costs.ready_ns += WAKE_NS;
+	hb_foresight_init(&foresight, &costs, &budget, true);
+	begun = true;
+}
+
+/* With the lock held. */
+static void look_whether_allowed(int64_t now_ns)
+{
+	if (!begun)
+		begin();
+	if (now_ns < allow_again_ns)
+		return;
+	allow_again_ns = now_ns + ALLOW_EVERY_NS;
+	hb_foresight_allow(&foresight, now_ns, is_allowed());
+}
+
+static struct hb_foresee_plan plan(void)
+{
+	return (struct hb_foresee_plan){
+		.hold_since_ns = foresight.hold_since_ns,
+		.hold_until_ns = hb_foresight_hold_until_ns(&foresight),
+		.next_ns = hb_foresight_next_ns(&foresight),
+	};
+}
+
+/* After the lock was left: what has changed is the thread's to do, but for letting go, which is one store. */
+static void follow(const struct hb_foresee_plan *now, const struct hb_foresee_plan *before)
+{
+	if (now->hold_until_ns == 0)
+		hb_hold_release();
+	else if (now->hold_since_ns != before->hold_since_ns || before->hold_until_ns == 0)
+		hb_hold_thread_call(now->hold_since_ns);
+	hb_hold_thread_call(now->next_ns);
+}
+
+/* With the lock held. */
+static void note_idle(int64_t now_ns)
+{
+	hb_foresight_idle(&foresight, now_ns);
+	if (request_since_ns && !atomic_load_explicit(&tells_requests, memory_order_relaxed))
+		hb_page_signs_post(request_since_ns, now_ns, 0, request_flags);
+	request_since_ns = 0;
+	atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
+}
+
+/* With the lock held: what every entry has to catch up with. */
+static void look_around(int64_t now_ns)
+{
+	look_whether_allowed(now_ns);
+	if (atomic_load_explicit(&idle_missed, memory_order_relaxed) && atomic_exchange(&idle_missed, false))
+		note_idle(now_ns);
+}
+
+void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns)
+{
+	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed))
+		return;
+	if (!atomic_load_explicit(&sign_seen, memory_order_relaxed))
+		atomic_store(&sign_seen, true);
+	if (!try_enter()) {
+		hb_shim_count(HB_COUNT_signs_dropped, 1);
+		return;
+	}
+	int64_t now_ns = hb_clock_now_ns();
+	look_around(now_ns);
+	struct hb_foresee_plan before = plan();
+	hb_foresight_sign(&foresight, now_ns, kind, source, expected_ns);
+	struct hb_foresee_plan after = plan();
+	leave();
+	hb_shim_count(HB_COUNT_signs, 1);
+	follow(&after, &before);
+}
+
+/* The hold itself is let go on the launch's way out. */
+void hb_foresee_launch(void)
+{
+	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
+		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST);
+		return;
+	}
+	if (!try_enter())
+		return; /* the next launch is the first, then */
+	if (atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST) & HB_ALERT_FIRST) {
+		int64_t now_ns = hb_clock_now_ns();
+		look_whether_allowed(now_ns);
+		uint32_t held = hb_foresight_hold_until_ns(&foresight) && (atomic_load(&hb_shim_alert) & HB_ALERT_HELD)
+					? HB_REQUEST_HELD
+					: 0;
+		hb_foresight_busy(&foresight, now_ns);
+		request_since_ns = now_ns;
+		request_flags = held;
+		if (told.begin_ns)
+			told.flags |= held;
+	}
+	leave();
+}
+
+void hb_foresee_idle(void)
+{
+	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
+		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
+		return;
+	}
+	if (!try_enter()) {
+		atomic_store(&idle_missed, true);
+		return;
+	}
+	int64_t now_ns = hb_clock_now_ns();
+	look_whether_allowed(now_ns);
+	struct hb_foresee_plan before = plan();
+	note_idle(now_ns);
+	struct hb_foresee_plan after = plan();
+	leave();
+	follow(&after, &before);
+}
+
+/* ---- requests that the application tells ---- */
+
+void hb_foresee_request_begin(int64_t deadline_ns)
+{
+	atomic_store_explicit(&tells_requests, true, memory_order_relaxed);
+	told = (struct told_request){.begin_ns = hb_clock_now_ns(), .deadline_ns = deadline_ns};
+}
+
+void hb_foresee_request_end(void)
+{
+	struct told_request request = told;
+	told.begin_ns = 0;
+	if (!request.begin_ns)
+		return;
+	while (!try_enter())
+		sched_yield();
+	hb_page_signs_post(request.begin_ns, hb_clock_now_ns(), request.deadline_ns, request.flags | HB_REQUEST_TOLD);
+	leave();
+}
+
+/* ---- the thread ---- */
+
+struct hb_foresee_plan hb_foresee_step(int64_t now_ns)
+{
+	while (!try_enter())
+		sched_yield();
+	look_around(now_ns);
+	hb_foresight_step(&foresight, now_ns);
+	struct hb_foresee_plan after = plan();
+	leave();
+	return after;
+}
+
+/* Holds are for tenants with a context and slices of their own: not for LP, not inside an MPS server. */
+static bool is_wanted(void)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || atomic_load_explicit(&place->page->priority, memory_order_relaxed) != HB_PAGE_HIGH)
+		return false;
+	for (uint32_t i = 0; i < place->page->n_gpus && i < HB_PAGE_GPUS; i++) {
+		uint32_t engine = atomic_load_explicit(&place->page->gpus[i].engine, memory_order_relaxed);
+		if (engine == HB_ENGINE_TEMPORAL || engine == HB_ENGINE_TURNS)
+			return true;
+	}
+	return false;
+}
+
+void hb_foresee_tend(void)
+{
+	bool wanted = is_wanted();
+	if (wanted != atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed))
+		atomic_store(&hb_foresee_wanted, wanted);
+	if (!wanted || !atomic_load_explicit(&sign_seen, memory_order_relaxed) ||
+	    atomic_load_explicit(&thread_runs, memory_order_relaxed) || atomic_exchange(&thread_runs, true))
+		return;
+	if (!hb_hold_thread_start())
+		hb_page_signs_fault(HB_HOLD_NO_THREAD);
+}
+
+void hb_foresee_leave_in_child(void)
+{
+	atomic_store(&hb_foresee_wanted, false);
+	atomic_store(&taken, false);
+	begun = false;
+	allow_again_ns = request_since_ns = 0;
+	memset(&budget, 0, sizeof(budget));
+	memset(&told, 0, sizeof(told));
+	atomic_store(&tells_requests, false);
+	atomic_store(&thread_runs, false);
+	atomic_store(&sign_seen, false);
+	atomic_store(&idle_missed, false);
+	hb_hold_thread_leave_in_child();
+	hb_hold_leave_in_child();
+}

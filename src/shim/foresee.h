@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The foresight of this process: gathers the signs that it is about to use the
+ * GPU, asks core/foresight.h what to do, and gets it done by the thread of
+ * hold_thread.c. Only where the process is an HP tenant; elsewhere each of
+ * these calls is one relaxed load.
+ *
+ * The lock is only ever tried, never waited for, on the application's threads:
+ * signs may come out of signal handlers.
+ */
+#ifndef HB_SHIM_FORESEE_H
+#define HB_SHIM_FORESEE_H
+
+#include "core/foresight.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether signs are of any use in this process now. */
+extern atomic_bool hb_foresee_wanted;
+
+/* A sign; `expected_ns` as in hb_foresight_sign(). */
+void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns);
+/* The first launch after idle (HB_ALERT_FIRST), before it goes to the driver. */
+void hb_foresee_launch(void);
+/* A synchronize has returned and nothing was launched during it. */
+void hb_foresee_idle(void);
+
+/* The application tells its requests; one at a time a thread. deadline_ns is absolute, 0 = the tenant's objective. */
+void hb_foresee_request_begin(int64_t deadline_ns);
+void hb_foresee_request_end(void);
+
+/* In calls that are slow anyway: whether this process needs foresight now, and the thread if it does. */
+void hb_foresee_tend(void);
+void hb_foresee_leave_in_child(void);
+
+/* ---- the thread ---- */
+
+struct hb_foresee_plan {
+	int64_t hold_since_ns; /* tells one hold from the next */
+	int64_t hold_until_ns; /* 0 = nothing is to be held */
+	int64_t next_ns;       /* come back then */
+};
+struct hb_foresee_plan hb_foresee_step(int64_t now_ns);
+
+/* hold_thread.c */
+bool hb_hold_thread_start(void);
+/* The plan has changed and wants the thread at `at_ns` at the latest. Safe in signal handlers. */
+void hb_hold_thread_call(int64_t at_ns);
+void hb_hold_thread_leave_in_child(void);
+
+#endif

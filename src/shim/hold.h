@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Holds: two tiny kernels on this process's context that keep the GPU for it
+ * until its real work is there, so that the context switch is over by then.
+ * When to hold is foresee.c's decision; this is how.
+ *
+ * Two promises. A hold never delays the process's own work by more than 2 us:
+ * it is one thread on one SM, on a stream of its own that nothing waits for,
+ * and it is let go before every call that may wait for the whole context
+ * (`wide` below) and after the first launch. And it never outlasts its limit,
+ * whatever happens to this process. Anything that fails switches holds off for
+ * the process, with the reason on the page.
+ *
+ * hb_shim_alert is the one word that a launch looks at, relaxed: 0 on the
+ * common path. Whoever releases takes the HELD bits out of it in one step, so a
+ * hold is released once, by one thread.
+ */
+#ifndef HB_SHIM_HOLD_H
+#define HB_SHIM_HOLD_H
+
+#include "gpu/cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HB_HOLD_CONTEXTS = 8 };
+
+enum hb_alert {
+	HB_ALERT_HELD = (1 << HB_HOLD_CONTEXTS) - 1, /* one bit a context that is held */
+	HB_ALERT_FIRST = 1 << 30,                    /* the next launch is the first after idle */
+};
+extern _Atomic(uint32_t) hb_shim_alert;
+
+/* Why holds are off; shown by `hb status`. */
+enum hb_hold_fault {
+#define HB_HOLD_FAULT(name, text) HB_HOLD_##name,
+#include "hummingbird/hold_faults.def"
+#undef HB_HOLD_FAULT
+	HB_N_HOLD_FAULTS
+};
+
+/* ---- any thread of the application ---- */
+
+/* Contexts as they come and go. Forget before the driver destroys. */
+void hb_hold_add_context(CUcontext context, CUdevice device);
+void hb_hold_forget_context(CUcontext context);
+
+/* Lets go what is held; true if something was. Safe in signal handlers. */
+bool hb_hold_release(void);
+/* A launch has begun: what is held ends soon by itself, even if the call should never return. */
+void hb_hold_expect_launch(void);
+/* Around a call that may wait for everything in the context: nothing is held before it ends. Nest freely. */
+void hb_hold_begin_wide(void);
+void hb_hold_end_wide(void);
+/* Around a call that should not wait for holds but might: hb_hold_end_doubt() with what begin gave. */
+int64_t hb_hold_begin_doubt(void);
+void hb_hold_end_doubt(int64_t since_ns);
+
+/* The same for hooks written by hand. */
+#define HB_WIDE(call) \
+	({ \
+		hb_hold_begin_wide(); \
+		CUresult result_ = (call); \
+		hb_hold_end_wide(); \
+		result_; \
+	})
+#define HB_DOUBT(call) \
+	({ \
+		int64_t since_ns_ = hb_hold_begin_doubt(); \
+		CUresult result_ = (call); \
+		hb_hold_end_doubt(since_ns_); \
+		result_; \
+	})
+
+/* ---- the thread of hold_thread.c ---- */
+
+/* Once, before anything else of it. */
+void hb_hold_enter_thread(void);
+/* Loads what contexts need that came since. False: come back for one that cannot be prepared now. */
+bool hb_hold_prepare(void);
+/* Holds the GPUs in use. False: not now (nothing is ready, or a wide call is under way). */
+bool hb_hold_fire(void);
+/* A call has been in doubt for too long while something is held. */
+bool hb_hold_is_doubtful(int64_t now_ns);
+
+/* ---- */
+
+/* No hold from now on: the process ends. */
+void hb_hold_stop(void);
+void hb_hold_leave_in_child(void);
+
+#endif

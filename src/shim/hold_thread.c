@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that holds the GPU when foresee.c says so. It exists in HP tenants
+ * only. It sleeps until the plan's next moment and is called earlier when the
+ * plan changes; while something is held it looks every 100 us whether a call
+ * that might wait for the hold takes too long. It makes driver calls in relaxed
+ * capture mode only, with no context current in between.
+ */
+#include "base/clock.h"
+#include "shim/foresee.h"
+#include "shim/hold.h"
+#include "shim/shim_tenant.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_NS (100 * HB_NS_PER_US) /* while held */
+#define AWAKE INT64_MIN
+#define NAP_NS (100 * HB_NS_PER_MS) /* while a context cannot be prepared yet */
+
+static _Atomic(uint32_t) bell;
+static _Atomic(int64_t) wake_ns; /* when it will look by itself; 0 = it does not run */
+
+void hb_hold_thread_call(int64_t at_ns)
+{
+	int64_t planned_ns = atomic_load(&wake_ns);
+	if (planned_ns != AWAKE && at_ns >= planned_ns)
+		return;
+	atomic_fetch_add(&bell, 1);
+	if (planned_ns != AWAKE) /* else it looks at the bell before it sleeps */
+		syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void sleep_until(int64_t at_ns, uint32_t seen)
+{
+	struct timespec at = {.tv_sec = at_ns / HB_NS_PER_S, .tv_nsec = at_ns % HB_NS_PER_S};
+	syscall(SYS_futex, &bell, FUTEX_WAIT_BITSET_PRIVATE, seen, &at, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+struct held {
+	int64_t plan_since_ns; /* of the plan's last hold that was acted upon */
+	int64_t since_ns;      /* really; 0 = nothing is held */
+	bool prepared;         /* all contexts */
+};
+
+/* Somebody let it go: the launch, a wide call, or we. */
+static void account(struct held *held, int64_t now_ns)
+{
+	if (held->since_ns && !(atomic_load(&hb_shim_alert) & HB_ALERT_HELD)) {
+		hb_shim_count(HB_COUNT_hold_time, (uint64_t)(now_ns - held->since_ns));
+		held->since_ns = 0;
+	}
+}
+
+static void fire(struct held *held, const struct hb_foresee_plan *plan)
+{
+	account(held, hb_clock_now_ns());
+	held->plan_since_ns = plan->hold_since_ns;
+	if (hb_hold_fire()) {
+		held->since_ns = hb_clock_now_ns();
+		hb_shim_count(HB_COUNT_holds, 1);
+	} else {
+		hb_shim_count(HB_COUNT_holds_not_possible, 1);
+	}
+}
+
+/* Carries the plan out; returns when to look again: at once after a hold, whose launch may just have slipped by. */
+static int64_t carry_out(struct held *held, const struct hb_foresee_plan *plan, int64_t now_ns)
+{
+	int64_t next_ns = plan->next_ns;
+	if (plan->hold_until_ns > now_ns && plan->hold_since_ns != held->plan_since_ns) {
+		fire(held, plan);
+		return now_ns;
+	}
+	if (plan->hold_until_ns <= now_ns || hb_hold_is_doubtful(now_ns))
+		hb_hold_release();
+	account(held, now_ns);
+	if (plan->hold_until_ns > now_ns && plan->hold_until_ns < next_ns)
+		next_ns = plan->hold_until_ns;
+	int64_t look_ns = held->since_ns ? now_ns + LOOK_NS : held->prepared ? INT64_MAX : now_ns + NAP_NS;
+	return look_ns < next_ns ? look_ns : next_ns;
+}
+
+static void *run(void *unused)
+{
+	struct held held = {.plan_since_ns = INT64_MIN};
+	prctl(PR_SET_NAME, "hb-hold");
+	prctl(PR_SET_TIMERSLACK, 1UL);
+	hb_hold_enter_thread();
+	for (;;) {
+		uint32_t seen = atomic_load(&bell);
+		atomic_store(&wake_ns, AWAKE);
+		if (!held.since_ns)
+			held.prepared = hb_hold_prepare();
+		int64_t now_ns = hb_clock_now_ns();
+		struct hb_foresee_plan plan = hb_foresee_step(now_ns);
+		int64_t next_ns = carry_out(&held, &plan, now_ns);
+		atomic_store(&wake_ns, next_ns);
+		sleep_until(next_ns, seen);
+	}
+	return NULL;
+}
+
+bool hb_hold_thread_start(void)
+{
+	static bool ends_well; /* the handler is inherited by a forked child */
+	pthread_t thread;
+	sigset_t all, before;
+	if (!ends_well && atexit(hb_hold_stop) != 0)
+		return false;
+	ends_well = true;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
+	bool running = pthread_create(&thread, NULL, run, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (running)
+		pthread_detach(thread);
+	return running;
+}
+
+void hb_hold_thread_leave_in_child(void)
+{
+	atomic_store(&bell, 0);
+	atomic_store(&wake_ns, 0);
+}

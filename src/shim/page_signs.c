@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See page_signs.h. */
+#include "shim/page_signs.h"
+
+#include "shim/shim_tenant.h"
+
+static const char *const texts[HB_N_HOLD_FAULTS] = {
+#define HB_HOLD_FAULT(name, text) [HB_HOLD_##name] = (text),
+#include "hummingbird/hold_faults.def"
+#undef HB_HOLD_FAULT
+};
+
+void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
+{
+	struct hb_page_signs *signs = &hb_place()->process->signs;
+	uint64_t n = atomic_load_explicit(&signs->written, memory_order_relaxed);
+	struct hb_page_request *request = &signs->ring[n % HB_PAGE_REQUESTS];
+	atomic_store_explicit(&request->begin_ns, begin_ns, memory_order_relaxed);
+	atomic_store_explicit(&request->end_ns, end_ns, memory_order_relaxed);
+	atomic_store_explicit(&request->deadline_ns, deadline_ns, memory_order_relaxed);
+	atomic_store_explicit(&request->flags, flags, memory_order_relaxed);
+	atomic_store_explicit(&signs->written, n + 1, memory_order_release);
+	hb_shim_count(HB_COUNT_requests, 1);
+	if (flags & HB_REQUEST_HELD)
+		hb_shim_count(HB_COUNT_requests_held, 1);
+}
+
+void hb_page_signs_fault(enum hb_hold_fault fault)
+{
+	uint32_t none = HB_HOLD_WORKS;
+	atomic_compare_exchange_strong(&hb_place()->process->signs.hold_fault, &none, (uint32_t)fault);
+}
+
+bool hb_page_signs_faulty(void)
+{
+	return atomic_load_explicit(&hb_place()->process->signs.hold_fault, memory_order_relaxed) != HB_HOLD_WORKS;
+}
+
+const char *hb_hold_fault_text(enum hb_hold_fault fault)
+{
+	return texts[fault];
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this process tells the daemon about requests and holds (struct
+ * hb_page_signs). Alone, it goes to the private record of shim_tenant.c.
+ */
+#ifndef HB_SHIM_PAGE_SIGNS_H
+#define HB_SHIM_PAGE_SIGNS_H
+
+#include "shim/hold.h"
+
+/* One writer at a time is the caller's business (foresee.c has a lock). Time stamps as in struct hb_page_request. */
+void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags);
+
+/* Switches holds off for this process; the first fault is kept. */
+void hb_page_signs_fault(enum hb_hold_fault fault);
+bool hb_page_signs_faulty(void);
+const char *hb_hold_fault_text(enum hb_hold_fault fault);
+
+#endif
