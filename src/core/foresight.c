@@ -182,6 +182,11 @@ void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool all
 
 /* --- attempts --- */
 
+static bool holds(const struct hb_foresight_plan *plan)
+{
+	return plan->end_ns > plan->start_ns;
+}
+
 static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
 {
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
@@ -202,7 +207,7 @@ static void begin_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t
 	sign->base_ns = base_ns;
 	sign->fired = false;
 	sign->start_ns = base_ns + sign->plan.start_ns;
-	sign->end_ns = sign->plan.end_ns > sign->plan.start_ns ? base_ns + sign->plan.end_ns : 0;
+	sign->end_ns = holds(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
 }
 
 static void end_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t outcome_ns)
@@ -268,15 +273,20 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 	bool timed = expected_ns > 0;
 	foresight->counts.signs++;
 	hb_foresight_step(foresight, now_ns);
-	if (foresight->busy || (!timed && !foresight->learns)) {
-		foresight->queued = foresight->busy;
+	if (!timed && !foresight->learns) {
 		foresight->counts.needless++;
 		return;
 	}
 	uint32_t slot = find(foresight, kind, source, timed);
 	int64_t base_ns = timed ? expected_ns : now_ns;
 	foresight->signs[slot].used_ns = now_ns;
+	if (foresight->busy) {
+		foresight->queued |= holds(&foresight->signs[slot].plan);
+		foresight->counts.needless++;
+		return;
+	}
 	if (foresight->pending & UINT64_C(1) << slot && merges(foresight, now_ns, slot, base_ns)) {
+		foresight->repeated |= holds(&foresight->signs[slot].plan);
 		foresight->counts.needless++;
 		return;
 	}
@@ -320,6 +330,9 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 	settle_budget(foresight, now_ns);
 	foresight->budget->busy++;
 	foresight->busy = true;
+	/* Of two signs the launch answered one at most. */
+	foresight->queued = foresight->repeated;
+	foresight->repeated = false;
 	if (start)
 		foresight->start_ns = now_ns;
 }

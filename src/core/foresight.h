@@ -53,8 +53,8 @@
  *
  * After HP's last kernel (hb_foresight_idle) the GPU is still HP's. "Idle" is a
  * sign like others, with s = 0; LP loses T - 2 switches for a hit (it would have
- * paid both) and e for a miss. It is learned apart for the case that signs came
- * while HP was busy, since then somebody waits.
+ * paid both) and e for a miss. It is learned apart for the case that a sign worth
+ * a hold came while HP was busy, or twice before its launch: then somebody waits.
  *
  * Periodic arrivals are a sign whose base is the last start; its outcomes are
  * the intervals. Nothing has to be called periodic: a narrow distribution of
@@ -167,7 +167,9 @@ struct hb_foresight {
 	int64_t hold_since_ns, hold_until_ns; /* until 0 = nothing is held */
 	int64_t reserved_ns;                  /* taken from the budget for the hold that runs */
 	bool learns;                          /* false: only hints that name a time count, as they are */
-	bool allowed, busy, queued, lingering;
+	bool allowed, busy, lingering;
+	bool repeated; /* a sign worth a hold came twice before the launch */
+	bool queued;   /* somebody seems to wait behind the work that runs */
 	uint32_t n_signs;
 	uint64_t sources[HB_FORESIGHT_SIGNS]; /* apart from the signs, so that a search reads 8 cache lines */
 	struct hb_foresight_sign signs[HB_FORESIGHT_SIGNS];
