@@ -111,6 +111,14 @@ static void finish_kernel(struct hb_model *model, struct model_context *context,
 	hb_model_stream_finished(model, stream, start);
 }
 
+/* The room of all cohorts that end at one moment is given out together. */
+static bool another_ends_now(const struct hb_model *model, const struct model_context *context)
+{
+	const struct model_event *next = context->heap.events;
+	return context->heap.count && next->kind == EVENT_COHORT && next->at_ns <= model_own_ns(model, context) &&
+	       model->cohorts[next->object].generation == next->generation;
+}
+
 static void end_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
@@ -120,7 +128,8 @@ static void end_cohort(struct hb_model *model, struct model_context *context, ui
 	hb_model_drop_cohort(model, context, id);
 	if (kernel->blocks_left == 0 && kernel->blocks_running == 0)
 		finish_kernel(model, context, kernel_id);
-	hb_model_place(model, context);
+	if (!another_ends_now(model, context))
+		hb_model_place(model, context);
 }
 
 void hb_model_kernel_event(struct hb_model *model, struct model_context *context, const struct model_event *event)

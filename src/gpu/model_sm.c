@@ -15,6 +15,7 @@
 
 /* Blocks whose lengths differ (block_spread) do not end in step: a wave of them is cut in this many cohorts. */
 #define STAGGER 4
+#define WAVE_PHASES 32
 /* Blocks shorter than this run several in a row as one cohort: nobody waits long for them. */
 #define COHORT_MIN_NS 2000
 
@@ -95,8 +96,20 @@ static uint32_t fits(const struct model_sm *sm, const struct model_kernel *kerne
 	return model_min_u32(n, (uint32_t)sm->shared / kernel->shared_block);
 }
 
+/*
+ * Blocks of waves end at one of a few dozen phases, so that those that end at
+ * about the same time go on as one cohort: else waves would fall to single blocks.
+ */
+static int64_t wave_phase_ns(const struct model_kernel *kernel, int64_t end_ns)
+{
+	int64_t step = 1;
+	while (step * 2 * WAVE_PHASES <= kernel->block_ns)
+		step *= 2;
+	return (end_ns + step / 2) / step * step;
+}
+
 static void push_cohort(struct hb_model *model, struct model_context *context, uint32_t kernel_id, uint32_t id,
-			uint64_t blocks, int64_t length_ns)
+			uint64_t blocks, int64_t length_ns, bool in_wave)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
 	struct model_kernel *kernel = &model->kernels[kernel_id];
@@ -111,6 +124,8 @@ static void push_cohort(struct hb_model *model, struct model_context *context, u
 	if (kernel->hold && kernel->work->duration_ns == 0)
 		return; /* ends when released */
 	int64_t end = model_own_ns(model, context) + (length_ns > 0 ? length_ns : 1);
+	if (in_wave)
+		end = wave_phase_ns(kernel, end);
 	hb_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
 }
 
@@ -246,10 +261,12 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 	double length = (double)kernel->block_ns * factor * (double)in_row + crowding_ns(model, kernel, count);
 	if (kernel->hold)
 		length = hold_left_ns(model, kernel);
-	bool whole = slots == kernel->blocks_left;
+	bool whole = slots == kernel->blocks_left, first = slots == kernel->work->blocks;
 	kernel->blocks_left -= slots * in_row;
 	double spread = kernel->work->block_spread;
-	uint32_t parts = whole || spread <= 0 ? 1 : STAGGER;
+	/* A part that is placed again stays one part: else waves would fall to single blocks. */
+	bool wave = slots * STAGGER > (uint64_t)kernel->occupancy * kernel->sms;
+	uint32_t parts = whole || spread <= 0 || !wave ? 1 : STAGGER;
 	for (uint32_t part = 0; part < parts; part++) {
 		uint32_t cohort_id = new_cohort(model);
 		if (cohort_id == UINT32_MAX)
@@ -265,7 +282,8 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 			continue;
 		}
 		double shift = parts == 1 ? 0 : spread * ((double)part - (STAGGER - 1) / 2.0) / (STAGGER - 1);
-		push_cohort(model, context, id, cohort_id, cohort->slots * in_row, (int64_t)(length * (1 + shift)));
+		push_cohort(model, context, id, cohort_id, cohort->slots * in_row, (int64_t)(length * (1 + shift)),
+			    spread > 0 && !first);
 	}
 	return kernel->blocks_left == 0;
 }
@@ -322,7 +340,8 @@ static void spread_kernel(struct hb_model *model, struct model_context *context,
 			continue;
 		}
 		int64_t end = parts > 1 ? part_end_ns(kernel, wave_left_ns, waves_before, part, parts) : wave_left_ns;
-		push_cohort(model, context, id, cohort_id, cohort->slots, end);
+		push_cohort(model, context, id, cohort_id, cohort->slots, end,
+			    waves > 1 && kernel->work->block_spread > 0);
 	}
 }
 

@@ -26,12 +26,12 @@ void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t t
 {
 	if (end_ns < engine->span_from_ns || start_ns >= engine->span_to_ns)
 		return;
+	if (engine->n_spans >= engine->options->spans_max) {
+		engine->spans_truncated = true;
+		return;
+	}
 	if (engine->n_spans == engine->spans_capacity) {
 		size_t capacity = engine->spans_capacity ? 2 * engine->spans_capacity : 4096;
-		if (engine->n_spans >= engine->options->spans_max) {
-			engine->spans_truncated = true;
-			return;
-		}
 		struct hb_span *grown = realloc(engine->spans, capacity * sizeof *grown);
 		if (!grown) {
 			engine->failure = -ENOMEM;

@@ -13,7 +13,7 @@
 #define DEPTH_RECORD_NS 1500
 #define DEPTH_POLL_NS 1500
 /* Blocks of real kernels differ in length; recorded traces do not say by how much. */
-#define BLOCK_SPREAD 0.1
+#define BLOCK_SPREAD 0.15
 /* A graph's launch call, from the request's start. */
 #define GRAPH_FIRST_NS 5000
 
