@@ -140,6 +140,23 @@ static int clients(void)
 	return n;
 }
 
+static bool ask_for_token(const char *gpu, unsigned long long *token)
+{
+	char text[MPS_TEXT];
+	snprintf(text, sizeof text, "gpu %d", atoi(gpu));
+	return start_server() && mps_send(control.server_fd, text) >= 0 && answer_of(control.server_fd, text) &&
+	       sscanf(text, "token %llu", token) == 1;
+}
+
+/* A server that has no context to share any more (the GPU went away under it) is of no use to anybody: another one. */
+static bool get_token(const char *gpu, unsigned long long *token)
+{
+	if (ask_for_token(gpu, token))
+		return true;
+	end_server();
+	return ask_for_token(gpu, token);
+}
+
 static void join(struct connection *connection, const char *gpu)
 {
 	char text[MPS_TEXT];
@@ -152,9 +169,7 @@ static void join(struct connection *connection, const char *gpu)
 		mps_send(connection->fd, "error: too many clients");
 		return;
 	}
-	snprintf(text, sizeof text, "gpu %d", atoi(gpu));
-	if (!start_server() || mps_send(control.server_fd, text) < 0 || !answer_of(control.server_fd, text) ||
-	    sscanf(text, "token %llu", &token) != 1) {
+	if (!get_token(gpu, &token)) {
 		mps_send(connection->fd, "error: no server");
 		return;
 	}
