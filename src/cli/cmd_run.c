@@ -4,6 +4,7 @@
  * when none runs), puts the shim's folder first on the library path, and
  * becomes the command, so its exit status, signals and terminal are its own.
  */
+#include "base/fault_point.h"
 #include "base/install_path.h"
 #include "base/slo.h"
 #include "base/units.h"
@@ -263,6 +264,7 @@ static int enroll(struct request *request, char path[HB_PATH_MAX], char *environ
 		fprintf(stderr, "hb run: priority high was not granted, see `hb status`\n");
 	/* The tenant lives as long as this process does: the mapping and the connection are not needed for that. */
 	hb_membership_fini(&member);
+	HB_FAULT(run_enrolled);
 	return result;
 }
 
@@ -281,6 +283,7 @@ int hb_cmd_run(int argc, char **argv)
 		return fail(&error);
 	if (request.wish.flags & HB_REGISTER_SIMULATED)
 		fprintf(stderr, "hb run: simulated GPU, times are modelled\n");
+	HB_FAULT(run_ready);
 	execvp(request.command[0], request.command);
 	status = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 	hb_error_set(&error, -errno, "%s: %s", request.command[0], strerror(errno));

@@ -14,6 +14,7 @@
 #include "shim/drain.h"
 
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "shim/shim.h"
 
 #include <pthread.h>
@@ -127,6 +128,7 @@ static bool is_gpu_busy(const struct hb_place *place, unsigned gpu, bool closed)
 {
 	bool busy = false;
 	pthread_mutex_lock(&lock);
+	HB_FAULT(shim_drain_looking);
 	if (stopped || atomic_load(&hb_captures) > 0)
 		busy = true;
 	for (size_t i = 0; i < n_rows && !busy; i++)
@@ -167,6 +169,7 @@ static bool look_at_gpu(const struct hb_place *place, unsigned gpu, struct seen 
 	if (atomic_load(&gate->submitted) != submitted)
 		return true;
 	report(gate, in_flight);
+	HB_FAULT(shim_drain_reported);
 	return false;
 }
 

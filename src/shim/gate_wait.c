@@ -7,6 +7,7 @@
  * capture, and none at all that can block.
  */
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -43,6 +44,7 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 {
 	uint32_t seen = hb_gate_wait_begin(gate);
 	bool abandoned = false;
+	HB_FAULT(shim_gate_waiting);
 	while (hb_gate_try(gate) != HB_GATE_GO) {
 		abandoned = is_abandoned(place);
 		if (abandoned) {
@@ -53,6 +55,7 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 		seen = atomic_load(&gate->bell);
 		hb_tenant_tend();
 	}
+	HB_FAULT(shim_gate_passed);
 	hb_gate_wait_end(gate);
 	return abandoned;
 }

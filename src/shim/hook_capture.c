@@ -8,6 +8,7 @@
  * The count is a hint. It can stay too high (a stream destroyed while it
  * records); then launches ask the driver and still get the right answer.
  */
+#include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/shim.h"
 
@@ -30,6 +31,7 @@ static CUresult begun(CUresult result)
 static void begin(void)
 {
 	atomic_fetch_add(&hb_captures, 1);
+	HB_FAULT(shim_capture_counted);
 	hb_drain_yield_to_capture();
 }
 

@@ -5,6 +5,7 @@
  * talk to the daemon. A context that ends takes its allocations along without a
  * free. (Other calls about contexts are HB_FORWARD rows.)
  */
+#include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/hold.h"
 #include "shim/memory_account.h"
@@ -67,6 +68,7 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	hb_tenant_tend();
 	CUresult result = HB_REAL(cuDevicePrimaryCtxRetain)(context, device);
+	HB_FAULT(shim_context_made);
 	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&
 	    atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);

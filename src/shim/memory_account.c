@@ -6,6 +6,7 @@
  */
 #include "shim/memory_account.h"
 
+#include "base/fault_point.h"
 #include "shim/shim_tenant.h"
 
 #include <string.h>
@@ -81,10 +82,13 @@ static void end_change(const struct hb_place *place)
 static bool take(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
 {
 	begin_change(place);
+	HB_FAULT(shim_memory_begun);
 	bool taken = raise_both(place, gpu, bytes, limited);
+	HB_FAULT(shim_memory_raised);
 	if (taken)
 		atomic_fetch_add_explicit(&place->process->memory[gpu].used_bytes, bytes, memory_order_relaxed);
 	end_change(place);
+	HB_FAULT(shim_memory_taken);
 	return taken;
 }
 
@@ -96,10 +100,12 @@ static void give_back(unsigned gpu, uint64_t bytes)
 	begin_change(place);
 	hb_page_u64 *low = low_sum(place, gpu);
 	lower_sum(&place->page->gpus[gpu].used_bytes, bytes);
+	HB_FAULT(shim_memory_lowered);
 	if (low)
 		lower_sum(low, bytes);
 	lower_sum(&place->process->memory[gpu].used_bytes, bytes);
 	end_change(place);
+	HB_FAULT(shim_memory_given);
 }
 
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)

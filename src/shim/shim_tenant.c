@@ -8,6 +8,7 @@
 #include "shim/shim_tenant.h"
 
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/client.h"
 #include "daemon/socket_path.h"
@@ -136,6 +137,7 @@ static void publish(void)
 		carry_counters(place->process);
 	atomic_store_explicit(&hb_shim_place, place, memory_order_release);
 	hb_rm_watch_attach(place->page, member.slot);
+	HB_FAULT(shim_published);
 }
 
 /* With the lock held. 0 or negative errno. */
@@ -187,6 +189,7 @@ static void leave_in_child(void)
 	hb_drain_leave_in_child();
 	hb_foresee_leave_in_child();
 	hb_membership_fini(&member);
+	HB_FAULT(shim_left_in_child);
 }
 
 void hb_tenant_join(void)
@@ -200,6 +203,7 @@ void hb_tenant_join(void)
 		if (watching_forks && hb_wish_from_environment(&wish) == 0) {
 			wish.command = program_invocation_short_name;
 			ask_for_devices();
+			HB_FAULT(shim_joining);
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
 			hb_foresee_tend();

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum area { DAEMON, CLIENT };
+enum area { DAEMON, CLIENT, RUN, SHIM };
 
 struct point {
 	enum area area;
@@ -146,6 +146,8 @@ static void client_dies_at(const char *name)
 static void whoever_dies_the_others_go_on(void **state)
 {
 	for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+		if (points[i].area > CLIENT)
+			continue; /* those of real programs: test_stack_faults.py */
 		print_message("  %s\n", points[i].name);
 		if (points[i].area == DAEMON)
 			daemon_dies_at(points[i].name);
