@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What happens to a service and to a training job that share one GPU? Builds
-# Hummingbird into build/ and answers for every way of sharing, with a table and
-# a page of plots. Needs Debian 12 and no GPU; installs what is missing (root or
+# Hummingbird into build/, answers for every way of sharing, with a table and a
+# page of plots, and then runs such programs, on a simulated GPU where there is
+# no other one. Needs Debian 12 and no GPU; installs what is missing (root or
 # sudo). usage: ./demo.sh [--no-install]
 cd "$(dirname "$0")"
 HB_LOGS=build/logs
@@ -33,3 +34,5 @@ fi
 build
 question resnet50_b1@60/s llama8_train_b4 build/report-llama.html
 question resnet50_b1@60/s resnet50_train_b128 build/report.html
+printf '\n$ bench/side_by_side.py build\n'
+bench/side_by_side.py build

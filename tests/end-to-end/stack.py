@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole stack on a simulated GPU of its own, for tests: hb, hbd, shim,
-simulated driver, simulated MPS and real processes, in one folder.
+"""The whole stack on a simulated GPU of its own: hb, hbd, shim, simulated
+driver, simulated MPS and real processes, in one folder.
 
     with Stack() as stack:
         low = stack.start("low", "train", 200, 0)
@@ -12,8 +12,9 @@ the daemon forgets them, its memory accounts are zero, and once it has ended no
 process, socket or page of the stack is left. Nothing sleeps for a guessed time:
 wait_until() looks at a condition, and LIMIT only ends what hangs.
 
-Imported by the tests of this folder and of tests/fault; they are started by
-meson with HB_BUILD naming the build folder.
+Imported by the tests of this folder and of tests/fault, and by
+bench/side_by_side.py, which may also run on a real GPU. HB_BUILD names the
+build folder.
 """
 import json
 import os
@@ -135,7 +136,9 @@ class Program:
 
 
 class Stack:
-    def __init__(self, scale=1, gpus=1, mps=True, config="", **variables):
+    def __init__(self, scale=1, gpus=1, mps=True, config="", simulated=True, **variables):
+        self.gpu_options = ["--gpu", "sim"] if simulated else []
+        self.bare_variables = {"LD_LIBRARY_PATH": SIMCUDA} if simulated else {}
         self.folder = tempfile.mkdtemp(prefix="hb-stack-", dir="/tmp")
         self.gpu_folder = os.path.join(self.folder, "gpu")
         self.programs = []
@@ -160,25 +163,25 @@ class Stack:
 
     def start(self, priority, *arguments, options=(), program=TENANT, **variables):
         """cuda-tenant under `hb run`."""
-        return self.spawn([HB, "run", "--gpu", "sim", "--priority", priority, *options, "--", program, *arguments],
+        return self.spawn([HB, "run", *self.gpu_options, "--priority", priority, *options, "--", program, *arguments],
                           **variables)
 
     def bare(self, *arguments, program=TENANT, **variables):
         """cuda-tenant on the same GPU without Hummingbird."""
-        return self.spawn([program, *arguments], LD_LIBRARY_PATH=SIMCUDA, **variables)
+        return self.spawn([program, *arguments], **self.bare_variables, **variables)
 
     # --- the daemon -----------------------------------------------------------------------
 
     def start_daemon(self, program=HBD, **variables):
         """In the foreground, so that its end can be waited for; otherwise the first `hb run` starts one."""
-        self.daemon = self.spawn([program, "--foreground", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"]],
-                                 **variables)
+        self.daemon = self.spawn([program, "--foreground", *self.gpu_options, "--socket",
+                                  self.environment["HB_SOCKET"]], **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
         return self.daemon
 
     def status(self):
         """The daemon's view; None when there is none."""
-        done = subprocess.run([HB, "status", "--gpu", "sim", "--json"], env=self.environment, capture_output=True,
+        done = subprocess.run([HB, "status", *self.gpu_options, "--json"], env=self.environment, capture_output=True,
                               text=True, timeout=LIMIT, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A service beside two trainings on one GPU, measured: alone, under the driver's
+own time slices, and under `hb run`. Real processes, the real shim and daemon;
+on a simulated GPU where there is no other one.
+
+usage: side_by_side.py BUILD_FOLDER
+"""
+import os
+import re
+import signal
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+os.environ["HB_BUILD"] = os.path.abspath(sys.argv[1])
+sys.path.insert(0, os.path.join(ROOT, "tests/end-to-end"))
+from stack import BUILD, Stack  # noqa: E402
+
+SIMULATED = not os.path.exists("/dev/nvidiactl")
+# Simulated: 80 kernels and copies at 100 requests/s. Real: one kernel of 200 us every few ms.
+SERVICE = (["bench/simcuda/sim_infer", "--rate", 100, "--seconds", 0.5] if SIMULATED
+           else ["bench/gpu/gpu-micro", "kernel", 200, 132, 300])
+# A simulated GPU that is slower than a real one: what the host adds counts less.
+SCALE = 4
+TRAINING = ["train", 300]
+
+
+def latency_ms(lines):
+    """(p50, p99) of what a service printed last."""
+    def number(name, unit, per_ms):
+        return float(re.search(rf'{name}_{unit}"?[=:] ?([0-9.]+)', lines[-1])[1]) / per_ms
+    return tuple(number(name, "us", 1e3) if SIMULATED else number(name, "ns", 1e6) for name in ("p50", "p99"))
+
+
+def side_by_side(service, training):
+    trainings = [training(*TRAINING, 0) for _ in range(2)]
+    for program in trainings:
+        program.expect("running")
+    latency = latency_ms(service(*SERVICE[1:], program=os.path.join(BUILD, SERVICE[0])).output())
+    for program in trainings:
+        program.signal(signal.SIGTERM)
+    return *latency, sum(program.result()["share"] for program in trainings)
+
+
+def row(name, p50, p99, work):
+    print(f"{name:<28}{p50:>8.2f} ms{p99:>8.2f} ms{work:>11.0%} of one alone")
+
+
+def main():
+    where = "simulated GPU, times are the model's" if SIMULATED else "this machine's GPU"
+    print(where)
+    print(f"{'':<28}{'service p50':>11}{'p99':>11}{'two trainings':>16}")
+    with Stack(scale=SCALE, simulated=SIMULATED) as stack:
+        alone = latency_ms(stack.bare(*SERVICE[1:], program=os.path.join(BUILD, SERVICE[0])).output())
+        work = stack.bare(*TRAINING, 500).result()["share"]
+        row("each alone", *alone, work)
+        row("driver's own time slices", *side_by_side(stack.bare, stack.bare))
+        row("hb run", *side_by_side(lambda *arguments, **more: stack.start("high", *arguments, **more),
+                                    lambda *arguments: stack.start("low", *arguments)))
+
+
+main()
