@@ -40,7 +40,7 @@ int hb_slo_parse(const char *text, struct hb_slo *slo, struct hb_error *error)
 		return 0;
 	}
 	if (text[0] == 'p') {
-		size_t length = strcspn(text, "<");
+		size_t length = strcspn(text, "<=");
 		parsed.share_ppm = parse_percent(text + 1, length - 1);
 		if (!text[length] || !parsed.share_ppm)
 			return hb_error_set(error, -EINVAL, "'%s' is no objective; write 10ms, p99<10ms, auto or none",

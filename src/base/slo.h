@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text of a latency objective: "10ms", "p99<10ms", "p99.9<10ms", "auto", "none". Used by the command line. */
+/* Text of a latency objective: "10ms", "p99<10ms" or (no quotes for a shell) "p99=10ms", "p99.9<10ms", "auto", "none". Used by the command line. */
 #ifndef HB_BASE_SLO_H
 #define HB_BASE_SLO_H
 

@@ -41,6 +41,7 @@ int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t reques
 	work->begin_ns = core->now_ns;
 	work->deadline_ns = deadline_ns;
 	work->queued = queued;
+	work->hidden = slot->tenant.counters.hints_hidden;
 	if (request > slot->highest_request)
 		slot->highest_request = request;
 	if (!queued)
@@ -49,36 +50,59 @@ int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t reques
 	return 0;
 }
 
-/* Somebody else had work at or after since_ns. */
-static bool others_worked(const struct hb_core *core, uint32_t tenant, int64_t since_ns)
+/* Somebody else of this priority had work at or after since_ns. */
+static bool others_worked(const struct hb_core *core, enum hb_priority priority, uint32_t tenant, int64_t since_ns)
 {
-	if (core->departed_idle_ns > since_ns)
-		return true;
-	for (int priority = 0; priority < 2; priority++) {
-		uint32_t id = HB_TENANT_NONE;
-		while ((id = hb_core_next_id(core, (enum hb_priority)priority, id)) != HB_TENANT_NONE) {
-			const struct hb_tenant *other = &core->slots[id].tenant;
-			if (id != tenant && (other->busy || other->idle_since_ns > since_ns))
-				return true;
-		}
+	uint32_t id = HB_TENANT_NONE;
+	while ((id = hb_core_next_id(core, priority, id)) != HB_TENANT_NONE) {
+		const struct hb_tenant *other = &core->slots[id].tenant;
+		if (id != tenant && (other->busy || other->idle_since_ns > since_ns))
+			return true;
 	}
 	return false;
 }
 
-static void judge(struct hb_tenant *tenant, const struct hb_work *request, int64_t now_ns, bool alone)
+/* Whom a request shared the GPU with. */
+struct company {
+	bool high, low;
+};
+
+static struct company company_of(const struct hb_core *core, uint32_t tenant, int64_t since_ns)
+{
+	return (struct company){
+		.high = others_worked(core, HB_PRIORITY_HIGH, tenant, since_ns),
+		/* Of those that left nobody knows any more which they were; most tenants that come and go are LP. */
+		.low = core->departed_idle_ns > since_ns || others_worked(core, HB_PRIORITY_LOW, tenant, since_ns),
+	};
+}
+
+/* Only where the hardware switches between HP and LP, that is where HP was given a slice. */
+static bool switch_explains(const struct hb_core *core, const struct hb_tenant *tenant, const struct hb_work *request,
+			    int64_t late_ns)
+{
+	bool hidden = tenant->counters.hints_hidden > request->hidden;
+	return tenant->slice_compute_ns && !hidden && late_ns <= core->config.switch_ns;
+}
+
+static void judge(const struct hb_core *core, struct hb_tenant *tenant, const struct hb_work *request, int64_t end_ns,
+		  struct company company)
 {
 	struct hb_tenant_counters *counters = &tenant->counters;
 	if (request->deadline_ns == HB_TIME_NEVER)
 		return;
 	counters->requests_judged++;
-	if (now_ns <= request->deadline_ns)
+	if (end_ns <= request->deadline_ns)
 		counters->requests_met++;
 	else if (request->queued)
 		counters->missed_queue++;
-	else if (alone)
+	else if (company.high)
+		counters->missed_high++;
+	else if (!company.low)
 		counters->missed_alone++;
+	else if (switch_explains(core, tenant, request, end_ns - request->deadline_ns))
+		counters->missed_switch++;
 	else
-		counters->missed_shared++;
+		counters->missed_low++;
 }
 
 /* True when the SLO changed. */
@@ -103,7 +127,8 @@ static bool learn(struct hb_core *core, struct hb_slot *slot, int64_t latency_ns
 	return changed;
 }
 
-int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, struct hb_work *ended, bool *learned)
+int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
+		   bool *learned)
 {
 	uint32_t node = hb_list_find(&core->requests, &slot->requests, request);
 	if (node == HB_NODE_NONE)
@@ -114,18 +139,27 @@ int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request,
 	hb_list_remove(&core->requests, &slot->requests, node);
 	slot->tenant.requests = slot->requests.count;
 
-	int64_t latency_ns = core->now_ns - ended->begin_ns;
-	bool alone = !others_worked(core, slot->tenant.id, ended->begin_ns);
+	int64_t latency_ns = end_ns - ended->begin_ns;
+	struct company company = company_of(core, slot->tenant.id, ended->begin_ns);
 	slot->tenant.counters.requests_ended++;
-	judge(&slot->tenant, ended, core->now_ns, alone);
+	judge(core, &slot->tenant, ended, end_ns, company);
 	if (slot->hist != HB_NODE_NONE)
 		hb_hist_record(&core->hists[2 * slot->hist], latency_ns);
 	*learned = false;
-	if (alone) {
+	if (!company.high && !company.low) {
 		slot->tenant.counters.requests_alone++;
 		*learned = learn(core, slot, latency_ns, ended->queued);
 	}
 	return 0;
+}
+
+void hb_account_drop(struct hb_core *core, struct hb_slot *slot, uint64_t request)
+{
+	uint32_t node = hb_list_find(&core->requests, &slot->requests, request);
+	if (node == HB_NODE_NONE)
+		return;
+	hb_list_remove(&core->requests, &slot->requests, node);
+	slot->tenant.requests = slot->requests.count;
 }
 
 /*

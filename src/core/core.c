@@ -17,11 +17,12 @@
 #define QUANTUM_MAX_NS INT64_C(10000000000)
 
 /*
- * Actions one event or timer can cause at most: two callbacks of a policy at
- * their limit, a change of turns over all tenants, and an ejection that undoes
+ * Actions one event or timer can cause at most: four callbacks of a policy at
+ * their limit (an inferred request that ends and changes the SLO, the next that
+ * begins, busy), a change of turns over all tenants, and an ejection that undoes
  * everything (record, and gate, slice, hold and mask of each tenant).
  */
-#define ACTIONS_ROOM(tenants) (2 * HB_POLICY_ASKS(tenants) + 8 * (uint32_t)(tenants) + 8)
+#define ACTIONS_ROOM(tenants) (4 * HB_POLICY_ASKS(tenants) + 8 * (uint32_t)(tenants) + 8)
 
 void hb_core_config_init(struct hb_core_config *config)
 {
@@ -92,7 +93,7 @@ static int allocate_tables(struct hb_core *core)
 	if (!error)
 		error = hb_pool_init(&core->launches, core->config.max_launches);
 	if (!error)
-		error = hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1);
+		error = hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1 + n);
 	return error;
 }
 
@@ -257,6 +258,11 @@ uint32_t hb_core_turn_timer(const struct hb_core *core)
 	return (core->config.max_tenants + 1) * HB_POLICY_TIMERS;
 }
 
+uint32_t hb_core_infer_timer(const struct hb_core *core, uint32_t tenant)
+{
+	return hb_core_turn_timer(core) + 1 + tenant;
+}
+
 void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer)
 {
 	if (hb_timers_pending(&core->timers, timer))
@@ -267,7 +273,9 @@ void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer)
 static void fire(struct hb_core *core, uint32_t timer)
 {
 	/* The turn's timer only makes settle() look again. */
-	if (timer != hb_core_turn_timer(core)) {
+	if (timer > hb_core_turn_timer(core)) {
+		hb_infer_timer(core, timer - hb_core_infer_timer(core, 0));
+	} else if (timer < hb_core_turn_timer(core)) {
 		uint32_t group = timer / HB_POLICY_TIMERS;
 		core->n_policy_timers--;
 		if (hb_guard_timer(core))

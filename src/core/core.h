@@ -31,7 +31,8 @@
  *    hb_core_wants_launches(). With its gate per_launch a tenant waits for
  *    `admit`, or for its gate to open, which releases all that wait; with its
  *    gate open `launch` only informs. Ids ascend within a tenant.
- *  - request_begin/request_end where requests are known (API or inferred).
+ *  - request_begin/request_end where requests are known. Those of tenants that
+ *    tell none are inferred where the config says so (infer.c).
  *
  * Errors, all of which leave the core as it was (but for timers that were due
  * before): -EINVAL bad time or field, -ENOENT unknown tenant, request or
@@ -153,6 +154,7 @@ struct hb_core_config {
 	int64_t hold_grace_ns;               /* hold this long past the expected start, then call the hint wrong */
 	bool foresight_off;                  /* learn nothing: hints that name a time, carried out as they are */
 	uint32_t hold_budget_ppm;            /* share of LP's time that holds may cost */
+	bool infer_requests;                 /* of HP tenants that tell none, from busy and idle; see infer.c */
 	uint32_t orion_sms;                  /* LP kernels that need more never run beside HP; 0 = half of sms */
 	int64_t orion_budget_ns;             /* LP time beside HP until HP is idle; 0 = see policy_orion.c */
 };

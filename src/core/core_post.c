@@ -103,6 +103,7 @@ static void detach(struct hb_core *core, struct hb_slot *slot)
 	hb_list_clear(&core->launches, &slot->pending);
 	for (uint32_t tag = 0; tag < HB_POLICY_TIMERS; tag++)
 		hb_core_cancel_policy_timer(core, hb_core_policy_timer(core, id, tag));
+	hb_timers_cancel(&core->timers, hb_core_infer_timer(core, id));
 	hb_core_withdraw(core, id);
 	core->present[slot->tenant.priority][id / 64] &= ~(UINT64_C(1) << id % 64);
 	core->n_tenants--;
@@ -141,33 +142,43 @@ static int post_tenant_set(struct hb_core *core, const struct hb_event *event)
 
 /* --- requests --- */
 
+int hb_core_begin_request(struct hb_core *core, struct hb_slot *slot, uint64_t id, int64_t deadline_ns)
+{
+	int error = hb_account_begin(core, slot, id, deadline_ns);
+	if (error)
+		return error;
+	struct hb_work request = core->requests.nodes[slot->requests.last].work;
+	HB_POLICY_CALL(core, request_begun, slot->tenant.id, &request);
+	return 0;
+}
+
+int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t id, int64_t end_ns)
+{
+	struct hb_work request;
+	bool learned = false;
+	int error = hb_account_end(core, slot, id, end_ns, &request, &learned);
+	if (error)
+		return error;
+	HB_POLICY_CALL(core, request_ended, slot->tenant.id, &request);
+	if (learned)
+		HB_POLICY_CALL(core, tenant_changed, slot->tenant.id);
+	return 0;
+}
+
 static int post_request_begin(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
 	if (!slot)
 		return -ENOENT;
-	int error = hb_account_begin(core, slot, event->request_begin.request, event->request_begin.deadline_ns);
-	if (error)
-		return error;
-	struct hb_work request = core->requests.nodes[slot->requests.last].work;
-	HB_POLICY_CALL(core, request_begun, event->tenant, &request);
-	return 0;
+	if (!slot->infer.told)
+		hb_infer_told(core, slot);
+	return hb_core_begin_request(core, slot, event->request_begin.request, event->request_begin.deadline_ns);
 }
 
 static int post_request_end(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
-	struct hb_work request;
-	bool learned = false;
-	if (!slot)
-		return -ENOENT;
-	int error = hb_account_end(core, slot, event->request_end.request, &request, &learned);
-	if (error)
-		return error;
-	HB_POLICY_CALL(core, request_ended, event->tenant, &request);
-	if (learned)
-		HB_POLICY_CALL(core, tenant_changed, event->tenant);
-	return 0;
+	return slot ? hb_core_end_request(core, slot, event->request_end.request, core->now_ns) : -ENOENT;
 }
 
 /* --- launches --- */
@@ -236,6 +247,7 @@ static int post_busy(struct hb_core *core, const struct hb_event *event)
 		return 0;
 	slot->tenant.busy = true;
 	slot->tenant.busy_since_ns = core->now_ns;
+	hb_infer_busy(core, slot);
 	HB_POLICY_CALL(core, busy, event->tenant);
 	return 0;
 }
@@ -249,6 +261,7 @@ static int post_idle(struct hb_core *core, const struct hb_event *event)
 		return 0;
 	slot->tenant.busy = false;
 	slot->tenant.idle_since_ns = core->now_ns;
+	hb_infer_idle(core, slot);
 	HB_POLICY_CALL(core, idle, event->tenant);
 	return 0;
 }

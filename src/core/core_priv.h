@@ -6,6 +6,7 @@
  *	core.c        life, time, the action queue
  *	core_post.c   what each event does
  *	account.c     requests: latency, attainment, slack, SLOs learned alone
+ *	infer.c       requests of tenants that tell none
  *	work_pool.c   fixed pool behind the lists of requests and launches
  *	core_timers.c fixed timer heap
  *	turns.c       effective gates and LP turn-taking
@@ -71,6 +72,19 @@ uint32_t hb_timers_pop(struct hb_timers *timers);
 
 /* --- the state --- */
 
+/* --- infer.c: what is known of a tenant that tells no requests --- */
+
+#define HB_INFER_CLASSES 32 /* of idle times, half an octave each: up to 4 s */
+
+struct hb_infer {
+	bool told; /* it told a request: nothing is inferred any more */
+	bool open;
+	uint64_t request; /* id of the one that is open, or was last */
+	int64_t think_ns; /* an idle time this long ends a request; 0 = not asked yet */
+	uint32_t n_gaps;
+	uint32_t gaps[HB_INFER_CLASSES];
+};
+
 struct hb_slot {
 	struct hb_tenant tenant;
 	struct hb_work_list requests, launches, pending;
@@ -80,6 +94,7 @@ struct hb_slot {
 	uint64_t highest_request; /* id */
 	int64_t head_since_ns;    /* since when the oldest request is the oldest */
 	int64_t denied_since_ns;  /* guard.c; HB_TIME_NEVER = not denied */
+	struct hb_infer infer;
 };
 
 /* What the policy gets: it stands for the core, which it cannot see into. */
@@ -144,6 +159,7 @@ struct hb_action *hb_core_emit(struct hb_core *core, enum hb_action_kind kind, u
 bool hb_core_room(const struct hb_core *core);
 void hb_core_withdraw(struct hb_core *core, uint32_t tenant);
 uint32_t hb_core_turn_timer(const struct hb_core *core);
+uint32_t hb_core_infer_timer(const struct hb_core *core, uint32_t tenant);
 uint32_t hb_core_policy_timer(const struct hb_core *core, uint32_t tenant, uint32_t tag);
 void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer);
 /* Brings turns, gates and the watch on stalls in line with what just happened. */
@@ -152,12 +168,27 @@ void hb_core_settle(struct hb_core *core);
 /* --- core_post.c --- */
 
 int hb_core_apply_event(struct hb_core *core, const struct hb_event *event);
+/* Books and the policy learn of it; the event's errors. */
+int hb_core_begin_request(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t deadline_ns);
+int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns);
 
 /* --- account.c --- */
 
 int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t deadline_ns);
 /* *ended is the record as it was. *learned: the SLO changed. */
-int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, struct hb_work *ended, bool *learned);
+int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
+		   bool *learned);
+/* Forgets an unfinished request, as if it had never begun. */
+void hb_account_drop(struct hb_core *core, struct hb_slot *slot, uint64_t request);
+
+/* --- infer.c --- */
+
+/* Its work in flight has just become some; none. */
+void hb_infer_busy(struct hb_core *core, struct hb_slot *slot);
+void hb_infer_idle(struct hb_core *core, struct hb_slot *slot);
+void hb_infer_timer(struct hb_core *core, uint32_t tenant);
+/* It told a request itself. */
+void hb_infer_told(struct hb_core *core, struct hb_slot *slot);
 
 /* --- turns.c --- */
 

@@ -67,6 +67,7 @@ struct hb_work {
 	uint32_t sms;        /* launches: 0 = unknown */
 	enum hb_class class; /* launches */
 	bool queued;         /* requests: another one was unfinished when it began */
+	uint64_t hidden;     /* requests: the tenant's hints_hidden when it began */
 };
 
 /* Oldest first. NULL = none. */

@@ -257,6 +257,10 @@ static void add_core_view(json_t *object, const struct hb_tenant *tenant)
 	set(object, "attainment_ppm",
 	    tenant->counters.requests_judged ? json_integer(hb_tenant_attainment_ppm(tenant)) : json_null());
 	set(object, "turns", json_integer((json_int_t)tenant->counters.turns));
+	json_t *counts = json_object();
+#define HB_COUNTER(name, unit, what) set(counts, #name, json_integer((json_int_t)tenant->counters.name));
+#include "core/tenant_counters.def"
+	set(object, "scheduling", counts);
 }
 
 static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)

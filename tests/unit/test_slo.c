@@ -19,6 +19,7 @@ static void objectives_are_read(void **state)
 		{"p50<1s", 1000000000, 500000},
 		{"p99.9999<1ms", 1000000, 999999},
 		{"p5<1ms", 1000000, 50000},
+		{"p95=4ms", 4000000, 950000},
 		{"auto", -1, 0},
 		{"none", 0, 0},
 	};
@@ -35,7 +36,7 @@ static void anything_else_is_refused_and_named(void **state)
 	static const char *const cases[] = {
 		"",       "0",        "0ms",       "-1ms",     "10",        "p99",     "p99<",          "p<10ms",
 		"p0<1ms", "p100<1ms", "p99.<10ms", "p.9<10ms", "p99,9<1ms", "99<10ms", "p99.99999<1ms", "p99<0ms",
-		"Auto",   "p99<auto", "p99 <10ms", "p-1<1ms",
+		"Auto",   "p99<auto", "p99 <10ms", "p-1<1ms",  "p95==4ms",  "p95=",    "p95<=4ms",
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct hb_slo slo = {7, 7};
