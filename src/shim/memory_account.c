@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* What graphs held on each GPU when last asked. */
-static hb_page_u64 graph_bytes[HB_PAGE_GPUS];
+/* What the driver kept on each GPU when last asked, less what allocations have taken from it since; on the account. */
+static hb_page_u64 kept_bytes[HB_N_KEPT][HB_PAGE_GPUS];
 
 /* false: does not fit under the limit. */
 static bool raise_sum(hb_page_u64 *sum, uint64_t bytes, uint64_t limit)
@@ -115,8 +115,35 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
 	if (claim->gpu >= HB_PAGE_GPUS || take(place, gpu, bytes, true))
 		return true;
+	if (hb_memory_shrink_kept(gpu) && take(place, gpu, bytes, true))
+		return true;
 	hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
+}
+
+/* As much as there is, up to `bytes`. */
+static uint64_t take_kept(unsigned gpu, uint64_t bytes)
+{
+	hb_page_u64 *kept = &kept_bytes[HB_KEPT_BY_POOLS][gpu];
+	uint64_t before = atomic_load_explicit(kept, memory_order_relaxed), part;
+	do
+		part = before < bytes ? before : bytes;
+	while (part && !atomic_compare_exchange_weak(kept, &before, before - part));
+	return part;
+}
+
+bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
+{
+	const struct hb_place *place = hb_place();
+	if (!place->page || gpu >= HB_PAGE_GPUS)
+		return hb_memory_claim(claim, gpu, bytes);
+	uint64_t part = take_kept(gpu, bytes);
+	if (take(place, gpu, bytes - part, true)) {
+		*claim = (struct hb_claim){.bytes = bytes, .gpu = gpu};
+		return true;
+	}
+	atomic_fetch_add(&kept_bytes[HB_KEPT_BY_POOLS][gpu], part);
+	return hb_memory_claim(claim, gpu, bytes);
 }
 
 void hb_memory_cancel(const struct hb_claim *claim)
@@ -207,12 +234,12 @@ void hb_memory_drop_context(uint64_t context)
 		give_back(gone.gpu, gone.bytes);
 }
 
-void hb_memory_set_graphs(unsigned gpu, uint64_t bytes)
+void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes)
 {
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return;
-	uint64_t before = atomic_exchange(&graph_bytes[gpu], bytes);
+	uint64_t before = atomic_exchange(&kept_bytes[by][gpu], bytes);
 	if (bytes > before)
 		take(place, gpu, bytes - before, false);
 	else
@@ -242,12 +269,15 @@ void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes)
 		at_most(free_bytes, left_of(limit, &place->page->gpus[gpu].used_bytes));
 	}
 	hb_page_u64 *low = low_sum(place, gpu);
-	if (low && low_limit(place, gpu) != UINT64_MAX)
+	if (low && low_limit(place, gpu) != UINT64_MAX) {
+		at_most(total_bytes, low_limit(place, gpu));
 		at_most(free_bytes, left_of(low_limit(place, gpu), low));
+	}
 }
 
 void hb_memory_leave_in_child(void)
 {
 	hb_memory_table_reset();
-	memset(graph_bytes, 0, sizeof(graph_bytes));
+	hb_pools_leave_in_child();
+	memset(kept_bytes, 0, sizeof(kept_bytes));
 }

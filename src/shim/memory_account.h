@@ -2,8 +2,8 @@
 /*
  * The tenant's memory account: room is claimed before the driver is asked and
  * given back when it refuses, so the limit holds under any number of threads
- * and processes. Called by the hooks of hook_memory.c and hook_context.c, never
- * on a launch. A process without a page has no limit and keeps no account.
+ * and processes. Called by the hooks of hook_memory*.c, hook_pools.c and
+ * hook_context.c, never on a launch. A process without a page has no limit and keeps no account.
  */
 #ifndef HB_SHIM_MEMORY_ACCOUNT_H
 #define HB_SHIM_MEMORY_ACCOUNT_H
@@ -45,14 +45,21 @@ void hb_memory_hold(uint64_t handle, uint64_t serial, int change);
 /* Everything that dies with this context. */
 void hb_memory_drop_context(uint64_t context);
 
-/* Brings the account of graphs' own memory up to date: now `bytes` on this GPU. */
-void hb_memory_set_graphs(unsigned gpu, uint64_t bytes);
+/* Memory that the driver keeps for the program beyond what it was asked for now. */
+enum hb_kept { HB_KEPT_BY_POOLS, HB_KEPT_BY_GRAPHS, HB_N_KEPT };
+/* Brings the account up to date: now it is `bytes` on this GPU, whether that fits or not. */
+void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes);
+/* As hb_memory_claim, but takes from what pools keep first, which is on the account already. */
+bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
 
 /* Narrows what the driver says to what the tenant may use. */
 void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes);
 
-/* hook_memory.c: asks the driver what graphs hold, where this process has graphs that allocate. Not on a launch. */
-void hb_memory_look_at_graphs(void);
+/* hook_pools.c: asks the driver what it keeps, where this process has pools or graphs that allocate. Not on a launch. */
+void hb_memory_look_at_kept(void);
+/* hook_pools.c: has it give back what it keeps for nothing. False: nothing can have changed. */
+bool hb_memory_shrink_kept(unsigned gpu);
+void hb_pools_leave_in_child(void);
 
 void hb_memory_leave_in_child(void);
 

@@ -111,6 +111,17 @@ bool hb_memory_table_get(enum hb_memory_kind kind, uint64_t handle, struct hb_me
 	return found;
 }
 
+size_t hb_memory_table_list(enum hb_memory_kind kind, unsigned gpu, uint64_t *handles, size_t max)
+{
+	size_t n = 0;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_slots && n < max; i++)
+		if (slots[i].kind == kind && slots[i].gpu == gpu)
+			handles[n++] = slots[i].handle;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
 bool hb_memory_table_hold(uint64_t handle, uint64_t serial, int change, struct hb_memory_entry *entry_out)
 {
 	bool gone = false;

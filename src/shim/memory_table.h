@@ -44,6 +44,9 @@ bool hb_memory_table_take(enum hb_memory_kind kind, uint64_t handle, struct hb_m
 /* A copy of the entry; false: none. */
 bool hb_memory_table_get(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out);
 
+/* The handles of this kind on this GPU, at most `max`; returns how many. */
+size_t hb_memory_table_list(enum hb_memory_kind kind, unsigned gpu, uint64_t *handles, size_t max);
+
 /*
  * Adds to a physical handle's holds. True, with the entry handed out and
  * removed, when none are left; false otherwise, also when there is no such entry.

@@ -263,7 +263,7 @@ void hb_tenant_tend(void)
 	if (hb_place()->page) {
 		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
-		hb_memory_look_at_graphs();
+		hb_memory_look_at_kept();
 		hb_foresee_tend();
 	}
 	if (needs_daemon(hb_place()))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The fake driver's one device and its memory: handles that are never the same
- * twice, nothing behind them. Names in HB_FAKE_REFUSE (separated by commas) run
+ * twice, nothing behind them. Pools keep what they had at most until they are
+ * trimmed when HB_FAKE_POOLS_KEEP is set, else nothing. Names in HB_FAKE_REFUSE (separated by commas) run
  * out of memory instead. Captures: one stream at a time can record.
  */
 #include "fake_driver.h"
@@ -100,40 +101,180 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
 	return give("cuMemAllocManaged", pointer);
 }
 
+/* The forms of before CUDA 3.2: the lower half of a handle is as unique. */
+static CUresult give_32(const char *name, CUdeviceptr_v1 *pointer)
+{
+	uint64_t handle = 0;
+	CUresult result = give(name, &handle);
+	*pointer = (CUdeviceptr_v1)(handle >> 20 | 1u << 31);
+	return result;
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
+{
+	return give_32("cuMemAlloc", pointer);
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width, unsigned int height,
+			 unsigned int element)
+{
+	*pitch = (width + HB_FAKE_PITCH - 1) / HB_FAKE_PITCH * HB_FAKE_PITCH;
+	return give_32("cuMemAllocPitch", pointer);
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 pointer)
+{
+	return enter("cuMemFree");
+}
+
+CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
+{
+	*free_bytes = *total_bytes = 2u << 30;
+	return enter("cuMemGetInfo");
+}
+
+CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
+{
+	return give("cuArrayCreate", array);
+}
+
+CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor)
+{
+	return give("cuArray3DCreate", array);
+}
+
+/* ---- graphs ---- */
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t n_dependencies,
+			CUgraphNodeParams *params)
+{
+	return give("cuGraphAddNode", node);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+			   const CUgraphEdgeData *edges, size_t n_dependencies, CUgraphNodeParams *params)
+{
+	return give("cuGraphAddNode_v2", node);
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+				size_t n_dependencies, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+	return give("cuGraphAddMemAllocNode", node);
+}
+
+/* HB_FAKE_GRAPHS_HOLD: bytes that graphs hold. */
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
+{
+	const char *held = getenv("HB_FAKE_GRAPHS_HOLD");
+	*(uint64_t *)value = held ? strtoull(held, NULL, 10) : 0;
+	return enter("cuDeviceGetGraphMemAttribute");
+}
+
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	return enter("cuMemFree_v2");
 }
 
+/* ---- pools ---- */
+
+enum { N_POOLS = 8, N_SIZES = 4096 };
+
+/* [0] is the device's own. */
+static struct pool {
+	_Atomic(uint64_t) used, reserved;
+} pools[N_POOLS];
+static _Atomic(unsigned) n_pools = 1;
+
+/* By pointer: what a free gives back to which pool. */
+static struct piece {
+	uint64_t bytes;
+	struct pool *pool;
+} pieces[N_SIZES];
+
+static struct piece *piece_at(CUdeviceptr pointer)
+{
+	return &pieces[pointer / 0x1000000 % N_SIZES];
+}
+
+static void settle(struct pool *pool)
+{
+	uint64_t used = atomic_load(&pool->used);
+	if (!getenv("HB_FAKE_POOLS_KEEP") || used > atomic_load(&pool->reserved))
+		atomic_store(&pool->reserved, used);
+}
+
+static CUresult give_from(struct pool *pool, const char *name, CUdeviceptr *pointer, size_t bytes)
+{
+	CUresult result = give(name, pointer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*piece_at(*pointer) = (struct piece){bytes, pool};
+	atomic_fetch_add(&pool->used, bytes);
+	settle(pool);
+	return result;
+}
+
 CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
-	return give("cuMemAllocAsync", pointer);
+	return give_from(&pools[0], "cuMemAllocAsync", pointer, bytes);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
 {
-	return give("cuMemAllocAsync_ptsz", pointer);
+	return give_from(&pools[0], "cuMemAllocAsync_ptsz", pointer, bytes);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-	return give("cuMemAllocFromPoolAsync", pointer);
+	return give_from((struct pool *)pool, "cuMemAllocFromPoolAsync", pointer, bytes);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
 {
-	return enter("cuMemFreeAsync");
+	CUresult result = enter("cuMemFreeAsync");
+	struct piece *piece = piece_at(pointer);
+	if (result != CUDA_SUCCESS || !piece->pool)
+		return result;
+	atomic_fetch_sub(&piece->pool->used, piece->bytes);
+	settle(piece->pool);
+	piece->pool = NULL;
+	return result;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
-	return give("cuMemPoolCreate", pool);
+	*pool = (CUmemoryPool)&pools[atomic_fetch_add(&n_pools, 1) % N_POOLS];
+	return enter("cuMemPoolCreate");
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
 	return enter("cuMemPoolDestroy");
 }
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+	*pool = (CUmemoryPool)&pools[0];
+	return enter("cuDeviceGetDefaultMemPool");
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void *value)
+{
+	struct pool *pool = (struct pool *)handle;
+	bool used = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+	*(uint64_t *)value = atomic_load(used ? &pool->used : &pool->reserved);
+	return enter("cuMemPoolGetAttribute");
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes)
+{
+	struct pool *pool = (struct pool *)handle;
+	atomic_store(&pool->reserved, atomic_load(&pool->used));
+	return enter("cuMemPoolTrimTo");
+}
+
+/* ---- arrays and virtual memory ---- */
 
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
