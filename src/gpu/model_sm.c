@@ -5,8 +5,8 @@
  *
  * Placement rule, as measured: the block scheduler serves the waiting kernel of
  * the highest stream priority first, then the one that waits longest, and gives
- * nothing to the next as long as one in front has blocks that do not fit. Emptier
- * SMs come first. Running blocks are never moved.
+ * nothing to lower priorities as long as one in front has blocks that do not fit.
+ * Idle SMs come first. Running blocks are never moved.
  */
 #include "gpu/model_internal.h"
 
