@@ -91,6 +91,13 @@ static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t sp
 
 /* --- holds --- */
 
+/* A hold for this sign keeps what HP still has, instead of taking it from LP. */
+static bool keeps(const struct hb_foresight *foresight, uint32_t slot)
+{
+	bool idle = slot == HB_FORESIGHT_IDLE || slot == HB_FORESIGHT_QUEUED;
+	return idle && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
+}
+
 static void end_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
 {
 	give_back(foresight, now_ns, spent_ns);
@@ -109,7 +116,7 @@ static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
 static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
 {
 	const struct hb_foresight_sign *sign = &foresight->signs[slot];
-	bool runs = foresight->hold_until_ns != 0, linger = slot == HB_FORESIGHT_IDLE || slot == HB_FORESIGHT_QUEUED;
+	bool runs = foresight->hold_until_ns != 0, linger = keeps(foresight, slot);
 	int64_t from_ns = runs ? foresight->hold_until_ns : now_ns;
 	if (sign->end_ns <= from_ns)
 		return;
@@ -192,9 +199,9 @@ static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
 	if (!foresight->learns || sign->seen < HB_FORESIGHT_LEAST || sign->stale < STALE)
 		return;
-	enum hb_foresight_shape shape = slot == HB_FORESIGHT_IDLE || slot == HB_FORESIGHT_QUEUED ? HB_SHAPE_IDLE
-					: sign->timed                                            ? HB_SHAPE_TIME
-												 : HB_SHAPE_SIGN;
+	enum hb_foresight_shape shape = keeps(foresight, slot) ? HB_SHAPE_IDLE
+					: sign->timed          ? HB_SHAPE_TIME
+							       : HB_SHAPE_SIGN;
 	sign->plan = hb_foresight_plan_make(&foresight->costs, shape, sign->outcome_ns, hb_foresight_known(sign));
 	sign->stale = 0;
 }

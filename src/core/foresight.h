@@ -55,6 +55,8 @@
  * sign like others, with s = 0; LP loses T - 2 switches for a hit (it would have
  * paid both) and e for a miss. It is learned apart for the case that a sign worth
  * a hold came while HP was busy, or twice before its launch: then somebody waits.
+ * Where idle is seen later than the GPU is given away (idle_seen_ns > yield_ns: a
+ * process sees it when it synchronizes) the end of work is a sign like others.
  *
  * Periodic arrivals are a sign whose base is the last start; its outcomes are
  * the intervals. Nothing has to be called periodic: a narrow distribution of
@@ -109,6 +111,7 @@ enum { HB_FORESIGHT_PERIOD, HB_FORESIGHT_IDLE, HB_FORESIGHT_QUEUED, HB_FORESIGHT
 struct hb_foresight_costs {
 	int64_t switch_ns;         /* one context switch, HP's delay without a hold */
 	int64_t ready_ns;          /* a hold this early hides it all, late switches included */
+	int64_t idle_seen_ns;      /* hb_foresight_idle() is called this long after HP's last kernel has ended */
 	int64_t yield_ns;          /* an idle context keeps the GPU this long by itself */
 	int64_t lead_ns, grace_ns; /* hold around the time a hint names while its source is not known well enough */
 	uint32_t weight_ppm;       /* LP's time against HP's delay */

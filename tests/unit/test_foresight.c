@@ -186,6 +186,25 @@ static void test_lingers_where_the_next_launch_is_near(void **state)
 	assert_true(rig.foresight.counts.wrong_ns <= rig.foresight.counts.wrong * 190 * US);
 }
 
+/* Where idle is seen only after the GPU was given away, nothing is held for a launch that follows at once, and a hold
+ * for one that follows later begins when it would for any other sign. */
+static void test_idle_seen_late_is_a_sign_like_others(void **state)
+{
+	(void)state;
+	struct rig rig;
+	rig_init(&rig);
+	rig.foresight.costs.idle_seen_ns = 20 * US;
+	for (int i = 0; i < 60; i++) {
+		hb_foresight_busy(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + i % 9 * 100 * US);
+		hb_foresight_idle(&rig.foresight, rig.now_ns);
+		pass(&rig, rig.now_ns + 360 * US);
+	}
+	assert_int_equal(rig.foresight.counts.lingers, 0);
+	assert_int_equal(rig.foresight.counts.hidden, 59 - HB_FORESIGHT_LEAST);
+	assert_int_equal(rig.foresight.signs[HB_FORESIGHT_IDLE].plan.start_ns, 100 * US);
+}
+
 /* --- whatever happens --- */
 
 #define WINDOWS 4096
@@ -296,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_false_signs_cost_nothing),
 		cmocka_unit_test(test_survives_a_change_of_load),
 		cmocka_unit_test(test_lingers_where_the_next_launch_is_near),
+		cmocka_unit_test(test_idle_seen_late_is_a_sign_like_others),
 		cmocka_unit_test(test_random),
 	};
 	return cmocka_run_group_tests_name("foresight", tests, NULL, NULL);
