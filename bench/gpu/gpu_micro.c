@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small driver-API programs for measurements on a real GPU; started by
- * bench/gpu/temporal.py, natively and under `hb run`. The driver is opened by
+ * bench/gpu/temporal.py and foresight.py, natively and under `hb run`. The driver is opened by
  * name, so LD_LIBRARY_PATH decides whose libcuda it is. Every mode prints one
  * JSON object.
  *
@@ -9,9 +9,16 @@
  *                                      entry, graph, async copy
  *   gpu-micro kernel US BLOCKS N       launch to synchronize of one kernel every 3 to 7 ms, N times
  *   gpu-micro copy BYTES h2d|d2h N     the same for one copy from or to pinned memory, every 2 to 5 ms
+ *   gpu-micro hinted US BLOCKS N LEAD_US
+ *                                      `kernel`, with an API hint that long before each launch (0 = at the launch)
+ *   gpu-micro held VARIANT US BLOCKS N LEAD_US
+ *                                      `kernel`, with holds of its own that long before: what keeps a group resident
+ *                                      (variants: table `variants`)
  *   gpu-micro stream BYTES h2d|d2h S   copies without pause, 4 queued, for S seconds
  */
 #include "gpu/cuda_abi.h"
+#include "gpu/hold_kernel.h"
+#include "hummingbird/client.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -37,7 +44,8 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 	X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuMemcpyHtoDAsync_v2) \
 	X(cuMemcpyDtoHAsync_v2) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) \
 	X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuEventCreate) X(cuEventRecord) \
-	X(cuEventSynchronize) X(cuCtxSynchronize)
+	X(cuEventSynchronize) X(cuCtxSynchronize) X(cuMemHostGetDevicePointer_v2) X(cuMemsetD8Async) \
+	X(cuStreamWriteValue32_v2) X(cuStreamWaitValue32_v2) X(cuStreamWaitEvent)
 /* clang-format on */
 
 #define DECLARE(name) static __typeof__(&name) p_##name;
@@ -220,13 +228,148 @@ static void copy_once(size_t bytes, bool to_device)
 		CHECK(cuMemcpyDtoHAsync_v2(host_memory, device_memory, bytes, stream));
 }
 
+/* --- holds of our own --- */
+
+static struct {
+	CUfunction kernel;
+	CUstream stream, second;
+	CUevent event;
+	CUdeviceptr word, memory;
+	_Atomic(uint32_t) *host_word;
+} own;
+
+static void own_hold(CUstream on, uint64_t limit_ns)
+{
+	uint64_t linger_ns = 0, word = own.word;
+	void *arguments[] = {&word, &limit_ns, &linger_ns};
+	CHECK(cuLaunchKernel(own.kernel, 1, 1, 1, 1, 1, 1, 0, on, arguments, NULL));
+}
+
+#define LIMIT_NS 20000000
+static void hold_one(void)
+{
+	own_hold(own.stream, LIMIT_NS);
+}
+static void hold_two(void)
+{
+	hold_one();
+	own_hold(own.stream, 0);
+}
+static void hold_two_streams(void)
+{
+	hold_one();
+	own_hold(own.second, LIMIT_NS);
+}
+static void hold_and_event(void)
+{
+	hold_one();
+	CHECK(cuEventRecord(own.event, own.stream));
+}
+static void hold_and_other_waits(void)
+{
+	hold_and_event();
+	CHECK(cuStreamWaitEvent(own.second, own.event, 0));
+	own_hold(own.second, 0);
+}
+static void hold_and_write(void)
+{
+	hold_one();
+	CHECK(cuStreamWriteValue32_v2(own.stream, own.memory, 1, 0));
+}
+static void hold_and_set(void)
+{
+	hold_one();
+	CHECK(cuMemsetD8Async(own.memory, 0, 4, own.stream));
+}
+static void hold_and_copy(void)
+{
+	hold_one();
+	CHECK(cuMemcpyHtoDAsync_v2(own.memory, host_memory, 4, own.stream));
+}
+static void wait_in_the_stream(void)
+{
+	CHECK(cuStreamWaitValue32_v2(own.stream, own.word, HB_HOLD_END, 0));
+	own_hold(own.stream, 0);
+}
+static void hold_nothing(void)
+{
+}
+
+static const struct variant {
+	const char *name;
+	void (*hold)(void);
+} variants[] = {
+	{"none", hold_nothing},
+	{"one", hold_one},
+	{"two", hold_two},
+	{"two-streams", hold_two_streams},
+	{"one+event", hold_and_event},
+	{"one+kernel-behind-event", hold_and_other_waits},
+	{"one+write", hold_and_write},
+	{"one+memset", hold_and_set},
+	{"one+copy", hold_and_copy},
+	{"stream-wait+kernel", wait_in_the_stream},
+};
+
+static void set_up_holds(void)
+{
+	CUmodule module;
+	int least, greatest;
+	void *page;
+	CHECK(cuModuleLoadData(&module, hb_hold_ptx));
+	CHECK(cuModuleGetFunction(&own.kernel, module, HB_HOLD_KERNEL_NAME));
+	CHECK(cuCtxGetStreamPriorityRange(&least, &greatest));
+	CHECK(cuStreamCreateWithPriority(&own.stream, 1, greatest));
+	CHECK(cuStreamCreateWithPriority(&own.second, 1, greatest));
+	CHECK(cuEventCreate(&own.event, 2));
+	CHECK(cuMemHostAlloc(&page, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	CHECK(cuMemHostGetDevicePointer_v2(&own.word, page, 0));
+	CHECK(cuMemAlloc_v2(&own.memory, 4096));
+	CHECK(cuMemHostAlloc(&host_memory, 4096, 0));
+	own.host_word = page;
+	hold_two(); /* loads the kernel */
+	*own.host_word = HB_HOLD_END;
+	CHECK(cuCtxSynchronize());
+}
+
+static const struct variant *find_variant(const char *name)
+{
+	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
+		if (strcmp(variants[i].name, name) == 0)
+			return &variants[i];
+	die(name, 0);
+	return NULL;
+}
+
 struct job {
 	uint64_t kernel_ns;
 	unsigned blocks;
 	size_t bytes;
 	bool to_device;
 	int64_t pause_ns, jitter_ns;
+	bool hinted;
+	int64_t lead_ns;
+	const struct variant *held;
 };
+
+static void prepare_job(const struct job *job)
+{
+	int64_t start = now_ns() + job->lead_ns;
+	if (job->hinted)
+		hb_hint(start);
+	if (job->held) {
+		*own.host_word = HB_HOLD_KEEP;
+		job->held->hold();
+	}
+	wait_until(start);
+}
+
+static void finish_job(const struct job *job)
+{
+	if (job->held)
+		*own.host_word = HB_HOLD_END;
+	CHECK(cuStreamSynchronize(stream));
+}
 
 static void run_job(const struct job *job)
 {
@@ -244,9 +387,10 @@ static void mode_latency(const struct job *job, int n)
 	srand(1);
 	int64_t began = now_ns();
 	for (int i = 0; i < n; i++) {
+		prepare_job(job);
 		int64_t begin = now_ns();
 		run_job(job);
-		CHECK(cuStreamSynchronize(stream));
+		finish_job(job);
 		values[i] = now_ns() - begin;
 		wait_until(now_ns() + job->pause_ns + (int64_t)((double)rand() / RAND_MAX * (double)job->jitter_ns));
 	}
@@ -290,6 +434,14 @@ static void allocate(size_t bytes)
 	memset(host_memory, 1, bytes);
 }
 
+static struct job kernel_job(char **us_blocks)
+{
+	return (struct job){.kernel_ns = strtoull(us_blocks[0], NULL, 10) * 1000,
+			    .blocks = (unsigned)atoi(us_blocks[1]),
+			    .pause_ns = 3000000,
+			    .jitter_ns = 4000000};
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[1] : "";
@@ -301,11 +453,19 @@ int main(int argc, char **argv)
 	if (strcmp(mode, "launch") == 0) {
 		mode_launch(atoi(argv[2]));
 	} else if (strcmp(mode, "kernel") == 0 && argc == 5) {
-		struct job job = {.kernel_ns = strtoull(argv[2], NULL, 10) * 1000,
-				  .blocks = (unsigned)atoi(argv[3]),
-				  .pause_ns = 3000000,
-				  .jitter_ns = 4000000};
+		struct job job = kernel_job(argv + 2);
 		mode_latency(&job, atoi(argv[4]));
+	} else if (strcmp(mode, "hinted") == 0 && argc == 6) {
+		struct job job = kernel_job(argv + 2);
+		job.hinted = true;
+		job.lead_ns = atoll(argv[5]) * 1000;
+		mode_latency(&job, atoi(argv[4]));
+	} else if (strcmp(mode, "held") == 0 && argc == 7) {
+		struct job job = kernel_job(argv + 3);
+		job.held = find_variant(argv[2]);
+		job.lead_ns = atoll(argv[6]) * 1000;
+		set_up_holds();
+		mode_latency(&job, atoi(argv[5]));
 	} else if (argc == 5 && (strcmp(mode, "copy") == 0 || strcmp(mode, "stream") == 0)) {
 		struct job job = {.bytes = strtoull(argv[2], NULL, 10),
 				  .to_device = strcmp(argv[3], "h2d") == 0,
