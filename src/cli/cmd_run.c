@@ -38,17 +38,19 @@ static const char usage[] =
 	"  --memory SIZE        most GPU memory it may hold on each GPU, e.g. 40GiB\n"
 	"  --pcie-weight N      its share of PCIe among programs of low priority, 1 (default) to 1000\n"
 	"  --engine ENGINE      temporal (default), or turns: low priority without MPS\n"
+	"  --no-signs           do not watch the bytes that come in to foresee requests (high)\n"
 	"  --gpu sim            run on simulated GPUs\n"
 	"  -h, --help\n"
 	"\n"
 	"exit status: the command's; 125 hb itself failed, 126 the command cannot be run,\n"
 	"127 it is not found\n";
 
-enum option_code { OPTION_PRIORITY = 256, OPTION_SLO, OPTION_MEMORY, OPTION_WEIGHT, OPTION_ENGINE, OPTION_GPU };
+enum option_code { OPTION_PRIORITY = 256, OPTION_SLO, OPTION_MEMORY, OPTION_WEIGHT, OPTION_ENGINE, OPTION_GPU, OPTION_NO_SIGNS };
 
 struct request {
 	struct hb_wish wish;
 	bool has_priority;
+	bool no_signs;
 	char **command;
 	char shown[1024];
 };
@@ -127,6 +129,9 @@ static int take_option(struct request *request, int code, const char *value)
 			return hb_cli_usage_error(COMMAND, "--gpu: only sim can be given");
 		request->wish.flags |= HB_REGISTER_SIMULATED;
 		return -1;
+	case OPTION_NO_SIGNS:
+		request->no_signs = true;
+		return -1;
 	case 'h':
 		fputs(usage, stdout);
 		return HB_EXIT_OK;
@@ -146,6 +151,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"pcie-weight", required_argument, NULL, OPTION_WEIGHT},
 		{"engine", required_argument, NULL, OPTION_ENGINE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -212,6 +218,21 @@ static int set_library_path(struct hb_error *error)
 	return result;
 }
 
+/* Programs of high priority get libhb-signs, first of what is preloaded. */
+static int set_preload(const struct request *request, struct hb_error *error)
+{
+	char folder[PATH_MAX], *preload;
+	const char *old = getenv("LD_PRELOAD");
+	if (request->wish.priority != HB_PAGE_HIGH || request->no_signs ||
+	    hb_install_shim_dir(folder, sizeof folder) < 0)
+		return 0;
+	if (asprintf(&preload, "%s/libhb-signs.so%s%s", folder, old && *old ? ":" : "", old ? old : "") < 0)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int result = set_variable("LD_PRELOAD", preload, error);
+	free(preload);
+	return result;
+}
+
 static int set_driver(bool simulated, struct hb_error *error)
 {
 	char driver[PATH_MAX];
@@ -236,6 +257,8 @@ static int set_environment(struct request *request, const char *socket_path, con
 		result = set_from_daemon(from_daemon, error);
 	if (result == 0)
 		result = set_library_path(error);
+	if (result == 0)
+		result = set_preload(request, error);
 	if (result == 0)
 		result = set_driver(request->wish.flags & HB_REGISTER_SIMULATED, error);
 	return result;

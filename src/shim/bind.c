@@ -20,6 +20,7 @@ enum {
 	WIDE = HB_DUTY_WIDE,
 	DOUBT = HB_DUTY_DOUBT,
 	ENDS = HB_DUTY_ENDS,
+	SIGN = HB_DUTY_SIGN,
 };
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {

@@ -6,7 +6,9 @@
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
+#include "signs/signs.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <string.h>
 
@@ -229,11 +231,25 @@ static bool is_wanted(void)
 	return false;
 }
 
+static void bytes_came(uint64_t source)
+{
+	hb_foresee_sign(HB_SIGN_SOCKET, source, 0);
+}
+
+/* libhb-signs is in the global scope if it was preloaded at all. */
+static void switch_signs(bool wanted)
+{
+	__typeof__(&hb_signs_attach) attach = (__typeof__(attach))dlsym(RTLD_DEFAULT, "hb_signs_attach");
+	if (attach)
+		attach(wanted ? bytes_came : NULL);
+}
+
 void hb_foresee_tend(void)
 {
 	bool wanted = is_wanted();
-	if (wanted != atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed))
-		atomic_store(&hb_foresee_wanted, wanted);
+	if (wanted != atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed) &&
+	    wanted != atomic_exchange(&hb_foresee_wanted, wanted))
+		switch_signs(wanted);
 	if (!wanted || !atomic_load_explicit(&sign_seen, memory_order_relaxed) ||
 	    atomic_load_explicit(&thread_runs, memory_order_relaxed) || atomic_exchange(&thread_runs, true))
 		return;

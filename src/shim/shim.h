@@ -36,6 +36,7 @@ enum hb_duty {
 	HB_DUTY_WIDE = 8,   /* may wait for everything in the context: nothing may be held meanwhile */
 	HB_DUTY_DOUBT = 16, /* should not wait for holds, but let go what is held when it takes long */
 	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
+	HB_DUTY_SIGN = 64, /* after idle: a sign that the first launch is near */
 };
 
 /* One row of hooks.def, as forward.c wants it. */

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-OURS = {"hb_shim_version", "hb_shim_request_begin", "hb_shim_hint", "hb_shim_request_end", "hb_shim_sign"}
+OURS = {"hb_shim_version", "hb_shim_request_begin", "hb_shim_hint", "hb_shim_request_end"}
 
 
 def exported(nm, library):

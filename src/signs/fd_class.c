@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See fd_class.h. A descriptor that a library closes past us (a raw system
+ * call) keeps its old class: the sign then goes under a wrong identity, which
+ * the learning survives.
+ */
+#include "signs/fd_class.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TABLE = 65536 };
+
+static _Atomic(uint32_t) classes[TABLE];
+
+static uint32_t make(enum hb_fd_kind kind, uint16_t port)
+{
+	return (uint32_t)kind << 24 | port;
+}
+
+typedef int (*name_fn)(int fd, struct sockaddr *address, socklen_t *length);
+
+/* 0: no port. */
+static uint16_t port_by(name_fn name, int fd)
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof(address);
+	memset(&address, 0, sizeof(address));
+	if (name(fd, (struct sockaddr *)&address, &length) != 0)
+		return 0;
+	if (address.ss_family == AF_INET)
+		return ntohs(((struct sockaddr_in *)&address)->sin_port);
+	if (address.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+	return 0;
+}
+
+static int option(int fd, int name)
+{
+	int value = 0;
+	socklen_t length = sizeof(value);
+	return getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? value : 0;
+}
+
+/*
+ * Which side of a connection called is not recorded by the kernel; ports from
+ * 32768 on are those it gives to callers (the default range begins there), so
+ * the smaller port of the two is taken for the service's.
+ */
+static uint32_t class_of_socket(int fd)
+{
+	uint16_t own = port_by(getsockname, fd), other = port_by(getpeername, fd);
+	if (!own)
+		return make(HB_FD_LOCAL, 0);
+	if (option(fd, SO_ACCEPTCONN))
+		return make(HB_FD_LISTENER, own);
+	if (option(fd, SO_TYPE) == SOCK_DGRAM)
+		return make(HB_FD_DATAGRAM, own);
+	return other && other < own ? make(HB_FD_CALLED, other) : make(HB_FD_SERVED, own);
+}
+
+/* What fstat cannot tell: eventfd, timerfd, epoll and others are all nameless. */
+static uint32_t class_of_nameless(int fd)
+{
+	char path[40], target[32];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+	target[length > 0 ? length : 0] = '\0';
+	return make(strcmp(target, "anon_inode:[eventfd]") == 0 ? HB_FD_EVENT : HB_FD_OTHER, 0);
+}
+
+static uint32_t classify(int fd)
+{
+	struct stat found;
+	if (fstat(fd, &found) != 0)
+		return make(HB_FD_OTHER, 0);
+	if (S_ISSOCK(found.st_mode))
+		return class_of_socket(fd);
+	if (S_ISFIFO(found.st_mode))
+		return make(HB_FD_PIPE, 0);
+	return found.st_mode & S_IFMT ? make(HB_FD_OTHER, 0) : class_of_nameless(fd);
+}
+
+uint32_t hb_fd_class(int fd)
+{
+	if (fd < 0 || fd >= TABLE)
+		return make(HB_FD_OTHER, 0);
+	uint32_t known = atomic_load_explicit(&classes[fd], memory_order_relaxed);
+	if (!known) {
+		int before = errno;
+		known = classify(fd);
+		errno = before;
+		atomic_store_explicit(&classes[fd], known, memory_order_relaxed);
+	}
+	return known;
+}
+
+void hb_fd_forget(int fd)
+{
+	if (fd >= 0 && fd < TABLE && atomic_load_explicit(&classes[fd], memory_order_relaxed))
+		atomic_store_explicit(&classes[fd], HB_FD_UNKNOWN, memory_order_relaxed);
+}
