@@ -331,41 +331,47 @@ def describe(args):
     return {"driver": driver, "commit": args.commit or first_line("git", "-C", HERE, "rev-parse", "HEAD")}
 
 
-def main():
+def make_parser(parts):
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build")
     parser.add_argument("--out", required=True)
-    parser.add_argument("--part", default=",".join(PARTS))
+    parser.add_argument("--part", default=",".join(parts))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--window", type=float, default=4.0)
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--commit", help="commit that was built, where the sources are no checkout")
-    args = parser.parse_args()
-    facts = describe(args)
-    command = "bench/gpu/temporal.py " + " ".join(sys.argv[1:])
-    missed = 0
-    for part in args.part.split(","):
-        bench = Bench(args)
-        failure = None
-        try:
-            PARTS[part](bench)
-        except (RuntimeError, subprocess.SubprocessError, OSError, ValueError, KeyError) as error:
-            failure = repr(error)
-            print("%s FAILED: %s" % (part, failure), flush=True)
-        finally:
-            bench.stop()
-        rows = [dict(row, command=command, **facts) for row in bench.rows]
-        with open(os.path.join(args.out, "temporal-%s.json" % part), "w") as out:
-            json.dump({"part": part, "failure": failure, "rows": rows, "raw": bench.raw}, out)
-        missed += failure is not None or any(not row["met"] for row in rows)
-        if failure:
-            for name, _ in bench.processes:
-                log = bench.path(name, ".log")
-                if os.path.exists(log):
-                    print("--- %s\n%s" % (name, open(log).read()[-600:]), flush=True)
-        shutil.rmtree(bench.dir, ignore_errors=True)
-    return 1 if missed else 0
+    return parser
+
+
+def run_part(table, part, measure, args, facts):
+    """True when the part ran and met its targets. Writes OUT/TABLE-PART.json in any case."""
+    bench = Bench(args)
+    failure = None
+    try:
+        measure(bench)
+    except (RuntimeError, subprocess.SubprocessError, OSError, ValueError, KeyError) as error:
+        failure = repr(error)
+        print("%s FAILED: %s" % (part, failure), flush=True)
+    finally:
+        bench.stop()
+    rows = [dict(row, **facts) for row in bench.rows]
+    with open(os.path.join(args.out, "%s-%s.json" % (table, part)), "w") as out:
+        json.dump({"part": part, "failure": failure, "rows": rows, "raw": bench.raw}, out)
+    if failure:
+        for name, _ in bench.processes:
+            log = bench.path(name, ".log")
+            if os.path.exists(log):
+                print("--- %s\n%s" % (name, open(log).read()[-600:]), flush=True)
+    shutil.rmtree(bench.dir, ignore_errors=True)
+    return failure is None and all(row["met"] for row in rows)
+
+
+def run_parts(table, parts, args):
+    """`table` names the results, and the script in this folder that makes them. Returns an exit status."""
+    facts = dict(command="bench/gpu/%s.py %s" % (table, " ".join(sys.argv[1:])), **describe(args))
+    met = [run_part(table, part, parts[part], args, facts) for part in args.part.split(",")]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts("temporal", PARTS, make_parser(PARTS).parse_args()))

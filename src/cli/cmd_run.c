@@ -45,7 +45,15 @@ static const char usage[] =
 	"exit status: the command's; 125 hb itself failed, 126 the command cannot be run,\n"
 	"127 it is not found\n";
 
-enum option_code { OPTION_PRIORITY = 256, OPTION_SLO, OPTION_MEMORY, OPTION_WEIGHT, OPTION_ENGINE, OPTION_GPU, OPTION_NO_SIGNS };
+enum option_code {
+	OPTION_PRIORITY = 256,
+	OPTION_SLO,
+	OPTION_MEMORY,
+	OPTION_WEIGHT,
+	OPTION_ENGINE,
+	OPTION_GPU,
+	OPTION_NO_SIGNS
+};
 
 struct request {
 	struct hb_wish wish;
@@ -218,18 +226,22 @@ static int set_library_path(struct hb_error *error)
 	return result;
 }
 
-/* Programs of high priority get libhb-signs, first of what is preloaded. */
+/* Programs of high priority get libhb-signs, first of what is preloaded. An installation may lack it. */
 static int set_preload(const struct request *request, struct hb_error *error)
 {
-	char folder[PATH_MAX], *preload;
+	char folder[PATH_MAX], *signs = NULL, *preload = NULL;
 	const char *old = getenv("LD_PRELOAD");
+	int result = 0;
 	if (request->wish.priority != HB_PAGE_HIGH || request->no_signs ||
 	    hb_install_shim_dir(folder, sizeof folder) < 0)
 		return 0;
-	if (asprintf(&preload, "%s/libhb-signs.so%s%s", folder, old && *old ? ":" : "", old ? old : "") < 0)
-		return hb_error_set(error, -ENOMEM, "out of memory");
-	int result = set_variable("LD_PRELOAD", preload, error);
+	if (asprintf(&signs, "%s/libhb-signs.so", folder) < 0 ||
+	    asprintf(&preload, "%s%s%s", signs, old && *old ? ":" : "", old ? old : "") < 0)
+		result = hb_error_set(error, -ENOMEM, "out of memory");
+	else if (access(signs, R_OK) == 0)
+		result = set_variable("LD_PRELOAD", preload, error);
 	free(preload);
+	free(signs);
 	return result;
 }
 

@@ -108,6 +108,8 @@ struct hb_seat {
 	enum hb_gate_state gate;
 	uint32_t depth;
 	int64_t compute_ns, copy_ns; /* slices that the core asked for */
+	uint64_t launches;           /* of all its processes, at the last beat */
+	int64_t launched_ns;         /* the last beat at which it had launched something new */
 };
 
 /* One GPU: a core, a page, and a seat for every tenant. */

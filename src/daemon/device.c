@@ -23,6 +23,9 @@
 /* While LP tenants take turns somebody must see who waits and who has drained: against a quantum of 50 ms, 2 ms is little. */
 #define POLL_NS (2 * HB_NS_PER_MS)
 
+/* An HP tenant that launched nothing for so long has no request. */
+#define AT_WORK_NS HB_NS_PER_S
+
 /* So a holder whose gate has opened is known to be busy at the next look at the earliest: it must not pass for idle before. */
 #define TURN_GRACE_NS (3 * POLL_NS)
 
@@ -464,8 +467,30 @@ void hb_device_free(struct hb_device *device)
 	free(device);
 }
 
+/* Processes hold the GPU ahead of their requests only where no other HP tenant would pay for it. */
+static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
+{
+	uint32_t at_work = 0;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_seat *seat = &device->seats[i];
+		uint64_t launches = 0;
+		if (!tenancy || hb_tenancy_is_server(tenancy) || hb_tenancy_is_low(tenancy))
+			continue;
+		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+			if (tenancy->members[slot].watch)
+				launches += gate_of(tenancy, slot, seat->gpu)->submitted;
+		if (launches != seat->launches)
+			seat->launched_ns = now_ns;
+		seat->launches = launches;
+		at_work += seat->launched_ns && now_ns - seat->launched_ns < AT_WORK_NS;
+	}
+	device->page->high_at_work = at_work;
+}
+
 void hb_device_beat(struct hb_device *device, int64_t now_ns)
 {
+	look_who_is_at_work(device, now_ns);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = tenancy_of(device, i);
 		if (!tenancy)

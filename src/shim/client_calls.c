@@ -29,4 +29,3 @@ void hb_shim_request_end(void)
 {
 	hb_foresee_request_end();
 }
-

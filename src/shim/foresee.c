@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define TRIES 200 /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
+#define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
 #define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)
 
 #define WAKE_NS (40 * HB_NS_PER_US) /* our thread wakes and launches, at its p99 */
@@ -27,6 +28,7 @@ static bool begun;
 static int64_t allow_again_ns;
 static int64_t request_since_ns; /* the inferred request that runs; 0 = none */
 static uint32_t request_flags;
+static int64_t worked_ns; /* the last end of work; 0 = never worked */
 
 static atomic_bool tells_requests; /* the application itself does: none are inferred */
 static atomic_bool thread_runs;
@@ -54,12 +56,18 @@ static void leave(void)
 }
 
 /* LP must be there to gain anything, and a hold must not cost another HP tenant, whose work we do not see. */
-static bool is_allowed(void)
+static bool is_allowed_on(struct hb_gpu_page *gpu, bool we_work)
+{
+	uint32_t at_work = atomic_load_explicit(&gpu->high_at_work, memory_order_relaxed);
+	return atomic_load_explicit(&gpu->tenants_low, memory_order_relaxed) > 0 && at_work <= we_work;
+}
+
+static bool is_allowed(int64_t now_ns)
 {
 	const struct hb_place *place = hb_place();
+	bool we_work = foresight.busy || (worked_ns && now_ns - worked_ns < WORK_SHOWS_NS);
 	for (uint32_t i = 0; place->page && i < place->page->n_gpus && i < HB_PAGE_GPUS; i++)
-		if (place->gpus[i] && atomic_load_explicit(&place->gpus[i]->tenants_low, memory_order_relaxed) > 0 &&
-		    atomic_load_explicit(&place->gpus[i]->tenants_high, memory_order_relaxed) <= 1)
+		if (place->gpus[i] && is_allowed_on(place->gpus[i], we_work))
 			return true;
 	return false;
 }
@@ -81,7 +89,7 @@ static void look_whether_allowed(int64_t now_ns)
 	if (now_ns < allow_again_ns)
 		return;
 	allow_again_ns = now_ns + ALLOW_EVERY_NS;
-	hb_foresight_allow(&foresight, now_ns, is_allowed());
+	hb_foresight_allow(&foresight, now_ns, is_allowed(now_ns));
 }
 
 static struct hb_foresee_plan plan(void)
@@ -110,6 +118,7 @@ static void note_idle(int64_t now_ns)
 	if (request_since_ns && !atomic_load_explicit(&tells_requests, memory_order_relaxed))
 		hb_page_signs_post(request_since_ns, now_ns, 0, request_flags);
 	request_since_ns = 0;
+	worked_ns = now_ns;
 	atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
 }
 
@@ -262,7 +271,7 @@ void hb_foresee_leave_in_child(void)
 	atomic_store(&hb_foresee_wanted, false);
 	atomic_store(&taken, false);
 	begun = false;
-	allow_again_ns = request_since_ns = 0;
+	allow_again_ns = request_since_ns = worked_ns = 0;
 	memset(&budget, 0, sizeof(budget));
 	memset(&told, 0, sizeof(told));
 	atomic_store(&tells_requests, false);

@@ -13,8 +13,8 @@
  */
 #undef _FORTIFY_SOURCE
 
-#include "signs/fd_class.h"
 #include "signs/signs.h"
+#include "signs/fd_class.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ void hb_signs_attach(hb_signs_report *sign)
 /* Never 0, and far from the small numbers that the shim itself gives out. */
 static uint64_t identity(uint32_t class, const void *caller)
 {
-	uint64_t mixed = ((uint64_t)(uintptr_t)caller ^ (uint64_t)class << 40) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t mixed = ((uint64_t)(uintptr_t)caller ^ (uint64_t) class << 40) * UINT64_C(0x9e3779b97f4a7c15);
 	return mixed | UINT64_C(1) << 63;
 }
 
