@@ -28,10 +28,10 @@ TRAINING = ["train", 300]
 
 
 def latency_ms(lines):
-    """(p50, p99) of what a service printed last."""
+    """(p50, p90) of what a service printed last."""
     def number(name, unit, per_ms):
         return float(re.search(rf'{name}_{unit}"?[=:] ?([0-9.]+)', lines[-1])[1]) / per_ms
-    return tuple(number(name, "us", 1e3) if SIMULATED else number(name, "ns", 1e6) for name in ("p50", "p99"))
+    return tuple(number(name, "us", 1e3) if SIMULATED else number(name, "ns", 1e6) for name in ("p50", "p90"))
 
 
 def side_by_side(service, training):
@@ -44,14 +44,14 @@ def side_by_side(service, training):
     return *latency, sum(program.result()["share"] for program in trainings)
 
 
-def row(name, p50, p99, work):
-    print(f"{name:<28}{p50:>8.2f} ms{p99:>8.2f} ms{work:>11.0%} of one alone")
+def row(name, p50, p90, work):
+    print(f"{name:<28}{p50:>8.2f} ms{p90:>8.2f} ms{work:>11.0%} of one alone")
 
 
 def main():
     where = "simulated GPU, times are the model's" if SIMULATED else "this machine's GPU"
     print(where)
-    print(f"{'':<28}{'service p50':>11}{'p99':>11}{'two trainings':>16}")
+    print(f"{'':<28}{'service p50':>11}{'p90':>11}{'two trainings':>16}")
     with Stack(scale=SCALE, simulated=SIMULATED) as stack:
         alone = latency_ms(stack.bare(*SERVICE[1:], program=os.path.join(BUILD, SERVICE[0])).output())
         work = stack.bare(*TRAINING, 500).result()["share"]

@@ -25,6 +25,7 @@
 
 #define LOOK_BUSY_NS (2 * HB_NS_PER_MS) /* a turn is 50 ms */
 #define LOOK_IDLE_NS (20 * HB_NS_PER_MS)
+#define LOOK_UNUSED_NS (100 * HB_NS_PER_MS) /* until the engine is one that needs it */
 
 struct watched {
 	CUcontext context;
@@ -173,17 +174,39 @@ static bool look_at_gpu(const struct hb_place *place, unsigned gpu, struct seen 
 	return false;
 }
 
+static unsigned count_gpus(const struct hb_place *place)
+{
+	unsigned n = place->page ? place->page->n_gpus : 0;
+	return n < HB_PAGE_GPUS ? n : HB_PAGE_GPUS;
+}
+
+static bool is_watched(const struct hb_place *place, unsigned gpu)
+{
+	uint32_t engine = atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
+	return engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL;
+}
+
+/* One round over the GPUs; how long to sleep after it. */
+static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_GPUS])
+{
+	bool busy = false, watched = false;
+	for (unsigned gpu = 0; gpu < count_gpus(place); gpu++) {
+		if (!is_watched(place, gpu))
+			continue;
+		watched = true;
+		busy |= look_at_gpu(place, gpu, &seen[gpu]);
+	}
+	if (!watched)
+		return LOOK_UNUSED_NS;
+	return busy ? LOOK_BUSY_NS : LOOK_IDLE_NS;
+}
+
 static void *watch(void *unused)
 {
 	struct seen seen[HB_PAGE_GPUS];
 	memset(seen, 0xff, sizeof(seen));
-	for (;;) {
-		const struct hb_place *place = hb_place();
-		bool busy = false;
-		for (unsigned gpu = 0; place->page && gpu < place->page->n_gpus && gpu < HB_PAGE_GPUS; gpu++)
-			busy |= look_at_gpu(place, gpu, &seen[gpu]);
-		nanosleep(&(struct timespec){.tv_nsec = busy ? LOOK_BUSY_NS : LOOK_IDLE_NS}, NULL);
-	}
+	for (;;)
+		nanosleep(&(struct timespec){.tv_nsec = look_at_all(hb_place(), seen)}, NULL);
 	return NULL;
 }
 
@@ -207,14 +230,16 @@ static void start(void)
 		pthread_detach(thread);
 }
 
+/*
+ * Of low priority always: when the engine changes to one that needs the thread, this process may be in the middle of
+ * something without CUDA, and the others would wait for ever to hear that its work is done.
+ */
 static bool is_needed(const struct hb_place *place)
 {
-	for (uint32_t gpu = 0; place->page && gpu < place->page->n_gpus && gpu < HB_PAGE_GPUS; gpu++) {
-		uint32_t engine = atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
-		if (engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL)
-			return true;
-	}
-	return false;
+	bool needed = place->page && atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
+	for (unsigned gpu = 0; !needed && gpu < count_gpus(place); gpu++)
+		needed = is_watched(place, gpu);
+	return needed;
 }
 
 void hb_drain_start_if_needed(const struct hb_place *place)

@@ -3,9 +3,10 @@
  * Tells the daemon when nothing of this process is left on the GPU. While LP
  * tenants take turns (and in the spatial engine) the next one may start only
  * when the last one's work is done, and only the process itself can see that.
- * One thread, started when the daemon has chosen such an engine, asks the
- * driver every few ms whether streams are idle; launches are not touched. It
- * makes only calls that do not block, and none while a stream records.
+ * One thread, of every process of low priority, asks the driver every few ms
+ * whether streams are idle while such an engine is in use, and sleeps
+ * otherwise; launches are not touched. It makes only calls that do not block,
+ * and none while a stream records.
  */
 #ifndef HB_SHIM_DRAIN_H
 #define HB_SHIM_DRAIN_H
@@ -15,7 +16,7 @@
 
 #include <stdbool.h>
 
-/* Starts the thread where the page's engine needs it; cheap when it runs or is not needed. */
+/* Starts the thread where it may be needed; cheap when it runs or is not needed. */
 void hb_drain_start_if_needed(const struct hb_place *place);
 
 /* Contexts and streams to look at, as they come and go. Forget before the driver destroys. */

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Many tenants for a long time: 200 that come and go, and an hour of GPU time
+with random ones, of which some are killed, and the daemon with them now and
+then. At the end everything is back to zero."""
+import os
+import random
+import signal
+import time
+import unittest
+
+from stack import TENANT_LINKED, Stack, wait_until
+
+AT_ONCE = 6
+# 100 times faster than real: the hour takes 36 s.
+SCALE = 0.01
+HOUR_S = 3600
+SEED = 20
+
+
+class Soak(unittest.TestCase):
+    def descriptors(self, stack):
+        return len(os.listdir(f"/proc/{stack.pid_of('hbd')}/fd"))
+
+    def rss_kib(self, stack):
+        with open(f"/proc/{stack.pid_of('hbd')}/statm", encoding="utf-8") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+    def test_two_hundred_tenants_come_and_go(self):
+        with Stack(scale=0.05) as stack:
+            expected = stack.bare("work", 1).output()
+            stack.start("low", "work", 1).output()
+            before = self.descriptors(stack)
+            running = []
+            for i in range(200):
+                running.append(stack.start(("high", "low")[i % 2], "work", 1,
+                                           options=("--memory", "64MiB") if i % 3 else ()))
+                if len(running) == AT_ONCE:
+                    self.assertEqual(running.pop(0).output(), expected)
+            for program in running:
+                self.assertEqual(program.output(), expected)
+            stack.check_empty()
+            self.assertEqual(self.descriptors(stack), before)
+
+    def random_tenant(self, stack, dice):
+        priority = dice.choice(("high", "low", "low"))
+        mode = dice.choice((("work", 4), ("train", 5000, 60), ("train", 200, 2000), ("child", "fork"),
+                            ("child", "exec"), ("child", "spawn")))
+        options = dice.choice(((), ("--memory", "1GiB"), ("--slo", "10ms"), ("--engine", "turns")))
+        more = {"program": TENANT_LINKED} if dice.random() < 0.3 else {}
+        return stack.start(priority, *mode, options=options, **more)
+
+    def finish(self, program, killed):
+        status = program.ended()
+        self.assertIn(status, (0, -signal.SIGKILL) if killed else (0,), f"{program.command}\n{program.stderr()}")
+        return status == 0
+
+    def test_an_hour_of_gpu_time(self):
+        dice = random.Random(SEED)
+        finished = killed = 0
+        with Stack(scale=SCALE) as stack:
+            stack.start("low", "work", 1).output()
+            before, rss_before = self.descriptors(stack), self.rss_kib(stack)
+            end = time.monotonic() + HOUR_S * SCALE
+            running = []
+            while time.monotonic() < end:
+                while len(running) < AT_ONCE:
+                    running.append([self.random_tenant(stack, dice), False])
+                victim = dice.choice(running)
+                if dice.random() < 0.15:
+                    victim[0].signal(signal.SIGKILL)
+                    victim[1] = True
+                running.remove(victim)
+                if self.finish(*victim):
+                    finished += 1
+                else:
+                    killed += 1
+                victim[0].close()
+                stack.programs.remove(victim[0])
+            for program, was_killed in running:
+                self.finish(program, was_killed)
+            print(f"{finished} ended, {killed} were killed; daemon {rss_before} -> {self.rss_kib(stack)} KiB")
+            self.assertGreater(finished, 50)
+            self.assertGreater(killed, 5)
+            stack.check_empty()
+            wait_until("the daemon holds no more descriptors than before", lambda: self.descriptors(stack) <= before)
+            self.assertLess(self.rss_kib(stack), rss_before + 4096)
+
+
+if __name__ == "__main__":
+    unittest.main()
