@@ -50,6 +50,16 @@ class Soak(unittest.TestCase):
         more = {"program": TENANT_LINKED} if dice.random() < 0.3 else {}
         return stack.start(priority, *mode, options=options, **more)
 
+    def kill_daemons(self, stack):
+        """The one that serves, and those that some `hb run` are just starting."""
+        pids = [pid for pid, name in stack.processes().items() if name == "hbd"]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it was not the one that got the socket
+        return len(pids)
+
     def finish(self, program, killed):
         status = program.ended()
         self.assertIn(status, (0, -signal.SIGKILL) if killed else (0,), f"{program.command}\n{program.stderr()}")
@@ -57,7 +67,7 @@ class Soak(unittest.TestCase):
 
     def test_an_hour_of_gpu_time(self):
         dice = random.Random(SEED)
-        finished = killed = 0
+        finished = killed = daemons = 0
         with Stack(scale=SCALE) as stack:
             stack.start("low", "work", 1).output()
             before, rss_before = self.descriptors(stack), self.rss_kib(stack)
@@ -70,6 +80,8 @@ class Soak(unittest.TestCase):
                 if dice.random() < 0.15:
                     victim[0].signal(signal.SIGKILL)
                     victim[1] = True
+                if dice.random() < 0.005:
+                    daemons += self.kill_daemons(stack)
                 running.remove(victim)
                 if self.finish(*victim):
                     finished += 1
@@ -79,9 +91,11 @@ class Soak(unittest.TestCase):
                 stack.programs.remove(victim[0])
             for program, was_killed in running:
                 self.finish(program, was_killed)
-            print(f"{finished} ended, {killed} were killed; daemon {rss_before} -> {self.rss_kib(stack)} KiB")
+            stack.start("low", "work", 1).output()
+            print(f"{finished} ended, {killed} were killed, {daemons} times the daemon; it grew {rss_before} -> {self.rss_kib(stack)} KiB")
             self.assertGreater(finished, 50)
             self.assertGreater(killed, 5)
+            self.assertGreater(daemons, 1)
             stack.check_empty()
             wait_until("the daemon holds no more descriptors than before", lambda: self.descriptors(stack) <= before)
             self.assertLess(self.rss_kib(stack), rss_before + 4096)
