@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `hb doctor`: tries every mechanism on this machine and says what works, what
- * does not, and what to do. What can be tried only as a tenant is tried by
- * running `hb run ... -- hb doctor --inside` once for each priority.
+ * does not, and what to do. What touches the GPU is tried by child processes
+ * that are killed when they take too long: `hb doctor --slice` sets a time
+ * slice on a context of its own, and `hb run ... -- hb doctor --inside` makes a
+ * context as a tenant of each priority.
  */
+#include "base/clock.h"
 #include "base/install_path.h"
 #include "base/json.h"
+#include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
 #include "cli/doctor_inside.h"
+#include "cli/doctor_slice.h"
+#include "cli/doctor_trial.h"
 #include "gpu/provider.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define COMMAND "doctor"
 #define PROBES_MAX 32
-#define TRIAL_LIMIT_MS 60000
-#define TRIAL_TEXT_MAX 65536
+#define TRIAL_LIMIT_NS (60 * HB_NS_PER_S) /* the GPU may have to be woken, the MPS server to start */
 
 static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "\n"
@@ -34,15 +35,17 @@ static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "\n"
 			    "  --gpu sim     the simulated GPU instead of the real one\n"
 			    "  --quick       only look, run nothing on the GPU\n"
+			    "  --limit TIME  give a trial up after this long, e.g. 20s (default 60s)\n"
 			    "  --json\n"
 			    "  -h, --help\n"
 			    "\n"
 			    "exit status: 0 everything needed works, 1 something is to be mended, 2 bad command line\n";
 
-enum option_code { OPTION_GPU = 256, OPTION_QUICK, OPTION_JSON, OPTION_INSIDE };
+enum option_code { OPTION_GPU = 256, OPTION_QUICK, OPTION_LIMIT, OPTION_JSON, OPTION_INSIDE, OPTION_SLICE };
 
 struct request {
-	bool simulated, quick, json, inside;
+	bool simulated, quick, json, inside, slice;
+	int64_t limit_ns; /* of one trial */
 };
 
 struct report {
@@ -85,85 +88,83 @@ static void probe_daemon(struct report *report, bool simulated)
 	if (socket >= 0)
 		close(socket);
 	else
-		strcpy(probe->remedy, "see the message; hbd --foreground shows more");
-}
-
-/* --- as a tenant ----------------------------------------------------------------------- */
-
-static void become_trial(const char *program, const char *priority, bool simulated, int out)
-{
-	const char *arguments[16];
-	size_t n = 0;
-	int null = open("/dev/null", O_WRONLY);
-	dup2(out, STDOUT_FILENO);
-	if (simulated && null >= 0)
-		dup2(null, STDERR_FILENO); /* hb run says that the GPU is simulated; so do we */
-	arguments[n++] = program;
-	arguments[n++] = "run";
-	arguments[n++] = "--priority";
-	arguments[n++] = priority;
-	if (simulated) {
-		arguments[n++] = "--gpu";
-		arguments[n++] = "sim";
-	}
-	arguments[n++] = "--";
-	arguments[n++] = program;
-	arguments[n++] = "doctor";
-	arguments[n++] = "--inside";
-	arguments[n] = NULL;
-	execv(program, (char **)(uintptr_t)arguments);
-	_exit(127);
-}
-
-/* What it printed, until it ends or its time is over. */
-static size_t read_trial(int fd, char *text, size_t size)
-{
-	size_t used = 0;
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
-	while (used < size - 1 && poll(&ready, 1, TRIAL_LIMIT_MS) > 0) {
-		ssize_t n = read(fd, text + used, size - 1 - used);
-		if (n <= 0)
-			break;
-		used += (size_t)n;
-	}
-	text[used] = '\0';
-	return used;
-}
-
-static json_t *run_trial(const char *priority, bool simulated, struct hb_error *error)
-{
-	static char text[TRIAL_TEXT_MAX];
-	char program[PATH_MAX];
-	json_t *answer = NULL;
-	int ends[2], status;
-	ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-	if (n < 0 || pipe2(ends, O_CLOEXEC) < 0) {
-		hb_error_set(error, -errno, "cannot run a trial: %s", strerror(errno));
-		return NULL;
-	}
-	program[n] = '\0';
-	pid_t child = fork();
-	if (child == 0)
-		become_trial(program, priority, simulated, ends[1]);
-	close(ends[1]);
-	size_t length = child > 0 ? read_trial(ends[0], text, sizeof text) : 0;
-	close(ends[0]);
-	if (child > 0) {
-		kill(child, SIGKILL); /* where it is still there its time is over */
-		while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-			;
-	}
-	if (length == 0)
-		hb_error_set(error, -EIO, "the trial program said nothing; see the message above");
-	else
-		hb_json_parse(text, length, "the trial program", &answer, error);
-	return answer;
+		strcpy(probe->remedy,
+		       "mend what the message names, or set HB_SOCKET or XDG_RUNTIME_DIR to another place; "
+		       "`hbd --foreground` says more");
 }
 
 static const char *text_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
 	return text ? text : "";
+}
+
+/* --- what they found ------------------------------------------------------------------------ */
+
+static void try_slice(struct report *report, const struct request *request)
+{
+	struct hb_error error = {""};
+	json_t *answer = hb_trial_slice(request->simulated, request->limit_ns, &error);
+	struct hb_probe *probe = add(report, "time-slice control", true);
+	probe->works = json_is_true(json_object_get(answer, "works"));
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	if (!probe->works && answer)
+		strcpy(probe->remedy,
+		       "without it no tenant gets ahead of another: see docs/limits.md, 'What must work'");
+	else if (!probe->works)
+		strcpy(probe->remedy,
+		       "look at the kernel's log (dmesg): a GPU that does not answer may need its driver "
+		       "loaded again");
+	json_decref(answer);
+}
+
+/* Not required: a warning. */
+static void add_uncovered(struct report *report, const json_t *answer)
+{
+	const json_t *gpu, *entry;
+	size_t i, j, n = 0;
+	char *at = NULL;
+	struct hb_probe *probe = add(report, "nothing uncovered", false);
+	probe->works = true;
+	strcpy(probe->found, "every process on the GPU is a tenant");
+	json_array_foreach(json_object_get(answer, "gpus"), i, gpu)
+	{
+		if (*text_of(gpu, "uncovered_why")) {
+			probe->works = false;
+			snprintf(probe->found, sizeof probe->found, "%.158s", text_of(gpu, "uncovered_why"));
+			strcpy(probe->remedy, "programs started without hb run cannot be named");
+		}
+		json_array_foreach(json_object_get(gpu, "uncovered"), j, entry)
+		{
+			at = n++ ? at : probe->found;
+			int room = (int)(probe->found + sizeof probe->found - at);
+			int length = snprintf(at, (size_t)room, "%s%.32s (pid %d)", n > 1 ? ", " : "",
+					      text_of(entry, "name"),
+					      (int)json_integer_value(json_object_get(entry, "pid")));
+			at += length < room ? length : room - 1;
+		}
+	}
+	if (n == 0)
+		return;
+	probe->works = false;
+	strcpy(probe->remedy, "they share the GPU by the driver's rules and heed no priority, limit or reserve; "
+			      "start them with hb run");
+}
+
+static void add_context_memory(struct report *report, const char *priority, const json_t *use)
+{
+	char name[32], memory[HB_UNITS_TEXT_MAX];
+	const json_t *bytes = json_object_get(use, "memory_overhead");
+	snprintf(name, sizeof name, "%s: context memory", priority);
+	struct hb_probe *probe = add(report, name, false);
+	probe->works = json_is_integer(bytes);
+	if (probe->works) {
+		hb_bytes_format((uint64_t)json_integer_value(bytes), memory);
+		snprintf(probe->found, sizeof probe->found, "%s beside what the tenant holds", memory);
+	} else {
+		snprintf(probe->found, sizeof probe->found, "%.158s", text_of(use, "memory_overhead_why"));
+		strcpy(probe->remedy, "not limited either way; leave room for it beside limits and reserve");
+	}
 }
 
 static void add_mechanism(struct report *report, const char *priority, const json_t *entry)
@@ -178,13 +179,13 @@ static void add_mechanism(struct report *report, const char *priority, const jso
 		strcpy(probe->remedy, "hb status --json has the details; the driver's own slices are in force");
 }
 
-static void try_priority(struct report *report, const char *priority, bool simulated)
+static void try_priority(struct report *report, const char *priority, const struct request *request, bool last)
 {
 	struct hb_error error = {""};
 	char name[32];
 	const json_t *use, *entry;
 	size_t i, j;
-	json_t *answer = run_trial(priority, simulated, &error);
+	json_t *answer = hb_trial_inside(priority, request->simulated, request->limit_ns, &error);
 	const char *failed = answer ? text_of(answer, "error") : error.text;
 	snprintf(name, sizeof name, "%s: CUDA context", priority);
 	struct hb_probe *probe = add(report, name, true);
@@ -194,7 +195,12 @@ static void try_priority(struct report *report, const char *priority, bool simul
 	if (*failed)
 		strcpy(probe->remedy, "mend what is above first; then try the program without hb run");
 	json_array_foreach(json_object_get(json_object_get(answer, "tenant"), "gpus"), i, use)
+	{
 		json_array_foreach(json_object_get(use, "mechanisms"), j, entry) add_mechanism(report, priority, entry);
+		add_context_memory(report, priority, use);
+	}
+	if (last && !*failed)
+		add_uncovered(report, answer);
 	json_decref(answer);
 }
 
@@ -246,11 +252,14 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	static const struct option options[] = {
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"quick", no_argument, NULL, OPTION_QUICK},
+		{"limit", required_argument, NULL, OPTION_LIMIT},
 		{"json", no_argument, NULL, OPTION_JSON},
 		{"inside", no_argument, NULL, OPTION_INSIDE},
+		{"slice", no_argument, NULL, OPTION_SLICE},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
+	struct hb_error error;
 	int code;
 	opterr = 0;
 	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -262,7 +271,12 @@ static int read_command_line(int argc, char **argv, struct request *request)
 			request->json = true;
 		else if (code == OPTION_INSIDE)
 			request->inside = true;
-		else if (code == 'h') {
+		else if (code == OPTION_SLICE)
+			request->slice = true;
+		else if (code == OPTION_LIMIT) {
+			if (hb_duration_parse(optarg, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
+				return hb_cli_usage_error(COMMAND, "--limit: no time; write 20s");
+		} else if (code == 'h') {
 			fputs(usage, stdout);
 			return HB_EXIT_OK;
 		} else
@@ -275,7 +289,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 
 int hb_cmd_doctor(int argc, char **argv)
 {
-	struct request request = {.quick = false};
+	struct request request = {.limit_ns = TRIAL_LIMIT_NS};
 	struct report report = {.n = 0};
 	struct hb_error error = {""};
 	int status = read_command_line(argc, argv, &request);
@@ -283,15 +297,19 @@ int hb_cmd_doctor(int argc, char **argv)
 		return status;
 	if (request.inside)
 		return hb_doctor_inside();
+	if (request.slice)
+		return hb_doctor_slice(request.simulated);
 	report.n = hb_provider_of(request.simulated)->probe(report.probes, PROBES_MAX);
 	probe_shim(&report);
 	bool ready = all_well(&report);
+	fflush(stdout);
+	if (ready && !request.quick)
+		try_slice(&report, &request);
 	if (ready && !request.quick)
 		probe_daemon(&report, request.simulated);
 	if (all_well(&report) && !request.quick) {
-		fflush(stdout);
-		try_priority(&report, "high", request.simulated);
-		try_priority(&report, "low", request.simulated);
+		try_priority(&report, "high", &request, false);
+		try_priority(&report, "low", &request, true);
 	}
 	if (request.json && print_json(&report, &error) < 0)
 		return hb_cli_error(COMMAND, -EIO, error.text);

@@ -4,71 +4,35 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/trial_calls.h"
 #include "daemon/client.h"
-#include "gpu/cuda_abi.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-typedef CUresult init_call(unsigned);
-typedef CUresult retain_call(CUcontext *, CUdevice);
-typedef CUresult current_call(CUcontext);
-typedef CUresult alloc_call(CUdeviceptr *, size_t);
-typedef CUresult sync_call(void);
-
-struct cuda {
-	init_call *init;
-	retain_call *retain;
-	current_call *set_current;
-	alloc_call *alloc;
-	sync_call *synchronize;
-};
-
-/* The first name that is missing, or NULL. */
-static const char *find_calls(void *library, struct cuda *cuda)
-{
-	const struct {
-		const char *name;
-		void *place;
-	} calls[] = {
-		{"cuInit", &cuda->init},
-		{"cuDevicePrimaryCtxRetain", &cuda->retain},
-		{"cuCtxSetCurrent", &cuda->set_current},
-		{"cuMemAlloc_v2", &cuda->alloc},
-		{"cuCtxSynchronize", &cuda->synchronize},
-	};
-	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-		void *found = dlsym(library, calls[i].name);
-		if (!found)
-			return calls[i].name;
-		memcpy(calls[i].place, &found, sizeof found);
-	}
-	return NULL;
-}
-
 /* The context is kept until the process ends: what is looked at must be there. */
 static const char *make_context(int *code)
 {
-	struct cuda cuda;
+	struct hb_trial_calls cuda;
 	CUcontext context;
 	CUdeviceptr memory;
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		return "load libcuda.so.1";
-	const char *missing = find_calls(library, &cuda);
+	const char *missing = hb_trial_find(library, &cuda);
 	if (missing)
 		return missing;
-	if ((*code = cuda.init(0)))
+	if ((*code = cuda.cuInit(0)))
 		return "cuInit";
-	if ((*code = cuda.retain(&context, 0)))
+	if ((*code = cuda.cuDevicePrimaryCtxRetain(&context, 0)))
 		return "cuDevicePrimaryCtxRetain";
-	if ((*code = cuda.set_current(context)))
+	if ((*code = cuda.cuCtxSetCurrent(context)))
 		return "cuCtxSetCurrent";
-	if ((*code = cuda.alloc(&memory, 1 << 20)))
+	if ((*code = cuda.cuMemAlloc_v2(&memory, 1 << 20)))
 		return "cuMemAlloc";
-	*code = cuda.synchronize();
+	*code = cuda.cuCtxSynchronize();
 	return *code ? "cuCtxSynchronize" : NULL;
 }
 
@@ -83,7 +47,8 @@ static json_t *own_tenant(json_t *status)
 	return NULL;
 }
 
-static json_t *ask_daemon(struct hb_error *error)
+/* Our own tenant; *gpus is the daemon's view of the GPUs. */
+static json_t *ask_daemon(json_t **gpus, struct hb_error *error)
 {
 	const char *path = getenv("HB_SOCKET");
 	char *text;
@@ -94,6 +59,7 @@ static json_t *ask_daemon(struct hb_error *error)
 	if (hb_client_status(socket, &text, error) == 0) {
 		if (hb_json_parse(text, strlen(text), "the daemon's answer", &status, error) == 0) {
 			tenant = own_tenant(status);
+			*gpus = json_incref(json_object_get(status, "gpus"));
 			json_decref(status);
 		}
 		free(text);
@@ -109,12 +75,12 @@ int hb_doctor_inside(void)
 	struct hb_error error = {""};
 	int code = 0;
 	const char *failed = make_context(&code);
-	json_t *tenant = failed ? NULL : ask_daemon(&error);
+	json_t *gpus = NULL, *tenant = failed ? NULL : ask_daemon(&gpus, &error);
 	if (failed && code)
 		hb_error_set(&error, -1, "%s failed with CUDA error %d", failed, code);
 	else if (failed)
 		hb_error_set(&error, -1, "cannot find or %s", failed);
-	json_t *answer = hb_json_pack(&error, "{s:s, s:o?}", "error", error.text, "tenant", tenant);
+	json_t *answer = hb_json_pack(&error, "{s:s, s:o?, s:o?}", "error", error.text, "tenant", tenant, "gpus", gpus);
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;

@@ -184,14 +184,14 @@ pid_t hb_mps_server_pid(const struct hb_mps *mps);
 int hb_users_new(struct hb_daemon *daemon, struct hb_users **users);
 void hb_users_free(struct hb_users *users);
 void hb_users_tick(struct hb_users *users, int64_t now_ns);
-/* Begins a look at all GPUs unless one is under way or just over. True: hb_server_looked() will be called. */
-bool hb_users_look(struct hb_users *users, int64_t now_ns);
+/* Begins a look at all GPUs, after the one that is under way. True: hb_server_looked() will be called. */
+bool hb_users_look(struct hb_users *users);
 /* The GPU's memory that this process takes, as last seen; HB_GPU_BYTES_UNKNOWN. */
 uint64_t hb_users_bytes(const struct hb_device *device, pid_t pid);
 /* Whether this process is a tenant's or our MPS server. */
 bool hb_users_cover(const struct hb_daemon *daemon, pid_t pid);
-/* Its name for people, printable; "" when it is gone or in another pid namespace. */
-void hb_users_name(pid_t pid, char name[32]);
+/* Its name for people, printable. False: it has ended since it was seen. */
+bool hb_users_name(pid_t pid, char name[32]);
 
 /* --- server.c ---------------------------------------------------------------------- */
 

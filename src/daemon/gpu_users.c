@@ -14,18 +14,19 @@
 #include "gpu/provider.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LOOK_EVERY_NS (5 * HB_NS_PER_S)
-#define LOOK_GAP_NS (20 * HB_NS_PER_MS) /* however many ask */
 
 struct hb_users {
 	struct hb_daemon *daemon;
 	const struct hb_provider *provider;
 	uv_work_t work;
 	bool looking, closing;
+	bool again; /* somebody asked while a look was under way, which may have missed what they ask for */
 	int64_t looked_ns; /* the end of the last look; 0 = none yet */
 	/* The look's own: what to look at and what was seen. */
 	uint32_t n;
@@ -61,6 +62,8 @@ static void look(uv_work_t *work)
 		users->provider->gpu_use(users->uuids[i], &users->seen[i]);
 }
 
+static bool begin(struct hb_users *users);
+
 static void looked(uv_work_t *work, int status)
 {
 	struct hb_users *users = work->data;
@@ -77,16 +80,14 @@ static void looked(uv_work_t *work, int status)
 		if (device && device->use)
 			*device->use = users->seen[i];
 	}
-	hb_server_looked(users->daemon->server);
+	if (!users->again || !begin(users))
+		hb_server_looked(users->daemon->server);
 }
 
-bool hb_users_look(struct hb_users *users, int64_t now_ns)
+static bool begin(struct hb_users *users)
 {
 	struct hb_daemon *daemon = users->daemon;
-	if (users->looking)
-		return true;
-	if (daemon->n_devices == 0 || (users->looked_ns && now_ns - users->looked_ns < LOOK_GAP_NS))
-		return false;
+	users->again = false;
 	users->n = daemon->n_devices;
 	for (uint32_t i = 0; i < users->n; i++)
 		memcpy(users->uuids[i], daemon->devices[i]->uuid, HB_UUID_BYTES);
@@ -94,10 +95,16 @@ bool hb_users_look(struct hb_users *users, int64_t now_ns)
 	return users->looking;
 }
 
+bool hb_users_look(struct hb_users *users)
+{
+	users->again |= users->looking;
+	return users->looking || (users->daemon->n_devices && begin(users));
+}
+
 void hb_users_tick(struct hb_users *users, int64_t now_ns)
 {
 	if (users->daemon->n_tenancies && now_ns - users->looked_ns > LOOK_EVERY_NS)
-		hb_users_look(users, now_ns);
+		hb_users_look(users);
 }
 
 /* --- what it says ------------------------------------------------------------------------ */
@@ -128,17 +135,20 @@ bool hb_users_cover(const struct hb_daemon *daemon, pid_t pid)
 	return false;
 }
 
-void hb_users_name(pid_t pid, char name[32])
+bool hb_users_name(pid_t pid, char name[32])
 {
 	char path[32], line[32] = "";
+	name[0] = '\0';
 	snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
 	FILE *file = fopen(path, "re");
-	if (file && !fgets(line, sizeof line, file))
+	if (!file)
+		return kill(pid, 0) == 0 || errno == EPERM; /* without a name where /proc hides it */
+	if (!fgets(line, sizeof line, file))
 		line[0] = '\0';
-	if (file)
-		fclose(file);
+	fclose(file);
 	size_t n = 0;
 	for (; line[n] && line[n] != '\n'; n++)
 		name[n] = line[n] >= 0x20 && line[n] < 0x7f ? line[n] : '?';
 	name[n] = '\0';
+	return true;
 }

@@ -237,7 +237,7 @@ static int answer_status(struct connection *connection)
 
 static int serve_status(struct connection *connection)
 {
-	connection->waits_for_look = hb_users_look(connection->server->daemon->users, hb_clock_now_ns());
+	connection->waits_for_look = hb_users_look(connection->server->daemon->users);
 	return connection->waits_for_look ? 0 : answer_status(connection);
 }
 

@@ -111,16 +111,17 @@ static uint32_t gpu_index(const struct hb_tenancy *tenancy, const struct hb_devi
 	return gpu;
 }
 
-/* The compute slice of an LP tenant that lives in the MPS server. */
-static json_t *server_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, const char *name)
+/* The slices of an LP tenant that lives in the MPS server, where it has no groups of its own. */
+static json_t *server_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb_group_class group_class,
+				const char *name)
 {
 	char why[200];
 	struct hb_tenancy *server = find_server(tenancy->daemon);
 	uint32_t index = server ? gpu_index(server, tenancy->devices[gpu]) : HB_PAGE_GPUS;
 	if (index == HB_PAGE_GPUS)
 		return mechanism(name, false, "runs in the MPS server, which has not registered with the daemon (yet)");
-	struct group_counts counts = count_groups(server, index, HB_GROUP_COMPUTE);
-	uint32_t wanted_us = server->page->gpus[index].slice_us[HB_GROUP_COMPUTE];
+	struct group_counts counts = count_groups(server, index, group_class);
+	uint32_t wanted_us = server->page->gpus[index].slice_us[group_class];
 	bool set = counts.seen && counts.set == counts.seen;
 	if (counts.failed)
 		snprintf(why, sizeof why, "the MPS server's group: %s (driver status 0x%x)", group_texts[counts.why],
@@ -142,8 +143,8 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 	char why[200];
 	bool inside = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	bool enforced = wanted_us && counts.seen && counts.set == counts.seen;
-	if (inside && !counts.seen && group_class == HB_GROUP_COMPUTE)
-		return server_mechanism(tenancy, gpu, names[group_class]);
+	if (inside && !counts.seen)
+		return server_mechanism(tenancy, gpu, group_class, names[group_class]);
 	if (counts.failed)
 		snprintf(why, sizeof why, "%u of %u groups: %s (driver status 0x%x)", counts.failed, counts.seen,
 			 group_texts[counts.why], counts.rm_status);
@@ -317,9 +318,8 @@ static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gp
 	for (uint32_t i = 0; array && use && i < use->n_users; i++) {
 		const struct hb_gpu_user *user = &use->users[i];
 		char name[32];
-		if (hb_users_cover(daemon, user->pid))
+		if (hb_users_cover(daemon, user->pid) || !hb_users_name(user->pid, name))
 			continue;
-		hb_users_name(user->pid, name);
 		append(array, json_pack("{s:i, s:s, s:o}", "pid", (int)user->pid, "name", name, "memory",
 					user->bytes == HB_GPU_BYTES_UNKNOWN ? json_null()
 									    : json_integer((json_int_t)user->bytes)));

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks driver functions up; see trial_calls.h. */
+#include "cli/trial_calls.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+const char *hb_trial_find(void *library, struct hb_trial_calls *calls)
+{
+	const struct {
+		const char *name;
+		void *place;
+	} rows[] = {
+#define X(name) {#name, &calls->name},
+		HB_TRIAL_CALLS(X)
+#undef X
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		void *found = dlsym(library, rows[i].name);
+		if (!found)
+			return rows[i].name;
+		memcpy(rows[i].place, &found, sizeof found);
+	}
+	return NULL;
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the status and the doctor say of memory and processes beside what
+tenants asked for: contexts' own memory, and programs without Hummingbird."""
+import json
+import subprocess
+import unittest
+
+from stack import HB, LIMIT, Stack, tenants_of, wait_until
+
+MIB = 1 << 20
+CONTEXT = 512 * MIB  # of the simulated driver (docs/simcuda.md)
+
+
+def doctor(stack, *options):
+    """{name: probe} and the exit status."""
+    done = subprocess.run([HB, "doctor", "--gpu", "sim", "--json", *options], env=stack.environment,
+                          capture_output=True, text=True, timeout=2 * LIMIT, check=False)
+    return {probe["name"]: probe for probe in json.loads(done.stdout)["probes"]}, done.returncode
+
+
+def use_of(status):
+    return tenants_of(status)[0]["gpus"][0]
+
+
+class OwnMemory(unittest.TestCase):
+    def test_contexts_are_known_in_and_out_of_mps(self):
+        for priority in ("high", "low"):
+            with self.subTest(priority=priority), Stack(scale=0.1) as stack:
+                tenant = stack.start(priority, "memory", MIB, 1, 1, options=("--memory", "8MiB"))
+                tenant.expect("full")
+                use = use_of(stack.status())
+                self.assertEqual(use["memory_used"], 8 * MIB)
+                self.assertEqual(use["memory_overhead"], CONTEXT)
+                self.assertEqual(use["memory_overhead_why"], "")
+                tenant.go()
+                self.assertEqual(tenant.ended(), 0)
+
+    def test_a_program_without_hummingbird_is_listed_until_it_ends(self):
+        with Stack(scale=0.1) as stack:
+            probes, status = doctor(stack)
+            self.assertTrue(probes["nothing uncovered"]["works"], probes["nothing uncovered"])
+            self.assertEqual(status, 0)
+            stranger = stack.bare("--wait", "work", 1)
+            stranger.expect("joined")
+            gpu = stack.status()["gpus"][0]
+            self.assertEqual([(entry["pid"], entry["name"]) for entry in gpu["uncovered"]],
+                             [(stranger.pid, "cuda-tenant")])
+            self.assertGreaterEqual(gpu["uncovered"][0]["memory"], CONTEXT)
+            probes, status = doctor(stack)
+            self.assertFalse(probes["nothing uncovered"]["works"])
+            self.assertEqual(probes["nothing uncovered"]["found"], f"cuda-tenant (pid {stranger.pid})")
+            self.assertEqual(status, 0, "a warning, not a failure")
+            stranger.go()
+            stranger.expect("done")
+            stranger.go()
+            self.assertEqual(stranger.ended(), 0)
+            wait_until("the list is empty", lambda: not stack.status()["gpus"][0]["uncovered"])
+
+
+if __name__ == "__main__":
+    unittest.main()
