@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +18,9 @@
 #include <unistd.h>
 
 enum { TABLE = 65536 };
+
+/* Beside a class: came from accept(), not looked at yet. */
+#define ACCEPTED (UINT32_C(1) << 31)
 
 static _Atomic(uint32_t) classes[TABLE];
 
@@ -50,15 +54,17 @@ static int option(int fd, int name)
 }
 
 /*
- * Which side of a connection called is not recorded by the kernel; ports from
+ * Which side of an inherited connection called is not recorded by the kernel; ports from
  * 32768 on are those it gives to callers (the default range begins there), so
  * the smaller port of the two is taken for the service's.
  */
-static uint32_t class_of_socket(int fd)
+static uint32_t class_of_socket(int fd, bool accepted)
 {
-	uint16_t own = port_by(getsockname, fd), other = port_by(getpeername, fd);
+	uint16_t own = port_by(getsockname, fd), other = accepted ? 0 : port_by(getpeername, fd);
 	if (!own)
 		return make(HB_FD_LOCAL, 0);
+	if (accepted)
+		return make(HB_FD_SERVED, own);
 	if (option(fd, SO_ACCEPTCONN))
 		return make(HB_FD_LISTENER, own);
 	if (option(fd, SO_TYPE) == SOCK_DGRAM)
@@ -76,13 +82,13 @@ static uint32_t class_of_nameless(int fd)
 	return make(strcmp(target, "anon_inode:[eventfd]") == 0 ? HB_FD_EVENT : HB_FD_OTHER, 0);
 }
 
-static uint32_t classify(int fd)
+static uint32_t classify(int fd, bool accepted)
 {
 	struct stat found;
 	if (fstat(fd, &found) != 0)
 		return make(HB_FD_OTHER, 0);
 	if (S_ISSOCK(found.st_mode))
-		return class_of_socket(fd);
+		return class_of_socket(fd, accepted);
 	if (S_ISFIFO(found.st_mode))
 		return make(HB_FD_PIPE, 0);
 	return found.st_mode & S_IFMT ? make(HB_FD_OTHER, 0) : class_of_nameless(fd);
@@ -93,9 +99,9 @@ uint32_t hb_fd_class(int fd)
 	if (fd < 0 || fd >= TABLE)
 		return make(HB_FD_OTHER, 0);
 	uint32_t known = atomic_load_explicit(&classes[fd], memory_order_relaxed);
-	if (!known) {
+	if (!known || known == ACCEPTED) {
 		int before = errno;
-		known = classify(fd);
+		known = classify(fd, known == ACCEPTED);
 		errno = before;
 		atomic_store_explicit(&classes[fd], known, memory_order_relaxed);
 	}
@@ -106,4 +112,10 @@ void hb_fd_forget(int fd)
 {
 	if (fd >= 0 && fd < TABLE && atomic_load_explicit(&classes[fd], memory_order_relaxed))
 		atomic_store_explicit(&classes[fd], HB_FD_UNKNOWN, memory_order_relaxed);
+}
+
+void hb_fd_served(int fd)
+{
+	if (fd >= 0 && fd < TABLE)
+		atomic_store_explicit(&classes[fd], ACCEPTED, memory_order_relaxed);
 }

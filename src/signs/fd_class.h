@@ -26,5 +26,7 @@ enum hb_fd_kind {
 uint32_t hb_fd_class(int fd);
 /* It is another one from now on. */
 void hb_fd_forget(int fd);
+/* It is a connection that came in. */
+void hb_fd_served(int fd);
 
 #endif

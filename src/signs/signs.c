@@ -139,7 +139,7 @@ static int accepted(int listener, int fd, const void *caller)
 {
 	if (fd < 0)
 		return fd;
-	hb_fd_forget(fd);
+	hb_fd_served(fd);
 	if (is_wanted())
 		tell(hb_fd_class(listener), caller);
 	return fd;

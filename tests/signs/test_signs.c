@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libhb-signs, preloaded into this program: each call by which bytes come in is
+ * told, with the right identity, and nothing else about the call changes. The
+ * test stands where the shim would.
+ */
+#include "signs/signs.h"
+#include "unit/unit.h"
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile unsigned told; /* raise() is declared to call nothing of ours */
+static volatile uint64_t last;
+
+static void take(uint64_t source)
+{
+	told = told + 1;
+	last = source;
+	errno = EDOM; /* must not be seen by the caller */
+}
+
+static void attach(hb_signs_report *report)
+{
+	__typeof__(&hb_signs_attach) function = (__typeof__(function))dlsym(RTLD_DEFAULT, "hb_signs_attach");
+	assert_non_null(function);
+	function(report);
+}
+
+static int set_up(void **state)
+{
+	told = 0;
+	attach(take);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	attach(NULL);
+	return 0;
+}
+
+/* Runs the call, which has to bring something in, and checks that it was told once. */
+#define TOLD(call) \
+	do { \
+		unsigned before_ = told; \
+		errno = 0; \
+		assert_true((call) > 0); \
+		assert_int_equal(errno, 0); \
+		assert_int_equal(told, before_ + 1); \
+	} while (0)
+#define NOT_TOLD(call) \
+	do { \
+		unsigned before_ = told; \
+		(void)!(call); \
+		assert_int_equal(told, before_); \
+	} while (0)
+
+static void give(int fd)
+{
+	assert_int_equal(write(fd, "12345678", 8), 8);
+}
+
+/* One end of a connection of that kind in fds[0], the writing one in fds[1]. */
+static void make_pipe(int fds[2])
+{
+	assert_int_equal(pipe(fds), 0);
+}
+
+static void make_pair(int fds[2])
+{
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+}
+
+static uint16_t listen_somewhere(int *listener)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof(address);
+	*listener = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(*listener, (struct sockaddr *)&address, length), 0);
+	assert_int_equal(listen(*listener, 8), 0);
+	assert_int_equal(getsockname(*listener, (struct sockaddr *)&address, &length), 0);
+	return ntohs(address.sin_port);
+}
+
+static int call_port(uint16_t port)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	return fd;
+}
+
+static void close_both(int fds[2])
+{
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void every_way_to_read_is_a_sign(void **state)
+{
+	char buffer[8];
+	struct iovec parts = {buffer, sizeof(buffer)};
+	struct msghdr message = {.msg_iov = &parts, .msg_iovlen = 1};
+	struct mmsghdr messages = {.msg_hdr = message};
+	int fds[2];
+	make_pair(fds);
+	give(fds[1]);
+	TOLD(read(fds[0], buffer, 8));
+	give(fds[1]);
+	TOLD(readv(fds[0], &parts, 1));
+	give(fds[1]);
+	TOLD(recv(fds[0], buffer, 8, 0));
+	give(fds[1]);
+	TOLD(recvfrom(fds[0], buffer, 8, 0, NULL, NULL));
+	give(fds[1]);
+	TOLD(recvmsg(fds[0], &message, 0));
+	give(fds[1]);
+	TOLD(recvmmsg(fds[0], &messages, 1, 0, NULL));
+	close_both(fds);
+}
+
+static void every_way_to_wait_is_a_sign(void **state)
+{
+	struct timespec second = {.tv_sec = 1};
+	struct timeval long_enough = {.tv_sec = 1};
+	struct epoll_event event = {.events = EPOLLIN}, events[2];
+	struct pollfd polled = {.events = POLLIN};
+	fd_set set;
+	int fds[2], epoll = epoll_create1(0);
+	make_pair(fds);
+	give(fds[1]);
+	polled.fd = fds[0];
+	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &event), 0);
+	TOLD(epoll_wait(epoll, events, 2, 1000));
+	TOLD(epoll_pwait(epoll, events, 2, 1000, NULL));
+	TOLD(poll(&polled, 1, 1000));
+	TOLD(ppoll(&polled, 1, &second, NULL));
+	FD_ZERO(&set);
+	FD_SET(fds[0], &set);
+	TOLD(select(fds[0] + 1, &set, NULL, NULL, &long_enough));
+	TOLD(pselect(fds[0] + 1, &set, NULL, NULL, &second, NULL));
+	close(epoll);
+	close_both(fds);
+}
+
+static void what_brings_no_bytes_is_no_sign(void **state)
+{
+	char buffer[8];
+	struct pollfd polled = {.events = POLLIN | POLLOUT};
+	struct epoll_event event = {.events = EPOLLOUT}, events[2];
+	int fds[2], file = open("/proc/self/status", O_RDONLY), epoll = epoll_create1(0);
+	NOT_TOLD(read(file, buffer, 8));
+	NOT_TOLD(poll(NULL, 0, 0));
+	make_pair(fds);
+	polled.fd = fds[0];
+	NOT_TOLD(poll(&polled, 1, 0)); /* it may be written to */
+	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &event), 0);
+	NOT_TOLD(epoll_wait(epoll, events, 2, 0));
+	errno = 0;
+	NOT_TOLD(recv(fds[0], buffer, 8, MSG_DONTWAIT));
+	assert_int_equal(errno, EAGAIN);
+	close(fds[1]);
+	NOT_TOLD(recv(fds[0], buffer, 8, 0)); /* the other side has gone */
+	close(fds[0]);
+	close(file);
+	close(epoll);
+}
+
+static uint64_t source_of_read(int fd)
+{
+	char buffer[8];
+	TOLD(read(fd, buffer, 8));
+	return last;
+}
+
+static void kinds_of_descriptors_are_told_apart(void **state)
+{
+	int pipes[2], pair[2], event = eventfd(1, 0), served, called, listener;
+	uint16_t port = listen_somewhere(&listener);
+	make_pipe(pipes);
+	make_pair(pair);
+	called = call_port(port);
+	served = accept(listener, NULL, NULL);
+	give(pipes[1]), give(pair[1]), give(called), give(served);
+	uint64_t sources[] = {source_of_read(pipes[0]), source_of_read(pair[0]), source_of_read(event),
+			      source_of_read(served)};
+	for (size_t i = 0; i < 4; i++)
+		for (size_t j = 0; j < i; j++)
+			assert_int_not_equal(sources[i], sources[j]);
+	source_of_read(called);
+	close_both(pipes);
+	close_both(pair);
+	close(event), close(served), close(called), close(listener);
+}
+
+/* Connections come and go; what is learned is the service's. */
+static void connections_of_one_port_are_one_source(void **state)
+{
+	int first, second, other;
+	uint16_t port = listen_somewhere(&first), other_port = listen_somewhere(&other);
+	uint64_t sources[3];
+	for (int i = 0; i < 3; i++) {
+		int called = call_port(i < 2 ? port : other_port);
+		second = accept4(i < 2 ? first : other, NULL, NULL, SOCK_CLOEXEC);
+		give(called);
+		sources[i] = source_of_read(second);
+		close(second);
+		close(called);
+	}
+	assert_int_equal(sources[0], sources[1]);
+	assert_int_not_equal(sources[0], sources[2]);
+	close(first);
+	close(other);
+}
+
+static void callers_are_told_apart(void **state)
+{
+	char buffer[4];
+	int fds[2];
+	make_pair(fds);
+	give(fds[1]);
+	TOLD(read(fds[0], buffer, 4));
+	uint64_t here = last;
+	TOLD(read(fds[0], buffer, 4));
+	assert_int_not_equal(here, last);
+	close_both(fds);
+}
+
+static void a_reused_descriptor_is_another_one(void **state)
+{
+	char buffer[8];
+	int fds[2], file;
+	make_pair(fds);
+	give(fds[1]);
+	TOLD(read(fds[0], buffer, 8));
+	int number = fds[0];
+	close(fds[0]);
+	file = open("/proc/self/status", O_RDONLY);
+	assert_int_equal(dup2(file, number), number);
+	NOT_TOLD(read(number, buffer, 8));
+	make_pair(fds);
+	assert_int_equal(dup3(fds[0], number, 0), number);
+	give(fds[1]);
+	TOLD(read(number, buffer, 8));
+	close(number);
+	close(file);
+	close_both(fds);
+}
+
+static void connections_that_come_in_are_signs(void **state)
+{
+	int listener;
+	uint16_t port = listen_somewhere(&listener);
+	int first = call_port(port), second = call_port(port), served;
+	TOLD(served = accept(listener, NULL, NULL));
+	close(served);
+	TOLD(served = accept4(listener, NULL, NULL, 0));
+	close(served), close(first), close(second), close(listener);
+}
+
+static void nothing_is_told_when_nobody_asks(void **state)
+{
+	char buffer[8];
+	int fds[2];
+	make_pair(fds);
+	attach(NULL);
+	give(fds[1]);
+	NOT_TOLD(read(fds[0], buffer, 8));
+	close_both(fds);
+}
+
+/* As in an application that reads in its signal handlers. */
+static int interrupted[2];
+static void read_in_handler(int signal_number)
+{
+	char buffer[8];
+	(void)!read(interrupted[0], buffer, 8);
+}
+
+static void signal_handlers_and_children_may_read(void **state)
+{
+	make_pair(interrupted);
+	signal(SIGUSR1, read_in_handler);
+	give(interrupted[1]);
+	unsigned before = told;
+	raise(SIGUSR1);
+	assert_int_equal(told, before + 1);
+	give(interrupted[1]);
+	pid_t child = fork();
+	if (child == 0) {
+		read_in_handler(0);
+		_exit(told == before + 2 ? 0 : 1);
+	}
+	int status = 1;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	close_both(interrupted);
+}
+
+/* read() is a place where a thread may be cancelled, still. */
+static void *wait_for_ever(void *fd)
+{
+	char buffer[8];
+	(void)!read(*(int *)fd, buffer, 8);
+	return NULL;
+}
+
+static void a_thread_that_reads_can_be_cancelled(void **state)
+{
+	pthread_t thread;
+	void *result = NULL;
+	int fds[2];
+	make_pair(fds);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, &fds[0]), 0);
+	assert_int_equal(pthread_cancel(thread), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	close_both(fds);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(every_way_to_read_is_a_sign),
+		TEST(every_way_to_wait_is_a_sign),
+		TEST(what_brings_no_bytes_is_no_sign),
+		TEST(kinds_of_descriptors_are_told_apart),
+		TEST(connections_of_one_port_are_one_source),
+		TEST(callers_are_told_apart),
+		TEST(a_reused_descriptor_is_another_one),
+		TEST(connections_that_come_in_are_signs),
+		TEST(nothing_is_told_when_nobody_asks),
+		TEST(signal_handlers_and_children_may_read),
+		TEST(a_thread_that_reads_can_be_cancelled),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
