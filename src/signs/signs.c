@@ -42,18 +42,19 @@ void hb_signs_attach(hb_signs_report *sign)
 }
 
 /* Never 0, and far from the small numbers that the shim itself gives out. */
-static uint64_t identity(uint32_t class, const void *caller)
+static uint64_t identity(uint32_t what, const void *caller)
 {
-	uint64_t mixed = ((uint64_t)(uintptr_t)caller ^ (uint64_t) class << 40) * UINT64_C(0x9e3779b97f4a7c15);
-	return mixed | UINT64_C(1) << 63;
+	uint64_t mixed = (uint64_t)(uintptr_t)caller * UINT64_C(0x9e3779b97f4a7c15);
+	mixed = (mixed ^ what) * UINT64_C(0xd6e8feb86659fd93);
+	return (mixed ^ mixed >> 32) | UINT64_C(1) << 63;
 }
 
-static __attribute__((noinline, cold)) void tell(uint32_t class, const void *caller)
+static __attribute__((noinline, cold)) void tell(uint32_t what, const void *caller)
 {
 	hb_signs_report *sign = atomic_load_explicit(&report, memory_order_acquire);
 	int before = errno;
-	if (class >> 24 != HB_FD_OTHER && sign)
-		sign(identity(class, caller));
+	if (what >> 24 != HB_FD_OTHER && sign)
+		sign(identity(what, caller));
 	errno = before;
 }
 
