@@ -93,8 +93,9 @@ static void probe_module(struct hb_probe *probe)
 	probe->required = true;
 	if (!read_value(PROC "/version", "NVRM version", version, sizeof version)) {
 		strcpy(probe->found, PROC "/version is not there");
-		strcpy(probe->remedy, "install and load NVIDIA's driver (modprobe nvidia); in a container, give it the GPU; "
-				       "without a GPU use --gpu sim");
+		strcpy(probe->remedy,
+		       "install and load NVIDIA's driver (modprobe nvidia); in a container, give it the GPU; "
+		       "without a GPU use --gpu sim");
 		return;
 	}
 	/* "NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build ...": the first number with a dot. */
