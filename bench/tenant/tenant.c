@@ -147,20 +147,10 @@ static int done(int status)
 
 /* --- train -------------------------------------------------------------------------------- */
 
-static int train(double kernel_us, uint64_t n)
+/* Launches with QUEUED in flight; how many. */
+static uint64_t launch_on_and_on(CUstream stream, CUevent events[QUEUED], double kernel_us, uint64_t n, CUdeviceptr word)
 {
-	CUstream stream;
-	CUevent events[QUEUED], first, last;
-	float ms = 0;
 	uint64_t made = 0;
-	joined();
-	CUdeviceptr word = tenant_word();
-	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < QUEUED; i++)
-		CU(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
-	CU(cuEventCreate(&first, 0));
-	CU(cuEventCreate(&last, 0));
-	CU(cuEventRecord(first, stream));
 	for (; (!n || made < n) && !told_to_end; made++) {
 		CUevent event = events[made % QUEUED];
 		if (made >= QUEUED)
@@ -170,9 +160,30 @@ static int train(double kernel_us, uint64_t n)
 		if (made == 0)
 			tenant_say("running");
 	}
+	return made;
+}
+
+static int train(double kernel_us, uint64_t n)
+{
+	CUstream stream;
+	CUevent events[QUEUED], first, last;
+	float ms = 0;
+	joined();
+	CUdeviceptr word = tenant_word();
+	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < QUEUED; i++)
+		CU(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
+	CU(cuEventCreate(&first, 0));
+	CU(cuEventCreate(&last, 0));
+	CU(cuEventRecord(first, stream));
+	uint64_t made = launch_on_and_on(stream, events, kernel_us, n, word);
 	CU(cuEventRecord(last, stream));
 	CU(cuEventSynchronize(last));
 	CU(cuEventElapsedTime(&ms, first, last));
+	for (int i = 0; i < QUEUED; i++)
+		CU(cuEventDestroy(events[i]));
+	CU(cuEventDestroy(first));
+	CU(cuEventDestroy(last));
 	bool right = tenant_read(word) == made;
 	tenant_say("{\"kernels\": %llu, \"right\": %s, \"ms\": %.3f, \"share\": %.4f}", (unsigned long long)made,
 		   right ? "true" : "false", (double)ms, (double)made * kernel_us / 1e3 / (ms > 0 ? (double)ms : 1));

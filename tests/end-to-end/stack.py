@@ -250,16 +250,23 @@ class Stack:
         left = [os.path.join(where, name) for where, _, names in os.walk(self.folder) for name in names
                 if name.endswith(".sock") or name in ("hb-sim-control", "control", "nvidia-cuda-mps-control.pid")]
         assert not left, f"left behind: {left}"
+        # What runs in the background has nobody to tell its exit status to.
+        for name, text in self.logs():
+            assert "Sanitizer" not in text and "runtime error" not in text, f"{name}: {text}"
+
+    def logs(self):
+        for where, _, names in os.walk(self.folder):
+            for name in filter(lambda name: name.endswith(".log"), names):
+                with open(os.path.join(where, name), encoding="utf-8", errors="backslashreplace") as file:
+                    yield name, file.read()
 
     def show_logs(self):
         for program in self.programs:
             text = program.stderr()
             if text:
                 print(f"--- {program.command} ({program.process.poll()})\n{text}", flush=True)
-        for where, _, names in os.walk(self.folder):
-            for name in filter(lambda name: name.endswith(".log"), names):
-                with open(os.path.join(where, name), encoding="utf-8", errors="backslashreplace") as file:
-                    print(f"--- {name}\n{file.read()}", flush=True)
+        for name, text in self.logs():
+            print(f"--- {name}\n{text}", flush=True)
 
     def __enter__(self):
         return self
