@@ -149,6 +149,8 @@ class Stack:
             "HB_SOCKET": os.path.join(self.folder, "hbd.sock"),
             "HB_SIM_GPU": self.gpu_folder, "HB_SIM_SCALE": str(scale), "HB_SIM_GPUS": str(gpus),
         } | variables
+        # Every process of a stack would sleep a second at its end.
+        self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
         path = os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml")
         os.makedirs(os.path.dirname(path))
         with open(path, "w", encoding="utf-8") as file:
