@@ -33,10 +33,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        ready = time.monotonic() + prepare_us / 1e6
+        ready = time.monotonic() + self.server.prepare_us / 1e6
         while time.monotonic() < ready:
             pass
-        gpu.infer()
+        self.server.gpu.infer()
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -46,9 +46,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-kernel_us, prepare_us = int(sys.argv[1]), int(sys.argv[2])
-gpu = Gpu(kernel_us)
-gpu.infer()
-server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-print("port", server.server_address[1], flush=True)
-server.serve_forever()
+def main():
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    server.gpu, server.prepare_us = Gpu(int(sys.argv[1])), int(sys.argv[2])
+    server.gpu.infer()
+    print("port", server.server_address[1], flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

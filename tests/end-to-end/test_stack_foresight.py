@@ -16,6 +16,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LOAD = os.path.join(HERE, "../../bench/http_load.py")
 SERVER = os.path.join(BUILD, "bench/simcuda/sim_http")
 PYTHON_SERVER = os.path.join(HERE, "../../bench/simcuda/sim_http.py")
+MODULE = os.path.join(HERE, "../../python")
+CLIENT = """
+import hummingbird, sim_http
+gpu = sim_http.Gpu(200)
+gpu.infer()
+for _ in range(5):
+    with hummingbird.request(deadline=0.01):
+        hummingbird.hint(0.0003)
+        gpu.infer()
+print("told", flush=True)
+input()
+"""
 WORK = ("200", "600")  # us of the kernel, us on the CPU before it
 
 
@@ -80,6 +92,18 @@ class Foresight(unittest.TestCase):
             self.assertGreater(found["signs"], 100)
             self.assertLess(found["holds"] - before, sent / 20)
             self.end(low, server)
+
+    def test_python_client(self):
+        """Requests told through the module reach the page; without Hummingbird it does nothing."""
+        subprocess.run([sys.executable, "-c", "import hummingbird as h\nwith h.request(0.01): h.hint()"], check=True,
+                       env={"PYTHONPATH": MODULE, "PATH": os.environ["PATH"]}, timeout=LIMIT)
+        with Stack() as stack:
+            client = stack.start("high", "-c", CLIENT, program=sys.executable,
+                                 PYTHONPATH=MODULE + ":" + os.path.dirname(PYTHON_SERVER))
+            client.expect("told")
+            self.assertEqual(counters(stack)["requests"], 6)  # 5, and the one before the program began to tell
+            client.go()
+            client.output()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells Hummingbird what a service of high priority is about to do.
+
+    import hummingbird
+
+    with hummingbird.request(deadline=0.010):     # 10 ms from now; may be left out
+        hummingbird.hint(0.0003)                  # the first kernel is due in about 0.3 ms
+        answer = model(decode(body))
+
+The same as hummingbird/client.h, over ctypes: the functions are found in the
+process if it runs under `hb run --priority high` and CUDA has been loaded, and
+do nothing elsewhere. Nobody has to use them; requests are also foreseen from
+what the process does. Times are seconds from now. Requests belong to threads:
+in asyncio, use request() only around code that does not await.
+"""
+import contextlib
+import ctypes
+import os
+import time
+
+__all__ = ["hint", "request", "request_begin", "request_end"]
+
+_calls = None
+
+
+def _find():
+    """The shim's functions; None while libcuda is not loaded, () where it is not the shim."""
+    global _calls
+    if _calls is not None:
+        return _calls
+    try:
+        # Never loads it for our sake.
+        library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+    except OSError:
+        return None
+    try:
+        begin, hint_at, end = library.hb_shim_request_begin, library.hb_shim_hint, library.hb_shim_request_end
+    except AttributeError:
+        _calls = ()
+        return _calls
+    begin.argtypes = hint_at.argtypes = [ctypes.c_int64]
+    end.argtypes = []
+    begin.restype = hint_at.restype = end.restype = None
+    _calls = (begin, hint_at, end)
+    return _calls
+
+
+def request_begin(deadline=None):
+    """A request has arrived on this thread, to be answered within `deadline` seconds (None: the service's objective)."""
+    calls = _find()
+    if calls:
+        calls[0](0 if deadline is None else time.monotonic_ns() + round(deadline * 1e9))
+
+
+def hint(delay=0.0003):
+    """The first kernel of a request is expected after `delay` seconds."""
+    calls = _find()
+    if calls:
+        calls[1](time.monotonic_ns() + round(delay * 1e9))
+
+
+def request_end():
+    """The request of this thread has been answered."""
+    calls = _find()
+    if calls:
+        calls[2]()
+
+
+@contextlib.contextmanager
+def request(deadline=None):
+    """request_begin() and request_end() around a block."""
+    request_begin(deadline)
+    try:
+        yield
+    finally:
+        request_end()
