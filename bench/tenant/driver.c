@@ -106,8 +106,11 @@ static const struct route {
 	{"default", find_default},
 	{"next", find_next},
 #endif
-	{"dlsym", find_dlsym},           {"thread", find_thread}, {"getproc", find_getproc},
-	{"getproc-v1", find_getproc_v1}, {"getproc-thread", find_getproc_thread},
+	{"dlsym", find_dlsym},
+	{"thread", find_thread},
+	{"getproc", find_getproc},
+	{"getproc-v1", find_getproc_v1},
+	{"getproc-thread", find_getproc_thread},
 };
 
 void driver_list_routes(void)

@@ -148,7 +148,8 @@ static int done(int status)
 /* --- train -------------------------------------------------------------------------------- */
 
 /* Launches with QUEUED in flight; how many. */
-static uint64_t launch_on_and_on(CUstream stream, CUevent events[QUEUED], double kernel_us, uint64_t n, CUdeviceptr word)
+static uint64_t launch_on_and_on(CUstream stream, CUevent events[QUEUED], double kernel_us, uint64_t n,
+				 CUdeviceptr word)
 {
 	uint64_t made = 0;
 	for (; (!n || made < n) && !told_to_end; made++) {

@@ -107,6 +107,7 @@ struct hb_seat {
 	uint32_t gpu; /* index on the tenant's page */
 	enum hb_gate_state gate;
 	uint32_t depth;
+	int64_t draining_since_ns;   /* or since when it was last asked why it takes so long */
 	int64_t compute_ns, copy_ns; /* slices that the core asked for */
 	uint64_t launches;           /* of all its processes, at the last beat */
 	int64_t launched_ns;         /* the last beat at which it had launched something new */

@@ -29,6 +29,9 @@
 /* So a holder whose gate has opened is known to be busy at the next look at the earliest: it must not pass for idle before. */
 #define TURN_GRACE_NS (3 * POLL_NS)
 
+/* LP kernels take milliseconds, and the shim tells within some more. */
+#define DRAIN_PATIENCE_NS HB_NS_PER_S
+
 _Static_assert((int)HB_PAGE_LOW == (int)HB_PRIORITY_LOW && (int)HB_PAGE_HIGH == (int)HB_PRIORITY_HIGH,
 	       "page and core number priorities alike");
 
@@ -126,6 +129,7 @@ static void set_gates(struct hb_device *device, struct hb_tenancy *tenancy, enum
 	seat->gate = state;
 	seat->depth = depth;
 	seat->draining = state == HB_GATE_CLOSED;
+	seat->draining_since_ns = hb_clock_now_ns();
 	seat->waiting = false;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
 		if (!tenancy->members[slot].watch)
@@ -213,6 +217,32 @@ static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
 	return sight;
 }
 
+/*
+ * A process that is stopped (Ctrl-Z, a debugger) cannot tell that its work is done, and must not keep the others
+ * waiting until it goes on. What it had launched has had DRAIN_PATIENCE_NS to end, and its gate is closed for more.
+ */
+static void speak_for_the_stopped(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		struct hb_member *member = &tenancy->members[slot];
+		struct hb_gate *gate = gate_of(tenancy, slot, gpu);
+		uint64_t in_flight = hb_gate_in_flight(gate);
+		if (!member->watch || !in_flight || !hb_peer_is_stopped(member->pid))
+			continue;
+		hb_log_info("process %d of tenant %u is stopped: its %llu launches count as done", (int)member->pid,
+			    tenancy->number, (unsigned long long)in_flight);
+		hb_gate_completed(gate, in_flight);
+	}
+}
+
+static void ask_why_not_drained(struct hb_tenancy *tenancy, struct hb_seat *seat, int64_t now_ns)
+{
+	if (now_ns - seat->draining_since_ns < DRAIN_PATIENCE_NS)
+		return;
+	seat->draining_since_ns = now_ns;
+	speak_for_the_stopped(tenancy, seat->gpu);
+}
+
 static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	struct hb_seat *seat = &device->seats[tenancy->index];
@@ -225,6 +255,8 @@ static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t n
 		seat->draining = false;
 		post_kind(device, now_ns, tenancy->index, HB_EVENT_DRAINED);
 	}
+	if (seat->draining)
+		ask_why_not_drained(tenancy, seat, now_ns);
 	if (sight.waiting && !seat->waiting) {
 		seat->waiting = true;
 		post_kind(device, now_ns, tenancy->index, HB_EVENT_WAITING);

@@ -17,19 +17,33 @@ static FILE *open_proc(pid_t pid, const char *file)
 	return fopen(path, "re");
 }
 
-uint64_t hb_peer_start_ticks(pid_t pid)
+/* The text of field `number` (3 and up) of /proc/PID/stat and what follows it, in `line`; NULL = no such process. */
+static const char *read_stat(pid_t pid, int number, char *line, int size)
 {
-	char line[1024];
 	FILE *file = open_proc(pid, "stat");
 	if (!file)
-		return 0;
-	char *read = fgets(line, sizeof line, file);
+		return NULL;
+	char *read = fgets(line, size, file);
 	fclose(file);
 	/* The second field is the program's name and may hold anything: count from its last parenthesis. */
 	char *field = read ? strrchr(line, ')') : NULL;
-	for (int i = 2; field && i < 22; i++)
+	for (int i = 2; field && i < number; i++)
 		field = strchr(field + 1, ' ');
-	return field ? strtoull(field + 1, NULL, 10) : 0;
+	return field ? field + 1 : NULL;
+}
+
+uint64_t hb_peer_start_ticks(pid_t pid)
+{
+	char line[1024];
+	const char *field = read_stat(pid, 22, line, sizeof line);
+	return field ? strtoull(field, NULL, 10) : 0;
+}
+
+bool hb_peer_is_stopped(pid_t pid)
+{
+	char line[1024];
+	const char *state = read_stat(pid, 3, line, sizeof line);
+	return state && (*state == 'T' || *state == 't');
 }
 
 static void read_cgroup(struct hb_peer *peer)

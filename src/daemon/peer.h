@@ -6,6 +6,7 @@
 #ifndef HB_DAEMON_PEER_H
 #define HB_DAEMON_PEER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -23,6 +24,8 @@ struct hb_peer {
 int hb_peer_read(int socket, struct hb_peer *peer);
 /* Field 22 of /proc/PID/stat; 0 = no such process. */
 uint64_t hb_peer_start_ticks(pid_t pid);
+/* Stopped by a signal or a debugger. */
+bool hb_peer_is_stopped(pid_t pid);
 /* The systemd unit in a cgroup path: "" when there is none. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size);
 

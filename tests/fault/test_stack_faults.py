@@ -93,16 +93,27 @@ class Killed(unittest.TestCase):
 
     def test_low_priority_in_the_middle_of_a_kernel(self):
         for mps in (True, False):
-            with self.subTest(mps=mps), Stack(mps=mps) as stack:
+            with self.subTest(mps=mps), Stack(scale=0.3, mps=mps) as stack:
                 expected = stack.bare("work", 2).output()
                 left = self.survivors(stack, "high", "low")
-                victim = stack.start("low", "train", 60e6, 1)
+                victim = stack.start("low", "train", 200e6, 1)
                 victim.expect("running")
                 victim.signal(signal.SIGKILL)
                 self.assertEqual(victim.ended(), KILLED)
                 self.forgotten(stack, len(left))
                 self.new_tenants_work(stack, expected)
                 self.end_well(left)
+
+    def test_one_that_is_stopped_does_not_stop_the_others(self):
+        """Not killed, but as silent."""
+        for mps in (True, False):
+            with self.subTest(mps=mps), Stack(scale=0.3, mps=mps) as stack:
+                stopped = self.survivors(stack, "low")
+                stopped[0].signal(signal.SIGSTOP)
+                for _ in range(2):
+                    self.assertTrue(stack.start("low", "train", TRAINING_US, 100).result()["right"])
+                stopped[0].signal(signal.SIGCONT)
+                self.end_well(stopped)
 
     def test_high_priority(self):
         with Stack(scale=0.3) as stack:
@@ -161,7 +172,7 @@ class Killed(unittest.TestCase):
                 idle.expect("joined")
                 commands = sorted(tenant["command"] for tenant in stack.tenants())
                 used = sorted(tenant["gpus"][0]["memory_used"] for tenant in stack.tenants())
-                for _ in range(2):
+                for _ in range(2 if mps else 1):
                     self.kill_daemon(stack)
                     self.new_tenants_work(stack, expected)  # the first of them starts a daemon
                     # The idle one makes no call in which it could come back.
