@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small driver-API programs for measurements on a real GPU; started by
- * bench/gpu/temporal.py and foresight.py, natively and under `hb run`. The driver is opened by
+ * bench/gpu/temporal.py and foresight_gpu.py, natively and under `hb run`. The driver is opened by
  * name, so LD_LIBRARY_PATH decides whose libcuda it is. Every mode prints one
  * JSON object.
  *

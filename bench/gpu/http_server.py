@@ -7,7 +7,7 @@
 POST /infer with 150,528 bytes (224 x 224 x 3) answers with the class. GET
 /times gives what the handler measured since the last time: microseconds from
 the graph's launch to the end of the synchronize, and the moment (monotonic
-seconds) of each launch. Started by foresight.py.
+seconds) of each launch. Started by foresight_gpu.py.
 """
 import argparse
 import logging

@@ -15,7 +15,7 @@
  * --wait: pauses between joining and working, and again before it ends: it says
  * "joined" and "done", and waits for a line on standard input each time.
  */
-#include "tenant.h"
+#include "bench_tenant.h"
 
 #include <signal.h>
 #include <stdarg.h>

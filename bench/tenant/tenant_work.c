@@ -3,7 +3,7 @@
  * cuda-tenant's modes `work` and `memory`. What `work` prints depends on
  * nothing but its argument: whoever runs beside it, with or without the shim.
  */
-#include "tenant.h"
+#include "bench_tenant.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

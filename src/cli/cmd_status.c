@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
-#include "daemon/client.h"
+#include "daemon/daemon_client.h"
 
 #include <errno.h>
 #include <getopt.h>

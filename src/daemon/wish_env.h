@@ -18,7 +18,7 @@
 #ifndef HB_DAEMON_WISH_ENV_H
 #define HB_DAEMON_WISH_ENV_H
 
-#include "daemon/client.h"
+#include "daemon/daemon_client.h"
 
 /* Priority low, no limits, no token: what a process asks that was started without `hb run`. */
 void hb_wish_init(struct hb_wish *wish);

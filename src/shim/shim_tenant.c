@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "daemon/client.h"
+#include "daemon/daemon_client.h"
 #include "daemon/socket_path.h"
 #include "daemon/wish_env.h"
 #include "gpu/nvidia_rm.h"

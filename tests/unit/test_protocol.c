@@ -3,7 +3,7 @@
  * Messages: what is built is accepted, whatever breaks a rule is refused before
  * anything is done with it, and descriptors arrive or are closed.
  */
-#include "daemon/client.h"
+#include "daemon/daemon_client.h"
 #include "daemon/wire.h"
 #include "daemon/wish_env.h"
 #include "unit.h"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures foresight on a real GPU: the table of bench/results/GPU/foresight.json.
 
-  bench/gpu/foresight.py --build build --out DIR [--part api,resident,http] [--rounds 3] [--window 4]
+  bench/gpu/foresight_gpu.py --build build --out DIR [--part api,resident,http] [--rounds 3] [--window 4]
 
   api       a 20 us kernel beside LLM training, with and without a hint 0.3 ms ahead (about 60 s)
   resident  what keeps a channel group resident: raw values only (about 40 s)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client side of the protocol; see client.h. */
-#include "daemon/client.h"
+/* The client side of the protocol; see daemon_client.h. */
+#include "daemon/daemon_client.h"
 
 #include "base/fault_point.h"
 #include "daemon/wire.h"
