@@ -26,7 +26,7 @@ struct hb_users {
 	const struct hb_provider *provider;
 	uv_work_t work;
 	bool looking, closing;
-	bool again; /* somebody asked while a look was under way, which may have missed what they ask for */
+	bool again;        /* somebody asked while a look was under way, which may have missed what they ask for */
 	int64_t looked_ns; /* the end of the last look; 0 = none yet */
 	/* The look's own: what to look at and what was seen. */
 	uint32_t n;
