@@ -201,12 +201,12 @@ struct hb_gpu_page {
 	uint32_t version;
 	uint32_t size_bytes;
 	unsigned char uuid[16];
-	hb_page_u32 engine;       /* daemon; enum hb_engine */
-	hb_page_u32 tenants_high; /* daemon; how many of each there are */
-	hb_page_u32 tenants_low;  /* daemon */
-	hb_page_u32 high_at_work; /* daemon; how many of tenants_high launched something in the last second or so */
-	hb_page_u64 total_bytes;                 /* daemon; 0 = not known */
-	hb_page_u64 reserve_bytes;               /* daemon; kept free of LP for HP */
+	hb_page_u32 engine;        /* daemon; enum hb_engine */
+	hb_page_u32 tenants_high;  /* daemon; how many of each there are */
+	hb_page_u32 tenants_low;   /* daemon */
+	hb_page_u32 high_at_work;  /* daemon; how many of tenants_high launched something in the last second or so */
+	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
+	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
 	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
 	_Alignas(64) unsigned char reserved[4096 - 128];
 };

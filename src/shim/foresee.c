@@ -12,7 +12,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define TRIES 200 /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
+#define TRIES 200                        /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
 #define IDLE_SEEN_NS (10 * HB_NS_PER_US) /* a synchronize returns that long after the last kernel */
 #define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
 #define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)

@@ -30,13 +30,13 @@ enum hb_fn {
 /* What happens to a forwarded call; the words of hooks.def. */
 enum hb_duty {
 	HB_DUTY_FREE = 0,
-	HB_DUTY_WAIT = 1, /* held while the gate is closed */
-	HB_DUTY_TEND = 2, /* a slow call: look after slices and the daemon first */
-	HB_DUTY_MOVE = 4, /* may change the current context of the thread */
+	HB_DUTY_WAIT = 1,   /* held while the gate is closed */
+	HB_DUTY_TEND = 2,   /* a slow call: look after slices and the daemon first */
+	HB_DUTY_MOVE = 4,   /* may change the current context of the thread */
 	HB_DUTY_WIDE = 8,   /* may wait for everything in the context: nothing may be held meanwhile */
 	HB_DUTY_DOUBT = 16, /* should not wait for holds, but let go what is held when it takes long */
 	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
-	HB_DUTY_SIGN = 64, /* after idle: a sign that the first launch is near */
+	HB_DUTY_SIGN = 64,  /* after idle: a sign that the first launch is near */
 };
 
 /* One row of hooks.def, as forward.c wants it. */
