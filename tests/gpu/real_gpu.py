@@ -40,8 +40,8 @@ print(len(blocks), total, flush=True)
 ENDLESS = """
 import cupy
 spin = cupy.RawKernel(r'extern "C" __global__ void spin(long long ns) { long long a, b; asm volatile("mov.u64 %0,%globaltimer;" : "=l"(a)); do asm volatile("mov.u64 %0,%globaltimer;" : "=l"(b)); while (b - a < ns); }', "spin")
-spin((132,), (1024,), (1000000,)); cupy.cuda.Device().synchronize(); print("ready", flush=True)
-spin((132,), (1024,), (60000000000,)); cupy.cuda.Device().synchronize()
+spin((8,), (32,), (1000000,)); cupy.cuda.Device().synchronize(); print("ready", flush=True)
+spin((8,), (32,), (60000000000,)); cupy.cuda.Device().synchronize()
 """
 
 

@@ -55,7 +55,7 @@ static int list(const char *text, unsigned *count, unsigned char *records)
 {
 	unsigned room = *count, n = 0;
 	size_t stride = getenv("HB_FAKE_NVML_STRIDE") ? strtoul(getenv("HB_FAKE_NVML_STRIDE"), NULL, 10) : 24;
-	if (getenv("HB_FAKE_NVML_CLEAR"))
+	if (records && getenv("HB_FAKE_NVML_CLEAR"))
 		memset(records, 0, room * stride);
 	while (text && *text) {
 		char *end;
