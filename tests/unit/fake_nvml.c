@@ -53,7 +53,7 @@ int nvmlDeviceGetMemoryInfo(void *device, uint64_t memory[3])
 
 static int list(const char *text, unsigned *count, unsigned char *records)
 {
-	unsigned room = *count, n = 0;
+	unsigned room = records ? *count : 0, n = 0;
 	size_t stride = getenv("HB_FAKE_NVML_STRIDE") ? strtoul(getenv("HB_FAKE_NVML_STRIDE"), NULL, 10) : 24;
 	if (records && getenv("HB_FAKE_NVML_CLEAR"))
 		memset(records, 0, room * stride);
@@ -63,7 +63,7 @@ static int list(const char *text, unsigned *count, unsigned char *records)
 		uint64_t bytes = end[1] == '-' ? UINT64_MAX : strtoull(end + 1, &end, 10);
 		text = strchr(end, ',');
 		text = text ? text + 1 : NULL;
-		if (n++ >= room)
+		if (n++ >= room || !records)
 			continue;
 		unsigned char *record = records + (n - 1) * stride;
 		memset(record, 0xff, stride);
