@@ -54,7 +54,8 @@ int nvmlDeviceGetMemoryInfo(void *device, uint64_t memory[3])
 static int list(const char *text, unsigned *count, unsigned char *records)
 {
 	unsigned room = records ? *count : 0, n = 0;
-	size_t stride = getenv("HB_FAKE_NVML_STRIDE") ? strtoul(getenv("HB_FAKE_NVML_STRIDE"), NULL, 10) : 24;
+	const char *said = getenv("HB_FAKE_NVML_STRIDE");
+	size_t stride = said ? strtoul(said, NULL, 10) : 24;
 	if (records && getenv("HB_FAKE_NVML_CLEAR"))
 		memset(records, 0, room * stride);
 	while (text && *text) {
