@@ -10,7 +10,7 @@ top=build-test
 # Sanitizers stop at the first finding; leaks count. Memory for traces may be large, never returned as NULL by the tool.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
 export CMOCKA_MESSAGE_OUTPUT=STDOUT
 
 # tests FOLDER [MESON TEST ARGUMENT...]

@@ -30,11 +30,16 @@ CUstream sim_stream_new(CUcontext context, unsigned flags, int priority)
 /* Under sim.lock, with all work done. */
 void sim_streams_of_context_end(CUcontext context)
 {
-	CUstream next;
-	for (CUstream stream = context->streams; stream; stream = next) {
-		next = stream->next;
-		if (stream->magic == SIM_MAGIC_STREAM)
-			sim_stream_end(stream);
+	for (;;) {
+		/* From the front each time: helpers take ended streams out of the list and free them. */
+		pthread_mutex_lock(&sim.submit);
+		CUstream stream = context->streams;
+		while (stream && stream->magic != SIM_MAGIC_STREAM)
+			stream = stream->next;
+		pthread_mutex_unlock(&sim.submit);
+		if (!stream)
+			return;
+		sim_stream_end(stream);
 	}
 }
 
