@@ -7,7 +7,6 @@
 
 #include <errno.h>
 
-/* An LP slice where the mode gives none but the policy asks for the smallest. */
 int hb_engine_open_core(struct hb_engine *engine)
 {
 	struct hb_core_config config;

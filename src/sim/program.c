@@ -193,7 +193,7 @@ static void submit(struct hb_engine *engine, struct hb_program *program)
 	} else {
 		program->state = PROGRAM_SYNCS;
 		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
-		program->wake_ns = program->in_flight ? INT64_MAX : engine->now_ns + tail;
+		program->wake_ns = INT64_MAX; /* what was just submitted ends first */
 		program->sync_from_ns = engine->now_ns + tail;
 	}
 }

@@ -147,60 +147,24 @@ CUresult sim_cuStreamDestroy_v2(CUstream hStream)
 	return result;
 }
 
-CUresult sim_cuStreamGetPriority(CUstream hStream, int *priority)
-{
-	CUstream stream;
-	CUresult result = sim_stream_resolve(hStream, &stream);
-	if (result == CUDA_SUCCESS && !priority)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		*priority = stream->priority;
-	return result;
-}
+/* A call that hands out one value of a stream. */
+#define STREAM_GETTER(call, type, value) \
+	CUresult sim_##call(CUstream hStream, type *out) \
+	{ \
+		CUstream stream; \
+		CUresult result = sim_stream_resolve(hStream, &stream); \
+		if (result == CUDA_SUCCESS && !out) \
+			result = CUDA_ERROR_INVALID_VALUE; \
+		if (result == CUDA_SUCCESS) \
+			*out = value; \
+		return result; \
+	}
 
-CUresult sim_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
-{
-	CUstream stream;
-	CUresult result = sim_stream_resolve(hStream, &stream);
-	if (result == CUDA_SUCCESS && !flags)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		*flags = stream->flags;
-	return result;
-}
-
-CUresult sim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
-{
-	CUstream stream;
-	CUresult result = sim_stream_resolve(hStream, &stream);
-	if (result == CUDA_SUCCESS && !pctx)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		*pctx = stream->context;
-	return result;
-}
-
-CUresult sim_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
-{
-	CUstream stream;
-	CUresult result = sim_stream_resolve(hStream, &stream);
-	if (result == CUDA_SUCCESS && !streamId)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		*streamId = stream->unique;
-	return result;
-}
-
-CUresult sim_cuStreamGetDevice(CUstream hStream, CUdevice *device)
-{
-	CUstream stream;
-	CUresult result = sim_stream_resolve(hStream, &stream);
-	if (result == CUDA_SUCCESS && !device)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		*device = stream->context->device;
-	return result;
-}
+STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
+STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
+STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->context)
+STREAM_GETTER(cuStreamGetId, unsigned long long, stream->unique)
+STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->context->device)
 
 static bool known_attribute(CUstreamAttrID id)
 {
