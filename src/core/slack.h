@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slack: what HP tells LP in the spatial engine, so that LP can decide launch by
+ * launch without asking anybody. One beacon a HP process, one cache line each,
+ * on a page that all tenants of a GPU map (the board). Three users, one code:
+ *
+ *	HP's side   slack_high.h   raises and lowers its beacon, learns the time that is left
+ *	LP's side   slack_low.h    reads the board at each launch, decides go, wait, mask, slice
+ *	the policy  policy_slack.c sets the terms: how much delay LP may cause at all
+ *
+ * Used by the shim, the simulator and tests; no clock, no allocation, no CUDA.
+ * A board of zeros has no HP: LP runs freely (fail open). What stands in a
+ * beacon is untrusted: wrong values change what LP may do, never more.
+ *
+ * Why a present beacon is seen in time: HP stores `word` before its first
+ * launch; LP reads it before each of its own. A LP launch that read the word a
+ * moment earlier is one of those in flight that the window bounds.
+ */
+#ifndef HB_CORE_SLACK_H
+#define HB_CORE_SLACK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HB_SLACK_BEACONS 16
+/* A request without a sign of life for this long does not hold LP back. */
+#define HB_SLACK_SILENT_NS INT64_C(1000000000)
+#define HB_SLACK_PPM 1000000
+
+/*
+ * Writers: `owner` by compare-and-swap from 0 (the process that claims it) and
+ * by the daemon, which frees the beacons of the dead; `terms_ppm` the daemon
+ * (what policy_slack asks for); all else the process that owns it. Everything is
+ * stored relaxed but `word`, which is released after the fields that belong to
+ * the request.
+ */
+struct hb_slack_beacon {
+	_Atomic uint32_t owner;     /* pid; 0 = free */
+	_Atomic uint32_t word;      /* requests begun and ended so far: odd = one is being served */
+	_Atomic int64_t seen_ns;    /* the owner's last sign of life within the request */
+	_Atomic int64_t end_ns;     /* when the request would end alone from here on; 0 = not known */
+	_Atomic int64_t latest_ns;  /* its deadline; INT64_MAX = none */
+	_Atomic int64_t expect_ns;  /* a request is expected to begin before this; 0 = not known to be */
+	_Atomic uint32_t allow_ns;  /* delay LP may cause within this request; 0 = none: LP waits */
+	_Atomic uint32_t reserve;   /* SMs that LP leaves free while a request is there or expected */
+	_Atomic uint32_t gap_ns;    /* mean time from a request's end to the next one's begin; 0 = not known */
+	_Atomic uint32_t outcome;   /* requests whose excess is known; changes with excess_ns */
+	_Atomic int32_t excess_ns;  /* of the last such: service time beyond what it takes alone */
+	_Atomic uint32_t terms_ppm; /* delay LP may cause, of the time alone; 0 = plain gating */
+};
+_Static_assert(sizeof(struct hb_slack_beacon) == 64, "a beacon is one cache line");
+
+struct hb_slack_board {
+	struct hb_slack_beacon beacons[HB_SLACK_BEACONS];
+};
+_Static_assert(sizeof(struct hb_slack_board) == 1024, "fits the GPU page");
+
+/* What LP sees, all HP processes together. */
+struct hb_slack_view {
+	bool present;       /* a request is being served */
+	bool expected;      /* none is, but one will be soon */
+	uint32_t reserve;   /* SMs to leave free, the most any asks for; also while absent */
+	uint32_t gap_ns;    /* the shortest; 0 = not known */
+	uint32_t epoch;     /* changes when a request of any of them begins or ends */
+	uint32_t outcome;   /* sum over them: changes when another excess is known */
+	int32_t excess_ns;  /* of the last */
+	int64_t allow_ns;   /* the least, and no more than a part of the slack that is left */
+	int64_t look_at_ns; /* while LP waits: look again by then, also without a change */
+};
+
+/* A free beacon, now `owner`'s, absent and with plain gating; NULL = all are taken (HP goes unseen: say so). */
+struct hb_slack_beacon *hb_slack_claim(struct hb_slack_board *board, uint32_t owner);
+/* The owner leaves, or has died: the beacon is free and absent. */
+void hb_slack_leave(struct hb_slack_beacon *beacon);
+/* About 1 ns a beacon in use; free ones at the end are not read beyond their `owner`. */
+void hb_slack_look(const struct hb_slack_board *board, int64_t now_ns, struct hb_slack_view *view);
+/* The cheap part of it, for a loop that waits: whether a request is being served by a process that lives. */
+bool hb_slack_present(const struct hb_slack_board *board, int64_t now_ns);
+
+#endif

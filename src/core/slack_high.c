@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HP's side of slack; see slack_high.h. Compiled into the core and the shim: no
+ * lock, no allocation, no clock.
+ */
+#include "core/slack_high.h"
+
+#include <string.h>
+
+/* A quantile that follows: up by 9 steps when passed, down by 1 when not, settles where one in ten passes. */
+#define QUANTILE_UP 9
+#define QUANTILE_STEP_SHIFT 7
+/* Means that follow: 1/16 a sample; gaps slower, they scatter more. */
+#define MEAN_SHIFT 4
+#define GAP_SHIFT 5
+/* Requests of one length whose launches differ by less than an eighth. */
+#define LENGTH_SHIFT 3
+/* The excess of a request counts at most as this many times its time alone: a stray one teaches no prices. */
+#define STRAY 1
+/* Closed windows of one length before an excess is told. */
+#define CLOSED_LEAST 2
+/* The reserve moves at the earliest after so many requests, down after so many. */
+#define CALM_UP 8
+#define CALM_DOWN 64
+#define GAP_MAX_NS UINT32_C(4000000000)
+
+static void put64(_Atomic int64_t *word, int64_t value)
+{
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static void put32(_Atomic uint32_t *word, uint32_t value)
+{
+	atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms)
+{
+	memset(high, 0, sizeof *high);
+	high->beacon = beacon;
+	high->sms = sms;
+	high->reserve = (uint32_t)((uint64_t)sms * HB_SLACK_RESERVE_PPM / HB_SLACK_PPM);
+	high->last_end_ns = -1;
+	if (!beacon)
+		return;
+	put64(&beacon->latest_ns, INT64_MAX);
+	put64(&beacon->end_ns, 0);
+	put64(&beacon->expect_ns, 0);
+	put32(&beacon->allow_ns, 0);
+	put32(&beacon->gap_ns, 0);
+	put32(&beacon->reserve, high->reserve);
+}
+
+void hb_slack_high_set_slo(struct hb_slack_high *high, int64_t slo_ns)
+{
+	high->slo_ns = slo_ns > 0 ? slo_ns : 0;
+}
+
+void hb_slack_high_expect(struct hb_slack_high *high, int64_t until_ns)
+{
+	if (high->beacon)
+		put64(&high->beacon->expect_ns, until_ns);
+}
+
+static uint32_t position_of(uint32_t launches)
+{
+	uint32_t position = launches / HB_SLACK_STRIDE;
+	return position < HB_SLACK_POSITIONS ? position : HB_SLACK_POSITIONS - 1;
+}
+
+int64_t hb_slack_high_left_ns(const struct hb_slack_high *high)
+{
+	return high->serving ? high->left_ns[high->position] : 0;
+}
+
+static void tell_position(struct hb_slack_high *high, int64_t now_ns)
+{
+	struct hb_slack_beacon *beacon = high->beacon;
+	if (!beacon)
+		return;
+	int64_t left_ns = high->left_ns[high->position];
+	put64(&beacon->seen_ns, now_ns);
+	put64(&beacon->end_ns, left_ns ? now_ns + left_ns : 0);
+}
+
+/* --- begin --- */
+
+static void learn_gap(struct hb_slack_high *high, int64_t now_ns)
+{
+	if (high->last_end_ns < 0)
+		return;
+	int64_t gap_ns = now_ns - high->last_end_ns;
+	if (gap_ns < 0)
+		gap_ns = 0;
+	if (!high->gap_mean_ns)
+		high->gap_mean_ns = gap_ns;
+	high->gap_mean_ns += (gap_ns - high->gap_mean_ns) >> GAP_SHIFT;
+	if (high->gap_mean_ns < 1)
+		high->gap_mean_ns = 1;
+	if (high->beacon)
+		put32(&high->beacon->gap_ns, high->gap_mean_ns < GAP_MAX_NS ? (uint32_t)high->gap_mean_ns : GAP_MAX_NS);
+}
+
+static bool closes(const struct hb_slack_high *high)
+{
+	return high->requests < HB_SLACK_FIRST_CLOSED || high->requests % HB_SLACK_CLOSED_EVERY == 0;
+}
+
+static uint32_t allowed_ns(const struct hb_slack_high *high)
+{
+	uint32_t terms_ppm = high->beacon ? atomic_load_explicit(&high->beacon->terms_ppm, memory_order_relaxed) : 0;
+	if (high->closed || !terms_ppm || !high->alone_ns)
+		return 0;
+	if (terms_ppm > HB_SLACK_PPM)
+		terms_ppm = HB_SLACK_PPM;
+	int64_t alone_ns = high->alone_ns < INT64_C(4000000000) ? high->alone_ns : INT64_C(4000000000);
+	return (uint32_t)(alone_ns * terms_ppm / HB_SLACK_PPM);
+}
+
+void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t deadline_ns)
+{
+	struct hb_slack_beacon *beacon = high->beacon;
+	if (high->serving)
+		return;
+	learn_gap(high, now_ns);
+	high->serving = true;
+	high->begin_ns = now_ns;
+	high->launches = high->position = 0;
+	high->passed_ns[0] = now_ns;
+	high->deadline_ns = deadline_ns > 0 ? deadline_ns : high->slo_ns ? now_ns + high->slo_ns : INT64_MAX;
+	high->closed = closes(high);
+	uint32_t allow_ns = allowed_ns(high);
+	high->closed = !allow_ns; /* terms of zero close the window, too */
+	if (!beacon)
+		return;
+	put64(&beacon->latest_ns, high->deadline_ns);
+	put32(&beacon->allow_ns, allow_ns);
+	put64(&beacon->expect_ns, 0);
+	tell_position(high, now_ns);
+	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
+	atomic_store_explicit(&beacon->word, word | 1, memory_order_release);
+}
+
+void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns)
+{
+	if (!high->serving)
+		return;
+	uint32_t position = position_of(++high->launches);
+	if (position == high->position)
+		return;
+	high->position = position;
+	high->passed_ns[position] = now_ns;
+	tell_position(high, now_ns);
+}
+
+/* --- end --- */
+
+static void learn_left(struct hb_slack_high *high, int64_t end_ns)
+{
+	for (uint32_t i = 0; i <= high->position; i++) {
+		int64_t took_ns = end_ns - high->passed_ns[i], *left_ns = &high->left_ns[i];
+		int64_t step_ns = (*left_ns >> QUANTILE_STEP_SHIFT) + 1;
+		if (!*left_ns)
+			*left_ns = took_ns > 0 ? took_ns : 1;
+		else if (took_ns > *left_ns)
+			*left_ns += QUANTILE_UP * step_ns;
+		else if (*left_ns > step_ns)
+			*left_ns -= step_ns;
+	}
+}
+
+static bool same_length(uint32_t a, uint32_t b)
+{
+	uint32_t apart = a > b ? a - b : b - a;
+	return apart <= a >> LENGTH_SHIFT;
+}
+
+/* The record of requests of this length; the one not used for longest makes room for a new one. */
+static struct hb_slack_length *length_of(struct hb_slack_high *high)
+{
+	struct hb_slack_length *oldest = &high->lengths[0];
+	for (uint32_t i = 0; i < HB_SLACK_LENGTHS; i++) {
+		struct hb_slack_length *length = &high->lengths[i];
+		if (length->launches && same_length(length->launches, high->launches)) {
+			length->used = high->requests;
+			return length;
+		}
+		if (!length->launches || (oldest->launches && (int32_t)(length->used - oldest->used) < 0))
+			oldest = length;
+	}
+	*oldest = (struct hb_slack_length){.launches = high->launches ? high->launches : 1, .used = high->requests};
+	return oldest;
+}
+
+static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *length, int64_t took_ns)
+{
+	if (!length->closed++)
+		length->alone_ns = took_ns;
+	length->alone_ns += (took_ns - length->alone_ns) >> (length->closed < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
+	if (!high->alone_ns)
+		high->alone_ns = took_ns;
+	high->alone_ns += (took_ns - high->alone_ns) >> (high->requests < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
+}
+
+static void set_reserve(struct hb_slack_high *high, uint32_t reserve)
+{
+	high->calm = 0;
+	if (reserve == high->reserve)
+		return;
+	high->reserve = reserve;
+	high->excess_mean_ns = 0;
+	if (high->beacon)
+		put32(&high->beacon->reserve, reserve);
+}
+
+static void review_reserve(struct hb_slack_high *high)
+{
+	int64_t allow_ns = allowed_ns(high);
+	uint32_t step = high->sms / 16 ? high->sms / 16 : 1;
+	high->calm++;
+	if (high->excess_mean_ns > allow_ns && high->calm >= CALM_UP) {
+		uint32_t most = high->sms - high->sms / 4;
+		set_reserve(high, high->reserve + step < most ? high->reserve + step : most);
+	} else if (high->excess_mean_ns < allow_ns / 4 && high->calm >= CALM_DOWN) {
+		set_reserve(high, high->reserve > 2 * step ? high->reserve - step : step);
+	}
+}
+
+static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length *length, int64_t took_ns)
+{
+	if (length->closed < CLOSED_LEAST)
+		return;
+	int64_t excess_ns = took_ns - length->alone_ns, most_ns = STRAY * length->alone_ns;
+	if (most_ns > INT32_MAX)
+		most_ns = INT32_MAX;
+	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
+	high->excess_mean_ns += (excess_ns - high->excess_mean_ns) / (1 << MEAN_SHIFT);
+	review_reserve(high);
+	if (!high->beacon)
+		return;
+	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
+	atomic_fetch_add_explicit(&high->beacon->outcome, 1, memory_order_relaxed);
+}
+
+void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
+{
+	struct hb_slack_beacon *beacon = high->beacon;
+	if (!high->serving)
+		return;
+	/* LP goes on first, then the books. */
+	if (beacon) {
+		uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
+		atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);
+	}
+	int64_t took_ns = now_ns - high->begin_ns;
+	high->serving = false;
+	high->last_end_ns = now_ns;
+	if (took_ns < 0)
+		return;
+	struct hb_slack_length *length = length_of(high);
+	learn_left(high, now_ns);
+	if (high->closed)
+		learn_alone(high, length, took_ns);
+	else
+		tell_excess(high, length, took_ns);
+	high->requests++;
+}

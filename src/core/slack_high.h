@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HP's side of slack (slack.h): learns how long a request still takes, alone,
+ * from each position in it (ordinal of the launch), tells LP by its beacon, and
+ * measures what LP costs it.
+ *
+ * One struct a HP process and GPU; one caller at a time (the launching thread,
+ * or under the lock of whoever marks requests). Fixed memory, integers only.
+ *
+ *	hb_slack_high_begin     before the request's first launch
+ *	hb_slack_high_launch    after each launch, or each few
+ *	hb_slack_high_end       when its results were waited for
+ *
+ * Cost: begin and end some 100 ns; launch 2 ns, and one published update in
+ * HB_SLACK_STRIDE launches.
+ *
+ * Closed windows. Every HB_SLACK_CLOSED_EVERY-th request, and the first
+ * HB_SLACK_FIRST_CLOSED, allow LP nothing: how long such a request takes is the
+ * time alone. What others take beyond it is LP's harm (`excess_ns`), by which
+ * LP's side learns prices, this side its reserve, and policy_slack its terms.
+ *
+ * Reserve. Starts at HB_SLACK_RESERVE_PPM of the SMs. When the mean excess is
+ * above the terms it grows by a sixteenth of the GPU, up to three quarters; when
+ * it was below a quarter of them for long it shrinks, down to a sixteenth.
+ */
+#ifndef HB_CORE_SLACK_HIGH_H
+#define HB_CORE_SLACK_HIGH_H
+
+#include "core/slack.h"
+
+#define HB_SLACK_STRIDE 16     /* launches of one position */
+#define HB_SLACK_POSITIONS 128 /* later launches share the last one */
+#define HB_SLACK_LENGTHS 64    /* requests are told apart by their number of launches */
+#define HB_SLACK_CLOSED_EVERY 32
+#define HB_SLACK_FIRST_CLOSED 8
+#define HB_SLACK_RESERVE_PPM 400000
+
+/* Requests of about the same number of launches. */
+struct hb_slack_length {
+	uint32_t launches; /* 0 = unused */
+	uint32_t closed;   /* samples of alone_ns, saturating */
+	int64_t alone_ns;  /* mean in closed windows */
+	uint32_t used;     /* last, by request number */
+};
+
+struct hb_slack_high {
+	struct hb_slack_beacon *beacon;
+	int64_t slo_ns; /* 0 = none */
+	uint32_t sms;
+	/* the request */
+	int64_t begin_ns, last_end_ns, deadline_ns;
+	uint32_t launches, position;
+	bool serving, closed;
+	int64_t passed_ns[HB_SLACK_POSITIONS]; /* when each position was reached; of this request */
+	/* learned */
+	uint32_t requests;
+	int64_t left_ns[HB_SLACK_POSITIONS]; /* nine of ten requests take no longer from there; 0 = not known */
+	struct hb_slack_length lengths[HB_SLACK_LENGTHS];
+	int64_t alone_ns;       /* mean of all closed windows */
+	int64_t excess_mean_ns; /* of the others */
+	int64_t gap_mean_ns;
+	uint32_t calm; /* requests since the reserve was last changed */
+	uint32_t reserve;
+};
+
+/* Not serving, nothing known; the beacon may be NULL: then it learns but tells nobody. */
+void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms);
+/* 0 = none: then only the terms bound LP. */
+void hb_slack_high_set_slo(struct hb_slack_high *high, int64_t slo_ns);
+/* A sign that a request will begin before until_ns (0 takes it back): LP starts nothing long meanwhile. */
+void hb_slack_high_expect(struct hb_slack_high *high, int64_t until_ns);
+/* deadline_ns 0 = now + SLO. While one is being served: does nothing (several at once count as one). */
+void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t deadline_ns);
+void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns);
+void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns);
+/* What the request still takes, alone; 0 = not known, or none is being served. */
+int64_t hb_slack_high_left_ns(const struct hb_slack_high *high);
+
+#endif

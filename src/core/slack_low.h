@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * LP's side of slack (slack.h): decides for each launch whether it goes now, on
+ * how many SMs, whole or in slices, or waits; and keeps a bounded amount of GPU
+ * time in flight. One struct a LP process and GPU, 100 KiB, all zeros before
+ * init. One caller at a time: callers with several launching threads guard it.
+ *
+ *	hb_slack_look(board, now, &view);
+ *	hb_slack_ask(low, stream, &view, now, &shape, &answer);
+ *	GO     launch with answer.sms (0 = no mask), then
+ *	       mark = hb_slack_went(low, stream, now, &answer);
+ *	       if (mark) write the value `mark` to the stream's counter behind the launch
+ *	SLICE  the same for a part of the grid of about answer.slice_ns; `answer.part_ppm` of the blocks
+ *	WAIT   not before answer.until_ns, or when the board or the counter changes; then ask again
+ *
+ *	hb_slack_done(low, stream, value, looked_ns, now) whenever the counter was read
+ *
+ * A wait is bounded: with the counter read at each look, LP waits for HP while
+ * a request is served (and a beacon that is silent counts as none), and for its
+ * own work while more than the window is in flight. Where the counter stands
+ * still longer than HB_SLACK_STUCK_NS the window lets launches through.
+ *
+ * Cost: ask and went together some 50 ns (one probe of the table, no division);
+ * an unknown kernel, or one whose HP changed its reserve, some 100 ns more.
+ */
+#ifndef HB_CORE_SLACK_LOW_H
+#define HB_CORE_SLACK_LOW_H
+
+#include "core/slack.h"
+
+#define HB_SLACK_KERNELS 1024 /* power of two; the one that was used longest ago among 8 neighbours makes room */
+#define HB_SLACK_MARKS 64     /* counter writes in flight on one stream; power of two */
+#define HB_SLACK_BESIDE 64    /* kernels of one request whose harm is learned apart */
+#define HB_SLACK_STUCK_NS INT64_C(2000000000)
+
+/* What the caller knows of a launch. Equal keys mean equal shapes: hb_slack_key(). */
+struct hb_slack_shape {
+	uint64_t key;    /* never 0 */
+	uint64_t blocks; /* of the grid; 0 = not known (a graph, a library's own call) */
+	uint32_t per_sm; /* blocks that one SM holds; 0 = not known */
+	uint32_t flags;  /* enum hb_slack_flag */
+};
+enum hb_slack_flag {
+	HB_SLACK_MASKABLE = 1,  /* its launch can carry a mask */
+	HB_SLACK_SLICEABLE = 2, /* its grid can be run in parts */
+	HB_SLACK_CLUSTER = 4,
+	HB_SLACK_FREE = 8, /* not to be held back or masked whatever happens; counted only (copies, captures) */
+};
+
+static inline uint64_t hb_slack_key(uint64_t function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z,
+				    uint32_t threads, uint32_t shared_bytes)
+{
+	uint64_t hash = (function ^ grid_x) * UINT64_C(0x9e3779b97f4a7c15);
+	hash = (hash ^ hash >> 29 ^ (uint64_t)grid_y << 32 ^ grid_z) * UINT64_C(0xbf58476d1ce4e5b9);
+	hash = (hash ^ hash >> 32 ^ (uint64_t)threads << 32 ^ shared_bytes) * UINT64_C(0x94d049bb133111eb);
+	return (hash ^ hash >> 31) | 1;
+}
+
+enum hb_slack_class {
+	HB_SLACK_UNKNOWN,    /* blocks or occupancy not known */
+	HB_SLACK_PLAIN,      /* several waves: its blocks come and go */
+	HB_SLACK_PERSISTENT, /* one wave that fills more than half of the GPU, and long */
+	HB_SLACK_SMALL,      /* one wave, short or on few SMs */
+	HB_SLACK_CLASSES
+};
+
+/* What is known of one kernel and launch shape. One cache line. */
+struct hb_slack_kernel {
+	uint64_t key;
+	uint64_t blocks;
+	uint32_t seen;        /* launches, saturating */
+	uint32_t used;        /* by the launch counter */
+	uint32_t duration_ns; /* on the whole GPU; 0 = not known */
+	uint32_t block_ns;    /* one block, or one row of persistent ones */
+	uint32_t beside_ns;   /* masked */
+	uint16_t sms;         /* masked: never more than the GPU less the reserve, and no more than it gains from */
+	uint16_t reserve;     /* for which the two above were made */
+	uint16_t per_sm;
+	uint8_t class;
+	uint8_t flags;
+	/* HP's delay for each ns of it beside HP, in ppm: masked and on the whole GPU. */
+	uint32_t harm_ppm[2];
+	uint32_t measured; /* measurements in duration_ns, saturating */
+	uint32_t unused[2];
+};
+_Static_assert(sizeof(struct hb_slack_kernel) == 64, "a kernel is one cache line");
+
+/* A counter write behind a launch. */
+struct hb_slack_mark {
+	uint64_t sum_ns;    /* the stream's predicted time up to here */
+	int64_t dry_ns;     /* the stream was empty before them: when the first was launched; 0 = it was not */
+	uint32_t kernel;    /* the last launch before it: this mark measures that one */
+	uint32_t others_ns; /* predicted time of the others since the mark before */
+	uint8_t beside;     /* some of them were masked (1), or went while HP was there (2) */
+	bool part;          /* some of them were slices or had no prediction */
+};
+
+/* One in-order queue of LP. Zeros before its first use. */
+struct hb_slack_stream {
+	uint64_t sum_ns;           /* predicted time of all launches so far */
+	uint64_t done_ns;          /* of those known to be done */
+	int64_t ends_ns;           /* when what is in flight should be done */
+	int64_t moved_at_ns;       /* something was launched on the empty stream, or was seen to be done */
+	int64_t done_at_ns;        /* the last mark was reached, when that is known well; else 0 */
+	uint32_t newest_ns;        /* predicted time of the newest launch */
+	uint32_t marked, done;     /* last mark given out, last seen: values of the counter */
+	struct hb_slack_mark next; /* being filled: launches since the last mark */
+	uint32_t next_ns;          /* their predicted time */
+	struct hb_slack_mark marks[HB_SLACK_MARKS];
+};
+
+/* Kernels run beside the request that is being served, and what they should cost it. */
+struct hb_slack_use {
+	uint32_t kernel; /* place in the table; HB_SLACK_KERNELS = what was in flight when the request began */
+	uint32_t ns;
+	bool wide;
+};
+
+struct hb_slack_counts {
+	uint64_t free, beside, wide; /* launches: without HP, beside it masked, beside it on the whole GPU */
+	uint64_t sliced;
+	uint64_t waits_high, waits_window; /* answers, not launches */
+	uint64_t unknown;                  /* of those that went beside HP: never measured */
+	uint64_t evicted, stuck, lessons;
+};
+
+struct hb_slack_limits {
+	uint32_t sms;
+	uint32_t window_ns; /* predicted time in flight beyond which launches wait, without HP */
+	uint32_t beside_ns; /* the same while a request is served or expected */
+	uint32_t mark_ns;   /* a counter write at the latest after so much predicted time */
+	uint32_t slice_ns;  /* longest piece beside HP where a kernel can be sliced */
+	uint32_t weight;    /* LP's ns that one ns of HP is worth when a mask is weighed */
+	bool masks;         /* false: this GPU, driver or build cannot: beside HP only what harms little runs */
+};
+
+struct hb_slack_low {
+	struct hb_slack_limits limits;
+	struct hb_slack_counts counts;
+	uint32_t launches;
+	/* the request as LP saw it */
+	uint32_t epoch, outcome;
+	bool present;
+	int64_t spent_ns; /* of its allowance */
+	uint32_t survey;  /* so many launches more get a mark each */
+	uint32_t n_uses;
+	struct hb_slack_use uses[HB_SLACK_BESIDE];
+	uint32_t n_last; /* of the request before, whose excess is about to be known */
+	struct hb_slack_use last[HB_SLACK_BESIDE];
+	uint32_t entry_ppm; /* HP's delay for each ns of LP that was in flight when its request began */
+	struct hb_slack_kernel kernels[HB_SLACK_KERNELS];
+};
+
+enum hb_slack_verdict { HB_SLACK_GO, HB_SLACK_WAIT, HB_SLACK_SLICE };
+
+struct hb_slack_answer {
+	enum hb_slack_verdict verdict;
+	uint32_t sms;      /* GO, SLICE: 0 = the whole GPU, no mask */
+	uint32_t kernel;   /* its place in the table */
+	uint32_t ns;       /* predicted */
+	uint32_t price_ns; /* of the allowance */
+	bool beside;       /* while a request is served */
+	bool known;        /* ns was measured */
+	uint32_t part_ppm; /* SLICE: share of the grid's blocks; GO: 1000000 */
+	bool for_high;     /* WAIT: for HP; else for its own work in flight */
+	int64_t until_ns;  /* WAIT: look again then at the latest */
+};
+
+/* Limits measured on an H200, for a GPU with so many SMs. */
+void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms);
+void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *limits);
+/* Changes nothing that a second ask would see, but for learning from the view. */
+void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream, const struct hb_slack_view *view,
+		  int64_t now_ns, const struct hb_slack_shape *shape, struct hb_slack_answer *answer);
+/* The launch was made. The value to write to the stream's counter behind it; 0 = none is needed. */
+uint32_t hb_slack_went(struct hb_slack_low *low, struct hb_slack_stream *stream, int64_t now_ns,
+		       const struct hb_slack_answer *answer);
+/*
+ * The counter reads `value` at now_ns; at looked_ns (0 = not known) it was still
+ * less. A narrow bracket is a measurement; a wide one only tells what is done.
+ */
+void hb_slack_done(struct hb_slack_low *low, struct hb_slack_stream *stream, uint32_t value, int64_t looked_ns,
+		   int64_t now_ns);
+/* Nothing of the stream is in flight (the program waited for it). */
+void hb_slack_idle(struct hb_slack_stream *stream, int64_t now_ns);
+/* A duration measured otherwise (events, a profile), on the whole GPU. */
+void hb_slack_learn(struct hb_slack_low *low, const struct hb_slack_shape *shape, int64_t duration_ns);
+/* NULL = not known. */
+const struct hb_slack_kernel *hb_slack_find(const struct hb_slack_low *low, uint64_t key);
+/* Predicted time in flight. */
+int64_t hb_slack_in_flight_ns(const struct hb_slack_stream *stream, int64_t now_ns);
+
+#endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What slack promises of a single decision: HP's beacon, LP's answers, the window, what is learned. */
+#include "core/slack_high.h"
+#include "core/slack_low.h"
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+#define SMS 132
+
+struct rig {
+	struct hb_slack_board board;
+	struct hb_slack_beacon *beacon;
+	struct hb_slack_high high;
+	struct hb_slack_limits limits;
+	struct hb_slack_low *low;
+	struct hb_slack_stream stream;
+	struct hb_slack_answer answer;
+	int64_t now_ns;
+};
+
+static const struct hb_slack_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SLACK_MASKABLE};
+static const struct hb_slack_shape plain = {
+	.key = 13, .blocks = 13200, .per_sm = 2, .flags = HB_SLACK_MASKABLE | HB_SLACK_SLICEABLE};
+static const struct hb_slack_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SLACK_MASKABLE};
+static const struct hb_slack_shape graph = {.key = 17};
+
+static int set_up(void **state)
+{
+	struct rig *rig = calloc(1, sizeof *rig);
+	rig->low = calloc(1, sizeof *rig->low);
+	rig->now_ns = 10 * MS;
+	rig->beacon = hb_slack_claim(&rig->board, 77);
+	hb_slack_high_init(&rig->high, rig->beacon, SMS);
+	hb_slack_limits_init(&rig->limits, SMS);
+	hb_slack_low_init(rig->low, &rig->limits);
+	*state = rig;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct rig *rig = *state;
+	free(rig->low);
+	free(rig);
+	return 0;
+}
+
+static enum hb_slack_verdict ask(struct rig *rig, const struct hb_slack_shape *shape)
+{
+	struct hb_slack_view view;
+	hb_slack_look(&rig->board, rig->now_ns, &view);
+	hb_slack_ask(rig->low, &rig->stream, &view, rig->now_ns, shape, &rig->answer);
+	return rig->answer.verdict;
+}
+
+/* A request of `launches` launches, evenly over took_ns, then a pause of as much. */
+static void serve(struct rig *rig, uint32_t launches, int64_t took_ns)
+{
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	for (uint32_t i = 0; i < launches; i++) {
+		rig->now_ns += took_ns / launches;
+		hb_slack_high_launch(&rig->high, rig->now_ns);
+	}
+	hb_slack_high_end(&rig->high, rig->now_ns);
+	rig->now_ns += took_ns;
+}
+
+/* HP is known, and its terms allow a twentieth. */
+static void let_beside(struct rig *rig)
+{
+	rig->beacon->terms_ppm = 50000;
+	for (uint32_t i = 0; i < HB_SLACK_FIRST_CLOSED; i++)
+		serve(rig, 160, 2 * MS);
+}
+
+static void test_without_high_all_goes(void **state)
+{
+	struct rig *rig = *state;
+	hb_slack_leave(rig->beacon);
+	assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	assert_int_equal(ask(rig, &graph), HB_SLACK_GO);
+}
+
+static void test_waits_until_the_request_ends(void **state)
+{
+	struct rig *rig = *state;
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &small), HB_SLACK_WAIT);
+	assert_true(rig->answer.for_high);
+	assert_true(rig->answer.until_ns > rig->now_ns);
+	hb_slack_high_end(&rig->high, rig->now_ns + MS);
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+}
+
+static void test_silent_high_does_not_hold(void **state)
+{
+	struct rig *rig = *state;
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	rig->now_ns += HB_SLACK_SILENT_NS - 1;
+	assert_int_equal(ask(rig, &small), HB_SLACK_WAIT);
+	rig->now_ns += 1;
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+}
+
+static void test_dead_high_does_not_hold(void **state)
+{
+	struct rig *rig = *state;
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_true(hb_slack_present(&rig->board, rig->now_ns));
+	hb_slack_leave(rig->beacon);
+	assert_false(hb_slack_present(&rig->board, rig->now_ns));
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	assert_ptr_equal(hb_slack_claim(&rig->board, 78), rig->beacon);
+}
+
+static void test_board_fills(void **state)
+{
+	struct rig *rig = *state;
+	for (uint32_t i = 1; i < HB_SLACK_BEACONS; i++)
+		assert_non_null(hb_slack_claim(&rig->board, 100 + i));
+	assert_null(hb_slack_claim(&rig->board, 99));
+}
+
+/* Two waves on any mask of less than all: as few SMs as that takes. */
+static void test_beside_masked(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &persistent, 600 * US);
+	hb_slack_learn(rig->low, &small, 10 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 66);
+	assert_int_equal(rig->answer.ns, 1200 * US);
+	assert_true(rig->answer.price_ns > 0);
+	assert_int_equal(ask(rig, &graph), HB_SLACK_WAIT);
+}
+
+static void test_no_masks_no_long_kernels(void **state)
+{
+	struct rig *rig = *state;
+	rig->low->limits.masks = false;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &persistent, 600 * US);
+	hb_slack_learn(rig->low, &small, 2 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &persistent), HB_SLACK_WAIT);
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+}
+
+static void test_without_slack_it_waits(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &small, 10 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, rig->now_ns + 10 * MS);
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	hb_slack_high_end(&rig->high, rig->now_ns + 1);
+	hb_slack_high_begin(&rig->high, rig->now_ns, rig->now_ns + MS);
+	assert_int_equal(ask(rig, &small), HB_SLACK_WAIT);
+}
+
+static void test_allowance_is_spent(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t launches = 0;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &small, 50 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	int64_t allow_ns = rig->beacon->allow_ns, price_ns = 0;
+	assert_in_range(allow_ns, 95 * US, 105 * US);
+	for (; ask(rig, &small) == HB_SLACK_GO && launches < 100000; launches++) {
+		price_ns += rig->answer.price_ns;
+		hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+		hb_slack_idle(&rig->stream, rig->now_ns);
+	}
+	assert_true(launches > 10 && launches < 100000);
+	assert_true(price_ns <= allow_ns);
+	assert_true(rig->answer.for_high);
+}
+
+static void test_slice_beside(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &plain), HB_SLACK_SLICE);
+	assert_int_equal(rig->answer.ns, 100 * US);
+	assert_in_range(rig->answer.part_ppm, 50000, 120000);
+}
+
+/* Long holds are masked where HP comes often, not where it comes rarely; short ones never. */
+static void test_long_hold_while_absent(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &persistent, 1400 * US);
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	rig->beacon->gap_ns = 2 * MS;
+	assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 66);
+	assert_int_equal(ask(rig, &plain), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	rig->beacon->gap_ns = 100 * MS;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 0);
+	hb_slack_high_expect(&rig->high, rig->now_ns + MS);
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 66);
+	rig->now_ns += MS;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 0);
+}
+
+static void test_window(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t mark = 0;
+	hb_slack_leave(rig->beacon);
+	for (int i = 0; i < 8; i++)
+		hb_slack_learn(rig->low, &small, 20 * US);
+	int launches = 0;
+	for (; ask(rig, &small) == HB_SLACK_GO; launches++) {
+		uint32_t value = hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+		mark = value ? value : mark;
+	}
+	assert_in_range(launches, 3, 4);
+	assert_false(rig->answer.for_high);
+	/* Time alone lets more in, but never much that the counter does not confirm. */
+	for (int i = 0; i < 100; i++) {
+		rig->now_ns += 20 * US;
+		if (ask(rig, &small) == HB_SLACK_GO)
+			launches++, hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	}
+	assert_in_range(launches, 5, 12);
+	rig->now_ns += HB_SLACK_STUCK_NS;
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	hb_slack_done(rig->low, &rig->stream, rig->stream.marked, 0, rig->now_ns);
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	assert_true(mark > 0);
+}
+
+/* A mark behind each unknown kernel; the counter's times become its duration. */
+static void test_durations_are_learned(void **state)
+{
+	struct rig *rig = *state;
+	hb_slack_leave(rig->beacon);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
+		uint32_t mark = hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+		assert_true(mark > 0);
+		rig->now_ns += 603 * US;
+		hb_slack_done(rig->low, &rig->stream, mark, rig->now_ns - US, rig->now_ns);
+	}
+	const struct hb_slack_kernel *kernel = hb_slack_find(rig->low, persistent.key);
+	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
+	assert_int_equal(kernel->class, HB_SLACK_PERSISTENT);
+	/* A look that came late teaches nothing. */
+	ask(rig, &persistent);
+	uint32_t mark = hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	rig->now_ns += 6 * MS;
+	hb_slack_done(rig->low, &rig->stream, mark, rig->now_ns - 5 * MS, rig->now_ns);
+	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
+}
+
+/* Requests beside `shape` take excess_ns longer than alone. */
+static void serve_beside(struct rig *rig, const struct hb_slack_shape *shape, int64_t excess_ns)
+{
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	if (ask(rig, shape) == HB_SLACK_GO) {
+		hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+		hb_slack_idle(&rig->stream, rig->now_ns);
+	}
+	for (uint32_t i = 0; i < 160; i++)
+		hb_slack_high_launch(&rig->high, rig->now_ns + 12 * US * i);
+	rig->now_ns += 2 * MS + (rig->high.closed ? 0 : excess_ns);
+	hb_slack_high_end(&rig->high, rig->now_ns);
+	rig->now_ns += MS;
+	ask(rig, shape);
+}
+
+static void test_harm_is_learned(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &small, 100 * US);
+	uint32_t before = hb_slack_find(rig->low, small.key)->harm_ppm[0];
+	for (int i = 0; i < 300; i++)
+		serve_beside(rig, &small, 20 * US);
+	uint32_t harmful = hb_slack_find(rig->low, small.key)->harm_ppm[0];
+	assert_true(harmful > 5 * before);
+	assert_in_range(harmful, 150000, 250000);
+	for (int i = 0; i < 600; i++)
+		serve_beside(rig, &small, 0);
+	assert_true(hb_slack_find(rig->low, small.key)->harm_ppm[0] < harmful / 8);
+}
+
+static void test_reserve_grows_with_the_excess(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	uint32_t before = rig->beacon->reserve;
+	for (int i = 0; i < 100; i++)
+		serve(rig, 160, rig->high.requests % HB_SLACK_CLOSED_EVERY ? 3 * MS : 2 * MS);
+	assert_true(rig->beacon->reserve > before);
+	assert_true(rig->beacon->reserve <= SMS - SMS / 4);
+	for (int i = 0; i < 3000; i++)
+		serve(rig, 160, 2 * MS);
+	assert_int_equal(rig->beacon->reserve, SMS / 16);
+}
+
+/* The first requests and every 32nd allow nothing; the time left is known by then. */
+static void test_closed_windows(void **state)
+{
+	struct rig *rig = *state;
+	rig->beacon->terms_ppm = 50000;
+	uint32_t closed = 0;
+	for (int i = 0; i < 64; i++) {
+		hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+		closed += rig->beacon->allow_ns == 0;
+		if (i == 63)
+			assert_in_range(hb_slack_high_left_ns(&rig->high), 1900 * US, 2100 * US);
+		for (int launch = 0; launch < 160; launch++)
+			hb_slack_high_launch(&rig->high, rig->now_ns += 12500);
+		hb_slack_high_end(&rig->high, rig->now_ns);
+		rig->now_ns += 2 * MS;
+	}
+	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + 1);
+	rig->beacon->terms_ppm = 0;
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(rig->beacon->allow_ns, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+		TEST(test_without_high_all_goes),
+		TEST(test_waits_until_the_request_ends),
+		TEST(test_silent_high_does_not_hold),
+		TEST(test_dead_high_does_not_hold),
+		TEST(test_board_fills),
+		TEST(test_beside_masked),
+		TEST(test_no_masks_no_long_kernels),
+		TEST(test_without_slack_it_waits),
+		TEST(test_allowance_is_spent),
+		TEST(test_slice_beside),
+		TEST(test_long_hold_while_absent),
+		TEST(test_window),
+		TEST(test_durations_are_learned),
+		TEST(test_harm_is_learned),
+		TEST(test_reserve_grows_with_the_excess),
+		TEST(test_closed_windows),
+	};
+	return cmocka_run_group_tests(tests, 0, 0);
+}
