@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "core/costs.h"
 #include "daemon/daemon.h"
+#include "daemon/meters.h"
 #include "daemon/page_memory.h"
 
 #include <errno.h>
@@ -131,13 +132,16 @@ static void set_gates(struct hb_device *device, struct hb_tenancy *tenancy, enum
 	seat->draining = state == HB_GATE_CLOSED;
 	seat->draining_since_ns = hb_clock_now_ns();
 	seat->waiting = false;
+	bool in_flight = false;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
 		struct hb_gate *gate = gate_of(tenancy, slot, seat->gpu);
 		if (hb_gate_set(gate, state, depth))
 			wake(gate);
+		in_flight |= hb_gate_in_flight(gate) > 0;
 	}
+	hb_meters_gate_set(device, tenancy->index, in_flight, seat->draining_since_ns);
 }
 
 static void ejected(struct hb_device *device, const struct hb_action *action)
@@ -247,6 +251,7 @@ static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t n
 {
 	struct hb_seat *seat = &device->seats[tenancy->index];
 	struct sight sight = look_at(tenancy, seat->gpu);
+	hb_meters_seen(device, tenancy->index, sight.waiting, sight.drained, now_ns);
 	if (sight.busy != seat->busy) {
 		seat->busy = sight.busy;
 		post_kind(device, now_ns, tenancy->index, sight.busy ? HB_EVENT_BUSY : HB_EVENT_IDLE);
@@ -359,6 +364,7 @@ int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t
 {
 	struct hb_seat *seat = &device->seats[tenancy->index];
 	*seat = (struct hb_seat){.taken = true, .gpu = gpu, .gate = HB_GATE_OPEN};
+	hb_meters_reset(device, tenancy->index);
 	int result = enter_core(device, tenancy, now_ns);
 	if (result < 0)
 		seat->taken = false;
@@ -479,6 +485,9 @@ int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYT
 	int result = hb_gpu_page_new(uuid, &made->page, &made->page_fd);
 	if (result == 0)
 		result = make_core(made, hb_clock_now_ns());
+	made->meters = result == 0 ? hb_meters_new(made) : NULL;
+	if (result == 0 && !made->meters)
+		result = -ENOMEM;
 	if (result < 0) {
 		hb_device_free(made);
 		return result;
@@ -496,6 +505,7 @@ void hb_device_free(struct hb_device *device)
 	hb_core_free(device->core);
 	hb_gpu_page_free(device->page, device->page_fd);
 	free(device->use);
+	hb_meters_free(device->meters);
 	free(device);
 }
 
@@ -507,11 +517,14 @@ static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
 		struct hb_tenancy *tenancy = tenancy_of(device, i);
 		struct hb_seat *seat = &device->seats[i];
 		uint64_t launches = 0;
-		if (!tenancy || hb_tenancy_is_server(tenancy) || hb_tenancy_is_low(tenancy))
+		if (!tenancy || hb_tenancy_is_server(tenancy))
 			continue;
 		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
 			if (tenancy->members[slot].watch)
 				launches += gate_of(tenancy, slot, seat->gpu)->submitted;
+		hb_meters_beat(device, i, launches, now_ns);
+		if (hb_tenancy_is_low(tenancy))
+			continue;
 		if (launches != seat->launches)
 			seat->launched_ns = now_ns;
 		seat->launches = launches;
