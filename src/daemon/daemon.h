@@ -106,7 +106,8 @@ static inline bool hb_tenancy_is_low(const struct hb_tenancy *tenancy)
 /* What was last seen or told of a tenant on a GPU. */
 struct hb_seat {
 	bool taken, busy, waiting, draining;
-	uint32_t gpu; /* index on the tenant's page */
+	bool straggles; /* has work on the GPU although it had drained behind its closed gate */
+	uint32_t gpu;   /* index on the tenant's page */
 	enum hb_gate_state gate;
 	uint32_t depth;
 	int64_t draining_since_ns;   /* or since when it was last asked why it takes so long */

@@ -72,11 +72,19 @@ static uint32_t to_us(int64_t ns)
 	return ns < HB_NS_PER_US ? 1 : (uint32_t)(ns / HB_NS_PER_US);
 }
 
+/* Where a second LP context can be runnable beside a tiny slice. */
+static bool is_not_alone(struct hb_tenancy *tenancy, const struct hb_seat *seat)
+{
+	return seat->straggles || count_compute_groups(tenancy, seat->gpu) > 1;
+}
+
 /*
  * Two LP contexts with tiny slices that are runnable at once stop each other
  * for good (measured on an H200), so a tiny slice is given only where one
  * context can be runnable: to the MPS server, or to an LP tenant with a single
- * compute group that takes turns with the others. 0 = leave the driver's own.
+ * compute group that takes turns with the others. A launch that was on its way
+ * when its tenant's turn ended can come to the GPU in the next one's turn; the
+ * driver's own slice lets it end there. 0 = leave the driver's own.
  */
 static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *tenancy, enum hb_group_class group_class)
 {
@@ -86,7 +94,7 @@ static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *ten
 		return to_us(asked_ns);
 	if (device->engine == HB_ENGINE_TEMPORAL) /* the server's group carries it */
 		return 0;
-	if (asked_ns && asked_ns < HB_H200_DEFAULT_SLICE_NS && count_compute_groups(tenancy, seat->gpu) > 1)
+	if (asked_ns && asked_ns < HB_H200_DEFAULT_SLICE_NS && is_not_alone(tenancy, seat))
 		return to_us(HB_H200_DEFAULT_SLICE_NS);
 	return to_us(asked_ns);
 }
@@ -247,6 +255,17 @@ static void ask_why_not_drained(struct hb_tenancy *tenancy, struct hb_seat *seat
 	speak_for_the_stopped(tenancy, seat->gpu);
 }
 
+/* Drained, closed, and yet something is in flight: its shim found a launch that was late (shim/drain.c). */
+static void look_for_straggler(struct hb_device *device, struct hb_tenancy *tenancy, bool busy)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	bool straggles = busy && seat->gate == HB_GATE_CLOSED && !seat->draining;
+	if (straggles == seat->straggles)
+		return;
+	seat->straggles = straggles;
+	give_slices(device, tenancy);
+}
+
 static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	struct hb_seat *seat = &device->seats[tenancy->index];
@@ -262,6 +281,7 @@ static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t n
 	}
 	if (seat->draining)
 		ask_why_not_drained(tenancy, seat, now_ns);
+	look_for_straggler(device, tenancy, sight.busy);
 	if (sight.waiting && !seat->waiting) {
 		seat->waiting = true;
 		post_kind(device, now_ns, tenancy->index, HB_EVENT_WAITING);

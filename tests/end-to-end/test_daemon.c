@@ -87,6 +87,14 @@ static void slices_follow_priority(void **state)
 	hb_membership_fini(&b);
 }
 
+static void expect_slice(struct hb_page *page, uint32_t slice_us)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (page->gpus[0].slice_us[HB_GROUP_COMPUTE] != slice_us && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(page->gpus[0].slice_us[HB_GROUP_COMPUTE], slice_us);
+}
+
 static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
 {
 	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
@@ -98,11 +106,31 @@ static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
 		member.page->processes[member.slot].groups[i].group_class = HB_GROUP_COMPUTE;
 		member.page->processes[member.slot].groups[i].state = HB_GROUP_SET;
 	}
-	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
-	while (member.page->gpus[0].slice_us[HB_GROUP_COMPUTE] == 1 && hb_clock_now_ns() < limit_ns)
-		daemon_tenants(&daemon_);
-	assert_int_equal(member.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 2048);
+	expect_slice(member.page, 2048);
 	hb_membership_fini(&member);
+}
+
+/* A launch of the second one was on its way when its gate closed, and comes in the turn of the first. */
+static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state)
+{
+	struct hb_wish first = wish_of(2, HB_PAGE_LOW), second = wish_of(3, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, first), 0);
+	assert_int_equal(create(&daemon_, second), 0);
+	assert_int_equal(join(&daemon_, &first, &a), 0);
+	assert_int_equal(join(&daemon_, &second, &b), 0);
+	struct hb_gate *gate = (struct hb_gate *)b.page->processes[b.slot].gates[0];
+	hb_gate_try((struct hb_gate *)a.page->processes[a.slot].gates[0]); /* it stays busy and keeps its turn */
+	assert_int_equal(hb_gate_state(gate), HB_GATE_CLOSED);
+	daemon_tenants(&daemon_);
+	expect_slice(b.page, 1);
+	hb_gate_bypass(gate, 1);
+	expect_slice(b.page, 2048);
+	assert_int_equal(a.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 1);
+	hb_gate_completed(gate, 1);
+	expect_slice(b.page, 1);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
 }
 
 static void an_unknown_token_must_wait_for_survivors_first(void **state)
@@ -549,6 +577,7 @@ int main(void)
 		TEST(a_process_joins_the_tenant_of_its_token),
 		TEST(slices_follow_priority),
 		TEST(a_second_compute_group_takes_the_tiny_slice_away),
+		TEST(a_straggler_gets_the_drivers_own_slice_until_it_is_done),
 		TEST(an_unknown_token_must_wait_for_survivors_first),
 		TEST(wrong_kinds_of_gpu_and_engine_are_refused),
 		TEST(more_gpus_may_come_later),
