@@ -20,7 +20,7 @@
  * Actions one event or timer can cause at most: four callbacks of a policy at
  * their limit (an inferred request that ends and changes the SLO, the next that
  * begins, busy), a change of turns over all tenants, and an ejection that undoes
- * everything (record, and gate, slice, hold and mask of each tenant).
+ * everything (record, and gate, slice, hold, mask and terms of each tenant).
  */
 #define ACTIONS_ROOM(tenants) (4 * HB_POLICY_ASKS(tenants) + 8 * (uint32_t)(tenants) + 8)
 

@@ -56,6 +56,8 @@ static void print_state(const struct hb_tenant *tenant, FILE *out)
 		print_time(out, "slice", tenant->slice_compute_ns);
 	if (tenant->mask_sms)
 		fprintf(out, " mask=%u", tenant->mask_sms);
+	if (tenant->terms_ppm)
+		fprintf(out, " terms=%uppm", tenant->terms_ppm);
 	fprintf(out, " requests=%u launches=%u pending=%u\n", tenant->requests, tenant->launches, tenant->pending);
 }
 

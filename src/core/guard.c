@@ -19,9 +19,11 @@ static void undo_tenant(struct hb_core *core, struct hb_slot *slot)
 		hb_core_emit(core, HB_ACTION_SLICE, tenant->id);
 	if (tenant->mask_sms)
 		hb_core_emit(core, HB_ACTION_MASK, tenant->id);
+	if (tenant->terms_ppm)
+		hb_core_emit(core, HB_ACTION_TERMS, tenant->id);
 	tenant->holding = false;
 	tenant->slice_compute_ns = tenant->slice_copy_ns = 0;
-	tenant->mask_sms = 0;
+	tenant->mask_sms = tenant->terms_ppm = 0;
 	tenant->wish = HB_GATE_OPEN;
 	tenant->wish_depth = 0;
 	hb_turns_apply(core, slot);

@@ -104,6 +104,8 @@ void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_
 void hb_policy_hold(struct hb_policy *policy, uint32_t tenant, int64_t limit_ns);
 void hb_policy_release(struct hb_policy *policy, uint32_t tenant);
 void hb_policy_mask(struct hb_policy *policy, uint32_t tenant, uint32_t sms);
+/* HP tenants: the delay that LP may cause each request, in ppm of its time alone, at most 1000000; see slack.h. */
+void hb_policy_terms(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm);
 /* Calls timer() at at_ns (or as soon as possible). One timer for each tenant and tag < HB_POLICY_TIMERS; setting replaces. */
 void hb_policy_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag, int64_t at_ns);
 void hb_policy_cancel(struct hb_policy *policy, uint32_t tenant, uint32_t tag);

@@ -5,6 +5,7 @@
  * a timer at once, what does not becomes the fault for which guard.c ejects.
  */
 #include "core/core_priv.h"
+#include "core/slack.h"
 
 /* --- looking --- */
 
@@ -194,6 +195,22 @@ void hb_policy_mask(struct hb_policy *policy, uint32_t tenant, uint32_t sms)
 		return;
 	slot->tenant.mask_sms = sms;
 	hb_core_emit(policy->core, HB_ACTION_MASK, tenant)->mask.sms = sms;
+}
+
+void hb_policy_terms(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm)
+{
+	struct hb_slot *slot = ask(policy, tenant, "terms");
+	if (!slot)
+		return;
+	if (delay_ppm > HB_SLACK_PPM || slot->tenant.priority != HB_PRIORITY_HIGH) {
+		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "terms of %u ppm for an %s tenant", delay_ppm,
+			       slot->tenant.priority == HB_PRIORITY_HIGH ? "HP" : "LP");
+		return;
+	}
+	if (slot->tenant.terms_ppm == delay_ppm)
+		return;
+	slot->tenant.terms_ppm = delay_ppm;
+	hb_core_emit(policy->core, HB_ACTION_TERMS, tenant)->terms.delay_ppm = delay_ppm;
 }
 
 /* The tenant may be none; the tag must exist. */

@@ -75,6 +75,7 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 {
 	uint32_t reserve = load32(&beacon->reserve), gap_ns = load32(&beacon->gap_ns);
 	uint32_t outcome = load32(&beacon->outcome);
+	view->tenants++;
 	if (serves(beacon, now_ns)) {
 		int64_t allow_ns = allowance_ns(beacon, now_ns);
 		view->present = true;

@@ -58,6 +58,7 @@ _Static_assert(sizeof(struct hb_slack_board) == 1024, "fits the GPU page");
 
 /* What LP sees, all HP processes together. */
 struct hb_slack_view {
+	uint32_t tenants;   /* HP processes */
 	bool present;       /* a request is being served */
 	bool expected;      /* none is, but one will be soon */
 	uint32_t reserve;   /* SMs to leave free, the most any asks for; also while absent */

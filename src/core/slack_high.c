@@ -34,12 +34,17 @@ static void put32(_Atomic uint32_t *word, uint32_t value)
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
+static uint32_t reserve_at_first(uint32_t sms)
+{
+	return (uint32_t)((uint64_t)sms * HB_SLACK_RESERVE_PPM / HB_SLACK_PPM);
+}
+
 void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms)
 {
 	memset(high, 0, sizeof *high);
 	high->beacon = beacon;
 	high->sms = sms;
-	high->reserve = (uint32_t)((uint64_t)sms * HB_SLACK_RESERVE_PPM / HB_SLACK_PPM);
+	high->reserve = reserve_at_first(sms);
 	high->last_end_ns = -1;
 	if (!beacon)
 		return;
@@ -221,8 +226,9 @@ static void review_reserve(struct hb_slack_high *high)
 	if (high->excess_mean_ns > allow_ns && high->calm >= CALM_UP) {
 		uint32_t most = high->sms - high->sms / 4;
 		set_reserve(high, high->reserve + step < most ? high->reserve + step : most);
-	} else if (high->excess_mean_ns < allow_ns / 4 && high->calm >= CALM_DOWN) {
-		set_reserve(high, high->reserve > 2 * step ? high->reserve - step : step);
+	} else if (high->excess_mean_ns < allow_ns / 2 && high->calm >= CALM_DOWN) {
+		uint32_t least = reserve_at_first(high->sms);
+		set_reserve(high, high->reserve > least + step ? high->reserve - step : least);
 	}
 }
 

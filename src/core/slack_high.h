@@ -21,7 +21,9 @@
  *
  * Reserve. Starts at HB_SLACK_RESERVE_PPM of the SMs. When the mean excess is
  * above the terms it grows by a sixteenth of the GPU, up to three quarters; when
- * it was below a quarter of them for long it shrinks, down to a sixteenth.
+ * it was below half of them for long it goes back. It never goes below where it
+ * began: a small reserve makes LP's kernels dear, LP then waits, and HP, which is
+ * not disturbed, would take that for a reason to leave it small.
  */
 #ifndef HB_CORE_SLACK_HIGH_H
 #define HB_CORE_SLACK_HIGH_H

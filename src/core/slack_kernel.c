@@ -21,8 +21,7 @@
 #define HARM_PER_BLOCK_NS 20 /* ppm: blocks of 50 us delay HP by as much as they run */
 #define HARM_MOST_PPM 4000000
 #define RATE_SHIFT 6
-/* A kernel of one wave that occupies its SMs this long is called persistent. */
-#define PERSISTENT_NS 100000
+#define DURATION_LEAST_NS 500
 
 static void forget(struct hb_slack_kernel *kernel, const struct hb_slack_shape *shape)
 {
@@ -68,6 +67,21 @@ const struct hb_slack_kernel *hb_slack_find(const struct hb_slack_low *low, uint
 	return 0;
 }
 
+uint32_t hb_slack_spot(struct hb_slack_low *low, const uint64_t after[HB_SLACK_AFTER], uint64_t key)
+{
+	uint64_t hash = key;
+	for (uint32_t i = 0; i < HB_SLACK_AFTER; i++) {
+		hash ^= after[i];
+		hash *= UINT64_C(0x9e3779b97f4a7c15);
+		hash ^= hash >> 32;
+	}
+	uint32_t place = (uint32_t)hash & (HB_SLACK_SPOTS - 1), tag = (uint32_t)(hash >> 32) | 1;
+	struct hb_slack_spot *spot = &low->spots[place];
+	if (spot->tag != tag)
+		*spot = (struct hb_slack_spot){.tag = tag};
+	return place;
+}
+
 /* --- shapes --- */
 
 static uint64_t waves(const struct hb_slack_kernel *kernel, uint32_t sms)
@@ -78,16 +92,9 @@ static uint64_t waves(const struct hb_slack_kernel *kernel, uint32_t sms)
 
 static enum hb_slack_class class_of(const struct hb_slack_kernel *kernel, uint32_t sms)
 {
-	if (!kernel->blocks || !kernel->per_sm)
-		return HB_SLACK_UNKNOWN;
 	if (waves(kernel, sms) > 1)
 		return HB_SLACK_PLAIN;
-	return kernel->blocks > sms / 2 && kernel->block_ns >= PERSISTENT_NS ? HB_SLACK_PERSISTENT : HB_SLACK_SMALL;
-}
-
-static uint32_t cut(uint64_t value)
-{
-	return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+	return kernel->blocks > sms / 2 ? HB_SLACK_PERSISTENT : HB_SLACK_SMALL;
 }
 
 /* Fewest SMs with the waves that `most` of them take, in pairs: what a mask can tell apart. */
@@ -101,52 +108,81 @@ static uint32_t no_more_than_needed(const struct hb_slack_kernel *kernel, uint32
 
 void hb_slack_fit(const struct hb_slack_low *low, struct hb_slack_kernel *kernel, uint32_t reserve)
 {
-	uint32_t all = low->limits.sms, duration_ns = kernel->duration_ns ? kernel->duration_ns : HB_SLACK_GUESS_NS;
+	uint32_t all = low->limits.sms;
 	uint32_t most = all > reserve + 2 ? (all - reserve) & ~UINT32_C(1) : 2;
 	kernel->reserve = (uint16_t)reserve;
 	kernel->sms = (uint16_t)most;
-	kernel->block_ns = duration_ns;
-	kernel->beside_ns = cut((uint64_t)duration_ns * all / most);
+	kernel->stretch_q10 = (all << 10) / most;
+	kernel->one_wave_q16 = 1 << 16;
 	kernel->class = HB_SLACK_UNKNOWN;
 	if (!kernel->blocks || !kernel->per_sm)
 		return;
 	uint64_t alone = waves(kernel, all), masked = waves(kernel, most);
-	kernel->block_ns = cut(duration_ns / alone);
+	uint64_t stretch = (masked << 10) / alone;
+	/* More blocks than SMs share them; what that costs is learned. */
+	if (masked == 1 && kernel->blocks > most)
+		stretch = (all << 10) / most;
 	kernel->class = (uint8_t)class_of(kernel, all);
-	kernel->beside_ns = cut((uint64_t)duration_ns * masked / alone);
-	if (kernel->class == HB_SLACK_PERSISTENT)
+	kernel->stretch_q10 = stretch < UINT32_C(1) << 20 ? (uint32_t)stretch : UINT32_C(1) << 20;
+	kernel->one_wave_q16 = (uint32_t)((UINT64_C(1) << 16) / alone);
+	if (alone == 1 && masked > 1)
 		kernel->sms = (uint16_t)no_more_than_needed(kernel, most);
 }
 
 /* --- durations --- */
 
-void hb_slack_note_duration(struct hb_slack_low *low, uint32_t place, int64_t duration_ns, bool masked)
+/* Others can only make it longer: what is shorter is believed sooner. */
+static uint32_t follow(uint32_t was, int64_t now)
+{
+	return (uint32_t)(now < was ? (was + now) / 2 : was + (now - was) / 8);
+}
+
+void hb_slack_note_duration(struct hb_slack_low *low, uint32_t place, uint32_t spot_place, int64_t duration_ns,
+			    bool bound)
 {
 	struct hb_slack_kernel *kernel = &low->kernels[place];
-	uint32_t *known = masked ? &kernel->beside_ns : &kernel->duration_ns;
-	int64_t was_ns = *known, now_ns = duration_ns < INT32_MAX ? duration_ns : INT32_MAX;
-	if (now_ns < 500)
-		now_ns = 500;
-	bool first = !masked && !kernel->measured;
-	/* Others can only make it longer: believe what is shorter sooner. */
-	if (!first)
-		now_ns = now_ns < was_ns ? (was_ns + now_ns) / 2 : was_ns + (now_ns - was_ns) / 8;
-	*known = (uint32_t)now_ns;
-	if (masked)
+	struct hb_slack_spot *spot = &low->spots[spot_place];
+	bool first = !kernel->measured;
+	if (duration_ns < DURATION_LEAST_NS)
+		duration_ns = DURATION_LEAST_NS;
+	if (duration_ns > INT32_MAX)
+		duration_ns = INT32_MAX;
+	if (bound && spot->duration_ns && duration_ns >= spot->duration_ns)
 		return;
+	spot->duration_ns = spot->measured ? follow(spot->duration_ns, duration_ns) : (uint32_t)duration_ns;
+	kernel->duration_ns = first ? (uint32_t)duration_ns : follow(kernel->duration_ns, duration_ns);
+	spot->measured += spot->measured < UINT32_MAX;
 	kernel->measured += kernel->measured < UINT32_MAX;
-	if (first || now_ns < was_ns - was_ns / 8 || now_ns > was_ns + was_ns / 8)
-		hb_slack_fit(low, kernel, kernel->reserve == UINT16_MAX ? 0 : kernel->reserve);
-	if (first) {
-		uint64_t wide_ppm = (uint64_t)kernel->block_ns * HARM_PER_BLOCK_NS;
-		kernel->harm_ppm[1] = wide_ppm < HB_SLACK_PPM ? (uint32_t)wide_ppm : HB_SLACK_PPM;
-	}
+	if (!first)
+		return;
+	uint64_t wide_ppm = (duration_ns * kernel->one_wave_q16 >> 16) * HARM_PER_BLOCK_NS;
+	kernel->harm_ppm[1] = wide_ppm < HB_SLACK_PPM ? (uint32_t)wide_ppm : HB_SLACK_PPM;
+}
+
+void hb_slack_note_masked(struct hb_slack_low *low, uint32_t place, uint32_t spot_place, int64_t duration_ns)
+{
+	struct hb_slack_kernel *kernel = &low->kernels[place];
+	const struct hb_slack_spot *spot = &low->spots[spot_place];
+	if (!spot->measured || duration_ns > INT32_MAX)
+		return;
+	int64_t stretch = (duration_ns << 10) / spot->duration_ns;
+	if (stretch < 1 << 10)
+		stretch = 1 << 10;
+	if (stretch > 1 << 20)
+		stretch = 1 << 20;
+	kernel->stretch_q10 += (uint32_t)((stretch - kernel->stretch_q10) / 8);
 }
 
 void hb_slack_learn(struct hb_slack_low *low, const struct hb_slack_shape *shape, int64_t duration_ns)
 {
-	if (duration_ns > 0)
-		hb_slack_note_duration(low, hb_slack_place(low, shape), duration_ns, false);
+	static const uint64_t nothing[HB_SLACK_AFTER];
+	uint32_t place = hb_slack_place(low, shape);
+	struct hb_slack_kernel *kernel = &low->kernels[place];
+	if (duration_ns <= 0)
+		return;
+	if (kernel->reserve == UINT16_MAX)
+		hb_slack_fit(low, kernel, 0);
+	hb_slack_note_duration(low, place, hb_slack_spot(low, nothing, shape->key), duration_ns, false);
 }
 
 /* --- harm --- */

@@ -28,8 +28,10 @@
 #define EXACT_NS 2000
 /* From a launch on an empty stream to its first block. */
 #define LAUNCH_NS 3000
+/* A spot is surveyed until it was measured, or seen, so often. */
 #define MEASURED_ENOUGH 4
-#define SURVEY 64
+#define SEEN_ENOUGH 16
+#define SURVEY 4
 /* While waiting for its own work LP looks at least this often. */
 #define LOOK_NS INT64_C(20000)
 /* Above this, HP's delay for work in flight at its request's begin; see entry_ppm. */
@@ -43,8 +45,10 @@ void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms)
 {
 	*limits = (struct hb_slack_limits){
 		.sms = sms,
-		.window_ns = 60000,
-		.beside_ns = 40000,
+		.window_ns = 100000,
+		.ahead_ns = 200000,
+		.light_ns = 20000,
+		.beside_ns = 60000,
 		.mark_ns = 30000,
 		.slice_ns = 100000,
 		.weight = 8,
@@ -120,28 +124,6 @@ static void wait_until(struct hb_slack_low *low, struct hb_slack_answer *answer,
 		low->counts.waits_window++;
 }
 
-/* True: enough is in flight already. */
-static bool window_is_full(struct hb_slack_low *low, const struct hb_slack_stream *stream,
-			   const struct hb_slack_view *view, int64_t now_ns, struct hb_slack_answer *answer)
-{
-	if (stream->sum_ns == stream->done_ns)
-		return false;
-	int64_t window_ns = view->present || view->expected ? low->limits.beside_ns : low->limits.window_ns;
-	int64_t left_ns = stream->ends_ns - now_ns;
-	uint64_t unconfirmed_ns = stream->sum_ns - stream->done_ns - stream->newest_ns;
-	bool many = unconfirmed_ns > 2 * (uint64_t)window_ns + low->limits.mark_ns ||
-		    stream->marked - stream->done >= HB_SLACK_MARKS - 1;
-	if (left_ns <= window_ns && !many)
-		return false;
-	if (now_ns - stream->moved_at_ns > HB_SLACK_STUCK_NS) {
-		low->counts.stuck++;
-		return false;
-	}
-	int64_t until_ns = left_ns > window_ns ? now_ns + left_ns - window_ns : now_ns + LOOK_NS;
-	wait_until(low, answer, until_ns < now_ns + LOOK_NS ? until_ns : now_ns + LOOK_NS, false);
-	return true;
-}
-
 static void go(struct hb_slack_answer *answer, uint32_t sms, uint32_t ns, int64_t price_ns)
 {
 	answer->verdict = HB_SLACK_GO;
@@ -151,40 +133,100 @@ static void go(struct hb_slack_answer *answer, uint32_t sms, uint32_t ns, int64_
 	answer->part_ppm = HB_SLACK_PPM;
 }
 
-static uint32_t duration_of(const struct hb_slack_kernel *kernel)
+/* One launch and what is known of it. */
+struct launch {
+	const struct hb_slack_kernel *kernel;
+	uint32_t left_ppm;                     /* of its grid */
+	uint32_t alone_ns, masked_ns, hold_ns; /* on the whole GPU, masked; one block alone */
+	bool known, maskable;
+};
+
+static uint32_t cut(uint64_t ns)
 {
-	return kernel->duration_ns ? kernel->duration_ns : HB_SLACK_GUESS_NS;
+	return ns < INT32_MAX ? (uint32_t)ns : INT32_MAX;
+}
+
+static void predict(const struct hb_slack_low *low, const struct hb_slack_kernel *kernel,
+		    const struct hb_slack_spot *spot, const struct hb_slack_shape *shape, struct launch *launch)
+{
+	uint32_t ns = spot->duration_ns     ? spot->duration_ns
+		      : kernel->duration_ns ? kernel->duration_ns
+					    : HB_SLACK_GUESS_NS;
+	launch->kernel = kernel;
+	launch->known = kernel->measured > 0;
+	launch->maskable = low->limits.masks && (kernel->flags & HB_SLACK_MASKABLE) && kernel->reserve;
+	launch->hold_ns = cut((uint64_t)ns * kernel->one_wave_q16 >> 16);
+	launch->left_ppm = shape->left_ppm ? shape->left_ppm : HB_SLACK_PPM;
+	if (shape->left_ppm)
+		ns = cut((uint64_t)ns * shape->left_ppm / HB_SLACK_PPM);
+	launch->alone_ns = ns;
+	launch->masked_ns = cut((uint64_t)ns * kernel->stretch_q10 >> 10);
+}
+
+static void go_masked(struct hb_slack_answer *answer, const struct launch *launch, int64_t price_ns)
+{
+	go(answer, launch->kernel->sms, launch->masked_ns, price_ns);
+	answer->slower = answer->beside || launch->masked_ns > launch->alone_ns;
+}
+
+/* Short kernels on few SMs or with short blocks: more of them may be in flight, HP hardly notices. */
+static bool is_light(const struct hb_slack_low *low, const struct launch *launch)
+{
+	return launch->known && launch->alone_ns <= low->limits.light_ns;
+}
+
+/* True: enough is in flight already. Light launches have a window of their own, so that the host can run ahead of them. */
+static bool window_is_full(struct hb_slack_low *low, const struct hb_slack_stream *stream,
+			   const struct hb_slack_view *view, const struct launch *launch, int64_t now_ns,
+			   struct hb_slack_answer *answer)
+{
+	if (stream->sum_ns == stream->done_ns || !view->tenants)
+		return false;
+	const struct hb_slack_limits *limits = &low->limits;
+	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	int64_t left_ns = stream->ends_ns - now_ns;
+	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
+	uint64_t heavy_ns = stream->sum_ns - stream->done_ns - light_ns - stream->heavy_ns;
+	bool full = left_ns > window_ns || heavy_ns > 2 * (uint64_t)window_ns + limits->mark_ns;
+	if (is_light(low, launch))
+		full = light_ns > limits->ahead_ns;
+	if (!full && stream->marked - stream->done < HB_SLACK_MARKS - 1)
+		return false;
+	if (now_ns - stream->moved_at_ns > HB_SLACK_STUCK_NS) {
+		low->counts.stuck++;
+		return false;
+	}
+	int64_t wait_ns = left_ns > window_ns ? left_ns - window_ns : LOOK_NS;
+	wait_until(low, answer, now_ns + (wait_ns < LOOK_NS ? wait_ns : LOOK_NS), false);
+	return true;
 }
 
 /* While HP is absent: the harm to expect of a kernel that holds its SMs for long is more than its mask costs LP. */
-static bool better_masked(const struct hb_slack_low *low, const struct hb_slack_kernel *kernel,
-			  const struct hb_slack_view *view)
+static bool better_masked(const struct hb_slack_low *low, const struct launch *launch, const struct hb_slack_view *view)
 {
-	uint32_t hold_ns = kernel->block_ns;
+	uint64_t hold_ns = launch->hold_ns;
+	if (!launch->maskable)
+		return false;
+	if (launch->masked_ns <= launch->alone_ns)
+		return true; /* it costs nothing, and HP may come */
 	if (hold_ns < HOLD_LEAST_NS)
 		return false;
 	if (view->expected)
 		return true;
 	if (!view->gap_ns)
 		return false;
-	uint32_t duration_ns = duration_of(kernel);
-	uint64_t loss_ns = kernel->beside_ns > duration_ns ? kernel->beside_ns - duration_ns : 0;
-	unsigned __int128 harm = (unsigned __int128)hold_ns * hold_ns * low->limits.weight * low->entry_ppm;
+	uint64_t loss_ns = launch->masked_ns > launch->alone_ns ? launch->masked_ns - launch->alone_ns : 0;
+	unsigned __int128 harm = (unsigned __int128)(hold_ns * hold_ns) * low->limits.weight * low->entry_ppm;
 	return harm > (unsigned __int128)loss_ns * view->gap_ns * (2 * (uint64_t)HB_SLACK_PPM);
 }
 
-static bool can_mask(const struct hb_slack_low *low, const struct hb_slack_kernel *kernel)
+static void decide_alone(const struct hb_slack_low *low, const struct launch *launch, const struct hb_slack_view *view,
+			 struct hb_slack_answer *answer)
 {
-	return low->limits.masks && (kernel->flags & HB_SLACK_MASKABLE) && kernel->reserve;
-}
-
-static void decide_alone(const struct hb_slack_low *low, const struct hb_slack_kernel *kernel,
-			 const struct hb_slack_view *view, struct hb_slack_answer *answer)
-{
-	if (can_mask(low, kernel) && better_masked(low, kernel, view))
-		go(answer, kernel->sms, kernel->beside_ns, 0);
+	if (better_masked(low, launch, view))
+		go_masked(answer, launch, 0);
 	else
-		go(answer, 0, duration_of(kernel), 0);
+		go(answer, 0, launch->alone_ns, 0);
 }
 
 static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
@@ -193,59 +235,66 @@ static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
 }
 
 /* A long kernel whose grid can be cut: as much of it as fits in a slice. */
-static void cut_slice(const struct hb_slack_low *low, const struct hb_slack_kernel *kernel,
-		      struct hb_slack_answer *answer)
+static void cut_slice(const struct hb_slack_low *low, const struct launch *launch, struct hb_slack_answer *answer)
 {
 	uint32_t slice_ns = low->limits.slice_ns;
+	const struct hb_slack_kernel *kernel = launch->kernel;
 	if (!(kernel->flags & HB_SLACK_SLICEABLE) || kernel->class != HB_SLACK_PLAIN ||
-	    answer->ns < (uint64_t)SLICE_WORTH * slice_ns || kernel->block_ns > slice_ns)
+	    answer->ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
 		return;
+	uint32_t part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SLACK_PPM / answer->ns);
 	answer->verdict = HB_SLACK_SLICE;
-	answer->part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SLACK_PPM / answer->ns);
-	answer->price_ns = (uint32_t)price_of(answer->price_ns, answer->part_ppm);
+	answer->part = true;
+	answer->price_ns = (uint32_t)price_of(answer->price_ns, part_ppm);
+	answer->part_ppm = (uint32_t)price_of(part_ppm, launch->left_ppm);
 	answer->ns = slice_ns;
 }
 
-static void decide_beside(struct hb_slack_low *low, const struct hb_slack_kernel *kernel,
-			  const struct hb_slack_view *view, struct hb_slack_answer *answer)
+static void decide_beside(struct hb_slack_low *low, const struct launch *launch, const struct hb_slack_view *view,
+			  struct hb_slack_answer *answer)
 {
+	const struct hb_slack_kernel *kernel = launch->kernel;
 	int64_t left_ns = view->allow_ns - low->spent_ns;
-	uint32_t duration_ns = duration_of(kernel);
-	int64_t wide_ns = price_of(duration_ns, kernel->harm_ppm[1]);
-	bool maskable = can_mask(low, kernel);
-	int64_t masked_ns = price_of(kernel->beside_ns, kernel->harm_ppm[0]);
-	int64_t gain_ns = maskable ? (int64_t)kernel->beside_ns - duration_ns : (int64_t)duration_ns;
-	int64_t extra_ns = maskable ? wide_ns - masked_ns : wide_ns;
-	bool known = kernel->measured > 0;
+	int64_t wide_ns = price_of(launch->alone_ns, kernel->harm_ppm[1]);
+	int64_t masked_ns = price_of(launch->masked_ns, kernel->harm_ppm[0]);
+	/* Without a mask the choice is not wide or masked but wide or nothing, for this launch and all behind it. */
+	int64_t gain_ns = launch->maskable ? (int64_t)launch->masked_ns - launch->alone_ns : INT64_MAX;
+	bool worth_it = gain_ns >= low->limits.weight * (wide_ns - masked_ns);
 	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
-	if (view->allow_ns > 0 && known && wide_ns <= left_ns && gain_ns >= low->limits.weight * extra_ns)
-		go(answer, 0, duration_ns, wide_ns);
-	else if (view->allow_ns > 0 && maskable && masked_ns <= left_ns)
-		go(answer, kernel->sms, kernel->beside_ns, masked_ns);
+	if (view->allow_ns > 0 && launch->known && wide_ns <= left_ns && worth_it)
+		go(answer, 0, launch->alone_ns, wide_ns);
+	else if (view->allow_ns > 0 && launch->maskable && masked_ns <= left_ns)
+		go_masked(answer, launch, masked_ns);
 	else
 		wait_until(low, answer, view->look_at_ns, true);
-	answer->known = known;
 	if (answer->verdict == HB_SLACK_GO)
-		cut_slice(low, kernel, answer);
+		cut_slice(low, launch, answer);
 }
 
 void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream, const struct hb_slack_view *view,
 		  int64_t now_ns, const struct hb_slack_shape *shape, struct hb_slack_answer *answer)
 {
+	struct launch launch;
 	note_view(low, stream, view, now_ns);
-	uint32_t place = hb_slack_place(low, shape);
+	uint32_t place = hb_slack_place(low, shape), spot = hb_slack_spot(low, stream->after, shape->key);
 	struct hb_slack_kernel *kernel = &low->kernels[place];
 	if (kernel->reserve != view->reserve)
 		hb_slack_fit(low, kernel, view->reserve);
-	*answer = (struct hb_slack_answer){.kernel = place, .beside = view->present, .known = kernel->measured > 0};
+	predict(low, kernel, &low->spots[spot], shape, &launch);
+	*answer = (struct hb_slack_answer){.kernel = place,
+					   .spot = spot,
+					   .beside = view->present,
+					   .known = launch.known,
+					   .light = is_light(low, &launch),
+					   .part = shape->left_ppm != 0};
 	if (shape->flags & HB_SLACK_FREE)
-		go(answer, 0, duration_of(kernel), 0);
-	else if (window_is_full(low, stream, view, now_ns, answer))
+		go(answer, 0, launch.alone_ns, 0);
+	else if (window_is_full(low, stream, view, &launch, now_ns, answer))
 		return;
 	else if (view->present)
-		decide_beside(low, kernel, view, answer);
+		decide_beside(low, &launch, view, answer);
 	else
-		decide_alone(low, kernel, view, answer);
+		decide_alone(low, &launch, view, answer);
 }
 
 /* --- what is in flight --- */
@@ -270,12 +319,26 @@ static void count_launch(struct hb_slack_low *low, const struct hb_slack_answer 
 	note_use(low, answer->kernel, answer->ns, !answer->sms);
 }
 
+/* Which launches the next one follows. A kernel in slices counts once, when it is whole. */
+static void note_order(struct hb_slack_stream *stream, uint64_t key)
+{
+	for (uint32_t i = HB_SLACK_AFTER - 1; i > 0; i--)
+		stream->after[i] = stream->after[i - 1];
+	stream->after[0] = key;
+}
+
+static bool is_unsure(const struct hb_slack_spot *spot)
+{
+	return spot->measured < MEASURED_ENOUGH && spot->seen < SEEN_ENOUGH;
+}
+
 static uint32_t place_mark(struct hb_slack_stream *stream)
 {
 	uint32_t value = ++stream->marked;
 	if (!value)
 		value = ++stream->marked; /* 0 means none */
 	stream->next.sum_ns = stream->sum_ns;
+	stream->next.light_ns = stream->light_ns;
 	stream->marks[value & (HB_SLACK_MARKS - 1)] = stream->next;
 	stream->next = (struct hb_slack_mark){0};
 	stream->next_ns = 0;
@@ -290,19 +353,28 @@ uint32_t hb_slack_went(struct hb_slack_low *low, struct hb_slack_stream *stream,
 	count_launch(low, answer);
 	if (empty || stream->ends_ns < now_ns)
 		stream->ends_ns = now_ns + LAUNCH_NS;
-	if (empty) {
+	if (empty)
 		stream->moved_at_ns = now_ns;
-		next->dry_ns = now_ns;
-	}
+	if (!stream->next_ns)
+		next->first_ns = now_ns;
 	next->others_ns = stream->next_ns;
+	next->own_ns = answer->ns;
 	next->kernel = answer->kernel;
-	next->beside |= (uint8_t)((answer->sms ? 1 : 0) | (answer->beside ? 2 : 0));
-	next->part |= answer->verdict == HB_SLACK_SLICE || (stream->next_ns && !answer->known);
+	next->spot = answer->spot;
+	next->beside |= (uint8_t)(answer->slower | answer->beside << 1);
+	next->part |= answer->part || (stream->next_ns && !answer->known);
 	stream->sum_ns += answer->ns;
 	stream->ends_ns += answer->ns;
 	stream->next_ns += answer->ns;
-	stream->newest_ns = answer->ns;
-	bool unsure = low->kernels[answer->kernel].measured < MEASURED_ENOUGH;
+	if (answer->light)
+		stream->light_ns += answer->ns;
+	else
+		stream->heavy_ns = answer->ns;
+	struct hb_slack_spot *spot = &low->spots[answer->spot];
+	bool unsure = is_unsure(spot);
+	spot->seen += spot->seen < UINT32_MAX;
+	if (answer->verdict != HB_SLACK_SLICE)
+		note_order(stream, low->kernels[answer->kernel].key);
 	if (unsure)
 		low->survey = SURVEY;
 	if (low->survey)
@@ -314,17 +386,67 @@ uint32_t hb_slack_went(struct hb_slack_low *low, struct hb_slack_stream *stream,
 	return place_mark(stream);
 }
 
-/* The mark's last kernel took what the interval has beyond the others. */
-static void measure(struct hb_slack_low *low, const struct hb_slack_mark *mark, int64_t took_ns)
+/* What is known of the time between two marks that were seen. */
+struct interval {
+	int64_t least_ns, most_ns;
+	bool exact;
+};
+
+/* The GPU began with the first launch when that had arrived and the one before was done, and ended between two looks. */
+static struct interval interval_of(const struct hb_slack_stream *stream, const struct hb_slack_mark *first,
+				   int64_t looked_ns, int64_t now_ns)
 {
-	int64_t own_ns = took_ns - mark->others_ns;
-	bool masked = mark->beside & 1;
+	int64_t arrived_ns = first->first_ns + LAUNCH_NS, begin_ns = stream->done_from_ns, late_ns = stream->done_at_ns;
+	if (begin_ns < arrived_ns)
+		begin_ns = arrived_ns;
+	if (late_ns < begin_ns)
+		late_ns = begin_ns;
+	struct interval interval = {.least_ns = looked_ns - late_ns, .most_ns = now_ns - begin_ns};
+	if (interval.least_ns < 0)
+		interval.least_ns = 0;
+	int64_t doubt_ns = interval.most_ns - interval.least_ns;
+	interval.exact = doubt_ns <= EXACT_NS || doubt_ns <= interval.most_ns >> EXACT_SHIFT;
+	return interval;
+}
+
+/* The mark's last kernel took what the interval has beyond the others; not more, where the end was seen late. */
+static void measure(struct hb_slack_low *low, const struct hb_slack_mark *mark, const struct interval *interval)
+{
+	int64_t own_ns = interval->most_ns - mark->others_ns;
 	if (mark->part || own_ns <= 0)
 		return;
 	/* Beside HP a kernel on the whole GPU says nothing; masked it says what masked ones take there. */
-	if (mark->beside == 2 || (masked && mark->others_ns))
+	if (!mark->beside)
+		hb_slack_note_duration(low, mark->kernel, mark->spot, own_ns, !interval->exact);
+	else if ((mark->beside & 1) && interval->exact && !mark->others_ns)
+		hb_slack_note_masked(low, mark->kernel, mark->spot, own_ns);
+}
+
+/* Several marks in less time than their kernels should take: those that were only guessed are shorter. */
+static void shorten(struct hb_slack_low *low, const struct hb_slack_stream *stream, uint32_t value, uint64_t sum_ns,
+		    const struct interval *interval)
+{
+	uint64_t guessed_ns = 0, over_ns = sum_ns - (uint64_t)interval->most_ns;
+	if (interval->most_ns <= 0 || sum_ns <= (uint64_t)interval->most_ns)
 		return;
-	hb_slack_note_duration(low, mark->kernel, own_ns, masked);
+	for (uint32_t i = stream->done + 1; i - 1 != value; i++) {
+		const struct hb_slack_mark *mark = &stream->marks[i & (HB_SLACK_MARKS - 1)];
+		guessed_ns += low->spots[mark->spot].measured ? 0 : mark->own_ns;
+	}
+	for (uint32_t i = stream->done + 1; guessed_ns && i - 1 != value; i++) {
+		const struct hb_slack_mark *mark = &stream->marks[i & (HB_SLACK_MARKS - 1)];
+		uint64_t less_ns = over_ns < guessed_ns ? mark->own_ns * over_ns / guessed_ns : mark->own_ns;
+		if (!low->spots[mark->spot].measured && !mark->part && !mark->beside)
+			hb_slack_note_duration(low, mark->kernel, mark->spot, (int64_t)(mark->own_ns - less_ns), true);
+	}
+}
+
+/* The newest heavy launch counts as done once all heavy ones are. */
+static void settle(struct hb_slack_stream *stream)
+{
+	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
+	if (stream->sum_ns - stream->done_ns - light_ns < stream->heavy_ns)
+		stream->heavy_ns = (uint32_t)(stream->sum_ns - stream->done_ns - light_ns);
 }
 
 void hb_slack_done(struct hb_slack_low *low, struct hb_slack_stream *stream, uint32_t value, int64_t looked_ns,
@@ -334,23 +456,32 @@ void hb_slack_done(struct hb_slack_low *low, struct hb_slack_stream *stream, uin
 	if (!steps || steps > stream->marked - stream->done)
 		return; /* nothing new, or not a value that was given out */
 	const struct hb_slack_mark *mark = &stream->marks[value & (HB_SLACK_MARKS - 1)];
-	int64_t from_ns = mark->dry_ns ? mark->dry_ns + LAUNCH_NS : stream->done_at_ns;
-	int64_t took_ns = now_ns - from_ns, doubt_ns = looked_ns ? now_ns - looked_ns : INT64_MAX;
-	bool exact = doubt_ns <= EXACT_NS || doubt_ns <= took_ns >> EXACT_SHIFT;
-	if (steps == 1 && from_ns && exact && took_ns > 0)
-		measure(low, mark, took_ns);
+	const struct hb_slack_mark *first = &stream->marks[(stream->done + 1) & (HB_SLACK_MARKS - 1)];
+	struct interval interval = interval_of(stream, first, looked_ns, now_ns);
+	if (steps == 1)
+		measure(low, mark, &interval);
+	else
+		shorten(low, stream, value, mark->sum_ns - stream->done_ns, &interval);
 	stream->done = value;
 	stream->done_ns = mark->sum_ns;
-	stream->done_at_ns = exact ? now_ns : 0;
-	stream->moved_at_ns = now_ns;
-	stream->ends_ns = now_ns + (int64_t)(stream->sum_ns - stream->done_ns);
+	stream->light_done_ns = mark->light_ns;
+	settle(stream);
+	stream->done_from_ns = looked_ns;
+	stream->done_at_ns = stream->moved_at_ns = now_ns;
+	int64_t left_ns = (int64_t)(stream->sum_ns - stream->done_ns);
+	if (stream->ends_ns > now_ns + left_ns)
+		stream->ends_ns = now_ns + left_ns;
+	if (stream->ends_ns < looked_ns + left_ns)
+		stream->ends_ns = looked_ns + left_ns;
 }
 
 void hb_slack_idle(struct hb_slack_stream *stream, int64_t now_ns)
 {
 	stream->done = stream->marked;
 	stream->done_ns = stream->sum_ns;
-	stream->done_at_ns = 0;
+	stream->light_done_ns = stream->light_ns;
+	settle(stream);
+	stream->done_from_ns = stream->done_at_ns = now_ns;
 	stream->ends_ns = stream->moved_at_ns = now_ns;
 	stream->next = (struct hb_slack_mark){0};
 	stream->next_ns = 0;

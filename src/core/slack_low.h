@@ -2,7 +2,7 @@
 /*
  * LP's side of slack (slack.h): decides for each launch whether it goes now, on
  * how many SMs, whole or in slices, or waits; and keeps a bounded amount of GPU
- * time in flight. One struct a LP process and GPU, 100 KiB, all zeros before
+ * time in flight. One struct a LP process and GPU, 130 KiB, all zeros before
  * init. One caller at a time: callers with several launching threads guard it.
  *
  *	hb_slack_look(board, now, &view);
@@ -20,7 +20,7 @@
  * own work while more than the window is in flight. Where the counter stands
  * still longer than HB_SLACK_STUCK_NS the window lets launches through.
  *
- * Cost: ask and went together some 50 ns (one probe of the table, no division);
+ * Cost: ask and went together some 50 ns (a probe of two tables, no division);
  * an unknown kernel, or one whose HP changed its reserve, some 100 ns more.
  */
 #ifndef HB_CORE_SLACK_LOW_H
@@ -29,16 +29,19 @@
 #include "core/slack.h"
 
 #define HB_SLACK_KERNELS 1024 /* power of two; the one that was used longest ago among 8 neighbours makes room */
+#define HB_SLACK_SPOTS 4096   /* power of two; a new one takes the place of the old */
+#define HB_SLACK_AFTER 4      /* launches before it that make a spot */
 #define HB_SLACK_MARKS 64     /* counter writes in flight on one stream; power of two */
 #define HB_SLACK_BESIDE 64    /* kernels of one request whose harm is learned apart */
 #define HB_SLACK_STUCK_NS INT64_C(2000000000)
 
 /* What the caller knows of a launch. Equal keys mean equal shapes: hb_slack_key(). */
 struct hb_slack_shape {
-	uint64_t key;    /* never 0 */
-	uint64_t blocks; /* of the grid; 0 = not known (a graph, a library's own call) */
-	uint32_t per_sm; /* blocks that one SM holds; 0 = not known */
-	uint32_t flags;  /* enum hb_slack_flag */
+	uint64_t key;      /* never 0 */
+	uint64_t blocks;   /* of the grid; 0 = not known (a graph, a library's own call) */
+	uint32_t per_sm;   /* blocks that one SM holds; 0 = not known */
+	uint32_t flags;    /* enum hb_slack_flag */
+	uint32_t left_ppm; /* of a grid that was begun in slices: what is left to run; 0 = all of it */
 };
 enum hb_slack_flag {
 	HB_SLACK_MASKABLE = 1,  /* its launch can carry a mask */
@@ -59,53 +62,70 @@ static inline uint64_t hb_slack_key(uint64_t function, uint32_t grid_x, uint32_t
 enum hb_slack_class {
 	HB_SLACK_UNKNOWN,    /* blocks or occupancy not known */
 	HB_SLACK_PLAIN,      /* several waves: its blocks come and go */
-	HB_SLACK_PERSISTENT, /* one wave that fills more than half of the GPU, and long */
-	HB_SLACK_SMALL,      /* one wave, short or on few SMs */
+	HB_SLACK_PERSISTENT, /* one wave on more than half of the SMs: a mask makes two rounds of it */
+	HB_SLACK_SMALL,      /* one wave on few SMs */
 	HB_SLACK_CLASSES
 };
 
-/* What is known of one kernel and launch shape. One cache line. */
+/* What is known of a kernel and launch shape. One cache line. */
 struct hb_slack_kernel {
 	uint64_t key;
 	uint64_t blocks;
-	uint32_t seen;        /* launches, saturating */
-	uint32_t used;        /* by the launch counter */
-	uint32_t duration_ns; /* on the whole GPU; 0 = not known */
-	uint32_t block_ns;    /* one block, or one row of persistent ones */
-	uint32_t beside_ns;   /* masked */
-	uint16_t sms;         /* masked: never more than the GPU less the reserve, and no more than it gains from */
-	uint16_t reserve;     /* for which the two above were made */
+	uint32_t seen;         /* launches, saturating */
+	uint32_t used;         /* by the launch counter */
+	uint32_t duration_ns;  /* on the whole GPU, wherever in the program; 0 = not known */
+	uint32_t measured;     /* measurements in duration_ns, saturating */
+	uint32_t stretch_q10;  /* masked, times 1024 */
+	uint32_t one_wave_q16; /* share of its time that a block runs, times 65536 */
+	uint16_t sms;          /* masked: never more than the GPU less the reserve, and no more than it gains from */
+	uint16_t reserve;      /* for which stretch and sms were made */
 	uint16_t per_sm;
 	uint8_t class;
 	uint8_t flags;
 	/* HP's delay for each ns of it beside HP, in ppm: masked and on the whole GPU. */
 	uint32_t harm_ppm[2];
-	uint32_t measured; /* measurements in duration_ns, saturating */
 	uint32_t unused[2];
 };
 _Static_assert(sizeof(struct hb_slack_kernel) == 64, "a kernel is one cache line");
 
+/*
+ * A place in the program: a kernel after certain others. Libraries launch the
+ * same kernel with the same grid for problems of very different size (a
+ * persistent GEMM always has as many blocks as the GPU has SMs), and what tells
+ * them apart is what they follow.
+ */
+struct hb_slack_spot {
+	uint32_t tag; /* the rest of its key; 0 = unused */
+	uint32_t duration_ns;
+	uint32_t measured;
+	uint32_t seen;
+};
+
 /* A counter write behind a launch. */
 struct hb_slack_mark {
-	uint64_t sum_ns;    /* the stream's predicted time up to here */
-	int64_t dry_ns;     /* the stream was empty before them: when the first was launched; 0 = it was not */
-	uint32_t kernel;    /* the last launch before it: this mark measures that one */
-	uint32_t others_ns; /* predicted time of the others since the mark before */
-	uint8_t beside;     /* some of them were masked (1), or went while HP was there (2) */
-	bool part;          /* some of them were slices or had no prediction */
+	uint64_t sum_ns;       /* the stream's predicted time up to here */
+	uint64_t light_ns;     /* of light launches */
+	int64_t first_ns;      /* the first launch since the mark before */
+	uint32_t kernel, spot; /* the last launch before it: this mark measures that one */
+	uint32_t others_ns;    /* predicted time of the others since the mark before */
+	uint32_t own_ns;       /* of the last */
+	uint8_t beside;        /* some of them were masked (1), or went while HP was there (2) */
+	bool part;             /* some of them were slices or had no prediction */
 };
 
 /* One in-order queue of LP. Zeros before its first use. */
 struct hb_slack_stream {
-	uint64_t sum_ns;           /* predicted time of all launches so far */
-	uint64_t done_ns;          /* of those known to be done */
-	int64_t ends_ns;           /* when what is in flight should be done */
-	int64_t moved_at_ns;       /* something was launched on the empty stream, or was seen to be done */
-	int64_t done_at_ns;        /* the last mark was reached, when that is known well; else 0 */
-	uint32_t newest_ns;        /* predicted time of the newest launch */
-	uint32_t marked, done;     /* last mark given out, last seen: values of the counter */
-	struct hb_slack_mark next; /* being filled: launches since the last mark */
-	uint32_t next_ns;          /* their predicted time */
+	uint64_t sum_ns;                  /* predicted time of all launches so far */
+	uint64_t done_ns;                 /* of those known to be done */
+	int64_t ends_ns;                  /* when what is in flight should be done */
+	int64_t moved_at_ns;              /* something was launched on the empty stream, or was seen to be done */
+	int64_t done_from_ns, done_at_ns; /* between these times the last mark was reached */
+	uint64_t light_ns, light_done_ns; /* the same of light launches alone */
+	uint32_t heavy_ns;                /* predicted time of the newest launch that is not light */
+	uint32_t marked, done;            /* last mark given out, last seen: values of the counter */
+	struct hb_slack_mark next;        /* being filled: launches since the last mark */
+	uint32_t next_ns;                 /* their predicted time */
+	uint64_t after[HB_SLACK_AFTER];   /* keys of the last launches */
 	struct hb_slack_mark marks[HB_SLACK_MARKS];
 };
 
@@ -127,6 +147,8 @@ struct hb_slack_counts {
 struct hb_slack_limits {
 	uint32_t sms;
 	uint32_t window_ns; /* predicted time in flight beyond which launches wait, without HP */
+	uint32_t ahead_ns;  /* the same for light launches, counted apart */
+	uint32_t light_ns;  /* launches no longer than this are light */
 	uint32_t beside_ns; /* the same while a request is served or expected */
 	uint32_t mark_ns;   /* a counter write at the latest after so much predicted time */
 	uint32_t slice_ns;  /* longest piece beside HP where a kernel can be sliced */
@@ -149,21 +171,25 @@ struct hb_slack_low {
 	struct hb_slack_use last[HB_SLACK_BESIDE];
 	uint32_t entry_ppm; /* HP's delay for each ns of LP that was in flight when its request began */
 	struct hb_slack_kernel kernels[HB_SLACK_KERNELS];
+	struct hb_slack_spot spots[HB_SLACK_SPOTS];
 };
 
 enum hb_slack_verdict { HB_SLACK_GO, HB_SLACK_WAIT, HB_SLACK_SLICE };
 
 struct hb_slack_answer {
 	enum hb_slack_verdict verdict;
-	uint32_t sms;      /* GO, SLICE: 0 = the whole GPU, no mask */
-	uint32_t kernel;   /* its place in the table */
-	uint32_t ns;       /* predicted */
-	uint32_t price_ns; /* of the allowance */
-	bool beside;       /* while a request is served */
-	bool known;        /* ns was measured */
-	uint32_t part_ppm; /* SLICE: share of the grid's blocks; GO: 1000000 */
-	bool for_high;     /* WAIT: for HP; else for its own work in flight */
-	int64_t until_ns;  /* WAIT: look again then at the latest */
+	uint32_t sms;          /* GO, SLICE: 0 = the whole GPU, no mask */
+	uint32_t kernel, spot; /* their places in the tables */
+	uint32_t ns;           /* predicted */
+	uint32_t price_ns;     /* of the allowance */
+	bool beside;           /* while a request is served */
+	bool known;            /* ns was measured */
+	bool part;             /* not the whole grid */
+	bool light;            /* short */
+	bool slower;           /* by its mask, or it may be */
+	uint32_t part_ppm;     /* SLICE: share of the grid's blocks; GO: 1000000 */
+	bool for_high;         /* WAIT: for HP; else for its own work in flight */
+	int64_t until_ns;      /* WAIT: look again then at the latest */
 };
 
 /* Limits measured on an H200, for a GPU with so many SMs. */

@@ -44,6 +44,7 @@ struct hb_tenant {
 	uint32_t gate_depth;
 	int64_t slice_compute_ns, slice_copy_ns;
 	uint32_t mask_sms;
+	uint32_t terms_ppm; /* HP: delay that LP may cause */
 	bool holding;
 
 	/* What the policy wants of its gate; `gate` is closed where a turn does not allow it. */

@@ -76,7 +76,12 @@ static uint32_t placed_together(const struct hb_gpu_spec *spec, const struct mod
 	return kernel->work->cluster <= sms * kernel->occupancy ? kernel->work->cluster : 1;
 }
 
-/* Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def. */
+/*
+ * Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def.
+ * Programs size persistent grids by the SMs they are shown: the limit of an MPS
+ * client shrinks them, a mask put on the launch does not. Behind such a mask they
+ * take two rounds of whole blocks.
+ */
 void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
 {
 	const struct hb_model_work *work = kernel->work;
@@ -91,13 +96,18 @@ void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *ke
 	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
 	double duration = (double)work->duration_ns * power_factor(model, work);
 	kernel->blocks_left = work->blocks;
+	bool one_wave = work->blocks <= all;
 	if (kernel->sms < model->sms && work->blocks > mine / 2) {
 		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
-		/* Programs size persistent grids by the SMs they are shown. */
-		if (work->blocks <= all && work->blocks > mine)
-			kernel->blocks_left = mine;
+		uint64_t shown = (uint64_t)kernel->occupancy * kernel->sms_shown;
+		if (one_wave && work->blocks > shown)
+			kernel->blocks_left = shown;
 	}
-	kernel->block_ns = (int64_t)(duration / (double)model_div_up(kernel->blocks_left, mine));
+	uint64_t rounds = model_div_up(kernel->blocks_left, mine);
+	/* Blocks of one wave are whole: a last round that is not full takes as long as a full one. */
+	if (one_wave && rounds > 1)
+		duration *= (double)(rounds * mine) / (double)kernel->blocks_left;
+	kernel->block_ns = (int64_t)(duration / (double)rounds);
 	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
 	if (kernel->block_ns < 1)
 		kernel->block_ns = 1;

@@ -9,6 +9,7 @@
 #include "sim/engine.h"
 
 #include "base/clock.h"
+#include "core/choose.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,6 +19,10 @@
 #define PROGRESS_EVERY_NS INT64_C(500000000)
 /* LP alone is strictly periodic: this long shows its pace. */
 #define LOW_ALONE_SECONDS 3.0
+/* How long each engine is tried by `auto`. */
+#define TRIAL_SECONDS 2.0
+/* Share of requests within the p99 alone. */
+#define AUTO_TARGET_PPM 990000
 /* An overloaded service may take this many times the span of its arrivals to answer them all. */
 #define OVERRUN 20
 
@@ -381,6 +386,58 @@ static int run_exclusive(const struct hb_sim_options *options, const struct hb_m
 	return 0;
 }
 
+static uint32_t share_ppm(double share)
+{
+	return share > 0 ? (uint32_t)(share * 1e6 + 0.5) : 0;
+}
+
+/* One life under an engine; what it showed is noted. */
+static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, const char *const names[],
+		      enum hb_choose_engine engine, struct hb_choose *choose, struct hb_error *error)
+{
+	struct hb_sim_options life = *options;
+	struct hb_sim_result result;
+	struct hb_mode mode;
+	double attainment = 1, low = 0;
+	if (life.seconds > TRIAL_SECONDS)
+		life.seconds = TRIAL_SECONDS;
+	life.spans_max = 0;
+	hb_mode_parse(names[engine], &mode, NULL);
+	int code = run_once(&life, &mode, spec, &result, error);
+	if (code)
+		return code;
+	code = compare_with_alone(&life, spec, &result, error);
+	for (uint32_t i = 0; i < result.n_high; i++)
+		attainment = result.high[i].attainment < attainment ? result.high[i].attainment : attainment;
+	for (uint32_t i = 0; i < result.n_low; i++)
+		low += result.low[i].relative;
+	if (!code)
+		hb_choose_note(choose, engine, share_ppm(attainment), share_ppm(low), AUTO_TARGET_PPM);
+	hb_sim_result_fini(&result);
+	return code;
+}
+
+/* A life under each engine, then the one that was better. */
+static int run_auto(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, struct hb_sim_result *result,
+		    struct hb_error *error)
+{
+	static const char *const names[] = {[HB_CHOOSE_TEMPORAL] = "temporal", [HB_CHOOSE_SPATIAL] = "spatial"};
+	struct hb_choose choose = {0};
+	struct hb_mode mode;
+	for (uint32_t i = 0; i < HB_CHOOSE_ENGINES; i++) {
+		enum hb_choose_engine engine = hb_choose_next(&choose, AUTO_TARGET_PPM, true);
+		int code = try_engine(options, spec, names, engine, &choose, error);
+		if (code)
+			return code;
+	}
+	const char *chosen = names[hb_choose_next(&choose, AUTO_TARGET_PPM, true)];
+	hb_mode_parse(chosen, &mode, NULL);
+	int code = run_once(options, &mode, spec, result, error);
+	if (!code)
+		snprintf(result->sharing, sizeof result->sharing, "auto:%s", chosen);
+	return code;
+}
+
 static int by_start(const void *a, const void *b)
 {
 	const struct hb_span *left = a, *right = b;
@@ -416,8 +473,12 @@ int hb_sim_run(const struct hb_sim_options *options, struct hb_sim_result *resul
 		code = hb_gpu_spec_load(options->gpu ? options->gpu : "h200", &spec, error);
 	if (code)
 		return code;
-	code = mode.exclusive ? run_exclusive(options, &mode, &spec, &made, error)
-			      : run_once(options, &mode, &spec, &made, error);
+	if (mode.automatic)
+		code = run_auto(options, &spec, &made, error);
+	else if (mode.exclusive)
+		code = run_exclusive(options, &mode, &spec, &made, error);
+	else
+		code = run_once(options, &mode, &spec, &made, error);
 	if (code) {
 		if (error && code == -ENOMEM)
 			hb_error_set(error, code, "out of memory");

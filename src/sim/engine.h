@@ -18,6 +18,7 @@ struct hb_engine {
 	bool passive; /* the built-in policy: nothing needs to be posted */
 	struct hb_program *programs;
 	uint32_t n_programs, n_high;
+	struct hb_slack_board board; /* what HP programs tell LP programs */
 	int64_t now_ns;
 	int64_t end_ns; /* requests that arrive later are not served */
 	int failure;    /* negative errno: the run stops */
@@ -59,6 +60,21 @@ void hb_engine_give_hints(struct hb_engine *engine, struct hb_program *program);
 /* The program begins to serve a request: its first call into the driver. */
 void hb_engine_begin_calls(struct hb_engine *engine, struct hb_program *program);
 int64_t hb_engine_next_hint_ns(const struct hb_program *program);
+/* engine_slack.c: the client side of the spatial engine */
+int hb_engine_open_slack(struct hb_engine *engine, struct hb_program *program);
+void hb_engine_close_slack(struct hb_program *program);
+/* The next launch is made now; LP: its ticket is the mark behind it. */
+void hb_engine_slack_launch(struct hb_engine *engine, struct hb_program *program);
+/* HP: its iteration has ended. */
+void hb_engine_slack_end(struct hb_engine *engine, struct hb_program *program);
+/* LP: may the next launch go? False: program->wake_ns says when to ask again. */
+bool hb_engine_slack_go(struct hb_engine *engine, struct hb_program *program);
+/* LP: mask and part of the grid of the launch that may go, as decided. */
+void hb_engine_slack_shape(struct hb_program *program, struct hb_model_work *work);
+/* LP: a mark was reached. */
+void hb_engine_slack_marked(struct hb_engine *engine, struct hb_program *program, uint32_t mark);
+/* LP: it waited for all its work. */
+void hb_engine_slack_idle(struct hb_engine *engine, struct hb_program *program);
 /* engine.c */
 void hb_engine_span(struct hb_engine *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,
 		    int64_t start_ns, int64_t end_ns);

@@ -70,6 +70,10 @@ static void apply(struct hb_engine *engine, const struct hb_action *action)
 	case HB_ACTION_MASK:
 		program->sm_limit = action->mask.sms;
 		break;
+	case HB_ACTION_TERMS:
+		if (program->slack && !engine->mode.without_beside)
+			atomic_store(&program->slack->high.beacon->terms_ppm, action->terms.delay_ppm);
+		break;
 	case HB_ACTION_EJECTED:
 		engine->failure = hb_error_set(engine->error, -EPROTO, "policy %s was ejected: %s",
 					       hb_core_ejection(engine->core)->policy.text,

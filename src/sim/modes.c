@@ -10,14 +10,15 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 /* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
 #define HIGH_SLICE_NS INT64_C(100000000)
 #define LIMIT_MAX_US 10000000
 
-const char *const hb_modes_all[] = {"exclusive", "timeslice",    "ts100", "ts1",   "mps",      "mps_prio", "mps_88",
-				    "mps_gate2", "mps_gate2_88", "reef",  "orion", "temporal", NULL};
+const char *const hb_modes_all[] = {"exclusive", "timeslice", "ts100",     "ts1",          "mps",
+				    "mps_prio",  "mps_88",    "mps_gate2", "mps_gate2_88", "reef",
+				    "orion",     "temporal",  "spatial",   "auto",         NULL};
 
 /* A whole number at *text, up to `max`; moves *text behind it. False = none. */
 static bool take_number(const char **text, long max, long *value)
@@ -82,6 +83,21 @@ static bool parse_temporal(const char *rest, struct hb_mode *mode)
 	return false;
 }
 
+static bool parse_spatial(const char *rest, struct hb_mode *mode)
+{
+	mode->mps = mode->priorities = mode->slack = true;
+	mode->policy = "slack";
+	if (!*rest)
+		return true;
+	if (strncmp(rest, ":without=", 9) != 0)
+		return false;
+	rest += 9;
+	mode->without_masks = strcmp(rest, "masks") == 0;
+	mode->without_slices = strcmp(rest, "slices") == 0;
+	mode->without_beside = strcmp(rest, "beside") == 0;
+	return mode->without_masks || mode->without_slices || mode->without_beside;
+}
+
 static bool parse(const char *text, struct hb_mode *mode)
 {
 	long value;
@@ -106,6 +122,12 @@ static bool parse(const char *text, struct hb_mode *mode)
 		mode->policy = *text == 'r' ? "reef" : "orion";
 		return true;
 	}
+	if (strcmp(text, "auto") == 0) {
+		mode->automatic = true;
+		return true;
+	}
+	if (strncmp(text, "spatial", 7) == 0)
+		return parse_spatial(text + 7, mode);
 	return strncmp(text, "temporal", 8) == 0 && parse_temporal(text + 8, mode);
 }
 

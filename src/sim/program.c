@@ -16,6 +16,8 @@
 #define BLOCK_SPREAD 0.15
 /* A graph's launch call, from the request's start. */
 #define GRAPH_FIRST_NS 5000
+/* A counter is written behind a launch by a stream memory operation: what the call takes. */
+#define MARK_NS 1500
 
 static void fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
 {
@@ -103,6 +105,8 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		program->works[op].recorded_power = recorded_power;
 	result = open_streams(program, engine);
+	if (!result && engine->mode.slack)
+		result = hb_engine_open_slack(engine, program);
 	if (result < 0)
 		return result;
 	if (tenant->arrivals) {
@@ -126,6 +130,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 void hb_program_fini(struct hb_program *program)
 {
 	hb_host_plan_fini(&program->plan);
+	hb_engine_close_slack(program);
 	free(program->works);
 	free(program->latency_ns);
 	hb_arrivals_free(program->arrivals);
@@ -143,6 +148,8 @@ static int64_t gap_ns(const struct hb_engine *engine, const struct hb_program *p
 		gap = GRAPH_FIRST_NS;
 	if (program->op && engine->mode.gate_depth && !program->high)
 		gap += DEPTH_RECORD_NS;
+	if (program->slack && program->slack->marks)
+		gap += MARK_NS;
 	return gap;
 }
 
@@ -169,6 +176,8 @@ static void begin_iteration(struct hb_engine *engine, struct hb_program *program
 static void submit(struct hb_engine *engine, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
+	if (program->slack)
+		hb_engine_slack_launch(engine, program);
 	uint32_t op = iteration->first_op + program->op;
 	uint64_t cookie = hb_cookie(program->id, op, program->ticket);
 	int result;
@@ -180,8 +189,10 @@ static void submit(struct hb_engine *engine, struct hb_program *program)
 		struct hb_model_work work = program->works[op];
 		work.cookie = cookie;
 		work.sm_limit = program->sm_limit;
+		if (program->slack && !program->high)
+			hb_engine_slack_shape(program, &work);
 		result = hb_model_submit(engine->model, engine->now_ns, program->stream, &work);
-		program->op++;
+		program->op += !(program->slack && program->slack->blocks_done);
 	}
 	if (result < 0)
 		engine->failure = result;
@@ -232,6 +243,8 @@ static void announce(struct hb_engine *engine, struct hb_program *program)
 static void try_launch(struct hb_engine *engine, struct hb_program *program)
 {
 	enum hb_gate_answer answer;
+	if (program->slack && !program->high && !hb_engine_slack_go(engine, program))
+		return;
 	if (program->state == PROGRAM_ASKED) {
 		answer = hb_gate_try_ticket(&program->gate, program->ticket);
 	} else if (!engine->passive && hb_core_wants_launches(engine->core) &&
@@ -275,6 +288,10 @@ static void end_iteration(struct hb_engine *engine, struct hb_program *program)
 	program->iterations++;
 	program->last_end_ns = engine->now_ns;
 	program->iteration = (program->iteration + 1) % program->workload->n_iterations;
+	if (program->slack && program->high)
+		hb_engine_slack_end(engine, program);
+	else if (program->slack)
+		hb_engine_slack_idle(engine, program);
 	if (!program->high) {
 		begin_iteration(engine, program);
 		return;
@@ -336,6 +353,8 @@ void hb_program_completed(struct hb_engine *engine, struct hb_program *program, 
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
 		int64_t from = program->sync_from_ns > engine->now_ns ? program->sync_from_ns : engine->now_ns;
 		program->wake_ns = from + (int64_t)engine->spec.sync_latency_ns;
+	} else if (program->slack && !program->high) {
+		hb_engine_slack_marked(engine, program, (uint32_t)hb_cookie_ticket(done->cookie));
 	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
 		program->wake_ns = engine->now_ns + DEPTH_POLL_NS;
 	}

@@ -14,6 +14,8 @@
 
 #include "base/rng.h"
 #include "core/core.h"
+#include "core/slack_high.h"
+#include "core/slack_low.h"
 #include "gate/gate.h"
 #include "gpu/model.h"
 #include "sim/host_plan.h"
@@ -29,6 +31,19 @@ enum program_state {
 	PROGRAM_ASKED,         /* in the launch call, admission asked for */
 	PROGRAM_SYNCS,         /* in the synchronize call; wake_ns once it can return */
 	PROGRAM_DONE,          /* no more requests */
+};
+
+/* A program's side of the spatial engine; see engine_slack.c. */
+struct hb_program_slack {
+	struct hb_slack_high high;
+	struct hb_slack_low *low; /* NULL = an HP program */
+	struct hb_slack_stream stream;
+	struct hb_slack_answer answer;
+	struct hb_slack_shape *shapes; /* one an op */
+	uint32_t counter;              /* the last mark that was reached */
+	int64_t looked_ns;             /* the counter was read */
+	uint64_t blocks_done;          /* of the kernel that goes in slices */
+	bool marks;                    /* the launch before wrote a mark */
 };
 
 struct hb_program {
@@ -61,6 +76,8 @@ struct hb_program {
 	bool told_waiting;      /* `waiting` was posted since the gate last changed */
 	bool draining;          /* `gate closed` came, `drained` is owed */
 	uint32_t sm_limit;      /* of its launches, from `mask`; 0 = all */
+
+	struct hb_program_slack *slack; /* NULL = another engine */
 
 	/* Results. */
 	int64_t *latency_ns;

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -31,11 +30,10 @@ struct entry {
 	void *plain, *per_thread; /* per_thread NULL = the call has no such twin */
 };
 
-/* One a function, on calls after..after+times-1: they take slow_ms longer and, unless `code` is 0, fail with it. */
+/* One failure a function: result `code` on calls after..after+times-1. */
 struct fault {
-	bool set;
 	int code;
-	uint64_t after, times, slow_ms;
+	uint64_t after, times;
 	_Atomic uint64_t calls;
 };
 static struct fault faults[ENTRIES];
@@ -44,15 +42,10 @@ static bool faulty;
 static CUresult fault_of(int entry)
 {
 	struct fault *fault = &faults[entry];
-	if (!fault->set)
+	if (!fault->code)
 		return CUDA_SUCCESS;
 	uint64_t call = atomic_fetch_add(&fault->calls, 1);
-	if (call < fault->after || call - fault->after >= fault->times)
-		return CUDA_SUCCESS;
-	if (fault->slow_ms)
-		nanosleep(&(struct timespec){(time_t)(fault->slow_ms / 1000), (long)(fault->slow_ms % 1000) * 1000000},
-			  NULL);
-	return (CUresult)fault->code;
+	return call >= fault->after && call - fault->after < fault->times ? (CUresult)fault->code : CUDA_SUCCESS;
 }
 
 #define ENTER(symbol) \
@@ -96,13 +89,7 @@ static const struct entry entries[ENTRIES] = {
 
 void *sim_missing_find(const char *base); /* sim_missing.c */
 
-static uint64_t number_after(const char *text, const char *key, uint64_t otherwise)
-{
-	const char *found = strstr(text, key);
-	return found ? strtoull(found + strlen(key), NULL, 10) : otherwise;
-}
-
-/* "cuFoo:2:after=10:times=1", "cuFoo:0:slow=100" */
+/* "cuFoo:2:after=10:times=1" */
 static void read_fault(char *text)
 {
 	char *rest = strchr(text, ':');
@@ -112,11 +99,10 @@ static void read_fault(char *text)
 	for (int i = 0; i < ENTRIES; i++) {
 		if (strcmp(entries[i].symbol, text) != 0)
 			continue;
-		faults[i].set = true;
+		const char *after = strstr(rest, "after="), *times = strstr(rest, "times=");
 		faults[i].code = atoi(rest);
-		faults[i].after = number_after(rest, "after=", 0);
-		faults[i].times = number_after(rest, "times=", UINT64_MAX);
-		faults[i].slow_ms = number_after(rest, "slow=", 0);
+		faults[i].after = after ? strtoull(after + 6, NULL, 10) : 0;
+		faults[i].times = times ? strtoull(times + 6, NULL, 10) : UINT64_MAX;
 		faulty = true;
 		return;
 	}

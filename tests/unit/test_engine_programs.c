@@ -191,14 +191,19 @@ static void assert_refused(const struct hb_sim_options *options, int code, const
 
 #define KNOWN \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 static void bad_modes_are_refused(void **state)
 {
-	static const char *const modes[] = {
-		"fair",    "",        "ts",       "ts0",       "ts1x",   "ts-1",      "mps_",
-		"mps_0",   "mps_101", "mps_gate", "mps_gate0", "mps_2_", "temporal:", "temporal:hints=good",
-		"exclusiv"};
+	static const char *const modes[] = {"fair",         "",
+					    "ts",           "ts0",
+					    "ts1x",         "ts-1",
+					    "mps_",         "mps_0",
+					    "mps_101",      "mps_gate",
+					    "mps_gate0",    "mps_2_",
+					    "temporal:",    "temporal:hints=good",
+					    "spatial:",     "spatial:without=x",
+					    "auto:spatial", "exclusiv"};
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		struct hb_sim_options options = engine_options(modes[i]);
 		char text[400];
