@@ -55,10 +55,4 @@ void hb_counters_snapshot(const struct hb_counter_set *set, uint64_t *out);
 void hb_counters_each(const struct hb_counter_set *set,
 		      void (*each)(void *argument, const struct hb_counter_info *info, uint64_t value), void *argument);
 
-/*
- * Prometheus text: HELP and TYPE lines and "hb_AREA_NAME[_UNIT]_total{labels} VALUE".
- * `labels` is the text between the braces or NULL.
- */
-void hb_counters_write_prometheus(const struct hb_counter_set *set, const char *labels, FILE *out);
-
 #endif

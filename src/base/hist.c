@@ -104,6 +104,19 @@ uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns)
 	return seen;
 }
 
+void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most)
+{
+	/* Nothing lies below the smallest sample: its pages may never have been touched. */
+	unsigned bucket = hist->count ? bucket_of(hist->min_ns) : HB_HIST_BUCKETS;
+	uint64_t seen = 0;
+	for (size_t i = 0; i < n; i++) {
+		unsigned last = bounds_ns[i] < 0 ? 0 : bucket_of(bounds_ns[i]);
+		while (bucket <= last && seen < hist->count)
+			seen += hist->buckets[bucket++];
+		at_most[i] = bounds_ns[i] < 0 ? 0 : seen;
+	}
+}
+
 double hb_hist_mean(const struct hb_hist *hist)
 {
 	return hist->count ? (double)hist->sum_ns / (double)hist->count : 0;

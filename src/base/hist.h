@@ -14,6 +14,7 @@
 #ifndef HB_BASE_HIST_H
 #define HB_BASE_HIST_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define HB_HIST_EXACT_BITS 10
@@ -40,6 +41,8 @@ void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from);
 int64_t hb_hist_percentile(const struct hb_hist *hist, double share);
 /* Samples of at most `value_ns`, to the resolution above. */
 uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns);
+/* The same for n ascending bounds in one pass: at_most[i] for bounds_ns[i]. */
+void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most);
 /* Exact; 0 when empty. */
 double hb_hist_mean(const struct hb_hist *hist);
 

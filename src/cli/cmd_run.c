@@ -6,10 +6,9 @@
  */
 #include "base/fault_point.h"
 #include "base/install_path.h"
-#include "base/slo.h"
-#include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/wish_options.h"
 #include "daemon/wish_env.h"
 #include "gpu/provider.h"
 
@@ -70,44 +69,6 @@ static int fail(const struct hb_error *error)
 }
 
 /* -1 = fine; else the exit status. */
-static int take_priority(struct request *request, const char *value)
-{
-	if (strcmp(value, "high") != 0 && strcmp(value, "low") != 0)
-		return hb_cli_usage_error(COMMAND, "--priority: '%s' is neither high nor low", value);
-	request->wish.priority = value[0] == 'h' ? HB_PAGE_HIGH : HB_PAGE_LOW;
-	request->has_priority = true;
-	return -1;
-}
-
-static int take_slo(struct request *request, const char *value)
-{
-	struct hb_slo slo;
-	struct hb_error error;
-	if (hb_slo_parse(value, &slo, &error) < 0)
-		return hb_cli_usage_error(COMMAND, "--slo: %s", error.text);
-	request->wish.slo_ns = slo.latency_ns;
-	request->wish.attainment_ppm = slo.share_ppm;
-	return -1;
-}
-
-static int take_memory(struct request *request, const char *value)
-{
-	struct hb_error error;
-	if (hb_bytes_parse(value, &request->wish.memory_bytes, &error) < 0 || !request->wish.memory_bytes)
-		return hb_cli_usage_error(COMMAND, "--memory: '%s' is no size; write 40GiB", value);
-	return -1;
-}
-
-static int take_weight(struct request *request, const char *value)
-{
-	char *end;
-	long weight = strtol(value, &end, 10);
-	if (*end || end == value || weight < 1 || weight > 1000)
-		return hb_cli_usage_error(COMMAND, "--pcie-weight: '%s' is no number from 1 to 1000", value);
-	request->wish.pcie_weight = (uint32_t)weight;
-	return -1;
-}
-
 static int take_engine(struct request *request, const char *value)
 {
 	if (strcmp(value, "temporal") == 0)
@@ -123,13 +84,14 @@ static int take_option(struct request *request, int code, const char *value)
 {
 	switch (code) {
 	case OPTION_PRIORITY:
-		return take_priority(request, value);
+		request->has_priority = true;
+		return hb_wish_take_priority(COMMAND, &request->wish, value);
 	case OPTION_SLO:
-		return take_slo(request, value);
+		return hb_wish_take_slo(COMMAND, &request->wish, value);
 	case OPTION_MEMORY:
-		return take_memory(request, value);
+		return hb_wish_take_memory(COMMAND, &request->wish, value);
 	case OPTION_WEIGHT:
-		return take_weight(request, value);
+		return hb_wish_take_weight(COMMAND, &request->wish, value);
 	case OPTION_ENGINE:
 		return take_engine(request, value);
 	case OPTION_GPU:

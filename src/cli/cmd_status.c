@@ -6,8 +6,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/daemon_link.h"
-#include "daemon/daemon_client.h"
+#include "cli/status_source.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -204,28 +203,6 @@ static void print_table(const json_t *root)
 	json_array_foreach(tenants, i, entry) print_tenant(entry);
 }
 
-/* --- where it comes from ------------------------------------------------------------------------ */
-
-static int ask_daemon(bool simulated, json_t **root, struct hb_error *error)
-{
-	char path[HB_PATH_MAX], *text;
-	int socket = hb_daemon_link(simulated, false, path, error);
-	if (socket < 0)
-		return socket;
-	int result = hb_client_status(socket, &text, error);
-	close(socket);
-	if (result < 0)
-		return result;
-	result = hb_json_parse(text, strlen(text), "the daemon's answer", root, error);
-	free(text);
-	return result;
-}
-
-static int load(const char *file, json_t **root, struct hb_error *error)
-{
-	return hb_json_load(strcmp(file, "-") == 0 ? "/dev/stdin" : file, root, error);
-}
-
 int hb_cmd_status(int argc, char **argv)
 {
 	struct request request = {.json = false};
@@ -234,7 +211,8 @@ int hb_cmd_status(int argc, char **argv)
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;
-	int result = request.from ? load(request.from, &root, &error) : ask_daemon(request.simulated, &root, &error);
+	int result = request.from ? hb_status_load(request.from, &root, &error)
+				  : hb_status_ask(request.simulated, &root, &error);
 	if (result < 0)
 		return hb_cli_error(COMMAND, request.from ? result : -EIO, error.text);
 	if (request.json)

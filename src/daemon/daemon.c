@@ -5,6 +5,7 @@
  * gates are taken for open, and everything runs on.
  */
 #include "daemon/daemon.h"
+#include "daemon/metrics.h"
 
 #include "base/clock.h"
 #include "base/fault_point.h"
@@ -132,6 +133,7 @@ static void tick(uv_timer_t *timer)
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_beat(daemon->devices[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);
+	hb_metrics_tick(daemon, now_ns);
 	hb_users_tick(daemon->users, now_ns);
 	watch_idleness(daemon, now_ns);
 	hb_daemon_kick(daemon);
@@ -142,6 +144,7 @@ static void tick(uv_timer_t *timer)
 static void stop_now(struct hb_daemon *daemon)
 {
 	daemon->stopping = true;
+	hb_metrics_free(daemon);
 	hb_server_free(daemon->server);
 	daemon->server = NULL;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
@@ -241,6 +244,7 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	}
 	if (result < 0)
 		return result;
+	hb_metrics_new(daemon);
 	uv_timer_start(&daemon->tick, tick, HB_TICK_MS, HB_TICK_MS);
 	tell_ready(&daemon->options);
 	return 0;

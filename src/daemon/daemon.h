@@ -26,6 +26,8 @@
 struct hb_daemon;
 struct hb_device;
 struct hb_gpu_use;
+struct hb_meters;
+struct hb_metrics;
 struct hb_mps;
 struct hb_server;
 struct hb_tenancy;
@@ -104,7 +106,8 @@ static inline bool hb_tenancy_is_low(const struct hb_tenancy *tenancy)
 /* What was last seen or told of a tenant on a GPU. */
 struct hb_seat {
 	bool taken, busy, waiting, draining;
-	uint32_t gpu; /* index on the tenant's page */
+	bool straggles; /* has work on the GPU although it had drained behind its closed gate */
+	uint32_t gpu;   /* index on the tenant's page */
 	enum hb_gate_state gate;
 	uint32_t depth;
 	int64_t draining_since_ns;   /* or since when it was last asked why it takes so long */
@@ -125,7 +128,8 @@ struct hb_device {
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
-	struct hb_gpu_use *use; /* what the driver last said of it; NULL = not looked yet */
+	struct hb_gpu_use *use;   /* what the driver last said of it; NULL = not looked yet */
+	struct hb_meters *meters; /* meters.h */
 };
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
@@ -207,6 +211,15 @@ void hb_server_looked(struct hb_server *server);
 
 /* --- status_json.c ------------------------------------------------------------------- */
 
+/* The same as a tree; NULL when out of memory. */
+struct json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns);
+/* What is enforced for a tenant on one of its GPUs: [{mechanism, enforced, why}]. NULL when out of memory. */
+struct json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu);
+/* "temporal" and so on; "role": high, low or mps server; GPU-01234567-... */
+const char *hb_status_engine(enum hb_engine engine);
+const char *hb_status_role(const struct hb_tenancy *tenancy);
+#define HB_STATUS_UUID_MAX (2 * HB_UUID_BYTES + 16)
+void hb_status_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[static HB_STATUS_UUID_MAX]);
 /* Everything `hb status --json` shows, to be freed by the caller; NULL when out of memory. */
 char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns);
 
@@ -216,6 +229,7 @@ struct hb_daemon_options {
 	char socket[HB_PATH_MAX];
 	char dir[HB_PATH_MAX]; /* the socket's folder; files of the MPS server go below it */
 	char config_path[512]; /* "" = none */
+	char metrics[80];      /* --metrics, before the configuration's; "" = not given */
 	bool config_required;  /* --config was given: the file must be there */
 	bool system_mode;
 	bool simulated; /* --gpu sim: its tenants' GPUs are simulated ones */
@@ -237,6 +251,7 @@ struct hb_daemon {
 	struct hb_server *server;
 	struct hb_mps *mps;
 	struct hb_users *users;
+	struct hb_metrics *metrics; /* metrics_http.h; NULL = off */
 	bool stopping;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "daemon/http_server.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ static const struct hb_config_key keys[] = {
 			   .max = 10 * HB_NS_PER_S),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
+	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics"),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
 	HB_CONFIG_LIST(struct hb_daemon_config, rules, n_rules, "rules", .keys = rule_keys),
 	HB_CONFIG_END,
@@ -49,15 +51,31 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	strcpy(config->policy, "temporal");
 }
 
+/* What the reader of YAML cannot know; `origin` is the file. *config is taken over only when all is right. */
+static int check(const struct hb_daemon_config *read, const char *origin, struct hb_daemon_config *config,
+		 struct hb_error *error)
+{
+	struct sockaddr_storage address;
+	struct hb_error why;
+	if (read->metrics[0] && hb_http_address_parse(read->metrics, &address, &why) < 0)
+		return hb_error_set(error, -EINVAL, "%s: metrics: %s", origin, why.text);
+	*config = *read;
+	return 0;
+}
+
 int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, struct hb_error *error)
 {
-	return hb_config_load(path, keys, config, sizeof *config, error);
+	struct hb_daemon_config read = *config;
+	int result = hb_config_load(path, keys, &read, sizeof read, error);
+	return result < 0 ? result : check(&read, path, config, error);
 }
 
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error)
 {
-	return hb_config_parse(text, strlen(text), origin, keys, config, sizeof *config, error);
+	struct hb_daemon_config read = *config;
+	int result = hb_config_parse(text, strlen(text), origin, keys, &read, sizeof read, error);
+	return result < 0 ? result : check(&read, origin, config, error);
 }
 
 void hb_daemon_config_path(bool system_mode, char *path, size_t size)

@@ -36,6 +36,7 @@ struct hb_daemon_config {
 	int64_t quantum_ns;
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the core's default */
 	uint64_t reserve_bytes;
+	char metrics[80];     /* address of the metrics endpoint; "" = off */
 	int64_t idle_exit_ns; /* per-user daemons end after this long without tenants; 0 = never */
 	int others;           /* enum hb_config_priority: the highest for processes that no rule fits, in system mode */
 	struct hb_rule rules[HB_RULES_MAX];

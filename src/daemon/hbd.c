@@ -5,6 +5,7 @@
  */
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/http_server.h"
 #include "hb-version.h"
 
 #include <errno.h>
@@ -26,12 +27,21 @@ static const char usage[] = "usage: hbd [OPTION...]\n"
 			    "  --socket PATH       serve this socket\n"
 			    "  --config FILE       read this configuration\n"
 			    "  --check-config      read the configuration, say what is wrong with it, end\n"
+			    "  --metrics ADDRESS   serve metrics and a live page over HTTP, e.g. 127.0.0.1:9464\n"
 			    "  --gpu sim           serve programs that run on simulated GPUs\n"
 			    "  --help, --version\n"
 			    "\n"
 			    "exit status: 0 done, 1 failed, 2 bad command line or configuration\n";
 
-enum option_code { OPTION_FOREGROUND = 256, OPTION_SYSTEM, OPTION_SOCKET, OPTION_CONFIG, OPTION_CHECK, OPTION_GPU };
+enum option_code {
+	OPTION_FOREGROUND = 256,
+	OPTION_SYSTEM,
+	OPTION_SOCKET,
+	OPTION_CONFIG,
+	OPTION_CHECK,
+	OPTION_GPU,
+	OPTION_METRICS
+};
 
 struct command_line {
 	struct hb_daemon_options options;
@@ -42,6 +52,20 @@ static int fail(int code, const char *text)
 {
 	fprintf(stderr, "hbd: %s\n", text);
 	return code;
+}
+
+static int take_metrics(struct command_line *line, const char *value)
+{
+	struct sockaddr_storage address;
+	struct hb_error error, full;
+	if (strlen(value) >= sizeof line->options.metrics)
+		return fail(2, "--metrics: the address is too long");
+	if (hb_http_address_parse(value, &address, &error) < 0) {
+		hb_error_set(&full, -EINVAL, "--metrics: %s", error.text);
+		return fail(2, full.text);
+	}
+	strcpy(line->options.metrics, value);
+	return -1;
 }
 
 static int take_option(struct command_line *line, int code, const char *value)
@@ -72,6 +96,8 @@ static int take_option(struct command_line *line, int code, const char *value)
 		strcpy(line->options.config_path, value);
 		line->options.config_required = true;
 		return -1;
+	case OPTION_METRICS:
+		return take_metrics(line, value);
 	case 'h':
 		fputs(usage, stdout);
 		return 0;
@@ -94,6 +120,7 @@ static int read_command_line(int argc, char **argv, struct command_line *line)
 		{"config", required_argument, NULL, OPTION_CONFIG},
 		{"check-config", no_argument, NULL, OPTION_CHECK},
 		{"gpu", required_argument, NULL, OPTION_GPU},
+		{"metrics", required_argument, NULL, OPTION_METRICS},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'V'},
 		{NULL, 0, NULL, 0},

@@ -76,6 +76,8 @@ static const char *check_set(const struct hb_msg_set *m)
 {
 	if (!m->fields || m->fields & ~(uint32_t)HB_SET_ALL_FIELDS)
 		return "unknown field";
+	if (m->fields & HB_SET_WEIGHT && (m->pcie_weight < 1 || m->pcie_weight > 1000))
+		return "PCIe weight out of range";
 	return check_wishes(m->priority, m->slo_ns, m->attainment_ppm);
 }
 

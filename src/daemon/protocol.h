@@ -107,7 +107,13 @@ struct hb_msg_bye {
 	unsigned char token[HB_TOKEN_BYTES];
 };
 
-enum hb_set_fields { HB_SET_PRIORITY = 1, HB_SET_SLO = 2, HB_SET_MEMORY = 4, HB_SET_ALL_FIELDS = 7 };
+enum hb_set_fields {
+	HB_SET_PRIORITY = 1,
+	HB_SET_SLO = 2, /* attainment_ppm goes with it; 0 = leave that as it is */
+	HB_SET_MEMORY = 4,
+	HB_SET_WEIGHT = 8,
+	HB_SET_ALL_FIELDS = 15,
+};
 
 struct hb_msg_set {
 	struct hb_msg_header header;
@@ -116,7 +122,9 @@ struct hb_msg_set {
 	uint32_t priority;
 	uint32_t attainment_ppm;
 	int64_t slo_ns;
-	uint64_t memory_bytes;
+	uint64_t memory_bytes; /* 0 = no limit */
+	uint32_t pcie_weight;  /* 1..1000 */
+	uint32_t zero;
 };
 
 struct hb_msg_status {

@@ -177,8 +177,10 @@ static int serve_set(struct connection *connection)
 	struct hb_tenancy *tenancy = hb_tenancy_numbered(daemon, change.tenant);
 	struct hb_error error = {""};
 	char reduced[160];
-	if (!tenancy || hb_tenancy_is_server(tenancy))
-		return answer_error(connection, -ESRCH, "no tenant has this number");
+	if (!tenancy || hb_tenancy_is_server(tenancy)) {
+		hb_error_set(&error, -ESRCH, "no tenant has the id %u", change.tenant);
+		return answer_error(connection, -ESRCH, error.text);
+	}
 	if (!may_change(connection, tenancy))
 		return answer_error(connection, -EPERM, "only the tenant's user and root may change it");
 	struct hb_terms asked = tenancy->terms;

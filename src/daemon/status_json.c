@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
+#include "daemon/meters.h"
+#include "daemon/metrics.h"
 #include "gpu/provider.h"
 
 #include <stdio.h>
@@ -21,6 +23,11 @@ static const char *const engine_names[] = {
 	[HB_ENGINE_SPATIAL] = "spatial",
 };
 
+const char *hb_status_engine(enum hb_engine engine)
+{
+	return engine_names[engine];
+}
+
 static const char *const group_texts[] = {
 #define HB_GROUP_STATE(name, text) [HB_GROUP_##name] = text,
 #include "hummingbird/group_states.def"
@@ -32,7 +39,7 @@ static const char *const counter_names[] = {
 #include "hummingbird/counters.def"
 };
 
-static void format_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[2 * HB_UUID_BYTES + 16])
+void hb_status_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[static HB_STATUS_UUID_MAX])
 {
 	char *at = text + sprintf(text, "GPU-");
 	for (int i = 0; i < HB_UUID_BYTES; i++)
@@ -264,14 +271,22 @@ static void add_core_view(json_t *object, const struct hb_tenant *tenant)
 	set(object, "scheduling", counts);
 }
 
+json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu)
+{
+	json_t *mechanisms = json_array();
+	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
+	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
+	return mechanisms;
+}
+
 static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
 {
 	const struct hb_device *device = tenancy->devices[gpu];
 	const struct hb_seat *seat = &device->seats[tenancy->index];
 	struct hb_page_gpu *page = &tenancy->page->gpus[gpu];
-	char uuid[2 * HB_UUID_BYTES + 16];
-	format_uuid(device->uuid, uuid);
-	json_t *mechanisms = json_array();
+	char uuid[HB_STATUS_UUID_MAX];
+	hb_status_uuid(device->uuid, uuid);
+	json_t *mechanisms = hb_status_mechanisms(tenancy, gpu);
 	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o}", "gpu", uuid, "gate", gate_text(seat->gate),
 				   "memory_used", (json_int_t)page->used_bytes, "slice_us",
 				   (json_int_t)page->slice_us[HB_GROUP_COMPUTE], "copy_slice_us",
@@ -279,13 +294,12 @@ static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
 	if (!object)
 		return NULL;
 	add_overhead(object, tenancy, gpu);
-	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
-	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
 	add_core_view(object, hb_core_tenant(device->core, tenancy->index));
+	hb_status_add_meters(object, device, tenancy->index);
 	return object;
 }
 
-static const char *role_text(const struct hb_tenancy *tenancy)
+const char *hb_status_role(const struct hb_tenancy *tenancy)
 {
 	if (hb_tenancy_is_server(tenancy))
 		return "mps server";
@@ -298,7 +312,7 @@ static json_t *tenancy_json(struct hb_tenancy *tenancy, int64_t now_ns)
 	json_t *object = json_pack(
 		"{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
 		(int)tenancy->number, "pid", (int)tenancy->peer.pid, "user", tenancy->peer.user, "priority",
-		role_text(tenancy), "reduced", tenancy->reduced, "command", tenancy->command, "slo_asked_ns",
+		hb_status_role(tenancy), "reduced", tenancy->reduced, "command", tenancy->command, "slo_asked_ns",
 		(json_int_t)tenancy->terms.slo_ns, "attainment_asked_ppm", (json_int_t)tenancy->attainment_ppm,
 		"memory_limit", (json_int_t)tenancy->terms.memory_bytes, "pcie_weight", (int)tenancy->weight, "mps",
 		(int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns", (json_int_t)(now_ns - tenancy->since_ns),
@@ -338,31 +352,35 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 
 static json_t *device_json(const struct hb_daemon *daemon, const struct hb_device *device)
 {
-	char uuid[2 * HB_UUID_BYTES + 16], name[96] = "";
+	char uuid[HB_STATUS_UUID_MAX], name[96] = "";
 	const struct hb_ejection *ejection = hb_core_ejection(device->core);
-	format_uuid(device->uuid, uuid);
+	hb_status_uuid(device->uuid, uuid);
 	hb_provider_of(daemon->options.simulated)->gpu_name(device->uuid, name, sizeof name);
 	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:s}", "uuid", uuid, "name", name, "engine",
-		engine_names[device->engine], "policy", hb_core_policy(device->core), "high", (int)device->n_high,
+		hb_status_engine(device->engine), "policy", hb_core_policy(device->core), "high", (int)device->n_high,
 		"low", (int)device->n_low, "reserve", (json_int_t)device->page->reserve_bytes, "low_memory",
 		(json_int_t)device->page->low_used_bytes, "not_carried_out", (json_int_t)device->not_carried_out,
 		"ejected", ejection->reason == HB_EJECT_NONE ? "" : ejection->message);
-	if (object)
-		add_use(object, daemon, device->use);
+	if (!object)
+		return NULL;
+	add_use(object, daemon, device->use);
+	set(object, "preemption", hb_status_hist(&device->meters->preemption));
+	set(object, "turn_switch", hb_status_hist(&device->meters->turn));
 	return object;
 }
 
 static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 {
-	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:{s:s, s:s, s:s}}", "pid", (int)getpid(), "mode",
+	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:{s:s, s:s, s:s}, s:o}", "pid", (int)getpid(), "mode",
 			 daemon->options.system_mode ? "system" : "user", "gpus",
 			 hb_provider_of(daemon->options.simulated)->name, "socket", daemon->options.socket, "uptime_ns",
 			 (json_int_t)(now_ns - daemon->started_ns), "mps", "state", hb_mps_state_text(daemon->mps),
-			 "why", hb_mps_why(daemon->mps), "pipe", hb_mps_pipe_dir(daemon->mps));
+			 "why", hb_mps_why(daemon->mps), "pipe", hb_mps_pipe_dir(daemon->mps), "metrics",
+			 hb_metrics_json(daemon));
 }
 
-char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns)
+json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 {
 	json_t *gpus = json_array(), *tenants = json_array();
 	json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "daemon", daemon_json(daemon, now_ns), "gpus",
@@ -374,7 +392,13 @@ char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns)
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
 			append(tenants, tenancy_json(daemon->tenancies[i], now_ns));
-	char *text = json_dumps(root, JSON_COMPACT);
+	return root;
+}
+
+char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns)
+{
+	json_t *root = hb_status_json(daemon, now_ns);
+	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;
 }

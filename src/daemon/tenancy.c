@@ -354,6 +354,8 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 	tenancy->terms = *terms;
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
+	if (change->fields & HB_SET_WEIGHT)
+		tenancy->weight = change->pcie_weight;
 	for (uint32_t i = 0; i < tenancy->n_devices; i++)
 		hb_device_change(tenancy->devices[i], tenancy, priority_too, hb_clock_now_ns());
 	hb_tenancy_publish(tenancy);

@@ -27,33 +27,59 @@ static uint32_t word_depth(uint64_t word)
 	return (uint32_t)(word >> DEPTH_SHIFT) & HB_GATE_DEPTH_MAX;
 }
 
-/* Takes the count back; waiting threads may then have room. */
-static enum hb_gate_answer refuse(struct hb_gate *gate, enum hb_gate_answer answer)
+static enum hb_gate_answer answer_of(uint64_t word, bool admitted)
 {
-	atomic_fetch_sub(&gate->submitted, 1);
-	return answer;
+	enum hb_gate_state state = word_state(word);
+	if (state == HB_GATE_CLOSED)
+		return HB_GATE_WAIT;
+	return state == HB_GATE_PER_LAUNCH && !admitted ? HB_GATE_ASK : HB_GATE_GO;
 }
 
 /*
- * `submitted` before is the number of launches ahead of this one, so of
- * several threads that come at once only as many pass as the depth has room
- * for. A count about to be taken back may turn away a thread that had room;
- * it waits for the next bell, which the completion of those in flight rings.
+ * Counts one more launch unless `depth` are in flight. A thread that finds no
+ * room leaves no trace: were it counted for a moment, it could turn away another
+ * one, and both would wait for a completion with nothing in flight. So there
+ * is one to come whenever this says no. Exact: `completed` only grows, so at the
+ * exchange there were at most as many in flight as were found.
+ */
+static bool count_in(struct hb_gate *gate, uint32_t depth)
+{
+	if (!depth) {
+		atomic_fetch_add(&gate->submitted, 1);
+		return true;
+	}
+	uint64_t submitted = atomic_load(&gate->submitted);
+	do {
+		/* Signed: launches that came and finished since may make it negative. */
+		if ((int64_t)(submitted - atomic_load(&gate->completed)) >= (int64_t)depth)
+			return false;
+	} while (!atomic_compare_exchange_weak(&gate->submitted, &submitted, submitted + 1));
+	return true;
+}
+
+/*
+ * The word is read before, so that a refusal mostly counts nothing, and again
+ * after, which closing relies on. Where it has changed in between the count is
+ * taken back. That may have turned away a thread that sleeps now; this one asks
+ * again, and wakes the other when it is done, or is itself turned away by
+ * somebody who will. (Not so in one case, which callers' time-outs cover: depth
+ * and per_launch together, and this one has no ticket.)
  */
 static enum hb_gate_answer claim(struct hb_gate *gate, bool admitted)
 {
-	uint64_t ahead = atomic_fetch_add(&gate->submitted, 1);
 	uint64_t word = atomic_load(&gate->word);
-	enum hb_gate_state state = word_state(word);
-
-	if (state == HB_GATE_CLOSED)
-		return refuse(gate, HB_GATE_WAIT);
-	if (state == HB_GATE_PER_LAUNCH && !admitted)
-		return refuse(gate, HB_GATE_ASK);
-	uint32_t depth = word_depth(word);
-	/* Signed: launches that came and finished since may make it negative. */
-	int64_t in_flight = (int64_t)(ahead - atomic_load(&gate->completed));
-	return depth && in_flight >= (int64_t)depth ? refuse(gate, HB_GATE_WAIT) : HB_GATE_GO;
+	for (;;) {
+		enum hb_gate_answer answer = answer_of(word, admitted);
+		if (answer != HB_GATE_GO)
+			return answer;
+		if (!count_in(gate, word_depth(word)))
+			return HB_GATE_WAIT;
+		uint64_t after = atomic_load(&gate->word);
+		if (__builtin_expect(after == word, 1))
+			return HB_GATE_GO;
+		atomic_fetch_sub(&gate->submitted, 1);
+		word = after;
+	}
 }
 
 enum hb_gate_answer hb_gate_try(struct hb_gate *gate)

@@ -3,7 +3,7 @@
  * The client side of a decision: one gate a process, in memory shared by the
  * tenant (shim or simulator) and whoever owns the core. The tenant asks before
  * each launch; on GO there is no lock, no allocation and no system call: one
- * atomic addition and one load. How to wait after WAIT (futex on the bell, a
+ * atomic addition and two loads. How to wait after WAIT (futex on the bell, a
  * simulated thread) is the caller's business.
  *
  * Who writes what
@@ -13,11 +13,12 @@
  *	bell                           both, by atomic addition; its value has no meaning
  *
  * Why closing is exact: a launch is counted in `submitted` before the word is
- * read, and the word is written before `submitted` is read, both sequentially
- * consistent. So either the tenant sees the gate closed and takes its count
- * back, or the owner sees the launch in flight. hb_gate_drained() therefore
- * never says yes while a launch that was told GO is on its way. It may say no
- * for a moment because of a count that is about to be taken back.
+ * read (for the second time), and the word is written before `submitted` is
+ * read, both sequentially consistent. So either the tenant sees the gate closed
+ * and takes its count back, or the owner sees the launch in flight.
+ * hb_gate_drained() therefore never says yes while a launch that was told GO is
+ * on its way. It may say no for a moment because of a count that is about to be
+ * taken back, which happens only around a change of the word.
  *
  * All-zero memory is an open gate without an owner: fail open.
  */

@@ -45,6 +45,8 @@ struct hb_provider {
 	int (*mps_control)(char *path, size_t size, const char **why);
 	/* A name for people of the GPU with this UUID; -ENOENT leaves *name alone. */
 	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
+	/* Its number as the driver's tools give it (in the order of the bus), -ENOENT. */
+	int (*gpu_index)(const unsigned char uuid[16]);
 	/* The driver's own libcuda.so.1, which the shim is to load; -ENOENT: the shim finds it itself. */
 	int (*driver_library)(char *path, size_t size);
 	/*

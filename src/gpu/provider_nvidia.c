@@ -77,6 +77,26 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	return result;
 }
 
+/* Folders of GPUs are named by their place on the bus; the number is how many come before. */
+static int gpu_index(const unsigned char uuid[16])
+{
+	char wanted[48], found[64], file[320];
+	struct dirent **entries;
+	int index = -ENOENT, before = 0, n = scandir(PROC "/gpus", &entries, NULL, alphasort);
+	format_uuid(uuid, wanted);
+	for (int i = 0; i < n; i++) {
+		snprintf(file, sizeof file, PROC "/gpus/%s/information", entries[i]->d_name);
+		bool is_gpu = read_value(file, "GPU UUID", found, sizeof found);
+		if (is_gpu && strcmp(found, wanted) == 0)
+			index = before;
+		before += is_gpu;
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return index;
+}
+
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 {
 	char text[48];
@@ -187,6 +207,7 @@ const struct hb_provider hb_provider_nvidia = {
 	.name = "nvidia",
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
+	.gpu_index = gpu_index,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
 	.probe = probe,

@@ -81,6 +81,12 @@ static uint32_t gpu_number(const unsigned char uuid[16])
 	return SIM_GPUS;
 }
 
+static int gpu_index(const unsigned char uuid[16])
+{
+	uint32_t number = gpu_number(uuid);
+	return number < SIM_GPUS ? (int)number : -ENOENT;
+}
+
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 {
 	struct sim_reply reply;
@@ -145,6 +151,7 @@ const struct hb_provider hb_provider_simulated = {
 	.simulated = true,
 	.mps_control = mps_control,
 	.gpu_name = gpu_name,
+	.gpu_index = gpu_index,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
 	.probe = probe,

@@ -14,6 +14,8 @@
 
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUlinkState_st *CUlinkState;
+typedef enum CUjitInputType_enum { CU_JIT_INPUT_CUBIN = 0, CU_JIT_INPUT_PTX = 1 } CUjitInputType;
 
 /* Before CUDA 3.2 pointers and sizes had 32 bits. */
 typedef unsigned int CUdeviceptr_v1;
@@ -41,6 +43,11 @@ typedef struct CUgraphNodeParams_st {
 } CUgraphNodeParams;
 #endif
 
+CUresult cuLinkCreate_v2(unsigned int n_options, CUjit_option *options, void **values, CUlinkState *link);
+CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, size_t size, const char *name,
+			  unsigned int n_options, CUjit_option *options, void **values);
+CUresult cuLinkComplete(CUlinkState link, void **cubin, size_t *size);
+CUresult cuLinkDestroy(CUlinkState link);
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_ptsz(CUstream stream);

@@ -8,13 +8,17 @@
  *
  * A thread that was told GO may not have reached the driver yet. So work is
  * reported done only when no launch came between two looks, which lie
- * LOOK_BUSY_NS apart; a thread that is off its CPU for longer than that in
- * exactly this place is reported too early, once.
+ * LOOK_BUSY_NS apart. A launch that takes longer than that on its way (the
+ * thread is off its CPU, the driver loads the kernel first) is reported too
+ * early. Such a straggler is looked for behind the closed gate and counted in
+ * flight again; what the daemon does about it: device.c. One in another
+ * thread's per-thread stream is found only if it is there at STRAGGLER_MARK.
  */
 #include "shim/drain.h"
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "gpu/nvidia_rm.h"
 #include "shim/shim.h"
 
 #include <pthread.h>
@@ -27,12 +31,19 @@
 #define LOOK_IDLE_NS (20 * HB_NS_PER_MS)
 #define LOOK_UNUSED_NS (100 * HB_NS_PER_MS) /* until the engine is one that needs it */
 
+/* Looks for a straggler, LOOK_IDLE_NS apart: each of the first ones, then now and then. */
+#define STRAGGLER_LOOKS 100
+#define STRAGGLER_RARELY 50
+/* This one with the event, which makes the context runnable for a moment: once. */
+#define STRAGGLER_MARK 10
+
 struct watched {
 	CUcontext context;
 	CUstream stream; /* NULL: this row is the context itself */
 	CUdevice device;
 	CUevent mark; /* context rows: recorded in the legacy stream while `marked` */
 	bool marked;
+	uint64_t marked_at; /* launches so far: the mark says nothing of later ones */
 };
 
 /* Guards everything below; held during a look, never over a call that blocks. */
@@ -103,38 +114,48 @@ void hb_drain_yield_to_capture(void)
 
 /* ---- one look, with the lock held and no capture ---- */
 
-static bool is_context_busy(struct watched *row, bool closed)
+/* What a look is about. */
+struct look {
+	unsigned gpu;
+	bool closed;        /* nothing is launched meanwhile */
+	uint64_t submitted; /* launches so far */
+	bool if_blind;      /* the answer where nobody may look */
+};
+
+static bool is_context_busy(struct watched *row, const struct look *look)
 {
-	if (!closed) {
+	if (!look->closed || row->marked_at != look->submitted)
 		row->marked = false;
+	if (!look->closed)
 		return HB_REAL(cuStreamQuery)(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
-	}
 	if (!row->mark && HB_REAL(cuEventCreate)(&row->mark, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
 		return false;
 	if (!row->marked && HB_REAL(cuEventRecord)(row->mark, CU_STREAM_LEGACY) != CUDA_SUCCESS)
 		return false;
 	row->marked = true;
+	row->marked_at = look->submitted;
 	return HB_REAL(cuEventQuery)(row->mark) == CUDA_ERROR_NOT_READY;
 }
 
 /* An answer that is neither yes nor no (a context in an error state) counts as idle: nobody may be kept waiting by it. */
-static bool is_row_busy(struct watched *row, bool closed)
+static bool is_row_busy(struct watched *row, const struct look *look)
 {
 	if (HB_REAL(cuCtxSetCurrent)(row->context) != CUDA_SUCCESS)
 		return false;
-	return row->stream ? HB_REAL(cuStreamQuery)(row->stream) == CUDA_ERROR_NOT_READY : is_context_busy(row, closed);
+	return row->stream ? HB_REAL(cuStreamQuery)(row->stream) == CUDA_ERROR_NOT_READY : is_context_busy(row, look);
 }
 
-static bool is_gpu_busy(const struct hb_place *place, unsigned gpu, bool closed)
+static bool is_gpu_busy(const struct hb_place *place, const struct look *look)
 {
 	bool busy = false;
 	pthread_mutex_lock(&lock);
 	HB_FAULT(shim_drain_looking);
-	if (stopped || atomic_load(&hb_captures) > 0)
-		busy = true;
-	for (size_t i = 0; i < n_rows && !busy; i++)
-		busy = rows[i].device < HB_PAGE_GPUS && place->gpu_of_device[rows[i].device] == gpu &&
-		       is_row_busy(&rows[i], closed);
+	bool blind = stopped || atomic_load(&hb_captures) > 0;
+	if (blind)
+		busy = look->if_blind;
+	for (size_t i = 0; i < n_rows && !busy && !blind; i++)
+		busy = rows[i].device < HB_PAGE_GPUS && place->gpu_of_device[rows[i].device] == look->gpu &&
+		       is_row_busy(&rows[i], look);
 	HB_REAL(cuCtxSetCurrent)(NULL); /* contexts must be free to go */
 	pthread_mutex_unlock(&lock);
 	return busy;
@@ -143,7 +164,8 @@ static bool is_gpu_busy(const struct hb_place *place, unsigned gpu, bool closed)
 /* ---- the thread ---- */
 
 struct seen {
-	uint64_t submitted; /* at the last look */
+	uint64_t submitted;  /* at the last look */
+	unsigned idle_looks; /* since the gate is closed and nothing is in flight */
 };
 
 /* The thread is the only one that reports, so what it computes stays true while it computes. */
@@ -155,17 +177,38 @@ static void report(struct hb_gate *gate, int64_t in_flight)
 		hb_gate_bypass(gate, (uint64_t)-in_flight);
 }
 
+/* Nothing is in flight, as far as was counted. True: there is something behind the closed gate. */
+static bool look_for_straggler(const struct hb_place *place, struct hb_gate *gate, struct look look, struct seen *seen)
+{
+	if (!look.closed) {
+		seen->idle_looks = 0;
+		return false;
+	}
+	unsigned n = ++seen->idle_looks;
+	if (n > STRAGGLER_LOOKS && n % STRAGGLER_RARELY)
+		return false;
+	look.closed = n == STRAGGLER_MARK;
+	look.if_blind = false;
+	if (!is_gpu_busy(place, &look))
+		return false;
+	hb_gate_bypass(gate, 1);
+	return true;
+}
+
 /* True: something is or may be in flight. */
 static bool look_at_gpu(const struct hb_place *place, unsigned gpu, struct seen *seen)
 {
 	struct hb_gate *gate = (struct hb_gate *)place->process->gates[gpu];
 	uint64_t submitted = atomic_load(&gate->submitted);
 	int64_t in_flight = (int64_t)(submitted - atomic_load(&gate->completed));
+	bool closed = hb_gate_state(gate) == HB_GATE_CLOSED;
+	struct look look = {.gpu = gpu, .closed = closed, .submitted = submitted, .if_blind = true};
 	bool quiet = submitted == seen->submitted;
 	seen->submitted = submitted;
 	if (in_flight == 0)
-		return false;
-	if (!quiet || is_gpu_busy(place, gpu, hb_gate_state(gate) == HB_GATE_CLOSED))
+		return look_for_straggler(place, gate, look, seen);
+	seen->idle_looks = 0;
+	if (!quiet || is_gpu_busy(place, &look))
 		return true;
 	if (atomic_load(&gate->submitted) != submitted)
 		return true;
@@ -198,13 +241,15 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 	}
 	if (!watched)
 		return LOOK_UNUSED_NS;
+	hb_rm_watch_apply(); /* the process's own threads may be in a call that waits for what a slice holds up */
 	return busy ? LOOK_BUSY_NS : LOOK_IDLE_NS;
 }
 
 static void *watch(void *unused)
 {
 	struct seen seen[HB_PAGE_GPUS];
-	memset(seen, 0xff, sizeof(seen));
+	for (unsigned gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
+		seen[gpu] = (struct seen){.submitted = UINT64_MAX};
 	for (;;)
 		nanosleep(&(struct timespec){.tv_nsec = look_at_all(hb_place(), seen)}, NULL);
 	return NULL;

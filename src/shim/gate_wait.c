@@ -44,10 +44,11 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 {
 	uint32_t seen = hb_gate_wait_begin(gate);
 	bool abandoned = false;
+	enum hb_gate_answer answer;
 	HB_FAULT(shim_gate_waiting);
-	while (hb_gate_try(gate) != HB_GATE_GO) {
+	while ((answer = hb_gate_try(gate)) != HB_GATE_GO) {
 		abandoned = is_abandoned(place);
-		if (abandoned) {
+		if (abandoned || answer == HB_GATE_ASK) {
 			hb_gate_bypass(gate, 1);
 			break;
 		}

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -30,10 +31,11 @@ struct entry {
 	void *plain, *per_thread; /* per_thread NULL = the call has no such twin */
 };
 
-/* One failure a function: result `code` on calls after..after+times-1. */
+/* One a function, on calls after..after+times-1: they take slow_ms longer and, unless `code` is 0, fail with it. */
 struct fault {
+	bool set;
 	int code;
-	uint64_t after, times;
+	uint64_t after, times, slow_ms;
 	_Atomic uint64_t calls;
 };
 static struct fault faults[ENTRIES];
@@ -42,10 +44,15 @@ static bool faulty;
 static CUresult fault_of(int entry)
 {
 	struct fault *fault = &faults[entry];
-	if (!fault->code)
+	if (!fault->set)
 		return CUDA_SUCCESS;
 	uint64_t call = atomic_fetch_add(&fault->calls, 1);
-	return call >= fault->after && call - fault->after < fault->times ? (CUresult)fault->code : CUDA_SUCCESS;
+	if (call < fault->after || call - fault->after >= fault->times)
+		return CUDA_SUCCESS;
+	if (fault->slow_ms)
+		nanosleep(&(struct timespec){(time_t)(fault->slow_ms / 1000), (long)(fault->slow_ms % 1000) * 1000000},
+			  NULL);
+	return (CUresult)fault->code;
 }
 
 #define ENTER(symbol) \
@@ -89,7 +96,13 @@ static const struct entry entries[ENTRIES] = {
 
 void *sim_missing_find(const char *base); /* sim_missing.c */
 
-/* "cuFoo:2:after=10:times=1" */
+static uint64_t number_after(const char *text, const char *key, uint64_t otherwise)
+{
+	const char *found = strstr(text, key);
+	return found ? strtoull(found + strlen(key), NULL, 10) : otherwise;
+}
+
+/* "cuFoo:2:after=10:times=1", "cuFoo:0:slow=100" */
 static void read_fault(char *text)
 {
 	char *rest = strchr(text, ':');
@@ -99,10 +112,11 @@ static void read_fault(char *text)
 	for (int i = 0; i < ENTRIES; i++) {
 		if (strcmp(entries[i].symbol, text) != 0)
 			continue;
-		const char *after = strstr(rest, "after="), *times = strstr(rest, "times=");
+		faults[i].set = true;
 		faults[i].code = atoi(rest);
-		faults[i].after = after ? strtoull(after + 6, NULL, 10) : 0;
-		faults[i].times = times ? strtoull(times + 6, NULL, 10) : UINT64_MAX;
+		faults[i].after = number_after(rest, "after=", 0);
+		faults[i].times = number_after(rest, "times=", UINT64_MAX);
+		faults[i].slow_ms = number_after(rest, "slow=", 0);
 		faulty = true;
 		return;
 	}

@@ -72,39 +72,6 @@ static void a_process_joins_the_tenant_of_its_token(void **state)
 	hb_membership_fini(&member);
 }
 
-static void slices_follow_priority(void **state)
-{
-	struct hb_wish high = wish_of(1, HB_PAGE_HIGH), low = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, high), 0);
-	assert_int_equal(create(&daemon_, low), 0);
-	assert_int_equal(join(&daemon_, &high, &a), 0);
-	assert_int_equal(join(&daemon_, &low, &b), 0);
-	assert_int_equal(b.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 1);
-	assert_true(a.page->gpus[0].slice_us[HB_GROUP_COMPUTE] > 2000);
-	assert_true(a.page->slice_sequence > 0);
-	hb_membership_fini(&a);
-	hb_membership_fini(&b);
-}
-
-static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
-{
-	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
-	struct hb_wish low = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, low), 0);
-	assert_int_equal(join(&daemon_, &low, &member), 0);
-	for (size_t i = 0; i < 2; i++) {
-		member.page->processes[member.slot].groups[i].group_class = HB_GROUP_COMPUTE;
-		member.page->processes[member.slot].groups[i].state = HB_GROUP_SET;
-	}
-	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
-	while (member.page->gpus[0].slice_us[HB_GROUP_COMPUTE] == 1 && hb_clock_now_ns() < limit_ns)
-		daemon_tenants(&daemon_);
-	assert_int_equal(member.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 2048);
-	hb_membership_fini(&member);
-}
-
 static void an_unknown_token_must_wait_for_survivors_first(void **state)
 {
 	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
@@ -377,40 +344,6 @@ static void it_ends_cleanly_and_takes_its_socket_along(void **state)
 
 /* --- gates ------------------------------------------------------------------------------------ */
 
-/* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
-static void low_tenants_take_turns(void **state)
-{
-	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, one), 0);
-	assert_int_equal(create(&daemon_, two), 0);
-	assert_int_equal(join(&daemon_, &one, &a), 0);
-	assert_int_equal(join(&daemon_, &two, &b), 0);
-	struct hb_gate *first = gate_of(&a, 0), *second = gate_of(&b, 0);
-	if (hb_gate_try(first) != HB_GATE_GO) {
-		first = gate_of(&b, 0);
-		second = gate_of(&a, 0);
-		assert_int_equal(hb_gate_try(first), HB_GATE_GO);
-	}
-	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
-	uint32_t bell = hb_gate_wait_begin(second);
-	/* The first keeps work in flight: its gate closes for the second's sake, which stays shut until it has drained. */
-	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
-	while (hb_gate_state(first) != HB_GATE_CLOSED && hb_clock_now_ns() < limit_ns)
-		daemon_tenants(&daemon_);
-	assert_int_equal(hb_gate_state(first), HB_GATE_CLOSED);
-	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
-	hb_gate_completed(first, 1);
-	while (hb_gate_try(second) != HB_GATE_GO && hb_clock_now_ns() < limit_ns)
-		daemon_tenants(&daemon_);
-	assert_int_equal(hb_gate_state(second), HB_GATE_OPEN);
-	assert_int_equal(hb_gate_try(first), HB_GATE_WAIT);
-	assert_int_not_equal(second->bell, bell);
-	hb_gate_wait_end(second);
-	hb_membership_fini(&a);
-	hb_membership_fini(&b);
-}
-
 static void the_turn_of_a_dead_process_passes_on(void **state)
 {
 	struct hb_wish other = wish_of(2, HB_PAGE_LOW);
@@ -445,7 +378,8 @@ static void priority_and_slo_can_be_changed(void **state)
 				    .fields = HB_SET_ALL_FIELDS,
 				    .priority = HB_PAGE_HIGH,
 				    .slo_ns = 7000000,
-				    .memory_bytes = 4096};
+				    .memory_bytes = 4096,
+				    .pcie_weight = 3};
 	assert_int_equal(hb_client_set(fd, &change, &error), 0);
 	assert_int_equal(member.page->priority, HB_PAGE_HIGH);
 	assert_int_equal(member.page->slo_ns, 7000000);
@@ -547,8 +481,6 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_process_joins_the_tenant_of_its_token),
-		TEST(slices_follow_priority),
-		TEST(a_second_compute_group_takes_the_tiny_slice_away),
 		TEST(an_unknown_token_must_wait_for_survivors_first),
 		TEST(wrong_kinds_of_gpu_and_engine_are_refused),
 		TEST(more_gpus_may_come_later),
@@ -563,7 +495,6 @@ int main(void)
 		TEST(another_page_for_the_same_token_is_refused),
 		TEST(a_second_daemon_does_not_take_the_socket),
 		TEST(it_ends_cleanly_and_takes_its_socket_along),
-		TEST(low_tenants_take_turns),
 		TEST(the_turn_of_a_dead_process_passes_on),
 		TEST(priority_and_slo_can_be_changed),
 		TEST(rules_hold_for_new_tenants),

@@ -144,6 +144,17 @@ class Sharing(unittest.TestCase):
                 self.assertGreater(min(shares), 0.2)
                 self.assertGreater(sum(shares), 0.65)
 
+    def test_a_launch_that_comes_after_its_turn_stops_nobody(self):
+        """It spends 50 ms in the driver, as one does that loads its kernel first; its turn is over long before."""
+        with Stack(scale=0.3, mps=False) as stack:
+            others = [stack.start(priority, "train", TRAINING_US, 0) for priority in ("low", "high")]
+            for other in others:
+                other.expect("running")
+            late = stack.start("low", "train", 2000, 5, HB_SIM_FAIL="cuLaunchKernel:0:slow=50")
+            self.assertTrue(late.result()["right"])
+            for other in others:
+                end(other)
+
     def test_one_outside_the_mps_server_makes_all_take_turns(self):
         with Stack() as stack:
             # It has worked, and makes no call into CUDA while the engine changes.

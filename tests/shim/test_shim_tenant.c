@@ -310,6 +310,18 @@ static void wait_for(uint32_t what)
 		sched_yield();
 }
 
+static void wait_in_child_for(uint32_t what)
+{
+	while (atomic_load(&shared_page->attainment_ppm) != what)
+		sched_yield();
+}
+
+static void wait_until_drained(const struct hb_gate *gate)
+{
+	while (!hb_gate_drained(gate))
+		sched_yield();
+}
+
 /* Launches and goes quiet: no call of its own would ever tell that the work is done. */
 static void launch_and_go_quiet(void)
 {
@@ -326,11 +338,9 @@ static void launch_and_go_quiet(void)
 	while (fake_calls("cuEventQuery") < before + 3) /* looked at while closed, and busy */
 		sched_yield();
 	tell_host(3);
-	while (atomic_load(&shared_page->attainment_ppm) != 4)
-		sched_yield();
+	wait_in_child_for(4);
 	set_busy(0);
-	while (atomic_load(&shared_page->attainment_ppm) != 5)
-		sched_yield();
+	wait_in_child_for(5);
 	CHECK(fake_calls("cuEventRecord") == 1);
 }
 
@@ -345,9 +355,53 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 	wait_for(3);
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 2);
 	tell_host(4);
-	while (!hb_gate_drained(hb_page_host_gate(process)))
-		sched_yield();
+	wait_until_drained(hb_page_host_gate(process));
 	tell_host(5);
+	assert_true(hb_page_host_ended_well(child));
+}
+
+/* By steps that the host tells: nothing but the fake driver's answer changes while the gate is closed. */
+static void launch_late(void)
+{
+	CUcontext context;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	launch();
+	tell_host(2);
+	wait_in_child_for(3);
+	unsigned records = fake_calls("cuEventRecord");
+	CHECK(records > 0);
+	launch();
+	tell_host(4);
+	wait_in_child_for(5);
+	CHECK(fake_calls("cuEventRecord") > records); /* the old mark says nothing of the second launch */
+	set_busy(1);
+	wait_in_child_for(6);
+	set_busy(0);
+	wait_in_child_for(7);
+}
+
+static void a_launch_that_comes_late_is_in_flight_again(void **state)
+{
+	shared_page = host.page;
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	pid_t child = hb_page_host_start(launch_late);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	struct hb_gate *gate = hb_page_host_gate(process);
+	wait_for(2);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	wait_until_drained(gate);
+	hb_page_host_set_gate(process, HB_GATE_OPEN);
+	tell_host(3);
+	wait_for(4);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	wait_until_drained(gate);
+	tell_host(5);
+	while (hb_gate_in_flight(gate) == 0)
+		sched_yield();
+	tell_host(6);
+	wait_until_drained(gate);
+	tell_host(7);
 	assert_true(hb_page_host_ended_well(child));
 }
 
@@ -462,6 +516,7 @@ int main(void)
 		T(what_others_may_wait_for_is_never_held),
 		T(recorded_work_is_neither_held_nor_counted_as_work),
 		T(a_closed_gate_drains_though_the_process_is_quiet),
+		T(a_launch_that_comes_late_is_in_flight_again),
 		T(nobody_looks_at_streams_during_a_capture),
 		T(no_launch_is_lost_between_threads_and_a_flapping_gate),
 		T(a_survivor_registers_again_with_the_same_page),

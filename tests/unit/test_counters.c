@@ -66,33 +66,11 @@ static void each_counter_is_visited_in_table_order(void **state)
 	assert_string_equal(text, "launches=01 gate_wait=0ns copied=4096bytes ");
 }
 
-static void prometheus_text_is_what_a_scraper_expects(void **state)
-{
-	char *text = NULL;
-	size_t length = 0;
-	FILE *out = open_memstream(&text, &length);
-	hb_counter_add(&values[COUNTER_launches], 7);
-	hb_counter_add(&values[COUNTER_gate_wait], 250);
-	hb_counters_write_prometheus(&set, "tenant=\"3\"", out);
-	fclose(out);
-	assert_string_equal(text, "# HELP hb_test_launches_total kernel launches seen\n"
-				  "# TYPE hb_test_launches_total counter\n"
-				  "hb_test_launches_total{tenant=\"3\"} 7\n"
-				  "# HELP hb_test_gate_wait_ns_total time launches waited at the gate\n"
-				  "# TYPE hb_test_gate_wait_ns_total counter\n"
-				  "hb_test_gate_wait_ns_total{tenant=\"3\"} 250\n"
-				  "# HELP hb_test_copied_bytes_total bytes copied to the device\n"
-				  "# TYPE hb_test_copied_bytes_total counter\n"
-				  "hb_test_copied_bytes_total{tenant=\"3\"} 0\n");
-	free(text);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(adding_from_threads_loses_nothing, zero_counters),
 		cmocka_unit_test_setup(each_counter_is_visited_in_table_order, zero_counters),
-		cmocka_unit_test_setup(prometheus_text_is_what_a_scraper_expects, zero_counters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

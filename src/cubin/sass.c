@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads machine code; see sass.h.
+ *
+ * Can a block wait for another one? Waiting is reading memory that the other
+ * writes, again and again. Such a read must be ordered by the language's rules:
+ * volatile, atomic, relaxed or acquire at GPU scope or wider, or behind a fence
+ * that empties the L1 cache (which the compiler makes of every fence). In machine
+ * code these are: loads with a strong order beyond the SM, atomics with an answer, and
+ * CCTL. A kernel without any of them has no way to see another block's progress
+ * but plain loads, which may be served from L1 for ever.
+ */
+#include "cubin/sass.h"
+
+#include <string.h>
+
+enum treatment { UNKNOWN, PLAIN, LOAD, CONSTANT, WHOLE };
+
+struct row {
+	uint8_t treatment, reason;
+};
+
+#define TREAT_PLAIN PLAIN, 0
+#define TREAT_LOAD LOAD, 0
+#define TREAT_CONSTANT CONSTANT, 0
+#define TREAT_waits WHOLE, HB_SLICE_waits
+#define TREAT_jumps WHOLE, HB_SLICE_jumps
+#define TREAT_calls WHOLE, HB_SLICE_calls
+#define TREAT_cluster WHOLE, HB_SLICE_cluster
+#define TREAT_dependents WHOLE, HB_SLICE_dependents
+
+static const struct row sm90[4096] = {
+#define HB_SASS(opcode, name, treatment) [opcode] = {TREAT_##treatment},
+#include "cubin/sass_sm90.def"
+};
+
+/* Memory order of a load: bits 77 to 80. */
+enum { ORDER_WEAK = 0, ORDER_CONSTANT = 4, ORDER_STRONG_SM = 5 };
+/* Constant banks, bits 54 to 58: 0 = parameters and launch, 2 = literals of the kernel. */
+enum { BANK_LAUNCH = 0, BANK_KERNEL = 2 };
+
+struct hb_sass hb_sass_at(const uint8_t *code, size_t index)
+{
+	struct hb_sass instruction;
+	memcpy(&instruction, code + index * HB_SASS_BYTES, sizeof instruction);
+	return instruction;
+}
+
+void hb_sass_put(uint8_t *code, size_t index, struct hb_sass instruction)
+{
+	memcpy(code + index * HB_SASS_BYTES, &instruction, sizeof instruction);
+}
+
+unsigned hb_sass_opcode(struct hb_sass instruction)
+{
+	return instruction.low & 0xfff;
+}
+
+struct hb_sass_schedule hb_sass_schedule(struct hb_sass instruction)
+{
+	return (struct hb_sass_schedule){
+		.waits = instruction.high >> 52 & 0x3f,
+		.sets_read = instruction.high >> 49 & 7,
+		.sets_write = instruction.high >> 46 & 7,
+	};
+}
+
+/* Bits 12 to 15: predicate and its negation; 7 = always. */
+bool hb_sass_is_predicated(struct hb_sass instruction)
+{
+	return (instruction.low >> 12 & 0xf) != 7;
+}
+
+static enum hb_slice_reason check_load(struct hb_sass instruction)
+{
+	unsigned order = instruction.high >> 13 & 0xf;
+	return order == ORDER_WEAK || order == ORDER_CONSTANT || order == ORDER_STRONG_SM ? HB_SLICE_none
+											  : HB_SLICE_waits;
+}
+
+static enum hb_slice_reason check_bank(struct hb_sass instruction)
+{
+	unsigned bank = instruction.low >> 54 & 0x1f;
+	return bank == BANK_LAUNCH || bank == BANK_KERNEL ? HB_SLICE_none : HB_SLICE_variables;
+}
+
+static enum hb_slice_reason check_instruction(struct hb_sass instruction)
+{
+	struct row row = sm90[hb_sass_opcode(instruction)];
+	switch ((enum treatment)row.treatment) {
+	case PLAIN:
+		return HB_SLICE_none;
+	case LOAD:
+		return check_load(instruction);
+	case CONSTANT:
+		return check_bank(instruction);
+	case WHOLE:
+		return (enum hb_slice_reason)row.reason;
+	case UNKNOWN:
+		break;
+	}
+	return HB_SLICE_instruction;
+}
+
+enum hb_slice_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where)
+{
+	*where = 0;
+	if (arch != 90)
+		return HB_SLICE_arch;
+	if (n_bytes == 0 || n_bytes % HB_SASS_BYTES != 0)
+		return HB_SLICE_form;
+	for (size_t i = 0; i < n_bytes / HB_SASS_BYTES; i++) {
+		enum hb_slice_reason reason = check_instruction(hb_sass_at(code, i));
+		if (reason != HB_SLICE_none) {
+			*where = i * HB_SASS_BYTES;
+			return reason;
+		}
+	}
+	return HB_SLICE_none;
+}

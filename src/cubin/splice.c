@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes the sliced copy of a cubin; see splice.h.
+ *
+ * The file is copied in order with some sections replaced by longer ones. Each
+ * grows by a multiple of GROWTH_UNIT, so that everything behind keeps its
+ * alignment; sections that overlap, or whose alignment is larger, are refused.
+ */
+#include "cubin/splice.h"
+
+#include "cubin/slice_rule.h"
+#include "cubin/splice_info.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GROWTH_UNIT 128
+
+/* A section that is replaced. */
+struct edit {
+	uint32_t section;
+	uint64_t begin, end; /* in the old file */
+	uint64_t growth;     /* of the file, padding included */
+	uint64_t new_size;   /* of the section */
+	uint8_t *content;
+};
+
+struct job {
+	const struct hb_cubin *cubin;
+	const struct hb_prologue *prologue;
+	struct edit *edits; /* by place */
+	size_t n_edits;
+	uint8_t *out;
+	size_t out_size;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct edit *x = a, *y = b;
+	return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Where a place of the old file lies in the new one. Places inside replaced sections are not asked for. */
+static uint64_t moved(const struct job *job, uint64_t place)
+{
+	uint64_t growth = 0;
+	for (size_t i = 0; i < job->n_edits && job->edits[i].end <= place; i++)
+		growth += job->edits[i].growth;
+	return place + growth;
+}
+
+static bool is_inside_edit(const struct job *job, uint64_t begin, uint64_t end)
+{
+	for (size_t i = 0; i < job->n_edits; i++)
+		if (begin < job->edits[i].end && end > job->edits[i].begin)
+			return true;
+	return false;
+}
+
+static int add_edit(struct job *job, uint32_t section, uint64_t new_size)
+{
+	const Elf64_Shdr *header = &job->cubin->sections[section];
+	struct edit *edit = &job->edits[job->n_edits];
+	uint64_t more = new_size - header->sh_size;
+	*edit = (struct edit){
+		.section = section,
+		.begin = header->sh_offset,
+		.end = header->sh_offset + header->sh_size,
+		.growth = (more + GROWTH_UNIT - 1) / GROWTH_UNIT * GROWTH_UNIT,
+		.new_size = new_size,
+		.content = calloc(1, new_size),
+	};
+	if (!edit->content)
+		return -ENOMEM;
+	job->n_edits++;
+	return 0;
+}
+
+static int edit_kernel(struct job *job, const struct hb_cubin_kernel *kernel, const struct hb_code_facts *facts)
+{
+	const struct hb_cubin *cubin = job->cubin;
+	uint64_t text_bytes = cubin->sections[kernel->text].sh_size;
+	uint32_t bounds = hb_splice_bounds_place(facts);
+	int code = add_edit(job, kernel->text, job->prologue->n_bytes + text_bytes);
+	if (code)
+		return code;
+	uint8_t *text = job->edits[job->n_edits - 1].content;
+	hb_prologue_write(job->prologue, bounds, text);
+	memcpy(text + job->prologue->n_bytes, hb_cubin_content(cubin, kernel->text), text_bytes);
+	uint64_t info_bytes = cubin->sections[kernel->info].sh_size;
+	code = add_edit(job, kernel->info, info_bytes + HB_SPLICE_INFO_GROWTH);
+	if (code)
+		return code;
+	struct edit *info = &job->edits[job->n_edits - 1];
+	info->new_size = hb_splice_info(cubin, kernel, facts, job->prologue, info->content);
+	uint64_t bank_bytes = cubin->sections[kernel->constants].sh_size;
+	code = add_edit(job, kernel->constants, facts->parameter_base + bounds + HB_BOUNDS_BYTES);
+	if (code == 0)
+		memcpy(job->edits[job->n_edits - 1].content, hb_cubin_content(cubin, kernel->constants), bank_bytes);
+	return code;
+}
+
+static enum hb_slice_reason decide(const struct job *job, const struct hb_cubin_kernel *kernel,
+				   struct hb_code_facts *facts)
+{
+	enum hb_slice_reason reason = hb_slice_rule(job->cubin, kernel, facts);
+	if (reason != HB_SLICE_none)
+		return reason;
+	if (job->cubin->arch != job->prologue->arch)
+		return HB_SLICE_arch;
+	if (facts->parameter_base != job->prologue->parameter_base)
+		return HB_SLICE_parameters;
+	return facts->n_registers < job->prologue->n_registers ? HB_SLICE_registers : HB_SLICE_none;
+}
+
+static int collect_edits(struct job *job, struct hb_splice *splice)
+{
+	int code = 0;
+	for (uint32_t i = 0; i < job->cubin->n_kernels && code == 0; i++) {
+		const struct hb_cubin_kernel *kernel = &job->cubin->kernels[i];
+		struct hb_code_facts facts;
+		splice->kernels[i].reason = decide(job, kernel, &facts);
+		if (splice->kernels[i].reason != HB_SLICE_none)
+			continue;
+		splice->kernels[i].n_parameters = facts.n_parameters;
+		splice->kernels[i].parameter_bytes = facts.parameter_bytes;
+		splice->kernels[i].bounds_place = hb_splice_bounds_place(&facts);
+		splice->n_sliced++;
+		code = edit_kernel(job, kernel, &facts);
+	}
+	qsort(job->edits, job->n_edits, sizeof *job->edits, by_place);
+	return code;
+}
+
+/* Nothing may share bytes with a replaced section, or be aligned more strictly than growth keeps. */
+static bool is_layout_sound(const struct job *job)
+{
+	const struct hb_cubin *cubin = job->cubin;
+	const Elf64_Ehdr *header = &cubin->header;
+	for (size_t i = 1; i < job->n_edits; i++)
+		if (job->edits[i].begin < job->edits[i - 1].end)
+			return false;
+	if (is_inside_edit(job, header->e_shoff, header->e_shoff + cubin->n_sections * sizeof(Elf64_Shdr)) ||
+	    is_inside_edit(job, header->e_phoff, header->e_phoff + cubin->n_segments * sizeof(Elf64_Phdr)) ||
+	    is_inside_edit(job, 0, sizeof *header))
+		return false;
+	for (uint32_t i = 1; i < cubin->n_sections; i++) {
+		const Elf64_Shdr *section = &cubin->sections[i];
+		if (section->sh_type == SHT_NOBITS || section->sh_type == SHT_NULL || section->sh_size == 0)
+			continue;
+		bool is_edit = false;
+		for (size_t k = 0; k < job->n_edits; k++)
+			is_edit |= job->edits[k].section == i;
+		if (section->sh_addralign > GROWTH_UNIT || section->sh_addr != 0)
+			return false;
+		if (!is_edit && is_inside_edit(job, section->sh_offset, section->sh_offset + section->sh_size))
+			return false;
+	}
+	return true;
+}
+
+/* A segment must begin and end at the edge of replaced sections, if it meets them. */
+static bool are_segments_sound(const struct job *job)
+{
+	for (uint32_t i = 0; i < job->cubin->n_segments; i++) {
+		const Elf64_Phdr *segment = &job->cubin->segments[i];
+		uint64_t end = segment->p_offset + segment->p_filesz;
+		if (segment->p_vaddr != 0 || segment->p_memsz < segment->p_filesz)
+			return false;
+		for (size_t k = 0; k < job->n_edits; k++) {
+			const struct edit *edit = &job->edits[k];
+			if ((segment->p_offset > edit->begin && segment->p_offset < edit->end) ||
+			    (end > edit->begin && end < edit->end))
+				return false;
+		}
+	}
+	return true;
+}
+
+static void copy_bytes(struct job *job)
+{
+	const uint8_t *old = job->cubin->bytes;
+	uint64_t done = 0;
+	for (size_t i = 0; i < job->n_edits; i++) {
+		const struct edit *edit = &job->edits[i];
+		memcpy(job->out + moved(job, done), old + done, edit->begin - done);
+		memcpy(job->out + moved(job, edit->begin), edit->content, edit->new_size);
+		done = edit->end;
+	}
+	memcpy(job->out + moved(job, done), old + done, job->cubin->size - done);
+}
+
+static void write_headers(struct job *job)
+{
+	const struct hb_cubin *cubin = job->cubin;
+	Elf64_Ehdr header = cubin->header;
+	header.e_shoff = moved(job, header.e_shoff);
+	header.e_phoff = moved(job, header.e_phoff);
+	memcpy(job->out, &header, sizeof header);
+	for (uint32_t i = 0; i < cubin->n_sections; i++) {
+		Elf64_Shdr section = cubin->sections[i];
+		section.sh_offset = moved(job, section.sh_offset);
+		for (size_t k = 0; k < job->n_edits; k++)
+			if (job->edits[k].section == i)
+				section.sh_size = job->edits[k].new_size;
+		memcpy(job->out + header.e_shoff + i * sizeof section, &section, sizeof section);
+	}
+	for (uint32_t i = 0; i < cubin->n_segments; i++) {
+		Elf64_Phdr segment = cubin->segments[i];
+		uint64_t begin = moved(job, segment.p_offset);
+		uint64_t growth = moved(job, segment.p_offset + segment.p_filesz) - begin - segment.p_filesz;
+		segment.p_offset = begin;
+		segment.p_filesz += growth;
+		segment.p_memsz += growth;
+		memcpy(job->out + header.e_phoff + i * sizeof segment, &segment, sizeof segment);
+	}
+}
+
+/* Symbols in a sliced kernel's text: the kernel grows, what lies inside it moves. */
+static void write_symbols(struct job *job, const struct hb_splice *splice)
+{
+	const struct hb_cubin *cubin = job->cubin;
+	uint8_t *table = job->out + moved(job, cubin->sections[cubin->symtab].sh_offset);
+	for (uint32_t k = 0; k < cubin->n_kernels; k++) {
+		if (splice->kernels[k].reason != HB_SLICE_none)
+			continue;
+		for (uint32_t i = 0; i < cubin->n_symbols; i++) {
+			Elf64_Sym symbol = cubin->symbols[i];
+			if (symbol.st_shndx != cubin->kernels[k].text)
+				continue;
+			if (i == cubin->kernels[k].symbol)
+				symbol.st_size += job->prologue->n_bytes;
+			else if (ELF64_ST_TYPE(symbol.st_info) != STT_SECTION)
+				symbol.st_value += job->prologue->n_bytes;
+			memcpy(table + i * sizeof symbol, &symbol, sizeof symbol);
+		}
+	}
+}
+
+/* The new kernels, read as a stranger's: sound, and with the parameter that was added. */
+static int check_result(const struct job *job, const struct hb_splice *splice)
+{
+	struct hb_cubin again;
+	int code = hb_cubin_open(&again, job->out, job->out_size);
+	if (code)
+		return -EINVAL;
+	if (again.n_kernels != job->cubin->n_kernels)
+		code = -EINVAL;
+	for (uint32_t i = 0; code == 0 && i < again.n_kernels; i++) {
+		struct hb_code_facts facts;
+		if (splice->kernels[i].reason == HB_SLICE_none &&
+		    (hb_slice_rule(&again, &again.kernels[i], &facts) != HB_SLICE_none ||
+		     facts.n_parameters != splice->kernels[i].n_parameters + 1))
+			code = -EINVAL;
+	}
+	hb_cubin_close(&again);
+	return code;
+}
+
+static int write_copy(struct job *job, struct hb_splice *splice)
+{
+	if (!is_layout_sound(job) || !are_segments_sound(job))
+		return -EINVAL;
+	job->out_size = moved(job, job->cubin->size);
+	job->out = calloc(1, job->out_size);
+	if (!job->out)
+		return -ENOMEM;
+	copy_bytes(job);
+	write_headers(job);
+	write_symbols(job, splice);
+	return check_result(job, splice);
+}
+
+int hb_splice(const struct hb_cubin *cubin, const struct hb_prologue *prologue, struct hb_splice *splice)
+{
+	uint32_t n = cubin->n_kernels;
+	struct job job = {.cubin = cubin, .prologue = prologue, .edits = calloc((size_t)n * 3 + 1, sizeof *job.edits)};
+	*splice = (struct hb_splice){.n_kernels = n, .kernels = calloc((size_t)n + 1, sizeof *splice->kernels)};
+	int code = job.edits && splice->kernels ? collect_edits(&job, splice) : -ENOMEM;
+	if (code == 0 && splice->n_sliced)
+		code = write_copy(&job, splice);
+	if (code == 0) {
+		splice->bytes = job.out;
+		splice->size = job.out_size;
+	} else {
+		free(job.out);
+		hb_splice_free(splice);
+	}
+	for (size_t i = 0; i < job.n_edits; i++)
+		free(job.edits[i].content);
+	free(job.edits);
+	return code;
+}
+
+void hb_splice_free(struct hb_splice *splice)
+{
+	free(splice->bytes);
+	free(splice->kernels);
+	*splice = (struct hb_splice){0};
+}

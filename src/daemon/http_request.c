@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See http_request.h. */
+#include "daemon/http_request.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+struct span {
+	const char *at;
+	size_t n;
+};
+
+/* The line at `*left` without its end, which may be CRLF or LF; false: its end has not come. */
+static bool take_line(struct span *left, struct span *line)
+{
+	const char *end = memchr(left->at, '\n', left->n);
+	if (!end)
+		return false;
+	*line = (struct span){left->at, (size_t)(end - left->at)};
+	left->n -= line->n + 1;
+	left->at = end + 1;
+	if (line->n && line->at[line->n - 1] == '\r')
+		line->n--;
+	return true;
+}
+
+static struct span take_word(struct span *line)
+{
+	const char *end = memchr(line->at, ' ', line->n);
+	struct span word = {line->at, end ? (size_t)(end - line->at) : line->n};
+	size_t used = word.n + (end != NULL);
+	line->at += used;
+	line->n -= used;
+	return word;
+}
+
+static bool is(struct span word, const char *text)
+{
+	return word.n == strlen(text) && memcmp(word.at, text, word.n) == 0;
+}
+
+static bool is_printable(struct span text)
+{
+	for (size_t i = 0; i < text.n; i++)
+		if (text.at[i] <= 0x20 || text.at[i] >= 0x7f)
+			return false;
+	return true;
+}
+
+static int read_target(struct span target, struct hb_http_request *request)
+{
+	if (target.n == 0 || target.at[0] != '/' || !is_printable(target))
+		return 400;
+	const char *query = memchr(target.at, '?', target.n);
+	size_t n = query ? (size_t)(query - target.at) : target.n;
+	if (n >= sizeof request->path)
+		return 414;
+	memcpy(request->path, target.at, n);
+	request->path[n] = '\0';
+	return 0;
+}
+
+/* "GET /metrics HTTP/1.1" */
+static int read_request_line(struct span line, struct hb_http_request *request)
+{
+	struct span method = take_word(&line), target = take_word(&line);
+	if (method.n == 0 || line.n < 7 || memcmp(line.at, "HTTP/", 5) != 0)
+		return 400;
+	if (memcmp(line.at, "HTTP/1.", 7) != 0)
+		return 505;
+	request->head = is(method, "HEAD");
+	if (!request->head && !is(method, "GET"))
+		return 405;
+	return read_target(target, request);
+}
+
+/* "localhost:9464" or "[::1]:9464" */
+static int read_host(struct span value, struct hb_http_request *request)
+{
+	while (value.n && (*value.at == ' ' || *value.at == '\t')) {
+		value.at++;
+		value.n--;
+	}
+	while (value.n && (value.at[value.n - 1] == ' ' || value.at[value.n - 1] == '\t'))
+		value.n--;
+	const char *bracket = memchr(value.at, ']', value.n);
+	const char *from = bracket ? bracket : value.at;
+	const char *colon = memchr(from, ':', value.n - (size_t)(from - value.at));
+	size_t n = colon ? (size_t)(colon - value.at) : value.n;
+	if (n >= sizeof request->host || request->host[0] || !is_printable((struct span){value.at, n}))
+		return 400;
+	memcpy(request->host, value.at, n);
+	request->host[n] = '\0';
+	return 0;
+}
+
+static int read_header(struct span line, struct hb_http_request *request)
+{
+	const char *colon = memchr(line.at, ':', line.n);
+	if (!colon || colon == line.at)
+		return 400;
+	size_t name = (size_t)(colon - line.at);
+	if (name != 4 || strncasecmp(line.at, "Host", 4) != 0)
+		return 0;
+	return read_host((struct span){colon + 1, line.n - name - 1}, request);
+}
+
+int hb_http_request_read(const char *text, size_t n, struct hb_http_request *request)
+{
+	struct hb_http_request found = {.path = ""};
+	struct span left = {text, n}, line;
+	int more = n >= HB_HTTP_HEAD_MAX ? 431 : -EAGAIN;
+	if (!take_line(&left, &line))
+		return more;
+	int status = read_request_line(line, &found);
+	while (status == 0) {
+		if (!take_line(&left, &line))
+			return more;
+		if (line.n == 0)
+			break;
+		status = read_header(line, &found);
+	}
+	if (status == 0)
+		*request = found;
+	return status;
+}
+
+bool hb_http_host_is_loopback(const char *host)
+{
+	if (strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0)
+		return true;
+	return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == strlen(host);
+}
+
+const char *hb_http_reason(int status)
+{
+	static const struct {
+		int status;
+		const char *reason;
+	} reasons[] = {
+		{200, "OK"},
+		{400, "Bad Request"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{414, "URI Too Long"},
+		{431, "Request Header Fields Too Large"},
+		{503, "Service Unavailable"},
+		{505, "HTTP Version Not Supported"},
+	};
+	for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+		if (reasons[i].status == status)
+			return reasons[i].reason;
+	return "Error";
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See http_server.h. */
+#include "daemon/http_server.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/http_request.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct connection {
+	struct hb_http *http;
+	uv_tcp_t tcp;
+	uv_write_t write;
+	uv_shutdown_t shutdown;
+	int64_t since_ns;
+	bool answered, closing;
+	size_t used;
+	char head[HB_HTTP_HEAD_MAX]; /* of the request, then of the answer */
+	struct hb_http_answer answer;
+};
+
+struct hb_http {
+	uv_tcp_t tcp;
+	hb_http_handler *handler;
+	void *argument;
+	bool loopback;
+	char address[HB_HTTP_ADDRESS_MAX];
+	struct connection *connections[HB_HTTP_CONNECTIONS_MAX];
+};
+
+/* --- addresses ------------------------------------------------------------------------ */
+
+static bool parse_port(const char *text, uint16_t *port)
+{
+	char *end = NULL;
+	unsigned long value = strtoul(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end || value > 65535)
+		return false;
+	*port = (uint16_t)value;
+	return true;
+}
+
+int hb_http_address_parse(const char *text, struct sockaddr_storage *address, struct hb_error *error)
+{
+	char host[64] = "127.0.0.1";
+	uint16_t port = 0;
+	const char *colon = strrchr(text, ':');
+	size_t n = colon ? (size_t)(colon - text) : 0;
+	bool fits = n < sizeof host && parse_port(colon ? colon + 1 : text, &port);
+	if (fits && n > 0)
+		snprintf(host, sizeof host, "%.*s", (int)n, text);
+	n = strlen(host);
+	struct sockaddr_in *four = (struct sockaddr_in *)address;
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+	memset(address, 0, sizeof *address);
+	if (fits && host[0] == '[' && host[n - 1] == ']') {
+		host[n - 1] = '\0';
+		*six = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+		fits = inet_pton(AF_INET6, host + 1, &six->sin6_addr) == 1;
+	} else if (fits) {
+		*four = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+		fits = inet_pton(AF_INET, host, &four->sin_addr) == 1;
+	}
+	return fits ? 0
+		    : hb_error_set(error, -EINVAL, "'%s' is no address; write 127.0.0.1:9464, [::1]:9464 or 9464",
+				   text);
+}
+
+bool hb_http_address_is_loopback(const struct sockaddr_storage *address)
+{
+	const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+	if (address->ss_family == AF_INET)
+		return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+}
+
+/* As it is bound: the port that was found. */
+static void note_address(struct hb_http *http)
+{
+	struct sockaddr_storage found;
+	char host[64] = "";
+	int length = sizeof found;
+	if (uv_tcp_getsockname(&http->tcp, (struct sockaddr *)&found, &length) < 0)
+		return;
+	const struct sockaddr_in *four = (const struct sockaddr_in *)&found;
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&found;
+	bool old = found.ss_family == AF_INET;
+	inet_ntop(found.ss_family, old ? (const void *)&four->sin_addr : (const void *)&six->sin6_addr, host,
+		  sizeof host);
+	snprintf(http->address, sizeof http->address, old ? "%s:%u" : "[%s]:%u", host,
+		 (unsigned)ntohs(old ? four->sin_port : six->sin6_port));
+}
+
+/* --- a connection's end ------------------------------------------------------------------ */
+
+static void connection_closed(uv_handle_t *handle)
+{
+	struct connection *connection = handle->data;
+	free(connection->answer.body);
+	free(connection);
+}
+
+static void drop(struct connection *connection)
+{
+	struct hb_http *http = connection->http;
+	if (connection->closing)
+		return;
+	connection->closing = true;
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
+		if (http->connections[i] == connection)
+			http->connections[i] = NULL;
+	uv_close((uv_handle_t *)&connection->tcp, connection_closed);
+}
+
+static void shut(uv_shutdown_t *shutdown, int status)
+{
+	drop(shutdown->data);
+}
+
+static void written(uv_write_t *write, int status)
+{
+	struct connection *connection = write->data;
+	if (status < 0 || connection->closing || uv_shutdown(&connection->shutdown, write->handle, shut) < 0)
+		drop(connection);
+}
+
+/* --- answers -------------------------------------------------------------------------------- */
+
+static void send_answer(struct connection *connection, int status, bool with_body)
+{
+	struct hb_http_answer *answer = &connection->answer;
+	const char *reason = hb_http_reason(status);
+	size_t length = answer->body ? answer->body_length : strlen(reason) + 1;
+	uv_buf_t parts[3];
+	unsigned n_parts = 1;
+	connection->answered = true;
+	int head = snprintf(connection->head, sizeof connection->head,
+			    "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n"
+			    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+			    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
+			    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n%s\r\n",
+			    status, reason, answer->body ? answer->type : "text/plain; charset=utf-8", length,
+			    status == 405 ? "Allow: GET, HEAD\r\n" : "");
+	parts[0] = uv_buf_init(connection->head, (unsigned)head);
+	if (with_body && answer->body) {
+		parts[n_parts++] = uv_buf_init(answer->body, (unsigned)length);
+	} else if (with_body) {
+		parts[n_parts++] = uv_buf_init((char *)reason, (unsigned)strlen(reason));
+		parts[n_parts++] = uv_buf_init((char *)"\n", 1);
+	}
+	if (uv_write(&connection->write, (uv_stream_t *)&connection->tcp, parts, n_parts, written) < 0)
+		drop(connection);
+}
+
+static void serve(struct connection *connection)
+{
+	struct hb_http *http = connection->http;
+	struct hb_http_request request;
+	int status = hb_http_request_read(connection->head, connection->used, &request);
+	if (status == -EAGAIN)
+		return;
+	uv_read_stop((uv_stream_t *)&connection->tcp);
+	if (status == 0 && http->loopback && request.host[0] && !hb_http_host_is_loopback(request.host))
+		status = 403;
+	if (status) {
+		send_answer(connection, status, true);
+		return;
+	}
+	connection->answer = (struct hb_http_answer){.status = 200};
+	http->handler(http->argument, request.path, &connection->answer);
+	send_answer(connection, connection->answer.status, !request.head);
+}
+
+static void give_room(uv_handle_t *handle, size_t suggested, uv_buf_t *room)
+{
+	struct connection *connection = handle->data;
+	*room = uv_buf_init(connection->head + connection->used,
+			    (unsigned)(sizeof connection->head - connection->used));
+}
+
+static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *room)
+{
+	struct connection *connection = stream->data;
+	if (n < 0) {
+		drop(connection);
+		return;
+	}
+	connection->used += (size_t)n;
+	if (n > 0)
+		serve(connection);
+}
+
+/* --- listening ------------------------------------------------------------------------------- */
+
+static struct connection **free_place(struct hb_http *http)
+{
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
+		if (!http->connections[i])
+			return &http->connections[i];
+	return NULL;
+}
+
+static void refused(uv_handle_t *handle)
+{
+	free(handle);
+}
+
+/* A connection that finds no place is accepted and closed: left waiting, it would wake the loop for ever. */
+static void turn_away(uv_stream_t *listener)
+{
+	uv_tcp_t *tcp = malloc(sizeof *tcp);
+	if (!tcp || uv_tcp_init(listener->loop, tcp) < 0) {
+		free(tcp);
+		return;
+	}
+	uv_accept(listener, (uv_stream_t *)tcp);
+	uv_close((uv_handle_t *)tcp, refused);
+}
+
+static void connected(uv_stream_t *listener, int status)
+{
+	struct hb_http *http = listener->data;
+	struct connection **place = status < 0 ? NULL : free_place(http);
+	struct connection *connection = place ? calloc(1, sizeof *connection) : NULL;
+	if (status < 0)
+		return;
+	if (!connection || uv_tcp_init(listener->loop, &connection->tcp) < 0) {
+		free(connection);
+		turn_away(listener);
+		return;
+	}
+	connection->http = http;
+	connection->since_ns = hb_clock_now_ns();
+	connection->tcp.data = connection->write.data = connection->shutdown.data = connection;
+	*place = connection;
+	if (uv_accept(listener, (uv_stream_t *)&connection->tcp) < 0 ||
+	    uv_read_start((uv_stream_t *)&connection->tcp, give_room, came) < 0)
+		drop(connection);
+}
+
+static void server_closed(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+int hb_http_new(uv_loop_t *loop, const struct sockaddr_storage *address, hb_http_handler *handler, void *argument,
+		struct hb_http **http, struct hb_error *error)
+{
+	struct hb_http *made = calloc(1, sizeof *made);
+	if (!made)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	made->handler = handler;
+	made->argument = argument;
+	made->loopback = hb_http_address_is_loopback(address);
+	int result = uv_tcp_init(loop, &made->tcp);
+	if (result < 0) {
+		free(made);
+		return hb_error_set(error, result, "%s", uv_strerror(result));
+	}
+	made->tcp.data = made;
+	result = uv_tcp_bind(&made->tcp, (const struct sockaddr *)address, 0);
+	if (result == 0)
+		result = uv_listen((uv_stream_t *)&made->tcp, HB_HTTP_CONNECTIONS_MAX, connected);
+	if (result < 0) {
+		uv_close((uv_handle_t *)&made->tcp, server_closed);
+		return hb_error_set(error, result, "%s", uv_strerror(result));
+	}
+	note_address(made);
+	*http = made;
+	return 0;
+}
+
+void hb_http_free(struct hb_http *http)
+{
+	if (!http)
+		return;
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
+		if (http->connections[i])
+			drop(http->connections[i]);
+	uv_close((uv_handle_t *)&http->tcp, server_closed);
+}
+
+const char *hb_http_address(const struct hb_http *http)
+{
+	return http->address;
+}
+
+void hb_http_tick(struct hb_http *http, int64_t now_ns)
+{
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
+		if (http->connections[i] && now_ns - http->connections[i]->since_ns > HB_HTTP_LIMIT_NS)
+			drop(http->connections[i]);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the daemon gives its tenants of the GPU: slices and turns, with small clients instead of CUDA programs. */
+#include "base/clock.h"
+#include "daemon_harness.h"
+#include "gate/gate.h"
+
+static struct daemon daemon_;
+
+static int set_up(void **state)
+{
+	daemon_start(&daemon_, HBD, NULL);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	daemon_clean(&daemon_);
+	return 0;
+}
+
+static struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu)
+{
+	return (struct hb_gate *)member->page->processes[member->slot].gates[gpu];
+}
+
+static void slices_follow_priority(void **state)
+{
+	struct hb_wish high = wish_of(1, HB_PAGE_HIGH), low = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, high), 0);
+	assert_int_equal(create(&daemon_, low), 0);
+	assert_int_equal(join(&daemon_, &high, &a), 0);
+	assert_int_equal(join(&daemon_, &low, &b), 0);
+	assert_int_equal(b.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 1);
+	assert_true(a.page->gpus[0].slice_us[HB_GROUP_COMPUTE] > 2000);
+	assert_true(a.page->slice_sequence > 0);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
+static void expect_slice(struct hb_page *page, uint32_t slice_us)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (page->gpus[0].slice_us[HB_GROUP_COMPUTE] != slice_us && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(page->gpus[0].slice_us[HB_GROUP_COMPUTE], slice_us);
+}
+
+static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
+{
+	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
+	struct hb_wish low = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, low), 0);
+	assert_int_equal(join(&daemon_, &low, &member), 0);
+	for (size_t i = 0; i < 2; i++) {
+		member.page->processes[member.slot].groups[i].group_class = HB_GROUP_COMPUTE;
+		member.page->processes[member.slot].groups[i].state = HB_GROUP_SET;
+	}
+	expect_slice(member.page, 2048);
+	hb_membership_fini(&member);
+}
+
+/* A launch of the second one was on its way when its gate closed, and comes in the turn of the first. */
+static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state)
+{
+	struct hb_wish first = wish_of(2, HB_PAGE_LOW), second = wish_of(3, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, first), 0);
+	assert_int_equal(create(&daemon_, second), 0);
+	assert_int_equal(join(&daemon_, &first, &a), 0);
+	assert_int_equal(join(&daemon_, &second, &b), 0);
+	struct hb_gate *gate = (struct hb_gate *)b.page->processes[b.slot].gates[0];
+	hb_gate_try((struct hb_gate *)a.page->processes[a.slot].gates[0]); /* it stays busy and keeps its turn */
+	assert_int_equal(hb_gate_state(gate), HB_GATE_CLOSED);
+	daemon_tenants(&daemon_);
+	expect_slice(b.page, 1);
+	hb_gate_bypass(gate, 1);
+	expect_slice(b.page, 2048);
+	assert_int_equal(a.page->gpus[0].slice_us[HB_GROUP_COMPUTE], 1);
+	hb_gate_completed(gate, 1);
+	expect_slice(b.page, 1);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
+/* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
+static void low_tenants_take_turns(void **state)
+{
+	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, one), 0);
+	assert_int_equal(create(&daemon_, two), 0);
+	assert_int_equal(join(&daemon_, &one, &a), 0);
+	assert_int_equal(join(&daemon_, &two, &b), 0);
+	struct hb_gate *first = gate_of(&a, 0), *second = gate_of(&b, 0);
+	if (hb_gate_try(first) != HB_GATE_GO) {
+		first = gate_of(&b, 0);
+		second = gate_of(&a, 0);
+		assert_int_equal(hb_gate_try(first), HB_GATE_GO);
+	}
+	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
+	uint32_t bell = hb_gate_wait_begin(second);
+	/* The first keeps work in flight: its gate closes for the second's sake, which stays shut until it has drained. */
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (hb_gate_state(first) != HB_GATE_CLOSED && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(first), HB_GATE_CLOSED);
+	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
+	hb_gate_completed(first, 1);
+	while (hb_gate_try(second) != HB_GATE_GO && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(second), HB_GATE_OPEN);
+	assert_int_equal(hb_gate_try(first), HB_GATE_WAIT);
+	assert_int_not_equal(second->bell, bell);
+	hb_gate_wait_end(second);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(slices_follow_priority),
+		TEST(a_second_compute_group_takes_the_tiny_slice_away),
+		TEST(a_straggler_gets_the_drivers_own_slice_until_it_is_done),
+		TEST(low_tenants_take_turns),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

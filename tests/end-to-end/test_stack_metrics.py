@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon serves over HTTP: metrics that a strict reader (and promtool,
+where it is installed) accepts and that agree with the status, the live page's
+data, and bounds that strangers cannot pass."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import unittest
+import urllib.error
+import urllib.request
+
+import prometheus_text
+from stack import LIMIT, Stack, wait_until
+
+CONFIG = "metrics: 127.0.0.1:0\n"
+CONNECTIONS = 16
+
+
+def address_of(stack):
+    host, port = stack.status()["daemon"]["metrics"]["address"].rsplit(":", 1)
+    return host, int(port)
+
+
+def get(stack, path, **headers):
+    host, port = address_of(stack)
+    request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+        return answer.headers, answer.read().decode()
+
+
+def metrics(stack):
+    return prometheus_text.read(get(stack, "/metrics")[1])
+
+
+def raw(address, request):
+    with socket.create_connection(address, timeout=LIMIT) as connection:
+        connection.sendall(request)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return answer
+
+
+class Metrics(unittest.TestCase):
+    def test_metrics_agree_with_the_status(self):
+        with Stack(config=CONFIG, mps=False) as stack:
+            high = stack.start("high", "--wait", "train", 300, 20, options=("--slo", "10ms"))
+            high.expect("joined")
+            high.go()
+            high.expect("done")
+            lows = [stack.start("low", "train", 300, 0) for _ in range(2)]
+            for low in lows:
+                low.expect("running")
+            families = wait_until("turns change and are measured", lambda: self.measured(stack))
+            tenant = next(t for t in stack.tenants() if t["priority"] == "high")
+            labels = {"tenant": str(tenant["id"]), "priority": "high"}
+            self.assertEqual(families["hb_shim_kernels_total"].values(**labels), [tenant["counters"]["kernels"]])
+            self.assertEqual(families["hb_tenant_slo_seconds"].values(**labels), [0.01])
+            self.assertEqual(families["hb_tenant_memory_used_bytes"].values(**labels),
+                             [tenant["gpus"][0]["memory_used"]])
+            self.assertEqual(families["hb_tenant_request_seconds"].values("_count", **labels),
+                             [tenant["gpus"][0]["requests"]])
+            self.assertEqual(families["hb_gpu_tenants"].values(priority="low"), [2])
+            self.assertEqual(families["hb_tenant_mechanism_enforced"].values(mechanism="compute slice", **labels),
+                             [float(tenant["gpus"][0]["mechanisms"][0]["enforced"])])
+            self.check_dcgm_labels(stack, families)
+            self.check_promtool(stack)
+            for low in lows:
+                low.signal(signal.SIGTERM)
+                self.assertTrue(low.result()["right"])
+            high.go()
+            high.output()
+
+    def measured(self, stack):
+        families = metrics(stack)
+        switches = sum(families["hb_gpu_turn_switch_seconds"].values("_count"))
+        waits = sum(families["hb_tenant_low_wait_seconds"].values("_count"))
+        return families if switches > 2 and waits > 2 else None
+
+    def check_dcgm_labels(self, stack, families):
+        gpu = stack.status()["gpus"][0]
+        for family in ("hb_gpu_info", "hb_tenant_request_seconds", "hb_core_turns_total"):
+            for _, labels, _ in families[family].samples:
+                self.assertEqual((labels["gpu"], labels["UUID"], labels["modelName"], labels["Hostname"]),
+                                 ("0", gpu["uuid"], gpu["name"], socket.gethostname()))
+
+    def check_promtool(self, stack):
+        promtool = shutil.which("promtool")
+        if not promtool:
+            print("promtool (Debian: prometheus) is not installed: only our own reader looked at the metrics")
+            return
+        text = get(stack, "/metrics")[1]
+        done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=LIMIT,
+                              check=False)
+        # DCGM's label names are not in snake_case: the one complaint that joining with its metrics costs.
+        complaints = [line for line in (done.stdout + done.stderr).splitlines() if "label names should be" not in line]
+        self.assertEqual(complaints, [])
+        broken = subprocess.run([promtool, "check", "metrics"], input=text.replace("_total{", "_total{{", 1),
+                                capture_output=True, text=True, timeout=LIMIT, check=False)
+        self.assertIn("error while linting", broken.stdout + broken.stderr)
+
+    def test_a_process_that_is_no_tenant_is_counted(self):
+        with Stack(config=CONFIG) as stack:
+            stack.start_daemon()
+            high = stack.start("high", "--wait", "train", 100, 1)
+            high.expect("joined")
+            self.assertEqual(metrics(stack)["hb_gpu_uncovered_processes"].values(), [0])
+            bare = stack.bare("train", 300, 0)
+            bare.expect("running")
+            # Asking for the status makes the daemon look at the GPU.
+            wait_until("the stranger is seen", lambda: stack.status() and
+                       metrics(stack)["hb_gpu_uncovered_processes"].values() == [1])
+            bare.signal(signal.SIGTERM)
+            bare.output()
+            high.go()
+            high.expect("done")
+            high.go()
+            high.output()
+
+    def test_strangers_get_little_and_hold_nothing(self):
+        with Stack(config=CONFIG) as stack:
+            stack.start_daemon()
+            high = stack.start("high", "--wait", "train", 100, 1, HB_TEST_WORD="1")
+            high.expect("joined")
+            headers, body = get(stack, "/status.json")
+            self.assertEqual(headers["Content-Type"], "application/json")
+            self.assertEqual([t["command"] for t in json.loads(body)["tenants"]], ["cuda-tenant"])
+            self.assertIn("--wait", stack.tenants()[0]["command"])
+            self.assertIn("script-src 'unsafe-inline'", get(stack, "/")[0]["Content-Security-Policy"])
+            for path, expected in (("/secret", 404), ("/metrics/", 404)):
+                with self.assertRaises(urllib.error.HTTPError) as refused:
+                    get(stack, path)
+                self.assertEqual(refused.exception.code, expected)
+                refused.exception.close()
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                get(stack, "/metrics", Host="evil.example")
+            self.assertEqual(refused.exception.code, 403)
+            refused.exception.close()
+            self.check_bounds(address_of(stack), stack)
+            high.go()
+            high.expect("done")
+            high.go()
+            high.output()
+
+    def check_bounds(self, address, stack):
+        self.assertTrue(raw(address, b"DELETE / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405"))
+        self.assertTrue(raw(address, b"GET /" + b"a" * 9000).startswith(b"HTTP/1.1 431"))
+        head = raw(address, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        self.assertTrue(head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n"))
+        # Those who connect and say nothing fill the table; one too many is turned away, the daemon answers its socket.
+        idle = [socket.create_connection(address, timeout=LIMIT) for _ in range(CONNECTIONS + 4)]
+        self.assertEqual(idle[-1].recv(1), b"")
+        self.assertIsNotNone(stack.status())
+        for connection in idle[:CONNECTIONS // 2]:
+            connection.close()
+        wait_until("there is room again", lambda: self.answers(address))
+        for connection in idle:
+            connection.close()
+
+    def answers(self, address):
+        try:
+            return raw(address, b"GET /healthz HTTP/1.1\r\n\r\n").endswith(b"ok\n")
+        except ConnectionError:
+            return False
+
+    def test_off_unless_asked_for_and_no_reason_not_to_share(self):
+        with Stack() as stack:
+            stack.start_daemon()
+            self.assertEqual(stack.status()["daemon"]["metrics"]["address"], "")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with Stack(config=f"metrics: 127.0.0.1:{port}\n") as stack:
+                stack.start_daemon()
+                found = stack.status()["daemon"]["metrics"]
+                self.assertEqual((found["address"], found["why"]),
+                                 ("", f"127.0.0.1:{port}: address already in use"))
+
+
+class Reader(unittest.TestCase):
+    """The reader itself refuses what is wrong."""
+    GOOD = '# HELP hb_a_total text\n# TYPE hb_a_total counter\nhb_a_total{x="1"} 2\n'
+
+    def test_good_text_is_read(self):
+        self.assertEqual(prometheus_text.read(self.GOOD)["hb_a_total"].values(x="1"), [2])
+
+    def test_bad_text_is_refused(self):
+        for wrong, right in (("counter", "gauge"), ('"1"} 2', '"1"} 2\nhb_b 1'), ('"1"', '1'), ("hb_a_total{", "hb_b{"),
+                             ("} 2\n", "} 2"), ("text", "text."), ("hb_a_total", "hb_a_ms_total"),
+                             ('x="1"} 2', 'x="1"} 2\nhb_a_total{x="1"} 2'), ('{x="1"}', '{x="1",x="2"}')):
+            with self.assertRaises(AssertionError, msg=right):
+                prometheus_text.read(self.GOOD.replace(wrong, right))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    unittest.main()

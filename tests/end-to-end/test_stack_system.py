@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The system's own daemon (`hbd --system`), run by root for other users: who may
+use it, which priority the rules grant, and what one user can do to another's
+tenants. Programs of another user run as `nobody`. Needs root, setpriv and, for
+groups, a mount namespace of its own; skipped where that is not to be had."""
+import os
+import pwd
+import shutil
+import subprocess
+import unittest
+
+from stack import HB, HBD, LIMIT, SHIM, SIMCUDA, Stack, TENANT, wait_until
+
+GROUP_ID = 64321
+READY = ("sh", "-c", "echo ready; read word")
+
+
+def as_nobody(*command, groups=(), cgroup=None):
+    """The command line that runs this one as nobody, in these groups, in that control group."""
+    nobody = pwd.getpwnam("nobody")
+    groups = ["--groups", ",".join(map(str, groups))] if groups else ["--clear-groups"]
+    command = ["setpriv", "--reuid", nobody.pw_uid, "--regid", nobody.pw_gid, *groups, "--", *command]
+    if cgroup:
+        command = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "sh", *command]
+    return [str(word) for word in command]
+
+
+def cgroup2():
+    """Where the unified hierarchy is mounted, None = nowhere."""
+    with open("/proc/mounts", encoding="utf-8") as mounts:
+        found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    return found[0] if found else None
+
+
+def own_mounts_work():
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+class SystemStack(Stack):
+    def __init__(self, config="", group=True):
+        super().__init__(mps=False)
+        self.group = group
+        os.chmod(self.folder, 0o755)
+        os.mkdir(self.gpu_folder)
+        shutil.chown(self.gpu_folder, "nobody")  # the simulated GPU belongs to its first user
+        self.config_path = os.path.join(self.folder, "system.yaml")
+        self.groups_path = os.path.join(self.folder, "groups")
+        with open(self.config_path, "w", encoding="utf-8") as file:
+            file.write(f"mps: false\n{config}")
+        with open(self.groups_path, "w", encoding="utf-8") as file:
+            file.write("root:x:0:\n" + (f"hummingbird:x:{GROUP_ID}:\n" if group else ""))
+
+    def __enter__(self):
+        """The daemon's /etc/group is ours."""
+        self.start_daemon("unshare", HB_GROUPS=self.groups_path)
+        return self
+
+    def start_daemon(self, program=HBD, **variables):
+        self.daemon = self.spawn(
+            ["unshare", "-m", "sh", "-c", 'mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
+             "--system", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"], "--config", self.config_path],
+            **variables)
+        wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
+        return self.daemon
+
+    def tenant(self, priority, wrap=None):
+        """A tenant that waits, of nobody unless told otherwise, and what the daemon knows of it."""
+        before = {tenant["id"] for tenant in self.tenants()}
+        wrap = wrap or (lambda *command: as_nobody(*command, groups=[GROUP_ID]))
+        program = self.spawn(wrap(HB, "run", "--gpu", "sim", "--priority", priority, "--", *READY))
+        program.expect("ready")
+        found = [tenant for tenant in self.tenants() if tenant["id"] not in before]
+        assert len(found) == 1, found
+        return program, found[0]
+
+    def hb(self, *arguments, wrap=None):
+        """Exit status and everything said."""
+        command = wrap(HB, *arguments) if wrap else [HB, *arguments]
+        done = subprocess.run([str(word) for word in command], env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False)
+        return done.returncode, done.stdout
+
+    def end(self, *programs):
+        for program in programs:
+            program.go()
+            program.output()
+
+
+def member(*command):
+    return as_nobody(*command, groups=[GROUP_ID])
+
+
+@unittest.skipIf(os.geteuid() != 0, "only root can run the system's daemon and programs of another user")
+@unittest.skipUnless(shutil.which("setpriv") and own_mounts_work(), "needs setpriv and a mount namespace of its own")
+class SystemMode(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if subprocess.run(as_nobody(HB, "--version"), capture_output=True, check=False).returncode:
+            raise unittest.SkipTest(f"user nobody may not run {HB}")
+
+    # --- who may use it ---------------------------------------------------------------------
+
+    def test_it_serves_members_of_its_group_and_nobody_else(self):
+        with SystemStack() as stack:
+            found = os.stat(stack.environment["HB_SOCKET"])
+            self.assertEqual((found.st_uid, found.st_gid, found.st_mode & 0o777), (0, GROUP_ID, 0o660))
+            self.assertEqual(stack.status()["daemon"]["mode"], "system")
+            self.assertEqual(stack.hb("status", "--gpu", "sim", wrap=member)[0], 0)
+            status, said = stack.hb("status", "--gpu", "sim", wrap=as_nobody)
+            self.assertEqual(status, 1)
+            self.assertIn("Permission denied", said)
+
+    def test_without_the_group_it_serves_root_alone_and_says_so(self):
+        with SystemStack(group=False) as stack:
+            found = os.stat(stack.environment["HB_SOCKET"])
+            self.assertEqual((found.st_gid, found.st_mode & 0o777), (0, 0o660))
+            self.assertIn("there is no group hummingbird: only root can use this daemon", stack.daemon.stderr())
+            self.assertEqual(stack.hb("status", "--gpu", "sim", wrap=member)[0], 1)
+            self.assertEqual(stack.hb("status", "--gpu", "sim")[0], 0)
+
+    # --- what the rules grant ------------------------------------------------------------------
+
+    def test_whom_no_rule_fits_gets_low_priority_and_is_told(self):
+        with SystemStack() as stack:
+            program, tenant = stack.tenant("high")
+            self.assertEqual((tenant["user"], tenant["priority"]), ("nobody", "low"))
+            self.assertIn("priority high not granted: no rule", tenant["reduced"])
+            self.assertIn("priority high was not granted", program.stderr())
+            stack.end(program)
+
+    def test_a_rule_for_the_user_grants_what_it_says(self):
+        rules = "rules:\n  - {user: nobody, priority: high, memory: 1GiB, slo: 7ms}\n"
+        with SystemStack(rules) as stack:
+            program, tenant = stack.tenant("high")
+            self.assertEqual((tenant["priority"], tenant["memory_limit"], tenant["slo_asked_ns"]),
+                             ("high", 1 << 30, 7000000))
+            other, low = stack.tenant("high", wrap=lambda *command: list(command))  # the rule is not for root
+            self.assertEqual((low["user"], low["priority"]), ("root", "low"))
+            stack.end(program, other)
+
+    @unittest.skipUnless(cgroup2() and os.access(cgroup2() or "/", os.W_OK), "no control groups (v2) to be made here")
+    def test_rules_by_control_group_and_unit(self):
+        mine, unit, elsewhere = (f"hb-test-{os.getpid()}{end}" for end in ("", "-serve.service", "-other"))
+        rules = (f"rules:\n  - {{cgroup: /{mine}, priority: high}}\n  - {{unit: {unit}, priority: high}}\n")
+        made = [os.path.join(cgroup2(), path) for path in (mine, f"{mine}/below", unit, elsewhere)]
+        try:
+            for path in made:
+                os.mkdir(path)
+            with SystemStack(rules) as stack:
+                got = []
+                for path in made:
+                    program, tenant = stack.tenant(
+                        "high", wrap=lambda *command: as_nobody(*command, groups=[GROUP_ID], cgroup=path))
+                    got.append(tenant["priority"])
+                    stack.end(program)
+                self.assertEqual(got, ["high", "high", "high", "low"])
+        finally:
+            for path in filter(os.path.isdir, reversed(made)):
+                wait_until(f"{path} is empty", lambda: self.is_removed(path))
+
+    def is_removed(self, path):
+        try:
+            os.rmdir(path)
+        except OSError:
+            return False
+        return True
+
+    # --- what users can change -------------------------------------------------------------------
+
+    def test_a_tenant_cannot_raise_its_priority_and_root_can(self):
+        with SystemStack() as stack:
+            program, tenant = stack.tenant("low")
+            change = ("set", tenant["id"], "--gpu", "sim", "--priority", "high")
+            status, said = stack.hb(*change, wrap=member)
+            self.assertEqual(status, 1)
+            self.assertIn("priority high not granted: no rule", said)
+            self.assertEqual(stack.tenants()[0]["priority"], "low")
+            self.assertEqual(stack.hb("set", tenant["id"], "--gpu", "sim", "--slo", "5ms", wrap=member)[0], 0)
+            self.assertEqual(stack.tenants()[0]["slo_asked_ns"], 5000000)
+            self.assertEqual(stack.hb(*change)[0], 0)
+            self.assertEqual(stack.tenants()[0]["priority"], "high")
+            self.assertEqual(stack.hb("set", tenant["id"], "--gpu", "sim", "--priority", "low", wrap=member)[0], 0)
+            self.assertEqual(stack.tenants()[0]["priority"], "low")
+            stack.end(program)
+
+    def test_a_limit_of_the_rules_cannot_be_lifted(self):
+        with SystemStack("rules:\n  - {name: guests, user: nobody, priority: low, memory: 1GiB}\n") as stack:
+            program, tenant = stack.tenant("low")
+            for memory in ("2GiB", "none"):
+                status, said = stack.hb("set", tenant["id"], "--gpu", "sim", "--memory", memory, wrap=member)
+                self.assertEqual(status, 1)
+                self.assertIn("memory limited by rule 'guests'", said)
+            self.assertEqual(stack.hb("set", tenant["id"], "--gpu", "sim", "--memory", "1MiB", wrap=member)[0], 0)
+            self.assertEqual(stack.tenants()[0]["memory_limit"], 1 << 20)
+            stack.end(program)
+
+    def test_tenants_of_others_are_out_of_reach(self):
+        with SystemStack() as stack:
+            program, tenant = stack.tenant("low", wrap=lambda *command: list(command))
+            status, said = stack.hb("set", tenant["id"], "--gpu", "sim", "--slo", "5ms", wrap=member)
+            self.assertEqual(status, 1)
+            self.assertIn("only the tenant's user and root may change it", said)
+            # Nor does its token help: another user's process stays what it was, root's joins.
+            with open(f"/proc/{tenant['pid']}/environ", encoding="utf-8") as file:
+                token = [word for word in file.read().split("\0") if word.startswith("HB_TENANT=")][0]
+            command = ("env", token, "HB_PRIORITY=low", "HB_GPU=sim", f"LD_LIBRARY_PATH={SHIM}:{SIMCUDA}",
+                       f"HB_REAL_LIBCUDA={SIMCUDA}/libcuda.so.1", TENANT, "--wait", "work", 1)
+            for wrap, processes in ((member, 0), (lambda *command: list(command), 1)):
+                intruder = stack.spawn(wrap(*command))
+                intruder.expect("joined")
+                self.assertEqual([(entry["user"], len(entry["processes"])) for entry in stack.tenants()],
+                                 [("root", processes)])
+                intruder.go()
+                intruder.expect("done")
+                intruder.go()
+                intruder.output()
+            stack.end(program)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading of fatbins and cubins, and the rules that say which kernels may be sliced. */
+#include "cubin/sass.h"
+#include "cubin/slice_rule.h"
+
+#include <errno.h>
+
+#include "cubin_fixture.h"
+
+static void fatbin_of_two_zstd_entries(void **state)
+{
+	struct hb_fatbin fatbin;
+	struct hb_fatbin_entry entry;
+	size_t size, n;
+	uint8_t *bytes, *file = fixture("kernels.fatbin", &size);
+	assert_int_equal(hb_fatbin_open(&fatbin, file, size), 0);
+	assert_int_equal(hb_fatbin_next(&fatbin, &entry), 1);
+	assert_int_equal(entry.kind, HB_FATBIN_CUBIN);
+	assert_int_equal(entry.arch, 90);
+	assert_int_equal(entry.packing, HB_FATBIN_ZSTD);
+	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, &n), 0);
+	assert_memory_equal(bytes, ELFMAG, SELFMAG);
+	free(bytes);
+	assert_int_equal(hb_fatbin_next(&fatbin, &entry), 1);
+	assert_int_equal(entry.kind, HB_FATBIN_PTX);
+	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, &n), 0);
+	assert_non_null(memmem(bytes, n, ".entry run_plain", 16));
+	free(bytes);
+	assert_int_equal(hb_fatbin_next(&fatbin, &entry), 0);
+	free(file);
+}
+
+static void fatbin_of_lz4_entries(void **state)
+{
+	struct hb_fatbin fatbin;
+	struct hb_fatbin_entry entry;
+	struct hb_cubin cubin;
+	size_t size, n;
+	uint8_t *bytes, *file = fixture("lz4.fatbin", &size);
+	assert_int_equal(hb_fatbin_open(&fatbin, file, size), 0);
+	assert_int_equal(hb_fatbin_next(&fatbin, &entry), 1);
+	assert_int_equal(entry.packing, HB_FATBIN_LZ4);
+	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, &n), 0);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, n), 0);
+	assert_string_equal(cubin.kernels[0].name, "nothing");
+	hb_cubin_close(&cubin);
+	free(bytes);
+	entry.n_bytes -= 1; /* cut short */
+	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, &n), -EINVAL);
+	free(file);
+}
+
+/* Whatever is missing at the end, something says so and nothing behind it is read. */
+static void fatbin_cut_anywhere(void **state)
+{
+	struct hb_fatbin fatbin;
+	struct hb_fatbin_entry entry;
+	size_t size;
+	uint8_t *file = fixture("lz4.fatbin", &size);
+	for (size_t n = 0; n < size; n++) {
+		uint8_t *part = malloc(n ? n : 1);
+		memcpy(part, file, n);
+		int code = hb_fatbin_open(&fatbin, part, n);
+		while (code == 0 && (code = hb_fatbin_next(&fatbin, &entry)) == 1)
+			code = 0;
+		assert_int_equal(code, -EINVAL);
+		free(part);
+	}
+	free(file);
+}
+
+static void image_sizes(void **state)
+{
+	struct {
+		uint32_t magic, version;
+		const void *fatbin, *unused;
+	} wrapper = {0x466243b1, 1, NULL, NULL};
+	size_t file_size, cubin_size;
+	uint8_t *file = fixture("kernels.fatbin", &file_size), *cubin = fixture_cubin(&cubin_size);
+	const void *image = file;
+	assert_int_equal(hb_image_size(&image), file_size);
+	image = cubin;
+	assert_int_equal(hb_image_size(&image), cubin_size);
+	image = &wrapper;
+	assert_int_equal(hb_image_size(&image), 0);
+	wrapper.fatbin = file;
+	image = &wrapper;
+	assert_int_equal(hb_image_size(&image), file_size);
+	assert_ptr_equal(image, file);
+	image = ".version 7.0\n.target sm_90\n and so on, which is PTX";
+	assert_int_equal(hb_image_size(&image), 0);
+	free(file);
+	free(cubin);
+}
+
+static void cubin_cut_anywhere(void **state)
+{
+	struct hb_cubin cubin;
+	size_t size;
+	uint8_t *bytes = fixture_cubin(&size);
+	for (size_t n = 0; n < size; n += n < 128 ? 1 : 97) {
+		uint8_t *part = malloc(n ? n : 1);
+		memcpy(part, bytes, n);
+		assert_int_equal(hb_cubin_open(&cubin, part, n), -EINVAL);
+		free(part);
+	}
+	free(bytes);
+}
+
+static void cubin_of_another_form(void **state)
+{
+	struct hb_cubin cubin;
+	size_t size;
+	uint8_t *bytes = fixture_cubin(&size);
+	bytes[EI_OSABI] = 51; /* before CUDA 13 */
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), -ENOTSUP);
+	free(bytes);
+}
+
+static void facts_of_a_kernel(void **state)
+{
+	struct hb_cubin cubin;
+	struct hb_code_facts facts;
+	size_t size;
+	uint8_t *bytes = fixture_cubin(&size);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	assert_int_equal(cubin.arch, 90);
+	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&cubin, "run_parameters");
+	assert_int_equal(hb_code_info_read(&cubin, kernel, &facts), HB_SLICE_none);
+	assert_int_equal(facts.n_parameters, 4);
+	assert_int_equal(facts.parameter_bytes, 24); /* 8, 2, 13 and 1 bytes */
+	assert_int_equal(facts.parameter_base, 0x210);
+	assert_true(facts.n_registers >= 6 && facts.n_registers <= 32);
+	assert_null(hb_cubin_find_kernel(&cubin, "run_paramete"));
+	hb_cubin_close(&cubin);
+	free(bytes);
+}
+
+/* Each kernel's name says what must become of it. */
+static void rules_say_what_names_say(void **state)
+{
+	struct hb_cubin cubin;
+	struct hb_code_facts facts;
+	size_t size;
+	unsigned n_run = 0, n_whole = 0;
+	uint8_t *bytes = fixture_cubin(&size);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	for (uint32_t i = 0; i < cubin.n_kernels; i++) {
+		const char *name = cubin.kernels[i].name;
+		enum hb_slice_reason reason = hb_slice_rule(&cubin, &cubin.kernels[i], &facts);
+		const char *word = hb_slice_reason_name(reason);
+		if (strncmp(name, "run_", 4) == 0) {
+			assert_string_equal(word, "none");
+			n_run++;
+		} else {
+			assert_memory_equal(name, "whole_", 6);
+			assert_memory_equal(name + 6, word, strlen(word));
+			n_whole++;
+		}
+	}
+	assert_int_equal(n_run, 7);
+	assert_int_equal(n_whole, 11);
+	hb_cubin_close(&cubin);
+	free(bytes);
+}
+
+/* The rule for a kernel after one change to the file. */
+static enum hb_slice_reason after(const char *kernel_name,
+				  void (*change)(uint8_t *, const struct hb_cubin *, const struct hb_cubin_kernel *))
+{
+	struct hb_cubin cubin;
+	struct hb_code_facts facts;
+	size_t size;
+	uint8_t *bytes = fixture_cubin(&size);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	change(bytes, &cubin, hb_cubin_find_kernel(&cubin, kernel_name));
+	hb_cubin_close(&cubin);
+	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
+	enum hb_slice_reason reason = hb_slice_rule(&cubin, hb_cubin_find_kernel(&cubin, kernel_name), &facts);
+	hb_cubin_close(&cubin);
+	free(bytes);
+	return reason;
+}
+
+static void an_unknown_instruction(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	bytes[cubin->sections[kernel->text].sh_offset + 32] = 0xc9; /* low byte of USETSHMSZ, 0x9c9 */
+	bytes[cubin->sections[kernel->text].sh_offset + 33] = 0x79;
+}
+
+/* The first plain load of global memory becomes one that is ordered at the scope of the GPU. */
+static void an_ordered_load(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	uint8_t *code = bytes + cubin->sections[kernel->text].sh_offset;
+	size_t i = 0;
+	while (hb_sass_opcode(hb_sass_at(code, i)) != 0x981)
+		i++;
+	struct hb_sass load = hb_sass_at(code, i);
+	load.high |= UINT64_C(7) << 13;
+	hb_sass_put(code, i, load);
+}
+
+/* The parameters are read from bank 3 instead of bank 0. */
+static void another_bank(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	uint8_t *code = bytes + cubin->sections[kernel->text].sh_offset;
+	struct hb_sass load = hb_sass_at(code, 0);
+	load.low |= UINT64_C(3) << 54;
+	hb_sass_put(code, 0, load);
+}
+
+static void an_unknown_attribute(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	bytes[cubin->sections[kernel->info].sh_offset + 1] = 0x7f;
+}
+
+static void a_parameter_outside(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
+	struct hb_code_info record;
+	while (hb_code_info_next(&list, &record) == 1)
+		if (record.attribute == HB_EIATTR_KPARAM_INFO)
+			break;
+	bytes[record.value + 7 - cubin->bytes] = 0x20; /* offset 0x2000 and more */
+}
+
+static void an_exit_outside(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
+	struct hb_code_info record;
+	while (hb_code_info_next(&list, &record) == 1)
+		if (record.attribute == HB_EIATTR_EXIT_INSTR_OFFSETS)
+			break;
+	bytes[record.value + 3 - cubin->bytes] = 0x7f;
+}
+
+static void a_broken_record(uint8_t *bytes, const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
+{
+	bytes[cubin->sections[kernel->info].sh_offset + 3] = 0xff; /* longer than its section */
+}
+
+static void one_change_leaves_it_whole(void **state)
+{
+	assert_int_equal(after("run_plain", an_unknown_instruction), HB_SLICE_instruction);
+	assert_int_equal(after("run_plain", an_ordered_load), HB_SLICE_waits);
+	assert_int_equal(after("run_plain", another_bank), HB_SLICE_variables);
+	assert_int_equal(after("run_plain", an_unknown_attribute), HB_SLICE_attribute);
+	assert_int_equal(after("run_plain", a_parameter_outside), HB_SLICE_parameters);
+	assert_int_equal(after("run_plain", an_exit_outside), HB_SLICE_attribute);
+	assert_int_equal(after("run_plain", a_broken_record), HB_SLICE_form);
+}
+
+static void other_architectures_are_left_whole(void **state)
+{
+	static const uint8_t exit[16] = {0x4d, 0x79};
+	size_t where;
+	assert_int_equal(hb_sass_check(90, exit, sizeof exit, &where), HB_SLICE_none);
+	assert_int_equal(hb_sass_check(100, exit, sizeof exit, &where), HB_SLICE_arch);
+	assert_int_equal(hb_sass_check(90, exit, 15, &where), HB_SLICE_form);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fatbin_of_two_zstd_entries), cmocka_unit_test(fatbin_of_lz4_entries),
+		cmocka_unit_test(fatbin_cut_anywhere),        cmocka_unit_test(image_sizes),
+		cmocka_unit_test(cubin_cut_anywhere),         cmocka_unit_test(cubin_of_another_form),
+		cmocka_unit_test(facts_of_a_kernel),          cmocka_unit_test(rules_say_what_names_say),
+		cmocka_unit_test(one_change_leaves_it_whole), cmocka_unit_test(other_architectures_are_left_whole),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
