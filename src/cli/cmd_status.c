@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/status_requests.h"
 #include "cli/status_source.h"
 
 #include <errno.h>
@@ -145,7 +146,7 @@ static void print_overhead(const json_t *use)
 	printf("        %-14s %s%s%s\n", "own contexts", memory, *why ? ": " : "", why);
 }
 
-static void print_use(const json_t *use, bool several)
+static void print_use(const json_t *tenant, const json_t *use, bool several)
 {
 	const json_t *entry;
 	size_t i;
@@ -153,6 +154,7 @@ static void print_use(const json_t *use, bool several)
 		printf("      on %s\n", text_of(use, "gpu"));
 	json_array_foreach(json_object_get(use, "mechanisms"), i, entry) print_mechanism(entry);
 	print_overhead(use);
+	hb_status_print_requests(tenant, use);
 	if (strcmp(text_of(use, "gate"), "open") != 0)
 		printf("        %-14s %s\n", "gate", text_of(use, "gate"));
 }
@@ -183,7 +185,8 @@ static void print_tenant(const json_t *tenant)
 		printf("        note: %s\n", text_of(tenant, "reduced"));
 	if (number_of(tenant, "memory_limit"))
 		print_mechanism(json_object_get(tenant, "memory"));
-	json_array_foreach(uses, i, use) print_use(use, json_array_size(uses) > 1);
+	json_array_foreach(uses, i, use) print_use(tenant, use, json_array_size(uses) > 1);
+	hb_status_print_holds(tenant);
 	if (json_array_size(uses) == 0)
 		puts("        no GPU in use yet");
 }

@@ -76,30 +76,37 @@ static struct company company_of(const struct hb_core *core, uint32_t tenant, in
 	};
 }
 
+/* What an ended request is judged by. */
+struct verdict {
+	int64_t begin_ns, end_ns, deadline_ns; /* HB_TIME_NEVER = no deadline */
+	bool queued;                           /* behind another one of its tenant */
+	bool hidden;                           /* a hold had hidden the switch */
+	struct company company;
+};
+
 /* Only where the hardware switches between HP and LP, that is where HP was given a slice. */
-static bool switch_explains(const struct hb_core *core, const struct hb_tenant *tenant, const struct hb_work *request,
-			    int64_t late_ns)
+static bool switch_explains(const struct hb_core *core, const struct hb_tenant *tenant, const struct verdict *verdict)
 {
-	bool hidden = tenant->counters.hints_hidden > request->hidden;
-	return tenant->slice_compute_ns && !hidden && late_ns <= core->config.switch_ns;
+	int64_t late_ns = verdict->end_ns - verdict->deadline_ns;
+	return tenant->slice_compute_ns && !verdict->hidden && late_ns <= core->config.switch_ns;
 }
 
-static void judge(const struct hb_core *core, struct hb_tenant *tenant, const struct hb_work *request, int64_t end_ns,
-		  struct company company)
+static void judge(const struct hb_core *core, struct hb_tenant *tenant, const struct verdict *verdict)
 {
 	struct hb_tenant_counters *counters = &tenant->counters;
-	if (request->deadline_ns == HB_TIME_NEVER)
+	struct company company = verdict->company;
+	if (verdict->deadline_ns == HB_TIME_NEVER)
 		return;
 	counters->requests_judged++;
-	if (end_ns <= request->deadline_ns)
+	if (verdict->end_ns <= verdict->deadline_ns)
 		counters->requests_met++;
-	else if (request->queued)
+	else if (verdict->queued)
 		counters->missed_queue++;
 	else if (company.high)
 		counters->missed_high++;
 	else if (!company.low)
 		counters->missed_alone++;
-	else if (switch_explains(core, tenant, request, end_ns - request->deadline_ns))
+	else if (switch_explains(core, tenant, verdict))
 		counters->missed_switch++;
 	else
 		counters->missed_low++;
@@ -127,6 +134,21 @@ static bool learn(struct hb_core *core, struct hb_slot *slot, int64_t latency_ns
 	return changed;
 }
 
+/* True when the SLO changed. */
+static bool close_books(struct hb_core *core, struct hb_slot *slot, struct verdict *verdict)
+{
+	int64_t latency_ns = verdict->end_ns - verdict->begin_ns;
+	verdict->company = company_of(core, slot->tenant.id, verdict->begin_ns);
+	slot->tenant.counters.requests_ended++;
+	judge(core, &slot->tenant, verdict);
+	if (slot->hist != HB_NODE_NONE)
+		hb_hist_record(&core->hists[2 * slot->hist], latency_ns);
+	if (verdict->company.high || verdict->company.low)
+		return false;
+	slot->tenant.counters.requests_alone++;
+	return learn(core, slot, latency_ns, verdict->queued);
+}
+
 int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
 		   bool *learned)
 {
@@ -139,17 +161,49 @@ int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request,
 	hb_list_remove(&core->requests, &slot->requests, node);
 	slot->tenant.requests = slot->requests.count;
 
-	int64_t latency_ns = end_ns - ended->begin_ns;
-	struct company company = company_of(core, slot->tenant.id, ended->begin_ns);
-	slot->tenant.counters.requests_ended++;
-	judge(core, &slot->tenant, ended, end_ns, company);
-	if (slot->hist != HB_NODE_NONE)
-		hb_hist_record(&core->hists[2 * slot->hist], latency_ns);
-	*learned = false;
-	if (!company.high && !company.low) {
-		slot->tenant.counters.requests_alone++;
-		*learned = learn(core, slot, latency_ns, ended->queued);
+	*learned = close_books(core, slot,
+			       &(struct verdict){
+				       .begin_ns = ended->begin_ns,
+				       .end_ns = end_ns,
+				       .deadline_ns = ended->deadline_ns,
+				       .queued = ended->queued,
+				       .hidden = slot->tenant.counters.hints_hidden > ended->hidden,
+			       });
+	return 0;
+}
+
+/* Unfinished when the other one began; one that began later than that one but ended before it is not known of. */
+static bool was_queued(const struct hb_slot *slot, int64_t begin_ns)
+{
+	return slot->past_begin_ns < begin_ns && slot->past_end_ns > begin_ns;
+}
+
+static bool past_valid(const struct hb_core *core, const struct hb_event *event)
+{
+	return event->request_past.begin_ns >= 0 && event->request_past.begin_ns <= event->request_past.end_ns &&
+	       event->request_past.end_ns <= core->now_ns && event->request_past.deadline_ns >= 0 &&
+	       event->request_past.deadline_ns < HB_TIME_LIMIT_NS;
+}
+
+int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, bool *learned)
+{
+	if (!past_valid(core, event))
+		return -EINVAL;
+	struct verdict verdict = {
+		.begin_ns = event->request_past.begin_ns,
+		.end_ns = event->request_past.end_ns,
+		.deadline_ns = event->request_past.deadline_ns,
+		.queued = was_queued(slot, event->request_past.begin_ns),
+		.hidden = event->request_past.held,
+	};
+	if (!verdict.deadline_ns)
+		verdict.deadline_ns = slot->tenant.slo_ns ? verdict.begin_ns + slot->tenant.slo_ns : HB_TIME_NEVER;
+	slot->tenant.counters.requests_lost += event->request_past.lost;
+	if (verdict.end_ns >= slot->past_end_ns) {
+		slot->past_begin_ns = verdict.begin_ns;
+		slot->past_end_ns = verdict.end_ns;
 	}
+	*learned = close_books(core, slot, &verdict);
 	return 0;
 }
 

@@ -31,8 +31,11 @@
  *    hb_core_wants_launches(). With its gate per_launch a tenant waits for
  *    `admit`, or for its gate to open, which releases all that wait; with its
  *    gate open `launch` only informs. Ids ascend within a tenant.
- *  - request_begin/request_end where requests are known. Those of tenants that
- *    tell none are inferred where the config says so (infer.c).
+ *  - request_begin/request_end where requests are known, request_past where
+ *    they are known only afterwards: the one event whose fields lie in the past.
+ *    What other tenants did meanwhile has to be posted before it; work of theirs
+ *    that came after the request's end counts as beside it. Requests of tenants
+ *    that tell none are inferred where the config says so (infer.c).
  *
  * Errors, all of which leave the core as it was (but for timers that were due
  * before): -EINVAL bad time or field, -ENOENT unknown tenant, request or

@@ -181,6 +181,22 @@ static int post_request_end(struct hb_core *core, const struct hb_event *event)
 	return slot ? hb_core_end_request(core, slot, event->request_end.request, core->now_ns) : -ENOENT;
 }
 
+static int post_request_past(struct hb_core *core, const struct hb_event *event)
+{
+	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	bool learned = false;
+	if (!slot)
+		return -ENOENT;
+	int error = hb_account_past(core, slot, event, &learned);
+	if (error)
+		return error;
+	if (!slot->infer.told)
+		hb_infer_told(core, slot);
+	if (learned)
+		HB_POLICY_CALL(core, tenant_changed, event->tenant);
+	return 0;
+}
+
 /* --- launches --- */
 
 static bool launch_valid(const struct hb_slot *slot, const struct hb_event *event)

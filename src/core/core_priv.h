@@ -93,7 +93,9 @@ struct hb_slot {
 	uint64_t last_launch;     /* highest launch id seen */
 	uint64_t highest_request; /* id */
 	int64_t head_since_ns;    /* since when the oldest request is the oldest */
-	int64_t denied_since_ns;  /* guard.c; HB_TIME_NEVER = not denied */
+	int64_t past_begin_ns;    /* of the past request that ended last */
+	int64_t past_end_ns;
+	int64_t denied_since_ns; /* guard.c; HB_TIME_NEVER = not denied */
 	struct hb_infer infer;
 };
 
@@ -178,6 +180,8 @@ int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t reques
 /* *ended is the record as it was. *learned: the SLO changed. */
 int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
 		   bool *learned);
+/* A request that is over; *learned as above. -EINVAL. */
+int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, bool *learned);
 /* Forgets an unfinished request, as if it had never begun. */
 void hb_account_drop(struct hb_core *core, struct hb_slot *slot, uint64_t request);
 

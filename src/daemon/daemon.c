@@ -58,8 +58,15 @@ static void run_devices(uv_timer_t *timer)
 {
 	struct hb_daemon *daemon = timer->data;
 	int64_t now_ns = hb_clock_now_ns(), next_ns = HB_TIME_NEVER;
-	for (uint32_t i = 0; i < daemon->n_devices; i++) {
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_run(daemon->devices[i], now_ns);
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		if (!daemon->tenancies[i])
+			continue;
+		int64_t wake_ns = hb_request_rings_read(daemon->tenancies[i], now_ns);
+		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
+	}
+	for (uint32_t i = 0; i < daemon->n_devices; i++) {
 		int64_t wake_ns = hb_device_next_ns(daemon->devices[i], now_ns);
 		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
 	}

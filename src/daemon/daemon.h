@@ -40,7 +40,9 @@ struct hb_member {
 	struct hb_tenancy *tenancy;
 	struct hb_pid_watch *watch; /* NULL = no such member */
 	pid_t pid;
-	uint32_t slot; /* HB_PAGE_PROCESSES for the leader: `hb run`, then the command it became */
+	uint32_t slot;          /* HB_PAGE_PROCESSES for the leader: `hb run`, then the command it became */
+	uint64_t requests_read; /* of its ring on the page */
+	uint32_t requests_lost; /* of those since the last that could be told */
 };
 
 /* The daemon's record of a tenant: all that it decides lives here; the page only carries it to the tenant. */
@@ -66,6 +68,9 @@ struct hb_tenancy {
 	struct hb_device *devices[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
 	uint32_t n_devices;
 	uint64_t past[HB_N_COUNTS]; /* counters of processes that are gone */
+	int64_t learned_slo_ns;     /* by a core that was replaced; 0 = none */
+	int64_t rings_read_ns;      /* when its processes' requests were last read; 0 = never */
+	int64_t rings_next_ns;      /* and when they are to be read again */
 	uint32_t repairs;           /* tries left to repair memory sums; 0 = nothing to repair */
 };
 
@@ -101,6 +106,11 @@ static inline bool hb_tenancy_is_low(const struct hb_tenancy *tenancy)
 	return tenancy->terms.priority == HB_PAGE_LOW && !hb_tenancy_is_server(tenancy);
 }
 
+/* --- request_rings.c --------------------------------------------------------------- */
+
+/* Brings what the tenant's processes told into the cores, if it is time to. When to come back; HB_TIME_NEVER. */
+int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns);
+
 /* --- device.c -------------------------------------------------------------------- */
 
 /* What was last seen or told of a tenant on a GPU. */
@@ -114,6 +124,8 @@ struct hb_seat {
 	int64_t compute_ns, copy_ns; /* slices that the core asked for */
 	uint64_t launches;           /* of all its processes, at the last beat */
 	int64_t launched_ns;         /* the last beat at which it had launched something new */
+	uint64_t seen_launches;      /* of all its processes, at the last look */
+	int64_t seen_launching_ns;   /* the last look at which it had launched something new; 0 = none */
 };
 
 /* One GPU: a core, a page, and a seat for every tenant. */
@@ -147,6 +159,20 @@ void hb_device_run(struct hb_device *device, int64_t now_ns);
 /* When to call run() next; HB_TIME_NEVER = not before something happens. */
 int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns);
 void hb_device_beat(struct hb_device *device, int64_t now_ns);
+/* The tenant was seen to launch something on this GPU at or after since_ns. */
+bool hb_device_worked_since(const struct hb_device *device, const struct hb_tenancy *tenancy, int64_t since_ns);
+/* Tells the GPU's core, and carries out what it asks. 0 or hb_core_post()'s errors. */
+int hb_device_post(struct hb_device *device, int64_t now_ns, const struct hb_event *event);
+
+/* The tenant with this index if it uses the GPU, else NULL. */
+static inline struct hb_tenancy *hb_device_tenancy(const struct hb_device *device, uint32_t index);
+
+/* --- device_slices.c --------------------------------------------------------------- */
+
+/* Brings the tenant's page in line with what its seat says and what is safe. */
+void hb_device_give_slices(struct hb_device *device, struct hb_tenancy *tenancy);
+/* The MPS server gets what the core gives to LP. */
+void hb_device_give_server_slices(struct hb_device *device, int64_t compute_ns, int64_t copy_ns);
 
 /* --- mps_server.c ------------------------------------------------------------------ */
 
@@ -254,6 +280,11 @@ struct hb_daemon {
 	struct hb_metrics *metrics; /* metrics_http.h; NULL = off */
 	bool stopping;
 };
+
+static inline struct hb_tenancy *hb_device_tenancy(const struct hb_device *device, uint32_t index)
+{
+	return device->seats[index].taken ? device->daemon->tenancies[index] : NULL;
+}
 
 /* Runs until told to stop. 0 or negative errno with *error. */
 int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *error);

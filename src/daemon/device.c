@@ -2,12 +2,13 @@
 /*
  * One GPU: feeds its core with what the gates of its tenants show, and carries
  * out what the core asks by writing gates and slices to their pages. It makes
- * no decision of its own but one: which slice is safe (see slice_for()).
+ * no decision of its own but one: which slice is safe (device_slices.c).
  */
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "core/costs.h"
+#include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/page_memory.h"
@@ -36,11 +37,6 @@
 _Static_assert((int)HB_PAGE_LOW == (int)HB_PRIORITY_LOW && (int)HB_PAGE_HIGH == (int)HB_PRIORITY_HIGH,
 	       "page and core number priorities alike");
 
-static struct hb_tenancy *tenancy_of(const struct hb_device *device, uint32_t index)
-{
-	return device->seats[index].taken ? device->daemon->tenancies[index] : NULL;
-}
-
 static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32_t gpu)
 {
 	return (struct hb_gate *)tenancy->page->processes[slot].gates[gpu];
@@ -49,80 +45,6 @@ static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32
 static void wake(struct hb_gate *gate)
 {
 	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-/* --- slices ------------------------------------------------------------------------ */
-
-static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)
-{
-	uint32_t n = 0;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
-		struct hb_page_process *process = &tenancy->page->processes[slot];
-		for (size_t i = 0; tenancy->members[slot].watch && i < HB_PAGE_GROUPS; i++)
-			n += process->groups[i].state != HB_GROUP_EMPTY && process->groups[i].gpu == gpu &&
-			     process->groups[i].group_class == HB_GROUP_COMPUTE;
-	}
-	return n;
-}
-
-static uint32_t to_us(int64_t ns)
-{
-	if (ns <= 0)
-		return 0;
-	return ns < HB_NS_PER_US ? 1 : (uint32_t)(ns / HB_NS_PER_US);
-}
-
-/* Where a second LP context can be runnable beside a tiny slice. */
-static bool is_not_alone(struct hb_tenancy *tenancy, const struct hb_seat *seat)
-{
-	return seat->straggles || count_compute_groups(tenancy, seat->gpu) > 1;
-}
-
-/*
- * Two LP contexts with tiny slices that are runnable at once stop each other
- * for good (measured on an H200), so a tiny slice is given only where one
- * context can be runnable: to the MPS server, or to an LP tenant with a single
- * compute group that takes turns with the others. A launch that was on its way
- * when its tenant's turn ended can come to the GPU in the next one's turn; the
- * driver's own slice lets it end there. 0 = leave the driver's own.
- */
-static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *tenancy, enum hb_group_class group_class)
-{
-	const struct hb_seat *seat = &device->seats[tenancy->index];
-	int64_t asked_ns = group_class == HB_GROUP_COMPUTE ? seat->compute_ns : seat->copy_ns;
-	if (!hb_tenancy_is_low(tenancy) || group_class == HB_GROUP_COPY)
-		return to_us(asked_ns);
-	if (device->engine == HB_ENGINE_TEMPORAL) /* the server's group carries it */
-		return 0;
-	if (asked_ns && asked_ns < HB_H200_DEFAULT_SLICE_NS && is_not_alone(tenancy, seat))
-		return to_us(HB_H200_DEFAULT_SLICE_NS);
-	return to_us(asked_ns);
-}
-
-static void give_slices(struct hb_device *device, struct hb_tenancy *tenancy)
-{
-	struct hb_page_gpu *gpu = &tenancy->page->gpus[device->seats[tenancy->index].gpu];
-	uint32_t compute_us = slice_for(device, tenancy, HB_GROUP_COMPUTE);
-	uint32_t copy_us = slice_for(device, tenancy, HB_GROUP_COPY);
-	if (gpu->slice_us[HB_GROUP_COMPUTE] == compute_us && gpu->slice_us[HB_GROUP_COPY] == copy_us)
-		return;
-	gpu->slice_us[HB_GROUP_COMPUTE] = compute_us;
-	gpu->slice_us[HB_GROUP_COPY] = copy_us;
-	HB_FAULT(daemon_slice_changed);
-	atomic_fetch_add_explicit(&tenancy->page->slice_sequence, 1, memory_order_release);
-}
-
-/* The MPS server gets what the core gives to LP. */
-static void give_server_slices(struct hb_device *device, int64_t compute_ns, int64_t copy_ns)
-{
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
-		if (!tenancy || !hb_tenancy_is_server(tenancy))
-			continue;
-		device->seats[i].compute_ns = compute_ns;
-		device->seats[i].copy_ns = copy_ns;
-		give_slices(device, tenancy);
-	}
 }
 
 static int64_t low_slice_ns(const struct hb_daemon *daemon)
@@ -161,7 +83,8 @@ static void ejected(struct hb_device *device, const struct hb_action *action)
 
 static void carry_out(struct hb_device *device, const struct hb_action *action)
 {
-	struct hb_tenancy *tenancy = action->kind == HB_ACTION_EJECTED ? NULL : tenancy_of(device, action->tenant);
+	struct hb_tenancy *tenancy = action->kind == HB_ACTION_EJECTED ? NULL
+								       : hb_device_tenancy(device, action->tenant);
 	if (action->kind == HB_ACTION_EJECTED) {
 		ejected(device, action);
 		return;
@@ -175,9 +98,9 @@ static void carry_out(struct hb_device *device, const struct hb_action *action)
 	case HB_ACTION_SLICE:
 		device->seats[tenancy->index].compute_ns = action->slice.compute_ns;
 		device->seats[tenancy->index].copy_ns = action->slice.copy_ns;
-		give_slices(device, tenancy);
+		hb_device_give_slices(device, tenancy);
 		if (hb_tenancy_is_low(tenancy))
-			give_server_slices(device, action->slice.compute_ns, action->slice.copy_ns);
+			hb_device_give_server_slices(device, action->slice.compute_ns, action->slice.copy_ns);
 		break;
 	default: /* holds, masks and admission need a mechanism in the tenant that this engine has not */
 		device->not_carried_out++;
@@ -192,7 +115,7 @@ static void take_actions(struct hb_device *device)
 		carry_out(device, &action);
 }
 
-static int post(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
+int hb_device_post(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
 {
 	take_actions(device);
 	int result = hb_core_post(device->core, now_ns, event);
@@ -206,13 +129,14 @@ static int post(struct hb_device *device, int64_t now_ns, const struct hb_event 
 static int post_kind(struct hb_device *device, int64_t now_ns, uint32_t tenant, enum hb_event_kind kind)
 {
 	struct hb_event event = {.kind = kind, .tenant = tenant};
-	return post(device, now_ns, &event);
+	return hb_device_post(device, now_ns, &event);
 }
 
 /* --- what the gates show ------------------------------------------------------------- */
 
 struct sight {
 	bool busy, waiting, drained;
+	uint64_t launches;
 };
 
 static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
@@ -225,6 +149,7 @@ static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
 		sight.busy |= hb_gate_in_flight(gate) > 0;
 		sight.waiting |= gate->waiters > 0;
 		sight.drained &= hb_gate_drained(gate);
+		sight.launches += gate->submitted;
 	}
 	return sight;
 }
@@ -263,7 +188,35 @@ static void look_for_straggler(struct hb_device *device, struct hb_tenancy *tena
 	if (straggles == seat->straggles)
 		return;
 	seat->straggles = straggles;
-	give_slices(device, tenancy);
+	hb_device_give_slices(device, tenancy);
+}
+
+/* Only low priority, and who takes turns, tells when its work is done (shim/drain.c): of the others launches are seen. */
+static bool tells_when_done(const struct hb_device *device, const struct hb_tenancy *tenancy)
+{
+	return hb_tenancy_is_low(tenancy) || device->engine != HB_ENGINE_TEMPORAL;
+}
+
+/* Posts what became of its work since the last look; what began and ended in between, too. */
+static void tell_work(struct hb_device *device, struct hb_tenancy *tenancy, const struct sight *sight, int64_t now_ns)
+{
+	struct hb_seat *seat = &device->seats[tenancy->index];
+	bool launched = sight->launches != seat->seen_launches;
+	if (launched)
+		seat->seen_launching_ns = now_ns;
+	seat->seen_launches = sight->launches;
+	bool recently = seat->seen_launching_ns && now_ns - seat->seen_launching_ns < HB_TICK_MS * HB_NS_PER_MS;
+	bool busy = tells_when_done(device, tenancy) ? sight->busy : recently;
+	if ((busy || launched) && !seat->busy)
+		post_kind(device, now_ns, tenancy->index, HB_EVENT_BUSY);
+	if (!busy && (seat->busy || launched))
+		post_kind(device, now_ns, tenancy->index, HB_EVENT_IDLE);
+	seat->busy = busy;
+}
+
+bool hb_device_worked_since(const struct hb_device *device, const struct hb_tenancy *tenancy, int64_t since_ns)
+{
+	return device->seats[tenancy->index].taken && device->seats[tenancy->index].seen_launching_ns >= since_ns;
 }
 
 static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
@@ -271,10 +224,7 @@ static void look(struct hb_device *device, struct hb_tenancy *tenancy, int64_t n
 	struct hb_seat *seat = &device->seats[tenancy->index];
 	struct sight sight = look_at(tenancy, seat->gpu);
 	hb_meters_seen(device, tenancy->index, sight.waiting, sight.drained, now_ns);
-	if (sight.busy != seat->busy) {
-		seat->busy = sight.busy;
-		post_kind(device, now_ns, tenancy->index, sight.busy ? HB_EVENT_BUSY : HB_EVENT_IDLE);
-	}
+	tell_work(device, tenancy, &sight, now_ns);
 	if (seat->draining && sight.drained) {
 		seat->draining = false;
 		post_kind(device, now_ns, tenancy->index, HB_EVENT_DRAINED);
@@ -295,7 +245,7 @@ static bool sum_low(const struct hb_device *device, uint64_t *sum)
 {
 	*sum = 0;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy || !hb_tenancy_is_low(tenancy))
 			continue;
 		if (tenancy->repairs || !hb_page_memory_settled(tenancy->page))
@@ -319,7 +269,7 @@ void hb_device_run(struct hb_device *device, int64_t now_ns)
 	if (device->repair_low)
 		repair_low(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (tenancy && !hb_tenancy_is_server(tenancy))
 			look(device, tenancy, now_ns);
 	}
@@ -339,6 +289,15 @@ int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns)
 
 /* --- tenants come and go --------------------------------------------------------------- */
 
+/* What was learned stays, for as long as it is to be learned. */
+static int64_t slo_of(const struct hb_device *device, const struct hb_tenancy *tenancy)
+{
+	const struct hb_tenant *known = hb_core_tenant(device->core, tenancy->index);
+	if (tenancy->terms.slo_ns >= 0)
+		return tenancy->terms.slo_ns;
+	return known && known->slo_auto ? known->slo_ns : tenancy->learned_slo_ns;
+}
+
 static int enter_core(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	struct hb_event event = {.kind = HB_EVENT_TENANT_ADD, .tenant = tenancy->index};
@@ -347,18 +306,18 @@ static int enter_core(struct hb_device *device, struct hb_tenancy *tenancy, int6
 	*seat = (struct hb_seat){.taken = true, .gpu = gpu, .gate = HB_GATE_OPEN};
 	if (hb_tenancy_is_server(tenancy)) {
 		seat->compute_ns = seat->copy_ns = low_slice_ns(device->daemon);
-		give_slices(device, tenancy);
+		hb_device_give_slices(device, tenancy);
 		return 0;
 	}
 	snprintf(event.tenant_add.name.text, sizeof event.tenant_add.name.text, "%u", tenancy->number);
 	event.tenant_add.priority = (enum hb_priority)tenancy->terms.priority;
 	event.tenant_add.slo_auto = tenancy->terms.slo_ns < 0;
-	event.tenant_add.slo_ns = tenancy->terms.slo_ns > 0 ? tenancy->terms.slo_ns : 0;
+	event.tenant_add.slo_ns = slo_of(device, tenancy);
 	event.tenant_add.slo_share_ppm = tenancy->attainment_ppm;
 	event.tenant_add.weight = tenancy->weight;
 	set_gates(device, tenancy, HB_GATE_OPEN, 0);
-	int result = post(device, now_ns, &event);
-	give_slices(device, tenancy);
+	int result = hb_device_post(device, now_ns, &event);
+	hb_device_give_slices(device, tenancy);
 	return result;
 }
 
@@ -372,7 +331,7 @@ static void count_tenants(struct hb_device *device)
 {
 	device->n_high = device->n_low = 0;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (tenancy && !hb_tenancy_is_server(tenancy))
 			*(hb_tenancy_is_low(tenancy) ? &device->n_low : &device->n_high) += 1;
 	}
@@ -416,11 +375,11 @@ void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool
 	}
 	struct hb_event event = {.kind = HB_EVENT_TENANT_SET, .tenant = tenancy->index};
 	event.tenant_set.slo_auto = tenancy->terms.slo_ns < 0;
-	event.tenant_set.slo_ns = tenancy->terms.slo_ns > 0 ? tenancy->terms.slo_ns : 0;
+	event.tenant_set.slo_ns = slo_of(device, tenancy);
 	event.tenant_set.slo_share_ppm = tenancy->attainment_ppm;
 	event.tenant_set.weight = tenancy->weight;
 	if (!hb_tenancy_is_server(tenancy))
-		post(device, now_ns, &event);
+		hb_device_post(device, now_ns, &event);
 }
 
 void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
@@ -430,7 +389,7 @@ void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32
 	if (hb_gate_set(gate, seat->gate, seat->depth))
 		wake(gate);
 	hb_gate_beat(gate, now_ns);
-	give_slices(device, tenancy);
+	hb_device_give_slices(device, tenancy);
 }
 
 /* --- the device itself ------------------------------------------------------------------ */
@@ -445,6 +404,7 @@ static int make_core(struct hb_device *device, int64_t now_ns)
 	core.max_tenants = HB_TENANCIES_MAX;
 	core.quantum_ns = config->quantum_ns;
 	core.turn_grace_ns = TURN_GRACE_NS;
+	core.foresight_off = true; /* it is in the tenants' processes: shim/foresee.c */
 	core.low_shared = device->engine == HB_ENGINE_TEMPORAL;
 	if (config->low_slice_ns)
 		core.low_slice_ns = config->low_slice_ns;
@@ -462,11 +422,21 @@ static int make_core(struct hb_device *device, int64_t now_ns)
 static enum hb_engine wanted_engine(const struct hb_device *device)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (tenancy && hb_tenancy_is_low(tenancy) && !(tenancy->flags & HB_REGISTER_MPS))
 			return HB_ENGINE_TURNS;
 	}
 	return hb_daemon_engine(device->daemon);
+}
+
+static void keep_learned_slos(const struct hb_device *device, const struct hb_core *old)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
+		const struct hb_tenant *known = hb_core_tenant(old, i);
+		if (tenancy && known && known->slo_auto && known->slo_ns)
+			tenancy->learned_slo_ns = known->slo_ns;
+	}
 }
 
 void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
@@ -482,10 +452,11 @@ void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
 		device->engine = before;
 		return;
 	}
+	keep_learned_slos(device, old);
 	hb_core_free(old);
 	device->page->engine = engine;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy)
 			continue;
 		enter_core(device, tenancy, now_ns);
@@ -534,7 +505,7 @@ static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
 {
 	uint32_t at_work = 0;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		struct hb_seat *seat = &device->seats[i];
 		uint64_t launches = 0;
 		if (!tenancy || hb_tenancy_is_server(tenancy))
@@ -557,12 +528,12 @@ void hb_device_beat(struct hb_device *device, int64_t now_ns)
 {
 	look_who_is_at_work(device, now_ns);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = tenancy_of(device, i);
+		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy)
 			continue;
 		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
 			if (tenancy->members[slot].watch)
 				hb_gate_beat(gate_of(tenancy, slot, device->seats[i].gpu), now_ns);
-		give_slices(device, tenancy);
+		hb_device_give_slices(device, tenancy);
 	}
 }

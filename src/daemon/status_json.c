@@ -39,6 +39,12 @@ static const char *const counter_names[] = {
 #include "hummingbird/counters.def"
 };
 
+static const char *const hold_faults[] = {
+#define HB_HOLD_FAULT(name, text) text,
+#include "hummingbird/hold_faults.def"
+#undef HB_HOLD_FAULT
+};
+
 void hb_status_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[static HB_STATUS_UUID_MAX])
 {
 	char *at = text + sprintf(text, "GPU-");
@@ -198,6 +204,15 @@ static json_t *counters_json(const uint64_t past[HB_N_COUNTS], struct hb_tenancy
 	return object;
 }
 
+/* Why the process holds the GPU for its requests no more; null = it does where that is of use. */
+static json_t *hold_fault_json(struct hb_page_process *process)
+{
+	uint32_t fault = process->signs.hold_fault;
+	if (!fault)
+		return json_null();
+	return json_string(fault < sizeof hold_faults / sizeof hold_faults[0] ? hold_faults[fault] : "not known");
+}
+
 static json_t *processes_json(struct hb_tenancy *tenancy)
 {
 	json_t *array = json_array();
@@ -205,8 +220,8 @@ static json_t *processes_json(struct hb_tenancy *tenancy)
 		struct hb_page_process *process = &tenancy->page->processes[slot];
 		if (!tenancy->members[slot].watch)
 			continue;
-		append(array, json_pack("{s:i, s:i}", "pid", (int)tenancy->members[slot].pid, "driver_version",
-					(int)process->driver_version));
+		append(array, json_pack("{s:i, s:i, s:o}", "pid", (int)tenancy->members[slot].pid, "driver_version",
+					(int)process->driver_version, "hold_fault", hold_fault_json(process)));
 	}
 	return array;
 }

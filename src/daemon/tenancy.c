@@ -97,6 +97,9 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, pi
 	if (result < 0)
 		return result;
 	*member = (struct hb_member){.tenancy = tenancy, .watch = watch, .pid = pid, .slot = slot};
+	/* What lies there from an earlier daemon's time was its to judge. */
+	if (slot < HB_PAGE_PROCESSES)
+		member->requests_read = tenancy->page->processes[slot].signs.written;
 	tenancy->n_members += slot < HB_PAGE_PROCESSES;
 	return 0;
 }

@@ -223,10 +223,27 @@ static unsigned count_gpus(const struct hb_place *place)
 	return n < HB_PAGE_GPUS ? n : HB_PAGE_GPUS;
 }
 
+static uint32_t engine_of(const struct hb_place *place, unsigned gpu)
+{
+	return atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
+}
+
+static bool is_low(const struct hb_place *place)
+{
+	return atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
+}
+
+/* Somebody waits for the answer. */
+static bool is_waited_for(const struct hb_place *place, unsigned gpu)
+{
+	uint32_t engine = engine_of(place, gpu);
+	return engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL;
+}
+
+/* In the temporal engine only to tell whether HP's requests had the GPU to themselves: seldom, and never in HP. */
 static bool is_watched(const struct hb_place *place, unsigned gpu)
 {
-	uint32_t engine = atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
-	return engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL;
+	return is_waited_for(place, gpu) || (engine_of(place, gpu) == HB_ENGINE_TEMPORAL && is_low(place));
 }
 
 /* One round over the GPUs; how long to sleep after it. */
@@ -237,7 +254,7 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 		if (!is_watched(place, gpu))
 			continue;
 		watched = true;
-		busy |= look_at_gpu(place, gpu, &seen[gpu]);
+		busy |= look_at_gpu(place, gpu, &seen[gpu]) && is_waited_for(place, gpu);
 	}
 	if (!watched)
 		return LOOK_UNUSED_NS;
@@ -281,7 +298,7 @@ static void start(void)
  */
 static bool is_needed(const struct hb_place *place)
 {
-	bool needed = place->page && atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
+	bool needed = place->page && is_low(place);
 	for (unsigned gpu = 0; !needed && gpu < count_gpus(place); gpu++)
 		needed = is_watched(place, gpu);
 	return needed;

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests, objective and holds of one tenant as text; see status_requests.h. */
+#include "cli/status_requests.h"
+
+#include "base/units.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Where the misses of tenant_counters.def went, in the order people are told. */
+static const struct {
+	const char *key, *text;
+} causes[] = {
+	{"missed_switch", "the switch from low priority"},
+	{"missed_low", "low priority still running"},
+	{"missed_high", "another tenant of high priority"},
+	{"missed_queue", "behind its own requests"},
+	{"missed_alone", "its own jitter"},
+};
+
+static int64_t number_of(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+static void print_label(const char *label)
+{
+	printf("        %-14s ", label);
+}
+
+static void print_latency(const json_t *use)
+{
+	char p50[HB_UNITS_TEXT_MAX], p99[HB_UNITS_TEXT_MAX];
+	const json_t *latency = json_object_get(use, "latency");
+	int64_t lost = number_of(json_object_get(use, "scheduling"), "requests_lost");
+	print_label("requests");
+	printf("%lld", (long long)number_of(use, "requests"));
+	if (json_is_object(latency)) {
+		hb_duration_format(number_of(latency, "p50_ns"), p50);
+		hb_duration_format(number_of(latency, "p99_ns"), p99);
+		printf(", p50 %s, p99 %s", p50, p99);
+	}
+	if (lost)
+		printf(", %lld more came too fast to be read", (long long)lost);
+	putchar('\n');
+}
+
+static void print_objective(const json_t *tenant, const json_t *use)
+{
+	char slo[HB_UNITS_TEXT_MAX];
+	bool automatic = number_of(tenant, "slo_asked_ns") < 0;
+	int64_t slo_ns = number_of(use, "slo_ns");
+	const json_t *met = json_object_get(use, "attainment_ppm");
+	print_label("objective");
+	if (!slo_ns) {
+		puts("auto, not learned yet: not enough requests alone on the GPU");
+		return;
+	}
+	hb_duration_format(slo_ns, slo);
+	printf("%s%s for %g %% of requests", automatic ? "auto, " : "", slo,
+	       (double)number_of(tenant, "attainment_asked_ppm") / 1e4);
+	if (json_is_integer(met))
+		printf(": met by %.2f %%\n", (double)json_integer_value(met) / 1e4);
+	else
+		puts(": no request yet");
+}
+
+static void print_misses(const json_t *use)
+{
+	const json_t *counts = json_object_get(use, "scheduling");
+	int64_t misses = number_of(counts, "requests_judged") - number_of(counts, "requests_met");
+	const char *separator = ":";
+	if (misses <= 0)
+		return;
+	print_label("missed");
+	printf("%lld", (long long)misses);
+	for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+		if (!number_of(counts, causes[i].key))
+			continue;
+		printf("%s %lld %s", separator, (long long)number_of(counts, causes[i].key), causes[i].text);
+		separator = ",";
+	}
+	putchar('\n');
+}
+
+void hb_status_print_requests(const json_t *tenant, const json_t *use)
+{
+	bool objective = number_of(tenant, "slo_asked_ns") != 0;
+	if (!json_object_get(use, "slo_ns") || (!objective && !number_of(use, "requests")))
+		return;
+	print_latency(use);
+	if (objective || json_is_integer(json_object_get(use, "attainment_ppm")))
+		print_objective(tenant, use);
+	print_misses(use);
+}
+
+static void print_faults(const json_t *processes)
+{
+	const json_t *process;
+	size_t i;
+	json_array_foreach(processes, i, process)
+	{
+		const char *fault = json_string_value(json_object_get(process, "hold_fault"));
+		if (!fault)
+			continue;
+		print_label("holds");
+		printf("off in process %lld: %s\n", (long long)number_of(process, "pid"), fault);
+	}
+}
+
+void hb_status_print_holds(const json_t *tenant)
+{
+	const json_t *counters = json_object_get(tenant, "counters");
+	int64_t requests = number_of(counters, "requests"), signs = number_of(counters, "signs");
+	if (requests && signs) {
+		print_label("holds");
+		printf("%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible\n",
+		       100.0 * (double)number_of(counters, "requests_held") / (double)requests, (long long)signs,
+		       (long long)number_of(counters, "holds"), (long long)number_of(counters, "holds_not_possible"));
+	}
+	print_faults(json_object_get(tenant, "processes"));
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The requests that tenants' processes tell by the rings of their slots (struct
+ * hb_page_signs), brought into the cores of the GPUs they ran on. Called by
+ * daemon.c after the GPUs have been looked at, so that the cores know who else
+ * had work. A ring is the process's own memory: whatever lies in it is checked,
+ * and what cannot be is dropped; nobody but its tenant is judged by it.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+
+#define RING ((uint64_t)HB_PAGE_REQUESTS)
+
+/* A ring is read when it is about a third full, as far as the last readings tell. */
+#define READ_AT 6
+#define PAUSE_LEAST_NS (2 * HB_NS_PER_MS)
+#define PAUSE_MOST_NS (HB_TICK_MS * HB_NS_PER_MS)
+
+struct request {
+	int64_t begin_ns, end_ns, deadline_ns;
+	uint32_t flags;
+};
+
+static struct request copy(const struct hb_page_request *from)
+{
+	return (struct request){
+		.begin_ns = atomic_load_explicit(&from->begin_ns, memory_order_relaxed),
+		.end_ns = atomic_load_explicit(&from->end_ns, memory_order_relaxed),
+		.deadline_ns = atomic_load_explicit(&from->deadline_ns, memory_order_relaxed),
+		.flags = atomic_load_explicit(&from->flags, memory_order_relaxed),
+	};
+}
+
+/* Nothing that a shim would write: from before its tenant was, from the future, or backwards. */
+static bool is_sound(const struct hb_tenancy *tenancy, const struct request *request, int64_t now_ns)
+{
+	return request->begin_ns > 0 && request->begin_ns <= request->end_ns && request->end_ns <= now_ns &&
+	       request->end_ns >= tenancy->since_ns && request->deadline_ns >= 0 &&
+	       request->deadline_ns < HB_TIME_LIMIT_NS;
+}
+
+/* Which of the tenant's GPUs launched something since the last request; one at least. */
+static void post(struct hb_tenancy *tenancy, const struct request *request, uint32_t lost, int64_t now_ns)
+{
+	struct hb_event event = {.kind = HB_EVENT_REQUEST_PAST, .tenant = tenancy->index};
+	event.request_past.begin_ns = request->begin_ns;
+	event.request_past.end_ns = request->end_ns;
+	event.request_past.deadline_ns = request->deadline_ns;
+	event.request_past.held = request->flags & HB_REQUEST_HELD;
+	event.request_past.lost = lost;
+	bool posted = false;
+	for (uint32_t i = 0; i < tenancy->n_devices; i++)
+		if (hb_device_worked_since(tenancy->devices[i], tenancy, request->begin_ns)) {
+			hb_device_post(tenancy->devices[i], now_ns, &event);
+			posted = true;
+		}
+	if (!posted && tenancy->n_devices)
+		hb_device_post(tenancy->devices[0], now_ns, &event);
+}
+
+/*
+ * The oldest entry may be overwritten while it is read (the writer fills it
+ * before it raises `written`), so an entry counts only if after the copy there
+ * still is room for one more.
+ */
+static bool read_entry(struct hb_page_signs *signs, uint64_t i, struct request *request)
+{
+	*request = copy(&signs->ring[i % RING]);
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&signs->written, memory_order_relaxed) - i < RING;
+}
+
+/* How many requests have come since the last time. */
+static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
+{
+	struct hb_member *member = &tenancy->members[slot];
+	struct hb_page_signs *signs = &tenancy->page->processes[slot].signs;
+	uint64_t written = atomic_load_explicit(&signs->written, memory_order_acquire);
+	uint64_t n = written - member->requests_read;
+	if (n > UINT32_MAX / 2) /* backwards, or absurdly far: scribbled */
+		n = 0;
+	uint64_t first = n > RING ? written - RING : written - n;
+	member->requests_lost += (uint32_t)(n - (written - first));
+	for (uint64_t i = first; i != written; i++) {
+		struct request request;
+		if (!read_entry(signs, i, &request) || !is_sound(tenancy, &request, now_ns)) {
+			member->requests_lost++;
+			continue;
+		}
+		post(tenancy, &request, member->requests_lost, now_ns);
+		member->requests_lost = 0;
+	}
+	member->requests_read = written;
+	return n;
+}
+
+static void plan_next(struct hb_tenancy *tenancy, uint64_t most, int64_t now_ns)
+{
+	int64_t pause_ns = PAUSE_MOST_NS;
+	if (most && tenancy->rings_read_ns)
+		pause_ns = (now_ns - tenancy->rings_read_ns) * READ_AT / (int64_t)(most < 2 * RING ? most : 2 * RING);
+	if (pause_ns < PAUSE_LEAST_NS)
+		pause_ns = PAUSE_LEAST_NS;
+	if (pause_ns > PAUSE_MOST_NS)
+		pause_ns = PAUSE_MOST_NS;
+	tenancy->rings_read_ns = now_ns;
+	tenancy->rings_next_ns = now_ns + pause_ns;
+}
+
+int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	uint64_t most = 0;
+	if (hb_tenancy_is_server(tenancy))
+		return HB_TIME_NEVER;
+	if (now_ns < tenancy->rings_next_ns)
+		return tenancy->rings_next_ns;
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		if (!tenancy->members[slot].watch)
+			continue;
+		uint64_t n = read_ring(tenancy, slot, now_ns);
+		most = n > most ? n : most;
+	}
+	plan_next(tenancy, most, now_ns);
+	return tenancy->rings_next_ns;
+}

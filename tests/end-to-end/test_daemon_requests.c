@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that processes tell by their rings: counted, judged, misses put down
+ * to what caused them, objectives learned; and what a ring full of nonsense
+ * does to the daemon (nothing). Small clients write what the shim would.
+ */
+#include "base/clock.h"
+#include "daemon_harness.h"
+#include "gate/gate.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define SLO_NS (10 * HB_NS_PER_MS)
+
+static struct daemon daemon_;
+static struct hb_membership high, low, other;
+
+static struct hb_gate *gate_of(const struct hb_membership *member)
+{
+	return (struct hb_gate *)member->page->processes[member->slot].gates[0];
+}
+
+static void register_as(unsigned seed, enum hb_page_priority priority, int64_t slo_ns, struct hb_membership *member)
+{
+	struct hb_wish wish = wish_of(seed, priority);
+	wish.slo_ns = slo_ns;
+	*member = (struct hb_membership)HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, member), 0);
+}
+
+static int set_up(void **state)
+{
+	daemon_start(&daemon_, HBD, NULL);
+	register_as(1, HB_PAGE_HIGH, SLO_NS, &high);
+	register_as(2, HB_PAGE_LOW, 0, &low);
+	register_as(3, HB_PAGE_HIGH, 0, &other);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_membership_fini(&high);
+	hb_membership_fini(&low);
+	hb_membership_fini(&other);
+	daemon_clean(&daemon_);
+	return 0;
+}
+
+static struct hb_page_signs *signs_of(const struct hb_membership *member)
+{
+	return &member->page->processes[member->slot].signs;
+}
+
+static void tell(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
+{
+	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_request *request = &signs->ring[signs->written % HB_PAGE_REQUESTS];
+	request->begin_ns = begin_ns;
+	request->end_ns = end_ns;
+	request->deadline_ns = deadline_ns;
+	request->flags = flags;
+	signs->written++;
+}
+
+/* One that has just ended. */
+static void tell_latency(int64_t latency_ns, uint32_t flags)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	tell(now_ns - latency_ns, now_ns, 0, flags);
+}
+
+static json_int_t number(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+/* Of the tenant of `high`, once so many requests are accounted or lost. Borrowed from *root. */
+static json_t *use_after(json_int_t requests, json_t **root)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	for (;;) {
+		*root = daemon_status(&daemon_);
+		json_t *tenant = json_array_get(json_object_get(*root, "tenants"), 0);
+		json_t *use = json_array_get(json_object_get(tenant, "gpus"), 0);
+		json_t *counts = json_object_get(use, "scheduling");
+		if (number(counts, "requests_ended") + number(counts, "requests_lost") >= requests ||
+		    hb_clock_now_ns() > limit_ns)
+			return use;
+		json_decref(*root);
+	}
+}
+
+static json_int_t counted(json_int_t requests, const char *what)
+{
+	json_t *root, *use = use_after(requests, &root);
+	json_int_t value = number(json_object_get(use, "scheduling"), what);
+	json_decref(root);
+	return value;
+}
+
+static void requests_are_judged_by_the_objective(void **state)
+{
+	json_t *root, *use;
+	tell_latency(SLO_NS / 2, 0);
+	tell_latency(SLO_NS - 1, 0);
+	tell_latency(2 * SLO_NS, 0);
+	int64_t now_ns = hb_clock_now_ns();
+	tell(now_ns - 2 * SLO_NS, now_ns, now_ns + 1, HB_REQUEST_TOLD); /* its own deadline counts */
+	use = use_after(4, &root);
+	assert_int_equal(number(use, "requests"), 4);
+	assert_int_equal(number(use, "attainment_ppm"), 750000);
+	assert_int_equal(number(use, "slo_ns"), SLO_NS);
+	json_t *latency = json_object_get(use, "latency");
+	assert_int_equal(number(latency, "count"), 4);
+	assert_in_range(number(latency, "p50_ns"), SLO_NS / 2, SLO_NS + SLO_NS / 10);
+	assert_in_range(number(latency, "p99_ns"), 2 * SLO_NS - SLO_NS / 5, 2 * SLO_NS + SLO_NS / 5);
+	json_decref(root);
+}
+
+/* --- what a miss is put down to --- */
+
+static void with_nobody_else_at_work_it_is_its_own_jitter(void **state)
+{
+	tell_latency(2 * SLO_NS, 0);
+	assert_int_equal(counted(1, "missed_alone"), 1);
+}
+
+static void beside_work_of_low_priority_it_is_that(void **state)
+{
+	hb_gate_bypass(gate_of(&low), 1);
+	tell_latency(2 * SLO_NS, 0);
+	assert_int_equal(counted(1, "missed_low"), 1);
+	/* Its work is done, and a request that began later has the GPU for itself. */
+	hb_gate_completed(gate_of(&low), 1);
+	counted(1, "requests_ended");
+	daemon_tenants(&daemon_);
+	int64_t begin_ns = hb_clock_now_ns(), end_ns = begin_ns;
+	while (end_ns - begin_ns <= SLO_NS)
+		end_ns = hb_clock_now_ns();
+	tell(begin_ns, end_ns, 0, 0);
+	assert_int_equal(counted(2, "missed_low") + counted(2, "missed_alone"), 2);
+}
+
+static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **state)
+{
+	hb_gate_bypass(gate_of(&low), 1);
+	tell_latency(SLO_NS + 100 * HB_NS_PER_US, 0);
+	assert_int_equal(counted(1, "missed_switch"), 1);
+	tell_latency(SLO_NS + 100 * HB_NS_PER_US, HB_REQUEST_HELD);
+	assert_int_equal(counted(2, "missed_switch"), 1);
+	assert_int_equal(counted(2, "missed_low"), 1);
+}
+
+static void beside_another_of_high_priority_it_is_that(void **state)
+{
+	hb_gate_bypass(gate_of(&other), 1);
+	tell_latency(2 * SLO_NS, 0);
+	assert_int_equal(counted(1, "missed_high"), 1);
+}
+
+static void behind_another_request_it_is_the_queue(void **state)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	tell(now_ns - SLO_NS / 2, now_ns, 0, 0);
+	tell(now_ns - SLO_NS / 4, now_ns, now_ns - 1, 0);
+	assert_int_equal(counted(2, "missed_queue"), 1);
+	assert_int_equal(counted(2, "requests_met"), 1);
+}
+
+/* --- learning --- */
+
+static void auto_learns_from_requests_alone_and_keeps_it(void **state)
+{
+	struct hb_error error = {""};
+	struct hb_msg_set change = {.tenant = high.tenant, .fields = HB_SET_SLO, .slo_ns = -1};
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_set(fd, &change, &error), 0);
+	for (int i = 1; i <= 100; i++) {
+		tell_latency(3 * HB_NS_PER_MS, 0);
+		if (i % 10 == 0)
+			counted(i, "requests_ended");
+	}
+	json_t *root, *use = use_after(100, &root);
+	json_int_t slo_ns = number(use, "slo_ns");
+	assert_true(slo_ns >= 3 * HB_NS_PER_MS && slo_ns < 4 * HB_NS_PER_MS);
+	json_decref(root);
+	/* Another change of terms does not make it forget. */
+	change = (struct hb_msg_set){.tenant = high.tenant, .fields = HB_SET_MEMORY, .memory_bytes = 1 << 30};
+	assert_int_equal(hb_client_set(fd, &change, &error), 0);
+	use = use_after(100, &root);
+	assert_int_equal(number(use, "slo_ns"), slo_ns);
+	json_decref(root);
+	close(fd);
+}
+
+/* --- rings that are full of something else --- */
+
+static void more_than_the_ring_holds_are_counted_as_lost(void **state)
+{
+	struct hb_page_signs *signs = signs_of(&high);
+	int64_t now_ns = hb_clock_now_ns();
+	for (int i = 0; i < HB_PAGE_REQUESTS; i++) {
+		signs->ring[i].begin_ns = now_ns - 1000;
+		signs->ring[i].end_ns = now_ns;
+	}
+	signs->written = 5 * HB_PAGE_REQUESTS;
+	assert_int_equal(counted(5 * HB_PAGE_REQUESTS, "requests_ended"), HB_PAGE_REQUESTS - 1);
+	assert_int_equal(counted(5 * HB_PAGE_REQUESTS, "requests_lost"), 4 * HB_PAGE_REQUESTS + 1);
+}
+
+static void nonsense_is_dropped_and_harms_nobody(void **state)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	struct hb_page_signs *signs = signs_of(&high);
+	tell(now_ns, now_ns - 1, 0, 0);
+	tell(-5, now_ns, 0, 0);
+	tell(now_ns, INT64_MAX, 0, 0);
+	tell(INT64_MIN, INT64_MAX, INT64_MIN, UINT32_MAX);
+	tell(1, 2, 0, 0); /* from before the tenant was */
+	tell(now_ns, now_ns, INT64_MAX, 0);
+	tell_latency(1, UINT32_MAX);
+	assert_int_equal(counted(7, "requests_ended"), 1);
+	assert_int_equal(counted(7, "requests_lost"), 6);
+	/* Backwards, and by more than anybody can have done: begun anew from there. */
+	signs->written = 3;
+	daemon_tenants(&daemon_);
+	signs->written = UINT64_MAX - 7;
+	daemon_tenants(&daemon_);
+	memset(signs->ring, 0xff, sizeof signs->ring);
+	assert_int_equal(daemon_tenants(&daemon_), 3);
+	signs->written = 0;
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	json_int_t ended = counted(7, "requests_ended");
+	while (counted(7, "requests_ended") == ended && hb_clock_now_ns() < limit_ns)
+		tell_latency(1, 0);
+	assert_true(counted(7, "requests_ended") > ended);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(requests_are_judged_by_the_objective),
+		TEST(with_nobody_else_at_work_it_is_its_own_jitter),
+		TEST(beside_work_of_low_priority_it_is_that),
+		TEST(late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held),
+		TEST(beside_another_of_high_priority_it_is_that),
+		TEST(behind_another_request_it_is_the_queue),
+		TEST(auto_learns_from_requests_alone_and_keeps_it),
+		TEST(more_than_the_ring_holds_are_counted_as_lost),
+		TEST(nonsense_is_dropped_and_harms_nobody),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

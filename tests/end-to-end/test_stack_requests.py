@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of real programs on a simulated GPU, as `hb status` shows them: seen
+without any help of the program, judged by the objective, and misses put down to
+what caused them. Objectives that no request can meet make every request a miss,
+so that what is checked is the cause and not how fast this machine is. (The
+switch as a cause: test_daemon_requests.c, where times can be chosen.)"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+from stack import BUILD, HB, LIMIT, Stack, wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LOAD = os.path.join(HERE, "../../bench/http_load.py")
+SERVER = os.path.join(BUILD, "bench/simcuda/sim_http")
+SIMCUDA_PYTHON = os.path.join(HERE, "../../bench/simcuda")
+MODULE = os.path.join(HERE, "../../python")
+WORK = ("400", "200")  # us of the kernel, us on the CPU before it
+NEVER_MET = "1us"
+MISSES = ("missed_switch", "missed_low", "missed_high", "missed_queue", "missed_alone")
+
+# Two requests of two threads: the second begins while the first runs, ends after it, and misses its deadline.
+OVERLAPPING = """
+import threading, hummingbird, sim_http
+gpu = sim_http.Gpu(200)
+gpu.infer()
+first_began, second_began, first_ended = threading.Event(), threading.Event(), threading.Event()
+def first():
+    with hummingbird.request():
+        first_began.set()
+        gpu.infer()
+        second_began.wait()
+    first_ended.set()
+def second():
+    first_began.wait()
+    with hummingbird.request(deadline=0.000001):
+        second_began.set()
+        first_ended.wait()
+        gpu.infer()
+threads = [threading.Thread(target=body) for body in (first, second)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("told", flush=True)
+input()
+"""
+
+
+def load(port, seconds=0.3, rate=100):
+    done = subprocess.run([sys.executable, LOAD, "--port", port, "--bytes", "2000", "--connections", "1", "--rate",
+                           str(rate), "--seconds", str(seconds)], capture_output=True, text=True, check=True,
+                          timeout=LIMIT)
+    return json.loads(done.stdout)
+
+
+class Requests(unittest.TestCase):
+    def serve(self, stack, *options):
+        server = stack.start("high", *WORK, options=options, program=SERVER)
+        return server, server.expect("port").split()[1]
+
+    def use(self, stack, which=0):
+        """The view of the first tenant's GPU; what must hold at any time is checked on the way."""
+        tenant = sorted(stack.tenants(), key=lambda tenant: tenant["id"])[which]
+        use = tenant["gpus"][0]
+        counts = use["scheduling"]
+        self.assertEqual(use["requests"], counts["requests_ended"])
+        self.assertEqual(counts["requests_judged"], counts["requests_met"] + sum(counts[name] for name in MISSES))
+        if counts["requests_judged"]:
+            self.assertEqual(use["attainment_ppm"], counts["requests_met"] * 1000000 // counts["requests_judged"])
+        return use
+
+    def counts(self, stack):
+        return self.use(stack)["scheduling"]
+
+    def load_until(self, stack, port, what, condition):
+        def done():
+            load(port)
+            return condition(self.counts(stack))
+        wait_until(what, done)
+
+    def end(self, *programs):
+        for program in programs:
+            program.signal(signal.SIGTERM)
+            program.ended()
+
+    # --- objectives ---------------------------------------------------------------------------
+
+    def test_a_given_objective(self):
+        with Stack() as stack:
+            server, port = self.serve(stack, "--slo", "p95=60s")
+            self.load_until(stack, port, "requests are seen", lambda counts: counts["requests_judged"] >= 20)
+            use = self.use(stack)
+            self.assertEqual((use["slo_ns"], use["attainment_ppm"]), (60 * 10**9, 1000000))
+            self.assertEqual(use["latency"]["count"], use["requests"])
+            self.assertGreaterEqual(use["latency"]["p50_ns"], 350000)  # less than the kernel takes it cannot be
+            self.assertGreaterEqual(use["latency"]["p99_ns"], use["latency"]["p50_ns"])
+            said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
+                                  check=True, timeout=LIMIT).stdout
+            self.assertRegex(said, r"requests +\d+, p50 [0-9.]+[mu]?s, p99 [0-9.]+[mu]?s\n")
+            self.assertRegex(said, r"objective +60s for 95 % of requests: met by 100.00 %\n")
+            self.assertNotIn("missed", said)
+            # What cannot be met is missed from now on.
+            changed = subprocess.run([HB, "set", str(stack.tenants()[0]["id"]), "--gpu", "sim", "--slo", NEVER_MET],
+                                     env=stack.environment, capture_output=True, text=True, check=True, timeout=LIMIT)
+            self.assertIn("slo 1us for 99 % of requests", changed.stdout)
+            self.load_until(stack, port, "requests miss", lambda counts: counts["missed_alone"] >= 5)
+            self.end(server)
+
+    def test_auto_is_learned_while_alone(self):
+        with Stack() as stack:
+            server, port = self.serve(stack, "--slo", "auto")
+            load(port)
+            self.assertEqual(self.use(stack)["slo_ns"], 0)
+            self.assertIsNone(self.use(stack)["attainment_ppm"])
+            self.load_until(stack, port, "an objective is learned", lambda counts: counts["requests_alone"] >= 100)
+            use = self.use(stack)
+            self.assertGreaterEqual(use["slo_ns"], use["latency"]["p50_ns"])
+            self.load_until(stack, port, "it is judged by", lambda counts: counts["requests_judged"] > 0)
+            self.end(server)
+
+    def test_auto_is_not_learned_beside_others(self):
+        with Stack() as stack:
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            server = stack.start("high", *WORK, options=("--slo", "auto"), program=SERVER)
+            port = server.expect("port").split()[1]
+            for _ in range(5):
+                load(port, rate=200)
+            use = self.use(stack, which=1)
+            self.assertGreater(use["requests"], 0)
+            self.assertEqual((use["slo_ns"], use["scheduling"]["requests_alone"]), (0, 0))
+            self.end(server, low)
+
+    # --- causes ---------------------------------------------------------------------------------
+
+    def test_misses_beside_low_priority_and_alone(self):
+        with Stack() as stack:
+            server, port = self.serve(stack, "--slo", NEVER_MET)
+            self.load_until(stack, port, "misses alone", lambda counts: counts["missed_alone"] >= 10)
+            counts = self.counts(stack)
+            self.assertEqual([counts[name] for name in MISSES[:-1]], [0, 0, 0, 0])
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            self.load_until(stack, port, "misses beside low priority", lambda counts: counts["missed_low"] >= 10)
+            alone = self.counts(stack)["missed_alone"]
+            load(port)
+            self.assertEqual(self.counts(stack)["missed_alone"], alone)
+            self.end(low)
+            wait_until("low priority is forgotten", lambda: len(stack.tenants()) == 1)
+            self.load_until(stack, port, "misses alone again", lambda counts: counts["missed_alone"] > alone)
+            low_and_switch = [self.counts(stack)[name] for name in MISSES[:2]]
+            load(port)
+            self.assertEqual([self.counts(stack)[name] for name in MISSES[:2]], low_and_switch)
+            self.end(server)
+
+    def test_low_priority_that_does_nothing_is_no_cause(self):
+        with Stack() as stack:
+            server, port = self.serve(stack, "--slo", NEVER_MET)
+            low = stack.start("low", "--wait", "work", 2)
+            low.expect("joined")
+            low.go()
+            low.expect("done")  # it has worked, and is there
+            wait_until("its work is known to be done", lambda: load(port) and self.counts(stack)["missed_alone"] > 0)
+            self.end(server)
+            low.go()
+            low.output()
+
+    def test_misses_beside_another_of_high_priority(self):
+        with Stack() as stack:
+            server, port = self.serve(stack, "--slo", NEVER_MET)
+            other = stack.start("high", "train", 300, 0)
+            other.expect("running")
+            self.load_until(stack, port, "misses beside it", lambda counts: counts["missed_high"] >= 10)
+            counts = self.counts(stack)
+            self.assertEqual((counts["missed_low"], counts["missed_switch"]), (0, 0))
+            self.end(server, other)
+
+    def test_misses_behind_requests_of_its_own(self):
+        with Stack() as stack:
+            client = stack.start("high", "-c", OVERLAPPING, program=sys.executable,
+                                 PYTHONPATH=MODULE + ":" + SIMCUDA_PYTHON)
+            client.expect("told")
+            wait_until("both are known", lambda: self.use(stack)["requests"] >= 3)
+            counts = self.counts(stack)
+            self.assertEqual((counts["requests_judged"], counts["missed_queue"]), (1, 1))
+            client.go()
+            client.output()
+
+    # --- holds ------------------------------------------------------------------------------------
+
+    def test_why_nothing_is_held_is_shown(self):
+        with Stack() as stack:
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            server = stack.start("high", *WORK, program=SERVER, HB_SIM_FAIL="cuStreamCreateWithPriority:2")
+            port = server.expect("port").split()[1]
+
+            def faults():
+                load(port)
+                return [process["hold_fault"] for tenant in stack.tenants() for process in tenant["processes"]
+                        if process["hold_fault"]]
+            self.assertEqual(wait_until("holds are off", faults), ["the driver makes no stream for it"])
+            said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
+                                  check=True, timeout=LIMIT).stdout
+            self.assertRegex(said, r"holds +off in process \d+: the driver makes no stream for it\n")
+            self.end(server, low)
+
+
+if __name__ == "__main__":
+    unittest.main()
