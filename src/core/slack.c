@@ -7,6 +7,8 @@
 
 /* LP may use up to this share of the slack that is left, so that the rest of the request keeps some. */
 #define SLACK_SHARE_SHIFT 2
+/* Processes read one clock, but not at one moment. */
+#define AHEAD_NS UINT64_C(1000000)
 /* While LP waits for HP: a look at least this often, for beacons that fall silent. */
 #define LOOK_NS INT64_C(1000000)
 
@@ -44,10 +46,12 @@ void hb_slack_leave(struct hb_slack_beacon *beacon)
 	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
 }
 
+/* A sign of life from the future beyond what two looks at one clock can differ is none. Unsigned: any value may stand there. */
 static bool serves(const struct hb_slack_beacon *beacon, int64_t now_ns)
 {
 	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_acquire);
-	return (word & 1) && now_ns - load64(&beacon->seen_ns) < HB_SLACK_SILENT_NS;
+	uint64_t age_ns = (uint64_t)now_ns + AHEAD_NS - (uint64_t)load64(&beacon->seen_ns);
+	return (word & 1) && age_ns < HB_SLACK_SILENT_NS + AHEAD_NS;
 }
 
 bool hb_slack_present(const struct hb_slack_board *board, int64_t now_ns)
@@ -67,7 +71,9 @@ static int64_t allowance_ns(const struct hb_slack_beacon *beacon, int64_t now_ns
 		return allow_ns;
 	if (end_ns < now_ns)
 		end_ns = now_ns; /* it takes longer than it should */
-	int64_t slack_ns = latest_ns > end_ns ? (latest_ns - end_ns) >> SLACK_SHARE_SHIFT : 0;
+	int64_t slack_ns = 0;
+	if (latest_ns > end_ns)
+		slack_ns = (int64_t)(((uint64_t)latest_ns - (uint64_t)end_ns) >> SLACK_SHARE_SHIFT);
 	return slack_ns < allow_ns ? slack_ns : allow_ns;
 }
 

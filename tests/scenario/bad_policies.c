@@ -45,6 +45,17 @@ static void mask_large(struct hb_policy *policy, uint32_t tenant)
 	hb_policy_mask(policy, tenant, 133);
 }
 
+static void terms_large(struct hb_policy *policy, uint32_t tenant)
+{
+	hb_policy_terms(policy, tenant, 1000001);
+}
+
+/* Right for HP tenants, nonsense for LP ones. */
+static void terms_for_all(struct hb_policy *policy, uint32_t tenant)
+{
+	hb_policy_terms(policy, tenant, 1000000);
+}
+
 static void gate_bad_state(struct hb_policy *policy, uint32_t tenant)
 {
 	hb_policy_gate(policy, tenant, (enum hb_gate_state)3, 0);
@@ -206,6 +217,8 @@ static const struct hb_policy_ops bad_policies[] = {
 	{.name = "slice_negative", .busy = slice_negative},
 	{.name = "hold_long", .busy = hold_long},
 	{.name = "mask_large", .busy = mask_large},
+	{.name = "terms_large", .busy = terms_large},
+	{.name = "terms_for_all", .busy = terms_for_all},
 	{.name = "gate_bad_state", .busy = gate_bad_state},
 	{.name = "gate_deep", .busy = gate_deep},
 	{.name = "gate_per_launch_blind", .busy = gate_per_launch_blind},

@@ -171,6 +171,8 @@ static void take_actions(struct owner *owner)
 			apply_admit(owner, &action);
 		else if (action.kind == HB_ACTION_SLICE)
 			CHECK(owner, action.slice.compute_ns >= 0 && action.slice.compute_ns <= HB_SLICE_MAX_NS);
+		else if (action.kind == HB_ACTION_TERMS)
+			CHECK(owner, owner->clients[action.tenant].high && action.terms.delay_ppm <= 60000);
 		else if (action.kind == HB_ACTION_HOLD)
 			CHECK(owner, owner->clients[action.tenant].high && action.hold.limit_ns <= HB_HOLD_MAX_NS);
 	}
@@ -199,11 +201,12 @@ static void check_books(struct owner *owner)
 
 static void check_policy(struct owner *owner)
 {
-	unsigned low_open = 0, low_busy = 0, high_busy = 0, high_wants = 0, holding = 0;
+	unsigned low_open = 0, low_closed = 0, low_busy = 0, high_busy = 0, high_wants = 0, holding = 0;
 	for (uint32_t id = 0; id < TENANTS; id++) {
 		const struct client *client = &owner->clients[id];
 		const struct hb_tenant *tenant = hb_core_tenant(owner->core, id);
 		low_open += client->present && !client->high && client->gate == HB_GATE_OPEN;
+		low_closed += client->present && !client->high && client->gate != HB_GATE_OPEN;
 		low_busy += client->present && !client->high && client->in_flight;
 		high_busy += client->present && client->high && client->in_flight;
 		holding += tenant && tenant->holding;
@@ -220,6 +223,8 @@ static void check_policy(struct owner *owner)
 		CHECK(owner, !(high_wants && low_open));
 	if (!strcmp(owner->policy, "orion"))
 		CHECK(owner, !(high_busy && low_open));
+	if (!strcmp(owner->policy, "slack"))
+		CHECK(owner, low_closed == 0);
 	if (!high_wants && strcmp(owner->policy, "temporal") != 0)
 		for (uint32_t id = 0; id < TENANTS; id++)
 			CHECK(owner, owner->clients[id].high || !owner->clients[id].wants);
