@@ -6,6 +6,7 @@
  */
 #include "daemon/daemon.h"
 #include "daemon/metrics.h"
+#include "daemon/service_notify.h"
 
 #include "base/clock.h"
 #include "base/fault_point.h"
@@ -143,6 +144,7 @@ static void tick(uv_timer_t *timer)
 	hb_metrics_tick(daemon, now_ns);
 	hb_users_tick(daemon->users, now_ns);
 	watch_idleness(daemon, now_ns);
+	hb_service_alive(now_ns);
 	hb_daemon_kick(daemon);
 }
 
@@ -174,6 +176,7 @@ static void begin_stop(struct hb_daemon *daemon)
 {
 	if (daemon->stopping)
 		return;
+	hb_service_tell("STOPPING=1");
 	if (count_mps_tenants(daemon) == 0)
 		hb_mps_stop(daemon->mps);
 	stop_now(daemon);
@@ -202,14 +205,17 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	struct hb_daemon *daemon = signal->data;
 	struct hb_daemon_config config;
 	struct hb_error error = {""};
+	hb_service_tell_reloading(hb_clock_now_ns());
 	if (load_config(&daemon->options, &config, &error) < 0) {
 		hb_log_error("configuration not read again: %s", error.text);
+		hb_service_tell("READY=1\nSTATUS=the configuration has an error and was not read again");
 		return;
 	}
 	daemon->config = config;
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		daemon->devices[i]->page->reserve_bytes = config.reserve_bytes;
 	hb_log_info("configuration read again");
+	hb_service_tell("READY=1\nSTATUS=configuration read again");
 }
 
 static void start_signal(struct hb_daemon *daemon, uv_signal_t *signal, uv_signal_cb callback, int number)
@@ -254,6 +260,7 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	hb_metrics_new(daemon);
 	uv_timer_start(&daemon->tick, tick, HB_TICK_MS, HB_TICK_MS);
 	tell_ready(&daemon->options);
+	hb_service_tell("READY=1");
 	return 0;
 }
 

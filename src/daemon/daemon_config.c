@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "daemon/http_server.h"
+#include "core/policy.h"
+#include "daemon/http_address.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -59,6 +60,8 @@ static int check(const struct hb_daemon_config *read, const char *origin, struct
 	struct hb_error why;
 	if (read->metrics[0] && hb_http_address_parse(read->metrics, &address, &why) < 0)
 		return hb_error_set(error, -EINVAL, "%s: metrics: %s", origin, why.text);
+	if (!hb_policy_find(read->policy))
+		return hb_error_set(error, -EINVAL, "%s: policy: there is no policy '%s'", origin, read->policy);
 	*config = *read;
 	return 0;
 }

@@ -5,7 +5,8 @@
  */
 #include "base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/http_server.h"
+#include "daemon/http_address.h"
+#include "daemon/service_notify.h"
 #include "hb-version.h"
 
 #include <errno.h>
@@ -227,6 +228,7 @@ int main(int argc, char **argv)
 	/* A core's tables are large and mostly never touched: always fresh pages, given back when a core is replaced. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 18);
 	open_standard_fds();
+	hb_service_init();
 	int status = read_command_line(argc, argv, &line);
 	if (status >= 0)
 		return status;
@@ -237,7 +239,8 @@ int main(int argc, char **argv)
 		struct hb_daemon_config config;
 		hb_daemon_config_init(&config);
 		int result = hb_daemon_config_load(options->config_path, &config, &error);
-		return result < 0 ? fail(2, error.text) : 0;
+		bool none = result == -ENOENT && !options->config_required;
+		return result < 0 && !none ? fail(2, error.text) : 0;
 	}
 	if (choose_paths(options, &error) < 0)
 		return fail(1, error.text);

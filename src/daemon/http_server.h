@@ -8,7 +8,7 @@
 #ifndef HB_DAEMON_HTTP_SERVER_H
 #define HB_DAEMON_HTTP_SERVER_H
 
-#include "base/error.h"
+#include "daemon/http_address.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,12 +29,6 @@ struct hb_http_answer {
 typedef void hb_http_handler(void *argument, const char *path, struct hb_http_answer *answer);
 
 struct hb_http;
-
-/*
- * "127.0.0.1:9464", "[::1]:9464", ":9464" or "9464" (loopback). 0, -EINVAL with *error. Port 0 = any free one.
- */
-int hb_http_address_parse(const char *text, struct sockaddr_storage *address, struct hb_error *error);
-bool hb_http_address_is_loopback(const struct sockaddr_storage *address);
 
 /* Listens. 0, or negative errno with *error. */
 int hb_http_new(uv_loop_t *loop, const struct sockaddr_storage *address, hb_http_handler *handler, void *argument,

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb config`: looks at hummingbird.yaml without a daemon: `check` says what is
+ * wrong with it, `path` where it is looked for. Changes nothing.
+ */
+#include "cli/cli.h"
+#include "daemon/daemon_config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND "config"
+
+static const char usage[] = "usage: hb config check [--system] [FILE]\n"
+			    "       hb config path [--system]\n"
+			    "\n"
+			    "check: reads hummingbird.yaml as the daemon would, and says what is wrong with it:\n"
+			    "file, line, key. path: where it is looked for.\n"
+			    "\n"
+			    "  --system        /etc/hummingbird/hummingbird.yaml instead of the user's own\n"
+			    "  -h, --help\n"
+			    "\n"
+			    "A daemon that runs reads rules and reserve again on SIGHUP (systemctl reload\n"
+			    "hummingbird), the rest when it starts.\n"
+			    "\n"
+			    "exit status: 0 nothing is wrong, 2 something is, or bad command line\n";
+
+static int check(const char *path, bool given)
+{
+	struct hb_daemon_config config;
+	struct hb_error error = {""};
+	hb_daemon_config_init(&config);
+	int result = hb_daemon_config_load(path, &config, &error);
+	if (result == -ENOENT && !given) {
+		printf("%s: not there, the defaults are used\n", path);
+		return HB_EXIT_OK;
+	}
+	if (result < 0)
+		return hb_cli_error(COMMAND, -EINVAL, error.text);
+	printf("%s: nothing is wrong; %u rule%s\n", path, (unsigned)config.n_rules, config.n_rules == 1 ? "" : "s");
+	return HB_EXIT_OK;
+}
+
+static int read_options(int argc, char **argv, bool *system_mode)
+{
+	static const struct option options[] = {
+		{"system", no_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int code;
+	opterr = 0;
+	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+		if (code == 's') {
+			*system_mode = true;
+		} else if (code == 'h') {
+			fputs(usage, stdout);
+			return HB_EXIT_OK;
+		} else {
+			return hb_cli_usage_error(COMMAND, "unknown option");
+		}
+	}
+	return -1;
+}
+
+int hb_cmd_config(int argc, char **argv)
+{
+	bool system_mode = false;
+	char path[512];
+	int status = read_options(argc, argv, &system_mode);
+	if (status >= 0)
+		return status;
+	const char *verb = optind < argc ? argv[optind++] : "";
+	bool checking = strcmp(verb, "check") == 0;
+	if (!checking && strcmp(verb, "path") != 0)
+		return hb_cli_usage_error(COMMAND, *verb ? "no '%s': it is check or path" : "check or path?", verb);
+	if (argc - optind > checking)
+		return hb_cli_usage_error(COMMAND, "%s: too many arguments", verb);
+	hb_daemon_config_path(system_mode, path, sizeof path);
+	if (checking && optind < argc)
+		return check(argv[optind], true);
+	if (!path[0])
+		return hb_cli_error(COMMAND, -EINVAL, "there is no home folder to look in: give the file, or --system");
+	if (checking)
+		return check(path, false);
+	puts(path);
+	return HB_EXIT_OK;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See service_notify.h. */
+#include "daemon/service_notify.h"
+
+#include "base/clock.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static struct sockaddr_un address;
+static socklen_t address_length;  /* 0 = nobody listens */
+static int64_t every_ns, next_ns; /* of the watchdog; 0 = none */
+
+static void take_socket(const char *path)
+{
+	size_t n = path ? strlen(path) : 0;
+	if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
+		return;
+	address.sun_family = AF_UNIX;
+	memcpy(address.sun_path, path, n);
+	if (path[0] == '@')
+		address.sun_path[0] = '\0';
+	address_length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+}
+
+void hb_service_init(void)
+{
+	const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	take_socket(getenv("NOTIFY_SOCKET"));
+	long long limit_us = usec ? strtoll(usec, NULL, 10) : 0;
+	bool ours = !pid || strtoll(pid, NULL, 10) == (long long)getpid();
+	/* Twice within the limit, as systemd advises. */
+	if (ours && limit_us > 0 && limit_us < INT64_MAX / HB_NS_PER_US)
+		every_ns = limit_us * HB_NS_PER_US / 2;
+	unsetenv("NOTIFY_SOCKET");
+	unsetenv("WATCHDOG_USEC");
+	unsetenv("WATCHDOG_PID");
+}
+
+void hb_service_tell(const char *state)
+{
+	if (!address_length)
+		return;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address, address_length);
+	close(fd);
+}
+
+void hb_service_tell_reloading(int64_t now_ns)
+{
+	char text[64];
+	snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(now_ns / HB_NS_PER_US));
+	hb_service_tell(text);
+}
+
+void hb_service_alive(int64_t now_ns)
+{
+	if (!every_ns || now_ns < next_ns)
+		return;
+	next_ns = now_ns + every_ns;
+	hb_service_tell("WATCHDOG=1");
+}

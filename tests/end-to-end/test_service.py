@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon tells systemd, and the unit: checked by systemd's own tools
+where they are installed."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from stack import HBD, LIMIT, Stack
+
+UNIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging/systemd/hummingbird.service")
+
+
+class Service(unittest.TestCase):
+    def listen(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.settimeout(LIMIT)
+        self.socket.bind(path)
+
+    def expect(self, word):
+        """The next message with this line; what lies between are signs of life."""
+        while True:
+            lines = self.socket.recv(4096).decode().split("\n")
+            if word in lines:
+                return lines
+            self.assertEqual(lines, ["WATCHDOG=1"])
+
+    def check(self, address, stack):
+        daemon = stack.start_daemon(NOTIFY_SOCKET=address.replace("\0", "@"), WATCHDOG_USEC="200000")
+        self.expect("READY=1")
+        self.expect("WATCHDOG=1")
+        self.expect("WATCHDOG=1")
+        daemon.signal(signal.SIGHUP)
+        lines = self.expect("RELOADING=1")
+        self.assertGreater(int(lines[1].removeprefix("MONOTONIC_USEC=")), 0)
+        self.assertIn("READY=1", self.expect("STATUS=configuration read again"))
+        with open(f"/proc/{daemon.pid}/environ", "rb") as file:
+            self.assertIn(b"NOTIFY_SOCKET", file.read())  # as it was started; children get none of it
+        daemon.signal(signal.SIGTERM)
+        self.expect("STOPPING=1")
+        self.assertEqual(daemon.ended(), 0)
+
+    def test_ready_alive_reloading_stopping(self):
+        with Stack() as stack:
+            path = os.path.join(stack.folder, "notify")
+            self.listen(path)
+            self.check(path, stack)
+
+    def test_an_abstract_socket(self):
+        with Stack() as stack:
+            address = "\0hb-test-" + os.path.basename(stack.folder)
+            self.listen(address)
+            self.check(address, stack)
+
+    def test_another_process_watchdog_is_not_ours(self):
+        with Stack() as stack:
+            self.listen(os.path.join(stack.folder, "notify"))
+            stack.start_daemon(NOTIFY_SOCKET=os.path.join(stack.folder, "notify"), WATCHDOG_USEC="1000", WATCHDOG_PID="1")
+            self.expect("READY=1")
+            self.assertIsNotNone(stack.status())
+            stack.daemon.signal(signal.SIGTERM)
+            self.assertEqual(self.socket.recv(4096), b"STOPPING=1")
+
+    def test_the_unit(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is not installed: the unit was not checked")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "hummingbird.service")
+            with open(UNIT, encoding="utf-8") as file:
+                text = file.read().replace("/usr/sbin/hbd", HBD)
+            done = self.verify(path, "".join(line for line in text.splitlines(True) if "Documentation" not in line))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            wrong = self.verify(path, text.replace("WatchdogSec=30", "WatchdogSec=often"))
+            self.assertIn("Failed to parse sec value", wrong.stderr)
+            security = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=40", path],
+                                      capture_output=True, text=True, timeout=LIMIT, check=False)
+            self.assertEqual(security.returncode, 0, security.stdout[-200:])
+
+    def verify(self, path, text):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=LIMIT,
+                              check=False)
+
+
+if __name__ == "__main__":
+    unittest.main()

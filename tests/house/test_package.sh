@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The Debian package installs into a fresh tree, works from there, and leaves nothing when it is removed.
+# usage: test_package.sh SOURCE FOLDER. Skipped (77) without dpkg-dev.
+set -euo pipefail
+
+source=$1
+command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-dev is not installed: no package was built"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+	echo "$*"
+	exit 1
+}
+
+"$source/packaging/make_deb.sh" "$work" "$work/build" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; fail "no package was built"; }
+package=$(echo "$work"/hummingbird_*.deb)
+[[ $(dpkg-deb --field "$package" Depends) == *libc6* ]] || fail "its dependencies are not named"
+dpkg-deb --contents "$package" | awk '$2 != "root/root" {print; bad = 1} END {exit bad}' || fail "files that are not root's"
+
+tree=$work/tree
+mkdir -p "$tree/var/lib/dpkg/info" "$tree/var/lib/dpkg/updates"
+touch "$tree/var/lib/dpkg/status"
+dpkg=(dpkg --force-not-root --force-depends --force-script-chrootless --root="$tree")
+"${dpkg[@]}" --install "$package" >"$work/log" 2>&1 || { cat "$work/log"; fail "it does not install"; }
+
+# It works from where it lies: commands, the daemon it starts, the library it puts in front.
+export PATH="$tree/usr/bin:$tree/usr/sbin:$PATH" XDG_RUNTIME_DIR=$work HB_SIM_GPU=$work/gpu HOME=$work
+unset LD_LIBRARY_PATH
+cd "$work"
+hb --version
+hb config check "$tree/etc/hummingbird/hummingbird.yaml"
+hbd --foreground --gpu sim --socket "$work/hbd.sock" 2>"$work/hbd.log" &
+daemon=$!
+for ((i = 0; i < 600; i++)); do
+	HB_SOCKET=$work/hbd.sock hb status --gpu sim >"$work/status" 2>&1 && break
+	sleep 0.1
+done
+grep -q 'no tenants' "$work/status" || { cat "$work/status" "$work/hbd.log"; fail "the daemon does not answer"; }
+# shellcheck disable=SC2016 # for the program's shell
+path=$(HB_SOCKET=$work/hbd.sock hb run --gpu sim --priority high -- sh -c 'echo "$LD_LIBRARY_PATH"' 2>/dev/null)
+[[ $path == "$tree/usr/lib/"*/hummingbird* ]] || fail "programs do not get the library of the package"
+kill "$daemon"
+wait "$daemon"
+for page in hb.1 hb-run.1 hummingbird.yaml.5 hbd.8; do
+	[[ -s $tree/usr/share/man/man${page##*.}/$page.gz ]] || fail "no manual page $page"
+done
+[[ -s $(readlink -f "$tree/usr/share/bash-completion/completions/hb") ]] || fail "no completion"
+
+"${dpkg[@]}" --purge hummingbird >"$work/log" 2>&1 || { cat "$work/log"; fail "it does not go"; }
+left=$(find "$tree" -not -type d -not -path '*/var/lib/dpkg/*' -not -path '*/var/log/*')
+[[ -z $left ]] || fail "left behind: $left"
+[[ ! -e $tree/usr && ! -e $tree/etc/hummingbird ]] || fail "folders are left behind"
