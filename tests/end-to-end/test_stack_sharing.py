@@ -115,6 +115,27 @@ class Sharing(unittest.TestCase):
                 tenant.go()
                 tenant.output()
 
+    def test_slices_of_the_mps_server_follow_who_is_there(self):
+        """Also when one leaves, after which nobody makes a call that would remind the server."""
+        def copy_slices(stack):
+            found = [use["mechanisms"][1] for tenant in stack.tenants() for use in tenant["gpus"]]
+            return [slice["why"] for slice in found if slice["enforced"]]
+
+        with Stack() as stack:
+            lows = []
+            for expected in ("1 us", "17 us"):
+                lows.append(stack.start("low", "--wait", "work", 1))
+                lows[-1].expect("joined")
+                wait_until(f"{expected} each", lambda: copy_slices(stack) == [
+                    f"{expected} on the group of the MPS server it runs in"] * len(lows))
+            for _ in range(2):
+                lows[0].go()
+            lows[0].output()
+            wait_until("1 us again", lambda: copy_slices(stack) == ["1 us on the group of the MPS server it runs in"])
+            for _ in range(2):
+                lows[1].go()
+            lows[1].output()
+
     def test_a_refused_control_is_shown_and_harms_nobody(self):
         with Stack() as stack:
             tenant = stack.start("high", "--wait", "work", 3, HB_SIM_RM_REFUSE="a06c0103")

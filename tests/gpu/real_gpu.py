@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only a real GPU can show: the stack survives killed clients, servers and daemons there.
 
-  tests/gpu/real_gpu.py --build build
+  tests/gpu/real_gpu.py --build build [--only killed_client,killed_server]
 
 Needs an NVIDIA GPU and PyTorch; not part of ./test.sh. Uses a daemon of its own
 (XDG_RUNTIME_DIR in a temporary folder) and stops what it started. Every check
@@ -90,35 +90,95 @@ class Stack:
         done = subprocess.run([self.hb, "status", "--json"], capture_output=True, text=True, env=self.env, timeout=20)
         return json.loads(done.stdout) if done.returncode == 0 else {"tenants": [], "daemon": {"pid": 0}}
 
+    def servers(self):
+        """Pids of the MPS server as the daemon knows it."""
+        return [tenant["pid"] for tenant in self.status()["tenants"] if tenant["priority"] == "mps server"]
+
+    def processes(self):
+        """Everything that was started below this stack, however far down."""
+        marker = f"XDG_RUNTIME_DIR={self.dir}\0".encode()
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if marker in file.read() + b"\0":
+                        found.append(int(pid))
+            except OSError:
+                continue
+        return found
+
+    def end_child(self, child, seconds):
+        """Its exit status, None = it still runs."""
+        try:
+            return child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def quit_mps(self, pipe):
+        """A server with a client that cannot end may never answer."""
+        try:
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit -t 5\n", text=True, timeout=20, check=False,
+                           env=dict(self.env, CUDA_MPS_PIPE_DIRECTORY=pipe), capture_output=True)
+        except subprocess.TimeoutExpired:
+            self.check("the MPS server can be told to quit", False, "no answer within 20 s")
+
     def stop(self):
         for child in self.children:
             if child.poll() is None:
                 child.kill()
-            child.wait()
-        mps = self.status()["daemon"].get("mps", {}).get("pipe")
-        daemon = self.status()["daemon"]["pid"]
-        if daemon:
-            os.kill(daemon, signal.SIGTERM)
-        if mps:
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False,
-                           env=dict(self.env, CUDA_MPS_PIPE_DIRECTORY=mps), capture_output=True)
+        for child in self.children:
+            if child.poll() is None and self.end_child(child, 90) is None:
+                self.check("a killed program ends", False, child.args)
+        daemon = self.status()["daemon"]
+        if daemon["pid"]:
+            os.kill(daemon["pid"], signal.SIGTERM)
+        if daemon.get("mps", {}).get("state") not in (None, "off", "not started"):
+            self.quit_mps(daemon["mps"]["pipe"])
+        end = time.monotonic() + 10
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.1)
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def forgotten_after(stack, pid, seconds=10):
+    """How long the daemon lists the tenant with this pid, None = longer."""
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds:
+        if pid not in [tenant["pid"] for tenant in stack.status()["tenants"]]:
+            return time.monotonic() - begin
+        time.sleep(0.01)
+    return None
+
+
 def killed_client(stack):
+    """The endless kernel is 8 blocks of 32 threads, so there is room beside it; it ends by itself after a minute."""
     victim, other = stack.run("low", ENDLESS), stack.work("low", 20)
     high = stack.work("high", 20)
     ready = all(stack.wait_text(child, word) for child, word in ((victim, "ready"), (other, "steps"), (high, "steps")))
     stack.check("an LP client in an endless kernel, another LP and an HP program run", ready,
                 [stack.text(child) for child in (victim, other, high)])
+    inside = [tenant["mps"] for tenant in stack.status()["tenants"] if tenant["pid"] in (victim.pid, other.pid)]
+    stack.check("both LP programs are clients of the MPS server", inside == [True, True], stack.status()["tenants"])
+    servers = stack.servers()
     victim.kill()
-    victim.wait()
-    stack.check("HP goes on after an LP client was killed in mid-kernel", stack.wait_progress(high), stack.text(high))
-    stack.check("the other LP client goes on too", stack.wait_progress(other), stack.text(other))
-    other.wait(60)
-    high.wait(60)
-    stack.check("both end with right results", other.returncode == 0 and high.returncode == 0 and
-                "True" in stack.text(other).splitlines()[-1], (stack.text(other), stack.text(high)))
+    killed = time.monotonic()
+    ended = stack.end_child(victim, 90)
+    stack.check("the killed client ends", ended is not None, "still there after 90 s")
+    print("       it was gone after %.2f s" % (time.monotonic() - killed), flush=True)
+    took = forgotten_after(stack, victim.pid)
+    stack.check("the daemon forgets it", took is not None, stack.status()["tenants"])
+    stack.check("HP goes on after an LP client was killed in mid-kernel", stack.wait_progress(high) or
+                stack.end_child(high, 0.1) == 0, stack.text(high))
+    stack.check("the other LP client goes on too", stack.wait_progress(other) or stack.end_child(other, 0.1) == 0,
+                stack.text(other))
+    print("       MPS server before %s, after %s" % (servers, stack.servers()), flush=True)
+    ends = [stack.end_child(child, 60) for child in (other, high)]
+    stack.check("both end with right results", ends == [0, 0] and "True" in stack.text(other).splitlines()[-1],
+                (ends, stack.text(other), stack.text(high)))
+    newcomer = stack.work("low", 2)
+    stack.check("another LP program finds a working server", stack.end_child(newcomer, 60) == 0, stack.text(newcomer))
 
 
 def killed_daemon(stack):
@@ -149,7 +209,7 @@ def killed_server(stack):
     high = stack.work("high", 10)
     stack.wait_text(low, "steps")
     stack.wait_text(high, "steps")
-    servers = [t["pid"] for t in stack.status()["tenants"] if "mps-server" in t["command"]]
+    servers = stack.servers()
     stack.check("the MPS server is a member", len(servers) == 1, stack.status()["tenants"])
     for pid in servers:
         os.kill(pid, signal.SIGKILL)
@@ -160,7 +220,8 @@ def killed_server(stack):
     stack.check("LP gets CUDA's error instead of hanging", low.poll() not in (None, 0), stack.text(low))
     again = stack.work("low", 2)
     stack.check("the next LP tenant gets a new server", stack.wait_text(again, "done", 60), stack.text(again))
-    high.wait(60)
+    stack.check("HP ends with right results", stack.end_child(high, 60) == 0 and "True" in stack.text(high),
+                stack.text(high))
 
 
 def limited(stack):
