@@ -82,7 +82,7 @@ class Stack:
     def wait_progress(self, child, seconds=20):
         lines = self.text(child).count("\n")
         end = time.monotonic() + seconds
-        while self.text(child).count("\n") <= lines + 2 and time.monotonic() < end:
+        while self.text(child).count("\n") <= lines + 2 and time.monotonic() < end and child.poll() is None:
             time.sleep(0.02)
         return self.text(child).count("\n") > lines + 2
 
