@@ -23,8 +23,8 @@ from temporal import Windows, make_parser, quantile, run_parts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LLM, RESNET = "llama8_train_b4", "resnet50_train_b128"
-VARIANTS = ("none", "one", "two", "two-streams", "one+event", "one+kernel-behind-event", "one+write", "one+memset",
-            "one+copy", "stream-wait+kernel")
+VARIANTS = ("none", "one", "two", "two-in-its-stream", "two-streams", "one+event", "one+kernel-behind-event", "one+write",
+            "one+memset", "one+copy", "stream-wait+kernel", "graph", "graph-of-three")
 
 
 def summary(values):
@@ -55,13 +55,24 @@ def part_api(bench):
 
 
 def part_resident(bench):
-    """What has to be queued for a group to stay on the GPU while it is held."""
+    """What has to be queued for a group to stay on the GPU while it is held; natively, for our own holds not to mix in."""
     turns = Windows(bench)
     bench.torch("llm", "low", "train", LLM)
     bench.wait_ready(["llm"])
+
+    def measure(variant, work, late):
+        label = " ".join((variant, work, late))
+        turns.measure(label, ["llm"], micro=("native", [variant, work, str(bench.args.trials // 4), "400", late], (), None, "hold-micro"))
+        print("%-36s %s" % (label, summary(turns.latencies[label])), flush=True)
+
     for variant in VARIANTS:
-        turns.measure(variant, ["llm"], micro=("high", ["held", variant, "20", "264", "200", "400"]))
-        print("%-26s %s" % (variant, summary(turns.latencies[variant])), flush=True)
+        measure(variant, "kernel", "0")
+    for work in ("copy+kernel", "graph", "copy+graph", "chain"):
+        for variant, late in (("none", "0"), ("two", "0"), ("two", "300")):
+            measure(variant, work, late)
+    for work in ("100k", "200k", "227k"):
+        for variant, late in (("none", "0"), ("two", "300"), ("two-most-shared", "300")):
+            measure(variant, work, late)
     bench.stop()
     bench.raw["resident"] = {label: summary(values) for label, values in turns.latencies.items()}
 
@@ -157,6 +168,7 @@ def part_http(bench):
     measure_http(turns, hinted, "hostile", ["llm"], "--hostile", "--rate", "10000")
     bench.raw["status"] = bench.status()
     bench.raw["counters"] = hinted.counters()
+    bench.terminate("hinted", "plain")
     bench.stop()
     for short, model in models.items():
         rows_http(bench, turns, model, short)

@@ -33,7 +33,8 @@ class Bench:
         self.args = args
         self.dir = tempfile.mkdtemp(prefix="hb-bench-")
         self.hb = os.path.join(os.path.abspath(args.build), "hb")
-        self.micro_path = os.path.join(os.path.abspath(args.build), "bench", "gpu", "gpu-micro")
+        self.micro_folder = os.path.join(os.path.abspath(args.build), "bench", "gpu")
+        self.micro_path = os.path.join(self.micro_folder, "gpu-micro")
         self.processes = []
         self.rows = []
         self.raw = {}
@@ -97,8 +98,8 @@ class Bench:
             time.sleep(0.01)
         return json.loads(self.lines(name)[before])
 
-    def run_micro(self, how, arguments, extra=(), env=None):
-        command = self.wrap(how, extra) + [self.micro_path, *arguments]
+    def run_micro(self, how, arguments, extra=(), env=None, program="gpu-micro"):
+        command = self.wrap(how, extra) + [os.path.join(self.micro_folder, program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env or self.env)
         if done.returncode:
             raise RuntimeError("%s: %s" % (" ".join(command), done.stderr[-1500:]))
@@ -113,6 +114,12 @@ class Bench:
     def status(self):
         done = subprocess.run([self.hb, "status", "--json"], capture_output=True, text=True, timeout=20)
         return done.stdout or done.stderr
+
+    def terminate(self, *names):
+        """Those that do not look for the stop file; they end as at Ctrl-C or a service manager's word."""
+        for name, process in self.processes:
+            if name in names and process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
 
     def stop(self):
         open(os.path.join(self.dir, "stop"), "w").close()
@@ -138,6 +145,7 @@ class Windows:
         self.bench = bench
         self.windows = {}
         self.latencies = {}
+        self.moments = {} # of gpu-micro's trials, a dict a round
 
     def measure(self, label, low, high=None, rate=60.0, micro=None):
         bench = self.bench
@@ -149,6 +157,7 @@ class Windows:
             self.latencies.setdefault(label, []).extend(answer["latency_us"])
         elif micro:
             answer = bench.run_micro(*micro)
+            self.moments.setdefault(label, []).append(answer["moments"])
             begun, ended = answer["began_ns"] / 1e9, answer["ended_ns"] / 1e9
             self.latencies.setdefault(label, []).extend(v / 1e3 for v in answer["latency"]["raw_ns"])
         else:

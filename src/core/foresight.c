@@ -20,6 +20,7 @@ void hb_foresight_costs_init(struct hb_foresight_costs *costs)
 		.lead_ns = HB_H200_HOLD_LEAD_NS,
 		.grace_ns = HB_HOLD_GRACE_NS,
 		.weight_ppm = HB_HOLD_WEIGHT_PPM,
+		.kept_weight_ppm = HB_HOLD_WEIGHT_PPM,
 		.budget_ppm = HB_HOLD_BUDGET_PPM,
 		.budget_cap_ns = HB_HOLD_BUDGET_CAP_NS,
 	};
@@ -110,6 +111,14 @@ static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
 	foresight->counts.wrong++;
 	foresight->counts.wrong_ns += (uint64_t)(foresight->hold_until_ns - foresight->hold_since_ns);
 	end_hold(foresight, now_ns, foresight->reserved_ns);
+}
+
+/* A hold that was right is charged what it weighs against one in vain. */
+static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahead_ns)
+{
+	const struct hb_foresight_costs *costs = &foresight->costs;
+	int64_t loss_ns = hb_foresight_loss_ns(costs, foresight->lingering, ahead_ns);
+	return costs->weight_ppm ? loss_ns * costs->kept_weight_ppm / costs->weight_ppm : loss_ns;
 }
 
 /* Begins a hold until the attempt's end, or lengthens the one that runs. */
@@ -298,6 +307,9 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 		return;
 	}
 	begin_attempt(foresight, slot, base_ns);
+	int64_t *start_ns = &foresight->signs[slot].start_ns;
+	if (*start_ns > now_ns && *start_ns - now_ns <= foresight->costs.soon_ns)
+		*start_ns = now_ns;
 	hb_foresight_step(foresight, now_ns);
 }
 
@@ -331,14 +343,14 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 		int64_t ahead_ns = now_ns - foresight->hold_since_ns;
 		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
 		foresight->counts.hidden += !late;
-		end_hold(foresight, now_ns, hb_foresight_loss_ns(&foresight->costs, foresight->lingering, ahead_ns));
+		end_hold(foresight, now_ns, right_price_ns(foresight, ahead_ns));
 	}
 	foresight->counts.late += late;
 	settle_budget(foresight, now_ns);
 	foresight->budget->busy++;
 	foresight->busy = true;
-	/* Of two signs the launch answered one at most. */
-	foresight->queued = foresight->repeated;
+	/* Of two signs the launch answered one at most. What follows at once belongs to the same work. */
+	foresight->queued = foresight->repeated || (foresight->queued && !start);
 	foresight->repeated = false;
 	if (start)
 		foresight->start_ns = now_ns;
@@ -357,7 +369,6 @@ void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
 		begin_attempt(foresight, HB_FORESIGHT_PERIOD, foresight->start_ns);
 	if (foresight->learns)
 		begin_attempt(foresight, foresight->queued ? HB_FORESIGHT_QUEUED : HB_FORESIGHT_IDLE, now_ns);
-	foresight->queued = false;
 	hb_foresight_step(foresight, now_ns);
 }
 

@@ -109,12 +109,14 @@ enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIG
 enum { HB_FORESIGHT_PERIOD, HB_FORESIGHT_IDLE, HB_FORESIGHT_QUEUED, HB_FORESIGHT_TOLD };
 
 struct hb_foresight_costs {
-	int64_t switch_ns;         /* one context switch, HP's delay without a hold */
-	int64_t ready_ns;          /* a hold this early hides it all, late switches included */
-	int64_t idle_seen_ns;      /* hb_foresight_idle() is called this long after HP's last kernel has ended */
-	int64_t yield_ns;          /* an idle context keeps the GPU this long by itself */
+	int64_t switch_ns;    /* one context switch, HP's delay without a hold */
+	int64_t ready_ns;     /* a hold this early hides it all, late switches included */
+	int64_t idle_seen_ns; /* hb_foresight_idle() is called this long after HP's last kernel has ended */
+	int64_t yield_ns;     /* an idle context keeps the GPU this long by itself */
+	int64_t soon_ns;      /* what a sign makes due within that time begins at once: waking up for it comes late */
 	int64_t lead_ns, grace_ns; /* hold around the time a hint names while its source is not known well enough */
-	uint32_t weight_ppm;       /* LP's time against HP's delay */
+	uint32_t weight_ppm;       /* LP's time against HP's delay: what it loses by holds in vain */
+	uint32_t kept_weight_ppm;  /* ... and by being kept off for longer than the switch before a launch that came */
 	uint32_t budget_ppm;       /* share of LP's time that holds may cost */
 	int64_t budget_cap_ns;     /* saved up at most */
 };

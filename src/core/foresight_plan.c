@@ -48,20 +48,20 @@ int64_t hb_foresight_plan_cost(const struct hb_foresight_costs *costs, enum hb_f
 			       const int32_t *outcomes_ns, uint32_t n, int64_t start_ns, int64_t end_ns)
 {
 	bool holds = end_ns > start_ns;
-	int64_t delay = 0, loss = 0;
+	int64_t delay = 0, kept = 0, vain = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		int64_t at_ns = outcomes_ns[i];
 		if (holds && at_ns >= start_ns && at_ns <= end_ns && at_ns != HB_FORESIGHT_NONE) {
 			delay += delay_ns(costs, shape, at_ns - start_ns);
-			loss += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE, at_ns - start_ns);
+			kept += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE, at_ns - start_ns);
 			continue;
 		}
 		if (at_ns != HB_FORESIGHT_NONE)
 			delay += bare_ns(costs, shape, at_ns);
 		if (holds && at_ns > end_ns)
-			loss += vain_ns(costs, shape, end_ns - start_ns);
+			vain += vain_ns(costs, shape, end_ns - start_ns);
 	}
-	return delay * PPM + loss * costs->weight_ppm;
+	return delay * PPM + kept * costs->kept_weight_ppm + vain * costs->weight_ppm;
 }
 
 static void sort(int32_t *values, uint32_t n)
@@ -87,7 +87,7 @@ static void try_start(const struct outcomes *outcomes, int64_t start_ns, int64_t
 {
 	const struct hb_foresight_costs *costs = outcomes->costs;
 	enum hb_foresight_shape shape = outcomes->shape;
-	int64_t delay = 0, loss = 0;
+	int64_t delay = 0, kept = 0;
 	uint32_t at = 0;
 	for (; at < outcomes->launches && outcomes->sorted_ns[at] < start_ns; at++)
 		delay += bare_ns(costs, shape, outcomes->sorted_ns[at]);
@@ -98,12 +98,12 @@ static void try_start(const struct outcomes *outcomes, int64_t start_ns, int64_t
 		for (; covered < outcomes->launches && outcomes->sorted_ns[covered] <= start_ns + length_ns;
 		     covered++) {
 			delay += delay_ns(costs, shape, outcomes->sorted_ns[covered] - start_ns);
-			loss += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE,
+			kept += hb_foresight_loss_ns(costs, shape == HB_SHAPE_IDLE,
 						     outcomes->sorted_ns[covered] - start_ns);
 		}
 		int64_t later = outcomes->launches - covered, misses = outcomes->n - covered;
-		int64_t cost = (delay + later * costs->switch_ns) * PPM +
-			       (loss + misses * vain_ns(costs, shape, length_ns)) * costs->weight_ppm;
+		int64_t cost = (delay + later * costs->switch_ns) * PPM + kept * costs->kept_weight_ppm +
+			       misses * vain_ns(costs, shape, length_ns) * costs->weight_ppm;
 		if (cost >= *least || covered - first < HITS_LEAST)
 			continue;
 		*least = cost;

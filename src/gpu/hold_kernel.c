@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See hold_kernel.h. Reads the word with a volatile load: past the caches, about once a microsecond over PCIe. */
+/*
+ * See hold_kernel.h. Reads the word with a volatile load: past the caches, about once a microsecond over PCIe. A kernel
+ * with a limit tells when it began and ended, with two posted writes; one without only has to be queued.
+ */
 #include "gpu/hold_kernel.h"
 
 const char hb_hold_ptx[] = ".version 7.0\n"
@@ -8,27 +11,34 @@ const char hb_hold_ptx[] = ".version 7.0\n"
 			   ".visible .entry " HB_HOLD_KERNEL_NAME "(.param .u64 word, .param .u64 limit, "
 			   ".param .u64 linger)\n"
 			   "{\n"
-			   ".reg .u64 %word, %now, %end, %linger, %soon;\n"
-			   ".reg .u32 %value;\n"
-			   ".reg .pred %over;\n"
+			   ".reg .u64 %word, %now, %end, %limit, %linger;\n"
+			   ".reg .u32 %value, %last;\n"
+			   ".reg .pred %over, %told;\n"
 			   "ld.param.u64 %word, [word];\n"
-			   "ld.param.u64 %end, [limit];\n"
+			   "ld.param.u64 %limit, [limit];\n"
 			   "ld.param.u64 %linger, [linger];\n"
+			   "setp.ne.u64 %told, %limit, 0;\n"
 			   "mov.u64 %now, %globaltimer;\n"
-			   "add.u64 %end, %end, %now;\n"
+			   "@%told st.volatile.u64 [%word+8], %now;\n"
+			   "add.u64 %limit, %limit, %now;\n"
+			   "mov.u64 %end, %limit;\n"
+			   "mov.u32 %last, 0;\n"
 			   "LOOK:\n"
 			   "ld.volatile.u32 %value, [%word];\n"
-			   "setp.ge.u32 %over, %value, 2;\n"
+			   "setp.eq.u32 %over, %value, 0xffffffff;\n"
 			   "@%over bra DONE;\n"
 			   "mov.u64 %now, %globaltimer;\n"
 			   "setp.ge.u64 %over, %now, %end;\n"
 			   "@%over bra DONE;\n"
-			   "setp.eq.u32 %over, %value, 0;\n"
+			   "setp.eq.u32 %over, %value, %last;\n"
 			   "@%over bra LOOK;\n"
-			   "add.u64 %soon, %now, %linger;\n"
-			   "min.u64 %end, %end, %soon;\n"
+			   "mov.u32 %last, %value;\n"
+			   "add.u64 %end, %now, %linger;\n"
+			   "min.u64 %end, %end, %limit;\n"
 			   "bra LOOK;\n"
 			   "DONE:\n"
+			   "mov.u64 %now, %globaltimer;\n"
+			   "@%told st.volatile.u64 [%word+16], %now;\n"
 			   "ret;\n"
 			   "}\n";
 

@@ -7,7 +7,9 @@
  *
  * One kernel is not enough: once it runs and nothing is queued behind it, the
  * hardware goes to the next context (an H200 then needs 377 us instead of 222,
- * two switches). With a second one queued behind it in its stream it stays.
+ * two switches). With a second launch behind it in its stream it stays: that one
+ * waits in the channel, where the hardware looks. Two kernels in one graph do
+ * not: both leave the channel at once.
  */
 #ifndef HB_GPU_HOLD_KERNEL_H
 #define HB_GPU_HOLD_KERNEL_H
@@ -16,18 +18,23 @@
 
 #define HB_HOLD_KERNEL_NAME "hb_hold"
 
-/* Values of the word. */
-enum hb_hold_word {
-	HB_HOLD_KEEP = 0,
-	HB_HOLD_SOON = 1, /* a launch has begun: end after the linger time, should it not return by then */
-	HB_HOLD_END = 2,
+/* Values of the word. Any other: each time it changes the linger time begins anew, after which the kernel ends. */
+#define HB_HOLD_KEEP 0u
+#define HB_HOLD_END UINT32_MAX
+
+/* What `word` below points to. */
+struct hb_hold_page {
+	_Atomic(uint32_t) word;
+	uint32_t reserved;
+	/* By the GPU's clock (%globaltimer), of the last hold with a limit; never written by the simulated driver. */
+	_Atomic(uint64_t) began_ns, ended_ns;
 };
 
 /* The kernel's parameters, in this order. */
 struct hb_hold_params {
-	uint64_t word;      /* device address of the 32-bit word */
+	uint64_t word;      /* device address of a struct hb_hold_page */
 	uint64_t limit_ns;  /* ends by itself after this long on the GPU's own clock; 0 = at once */
-	uint64_t linger_ns; /* see HB_HOLD_SOON */
+	uint64_t linger_ns; /* see above */
 };
 
 /* For real GPUs. */

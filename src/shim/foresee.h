@@ -49,6 +49,8 @@ struct hb_foresee_plan hb_foresee_step(int64_t now_ns);
 
 /* hold_thread.c */
 bool hb_hold_thread_start(void);
+/* A hold of the plan is due now: launches it on the calling thread, if that can be done. */
+void hb_hold_thread_save_waking(const struct hb_foresee_plan *plan);
 /* The plan has changed and wants the thread at `at_ns` at the latest. Safe in signal handlers. */
 void hb_hold_thread_call(int64_t at_ns);
 void hb_hold_thread_leave_in_child(void);

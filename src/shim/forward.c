@@ -7,6 +7,7 @@
  * functions of their own, out of line: what hb_shim_alert asks for (hold.h), and
  * slow calls.
  */
+#include "base/clock.h"
 #include "shim/foresee.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
@@ -109,6 +110,8 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
 	uint8_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
+	if (hook->duty & HB_DUTY_ENDS)
+		hb_hold_release_if_launched();
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&
 	    !(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST))
@@ -126,20 +129,41 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 
 static void after_launch(CUresult result)
 {
-	if (hb_hold_release())
-		hb_shim_count(HB_COUNT_holds_released, 1);
+	hb_hold_note_launch(hb_clock_now_ns());
+}
+
+static void after_last_launch(CUresult result)
+{
+	hb_hold_release();
+}
+
+/* Of a GPU's shared memory an SM has 228 KiB at most; a block that takes nearly all of it finds no room beside a hold. */
+#define WHOLE_SM_BYTES (190 << 10)
+
+/* A graph is on the GPU as a whole, so no gap follows that has to be bridged. */
+static bool needs_no_bridge(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	if (hook->counter == HB_COUNT_graphs)
+		return true;
+	if (hook->stream == HB_STREAM_IN_CONFIG)
+		return argument(args, 0) &&
+		       ((const CUlaunchConfig *)argument(args, 0))->sharedMemBytes > WHOLE_SM_BYTES;
+	bool plain = fn == HB_FN_cuLaunchKernel || fn == HB_FN_cuLaunchKernel_ptsz;
+	return plain && (uint32_t)argument(args, 7) > WHOLE_SM_BYTES;
 }
 
 /* The first launch after idle, or something is held: it is let go when the driver has the launch. */
-OUT_OF_LINE static void (*heed_alert(void))(CUresult)
+OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args))(CUresult)
 {
 	uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
+	/* First, for the plan ends with the launch, and a hold without a launch is let go where the plan has ended. */
+	if (alert & HB_ALERT_HELD)
+		hb_hold_note_launch(hb_clock_now_ns());
 	if (alert & HB_ALERT_FIRST)
 		hb_foresee_launch();
-	if (!(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD))
+	if (!(alert & HB_ALERT_HELD))
 		return NULL;
-	hb_hold_expect_launch();
-	return after_launch;
+	return needs_no_bridge(fn, hook, args) ? after_last_launch : after_launch;
 }
 
 static void pass_gate(const struct hb_place *place)
@@ -171,7 +195,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (hook->duty & HB_DUTY_WAIT) {
 		pass_gate(place);
 		if (__builtin_expect(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) != 0, 0))
-			way.after = heed_alert();
+			way.after = heed_alert(fn, hook, args);
 	} else if (hook->duty == HB_DUTY_SIGN) {
 		note_sign(fn);
 	} else if (hook->duty) {

@@ -31,7 +31,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define LINGER_NS (50 * HB_NS_PER_US) /* a launch takes 3 us; one that loads its kernel first may wait for us */
+/*
+ * After a launch: the next one comes within some 30 us where a program goes on launching (Python takes 10 to 20 us a call), and
+ * a gap of 6 us already costs two switches. A launch takes 3 us; one that loads its kernel first may wait for us.
+ */
+#define LINGER_NS (100 * HB_NS_PER_US)
+/* A program that launches faster than the GPU works is far enough ahead by then, and each boundary between two kernels costs
+ * 0.7 us more while the GPU is held. */
+#define LINGER_AT_MOST_NS (300 * HB_NS_PER_US)
 #define DOUBT_NS (300 * HB_NS_PER_US) /* longer than a copy of some MB takes */
 #define END_WAIT_NS (200 * HB_NS_PER_US)
 #define PAGE_BYTES 4096
@@ -46,7 +53,7 @@ struct slot {
 	CUmodule module;
 	CUfunction kernel;
 	CUdeviceptr address; /* of the word, for the GPU */
-	bool lingers;        /* a real kernel, which knows HB_HOLD_SOON */
+	bool lingers;        /* a real kernel, which knows more words than "end" */
 	uint32_t age;        /* the youngest context of a device is the one held until another is seen launching */
 };
 
@@ -59,23 +66,32 @@ static uint32_t next_age;
 static bool stopped;
 
 /* One page a slot, made once and never unmapped; shared, so that a fork cannot part them from the GPU's view. */
-static _Atomic(char *) words;
+static _Atomic(char *) pages;
 
 static _Atomic(uint32_t) wide;
 static _Atomic(int64_t) doubt_since_ns;
 
-static _Atomic(uint32_t) *word_of(unsigned index)
+/* Of the hold that is there, or was last: its first launch and its latest; 0 = none has come yet. */
+static _Atomic(int64_t) launched_first_ns, launched_last_ns;
+static _Atomic(uint32_t) launches; /* never 0 or HB_HOLD_END when written to a word */
+
+static struct hb_hold_page *page_of(unsigned index)
 {
-	return (_Atomic(uint32_t) *)(atomic_load_explicit(&words, memory_order_acquire) + (size_t)index * PAGE_BYTES);
+	return (struct hb_hold_page *)(atomic_load_explicit(&pages, memory_order_acquire) + (size_t)index * PAGE_BYTES);
 }
 
 /* ---- the application's threads ---- */
 
-static void write_words(uint32_t bits, enum hb_hold_word value, bool lingering_only)
+static void write_words(uint32_t bits, uint32_t value, bool lingering_only)
 {
 	for (unsigned i = 0; bits; i++, bits >>= 1)
 		if ((bits & 1) && (!lingering_only || slots[i].lingers))
-			atomic_store_explicit(word_of(i), value, memory_order_release);
+			atomic_store_explicit(&page_of(i)->word, value, memory_order_release);
+}
+
+static uint32_t held_bits(void)
+{
+	return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD;
 }
 
 bool hb_hold_release(void)
@@ -87,9 +103,40 @@ bool hb_hold_release(void)
 	return held != 0;
 }
 
-void hb_hold_expect_launch(void)
+bool hb_hold_is_lingering(int64_t now_ns)
 {
-	write_words(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD, HB_HOLD_SOON, true);
+	int64_t last_ns = atomic_load(&launched_last_ns);
+	return last_ns && now_ns - last_ns < LINGER_NS;
+}
+
+bool hb_hold_is_there(void)
+{
+	uint32_t bits = held_bits();
+	for (unsigned i = 0; bits; i++, bits >>= 1)
+		if ((bits & 1) &&
+		    (!slots[i].lingers || atomic_load_explicit(&page_of(i)->began_ns, memory_order_relaxed)))
+			return true;
+	return false;
+}
+
+/* Each note begins the kernel's linger time anew. */
+void hb_hold_note_launch(int64_t now_ns)
+{
+	int64_t first_ns = 0;
+	if (atomic_compare_exchange_strong(&launched_first_ns, &first_ns, now_ns)) {
+		first_ns = now_ns;
+		hb_shim_count(HB_COUNT_holds_released, 1);
+	}
+	if (now_ns - first_ns > LINGER_AT_MOST_NS)
+		return;
+	atomic_store(&launched_last_ns, now_ns);
+	write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_HOLD_END / 2), true);
+}
+
+void hb_hold_release_if_launched(void)
+{
+	if (held_bits() && atomic_load_explicit(&launched_first_ns, memory_order_relaxed))
+		hb_hold_release();
 }
 
 void hb_hold_begin_wide(void)
@@ -152,7 +199,7 @@ static void tear_down(struct slot *slot, unsigned index)
 	if (slot->module)
 		HB_REAL(cuModuleUnload)(slot->module);
 	if (slot->address)
-		HB_REAL(cuMemHostUnregister)((void *)word_of(index));
+		HB_REAL(cuMemHostUnregister)((void *)page_of(index));
 }
 
 void hb_hold_forget_context(CUcontext context)
@@ -203,7 +250,7 @@ static CUresult load(struct slot *slot)
 
 static CUresult map_word(struct slot *slot, unsigned index)
 {
-	void *page = (void *)word_of(index);
+	void *page = (void *)page_of(index);
 	CUresult result = HB_REAL(cuMemHostRegister_v2)(page, PAGE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
 	if (result == CUDA_SUCCESS)
 		result = HB_REAL(cuMemHostGetDevicePointer_v2)(&slot->address, page, 0);
@@ -220,7 +267,7 @@ static CUresult make_stream(struct slot *slot)
 /* Launched once, with a word that ends it, so that a lazily loading driver has loaded it. */
 static CUresult try_once(struct slot *slot, unsigned index)
 {
-	atomic_store(word_of(index), HB_HOLD_END);
+	atomic_store(&page_of(index)->word, HB_HOLD_END);
 	CUresult result = launch(slot, 0);
 	return result == CUDA_SUCCESS ? HB_REAL(cuStreamSynchronize)(slot->stream) : result;
 }
@@ -244,15 +291,15 @@ static bool set_up(struct slot *slot, unsigned index)
 	return true;
 }
 
-static bool make_words(void)
+static bool make_pages(void)
 {
-	if (atomic_load(&words))
+	if (atomic_load(&pages))
 		return true;
 	char *made = mmap(NULL, (size_t)HB_HOLD_CONTEXTS * PAGE_BYTES, PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return fail(HB_HOLD_NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
-	atomic_store_explicit(&words, made, memory_order_release);
+	atomic_store_explicit(&pages, made, memory_order_release);
 	return true;
 }
 
@@ -272,7 +319,7 @@ static bool can_prepare(void)
 bool hb_hold_prepare(void)
 {
 	bool all = true;
-	if (hb_page_signs_faulty() || !make_words())
+	if (hb_page_signs_faulty() || !make_pages())
 		return true;
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++) {
@@ -310,9 +357,9 @@ static bool is_in_use(const struct slot *slot)
 }
 
 /* The hold before must be over. It was let go long ago, so it is, unless the GPU has not come to it yet. */
-static bool is_over(const struct slot *slot)
+static bool is_over(const struct slot *slot, int64_t patience_ns)
 {
-	int64_t until_ns = hb_clock_now_ns() + END_WAIT_NS;
+	int64_t until_ns = hb_clock_now_ns() + patience_ns;
 	CUresult result;
 	do
 		result = HB_REAL(cuStreamQuery)(slot->stream);
@@ -322,11 +369,14 @@ static bool is_over(const struct slot *slot)
 	return result == CUDA_SUCCESS;
 }
 
-static bool hold_slot(const struct slot *slot, unsigned index)
+static bool hold_slot(const struct slot *slot, unsigned index, int64_t patience_ns)
 {
-	if (!is_over(slot))
+	if (!is_over(slot, patience_ns))
 		return false;
-	atomic_store(word_of(index), HB_HOLD_KEEP);
+	atomic_store(&page_of(index)->began_ns, 0);
+	atomic_store(&page_of(index)->word, HB_HOLD_KEEP);
+	atomic_store(&launched_first_ns, 0);
+	atomic_store(&launched_last_ns, 0);
 	atomic_fetch_or(&hb_shim_alert, 1u << index);
 	if (atomic_load(&wide)) {
 		hb_hold_release();
@@ -342,21 +392,42 @@ static bool hold_slot(const struct slot *slot, unsigned index)
 	return true;
 }
 
-bool hb_hold_fire(void)
+/* With the lock held. */
+static bool hold_all(int64_t patience_ns)
 {
 	bool any = false;
+	for (unsigned i = 0; i < HB_HOLD_CONTEXTS && !stopped; i++) {
+		CUcontext popped;
+		if (slots[i].state != SLOT_READY || !is_chosen(i) || !is_in_use(&slots[i]) ||
+		    HB_REAL(cuCtxPushCurrent_v2)(slots[i].context) != CUDA_SUCCESS)
+			continue;
+		any |= hold_slot(&slots[i], i, patience_ns);
+		HB_REAL(cuCtxPopCurrent_v2)(&popped); /* contexts must be free to go */
+	}
+	return any;
+}
+
+bool hb_hold_fire(void)
+{
 	if (hb_page_signs_faulty() || atomic_load(&wide))
 		return false;
 	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < HB_HOLD_CONTEXTS && !stopped; i++) {
-		if (slots[i].state != SLOT_READY || !is_chosen(i) || !is_in_use(&slots[i]))
-			continue;
-		if (HB_REAL(cuCtxSetCurrent)(slots[i].context) == CUDA_SUCCESS)
-			any |= hold_slot(&slots[i], i);
-		HB_REAL(cuCtxSetCurrent)(NULL);
-	}
+	bool any = hold_all(END_WAIT_NS);
 	pthread_mutex_unlock(&lock);
 	return any;
+}
+
+enum hb_hold_tried hb_hold_try_fire(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	if (hb_page_signs_faulty() || atomic_load(&wide) || atomic_load(&hb_captures) ||
+	    pthread_mutex_trylock(&lock) != 0)
+		return HB_HOLD_NOT_HERE;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	bool any = hold_all(0);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	pthread_mutex_unlock(&lock);
+	return any ? HB_HOLD_FIRED : HB_HOLD_NOT_HERE;
 }
 
 /* ---- the end ---- */
@@ -376,8 +447,10 @@ void hb_hold_leave_in_child(void)
 	pthread_mutex_init(&lock, NULL);
 	memset(slots, 0, sizeof(slots));
 	atomic_store(&hb_shim_alert, HB_ALERT_FIRST);
-	atomic_store(&words, NULL);
+	atomic_store(&pages, NULL);
 	atomic_store(&wide, 0);
 	atomic_store(&doubt_since_ns, 0);
+	atomic_store(&launched_first_ns, 0);
+	atomic_store(&launched_last_ns, 0);
 	stopped = false;
 }

@@ -6,9 +6,11 @@
  *
  * Two promises. A hold never delays the process's own work by more than 2 us:
  * it is one thread on one SM, on a stream of its own that nothing waits for,
- * and it is let go before every call that may wait for the whole context
- * (`wide` below) and after the first launch. And it never outlasts its limit,
- * whatever happens to this process. Anything that fails switches holds off for
+ * beside which the real work runs, and it is let go before every call that may
+ * wait for the whole context (`wide` below), and when a graph or what needs a
+ * whole SM has been launched, or work is waited for. Behind other launches it
+ * lingers for a moment, since a gap of 6 us before the next would cost two
+ * switches. And it never outlasts its limit, whatever happens to this process. Anything that fails switches holds off for
  * the process, with the reason on the page.
  *
  * hb_shim_alert is the one word that a launch looks at, relaxed: 0 on the
@@ -48,8 +50,12 @@ void hb_hold_forget_context(CUcontext context);
 
 /* Lets go what is held; true if something was. Safe in signal handlers. */
 bool hb_hold_release(void);
-/* A launch has begun: what is held ends soon by itself, even if the call should never return. */
-void hb_hold_expect_launch(void);
+/* A launch begins, or has returned: what is held ends soon by itself, unless another one comes before. */
+void hb_hold_note_launch(int64_t now_ns);
+/* The thread is about to wait for its work: what still lingers after a launch is let go. */
+void hb_hold_release_if_launched(void);
+/* Whether the GPU has come to a hold, and not only been told. */
+bool hb_hold_is_there(void);
 /* Around a call that may wait for everything in the context: nothing is held before it ends. Nest freely. */
 void hb_hold_begin_wide(void);
 void hb_hold_end_wide(void);
@@ -73,6 +79,13 @@ void hb_hold_end_doubt(int64_t since_ns);
 		result_; \
 	})
 
+/*
+ * Holds on a thread of the application, which must not be inside the driver: a
+ * thread that has to be woken needs 40 us, now and then 500. Takes about 15 us.
+ */
+enum hb_hold_tried { HB_HOLD_NOT_HERE, HB_HOLD_FIRED };
+enum hb_hold_tried hb_hold_try_fire(void);
+
 /* ---- the thread of hold_thread.c ---- */
 
 /* Once, before anything else of it. */
@@ -81,6 +94,8 @@ void hb_hold_enter_thread(void);
 bool hb_hold_prepare(void);
 /* Holds the GPUs in use. False: not now (nothing is ready, or a wide call is under way). */
 bool hb_hold_fire(void);
+/* Nothing keeps what is held but that the process goes on launching. */
+bool hb_hold_is_lingering(int64_t now_ns);
 /* A call has been in doubt for too long while something is held. */
 bool hb_hold_is_doubtful(int64_t now_ns);
 
