@@ -3,6 +3,7 @@
 #include "shim/foresee.h"
 
 #include "base/clock.h"
+#include "core/costs.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -16,9 +17,9 @@
 #define IDLE_SEEN_NS (10 * HB_NS_PER_US) /* a synchronize returns that long after the last kernel */
 #define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
 #define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)
+#define COUNT_EVERY_NS HB_NS_PER_S
 
-#define WAKE_NS \
-	(40 * HB_NS_PER_US) /* our thread launches: the context, two kernels, the first of them with cold caches */
+#define WAKE_NS (40 * HB_NS_PER_US)  /* our thread launches late, and the two kernels take it 25 us with cold caches */
 #define SOON_NS (100 * HB_NS_PER_US) /* it wakes: 36 us by the median, three of four times within 56 */
 /* Against HB_HOLD_WEIGHT_PPM for holds in vain. Measured: an HTTP server's requests, 95 % covered instead of 90. */
 #define KEPT_WEIGHT_PPM 50000
@@ -31,7 +32,9 @@ static struct hb_foresight foresight;
 static struct hb_foresight_budget budget;
 static bool begun;
 static int64_t allow_again_ns;
-static int64_t request_since_ns; /* the inferred request that runs; 0 = none */
+static int64_t count_again_ns;
+static uint64_t signs_before[HB_PAGE_PROCESSES]; /* at the last count, of the tenant's processes */
+static int64_t request_since_ns;                 /* the inferred request that runs; 0 = none */
 static uint32_t request_flags;
 static int64_t worked_ns; /* the last end of work; 0 = never worked */
 
@@ -89,6 +92,34 @@ static void begin(void)
 	begun = true;
 }
 
+/* The tenant's processes that saw signs since the last count: they share what holds may cost. */
+static uint32_t count_active(const struct hb_page *page)
+{
+	uint32_t active = 0;
+	for (uint32_t i = 0; page && i < HB_PAGE_PROCESSES; i++) {
+		const struct hb_page_process *process = &page->processes[i];
+		uint64_t signs = atomic_load_explicit(&process->counters[HB_COUNT_signs], memory_order_relaxed);
+		active += signs != signs_before[i] &&
+			  atomic_load_explicit(&process->state, memory_order_relaxed) == HB_PAGE_ACTIVE;
+		signs_before[i] = signs;
+	}
+	return active ? active : 1;
+}
+
+/*
+ * The budget is of the GPU, and each process keeps its own part of it. Tenants take turns (is_allowed), so time counts for the
+ * one that may hold only; processes of one tenant divide it.
+ */
+static void share_budget(int64_t now_ns, bool allowed)
+{
+	if (allowed && !foresight.allowed)
+		budget.since_ns = now_ns;
+	if (now_ns < count_again_ns)
+		return;
+	count_again_ns = now_ns + COUNT_EVERY_NS;
+	foresight.costs.budget_ppm = HB_HOLD_BUDGET_PPM / count_active(hb_place()->page);
+}
+
 /* With the lock held. */
 static void look_whether_allowed(int64_t now_ns)
 {
@@ -97,7 +128,9 @@ static void look_whether_allowed(int64_t now_ns)
 	if (now_ns < allow_again_ns)
 		return;
 	allow_again_ns = now_ns + ALLOW_EVERY_NS;
-	hb_foresight_allow(&foresight, now_ns, is_allowed(now_ns));
+	bool allowed = is_allowed(now_ns);
+	share_budget(now_ns, allowed);
+	hb_foresight_allow(&foresight, now_ns, allowed);
 }
 
 static struct hb_foresee_plan plan(void)
@@ -175,6 +208,12 @@ void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns)
 	follow(&after, &before);
 }
 
+void hb_foresee_first_call(uint64_t source)
+{
+	if (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST)
+		hb_foresee_sign(HB_SIGN_CALL, source, 0);
+}
+
 /* The hold itself is let go by the launch that comes behind, forward.c. */
 void hb_foresee_launch(void)
 {
@@ -189,6 +228,7 @@ void hb_foresee_launch(void)
 		look_whether_allowed(now_ns);
 		uint32_t held = hb_hold_is_there() ? HB_REQUEST_HELD : 0;
 		hb_foresight_busy(&foresight, now_ns);
+		hb_hold_note_use();
 		request_since_ns = now_ns;
 		request_flags = held;
 		if (told.begin_ns)
@@ -294,7 +334,8 @@ void hb_foresee_leave_in_child(void)
 	atomic_store(&hb_foresee_wanted, false);
 	atomic_store(&taken, false);
 	begun = false;
-	allow_again_ns = request_since_ns = worked_ns = 0;
+	allow_again_ns = count_again_ns = request_since_ns = worked_ns = 0;
+	memset(signs_before, 0, sizeof(signs_before));
 	memset(&budget, 0, sizeof(budget));
 	memset(&told, 0, sizeof(told));
 	atomic_store(&tells_requests, false);

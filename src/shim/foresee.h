@@ -20,11 +20,13 @@
 /* Whether signs are of any use in this process now. */
 extern atomic_bool hb_foresee_wanted;
 
-/* Identities of signs: the application's own calls, driver calls by number; bytes are hashes, far above. */
-enum { HB_SOURCE_BEGIN = 1, HB_SOURCE_HINT = 2, HB_SOURCE_CALLS = 1000 };
+/* Identities of signs: the application's own calls, memory of any form, driver calls by number; bytes are hashes, far above. */
+enum { HB_SOURCE_BEGIN = 1, HB_SOURCE_HINT = 2, HB_SOURCE_ALLOCATION = 3, HB_SOURCE_CALLS = 1000 };
 
 /* A sign; `expected_ns` as in hb_foresight_sign(). */
 void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns);
+/* A call into the driver that is a sign where it is the first after idle. */
+void hb_foresee_first_call(uint64_t source);
 /* The first launch after idle (HB_ALERT_FIRST), before it goes to the driver. */
 void hb_foresee_launch(void);
 /* A synchronize has returned and nothing was launched during it. */

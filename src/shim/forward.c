@@ -93,18 +93,12 @@ static void after_slow_call(CUresult result)
 		hb_foresee_idle();
 }
 
-static void note_sign(unsigned fn)
-{
-	if (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST)
-		hb_foresee_sign(HB_SIGN_CALL, HB_SOURCE_CALLS + fn, 0);
-}
-
 /* Returns what is left to do after the call. */
 OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook,
 					 const struct hb_place *place))(CUresult)
 {
 	if (hook->duty & HB_DUTY_SIGN)
-		note_sign(fn);
+		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
 	if (hook->duty & HB_DUTY_TEND)
 		hb_tenant_tend();
 	if (hook->duty & HB_DUTY_MOVE)
@@ -197,7 +191,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 		if (__builtin_expect(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) != 0, 0))
 			way.after = heed_alert(fn, hook, args);
 	} else if (hook->duty == HB_DUTY_SIGN) {
-		note_sign(fn);
+		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
 	} else if (hook->duty) {
 		way.after = do_slow_duties(fn, hook, place);
 	}

@@ -47,14 +47,14 @@ enum slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY };
 
 struct slot {
 	enum slot_state state;
-	CUcontext context;
+	_Atomic(CUcontext) context; /* written with the lock held */
 	CUdevice device;
 	CUstream stream;
 	CUmodule module;
 	CUfunction kernel;
-	CUdeviceptr address; /* of the word, for the GPU */
-	bool lingers;        /* a real kernel, which knows more words than "end" */
-	uint32_t age;        /* the youngest context of a device is the one held until another is seen launching */
+	CUdeviceptr address;   /* of the word, for the GPU */
+	bool lingers;          /* a real kernel, which knows more words than "end" */
+	_Atomic(uint32_t) age; /* of a device's contexts the one that came or began to launch last is held */
 };
 
 _Atomic(uint32_t) hb_shim_alert = HB_ALERT_FIRST;
@@ -62,7 +62,7 @@ _Atomic(uint32_t) hb_shim_alert = HB_ALERT_FIRST;
 /* Guards slots; held over driver calls of our own thread, which do not wait for the application's work. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[HB_HOLD_CONTEXTS];
-static uint32_t next_age;
+static _Atomic(uint32_t) next_age;
 static bool stopped;
 
 /* One page a slot, made once and never unmapped; shared, so that a fork cannot part them from the GPU's view. */
@@ -139,6 +139,16 @@ void hb_hold_release_if_launched(void)
 		hb_hold_release();
 }
 
+void hb_hold_note_use(void)
+{
+	CUcontext context;
+	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
+		return;
+	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++)
+		if (atomic_load_explicit(&slots[i].context, memory_order_relaxed) == context)
+			atomic_store_explicit(&slots[i].age, atomic_fetch_add(&next_age, 1) + 1, memory_order_relaxed);
+}
+
 void hb_hold_begin_wide(void)
 {
 	atomic_fetch_add(&wide, 1);
@@ -175,6 +185,24 @@ bool hb_hold_is_doubtful(int64_t now_ns)
 
 /* ---- contexts ---- */
 
+static void take_slot(struct slot *slot, CUcontext context, CUdevice device)
+{
+	slot->device = device;
+	slot->stream = NULL;
+	slot->module = NULL;
+	slot->kernel = NULL;
+	slot->address = 0;
+	slot->state = SLOT_NEW;
+	atomic_store_explicit(&slot->age, atomic_fetch_add(&next_age, 1) + 1, memory_order_relaxed);
+	atomic_store_explicit(&slot->context, context, memory_order_relaxed);
+}
+
+static void leave_slot(struct slot *slot)
+{
+	atomic_store_explicit(&slot->context, NULL, memory_order_relaxed);
+	slot->state = SLOT_FREE;
+}
+
 void hb_hold_add_context(CUcontext context, CUdevice device)
 {
 	struct slot *place = NULL;
@@ -186,7 +214,7 @@ void hb_hold_add_context(CUcontext context, CUdevice device)
 			place = &slots[i];
 	}
 	if (place)
-		*place = (struct slot){.state = SLOT_NEW, .context = context, .device = device, .age = ++next_age};
+		take_slot(place, context, device);
 	pthread_mutex_unlock(&lock);
 	hb_hold_thread_call(0); /* it prepares */
 }
@@ -215,7 +243,7 @@ void hb_hold_forget_context(CUcontext context)
 			tear_down(slot, i);
 			HB_REAL(cuCtxPopCurrent_v2)(&popped);
 		}
-		*slot = (struct slot){.state = SLOT_FREE};
+		leave_slot(slot);
 	}
 	pthread_mutex_unlock(&lock);
 	hb_foresee_idle(); /* what was launched there is no more */
@@ -346,14 +374,16 @@ static bool is_chosen(unsigned index)
 	return true;
 }
 
-/* A GPU that this process never launched on is not worth holding. */
+/* A GPU that this process never launched on, or without low priority, is not worth holding. */
 static bool is_in_use(const struct slot *slot)
 {
 	const struct hb_place *place = hb_place();
 	if (slot->device < 0 || slot->device >= HB_PAGE_GPUS)
 		return false;
 	unsigned gpu = place->gpu_of_device[slot->device];
-	return gpu < HB_PAGE_GPUS && atomic_load(&((struct hb_gate *)place->process->gates[gpu])->submitted) > 0;
+	return gpu < HB_PAGE_GPUS && place->gpus[gpu] &&
+	       atomic_load_explicit(&place->gpus[gpu]->tenants_low, memory_order_relaxed) > 0 &&
+	       atomic_load(&((struct hb_gate *)place->process->gates[gpu])->submitted) > 0;
 }
 
 /* The hold before must be over. It was let go long ago, so it is, unless the GPU has not come to it yet. */

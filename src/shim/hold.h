@@ -54,6 +54,8 @@ bool hb_hold_release(void);
 void hb_hold_note_launch(int64_t now_ns);
 /* The thread is about to wait for its work: what still lingers after a launch is let go. */
 void hb_hold_release_if_launched(void);
+/* The calling thread's context is in use: of several on one GPU it is the one to hold. */
+void hb_hold_note_use(void);
 /* Whether the GPU has come to a hold, and not only been told. */
 bool hb_hold_is_there(void);
 /* Around a call that may wait for everything in the context: nothing is held before it ends. Nest freely. */

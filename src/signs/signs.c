@@ -65,7 +65,7 @@ static bool is_wanted(void)
 
 /* ---- what is ready ---- */
 
-enum { OTHER = (uint32_t)HB_FD_OTHER << 24, POLLED = 15u << 24 };
+enum { OTHER = (uint32_t)HB_FD_OTHER << 24, POLLED = 15u << 24, RING = 14u << 24 };
 
 /* The events carry the caller's own data, not descriptors: what was read will be told by the read. */
 static uint32_t is_epoll_readable(const struct epoll_event *events, int n)
@@ -131,6 +131,20 @@ static void *next(_Atomic(void *) *slot, const char *name)
 		int result = real_ arguments; \
 		if (is_wanted() && result > 0) \
 			tell(ready, __builtin_return_address(0)); \
+		return result; \
+	}
+/* A completion of a ring says neither what it is nor of which descriptor: the caller has to do. Linked only with liburing. */
+#define HB_RING(name, parameters, arguments, came) \
+	PUBLIC int name parameters; \
+	int name parameters \
+	{ \
+		static _Atomic(void *) slot_; \
+		int(*real_) parameters = (int(*) parameters)next(&slot_, #name); \
+		if (UNLIKELY(!real_)) \
+			return -ENOSYS; \
+		int result = real_ arguments; \
+		if (is_wanted() && (came)) \
+			tell(RING, __builtin_return_address(0)); \
 		return result; \
 	}
 #include "signs/calls.def"

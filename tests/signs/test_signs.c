@@ -4,6 +4,7 @@
  * told, with the right identity, and nothing else about the call changes. The
  * test stands where the shim would.
  */
+#include "fake_uring.h"
 #include "signs/signs.h"
 #include "unit/unit.h"
 
@@ -336,6 +337,28 @@ static void a_thread_that_reads_can_be_cancelled(void **state)
 	close_both(fds);
 }
 
+/* What completes is told; what does not, or was not waited for, is not. */
+static void completions_of_a_ring_are_told(void **state)
+{
+	void *cqe = NULL;
+	fake_uring_cqe = &cqe;
+	fake_uring_result = 0;
+	TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 1, NULL) + 1);
+	TOLD(io_uring_wait_cqes(NULL, &cqe, 1, NULL, NULL) + 1);
+	TOLD(io_uring_wait_cqe_timeout(NULL, &cqe, NULL) + 1);
+	TOLD(io_uring_submit_and_wait(NULL, 1) + 1);
+	TOLD(io_uring_submit_and_wait_timeout(NULL, &cqe, 1, NULL, NULL) + 1);
+	NOT_TOLD(io_uring_submit_and_wait(NULL, 0));
+	NOT_TOLD(io_uring_peek_batch_cqe(NULL, &cqe, 4));
+	fake_uring_cqe = NULL;
+	NOT_TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
+	fake_uring_result = 2;
+	TOLD(io_uring_peek_batch_cqe(NULL, &cqe, 4));
+	fake_uring_result = -EAGAIN;
+	NOT_TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
+	NOT_TOLD(io_uring_wait_cqe_timeout(NULL, &cqe, NULL));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -351,6 +374,7 @@ int main(void)
 		TEST(nothing_is_told_when_nobody_asks),
 		TEST(signal_handlers_and_children_may_read),
 		TEST(a_thread_that_reads_can_be_cancelled),
+		TEST(completions_of_a_ring_are_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

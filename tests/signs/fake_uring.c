@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stands where liburing would be: the functions that libhb-signs stands in front of, with the results that the test asks
+ * for. Linked by test_signs.c only; makes no ring and no system call.
+ */
+#include "fake_uring.h"
+
+int fake_uring_result;
+void *fake_uring_cqe;
+
+int __io_uring_get_cqe(void *ring, void **cqe, unsigned int submit, unsigned int wait, void *mask)
+{
+	*cqe = fake_uring_cqe;
+	return fake_uring_result;
+}
+
+int io_uring_wait_cqes(void *ring, void **cqe, unsigned int n, void *timeout, void *mask)
+{
+	return fake_uring_result;
+}
+
+int io_uring_wait_cqe_timeout(void *ring, void **cqe, void *timeout)
+{
+	return fake_uring_result;
+}
+
+int io_uring_peek_batch_cqe(void *ring, void **cqes, unsigned int n)
+{
+	return fake_uring_result;
+}
+
+int io_uring_submit_and_wait(void *ring, unsigned int n)
+{
+	return fake_uring_result;
+}
+
+int io_uring_submit_and_wait_timeout(void *ring, void **cqe, unsigned int n, void *timeout, void *mask)
+{
+	return fake_uring_result;
+}
