@@ -12,6 +12,7 @@
 #include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
+#include "shim/slice.h"
 
 #include <string.h>
 
@@ -188,8 +189,11 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	}
 	if (hook->duty & HB_DUTY_WAIT) {
 		pass_gate(place);
-		if (__builtin_expect(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) != 0, 0))
+		uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
+		if (__builtin_expect(alert != 0, 0))
 			way.after = heed_alert(fn, hook, args);
+		if (__builtin_expect(alert & HB_ALERT_SLICE, 0))
+			way.target = hb_slice_way(fn, way.target);
 	} else if (hook->duty == HB_DUTY_SIGN) {
 		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
 	} else if (hook->duty) {

@@ -11,6 +11,7 @@
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
+#include "shim/slice.h"
 
 /* By CUDA's device number; NULL: never retained here. */
 static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
@@ -18,8 +19,10 @@ static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
 CUresult hb_hook_cuInit(unsigned int flags)
 {
 	CUresult result = HB_REAL(cuInit)(flags);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		hb_tenant_join();
+		hb_slice_begin();
+	}
 	return result;
 }
 

@@ -19,6 +19,7 @@
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_version.h"
+#include "shim/slice.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -188,6 +189,7 @@ static void leave_in_child(void)
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();
 	hb_foresee_leave_in_child();
+	hb_slice_leave_in_child();
 	hb_membership_fini(&member);
 	HB_FAULT(shim_left_in_child);
 }

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slices in a process of low priority: launches of long kernels go as several
+ * pieces (docs/slices.md). Which kernels can be cut, and how, is decided by
+ * src/cubin; here is what that means in a real program: which image a function
+ * came from, its sliced copy in the driver, how long it runs, and the launches.
+ *
+ * Off unless HB_SLICE_US (the time that a piece may run, in microseconds) is
+ * set; then HB_ALERT_SLICE makes launches come here. HB_SLICE_COST_PERCENT is
+ * what pieces may cost of a kernel's time. Fails open: whatever is
+ * not known, not possible or refused by the driver runs whole, and is counted.
+ */
+#ifndef HB_SHIM_SLICE_H
+#define HB_SHIM_SLICE_H
+
+#include "cubin/slice_reason.h"
+#include "gpu/cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- forward.c, hooks ---- */
+
+/* Once, when the tenant is known: switches slices on if they are asked for. */
+void hb_slice_begin(void);
+/* Where this launch goes on: `target`, the driver's function, or one of slice_launch.c in front of it. */
+void *hb_slice_way(unsigned fn, void *target);
+void hb_slice_leave_in_child(void);
+
+/* ---- inside ---- */
+
+/* The time a piece may run; 0: slices are off in this process. */
+int64_t hb_slice_allowed_ns(void);
+
+/* A function that the application launches. Never freed: its module may be unloaded while it is looked at. */
+struct hb_slice_function {
+	_Atomic(void *) handle; /* CUfunction or CUkernel, as the application has it; stored last */
+	enum hb_slice_reason reason;
+	CUcontext context; /* of the sliced copy */
+	CUfunction whole, sliced;
+	uint32_t n_parameters, parameter_bytes, bounds_place;
+	const void *image; /* what it came from */
+};
+
+/* slice_image.c: the function behind a handle, made ready at its first launch. NULL: no room, or not now. */
+const struct hb_slice_function *hb_slice_function_of(CUfunction handle);
+void hb_slice_images_leave_in_child(void);
+
+/* A module or library as it was loaded. */
+struct hb_slice_image {
+	struct hb_slice_image *next;
+	void *handle; /* CUmodule or CUlibrary */
+	const void *bytes;
+	size_t size;
+	bool is_ours; /* a copy of what the application may free */
+	bool is_library;
+	struct hb_slice_module *modules;
+};
+/* slice_copy.c: loads the sliced copy of a kernel of this image into the current context. */
+enum hb_slice_reason hb_slice_copy(struct hb_slice_image *image, const char *name, CUfunction whole,
+				   struct hb_slice_function *function);
+void hb_slice_copies_free(struct hb_slice_image *image);
+
+/* slice_time.c: what is known of a kernel launched in one shape. */
+struct hb_slice_shape {
+	uint64_t key;
+	int64_t duration_ns; /* the shortest seen; 0 = not known yet */
+	uint32_t n_resident; /* blocks that fit on the GPU at once */
+	uint32_t n_samples;
+	CUevent begin, end; /* of the sample under way; NULL = none */
+};
+/* NULL: no room. Asks the driver for n_resident the first time. */
+struct hb_slice_shape *hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks,
+					 uint32_t n_threads, uint32_t shared_bytes);
+/* Before a whole launch: takes a sample if few are known; true: the caller calls the end after the launch. */
+bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream);
+void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream);
+void hb_slice_times_leave_in_child(void);
+
+#endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches in pieces. Stands between forward.c (which has counted the launch and
+ * passed the gate for its first piece) and the driver, with the driver's
+ * signatures. What cannot be cut goes on to the driver as it came.
+ *
+ * Each further piece waits until the one before is about to drain (piece_plan.h)
+ * and passes the gate again, on the calling thread, so the order of the program stays.
+ */
+#include "base/clock.h"
+#include "cubin/piece_plan.h"
+#include "cubin/prologue.h"
+#include "shim/hold.h"
+#include "shim/shim.h"
+#include "shim/shim_tenant.h"
+#include "shim/slice.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ALLOWED_US_MAX 1000000
+#define PARAMETERS_MAX 257
+#define PARAMETER_BYTES_MAX 4104
+/* One wait: never longer than this for a piece that should have drained. */
+#define WAIT_MOST_NS (100 * HB_NS_PER_MS)
+
+/* A launch in the driver's newest form. */
+struct launch {
+	CUlaunchConfig config;
+	CUfunction function;
+	void **parameters, **extra;
+	bool is_per_thread; /* the entry's meaning of no stream */
+};
+
+static _Atomic(int64_t) allowed_ns;
+static uint32_t cost_percent = HB_PIECE_COST_PERCENT;
+
+int64_t hb_slice_allowed_ns(void)
+{
+	return atomic_load_explicit(&allowed_ns, memory_order_relaxed);
+}
+
+/* ---- counting ---- */
+
+static hb_page_u64 n_whole[HB_N_SLICE_REASONS]; /* launches, by reason */
+
+static void count_whole(enum hb_slice_reason reason)
+{
+	hb_shim_count(HB_COUNT_whole, 1);
+	atomic_fetch_add_explicit(&n_whole[reason], 1, memory_order_relaxed);
+}
+
+/* HB_SLICE_REPORT=FILE: what was left whole and why, written when the process ends. */
+static void write_report(void)
+{
+	const char *path = getenv("HB_SLICE_REPORT");
+	FILE *out = path ? fopen(path, "a") : NULL;
+	if (!out)
+		return;
+	const struct hb_page_process *process = hb_place()->process;
+	fprintf(out, "{\"sliced\": %llu, \"pieces\": %llu",
+		(unsigned long long)atomic_load(&process->counters[HB_COUNT_sliced]),
+		(unsigned long long)atomic_load(&process->counters[HB_COUNT_pieces]));
+	for (int i = 0; i < HB_N_SLICE_REASONS; i++)
+		if (atomic_load(&n_whole[i]))
+			fprintf(out, ", \"%s\": %llu", hb_slice_reason_name((enum hb_slice_reason)i),
+				(unsigned long long)atomic_load(&n_whole[i]));
+	fprintf(out, "}\n");
+	fclose(out);
+}
+
+/* ---- parameters ---- */
+
+/* The kernel's own parameters and the bounds, in either form that launches have. */
+struct arguments {
+	void *pointers[PARAMETERS_MAX];
+	_Alignas(16) uint8_t packed[PARAMETER_BYTES_MAX];
+	size_t n_packed;
+	void *extra[5];
+	struct hb_bounds bounds;
+};
+
+static bool take_packed(const struct hb_slice_function *function, void *const *extra, struct arguments *out)
+{
+	const void *buffer = NULL;
+	size_t size = 0;
+	for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+		if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[i + 1];
+		else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			size = *(const size_t *)extra[i + 1];
+		else
+			return false;
+	}
+	if (!buffer || size > function->bounds_place || function->bounds_place + HB_BOUNDS_BYTES > sizeof out->packed)
+		return false;
+	memcpy(out->packed, buffer, size);
+	memset(out->packed + size, 0, function->bounds_place - size);
+	out->n_packed = function->bounds_place + HB_BOUNDS_BYTES;
+	void *const form[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, out->packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &out->n_packed,
+			       CU_LAUNCH_PARAM_END};
+	memcpy(out->extra, form, sizeof form);
+	return true;
+}
+
+static bool take_arguments(const struct hb_slice_function *function, const struct launch *launch, struct arguments *out)
+{
+	out->n_packed = 0;
+	if (launch->extra && !launch->parameters)
+		return take_packed(function, launch->extra, out);
+	if (!launch->parameters || launch->extra || function->n_parameters + 1 > PARAMETERS_MAX)
+		return false;
+	memcpy(out->pointers, launch->parameters, function->n_parameters * sizeof *out->pointers);
+	out->pointers[function->n_parameters] = &out->bounds;
+	return true;
+}
+
+/* ---- what the launch says ---- */
+
+/* Attributes that each piece may have as the whole. */
+static bool are_plain(const CUlaunchConfig *config)
+{
+	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
+		switch (config->attrs[i].id) {
+		case CU_LAUNCH_ATTRIBUTE_IGNORE:
+		case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+		case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+		case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+		case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+		case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+			break;
+		default:
+			return false;
+		}
+	return true;
+}
+
+static uint64_t blocks_of(const CUlaunchConfig *config)
+{
+	uint64_t row = (uint64_t)config->gridDimX * config->gridDimY;
+	return row > UINT32_MAX ? row : row * config->gridDimZ;
+}
+
+static CUstream stream_of(const struct launch *launch)
+{
+	if (launch->config.hStream)
+		return launch->config.hStream;
+	return launch->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+/* Settings that the application may have changed on the original since. */
+static bool settings_follow(const struct hb_slice_function *function)
+{
+	static const CUfunction_attribute settings[] = {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+							CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT};
+	int wanted, is;
+	for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+		if (HB_REAL(cuFuncGetAttribute)(&wanted, settings[i], function->whole) != CUDA_SUCCESS ||
+		    HB_REAL(cuFuncGetAttribute)(&is, settings[i], function->sliced) != CUDA_SUCCESS ||
+		    (wanted != is &&
+		     HB_REAL(cuFuncSetAttribute)(function->sliced, settings[i], wanted) != CUDA_SUCCESS))
+			return false;
+	return true;
+}
+
+static bool is_context_current(const struct hb_slice_function *function)
+{
+	CUcontext context;
+	return HB_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context == function->context;
+}
+
+/* ---- pieces ---- */
+
+static CUresult launch_on(const struct launch *launch, CUfunction function, void **parameters, void **extra)
+{
+	CUlaunchConfig config = launch->config;
+	config.hStream = stream_of(launch);
+	return HB_REAL(cuLaunchKernelEx)(&config, function, parameters, extra);
+}
+
+/* Pieces of one thread follow one another; those of several streams are paced as one. */
+static __thread struct hb_piece_clock ticks __attribute__((tls_model("initial-exec")));
+
+static void wait_for_turn(void)
+{
+	const struct hb_place *place = hb_place();
+	struct hb_gate *gate = hb_tenant_gate(place);
+	int64_t wait_ns = hb_piece_wait_ns(&ticks, hb_clock_now_ns());
+	if (wait_ns > WAIT_MOST_NS)
+		wait_ns = WAIT_MOST_NS;
+	if (wait_ns > 0)
+		nanosleep(&(struct timespec){.tv_nsec = wait_ns}, NULL);
+	enum hb_gate_answer answer = hb_gate_try(gate);
+	if (answer != HB_GATE_GO)
+		hb_gate_hold(place, gate, answer);
+}
+
+/* CUDA_SUCCESS; an error after the first piece; -1: nothing was launched, run it whole. */
+static int launch_pieces(const struct launch *launch, const struct hb_slice_function *function,
+			 const struct hb_piece_plan *plan, struct arguments *arguments)
+{
+	void **parameters = arguments->n_packed ? NULL : arguments->pointers;
+	void **extra = arguments->n_packed ? arguments->extra : NULL;
+	CUresult result = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < plan->n_pieces && result == CUDA_SUCCESS; i++) {
+		arguments->bounds = (struct hb_bounds){i * plan->n_blocks_each, plan->n_blocks_each};
+		if (arguments->n_packed)
+			memcpy(arguments->packed + function->bounds_place, &arguments->bounds,
+			       sizeof arguments->bounds);
+		if (i)
+			wait_for_turn();
+		result = launch_on(launch, function->sliced, parameters, extra);
+		if (result != CUDA_SUCCESS && i == 0)
+			return -1;
+		hb_piece_issued(&ticks, hb_clock_now_ns(), plan->piece_ns);
+	}
+	hb_shim_count(HB_COUNT_sliced, 1);
+	hb_shim_count(HB_COUNT_pieces, plan->n_pieces);
+	return (int)result;
+}
+
+static enum hb_slice_reason decide(const struct launch *launch, const struct hb_slice_function *function,
+				   struct hb_slice_shape *shape, struct hb_piece_plan *plan)
+{
+	const CUlaunchConfig *config = &launch->config;
+	struct hb_piece_question question = {
+		.duration_ns = shape->duration_ns,
+		.allowed_ns = hb_slice_allowed_ns(),
+		.n_blocks = (uint32_t)blocks_of(config),
+		.n_threads = config->blockDimX * config->blockDimY * config->blockDimZ,
+		.n_resident = shape->n_resident,
+		.cost_percent = cost_percent,
+	};
+	enum hb_slice_reason reason = hb_piece_plan(&question, plan);
+	if (reason == HB_SLICE_none && (!is_context_current(function) || !settings_follow(function)))
+		reason = HB_SLICE_driver;
+	return reason;
+}
+
+/* Launches in pieces, or tells why not. */
+static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_slice_shape **measured, CUresult *result)
+{
+	struct hb_piece_plan plan;
+	struct arguments arguments;
+	if (!are_plain(&launch->config) || blocks_of(&launch->config) > UINT32_MAX / 2 || !launch->function)
+		return HB_SLICE_launch;
+	const struct hb_slice_function *function = hb_slice_function_of(launch->function);
+	if (!function)
+		return HB_SLICE_image;
+	if (function->reason != HB_SLICE_none)
+		return function->reason;
+	uint32_t n_threads = launch->config.blockDimX * launch->config.blockDimY * launch->config.blockDimZ;
+	struct hb_slice_shape *shape = hb_slice_shape_of(function, (uint32_t)blocks_of(&launch->config), n_threads,
+							 launch->config.sharedMemBytes);
+	if (!shape)
+		return HB_SLICE_brief;
+	*measured = shape;
+	enum hb_slice_reason reason = decide(launch, function, shape, &plan);
+	if (reason != HB_SLICE_none)
+		return reason;
+	if (!take_arguments(function, launch, &arguments))
+		return HB_SLICE_launch;
+	int code = launch_pieces(launch, function, &plan, &arguments);
+	if (code < 0)
+		return HB_SLICE_driver;
+	*result = (CUresult)code;
+	return HB_SLICE_none;
+}
+
+/* True: done, with `result`. False: the caller goes on to the driver; `timed` tells what to end after that. */
+static bool launched(const struct launch *launch, CUresult *result, struct hb_slice_shape **timed)
+{
+	struct hb_slice_shape *shape = NULL;
+	enum hb_slice_reason reason = try_pieces(launch, &shape, result);
+	*timed = NULL;
+	if (reason == HB_SLICE_none)
+		return true;
+	count_whole(reason);
+	if (shape && shape->n_resident < blocks_of(&launch->config) && hb_slice_time_begin(shape, stream_of(launch)))
+		*timed = shape;
+	return false;
+}
+
+static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed, CUresult result)
+{
+	if (timed)
+		hb_slice_time_end(timed, stream_of(launch));
+	return result;
+}
+
+/* ---- in front of the driver ---- */
+
+#define PLAIN(name, per_thread) \
+	static CUresult slice_##name(CUfunction function, unsigned int grid_x, unsigned int grid_y, \
+				     unsigned int grid_z, unsigned int block_x, unsigned int block_y, \
+				     unsigned int block_z, unsigned int shared_bytes, CUstream stream, \
+				     void **parameters, void **extra) \
+	{ \
+		const struct launch launch = { \
+			{grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, NULL, 0}, \
+			function, \
+			parameters, \
+			extra, \
+			per_thread}; \
+		struct hb_slice_shape *timed; \
+		CUresult result; \
+		if (launched(&launch, &result, &timed)) \
+			return result; \
+		return whole(&launch, timed, \
+			     HB_REAL(name)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, \
+					   stream, parameters, extra)); \
+	}
+#define CONFIG(name, per_thread) \
+	static CUresult slice_##name(const CUlaunchConfig *config, CUfunction function, void **parameters, \
+				     void **extra) \
+	{ \
+		struct launch launch = {.function = function, parameters, extra, per_thread}; \
+		struct hb_slice_shape *timed; \
+		CUresult result; \
+		if (!config) \
+			return HB_REAL(name)(config, function, parameters, extra); \
+		launch.config = *config; \
+		if (launched(&launch, &result, &timed)) \
+			return result; \
+		return whole(&launch, timed, HB_REAL(name)(config, function, parameters, extra)); \
+	}
+
+PLAIN(cuLaunchKernel, false)
+PLAIN(cuLaunchKernel_ptsz, true)
+CONFIG(cuLaunchKernelEx, false)
+CONFIG(cuLaunchKernelEx_ptsz, true)
+
+void *hb_slice_way(unsigned fn, void *target)
+{
+	if (!target)
+		return NULL;
+	switch (fn) {
+	case HB_FN_cuLaunchKernel:
+		return (void *)slice_cuLaunchKernel;
+	case HB_FN_cuLaunchKernel_ptsz:
+		return (void *)slice_cuLaunchKernel_ptsz;
+	case HB_FN_cuLaunchKernelEx:
+		return (void *)slice_cuLaunchKernelEx;
+	case HB_FN_cuLaunchKernelEx_ptsz:
+		return (void *)slice_cuLaunchKernelEx_ptsz;
+	case HB_FN_cuLaunchCooperativeKernel:
+	case HB_FN_cuLaunchCooperativeKernel_ptsz:
+		count_whole(HB_SLICE_launch);
+		return target;
+	default:
+		return target;
+	}
+}
+
+/* ---- on and off ---- */
+
+void hb_slice_begin(void)
+{
+	const char *text = getenv("HB_SLICE_US");
+	long us = text ? strtol(text, NULL, 10) : 0;
+	const struct hb_page *page = hb_place()->page;
+	bool is_high = page && atomic_load_explicit(&page->priority, memory_order_relaxed) == HB_PAGE_HIGH;
+	if (us <= 0 || us > ALLOWED_US_MAX || is_high || hb_slice_allowed_ns())
+		return;
+	const char *cost = getenv("HB_SLICE_COST_PERCENT");
+	if (cost)
+		cost_percent = (uint32_t)strtoul(cost, NULL, 10);
+	atomic_store(&allowed_ns, us * 1000);
+	atexit(write_report);
+	atomic_fetch_or(&hb_shim_alert, HB_ALERT_SLICE);
+}
+
+void hb_slice_leave_in_child(void)
+{
+	atomic_store(&allowed_ns, 0);
+	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_SLICE);
+	hb_slice_images_leave_in_child();
+	hb_slice_times_leave_in_child();
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long kernels run, by function and shape: the shortest of a few launches,
+ * taken with events around them and read at a later launch of the same shape, so
+ * that nothing waits. Called at launches while slices are on; one lock, held for
+ * table look-ups and calls that do not block.
+ */
+#include "shim/shim.h"
+#include "shim/slice.h"
+
+#include <pthread.h>
+
+enum { SHAPES = 8192 /* power of two */, SHAPES_USED_MAX = SHAPES / 2, SAMPLES = 3 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hb_slice_shape shapes[SHAPES];
+static unsigned n_shapes;
+
+static uint64_t mix(uint64_t key, uint64_t value)
+{
+	key = (key ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+	return key ^ key >> 29;
+}
+
+static uint32_t resident_blocks(CUfunction function, uint32_t n_threads, uint32_t shared_bytes)
+{
+	CUdevice device;
+	int per_sm = 0, n_sms = 0;
+	if (HB_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&per_sm, function, (int)n_threads, shared_bytes) !=
+		    CUDA_SUCCESS ||
+	    HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+	    HB_REAL(cuDeviceGetAttribute)(&n_sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS)
+		return 0;
+	return (uint32_t)(per_sm * n_sms);
+}
+
+static void drop_sample(struct hb_slice_shape *shape)
+{
+	if (shape->begin)
+		HB_REAL(cuEventDestroy_v2)(shape->begin);
+	if (shape->end)
+		HB_REAL(cuEventDestroy_v2)(shape->end);
+	shape->begin = shape->end = NULL;
+}
+
+/* With the lock held. */
+static void read_sample(struct hb_slice_shape *shape)
+{
+	float ms = 0;
+	if (!shape->end || HB_REAL(cuEventQuery)(shape->end) != CUDA_SUCCESS)
+		return;
+	if (HB_REAL(cuEventElapsedTime_v2)(&ms, shape->begin, shape->end) == CUDA_SUCCESS && ms > 0) {
+		int64_t ns = (int64_t)((double)ms * 1e6);
+		if (!shape->duration_ns || ns < shape->duration_ns)
+			shape->duration_ns = ns;
+		shape->n_samples++;
+	}
+	drop_sample(shape);
+}
+
+static struct hb_slice_shape *find(uint64_t key)
+{
+	unsigned i = (unsigned)(key % SHAPES);
+	while (shapes[i].key && shapes[i].key != key)
+		i = (i + 1) % SHAPES;
+	if (!shapes[i].key && n_shapes == SHAPES_USED_MAX)
+		return NULL;
+	return &shapes[i];
+}
+
+struct hb_slice_shape *hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks,
+					 uint32_t n_threads, uint32_t shared_bytes)
+{
+	uint64_t key = mix(mix(mix((uint64_t)(uintptr_t)function, n_blocks), n_threads), shared_bytes) | 1;
+	pthread_mutex_lock(&lock);
+	struct hb_slice_shape *shape = find(key);
+	if (shape && !shape->key) {
+		shape->n_resident = resident_blocks(function->whole, n_threads, shared_bytes);
+		shape->key = key;
+		n_shapes++;
+	}
+	if (shape)
+		read_sample(shape);
+	pthread_mutex_unlock(&lock);
+	return shape;
+}
+
+bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream)
+{
+	bool begun = false;
+	pthread_mutex_lock(&lock);
+	if (shape->n_samples < SAMPLES && !shape->begin &&
+	    HB_REAL(cuEventCreate)(&shape->begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
+		begun = HB_REAL(cuEventRecord)(shape->begin, stream) == CUDA_SUCCESS;
+		if (!begun)
+			drop_sample(shape);
+	}
+	pthread_mutex_unlock(&lock);
+	return begun;
+}
+
+void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream)
+{
+	pthread_mutex_lock(&lock);
+	if (HB_REAL(cuEventCreate)(&shape->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
+	    HB_REAL(cuEventRecord)(shape->end, stream) != CUDA_SUCCESS)
+		drop_sample(shape);
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_slice_times_leave_in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}

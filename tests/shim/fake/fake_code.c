@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of the fake driver that loads machine code, in a build of its own
+ * for the tests of slices. It reads the cubins that it is given and notes, for
+ * each kernel, which blocks launches would run: all of them, or for a kernel of a
+ * module with a range check those within the bounds that its last parameter
+ * gives. Its linker gives the compiled range check of tests/cubin.
+ */
+#include "fake_driver.h"
+
+#include "cubin/code_info.h"
+#include "cubin/fatbin.h"
+#include "cubin/prologue.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+#include "shim/cuda_calls.h"
+unsigned hb_fake_runs_of(uint32_t block);
+unsigned hb_fake_launches_of_pieces(void);
+void hb_fake_set_refusal(const char *what);
+int hb_fake_setting_of_copy(int attribute);
+#pragma GCC visibility pop
+
+enum { BLOCKS = 4096, FUNCTIONS = 64, MS = 2 };
+
+struct fake_module {
+	struct hb_cubin cubin;
+	uint8_t *bytes;
+	bool has_check;
+};
+
+struct fake_function {
+	struct fake_module *module;
+	const struct hb_cubin_kernel *kernel;
+	int settings[32];
+};
+
+static atomic_uint runs[BLOCKS];
+static atomic_uint n_piece_launches;
+static struct fake_function functions[FUNCTIONS];
+static unsigned n_functions;
+static const char *refused = "";
+
+unsigned hb_fake_runs_of(uint32_t block)
+{
+	return block < BLOCKS ? atomic_exchange(&runs[block], 0) : 0;
+}
+
+unsigned hb_fake_launches_of_pieces(void)
+{
+	return atomic_exchange(&n_piece_launches, 0);
+}
+
+/* "link", "load": what the driver says no to from now on. */
+void hb_fake_set_refusal(const char *what)
+{
+	refused = what;
+}
+
+/* Of the kernel of a sliced copy that was asked for last. */
+int hb_fake_setting_of_copy(int attribute)
+{
+	int value = -1;
+	for (unsigned i = 0; i < n_functions; i++)
+		if (functions[i].module->has_check)
+			value = functions[i].settings[attribute];
+	return value;
+}
+
+/* ---- modules ---- */
+
+static uint8_t *copy_of(const void *image, size_t *size)
+{
+	struct hb_fatbin fatbin;
+	struct hb_fatbin_entry entry;
+	uint8_t *bytes;
+	*size = hb_image_size(&image);
+	if (*size && hb_fatbin_open(&fatbin, image, *size) == 0)
+		return hb_fatbin_next(&fatbin, &entry) == 1 && hb_fatbin_unpack(&entry, &bytes, size) == 0 ? bytes
+													   : NULL;
+	bytes = *size ? malloc(*size) : NULL;
+	return bytes ? memcpy(bytes, image, *size) : NULL;
+}
+
+/* A module whose run_plain has three parameters is a sliced copy. */
+static bool has_check(const struct hb_cubin *cubin)
+{
+	struct hb_code_facts facts;
+	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(cubin, "run_plain");
+	return kernel && hb_code_info_read(cubin, kernel, &facts) == HB_SLICE_none && facts.n_parameters == 3;
+}
+
+static CUresult load(void **handle, const void *image)
+{
+	size_t size;
+	uint8_t *bytes = copy_of(image, &size);
+	struct fake_module *module = calloc(1, sizeof *module);
+	if (!bytes || !module || hb_cubin_open(&module->cubin, bytes, size)) {
+		free(bytes);
+		free(module);
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	}
+	module->bytes = bytes;
+	module->has_check = has_check(&module->cubin);
+	if (module->has_check && strcmp(refused, "load") == 0)
+		return CUDA_ERROR_INVALID_IMAGE;
+	*handle = module;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get(void **handle, struct fake_module *module, const char *name)
+{
+	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
+	if (!kernel)
+		return CUDA_ERROR_NOT_FOUND;
+	for (unsigned i = 0; i < n_functions; i++)
+		if (functions[i].kernel == kernel) {
+			*handle = &functions[i];
+			return CUDA_SUCCESS;
+		}
+	functions[n_functions].module = module;
+	functions[n_functions].kernel = kernel;
+	*handle = &functions[n_functions++];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+	hb_fake_count("cuModuleLoadData");
+	return load((void **)module, image);
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+	hb_fake_count("cuModuleUnload");
+	return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+	hb_fake_count("cuModuleGetFunction");
+	return get((void **)function, (struct fake_module *)(void *)module, name);
+}
+
+CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
+{
+	*module = (CUmodule)(void *)((struct fake_function *)(void *)function)->module;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetName(const char **name, CUfunction function)
+{
+	*name = ((struct fake_function *)(void *)function)->kernel->name;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+	*value = ((struct fake_function *)(void *)function)->settings[attribute];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+	((struct fake_function *)(void *)function)->settings[attribute] = value;
+	return CUDA_SUCCESS;
+}
+
+/* A kernel of a library and its function are one handle here. */
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
+			   unsigned int n_options, CUlibraryOption *library_options, void **library_values,
+			   unsigned int n_library_options)
+{
+	hb_fake_count("cuLibraryLoadData");
+	return load((void **)library, code);
+}
+
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+	return get((void **)kernel, (struct fake_module *)(void *)library, name);
+}
+
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+	*function = (CUfunction)(void *)kernel;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
+{
+	*library = (CUlibrary)(void *)((struct fake_function *)(void *)kernel)->module;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetName(const char **name, CUkernel kernel)
+{
+	*name = ((struct fake_function *)(void *)kernel)->kernel->name;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	*value = 8; /* processors */
+	return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n_blocks, CUfunction function, int n_threads,
+						     size_t shared_bytes)
+{
+	*n_blocks = 2;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime_v2(float *ms, CUevent begin, CUevent end)
+{
+	*ms = MS;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+	return CUDA_SUCCESS;
+}
+
+/* ---- the linker ---- */
+
+CUresult cuLinkCreate_v2(unsigned int n_options, CUjit_option *options, void **values, CUlinkState *link)
+{
+	*link = (CUlinkState)(void *)functions;
+	return strcmp(refused, "link") == 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, size_t size, const char *name,
+			  unsigned int n_options, CUjit_option *options, void **values)
+{
+	return type == CU_JIT_INPUT_PTX && strcmp(data, hb_prologue_ptx) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLinkComplete(CUlinkState link, void **cubin, size_t *size)
+{
+	static uint8_t bytes[1 << 15];
+	int fd = open(getenv("HB_TEST_RANGE_CHECK"), O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, bytes, sizeof bytes);
+	close(fd);
+	*cubin = bytes;
+	*size = n > 0 ? (size_t)n : 0;
+	return n > 0 ? CUDA_SUCCESS : CUDA_ERROR_FILE_NOT_FOUND;
+}
+
+CUresult cuLinkDestroy(CUlinkState link)
+{
+	return CUDA_SUCCESS;
+}
+
+/* ---- launches ---- */
+
+static struct hb_bounds bounds_of(const struct fake_function *function, void **parameters, void **extra)
+{
+	struct hb_bounds bounds = {0, UINT32_MAX};
+	struct hb_code_facts facts;
+	if (!function->module->has_check ||
+	    hb_code_info_read(&function->module->cubin, function->kernel, &facts) != HB_SLICE_none)
+		return bounds;
+	const void *at = parameters ? parameters[facts.n_parameters - 1]
+				    : (const uint8_t *)extra[1] + facts.parameter_bytes - HB_BOUNDS_BYTES;
+	memcpy(&bounds, at, sizeof bounds);
+	atomic_fetch_add(&n_piece_launches, 1);
+	return bounds;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra)
+{
+	struct hb_bounds bounds = bounds_of((struct fake_function *)(void *)handle, parameters, extra);
+	uint32_t n_blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
+	hb_fake_count("cuLaunchKernelEx");
+	for (uint32_t i = 0; i < n_blocks && i < BLOCKS; i++)
+		if (i - bounds.first < bounds.count)
+			atomic_fetch_add(&runs[i], 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+			unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+			CUstream stream, void **parameters, void **extra)
+{
+	const CUlaunchConfig config = {grid_x,  grid_y,       grid_z, block_x, block_y,
+				       block_z, shared_bytes, stream, NULL,    0};
+	hb_fake_count("cuLaunchKernel");
+	return cuLaunchKernelEx(&config, function, parameters, extra);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches in pieces, over a fake driver that notes which blocks would run. The
+ * kernels are those of tests/cubin; the driver says that each takes 2 ms and that
+ * 16 blocks fit at once. What must hold whatever happens: each block runs once.
+ */
+#include "fake/fake_driver.h"
+#include "page_host.h"
+#include "shim/cuda_calls.h"
+#include "unit/cubin_fixture.h"
+
+#include <unistd.h>
+
+#define OK(call) CHECK((call) == CUDA_SUCCESS)
+#define STREAM ((CUstream)0x5000)
+#define FAKE(name, type) ((type)hb_test_fake_symbol(name))
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	setenv("HB_SLICE_US", "500", 1);
+	unsetenv("HB_SLICE_COST_PERCENT");
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static uint64_t count_of(enum hb_page_counter counter)
+{
+	return atomic_load(&host.page->processes[0].counters[counter]);
+}
+
+static void run(void (*scenario)(void))
+{
+	pid_t child = hb_page_host_start(scenario);
+	hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+}
+
+/* ---- in the child ---- */
+
+static CUmodule module;
+static CUdeviceptr cells, shape;
+
+static CUfunction function_of(const char *name)
+{
+	CUfunction function;
+	if (!module) {
+		size_t size;
+		uint8_t *file = fixture("kernels.fatbin", &size);
+		OK(CU(cuInit)(0));
+		OK(CU(cuModuleLoadData)(&module, file));
+		memset(file, 0xee, size); /* the image is the application's again */
+		free(file);
+	}
+	OK(CU(cuModuleGetFunction)(&function, module, name));
+	return function;
+}
+
+static void expect_each_block_once(uint32_t n_blocks)
+{
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	for (uint32_t i = 0; i < 4096; i++)
+		CHECK(runs_of(i) == (i < n_blocks ? 1u : 0u));
+}
+
+static unsigned pieces(void)
+{
+	return FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))();
+}
+
+static void launch(CUfunction function, unsigned x, unsigned y, unsigned z)
+{
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	OK(CU(cuLaunchKernel)(function, x, y, z, 64, 1, 1, 0, STREAM, parameters, NULL));
+	expect_each_block_once(x * y * z);
+}
+
+/* The first launch is timed, the next one finds the time. */
+static void long_kernel_goes_in_pieces(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5); /* 10 waves of 200 us, two a piece */
+	launch(plain, 10, 4, 4);
+	CHECK(pieces() == 5); /* as many blocks, as many threads: the same shape */
+	launch(plain, 161, 1, 1);
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 6);
+	CHECK(count_of(HB_COUNT_sliced) == 3 && count_of(HB_COUNT_pieces) == 16 && count_of(HB_COUNT_whole) == 2);
+	CHECK(count_of(HB_COUNT_kernels) == 5); /* as the application counts */
+}
+
+static void test_long(void **state)
+{
+	run(long_kernel_goes_in_pieces);
+}
+
+static void kernels_of_libraries(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	CHECK(pieces() == 7); /* waves of 286 us, one a piece */
+	free(file);
+}
+
+static void test_libraries(void **state)
+{
+	run(kernels_of_libraries);
+}
+
+static void packed_parameters(void)
+{
+	CUfunction plain = function_of("run_plain");
+	CUdeviceptr packed[2] = {1, 2};
+	size_t size = sizeof packed;
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+	for (int i = 0; i < 2; i++) {
+		OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, NULL, extra));
+		expect_each_block_once(160);
+	}
+	CHECK(pieces() == 5);
+	CHECK(size == sizeof packed && packed[0] == 1 && packed[1] == 2);
+}
+
+static void test_packed(void **state)
+{
+	run(packed_parameters);
+}
+
+/* What the code, the grid, the launch or the time says against pieces. */
+static void others_stay_whole(void)
+{
+	static const char *const names[] = {"whole_waits_atomic", "whole_cluster", "whole_variables_global",
+					    "whole_calls_printf", "whole_dependents"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		for (int k = 0; k < 2; k++)
+			launch(function_of(names[i]), 160, 1, 1);
+	CUfunction plain = function_of("run_plain");
+	for (int k = 0; k < 2; k++)
+		launch(plain, 16, 1, 1); /* fits at once */
+	void *parameters[] = {&cells, &shape};
+	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+	CUlaunchConfig config = {160, 1, 1, 64, 1, 1, 0, STREAM, &cluster, 1};
+	launch(plain, 160, 1, 1);
+	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
+	expect_each_block_once(160);
+	CHECK(pieces() == 0 && count_of(HB_COUNT_sliced) == 0);
+	config.numAttrs = 0; /* and now it may */
+	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
+	expect_each_block_once(160);
+	CHECK(pieces() == 5);
+}
+
+static void test_others(void **state)
+{
+	run(others_stay_whole);
+}
+
+static void brief_kernel(void)
+{
+	CUfunction plain = function_of("run_plain");
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 3);
+}
+
+static void test_brief(void **state)
+{
+	setenv("HB_SLICE_US", "2000", 1);
+	run(brief_kernel);
+}
+
+static void not_asked_for(void)
+{
+	CUfunction plain = function_of("run_plain");
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 0);
+}
+
+/* Without the setting, and in high priority. */
+static void test_off(void **state)
+{
+	unsetenv("HB_SLICE_US");
+	run(not_asked_for);
+	setenv("HB_SLICE_US", "500", 1);
+	atomic_store(&host.page->priority, HB_PAGE_HIGH);
+	run(not_asked_for);
+}
+
+static void refused(const char *what)
+{
+	CUfunction plain = function_of("run_plain");
+	FAKE("hb_fake_set_refusal", void (*)(const char *))(what);
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 3);
+}
+
+static void no_linker(void)
+{
+	refused("link");
+}
+
+static void no_copy(void)
+{
+	refused("load");
+}
+
+static void test_refusals(void **state)
+{
+	run(no_linker);
+	run(no_copy);
+}
+
+/* The same handle after its module went is not the old kernel. */
+static void modules_go(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5);
+	OK(CU(cuModuleUnload)(module));
+	launch(plain, 160, 1, 1); /* the fake driver does not mind */
+	CHECK(pieces() == 0);
+}
+
+static void test_unload(void **state)
+{
+	run(modules_go);
+}
+
+/* Settings of the original hold for the copy. */
+static void settings_follow(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	launch(plain, 160, 1, 1);
+	unsigned before = FAKE("hb_fake_calls", unsigned (*)(const char *))("cuLaunchKernelEx");
+	OK(CU(cuFuncSetAttribute)(plain, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
+	launch(plain, 160, 1, 1);
+	CHECK(FAKE("hb_fake_calls", unsigned (*)(const char *))("cuLaunchKernelEx") == before + 5);
+	CHECK(FAKE("hb_fake_setting_of_copy", int (*)(int))(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == 65536);
+}
+
+static void test_settings(void **state)
+{
+	run(settings_follow);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_packed),
+					   T(test_others),   T(test_brief),     T(test_off),
+					   T(test_refusals), T(test_unload),    T(test_settings)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
