@@ -95,11 +95,15 @@ static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now
 	return n;
 }
 
+/* Requests come in bursts, so the pause grows slowly: at most doubled each time. */
 static void plan_next(struct hb_tenancy *tenancy, uint64_t most, int64_t now_ns)
 {
+	int64_t before_ns = tenancy->rings_next_ns - tenancy->rings_read_ns;
 	int64_t pause_ns = PAUSE_MOST_NS;
-	if (most && tenancy->rings_read_ns)
+	if (most)
 		pause_ns = (now_ns - tenancy->rings_read_ns) * READ_AT / (int64_t)(most < 2 * RING ? most : 2 * RING);
+	if (pause_ns > 2 * before_ns)
+		pause_ns = 2 * before_ns;
 	if (pause_ns < PAUSE_LEAST_NS)
 		pause_ns = PAUSE_LEAST_NS;
 	if (pause_ns > PAUSE_MOST_NS)
