@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our policy, after Strait: who starts is decided by what the predictor says
+ * would become of everybody's deadline. docs/serve.md has the argument.
+ *
+ * A plan is a forecast of what is in flight, what may start now and what waits.
+ * Its cost is the number of requests expected to miss their deadline: each
+ * finish has an error estimate, which turns the distance to the deadline into a
+ * probability. High priority, by earliest deadline: of starting a batch of each
+ * size and of waiting, the plan with the least cost, of equal ones the largest
+ * batch. Where high priority runs already, a second batch needs that both
+ * together get more done than one after the other. Low priority, by earliest
+ * deadline: the batch with the most requests in time among those that add
+ * (nearly) nothing to high priority's cost, also for a request of high priority
+ * that might come the next moment. So what limits concurrency is the prediction.
+ *
+ * Example. HP runs 3 ms yet and has 5 ms left; a queued LP batch of 8 takes 6 ms
+ * and is predicted to slow HP by a fifth: 3.6 ms, with an error of 10 % at 4 ms
+ * still in time: it starts. With 3.5 ms left HP would miss with probability 0.6
+ * instead of 0: half the batch is tried, then none.
+ *
+ * Bad at: work it has begun, which is never stopped; models whose time depends
+ * on the input; a low-priority model whose single batch takes longer than high
+ * priority can wait, which gets no more than the share for aged requests.
+ */
+#include "serve/serve_policy.h"
+
+/* Costs that differ by less are the same. */
+#define SAME_COST 0.01
+/* High-priority misses that a low-priority request in time may cost. */
+#define HIGH_FOR_LOW 0.0002
+/* A second batch must get so much more done, in batches alone. */
+#define GAIN_LEAST 0.05
+/* The same for requests that may come while it runs, by the chance that they do. */
+#define EXPECTED_FOR_LOW 0.02
+/* An idle GPU and low priority that may not start: asked again. */
+#define RETRY_NS INT64_C(5000000)
+#define ERROR_LEAST_NS 20e3
+/* An even chance at the deadline itself, one in ten at the error estimate before it. */
+#define MISS_SLOPE 0.4
+
+struct plan {
+	struct hb_forecast forecast;
+	int64_t deadline_ns[HB_FORECAST_MAX];
+	double weight[HB_FORECAST_MAX]; /* requests */
+	uint32_t expected;              /* the one that may come; HB_FORECAST_MAX = none */
+};
+
+/* Requests expected to miss. */
+struct cost {
+	double class[HB_SERVE_PRIORITIES];
+	double expected;
+};
+
+static void plan_flights(struct hb_serve *serve, int64_t now_ns, struct plan *plan)
+{
+	plan->expected = HB_FORECAST_MAX;
+	hb_forecast_begin(&serve->predictor, now_ns, &plan->forecast);
+	for (uint32_t i = 0; i < plan->forecast.n; i++) {
+		const struct hb_serve_batch *batch = &serve->batches[plan->forecast.slot[i]];
+		plan->deadline_ns[i] = batch->deadline_ns;
+		plan->weight[i] = batch->n_requests;
+	}
+}
+
+static uint32_t plan_add(struct hb_serve *serve, struct plan *plan, uint32_t model, uint32_t items,
+			 enum hb_serve_priority class, bool waits, int64_t deadline_ns, double weight)
+{
+	uint32_t index = hb_forecast_add(&serve->predictor, &plan->forecast, model, items, class, waits);
+	if (index < HB_FORECAST_MAX) {
+		plan->deadline_ns[index] = deadline_ns;
+		plan->weight[index] = weight;
+	}
+	return index;
+}
+
+struct queued_batch {
+	uint32_t model, items;
+	int64_t deadline_ns;
+};
+
+/* What is left of the queue of a model when its first `skip` items have started, as one batch. */
+static bool queued_rest(struct hb_serve *serve, uint32_t model, uint32_t skip, struct queued_batch *batch)
+{
+	const struct hb_serve_queue *queue = &serve->queues[model][HB_SERVE_HIGH];
+	uint32_t items = 0, most = serve->predictor.models[model].max_items;
+	if (queue->items <= skip)
+		return false;
+	for (uint32_t i = queue->first[HB_ORDER_URGENCY]; i != HB_SERVE_NONE;) {
+		const struct hb_waiting *request = hb_serve_waiting(serve, i);
+		items += request->items;
+		if (items > skip) {
+			uint32_t left = queue->items - skip;
+			*batch = (struct queued_batch){model, left < most ? left : most, request->deadline_ns};
+			return true;
+		}
+		i = request->next[HB_ORDER_URGENCY];
+	}
+	return false;
+}
+
+/* High priority that waits, by deadline, a batch a model; `skip_items` of one model are taken as started. */
+static void plan_queue(struct hb_serve *serve, struct plan *plan, uint32_t skip_model, uint32_t skip_items)
+{
+	struct queued_batch batches[HB_SERVE_MODELS_MAX], one;
+	uint32_t n = 0;
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
+		if (!queued_rest(serve, model, model == skip_model ? skip_items : 0, &one))
+			continue;
+		uint32_t at = n++;
+		for (; at > 0 && batches[at - 1].deadline_ns > one.deadline_ns; at--)
+			batches[at] = batches[at - 1];
+		batches[at] = one;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		plan_add(serve, plan, batches[i].model, batches[i].items, HB_SERVE_HIGH, true, batches[i].deadline_ns,
+			 batches[i].items);
+}
+
+static double miss_chance(const struct hb_serve *serve, const struct plan *plan, int64_t now_ns, uint32_t i)
+{
+	if (plan->deadline_ns[i] == INT64_MAX)
+		return 0;
+	double left_ns = (double)(plan->deadline_ns[i] - now_ns) - plan->forecast.flow[i].finish_ns;
+	double error_ns = hb_forecast_error_ns(&serve->predictor, &plan->forecast, i);
+	double chance = 0.5 - MISS_SLOPE * left_ns / (error_ns > ERROR_LEAST_NS ? error_ns : ERROR_LEAST_NS);
+	return chance < 0 ? 0 : chance > 1 ? 1 : chance;
+}
+
+/* Runs the forecast. */
+static void plan_cost(struct hb_serve *serve, struct plan *plan, int64_t now_ns, struct cost *cost)
+{
+	*cost = (struct cost){0};
+	hb_forecast_run(&serve->predictor, &plan->forecast);
+	for (uint32_t i = 0; i < plan->forecast.n; i++) {
+		double misses = plan->weight[i] * miss_chance(serve, plan, now_ns, i);
+		*(i == plan->expected ? &cost->expected : &cost->class[plan->forecast.flow[i].priority]) += misses;
+	}
+}
+
+/* The most urgent request of models that may start a batch. */
+static struct hb_waiting *most_urgent(struct hb_serve *serve, enum hb_serve_priority class, int64_t after_ns)
+{
+	struct hb_waiting *best = NULL;
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_serve_first(serve, model, class, HB_ORDER_URGENCY);
+		if (first && hb_serve_slot_free(serve, model, class) && first->deadline_ns > after_ns &&
+		    (!best || first->deadline_ns < best->deadline_ns))
+			best = first;
+	}
+	return best;
+}
+
+/* Requests that would be late even with the GPU to themselves. */
+static bool refuse_hopeless(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++)
+		for (int class = 0; class < HB_SERVE_PRIORITIES; class ++)
+			for (;;) {
+				struct hb_waiting *first = hb_serve_first(serve, model, class, HB_ORDER_URGENCY);
+				if (!first || first->deadline_ns == INT64_MAX)
+					break;
+				double alone_ns = hb_predictor_alone(&serve->predictor, model, first->items).ns;
+				if (alone_ns <= (double)(first->deadline_ns - now_ns))
+					break;
+				int64_t finish_ns = now_ns + (int64_t)alone_ns;
+				if (hb_serve_refuse(serve, now_ns, first, HB_SERVE_LATE, finish_ns, action))
+					return true;
+			}
+	return false;
+}
+
+/* Whether a batch more in flight gets more done than the ones that are. */
+static bool gains(struct hb_serve *serve, int64_t now_ns, uint32_t model, uint32_t items, enum hb_serve_priority class)
+{
+	struct hb_forecast forecast;
+	hb_forecast_begin(&serve->predictor, now_ns, &forecast);
+	if (!forecast.n)
+		return true;
+	double before = hb_forecast_speed(&serve->predictor, &forecast);
+	hb_forecast_add(&serve->predictor, &forecast, model, items, class, false);
+	return hb_forecast_speed(&serve->predictor, &forecast) >= before + GAIN_LEAST;
+}
+
+static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items)
+{
+	struct plan plan;
+	struct cost cost;
+	plan_flights(serve, now_ns, &plan);
+	if (items)
+		plan_add(serve, &plan, first->model, items, HB_SERVE_HIGH, false, first->deadline_ns, items);
+	plan_queue(serve, &plan, first->model, items);
+	plan_cost(serve, &plan, now_ns, &cost);
+	return cost.class[HB_SERVE_HIGH];
+}
+
+static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	struct hb_waiting *first = most_urgent(serve, HB_SERVE_HIGH, INT64_MIN);
+	if (!first)
+		return false;
+	uint32_t best = 0,
+		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
+	double best_cost = 0;
+	for (uint32_t items = most; items >= first->items; items--) {
+		if (hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, items) != items)
+			continue;
+		double cost = cost_of_start(serve, now_ns, first, items);
+		if (!best || cost < best_cost - SAME_COST) {
+			best = items;
+			best_cost = cost;
+		}
+	}
+	if (serve->n_in_flight[HB_SERVE_HIGH]) {
+		double wait_cost = cost_of_start(serve, now_ns, first, 0);
+		if (wait_cost < best_cost - SAME_COST)
+			return false;
+		if (wait_cost < best_cost + SAME_COST && !gains(serve, now_ns, first->model, best, HB_SERVE_HIGH))
+			return false;
+	}
+	return hb_serve_start(serve, now_ns, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, best, action);
+}
+
+/*
+ * A request of high priority as it may come while low priority runs for
+ * `lasts_ns`: one of the model with the least room, behind all that waits, with
+ * the chance that one of any model comes.
+ */
+static void plan_expected(struct hb_serve *serve, struct plan *plan, int64_t now_ns, double lasts_ns)
+{
+	uint32_t tightest = HB_SERVE_NONE;
+	double least = 0, chance = 0;
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
+		const struct hb_serve_habit *habit = &serve->habits[model];
+		if (habit->deadline_ns <= 0)
+			continue;
+		double silent_ns = (double)(now_ns - habit->seen_ns);
+		chance += lasts_ns / (silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns);
+		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&serve->predictor, model, 1).ns);
+		if (tightest == HB_SERVE_NONE || room < least) {
+			tightest = model;
+			least = room;
+		}
+	}
+	if (tightest != HB_SERVE_NONE)
+		plan->expected = plan_add(serve, plan, tightest, 1, HB_SERVE_HIGH, true,
+					  now_ns + serve->habits[tightest].deadline_ns, chance < 1 ? chance : 1);
+}
+
+static void low_costs(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items,
+		      double lasts_ns, struct cost *cost)
+{
+	struct plan plan;
+	plan_flights(serve, now_ns, &plan);
+	if (items)
+		plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
+	plan_queue(serve, &plan, HB_SERVE_NONE, 0);
+	plan_expected(serve, &plan, now_ns, lasts_ns);
+	plan_cost(serve, &plan, now_ns, cost);
+}
+
+/* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
+static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items)
+{
+	struct cost before, after;
+	double lasts_ns = hb_predictor_alone(&serve->predictor, first->model, items).ns;
+	low_costs(serve, now_ns, first, 0, lasts_ns, &before);
+	low_costs(serve, now_ns, first, items, lasts_ns, &after);
+	double gain = items - (after.class[HB_SERVE_LOW] - before.class[HB_SERVE_LOW]);
+	bool harmless = after.class[HB_SERVE_HIGH] - before.class[HB_SERVE_HIGH] <= HIGH_FOR_LOW * gain &&
+			after.expected - before.expected <= EXPECTED_FOR_LOW * gain;
+	return harmless ? gain : 0;
+}
+
+/* The batch of first's model with the most requests in time; 0 = none may start. */
+static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first)
+{
+	uint32_t best = 0,
+		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
+	double best_gain = SAME_COST;
+	for (uint32_t items = most; items >= first->items; items--) {
+		if (hb_serve_batch_items(serve, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items) != items)
+			continue;
+		double gain = low_gain(serve, now_ns, first, items);
+		if (gain <= best_gain)
+			continue;
+		best = items;
+		best_gain = gain;
+	}
+	return best && gains(serve, now_ns, first->model, best, HB_SERVE_LOW) ? best : 0;
+}
+
+/* A low-priority request that has waited for longer than it should, where its share allows a batch. */
+static bool aged_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	struct hb_waiting *oldest = NULL;
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_serve_first(serve, model, HB_SERVE_LOW, HB_ORDER_ARRIVAL);
+		if (first && hb_serve_slot_free(serve, model, HB_SERVE_LOW) &&
+		    (!oldest || first->arrival_ns < oldest->arrival_ns))
+			oldest = first;
+	}
+	if (!oldest)
+		return false;
+	int64_t due_ns = oldest->arrival_ns + serve->config.age_ns;
+	due_ns = due_ns > serve->aged_after_ns ? due_ns : serve->aged_after_ns;
+	if (now_ns < due_ns) {
+		serve->policy_wake_ns = due_ns;
+		return false;
+	}
+	double takes_ns = hb_predictor_alone(&serve->predictor, oldest->model, oldest->items).ns;
+	serve->aged_after_ns = now_ns + (int64_t)(takes_ns / serve->config.aged_share);
+	serve->counts.aged++;
+	return hb_serve_start(serve, now_ns, oldest->model, HB_SERVE_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
+}
+
+static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	int64_t after_ns = INT64_MIN;
+	struct hb_waiting *first;
+	/* A model whose batch does not fit now does not keep the next one from it. */
+	while ((first = most_urgent(serve, HB_SERVE_LOW, after_ns))) {
+		uint32_t items = low_items(serve, now_ns, first);
+		if (items)
+			return hb_serve_start(serve, now_ns, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items,
+					      action);
+		after_ns = first->deadline_ns;
+	}
+	/* What was expected and does not come is a reason less by and by. */
+	if (serve->queued[HB_SERVE_LOW] && !hb_serve_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
+		serve->policy_wake_ns = now_ns + RETRY_NS;
+	return false;
+}
+
+static bool ours_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	return refuse_hopeless(serve, now_ns, action) || high_start(serve, now_ns, action) ||
+	       aged_start(serve, now_ns, action) || low_start(serve, now_ns, action);
+}
+
+const struct hb_serve_ops hb_serve_ours = {.parts = {true, true}, .priorities = true, .decide = ours_decide};
+const struct hb_serve_ops hb_serve_ours_no_transfer = {
+	.parts = {false, true}, .priorities = true, .decide = ours_decide};
+const struct hb_serve_ops hb_serve_ours_no_interference = {
+	.parts = {true, false}, .priorities = true, .decide = ours_decide};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Online quantiles of the last HB_QUANTILE_RING samples, exact. Forgetting is
+ * the window's: a change of what is measured is learned within that many
+ * samples, and one outlier never moves a median. Fixed size, no allocation.
+ * Samples that are not finite are not taken.
+ */
+#ifndef HB_SERVE_QUANTILE_RING_H
+#define HB_SERVE_QUANTILE_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HB_QUANTILE_RING 32
+
+struct hb_quantile_ring {
+	uint64_t seen;
+	float last[HB_QUANTILE_RING]; /* in order of arrival */
+	float sorted[HB_QUANTILE_RING];
+};
+
+/* A zeroed struct is empty. False: not taken. */
+bool hb_quantile_ring_add(struct hb_quantile_ring *ring, double value);
+uint32_t hb_quantile_ring_count(const struct hb_quantile_ring *ring);
+/* The sample of rank ceil(share * count); `fallback` when empty. */
+double hb_quantile_ring_get(const struct hb_quantile_ring *ring, double share, double fallback);
+
+#endif
