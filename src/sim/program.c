@@ -19,7 +19,7 @@
 /* A counter is written behind a launch by a stream memory operation: what the call takes. */
 #define MARK_NS 1500
 
-static void fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
+void hb_program_fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
 {
 	const char *name = traces->names[op->name];
 	*work = (struct hb_model_work){.kind = HB_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name};
@@ -100,7 +100,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 	if (!program->works)
 		return -ENOMEM;
 	for (uint32_t op = 0; op < workload->n_ops; op++)
-		fill_work(&program->works[op], engine->options->traces, &workload->ops[op]);
+		hb_program_fill_work(&program->works[op], engine->options->traces, &workload->ops[op]);
 	double recorded_power = matrix_share(program);
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		program->works[op].recorded_power = recorded_power;

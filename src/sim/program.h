@@ -94,4 +94,7 @@ void hb_program_step(struct hb_engine *engine, struct hb_program *program);
 void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done);
 void hb_program_gate_changed(struct hb_engine *engine, struct hb_program *program);
 
+/* A recorded op as the GPU model takes it. Its power is the caller's to set. */
+void hb_program_fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op);
+
 #endif

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Serving policies at 60 to 110 % load in `hb sim-serve`: results file, tables of docs/serve.md.
+
+Every policy gets the same requests, Poisson and bursts. The simulator is exact,
+so the figures are the same on every machine.
+
+usage: serving.py [--hb BINARY] [--jobs N] [--seconds N] [--keep FOLDER] [--results FILE] [--page docs/serve.md]
+    --keep FOLDER   put each run's JSON there, and take those that are there already
+    --results FILE  write what was found, against what it should be
+    --page FILE     put the tables into the page
+exit status: 0 all targets met, 1 not, 2 a run failed.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOADS = [60, 70, 80, 90, 100, 110]
+TRAFFIC = ["poisson", "bursts"]
+BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt"]
+ABLATIONS = ["ours-no-transfer", "ours-no-interference"]
+PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
+         "neither": "neither"}
+# Of the GPU's capacity; from here on the load is high.
+HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
+BEGIN, END = "<!-- bench/serving.py begin -->", "<!-- end -->"
+
+
+def simulate(job):
+    arguments, traffic, load = job
+    kept = os.path.join(arguments.keep, f"{traffic}-{load}.json") if arguments.keep else None
+    if kept and os.path.exists(kept) and os.path.getsize(kept):
+        with open(kept) as file:
+            return json.load(file)["runs"]
+    command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
+               "--traffic", traffic, "--load", str(load)]
+    environment = dict(os.environ, HB_DATA_DIR=os.path.join(ROOT, "data"))
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        print(f"{' '.join(command)}\nended with status {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
+        return None
+    if kept:
+        with open(kept, "w") as file:
+            file.write(done.stdout)
+    return json.loads(done.stdout)["runs"]
+
+
+def missed(runs, policy, priority):
+    return round(100 * next(run for run in runs if run["policy"] == policy)[priority]["violations"], 2)
+
+
+def rows_of(found, command):
+    rows = []
+
+    def row(what, measured, baseline, unit, target, met):
+        rows.append({"what": what, "measured": measured, "baseline": baseline, "unit": unit, "target": target,
+                     "met": bool(met), "command": command})
+
+    for (traffic, load), runs in found.items():
+        where = f"{traffic}, {load} % load"
+        ours = missed(runs, "ours", "high")
+        for baseline in BASELINES + ABLATIONS:
+            other = missed(runs, baseline, "high")
+            least = HIGH_LOAD_POINTS if load >= HIGH_LOAD and baseline in BASELINES else 0
+            target = f"at least {least} points lower" if least else "lower"
+            row(f"HP requests not in time, {where}, against {baseline}", ours, other, "%", target,
+                other - ours >= least and other > ours)
+        low, preempt = missed(runs, "ours", "low"), missed(runs, "preempt", "low")
+        row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
+        errors = next(run for run in runs if run["policy"] == "ours")["prediction_error"]
+        for part in list(PARTS)[1:]:
+            for which in ("median", "p95", "run_median", "run_p95"):
+                what = which.replace("run_", "of the run with its company known, ")
+                row(f"prediction error, {what}, {where}, against {PARTS[part]}",
+                    round(100 * errors["all_parts"][which], 1), round(100 * errors[part][which], 1), "%",
+                    "lower", errors["all_parts"][which] < errors[part][which])
+    return rows
+
+
+def policy_table(found, priority):
+    policies = ["ours"] + BASELINES + ABLATIONS
+    lines = ["| traffic, load | " + " | ".join(policies) + " |", "|---" * (len(policies) + 1) + "|"]
+    for (traffic, load), runs in found.items():
+        values = [f"{missed(runs, policy, priority):.2f}" for policy in policies]
+        lines.append(f"| {traffic}, {load} % | **{values[0]}** | " + " | ".join(values[1:]) + " |")
+    return lines
+
+
+def other_table(found):
+    lines = ["| traffic, load | HP requests | Jain HP, LP: ours | Jain LP: preempt | "
+             + " | ".join(PARTS.values()) + " |", "|---" * (4 + len(PARTS)) + "|"]
+    for (traffic, load), runs in found.items():
+        ours = next(run for run in runs if run["policy"] == "ours")
+        preempt = next(run for run in runs if run["policy"] == "preempt")
+        errors = [" / ".join(f"{100 * ours['prediction_error'][part][which + 'median']:.1f}, "
+                             f"{100 * ours['prediction_error'][part][which + 'p95']:.0f}" for which in ("", "run_"))
+                  for part in PARTS]
+        lines.append(f"| {traffic}, {load} % | {ours['high']['requests']} | {ours['high']['fairness']:.3f}, "
+                     f"{ours['low']['fairness']:.3f} | {preempt['low']['fairness']:.3f} | "
+                     + " | ".join(errors) + " |")
+    return lines
+
+
+def page_text(found):
+    return "\n".join(
+        [BEGIN, "HP requests that were not done in time, in percent:", ""] + policy_table(found, "high")
+        + ["", "LP requests that were not done in time, in percent:", ""] + policy_table(found, "low")
+        + ["", "Jain's index over the models' shares in time, and the prediction error in percent with all parts and with "
+           "parts switched off: median and p95 of whole batches at their start / of runs with their company known:", ""] + other_table(found) + [END])
+
+
+def page_write(path, found):
+    with open(path) as file:
+        before, rest = file.read().split(BEGIN)
+    after = rest.split(END, 1)[1]
+    with open(path, "w") as file:
+        file.write(before + page_text(found) + after)
+
+
+def results_write(path, rows):
+    with open(path, "w") as file:
+        file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hb", default=os.path.join(ROOT, "build", "hb"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--keep")
+    parser.add_argument("--results")
+    parser.add_argument("--page")
+    arguments = parser.parse_args()
+    keys = [(traffic, load) for traffic in TRAFFIC for load in LOADS]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        runs = list(pool.map(simulate, [(arguments, *key) for key in keys]))
+    if None in runs:
+        return 2
+    found = dict(zip(keys, runs))
+    rows = rows_of(found, f"bench/serving.py --seconds {arguments.seconds:g}")
+    if arguments.results:
+        results_write(arguments.results, rows)
+    if arguments.page:
+        page_write(arguments.page, found)
+    unmet = [row for row in rows if not row["met"]]
+    for row in unmet:
+        print(f"not met: {row['what']}: {row['measured']} {row['unit']}, {row['baseline']}; {row['target']}")
+    print(f"{len(rows) - len(unmet)} of {len(rows)} targets met")
+    return 1 if unmet else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

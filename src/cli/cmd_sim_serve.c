@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb sim-serve`: inference requests of two priorities with deadlines against
+ * serving policies, in virtual time on the GPU model. Every policy gets the same
+ * requests. The runs are src/sim/serve_run.c's; here are options and order.
+ */
+#include "base/paths.h"
+#include "cli/cli.h"
+#include "sim/number.h"
+#include "sim/serve_output.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMAND "sim-serve"
+#define TRACE "traces/h200-pytorch-2.11.csv.gz"
+#define LIST_MAX 32
+#define ROWS_MAX 4096
+
+static const char help[] =
+	"usage: hb sim-serve [OPTION...]\n"
+	"\n"
+	"How many inference requests of two priorities miss their deadlines, by serving\n"
+	"policy and load? Six models derived from recorded kernel traces on a model of\n"
+	"the GPU; every policy gets the same requests.\n"
+	"\n"
+	"  --policy NAME[,NAME...]|all  who decides (all)\n"
+	"  --load PERCENT[,...]  of the requests a second that the GPU can serve (60,70,80,90,100,110)\n"
+	"  --capacity N          requests a second that are 100 % (measured: unbatched, queues never dry)\n"
+	"  --traffic KIND[,KIND] poisson, bursts (both)\n"
+	"  --high PERCENT        share of requests that are of high priority (40)\n"
+	"  --deadlines H,L       deadlines of high and low priority, in latencies alone (4,8)\n"
+	"  --concurrency N       batches at one time, of policies that need to be told (2)\n"
+	"  --seconds N           simulated time of each run (10)\n"
+	"  --seeds N             runs of each, with other arrivals (1)\n"
+	"  --gpu NAME            the GPU, a file of data/gpus or a path (h200)\n"
+	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
+	"  --errors              also ask the predictor with parts switched off; needs --json\n"
+	"  --json                one object\n"
+	"\n"
+	"example:\n"
+	"  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
+
+struct command {
+	struct hb_serve_run_options run;
+	const char *policies[LIST_MAX];
+	double loads[LIST_MAX];
+	bool bursts[2];
+	uint32_t n_policies, n_loads, n_traffic, seeds;
+	bool json, help;
+};
+
+enum {
+	POLICY = 1,
+	CAPACITY,
+	LOAD,
+	TRAFFIC,
+	HIGH,
+	DEADLINES,
+	CONCURRENCY,
+	SECONDS,
+	SEEDS,
+	GPU,
+	LINK,
+	ERRORS,
+	JSON,
+	HELP
+};
+
+static const struct option long_options[] = {
+	{"policy", required_argument, NULL, POLICY},
+	{"capacity", required_argument, NULL, CAPACITY},
+	{"load", required_argument, NULL, LOAD},
+	{"traffic", required_argument, NULL, TRAFFIC},
+	{"high", required_argument, NULL, HIGH},
+	{"deadlines", required_argument, NULL, DEADLINES},
+	{"concurrency", required_argument, NULL, CONCURRENCY},
+	{"seconds", required_argument, NULL, SECONDS},
+	{"seeds", required_argument, NULL, SEEDS},
+	{"gpu", required_argument, NULL, GPU},
+	{"link", required_argument, NULL, LINK},
+	{"errors", no_argument, NULL, ERRORS},
+	{"json", no_argument, NULL, JSON},
+	{"help", no_argument, NULL, HELP},
+	{NULL, 0, NULL, 0},
+};
+
+static int number_take(const char *option, const char *text, double least, double most, double *number)
+{
+	double value;
+	if (!hb_number_parse(text, &value) || !(value >= least && value <= most))
+		return hb_cli_usage_error(COMMAND, "--%s %s: must be a number from %g to %g", option, text, least,
+					  most);
+	*number = value;
+	return HB_EXIT_OK;
+}
+
+/* The words of a list between commas, one call a word; NULL = no more. The list is changed. */
+static char *list_next(char **list)
+{
+	char *word = *list;
+	if (!word)
+		return NULL;
+	char *comma = strchr(word, ',');
+	*list = comma ? comma + 1 : NULL;
+	if (comma)
+		*comma = '\0';
+	return word;
+}
+
+static int policies_take(struct command *command, char *list)
+{
+	command->n_policies = 0;
+	for (const char *const *name = hb_serve_policy_names; strcmp(list, "all") == 0 && *name; name++)
+		command->policies[command->n_policies++] = *name;
+	if (command->n_policies)
+		return HB_EXIT_OK;
+	for (char *word; (word = list_next(&list)) && command->n_policies < LIST_MAX;) {
+		uint32_t i = 0;
+		while (hb_serve_policy_names[i] && strcmp(hb_serve_policy_names[i], word) != 0)
+			i++;
+		if (!hb_serve_policy_names[i])
+			return hb_cli_usage_error(COMMAND,
+						  "--policy %s: no such policy; there are ours, ours-no-transfer, "
+						  "ours-no-interference, fifo, priority-fifo, edf, clockwork, preempt",
+						  word);
+		command->policies[command->n_policies++] = hb_serve_policy_names[i];
+	}
+	return HB_EXIT_OK;
+}
+
+static int loads_take(struct command *command, char *list)
+{
+	command->n_loads = 0;
+	for (char *word; (word = list_next(&list)) && command->n_loads < LIST_MAX;) {
+		double percent = 0;
+		int code = number_take("load", word, 1, 1000, &percent);
+		if (code)
+			return code;
+		command->loads[command->n_loads++] = percent / 100;
+	}
+	return HB_EXIT_OK;
+}
+
+static int traffic_take(struct command *command, char *list)
+{
+	command->n_traffic = 0;
+	for (char *word; (word = list_next(&list)) && command->n_traffic < 2;) {
+		bool bursts = strcmp(word, "bursts") == 0;
+		if (!bursts && strcmp(word, "poisson") != 0)
+			return hb_cli_usage_error(COMMAND, "--traffic %s: must be poisson or bursts", word);
+		command->bursts[command->n_traffic++] = bursts;
+	}
+	return HB_EXIT_OK;
+}
+
+static int deadlines_take(struct command *command, char *list)
+{
+	char *high = list_next(&list);
+	if (!list)
+		return hb_cli_usage_error(COMMAND, "--deadlines %s: give two factors, for example 4,8", high);
+	int code = number_take("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SERVE_HIGH]);
+	return code ? code : number_take("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SERVE_LOW]);
+}
+
+static int option_take(struct command *command, int option, char *value)
+{
+	double number = 0;
+	int code = HB_EXIT_OK;
+	switch (option) {
+	case POLICY:
+		return policies_take(command, value);
+	case CAPACITY:
+		return number_take("capacity", value, 1, 1e6, &command->run.capacity_per_s);
+	case LOAD:
+		return loads_take(command, value);
+	case TRAFFIC:
+		return traffic_take(command, value);
+	case HIGH:
+		code = number_take("high", value, 1, 99, &number);
+		command->run.high_share = number / 100;
+		return code;
+	case DEADLINES:
+		return deadlines_take(command, value);
+	case CONCURRENCY:
+		code = number_take("concurrency", value, 1, HB_SERVE_FLIGHTS_MAX, &number);
+		command->run.config.concurrency = (uint32_t)number;
+		return code;
+	case SECONDS:
+		return number_take("seconds", value, 0.1, 3600, &command->run.seconds);
+	case SEEDS:
+		code = number_take("seeds", value, 1, 100, &number);
+		command->seeds = (uint32_t)number;
+		return code;
+	case GPU:
+		command->run.gpu = value;
+		return HB_EXIT_OK;
+	case LINK:
+		code = number_take("link", value, 0.1, 1000, &number);
+		command->run.link_bytes_per_s = number * 1e9;
+		return code;
+	case ERRORS:
+		command->run.errors = true;
+		return HB_EXIT_OK;
+	case JSON:
+		command->json = true;
+		return HB_EXIT_OK;
+	case HELP:
+		command->help = true;
+		return HB_EXIT_OK;
+	default:
+		return hb_cli_usage_error(COMMAND, "bad option");
+	}
+}
+
+static int command_parse(struct command *command, int argc, char **argv)
+{
+	static char all[] = "all";
+	*command = (struct command){.loads = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1},
+				    .n_loads = 6,
+				    .bursts = {false, true},
+				    .n_traffic = 2,
+				    .seeds = 1};
+	hb_serve_run_options_init(&command->run);
+	policies_take(command, all);
+	int option, code = HB_EXIT_OK;
+	while (!code && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+		code = option == '?' ? HB_EXIT_USAGE : option_take(command, option, optarg);
+	if (!code && optind < argc)
+		code = hb_cli_usage_error(COMMAND, "unexpected '%s'", argv[optind]);
+	if (!code && command->run.errors && !command->json)
+		code = hb_cli_usage_error(COMMAND, "--errors needs --json");
+	size_t rows = (size_t)command->n_policies * command->n_loads * command->n_traffic * command->seeds;
+	if (!code && rows > ROWS_MAX)
+		code = hb_cli_usage_error(COMMAND, "%zu runs: at most %d", rows, ROWS_MAX);
+	return code;
+}
+
+static int runs_do(struct command *command, struct hb_serve_row *rows, size_t *n, struct hb_error *error)
+{
+	struct hb_serve_run_options *run = &command->run;
+	int rc = run->capacity_per_s > 0 ? 0 : hb_serve_capacity(run, &run->capacity_per_s, error);
+	for (uint32_t traffic = 0; traffic < command->n_traffic; traffic++)
+		for (uint32_t load = 0; load < command->n_loads; load++)
+			for (uint32_t seed = 1; seed <= command->seeds; seed++)
+				for (uint32_t policy = 0; policy < command->n_policies && !rc; policy++) {
+					struct hb_serve_row *row = &rows[*n];
+					run->config.policy = row->policy = command->policies[policy];
+					run->load = row->load = command->loads[load];
+					run->bursts = row->bursts = command->bursts[traffic];
+					run->seed = row->seed = seed;
+					rc = hb_serve_run(run, &row->result, error);
+					*n += !rc;
+				}
+	return rc;
+}
+
+static int command_run(struct command *command)
+{
+	struct hb_error error = {""};
+	struct hb_trace_set traces = {0};
+	char path[PATH_MAX];
+	size_t n = 0, most = (size_t)command->n_policies * command->n_loads * command->n_traffic * command->seeds;
+	struct hb_serve_row *rows = calloc(most + 1, sizeof *rows); /* calloc of nothing may be NULL */
+	int rc = rows ? hb_path_data(TRACE, path, sizeof path, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
+	rc = rc ? rc : hb_trace_read_csv(path, &traces, &error);
+	command->run.traces = &traces;
+	rc = rc ? rc : runs_do(command, rows, &n, &error);
+	if (!rc && command->json)
+		rc = hb_serve_json_write(stdout, &command->run, rows, n, &error);
+	else if (!rc)
+		hb_serve_table_write(stdout, rows, n);
+	hb_trace_set_fini(&traces);
+	command->run.traces = NULL;
+	free(rows);
+	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+}
+
+int hb_cmd_sim_serve(int argc, char **argv)
+{
+	struct command command;
+	int code = command_parse(&command, argc, argv);
+	if (!code && command.help)
+		fputs(help, stdout);
+	else if (!code)
+		code = command_run(&command);
+	return code;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The models of the serving evaluation: recorded programs made into batches of
+ * any size. Used by the trace back end (serve_gpu.c). The rows are in
+ * serve_models.def; the rule by which a kernel grows with the batch is
+ * scale_kernel() and explained in docs/serve.md.
+ */
+#ifndef HB_SIM_SERVE_MODELS_H
+#define HB_SIM_SERVE_MODELS_H
+
+#include "gpu/model.h"
+#include "serve/predictor.h"
+#include "sim/trace.h"
+
+struct hb_serve_program {
+	struct hb_model_work *works; /* one graph */
+	size_t n;
+};
+
+struct hb_serve_models {
+	uint32_t n;
+	struct hb_serve_model known[HB_SERVE_MODELS_MAX];
+	struct hb_serve_program program[HB_SERVE_MODELS_MAX][HB_SERVE_BATCH_MAX + 1]; /* by items, from 1 */
+};
+
+/* 0, -EINVAL (a program is not in the traces), -ENOMEM. The traces must outlive it: kernel names. */
+int hb_serve_models_init(struct hb_serve_models *models, const struct hb_trace_set *traces,
+			 const struct hb_gpu_spec *spec, struct hb_error *error);
+void hb_serve_models_fini(struct hb_serve_models *models);
+
+#endif
