@@ -249,6 +249,21 @@ static void low_priority_waits_where_high_would_miss(void **state)
 	}
 }
 
+/* What an answer says about a request that is not taken. */
+static void the_outlook_knows_who_is_in_flight(void **state)
+{
+	open_policy("ours", 2);
+	teach_interference();
+	assert_true(hb_serve_outlook(rig.serve, rig.now_ns, 0, HB_SERVE_HIGH).ns < 2.01e6);
+	for (int i = 0; i < BATCH_MOST; i++)
+		submit(1, 1, HB_SERVE_LOW, INT64_MAX);
+	steps();
+	assert_int_equal(rig.started, 1);
+	struct hb_estimate beside = hb_serve_outlook(rig.serve, rig.now_ns, 0, HB_SERVE_HIGH);
+	assert_true(beside.ns > 3.5e6 && beside.ns < 4.5e6);
+	assert_true(beside.error >= 0 && beside.error < 1);
+}
+
 static void what_cannot_be_in_time_is_refused_at_once(void **state)
 {
 	open_policy("ours", 1);
@@ -485,6 +500,7 @@ int main(void)
 		TEST(the_earliest_deadline_is_first),
 		TEST(a_batch_is_as_large_as_its_deadline_allows),
 		TEST(low_priority_waits_where_high_would_miss),
+		TEST(the_outlook_knows_who_is_in_flight),
 		TEST(what_cannot_be_in_time_is_refused_at_once),
 		TEST(nothing_starts_that_cannot_be_in_time),
 		TEST(low_priority_does_not_starve),
