@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the parts that temporal.py wrote into the committed files of one GPU.
+"""Joins the parts that temporal.py, or a script that uses it, wrote into the committed files of one GPU.
 
-  bench/gpu/merge_results.py --out bench/results/h200 DIR/temporal-*.json
+  bench/gpu/merge_results.py --out bench/results/h200 [--table temporal] DIR/temporal-*.json
 
-Writes OUT/temporal.json (all rows, those of a later file replace earlier ones
-of the same name) and OUT/temporal-raw.json.gz (distributions by part).
+Writes OUT/TABLE.json (all rows, those of a later file replace earlier ones
+of the same name) and OUT/TABLE-raw.json.gz (distributions by part).
 """
 import argparse
 import gzip
@@ -16,10 +16,11 @@ import os
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
+    parser.add_argument("--table", default="temporal")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
-    target = os.path.join(args.out, "temporal.json")
-    raw_target = os.path.join(args.out, "temporal-raw.json.gz")
+    target = os.path.join(args.out, args.table + ".json")
+    raw_target = os.path.join(args.out, args.table + "-raw.json.gz")
     rows = {row["what"]: row for row in json.load(open(target))} if os.path.exists(target) else {}
     raw = json.load(gzip.open(raw_target, "rt")) if os.path.exists(raw_target) else {}
     for path in args.files:

@@ -376,8 +376,9 @@ def run_part(table, part, measure, args, facts):
 
 
 def run_parts(table, parts, args):
-    """`table` names the results, and the script in this folder that makes them. Returns an exit status."""
-    facts = dict(command="bench/gpu/%s.py %s" % (table, " ".join(sys.argv[1:])), **describe(args))
+    """`table` names the results. Returns an exit status."""
+    command = "bench/gpu/%s %s" % (os.path.basename(sys.argv[0]), " ".join(sys.argv[1:]))
+    facts = dict(command=command, **describe(args))
     met = [run_part(table, part, parts[part], args, facts) for part in args.part.split(",")]
     return 0 if all(met) else 1
 

@@ -105,8 +105,6 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
 	uint8_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
-	if (hook->duty & HB_DUTY_ENDS)
-		hb_hold_release_if_launched();
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&
 	    !(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST))
@@ -127,27 +125,27 @@ static void after_launch(CUresult result)
 	hb_hold_note_launch(hb_clock_now_ns());
 }
 
-static void after_last_launch(CUresult result)
+static void after_wide_launch(CUresult result)
 {
 	hb_hold_release();
 }
 
-/* Of a GPU's shared memory an SM has 228 KiB at most; a block that takes nearly all of it finds no room beside a hold. */
-#define WHOLE_SM_BYTES (190 << 10)
+/* An SM has 228 KiB of shared memory; a block that takes nearly all of it finds no room beside a hold, which needs one. */
+#define WHOLE_SM_BYTES (224 << 10)
 
-/* A graph is on the GPU as a whole, so no gap follows that has to be bridged. */
-static bool needs_no_bridge(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
-	if (hook->counter == HB_COUNT_graphs)
-		return true;
-	if (hook->stream == HB_STREAM_IN_CONFIG)
-		return argument(args, 0) &&
-		       ((const CUlaunchConfig *)argument(args, 0))->sharedMemBytes > WHOLE_SM_BYTES;
+	const CUlaunchConfig *config = (const CUlaunchConfig *)argument(args, 0);
+	if (hook->counter == HB_COUNT_kernels && hook->stream == HB_STREAM_IN_CONFIG)
+		return config && config->sharedMemBytes > WHOLE_SM_BYTES;
 	bool plain = fn == HB_FN_cuLaunchKernel || fn == HB_FN_cuLaunchKernel_ptsz;
 	return plain && (uint32_t)argument(args, 7) > WHOLE_SM_BYTES;
 }
 
-/* The first launch after idle, or something is held: it is let go when the driver has the launch. */
+/*
+ * The first launch after idle, or something is held: it lingers from now on, also behind a graph, which may have to wait
+ * for a copy. Where the process waits for its work, the end of that lets it go (foresee.c).
+ */
 OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args))(CUresult)
 {
 	uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
@@ -158,7 +156,7 @@ OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, co
 		hb_foresee_launch();
 	if (!(alert & HB_ALERT_HELD))
 		return NULL;
-	return needs_no_bridge(fn, hook, args) ? after_last_launch : after_launch;
+	return needs_whole_sm(fn, hook, args) ? after_wide_launch : after_launch;
 }
 
 static void pass_gate(const struct hb_place *place)

@@ -133,12 +133,6 @@ void hb_hold_note_launch(int64_t now_ns)
 	write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_HOLD_END / 2), true);
 }
 
-void hb_hold_release_if_launched(void)
-{
-	if (held_bits() && atomic_load_explicit(&launched_first_ns, memory_order_relaxed))
-		hb_hold_release();
-}
-
 void hb_hold_note_use(void)
 {
 	CUcontext context;
@@ -273,6 +267,9 @@ static CUresult load(struct slot *slot)
 		result = HB_REAL(cuModuleLoadData)(&slot->module, hb_hold_simulated);
 	if (result == CUDA_SUCCESS)
 		result = HB_REAL(cuModuleGetFunction)(&slot->kernel, slot->module, HB_HOLD_KERNEL_NAME);
+	/* As much shared memory on its SM as there can be: a block that needs 200 KiB then runs beside it. A wish only. */
+	if (result == CUDA_SUCCESS)
+		HB_REAL(cuFuncSetAttribute)(slot->kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
 	return result;
 }
 

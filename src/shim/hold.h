@@ -7,10 +7,10 @@
  * Two promises. A hold never delays the process's own work by more than 2 us:
  * it is one thread on one SM, on a stream of its own that nothing waits for,
  * beside which the real work runs, and it is let go before every call that may
- * wait for the whole context (`wide` below), and when a graph or what needs a
- * whole SM has been launched, or work is waited for. Behind other launches it
- * lingers for a moment, since a gap of 6 us before the next would cost two
- * switches. And it never outlasts its limit, whatever happens to this process. Anything that fails switches holds off for
+ * wait for the whole context (`wide` below), when what needs a whole SM has been
+ * launched, and when the work is done. Behind other launches it lingers for a
+ * moment: a gap of 6 us before the next, or a copy that the launch waits for,
+ * would cost two switches. And it never outlasts its limit, whatever happens to this process. Anything that fails switches holds off for
  * the process, with the reason on the page.
  *
  * hb_shim_alert is the one word that a launch looks at, relaxed: 0 on the
@@ -53,8 +53,6 @@ void hb_hold_forget_context(CUcontext context);
 bool hb_hold_release(void);
 /* A launch begins, or has returned: what is held ends soon by itself, unless another one comes before. */
 void hb_hold_note_launch(int64_t now_ns);
-/* The thread is about to wait for its work: what still lingers after a launch is let go. */
-void hb_hold_release_if_launched(void);
 /* The calling thread's context is in use: of several on one GPU it is the one to hold. */
 void hb_hold_note_use(void);
 /* Whether the GPU has come to a hold, and not only been told. */
