@@ -115,6 +115,73 @@ static void hint_and_launch(void)
 	end();
 }
 
+/* Ours and the thread that holds share a CPU, and it runs when we do not: it cannot be quicker than our next line. */
+static void put_the_thread_behind(void)
+{
+	cpu_set_t one;
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK(tasks && sched_setaffinity(0, sizeof(one), &one) == 0);
+	while ((task = readdir(tasks))) {
+		char path[64], name[32] = "";
+		snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", task->d_name);
+		FILE *file = fopen(path, "r");
+		if (file && fgets(name, sizeof(name), file) && strcmp(name, "hb-hold\n") == 0) {
+			CHECK(sched_setaffinity(atoi(task->d_name), sizeof(one), &one) == 0);
+			CHECK(sched_setscheduler(atoi(task->d_name), SCHED_IDLE, &(struct sched_param){0}) == 0);
+		}
+		if (file)
+			fclose(file);
+	}
+	closedir(tasks);
+}
+
+/* What is held when the hint returns was held by its caller. Fewer hints than are learned from. */
+static void hint_and_look(void)
+{
+	int at_once = 0;
+	begin();
+	hold();
+	put_the_thread_behind();
+	for (int i = 0; i < 8; i++) {
+		launch(kernel_short, stream);
+		OK(CU(cuStreamSynchronize)(stream));
+		usleep(3000); /* the hold before is over, and the thread asleep */
+		uint64_t before = count_of(HB_COUNT_holds);
+		hint(300000);
+		at_once += count_of(HB_COUNT_holds) > before;
+	}
+	CHECK(at_once >= 4);
+	launch(kernel_short, stream);
+	OK(CU(cuCtxSynchronize)());
+	end();
+}
+
+static uint64_t signs_seen(void)
+{
+	return count_of(HB_COUNT_signs) + count_of(HB_COUNT_signs_dropped);
+}
+
+/* Memory is asked for before a request's first launch; between two launches it says nothing. */
+static void allocate_first(void)
+{
+	CUdeviceptr memory;
+	begin();
+	uint64_t before = signs_seen();
+	OK(CU(cuMemAlloc_v2)(&memory, 4096));
+	CHECK(signs_seen() == before + 1);
+	launch(kernel_short, stream);
+	CUdeviceptr more;
+	OK(CU(cuMemAlloc_v2)(&more, 4096));
+	CHECK(signs_seen() == before + 1);
+	OK(CU(cuStreamSynchronize)(stream));
+	OK(CU(cuMemFree_v2)(memory));
+	OK(CU(cuMemFree_v2)(more));
+	end();
+}
+
 static void hint_and_nothing(void)
 {
 	begin();
@@ -403,6 +470,16 @@ static void the_first_launch_lets_a_hold_go(void **state)
 	assert_int_equal(run(hint_and_launch)->signs.hold_fault, 0);
 }
 
+static void a_hint_holds_before_it_returns(void **state)
+{
+	run(hint_and_look);
+}
+
+static void an_allocation_after_idle_is_a_sign(void **state)
+{
+	run(allocate_first);
+}
+
 static void a_hold_without_a_launch_ends_by_itself(void **state)
 {
 	run(hint_and_nothing);
@@ -495,6 +572,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(the_first_launch_lets_a_hold_go),
+		TEST(a_hint_holds_before_it_returns),
+		TEST(an_allocation_after_idle_is_a_sign),
 		TEST(a_hold_without_a_launch_ends_by_itself),
 		TEST(calls_that_wait_for_the_context_let_a_hold_go),
 		TEST(nothing_is_held_while_such_a_call_waits),
