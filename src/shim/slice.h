@@ -63,16 +63,15 @@ enum hb_slice_reason hb_slice_copy(struct hb_slice_image *image, const char *nam
 void hb_slice_copies_free(struct hb_slice_image *image);
 
 /* slice_time.c: what is known of a kernel launched in one shape. */
-struct hb_slice_shape {
-	uint64_t key;
-	int64_t duration_ns; /* the shortest seen; 0 = not known yet */
-	uint32_t n_resident; /* blocks that fit on the GPU at once */
-	uint32_t n_samples;
-	CUevent begin, end; /* of the sample under way; NULL = none */
+struct hb_slice_shape;
+struct hb_slice_known {
+	struct hb_slice_shape *shape; /* NULL: no room for it */
+	int64_t duration_ns;          /* the shortest seen; 0 = not known yet */
+	uint32_t n_resident;          /* blocks that fit on the GPU at once */
 };
-/* NULL: no room. Asks the driver for n_resident the first time. */
-struct hb_slice_shape *hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks,
-					 uint32_t n_threads, uint32_t shared_bytes);
+/* Asks the driver for n_resident the first time. */
+struct hb_slice_known hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks, uint32_t n_threads,
+					uint32_t shared_bytes);
 /* Before a whole launch: takes a sample if few are known; true: the caller calls the end after the launch. */
 bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream);
 void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream);

@@ -223,15 +223,15 @@ static int launch_pieces(const struct launch *launch, const struct hb_slice_func
 }
 
 static enum hb_slice_reason decide(const struct launch *launch, const struct hb_slice_function *function,
-				   struct hb_slice_shape *shape, struct hb_piece_plan *plan)
+				   const struct hb_slice_known *known, struct hb_piece_plan *plan)
 {
 	const CUlaunchConfig *config = &launch->config;
 	struct hb_piece_question question = {
-		.duration_ns = shape->duration_ns,
+		.duration_ns = known->duration_ns,
 		.allowed_ns = hb_slice_allowed_ns(),
 		.n_blocks = (uint32_t)blocks_of(config),
 		.n_threads = config->blockDimX * config->blockDimY * config->blockDimZ,
-		.n_resident = shape->n_resident,
+		.n_resident = known->n_resident,
 		.cost_percent = cost_percent,
 	};
 	enum hb_slice_reason reason = hb_piece_plan(&question, plan);
@@ -241,7 +241,7 @@ static enum hb_slice_reason decide(const struct launch *launch, const struct hb_
 }
 
 /* Launches in pieces, or tells why not. */
-static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_slice_shape **measured, CUresult *result)
+static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_slice_known *known, CUresult *result)
 {
 	struct hb_piece_plan plan;
 	struct arguments arguments;
@@ -253,12 +253,11 @@ static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_sl
 	if (function->reason != HB_SLICE_none)
 		return function->reason;
 	uint32_t n_threads = launch->config.blockDimX * launch->config.blockDimY * launch->config.blockDimZ;
-	struct hb_slice_shape *shape = hb_slice_shape_of(function, (uint32_t)blocks_of(&launch->config), n_threads,
-							 launch->config.sharedMemBytes);
-	if (!shape)
+	*known = hb_slice_shape_of(function, (uint32_t)blocks_of(&launch->config), n_threads,
+				   launch->config.sharedMemBytes);
+	if (!known->shape)
 		return HB_SLICE_brief;
-	*measured = shape;
-	enum hb_slice_reason reason = decide(launch, function, shape, &plan);
+	enum hb_slice_reason reason = decide(launch, function, known, &plan);
 	if (reason != HB_SLICE_none)
 		return reason;
 	if (!take_arguments(function, launch, &arguments))
@@ -273,14 +272,15 @@ static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_sl
 /* True: done, with `result`. False: the caller goes on to the driver; `timed` tells what to end after that. */
 static bool launched(const struct launch *launch, CUresult *result, struct hb_slice_shape **timed)
 {
-	struct hb_slice_shape *shape = NULL;
-	enum hb_slice_reason reason = try_pieces(launch, &shape, result);
+	struct hb_slice_known known = {NULL, 0, 0};
+	enum hb_slice_reason reason = try_pieces(launch, &known, result);
 	*timed = NULL;
 	if (reason == HB_SLICE_none)
 		return true;
 	count_whole(reason);
-	if (shape && shape->n_resident < blocks_of(&launch->config) && hb_slice_time_begin(shape, stream_of(launch)))
-		*timed = shape;
+	if (known.shape && known.n_resident < blocks_of(&launch->config) &&
+	    hb_slice_time_begin(known.shape, stream_of(launch)))
+		*timed = known.shape;
 	return false;
 }
 

@@ -12,6 +12,13 @@
 
 enum { SHAPES = 8192 /* power of two */, SHAPES_USED_MAX = SHAPES / 2, SAMPLES = 3 };
 
+struct hb_slice_shape {
+	uint64_t key;
+	int64_t duration_ns;
+	uint32_t n_resident, n_samples;
+	CUevent begin, end; /* of the sample under way; NULL = none */
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_slice_shape shapes[SHAPES];
 static unsigned n_shapes;
@@ -68,10 +75,11 @@ static struct hb_slice_shape *find(uint64_t key)
 	return &shapes[i];
 }
 
-struct hb_slice_shape *hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks,
-					 uint32_t n_threads, uint32_t shared_bytes)
+struct hb_slice_known hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks, uint32_t n_threads,
+					uint32_t shared_bytes)
 {
 	uint64_t key = mix(mix(mix((uint64_t)(uintptr_t)function, n_blocks), n_threads), shared_bytes) | 1;
+	struct hb_slice_known known = {NULL, 0, 0};
 	pthread_mutex_lock(&lock);
 	struct hb_slice_shape *shape = find(key);
 	if (shape && !shape->key) {
@@ -79,10 +87,12 @@ struct hb_slice_shape *hb_slice_shape_of(const struct hb_slice_function *functio
 		shape->key = key;
 		n_shapes++;
 	}
-	if (shape)
+	if (shape) {
 		read_sample(shape);
+		known = (struct hb_slice_known){shape, shape->duration_ns, shape->n_resident};
+	}
 	pthread_mutex_unlock(&lock);
-	return shape;
+	return known;
 }
 
 bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream)

@@ -9,6 +9,7 @@
 #include "shim/cuda_calls.h"
 #include "unit/cubin_fixture.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
@@ -265,12 +266,45 @@ static void test_settings(void **state)
 	run(settings_follow);
 }
 
+enum { THREADS = 4, ROUNDS = 20 };
+
+static void *launch_often(void *argument)
+{
+	CUfunction *functions = argument;
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	for (int i = 0; i < ROUNDS; i++)
+		for (int k = 0; k < 3; k++)
+			OK(CU(cuLaunchKernel)(functions[k], 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	return NULL;
+}
+
+/* All at once: the first launches make the copy and take the times. */
+static void many_threads(void)
+{
+	CUfunction functions[] = {function_of("run_plain"), function_of("run_reduction"), function_of("whole_cluster")};
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, launch_often, functions) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	for (uint32_t i = 0; i < 160; i++)
+		CHECK(runs_of(i) == THREADS * ROUNDS * 3);
+	CHECK(count_of(HB_COUNT_sliced) + count_of(HB_COUNT_whole) == THREADS * ROUNDS * 3);
+	CHECK(count_of(HB_COUNT_sliced) > 0 && pieces() == count_of(HB_COUNT_pieces));
+}
+
+static void test_threads(void **state)
+{
+	run(many_threads);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_packed),
-					   T(test_others),   T(test_brief),     T(test_off),
-					   T(test_refusals), T(test_unload),    T(test_settings)};
+	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_packed),   T(test_others),
+					   T(test_brief),    T(test_off),       T(test_refusals), T(test_unload),
+					   T(test_settings), T(test_threads)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
