@@ -152,31 +152,57 @@ def forgotten_after(stack, pid, seconds=10):
     return None
 
 
-def killed_client(stack):
-    """The endless kernel is 8 blocks of 32 threads, so there is room beside it; it ends by itself after a minute."""
-    victim, other = stack.run("low", ENDLESS), stack.work("low", 20)
-    high = stack.work("high", 20)
-    ready = all(stack.wait_text(child, word) for child, word in ((victim, "ready"), (other, "steps"), (high, "steps")))
-    stack.check("an LP client in an endless kernel, another LP and an HP program run", ready,
-                [stack.text(child) for child in (victim, other, high)])
+def start_three(stack, victim):
+    """An LP client that will be killed, another one, and an HP program, all at work."""
+    other, high = stack.work("low", 30), stack.work("high", 30)
+    words = {victim: "ready" if ENDLESS in victim.args else "steps", other: "steps", high: "steps"}
+    stack.check("an LP client to be killed, another LP and an HP program run",
+                all(stack.wait_text(child, word) for child, word in words.items()),
+                [stack.text(child) for child in words])
     inside = [tenant["mps"] for tenant in stack.status()["tenants"] if tenant["pid"] in (victim.pid, other.pid)]
     stack.check("both LP programs are clients of the MPS server", inside == [True, True], stack.status()["tenants"])
-    servers = stack.servers()
+    return other, high
+
+
+def kill_it(stack, victim):
     victim.kill()
     killed = time.monotonic()
-    ended = stack.end_child(victim, 90)
-    stack.check("the killed client ends", ended is not None, "still there after 90 s")
+    stack.check("the killed client ends", stack.end_child(victim, 90) is not None, "still there after 90 s")
     print("       it was gone after %.2f s" % (time.monotonic() - killed), flush=True)
     took = forgotten_after(stack, victim.pid)
     stack.check("the daemon forgets it", took is not None, stack.status()["tenants"])
-    stack.check("HP goes on after an LP client was killed in mid-kernel", stack.wait_progress(high) or
-                stack.end_child(high, 0.1) == 0, stack.text(high))
-    stack.check("the other LP client goes on too", stack.wait_progress(other) or stack.end_child(other, 0.1) == 0,
-                stack.text(other))
-    print("       MPS server before %s, after %s" % (servers, stack.servers()), flush=True)
+
+
+def killed_client(stack):
+    """In the middle of the kernels of ordinary programs, three times: nobody else notices."""
+    victim = stack.work("low", 60)
+    other, high = start_three(stack, victim)
+    for _ in range(3):
+        kill_it(stack, victim)
+        for who, child in (("HP", high), ("the other LP client", other)):
+            stack.check(who + " goes on after an LP client was killed", stack.wait_progress(child) or
+                        stack.end_child(child, 0.1) == 0, stack.text(child))
+        victim = stack.work("low", 60)
+        stack.check("another LP program finds a working server", stack.wait_text(victim, "steps"), stack.text(victim))
+    victim.kill()
     ends = [stack.end_child(child, 60) for child in (other, high)]
     stack.check("both end with right results", ends == [0, 0] and "True" in stack.text(other).splitlines()[-1],
                 (ends, stack.text(other), stack.text(high)))
+
+
+def killed_in_endless_kernel(stack):
+    """What MPS cannot do: its driver ends the other clients with an error (docs/limits.md). HP is not among them.
+    The endless kernel is 8 blocks of 32 threads, so there is room beside it; it ends by itself after a minute."""
+    victim = stack.run("low", ENDLESS)
+    other, high = start_three(stack, victim)
+    kill_it(stack, victim)
+    stack.check("HP goes on after an LP client was killed in an endless kernel", stack.wait_progress(high) or
+                stack.end_child(high, 0.1) == 0, stack.text(high))
+    end = stack.end_child(other, 60)
+    stack.check("the other LP client goes on or gets CUDA's error, and does not hang", end is not None, stack.text(other))
+    print("       it ended with %s" % end, flush=True)
+    stack.check("HP ends with right results", stack.end_child(high, 60) == 0 and "True" in stack.text(high),
+                stack.text(high))
     newcomer = stack.work("low", 2)
     stack.check("another LP program finds a working server", stack.end_child(newcomer, 60) == 0, stack.text(newcomer))
 
@@ -232,8 +258,8 @@ def limited(stack):
     stack.check("cuMemGetInfo tells 4 GiB in all", words[-1:] == [str(4 << 30)], stack.text(child))
 
 
-CHECKS = {"limited": limited, "killed_client": killed_client, "killed_daemon": killed_daemon,
-          "killed_server": killed_server}
+CHECKS = {"limited": limited, "killed_client": killed_client, "killed_in_endless_kernel": killed_in_endless_kernel,
+          "killed_daemon": killed_daemon, "killed_server": killed_server}
 
 
 def main():
