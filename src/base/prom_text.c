@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/hist.h"
 
-#include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -83,15 +82,35 @@ static void head(FILE *out, const char *name, const char *labels)
 	putc(' ', out);
 }
 
+/* At least `digits` of them. A scrape is thousands of numbers: printf would be most of its time. */
+static void write_number(FILE *out, uint64_t value, int digits)
+{
+	char text[24];
+	size_t at = sizeof text;
+	text[--at] = '\0';
+	for (; value || digits > 0; digits--, value /= 10)
+		text[--at] = (char)('0' + value % 10);
+	fputs(text + at, out);
+}
+
+static void write_line(FILE *out, uint64_t value)
+{
+	write_number(out, value, 1);
+	putc('\n', out);
+}
+
 void hb_prom_count(FILE *out, const char *name, const char *labels, uint64_t value)
 {
 	head(out, name, labels);
-	fprintf(out, "%" PRIu64 "\n", value);
+	write_line(out, value);
 }
 
 static void write_seconds(FILE *out, uint64_t value_ns)
 {
-	fprintf(out, "%" PRIu64 ".%09" PRIu64 "\n", value_ns / HB_NS_PER_S, value_ns % HB_NS_PER_S);
+	write_number(out, value_ns / HB_NS_PER_S, 1);
+	putc('.', out);
+	write_number(out, value_ns % HB_NS_PER_S, 9);
+	putc('\n', out);
 }
 
 void hb_prom_seconds(FILE *out, const char *name, const char *labels, uint64_t value_ns)
@@ -103,7 +122,10 @@ void hb_prom_seconds(FILE *out, const char *name, const char *labels, uint64_t v
 void hb_prom_ratio(FILE *out, const char *name, const char *labels, uint64_t ppm)
 {
 	head(out, name, labels);
-	fprintf(out, "%" PRIu64 ".%06" PRIu64 "\n", ppm / 1000000, ppm % 1000000);
+	write_number(out, ppm / 1000000, 1);
+	putc('.', out);
+	write_number(out, ppm % 1000000, 6);
+	putc('\n', out);
 }
 
 void hb_prom_counter(FILE *out, const char *name, const char *labels, const struct hb_counter_info *info,
@@ -115,18 +137,32 @@ void hb_prom_counter(FILE *out, const char *name, const char *labels, const stru
 		hb_prom_count(out, name, labels, value);
 }
 
+static void write_bucket(FILE *out, const char *name, const char *labels, const char *bound, uint64_t count)
+{
+	fputs(name, out);
+	fputs("_bucket{", out);
+	fputs(labels, out);
+	fputs(*labels ? ",le=\"" : "le=\"", out);
+	fputs(bound, out);
+	fputs("\"} ", out);
+	write_line(out, count);
+}
+
 void hb_prom_histogram(FILE *out, const char *name, const char *labels, const struct hb_hist *hist)
 {
+	static const char *const bounds[HB_PROM_BOUNDS] = {
+		"1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01",
+		"0.025", "0.05",    "0.1",   "0.25",   "0.5",     "1",      "2.5",   "5",      "10",
+	};
 	uint64_t at_most[HB_PROM_BOUNDS] = {0};
-	const char *comma = *labels ? "," : "";
+	char full[HB_PROM_NAME_MAX];
 	if (hist)
 		hb_hist_cumulate(hist, hb_prom_bounds_ns, HB_PROM_BOUNDS, at_most);
 	for (size_t i = 0; i < HB_PROM_BOUNDS; i++)
-		fprintf(out, "%s_bucket{%s%sle=\"%.10g\"} %" PRIu64 "\n", name, labels, comma,
-			(double)hb_prom_bounds_ns[i] / HB_NS_PER_S, at_most[i]);
-	fprintf(out, "%s_bucket{%s%sle=\"+Inf\"} %" PRIu64 "\n", name, labels, comma, hist ? hist->count : 0);
-	fprintf(out, "%s_sum%s%s%s ", name, *labels ? "{" : "", labels, *labels ? "}" : "");
-	write_seconds(out, hist ? hist->sum_ns : 0);
-	fprintf(out, "%s_count%s%s%s %" PRIu64 "\n", name, *labels ? "{" : "", labels, *labels ? "}" : "",
-		hist ? hist->count : 0);
+		write_bucket(out, name, labels, bounds[i], at_most[i]);
+	write_bucket(out, name, labels, "+Inf", hist ? hist->count : 0);
+	snprintf(full, sizeof full, "%s_sum", name);
+	hb_prom_seconds(out, full, labels, hist ? hist->sum_ns : 0);
+	snprintf(full, sizeof full, "%s_count", name);
+	hb_prom_count(out, full, labels, hist ? hist->count : 0);
 }

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/out_file.h"
 #include "cli/sim_options.h"
+#include "cli/trace_record.h"
 #include "sim/output.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 
 static const char help[] =
 	"usage: hb sim --high NAME[:graph]@ARRIVALS[,slo=SLO] ... --low NAME[:graph] ... [OPTION...]\n"
+	"       hb sim --replay FILE [--policy NAME] [--actions]\n"
 	"\n"
 	"What happens to a service and to a training job that share a GPU, under each way\n"
 	"of sharing? Answers from recorded kernel traces on a model of the GPU.\n"
@@ -305,6 +307,8 @@ static int command_run(const struct hb_sim_command *command, int argc, char **ar
 int hb_cmd_sim(int argc, char **argv)
 {
 	struct hb_sim_command command;
+	if (argc > 1 && strcmp(argv[1], "--replay") == 0)
+		return hb_sim_replay(argc, argv);
 	int code = hb_sim_command_parse(&command, argc, argv);
 	if (!code && command.help)
 		fputs(help, stdout);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `hb trace`: looks into recorded traces (`info`) and makes them from what
- * profilers recorded (`import`). Options are read here; reading, measuring and
+ * profilers recorded (`import`); `record` is cmd_trace_record.c. Options are read here; reading, measuring and
  * writing are src/sim's.
  */
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/out_file.h"
 #include "cli/trace_info_output.h"
+#include "cli/trace_record.h"
 #include "sim/gzip_stream.h"
 #include "sim/trace_import.h"
 
@@ -24,6 +25,7 @@
 static const char help[] =
 	"usage: hb trace info [--json] [--gpu NAME] FILE...\n"
 	"       hb trace import [--from kineto|nsys|auto] IN -o OUT.csv[.gz] --name NAME [OPTION...]\n"
+	"       hb trace record FILE [--seconds N] [--gpu sim]\n"
 	"\n"
 	"info: what is in recorded traces: iterations, times, launch shapes, and how much\n"
 	"of the GPU the kernels fill.\n"
@@ -43,6 +45,11 @@ static const char help[] =
 	"  --range NAME       NVTX range or record_function of that name\n"
 	"  --split-gap TIME   a new one after the GPU had no work for so long\n"
 	"  --iterations N     so many: equal work, else cut at the longest gaps\n"
+	"\n"
+	"record: what a running daemon decides and why, as a timeline for ui.perfetto.dev;\n"
+	"hb sim --replay FILE runs the same decisions again.\n"
+	"  --seconds N        for so long (10), or until Ctrl-C\n"
+	"  --gpu sim          of the daemon for simulated GPUs\n"
 	"\n"
 	"example:\n"
 	"  hb trace import trace.json.gz -o bert.csv.gz --name bert_b1\n"
@@ -340,11 +347,13 @@ int hb_cmd_trace(int argc, char **argv)
 		return info_run(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "import") == 0)
 		return import_run(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "record") == 0)
+		return hb_trace_record(argc - 1, argv + 1);
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(help, stdout);
 		return HB_EXIT_OK;
 	}
 	if (argc > 1)
-		return hb_cli_usage_error(COMMAND, "no '%s': it is info or import", argv[1]);
-	return hb_cli_usage_error(COMMAND, "info or import?");
+		return hb_cli_usage_error(COMMAND, "no '%s': it is info, import or record", argv[1]);
+	return hb_cli_usage_error(COMMAND, "info, import or record?");
 }

@@ -6,6 +6,7 @@
  */
 #include "daemon/daemon.h"
 #include "daemon/metrics.h"
+#include "daemon/recorder.h"
 #include "daemon/service_notify.h"
 
 #include "base/clock.h"
@@ -142,6 +143,7 @@ static void tick(uv_timer_t *timer)
 		hb_device_beat(daemon->devices[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);
 	hb_metrics_tick(daemon, now_ns);
+	hb_recorder_tick(daemon, now_ns);
 	hb_users_tick(daemon->users, now_ns);
 	watch_idleness(daemon, now_ns);
 	hb_service_alive(now_ns);
@@ -154,6 +156,7 @@ static void stop_now(struct hb_daemon *daemon)
 {
 	daemon->stopping = true;
 	hb_metrics_free(daemon);
+	hb_recorder_free(daemon);
 	hb_server_free(daemon->server);
 	daemon->server = NULL;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)

@@ -29,6 +29,7 @@ struct hb_gpu_use;
 struct hb_meters;
 struct hb_metrics;
 struct hb_mps;
+struct hb_recorder;
 struct hb_server;
 struct hb_tenancy;
 struct hb_users;
@@ -65,6 +66,7 @@ struct hb_tenancy {
 	struct hb_member leader;
 	struct hb_member members[HB_PAGE_PROCESSES]; /* by slot */
 	uint32_t n_members;
+	uint32_t slots_end;                      /* no member is at this slot or above */
 	struct hb_device *devices[HB_PAGE_GPUS]; /* by index of hb_page.gpus */
 	uint32_t n_devices;
 	uint64_t past[HB_N_COUNTS]; /* counters of processes that are gone */
@@ -131,6 +133,7 @@ struct hb_seat {
 /* One GPU: a core, a page, and a seat for every tenant. */
 struct hb_device {
 	struct hb_daemon *daemon;
+	uint32_t number; /* its place in hb_daemon.devices */
 	unsigned char uuid[HB_UUID_BYTES];
 	enum hb_engine engine;
 	struct hb_core *core;
@@ -146,6 +149,8 @@ struct hb_device {
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
 void hb_device_free(struct hb_device *device);
+/* What its core is made with now. */
+void hb_device_core_config(const struct hb_device *device, struct hb_core_config *core);
 int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t gpu, int64_t now_ns);
 void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int64_t now_ns);
 /* Its SLO or weight changed; `priority_too`: it is taken out and put in again. */
@@ -277,7 +282,8 @@ struct hb_daemon {
 	struct hb_server *server;
 	struct hb_mps *mps;
 	struct hb_users *users;
-	struct hb_metrics *metrics; /* metrics_http.h; NULL = off */
+	struct hb_metrics *metrics;   /* metrics_http.h; NULL = off */
+	struct hb_recorder *recorder; /* recorder.h; NULL = nothing is recorded */
 	bool stopping;
 };
 

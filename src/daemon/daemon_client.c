@@ -308,6 +308,24 @@ static int read_text(int socket, union hb_msg *message, char **text, struct hb_e
 	return 0;
 }
 
+int hb_client_record(int socket, uint32_t seconds, char **text, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_RECORD);
+	message->as_RECORD.action = text ? HB_RECORD_STOP : HB_RECORD_START;
+	message->as_RECORD.seconds = seconds;
+	if (!text)
+		return call_for_done(socket, message, error);
+	int result = call(socket, message, -1, &fds, HB_MSG_TEXT, error);
+	if (result == 0)
+		result = read_text(socket, message, text, error);
+	free(message);
+	return result;
+}
+
 int hb_client_status(int socket, char **json, struct hb_error *error)
 {
 	struct hb_wire_fds fds;

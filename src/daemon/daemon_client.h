@@ -70,6 +70,9 @@ int hb_client_bye(int socket, const unsigned char token[HB_TOKEN_BYTES], struct 
 /* Changes a tenant (see struct hb_msg_set; header filled here). */
 int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *error);
 
+/* Starts recording for at most so many seconds (`text` NULL), or stops and gives the text, to be freed by the caller. */
+int hb_client_record(int socket, uint32_t seconds, char **text, struct hb_error *error);
+
 /* The daemon's state as JSON text, to be freed by the caller. */
 int hb_client_status(int socket, char **json, struct hb_error *error);
 

@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/page_memory.h"
+#include "daemon/recorder.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -63,7 +64,7 @@ static void set_gates(struct hb_device *device, struct hb_tenancy *tenancy, enum
 	seat->draining_since_ns = hb_clock_now_ns();
 	seat->waiting = false;
 	bool in_flight = false;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
 		struct hb_gate *gate = gate_of(tenancy, slot, seat->gpu);
@@ -111,13 +112,16 @@ static void carry_out(struct hb_device *device, const struct hb_action *action)
 static void take_actions(struct hb_device *device)
 {
 	struct hb_action action;
-	while (hb_core_next_action(device->core, &action))
+	while (hb_core_next_action(device->core, &action)) {
+		hb_recorder_action(device, &action);
 		carry_out(device, &action);
+	}
 }
 
 int hb_device_post(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
 {
 	take_actions(device);
+	hb_recorder_event(device, now_ns, event);
 	int result = hb_core_post(device->core, now_ns, event);
 	if (result < 0)
 		hb_log_debug("core refuses event %d of tenant %u: %s", (int)event->kind, event->tenant,
@@ -142,7 +146,7 @@ struct sight {
 static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
 {
 	struct sight sight = {.drained = true};
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
 		struct hb_gate *gate = gate_of(tenancy, slot, gpu);
@@ -160,7 +164,7 @@ static struct sight look_at(struct hb_tenancy *tenancy, uint32_t gpu)
  */
 static void speak_for_the_stopped(struct hb_tenancy *tenancy, uint32_t gpu)
 {
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		struct hb_member *member = &tenancy->members[slot];
 		struct hb_gate *gate = gate_of(tenancy, slot, gpu);
 		uint64_t in_flight = hb_gate_in_flight(gate);
@@ -273,6 +277,7 @@ void hb_device_run(struct hb_device *device, int64_t now_ns)
 		if (tenancy && !hb_tenancy_is_server(tenancy))
 			look(device, tenancy, now_ns);
 	}
+	hb_recorder_step(device, now_ns);
 	hb_core_step(device->core, now_ns);
 	take_actions(device);
 }
@@ -394,22 +399,28 @@ void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32
 
 /* --- the device itself ------------------------------------------------------------------ */
 
-static int make_core(struct hb_device *device, int64_t now_ns)
+void hb_device_core_config(const struct hb_device *device, struct hb_core_config *core)
 {
 	const struct hb_daemon_config *config = &device->daemon->config;
+	hb_core_config_init(core);
+	core->policy = config->policy;
+	core->max_tenants = HB_TENANCIES_MAX;
+	core->quantum_ns = config->quantum_ns;
+	core->turn_grace_ns = TURN_GRACE_NS;
+	core->foresight_off = true; /* it is in the tenants' processes: shim/foresee.c */
+	core->low_shared = device->engine == HB_ENGINE_TEMPORAL;
+	if (config->low_slice_ns)
+		core->low_slice_ns = config->low_slice_ns;
+	if (config->high_slice_ns)
+		core->high_slice_ns = config->high_slice_ns;
+}
+
+static int make_core(struct hb_device *device, int64_t now_ns)
+{
 	struct hb_core_config core;
 	int error = 0;
-	hb_core_config_init(&core);
-	core.policy = config->policy;
-	core.max_tenants = HB_TENANCIES_MAX;
-	core.quantum_ns = config->quantum_ns;
-	core.turn_grace_ns = TURN_GRACE_NS;
-	core.foresight_off = true; /* it is in the tenants' processes: shim/foresee.c */
-	core.low_shared = device->engine == HB_ENGINE_TEMPORAL;
-	if (config->low_slice_ns)
-		core.low_slice_ns = config->low_slice_ns;
-	if (config->high_slice_ns)
-		core.high_slice_ns = config->high_slice_ns;
+	hb_device_core_config(device, &core);
+	hb_recorder_core(device, now_ns, &core);
 	device->core = hb_core_new(&core, now_ns, &error);
 	return device->core ? 0 : error;
 }
@@ -470,6 +481,7 @@ int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYT
 	if (!made)
 		return -ENOMEM;
 	made->daemon = daemon;
+	made->number = daemon->n_devices;
 	made->page_fd = -1;
 	made->engine = hb_daemon_engine(daemon);
 	memcpy(made->uuid, uuid, HB_UUID_BYTES);
@@ -510,7 +522,7 @@ static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
 		uint64_t launches = 0;
 		if (!tenancy || hb_tenancy_is_server(tenancy))
 			continue;
-		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
 			if (tenancy->members[slot].watch)
 				launches += gate_of(tenancy, slot, seat->gpu)->submitted;
 		hb_meters_beat(device, i, launches, now_ns);
@@ -531,7 +543,7 @@ void hb_device_beat(struct hb_device *device, int64_t now_ns)
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy)
 			continue;
-		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
 			if (tenancy->members[slot].watch)
 				hb_gate_beat(gate_of(tenancy, slot, device->seats[i].gpu), now_ns);
 		hb_device_give_slices(device, tenancy);

@@ -12,7 +12,7 @@
 static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)
 {
 	uint32_t n = 0;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		struct hb_page_process *process = &tenancy->page->processes[slot];
 		for (size_t i = 0; tenancy->members[slot].watch && i < HB_PAGE_GROUPS; i++)
 			n += process->groups[i].state != HB_GROUP_EMPTY && process->groups[i].gpu == gpu &&

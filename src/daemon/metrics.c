@@ -16,7 +16,7 @@
 #include "hb-version.h"
 
 #include <jansson.h>
-#include <stdarg.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -507,6 +507,7 @@ char *hb_metrics_text(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 	if (gethostname(scene.host, sizeof scene.host - 1) < 0)
 		strcpy(scene.host, "unknown");
 	if (scene.out) {
+		__fsetlocking(scene.out, FSETLOCKING_BYCALLER);
 		write_all(&scene);
 		if (fclose(scene.out) != 0) {
 			free(text);

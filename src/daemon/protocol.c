@@ -90,6 +90,10 @@ static const char *check_fields(const union hb_msg *m, size_t n_fds)
 		return check_register(&m->as_REGISTER, n_fds);
 	case HB_MSG_SET:
 		return check_set(&m->as_SET);
+	case HB_MSG_RECORD:
+		if (m->as_RECORD.action != HB_RECORD_START && m->as_RECORD.action != HB_RECORD_STOP)
+			return "unknown action";
+		return m->as_RECORD.seconds > 3600 ? "more than an hour" : NULL;
 	case HB_MSG_ERROR:
 		return m->as_ERROR.code >= 0 ? "an error without a code" : NULL;
 	case HB_MSG_TEXT:

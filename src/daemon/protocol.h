@@ -12,6 +12,8 @@
  *                              <- REGISTERED + page descriptors, or ERROR
  *   STATUS                     ->
  *                              <- TEXT, TEXT ... (JSON, `more` until the last)
+ *   RECORD (start, stop)       ->
+ *                              <- DONE; for stop TEXT, TEXT ... (core/recording.h); or ERROR
  *   SET, BYE                   ->
  *                              <- DONE or ERROR
  *
@@ -125,6 +127,14 @@ struct hb_msg_set {
 	uint64_t memory_bytes; /* 0 = no limit */
 	uint32_t pcie_weight;  /* 1..1000 */
 	uint32_t zero;
+};
+
+enum hb_record_action { HB_RECORD_START = 1, HB_RECORD_STOP = 2 };
+
+struct hb_msg_record {
+	struct hb_msg_header header;
+	uint32_t action;  /* enum hb_record_action */
+	uint32_t seconds; /* START: the longest it may take, 1 .. 3600; the daemon stops by itself then */
 };
 
 struct hb_msg_status {

@@ -119,7 +119,7 @@ int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
 		return HB_TIME_NEVER;
 	if (now_ns < tenancy->rings_next_ns)
 		return tenancy->rings_next_ns;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
 		uint64_t n = read_ring(tenancy, slot, now_ns);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "daemon/recorder.h"
 #include "daemon/registration.h"
 #include "daemon/wire.h"
 
@@ -243,6 +244,33 @@ static int serve_status(struct connection *connection)
 	return connection->waits_for_look ? 0 : answer_status(connection);
 }
 
+static int stop_recording(struct connection *connection)
+{
+	int code;
+	connection->text = hb_recorder_stop(connection->server->daemon, &code);
+	if (!connection->text)
+		return answer_error(connection, code, code == -ENOENT ? "nothing is being recorded" : "out of memory");
+	connection->text_length = strlen(connection->text);
+	connection->text_sent = 0;
+	return send_text(connection);
+}
+
+/* A recording shows what all tenants do: for root and whoever runs the daemon. */
+static int serve_record(struct connection *connection)
+{
+	const struct hb_msg_record request = connection->server->message.as_RECORD;
+	uid_t uid = connection->peer.uid;
+	if (uid != 0 && uid != geteuid())
+		return answer_error(connection, -EPERM, "only root and the daemon's own user may record");
+	if (request.action == HB_RECORD_STOP)
+		return stop_recording(connection);
+	int result = hb_recorder_start(connection->server->daemon, (int64_t)request.seconds * HB_NS_PER_S);
+	if (result < 0)
+		return answer_error(connection, result,
+				    result == -EBUSY ? "somebody records already" : "out of memory");
+	return answer_done(connection);
+}
+
 static int serve(struct connection *connection, const struct hb_wire_fds *fds)
 {
 	unsigned kind = connection->server->message.header.kind;
@@ -259,6 +287,8 @@ static int serve(struct connection *connection, const struct hb_wire_fds *fds)
 		return serve_set(connection);
 	case HB_MSG_STATUS:
 		return serve_status(connection);
+	case HB_MSG_RECORD:
+		return serve_record(connection);
 	default:
 		return -EPROTO;
 	}

@@ -101,6 +101,8 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, pi
 	if (slot < HB_PAGE_PROCESSES)
 		member->requests_read = tenancy->page->processes[slot].signs.written;
 	tenancy->n_members += slot < HB_PAGE_PROCESSES;
+	if (slot < HB_PAGE_PROCESSES && slot >= tenancy->slots_end)
+		tenancy->slots_end = slot + 1;
 	return 0;
 }
 

@@ -47,6 +47,8 @@ def main():
             names[(event["name"],) + (place if event["name"] == "thread_name" else place[:1])] = event["args"]["name"]
         elif event["ph"] == "X":
             threads[place].append(check_complete(event))
+        elif event["ph"] == "i" and event["s"] == "t":
+            check_complete(event | {"dur": 0})
         else:
             fail(f"unexpected phase: {event}")
     for place, spans in sorted(threads.items()):

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb trace record`: what the scheduling cores of a running daemon were told and
+ * asked for some seconds, as a timeline; and its replay, which `hb sim --replay`
+ * calls. The programs that run are not touched.
+ */
+#include "cli/trace_record.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cli/daemon_link.h"
+#include "cli/record_timeline.h"
+#include "cli/status_source.h"
+#include "core/policy.h"
+#include "core/recording.h"
+#include "daemon/daemon_client.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECONDS_DEFAULT 10
+#define SECONDS_MOST 3600
+
+struct record_command {
+	const char *file;
+	long seconds;
+	bool simulated;
+};
+
+static int call(bool simulated, uint32_t seconds, char **text, struct hb_error *error)
+{
+	char path[HB_PATH_MAX];
+	int socket = hb_daemon_link(simulated, false, path, error);
+	if (socket < 0)
+		return socket;
+	int result = hb_client_record(socket, seconds, text, error);
+	close(socket);
+	return result;
+}
+
+/* Until the time is over or somebody interrupts: what there is then is kept. */
+static void wait_for_end(long seconds)
+{
+	sigset_t signals;
+	const struct timespec limit = {.tv_sec = seconds};
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	sigtimedwait(&signals, NULL, &limit);
+}
+
+static int save(const char *text, const struct record_command *command, struct hb_error *error)
+{
+	json_t *status = NULL;
+	struct hb_error ignored;
+	/* Names only; a daemon that has ended since took them along. */
+	if (hb_status_ask(command->simulated, &status, &ignored) < 0)
+		status = NULL;
+	json_t *root = hb_record_timeline(text, status, error);
+	int result = root ? hb_json_save(root, command->file, error) : -EINVAL;
+	if (result == 0 && strcmp(command->file, "-") != 0)
+		printf("%s: %zu events; open it in ui.perfetto.dev, or run it again: hb sim --replay %s\n",
+		       command->file, json_array_size(json_object_get(root, "traceEvents")), command->file);
+	json_decref(root);
+	json_decref(status);
+	return result;
+}
+
+static int parse(int argc, char **argv, struct record_command *command)
+{
+	static const struct option options[] = {
+		{"seconds", required_argument, NULL, 's'},
+		{"gpu", required_argument, NULL, 'g'},
+		{NULL, 0, NULL, 0},
+	};
+	char *end = NULL;
+	int code;
+	while ((code = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (code == 's') {
+			command->seconds = strtol(optarg, &end, 10);
+			if (end == optarg || *end || command->seconds < 1 || command->seconds > SECONDS_MOST)
+				return hb_cli_usage_error("trace", "record: --seconds: '%s' is no number from 1 to %d",
+							  optarg, SECONDS_MOST);
+		} else if (code == 'g' && strcmp(optarg, "sim") == 0) {
+			command->simulated = true;
+		} else {
+			return hb_cli_usage_error("trace",
+						  code == 'g' ? "record: --gpu: only sim can be given"
+							      : "record: unknown option, or one without its value");
+		}
+	}
+	if (argc - optind != 1)
+		return hb_cli_usage_error("trace", "record: give the file to write");
+	command->file = argv[optind];
+	return -1;
+}
+
+int hb_trace_record(int argc, char **argv)
+{
+	struct record_command command = {.seconds = SECONDS_DEFAULT};
+	struct hb_error error = {""};
+	char *text = NULL;
+	int status = parse(argc, argv, &command);
+	if (status >= 0)
+		return status;
+	/* The daemon stops by itself some seconds after us, should we not come back. */
+	int result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
+	if (result == 0) {
+		fprintf(strcmp(command.file, "-") == 0 ? stderr : stdout, "recording for %ld s; Ctrl-C ends it\n",
+			command.seconds);
+		fflush(stdout);
+		wait_for_end(command.seconds);
+		result = call(command.simulated, 0, &text, &error);
+	}
+	if (result == 0)
+		result = save(text, &command, &error);
+	free(text);
+	return result < 0 ? hb_cli_error("trace", -EIO, error.text) : HB_EXIT_OK;
+}
+
+/* --- replay --------------------------------------------------------------------------------- */
+
+static int replay_file(const char *file, const char *policy, bool actions, struct hb_replay *replay,
+		       struct hb_error *error)
+{
+	json_t *root = NULL;
+	int result = hb_json_load(file, &root, error);
+	if (result < 0)
+		return result;
+	char *text = hb_record_text(root, file, error);
+	result = text ? hb_recording_replay(text, file, policy, actions ? stdout : NULL, replay, error) : -EINVAL;
+	free(text);
+	json_decref(root);
+	return result;
+}
+
+static int parse_replay(int argc, char **argv, const char **policy, bool *actions)
+{
+	static const struct option options[] = {
+		{"replay", no_argument, NULL, 'r'},
+		{"policy", required_argument, NULL, 'p'},
+		{"actions", no_argument, NULL, 'a'},
+		{NULL, 0, NULL, 0},
+	};
+	int code;
+	opterr = 0;
+	while ((code = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (code == '?')
+			return hb_cli_usage_error("sim", "--replay goes with --policy NAME and --actions only");
+		if (code == 'p')
+			*policy = optarg;
+		*actions |= code == 'a';
+	}
+	if (*policy && !hb_policy_find(*policy))
+		return hb_cli_usage_error("sim", "--policy: there is no policy '%s'", *policy);
+	return argc - optind == 1 ? -1 : hb_cli_usage_error("sim", "--replay: which file?");
+}
+
+int hb_sim_replay(int argc, char **argv)
+{
+	struct hb_error error = {""};
+	struct hb_replay replay;
+	const char *policy = NULL;
+	bool actions = false;
+	int status = parse_replay(argc, argv, &policy, &actions);
+	if (status >= 0)
+		return status;
+	int result = replay_file(argv[optind], policy, actions, &replay, &error);
+	if (result < 0)
+		return hb_cli_error("sim", result, error.text);
+	printf("%llu events, %llu actions; %llu differ from the recording\n", (unsigned long long)replay.events,
+	       (unsigned long long)replay.actions, (unsigned long long)replay.different);
+	return replay.different && !policy ? HB_EXIT_FAILURE : HB_EXIT_OK;
+}

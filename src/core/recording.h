@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A recording of scheduling cores: what they were told and what they asked, as
+ * lines of text, and the same cores run again over it. Written by the daemon
+ * (recorder.c), read by `hb sim --replay` and `hb trace record`. One line is
+ *
+ *	GPU TIME_NS = KEY=VALUE...     a core begins, with this configuration
+ *	GPU TIME_NS > EVENT...         posted, in the words of event_text.h
+ *	GPU TIME_NS .                  step() when a timer was due
+ *	GPU TIME_NS - ACTION...        asked for by the line above
+ *
+ * Tenants are #ID. Same lines, same actions: the core is a pure state machine.
+ */
+#ifndef HB_CORE_RECORDING_H
+#define HB_CORE_RECORDING_H
+
+#include "base/error.h"
+#include "core/core.h"
+
+#define HB_RECORDING_GPUS 32
+
+void hb_recording_write_core(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_core_config *config);
+void hb_recording_write_event(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_event *event);
+void hb_recording_write_step(FILE *out, uint32_t gpu, int64_t now_ns);
+void hb_recording_write_action(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_action *action);
+
+#define HB_RECORDING_WORDS 24
+
+struct hb_recording_line {
+	uint32_t gpu;
+	int64_t at_ns;
+	char kind; /* '=', '>', '.' or '-' */
+	char *words[HB_RECORDING_WORDS];
+	size_t n_words;
+};
+
+/* Cuts the line up in place. 0, or -EINVAL with *error (without a place: the caller knows it). */
+int hb_recording_read_line(char *text, struct hb_recording_line *line, struct hb_error *error);
+/* The id in "#7"; HB_TENANT_NONE. */
+uint32_t hb_recording_tenant(const char *word);
+
+struct hb_replay {
+	uint64_t events, actions;
+	uint64_t different; /* actions that were recorded and not asked again, or asked and not recorded */
+};
+
+/*
+ * Runs the recording's cores again; with `policy` (NULL = the recorded one) to
+ * see what another one would have asked. `out` (NULL = nothing) gets what the
+ * cores ask, and what was asked then where it differs. 0, or -EINVAL with "ORIGIN:LINE: what".
+ */
+int hb_recording_replay(const char *text, const char *origin, const char *policy, FILE *out, struct hb_replay *replay,
+			struct hb_error *error);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See recorder.h. */
+#include "daemon/recorder.h"
+
+#include "base/clock.h"
+#include "core/recording.h"
+#include "core/tenant.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LINGER_NS (60 * HB_NS_PER_S)
+
+struct hb_recorder {
+	FILE *out;
+	char *text;
+	size_t length;
+	int64_t until_ns;
+	int64_t last_ns; /* of the last line: actions carry its time */
+	bool full, over;
+};
+
+/* The recorder, where there is one that takes another line. */
+static struct hb_recorder *listening(const struct hb_device *device, int64_t now_ns)
+{
+	struct hb_recorder *recorder = device->daemon->recorder;
+	if (!recorder || recorder->full || recorder->over)
+		return NULL;
+	if (ftell(recorder->out) > HB_RECORDER_BYTES_MAX) {
+		fprintf(recorder->out, "# full: nothing is recorded after %lld\n", (long long)now_ns);
+		recorder->full = true;
+		return NULL;
+	}
+	recorder->last_ns = now_ns;
+	return recorder;
+}
+
+void hb_recorder_core(struct hb_device *device, int64_t now_ns, const struct hb_core_config *config)
+{
+	struct hb_recorder *recorder = listening(device, now_ns);
+	if (recorder)
+		hb_recording_write_core(recorder->out, device->number, now_ns, config);
+}
+
+void hb_recorder_event(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
+{
+	struct hb_recorder *recorder = listening(device, now_ns);
+	if (recorder)
+		hb_recording_write_event(recorder->out, device->number, now_ns, event);
+}
+
+void hb_recorder_step(struct hb_device *device, int64_t now_ns)
+{
+	struct hb_recorder *recorder = device->daemon->recorder;
+	if (recorder && hb_core_next_wake(device->core) <= now_ns && listening(device, now_ns))
+		hb_recording_write_step(recorder->out, device->number, now_ns);
+}
+
+void hb_recorder_action(struct hb_device *device, const struct hb_action *action)
+{
+	struct hb_recorder *recorder = device->daemon->recorder;
+	if (recorder && !recorder->full && !recorder->over)
+		hb_recording_write_action(recorder->out, device->number, recorder->last_ns, action);
+}
+
+/* A core that is at work already: its tenants as if they came now. What it has learned is not in the recording. */
+static void write_present(struct hb_device *device, int64_t now_ns)
+{
+	struct hb_core_config config;
+	hb_device_core_config(device, &config);
+	hb_recorder_core(device, now_ns, &config);
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		const struct hb_tenant *tenant = hb_core_tenant(device->core, i);
+		if (!tenant)
+			continue;
+		struct hb_event event = {.kind = HB_EVENT_TENANT_ADD, .tenant = i};
+		event.tenant_add.name = tenant->name;
+		event.tenant_add.priority = tenant->priority;
+		event.tenant_add.slo_ns = tenant->slo_auto ? 0 : tenant->slo_ns;
+		event.tenant_add.slo_auto = tenant->slo_auto;
+		event.tenant_add.slo_share_ppm = tenant->slo_share_ppm;
+		event.tenant_add.weight = tenant->weight;
+		hb_recorder_event(device, now_ns, &event);
+		if (!tenant->busy)
+			continue;
+		event = (struct hb_event){.kind = HB_EVENT_BUSY, .tenant = i};
+		hb_recorder_event(device, now_ns, &event);
+	}
+}
+
+int hb_recorder_start(struct hb_daemon *daemon, int64_t limit_ns)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	if (daemon->recorder && !daemon->recorder->over)
+		return -EBUSY;
+	hb_recorder_free(daemon);
+	struct hb_recorder *made = calloc(1, sizeof *made);
+	if (made)
+		made->out = open_memstream(&made->text, &made->length);
+	if (!made || !made->out) {
+		free(made);
+		return -ENOMEM;
+	}
+	made->until_ns = now_ns + limit_ns;
+	daemon->recorder = made;
+	fprintf(made->out, "# hummingbird recording 1\n");
+	for (uint32_t i = 0; i < daemon->n_devices; i++)
+		write_present(daemon->devices[i], now_ns);
+	return 0;
+}
+
+char *hb_recorder_stop(struct hb_daemon *daemon, int *code)
+{
+	struct hb_recorder *recorder = daemon->recorder;
+	char *text = NULL;
+	*code = -ENOENT;
+	if (!recorder)
+		return NULL;
+	*code = fclose(recorder->out) == 0 ? 0 : -ENOMEM;
+	if (*code == 0)
+		text = recorder->text;
+	else
+		free(recorder->text);
+	daemon->recorder = NULL;
+	free(recorder);
+	return text;
+}
+
+void hb_recorder_free(struct hb_daemon *daemon)
+{
+	int code;
+	free(hb_recorder_stop(daemon, &code));
+}
+
+void hb_recorder_tick(struct hb_daemon *daemon, int64_t now_ns)
+{
+	struct hb_recorder *recorder = daemon->recorder;
+	if (!recorder || now_ns < recorder->until_ns)
+		return;
+	recorder->over = true;
+	if (now_ns - recorder->until_ns > LINGER_NS)
+		hb_recorder_free(daemon);
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`hb trace record` of a running stack: a timeline that a viewer opens, and a
+replay through the core that asks for the very same actions."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from stack import BUILD, HB, LIMIT, Stack, wait_until
+
+CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_timeline.py")
+SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
+
+
+def run(stack, *command):
+    return subprocess.run(command, env=stack.environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+class Record(unittest.TestCase):
+    def record(self, stack, name="incident.json"):
+        """A recording that has begun; it ends with SIGINT."""
+        path = os.path.join(stack.folder, name)
+        recording = stack.spawn([HB, "trace", "record", path, "--seconds", 600, "--gpu", "sim"])
+        recording.expect("recording for 600 s")
+        self.assertIn("somebody records already",
+                      run(stack, HB, "trace", "record", path + ".2", "--seconds", "1", "--gpu", "sim").stderr)
+        return recording, path
+
+    def end(self, recording):
+        recording.signal(signal.SIGINT)
+        self.assertIn("ui.perfetto.dev", recording.output()[-1])
+
+    def events(self, stack, path):
+        done = run(stack, CHECK, path)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def work(self, stack):
+        lows = [stack.start("low", "train", 300, 0) for _ in range(2)]
+        for low in lows:
+            low.expect("running")
+        service = stack.start("high", "--rate", 50, "--seconds", 0.4, options=("--slo", "20ms"), program=SERVICE)
+        self.assertIn("results=right", service.output()[-1])
+        wait_until("turns were taken", lambda: all(
+            gpu["turns"] > 1 for tenant in stack.tenants() if tenant["priority"] == "low" for gpu in tenant["gpus"]))
+        for low in lows:
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_a_recording_shows_and_replays_what_happened(self):
+        with Stack(mps=False) as stack:
+            stack.start_daemon()
+            recording, path = self.record(stack)
+            self.work(stack)
+            self.end(recording)
+            timeline = self.events(stack, path)
+            names = {event["name"] for event in timeline["traceEvents"]}
+            self.assertTrue({"busy", "gate closed", "process_name", "thread_name"} <= names, names)
+            self.assertTrue({"request", "request, held"} & names, names)
+            self.check_replay(stack, path, timeline)
+
+    def check_replay(self, stack, path, timeline):
+        done = run(stack, HB, "sim", "--replay", path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertRegex(done.stdout, r"^[1-9]\d* events, [1-9]\d* actions; 0 differ")
+        self.assertIn("gate", run(stack, HB, "sim", "--replay", path, "--actions").stdout)
+        # Another policy may be asked what it would have done; a name that is none is told.
+        self.assertEqual(run(stack, HB, "sim", "--replay", path, "--policy", "gate").returncode, 0)
+        self.assertIn("no policy 'magic'", run(stack, HB, "sim", "--replay", path, "--policy", "magic").stderr)
+        # An action that the core never asked for is noticed.
+        lines = timeline["hummingbird"]["recording"]
+        spoiled = next(i for i, line in enumerate(lines) if " - gate" in line)
+        lines[spoiled] = lines[spoiled].replace("closed", "open") if "closed" in lines[spoiled] \
+            else lines[spoiled].replace("open", "closed")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(timeline, file)
+        done = run(stack, HB, "sim", "--replay", path)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"; [12] differ")
+        lines[spoiled] = "0 zero = policy=temporal"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(timeline, file)
+        done = run(stack, HB, "sim", "--replay", path)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"{path}:{spoiled + 1}: a time in ns", done.stderr)
+
+    def test_a_recording_may_begin_in_the_middle(self):
+        with Stack(mps=False) as stack:
+            stack.start_daemon()
+            lows = [stack.start("low", "train", 300, 0) for _ in range(2)]
+            for low in lows:
+                low.expect("running")
+            recording, path = self.record(stack)
+            before = sum(t["gpus"][0]["turns"] for t in stack.tenants())
+            wait_until("turns change", lambda: sum(t["gpus"][0]["turns"] for t in stack.tenants()) > before + 3)
+            self.end(recording)
+            names = [event["name"] for event in self.events(stack, path)["traceEvents"]]
+            self.assertIn("gate closed", names)
+            self.assertRegex(run(stack, HB, "sim", "--replay", path).stdout, r"^[1-9]\d* events")
+            for low in lows:
+                low.signal(signal.SIGTERM)
+                low.output()
+
+    def test_what_is_no_recording_is_told(self):
+        with Stack() as stack:
+            path = os.path.join(stack.folder, "x.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("{}")
+            done = run(stack, HB, "sim", "--replay", path)
+            self.assertEqual((done.returncode, done.stderr), (2, f"hb sim: {path}: this is no recording of hb trace record\n"))
+            self.assertEqual(run(stack, HB, "sim", "--replay").returncode, 2)
+            self.assertIn("no daemon", run(stack, HB, "trace", "record", path, "--gpu", "sim").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
