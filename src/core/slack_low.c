@@ -38,8 +38,12 @@
 #define ENTRY_PPM 500000
 /* A hold shorter than this is never worth a mask without HP. */
 #define HOLD_LEAST_NS 50000
+/* The guess of a harm that was never tried falls by so much a request. */
+#define BOLDER_SHIFT 5
 /* A slice is cut only from what is at least twice as long. */
 #define SLICE_WORTH 2
+/* Blocks that a slice leaves out take up to 1.25 ns each to leave; a slice is at least so many times as long as that. */
+#define SLICE_WORTH_STARTS 10
 
 void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms)
 {
@@ -85,8 +89,29 @@ static void note_use(struct hb_slack_low *low, uint32_t kernel, uint32_t ns, boo
 	low->uses[low->n_uses++] = (struct hb_slack_use){.kernel = kernel, .ns = ns, .wide = wide};
 }
 
+/*
+ * What a kernel would do to HP on the whole GPU is only guessed until it was
+ * there. Where much of the allowance was left the guess is lowered a little, for
+ * those that went masked and hold their SMs for a short time only, until one is
+ * tried; then its harm is learned.
+ */
+static void be_bolder(struct hb_slack_low *low)
+{
+	if (low->spent_ns * 2 > low->allow_ns)
+		return;
+	for (uint32_t i = 0; i < low->n_uses; i++) {
+		if (low->uses[i].wide || low->uses[i].kernel == HB_SLACK_KERNELS)
+			continue;
+		struct hb_slack_kernel *kernel = &low->kernels[low->uses[i].kernel];
+		uint64_t hold_ns = (uint64_t)kernel->duration_ns * kernel->one_wave_q16 >> 16;
+		if (hold_ns < HOLD_LEAST_NS && kernel->harm_ppm[1] > kernel->harm_ppm[0])
+			kernel->harm_ppm[1] -= kernel->harm_ppm[1] >> BOLDER_SHIFT;
+	}
+}
+
 static void end_request(struct hb_slack_low *low)
 {
+	be_bolder(low);
 	memcpy(low->last, low->uses, low->n_uses * sizeof *low->uses);
 	low->n_last = low->n_uses;
 	low->n_uses = 0;
@@ -101,6 +126,7 @@ static void note_view(struct hb_slack_low *low, const struct hb_slack_stream *st
 		if (low->present)
 			end_request(low);
 		low->present = view->present;
+		low->allow_ns = view->present ? view->allow_ns : 0;
 		int64_t left_ns = hb_slack_in_flight_ns(stream, now_ns);
 		if (view->present && left_ns)
 			note_use(low, HB_SLACK_KERNELS, left_ns < INT32_MAX ? (uint32_t)left_ns : INT32_MAX, true);
@@ -234,11 +260,12 @@ static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
 	return (int64_t)((uint64_t)ns * harm_ppm / HB_SLACK_PPM);
 }
 
-/* A long kernel whose grid can be cut: as much of it as fits in a slice. */
+/* A long kernel whose grid can be cut: as much of it as fits in a slice, which starts every block of the grid. */
 static void cut_slice(const struct hb_slack_low *low, const struct launch *launch, struct hb_slack_answer *answer)
 {
-	uint32_t slice_ns = low->limits.slice_ns;
 	const struct hb_slack_kernel *kernel = launch->kernel;
+	uint64_t least_ns = SLICE_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
+	uint32_t slice_ns = low->limits.slice_ns > least_ns ? low->limits.slice_ns : cut(least_ns);
 	if (!(kernel->flags & HB_SLACK_SLICEABLE) || kernel->class != HB_SLACK_PLAIN ||
 	    answer->ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
 		return;

@@ -164,6 +164,7 @@ struct hb_slack_low {
 	uint32_t epoch, outcome;
 	bool present;
 	int64_t spent_ns; /* of its allowance */
+	int64_t allow_ns; /* that, when it began */
 	uint32_t survey;  /* so many launches more get a mark each */
 	uint32_t n_uses;
 	struct hb_slack_use uses[HB_SLACK_BESIDE];

@@ -104,9 +104,9 @@ void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *ke
 			kernel->blocks_left = shown;
 	}
 	uint64_t rounds = model_div_up(kernel->blocks_left, mine);
-	/* Blocks of one wave are whole: a last round that is not full takes as long as a full one. */
+	/* Their blocks are whole and take as long as alone: a last round that is not full takes as long as a full one. */
 	if (one_wave && rounds > 1)
-		duration *= (double)(rounds * mine) / (double)kernel->blocks_left;
+		duration = (double)work->duration_ns * power_factor(model, work) * (double)rounds;
 	kernel->block_ns = (int64_t)(duration / (double)rounds);
 	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
 	if (kernel->block_ns < 1)

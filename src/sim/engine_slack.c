@@ -11,6 +11,8 @@
 
 /* A thread that waits looks at the board and the counter this often. */
 #define SPIN_NS 500
+/* A slice starts all blocks of the grid; those outside of it leave at once. */
+#define LEAVE_NS 1.25
 
 static uint32_t flags_of(const struct hb_engine *engine, const struct hb_model_work *work, bool kernel)
 {
@@ -146,8 +148,7 @@ static void cut(struct hb_program_slack *slack, struct hb_model_work *work)
 		return;
 	slack->blocks_done = part == left ? 0 : slack->blocks_done + part;
 	work->duration_ns = (int64_t)((double)work->duration_ns * (double)part / (double)all);
-	if (work->duration_ns < 1)
-		work->duration_ns = 1;
+	work->duration_ns += (int64_t)((double)all * LEAVE_NS) + 1;
 	work->blocks = part;
 }
 

@@ -24,7 +24,7 @@ struct rig {
 
 static const struct hb_slack_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SLACK_MASKABLE};
 static const struct hb_slack_shape plain = {
-	.key = 13, .blocks = 13200, .per_sm = 2, .flags = HB_SLACK_MASKABLE | HB_SLACK_SLICEABLE};
+	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SLACK_MASKABLE | HB_SLACK_SLICEABLE};
 static const struct hb_slack_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SLACK_MASKABLE};
 static const struct hb_slack_shape graph = {.key = 17};
 
@@ -195,6 +195,24 @@ static void test_slice_beside(void **state)
 	assert_in_range(rig->answer.part_ppm, 50000, 120000);
 }
 
+/* Each slice starts all blocks of its grid: with very many of them slices are longer, or there are none. */
+static void test_slices_of_many_blocks(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_slack_shape many = plain;
+	let_beside(rig);
+	many.key += 2;
+	many.blocks = 40000;
+	hb_slack_learn(rig->low, &many, 2000 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &many), HB_SLACK_SLICE);
+	assert_int_equal(rig->answer.ns, 500 * US);
+	many.key += 2;
+	many.blocks = 400000;
+	hb_slack_learn(rig->low, &many, 2000 * US);
+	assert_int_equal(ask(rig, &many), HB_SLACK_GO);
+}
+
 /* Long holds are masked where HP comes often, not where it comes rarely; short ones never. */
 static void test_long_hold_while_absent(void **state)
 {
@@ -350,6 +368,7 @@ int main(void)
 		TEST(test_without_slack_it_waits),
 		TEST(test_allowance_is_spent),
 		TEST(test_slice_beside),
+		TEST(test_slices_of_many_blocks),
 		TEST(test_long_hold_while_absent),
 		TEST(test_window),
 		TEST(test_durations_are_learned),
