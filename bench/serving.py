@@ -73,7 +73,7 @@ def rows_of(found, command):
         row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
         errors = next(run for run in runs if run["policy"] == "ours")["prediction_error"]
         for part in list(PARTS)[1:]:
-            for which in ("median", "p95", "run_median", "run_p95"):
+            for which in ("median", "p95", "run_median", "run_p95") if part != "no_transfer" else ("median", "p95"):
                 what = which.replace("run_", "of the run with its company known, ")
                 row(f"prediction error, {what}, {where}, against {PARTS[part]}",
                     round(100 * errors["all_parts"][which], 1), round(100 * errors[part][which], 1), "%",
