@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch program that `hb bench` starts and talks to: random weights, random inputs.
+
+  torch_work.py infer MODEL [--batch N] [--graph]     one forward pass
+  torch_work.py train MODEL [--batch N]               one optimizer step
+  torch_work.py decode|prefill|finetune llama8 [--batch N] [--graph]
+  torch_work.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
+
+The same program serves requests and runs without pause; the lines it is told on
+standard input decide, and docs/bench.md describes them. Knows nothing of
+Hummingbird. HB_BENCH_STREAM=high puts its work on a stream of the highest priority.
+"""
+import argparse
+import json
+import logging
+import os
+import random
+import select
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+
+class Input:
+    """Lines of standard input; its end ends the program."""
+
+    def __init__(self):
+        self.buffer = b""
+
+    def line(self, wait):
+        while b"\n" not in self.buffer:
+            if not wait and not select.select([0], [], [], 0)[0]:
+                return None
+            got = os.read(0, 4096)
+            if not got:
+                os._exit(0)
+            self.buffer += got
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return line.decode()
+
+
+def say(**what):
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def vision(torch, args):
+    import timm
+    size = 299 if args.model.startswith("inception") else 224
+    # inception's auxiliary head is for training on real data only
+    options = {"aux_logits": False} if args.model.startswith("inception") else {}
+    model = timm.create_model(args.model, pretrained=False, **options).cuda().to(memory_format=torch.channels_last)
+    images = torch.randn(args.batch, 3, size, size, device="cuda").to(memory_format=torch.channels_last)
+    return model, images
+
+
+def infer(torch, args):
+    if args.model == "bert":
+        from transformers import BertConfig, BertModel
+        model = BertModel(BertConfig()).eval().half().cuda()
+        tokens = torch.randint(0, 30000, (args.batch, 128), device="cuda")
+        return torch.inference_mode()(lambda: model(tokens))
+    model, images = vision(torch, args)
+    model, images = model.eval().half(), images.half()
+    return torch.inference_mode()(lambda: model(images))
+
+
+def train(torch, args):
+    model, images = vision(torch, args)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    labels = torch.randint(0, 1000, (args.batch,), device="cuda")
+    model.train()
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+
+
+def llama(torch):
+    """8 layers of the shape of Llama 8B."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=8, num_attention_heads=32,
+                         num_key_value_heads=8, vocab_size=32000)
+    return LlamaForCausalLM(config).to(torch.bfloat16).cuda()
+
+
+def prefill(torch, args):
+    model = llama(torch).eval()
+    tokens = torch.randint(0, 30000, (args.batch, 512), device="cuda")
+    return torch.inference_mode()(lambda: model(tokens, use_cache=True))
+
+
+def decode(torch, args):
+    model = llama(torch).eval()
+    with torch.inference_mode():
+        cache = model(torch.randint(0, 30000, (args.batch, 512), device="cuda"), use_cache=True).past_key_values
+    token = torch.randint(0, 30000, (args.batch, 1), device="cuda")
+
+    def step():
+        model(token, past_key_values=cache, use_cache=True)
+        cache.crop(512)
+    return torch.inference_mode()(step)
+
+
+def finetune(torch, args):
+    model = llama(torch)
+    tokens = torch.randint(0, 30000, (args.batch, 1024), device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+
+    def step():
+        model(tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+
+
+def gemm(torch, args):
+    size = int(args.model)
+    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return lambda: torch.matmul(left, right)
+
+
+KINDS = {"infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm}
+
+
+def captured(torch, step, stream):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    return graph.replay
+
+
+class Program:
+    def __init__(self, torch, step, stream):
+        self.torch, self.step, self.stream = torch, step, stream
+        self.input = Input()
+        self.latencies = []
+
+    def wait(self):
+        self.stream.synchronize()
+
+    def serve(self, seconds, rate, seed):
+        """Open loop: a request that finds the previous one running waits, and the wait counts. Rate 0: closed loop."""
+        draws = random.Random(seed)
+        end = time.monotonic() + seconds
+        due = time.monotonic()
+        while True:
+            due = due + draws.expovariate(rate) if rate > 0 else time.monotonic()
+            if due >= end:
+                break
+            while time.monotonic() < due:
+                pass
+            self.step()
+            self.wait()
+            self.latencies.append(round((time.monotonic() - due) * 1e9))
+        say(event="served")
+
+    def work(self):
+        ends = []
+        while (line := self.input.line(False)) is None:
+            self.step()
+            self.wait()
+            ends.append(time.monotonic_ns())
+        if line != "rest":
+            sys.exit("torch_work.py: '%s' while it works" % line)
+        say(event="rested", ends_ns=ends)
+
+    def run(self):
+        while (line := self.input.line(True)) != "quit":
+            words = line.split()
+            if words[0] == "prepare":
+                self.latencies = []
+                say(event="prepared")
+            elif words[0] == "serve":
+                self.serve(float(words[1]), float(words[2]), int(words[3]))
+            elif words[0] == "finish":
+                say(event="results", seen=len(self.latencies), clock_error_ns=0, latency_ns=self.latencies)
+            elif words[0] == "work":
+                self.work()
+            else:
+                sys.exit("torch_work.py: '%s' is no command" % line)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=sorted(KINDS))
+    parser.add_argument("model")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--graph", action="store_true")
+    args = parser.parse_args()
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.set_num_threads(2)
+    priority = -5 if os.environ.get("HB_BENCH_STREAM") == "high" else 0
+    stream = torch.cuda.Stream(priority=priority)
+    with torch.cuda.stream(stream):
+        step = KINDS[args.kind](torch, args)
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+        if args.graph:
+            step = captured(torch, step, stream)
+            for _ in range(5):
+                step()
+            torch.cuda.synchronize()
+        say(event="ready", gpu=torch.cuda.get_device_name())
+        Program(torch, step, stream).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU as hb-bench-work uses it: kernels, stream and clocks; see
+ * bench_work.h. On a real GPU the kernels are PTX: a dependent chain of
+ * multiplications whose speed is measured at the start, so that a preempted
+ * kernel does not end early as one that watches a clock would.
+ */
+#include "bench_work.h"
+#include "work_sim_kernels.h"
+
+#include "base/clock.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char image[] = "HBSIM1\n"
+			    "kernel spin ns_param=0 params=8,8\n"
+			    "kernel trial ns_param=0 params=8,8,8 host=bench_work_stamp\n"
+			    "kernel echo ns=1000 params=8,8,4\n"
+			    "kernel stencil ns_per_block=4 params=8,8,8 memory_share=0.8\n";
+
+#define CHAIN "mad.lo.u32 %r1, %r1, %r1, 7;\n"
+/* Four steps of the chain a loop; the store never happens, but nobody can know. */
+#define SPIN_LOOP \
+	"mov.u64 %rd2, 0;\nmov.u32 %r1, %tid.x;\n" \
+	"setp.ge.u64 %p, %rd2, %rd1;\n@%p bra D;\n" \
+	"L: " CHAIN CHAIN CHAIN CHAIN "add.u64 %rd2, %rd2, 1;\nsetp.lt.u64 %p, %rd2, %rd1;\n@%p bra L;\n" \
+	"setp.eq.u32 %p, %r1, 123456789;\n@%p st.global.u32 [%rd3], %r1;\nD: ret;\n}\n"
+
+static const char ptx[] =
+	".version 7.0\n.target sm_70\n.address_size 64\n"
+	".visible .entry spin(.param .u64 loops, .param .u64 out)\n{\n"
+	".reg .u64 %rd<4>;\n.reg .u32 %r<2>;\n.reg .pred %p;\n"
+	"ld.param.u64 %rd1, [loops];\nld.param.u64 %rd3, [out];\n" SPIN_LOOP
+	".visible .entry trial(.param .u64 loops, .param .u64 stamp, .param .u64 out)\n{\n"
+	".reg .u64 %rd<6>;\n.reg .u32 %r<3>;\n.reg .pred %p, %q;\n"
+	"mov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nor.b32 %r1, %r1, %r2;\nsetp.ne.u32 %q, %r1, 0;\n@%q bra S;\n"
+	"ld.param.u64 %rd4, [stamp];\nmov.u64 %rd5, %globaltimer;\nst.volatile.global.u64 [%rd4], %rd5;\n"
+	"S: ld.param.u64 %rd1, [loops];\nld.param.u64 %rd3, [out];\n" SPIN_LOOP
+	/* Answers `n` times: waits for the host's word to become 1, 2, ..., and notes the time; gives up after 50 ms each. */
+	".visible .entry echo(.param .u64 word, .param .u64 times, .param .u32 n)\n{\n"
+	".reg .u64 %rd<7>;\n.reg .u32 %r<4>;\n.reg .pred %p;\n"
+	"ld.param.u64 %rd1, [word];\nld.param.u64 %rd2, [times];\nld.param.u32 %r1, [n];\nmov.u32 %r2, 1;\n"
+	"N: setp.gt.u32 %p, %r2, %r1;\n@%p bra E;\nmov.u64 %rd3, %globaltimer;\n"
+	"W: mov.u64 %rd4, %globaltimer;\nsub.u64 %rd5, %rd4, %rd3;\nsetp.gt.u64 %p, %rd5, 50000000;\n@%p bra E;\n"
+	"ld.volatile.global.u32 %r3, [%rd1];\nsetp.lt.u32 %p, %r3, %r2;\n@%p bra W;\n"
+	"mov.u64 %rd4, %globaltimer;\nst.volatile.global.u64 [%rd2], %rd4;\nmembar.sys;\n"
+	"add.u64 %rd2, %rd2, 8;\nadd.u32 %r2, %r2, 1;\nbra N;\nE: ret;\n}\n"
+	".visible .entry stencil(.param .u64 from, .param .u64 to, .param .u64 n)\n{\n"
+	".reg .u64 %rd<7>;\n.reg .u32 %r<4>;\n.reg .f32 %f<5>;\n.reg .pred %p;\n"
+	"mov.u32 %r1, %ctaid.x;\nmov.u32 %r2, %ntid.x;\nmov.u32 %r3, %tid.x;\n"
+	"mul.wide.u32 %rd1, %r1, %r2;\ncvt.u64.u32 %rd2, %r3;\nadd.u64 %rd1, %rd1, %rd2;\nadd.u64 %rd1, %rd1, 1;\n"
+	"ld.param.u64 %rd3, [n];\nsub.u64 %rd3, %rd3, 1;\nsetp.ge.u64 %p, %rd1, %rd3;\n@%p bra E;\n"
+	"ld.param.u64 %rd4, [from];\nld.param.u64 %rd5, [to];\nshl.b64 %rd6, %rd1, 2;\n"
+	"add.u64 %rd4, %rd4, %rd6;\nadd.u64 %rd5, %rd5, %rd6;\n"
+	"ld.global.f32 %f1, [%rd4+-4];\nld.global.f32 %f2, [%rd4];\nld.global.f32 %f3, [%rd4+4];\n"
+	"add.f32 %f4, %f1, %f3;\nfma.rn.f32 %f4, %f2, 0f40000000, %f4;\nmul.f32 %f4, %f4, 0f3E800000;\n"
+	"st.global.f32 [%rd5], %f4;\nE: ret;\n}\n";
+
+/* Full: all threads of every SM of an H200; half leaves room for others. */
+const struct work_shape work_shape_full = {.blocks = 528, .threads = 512};
+const struct work_shape work_shape_half = {.blocks = 264, .threads = 512};
+
+#define ECHOES 64
+#define MOST_SHARED 232448 /* of a block, Hopper */
+
+struct work_driver gpu;
+CUstream work_stream;
+
+static CUfunction spin, trial, echo, stencil;
+static CUdeviceptr scratch;
+static double loops_per_ns; /* of work_shape_full */
+
+/* Seen by both sides. */
+static struct shared_page {
+	uint32_t word;
+	int64_t stamp;
+	int64_t echoes[ECHOES];
+} volatile *page;
+static CUdeviceptr page_device;
+
+_Noreturn void work_fail(const char *format, ...)
+{
+	va_list arguments;
+	fflush(stdout);
+	fputs("hb-bench-work: ", stderr);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+	_Exit(1);
+}
+
+_Noreturn void work_gpu_failed(const char *call, CUresult result)
+{
+	const char *name = NULL;
+	if (!gpu.cuGetErrorName || gpu.cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)
+		name = "unknown error";
+	work_fail("%s: %d %s", call, (int)result, name);
+}
+
+void *work_calloc(size_t n, size_t size)
+{
+	void *memory = calloc(n, size);
+	if (!memory)
+		work_fail("out of memory");
+	return memory;
+}
+
+static void open_driver(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!library)
+		work_fail("%s", dlerror());
+#define X(name) \
+	gpu.name = (__typeof__(gpu.name))dlsym(library, #name); \
+	if (!gpu.name) \
+		work_fail("the driver has no " #name);
+	WORK_CALLS(X)
+#undef X
+}
+
+bool work_simulated(void)
+{
+	return work_sim_table != NULL;
+}
+
+static void make_context(void)
+{
+	const CUuuid id = HB_SIM_TABLE_ID;
+	const void *found = NULL;
+	CUdevice device;
+	CUcontext context;
+	CUmodule module;
+	GPU(cuInit(0));
+	if (gpu.cuGetExportTable(&found, &id) == CUDA_SUCCESS)
+		work_sim_table = found;
+	GPU(cuDeviceGet(&device, 0));
+	GPU(cuDevicePrimaryCtxRetain(&context, device));
+	GPU(cuCtxSetCurrent(context));
+	GPU(cuModuleLoadData(&module, work_simulated() ? image : ptx));
+	GPU(cuModuleGetFunction(&spin, module, "spin"));
+	GPU(cuModuleGetFunction(&trial, module, "trial"));
+	GPU(cuModuleGetFunction(&echo, module, "echo"));
+	GPU(cuModuleGetFunction(&stencil, module, "stencil"));
+	GPU(cuFuncSetAttribute(spin, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, MOST_SHARED));
+}
+
+static void make_stream(void)
+{
+	const char *wish = getenv("HB_BENCH_STREAM");
+	int least, greatest;
+	GPU(cuCtxGetStreamPriorityRange(&least, &greatest));
+	GPU(cuStreamCreateWithPriority(&work_stream, CU_STREAM_NON_BLOCKING,
+				       wish && strcmp(wish, "high") == 0 ? greatest : least));
+}
+
+static void make_page(void)
+{
+	void *memory;
+	GPU(cuMemHostAlloc(&memory, sizeof *page, CU_MEMHOSTALLOC_DEVICEMAP));
+	memset(memory, 0, sizeof *page);
+	GPU(cuMemHostGetDevicePointer_v2(&page_device, memory, 0));
+	page = memory;
+	GPU(cuMemAlloc_v2(&scratch, 4096));
+}
+
+static void launch_loops(const struct work_shape *shape, uint64_t loops)
+{
+	void *arguments[] = {&loops, &scratch};
+	if (shape->cooperative)
+		GPU(cuLaunchCooperativeKernel(spin, shape->blocks, 1, 1, shape->threads, 1, 1, shape->shared_bytes,
+					      work_stream, arguments));
+	else
+		GPU(cuLaunchKernel(spin, shape->blocks, 1, 1, shape->threads, 1, 1, shape->shared_bytes, work_stream,
+				   arguments, NULL));
+}
+
+/* The fastest of a few runs after the GPU has reached its working clock: others may be on the GPU meanwhile. */
+static void measure_speed(void)
+{
+	enum { LOOPS = 4000, WARM_NS = 200000000, RUNS = 20 };
+	int64_t until = work_host_ns() + WARM_NS, best = INT64_MAX;
+	loops_per_ns = 1;
+	if (work_simulated())
+		return;
+	for (int run = 0; run < RUNS || work_host_ns() < until; run++) {
+		int64_t begin = work_host_ns();
+		for (int i = 0; i < 8; i++)
+			launch_loops(&work_shape_full, LOOPS);
+		GPU(cuStreamSynchronize(work_stream));
+		int64_t took = work_host_ns() - begin;
+		best = took < best ? took : best;
+	}
+	loops_per_ns = 8.0 * LOOPS / (double)best;
+}
+
+void work_gpu_open(void)
+{
+	open_driver();
+	make_context();
+	make_stream();
+	make_page();
+	measure_speed();
+	work_clock_difference(&(int64_t){0});
+}
+
+void work_gpu_close(void)
+{
+	CUdevice device;
+	GPU(cuCtxSynchronize());
+	GPU(cuDeviceGet(&device, 0));
+	GPU(cuDevicePrimaryCtxRelease_v2(device));
+}
+
+void work_device_name(char *name, int size)
+{
+	CUdevice device;
+	GPU(cuDeviceGet(&device, 0));
+	GPU(cuDeviceGetName(name, size, device));
+}
+
+static uint64_t loops_of(int64_t ns)
+{
+	return (uint64_t)((double)ns * loops_per_ns);
+}
+
+void work_spin(const struct work_shape *shape, int64_t ns)
+{
+	launch_loops(shape, loops_of(ns));
+}
+
+void work_trial(int64_t ns)
+{
+	uint64_t loops = loops_of(ns);
+	CUdeviceptr stamp = page_device + offsetof(struct shared_page, stamp);
+	void *arguments[] = {&loops, &stamp, &scratch};
+	page->stamp = 0;
+	GPU(cuLaunchKernel(trial, work_shape_half.blocks, 1, 1, work_shape_half.threads, 1, 1, 0, work_stream,
+			   arguments, NULL));
+}
+
+int64_t work_stamp(void)
+{
+	return page->stamp;
+}
+
+void work_stencil(CUdeviceptr from, CUdeviceptr to, size_t bytes)
+{
+	uint64_t n = bytes / sizeof(float);
+	void *arguments[] = {&from, &to, &n};
+	GPU(cuLaunchKernel(stencil, (unsigned)((n + 255) / 256), 1, 1, 256, 1, 1, 0, work_stream, arguments, NULL));
+}
+
+/* --- clocks ------------------------------------------------------------------------------------ */
+
+int64_t work_host_ns(void)
+{
+	return hb_clock_now_ns();
+}
+
+int64_t work_now_ns(void)
+{
+	return work_simulated() ? work_sim_table->now_ns() : work_host_ns();
+}
+
+static void sleep_ns(int64_t ns)
+{
+	struct timespec time = {ns / HB_NS_PER_S, ns % HB_NS_PER_S};
+	while (ns > 0 && nanosleep(&time, &time) < 0 && errno == EINTR)
+		;
+}
+
+/* On a real GPU the last stretch is spun away: a processor that has slept launches later. */
+void work_wait_until(int64_t at_ns)
+{
+	enum { SPIN_NS = 200000 };
+	if (work_simulated()) {
+		/* The scale is not known here, so it sleeps in pieces that are too short at any. */
+		for (int64_t left; (left = at_ns - work_now_ns()) > 0;)
+			sleep_ns(left < 2000000 ? left : left / 2);
+		return;
+	}
+	sleep_ns(at_ns - work_now_ns() - SPIN_NS);
+	while (work_now_ns() < at_ns)
+		;
+}
+
+int64_t work_clock_difference(int64_t *round_trip_ns)
+{
+	int64_t best = INT64_MAX, difference = 0;
+	*round_trip_ns = 0;
+	if (work_simulated())
+		return 0;
+	uint32_t n = ECHOES;
+	CUdeviceptr times = page_device + offsetof(struct shared_page, echoes);
+	void *arguments[] = {&page_device, &times, &n};
+	page->word = 0;
+	for (unsigned i = 0; i < n; i++)
+		page->echoes[i] = 0;
+	GPU(cuLaunchKernel(echo, 1, 1, 1, 1, 1, 1, 0, work_stream, arguments, NULL));
+	for (unsigned i = 0; i < n; i++) {
+		int64_t sent = work_host_ns(), seen = sent;
+		page->word = i + 1;
+		while (!page->echoes[i] && seen < sent + 100000000)
+			seen = work_host_ns();
+		if (!page->echoes[i] || seen - sent >= best)
+			continue;
+		best = seen - sent;
+		difference = page->echoes[i] - (sent + seen) / 2;
+	}
+	GPU(cuStreamSynchronize(work_stream));
+	if (best == INT64_MAX)
+		work_fail("the GPU did not answer within 0.1 s, so its clock cannot be compared");
+	*round_trip_ns = best;
+	return difference;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hb-bench-work KIND [ARGUMENT...]: a GPU program that `hb bench` starts and
+ * talks to over its standard input and output; the lines are described in
+ * docs/bench.md. Knows nothing of Hummingbird. Ends when its input does, so it
+ * never outlives whoever started it.
+ */
+#include "bench_work.h"
+
+#include "base/rng.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LATENCIES_MAX 200000
+#define ENDS_MAX 100000
+
+/* --- lines in ------------------------------------------------------------------------------------ */
+
+static char input[256];
+static size_t input_length;
+
+/* The next line without its end; NULL when there is none yet (unless `wait`). The end of input ends the program. */
+static const char *next_line(bool wait)
+{
+	static char line[sizeof input];
+	for (;;) {
+		char *end = memchr(input, '\n', input_length);
+		if (end) {
+			size_t length = (size_t)(end - input);
+			memcpy(line, input, length);
+			line[length] = '\0';
+			input_length -= length + 1;
+			memmove(input, end + 1, input_length);
+			return line;
+		}
+		struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
+		if (poll(&ready, 1, wait ? -1 : 0) <= 0 && !wait)
+			return NULL;
+		ssize_t got = read(STDIN_FILENO, input + input_length, sizeof input - input_length);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			fflush(stdout);
+			_Exit(0);
+		}
+		input_length += (size_t)got;
+	}
+}
+
+static void print_values(const char *name, const int64_t *values, size_t n)
+{
+	printf(", \"%s\": [", name);
+	for (size_t i = 0; i < n; i++)
+		printf("%s%lld", i ? "," : "", (long long)values[i]);
+	putchar(']');
+}
+
+static void say(const char *event)
+{
+	printf("{\"event\": \"%s\"}\n", event);
+	fflush(stdout);
+}
+
+/* --- a service ------------------------------------------------------------------------------------- */
+
+static struct hb_rng rng;
+static int64_t *latencies, *measured_at;
+static size_t n_latencies, n_seen;
+
+double work_random(void)
+{
+	return hb_rng_double(&rng);
+}
+
+double work_random_exponential(double mean)
+{
+	return hb_rng_exponential(&rng, mean);
+}
+
+/* More than fit: an even choice of all (reservoir sampling). */
+void work_high_add(int64_t at_ns, int64_t latency_ns)
+{
+	static struct hb_rng choice = {{1, 2, 3, 4}};
+	size_t at = n_latencies < LATENCIES_MAX ? n_latencies++ : hb_rng_below(&choice, n_seen + 1);
+	n_seen++;
+	if (at >= LATENCIES_MAX)
+		return;
+	measured_at[at] = at_ns;
+	latencies[at] = latency_ns;
+}
+
+/* The clocks drift apart by some parts in a million: between both comparisons the difference is taken as a line. */
+struct comparison {
+	int64_t at_ns, difference_ns, round_trip_ns;
+};
+
+static struct comparison compare_clocks(void)
+{
+	struct comparison now;
+	now.difference_ns = work_clock_difference(&now.round_trip_ns);
+	now.at_ns = work_now_ns();
+	return now;
+}
+
+static void correct_latencies(const struct comparison *before, const struct comparison *after)
+{
+	double span = (double)(after->at_ns - before->at_ns);
+	double drift = (double)(after->difference_ns - before->difference_ns);
+	for (size_t i = 0; i < n_latencies; i++) {
+		double passed = span > 0 ? (double)(measured_at[i] - before->at_ns) / span : 0;
+		latencies[i] -= before->difference_ns + (int64_t)(drift * passed);
+		/* The comparison is good to half a round trip; nothing begins before it was launched. */
+		latencies[i] = latencies[i] < 0 ? 0 : latencies[i];
+	}
+}
+
+static void print_results(const struct work_high *kind, const struct comparison *before)
+{
+	struct comparison after = {0};
+	if (kind->device_clock) {
+		after = compare_clocks();
+		correct_latencies(before, &after);
+	}
+	int64_t worst = before->round_trip_ns > after.round_trip_ns ? before->round_trip_ns : after.round_trip_ns;
+	printf("{\"event\": \"results\", \"seen\": %zu, \"clock_error_ns\": %lld", n_seen, (long long)worst / 2);
+	print_values("latency_ns", latencies, n_latencies);
+	puts("}");
+	fflush(stdout);
+}
+
+static void serve(const struct work_high *kind, const char *line)
+{
+	double seconds, rate;
+	unsigned long long seed;
+	if (sscanf(line, "serve %lf %lf %llu", &seconds, &rate, &seed) != 3)
+		work_fail("'%s' is no command for a service", line);
+	hb_rng_init(&rng, seed, 1);
+	kind->serve(work_now_ns() + (int64_t)(seconds * 1e9), rate);
+	say("served");
+}
+
+static int run_high(const struct work_high *kind)
+{
+	struct comparison before = {0};
+	latencies = work_calloc(LATENCIES_MAX, sizeof *latencies);
+	measured_at = work_calloc(LATENCIES_MAX, sizeof *measured_at);
+	for (;;) {
+		const char *line = next_line(true);
+		if (strcmp(line, "quit") == 0)
+			return 0;
+		if (strcmp(line, "prepare") == 0) {
+			n_latencies = n_seen = 0;
+			if (kind->device_clock)
+				before = compare_clocks();
+			say("prepared");
+		} else if (strcmp(line, "finish") == 0) {
+			print_results(kind, &before);
+		} else {
+			serve(kind, line);
+		}
+	}
+}
+
+/* --- a program without pause -------------------------------------------------------------------------- */
+
+/* Until the next line comes: two iterations are queued at a time, the end of each is noted. */
+static void work(const struct work_low *kind, double seconds)
+{
+	static CUevent events[2];
+	static int64_t *ends;
+	size_t n = 0, queued = 0;
+	int64_t end_ns = work_host_ns() + (int64_t)(seconds * 1e9);
+	const char *line;
+	if (!ends) {
+		ends = work_calloc(ENDS_MAX, sizeof *ends);
+		GPU(cuEventCreate(&events[0], CU_EVENT_DISABLE_TIMING));
+		GPU(cuEventCreate(&events[1], CU_EVENT_DISABLE_TIMING));
+	}
+	for (; !(line = next_line(false)) && n < ENDS_MAX; queued++) {
+		int64_t left_ns = end_ns - work_host_ns();
+		kind->iterate(left_ns > 0 ? left_ns : 1000);
+		GPU(cuEventRecord(events[queued & 1], work_stream));
+		if (queued == 0 && !kind->single)
+			continue;
+		GPU(cuEventSynchronize(events[(queued + kind->single + 1) & 1]));
+		ends[n++] = work_host_ns();
+	}
+	GPU(cuStreamSynchronize(work_stream));
+	line = line ? line : next_line(true);
+	if (strcmp(line, "rest") != 0)
+		work_fail("'%s' while it works", line);
+	printf("{\"event\": \"rested\", \"simulated\": %s", work_simulated() ? "true" : "false");
+	print_values("ends_ns", ends, n);
+	puts("}");
+	fflush(stdout);
+}
+
+static int run_low(const struct work_low *kind)
+{
+	for (;;) {
+		const char *line = next_line(true);
+		double seconds;
+		if (strcmp(line, "quit") == 0)
+			return 0;
+		if (sscanf(line, "work %lf", &seconds) != 1)
+			work_fail("'%s' is no command for a program without pause", line);
+		work(kind, seconds);
+	}
+}
+
+static int usage(void)
+{
+	fputs("usage: hb-bench-work KIND [ARGUMENT...], see docs/bench.md\n", stderr);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	const struct work_high *high = argc > 1 ? work_high_find(argv[1]) : NULL;
+	const struct work_low *low = argc > 1 ? work_low_find(argv[1]) : NULL;
+	char name[128];
+	if ((!high && !low) || argc - 2 != (high ? high->n_arguments : low->n_arguments))
+		return usage();
+	work_gpu_open();
+	high ? high->prepare(argv + 2) : low->prepare(argv + 2);
+	GPU(cuCtxSynchronize());
+	work_device_name(name, sizeof name);
+	printf("{\"event\": \"ready\", \"gpu\": \"%s\"}\n", name);
+	fflush(stdout);
+	int status = high ? run_high(high) : run_low(low);
+	work_gpu_close();
+	return status;
+}
