@@ -37,6 +37,7 @@ struct hb_arrivals {
 	double ratio, sojourn_s;
 	bool on;
 	int64_t state_end_ns;
+	double phase; /* of periodic ones, in periods */
 	/* From a file. */
 	int64_t *times_ns;
 	uint32_t n_times;
@@ -61,7 +62,7 @@ static int64_t next_poisson(struct hb_arrivals *arrivals)
 static int64_t next_periodic(const struct hb_arrivals *arrivals)
 {
 	/* From the count, not from the last time: a rounded period would drift. */
-	return add_ns(0, (double)(arrivals->count + 1) * 1e9 / arrivals->rate_per_s);
+	return add_ns(0, ((double)(arrivals->count + 1) + arrivals->phase) * 1e9 / arrivals->rate_per_s);
 }
 
 /*
@@ -200,6 +201,17 @@ static int parse_burst(struct hb_arrivals *arrivals, const char *spec, const cha
 	return 0;
 }
 
+/* "=PHASE" or nothing. */
+static int parse_periodic(struct hb_arrivals *arrivals, const char *spec, const char *text, struct hb_error *error)
+{
+	arrivals->kind = HB_ARRIVE_PERIODIC;
+	if (*text && (!hb_number_parse(text + 1, &arrivals->phase) || arrivals->phase < 0 || arrivals->phase >= 1))
+		return hb_error_set(error, -EINVAL,
+				    "arrivals '%.80s': periodic takes a part of a period, 0 to 1, as in periodic=0.2",
+				    spec);
+	return 0;
+}
+
 static int parse_rate(struct hb_arrivals *arrivals, const char *spec, struct hb_error *error)
 {
 	char rate[32] = "";
@@ -215,8 +227,8 @@ static int parse_rate(struct hb_arrivals *arrivals, const char *spec, struct hb_
 	const char *shape = slash + 2;
 	if (!*shape)
 		arrivals->kind = HB_ARRIVE_POISSON;
-	else if (strcmp(shape, ":periodic") == 0)
-		arrivals->kind = HB_ARRIVE_PERIODIC;
+	else if (strcmp(shape, ":periodic") == 0 || strncmp(shape, ":periodic=", 10) == 0)
+		return parse_periodic(arrivals, spec, shape + 9, error);
 	else if (strcmp(shape, ":burst") == 0 || strncmp(shape, ":burst=", 7) == 0)
 		return parse_burst(arrivals, spec, shape + 6, error);
 	else

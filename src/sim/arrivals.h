@@ -2,7 +2,8 @@
 /*
  * When requests arrive. A spec is the text after '@' in `--high NAME@SPEC`:
  *   60/s               Poisson, mean 60 a second
- *   60/s:periodic      every 1/60 s, the first after 1/60 s
+ *   60/s:periodic      every 1/60 s, the first after 1/60 s; periodic=P comes
+ *                      P periods (0 to 1) later, so that several do not coincide
  *   60/s:burst         Markov-modulated Poisson: mean 60/s, on-state 5 times
  *                      the off-state's rate, mean sojourn 0.5 s (the constants
  *                      are in arrivals.c); burst=R,T sets ratio and sojourn

@@ -53,6 +53,18 @@ static void poisson_has_its_rate_and_spread(void **state)
 	assert_float_equal(variation, 1, 0.02);
 }
 
+static void periodic_may_begin_later(void **state)
+{
+	struct hb_arrivals *arrivals = arrivals_of("20/s:periodic=0.4", 1);
+	assert_int_equal(hb_arrivals_next(arrivals), 70000000);
+	assert_int_equal(hb_arrivals_next(arrivals), 120000000);
+	hb_arrivals_free(arrivals);
+	struct hb_error error;
+	assert_int_equal(hb_arrivals_new("20/s:periodic=1", 1, &arrivals, &error), -EINVAL);
+	assert_int_equal(hb_arrivals_new("20/s:periodic=-0.1", 1, &arrivals, &error), -EINVAL);
+	assert_int_equal(hb_arrivals_new("20/s:periodic=", 1, &arrivals, &error), -EINVAL);
+}
+
 static void periodic_is_even_and_does_not_drift(void **state)
 {
 	struct hb_arrivals *arrivals = arrivals_of("60/s:periodic", 1);
@@ -210,6 +222,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(poisson_has_its_rate_and_spread),
+		cmocka_unit_test(periodic_may_begin_later),
 		cmocka_unit_test(periodic_is_even_and_does_not_drift),
 		cmocka_unit_test(bursts_have_the_rate_and_more_spread),
 		cmocka_unit_test(closed_has_no_times),
