@@ -131,20 +131,21 @@ static void series_write(FILE *out, const struct frame *frame, const struct hb_s
 	fputs("</text></g>\n", out);
 }
 
-void hb_plot_cdf_write(FILE *out, const struct hb_sim_result *results, size_t n, uint32_t high)
+void hb_plot_cdf_write(FILE *out, const struct hb_sim_result *results, size_t n, uint32_t high, const char *id)
 {
 	struct frame frame = frame_fit(results, n, high);
 	double step = LEGEND_STEP;
 	if ((double)n * step > BOTTOM - TOP)
 		step = (double)(BOTTOM - TOP) / (double)n;
-	fprintf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"cdf%u-t cdf%u-d\">\n",
-		WIDTH, HEIGHT, high, high);
-	fprintf(out, "<title id=\"cdf%u-t\">Latency of ", high);
+	fprintf(out,
+		"<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"%scdf%u-t %scdf%u-d\">\n",
+		WIDTH, HEIGHT, id, high, id, high);
+	fprintf(out, "<title id=\"%scdf%u-t\">Latency of ", id, high);
 	hb_svg_text(out, results[0].high[high].workload);
 	fprintf(out,
-		" under each way of sharing</title>\n<desc id=\"cdf%u-d\">One line a sharing mode: the share of requests done within a latency. "
+		" under each way of sharing</title>\n<desc id=\"%scdf%u-d\">One line a sharing mode: the share of requests done within a latency. "
 		"Lines further left are better; the numbers are in the table.</desc>\n",
-		high);
+		id, high);
 	axes_write(out, &frame);
 	slo_write(out, &frame, results[0].high[high].slo_ns);
 	fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">p99, ms</text>\n", WIDTH - 4,

@@ -235,22 +235,23 @@ static void point_write(FILE *out, const struct point *point)
 	fputs(point->reference ? " (a GPU each)</text></g>\n" : "</text></g>\n", out);
 }
 
-void hb_plot_scatter_write(FILE *out, const struct hb_sim_result *results, size_t n, const char *style)
+void hb_plot_scatter_write(FILE *out, const struct hb_sim_result *results, size_t n, const char *id, const char *style)
 {
 	struct chart chart;
 	chart_fit(&chart, results, n);
 	for (size_t i = 0; i < chart.n; i++)
 		label_place(&chart, i);
 	fprintf(out,
-		"<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"scatter-t scatter-d\"%s>\n",
-		WIDTH, HEIGHT, style ? STANDALONE : "");
+		"<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-labelledby=\"%sscatter-t %sscatter-d\"%s>\n",
+		WIDTH, HEIGHT, id, id, style ? STANDALONE : "");
 	if (style)
 		fprintf(out, "<style>%s</style>\n<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", style, WIDTH,
 			HEIGHT);
-	fputs("<title id=\"scatter-t\">What each way of sharing gives to both sides</title>\n"
-	      "<desc id=\"scatter-d\">One point a sharing mode: up, more requests within the SLO; to the right, faster low-priority "
-	      "programs. The numbers are in the table.</desc>\n",
-	      out);
+	fprintf(out,
+		"<title id=\"%sscatter-t\">What each way of sharing gives to both sides</title>\n"
+		"<desc id=\"%sscatter-d\">One point a sharing mode: up, more requests within the SLO; to the right, faster low-priority "
+		"programs. The numbers are in the table.</desc>\n",
+		id, id);
 	good_corner_write(out, &chart);
 	axes_write(out, &chart);
 	names_write(out, &results[0]);

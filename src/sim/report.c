@@ -95,7 +95,7 @@ static int scatter_write(FILE *out, const struct hb_report *report)
 	      "<p class=\"soft\">Up: more requests within the SLO, on a scale "
 	      "stretched towards all of them. To the right: faster low-priority programs.</p>\n<figure>\n",
 	      out);
-	hb_plot_scatter_write(out, report->results, report->n, NULL);
+	hb_plot_scatter_write(out, report->results, report->n, "", NULL);
 	fputs("</figure>\n</section>\n", out);
 	return 0;
 }
@@ -109,7 +109,7 @@ static int cdfs_write(FILE *out, const struct hb_report *report)
 		      "90&#8239;%, 99&#8239;% and 99.9&#8239;%, because a service is judged by its slowest requests."
 		      "<span class=\"screen\"> Point at a name to see its line alone.</span></p>\n<figure>\n",
 		      out);
-		hb_plot_cdf_write(out, report->results, report->n, i);
+		hb_plot_cdf_write(out, report->results, report->n, i, "");
 		fputs("</figure>\n</section>\n", out);
 	}
 	return 0;
@@ -179,6 +179,6 @@ int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, 
 	if (!hb_plot_scatter_possible(results, n))
 		return hb_error_set(error, -EINVAL,
 				    "nothing to plot: give a --high program with an SLO and a --low program");
-	hb_plot_scatter_write(out, results, n, plot_css);
+	hb_plot_scatter_write(out, results, n, "", plot_css);
 	return 0;
 }
