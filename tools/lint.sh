@@ -116,7 +116,7 @@ check_links() {
 check_mentions() {
 	local file mention bad=0
 	while IFS=: read -r file mention; do
-		[[ $mention =~ [A-Z]{3} && $mention != *README* || -e $mention ]] || {
+		[[ $mention =~ [A-Z]{3} && $mention != *README* || -e $mention || -e src/$mention ]] || {
 			echo "$file: mentions $mention, which does not exist"
 			bad=1
 		}

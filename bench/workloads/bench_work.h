@@ -99,19 +99,27 @@ int64_t work_clock_difference(int64_t *round_trip_ns);
 
 /* --- what it can do --------------------------------------------------------------------------- */
 
+/* When requests are due: Poisson unless periodic; rate 0: one after the other. */
+struct work_arrivals {
+	double rate_per_s;
+	bool periodic;
+	double phase; /* the first periodic one comes so many periods later */
+};
+/* The due time of the request after one that was due at `due_ns`. */
+int64_t work_next_due(const struct work_arrivals *arrivals, int64_t due_ns);
+
 /* A service: measures single things. Latencies in ns go to work_high_add(). */
 struct work_high {
 	const char *name, *arguments;
 	int n_arguments;
 	void (*prepare)(char **arguments);
-	void (*serve)(int64_t end_ns, double rate_per_s);
+	void (*serve)(int64_t end_ns, const struct work_arrivals *arrivals);
 	bool device_clock; /* latencies end on the device's clock: they are corrected when the window is over */
 };
 const struct work_high *work_high_find(const char *name);
 /* `at_ns`: when it was measured. */
 void work_high_add(int64_t at_ns, int64_t latency_ns);
-/* Draws of a window: the same in every window with the same seed. */
-double work_random_exponential(double mean);
+/* 0 to 1; the same in every window with the same seed. */
 double work_random(void);
 
 /* A program without pause: one iteration is queued by each call. */

@@ -147,13 +147,16 @@ class Program:
     def wait(self):
         self.stream.synchronize()
 
-    def serve(self, seconds, rate, seed):
-        """Open loop: a request that finds the previous one running waits, and the wait counts. Rate 0: closed loop."""
+    def serve(self, seconds, arrivals, rate, phase, seed):
+        """Open loop (poisson, periodic): a request that finds the previous one running waits, and the wait counts."""
         draws = random.Random(seed)
         end = time.monotonic() + seconds
-        due = time.monotonic()
+        due = time.monotonic() + (phase / rate if arrivals == "periodic" else 0)
         while True:
-            due = due + draws.expovariate(rate) if rate > 0 else time.monotonic()
+            if arrivals == "closed":
+                due = time.monotonic()
+            else:
+                due += 1 / rate if arrivals == "periodic" else draws.expovariate(rate)
             if due >= end:
                 break
             while time.monotonic() < due:
@@ -180,7 +183,7 @@ class Program:
                 self.latencies = []
                 say(event="prepared")
             elif words[0] == "serve":
-                self.serve(float(words[1]), float(words[2]), int(words[3]))
+                self.serve(float(words[1]), words[2], float(words[3]), float(words[4]), int(words[5]))
             elif words[0] == "finish":
                 say(event="results", seen=len(self.latencies), clock_error_ns=0, latency_ns=self.latencies)
             elif words[0] == "work":

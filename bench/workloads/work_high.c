@@ -15,7 +15,7 @@ static void prepare_preempt(char **arguments)
 }
 
 /* Pauses of 0.2 to 0.6 ms, so that the others get the GPU back and trials meet them at any moment. */
-static void serve_preempt(int64_t end_ns, double rate_per_s)
+static void serve_preempt(int64_t end_ns, const struct work_arrivals *arrivals)
 {
 	while (work_now_ns() < end_ns) {
 		work_wait_until(work_now_ns() + 200000 + (int64_t)(work_random() * 400000));
@@ -32,7 +32,7 @@ static void prepare_nothing(char **arguments)
 {
 }
 
-static void serve_launch(int64_t end_ns, double rate_per_s)
+static void serve_launch(int64_t end_ns, const struct work_arrivals *arrivals)
 {
 	enum { BATCH = 100 };
 	static const struct work_shape tiny = {.blocks = 1, .threads = 32};
@@ -71,11 +71,13 @@ static void prepare_infer(char **arguments)
 }
 
 /* Open loop: a request that finds the previous one running waits, and the wait counts. */
-static void serve_infer(int64_t end_ns, double rate_per_s)
+static void serve_infer(int64_t end_ns, const struct work_arrivals *arrivals)
 {
 	int64_t due = work_now_ns();
+	if (arrivals->periodic)
+		due += (int64_t)(arrivals->phase * 1e9 / arrivals->rate_per_s);
 	for (;;) {
-		due = rate_per_s > 0 ? due + (int64_t)work_random_exponential(1e9 / rate_per_s) : work_now_ns();
+		due = work_next_due(arrivals, due);
 		if (due >= end_ns)
 			return;
 		work_wait_until(due);

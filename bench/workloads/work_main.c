@@ -77,9 +77,12 @@ double work_random(void)
 	return hb_rng_double(&rng);
 }
 
-double work_random_exponential(double mean)
+int64_t work_next_due(const struct work_arrivals *arrivals, int64_t due_ns)
 {
-	return hb_rng_exponential(&rng, mean);
+	if (arrivals->rate_per_s <= 0)
+		return work_now_ns();
+	double gap_ns = 1e9 / arrivals->rate_per_s;
+	return due_ns + (int64_t)(arrivals->periodic ? gap_ns : hb_rng_exponential(&rng, gap_ns));
 }
 
 /* More than fit: an even choice of all (reservoir sampling). */
@@ -135,12 +138,16 @@ static void print_results(const struct work_high *kind, const struct comparison 
 
 static void serve(const struct work_high *kind, const char *line)
 {
-	double seconds, rate;
+	double seconds, rate, phase;
+	char arrivals[16];
 	unsigned long long seed;
-	if (sscanf(line, "serve %lf %lf %llu", &seconds, &rate, &seed) != 3)
+	if (sscanf(line, "serve %lf %15s %lf %lf %llu", &seconds, arrivals, &rate, &phase, &seed) != 5)
 		work_fail("'%s' is no command for a service", line);
 	hb_rng_init(&rng, seed, 1);
-	kind->serve(work_now_ns() + (int64_t)(seconds * 1e9), rate);
+	struct work_arrivals asked = {.rate_per_s = strcmp(arrivals, "closed") == 0 ? 0 : rate,
+				      .periodic = strcmp(arrivals, "periodic") == 0,
+				      .phase = phase};
+	kind->serve(work_now_ns() + (int64_t)(seconds * 1e9), &asked);
 	say("served");
 }
 

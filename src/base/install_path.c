@@ -32,8 +32,18 @@ static const char *const simcuda_folders[] = {
 	NULL,
 };
 static const char *const program_folders[] = {
-	".",          "src/daemon",        "../daemon", "../../src/daemon", "src/simcuda",
-	"../simcuda", "../../src/simcuda", "../..",     "../sbin",          "../libexec/hummingbird",
+	".",
+	"src/daemon",
+	"../daemon",
+	"../../src/daemon",
+	"src/simcuda",
+	"../simcuda",
+	"../../src/simcuda",
+	"../..",
+	"bench/workloads",
+	"../bench/workloads",
+	"../sbin",
+	"../libexec/hummingbird",
 	NULL,
 };
 

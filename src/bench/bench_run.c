@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A suite, case by case; see bench_run.h. A case that fails does not end the others: a GPU's time is dear. */
+#include "bench/bench_run.h"
+
+#include "bench/bench_company.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static void machine_fill(struct hb_bench_result *result)
+{
+	struct utsname name;
+	if (uname(&name) == 0)
+		snprintf(result->machine, sizeof result->machine, "%.40s %.60s %.20s, %ld processors", name.sysname,
+			 name.release, name.machine, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* The version in the first line of the kernel module's file. */
+static void driver_fill(struct hb_bench_result *result)
+{
+	char line[256];
+	FILE *file = result->simulated ? NULL : fopen("/proc/driver/nvidia/version", "re");
+	snprintf(result->driver, sizeof result->driver, "%s", result->simulated ? "simulated" : "unknown");
+	if (!file)
+		return;
+	/* "... Kernel Module for x86_64  580.159.03  Release Build ...": the first word that is a version. */
+	char *rest = NULL;
+	char *word = fgets(line, sizeof line, file) ? strtok_r(line, " \t\n", &rest) : NULL;
+	while (word && !(*word >= '0' && *word <= '9' && strchr(word, '.')))
+		word = strtok_r(NULL, " \t\n", &rest);
+	if (word)
+		snprintf(result->driver, sizeof result->driver, "%.90s", word);
+	fclose(file);
+}
+
+static void header_fill(const struct hb_bench_options *options, struct hb_bench_result *result)
+{
+	time_t now = time(NULL);
+	struct tm utc;
+	snprintf(result->suite, sizeof result->suite, "%s", options->suite->name);
+	result->simulated = options->simulated;
+	result->rounds = options->rounds;
+	result->seconds = options->seconds;
+	snprintf(result->gpu, sizeof result->gpu, "%s", options->simulated ? "h200, simulated" : "unknown");
+	machine_fill(result);
+	driver_fill(result);
+	if (gmtime_r(&now, &utc))
+		strftime(result->time, sizeof result->time, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+static int case_run(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
+		    struct hb_bench_company *company, struct hb_bench_result *result, struct hb_error *error)
+{
+	char gpu[96] = "";
+	struct hb_bench_outcome *outcome = hb_bench_result_add(result, plan);
+	if (!outcome)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	if (options->progress)
+		fprintf(stderr, "hb bench: %s/%s (%s)\n", options->suite->name, plan->of->name, outcome->world);
+	if (plan->world == HB_BENCH_SKIPPED)
+		return 0;
+	if (plan->world == HB_BENCH_VIRTUAL)
+		return hb_bench_run_virtual(options, plan, outcome, error);
+	int code = company->stage ? 0 : hb_bench_stage_new(options->simulated, &company->stage, error);
+	code = code ? code : hb_bench_run_processes(options, plan, company, outcome, gpu, error);
+	if (*gpu && !options->simulated)
+		snprintf(result->gpu, sizeof result->gpu, "%s", gpu);
+	if (code == 0 || code == -EINTR)
+		return code;
+	/* What was measured of it is not whole. */
+	hb_bench_outcome_clear(outcome);
+	snprintf(outcome->failed, sizeof outcome->failed, "%s", error->text);
+	if (options->progress)
+		fprintf(stderr, "hb bench: %s/%s failed: %s\n", options->suite->name, plan->of->name, error->text);
+	return 0;
+}
+
+int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result *result, struct hb_error *error)
+{
+	struct hb_bench_company *company = calloc(1, sizeof *company);
+	int code = company ? 0 : hb_error_set(error, -ENOMEM, "out of memory");
+	memset(result, 0, sizeof *result);
+	header_fill(options, result);
+	hb_bench_interrupt_watch();
+	for (const struct hb_bench_case *of = hb_bench_cases; of->name && !code; of++) {
+		struct hb_bench_plan plan;
+		if (strcmp(of->suite, options->suite->name) != 0 ||
+		    (options->only && strcmp(of->name, options->only) != 0))
+			continue;
+		code = hb_bench_plan_make(of, options->simulated, &plan, error);
+		code = code ? code : case_run(options, &plan, company, result, error);
+	}
+	if (company) {
+		hb_bench_company_dismiss(company, code == 0);
+		hb_bench_stage_free(company->stage);
+	}
+	free(company);
+	if (code)
+		hb_bench_result_fini(result);
+	return code;
+}

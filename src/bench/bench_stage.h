@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the processes of `hb bench` run: a folder of its own, a daemon for each
+ * policy and an MPS server, each started when the first program needs it and
+ * gone at the end, however the end comes (a small process of its own watches
+ * over that). Caller: bench_window.c.
+ */
+#ifndef HB_BENCH_BENCH_STAGE_H
+#define HB_BENCH_BENCH_STAGE_H
+
+#include "bench/bench_process.h"
+#include "bench/bench_tables.h"
+
+struct hb_bench_stage;
+
+int hb_bench_stage_new(bool simulated, struct hb_bench_stage **stage, struct hb_error *error);
+/* Stops daemons and servers and removes the folder; all programs have been stopped before. NULL is allowed. */
+void hb_bench_stage_free(struct hb_bench_stage *stage);
+
+/* Starts a program in the place that a way of sharing has for its priority. It is "ready" later. */
+int hb_bench_stage_start(struct hb_bench_stage *stage, const struct hb_bench_program *program, bool high,
+			 const struct hb_bench_sharing *sharing, struct hb_bench_process *process,
+			 struct hb_error *error);
+/* Two programs of which this is the same are one process. */
+void hb_bench_stage_key(const struct hb_bench_program *program, unsigned index, bool high,
+			const struct hb_bench_sharing *sharing, char key[160]);
+
+#endif

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hb bench` with real processes on a simulated GPU: what it measures, what it
+says of a program that fails, and that nothing is left however it ends.
+
+Speeds are not judged: the machine may be busy.
+"""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from stack import HB, KEPT_VARIABLES, LIMIT, wait_until
+
+LIMIT_RUN = 4 * LIMIT
+
+
+class Place:
+    """A folder for all that `hb bench` makes; empty again at the end."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="hb-tb-", dir="/tmp")
+        self.environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        self.environment |= {"TMPDIR": self.folder, "HOME": self.folder, "LC_ALL": "C.UTF-8"}
+        self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
+        return self
+
+    def run(self, *arguments, **variables):
+        return subprocess.run([HB, "bench", *arguments], env=self.environment | variables, capture_output=True,
+                              text=True, timeout=LIMIT_RUN, check=False)
+
+    def start(self, *arguments):
+        return subprocess.Popen([HB, "bench", *arguments], env=self.environment, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def processes(self):
+        """{pid: name} of every living process of this place."""
+        marker = f"TMPDIR={self.folder}\0".encode()
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if marker in file.read() + b"\0":
+                        with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
+                            found[int(pid)] = comm.read().strip()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+    def check_empty(self):
+        wait_until("no process is left", lambda: not self.processes())
+        left = os.listdir(self.folder)
+        assert not left, f"left behind: {left}"
+
+    def __exit__(self, kind, value, trace):
+        try:
+            if kind is None:
+                self.check_empty()
+        finally:
+            for pid in self.processes():
+                os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def cells_of(case):
+    return {cell["name"]: cell for cell in case["sharing"]}
+
+
+def latencies(cell, high=0):
+    return [int(ns) for one in cell["high"][high]["rounds"] for ns in one["latency_ns"].split()]
+
+
+def test_every_way_of_sharing_is_measured(place):
+    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "2", "--seconds", "0.3",
+                     "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    case = result["cases"][0]
+    cells = cells_of(case)
+    assert list(cells) == ["exclusive", "timeslice", "mps", "mps_prio", "mps_60", "temporal", "turns"], list(cells)
+    assert case["world"] == "processes" and case["failed"] is None
+    for name, cell in cells.items():
+        values = latencies(cell)
+        assert values and min(values) >= 0, name
+        assert len(cell["high"][0]["rounds"]) == 2
+        assert all(speed > 0 for speed in cell["low"][0]["rounds_per_s"]), (name, cell["low"])
+
+
+def test_an_endless_kernel_is_preempted_or_waited_for(place):
+    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-endless", "--rounds", "1", "--seconds", "0.5",
+                     "--sharing", "mps_prio,temporal", "--json")
+    assert done.returncode == 0, done.stderr
+    case = json.loads(done.stdout)["cases"][0]
+    cells = cells_of(case)
+    # In one context its end is waited for, which comes with the window's.
+    assert min(latencies(cells["mps_prio"])) > 0.3e9
+    # Else a context switch: 190 us in the model.
+    values = sorted(latencies(cells["temporal"]))
+    assert 100e3 < values[len(values) // 2] < 0.3e9, values
+    # It has no iterations, so no speed.
+    assert cells["temporal"]["low"][0]["rounds_per_s"] == [None]
+
+
+def test_adversaries(place):
+    done = place.run("run", "adversary", "--gpu", "sim", "--rounds", "1", "--seconds", "0.2", "--sharing", "temporal",
+                     "--json")
+    assert done.returncode == 0, done.stderr
+    for case in json.loads(done.stdout)["cases"]:
+        assert case["failed"] is None, case
+        assert latencies(cells_of(case)["temporal"]), case["name"]
+
+
+def test_programs_stay_for_the_next_case(place):
+    done = place.run("run", "pairs", "--gpu", "sim", "--rounds", "1", "--seconds", "0.3", "--sharing", "timeslice",
+                     "--json")
+    assert done.returncode == 0, done.stderr
+    worlds = {case["name"]: case["world"] for case in json.loads(done.stdout)["cases"]}
+    assert worlds["resnet50-beside-transcode"] == worlds["resnet50-beside-stencil"] == "processes", worlds
+    assert worlds["resnet50-beside-training"] == "virtual" and worlds["prefill-beside-finetune"] == "skipped", worlds
+
+
+def test_a_program_that_fails_is_named_and_the_others_go_on(place):
+    done = place.run("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "0.2", "--sharing", "timeslice",
+                     "--json", HB_SIM_FAIL="cuModuleLoadData:209")
+    assert done.returncode == 1, done
+    cases = json.loads(done.stdout)["cases"]
+    assert len(cases) == 5
+    for case in cases:
+        assert case["failed"].startswith(("launch (high, native) ended with status 1",
+                                          "preempt (high, native) ended with status 1")), case
+        assert "cuModuleLoadData" in case["failed"] and "CUDA_ERROR_NO_BINARY_FOR_GPU" in case["failed"], case
+
+
+def wait_for_programs(place, bench, name, n):
+    def there():
+        assert bench.poll() is None, bench.communicate()
+        return list(place.processes().values()).count(name[:15]) >= n
+    wait_until("programs are there", there, LIMIT_RUN)
+
+
+def test_ctrl_c_leaves_nothing(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-endless", "--rounds", "50")
+    wait_for_programs(place, bench, "hb-bench-work", 5)
+    bench.send_signal(signal.SIGINT)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 1 and out == "" and "hb bench: interrupted" in errors, (bench.returncode, out, errors)
+    place.check_empty()
+
+
+def test_even_its_death_leaves_nothing(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "50")
+    wait_for_programs(place, bench, "hb-sim-mps-server", 1)
+    wait_for_programs(place, bench, "hb-bench-work", 5)
+    bench.kill()
+    bench.communicate(timeout=LIMIT_RUN)
+    wait_until("no process is left", lambda: not place.processes())
+    wait_until("the folder is gone", lambda: not glob.glob(place.folder + "/hb-bench-*"))
+
+
+def test_a_program_that_dies_in_a_window_is_named(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-5us", "--rounds", "50", "--sharing",
+                        "timeslice")
+    wait_for_programs(place, bench, "hb-bench-work", 2)
+    victims = [pid for pid, name in place.processes().items() if name == "hb-bench-work"]
+    os.kill(victims[0], signal.SIGKILL)
+    out, _ = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 1 and "was ended by signal 9" in out, (bench.returncode, out)
+
+
+TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
+         test_a_program_that_fails_is_named_and_the_others_go_on, test_ctrl_c_leaves_nothing,
+         test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
+
+for test in TESTS:
+    with Place() as here:
+        test(here)
+    print("ok", test.__name__, flush=True)

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hb bench` without a GPU: its tables, its statistics, its programs that die or hang, its files. */
+#include "test_files.h"
+
+#include "base/clock.h"
+#include "bench/bench_output.h"
+#include "bench/bench_process.h"
+#include "bench/bench_stats.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+
+/* --- tables ------------------------------------------------------------------------------------------ */
+
+/* Every row names programs that exist, and runs somewhere: on a real GPU all do. */
+static void test_every_case_makes_a_plan(void **state)
+{
+	struct hb_bench_plan plan;
+	struct hb_error error = {""};
+	for (const struct hb_bench_case *of = hb_bench_cases; of->name; of++) {
+		assert_non_null(hb_bench_suite_find(of->suite));
+		for (int simulated = 0; simulated < 2; simulated++) {
+			int result = hb_bench_plan_make(of, simulated, &plan, &error);
+			if (result)
+				fail_msg("%s", error.text);
+			assert_true(plan.n_high > 0);
+			assert_true(simulated || plan.world == HB_BENCH_PROCESSES);
+			assert_true((plan.world == HB_BENCH_SKIPPED) == (*plan.skipped != '\0'));
+		}
+	}
+}
+
+static void test_every_sharing_of_a_suite_is_known(void **state)
+{
+	for (const struct hb_bench_suite *suite = hb_bench_suites; suite->name; suite++) {
+		char list[256], *rest = list;
+		snprintf(list, sizeof list, "%s", suite->sharing);
+		for (char *name; strcmp(suite->sharing, "all") != 0 && (name = strsep(&rest, ","));)
+			if (!hb_bench_sharing_find(name))
+				fail_msg("%s: %s", suite->name, name);
+	}
+}
+
+static void test_wrong_rows_are_refused(void **state)
+{
+	static const struct hb_bench_case wrong[] = {
+		{"s", "unknown program", "nothing@closed", "", false},
+		{"s", "no arrivals", "launch", "", false},
+		{"s", "bad arrivals", "launch@often", "", false},
+		{"s", "negative rate", "launch@-3/s", "", false},
+		{"s", "unknown low", "launch@closed", "nothing", false},
+		{"s", "six lows", "launch@closed", "endless,endless,endless,endless,endless,endless", false},
+	};
+	struct hb_bench_plan plan;
+	struct hb_error error;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		assert_int_equal(hb_bench_plan_make(&wrong[i], true, &plan, &error), -EINVAL);
+}
+
+static void test_stand_ins_are_named(void **state)
+{
+	struct hb_bench_plan plan;
+	struct hb_error error;
+	char label[HB_BENCH_LABEL_MAX];
+	struct hb_bench_case of = {"s", "c", "vgg19@20/s", "resnet50_train_b128", false};
+	assert_int_equal(hb_bench_plan_make(&of, true, &plan, &error), 0);
+	hb_bench_label(&plan, plan.high[0].program, label);
+	assert_string_equal(label, "vgg19 (as resnet50_b8)");
+	hb_bench_label(&plan, plan.low[0], label);
+	assert_string_equal(label, "resnet50_train_b128");
+	assert_int_equal(hb_bench_plan_make(&of, false, &plan, &error), 0);
+	hb_bench_label(&plan, plan.high[0].program, label);
+	assert_string_equal(label, "vgg19");
+}
+
+/* --- statistics ------------------------------------------------------------------------------------------ */
+
+static void test_quantile_is_an_order_statistic(void **state)
+{
+	int64_t ns[1000];
+	for (int i = 0; i < 1000; i++)
+		ns[i] = (i + 1) * 1000;
+	struct hb_bench_estimate median = hb_bench_quantile(ns, 1000, 0.5);
+	assert_true(median.value == 500);
+	/* 500 -+ 1.96 sqrt(250) = 469.01, 530.99; outwards */
+	assert_true(median.low == 469 && median.high == 532);
+	struct hb_bench_estimate high = hb_bench_quantile(ns, 1000, 0.99);
+	assert_true(high.value == 990 && high.low == 983 && high.high == 998);
+	struct hb_bench_estimate few = hb_bench_quantile(ns, 20, 0.99);
+	assert_true(few.value == 20 && isnan(few.high));
+	assert_true(isnan(hb_bench_quantile(ns, 0, 0.5).value));
+}
+
+/* Draws by a generator of its own: do intervals of known distributions hold the truth as often as they say? */
+static void test_quantile_interval_covers(void **state)
+{
+	uint64_t x = 88172645463325252u;
+	int covered = 0;
+	for (int trial = 0; trial < 400; trial++) {
+		struct hb_bench_latencies sample = {0};
+		int64_t *ns = malloc(400 * sizeof *ns);
+		assert_non_null(ns);
+		for (int i = 0; i < 400; i++) {
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+			ns[i] = (int64_t)(x % 1000000);
+		}
+		hb_bench_latencies_take(&sample, ns, 400, 400);
+		struct hb_bench_estimate p90 = hb_bench_quantile(sample.ns, 400, 0.9);
+		covered += p90.low <= 900 && p90.high >= 900;
+		free(sample.ns);
+	}
+	assert_in_range(covered, 370, 396);
+}
+
+static struct hb_bench_outcome *outcome_make(struct hb_bench_result *result)
+{
+	struct hb_bench_plan plan;
+	struct hb_error error;
+	static const struct hb_bench_case of = {"pairs", "c", "launch@60/s", "endless", false};
+	assert_int_equal(hb_bench_plan_make(&of, true, &plan, &error), 0);
+	struct hb_bench_outcome *outcome = hb_bench_result_add(result, &plan);
+	assert_non_null(outcome);
+	return outcome;
+}
+
+/* `n` latencies of a round: 1, 2, ... us, each `by` us longer; and a speed. */
+static void round_fill(struct hb_bench_outcome *outcome, const char *sharing, enum hb_bench_class class, unsigned round,
+		       int n, int by, double per_s)
+{
+	struct hb_bench_cell *cell = hb_bench_outcome_cell(outcome, sharing, class);
+	int64_t *ns = malloc((size_t)n * sizeof *ns);
+	assert_non_null(cell);
+	assert_non_null(ns);
+	for (int i = 0; i < n; i++)
+		ns[i] = (n - i + by) * 1000;
+	hb_bench_latencies_take(&cell->high[0][round], ns, (size_t)n, (uint64_t)n);
+	cell->low_per_s[0][round] = per_s;
+}
+
+static struct hb_bench_result *result_make(void)
+{
+	struct hb_bench_result *result = calloc(1, sizeof *result);
+	assert_non_null(result);
+	result->rounds = 4;
+	result->seconds = 2;
+	strcpy(result->suite, "pairs");
+	strcpy(result->gpu, "a <GPU>");
+	struct hb_bench_outcome *outcome = outcome_make(result);
+	for (unsigned round = 0; round < 4; round++) {
+		round_fill(outcome, "exclusive", HB_BENCH_REFERENCE, round, 100, 0, 100 + round);
+		round_fill(outcome, "timeslice", HB_BENCH_TEMPORAL, round, 100, 74, 90);
+		round_fill(outcome, "mps", HB_BENCH_SPATIAL, round, 100, 89, 95);
+		round_fill(outcome, "temporal", HB_BENCH_ENGINE, round, 100, 1, 60.9);
+	}
+	return result;
+}
+
+static void result_free(struct hb_bench_result *result)
+{
+	hb_bench_result_fini(result);
+	free(result);
+}
+
+static void test_summary(void **state)
+{
+	struct hb_bench_result *result = result_make();
+	struct hb_bench_summary *summary = malloc(sizeof *summary);
+	assert_non_null(summary);
+	assert_int_equal(hb_bench_summary_init(summary, &result->cases[0], result->rounds), 0);
+	assert_int_equal(summary->slo_ns[0], 99000);
+	assert_true(summary->cells[0].high[0].attainment.value == 0.99);
+	assert_true(summary->cells[1].high[0].attainment.value == 0.25);
+	/* All rounds alike: no doubt about it. */
+	assert_true(summary->cells[1].high[0].attainment.low == 0.25);
+	assert_true(fabs(summary->cells[3].mean_relative.value - 60.9 / 101.5) < 1e-12);
+	/* The speed alone differs between rounds, so this one is in doubt. */
+	assert_true(summary->cells[3].mean_relative.low < summary->cells[3].mean_relative.value);
+	struct hb_bench_headline line;
+	hb_bench_headline_of(&result->cases[0], summary, &line);
+	assert_int_equal(line.ours, 3);
+	assert_true(fabs(line.against_spatial - 0.98 / 0.10) < 1e-9);
+	assert_true(fabs(line.against_temporal - 0.98 / 0.25) < 1e-9);
+	assert_true(fabs(line.drop - 0.01) < 1e-9);
+	assert_true(fabs(line.low_against_temporal - 60.9 / 90) < 1e-9);
+	hb_bench_summary_fini(summary);
+	free(summary);
+	result_free(result);
+}
+
+static void test_two_rounds_make_no_interval(void **state)
+{
+	struct hb_bench_result *result = result_make();
+	struct hb_bench_summary *summary = malloc(sizeof *summary);
+	assert_non_null(summary);
+	assert_int_equal(hb_bench_summary_init(summary, &result->cases[0], 2), 0);
+	assert_true(isnan(summary->cells[3].mean_relative.low));
+	hb_bench_summary_fini(summary);
+	free(summary);
+	result_free(result);
+}
+
+/* --- files ------------------------------------------------------------------------------------------------- */
+
+typedef int write_fn(FILE *out, const struct hb_bench_result *result, struct hb_error *error);
+
+static char *text_of(write_fn *write, const struct hb_bench_result *result)
+{
+	char *text = NULL;
+	size_t size;
+	struct hb_error error = {""};
+	FILE *out = open_memstream(&text, &size);
+	assert_non_null(out);
+	assert_int_equal(write(out, result, &error), 0);
+	fclose(out);
+	return text;
+}
+
+/* Everything that is shown comes back from the file. */
+static void test_a_file_shows_the_same(void **state)
+{
+	static write_fn *const writers[] = {hb_bench_table_write, hb_bench_page_write, hb_bench_json_write};
+	struct hb_bench_result *first = result_make(), *again = calloc(1, sizeof *again);
+	struct hb_error error = {""};
+	assert_non_null(again);
+	char *json = text_of(hb_bench_json_write, first), *path = test_gzip("a.json.gz", json, SIZE_MAX);
+	if (hb_bench_json_load(path, again, &error))
+		fail_msg("%s", error.text);
+	for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
+		char *a = text_of(writers[i], first), *b = text_of(writers[i], again);
+		assert_string_equal(a, b);
+		assert_true(strlen(a) > 500);
+		free(a);
+		free(b);
+	}
+	free(path);
+	free(json);
+	result_free(first);
+	result_free(again);
+}
+
+static void test_page_escapes(void **state)
+{
+	struct hb_bench_result *result = result_make();
+	char *page = text_of(hb_bench_page_write, result);
+	assert_non_null(strstr(page, "a &lt;GPU&gt;"));
+	assert_null(strstr(page, "<GPU>"));
+	free(page);
+	result_free(result);
+}
+
+static void test_bad_files_are_refused(void **state)
+{
+	struct hb_bench_result *first = result_make(), *again = calloc(1, sizeof *again);
+	static const char *const changes[][2] = {
+		{"\"version\": 1", "\"version\": 2"},
+		{"\"rounds\": 4", "\"rounds\": 5"},
+		{"\"rounds\": 4", "\"rounds\": 0"},
+		{"\"class\": \"spatial\"", "\"class\": \"odd\""},
+		{"\"latency_ns\": \"1000 2000", "\"latency_ns\": \"1000 x000"},
+		{"\"suite\"", "\"sweet\""},
+	};
+	struct hb_error error;
+	char *json = text_of(hb_bench_json_write, first);
+	assert_non_null(again);
+	for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+		char *copy = strdup(json), *at = strstr(copy, changes[i][0]);
+		assert_non_null(at);
+		memcpy(at, changes[i][1], strlen(changes[i][1]));
+		char *path = test_text("bad.json", copy);
+		assert_int_equal(hb_bench_json_load(path, again, &error), -EINVAL);
+		assert_non_null(strstr(error.text, path));
+		free(path);
+		free(copy);
+	}
+	assert_int_equal(hb_bench_json_load("/nonexistent/file", again, &error), -ENOENT);
+	free(json);
+	free(again);
+	result_free(first);
+}
+
+/* --- processes ----------------------------------------------------------------------------------------------- */
+
+static struct hb_bench_process start(const char *script)
+{
+	struct hb_bench_command command = {.end_signal = SIGKILL};
+	struct hb_bench_process process;
+	struct hb_error error = {""};
+	assert_true(hb_bench_command_split(&command, "sh -c"));
+	assert_true(hb_bench_command_add(&command, script));
+	char *folder = test_path(".");
+	if (hb_bench_process_start(&process, "the program", &command, folder, &error))
+		fail_msg("%s", error.text);
+	free(folder);
+	hb_bench_command_fini(&command);
+	return process;
+}
+
+static void expect_failure(const char *script, int64_t limit_ns, int code, const char *text)
+{
+	struct hb_bench_process process = start(script);
+	struct hb_error error = {""};
+	json_t *answer = NULL;
+	assert_int_equal(hb_bench_process_hear(&process, "ready", limit_ns, &answer, &error), code);
+	if (!strstr(error.text, text) || !strstr(error.text, "the program"))
+		fail_msg("'%s' is not in '%s'", text, error.text);
+	hb_bench_process_kill(&process);
+}
+
+static void test_a_program_that_dies_is_named(void **state)
+{
+	int64_t long_ns = 60 * HB_NS_PER_S;
+	expect_failure("echo first >&2; echo out of memory >&2; exit 3", long_ns, -EPIPE,
+		       "ended with status 3; its last lines: first|out of memory");
+	expect_failure("kill -SEGV $$", long_ns, -EPIPE, "was ended by signal 11");
+	expect_failure("exec no-such-program", long_ns, -EPIPE, "ended with status 127");
+	expect_failure("echo '{\"event\": \"served\"}'; read line", long_ns, -EPROTO, "something unexpected");
+	expect_failure("echo stuck >&2; read line", 300 * HB_NS_PER_MS, -ETIMEDOUT, "hangs: no answer 'ready'");
+}
+
+static void test_talk(void **state)
+{
+	struct hb_bench_process process = start(
+		"echo noise; echo '{\"event\": \"ready\", \"gpu\": \"x\"}'; read a; echo \"{\\\"event\\\": \\\"$a\\\"}\"; read b");
+	struct hb_error error = {""};
+	json_t *answer = NULL;
+	assert_int_equal(hb_bench_process_hear(&process, "ready", 60 * HB_NS_PER_S, &answer, &error), 0);
+	assert_string_equal(json_string_value(json_object_get(answer, "gpu")), "x");
+	json_decref(answer);
+	assert_int_equal(hb_bench_process_tell(&process, &error, "echo%d", 1), 0);
+	assert_int_equal(hb_bench_process_hear(&process, "echo1", 60 * HB_NS_PER_S, &answer, &error), 0);
+	json_decref(answer);
+	assert_int_equal(hb_bench_process_check(&process, &error), 0);
+	hb_bench_process_stop(&process, 0, 60 * HB_NS_PER_S);
+	assert_int_equal(process.pid, 0);
+}
+
+/* Neither "quit" nor the end of its input ends it: it is killed. */
+static void test_a_program_that_does_not_stop_is_killed(void **state)
+{
+	struct hb_bench_process process = start(
+		"trap '' TERM; echo '{\"event\": \"ready\"}'; while :; do sleep 1; done");
+	struct hb_error error = {""};
+	json_t *answer = NULL;
+	assert_int_equal(hb_bench_process_hear(&process, "ready", 60 * HB_NS_PER_S, &answer, &error), 0);
+	json_decref(answer);
+	pid_t pid = process.pid;
+	hb_bench_process_stop(&process, 0, 100 * HB_NS_PER_MS);
+	assert_int_equal(kill(pid, 0), -1);
+}
+
+static void test_command_run(void **state)
+{
+	struct hb_bench_command command = {.end_signal = SIGKILL};
+	struct hb_error error = {""};
+	assert_true(hb_bench_command_split(&command, "sh -c"));
+	assert_true(hb_bench_command_add(&command, "read line; test \"$line\" = \"$WORD\""));
+	assert_true(hb_bench_command_set(&command, "WORD", "quit"));
+	char *folder = test_path(".");
+	assert_int_equal(hb_bench_command_run(&command, "c", "quit\n", folder, 60 * HB_NS_PER_S, &error), 0);
+	assert_int_equal(hb_bench_command_run(&command, "c", "other\n", folder, 60 * HB_NS_PER_S, &error), -EPIPE);
+	free(folder);
+	hb_bench_command_fini(&command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_case_makes_a_plan),
+		cmocka_unit_test(test_every_sharing_of_a_suite_is_known),
+		cmocka_unit_test(test_wrong_rows_are_refused),
+		cmocka_unit_test(test_stand_ins_are_named),
+		cmocka_unit_test(test_quantile_is_an_order_statistic),
+		cmocka_unit_test(test_quantile_interval_covers),
+		cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_two_rounds_make_no_interval),
+		cmocka_unit_test(test_a_file_shows_the_same),
+		cmocka_unit_test(test_page_escapes),
+		cmocka_unit_test(test_bad_files_are_refused),
+		cmocka_unit_test(test_a_program_that_dies_is_named),
+		cmocka_unit_test(test_talk),
+		cmocka_unit_test(test_a_program_that_does_not_stop_is_killed),
+		cmocka_unit_test(test_command_run),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
