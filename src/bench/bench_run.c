@@ -8,16 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
+/* The processor's name as the kernel has it, and how many there are. */
 static void machine_fill(struct hb_bench_result *result)
 {
-	struct utsname name;
-	if (uname(&name) == 0)
-		snprintf(result->machine, sizeof result->machine, "%.40s %.60s %.20s, %ld processors", name.sysname,
-			 name.release, name.machine, sysconf(_SC_NPROCESSORS_ONLN));
+	char line[256], model[96] = "unknown processor";
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	while (file && fgets(line, sizeof line, file))
+		if (sscanf(line, "model name : %95[^\n]", model) == 1)
+			break;
+	if (file)
+		fclose(file);
+	snprintf(result->machine, sizeof result->machine, "%s, %ld processors", model, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 /* The version in the first line of the kernel module's file. */
