@@ -12,6 +12,7 @@
  *   gpu-micro hinted US BLOCKS N LEAD_US
  *                                      `kernel`, with an API hint that long before each launch (0 = at the launch)
  *   gpu-micro busy US S                kernels of that length without pause, 4 queued, for S seconds; tells the gaps
+ *   gpu-micro fill US BLOCKS S         such kernels without pause, 4 queued, for S seconds: how many a second
  *   gpu-micro stream BYTES h2d|d2h S   copies without pause, 4 queued, for S seconds
  */
 #include "hummingbird/client.h"
@@ -229,6 +230,26 @@ static void mode_busy(uint64_t kernel_ns, double seconds)
 	printf("], \"done\": %llu}\n", (unsigned long long)done);
 }
 
+/* The same with any number of blocks; tells only how many. */
+static void mode_fill(uint64_t kernel_ns, unsigned blocks, double seconds)
+{
+	enum { QUEUED = 4 };
+	CUevent events[QUEUED];
+	for (int i = 0; i < QUEUED; i++)
+		CHECK(cuEventCreate(&events[i], 2));
+	int64_t begin = micro_now_ns(), end = begin + (int64_t)(seconds * 1e9);
+	uint64_t n = 0;
+	for (; micro_now_ns() < end; n++) {
+		if (n >= QUEUED)
+			CHECK(cuEventSynchronize(events[n % QUEUED]));
+		micro_spin(kernel_ns, blocks, micro.marks_address + 16 * (8 + n % QUEUED));
+		CHECK(cuEventRecord(events[n % QUEUED], micro.stream));
+	}
+	CHECK(cuCtxSynchronize());
+	printf("{\"kernels\": %llu, \"per_s\": %.2f}\n", (unsigned long long)n,
+	       (double)n * 1e9 / (double)(micro_now_ns() - begin));
+}
+
 static void allocate(size_t bytes)
 {
 	CHECK(cuMemAlloc_v2(&device_memory, bytes));
@@ -256,6 +277,8 @@ int main(int argc, char **argv)
 	} else if (strcmp(mode, "kernel") == 0 && argc == 5) {
 		struct job job = kernel_job(argv + 2);
 		mode_latency(&job, atoi(argv[4]));
+	} else if (strcmp(mode, "fill") == 0 && argc == 5) {
+		mode_fill(strtoull(argv[2], NULL, 10) * 1000, (unsigned)atoi(argv[3]), atof(argv[4]));
 	} else if (strcmp(mode, "hinted") == 0 && argc == 6) {
 		struct job job = kernel_job(argv + 2);
 		job.hinted = true;

@@ -124,17 +124,20 @@ class Bench:
     def stop(self):
         open(os.path.join(self.dir, "stop"), "w").close()
         end = time.monotonic() + 15
-        for _, process in self.processes:
+        for name, process in self.processes:
             try:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 try:
+                    process.send_signal(signal.SIGUSR1)
+                    time.sleep(0.2)
+                    print("%s does not end: %s" % (name, open(self.path(name, ".log")).read()[-1500:]), flush=True)
                     os.killpg(process.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
 
     def train_rate(self, name, begun, ended):
-        ends = [at for at in json.load(open(self.path(name, ".out"))) if begun <= at <= ended]
+        ends = [at for at in map(float, self.lines(name)) if begun <= at <= ended]
         return (len(ends) - 1) / (ends[-1] - ends[0]) if len(ends) > 1 else 0.0
 
 

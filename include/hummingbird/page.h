@@ -14,7 +14,8 @@
  * Trust: the mapping is writable for the tenant, so the daemon keeps its own
  * copy of everything it decides and treats every field as untrusted input. A
  * tenant that scribbles here harms only itself. On the GPU page, which tenants
- * share, a scribbler can spoil the memory reserve's sum and nothing more.
+ * share, a scribbler can spoil the memory reserve's sum and what LP knows of
+ * HP's requests, and nothing more.
  *
  * Life: a page outlives the daemon. A process that finds `heartbeat_ns` older
  * than HB_PAGE_SILENT_NS treats every gate as open and registers again (at most
@@ -43,6 +44,7 @@
 #define HB_PAGE_COUNTERS 64   /* room for counters.def */
 #define HB_PAGE_GATE_BYTES 64
 #define HB_PAGE_SIGNS_BYTES 704
+#define HB_PAGE_SLACK_BYTES 1024
 
 #define HB_PAGE_BEAT_NS INT64_C(100000000)    /* the daemon beats this often */
 #define HB_PAGE_SILENT_NS INT64_C(2000000000) /* older than this: the daemon is taken for dead */
@@ -138,7 +140,8 @@ struct hb_page_process {
 	hb_page_u32 memory_pending;
 	hb_page_u32 reserved0;
 	hb_page_u64 start_ticks; /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
-	hb_page_u32 reserved1[6];
+	hb_page_u32 mask_state;  /* process; whether its launches can leave SMs to others, row of mask_states.def */
+	hb_page_u32 reserved1[5];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
@@ -208,7 +211,12 @@ struct hb_gpu_page {
 	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
 	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
 	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
-	_Alignas(64) unsigned char reserved[4096 - 128];
+	/* The spatial engine: struct hb_slack_board of core/slack.h, whose header says who writes what. */
+	_Alignas(64) unsigned char slack[HB_PAGE_SLACK_BYTES];
+	/* daemon; the bounds of the spatial engine, from its configuration. */
+	hb_page_u32 window_us; /* predicted LP time in flight while HP is at work */
+	hb_page_u32 low_sms;   /* SMs that LP may have while HP is at work; 0 = slack decides */
+	_Alignas(64) unsigned char reserved[4096 - 192 - HB_PAGE_SLACK_BYTES];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");

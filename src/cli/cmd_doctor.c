@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
 #include "cli/doctor_inside.h"
+#include "cli/doctor_masks.h"
 #include "cli/doctor_slice.h"
 #include "cli/doctor_trial.h"
 #include "gpu/provider.h"
@@ -41,10 +42,18 @@ static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "\n"
 			    "exit status: 0 everything needed works, 1 something is to be mended, 2 bad command line\n";
 
-enum option_code { OPTION_GPU = 256, OPTION_QUICK, OPTION_LIMIT, OPTION_JSON, OPTION_INSIDE, OPTION_SLICE };
+enum option_code {
+	OPTION_GPU = 256,
+	OPTION_QUICK,
+	OPTION_LIMIT,
+	OPTION_JSON,
+	OPTION_INSIDE,
+	OPTION_SLICE,
+	OPTION_MASKS
+};
 
 struct request {
-	bool simulated, quick, json, inside, slice;
+	bool simulated, quick, json, inside, slice, masks;
 	int64_t limit_ns; /* of one trial */
 };
 
@@ -115,6 +124,19 @@ static void try_slice(struct report *report, const struct request *request)
 		strcpy(probe->remedy,
 		       "look at the kernel's log (dmesg): a GPU that does not answer may need its driver "
 		       "loaded again");
+	json_decref(answer);
+}
+
+/* Only the spatial engine uses them, and it does without where it must. */
+static void try_masks(struct report *report, const struct request *request)
+{
+	struct hb_error error = {""};
+	json_t *answer = hb_trial_masks(request->simulated, request->limit_ns, &error);
+	struct hb_probe *probe = add(report, "SM masks", false);
+	probe->works = json_is_true(json_object_get(answer, "works"));
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	if (!probe->works)
+		strcpy(probe->remedy, "in the spatial engine low priority then waits while a request is served");
 	json_decref(answer);
 }
 
@@ -256,6 +278,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"json", no_argument, NULL, OPTION_JSON},
 		{"inside", no_argument, NULL, OPTION_INSIDE},
 		{"slice", no_argument, NULL, OPTION_SLICE},
+		{"masks", no_argument, NULL, OPTION_MASKS},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -273,6 +296,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 			request->inside = true;
 		else if (code == OPTION_SLICE)
 			request->slice = true;
+		else if (code == OPTION_MASKS)
+			request->masks = true;
 		else if (code == OPTION_LIMIT) {
 			if (hb_duration_parse(optarg, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
 				return hb_cli_usage_error(COMMAND, "--limit: no time; write 20s");
@@ -299,12 +324,16 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_inside();
 	if (request.slice)
 		return hb_doctor_slice(request.simulated);
+	if (request.masks)
+		return hb_doctor_masks(request.simulated);
 	report.n = hb_provider_of(request.simulated)->probe(report.probes, PROBES_MAX);
 	probe_shim(&report);
 	bool ready = all_well(&report);
 	fflush(stdout);
 	if (ready && !request.quick)
 		try_slice(&report, &request);
+	if (all_well(&report) && !request.quick)
+		try_masks(&report, &request);
 	if (ready && !request.quick)
 		probe_daemon(&report, request.simulated);
 	if (all_well(&report) && !request.quick) {

@@ -36,7 +36,8 @@ static const char usage[] =
 	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while it runs alone), none (default)\n"
 	"  --memory SIZE        most GPU memory it may hold on each GPU, e.g. 40GiB\n"
 	"  --pcie-weight N      its share of PCIe among programs of low priority, 1 (default) to 1000\n"
-	"  --engine ENGINE      temporal (default), or turns: low priority without MPS\n"
+	"  --engine ENGINE      auto (default), temporal, spatial: high and low on the GPU at once,\n"
+	"                       or turns: low priority without MPS\n"
 	"  --no-signs           do not watch the bytes that come in to foresee requests (high)\n"
 	"  --gpu sim            run on simulated GPUs\n"
 	"  -h, --help\n"
@@ -71,13 +72,16 @@ static int fail(const struct hb_error *error)
 /* -1 = fine; else the exit status. */
 static int take_engine(struct request *request, const char *value)
 {
-	if (strcmp(value, "temporal") == 0)
-		request->wish.engine = HB_ENGINE_TEMPORAL;
-	else if (strcmp(value, "turns") == 0)
-		request->wish.engine = HB_ENGINE_TURNS;
-	else
-		return hb_cli_usage_error(COMMAND, "--engine: '%s' is neither temporal nor turns", value);
-	return -1;
+	static const char *const engines[] = {[HB_ENGINE_NONE] = "auto",
+					      [HB_ENGINE_TEMPORAL] = "temporal",
+					      [HB_ENGINE_TURNS] = "turns",
+					      [HB_ENGINE_SPATIAL] = "spatial"};
+	for (int i = HB_ENGINE_NONE; i <= HB_ENGINE_SPATIAL; i++)
+		if (strcmp(value, engines[i]) == 0) {
+			request->wish.engine = (enum hb_engine)i;
+			return -1;
+		}
+	return hb_cli_usage_error(COMMAND, "--engine: '%s' is none of auto, temporal, spatial, turns", value);
 }
 
 static int take_option(struct request *request, int code, const char *value)

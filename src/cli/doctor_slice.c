@@ -31,7 +31,7 @@ struct outcome {
 /* A pipe folder that cannot be: the context is one of its own, not a client's of whatever MPS server there is. */
 #define NO_MPS "/nonexistent/mps"
 
-static void *open_driver(bool simulated)
+void *hb_doctor_open_driver(bool simulated)
 {
 	char path[PATH_MAX];
 	const char *said = getenv("HB_REAL_LIBCUDA");
@@ -122,7 +122,7 @@ int hb_doctor_slice(bool simulated)
 	int code = 0;
 	struct hb_page *page = NULL;
 	setenv("CUDA_MPS_PIPE_DIRECTORY", NO_MPS, 1);
-	void *library = open_driver(simulated);
+	void *library = hb_doctor_open_driver(simulated);
 	int watching = library ? hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl")) : 0;
 	const char *failed = library && watching >= 0 ? try_context(library, &page, &code) : NULL;
 	if (!library)

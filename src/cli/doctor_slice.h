@@ -11,6 +11,9 @@
 
 #include <stdbool.h>
 
+/* The driver itself, not the shim; NULL: dlerror() says why. */
+void *hb_doctor_open_driver(bool simulated);
+
 /* An enum hb_exit. */
 int hb_doctor_slice(bool simulated);
 

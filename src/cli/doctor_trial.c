@@ -115,10 +115,21 @@ json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, 
 	return run_trial(arguments, simulated, limit_ns, error);
 }
 
-json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error)
+/* One that needs no daemon. */
+static json_t *run_plain(const char *option, bool simulated, int64_t limit_ns, struct hb_error *error)
 {
 	char program[PATH_MAX];
 	own_program(program);
-	const char *const arguments[] = {program, "doctor", "--slice", simulated ? "--gpu" : NULL, "sim", NULL};
+	const char *const arguments[] = {program, "doctor", option, simulated ? "--gpu" : NULL, "sim", NULL};
 	return run_trial(arguments, simulated, limit_ns, error);
+}
+
+json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error)
+{
+	return run_plain("--slice", simulated, limit_ns, error);
+}
+
+json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error)
+{
+	return run_plain("--masks", simulated, limit_ns, error);
 }

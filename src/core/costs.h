@@ -45,6 +45,9 @@
 /* libcuda's own compute slice, in force where nothing was set. */
 #define HB_H200_DEFAULT_SLICE_NS INT64_C(2048000)
 
+/* And its copy slice, a copy engine. */
+#define HB_H200_DEFAULT_COPY_SLICE_NS INT64_C(1024000)
+
 /* HP's slice: longer than any request of the recorded models (up to 40 ms), so that a request is never cut; what LP
  * can lose by it is bounded by HP's own work, since a group without work gives the GPU up at once. */
 #define HB_HIGH_SLICE_NS INT64_C(100000000)

@@ -34,7 +34,7 @@ enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon)
 	case HB_MPS_FAILED:
 		return HB_ENGINE_TURNS;
 	default:
-		return HB_ENGINE_TEMPORAL;
+		return daemon->config.engine == HB_CONFIG_ENGINE_SPATIAL ? HB_ENGINE_SPATIAL : HB_ENGINE_TEMPORAL;
 	}
 }
 
@@ -101,7 +101,7 @@ static uint32_t count_mps_tenants(const struct hb_daemon *daemon)
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		const struct hb_tenancy *tenancy = daemon->tenancies[i];
-		n += tenancy && hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
+		n += tenancy && !hb_tenancy_is_server(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	}
 	return n;
 }
@@ -216,7 +216,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	}
 	daemon->config = config;
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
-		daemon->devices[i]->page->reserve_bytes = config.reserve_bytes;
+		hb_board_configure(daemon->devices[i]);
 	hb_log_info("configuration read again");
 	hb_service_tell("READY=1\nSTATUS=configuration read again");
 }

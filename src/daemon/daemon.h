@@ -122,6 +122,7 @@ struct hb_seat {
 	uint32_t gpu;   /* index on the tenant's page */
 	enum hb_gate_state gate;
 	uint32_t depth;
+	uint32_t terms_ppm;          /* HP: what LP may cost its requests */
 	int64_t draining_since_ns;   /* or since when it was last asked why it takes so long */
 	int64_t compute_ns, copy_ns; /* slices that the core asked for */
 	uint64_t launches;           /* of all its processes, at the last beat */
@@ -178,6 +179,23 @@ static inline struct hb_tenancy *hb_device_tenancy(const struct hb_device *devic
 void hb_device_give_slices(struct hb_device *device, struct hb_tenancy *tenancy);
 /* The MPS server gets what the core gives to LP. */
 void hb_device_give_server_slices(struct hb_device *device, int64_t compute_ns, int64_t copy_ns);
+/* --- board.c ------------------------------------------------------------------------ */
+
+/* Puts what the configuration says of the GPU in force; also after it was read again. */
+void hb_board_configure(struct hb_device *device);
+/* Every HB_TICK_MS: what LP may cost the requests of each tenant. */
+void hb_board_beat(struct hb_device *device);
+/* A process has ended: whatever it told the others of its requests is over. */
+void hb_board_forget(struct hb_device *device, pid_t pid);
+
+/* --- engine_choice.c --------------------------------------------------------------- */
+
+/* Settles the engine of a tenant that is being made. 0, or negative errno with *error: it may not run beside another. */
+int hb_engine_admit(const struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error);
+/* Whether its processes are to be clients of the MPS server. */
+bool hb_engine_is_inside(const struct hb_tenancy *tenancy);
+/* The engine of a GPU with the tenants that use it now. */
+enum hb_engine hb_engine_of(const struct hb_device *device);
 
 /* --- mps_server.c ------------------------------------------------------------------ */
 
@@ -299,7 +317,7 @@ void hb_daemon_kick(struct hb_daemon *daemon);
 /* The device with this UUID, made when it is new. NULL = no room. */
 struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES]);
 void hb_daemon_mps_changed(struct hb_daemon *daemon);
-/* How LP tenants are to share a GPU now, unless one of them is outside the MPS server. */
+/* How a GPU is to be shared that has no tenants. */
 enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon);
 
 #endif

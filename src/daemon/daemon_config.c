@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char *const priorities[] = {"low", "high", NULL};
-static const char *const engines[] = {"auto", "temporal", "turns", NULL};
+static const char *const engines[] = {"auto", "temporal", "turns", "spatial", NULL};
 
 static const struct hb_config_key rule_keys[] = {
 	HB_CONFIG_TEXT(struct hb_rule, name, "name"),
@@ -36,6 +36,9 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_DURATION(struct hb_daemon_config, high_slice_ns, "high_slice", .min = HB_NS_PER_US,
 			   .max = 10 * HB_NS_PER_S),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
+	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
+	HB_CONFIG_INT(struct hb_daemon_config, low_sms, "low_sms", .min = 0, .max = 256),
+	HB_CONFIG_INT(struct hb_daemon_config, harm_percent, "harm_percent", .min = -1, .max = 100),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
 	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics"),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
@@ -49,7 +52,9 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->mps = true;
 	config->others = HB_CONFIG_LOW;
 	config->quantum_ns = 50 * HB_NS_PER_MS;
-	strcpy(config->policy, "temporal");
+	config->window_ns = 3 * HB_NS_PER_MS;
+	config->harm_percent = -1;
+	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
 
 /* What the reader of YAML cannot know; `origin` is the file. *config is taken over only when all is right. */

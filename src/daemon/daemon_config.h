@@ -14,9 +14,15 @@
 #include <stdint.h>
 
 #define HB_RULES_MAX 64
+#define HB_DEFAULT_POLICY "temporal"
 
 enum hb_config_priority { HB_CONFIG_LOW, HB_CONFIG_HIGH };
-enum hb_config_engine { HB_CONFIG_ENGINE_AUTO, HB_CONFIG_ENGINE_TEMPORAL, HB_CONFIG_ENGINE_TURNS };
+enum hb_config_engine {
+	HB_CONFIG_ENGINE_AUTO,
+	HB_CONFIG_ENGINE_TEMPORAL,
+	HB_CONFIG_ENGINE_TURNS,
+	HB_CONFIG_ENGINE_SPATIAL
+};
 
 /* One rule of the policy: the first that fits a process decides. Empty texts fit everything. */
 struct hb_rule {
@@ -36,7 +42,11 @@ struct hb_daemon_config {
 	int64_t quantum_ns;
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the core's default */
 	uint64_t reserve_bytes;
-	char metrics[80];     /* address of the metrics endpoint; "" = off */
+	char metrics[80]; /* address of the metrics endpoint; "" = off */
+	/* The spatial engine: predicted LP time in flight beside HP; SMs LP may have then, 0 = slack decides; how much of
+	 * its time alone LP may cost a request, in percent, 0 = LP waits while one is served, -1 = the policy decides. */
+	int64_t window_ns;
+	int64_t low_sms, harm_percent;
 	int64_t idle_exit_ns; /* per-user daemons end after this long without tenants; 0 = never */
 	int others;           /* enum hb_config_priority: the highest for processes that no rule fits, in system mode */
 	struct hb_rule rules[HB_RULES_MAX];

@@ -103,6 +103,9 @@ static void carry_out(struct hb_device *device, const struct hb_action *action)
 		if (hb_tenancy_is_low(tenancy))
 			hb_device_give_server_slices(device, action->slice.compute_ns, action->slice.copy_ns);
 		break;
+	case HB_ACTION_TERMS:
+		device->seats[tenancy->index].terms_ppm = action->terms.delay_ppm;
+		break;
 	default: /* holds, masks and admission need a mechanism in the tenant that this engine has not */
 		device->not_carried_out++;
 		break;
@@ -403,12 +406,14 @@ void hb_device_core_config(const struct hb_device *device, struct hb_core_config
 {
 	const struct hb_daemon_config *config = &device->daemon->config;
 	hb_core_config_init(core);
-	core->policy = config->policy;
+	/* The default is the engine's own; another policy is what somebody chose. */
+	bool chosen = strcmp(config->policy, HB_DEFAULT_POLICY) != 0;
+	core->policy = device->engine == HB_ENGINE_SPATIAL && !chosen ? "slack" : config->policy;
 	core->max_tenants = HB_TENANCIES_MAX;
 	core->quantum_ns = config->quantum_ns;
 	core->turn_grace_ns = TURN_GRACE_NS;
 	core->foresight_off = true; /* it is in the tenants' processes: shim/foresee.c */
-	core->low_shared = device->engine == HB_ENGINE_TEMPORAL;
+	core->low_shared = device->engine != HB_ENGINE_TURNS;
 	if (config->low_slice_ns)
 		core->low_slice_ns = config->low_slice_ns;
 	if (config->high_slice_ns)
@@ -425,21 +430,6 @@ static int make_core(struct hb_device *device, int64_t now_ns)
 	return device->core ? 0 : error;
 }
 
-/*
- * An LP tenant outside the MPS server (by `--engine turns`, or from a time when there was none) is a context of its
- * own. For as long as it is there all of LP takes turns, members of the server one by one, so that still only one LP
- * context is runnable and tiny slices are safe.
- */
-static enum hb_engine wanted_engine(const struct hb_device *device)
-{
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
-		if (tenancy && hb_tenancy_is_low(tenancy) && !(tenancy->flags & HB_REGISTER_MPS))
-			return HB_ENGINE_TURNS;
-	}
-	return hb_daemon_engine(device->daemon);
-}
-
 static void keep_learned_slos(const struct hb_device *device, const struct hb_core *old)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
@@ -452,7 +442,7 @@ static void keep_learned_slos(const struct hb_device *device, const struct hb_co
 
 void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
 {
-	enum hb_engine engine = wanted_engine(device);
+	enum hb_engine engine = hb_engine_of(device);
 	if (device->engine == engine)
 		return;
 	struct hb_core *old = device->core;
@@ -496,7 +486,7 @@ int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYT
 		return result;
 	}
 	made->page->engine = made->engine;
-	made->page->reserve_bytes = daemon->config.reserve_bytes;
+	hb_board_configure(made);
 	*device = made;
 	return 0;
 }
@@ -539,6 +529,7 @@ static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
 void hb_device_beat(struct hb_device *device, int64_t now_ns)
 {
 	look_who_is_at_work(device, now_ns);
+	hb_board_beat(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy)

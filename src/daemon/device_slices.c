@@ -46,6 +46,12 @@ static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *ten
 {
 	const struct hb_seat *seat = &device->seats[tenancy->index];
 	int64_t asked_ns = group_class == HB_GROUP_COMPUTE ? seat->compute_ns : seat->copy_ns;
+	/* There is one context, the server's; its slices are the driver's own, also after others were set. */
+	if (device->engine == HB_ENGINE_SPATIAL && !hb_tenancy_is_server(tenancy))
+		return 0;
+	if (device->engine == HB_ENGINE_SPATIAL)
+		return to_us(group_class == HB_GROUP_COMPUTE ? HB_H200_DEFAULT_SLICE_NS
+							     : HB_H200_DEFAULT_COPY_SLICE_NS);
 	if (!hb_tenancy_is_low(tenancy) || group_class == HB_GROUP_COPY)
 		return to_us(asked_ns);
 	if (device->engine == HB_ENGINE_TEMPORAL) /* the server's group carries it */

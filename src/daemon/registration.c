@@ -22,9 +22,6 @@ static int check_kind(const struct hb_daemon *daemon, const struct hb_msg_regist
 		return hb_error_set(error, -EINVAL, "this daemon serves %s GPUs; %s",
 				    daemon->options.simulated ? "simulated" : "real",
 				    simulated ? "start one with --gpu sim" : "start one without --gpu sim");
-	if (request->engine == HB_ENGINE_SPATIAL)
-		return hb_error_set(error, -EOPNOTSUPP,
-				    "the spatial engine is not part of this version; use --engine temporal");
 	bool server = request->flags & HB_REGISTER_SERVER;
 	if (server && memcmp(request->token, hb_mps_token(daemon->mps), HB_TOKEN_BYTES) != 0)
 		return hb_error_set(error, -EPERM, "this MPS server is not the daemon's own");
@@ -42,24 +39,26 @@ static int check_mps_room(struct hb_daemon *daemon, const struct hb_peer *peer, 
 		if (other->peer.uid != peer->uid)
 			return hb_error_set(
 				error, -EUSERS,
-				"low-priority programs of user %s are running, and MPS serves one user at a time: "
+				"%s-priority programs of user %s are running, and MPS serves one user at a time: "
 				"wait, or set `mps: false` in hummingbird.yaml",
-				other->peer.user);
+				hb_tenancy_is_low(other) ? "low" : "high", other->peer.user);
 	}
 	if (clients >= MPS_CLIENTS_MAX)
 		return hb_error_set(error, -EUSERS,
-				    "%u low-priority processes are running, and MPS has room for no more", clients);
+				    "%u processes are running in the MPS server, and it has room for no more", clients);
 	return 0;
 }
 
-/* A new LP tenant of `hb run` is to live in the MPS server: starts it, unless that cannot be. */
+/* A new tenant of `hb run` that is to live in the MPS server: starts it, unless that cannot be. */
 static int prepare_mps(struct hb_tenancy *tenancy, struct hb_grant *grant, struct hb_error *error)
 {
 	struct hb_daemon *daemon = tenancy->daemon;
-	if (!hb_tenancy_is_low(tenancy) || tenancy->engine == HB_ENGINE_TURNS ||
-	    hb_mps_state(daemon->mps) == HB_MPS_OFF)
+	int result = hb_engine_admit(daemon, tenancy, error);
+	if (result < 0)
+		return result;
+	if (!hb_engine_is_inside(tenancy) || hb_mps_state(daemon->mps) == HB_MPS_OFF)
 		return 0;
-	int result = check_mps_room(daemon, &tenancy->peer, error);
+	result = check_mps_room(daemon, &tenancy->peer, error);
 	if (result < 0)
 		return result;
 	hb_mps_start(daemon->mps, tenancy->peer.uid);
@@ -142,8 +141,12 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 size_t hb_register_environment(struct hb_tenancy *tenancy, char *text, size_t size)
 {
 	struct hb_mps *mps = tenancy->daemon->mps;
-	bool inside = hb_tenancy_is_low(tenancy) && tenancy->engine != HB_ENGINE_TURNS &&
-		      hb_mps_state(mps) == HB_MPS_READY;
+	bool inside = hb_engine_is_inside(tenancy) && hb_mps_state(mps) == HB_MPS_READY;
+	if (!inside && !hb_tenancy_is_low(tenancy) && hb_engine_is_inside(tenancy)) {
+		tenancy->engine = HB_ENGINE_TEMPORAL;
+		snprintf(tenancy->reduced, sizeof tenancy->reduced, "not the spatial engine: the MPS server %.100s",
+			 hb_mps_why(mps)[0] ? hb_mps_why(mps) : "did not start");
+	}
 	/* Outside means: outside any MPS server, also one that somebody runs in the default folder. */
 	int n = snprintf(text, size, "CUDA_MPS_PIPE_DIRECTORY=%s%s", hb_mps_pipe_dir(mps), inside ? "" : "-none");
 	if (n < 0 || (size_t)n + sizeof "\0HB_MPS=1" > size)

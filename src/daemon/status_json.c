@@ -10,6 +10,7 @@
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
+#include "gpu/launch_mask.h"
 #include "gpu/provider.h"
 
 #include <stdio.h>
@@ -154,7 +155,7 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 	uint32_t wanted_us = page->slice_us[group_class];
 	struct group_counts counts = count_groups(tenancy, gpu, group_class);
 	char why[200];
-	bool inside = hb_tenancy_is_low(tenancy) && tenancy->flags & HB_REGISTER_MPS;
+	bool inside = !hb_tenancy_is_server(tenancy) && tenancy->flags & HB_REGISTER_MPS;
 	bool enforced = wanted_us && counts.seen && counts.set == counts.seen;
 	if (inside && !counts.seen)
 		return server_mechanism(tenancy, gpu, group_class, names[group_class]);
@@ -175,6 +176,23 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 	else
 		snprintf(why, sizeof why, "%u us on %u groups", wanted_us, counts.set);
 	return mechanism(names[group_class], enforced, why);
+}
+
+/* Whether its launches leave SMs to high priority: the worst of its processes, since one is enough to be in the way. */
+static json_t *mask_mechanism(struct hb_tenancy *tenancy)
+{
+	static const char *const texts[] = {
+#define HB_MASK_STATE(name, text) [HB_MASK_##name] = (text),
+#include "gpu/mask_states.def"
+#undef HB_MASK_STATE
+	};
+	uint32_t worst = HB_MASK_UNTRIED;
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		uint32_t state = tenancy->page->processes[slot].mask_state;
+		if (tenancy->members[slot].watch && state < HB_N_MASK_STATES && state > worst)
+			worst = state;
+	}
+	return mechanism("SM masks", worst == HB_MASK_WORKS, texts[worst]);
 }
 
 static json_t *memory_mechanism(const struct hb_tenancy *tenancy)
@@ -291,6 +309,8 @@ json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu)
 	json_t *mechanisms = json_array();
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
+	if (tenancy->devices[gpu]->engine == HB_ENGINE_SPATIAL && hb_tenancy_is_low(tenancy))
+		append(mechanisms, mask_mechanism(tenancy));
 	return mechanisms;
 }
 

@@ -69,8 +69,10 @@ static void drop_member(struct hb_member *member)
 		hb_page_slot_free(tenancy->page, member->slot);
 		tenancy->n_members--;
 		tenancy->repairs = REPAIRS_MAX;
-		for (uint32_t i = 0; i < tenancy->n_devices; i++)
+		for (uint32_t i = 0; i < tenancy->n_devices; i++) {
 			tenancy->devices[i]->repair_low = true;
+			hb_board_forget(tenancy->devices[i], member->pid);
+		}
 	}
 }
 
@@ -353,9 +355,9 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 	bool priority_too = terms->priority != tenancy->terms.priority;
 	if (priority_too && tenancy->flags & HB_REGISTER_MPS)
 		return hb_error_set(error, -EBUSY,
-				    "tenant %u runs inside the MPS server of the low-priority tenants; "
-				    "end it and start it again with --priority high",
-				    tenancy->number);
+				    "tenant %u runs inside the MPS server, where a program keeps its priority; "
+				    "end it and start it again with --priority %s",
+				    tenancy->number, terms->priority == HB_PAGE_HIGH ? "high" : "low");
 	tenancy->terms = *terms;
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;

@@ -21,6 +21,7 @@ enum {
 	DOUBT = HB_DUTY_DOUBT,
 	ENDS = HB_DUTY_ENDS,
 	SIGN = HB_DUTY_SIGN,
+	MASK = HB_DUTY_MASK,
 };
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {

@@ -20,6 +20,7 @@
 #include "base/fault_point.h"
 #include "gpu/nvidia_rm.h"
 #include "shim/shim.h"
+#include "shim/window.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -256,6 +257,7 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 		watched = true;
 		busy |= look_at_gpu(place, gpu, &seen[gpu]) && is_waited_for(place, gpu);
 	}
+	hb_window_watch(place);
 	if (!watched)
 		return LOOK_UNUSED_NS;
 	hb_rm_watch_apply(); /* the process's own threads may be in a call that waits for what a slice holds up */

@@ -7,6 +7,7 @@
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
+#include "shim/window.h"
 #include "signs/signs.h"
 
 #include <dlfcn.h>
@@ -219,6 +220,7 @@ void hb_foresee_launch(void)
 {
 	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
 		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST);
+		hb_window_begin(0);
 		return;
 	}
 	if (!try_enter())
@@ -237,10 +239,21 @@ void hb_foresee_launch(void)
 	leave();
 }
 
+/* Without holds: the spatial engine, or nothing. */
+static void end_in_space(void)
+{
+	int64_t begin_ns = hb_window_end();
+	if (!begin_ns || atomic_load_explicit(&tells_requests, memory_order_relaxed) || !try_enter())
+		return;
+	hb_page_signs_post(begin_ns, hb_clock_now_ns(), 0, 0);
+	leave();
+}
+
 void hb_foresee_idle(void)
 {
 	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
 		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
+		end_in_space();
 		return;
 	}
 	if (!try_enter()) {
@@ -262,6 +275,7 @@ void hb_foresee_request_begin(int64_t deadline_ns)
 {
 	atomic_store_explicit(&tells_requests, true, memory_order_relaxed);
 	told = (struct told_request){.begin_ns = hb_clock_now_ns(), .deadline_ns = deadline_ns};
+	hb_window_begin(deadline_ns);
 }
 
 void hb_foresee_request_end(void)

@@ -13,20 +13,11 @@
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
+#include "shim/window.h"
 
 #include <string.h>
 
 #define OUT_OF_LINE __attribute__((noinline, cold))
-
-/* The n-th argument as a word, from what stubs.S saved. */
-static uint64_t argument(const uint64_t *args, int n)
-{
-#if defined(__x86_64__)
-	return args[n < 6 ? n : n + 2]; /* between: the saved frame pointer and the return address */
-#else
-	return args[n];
-#endif
-}
 
 struct peer_box { /* the end of CUDA_MEMCPY3D_PEER, which is all that is read of it */
 	char ends[176];
@@ -35,11 +26,11 @@ struct peer_box { /* the end of CUDA_MEMCPY3D_PEER, which is all that is read of
 
 OUT_OF_LINE static uint64_t size_by_rule(int rule, const uint64_t *args)
 {
-	const void *first = (const void *)argument(args, 0);
+	const void *first = (const void *)hb_argument(args, 0);
 	uint64_t bytes = 0;
 	if (rule == HB_SIZE_LIST) {
-		const size_t *sizes = (const size_t *)argument(args, 2);
-		uint64_t n = sizes ? argument(args, 3) : 0;
+		const size_t *sizes = (const size_t *)hb_argument(args, 2);
+		uint64_t n = sizes ? hb_argument(args, 3) : 0;
 		for (uint64_t i = 0; i < n; i++)
 			bytes += sizes[i];
 	} else if (!first) {
@@ -62,9 +53,9 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 {
 	CUstream stream = NULL;
 	if (hook->stream >= 0)
-		stream = (CUstream)argument(args, hook->stream);
-	else if (hook->stream == HB_STREAM_IN_CONFIG && argument(args, 0))
-		stream = ((const CUlaunchConfig *)argument(args, 0))->hStream;
+		stream = (CUstream)hb_argument(args, hook->stream);
+	else if (hook->stream == HB_STREAM_IN_CONFIG && hb_argument(args, 0))
+		stream = ((const CUlaunchConfig *)hb_argument(args, 0))->hStream;
 	if (!stream && hook->stream != HB_NO_STREAM && strstr(hb_fn_name(fn), "_pts"))
 		stream = CU_STREAM_PER_THREAD;
 	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
@@ -104,6 +95,9 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 		hb_tenant_tend();
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
+	if (hook->duty & HB_DUTY_MASK)
+		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW ? hb_window_graph()
+												    : NULL;
 	uint8_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&
@@ -135,16 +129,16 @@ static void after_wide_launch(CUresult result)
 
 static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
-	const CUlaunchConfig *config = (const CUlaunchConfig *)argument(args, 0);
+	const CUlaunchConfig *config = (const CUlaunchConfig *)hb_argument(args, 0);
 	if (hook->counter == HB_COUNT_kernels && hook->stream == HB_STREAM_IN_CONFIG)
 		return config && config->sharedMemBytes > WHOLE_SM_BYTES;
 	bool plain = fn == HB_FN_cuLaunchKernel || fn == HB_FN_cuLaunchKernel_ptsz;
-	return plain && (uint32_t)argument(args, 7) > WHOLE_SM_BYTES;
+	return plain && (uint32_t)hb_argument(args, 7) > WHOLE_SM_BYTES;
 }
 
 /*
- * The first launch after idle, or something is held: it lingers from now on, also behind a graph, which may have to wait
- * for a copy. Where the process waits for its work, the end of that lets it go (foresee.c).
+ * The first launch after idle; the spatial engine; or something is held: that lingers from now on, also behind a
+ * graph, which may have to wait for a copy. Where the process waits for its work, the end of that lets it go (foresee.c).
  */
 OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args))(CUresult)
 {
@@ -154,6 +148,11 @@ OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, co
 		hb_hold_note_launch(hb_clock_now_ns());
 	if (alert & HB_ALERT_FIRST)
 		hb_foresee_launch();
+	if (alert & HB_ALERT_WINDOW) {
+		if (!hb_tenant_is_high())
+			return hb_window_low(fn, args);
+		hb_window_launch();
+	}
 	if (!(alert & HB_ALERT_HELD))
 		return NULL;
 	return needs_whole_sm(fn, hook, args) ? after_wide_launch : after_launch;
@@ -182,7 +181,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (captured)
 		return way;
 	if (hook->size != HB_SIZE_NONE) {
-		uint64_t bytes = hook->size >= 0 ? argument(args, hook->size) : size_by_rule(hook->size, args);
+		uint64_t bytes = hook->size >= 0 ? hb_argument(args, hook->size) : size_by_rule(hook->size, args);
 		atomic_fetch_add_explicit(&place->process->counters[HB_COUNT_copied], bytes, memory_order_relaxed);
 	}
 	if (hook->duty & HB_DUTY_WAIT) {

@@ -30,6 +30,7 @@ enum { HB_HOLD_CONTEXTS = 8 };
 
 enum hb_alert {
 	HB_ALERT_HELD = (1 << HB_HOLD_CONTEXTS) - 1, /* one bit a context that is held */
+	HB_ALERT_WINDOW = 1 << 29,                   /* launches are the spatial engine's business (window.h) */
 	HB_ALERT_FIRST = 1 << 30,                    /* the next launch is the first after idle */
 	HB_ALERT_SLICE = 1 << 28,                    /* launches may go in pieces (slice.h) */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks of initialisation, and of contexts and streams as they come and go.
+ * Hooks of initialisation, and of contexts as they come and go.
  * cuInit is the first moment at which the process is known to use CUDA and may
  * talk to the daemon. A context that ends takes its allocations along without a
  * free. (Other calls about contexts are HB_FORWARD rows.)
@@ -12,6 +12,7 @@
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
+#include "shim/window.h"
 
 /* By CUDA's device number; NULL: never retained here. */
 static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
@@ -61,6 +62,7 @@ CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
 	hb_tenant_gpu_forget();
 	hb_drain_forget_context(context);
 	hb_hold_forget_context(context);
+	hb_window_forget_context(context);
 	CUresult result = HB_WIDE(HB_REAL(cuCtxDestroy_v2)(context));
 	if (result == CUDA_SUCCESS)
 		hb_memory_drop_context((uint64_t)(uintptr_t)context);
@@ -89,6 +91,7 @@ static CUcontext before_release(CUdevice device)
 	if (context) {
 		hb_drain_forget_context(context);
 		hb_hold_forget_context(context);
+		hb_window_forget_context(context);
 	}
 	return context;
 }
@@ -120,33 +123,3 @@ END_OF_PRIMARY(cuDevicePrimaryCtxRelease)
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease_v2)
 END_OF_PRIMARY(cuDevicePrimaryCtxReset)
 END_OF_PRIMARY(cuDevicePrimaryCtxReset_v2)
-
-/* ---- streams ---- */
-
-static CUresult stream_created(CUresult result, const CUstream *stream)
-{
-	if (result == CUDA_SUCCESS)
-		hb_drain_add_stream(*stream);
-	return result;
-}
-
-CUresult hb_hook_cuStreamCreate(CUstream *stream, unsigned int flags)
-{
-	return stream_created(HB_REAL(cuStreamCreate)(stream, flags), stream);
-}
-
-CUresult hb_hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
-{
-	return stream_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream);
-}
-
-CUresult hb_hook_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority)
-{
-	return stream_created(HB_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority), stream);
-}
-
-CUresult hb_hook_cuStreamDestroy_v2(CUstream stream)
-{
-	hb_drain_forget_stream(stream);
-	return HB_REAL(cuStreamDestroy_v2)(stream);
-}

@@ -37,6 +37,7 @@ enum hb_duty {
 	HB_DUTY_DOUBT = 16, /* should not wait for holds, but let go what is held when it takes long */
 	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
 	HB_DUTY_SIGN = 64,  /* after idle: a sign that the first launch is near */
+	HB_DUTY_MASK = 128, /* writes launch descriptors for later */
 };
 
 /* One row of hooks.def, as forward.c wants it. */
@@ -72,6 +73,15 @@ struct hb_way {
 	void *target;
 	void (*after)(CUresult result);
 };
+/* The n-th argument as a word, from what stubs.S saved. */
+static inline uint64_t hb_argument(const uint64_t *args, int n)
+{
+#if defined(__x86_64__)
+	return args[n < 6 ? n : n + 2]; /* between: the saved frame pointer and the return address */
+#else
+	return args[n];
+#endif
+}
 /* forward.c: called by the forwarding thunks with the caller's arguments. */
 struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args);
 

@@ -20,6 +20,7 @@
 #include "shim/shim.h"
 #include "shim/shim_version.h"
 #include "shim/slice.h"
+#include "shim/window.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -190,6 +191,7 @@ static void leave_in_child(void)
 	hb_drain_leave_in_child();
 	hb_foresee_leave_in_child();
 	hb_slice_leave_in_child();
+	hb_window_leave_in_child();
 	hb_membership_fini(&member);
 	HB_FAULT(shim_left_in_child);
 }
@@ -209,6 +211,7 @@ void hb_tenant_join(void)
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
 			hb_foresee_tend();
+			hb_window_watch(hb_place());
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -267,9 +270,22 @@ void hb_tenant_tend(void)
 		hb_rm_watch_apply();
 		hb_memory_look_at_kept();
 		hb_foresee_tend();
+		hb_window_tend();
 	}
 	if (needs_daemon(hb_place()))
 		register_again();
+}
+
+bool hb_tenant_inside_mps(void)
+{
+	return hb_place()->page && (wish.flags & HB_REGISTER_MPS);
+}
+
+/* Inside the MPS server a program keeps the priority it was started with; without a daemon it is what it asked for. */
+bool hb_tenant_is_high(void)
+{
+	const struct hb_page *page = hb_place()->page;
+	return page && atomic_load_explicit(&page->priority, memory_order_relaxed) == HB_PAGE_HIGH;
 }
 
 unsigned hb_tenant_gpu(void)

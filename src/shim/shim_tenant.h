@@ -52,6 +52,10 @@ void hb_tenant_join_server(void);
  */
 void hb_tenant_tend(void);
 
+/* Whether this process is a client of the daemon's MPS server, and whether of high priority. */
+bool hb_tenant_inside_mps(void);
+bool hb_tenant_is_high(void);
+
 /* The page's index of the current device's GPU; HB_PAGE_GPUS when it is not on the page or nothing is current. */
 unsigned hb_tenant_gpu(void);
 /* The thread's current context may change: ask again next time. */

@@ -364,6 +364,14 @@ void sim_streams_of_context_end(CUcontext context);
 /* sim_event.c */
 void sim_event_unuse(CUevent event);
 
+/* sim_mask.c */
+/* The driver's private table with this id, or NULL. */
+const void *sim_mask_table(const CUuuid *id);
+/* What a launch that is about to be handed to the GPU may use: SMs, 0 = all. */
+uint32_t sim_mask_launch(void);
+/* The effect of the kernels that images call `marks`. */
+hb_sim_function sim_mask_mark;
+
 /* sim_capture.c */
 
 /* Sends a task where the stream's state says: to the GPU or into the graph being captured. Takes it over. */

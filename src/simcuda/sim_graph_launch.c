@@ -139,7 +139,10 @@ static void upload(CUgraphExec exec)
 			if (!segment->uploaded)
 				segment->upload = take_id();
 			segment->uploaded = true;
-			sim_upload_piece(segment->upload, &task->work);
+			struct sim_work work = task->work;
+			if (task->kind == SIM_TASK_KERNEL)
+				work.sm_limit = sim_mask_launch();
+			sim_upload_piece(segment->upload, &work);
 		}
 	}
 }

@@ -121,7 +121,7 @@ static void *grow(void *table, size_t n, size_t size)
 	return realloc(table, (n ? n * 2 : 1) * size);
 }
 
-static CUresult add_kernel(struct sim_image *image, const char *name, bool hold, char **state)
+static CUresult add_kernel(struct sim_image *image, const char *name, bool hold, bool marks, char **state)
 {
 	struct sim_kernel *bigger = grow(image->kernels, image->n_kernels, sizeof *bigger);
 	if (!bigger)
@@ -135,6 +135,11 @@ static CUresult add_kernel(struct sim_image *image, const char *name, bool hold,
 	image->n_kernels++;
 	if (hold)
 		read_params(kernel, "8");
+	if (marks) {
+		read_params(kernel, "8,8");
+		kernel->ns_param = 1;
+		kernel->host = sim_mask_mark;
+	}
 	for (char *word = strtok_r(NULL, " \t", state); word; word = strtok_r(NULL, " \t", state)) {
 		char *value = strchr(word, '=');
 		if (!value)
@@ -179,8 +184,8 @@ static CUresult read_line(struct sim_image *image, char *line)
 	const char *name = strtok_r(NULL, " \t\r", &state);
 	if (!name)
 		return CUDA_ERROR_INVALID_IMAGE;
-	if (strcmp(what, "kernel") == 0 || strcmp(what, "hold") == 0)
-		return add_kernel(image, name, *what == 'h', &state);
+	if (strcmp(what, "kernel") == 0 || strcmp(what, "hold") == 0 || strcmp(what, "marks") == 0)
+		return add_kernel(image, name, *what == 'h', *what == 'm', &state);
 	if (strcmp(what, "global") == 0)
 		return add_global(image, name, &state);
 	return CUDA_ERROR_INVALID_IMAGE;

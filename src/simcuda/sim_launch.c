@@ -202,6 +202,8 @@ static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttr
 	const struct sim_kernel *kernel = task.u.kernel.kernel;
 	bool captured = atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL;
 	bool implicit = stream->legacy && atomic_load_explicit(&stream->context->captures, memory_order_relaxed);
+	if (!captured)
+		task.work.sm_limit = sim_mask_launch();
 	if (kernel->hold && !captured)
 		return launch_hold(stream, &task, packed);
 	if (!kernel->host && !captured && !implicit)

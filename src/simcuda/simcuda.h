@@ -19,6 +19,7 @@ struct hb_sim_launch {
 	const char *kernel;
 	unsigned grid[3], block[3];
 	unsigned shared_bytes;
+	unsigned sms; /* that it could use: all, or what a mask left */
 	unsigned n_args;
 	void **args;
 };

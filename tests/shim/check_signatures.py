@@ -21,7 +21,8 @@ def read_prototypes(path):
 
 def signatures_of(name, prototypes):
     bare = re.sub(r"_pt[sd][sz]$", "", name)
-    for candidate in (name, bare, re.sub(r"_v\d$", "", bare)):
+    # The newest form of a call may be declared under the plain name only, by a macro.
+    for candidate in (name, bare, re.sub(r"_v\d$", "", bare), re.sub(r"WithFlags$", "", bare)):
         if candidate in prototypes:
             return prototypes[candidate]
     return []

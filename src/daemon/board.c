@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's part of the spatial engine: the settings on the page of a GPU,
+ * the terms of each HP tenant (what LP may cost its requests: by the policy, or
+ * fixed by the configuration), and the beacons of processes that have died. All
+ * else on the board is the processes' own business (core/slack.h). Called by
+ * device.c, tenancy.c and daemon.c.
+ */
+#include "base/clock.h"
+#include "core/slack.h"
+#include "daemon/daemon.h"
+
+static struct hb_slack_board *board_of(struct hb_device *device)
+{
+	return (struct hb_slack_board *)device->page->slack;
+}
+
+void hb_board_configure(struct hb_device *device)
+{
+	const struct hb_daemon_config *config = &device->daemon->config;
+	device->page->reserve_bytes = config->reserve_bytes;
+	device->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
+	device->page->low_sms = (uint32_t)config->low_sms;
+}
+
+static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy, uint32_t terms_ppm)
+{
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		if (!tenancy->members[slot].watch)
+			continue;
+		for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++) {
+			struct hb_slack_beacon *beacon = &board_of(device)->beacons[i];
+			if (beacon->owner == (uint32_t)tenancy->members[slot].pid)
+				beacon->terms_ppm = terms_ppm;
+		}
+	}
+}
+
+void hb_board_beat(struct hb_device *device)
+{
+	int64_t percent = device->daemon->config.harm_percent;
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX && device->engine == HB_ENGINE_SPATIAL; i++) {
+		const struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
+		if (tenancy && !hb_tenancy_is_low(tenancy) && !hb_tenancy_is_server(tenancy))
+			set_terms(device, tenancy,
+				  percent >= 0 ? (uint32_t)percent * (HB_SLACK_PPM / 100) : device->seats[i].terms_ppm);
+	}
+}
+
+void hb_board_forget(struct hb_device *device, pid_t pid)
+{
+	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
+		if (board_of(device)->beacons[i].owner == (uint32_t)pid)
+			hb_slack_leave(&board_of(device)->beacons[i]);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The spatial engine inside a process: HP's requests are told on the page of
+ * the GPU, LP's launches look there and wait, take a mask, or go. What to do is
+ * decided by core/slack*.h; here is what that costs and means in a real
+ * program: whose launches, which streams, what is in flight.
+ *
+ * Nothing here is on the path of a launch unless HB_ALERT_WINDOW is set, which
+ * hb_window_watch() does while the process's engine is spatial (and, in LP,
+ * while there is HP). In doubt a launch goes.
+ */
+#ifndef HB_SHIM_WINDOW_H
+#define HB_SHIM_WINDOW_H
+
+#include "gpu/cuda_abi.h"
+#include "shim/shim_tenant.h"
+
+#include <stdint.h>
+
+/* ---- high priority: window_high.c ---- */
+
+/* Before the first launch of a request; deadline_ns 0 = the tenant's objective. */
+void hb_window_begin(int64_t deadline_ns);
+/* At each launch. */
+void hb_window_launch(void);
+/* Its results were waited for. When it began; 0 = none was told. */
+int64_t hb_window_end(void);
+
+/* ---- low priority: window_low.c ---- */
+
+/* Before a launch that is not recorded: returns when it may go, and what is to be done after it, or NULL. */
+void (*hb_window_low(unsigned fn, const uint64_t *args))(CUresult result);
+/* Around a call that writes launch descriptors for later (a graph is instantiated). As above. */
+void (*hb_window_graph(void))(CUresult result);
+
+/* ---- both ---- */
+
+/* Switches HB_ALERT_WINDOW. From any thread, at any time; a few loads. */
+void hb_window_watch(const struct hb_place *place);
+/* In calls that are slow anyway: what LP's side needs in the current context. */
+void hb_window_tend(void);
+/* Before the driver destroys it. */
+void hb_window_forget_context(CUcontext context);
+void hb_window_leave_in_child(void);
+
+/* ---- inside ---- */
+
+void hb_window_high_leave_in_child(void);
+
+/* window_shape.c: what a launch is; `stream` as a value that can be compared and handed to the driver. */
+struct hb_slack_shape;
+struct hb_window_launch {
+	CUstream stream;
+	CUfunction function; /* NULL: no kernel of the application's */
+	uint32_t threads, shared_bytes;
+};
+void hb_window_describe(unsigned fn, const uint64_t *args, struct hb_window_launch *launch,
+			struct hb_slack_shape *shape);
+/* What is worth asking the driver once for each shape. */
+void hb_window_classify(const struct hb_window_launch *launch, struct hb_slack_shape *shape);
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The callback before a launch descriptor is handed over, as the real driver
+ * has it in a private table (gpu/launch_mask.h): a descriptor of the Hopper
+ * layout is shown to the subscriber, and its TPC mask bounds the launch's SMs.
+ * HB_SIM_MASKS makes it one of the drivers on which masks do not work: none (no
+ * table), version (another descriptor), silent (never called), ignored (masks
+ * without effect).
+ */
+#include "simcuda/sim_driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = 128, SMS_PER_TPC = 2 };
+enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
+
+typedef void callback(void *user, int domain, int id, const void *parameters);
+
+static _Atomic(callback *) subscriber;
+static void *_Atomic subscriber_user;
+static atomic_bool enabled;
+
+static bool is(const char *variant)
+{
+	const char *chosen = getenv("HB_SIM_MASKS");
+	return chosen && strcmp(chosen, variant) == 0;
+}
+
+static int subscribe(uint32_t *handle, callback *called, void *user)
+{
+	callback *nobody = NULL;
+	if (!called || !atomic_compare_exchange_strong(&subscriber, &nobody, called))
+		return CUDA_ERROR_NOT_PERMITTED;
+	atomic_store(&subscriber_user, user);
+	*handle = 1;
+	return CUDA_SUCCESS;
+}
+
+static int enable(uint32_t on, uint32_t handle, int domain, int id)
+{
+	if (handle != 1 || domain != DOMAIN_LAUNCH || id != ID_BEFORE_UPLOAD)
+		return CUDA_ERROR_INVALID_VALUE;
+	atomic_store(&enabled, on != 0);
+	return CUDA_SUCCESS;
+}
+
+enum { TABLE_SLOTS = 7 };
+static const void *const table[TABLE_SLOTS] = {(const void *)(TABLE_SLOTS * sizeof(void *)),
+					       NULL,
+					       NULL,
+					       (const void *)subscribe,
+					       NULL,
+					       NULL,
+					       (const void *)enable};
+
+const void *sim_mask_table(const CUuuid *id)
+{
+	static const CUuuid known = {"\x2c\x8e\x0a\xd8\x07\x10\xab\x4e\x90\xdd\x54\x71\x9f\xe5\xf7\x4b"};
+	return memcmp(id, &known, sizeof known) == 0 && !is("none") ? table : NULL;
+}
+
+/* Bits that are TPCs: not all of them are, as on real chips. */
+static bool is_tpc(int bit)
+{
+	return bit % 9 != 4 && bit / 9 * 8 + bit % 9 - (bit % 9 > 4) < sim.info.spec.sm_count / SMS_PER_TPC;
+}
+
+static uint32_t count_left(const uint32_t *mask)
+{
+	uint32_t left = 0;
+	for (int bit = 0; bit < MASK_BITS; bit++)
+		if (is_tpc(bit) && !(mask[bit / 32] >> bit % 32 & 1))
+			left += SMS_PER_TPC;
+	return left;
+}
+
+uint32_t sim_mask_launch(void)
+{
+	callback *called = atomic_load(&subscriber);
+	if (!called || !atomic_load(&enabled) || is("silent"))
+		return 0;
+	uint32_t descriptor[WORDS] = {[WORD_VERSION] = is("version") ? 0x50 : 0x40};
+	struct {
+		uint32_t bytes, zero;
+		void *unused[3];
+		uint32_t *descriptor;
+	} parameters = {.bytes = sizeof parameters, .descriptor = descriptor};
+	called(atomic_load(&subscriber_user), DOMAIN_LAUNCH, ID_BEFORE_UPLOAD, &parameters);
+	if (!(descriptor[0] >> 31) || is("ignored"))
+		return 0;
+	uint32_t left = count_left(&descriptor[WORD_MASK]);
+	return left < (uint32_t)sim.info.spec.sm_count ? left : 0;
+}
+
+void sim_mask_mark(const struct hb_sim_launch *launch)
+{
+	uint64_t address;
+	memcpy(&address, launch->args[0], sizeof address);
+	uint32_t *marks = (uint32_t *)(uintptr_t)
+		address; /* NOLINT(performance-no-int-to-ptr): GPU addresses are ours */
+	for (unsigned sm = 0; sm < launch->sms; sm++)
+		marks[sm] = 1;
+}

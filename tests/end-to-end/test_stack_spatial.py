@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The spatial engine over the whole stack on a simulated GPU: programs of both
+priorities in one MPS server, what they see of each other, and who is refused."""
+import os
+import re
+import signal
+import unittest
+
+from stack import BUILD, Stack, wait_until
+
+SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
+SPATIAL = ("--engine", "spatial")
+
+
+def by_priority(stack):
+    return {tenant["priority"]: tenant for tenant in stack.tenants()}
+
+
+def refused(program):
+    status = program.ended()
+    assert status == 125, f"status {status}: {program.command}"
+    return program.stderr()
+
+
+class Spatial(unittest.TestCase):
+    def test_both_priorities_live_in_the_server_and_results_are_right(self):
+        with Stack() as stack:
+            expected = stack.bare("work", 3).output()
+            high = stack.start("high", "--wait", "work", 3, options=SPATIAL)
+            low = stack.start("low", "--wait", "work", 3)
+            for program in (high, low):
+                program.expect("joined")
+            gpu = stack.status()["gpus"][0]
+            self.assertEqual((gpu["engine"], gpu["policy"]), ("spatial", "slack"))
+            view = by_priority(stack)
+            self.assertTrue(view["high"]["mps"] and view["low"]["mps"])
+            for priority in ("high", "low"):
+                slices = {one["mechanism"]: one for one in view[priority]["gpus"][0]["mechanisms"]}
+                self.assertIn("2048 us on the group of the MPS server", slices["compute slice"]["why"])
+            for program in (high, low):
+                program.go()
+                program.go()
+                lines = [line for line in program.output() if line not in ("joined", "done")]
+                self.assertEqual(lines, expected)
+
+    def test_low_takes_masks_beside_requests_and_both_are_right(self):
+        with Stack(scale=2) as stack:
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            service = stack.start("high", "--rate", 100, "--seconds", 0.4, "--eager", program=SERVICE, options=SPATIAL)
+            wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
+            wait_until("requests are seen", lambda: by_priority(stack).get("high", {}).get(
+                "counters", {"requests": 1})["requests"] > 0)
+            self.assertIn("results=right", service.output()[-1])
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_the_engine_goes_back_when_high_has_left(self):
+        with Stack() as stack:
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            self.assertEqual(stack.status()["gpus"][0]["engine"], "temporal")
+            stack.start("high", "work", 1, options=SPATIAL).output()
+            wait_until("temporal again", lambda: stack.status()["gpus"][0]["engine"] == "temporal")
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_a_killed_process_of_high_leaves_nobody_waiting(self):
+        with Stack() as stack:
+            # It never waits for its work, so its request never ends.
+            high = stack.start("high", "train", 300, 0, options=SPATIAL)
+            high.expect("running")
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            high.process.kill()
+            wait_until("high is gone", lambda: "high" not in by_priority(stack))
+            before = by_priority(stack)["low"]["counters"]["kernels"]
+            wait_until("low goes on", lambda: by_priority(stack)["low"]["counters"]["kernels"] > before + 50)
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
+    def test_one_engine_at_a_time(self):
+        with Stack() as stack:
+            temporal = stack.start("high", "--wait", "work", 1)
+            temporal.expect("joined")
+            self.assertRegex(refused(stack.start("high", "work", 1, options=SPATIAL)),
+                             r"engine spatial: tenant \d+ \(high priority: .*\) runs under the engine temporal")
+            self.assertIn("runs under the engine temporal", refused(stack.start("low", "work", 1, options=SPATIAL)))
+            temporal.go()
+            temporal.go()
+            temporal.output()
+            wait_until("it has left", lambda: not stack.tenants())
+            spatial = stack.start("high", "--wait", "work", 1, options=SPATIAL)
+            spatial.expect("joined")
+            for priority, engine in (("high", "temporal"), ("low", "temporal"), ("low", "turns")):
+                said = refused(stack.start(priority, "work", 1, options=("--engine", engine)))
+                self.assertRegex(said, rf"engine {engine}: tenant \d+ \(high priority: .*\) runs under the engine spatial")
+            # Whoever does not ask joins.
+            second = stack.start("high", "--wait", "work", 1)
+            second.expect("joined")
+            self.assertEqual([tenant["mps"] for tenant in stack.tenants()], [True, True])
+            for program in (spatial, second):
+                program.go()
+                program.go()
+                program.output()
+
+    def test_without_mps_it_is_refused(self):
+        with Stack(mps=False) as stack:
+            self.assertIn("the spatial engine needs MPS", refused(stack.start("high", "work", 1, options=SPATIAL)))
+
+    def test_the_configuration_can_choose_it(self):
+        with Stack(config="engine: spatial\nlow_sms: 64\n") as stack:
+            high = stack.start("high", "--wait", "work", 1)
+            high.expect("joined")
+            self.assertEqual(stack.status()["gpus"][0]["engine"], "spatial")
+            self.assertTrue(stack.tenants()[0]["mps"])
+            high.go()
+            high.go()
+            high.output()
+
+    def test_a_driver_without_masks_is_told(self):
+        with Stack(HB_SIM_MASKS="none") as stack:
+            high = stack.start("high", "--wait", "work", 1, options=SPATIAL)
+            high.expect("joined")
+            low = stack.start("low", "--wait", "work", 2)
+            low.expect("joined")
+            low.go()
+            low.expect("done")
+            masks = [one for one in by_priority(stack)["low"]["gpus"][0]["mechanisms"] if one["mechanism"] == "SM masks"]
+            self.assertEqual([one["enforced"] for one in masks], [False])
+            self.assertTrue(re.search("no callback table", masks[0]["why"]), masks)
+            low.go()
+            low.output()
+            high.go()
+            high.go()
+            high.output()
+
+
+if __name__ == "__main__":
+    unittest.main()
