@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the spatial engine on a real GPU: the table of bench/results/GPU/spatial.json.
 
-  bench/gpu/spatial.py --build build --out DIR [--part ours,others,rules,strip] [--rounds 1] [--window 3]
+  bench/gpu/spatial.py --build build --out DIR [--part ours,others,rules,quick,strip] [--rounds 1] [--window 3]
 
   ours     spatial, temporal, and the gate alone (closed while a request is served, as REEF does), and LP alone
   others   exclusive, time slicing, MPS, MPS with stream priorities, MPS with an SM limit of 88 and 60 %
   rules    settings of the spatial engine side by side, at high rates: raw values only
+  quick    the spatial engine alone, a minute: raw values only
   strip    a small HP kernel beside persistent LP kernels of 1 ms
 
 Eager resnet50_b1 at 60/s and 220/s and LLM decode at 60/s and 130/s, beside
@@ -159,11 +160,25 @@ class Table:
         answer = json.loads(bench.lines(service)[before])
         bench.pause(*lows)
         time.sleep(0.15)
-        self.marks.setdefault(label, []).append(
-            {"mode": mode, "model": model, "rate": rate, "low": low, "answer": answer})
+        mark = {"mode": mode, "model": model, "rate": rate, "low": low, "answer": answer}
+        self.marks.setdefault(label, []).append(mark)
+        self.tell(mark)
+
+    def tell(self, mark):
+        """At once, so that a run that is cut short was not in vain."""
+        answer = mark["answer"]
+        done = self.bench.train_rate(mark["low"], answer["begun"], answer["ended"]) if mark["low"] else 0
+        print("  %-15s %-17s %4d %-13s service p50 %6.0f p95 %6.0f latency p50 %7.0f p99 %7.0f low %6.2f/s" % (
+            mark["mode"], mark["model"], mark["rate"], mark["low"] or "", quantile(answer["service_us"], 0.5),
+            quantile(answer["service_us"], 0.95), quantile(answer["latency_us"], 0.5),
+            quantile(answer["latency_us"], 0.99), done), flush=True)
+        with open(os.path.join(self.bench.args.out, "spatial-windows.jsonl"), "a") as out:
+            out.write(json.dumps(dict(mark, low_per_s=done)) + "\n")
 
     def alone(self, mode, low):
-        self.turns.measure("%s||%s" % (mode, low), [low])
+        label = "%s||%s" % (mode, low)
+        self.turns.measure(label, [low])
+        print("  %-15s %-37s low %6.2f/s" % (mode + " alone", low, self.turns.low_rate(label, low)), flush=True)
 
     def latencies(self, mode, load, low=None):
         found = []
@@ -355,6 +370,38 @@ def part_rules(bench):
         print("alone in the engine", short, table.turns.low_rate("space||%s-space" % short, short + "-space") / rates[short])
 
 
+def part_quick(bench):
+    """The spatial engine alone at the loads that matter most, in about a minute. LP's speed is taken of that in the
+    engine while HP is idle."""
+    space = Hummingbird(bench, "space", {"engine": "spatial"})
+    table = Table(bench)
+    try:
+        table.service("hp-native")
+        table.service("hp-space", "high", space.env, ("--slo", "auto"))
+        table.training("space", "low", space.env)
+        table.ready()
+        high = [load for load in LOADS if load[1] > 100]
+        for load in high:
+            table.window("alone", "hp-native", load, None)
+            table.window("alone inside", "hp-space", load, None)
+        time.sleep(1.2)
+        for short in TRAINING:
+            table.alone("space", short + "-space")
+        for rule in ("spatial", "fixed 100 SMs"):
+            space.set(RULES[rule])
+            for load in high:
+                for short in TRAINING:
+                    table.window(rule, "hp-space", load, short + "-space")
+        space.set(RULES["spatial"])
+        for short in TRAINING:
+            table.window("spatial", "hp-space", LOADS[1], short + "-space")
+    finally:
+        bench.raw["status"] = space.status()
+        bench.stop()
+        space.stop()
+    keep(bench, table, {short: table.turns.low_rate("space||%s-space" % short, short + "-space") for short in TRAINING})
+
+
 def part_strip(bench):
     """LP keeps every SM busy with blocks of 1 ms, HP comes now and then with a small kernel."""
     space = Hummingbird(bench, "space", {"engine": "spatial"})
@@ -384,7 +431,7 @@ def part_strip(bench):
         space.stop()
 
 
-PARTS = {"ours": part_ours, "others": part_others, "rules": part_rules, "strip": part_strip}
+PARTS = {"quick": part_quick, "ours": part_ours, "others": part_others, "rules": part_rules, "strip": part_strip}
 
 if __name__ == "__main__":
     sys.exit(run_parts("spatial", PARTS, make_parser(PARTS).parse_args()))
