@@ -63,7 +63,8 @@ const void *sim_mask_table(const CUuuid *id)
 /* Bits that are TPCs: not all of them are, as on real chips. */
 static bool is_tpc(int bit)
 {
-	return bit % 9 != 4 && bit / 9 * 8 + bit % 9 - (bit % 9 > 4) < sim.info.spec.sm_count / SMS_PER_TPC;
+	int gpc = bit / 9, within = bit % 9, tpcs = (int)sim.info.spec.sm_count / SMS_PER_TPC;
+	return within != 4 && 8 * gpc + within - (within > 4) < tpcs;
 }
 
 static uint32_t count_left(const uint32_t *mask)
