@@ -51,7 +51,7 @@ static struct row rows[ROWS];
 static unsigned n_rows;
 
 /* Host memory that the GPU writes; belongs to `owner`. NULL: none yet. */
-static _Atomic(volatile uint32_t *) counters;
+static _Atomic(hb_page_u32 *) counters;
 static _Atomic(CUcontext) owner;
 static _Atomic(int64_t) prepare_again_ns;
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
@@ -105,9 +105,11 @@ static struct row *row_of(CUstream stream)
 
 static void read_counter(struct hb_slack_low *low, struct row *row, int64_t now_ns)
 {
-	volatile uint32_t *values = atomic_load_explicit(&counters, memory_order_acquire);
+	hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
 	if (values)
-		hb_slack_done(low, &row->state, values[(row - rows) * COUNTER_WORDS], row->looked_ns, now_ns);
+		hb_slack_done(low, &row->state,
+			      atomic_load_explicit(&values[(row - rows) * COUNTER_WORDS], memory_order_acquire),
+			      row->looked_ns, now_ns);
 	row->looked_ns = now_ns;
 }
 
@@ -233,7 +235,7 @@ static void after_launch(CUresult result)
 	int64_t now_ns = hb_clock_now_ns();
 	struct hb_slack_stream nothing = {0};
 	enter();
-	volatile uint32_t *values = atomic_load_explicit(&counters, memory_order_acquire);
+	hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
 	value = hb_slack_went(mine.low, mine.row ? &mine.row->state : &nothing, now_ns, &mine.answer);
 	leave();
 	if (!value || !mine.row || !values)
