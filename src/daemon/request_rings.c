@@ -71,6 +71,16 @@ static bool read_entry(struct hb_page_signs *signs, uint64_t i, struct request *
 	return atomic_load_explicit(&signs->written, memory_order_relaxed) - i < RING;
 }
 
+/*
+ * Who else is at work is looked at after the request was seen, never before: work that began before the request ended
+ * is then known when it is judged.
+ */
+static void look_around(struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < tenancy->n_devices; i++)
+		hb_device_run(tenancy->devices[i], now_ns);
+}
+
 /* How many requests have come since the last time. */
 static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
 {
@@ -82,6 +92,8 @@ static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now
 		n = 0;
 	uint64_t first = n > RING ? written - RING : written - n;
 	member->requests_lost += (uint32_t)(n - (written - first));
+	if (n)
+		look_around(tenancy, now_ns);
 	for (uint64_t i = first; i != written; i++) {
 		struct request request;
 		if (!read_entry(signs, i, &request) || !is_sound(tenancy, &request, now_ns)) {

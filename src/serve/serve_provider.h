@@ -13,7 +13,7 @@
 #ifndef HB_SERVE_SERVE_PROVIDER_H
 #define HB_SERVE_SERVE_PROVIDER_H
 
-#include "serve/predictor.h"
+#include "serve/serve.h"
 
 struct hb_serve_provider_event {
 	int64_t at_ns;
@@ -27,9 +27,11 @@ struct hb_serve_provider_ops {
 	/* How many models it can serve, and what is known of each. 0 or -EINVAL. */
 	uint32_t (*models)(void *self);
 	int (*model)(void *self, uint32_t model, struct hb_serve_model *out);
-	/* Starts a batch: copies in, runs, copies out. `slot` is the caller's name for it. 0, -EBUSY, -EINVAL, -ENOMEM. */
-	int (*start)(void *self, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
-		     enum hb_serve_priority priority);
+	/*
+	 * Starts a batch: copies in, runs, copies out. `slot` is the caller's name for it, `model` the provider's number;
+	 * *batch (its own `model` is the scheduler's) is valid during the call only. 0, -EBUSY, -EINVAL, -ENOMEM.
+	 */
+	int (*start)(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch);
 	/* Stops a batch as soon as that is possible; it ends with whole = false, or with true when it was too late. May be NULL. */
 	void (*cancel)(void *self, int64_t now_ns, uint32_t slot);
 	/* Low-priority batches stop at the next kernel, or go on. NULL: cannot be done. */

@@ -162,10 +162,11 @@ static int run_submit(struct serve_gpu *gpu, int64_t now_ns, struct flight *flig
 	return rc;
 }
 
-static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
-		     enum hb_serve_priority priority)
+static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch)
 {
 	struct serve_gpu *gpu = self;
+	uint32_t items = batch->items;
+	enum hb_serve_priority priority = batch->priority;
 	if (slot >= HB_SERVE_FLIGHTS_MAX || gpu->flights[slot].used || model >= gpu->models.n || items < 1 ||
 	    items > gpu->models.known[model].max_items)
 		return -EINVAL;

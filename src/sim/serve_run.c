@@ -67,7 +67,8 @@ static void batch_time(struct run *run, uint32_t model, uint32_t items, double s
 	int64_t since_ns = run->now_ns;
 	enum hb_serve_stage stage = run->models[model].in_bytes > 0 ? HB_STAGE_IN : HB_STAGE_RUN;
 	memset(stage_ns, 0, HB_STAGES * sizeof *stage_ns);
-	if (gpu_ops->start(run->gpu, run->now_ns, 0, model, items, HB_SERVE_HIGH) < 0)
+	const struct hb_serve_batch batch = {.model = model, .items = items, .priority = HB_SERVE_HIGH};
+	if (gpu_ops->start(run->gpu, run->now_ns, 0, model, &batch) < 0)
 		return;
 	while (event.stage < HB_STAGES) {
 		int64_t next = gpu_ops->next_ns(run->gpu);
@@ -194,8 +195,7 @@ static void action_do(struct run *run, const struct hb_serve_action *action)
 	case HB_SERVE_START:
 		batch = hb_serve_batch_get(run->serve, action->slot);
 		hb_serve_watch_start(&run->watch, run->now_ns, action->slot, batch);
-		if (gpu_ops->start(run->gpu, run->now_ns, action->slot, batch->model, batch->items, batch->priority) <
-		    0)
+		if (gpu_ops->start(run->gpu, run->now_ns, action->slot, batch->model, batch) < 0)
 			run->failure = hb_error_set(run->error, -EINVAL, "the simulated GPU did not take a batch");
 		if (run->models[batch->model].in_bytes <= 0)
 			hb_serve_stage(run->serve, run->now_ns, action->slot, HB_STAGE_RUN);

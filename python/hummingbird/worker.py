@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a model for `hb serve`: wrap a callable, and this module does the rest.
+
+    from hummingbird import worker
+    model = load_my_model().cuda().eval()
+
+    def infer(x):                       # named as the inputs in model.yaml, numpy arrays
+        with torch.inference_mode():
+            return {"y": model(torch.from_numpy(x).cuda())}
+
+    worker.serve(infer)
+
+The callable gets one keyword argument an input and returns a dict of outputs
+(arrays, or PyTorch, JAX or CuPy tensors), or a single one where the model has
+one output. Inputs lie in memory shared with the server: they are valid until
+the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
+the GPU are fast. An exception fails that batch only, with its text.
+"""
+import mmap
+import os
+import struct
+import sys
+import traceback
+
+import numpy
+
+# The layout of src/front/worker_ring.h.
+MAGIC, VERSION = 0x31524B4F57424800, 1
+PAGE = struct.Struct("<QIIQQQQIII")
+READY_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 64, 104, 8, 8
+PAGE_BYTES, LANE_BEGUN, LANE_STATUS, LANE_ERROR, LANE_ERROR_BYTES = 4096, 8, 12, 16, 496
+LANE_INPUTS, TENSORS_MAX = 512, 16
+TENSOR = struct.Struct("<QQII8q")
+DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
+          "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<u2", "FP32": "<f4", "FP64": "<f8", "BYTES": None}
+
+
+def _read_strings(data, shape):
+    """BYTES: each with its length before it."""
+    values, at = [], 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<I", data, at)
+        values.append(bytes(data[at + 4:at + 4 + length]))
+        at += 4 + length
+    return numpy.array(values, dtype=object).reshape(shape)
+
+
+def _write_strings(array):
+    parts = []
+    for value in array.reshape(-1):
+        text = value.encode() if isinstance(value, str) else bytes(value)
+        parts.append(struct.pack("<I", len(text)) + text)
+    return b"".join(parts)
+
+
+def _to_numpy(value):
+    if hasattr(value, "detach"):  # PyTorch
+        value = value.detach().cpu().numpy()
+    elif hasattr(value, "get") and not isinstance(value, (dict, numpy.ndarray)):  # CuPy
+        value = value.get()
+    return numpy.asarray(value)
+
+
+class _Server:
+    def __init__(self, inputs, outputs):
+        memory, self.submitted_bell, self.completed_bell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
+        self.map = mmap.mmap(memory, 0)
+        self.view = memoryview(self.map)
+        magic, version, _, self.lane_bytes, self.in_offset, self.out_offset, self.out_bytes, *_ = \
+            PAGE.unpack_from(self.map, 0)
+        if (magic, version) != (MAGIC, VERSION):
+            raise RuntimeError("this hummingbird.worker and the server do not fit together")
+        self.inputs, self.outputs = inputs, outputs
+        self.taken = self.put = 0
+
+    def word(self, offset):
+        return struct.unpack_from("<I", self.map, offset)[0]
+
+    def set_word(self, offset, value):
+        struct.pack_into("<I", self.map, offset, value)
+
+    def take(self):
+        """The next lane; waits for it. None when the server is gone."""
+        while self.word(SUBMITTED_OFFSET) == self.taken:
+            if not os.read(self.submitted_bell, 8):
+                return None
+        lane = self.word(SUBMITTED_OFFSET + RING_ENTRIES_OFFSET + 4 * (self.taken % RING))
+        self.taken += 1
+        return lane
+
+    def give(self, lane):
+        self.set_word(COMPLETED_OFFSET + RING_ENTRIES_OFFSET + 4 * (self.put % RING), lane)
+        self.put += 1
+        self.set_word(COMPLETED_OFFSET, self.put)
+        os.write(self.completed_bell, struct.pack("<Q", 1))
+
+    def read_inputs(self, base):
+        arrays = {}
+        for i, (name, dtype) in enumerate(self.inputs):
+            offset, n_bytes, n_dims, _, *dims = TENSOR.unpack_from(self.map, base + LANE_INPUTS + i * TENSOR.size)
+            begin = base + self.in_offset + offset
+            data, shape = self.view[begin:begin + n_bytes], dims[:n_dims]
+            arrays[name] = _read_strings(data, shape) if dtype == "BYTES" else \
+                numpy.frombuffer(data, dtype=DTYPES[dtype]).reshape(shape)
+        return arrays
+
+    def write_output(self, base, index, array, at):
+        name, dtype = self.outputs[index]
+        data = _write_strings(array) if dtype == "BYTES" else \
+            memoryview(numpy.ascontiguousarray(array, dtype=DTYPES[dtype])).cast("B")
+        if at + len(data) > self.out_bytes:
+            raise ValueError("output %s: %d bytes, more than there is room for" % (name, len(data)))
+        begin = base + self.out_offset + at
+        self.view[begin:begin + len(data)] = data
+        dims = list(array.shape) + [0] * (8 - array.ndim)
+        where = base + LANE_INPUTS + (TENSORS_MAX + index) * TENSOR.size
+        TENSOR.pack_into(self.map, where, at, len(data), array.ndim, 0, *dims)
+        return at + (len(data) + 63) // 64 * 64
+
+    def write_outputs(self, base, values):
+        if not isinstance(values, dict):
+            if len(self.outputs) != 1:
+                raise TypeError("the callable must return a dict of its %d outputs" % len(self.outputs))
+            values = {self.outputs[0][0]: values}
+        at = 0
+        for index, (name, _) in enumerate(self.outputs):
+            if name not in values:
+                raise KeyError("the callable returned no output %s" % name)
+            at = self.write_output(base, index, _to_numpy(values[name]), at)
+
+    def fail(self, base, error):
+        text = ("%s: %s" % (type(error).__name__, error)).encode()[:LANE_ERROR_BYTES - 1] + b"\0"
+        self.map[base + LANE_ERROR:base + LANE_ERROR + len(text)] = text
+        self.set_word(base + LANE_STATUS, 1)
+
+    def run(self, function, lane):
+        base = PAGE_BYTES + lane * self.lane_bytes
+        self.set_word(base + LANE_BEGUN, 1)
+        try:
+            self.write_outputs(base, function(**self.read_inputs(base)))
+        except Exception as error:  # pylint: disable=broad-except
+            traceback.print_exc()
+            self.fail(base, error)
+        self.give(lane)
+
+    def pin(self):
+        """So that copies to the GPU need no copy on the way. Without PyTorch or CUDA nothing happens."""
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available():
+            return
+        address = numpy.frombuffer(self.view, dtype=numpy.uint8).ctypes.data
+        torch.cuda.cudart().cudaHostRegister(address, len(self.map), 0)
+
+
+def _tensors(variable):
+    """What the server says of the model: lines of "TYPE name"."""
+    return [tuple(reversed(line.split(" ", 1))) for line in os.environ[variable].split("\n")]
+
+
+def serve(function):
+    """Runs batches until the server ends."""
+    if "HB_WORKER_FDS" not in os.environ:
+        raise RuntimeError("hummingbird.worker is started by hb serve (platform: worker)")
+    server = _Server(_tensors("HB_WORKER_INPUTS"), _tensors("HB_WORKER_OUTPUTS"))
+    server.pin()
+    server.set_word(READY_OFFSET, 1)
+    os.write(server.completed_bell, struct.pack("<Q", 1))
+    while True:
+        lane = server.take()
+        if lane is None:
+            return
+        server.run(function, lane)

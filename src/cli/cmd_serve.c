@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `hb serve` is a program of its own, hb-serve (src/front/hb_serve.c), because
+ * it alone needs the HTTP libraries. This command becomes it.
+ */
+#include "base/install_path.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND "serve"
+
+int hb_cmd_serve(int argc, char **argv)
+{
+	char path[4096];
+	if (hb_install_program("hb-serve", path, sizeof(path)) < 0)
+		return hb_cli_error(COMMAND, -ENOEXEC, "hb-serve is not installed");
+	argv[0] = path;
+	execv(path, argv);
+	return hb_cli_error(COMMAND, -errno, strerror(errno));
+}

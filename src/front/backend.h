@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What runs models: one row of platforms.def and one file backend_NAME.c each.
+ * A back end is opened for one model; it runs batches through the functions of
+ * serve/serve_provider.h, where a batch's cookies are the addresses of its
+ * requests (struct hb_infer). Before it reports that a batch has ended whole, it
+ * has filled in the outputs of each. All calls come under the dispatcher's lock
+ * and must not block.
+ */
+#ifndef HB_FRONT_BACKEND_H
+#define HB_FRONT_BACKEND_H
+
+#include "front/infer.h"
+#include "serve/serve_provider.h"
+
+struct hb_backend {
+	const struct hb_serve_provider_ops *ops;
+	void *self;
+	uint32_t model;   /* its number inside that provider */
+	bool shared;      /* with other models: polled once, closed by the dispatcher's end */
+	const int *state; /* enum hb_model_state, kept up to date by poll(); NULL = always ready */
+	const char *why;  /* with it: why it has failed */
+};
+
+/* What the back ends of one dispatcher share. */
+struct hb_backend_shared {
+	struct hb_backend trace; /* the simulated GPU; ops NULL until the first model needs it */
+	double speed;            /* of the simulated GPU: seconds of its time a second */
+	int gpu;                 /* enum hb_worker_gpu: how workers are started */
+};
+
+struct hb_platform {
+	const char *name;
+	/* 0, or negative errno with *error. May return before it is ready (state). */
+	int (*open)(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
+		    struct hb_error *error);
+};
+
+#define HB_PLATFORM(name, symbol, what) extern const struct hb_platform symbol;
+#include "front/platforms.def"
+#undef HB_PLATFORM
+
+static inline struct hb_infer *hb_backend_request(uint64_t cookie)
+{
+	return (struct hb_infer *)(uintptr_t)cookie; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+#endif

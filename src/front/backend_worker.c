@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker back end: a process of the user's runs the model. Batches go to it
+ * through a shared ring (worker_ring.h). It may die: the batch that it had begun
+ * is lost and told so, those that it had not begun wait in their lanes for the
+ * next one, which is started at once, later after longer pauses. One that takes
+ * longer than the model's limit for a batch is killed.
+ *
+ * Nothing here blocks: descriptors are looked at when poll() is called.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "front/backend.h"
+#include "front/dispatch.h"
+#include "front/worker_process.h"
+#include "front/worker_ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE_BYTES 4096
+#define TRIES 5 /* starts in a row without a batch done, after which the model has failed */
+#define PAUSE_FIRST_NS (HB_NS_PER_S / 10)
+
+enum lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
+
+struct lane {
+	enum lane_state state;
+	uint32_t slot, items;
+	int64_t since_ns; /* submitted */
+	struct hb_serve_batch batch;
+};
+
+struct worker {
+	struct hb_model_config config;
+	enum hb_worker_gpu gpu;
+	struct hb_worker_process process;
+	int memory, submitted_bell, completed_bell, epoll;
+	struct hb_worker_page *page;
+	size_t bytes;
+	uint32_t taken; /* entries of `completed` that were read */
+	struct lane lanes[HB_WORKER_LANES];
+	uint32_t tries;
+	int64_t restart_ns; /* INT64_MAX = it runs */
+	bool ready;
+	int state; /* enum hb_model_state */
+	char why[256];
+	struct { /* batches that ended and were not reported yet */
+		uint32_t slot;
+		bool whole;
+	} ended[HB_WORKER_LANES];
+	uint32_t n_ended;
+};
+
+static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
+{
+	return (struct hb_worker_lane *)((char *)worker->page + PAGE_BYTES + lane * worker->page->lane_bytes);
+}
+
+/* ---- laying the memory out ---- */
+
+static uint64_t aligned(uint64_t bytes)
+{
+	return (bytes + 63) & ~UINT64_C(63);
+}
+
+static bool is_open(const struct hb_tensor_spec *spec)
+{
+	bool open = hb_dtype_bytes((enum hb_dtype)spec->dtype) == 0;
+	for (uint32_t i = 0; i < spec->n_dims; i++)
+		open |= spec->dims[i] < 0;
+	return open;
+}
+
+static uint64_t room_for(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
+{
+	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
+	for (uint32_t i = 0; i < n; i++)
+		bytes += aligned(is_open(&specs[i]) ? config->room_bytes : items * hb_tensor_spec_bytes(&specs[i]));
+	return bytes;
+}
+
+static int map_memory(struct worker *worker, struct hb_error *error)
+{
+	const struct hb_model_config *config = &worker->config;
+	uint64_t in = room_for(config, config->inputs, config->n_inputs);
+	uint64_t out = room_for(config, config->outputs, config->n_outputs);
+	uint64_t head = aligned(sizeof(struct hb_worker_lane));
+	uint64_t lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	worker->bytes = PAGE_BYTES + HB_WORKER_LANES * lane_bytes;
+	worker->memory = memfd_create("hb-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (worker->memory < 0 || ftruncate(worker->memory, (off_t)worker->bytes) < 0 ||
+	    fcntl(worker->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return hb_error_set(error, -errno, "model %s: shared memory of %zu bytes: %s", config->name,
+				    worker->bytes, strerror(errno));
+	void *page = mmap(NULL, worker->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, worker->memory, 0);
+	if (page == MAP_FAILED)
+		return hb_error_set(error, -errno, "model %s: shared memory of %zu bytes: %s", config->name,
+				    worker->bytes, strerror(errno));
+	worker->page = page;
+	*worker->page = (struct hb_worker_page){.magic = HB_WORKER_MAGIC,
+						.version = HB_WORKER_VERSION,
+						.lanes = HB_WORKER_LANES,
+						.lane_bytes = lane_bytes,
+						.in_offset = head,
+						.out_offset = head + in,
+						.out_bytes = out,
+						.n_inputs = config->n_inputs,
+						.n_outputs = config->n_outputs};
+	return 0;
+}
+
+static void watch(struct worker *worker, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+	epoll_ctl(worker->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int make_bells(struct worker *worker, struct hb_error *error)
+{
+	worker->submitted_bell = eventfd(0, EFD_CLOEXEC);
+	worker->completed_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	worker->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (worker->submitted_bell < 0 || worker->completed_bell < 0 || worker->epoll < 0)
+		return hb_error_set(error, -errno, "model %s: %s", worker->config.name, strerror(errno));
+	watch(worker, worker->completed_bell);
+	return 0;
+}
+
+/* ---- the process ---- */
+
+static int start_process(struct worker *worker, struct hb_error *error)
+{
+	eventfd_t value;
+	const int fds[3] = {worker->memory, worker->submitted_bell, worker->completed_bell};
+	/* The dead one's: rings begin anew, its bell is silent. */
+	atomic_store(&worker->page->submitted.head, 0);
+	atomic_store(&worker->page->completed.head, 0);
+	atomic_store(&worker->page->ready, 0);
+	worker->taken = 0;
+	worker->ready = false;
+	while (eventfd_read(worker->completed_bell, &value) == 0)
+		;
+	worker->restart_ns = INT64_MAX;
+	worker->tries++;
+	int result = hb_worker_process_start(&worker->config, worker->gpu, fds, &worker->process, error);
+	if (result == 0)
+		watch(worker, worker->process.pidfd);
+	return result;
+}
+
+static void end_lane(struct worker *worker, uint32_t lane, bool whole)
+{
+	worker->ended[worker->n_ended].slot = worker->lanes[lane].slot;
+	worker->ended[worker->n_ended++].whole = whole;
+	worker->lanes[lane].state = LANE_FREE;
+}
+
+__attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worker, uint32_t lane, const char *format,
+							    ...)
+{
+	const struct hb_serve_batch *batch = &worker->lanes[lane].batch;
+	char text[200];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	for (uint32_t i = 0; i < batch->n_requests; i++) {
+		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		if (!infer->answered)
+			hb_infer_fail(infer, HB_ANSWER_BROKEN, "%s", text);
+	}
+	end_lane(worker, lane, false);
+}
+
+/* What it had begun is lost; what it had not waits for the next. */
+static void note_death(struct worker *worker, const char *how, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
+		if (worker->lanes[i].state != LANE_SUBMITTED)
+			continue;
+		worker->lanes[i].state = LANE_WAITS;
+		if (atomic_load(&shared_lane(worker, i)->begun))
+			fail_lane(worker, i, "the worker of model %s died in this batch: %s", worker->config.name, how);
+	}
+	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
+	worker->ready = false;
+	worker->restart_ns = now_ns + (PAUSE_FIRST_NS << (worker->tries < 9 ? worker->tries : 9));
+	if (worker->tries < TRIES)
+		return;
+	worker->state = HB_MODEL_FAILED;
+	worker->restart_ns = INT64_MAX;
+	snprintf(worker->why, sizeof(worker->why), "its worker ended %u times: %.100s", worker->tries, how);
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if (worker->lanes[i].state != LANE_FREE)
+			fail_lane(worker, i, "%s", worker->why);
+}
+
+static void tend_process(struct worker *worker, int64_t now_ns)
+{
+	struct hb_error error = {.text = ""};
+	char how[96];
+	if (hb_worker_process_ended(&worker->process, how, sizeof(how)))
+		note_death(worker, how, now_ns);
+	if (now_ns >= worker->restart_ns && start_process(worker, &error) < 0)
+		note_death(worker, error.text, now_ns);
+	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->process.pid; i++)
+		if (worker->lanes[i].state == LANE_SUBMITTED &&
+		    now_ns - worker->lanes[i].since_ns > worker->config.limit_ns) {
+			hb_worker_process_kill(&worker->process);
+			note_death(worker, "killed, a batch took longer than the model's limit", now_ns);
+		}
+}
+
+/* ---- batches to the worker ---- */
+
+static void submit_waiting(struct worker *worker, int64_t now_ns)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->ready; i++) {
+		struct hb_worker_ring *ring = &worker->page->submitted;
+		uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+		if (worker->lanes[i].state != LANE_WAITS)
+			continue;
+		atomic_store(&shared_lane(worker, i)->begun, 0);
+		ring->lanes[head % HB_WORKER_RING] = i;
+		atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+		worker->lanes[i].state = LANE_SUBMITTED;
+		worker->lanes[i].since_ns = now_ns;
+		any = true;
+	}
+	if (any)
+		eventfd_write(worker->submitted_bell, 1);
+}
+
+/* One input of all requests of the batch, one behind the other. */
+static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_serve_batch *batch,
+		       uint32_t input, uint64_t *offset)
+{
+	struct hb_worker_tensor *out = &lane->inputs[input];
+	const char *name = worker->config.inputs[input].name;
+	uint64_t room = worker->page->out_offset - worker->page->in_offset;
+	char *data = (char *)lane + worker->page->in_offset;
+	*out = (struct hb_worker_tensor){.offset = *offset};
+	for (uint32_t r = 0; r < batch->n_requests; r++) {
+		const struct hb_infer *infer = hb_backend_request(batch->cookies[r]);
+		for (uint32_t i = 0; i < infer->n_inputs; i++) {
+			const struct hb_tensor *tensor = &infer->inputs[i];
+			if (strcmp(tensor->name, name) != 0)
+				continue;
+			if (tensor->bytes > room - out->offset - out->bytes)
+				return false;
+			memcpy(data + out->offset + out->bytes, tensor->data, tensor->bytes);
+			out->bytes += tensor->bytes;
+			out->n_dims = tensor->n_dims;
+			memcpy(out->dims, tensor->dims, sizeof(out->dims));
+		}
+	}
+	if (worker->config.max_batch)
+		out->dims[0] = batch->items;
+	*offset = out->offset + aligned(out->bytes);
+	return *offset <= room + 63;
+}
+
+static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch)
+{
+	struct worker *worker = self;
+	uint32_t index = 0;
+	uint64_t offset = 0;
+	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
+		index++;
+	if (index == HB_WORKER_LANES || worker->state == HB_MODEL_FAILED)
+		return -EBUSY;
+	struct hb_worker_lane *lane = shared_lane(worker, index);
+	lane->items = batch->items;
+	lane->priority = batch->priority;
+	lane->status = HB_WORKER_OK;
+	lane->error[0] = '\0';
+	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
+		if (!copy_input(worker, lane, batch, i, &offset))
+			return -E2BIG;
+	worker->lanes[index] = (struct lane){.state = LANE_WAITS, .slot = slot, .items = batch->items, .batch = *batch};
+	submit_waiting(worker, now_ns);
+	return 0;
+}
+
+/* ---- and back ---- */
+
+/* An output as the worker described it, if it can be. */
+static bool output_fits(const struct worker *worker, const struct lane *lane, uint32_t index,
+			const struct hb_worker_tensor *out)
+{
+	const struct hb_tensor_spec *spec = &worker->config.outputs[index];
+	uint32_t batched = worker->config.max_batch > 0, size = hb_dtype_bytes((enum hb_dtype)spec->dtype);
+	if (out->offset > worker->page->out_bytes || out->bytes > worker->page->out_bytes - out->offset ||
+	    out->n_dims != spec->n_dims + batched || out->n_dims > HB_TENSOR_DIMS_MAX)
+		return false;
+	int64_t elements = hb_tensor_elements(out->dims, out->n_dims);
+	for (uint32_t i = 0; i < spec->n_dims; i++)
+		if (spec->dims[i] >= 0 && out->dims[i + batched] != spec->dims[i])
+			return false;
+	return elements >= 0 && (!size || out->bytes == (uint64_t)elements * size) &&
+	       (!batched || out->dims[0] == (int64_t)lane->items);
+}
+
+static void give_output(struct hb_infer *infer, const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out,
+			uint64_t bytes, char *at, const char *from, bool batched)
+{
+	struct hb_tensor *tensor = &infer->outputs[infer->n_outputs++];
+	*tensor = (struct hb_tensor){
+		.dtype = (enum hb_dtype)spec->dtype, .n_dims = out->n_dims, .data = at, .bytes = bytes};
+	memcpy(tensor->name, spec->name, sizeof(tensor->name));
+	memcpy(tensor->dims, out->dims, sizeof(tensor->dims));
+	if (batched)
+		tensor->dims[0] = infer->items;
+	memcpy(at, from, bytes);
+}
+
+/* The request's share of each output: `first` items were others'. */
+static bool give_outputs(const struct worker *worker, const struct lane *lane, const struct hb_worker_tensor *outputs,
+			 const char *data, struct hb_infer *infer, uint32_t first)
+{
+	const struct hb_model_config *config = &worker->config;
+	uint64_t all = 0, share[HB_TENSORS_MAX];
+	for (uint32_t i = 0; i < config->n_outputs; i++) {
+		share[i] = outputs[i].bytes / lane->items * infer->items;
+		all += aligned(share[i]);
+	}
+	char *at = infer->output_data = malloc(all + 1);
+	infer->n_outputs = 0;
+	for (uint32_t i = 0; at && i < config->n_outputs; i++) {
+		give_output(infer, &config->outputs[i], &outputs[i], share[i], at,
+			    data + outputs[i].offset + outputs[i].bytes / lane->items * first, config->max_batch > 0);
+		at += aligned(share[i]);
+	}
+	return infer->output_data != NULL;
+}
+
+static void complete(struct worker *worker, uint32_t index)
+{
+	struct lane *lane = &worker->lanes[index];
+	const struct hb_worker_lane *shared = shared_lane(worker, index);
+	const char *data = (const char *)shared + worker->page->out_offset;
+	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
+	uint32_t first = 0;
+	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */
+	if (shared->status != HB_WORKER_OK) {
+		fail_lane(worker, index, "model %s: %.150s", worker->config.name, shared->error);
+		return;
+	}
+	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
+		if (!output_fits(worker, lane, i, &outputs[i])) {
+			fail_lane(worker, index,
+				  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
+				  worker->config.name, worker->config.outputs[i].name);
+			return;
+		}
+	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
+		struct hb_infer *infer = hb_backend_request(lane->batch.cookies[i]);
+		if (!infer->answered && !give_outputs(worker, lane, outputs, data, infer, first))
+			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+		first += infer->items;
+	}
+	worker->tries = 0;
+	end_lane(worker, index, true);
+}
+
+static void take_completed(struct worker *worker)
+{
+	struct hb_worker_ring *ring = &worker->page->completed;
+	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+	for (uint32_t n = 0; worker->taken != head && n < HB_WORKER_RING; n++) {
+		uint32_t index = ring->lanes[worker->taken++ % HB_WORKER_RING];
+		if (index < HB_WORKER_LANES && worker->lanes[index].state == LANE_SUBMITTED)
+			complete(worker, index);
+	}
+}
+
+static void look(struct worker *worker, int64_t now_ns)
+{
+	struct epoll_event events[4];
+	eventfd_t value;
+	int n = epoll_wait(worker->epoll, events, 4, 0);
+	for (int i = 0; i < n; i++)
+		if (events[i].data.fd == worker->completed_bell)
+			eventfd_read(worker->completed_bell, &value);
+	if (!worker->ready && worker->process.pid && atomic_load(&worker->page->ready) == 1) {
+		worker->ready = true;
+		worker->state = HB_MODEL_READY;
+	}
+	take_completed(worker); /* before death is looked at: what was done counts */
+	tend_process(worker, now_ns);
+	submit_waiting(worker, now_ns);
+}
+
+static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
+{
+	struct worker *worker = self;
+	if (worker->n_ended == 0)
+		look(worker, now_ns);
+	if (worker->n_ended == 0)
+		return false;
+	worker->n_ended--;
+	*event = (struct hb_serve_provider_event){.at_ns = now_ns,
+						  .slot = worker->ended[worker->n_ended].slot,
+						  .stage = HB_STAGES,
+						  .whole = worker->ended[worker->n_ended].whole};
+	return true;
+}
+
+static int64_t next_ns(void *self)
+{
+	const struct worker *worker = self;
+	int64_t next = worker->restart_ns;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
+		int64_t limit = worker->lanes[i].since_ns + worker->config.limit_ns + 1;
+		if (worker->lanes[i].state == LANE_SUBMITTED && limit < next)
+			next = limit;
+	}
+	return next;
+}
+
+static int descriptor(void *self)
+{
+	return ((const struct worker *)self)->epoll;
+}
+
+static uint32_t models(void *self)
+{
+	return 1;
+}
+
+static int describe(void *self, uint32_t model, struct hb_serve_model *out)
+{
+	return 0; /* model.yaml has said all that is known */
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+static void close_worker(void *self)
+{
+	struct worker *worker = self;
+	hb_worker_process_kill(&worker->process);
+	if (worker->page)
+		munmap(worker->page, worker->bytes);
+	close_fd(worker->memory);
+	close_fd(worker->submitted_bell);
+	close_fd(worker->completed_bell);
+	close_fd(worker->epoll);
+	free(worker);
+}
+
+static const struct hb_serve_provider_ops ops = {
+	.name = "worker",
+	.models = models,
+	.model = describe,
+	.start = start,
+	.poll = poll,
+	.next_ns = next_ns,
+	.descriptor = descriptor,
+	.close = close_worker,
+};
+
+static int open_worker(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
+		       struct hb_error *error)
+{
+	struct worker *worker = calloc(1, sizeof(*worker));
+	if (!worker)
+		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
+	worker->config = *config;
+	worker->gpu = (enum hb_worker_gpu)shared->gpu;
+	worker->state = HB_MODEL_LOADING;
+	worker->memory = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd = -1;
+	int result = map_memory(worker, error);
+	if (result == 0)
+		result = make_bells(worker, error);
+	if (result == 0)
+		result = start_process(worker, error);
+	if (result < 0) {
+		close_worker(worker);
+		return result;
+	}
+	*out = (struct hb_backend){.ops = &ops, .self = worker, .state = &worker->state, .why = worker->why};
+	return 0;
+}
+
+const struct hb_platform hb_backend_worker = {.name = "worker", .open = open_worker};

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dispatcher's models: loading, unloading, their states and what is counted
+ * of them. A model that is loaded again is a new object; the old one lives until
+ * its last request is gone.
+ */
+#include "front/dispatch_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOAD_WAIT_S 120
+
+static const struct hb_platform *const platforms[] = {
+#define HB_PLATFORM(name, symbol, what) &symbol,
+#include "front/platforms.def"
+#undef HB_PLATFORM
+};
+
+/* ---- looking models up ---- */
+
+static struct hb_model *find(struct hb_dispatch *dispatch, const char *name)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (strcmp(dispatch->models[i]->config.name, name) == 0)
+			return dispatch->models[i];
+	return NULL;
+}
+
+struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
+					enum hb_answer *answer, char *reason, size_t size)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	struct hb_model *model = find(dispatch, name);
+	*answer = HB_ANSWER_OK;
+	if (!model || model->state == HB_MODEL_UNLOADED) {
+		*answer = HB_ANSWER_NOT_FOUND;
+		snprintf(reason, size, "no model \"%s\" is loaded", name);
+	} else if (version && version[0] && strcmp(version, "1") != 0) {
+		*answer = HB_ANSWER_NOT_FOUND;
+		snprintf(reason, size, "model \"%s\" has version 1 only, not \"%s\"", name, version);
+	} else if (model->state != HB_MODEL_READY) {
+		*answer = HB_ANSWER_UNAVAILABLE;
+		snprintf(reason, size, "model \"%s\" is not ready%s%s", name, model->why[0] ? ": " : "", model->why);
+	}
+	if (*answer != HB_ANSWER_OK)
+		model = NULL;
+	else
+		model->users++;
+	pthread_mutex_unlock(&dispatch->lock);
+	return model;
+}
+
+static void free_model(struct hb_model *model)
+{
+	for (int i = 0; i < HB_SERVE_PRIORITIES; i++)
+		free(model->latency[i]);
+	free(model);
+}
+
+static bool is_listed(const struct hb_dispatch *dispatch, const struct hb_model *model)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (dispatch->models[i] == model)
+			return true;
+	return false;
+}
+
+void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	if (--model->users == 0 && !is_listed(dispatch, model))
+		free_model(model);
+}
+
+void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	if (!model)
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	hb_model_drop(dispatch, model);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_model *model),
+			    void *argument)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		look(argument, dispatch->models[i]);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+bool hb_dispatch_ready(struct hb_dispatch *dispatch)
+{
+	bool ready = true;
+	pthread_mutex_lock(&dispatch->lock);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		ready &= dispatch->models[i]->state != HB_MODEL_LOADING;
+	pthread_mutex_unlock(&dispatch->lock);
+	return ready;
+}
+
+void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_serve *serve),
+			 void *argument)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	look(argument, dispatch->serve);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+/* ---- counting, with the lock held ---- */
+
+static void add(struct hb_duration *duration, int64_t ns)
+{
+	duration->count++;
+	duration->ns += ns > 0 ? (uint64_t)ns : 0;
+}
+
+void hb_model_note_answer(struct hb_model *model, const struct hb_infer *infer)
+{
+	const struct hb_infer_times *times = &infer->times;
+	struct hb_model_stats *stats = &model->stats;
+	int64_t whole_ns = times->ended_ns - times->arrived_ns;
+	stats->pending--;
+	stats->answers[infer->priority][infer->answer]++;
+	add(infer->answer == HB_ANSWER_OK ? &stats->success : &stats->fail, whole_ns);
+	if (infer->answer != HB_ANSWER_OK)
+		return;
+	add(&stats->queue, times->begun_ns - times->arrived_ns);
+	add(&stats->input, times->run_ns ? times->run_ns - times->begun_ns : 0);
+	add(&stats->infer,
+	    (times->out_ns ? times->out_ns : times->ended_ns) - (times->run_ns ? times->run_ns : times->begun_ns));
+	add(&stats->output, times->out_ns ? times->ended_ns - times->out_ns : 0);
+	stats->inferences += infer->items;
+	if (infer->deadline_ns > 0 && whole_ns > infer->deadline_ns)
+		stats->late[infer->priority]++;
+	struct hb_hist **latency = &model->latency[infer->priority];
+	if (!*latency)
+		*latency = calloc(1, sizeof(**latency));
+	if (*latency)
+		hb_hist_record(*latency, whole_ns);
+}
+
+void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *times, uint32_t items, int64_t now_ns)
+{
+	struct timespec wall;
+	if (items > HB_SERVE_BATCH_MAX)
+		return;
+	clock_gettime(CLOCK_REALTIME_COARSE, &wall);
+	model->stats.executions++;
+	model->stats.ended_ms = (uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000;
+	int64_t run_ns = times->run_ns ? times->run_ns : times->begun_ns,
+		out_ns = times->out_ns ? times->out_ns : now_ns;
+	add(&model->stats.batch[items].input, run_ns - times->begun_ns);
+	add(&model->stats.batch[items].infer, out_ns - run_ns);
+	add(&model->stats.batch[items].output, now_ns - out_ns);
+}
+
+/* ---- states ---- */
+
+static void list_pollable(struct hb_dispatch *dispatch)
+{
+	uint32_t n = 0;
+	if (dispatch->shared.trace.ops)
+		dispatch->pollable[n++] = &dispatch->shared.trace;
+	for (uint32_t i = 0; i < HB_SERVE_MODELS_MAX; i++)
+		if (dispatch->backends[i].ops && !dispatch->backends[i].shared)
+			dispatch->pollable[n++] = &dispatch->backends[i];
+	dispatch->n_pollable = n;
+}
+
+void hb_dispatch_update_states(struct hb_dispatch *dispatch)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++) {
+		struct hb_model *model = dispatch->models[i];
+		const struct hb_backend *backend = &dispatch->backends[model->number];
+		if (!backend->ops || !backend->state || model->state == (enum hb_model_state) * backend->state)
+			continue;
+		model->state = (enum hb_model_state) * backend->state;
+		snprintf(model->why, sizeof(model->why), "%s", backend->why ? backend->why : "");
+		pthread_cond_broadcast(&dispatch->state_changed);
+	}
+}
+
+static int descriptor_of(const struct hb_backend *backend)
+{
+	return backend->ops->descriptor ? backend->ops->descriptor(backend->self) : -1;
+}
+
+static void watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, int operation)
+{
+	int fd = descriptor_of(backend);
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+	if (fd >= 0)
+		epoll_ctl(dispatch->epoll, operation, fd, &event);
+}
+
+/* ---- unloading ---- */
+
+/* With the lock held. Requests in flight are told; queued ones are refused when their turn comes. */
+static void close_backend(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	struct hb_backend *backend = &dispatch->backends[model->number];
+	hb_dispatch_answer_all(dispatch, model, "the model was unloaded");
+	if (backend->ops && !backend->shared) {
+		watch(dispatch, backend, EPOLL_CTL_DEL);
+		backend->ops->close(backend->self);
+	}
+	*backend = (struct hb_backend){0};
+	list_pollable(dispatch);
+	model->state = HB_MODEL_UNLOADED;
+	snprintf(model->why, sizeof(model->why), "unloaded");
+}
+
+int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+{
+	int result = 0;
+	pthread_mutex_lock(&dispatch->lock);
+	struct hb_model *model = find(dispatch, name);
+	if (!model)
+		result = hb_error_set(error, -ENOENT, "no model \"%s\"", name);
+	else if (model->state != HB_MODEL_UNLOADED)
+		close_backend(dispatch, model);
+	hb_dispatch_wake(dispatch); /* tells those that were in flight */
+	pthread_mutex_unlock(&dispatch->lock);
+	return result;
+}
+
+/* ---- loading, with the lock held ---- */
+
+static void describe(const struct hb_model_config *config, const struct hb_backend *backend, struct hb_serve_model *out)
+{
+	*out = (struct hb_serve_model){.max_items = config->max_batch ? (uint32_t)config->max_batch : 1,
+				       .run_guess_ns = (double)config->run_ns};
+	memcpy(out->name, config->name, sizeof(out->name));
+	for (uint32_t i = 0; i < config->n_inputs; i++)
+		out->in_bytes += (double)hb_tensor_spec_bytes(&config->inputs[i]);
+	for (uint32_t i = 0; i < config->n_outputs; i++)
+		out->out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
+	memcpy(out->sm_demand, config->sm_share, sizeof(out->sm_demand));
+	memcpy(out->memory_demand, config->memory_share, sizeof(out->memory_demand));
+	backend->ops->model(backend->self, backend->model, out);
+}
+
+/* A model that comes back under its name keeps its number, and what was learned under it. */
+static int number_for(struct hb_dispatch *dispatch, const struct hb_serve_model *described, struct hb_error *error)
+{
+	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	for (uint32_t i = 0; i < predictor->n_models; i++)
+		if (strcmp(predictor->models[i].name, described->name) == 0 &&
+		    predictor->models[i].max_items == described->max_items)
+			return (int)i;
+	return hb_serve_add_model(dispatch->serve, described, error);
+}
+
+static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	struct hb_model *before = find(dispatch, model->config.name);
+	uint32_t at = 0;
+	while (at < dispatch->n_models && strcmp(dispatch->models[at]->config.name, model->config.name) < 0)
+		at++;
+	if (!before) {
+		memmove(&dispatch->models[at + 1], &dispatch->models[at],
+			(dispatch->n_models - at) * sizeof(*dispatch->models));
+		dispatch->n_models++;
+	}
+	dispatch->models[at] = model;
+	if (before && before->users == 0)
+		free_model(before);
+}
+
+static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, struct hb_error *error)
+{
+	struct hb_backend backend = {0};
+	struct hb_serve_model described;
+	int result = platforms[model->config.platform]->open(&model->config, &dispatch->shared, &backend, error);
+	if (result < 0)
+		return result;
+	describe(&model->config, &backend, &described);
+	result = number_for(dispatch, &described, error);
+	if (result < 0) {
+		if (!backend.shared)
+			backend.ops->close(backend.self);
+		return result;
+	}
+	model->number = (uint32_t)result;
+	dispatch->of_number[model->number] = model;
+	dispatch->backends[model->number] = backend;
+	watch(dispatch, &dispatch->backends[model->number], EPOLL_CTL_ADD);
+	list_pollable(dispatch);
+	model->state = backend.state ? (enum hb_model_state) * backend.state : HB_MODEL_READY;
+	return 0;
+}
+
+static int load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+{
+	struct hb_model *model = calloc(1, sizeof(*model)), *before = find(dispatch, name);
+	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
+	if (result == 0 && !before && dispatch->n_models == HB_SERVE_MODELS_MAX)
+		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models", name, HB_SERVE_MODELS_MAX);
+	if (result < 0) {
+		free(model);
+		return result;
+	}
+	if (before && before->state != HB_MODEL_UNLOADED)
+		close_backend(dispatch, before);
+	result = open_model(dispatch, model, error);
+	if (result < 0) {
+		model->state = HB_MODEL_FAILED;
+		snprintf(model->why, sizeof(model->why), "%s", error ? error->text : strerror(-result));
+	}
+	list_model(dispatch, model);
+	hb_dispatch_wake(dispatch);
+	return result;
+}
+
+int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOAD_WAIT_S;
+	pthread_mutex_lock(&dispatch->lock);
+	int result = load(dispatch, name, error);
+	struct hb_model *model = find(dispatch, name);
+	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
+		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
+		model = find(dispatch, name);
+	}
+	if (result == -ETIMEDOUT)
+		hb_error_set(error, result, "model %s: still loading after %d s", name, LOAD_WAIT_S);
+	if (result == 0 && (!model || model->state != HB_MODEL_READY))
+		result = hb_error_set(error, -EIO, "model %s: %s", name, model ? model->why : "unloaded meanwhile");
+	pthread_mutex_unlock(&dispatch->lock);
+	return result;
+}
+
+/* ---- the dispatcher itself ---- */
+
+static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
+{
+	DIR *folder = opendir(dispatch->models_folder);
+	const struct dirent *entry;
+	if (!folder)
+		return hb_error_set(error, -errno, "%s: %s", dispatch->models_folder, strerror(errno));
+	while ((entry = readdir(folder))) {
+		struct hb_error why = {.text = ""};
+		if (entry->d_name[0] == '.' || !hb_model_name_fits(entry->d_name))
+			continue;
+		if (load(dispatch, entry->d_name, &why) < 0)
+			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
+	}
+	closedir(folder);
+	if (dispatch->n_models == 0)
+		return hb_error_set(error, -ENOENT, "%s: no model in it; each is a folder with a model.yaml",
+				    dispatch->models_folder);
+	return 0;
+}
+
+static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
+{
+	struct hb_serve_config serve;
+	hb_serve_config_init(&serve);
+	serve.policy = config->policy;
+	serve.queue_max = config->queue_max;
+	memcpy(serve.late, config->late, sizeof(serve.late));
+	dispatch->shared.speed = config->speed;
+	dispatch->shared.gpu = config->gpu;
+	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
+	int result = hb_serve_new(&serve, &dispatch->serve, error);
+	if (result == 0)
+		result = hb_cut_heap_init(&dispatch->cuts, config->queue_max);
+	if (result < 0)
+		return result;
+	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	dispatch->epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = dispatch->bell};
+	if (dispatch->bell < 0 || dispatch->epoll < 0 ||
+	    epoll_ctl(dispatch->epoll, EPOLL_CTL_ADD, dispatch->bell, &event) < 0)
+		return hb_error_set(error, -errno, "epoll: %s", strerror(errno));
+	return load_all(dispatch, error);
+}
+
+int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error)
+{
+	struct hb_dispatch *dispatch = calloc(1, sizeof(*dispatch));
+	pthread_condattr_t clock;
+	if (!dispatch)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	pthread_mutex_init(&dispatch->lock, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&dispatch->state_changed, &clock);
+	pthread_condattr_destroy(&clock);
+	dispatch->bell = dispatch->epoll = -1;
+	dispatch->next_ns = dispatch->armed_ns = INT64_MAX;
+	int result = set_up(dispatch, config, error);
+	if (result == 0) {
+		result = -pthread_create(&dispatch->thread, NULL, hb_dispatch_run, dispatch);
+		dispatch->runs = result == 0;
+		if (result < 0)
+			hb_error_set(error, result, "thread: %s", strerror(-result));
+	}
+	if (result < 0) {
+		hb_dispatch_free(dispatch);
+		return result;
+	}
+	*out = dispatch;
+	return 0;
+}
+
+static void stop_thread(struct hb_dispatch *dispatch)
+{
+	if (!dispatch->runs)
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	dispatch->stopping = true;
+	hb_dispatch_wake(dispatch);
+	pthread_mutex_unlock(&dispatch->lock);
+	pthread_join(dispatch->thread, NULL);
+}
+
+static uint64_t pending(const struct hb_dispatch *dispatch)
+{
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		n += dispatch->models[i]->stats.pending;
+	return n;
+}
+
+void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
+{
+	int64_t until_ns = hb_clock_now_ns() + grace_ns;
+	const struct timespec nap = {.tv_nsec = 5000000};
+	pthread_mutex_lock(&dispatch->lock);
+	dispatch->ending = true;
+	while (pending(dispatch) && hb_clock_now_ns() < until_ns) {
+		pthread_mutex_unlock(&dispatch->lock);
+		nanosleep(&nap, NULL);
+		pthread_mutex_lock(&dispatch->lock);
+	}
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (dispatch->models[i]->state != HB_MODEL_UNLOADED)
+			close_backend(dispatch, dispatch->models[i]);
+	hb_dispatch_wake(dispatch); /* tells those that were left */
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+void hb_dispatch_free(struct hb_dispatch *dispatch)
+{
+	if (!dispatch)
+		return;
+	stop_thread(dispatch);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (dispatch->models[i]->state != HB_MODEL_UNLOADED)
+			close_backend(dispatch, dispatch->models[i]);
+	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		free_model(dispatch->models[i]);
+	if (dispatch->shared.trace.ops)
+		dispatch->shared.trace.ops->close(dispatch->shared.trace.self);
+	hb_cut_heap_fini(&dispatch->cuts);
+	hb_serve_free(dispatch->serve);
+	if (dispatch->bell >= 0)
+		close(dispatch->bell);
+	if (dispatch->epoll >= 0)
+		close(dispatch->epoll);
+	pthread_mutex_destroy(&dispatch->lock);
+	pthread_cond_destroy(&dispatch->state_changed);
+	free(dispatch);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dispatcher's inside, for dispatch*.c only: dispatch.c runs requests, dispatch_models.c loads and counts. */
+#ifndef HB_FRONT_DISPATCH_PRIV_H
+#define HB_FRONT_DISPATCH_PRIV_H
+
+#include "front/backend.h"
+#include "front/cut_heap.h"
+#include "front/dispatch.h"
+
+#include <pthread.h>
+
+struct hb_slot_times {
+	int64_t begun_ns, run_ns, out_ns; /* 0 = that stage was not reported */
+};
+
+struct hb_dispatch {
+	pthread_mutex_t lock;
+	pthread_cond_t state_changed;
+	pthread_t thread;
+	bool runs, stopping;
+	bool ending; /* takes no new request */
+	int epoll, bell;
+	int64_t next_ns;  /* when something is to be done */
+	int64_t armed_ns; /* when the thread wakes by itself; INT64_MIN = it is awake or being woken */
+	char models_folder[1024];
+	struct hb_serve *serve;
+	struct hb_infer *ended; /* to be told, without the lock */
+	struct hb_cut_heap cuts;
+	uint32_t n_models;
+	struct hb_model *models[HB_SERVE_MODELS_MAX];
+	struct hb_model *of_number[HB_SERVE_MODELS_MAX];
+	struct hb_backend backends[HB_SERVE_MODELS_MAX]; /* by the scheduler's number; ops NULL = not loaded */
+	struct hb_slot_times slots[HB_SERVE_FLIGHTS_MAX];
+	struct hb_backend_shared shared;
+	uint32_t n_pollable;
+	const struct hb_backend *pollable[HB_SERVE_MODELS_MAX + 1];
+};
+
+/* With the lock held. */
+void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns);
+void hb_dispatch_wake(struct hb_dispatch *dispatch);
+void hb_dispatch_update_states(struct hb_dispatch *dispatch);
+/* Ends batches of a model (NULL: of all). */
+void hb_dispatch_answer_all(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why);
+/* One user less; a model that is listed no more goes with its last. */
+void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model);
+struct hb_infer *hb_dispatch_take_ended(struct hb_dispatch *dispatch);
+void hb_model_note_answer(struct hb_model *model, const struct hb_infer *infer);
+void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *times, uint32_t items, int64_t now_ns);
+
+/* Without the lock. Whether `self` was among them: its caller is told by the result instead. */
+bool hb_dispatch_tell(struct hb_infer *ended, const struct hb_infer *self);
+void *hb_dispatch_run(void *dispatch);
+
+#endif

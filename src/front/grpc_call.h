@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One gRPC call in the server; between kserve_grpc.c (sockets, HTTP/2),
+ * grpc_methods.c (which function) and grpc_infer.c. All on the loop's thread,
+ * but for hb_grpc_wake().
+ */
+#ifndef HB_FRONT_GRPC_CALL_H
+#define HB_FRONT_GRPC_CALL_H
+
+#include "front/kserve_grpc.h"
+#include "front/parameters.h"
+
+#include <pthread.h>
+#include <uv.h>
+
+#define HB_GRPC_PREFIX 5 /* before each message: compressed?, length */
+#define HB_GRPC_PATH_MAX 128
+
+struct hb_grpc_connection;
+struct hb_grpc_call;
+
+struct hb_kserve_grpc {
+	struct hb_kserve_grpc_config config;
+	uv_loop_t loop;
+	uv_tcp_t listener;
+	uv_async_t bell;
+	uv_timer_t tick;
+	pthread_t thread;
+	bool runs;
+	uint32_t n_connections, n_waiting; /* waiting: calls that hb_grpc_wake() will bring back */
+	uint16_t port;
+	struct hb_grpc_connection *connections;
+	pthread_mutex_t lock; /* guards what follows */
+	struct hb_grpc_call *woken;
+	bool stopping;
+};
+
+struct hb_grpc_call {
+	struct hb_kserve_grpc *grpc;
+	struct hb_grpc_connection *connection; /* NULL: the client is gone */
+	int32_t stream;
+	char path[HB_GRPC_PATH_MAX];
+	int64_t begun_ns, timeout_ns; /* of the client; 0 = none */
+	uint8_t *data;                /* what has come, prefix included */
+	size_t bytes, capacity;
+	bool too_large, waits;
+	struct hb_infer *infer;
+	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
+
+	int status; /* gRPC's; 0 = OK */
+	char message[512];
+	uint8_t *out; /* the answer, prefix included */
+	size_t out_bytes, sent;
+
+	void (*finish)(struct hb_grpc_call *call); /* after a wait */
+	struct hb_grpc_call *next;
+};
+
+/* Sets status and message. */
+void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Room for an answer of so many bytes after the prefix; NULL = no memory, and the call has failed. */
+uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
+/* The message has come whole: sets status and out, or `waits`. */
+void hb_grpc_call_run(struct hb_grpc_call *call);
+void hb_grpc_infer(struct hb_grpc_call *call);
+/* The call's own memory; not its connection. */
+void hb_grpc_call_free(struct hb_grpc_call *call);
+/* Any thread: the call no longer waits; `finish` is called on the loop, then it is answered. */
+void hb_grpc_wake(struct hb_grpc_call *call);
+
+static inline const uint8_t *hb_grpc_message(const struct hb_grpc_call *call, size_t *bytes)
+{
+	*bytes = call->bytes - HB_GRPC_PREFIX;
+	return call->data + HB_GRPC_PREFIX;
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One HTTP request in the server; between kserve_http.c (connections), http_routes.c (which function) and http_infer.c. */
+#ifndef HB_FRONT_HTTP_CALL_H
+#define HB_FRONT_HTTP_CALL_H
+
+#include "front/gone_watch.h"
+#include "front/kserve_http.h"
+#include "front/kserve_json.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+
+#define HB_HTTP_JSON_LENGTH "Inference-Header-Content-Length"
+
+struct hb_kserve_http {
+	struct hb_kserve_http_config config;
+	struct MHD_Daemon *daemon;
+	struct hb_gone_watch *gone;
+	pthread_mutex_t lock;
+	pthread_cond_t slow_ended;
+	uint32_t waiting; /* requests with the dispatcher */
+	uint32_t slow;    /* threads that load models */
+};
+
+enum hb_call_parked { HB_CALL_RUNS, HB_CALL_PARKED, HB_CALL_DONE };
+
+struct hb_http_call {
+	struct hb_kserve_http *http;
+	struct MHD_Connection *connection;
+	struct hb_body *body;
+	size_t capacity;
+	bool too_large, watched;
+	atomic_int parked;
+	struct hb_infer *infer;
+	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */
+	char name[HB_MODEL_NAME_MAX];                         /* of a model to load */
+	char *answer;                                         /* of a load: its error */
+};
+
+/* Answer and end; body and json are freed. */
+enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			     size_t json_bytes);
+enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json);
+enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status);
+enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason);
+/* Waits until hb_http_resume(), which any thread may call once, before or after. Then call->finish answers. */
+enum MHD_Result hb_http_park(struct hb_http_call *call);
+void hb_http_resume(struct hb_http_call *call);
+
+/* The body is complete. */
+enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method);
+enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, const char *version);
+void hb_http_forget_infer(struct hb_http_call *call);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker's process: started in its model's folder, in a process group of its
+ * own, under `hb run` with its model's priority where there is a GPU; ended with
+ * its group, and by the kernel when the server dies. Used by backend_worker.c.
+ */
+#ifndef HB_FRONT_WORKER_PROCESS_H
+#define HB_FRONT_WORKER_PROCESS_H
+
+#include "front/model_config.h"
+
+#include <sys/types.h>
+
+/* How workers are started. */
+enum hb_worker_gpu {
+	HB_WORKER_GPU_AUTO, /* as REAL where there is an NVIDIA driver, else as NONE */
+	HB_WORKER_GPU_REAL, /* hb run --priority P */
+	HB_WORKER_GPU_SIM,  /* hb run --gpu sim --priority P */
+	HB_WORKER_GPU_NONE, /* as they are */
+};
+
+struct hb_worker_process {
+	pid_t pid; /* 0 = none */
+	int pidfd;
+};
+
+/*
+ * The worker finds in its environment HB_WORKER_FDS (memory,submitted,completed: descriptors), HB_WORKER_INPUTS and
+ * HB_WORKER_OUTPUTS (lines of "TYPE name"). 0, or negative errno with *error.
+ */
+int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
+			    struct hb_worker_process *out, struct hb_error *error);
+/* True once it has ended; *text says how ("signal 9", "exit status 1"). Its group is ended with it. */
+bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size);
+/* Ends it and its group, now. */
+void hb_worker_process_kill(struct hb_worker_process *process);
+
+#endif

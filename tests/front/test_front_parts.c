@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts. */
+#include "front/cut_heap.h"
+#include "front/kserve_json.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void write_model(const char *text)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/m/model.yaml", folder);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+#define TENSORS "inputs: [{name: x, datatype: FP32, shape: [2]}]\noutputs: [{name: y, datatype: FP32, shape: [2]}]\n"
+
+static int set_up(void **state)
+{
+	char path[128];
+	strcpy(folder, "/tmp/hb-front-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/m", folder);
+	return mkdir(path, 0700);
+}
+
+static int tear_down(void **state)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/m/model.yaml", folder);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/m", folder);
+	rmdir(path);
+	return rmdir(folder);
+}
+
+static void expect_model_error(const char *text, const char *word)
+{
+	struct hb_model_config config = {.name = "unchanged"};
+	struct hb_error error = {.text = ""};
+	write_model(text);
+	assert_true(hb_model_config_load(folder, "m", &config, &error) < 0);
+	if (!strstr(error.text, word) || !strstr(error.text, "model.yaml"))
+		fail_msg("\"%s\" does not name %s", error.text, word);
+	assert_string_equal(config.name, "unchanged");
+}
+
+static void a_model_that_cannot_be_is_refused_by_key(void **state)
+{
+	struct hb_model_config config;
+	expect_model_error("platform: echo\n", "inputs");
+	expect_model_error("platform: nothing\n" TENSORS, "platform");
+	expect_model_error("platform: worker\n" TENSORS, "command");
+	expect_model_error("platform: echo\ncommand: x\n" TENSORS, "command");
+	expect_model_error("platform: echo\nmax_batch: 33\n" TENSORS, "max_batch");
+	expect_model_error("platform: echo\nmax_batch: 2\ninputs: [{name: x, datatype: FP32, shape: [-1]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "max_batch");
+	expect_model_error("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [0]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "dimension");
+	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	assert_int_equal(config.max_batch, 4);
+	assert_int_equal(hb_tensor_spec_bytes(&config.inputs[0]), 8);
+	assert_true(hb_model_config_load(folder, "../m", &config, NULL) < 0);
+}
+
+static enum hb_answer read_request(const char *json, const void *binary, size_t bytes, char *reason)
+{
+	static struct hb_model_config config;
+	struct hb_infer *infer = hb_infer_new();
+	struct hb_body *body = hb_body_new();
+	struct hb_regions *regions = hb_regions_new();
+	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	body->json_bytes = strlen(json);
+	body->bytes = body->json_bytes + bytes;
+	body->data = malloc(body->bytes + 1);
+	memcpy(body->data, json, body->json_bytes);
+	if (bytes)
+		memcpy(body->data + body->json_bytes, binary, bytes);
+	infer->source = body;
+	infer->free_source = hb_body_free;
+	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK)
+		hb_infer_check(infer, &config);
+	enum hb_answer answer = infer->answer;
+	strcpy(reason, infer->reason);
+	if (answer == HB_ANSWER_OK)
+		assert_int_equal(infer->inputs[0].bytes, infer->items * 8);
+	hb_infer_free(infer);
+	hb_regions_free(regions);
+	return answer;
+}
+
+#define INPUT(rest) "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\"," rest "}]}"
+
+static void requests_are_read_or_refused_with_a_reason(void **state)
+{
+	static const struct {
+		const char *json, *reason; /* NULL = it is fine */
+		size_t binary;
+	} cases[] = {
+		{INPUT("\"shape\":[1,2],\"data\":[1,2]"), NULL, 0},
+		{INPUT("\"shape\":[2,2],\"data\":[[1,2],[3,4.5]]"), NULL, 0},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), NULL, 8},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "only 7 bytes", 7},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "belong to no input", 9},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":-8}"), "binary_data_size", 8},
+		{INPUT("\"shape\":[1,2],\"data\":[1]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,2,3]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,\"2\"]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,3],\"data\":[1,2,3]"), "shape [1,3]", 0},
+		{INPUT("\"shape\":[5,2],\"data\":[1,2,3,4,5,6,7,8,9,10]"), "a batch of 5", 0},
+		{INPUT("\"shape\":[1099511627776,1099511627776],\"data\":[1]"), "more elements", 0},
+		{INPUT("\"shape\":[-1,2],\"data\":[1]"), "0 or more", 0},
+		{INPUT("\"shape\":[1,2]"), "one of", 0},
+		{"{\"inputs\":[]}", "0 inputs", 0},
+		{"{\"inputs\":[{\"name\":\"z\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1,2]}]}",
+		 "no input \"z\"", 0},
+		{"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"INT32\",\"shape\":[1,2],\"data\":[1,2]}]}",
+		 "data type INT32", 0},
+		{"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP99\",\"shape\":[1,2],\"data\":[1,2]}]}", "FP99", 0},
+		{"[]", "object", 0},
+		{"{\"inputs\":", "request:", 0},
+		{"", "request:", 0},
+		{"{\"parameters\":{\"priority\":\"urgent\"},\"inputs\":[]}", "priority", 0},
+		{"{\"parameters\":{\"timeout\":-1},\"inputs\":[]}", "timeout", 0},
+	};
+	char reason[256];
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		enum hb_answer answer = read_request(cases[i].json, "12345678901234567890", cases[i].binary, reason);
+		if (!cases[i].reason && answer != HB_ANSWER_OK)
+			fail_msg("%s: refused: %s", cases[i].json, reason);
+		if (cases[i].reason && (answer != HB_ANSWER_BAD_REQUEST || !strstr(reason, cases[i].reason)))
+			fail_msg("%s: \"%s\" has no \"%s\"", cases[i].json, reason, cases[i].reason);
+	}
+}
+
+static void time_outs_come_in_order(void **state)
+{
+	enum { N = 200 };
+	struct hb_cut_heap heap;
+	struct hb_infer *infers[N];
+	uint64_t random = 1;
+	int64_t last = INT64_MIN;
+	assert_int_equal(hb_cut_heap_init(&heap, N - 1), 0);
+	for (int i = 0; i < N; i++) {
+		random = random * 6364136223846793005U + 1442695040888963407U;
+		infers[i] = hb_infer_new();
+		infers[i]->cut_ns = (int64_t)(random >> 40);
+		hb_cut_heap_insert(&heap, infers[i]);
+	}
+	assert_int_equal(infers[N - 1]->heap, UINT32_MAX); /* full: left out */
+	for (int i = 0; i < N - 1; i += 3)
+		hb_cut_heap_remove(&heap, infers[i]);
+	uint32_t n = heap.n;
+	assert_int_equal(n, N - 1 - (N + 1) / 3);
+	for (struct hb_infer *first; (first = hb_cut_heap_first(&heap)); n--) {
+		assert_true(first->cut_ns >= last);
+		last = first->cut_ns;
+		hb_cut_heap_remove(&heap, first);
+	}
+	assert_int_equal(n, 0);
+	for (int i = 0; i < N; i++)
+		hb_infer_free(infers[i]);
+	hb_cut_heap_fini(&heap);
+}
+
+static void a_region_that_its_owner_cuts_is_an_error_and_no_crash(void **state)
+{
+	struct hb_regions *regions = hb_regions_new();
+	struct hb_region region = {.name = "r", .offset = 16, .bytes = 64};
+	struct hb_error error = {.text = ""};
+	char data[64] = "hello", back[64] = "";
+	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
+	assert_true(hb_regions_register(regions, &region, &error) < 0); /* not there yet */
+	int fd = shm_open(region.key, O_RDWR | O_CREAT | O_EXCL, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 79), 0);
+	assert_true(hb_regions_register(regions, &region, &error) < 0); /* too short */
+	assert_int_equal(ftruncate(fd, 80), 0);
+	assert_int_equal(hb_regions_register(regions, &region, &error), 0);
+	assert_int_equal(hb_regions_register(regions, &region, &error), -EEXIST);
+	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), 0);
+	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), 0);
+	assert_string_equal(back, "hello");
+	assert_int_equal(hb_regions_read(regions, "r", 1, back, 64, &error), -ERANGE);
+	assert_int_equal(hb_regions_read(regions, "r", UINT64_MAX, back, 2, &error), -ERANGE);
+	assert_int_equal(ftruncate(fd, 20), 0);
+	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), -EIO);
+	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), -EIO);
+	assert_int_equal(hb_regions_unregister(regions, "r", &error), 0);
+	assert_int_equal(hb_regions_unregister(regions, "r", &error), -ENOENT);
+	strcpy(region.key, "/../etc/passwd");
+	assert_int_equal(hb_regions_register(regions, &region, &error), -EINVAL);
+	close(fd);
+	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
+	shm_unlink(region.key);
+	hb_regions_free(regions);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_model_that_cannot_be_is_refused_by_key),
+		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
+		cmocka_unit_test(time_outs_come_in_order),
+		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

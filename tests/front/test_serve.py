@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`hb serve` with clients of the standard library: what it answers, what it refuses, time-outs, clients that go, workers
+that die, and bodies and connections that are wrong in every way. Nothing waits for a guessed time."""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+BUILD, SOURCE = os.environ["HB_BUILD"], os.environ["HB_SOURCE"]
+LIMIT = 60
+TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
+outputs: [{name: y, datatype: FP32, shape: [4]}]
+"""
+MODEL = """
+import os, signal, sys
+sys.path.insert(0, %r)
+from hummingbird import worker
+
+def infer(x):
+    if x[0, 0] == 13:
+        raise ValueError("unlucky")
+    if x[0, 0] == 666:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x * 2
+
+worker.serve(infer)
+""" % os.path.join(SOURCE, "python")
+HAVE_NUMPY = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], check=False, capture_output=True).returncode == 0
+
+
+def wait_until(what, condition):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("not within %d s: %s" % (LIMIT, what))
+        time.sleep(0.01)
+
+
+class Serve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="hb-serve-")
+        cls.model("fast", "platform: echo\nmax_batch: 8\n")
+        cls.model("slow", "platform: echo\nmax_batch: 1\ndelay: 100s\nrun: 100s\n")
+        cls.model("late", "platform: echo\ndelay: 50ms\nrun: 50ms\nmax_batch: 1\n")
+        cls.model("broken", "platform: worker\ncommand: 'false'\n")
+        if HAVE_NUMPY:
+            cls.model("work", "platform: worker\nmax_batch: 8\ncommand: /usr/bin/python3 model.py\n")
+            with open(os.path.join(cls.folder, "work", "model.py"), "w", encoding="utf-8") as file:
+                file.write(MODEL)
+        cls.server = subprocess.Popen([os.path.join(BUILD, "hb"), "serve", "--models", cls.folder, "--http", "127.0.0.1:0",
+                                       "--grpc", "127.0.0.1:0", "--gpu", "none", "--body", "1MiB"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        cls.http_port = int(cls.server.stdout.readline().split()[-1])
+        cls.grpc_port = int(cls.server.stdout.readline().split()[-1])
+        cls.errors = []
+        cls.reader = threading.Thread(target=lambda: cls.errors.extend(cls.server.stderr))
+        cls.reader.start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.send_signal(signal.SIGTERM)
+        status = cls.server.wait(LIMIT)
+        cls.reader.join()
+        cls.server.stdout.close()
+        cls.server.stderr.close()
+        shutil.rmtree(cls.folder)
+        text = "".join(cls.errors)
+        assert status == 0, (status, text)
+        assert "Sanitizer" not in text and "runtime error" not in text, text
+
+    @classmethod
+    def model(cls, name, text):
+        os.mkdir(os.path.join(cls.folder, name))
+        with open(os.path.join(cls.folder, name, "model.yaml"), "w", encoding="utf-8") as file:
+            file.write(text + TENSORS)
+
+    def call(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=LIMIT)
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        data = response.read()
+        connection.close()
+        return response.status, data, response.headers
+
+    def head_only(self, length):
+        """Announces a body and sends none of it: the status of the answer."""
+        with socket.create_connection(("127.0.0.1", self.http_port), timeout=LIMIT) as client:
+            client.sendall(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
+            return int(client.recv(64).split()[1])
+
+    def infer(self, model, values, **parameters):
+        body = {"id": "7", "parameters": parameters,
+                "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": values}]}
+        status, data, _ = self.call("POST", "/v2/models/%s/infer" % model, json.dumps(body))
+        return status, json.loads(data)
+
+    def metric(self, name):
+        _, data, _ = self.call("GET", "/metrics")
+        lines = [line for line in data.decode().splitlines() if line.startswith(name + " ")]
+        self.assertEqual(len(lines), 1, name)
+        return float(lines[0].split()[-1])
+
+    def test_health_metadata_and_the_repository(self):
+        self.assertEqual(self.call("GET", "/v2/health/live")[0], 200)
+        wait_until("models are loaded or failed", lambda: self.call("GET", "/v2/health/ready")[0] == 200)
+        self.assertEqual(json.loads(self.call("GET", "/v2")[1])["name"], "hummingbird")
+        metadata = json.loads(self.call("GET", "/v2/models/fast/versions/1")[1])
+        self.assertEqual(metadata["inputs"], [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}])
+        index = {model["name"]: model for model in json.loads(self.call("POST", "/v2/repository/index")[1])}
+        self.assertEqual(index["fast"]["state"], "READY")
+        for path in ("/v2/models/none", "/v2/models/fast/versions/2", "/v3", "/v2/models/none/ready"):
+            self.assertEqual(self.call("GET", path)[0], 404, path)
+        self.assertEqual(self.call("GET", "/v2/models/fast/infer")[0], 405)
+
+    def test_a_worker_that_never_comes_up_is_named(self):
+        wait_until("it has failed", lambda: "ended" in self.infer("broken", [1, 2, 3, 4])[1].get("error", ""))
+        self.assertEqual(self.infer("broken", [1, 2, 3, 4])[0], 503)
+
+    def test_json_and_binary_give_the_same(self):
+        status, answer = self.infer("fast", [1, 2, 3, 4.5], priority="high")
+        self.assertEqual((status, answer["id"], answer["outputs"][0]["data"]), (200, "7", [1, 2, 3, 4.5]))
+        head = json.dumps({"parameters": {"binary_data_output": True}, "inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [2, 4], "parameters": {"binary_data_size": 32}}]}).encode()
+        data = struct.pack("<8f", *range(8))
+        status, answer, headers = self.call("POST", "/v2/models/fast/infer", head + data,
+                                            {"Inference-Header-Content-Length": str(len(head))})
+        self.assertEqual(status, 200)
+        self.assertEqual(answer[int(headers["Inference-Header-Content-Length"]):], data)
+
+    def test_what_is_wrong_is_named(self):
+        for body, word in ((b"", "request"), (b"{", "request"), (b"\xff\xfe", "request"), (b"[1]", "object"),
+                           (b'{"inputs":[{"name":"x"}]}', "datatype")):
+            status, data, _ = self.call("POST", "/v2/models/fast/infer", body)
+            self.assertEqual(status, 400, body)
+            self.assertIn(word, json.loads(data)["error"])
+        self.assertEqual(self.head_only(2 << 20), 413)
+        self.assertEqual(self.call("POST", "/v2/models/fast/infer", b"{}", {"Inference-Header-Content-Length": "9"})[0], 400)
+        self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
+
+    def test_time_outs_are_prompt(self):
+        before = self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}')
+        status, answer = self.infer("slow", [1, 2, 3, 4], timeout=20000, priority="low")
+        self.assertEqual(status, 504)
+        self.assertIn("time-out after", answer["error"])
+        self.assertEqual(self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}'),
+                         before + 1)
+
+    def test_what_would_be_late_is_refused_with_the_prediction(self):
+        for _ in range(3):
+            self.assertEqual(self.infer("late", [1, 2, 3, 4], priority="high")[0], 200)
+        status, answer = self.infer("late", [1, 2, 3, 4], deadline=1000, priority="high")
+        self.assertIn(status, (503, 504))
+        if status == 503:
+            self.assertIn("predicted finish", answer["error"])
+        self.assertEqual(self.infer("late", [1, 2, 3, 4], deadline=30000000, priority="high")[0], 200)
+
+    def test_a_client_that_goes_has_its_work_dropped(self):
+        name = 'hb_serve_requests_total{model="slow",version="1",priority="high",outcome="CANCELLED"}'
+        before = self.metric(name)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=LIMIT)
+        connection.request("POST", "/v2/models/slow/infer", json.dumps({
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}))
+        pending = 'nv_inference_pending_request_count{model="slow",version="1"}'
+        wait_until("it waits", lambda: self.metric(pending) >= 1)
+        connection.close()
+        wait_until("it was cancelled", lambda: self.metric(name) == before + 1)
+
+    def test_connections_that_are_wrong(self):
+        for data in (b"GET / HTTP/9.9\r\n\r\n", b"\0" * 4096, b"POST /v2/models/fast/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                     b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
+                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+            for port in (self.http_port, self.grpc_port):
+                with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
+                    try:
+                        client.sendall(data)
+                        client.shutdown(socket.SHUT_WR)
+                        while client.recv(65536):
+                            pass
+                    except OSError:
+                        pass
+        self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
+
+    @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
+    def test_a_worker_runs_fails_and_dies(self):
+        wait_until("it is ready", lambda: self.call("GET", "/v2/models/work/ready")[0] == 200)
+        self.assertEqual(self.infer("work", [1, 2, 3, 4])[1]["outputs"][0]["data"], [2, 4, 6, 8])
+        status, answer = self.infer("work", [13, 0, 0, 0])
+        self.assertEqual(status, 500)
+        self.assertIn("unlucky", answer["error"])
+        status, answer = self.infer("work", [666, 0, 0, 0])
+        self.assertEqual(status, 500)
+        self.assertIn("signal 9", answer["error"])
+        self.assertEqual(self.infer("work", [5, 6, 7, 8])[1]["outputs"][0]["data"], [10, 12, 14, 16])
+        results = []
+        threads = [threading.Thread(target=lambda k=k: results.append(
+            (k, self.infer("work", [k, k, k, k])[1]["outputs"][0]["data"]))) for k in range(1, 12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(results), [(k, [2.0 * k] * 4) for k in range(1, 12)])
+
+    def test_unload_and_load(self):
+        self.assertEqual(self.call("POST", "/v2/repository/models/fast/unload")[0], 200)
+        self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 404)
+        self.assertEqual(self.call("POST", "/v2/repository/models/fast/load")[0], 200)
+        self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
+        status, data, _ = self.call("POST", "/v2/repository/models/nothing/load")
+        self.assertEqual(status, 400)
+        self.assertIn("model.yaml", json.loads(data)["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()

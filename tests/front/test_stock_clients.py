@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Triton's own Python client (tritonclient from PyPI, HTTP and gRPC, sync and async, binary, JSON and shared memory)
+against `hb serve`, unchanged. Skipped (77) where PyPI cannot be reached."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+BUILD = os.environ["HB_BUILD"]
+FOLDER = os.path.join(BUILD, "stock-clients")
+PYTHON = os.path.join(FOLDER, "bin", "python")
+MODEL = """platform: echo
+max_batch: 8
+inputs: [{name: x, datatype: FP32, shape: [4]}]
+outputs: [{name: y, datatype: FP32, shape: [4]}]
+"""
+
+CLIENT = r'''
+import sys, threading
+import numpy as np
+import tritonclient.grpc, tritonclient.http
+import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+def refused(function, word):
+    try:
+        function()
+    except InferenceServerException as error:
+        assert word in str(error), error
+        return
+    raise AssertionError("was not refused")
+
+def common(api, client):
+    assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("echo")
+    assert not client.is_model_ready("none")
+    tensor = api.InferInput("x", [2, 4], "FP32")
+    tensor.set_data_from_numpy(X)
+    answer = client.infer("echo", [tensor], outputs=[api.InferRequestedOutput("y")], request_id="7", priority=1,
+                          timeout=10000000)
+    assert (answer.as_numpy("y") == X).all()
+    client.get_server_metadata(), client.get_model_metadata("echo"), client.get_inference_statistics("echo")
+    client.get_model_repository_index()
+    client.unload_model("echo")
+    refused(lambda: client.infer("echo", [tensor]), "no model")
+    client.load_model("echo")
+    assert client.is_model_ready("echo")
+    wrong = api.InferInput("x", [2, 5], "FP32")
+    wrong.set_data_from_numpy(np.zeros([2, 5], np.float32))
+    refused(lambda: client.infer("echo", [wrong]), "shape [2,5]")
+    regions(api, client)
+    return tensor
+
+def regions(api, client):
+    name = "/hb_stock_%s" % api.__name__.split(".")[-1]
+    source, target = shm.create_shared_memory_region("in", name + "_in", 32), \
+        shm.create_shared_memory_region("out", name + "_out", 32)
+    shm.set_shared_memory_region(source, [X])
+    client.register_system_shared_memory("in", name + "_in", 32)
+    client.register_system_shared_memory("out", name + "_out", 32)
+    tensor, output = api.InferInput("x", [2, 4], "FP32"), api.InferRequestedOutput("y")
+    tensor.set_shared_memory("in", 32)
+    output.set_shared_memory("out", 32)
+    client.infer("echo", [tensor], outputs=[output])
+    assert (shm.get_contents_as_numpy(target, np.float32, [2, 4]) == X).all()
+    client.unregister_system_shared_memory()
+    shm.destroy_shared_memory_region(source)
+    shm.destroy_shared_memory_region(target)
+
+def over_http(port):
+    api = tritonclient.http
+    client = api.InferenceServerClient("127.0.0.1:" + port, concurrency=4)
+    tensor = common(api, client)
+    text = api.InferInput("x", [2, 4], "FP32")
+    text.set_data_from_numpy(X, binary_data=False)
+    for given in (tensor, text):
+        for binary in (True, False):
+            answer = client.infer("echo", [given], outputs=[api.InferRequestedOutput("y", binary_data=binary)])
+            assert (answer.as_numpy("y") == X).all()
+    for pending in [client.async_infer("echo", [tensor]) for _ in range(16)]:
+        assert (pending.get_result().as_numpy("y") == X).all()
+
+def over_grpc(port):
+    api = tritonclient.grpc
+    client = api.InferenceServerClient("127.0.0.1:" + port)
+    tensor = common(api, client)
+    done, results = threading.Semaphore(0), []
+    for _ in range(16):
+        client.async_infer("echo", [tensor], lambda result, error: (results.append((result, error)), done.release()),
+                           client_timeout=30)
+    for _ in range(16):
+        assert done.acquire(timeout=30)
+    assert all(error is None and (result.as_numpy("y") == X).all() for result, error in results), results
+
+over_http(sys.argv[1])
+over_grpc(sys.argv[2])
+print("ok")
+'''
+
+
+def install():
+    if not os.path.exists(os.path.join(FOLDER, "done")):
+        subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
+        done = subprocess.run([PYTHON, "-m", "pip", "install", "-q", "tritonclient[http,grpc]", "numpy"], check=False,
+                              capture_output=True, text=True, timeout=400)
+        if done.returncode:
+            print("skipped: PyPI gives no tritonclient: " + done.stderr[-400:])
+            sys.exit(77)
+        with open(os.path.join(FOLDER, "done"), "w", encoding="utf-8"):
+            pass
+
+
+def main():
+    install()
+    with tempfile.TemporaryDirectory() as models:
+        os.mkdir(os.path.join(models, "echo"))
+        with open(os.path.join(models, "echo", "model.yaml"), "w", encoding="utf-8") as file:
+            file.write(MODEL)
+        with subprocess.Popen([os.path.join(BUILD, "hb"), "serve", "--models", models, "--http", "127.0.0.1:0", "--grpc",
+                               "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as server:
+            ports = [server.stdout.readline().split()[-1] for _ in range(2)]
+            client = subprocess.run([PYTHON, "-c", CLIENT, *ports], check=False, timeout=120)
+            server.send_signal(signal.SIGTERM)
+            status = server.wait(60)
+    sys.exit(client.returncode or status)
+
+
+if __name__ == "__main__":
+    main()
