@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb serve` is a program of its own, hb-serve (src/front/hb_serve.c), because
+ * `hb serve` is a program of its own, hb-serve (src/cli/hb_serve.c), because
  * it alone needs the HTTP libraries. This command becomes it.
  */
 #include "base/install_path.h"

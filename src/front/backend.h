@@ -10,7 +10,7 @@
 #ifndef HB_FRONT_BACKEND_H
 #define HB_FRONT_BACKEND_H
 
-#include "front/infer.h"
+#include "front/infer_request.h"
 #include "serve/serve_provider.h"
 
 struct hb_backend {

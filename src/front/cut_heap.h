@@ -3,7 +3,7 @@
 #ifndef HB_FRONT_CUT_HEAP_H
 #define HB_FRONT_CUT_HEAP_H
 
-#include "front/infer.h"
+#include "front/infer_request.h"
 
 struct hb_cut_heap {
 	struct hb_infer **at;

@@ -11,7 +11,7 @@
 #define HB_FRONT_DISPATCH_H
 
 #include "base/hist.h"
-#include "front/infer.h"
+#include "front/infer_request.h"
 #include "serve/serve.h"
 
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #ifndef HB_FRONT_PARAMETERS_H
 #define HB_FRONT_PARAMETERS_H
 
-#include "front/infer.h"
+#include "front/infer_request.h"
 #include "front/regions.h"
 
 enum hb_parameter_kind { HB_PARAMETER_BOOL, HB_PARAMETER_INT, HB_PARAMETER_TEXT, HB_PARAMETER_OTHER };

@@ -3,7 +3,7 @@
 #include "front/worker_process.h"
 
 #include "base/install_path.h"
-#include "front/infer.h"
+#include "front/infer_request.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See infer.h. */
-#include "front/infer.h"
+/* See infer_request.h. */
+#include "front/infer_request.h"
 
 #include <stdarg.h>
 #include <stddef.h>
