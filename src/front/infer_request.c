@@ -235,7 +235,7 @@ bool hb_infer_make_outputs(struct hb_infer *infer, const struct hb_model_config 
 		shape_output(&infer->outputs[i], &model->outputs[i], model->max_batch > 0, infer->items);
 		all += (infer->outputs[i].bytes + 63) & ~UINT64_C(63);
 	}
-	infer->output_data = calloc(1, all);
+	infer->output_data = calloc(1, all + 1);
 	if (!infer->output_data)
 		return false;
 	char *at = infer->output_data;
