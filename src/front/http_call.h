@@ -29,7 +29,7 @@ struct hb_http_call {
 	struct MHD_Connection *connection;
 	struct hb_body *body;
 	size_t capacity;
-	bool too_large, watched;
+	bool too_large, watched, waits;
 	atomic_int parked;
 	struct hb_infer *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */

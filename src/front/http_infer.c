@@ -14,17 +14,30 @@ static int socket_of(const struct hb_http_call *call)
 	return info ? info->connect_fd : -1;
 }
 
-static void count_waiting(struct hb_kserve_http *http, int change)
+/* The server ends when the last of these is answered, or its connection is given up. */
+static void begin_waiting(struct hb_http_call *call)
 {
+	pthread_mutex_lock(&call->http->lock);
+	call->http->waiting++;
+	pthread_mutex_unlock(&call->http->lock);
+	call->waits = true;
+}
+
+static void end_waiting(struct hb_http_call *call)
+{
+	struct hb_kserve_http *http = call->http;
+	if (!call->waits)
+		return;
+	call->waits = false;
 	pthread_mutex_lock(&http->lock);
-	http->waiting += (uint32_t)change;
-	if (!http->waiting)
+	if (--http->waiting == 0)
 		pthread_cond_broadcast(&http->slow_ended);
 	pthread_mutex_unlock(&http->lock);
 }
 
 void hb_http_forget_infer(struct hb_http_call *call)
 {
+	end_waiting(call); /* a connection that broke is given up without being answered */
 	if (call->watched)
 		hb_gone_watch_forget(call->http->gone, socket_of(call));
 	hb_dispatch_give_model(call->http->config.dispatch, call->infer->model);
@@ -50,7 +63,7 @@ static enum MHD_Result answer(struct hb_http_call *call)
 
 static enum MHD_Result answer_after_wait(struct hb_http_call *call)
 {
-	count_waiting(call->http, -1);
+	end_waiting(call);
 	return answer(call);
 }
 
@@ -107,9 +120,9 @@ enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, cons
 	if (prepare(call, infer, model, version) != HB_ANSWER_OK)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
 	call->finish = answer_after_wait;
-	count_waiting(call->http, 1);
+	begin_waiting(call);
 	if (hb_dispatch_submit(call->http->config.dispatch, infer)) {
-		count_waiting(call->http, -1);
+		end_waiting(call);
 		return answer(call);
 	}
 	hb_gone_watch_add(call->http->gone, socket_of(call), infer);
