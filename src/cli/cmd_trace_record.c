@@ -109,7 +109,7 @@ int hb_trace_record(int argc, char **argv)
 	struct hb_error error = {""};
 	char *text = NULL;
 	int status = parse(argc, argv, &command);
-	if (status >= 0)
+	if (status >= 0 || !command.file)
 		return status;
 	/* The daemon stops by itself some seconds after us, should we not come back. */
 	int result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
