@@ -45,8 +45,8 @@ struct world {
 #define CHECK(world, condition) \
 	do { \
 		if (!(condition)) \
-			fail_msg("HB_SEED=%llu at %lld ns: " #condition, (unsigned long long)(world)->seed, \
-				 (long long)(world)->now_ns); \
+			fail_msg("HB_SEED=%llu at %lld ns: %s", (unsigned long long)(world)->seed, \
+				 (long long)(world)->now_ns, #condition); \
 	} while (0)
 
 static int64_t below(struct world *world, int64_t most)
