@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inference requests of any bytes: two bytes of JSON length, then JSON, then
+ * binary data. What is accepted has its tensors inside the body or in memory of
+ * the request's own, and can be answered again.
+ */
+#include "front/kserve_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(int truth)
+{
+	if (!truth)
+		abort();
+}
+
+/* One model with a tensor of each name that the corpus uses. */
+static const struct hb_model_config model = {
+	.name = "m",
+	.max_batch = 4,
+	.n_inputs = 1,
+	.n_outputs = 1,
+	.inputs = {{.name = "x", .dtype = HB_DTYPE_FP32, .n_dims = 1, .dims = {2}}},
+	.outputs = {{.name = "y", .dtype = HB_DTYPE_FP32, .n_dims = 1, .dims = {2}}},
+};
+
+/* Every byte of every input is read, so that a sanitizer sees one that is not there. */
+static unsigned touch(const struct hb_infer *infer)
+{
+	unsigned sum = 0;
+	for (uint32_t i = 0; i < infer->n_inputs; i++)
+		for (uint64_t k = 0; k < infer->inputs[i].bytes; k++)
+			sum += ((const unsigned char *)infer->inputs[i].data)[k];
+	return sum;
+}
+
+static void answer(struct hb_infer *infer)
+{
+	char *out = NULL;
+	size_t json_bytes = 0;
+	require(infer->items >= 1 && infer->items <= 4 && infer->inputs[0].bytes == 8 * (uint64_t)infer->items);
+	require(hb_infer_make_outputs(infer, &model));
+	size_t bytes = hb_kserve_write(infer, &model, &out, &json_bytes);
+	require(bytes > 0 && json_bytes <= bytes);
+	free(out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct hb_regions *regions;
+	static volatile unsigned sum;
+	if (size < 2)
+		return 0;
+	if (!regions)
+		regions = hb_regions_new();
+	struct hb_infer *infer = hb_infer_new();
+	struct hb_body *body = hb_body_new();
+	require(infer && body);
+	body->bytes = size - 2;
+	body->json_bytes = (size_t)(data[0] | data[1] << 8);
+	if (body->json_bytes > body->bytes)
+		body->json_bytes = body->bytes;
+	body->data = malloc(body->bytes ? body->bytes : 1);
+	require(body->data != NULL);
+	memcpy(body->data, data + 2, body->bytes);
+	infer->source = body;
+	infer->free_source = hb_body_free;
+	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK) {
+		sum = touch(infer);
+		if (hb_infer_check(infer, &model) == HB_ANSWER_OK)
+			answer(infer);
+	}
+	require(infer->answer == HB_ANSWER_OK || infer->reason[0] != '\0');
+	hb_infer_free(infer);
+	return 0;
+}
