@@ -94,8 +94,8 @@ def test_an_endless_kernel_is_preempted_or_waited_for(place):
     case = json.loads(done.stdout)["cases"][0]
     cells = cells_of(case)
     # In one context its end is waited for, which comes with the window's.
-    waited = sorted(latencies(cells["mps_prio"]))
-    assert waited[len(waited) // 2] > 0.3e9, waited  # not the least: one may come before the endless kernel runs
+    # Launches that came before it ran did not wait, so the longest counts; in contexts of their own none is like that.
+    assert max(latencies(cells["mps_prio"])) > 0.3e9, latencies(cells["mps_prio"])
     # Else a context switch: 190 us in the model.
     values = sorted(latencies(cells["temporal"]))
     assert 100e3 < values[len(values) // 2] < 0.3e9, values
