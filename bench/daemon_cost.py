@@ -30,6 +30,15 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def wakes(pid):
+    """How often its threads slept and were woken, whatever each time cost."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as file:
+            total += next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches:"))
+    return total
+
+
 def resident_bytes(pid):
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
@@ -69,9 +78,10 @@ def measure(stack_module, arguments, mps):
                     for i in range(arguments.tenants)]
         stack_module.wait_until("everybody launches", lambda: all_launch(stack, arguments.tenants), 300)
         pid = stack.daemon.pid
-        before, begin, cpu = launches(stack), time.monotonic(), cpu_seconds(pid)
+        before, woken = launches(stack), wakes(pid)
+        begin, cpu = time.monotonic(), cpu_seconds(pid)
         time.sleep(arguments.seconds)
-        cpu, wall = cpu_seconds(pid) - cpu, time.monotonic() - begin
+        cpu, wall, woken = cpu_seconds(pid) - cpu, time.monotonic() - begin, wakes(pid) - woken
         launched = launches(stack) - before
         url = f"http://{stack.status()['daemon']['metrics']['address']}/metrics"
         cpu_scrapes = cpu_seconds(pid)
@@ -80,6 +90,7 @@ def measure(stack_module, arguments, mps):
         found = {
             "engine": stack.status()["gpus"][0]["engine"], "tenants": len(stack.tenants()),
             "launches_per_s": round(launched / wall), "seconds": round(wall, 1), "core_percent": round(100 * cpu / wall, 2),
+            "wakes_per_s": round(woken / wall),
             "resident_mib": round(resident_bytes(pid) / 2**20, 1),
             "scrape_p50_ms": round(statistics.median(ms for ms, _ in scrapes), 2),
             "scrape_p99_ms": round(sorted(ms for ms, _ in scrapes)[int(0.99 * SCRAPES)], 2),

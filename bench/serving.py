@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serving policies at 60 to 110 % load in `hb sim-serve`: results file, tables of docs/serve.md.
+"""Serving policies at 60 to 110 % load: results file, tables of docs/serve.md.
 
-Every policy gets the same requests, Poisson and bursts. The simulator is exact,
-so the figures are the same on every machine.
+Every policy gets the same requests, Poisson and bursts. Without --live in `hb
+sim-serve`: virtual time on the GPU model, exact, the same on every machine. With
+it against a living `hb serve` (serve_live.py): models in PyTorch on a GPU, or
+recorded programs on the simulated GPU in real time, to try this script.
 
-usage: serving.py [--hb BINARY] [--jobs N] [--seconds N] [--keep FOLDER] [--results FILE] [--page docs/serve.md]
-    --keep FOLDER   put each run's JSON there, and take those that are there already
-    --results FILE  write what was found, against what it should be
-    --page FILE     put the tables into the page
+usage: serving.py [--hb BINARY] [--live torch|trace] [--seconds N] [--results FILE] [--page docs/serve.md] ...
 exit status: 0 all targets met, 1 not, 2 a run failed.
 """
 import argparse
@@ -16,7 +15,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+
+import serve_live
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOADS = [60, 70, 80, 90, 100, 110]
@@ -27,7 +30,9 @@ PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interferenc
          "neither": "neither"}
 # Of the GPU's capacity; from here on the load is high.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
-BEGIN, END = "<!-- bench/serving.py begin -->", "<!-- end -->"
+# Live, in order of importance: what does not fit into --budget is left out.
+LIVE = [("poisson", 100), ("bursts", 100), ("poisson", 110), ("poisson", 80), ("bursts", 80), ("poisson", 60)]
+BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
 
 def simulate(job):
@@ -38,7 +43,8 @@ def simulate(job):
             return json.load(file)["runs"]
     command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
                "--traffic", traffic, "--load", str(load)]
-    environment = dict(os.environ, HB_DATA_DIR=os.path.join(ROOT, "data"))
+    data = os.path.join(ROOT, "data")
+    environment = dict(os.environ, **({"HB_DATA_DIR": data} if os.path.isdir(data) else {}))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         print(f"{' '.join(command)}\nended with status {done.returncode}: {done.stderr.strip()}", file=sys.stderr)
@@ -53,24 +59,41 @@ def missed(runs, policy, priority):
     return round(100 * next(run for run in runs if run["policy"] == policy)[priority]["violations"], 2)
 
 
-def rows_of(found, command):
+def live(arguments):
+    """As the simulator's runs, by traffic and load."""
+    policies = ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
+    until = time.monotonic() + arguments.budget
+    with tempfile.TemporaryDirectory() as folder:
+        keep = arguments.keep or folder
+        os.makedirs(keep, exist_ok=True)
+        found = serve_live.run(arguments.hb, arguments.live, [(*key, policies) for key in LIVE], arguments.seconds, until,
+                               keep, arguments.speed)
+    if arguments.raw:
+        with open(arguments.raw, "w") as file:
+            json.dump({**found, "runs": [run for runs in found["runs"].values() for run in runs]}, file)
+    return found["runs"]
+
+
+def rows_of(found, command, about):
     rows = []
 
     def row(what, measured, baseline, unit, target, met):
         rows.append({"what": what, "measured": measured, "baseline": baseline, "unit": unit, "target": target,
-                     "met": bool(met), "command": command})
+                     "met": bool(met), "command": command, **about})
 
     for (traffic, load), runs in found.items():
         where = f"{traffic}, {load} % load"
+        there = {run["policy"] for run in runs}
         ours = missed(runs, "ours", "high")
-        for baseline in BASELINES + ABLATIONS:
+        for baseline in [policy for policy in BASELINES + ABLATIONS if policy in there]:
             other = missed(runs, baseline, "high")
             least = HIGH_LOAD_POINTS if load >= HIGH_LOAD and baseline in BASELINES else 0
             target = f"at least {least} points lower" if least else "lower"
             row(f"HP requests not in time, {where}, against {baseline}", ours, other, "%", target,
                 other - ours >= least and other > ours)
-        low, preempt = missed(runs, "ours", "low"), missed(runs, "preempt", "low")
-        row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
+        if "preempt" in there:
+            low, preempt = missed(runs, "ours", "low"), missed(runs, "preempt", "low")
+            row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
         errors = next(run for run in runs if run["policy"] == "ours")["prediction_error"]
         for part in list(PARTS)[1:]:
             for which in ("median", "p95", "run_median", "run_p95") if part != "no_transfer" else ("median", "p95"):
@@ -85,7 +108,8 @@ def policy_table(found, priority):
     policies = ["ours"] + BASELINES + ABLATIONS
     lines = ["| traffic, load | " + " | ".join(policies) + " |", "|---" * (len(policies) + 1) + "|"]
     for (traffic, load), runs in found.items():
-        values = [f"{missed(runs, policy, priority):.2f}" for policy in policies]
+        there = {run["policy"] for run in runs}
+        values = [f"{missed(runs, policy, priority):.2f}" if policy in there else "" for policy in policies]
         lines.append(f"| {traffic}, {load} % | **{values[0]}** | " + " | ".join(values[1:]) + " |")
     return lines
 
@@ -95,7 +119,7 @@ def other_table(found):
              + " | ".join(PARTS.values()) + " |", "|---" * (4 + len(PARTS)) + "|"]
     for (traffic, load), runs in found.items():
         ours = next(run for run in runs if run["policy"] == "ours")
-        preempt = next(run for run in runs if run["policy"] == "preempt")
+        preempt = next((run for run in runs if run["policy"] == "preempt"), ours)
         errors = [" / ".join(f"{100 * ours['prediction_error'][part][which + 'median']:.1f}, "
                              f"{100 * ours['prediction_error'][part][which + 'p95']:.0f}" for which in ("", "run_"))
                   for part in PARTS]
@@ -105,20 +129,20 @@ def other_table(found):
     return lines
 
 
-def page_text(found):
+def page_text(found, which):
     return "\n".join(
-        [BEGIN, "HP requests that were not done in time, in percent:", ""] + policy_table(found, "high")
+        [BEGIN % which, "HP requests that were not done in time, in percent:", ""] + policy_table(found, "high")
         + ["", "LP requests that were not done in time, in percent:", ""] + policy_table(found, "low")
         + ["", "Jain's index over the models' shares in time, and the prediction error in percent with all parts and with "
            "parts switched off: median and p95 of whole batches at their start / of runs with their company known:", ""] + other_table(found) + [END])
 
 
-def page_write(path, found):
+def page_write(path, found, which):
     with open(path) as file:
-        before, rest = file.read().split(BEGIN)
+        before, rest = file.read().split(BEGIN % which)
     after = rest.split(END, 1)[1]
     with open(path, "w") as file:
-        file.write(before + page_text(found) + after)
+        file.write(before + page_text(found, which) + after)
 
 
 def results_write(path, rows):
@@ -126,26 +150,50 @@ def results_write(path, rows):
         file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hb", default=os.path.join(ROOT, "build", "hb"))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--keep")
-    parser.add_argument("--results")
-    parser.add_argument("--page")
-    arguments = parser.parse_args()
+def simulated(arguments):
+    if arguments.keep:
+        os.makedirs(arguments.keep, exist_ok=True)
     keys = [(traffic, load) for traffic in TRAFFIC for load in LOADS]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         runs = list(pool.map(simulate, [(arguments, *key) for key in keys]))
-    if None in runs:
+    return None if None in runs else dict(zip(keys, runs))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hb", default=os.path.join(ROOT, "build", "hb"))
+    parser.add_argument("--live", choices=("torch", "trace"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="simulations at one time")
+    parser.add_argument("--seconds", type=float, default=None, help="of requests in a run (4; live 1.6)")
+    parser.add_argument("--budget", type=float, default=600, help="live: seconds after which no run begins")
+    parser.add_argument("--speed", type=float, default=1, help="live trace: of the simulated GPU")
+    parser.add_argument("--keep", help="folder for each run's JSON, taken from there if it is there; live: journal and log")
+    parser.add_argument("--raw", help="live: file for what every run gave")
+    parser.add_argument("--results", help="file for what was found, against what it should be")
+    parser.add_argument("--driver", help="put into the results file")
+    parser.add_argument("--commit", help="put into the results file")
+    parser.add_argument("--page", help="put the tables into this page")
+    arguments = parser.parse_args()
+    arguments.seconds = arguments.seconds or (1.6 if arguments.live else 4)
+    return arguments
+
+
+def main():
+    arguments = parse()
+    try:
+        found = live(arguments) if arguments.live else simulated(arguments)
+    except (RuntimeError, OSError, ValueError) as error:
+        print(f"serving.py: {error}", file=sys.stderr)
         return 2
-    found = dict(zip(keys, runs))
-    rows = rows_of(found, f"bench/serving.py --seconds {arguments.seconds:g}")
+    if not found:
+        return 2
+    command = "bench/serving.py" + (f" --live {arguments.live}" if arguments.live else "") + f" --seconds {arguments.seconds:g}"
+    about = {key: getattr(arguments, key) for key in ("driver", "commit") if getattr(arguments, key)}
+    rows = rows_of(found, command, about)
     if arguments.results:
         results_write(arguments.results, rows)
     if arguments.page:
-        page_write(arguments.page, found)
+        page_write(arguments.page, found, "live" if arguments.live else "simulated")
     unmet = [row for row in rows if not row["met"]]
     for row in unmet:
         print(f"not met: {row['what']}: {row['measured']} {row['unit']}, {row['baseline']}; {row['target']}")

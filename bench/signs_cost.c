@@ -21,7 +21,7 @@
 
 enum { ROUNDS = 51, CALLS = 4000 };
 
-static void ignore(uint64_t source)
+static void ignore(uint64_t source, uint32_t who)
 {
 }
 

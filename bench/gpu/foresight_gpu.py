@@ -4,13 +4,15 @@
 
   bench/gpu/foresight_gpu.py --build build --out DIR [--part api,resident,http] [--rounds 3] [--window 4]
 
-  api       a 20 us kernel beside LLM training, with and without a hint 0.3 ms ahead (about 60 s)
+  api       a 20 us kernel beside LLM training, with and without a hint 0.3 ms ahead; and natively what keeps the GPU between
+            two pieces of work (about 70 s)
   resident  what keeps a channel group resident: raw values only (about 40 s)
   http      an unmodified aiohttp server, 60 requests/s, beside resnet50 and LLM training, hints from its sockets alone
 
 Windows are measured in turns, as in temporal.py, whose harness this uses.
 Writes DIR/foresight-PART.json. Needs PyTorch, timm, transformers and aiohttp.
 """
+import bisect
 import json
 import os
 import socket
@@ -33,6 +35,19 @@ def summary(values):
             "p99_us": quantile(values, 0.99)}
 
 
+def measure_kept(bench, turns):
+    """A kernel some time after the end of other work, by hand: with holds behind that work, and without."""
+    for gap in ("20", "50", "150", "600"):
+        for variant in ("after", "after-one", "after-two"):
+            label = "%s, %s us later" % (variant, gap)
+            turns.measure(label, ["llm"], micro=("native", [variant, "kernel", str(bench.args.trials // 6), gap, "0"], (), None,
+                                                 "hold-micro"))
+            first = turns.moments[label][-1]["first"]
+            bench.raw.setdefault("kept", {})[label] = dict(summary(turns.latencies[label]), work_before_us=quantile(first, 0.5) / 1e3,
+                                                           work_before_p90_us=quantile(first, 0.9) / 1e3)
+            print("%-28s %s" % (label, bench.raw["kept"][label]), flush=True)
+
+
 def part_api(bench):
     """A 20 us HP kernel beside LLM training."""
     turns = Windows(bench)
@@ -44,6 +59,7 @@ def part_api(bench):
         turns.measure("alone", [], micro=("high", plain))
         turns.measure("beside", ["llm"], micro=("high", plain))
         turns.measure("hinted", ["llm"], micro=("high", hinted))
+    measure_kept(bench, turns)
     bench.stop()
     for share, name, most in ((0.5, "p50", 6), (0.99, "p99", 15)):
         added = turns.p("hinted", share) - turns.p("alone", share)
@@ -84,7 +100,7 @@ class Clocks:
     def __init__(self):
         self.seen = []
         self.process = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits",
-                                         "-lms", "100"], stdout=subprocess.PIPE, text=True)
+                                         "-lms", "50"], stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
@@ -97,6 +113,16 @@ class Clocks:
     def stop(self):
         self.process.terminate()
         self.process.wait()
+
+    def of_each(self, moments):
+        """Of each moment the reading next to it."""
+        times = [at for at, _, _ in self.seen]
+        found = []
+        for moment in moments:
+            i = bisect.bisect(times, moment)
+            near = [j for j in (i - 1, i) if 0 <= j < len(times)]
+            found.append(self.seen[min(near, key=lambda j: abs(times[j] - moment))][1] if near else 0)
+        return found
 
     def mean_mhz(self, windows):
         inside = [mhz for at, mhz, _ in self.seen if any(begun + 0.3 <= at <= ended for begun, ended, _ in windows)]
@@ -140,10 +166,13 @@ class Server:
 def measure_http(turns, server, label, low, *extra):
     bench = turns.bench
     bench.resume(*low)
-    time.sleep(0.5 if low else 0.1)
+    # A training that goes on after a pause draws more power than it may; the clock falls by a fifth, and is steady after a second.
+    time.sleep(1.2 if low else 0.1)
     server.times()
     answer = server.load(*extra)
-    measured = [us for us, _ in server.times()]
+    told = server.times()
+    measured = [us for us, _ in told]
+    bench.raw.setdefault("launched_s", {}).setdefault(label, []).extend(round(at, 5) for _, at in told)
     bench.pause(*low)
     time.sleep(0.15)
     turns.windows.setdefault(label, []).append((answer["begun"], answer["ended"], list(low)))
@@ -193,10 +222,12 @@ def part_http(bench):
             time.sleep(1.5)  # until the daemon no longer counts the other server as at work
             measure_http(turns, hinted, "hinted beside " + short, [short])
             time.sleep(1.5)
+        measure_http(turns, hinted, "alone again", [])  # what alone differs from itself
     measure_http(turns, hinted, "quiet", ["llm"], "--rate", "1")
     time.sleep(1.5)
     measure_http(turns, hinted, "hostile", ["llm"], "--hostile", "--rate", "10000")
     clocks.stop()
+    bench.raw["clock_of_each_mhz"] = {label: clocks.of_each(moments) for label, moments in bench.raw["launched_s"].items()}
     bench.raw["clocks_mhz"] = {label: round(clocks.mean_mhz(windows), 1) for label, windows in turns.windows.items()}
     bench.raw["status"] = bench.status()
     bench.raw["counters"] = hinted.counters()
@@ -204,6 +235,9 @@ def part_http(bench):
     bench.stop()
     for short, model in models.items():
         rows_http(bench, turns, model, short)
+    alone99 = turns.p("alone", 0.99)
+    again = turns.latencies["alone again"]
+    bench.raw["alone again"] = dict(summary(again), attainment=sum(value <= alone99 for value in again) / len(again))
     lost = 1 - turns.low_mean("hostile", "llm") / turns.low_mean("quiet", "llm")
     bench.row("LP %s beside 10,000 bytes/s that lead to nothing, lost" % LLM, round(100 * lost, 2), 0, "%", "<= 2 %",
               lost <= 0.02)

@@ -13,6 +13,8 @@
  *                                      `kernel`, with an API hint that long before each launch (0 = at the launch)
  *   gpu-micro busy US S                kernels of that length without pause, 4 queued, for S seconds; tells the gaps
  *   gpu-micro fill US BLOCKS S         such kernels without pause, 4 queued, for S seconds: how many a second
+ *   gpu-micro whole N                  `kernel` with one that has the GPU to itself: launch to synchronize, which is when
+ *                                      all others' blocks have left
  *   gpu-micro stream BYTES h2d|d2h S   copies without pause, 4 queued, for S seconds
  */
 #include "hummingbird/client.h"
@@ -103,7 +105,48 @@ static void copy_once(size_t bytes, bool to_device)
 		CHECK(cuMemcpyDtoHAsync_v2(host_memory, device_memory, bytes, micro.stream));
 }
 
+/*
+ * Ends when all of its blocks are on the GPU, two on each SM with 1024 threads: no thread of another kernel can be there
+ * then. After 20 ms it gives up.
+ */
+static const char whole_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+				".visible .entry whole(.param .u64 counter, .param .u32 goal)\n{\n"
+				".reg .u64 %rd<5>;\n.reg .u32 %r<5>;\n.reg .pred %p;\n"
+				"ld.param.u64 %rd1, [counter];\nld.param.u32 %r1, [goal];\n"
+				"mov.u32 %r2, %tid.x;\nsetp.ne.u32 %p, %r2, 0;\n@%p bra W;\n"
+				"atom.global.add.u32 %r3, [%rd1], 1;\nmov.u64 %rd2, %globaltimer;\n"
+				"L: ld.volatile.global.u32 %r4, [%rd1];\nsub.s32 %r3, %r4, %r1;\n"
+				"setp.ge.s32 %p, %r3, 0;\n@%p bra W;\n"
+				"mov.u64 %rd3, %globaltimer;\nsub.u64 %rd4, %rd3, %rd2;\n"
+				"setp.lt.u64 %p, %rd4, 20000000;\n@%p bra L;\n"
+				"W: bar.sync 0;\nret;\n}\n";
+static CUfunction whole;
+static unsigned whole_blocks;
+
+static void prepare_whole(void)
+{
+	CUmodule module;
+	int sms;
+	CHECK(cuModuleLoadData(&module, whole_ptx));
+	CHECK(cuModuleGetFunction(&whole, module, "whole"));
+	CHECK(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+	whole_blocks = 2 * (unsigned)sms;
+	CHECK(cuMemAlloc_v2(&device_memory, 4096));
+	CHECK(cuMemsetD8Async(device_memory, 0, 4096, micro.stream));
+	CHECK(cuStreamSynchronize(micro.stream));
+}
+
+/* The counter goes on from launch to launch. */
+static void launch_whole(void)
+{
+	static uint32_t goal;
+	goal += whole_blocks;
+	void *arguments[] = {&device_memory, &goal};
+	CHECK(cuLaunchKernel(whole, whole_blocks, 1, 1, 1024, 1, 1, 0, micro.stream, arguments, NULL));
+}
+
 struct job {
+	bool is_whole;
 	uint64_t kernel_ns;
 	unsigned blocks;
 	size_t bytes;
@@ -141,7 +184,9 @@ static void note_moments(int64_t *at, int64_t begin, int64_t offset)
 
 static void run_job(const struct job *job)
 {
-	if (job->bytes)
+	if (job->is_whole)
+		launch_whole();
+	else if (job->bytes)
 		copy_once(job->bytes, job->to_device);
 	else
 		micro_spin(job->kernel_ns, job->blocks, micro.marks_address);
@@ -277,6 +322,10 @@ int main(int argc, char **argv)
 	} else if (strcmp(mode, "kernel") == 0 && argc == 5) {
 		struct job job = kernel_job(argv + 2);
 		mode_latency(&job, atoi(argv[4]));
+	} else if (strcmp(mode, "whole") == 0 && argc == 3) {
+		struct job job = {.is_whole = true, .pause_ns = 3000000, .jitter_ns = 4000000};
+		prepare_whole();
+		mode_latency(&job, atoi(argv[2]));
 	} else if (strcmp(mode, "fill") == 0 && argc == 5) {
 		mode_fill(strtoull(argv[2], NULL, 10) * 1000, (unsigned)atoi(argv[3]), atof(argv[4]));
 	} else if (strcmp(mode, "hinted") == 0 && argc == 6) {

@@ -6,6 +6,10 @@
  *
  *   hold-micro VARIANT WORK N LEAD_US LATE_US
  *
+ * Variants that begin with "after": a graph of small kernels runs first, what
+ * holds is launched behind it, and LEAD_US counts from the end of its
+ * synchronize; "first" is how long that took from the graph's launch.
+ *
  * Every 3 to 7 ms, N times: what VARIANT (table `variants`) launches, LEAD_US
  * later WORK (table `works`), LATE_US after that has been launched the release.
  * Latencies count from the launch of the work to the end of the synchronize;
@@ -14,6 +18,7 @@
 #include "gpu/hold_kernel.h"
 #include "micro_driver.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,10 +123,30 @@ static void hold_two_beside_any(void)
 	hold_two();
 }
 
+/* Behind the work, without running beside it: what the shim does while a process waits. */
+static uint64_t keep_ns;
+static void keep_two(void)
+{
+	CHECK(cuEventRecord(own.event, micro.stream));
+	CHECK(cuStreamWaitEvent(own.stream, own.event, 0));
+	launch_hold(own.stream, keep_ns);
+	launch_hold(own.stream, 0);
+}
+static void keep_one(void)
+{
+	CHECK(cuEventRecord(own.event, micro.stream));
+	CHECK(cuStreamWaitEvent(own.stream, own.event, 0));
+	launch_hold(own.stream, keep_ns);
+}
+
 static const struct variant {
 	const char *name;
 	void (*hold)(void);
+	bool after;
 } variants[] = {
+	{"after", hold_nothing, true},
+	{"after-two", keep_two, true},
+	{"after-one", keep_one, true},
 	{"none", hold_nothing},
 	{"one", hold_one},
 	{"two", hold_two},
@@ -250,17 +275,32 @@ static void set_up_holds(void)
 	CHECK(cuCtxSynchronize());
 }
 
-enum moment { TOLD, RETURNED, RELEASED, DONE, GPU_BEGAN, GPU_ENDED, HOLD_BEGAN, HOLD_ENDED, MOMENTS };
-static const char *const moment_names[MOMENTS] = {"told",      "returned",  "released",   "done",
-						  "gpu_began", "gpu_ended", "hold_began", "hold_ended"};
+enum moment { TOLD, RETURNED, RELEASED, DONE, GPU_BEGAN, GPU_ENDED, HOLD_BEGAN, HOLD_ENDED, FIRST, MOMENTS };
+static const char *const moment_names[MOMENTS] = {"told",      "returned",   "released",   "done", "gpu_began",
+						  "gpu_ended", "hold_began", "hold_ended", "first"};
+
+/* Returns how long it took. */
+static int64_t work_before(const struct variant *variant)
+{
+	int64_t begin = micro_now_ns();
+	do_graph();
+	variant->hold();
+	CHECK(cuStreamSynchronize(micro.stream));
+	return micro_now_ns() - begin;
+}
 
 static void one_trial(const struct variant *variant, const struct work *work, int64_t lead_ns, int64_t late_ns,
 		      int64_t offset, int64_t *at)
 {
-	int64_t start = micro_now_ns() + lead_ns;
+	int64_t start = micro_now_ns() + lead_ns, first_ns = 0;
 	own.page->began_ns = own.page->ended_ns = 0;
 	own.page->word = HB_HOLD_KEEP;
-	variant->hold();
+	if (variant->after) {
+		first_ns = work_before(variant);
+		start = micro_now_ns() + lead_ns;
+	} else {
+		variant->hold();
+	}
 	at[TOLD] = micro_now_ns();
 	micro_wait_until(start);
 	int64_t begin = micro_now_ns();
@@ -280,6 +320,7 @@ static void one_trial(const struct variant *variant, const struct work *work, in
 	at[GPU_ENDED] = (int64_t)micro.marks->ended_ns + offset;
 	at[HOLD_BEGAN] = own.page->began_ns ? (int64_t)own.page->began_ns + offset : begin;
 	at[HOLD_ENDED] = own.page->ended_ns ? (int64_t)own.page->ended_ns + offset : begin;
+	at[FIRST] = begin + first_ns;
 	for (int i = 0; i < MOMENTS; i++)
 		at[i] -= begin;
 }
@@ -319,6 +360,7 @@ int main(int argc, char **argv)
 	}
 	micro_set_up();
 	set_up_holds();
+	keep_ns = (uint64_t)atoll(argv[4]) * 1000 + 100000;
 	run(variant, work, atoi(argv[3]), atoll(argv[4]) * 1000, atoll(argv[5]) * 1000);
 	return 0;
 }

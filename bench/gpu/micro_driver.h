@@ -16,7 +16,7 @@
 
 /* clang-format off */
 #define MICRO_CALLS(X) \
-	X(cuInit) X(cuDeviceGet) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) \
+	X(cuInit) X(cuDeviceGet) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) \
 	X(cuCtxGetStreamPriorityRange) X(cuModuleLoadData) X(cuModuleGetFunction) \
 	X(cuStreamCreateWithPriority) X(cuStreamSynchronize) X(cuStreamQuery) X(cuLaunchKernel) \
 	X(cuLaunchKernel_ptsz) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuMemcpyHtoDAsync_v2) \

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the spatial engine on a real GPU: the table of bench/results/GPU/spatial.json.
 
-  bench/gpu/spatial.py --build build --out DIR [--part ours,others,rules,quick,strip] [--rounds 1] [--window 3]
+  bench/gpu/spatial.py --build build --out DIR [--part ours,others,rules,quick,why,strip,close] [--rounds 1] [--window 3]
 
   ours     spatial, temporal, and the gate alone (closed while a request is served, as REEF does), and LP alone
   others   exclusive, time slicing, MPS, MPS with stream priorities, MPS with an SM limit of 88 and 60 %
   rules    settings of the spatial engine side by side, at high rates: raw values only
   quick    the spatial engine alone, a minute: raw values only
+  why      where its costs come from, 70 s: raw values only
   strip    a small HP kernel beside persistent LP kernels of 1 ms
+  close    from a request's begin, which closes LP's gate, to the last LP block leaving; resnet50 training; some 25 s
 
 Eager resnet50_b1 at 60/s and 220/s and LLM decode at 60/s and 130/s, beside
 resnet50 training and LLM training. Windows are measured in turns, as in
-temporal.py, whose harness this uses. Every HP program runs on the first core (both threads
+temporal.py, whose harness this uses. Every HP program runs on one core (both threads
 of it), everybody else on the rest: what a neighbour on the same core costs is not the subject.
 The SLO is the p99 alone, outside MPS. Needs PyTorch, timm and transformers.
 """
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 
+import cpus
 from temporal import Windows, make_parser, quantile, run_parts
 
 SERVICES = "resnet50_b1,llama8_decode_b8"
@@ -42,20 +45,27 @@ RULES = {
     "gate": {"harm_percent": 0, "window": "300us"},
 }
 
+# Counters of a tenant that say what the engine did.
+COUNTS = ("kernels", "masked", "window_waits", "window_wait", "window_wait_ns", "window_unbounded", "requests", "streams_moved", "graphs")
+
+CORES = []
+
 # In the table itself. `gate`: LP waits while a request is served, as REEF does with what it can stop.
-SIDE_BY_SIDE = ("spatial", "fixed 112 SMs", "fixed 100 SMs", "gate")
+SIDE_BY_SIDE = ("spatial", "fixed 100 SMs", "gate")
 
 
-def siblings():
-    try:
-        text = open("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").read().strip()
-        first = sorted({int(part) for part in text.replace("-", ",").split(",")})
-    except (OSError, ValueError):
-        first = [0]
-    every = sorted(os.sched_getaffinity(0))
-    if len(first) == 1 and len(every) >= 8: # not told: neighbours are the usual numbering
-        first = every[:2]
-    return first, [cpu for cpu in every if cpu not in first]
+def cores():
+    """The CPUs of the core that is HP's, the one to use first, and all others."""
+    if not CORES:
+        every = sorted(os.sched_getaffinity(0))
+        own = cpus.find_core(every)
+        CORES.extend([own, [cpu for cpu in every if cpu not in own] or every])
+    return CORES
+
+
+def elsewhere():
+    """Before a command: not on the core that is HP's."""
+    return ["taskset", "-c", ",".join(map(str, cores()[1]))]
 
 
 class Hummingbird:
@@ -71,8 +81,8 @@ class Hummingbird:
         self.write({})
         hbd = os.path.join(os.path.abspath(bench.args.build), "src/daemon/hbd")
         log = open(os.path.join(bench.dir, name + ".log"), "w")
-        self.process = subprocess.Popen([hbd, "--foreground", "--config", self.path, "--socket", self.env["HB_SOCKET"]],
-                                        env=self.env, stderr=log, stdout=log)
+        self.process = subprocess.Popen(elsewhere() + [hbd, "--foreground", "--config", self.path, "--socket",
+                                                       self.env["HB_SOCKET"]], env=self.env, stderr=log, stdout=log)
 
     def write(self, settings):
         with open(self.path, "w") as file:
@@ -88,6 +98,16 @@ class Hummingbird:
                               timeout=20)
         return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
 
+    def tell(self, when):
+        """What the engine did so far, in words: which mechanisms are in force and what each tenant counted."""
+        for tenant in self.status().get("tenants", []):
+            masks = [one for gpu in tenant.get("gpus", []) for one in gpu.get("mechanisms", [])
+                     if one.get("mechanism") == "SM masks"]
+            counts = {name: value for name, value in tenant.get("counters", {}).items() if value and name in COUNTS}
+            print("  status %s: %s %s masks: %s %s" % (when, tenant.get("priority"), tenant.get("name") or
+                                                      tenant.get("command"), masks[0].get("why") if masks else "-",
+                                                      counts), flush=True)
+
     def stop(self):
         self.process.terminate()
         try:
@@ -102,7 +122,7 @@ class Mps:
     def __init__(self, bench):
         self.folder = tempfile.mkdtemp(prefix="hb-mps-")
         self.env = dict(bench.env, CUDA_MPS_PIPE_DIRECTORY=self.folder, CUDA_MPS_LOG_DIRECTORY=self.folder)
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], env=self.env, check=True, timeout=30)
+        subprocess.run(elsewhere() + ["nvidia-cuda-mps-control", "-d"], env=self.env, check=True, timeout=30)
 
     def limited(self, percent):
         return dict(self.env, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(percent))
@@ -115,23 +135,24 @@ class Table:
     def __init__(self, bench):
         self.bench = bench
         self.turns = Windows(bench)
-        self.first, self.others = siblings()
+        self.own, self.others = cores()
         self.services, self.trainings = [], []
         self.marks = {}
+        self.tells_cpus = False
 
     def start(self, name, how, role, model, env, extra=(), options=()):
         bench = self.bench
-        cpus = self.first if role == "serve" else self.others
+        allowed = self.own if role == "serve" else self.others
         if role == "train":
             bench.pause(name)
         program = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_tenant.py"), role,
                    "--model", model, "--dir", bench.dir, "--name", name, *options]
-        command = ["taskset", "-c", ",".join(map(str, cpus))] + bench.wrap(how, extra) + program
+        command = ["taskset", "-c", ",".join(map(str, allowed))] + bench.wrap(how, extra) + program
         bench.spawn(name, "native", command, env=env)
 
-    def service(self, name, how="native", env=None, extra=(), options=()):
+    def service(self, name, how="native", env=None, extra=(), options=(), models=SERVICES):
         self.services.append(name)
-        self.start(name, how, "serve", SERVICES, env, extra, options)
+        self.start(name, how, "serve", models, env, extra, options)
 
     def training(self, name, how="native", env=None):
         for short, model in TRAINING.items():
@@ -149,18 +170,19 @@ class Table:
         lows = [low] if low else []
         bench.resume(*lows)
         time.sleep(0.4 if low else 0.05)
-        before = len(bench.lines(service))
+        before, used, since = len(bench.lines(service)), cpus.usage(), time.monotonic()
         with open(bench.path(service, ".cmd"), "a") as out:
-            out.write("%s %g %g %s\n" % (label.replace(" ", "_"), rate, bench.args.window * (1.5 if rate < 100 else 1),
+            out.write("%s %g %g %s\n" % (label.replace(" ", "_"), rate, bench.args.window * (1.5 if rate == 60 else 1),
                                          model))
         while len(bench.lines(service)) == before:
             if time.monotonic() > begun + 8 * bench.args.window + 20:
                 raise RuntimeError("%s does not answer in %s" % (service, label))
             time.sleep(0.005)
+        used = cpus.busiest(used, cpus.usage(), time.monotonic() - since)
         answer = json.loads(bench.lines(service)[before])
         bench.pause(*lows)
         time.sleep(0.15)
-        mark = {"mode": mode, "model": model, "rate": rate, "low": low, "answer": answer}
+        mark = {"mode": mode, "model": model, "rate": rate, "low": low, "answer": answer, "cpu": used}
         self.marks.setdefault(label, []).append(mark)
         self.tell(mark)
 
@@ -172,6 +194,8 @@ class Table:
             mark["mode"], mark["model"], mark["rate"], mark["low"] or "", quantile(answer["service_us"], 0.5),
             quantile(answer["service_us"], 0.95), quantile(answer["latency_us"], 0.5),
             quantile(answer["latency_us"], 0.99), done), flush=True)
+        if self.tells_cpus:
+            print("    " + " ".join("%.2f:%s@%d" % (share, name, cpu) for share, _, name, cpu in mark["cpu"]), flush=True)
         with open(os.path.join(self.bench.args.out, "spatial-windows.jsonl"), "a") as out:
             out.write(json.dumps(dict(mark, low_per_s=done)) + "\n")
 
@@ -267,6 +291,7 @@ def attainment_alone(lines, mode):
 def part_ours(bench):
     space, times = Hummingbird(bench, "space", {"engine": "spatial"}), Hummingbird(bench, "time", {"engine": "temporal"})
     table = Table(bench)
+    table.tells_cpus = True
     try:
         table.service("hp-native")
         table.service("hp-space", "high", space.env, ("--slo", "auto"))
@@ -288,9 +313,10 @@ def part_ours(bench):
                     space.set(RULES[rule])
                     for short in TRAINING:
                         table.window(rule, "hp-space", load, short + "-space")
+        space.tell("at the end")
     finally:
-        bench.stop()
         bench.raw["status"] = space.status()
+        bench.stop()
         space.stop()
         times.stop()
     rates = native_rates(table)
@@ -402,6 +428,60 @@ def part_quick(bench):
     keep(bench, table, {short: table.turns.low_rate("space||%s-space" % short, short + "-space") for short in TRAINING})
 
 
+def launch_costs(bench, space, mps, shim):
+    """What a launch costs in each of the ways to run HP, in ns."""
+    for name, how, env in (("native", "native", None), ("MPS", "native", mps.env), ("MPS and shim", "native", shim),
+                           ("engine", "high", space.env)):
+        costs = bench.run_micro(how, ["launch", "30"], env=env)
+        bench.raw["launch costs, " + name] = costs
+        print("  launch, %-13s %s" % (name, {kind: (cost["p50_ns"], cost["p99_ns"]) for kind, cost in costs.items()
+                                            if isinstance(cost, dict) and "p50_ns" in cost}), flush=True)
+
+
+def part_why(bench):
+    """Where the engine's costs come from: HP alone in each way of running it, LP under fixed masks, both together.
+    Raw values only, some 70 s."""
+    space, mps = Hummingbird(bench, "space", {"engine": "spatial"}), Mps(bench)
+    # Our library in a plain server, without a daemon: what it costs to be there at all.
+    shim = dict(mps.env, HB_SOCKET=os.path.join(bench.dir, "nobody"),
+                LD_LIBRARY_PATH=os.path.join(os.path.abspath(bench.args.build), "src/shim"))
+    table = Table(bench)
+    table.tells_cpus = True
+    load = LOADS[0]
+    try:
+        table.service("hp-native", models="resnet50_b1")
+        table.service("hp-mps", env=mps.env, models="resnet50_b1")
+        table.service("hp-shim", env=shim, models="resnet50_b1")
+        table.service("hp-space", "high", space.env, ("--slo", "auto"), models="resnet50_b1")
+        table.training("space", "low", space.env)
+        table.ready()
+        space.tell("ready")
+        launch_costs(bench, space, mps, shim)
+        for _ in range(2):
+            for mode, service in (("alone", "hp-native"), ("alone MPS", "hp-mps"), ("alone MPS+shim", "hp-shim"),
+                                  ("alone inside", "hp-space")):
+                table.window(mode, service, load, None)
+        time.sleep(1.2)
+        for short in TRAINING:
+            table.alone("space", short + "-space")
+        for sms in (132, 100, 66): # HP is there, but hardly ever
+            space.set({"low_sms": sms})
+            for short in TRAINING:
+                table.window("at most %d SMs" % sms, "hp-space", ("resnet50_b1", 5), short + "-space")
+        space.tell("masked")
+        for rule in ("fixed 112 SMs", "fixed 100 SMs", "fixed 88 SMs", "spatial"):
+            space.set(RULES[rule])
+            for short in TRAINING:
+                table.window(rule, "hp-space", load, short + "-space")
+        space.tell("at the end")
+    finally:
+        bench.raw["status"] = space.status()
+        bench.stop()
+        space.stop()
+        mps.stop()
+    keep(bench, table, {short: table.turns.low_rate("space||%s-space" % short, short + "-space") for short in TRAINING})
+
+
 def part_strip(bench):
     """LP keeps every SM busy with blocks of 1 ms, HP comes now and then with a small kernel."""
     space = Hummingbird(bench, "space", {"engine": "spatial"})
@@ -431,7 +511,33 @@ def part_strip(bench):
         space.stop()
 
 
-PARTS = {"quick": part_quick, "ours": part_ours, "others": part_others, "rules": part_rules, "strip": part_strip}
+def part_close(bench):
+    """HP's kernel ends when it has every SM to itself. What that takes longer than alone is what LP's blocks need to leave."""
+    space = Hummingbird(bench, "space", {"engine": "spatial"})
+    space.set(RULES["gate"])
+    table, trials = Table(bench), str(bench.args.trials)
+    try:
+        table.start("close", "low", "train", TRAINING["resnet"], space.env)
+        bench.wait_ready(["close"], 120)
+        alone = bench.run_micro("high", ["whole", trials], env=space.env)["latency"]
+        bench.resume("close")
+        time.sleep(1.5)
+        beside = bench.run_micro("high", ["whole", trials], env=space.env)["latency"]
+        bench.pause("close")
+    finally:
+        bench.raw["status"] = space.status()
+        bench.stop()
+        space.stop()
+    took_us = [(value - alone["p50_ns"]) / 1e3 for value in beside["raw_ns"]]
+    bench.raw["latency"] = {"alone": alone, "beside": beside}
+    for share, most in ((0.5, 30), (0.99, 150)):
+        took = quantile(took_us, share)
+        bench.row("gate closed to the last LP block leaving, kernels of resnet50 training, p%d" % (100 * share),
+                  round(took, 1), round(alone["p50_ns"] / 1e3, 1), "us", "<= %d us" % most, took <= most)
+
+
+PARTS = {"why": part_why, "quick": part_quick, "ours": part_ours, "others": part_others, "rules": part_rules,
+         "strip": part_strip, "close": part_close}
 
 if __name__ == "__main__":
     sys.exit(run_parts("spatial", PARTS, make_parser(PARTS).parse_args()))

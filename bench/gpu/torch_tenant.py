@@ -6,9 +6,9 @@
   torch_tenant.py train --model resnet50_train_b128 --dir D --name N
 
 Programs of one measurement share a folder D. `serve` obeys lines appended to
-D/N.cmd, "LABEL RATE SECONDS [MODEL]": it serves Poisson arrivals (same seed each time,
-open loop, one at a time, latency from the arrival) and appends one JSON line to
-D/N.out. `train` trains until D/stop appears, pauses while D/N.pause exists, and
+D/N.cmd, "LABEL RATE SECONDS [MODEL [REPEAT]]": it serves Poisson arrivals (same seed each
+time, and again every REPEAT seconds; open loop, one at a time, latency from the arrival)
+and appends one JSON line to D/N.out. `train` trains until D/stop appears, pauses while D/N.pause exists, and
 writes the end time (monotonic) of each iteration to D/N.out, one a line. Both create
 D/N.ready first. Started by temporal.py; knows nothing of Hummingbird.
 """
@@ -55,7 +55,10 @@ def llama(torch, batch, train):
     from transformers import LlamaConfig, LlamaForCausalLM
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=8, num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000)
-    model = LlamaForCausalLM(config).to(torch.bfloat16).cuda()
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"): # made there: on the CPU that takes half a minute
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    torch.set_default_dtype(torch.float32)
     if train:
         tokens = torch.randint(0, 30000, (batch, 1024), device="cuda")
         optimizer = torch.optim.SGD(model.parameters(), 1e-4)
@@ -92,22 +95,27 @@ def capture(torch, work, stream):
     return graph.replay
 
 
-def serve_once(torch, work, rate, seconds):
+def serve_once(torch, work, rate, seconds, repeat=0.0):
     random.seed(1)
     begun = time.monotonic()
-    due = begun
-    latencies, services = [], []
+    due, again = begun, begun + (repeat or 2 * seconds)
+    latencies, services, arrivals = [], [], []
     while due < begun + seconds:
         due += random.expovariate(rate)
+        if due >= again:
+            random.seed(1)
+            due, again = again + random.expovariate(rate), again + repeat
         while time.monotonic() < due:
             pass
         served = time.monotonic()
         work()
         torch.cuda.current_stream().synchronize()
         done = time.monotonic()
+        arrivals.append(round(due - begun, 5))
         latencies.append(round((done - due) * 1e6, 1))
         services.append(round((done - served) * 1e6, 1))
-    return {"begun": begun, "ended": time.monotonic(), "latency_us": latencies, "service_us": services}
+    return {"begun": begun, "ended": time.monotonic(), "latency_us": latencies, "service_us": services,
+            "arrival_s": arrivals}
 
 
 def prepare(torch, model, graph, stream):
@@ -141,7 +149,7 @@ def serve(torch, args, path):
                 continue
             label, rate, seconds, *model = lines[done].split()
             work = works[model[0] if model else first]
-            served = serve_once(torch, work, float(rate), float(seconds))
+            served = serve_once(torch, work, float(rate), float(seconds), float(model[1]) if len(model) > 1 else 0.0)
             with open(path + ".out", "a") as out:
                 out.write(json.dumps(dict(served, label=label)) + "\n")
             done += 1

@@ -129,7 +129,8 @@ struct work_low {
 	void (*prepare)(char **arguments);
 	/* `left_ns`: for how long work is wanted; nothing an iteration queues may take much longer alone. */
 	void (*iterate)(int64_t left_ns);
-	bool single; /* iterations are not queued behind each other */
+	bool single;  /* iterations are not queued behind each other */
+	bool endless; /* its iterations say nothing about its speed, so they are not told */
 };
 const struct work_low *work_low_find(const char *name);
 

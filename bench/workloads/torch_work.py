@@ -12,6 +12,7 @@ standard input decide, and docs/bench.md describes them. Knows nothing of
 Hummingbird. HB_BENCH_STREAM=high puts its work on a stream of the highest priority.
 """
 import argparse
+import gc
 import json
 import logging
 import os
@@ -48,12 +49,22 @@ def say(**what):
     sys.stdout.flush()
 
 
-def vision(torch, args):
-    import timm
-    size = 299 if args.model.startswith("inception") else 224
+def vision_model(name):
+    """timm's, or torchvision's of the same name."""
     # inception's auxiliary head is for training on real data only
-    options = {"aux_logits": False} if args.model.startswith("inception") else {}
-    model = timm.create_model(args.model, pretrained=False, **options).cuda().to(memory_format=torch.channels_last)
+    options = {"aux_logits": False} if name.startswith("inception") else {}
+    try:
+        import timm
+        return timm.create_model(name, pretrained=False, **options)
+    except ImportError:
+        import torchvision
+        return torchvision.models.get_model(name, weights=None, **options)
+
+
+def vision(torch, args):
+    size = 299 if args.model.startswith("inception") else 224
+    with torch.device("cuda"): # random weights are drawn there, too, which is much faster
+        model = vision_model(args.model).cuda().to(memory_format=torch.channels_last)
     images = torch.randn(args.batch, 3, size, size, device="cuda").to(memory_format=torch.channels_last)
     return model, images
 
@@ -89,7 +100,13 @@ def llama(torch):
     from transformers import LlamaConfig, LlamaForCausalLM
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_hidden_layers=8, num_attention_heads=32,
                          num_key_value_heads=8, vocab_size=32000)
-    return LlamaForCausalLM(config).to(torch.bfloat16).cuda()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            return LlamaForCausalLM(config).to(torch.bfloat16).cuda()
+    finally:
+        torch.set_default_dtype(before)
 
 
 def prefill(torch, args):
@@ -214,6 +231,9 @@ def main():
             for _ in range(5):
                 step()
             torch.cuda.synchronize()
+        # What lives as long as the program is not looked through again and again.
+        gc.collect()
+        gc.freeze()
         say(event="ready", gpu=torch.cuda.get_device_name())
         Program(torch, step, stream).run()
 

@@ -14,11 +14,11 @@ static void prepare_preempt(char **arguments)
 	kernel_ns = (int64_t)(atof(arguments[0]) * 1e3);
 }
 
-/* Pauses of 0.2 to 0.6 ms, so that the others get the GPU back and trials meet them at any moment. */
+/* Pauses of 0.2 to 0.4 ms, so that the others get the GPU back and trials meet them at any moment. */
 static void serve_preempt(int64_t end_ns, const struct work_arrivals *arrivals)
 {
 	while (work_now_ns() < end_ns) {
-		work_wait_until(work_now_ns() + 200000 + (int64_t)(work_random() * 400000));
+		work_wait_until(work_now_ns() + 200000 + (int64_t)(work_random() * 200000));
 		int64_t begin = work_now_ns();
 		work_trial(kernel_ns);
 		GPU(cuStreamSynchronize(work_stream));

@@ -134,7 +134,7 @@ static void iterate_transcode(int64_t left_ns)
 
 static const struct work_low kinds[] = {
 	{"spin", "KERNEL_US", 1, prepare_spin, iterate_spin, false},
-	{"endless", "", 0, prepare_endless, iterate_endless, true},
+	{"endless", "", 0, prepare_endless, iterate_endless, true, true},
 	{"cooperative", "KERNEL_US", 1, prepare_cooperative, iterate_spin, false},
 	{"persistent", "KERNEL_US", 1, prepare_persistent, iterate_spin, false},
 	{"graph", "NODES KERNEL_US", 2, prepare_graph, iterate_graph, false},

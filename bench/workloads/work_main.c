@@ -202,7 +202,7 @@ static void work(const struct work_low *kind, double seconds)
 	if (strcmp(line, "rest") != 0)
 		work_fail("'%s' while it works", line);
 	printf("{\"event\": \"rested\", \"simulated\": %s", work_simulated() ? "true" : "false");
-	print_values("ends_ns", ends, n);
+	print_values("ends_ns", ends, kind->endless ? 0 : n);
 	puts("}");
 	fflush(stdout);
 }

@@ -15,7 +15,7 @@
  * copy of everything it decides and treats every field as untrusted input. A
  * tenant that scribbles here harms only itself. On the GPU page, which tenants
  * share, a scribbler can spoil the memory reserve's sum and what LP knows of
- * HP's requests, and nothing more.
+ * HP's requests, and make the daemon look late (0.1 s), and nothing more.
  *
  * Life: a page outlives the daemon. A process that finds `heartbeat_ns` older
  * than HB_PAGE_SILENT_NS treats every gate as open and registers again (at most
@@ -121,7 +121,10 @@ struct hb_page_signs {
 	hb_page_u64 written;    /* process */
 	hb_page_u32 hold_fault; /* process; row of hold_faults.def, 0 = holds work */
 	hb_page_u32 reserved0;
-	hb_page_u64 reserved1[6];
+	/* process; the request that runs, of several the one that began first: since when, 0 = none, and its own deadline. */
+	hb_page_i64 running_since_ns;
+	hb_page_i64 running_deadline_ns; /* absolute, 0 = the tenant's objective; written first */
+	hb_page_u64 reserved1[4];
 	struct hb_page_request ring[HB_PAGE_REQUESTS];
 };
 
@@ -141,7 +144,8 @@ struct hb_page_process {
 	hb_page_u32 reserved0;
 	hb_page_u64 start_ticks; /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
 	hb_page_u32 mask_state;  /* process; whether its launches can leave SMs to others, row of mask_states.def */
-	hb_page_u32 reserved1[5];
+	hb_page_u32 rings;       /* process; 1: it rings the bell of the GPU's page */
+	hb_page_u32 reserved1[4];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
@@ -189,10 +193,15 @@ struct hb_page {
 	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
 	hb_page_i64 slo_ns;         /* daemon; 0 = none, -1 = learn it */
 	hb_page_u32 slice_sequence; /* daemon; raised (release) after a gpus[].slice_us[] changed */
-	hb_page_u32 reserved0;
+	hb_page_u32 recording;      /* daemon; not 0: LP notes its launches for it (page_trace.h) */
 	unsigned char reserved1[4096 - 64];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
+};
+
+enum hb_gpu_news {
+	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
+	HB_NEWS_ENDED = 2,   /* work of low priority has ended, or was found behind its closed gate */
 };
 
 /*
@@ -216,6 +225,12 @@ struct hb_gpu_page {
 	/* daemon; the bounds of the spatial engine, from its configuration. */
 	hb_page_u32 window_us; /* predicted LP time in flight while HP is at work */
 	hb_page_u32 low_sms;   /* SMs that LP may have while HP is at work; 0 = slack decides */
+	/*
+	 * Who has news of a kind that is in `listening` adds 1 to `bell` and wakes a sleeper on that futex word. Shared;
+	 * the daemon believes nothing of it but that a look may be worth while, and looks less often by itself then.
+	 */
+	hb_page_u32 bell;      /* processes, by atomic addition; its value has no meaning */
+	hb_page_u32 listening; /* daemon; enum hb_gpu_news, several */
 	_Alignas(64) unsigned char reserved[4096 - 192 - HB_PAGE_SLACK_BYTES];
 };
 

@@ -15,20 +15,37 @@ The callable gets one keyword argument an input and returns a dict of outputs
 one output. Inputs lie in memory shared with the server: they are valid until
 the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
 the GPU are fast. An exception fails that batch only, with its text.
+
+Deadlines are kept better where the server sees copies and run apart, because it
+then knows what else is on the link and on the GPU. Give them apart, each
+returning when it is done, and say the bytes in model.yaml (`transfer`):
+
+    worker.serve(infer, copy_in=..., copy_out=...)
+
+Inputs go through copy_in(**inputs), infer(**what it returned), copy_out(what
+that returned). While a batch runs, priority() is its priority, and held() says
+whether it should go no further for now (a policy that interrupts low priority).
 """
 import mmap
 import os
 import struct
 import sys
+import time
 import traceback
 
 import numpy
 
+import hummingbird
+
 # The layout of src/front/worker_ring.h.
-MAGIC, VERSION = 0x31524B4F57424800, 1
+MAGIC, VERSION = 0x31524B4F57424800, 2
 PAGE = struct.Struct("<QIIQQQQIII")
-READY_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 64, 104, 8, 8
-PAGE_BYTES, LANE_BEGUN, LANE_STATUS, LANE_ERROR, LANE_ERROR_BYTES = 4096, 8, 12, 16, 496
+READY_OFFSET, HELD_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 60, 64, 104, 8, 8
+EXPECTED_OFFSET, HINT_S = 144, 0.0002
+PAGE_BYTES, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, LANE_DEADLINE = \
+    4096, 4, 8, 12, 16, 20, 484, 504
+NEVER = (1 << 63) - 1
+COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
 LANE_INPUTS, TENSORS_MAX = 512, 16
 TENSOR = struct.Struct("<QQII8q")
 DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
@@ -66,24 +83,32 @@ class _Server:
         memory, self.submitted_bell, self.completed_bell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
         self.map = mmap.mmap(memory, 0)
         self.view = memoryview(self.map)
+        # For what both sides count with: struct writes and reads byte by byte, and a counter that goes from 255 to 256
+        # would for a moment be 0 to the other side. These are single words.
+        self.words = self.view[:len(self.view) // 4 * 4].cast("I")
         magic, version, _, self.lane_bytes, self.in_offset, self.out_offset, self.out_bytes, *_ = \
             PAGE.unpack_from(self.map, 0)
         if (magic, version) != (MAGIC, VERSION):
             raise RuntimeError("this hummingbird.worker and the server do not fit together")
         self.inputs, self.outputs = inputs, outputs
         self.taken = self.put = 0
+        self.base = 0  # of the lane of the batch that runs
+        self.expected = 0
 
     def word(self, offset):
-        return struct.unpack_from("<I", self.map, offset)[0]
+        return self.words[offset // 4]
 
     def set_word(self, offset, value):
-        struct.pack_into("<I", self.map, offset, value)
+        self.words[offset // 4] = value & 0xFFFFFFFF
 
     def take(self):
         """The next lane; waits for it. None when the server is gone."""
-        while self.word(SUBMITTED_OFFSET) == self.taken:
+        while self.word(SUBMITTED_OFFSET) == self.taken & 0xFFFFFFFF:
             if not os.read(self.submitted_bell, 8):
                 return None
+            if self.word(EXPECTED_OFFSET) != self.expected:  # a request has begun to arrive
+                self.expected = self.word(EXPECTED_OFFSET)
+                hummingbird.hint(HINT_S)
         lane = self.word(SUBMITTED_OFFSET + RING_ENTRIES_OFFSET + 4 * (self.taken % RING))
         self.taken += 1
         return lane
@@ -92,7 +117,7 @@ class _Server:
         self.set_word(COMPLETED_OFFSET + RING_ENTRIES_OFFSET + 4 * (self.put % RING), lane)
         self.put += 1
         self.set_word(COMPLETED_OFFSET, self.put)
-        os.write(self.completed_bell, struct.pack("<Q", 1))
+        self.ring()
 
     def read_inputs(self, base):
         arrays = {}
@@ -133,11 +158,37 @@ class _Server:
         self.map[base + LANE_ERROR:base + LANE_ERROR + len(text)] = text
         self.set_word(base + LANE_STATUS, 1)
 
-    def run(self, function, lane):
-        base = PAGE_BYTES + lane * self.lane_bytes
-        self.set_word(base + LANE_BEGUN, 1)
+    def time_left(self):
+        """Until the deadline of the batch, in seconds; None: it has none."""
+        deadline = self.word(self.base + LANE_DEADLINE) | self.word(self.base + LANE_DEADLINE + 4) << 32
+        return None if deadline == NEVER else max(0.0, deadline / 1e9 - time.monotonic())
+
+    def ring(self):
+        os.write(self.completed_bell, struct.pack("<Q", 1))
+
+    def set_stage(self, stage):
+        self.set_word(self.base + LANE_STAGE, stage)
+        if stage > COPIES_IN:
+            self.ring()
+
+    def compute(self, function, copy_in, copy_out):
+        values = self.read_inputs(self.base)
+        if copy_in:
+            values = copy_in(**values)
+            self.set_stage(RUNS)
+        values = function(**values)
+        if copy_out:
+            self.set_stage(COPIES_OUT)
+            values = copy_out(values)
+        return values
+
+    def run(self, function, copy_in, copy_out, lane):
+        self.base = base = PAGE_BYTES + lane * self.lane_bytes
+        self.set_stage(COPIES_IN)
         try:
-            self.write_outputs(base, function(**self.read_inputs(base)))
+            with hummingbird.request(self.time_left()):
+                values = self.compute(function, copy_in, copy_out)
+            self.write_outputs(base, values)
         except Exception as error:  # pylint: disable=broad-except
             traceback.print_exc()
             self.fail(base, error)
@@ -157,16 +208,35 @@ def _tensors(variable):
     return [tuple(reversed(line.split(" ", 1))) for line in os.environ[variable].split("\n")]
 
 
-def serve(function):
+_server = None
+
+
+def priority():
+    """"high" or "low", of the batch that runs."""
+    return "high" if _server.word(_server.base + LANE_PRIORITY) == 0 else "low"
+
+
+def interruptible():
+    """Whether held() can become true for the batch that runs."""
+    return _server.word(_server.base + LANE_INTERRUPTIBLE) == 1
+
+
+def held():
+    """Whether the batch that runs should launch nothing more for now."""
+    return interruptible() and _server.word(HELD_OFFSET) == 1
+
+
+def serve(function, copy_in=None, copy_out=None):
     """Runs batches until the server ends."""
+    global _server
     if "HB_WORKER_FDS" not in os.environ:
         raise RuntimeError("hummingbird.worker is started by hb serve (platform: worker)")
-    server = _Server(_tensors("HB_WORKER_INPUTS"), _tensors("HB_WORKER_OUTPUTS"))
+    server = _server = _Server(_tensors("HB_WORKER_INPUTS"), _tensors("HB_WORKER_OUTPUTS"))
     server.pin()
     server.set_word(READY_OFFSET, 1)
-    os.write(server.completed_bell, struct.pack("<Q", 1))
+    server.ring()
     while True:
         lane = server.take()
         if lane is None:
             return
-        server.run(function, lane)
+        server.run(function, copy_in, copy_out, lane)

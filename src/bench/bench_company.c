@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,19 +72,35 @@ static void end(struct hb_bench_company *company, bool all, bool well)
 	company->n = kept;
 }
 
+/* One that fails does not end the others. */
+static int note(struct hb_bench_member *member, int result, const struct hb_error *error)
+{
+	if (result == 0 || result == -EINTR)
+		return result;
+	snprintf(member->failed, sizeof member->failed, "%s", error->text);
+	hb_bench_process_kill(&member->process);
+	return 0;
+}
+
 int hb_bench_company_gather(struct hb_bench_company *company, char gpu[96], struct hb_error *error)
 {
 	bool fresh[HB_BENCH_MEMBERS_MAX] = {false};
 	int result = 0;
 	end(company, false, true);
 	for (unsigned i = 0; i < company->n && !result; i++) {
-		fresh[i] = company->members[i].process.pid <= 0;
-		if (fresh[i])
-			result = start(company, &company->members[i], error);
+		struct hb_bench_member *member = &company->members[i];
+		fresh[i] = member->process.pid <= 0;
+		if (!fresh[i])
+			continue;
+		*member->failed = '\0';
+		member->slo_ns = 0;
+		result = note(member, start(company, member, error), error);
 	}
-	for (unsigned i = 0; i < company->n && !result; i++)
-		if (fresh[i])
-			result = wait_ready(&company->members[i], gpu, error);
+	for (unsigned i = 0; i < company->n && !result; i++) {
+		struct hb_bench_member *member = &company->members[i];
+		if (fresh[i] && !*member->failed)
+			result = note(member, wait_ready(member, gpu, error), error);
+	}
 	return result;
 }
 

@@ -16,7 +16,9 @@ struct hb_bench_member {
 	bool high;
 	const struct hb_bench_sharing *sharing;
 	struct hb_bench_process process;
-	bool needed; /* in this case */
+	int64_t slo_ns;   /* the one that its daemon knows; 0 = none */
+	bool needed;      /* in this case */
+	char failed[512]; /* why it does not run; "" = it does */
 };
 
 #define HB_BENCH_MEMBERS_MAX (4 * HB_BENCH_TENANTS_MAX * HB_BENCH_SHARINGS_MAX)
@@ -32,7 +34,10 @@ void hb_bench_company_begin(struct hb_bench_company *company);
 /* The member for the `index`-th program of its side in this way of sharing; it may not run yet. */
 struct hb_bench_member *hb_bench_company_call(struct hb_bench_company *company, const struct hb_bench_program *program,
 					      unsigned index, bool high, const struct hb_bench_sharing *sharing);
-/* Ends whom nobody called, starts who is missing, waits until all are ready. Members move: call them again. */
+/*
+ * Ends whom nobody called, starts who is missing, waits until all are ready: 0, or -EINTR. Who did not start or get
+ * ready has `failed` set. Members move: call them again.
+ */
 int hb_bench_company_gather(struct hb_bench_company *company, char gpu[96], struct hb_error *error);
 /* After the process has been killed: starts it again and waits. */
 int hb_bench_company_replace(struct hb_bench_company *company, struct hb_bench_member *member, struct hb_error *error);

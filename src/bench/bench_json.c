@@ -6,7 +6,7 @@
  */
 #include "base/json.h"
 #include "bench/bench_output.h"
-#include "bench/bench_stats.h"
+#include "bench/bench_overall.h"
 #include "sim/text_input.h"
 
 #include <errno.h>
@@ -120,6 +120,15 @@ static json_t *programs_pack(const struct hb_bench_outcome *outcome, const struc
 	return list;
 }
 
+static json_t *dropped_pack(const struct hb_bench_outcome *outcome, struct hb_error *error)
+{
+	json_t *list = json_array();
+	for (unsigned i = 0; i < outcome->n_dropped; i++)
+		json_array_append_new(list, hb_json_pack(error, "{s:s, s:s}", "name", outcome->dropped[i].sharing,
+							 "why", outcome->dropped[i].why));
+	return list;
+}
+
 static json_t *case_pack(const struct hb_bench_outcome *outcome, unsigned rounds, struct hb_error *error)
 {
 	struct hb_bench_summary *summary = malloc(sizeof *summary);
@@ -133,16 +142,40 @@ static json_t *case_pack(const struct hb_bench_outcome *outcome, unsigned rounds
 		json_array_append_new(cells, cell_pack(outcome, i, rounds, &summary->cells[i], error));
 	bool shown = cells && json_array_size(cells) == outcome->n_cells;
 	json_t *packed = hb_json_pack(
-		error, "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "name", outcome->name, "world", outcome->world,
-		"skipped", text_or_null(outcome->skipped), "failed", text_or_null(outcome->failed), "high",
-		programs_pack(outcome, summary, true, error), "low", programs_pack(outcome, summary, false, error),
-		"headline", headline_pack(outcome, summary, error), "sharing", cells);
+		error, "{s:s, s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "name", outcome->name, "world",
+		outcome->world, "skipped", text_or_null(outcome->skipped), "failed", text_or_null(outcome->failed),
+		"rounds", (int)outcome->rounds, "high", programs_pack(outcome, summary, true, error), "low",
+		programs_pack(outcome, summary, false, error), "headline", headline_pack(outcome, summary, error),
+		"dropped", dropped_pack(outcome, error), "sharing", cells);
 	hb_bench_summary_fini(summary);
 	free(summary);
 	if (shown)
 		return packed;
 	json_decref(packed);
 	return NULL;
+}
+
+static json_t *overall_row_pack(const struct hb_bench_overall_row *row, struct hb_error *error)
+{
+	return hb_json_pack(error, "{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", row->sharing, "cases",
+			    (int)row->cases, "attainment", number(row->attainment), "least", number(row->least),
+			    "attainment_below_exclusive", number(row->drop), "attainment_of_spatial",
+			    number(row->against_spatial), "attainment_of_temporal", number(row->against_temporal),
+			    "low_of_alone", number(row->low), "low_of_temporal", number(row->low_against_temporal));
+}
+
+static json_t *overall_pack(const struct hb_bench_result *result, struct hb_error *error)
+{
+	struct hb_bench_overall overall;
+	if (hb_bench_overall_init(&overall, result))
+		return NULL;
+	json_t *rows = json_array();
+	for (unsigned i = 0; i < overall.n; i++)
+		json_array_append_new(rows, overall_row_pack(&overall.rows[i], error));
+	const char *spatial = overall.spatial < 0 ? "" : overall.rows[overall.spatial].sharing;
+	const char *temporal = overall.temporal < 0 ? "" : overall.rows[overall.temporal].sharing;
+	return hb_json_pack(error, "{s:i, s:o, s:o, s:o}", "cases", (int)overall.cases, "spatial",
+			    text_or_null(spatial), "temporal", text_or_null(temporal), "sharing", rows);
 }
 
 int hb_bench_json_write(FILE *out, const struct hb_bench_result *result, struct hb_error *error)
@@ -155,11 +188,12 @@ int hb_bench_json_write(FILE *out, const struct hb_bench_result *result, struct 
 			return -EINVAL;
 		}
 	}
-	json_t *root = hb_json_pack(error, "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o}", "version",
-				    VERSION, "suite", result->suite, "command", result->command, "time", result->time,
-				    "commit", result->version, "machine", result->machine, "driver", result->driver,
-				    "gpu", result->gpu, "simulated", result->simulated, "rounds", (int)result->rounds,
-				    "window_s", number(result->seconds), "cases", cases);
+	json_t *root = hb_json_pack(error, "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:i, s:o, s:o, s:o}",
+				    "version", VERSION, "suite", result->suite, "command", result->command, "time",
+				    result->time, "commit", result->version, "machine", result->machine, "driver",
+				    result->driver, "gpu", result->gpu, "simulated", result->simulated, "rounds",
+				    (int)result->rounds, "window_s", number(result->seconds), "cases", cases, "overall",
+				    overall_pack(result, error));
 	int code = hb_json_write(root, out, error);
 	json_decref(root);
 	return code;
@@ -278,16 +312,35 @@ static int programs_read(const struct reader *reader, json_t *high, json_t *low,
 	return code;
 }
 
+static int dropped_read(const struct reader *reader, json_t *list, struct hb_bench_outcome *outcome)
+{
+	json_t *object;
+	size_t i;
+	int code = 0;
+	json_array_foreach(list, i, object)
+	{
+		const char *name, *why;
+		code = hb_json_unpack(object, reader->path, reader->error, "{s:s, s:s}", "name", &name, "why", &why);
+		if (code)
+			return code;
+		hb_bench_outcome_drop(outcome, name, why);
+	}
+	return 0;
+}
+
 static int case_read(const struct reader *reader, json_t *object)
 {
 	const char *name, *world;
-	json_t *skipped, *failed, *high, *low, *sharing;
+	json_t *skipped, *failed, *high, *low, *sharing, *dropped = NULL;
 	struct hb_bench_result *result = reader->result;
-	int code = hb_json_unpack(object, reader->path, reader->error, "{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name",
-				  &name, "world", &world, "skipped", &skipped, "failed", &failed, "high", &high, "low",
-				  &low, "sharing", &sharing);
+	int rounds = (int)result->rounds;
+	int code = hb_json_unpack(object, reader->path, reader->error, "{s:s, s:s, s:o, s:o, s?i, s:o, s:o, s:o, s?o}",
+				  "name", &name, "world", &world, "skipped", &skipped, "failed", &failed, "rounds",
+				  &rounds, "high", &high, "low", &low, "sharing", &sharing, "dropped", &dropped);
 	if (code)
 		return code;
+	if (rounds < 0 || rounds > (int)result->rounds)
+		return wrong(reader, "rounds: more than the file has");
 	struct hb_bench_outcome *outcome = &result->cases[result->n_cases];
 	outcome->cells = calloc(HB_BENCH_SHARINGS_MAX, sizeof *outcome->cells);
 	if (!outcome->cells)
@@ -297,7 +350,9 @@ static int case_read(const struct reader *reader, json_t *object)
 	copy(outcome->world, sizeof outcome->world, world);
 	copy(outcome->skipped, sizeof outcome->skipped, json_string_value(skipped));
 	copy(outcome->failed, sizeof outcome->failed, json_string_value(failed));
+	outcome->rounds = (unsigned)rounds;
 	code = programs_read(reader, high, low, outcome);
+	code = code ? code : dropped_read(reader, dropped, outcome);
 	for (size_t i = 0; i < json_array_size(sharing) && !code; i++)
 		code = cell_read(reader, json_array_get(sharing, i), outcome);
 	return code;

@@ -5,7 +5,7 @@
  * results in the form they know.
  */
 #include "bench/bench_output.h"
-#include "bench/bench_stats.h"
+#include "bench/bench_overall.h"
 #include "bench_assets.h"
 #include "sim/output.h"
 #include "sim/plot.h"
@@ -100,6 +100,50 @@ static void name_cell(FILE *out, const struct hb_bench_outcome *outcome, int cel
 }
 
 /* --- headline -------------------------------------------------------------------------------------------- */
+
+static void overall_row(FILE *out, const struct hb_bench_overall_row *row)
+{
+	fputs("<tr>", out);
+	text_write(out, "th scope=\"row\"", row->sharing);
+	fprintf(out, "<td>%u</td>", row->cases);
+	plain_cell(out, row->attainment, 100, "&#8239;%");
+	plain_cell(out, row->least, 100, "&#8239;%");
+	plain_cell(out, row->drop, 100, " points");
+	plain_cell(out, row->against_spatial, 1, "&#215;");
+	plain_cell(out, row->against_temporal, 1, "&#215;");
+	plain_cell(out, row->low, 100, "&#8239;%");
+	plain_cell(out, row->low_against_temporal, 1, "&#215;");
+	fputs("</tr>\n", out);
+}
+
+static void overall_head(FILE *out, const struct hb_bench_overall *overall, const char *what, int row)
+{
+	fprintf(out, "<th scope=\"col\">%s of ", what);
+	hb_svg_text(out, row < 0 ? "none" : overall->rows[row].sharing);
+	fputs("</th>", out);
+}
+
+/* One way of sharing for all cases, so that none is chosen for its best one. */
+static int overall_write(FILE *out, const struct hb_bench_result *result)
+{
+	struct hb_bench_overall overall;
+	int code = hb_bench_overall_init(&overall, result);
+	if (code)
+		return code;
+	fputs("<table>\n<thead><tr><th scope=\"col\">all cases</th><th scope=\"col\">cases</th>"
+	      "<th scope=\"col\">attainment</th><th scope=\"col\">least</th>"
+	      "<th scope=\"col\">below exclusive</th>",
+	      out);
+	overall_head(out, &overall, "attainment", overall.spatial);
+	overall_head(out, &overall, "attainment", overall.temporal);
+	fputs("<th scope=\"col\">low priority, of alone</th>", out);
+	overall_head(out, &overall, "low priority", overall.temporal);
+	fputs("</tr></thead>\n<tbody>\n", out);
+	for (unsigned i = 0; i < overall.n; i++)
+		overall_row(out, &overall.rows[i]);
+	fputs("</tbody>\n</table>", out);
+	return 0;
+}
 
 static int headline_row(FILE *out, const struct hb_bench_outcome *outcome, unsigned rounds)
 {
@@ -245,7 +289,7 @@ static void plots_write(FILE *out, const struct hb_bench_outcome *outcome, const
 	}
 }
 
-static void case_head(FILE *out, const struct hb_bench_outcome *outcome)
+static void case_head(FILE *out, const struct hb_bench_outcome *outcome, unsigned rounds)
 {
 	fputs("<section class=\"whole\">\n", out);
 	text_write(out, "h2", outcome->name);
@@ -262,13 +306,26 @@ static void case_head(FILE *out, const struct hb_bench_outcome *outcome)
 		hb_svg_text(out, outcome->low[i]);
 	}
 	fputs(strcmp(outcome->world, "virtual") == 0 ? "; recorded programs in virtual time" : "", out);
+	if (outcome->rounds && outcome->rounds < rounds)
+		fprintf(out, "; %u rounds only, the time was over", outcome->rounds);
 	fputs("</p>\n", out);
+}
+
+static void dropped_write(FILE *out, const struct hb_bench_outcome *outcome)
+{
+	for (unsigned i = 0; i < outcome->n_dropped; i++) {
+		fputs("<p>", out);
+		hb_svg_text(out, outcome->dropped[i].sharing);
+		fputs(" failed: ", out);
+		hb_svg_text(out, outcome->dropped[i].why);
+		fputs("</p>\n", out);
+	}
 }
 
 static int case_write(FILE *out, const struct hb_bench_outcome *outcome, unsigned index, unsigned rounds)
 {
 	char id[16];
-	case_head(out, outcome);
+	case_head(out, outcome, rounds);
 	if (*outcome->skipped || *outcome->failed) {
 		text_write(out, "p", *outcome->failed ? outcome->failed : outcome->skipped);
 		fputs("\n</section>\n", out);
@@ -282,6 +339,7 @@ static int case_write(FILE *out, const struct hb_bench_outcome *outcome, unsigne
 			plot_fill(outcome, summary, c, &plots[c]);
 		snprintf(id, sizeof id, "case%u-", index);
 		table_write(out, outcome, summary, plots);
+		dropped_write(out, outcome);
 		plots_write(out, outcome, summary, plots, id);
 		hb_bench_summary_fini(summary);
 	}
@@ -313,9 +371,9 @@ static const struct part {
 	const char *name;
 	int (*write)(FILE *out, const struct hb_bench_result *result);
 } parts[] = {
-	{"title", title_write},       {"command", command_write},       {"facts", facts_write},
-	{"headline", headline_write}, {"cases", cases_write},           {"rounds", rounds_write},
-	{"plot.css", plot_css_write}, {"report.css", report_css_write},
+	{"title", title_write},     {"command", command_write},   {"facts", facts_write},
+	{"overall", overall_write}, {"headline", headline_write}, {"cases", cases_write},
+	{"rounds", rounds_write},   {"plot.css", plot_css_write}, {"report.css", report_css_write},
 };
 
 static int part_write(FILE *out, const char *name, size_t length, const struct hb_bench_result *result)

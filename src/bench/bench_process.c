@@ -21,6 +21,7 @@
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 #define TAIL_BYTES 300
 #define STEP_NS (20 * HB_NS_PER_MS)
+#define KILLED_NS (10 * HB_NS_PER_S)
 
 static volatile sig_atomic_t interrupted;
 
@@ -98,12 +99,16 @@ void hb_bench_command_fini(struct hb_bench_command *command)
 /* --- starting ---------------------------------------------------------------------------------- */
 
 /* In the child. Its own process group, so that Ctrl-C reaches it only through us. */
-_Noreturn static void become(const struct hb_bench_command *command, const char *log, int in, int out)
+_Noreturn static void become(const struct hb_bench_command *command, pid_t parent, const char *log, int in, int out)
 {
 	static const int given_back[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 	int file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, command->end_signal);
+	if (getppid() != parent)
+		_exit(127); /* it died before we asked to be told */
+	if (command->placed)
+		sched_setaffinity(0, sizeof command->cpus, &command->cpus);
 	for (size_t i = 0; i < sizeof given_back / sizeof *given_back; i++)
 		signal(given_back[i], SIG_DFL);
 	if (file < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 || dup2(file, STDERR_FILENO) < 0)
@@ -136,9 +141,9 @@ int hb_bench_process_start(struct hb_bench_process *process, const char *name, c
 		return hb_error_set(error, -errno, "%s: %s", name, strerror(errno));
 	}
 	fflush(NULL);
-	pid_t pid = fork();
+	pid_t parent = getpid(), pid = fork();
 	if (pid == 0)
-		become(command, process->log, in[0], out[1]);
+		become(command, parent, process->log, in[0], out[1]);
 	int result = pid < 0 ? hb_error_set(error, -errno, "%s: %s", name, strerror(errno)) : 0;
 	close(in[0]);
 	close(out[1]);
@@ -309,7 +314,12 @@ void hb_bench_process_kill(struct hb_bench_process *process)
 	if (process->pid > 0 && !reap(process, WNOHANG)) {
 		kill(-process->pid, SIGKILL);
 		kill(process->pid, SIGKILL);
-		reap(process, 0);
+		/* One that is stuck in a driver is left to the kernel. */
+		for (int64_t end_ns = hb_clock_now_ns() + KILLED_NS; !reap(process, WNOHANG);) {
+			if (hb_clock_now_ns() > end_ns)
+				break;
+			sleep_ns(STEP_NS / 10);
+		}
 	}
 	release(process);
 }

@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +28,8 @@ struct hb_bench_command {
 	char *variables[HB_BENCH_VARIABLES_MAX]; /* "NAME=value" */
 	unsigned n_variables;
 	int end_signal; /* what it gets when `hb bench` dies */
+	bool placed;    /* on the processors of its priority: */
+	cpu_set_t cpus;
 };
 
 /* One word; all of a text's words, split at spaces. False = too many, or no memory. */

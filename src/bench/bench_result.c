@@ -49,6 +49,42 @@ struct hb_bench_cell *hb_bench_outcome_cell(struct hb_bench_outcome *outcome, co
 	return cell;
 }
 
+static void cell_clear(struct hb_bench_cell *cell)
+{
+	for (unsigned i = 0; i < HB_BENCH_TENANTS_MAX; i++)
+		for (unsigned round = 0; round < HB_BENCH_ROUNDS_MAX; round++)
+			free(cell->high[i][round].ns);
+	memset(cell, 0, sizeof *cell);
+}
+
+static void cell_remove(struct hb_bench_outcome *outcome, unsigned at)
+{
+	cell_clear(&outcome->cells[at]);
+	outcome->n_cells--;
+	memmove(&outcome->cells[at], &outcome->cells[at + 1], (outcome->n_cells - at) * sizeof *outcome->cells);
+	memset(&outcome->cells[outcome->n_cells], 0, sizeof *outcome->cells);
+}
+
+void hb_bench_outcome_drop(struct hb_bench_outcome *outcome, const char *sharing, const char *why)
+{
+	for (unsigned i = 0; i < outcome->n_cells; i++)
+		if (strcmp(outcome->cells[i].sharing, sharing) == 0)
+			cell_remove(outcome, i);
+	if (outcome->n_dropped == HB_BENCH_SHARINGS_MAX || hb_bench_outcome_dropped(outcome, sharing))
+		return;
+	struct hb_bench_dropped *dropped = &outcome->dropped[outcome->n_dropped++];
+	snprintf(dropped->sharing, sizeof dropped->sharing, "%s", sharing);
+	snprintf(dropped->why, sizeof dropped->why, "%s", why);
+}
+
+bool hb_bench_outcome_dropped(const struct hb_bench_outcome *outcome, const char *sharing)
+{
+	for (unsigned i = 0; i < outcome->n_dropped; i++)
+		if (strcmp(outcome->dropped[i].sharing, sharing) == 0)
+			return true;
+	return false;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -66,11 +102,7 @@ void hb_bench_latencies_take(struct hb_bench_latencies *latencies, int64_t *ns, 
 void hb_bench_outcome_clear(struct hb_bench_outcome *outcome)
 {
 	for (unsigned c = 0; c < outcome->n_cells; c++)
-		for (unsigned i = 0; i < HB_BENCH_TENANTS_MAX; i++)
-			for (unsigned round = 0; round < HB_BENCH_ROUNDS_MAX; round++)
-				free(outcome->cells[c].high[i][round].ns);
-	if (outcome->cells)
-		memset(outcome->cells, 0, HB_BENCH_SHARINGS_MAX * sizeof *outcome->cells);
+		cell_clear(&outcome->cells[c]);
 	outcome->n_cells = 0;
 }
 

@@ -32,15 +32,23 @@ struct hb_bench_cell {
 	int64_t clock_error_ns; /* bound of what latencies taken from the device's clock are off by; 0 = host's clock */
 };
 
+/* A way of sharing that could not be measured, or not to the end. */
+struct hb_bench_dropped {
+	char sharing[64];
+	char why[512];
+};
+
 struct hb_bench_outcome {
 	char name[64];
 	char world[16];    /* "virtual", "processes", "skipped" */
 	char skipped[160]; /* why; "" = it was run */
 	char failed[512];  /* what went wrong; "" = nothing */
-	unsigned n_high, n_low, n_cells;
+	unsigned rounds;   /* that were measured */
+	unsigned n_high, n_low, n_cells, n_dropped;
 	char high[HB_BENCH_TENANTS_MAX][HB_BENCH_LABEL_MAX], low[HB_BENCH_TENANTS_MAX][HB_BENCH_LABEL_MAX];
 	char arrivals[HB_BENCH_TENANTS_MAX][32];
 	struct hb_bench_cell *cells; /* HB_BENCH_SHARINGS_MAX */
+	struct hb_bench_dropped dropped[HB_BENCH_SHARINGS_MAX];
 };
 
 struct hb_bench_result {
@@ -58,6 +66,9 @@ struct hb_bench_outcome *hb_bench_result_add(struct hb_bench_result *result, con
 /* The cell of a way of sharing, made when it is new. NULL = too many. */
 struct hb_bench_cell *hb_bench_outcome_cell(struct hb_bench_outcome *outcome, const char *sharing,
 					    enum hb_bench_class class);
+/* Gives a cell up, with what it had. */
+void hb_bench_outcome_drop(struct hb_bench_outcome *outcome, const char *sharing, const char *why);
+bool hb_bench_outcome_dropped(const struct hb_bench_outcome *outcome, const char *sharing);
 /* Takes over `ns`, which it sorts. */
 void hb_bench_latencies_take(struct hb_bench_latencies *latencies, int64_t *ns, size_t n, uint64_t seen);
 void hb_bench_outcome_clear(struct hb_bench_outcome *outcome); /* its cells only */

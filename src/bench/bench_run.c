@@ -2,6 +2,8 @@
 /* A suite, case by case; see bench_run.h. A case that fails does not end the others: a GPU's time is dear. */
 #include "bench/bench_run.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "bench/bench_company.h"
 
 #include <errno.h>
@@ -57,6 +59,11 @@ static void header_fill(const struct hb_bench_options *options, struct hb_bench_
 		strftime(result->time, sizeof result->time, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+bool hb_bench_time_over(const struct hb_bench_options *options)
+{
+	return options->deadline_ns && hb_clock_now_ns() >= options->deadline_ns;
+}
+
 static int case_run(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
 		    struct hb_bench_company *company, struct hb_bench_result *result, struct hb_error *error)
 {
@@ -64,24 +71,40 @@ static int case_run(const struct hb_bench_options *options, const struct hb_benc
 	struct hb_bench_outcome *outcome = hb_bench_result_add(result, plan);
 	if (!outcome)
 		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_log_info("bench: %s/%s (%s)", options->suite->name, plan->of->name, outcome->world);
 	if (options->progress)
 		fprintf(stderr, "hb bench: %s/%s (%s)\n", options->suite->name, plan->of->name, outcome->world);
 	if (plan->world == HB_BENCH_SKIPPED)
 		return 0;
 	if (plan->world == HB_BENCH_VIRTUAL)
 		return hb_bench_run_virtual(options, plan, outcome, error);
-	int code = company->stage ? 0 : hb_bench_stage_new(options->simulated, &company->stage, error);
+	int code = company->stage ? 0 : hb_bench_stage_new(options->simulated, options->xsched, &company->stage, error);
 	code = code ? code : hb_bench_run_processes(options, plan, company, outcome, gpu, error);
 	if (*gpu && !options->simulated)
 		snprintf(result->gpu, sizeof result->gpu, "%s", gpu);
-	if (code == 0 || code == -EINTR)
+	if (code == 0 || (code == -EINTR && result->n_cases == 1))
 		return code;
 	/* What was measured of it is not whole. */
 	hb_bench_outcome_clear(outcome);
+	outcome->n_dropped = 0;
 	snprintf(outcome->failed, sizeof outcome->failed, "%s", error->text);
 	if (options->progress)
 		fprintf(stderr, "hb bench: %s/%s failed: %s\n", options->suite->name, plan->of->name, error->text);
 	return 0;
+}
+
+/* Ctrl-C or the time's end leave what was measured before. */
+static int case_begin(const struct hb_bench_options *options, struct hb_bench_plan *plan,
+		      struct hb_bench_company *company, struct hb_bench_result *result, struct hb_error *error)
+{
+	const char *why = hb_bench_interrupted()        ? "interrupted"
+			  : hb_bench_time_over(options) ? "the time that --limit gives was over"
+							: NULL;
+	if (why && plan->world != HB_BENCH_SKIPPED) {
+		plan->world = HB_BENCH_SKIPPED;
+		snprintf(plan->skipped, sizeof plan->skipped, "%s", why);
+	}
+	return case_run(options, plan, company, result, error);
 }
 
 int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result *result, struct hb_error *error)
@@ -97,10 +120,10 @@ int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result 
 		    (options->only && strcmp(of->name, options->only) != 0))
 			continue;
 		code = hb_bench_plan_make(of, options->simulated, &plan, error);
-		code = code ? code : case_run(options, &plan, company, result, error);
+		code = code ? code : case_begin(options, &plan, company, result, error);
 	}
 	if (company) {
-		hb_bench_company_dismiss(company, code == 0);
+		hb_bench_company_dismiss(company, code == 0 && !hb_bench_interrupted());
 		hb_bench_stage_free(company->stage);
 	}
 	free(company);

@@ -15,13 +15,18 @@ struct hb_bench_options {
 	unsigned n_sharings;
 	bool simulated;
 	unsigned rounds;
-	double seconds; /* of a window */
-	bool progress;  /* lines on stderr */
+	double seconds;      /* of a window */
+	const char *xsched;  /* the folder it was installed to, NULL = not there */
+	int64_t deadline_ns; /* of hb_clock_now_ns(): no round and no case begins later; 0 = none */
+	bool progress;       /* lines on stderr */
 };
+
+bool hb_bench_time_over(const struct hb_bench_options *options);
 
 /*
  * 0: *result is filled, though cases may have failed (struct hb_bench_outcome);
  * negative errno: nothing was measured (-EINTR: Ctrl-C), *result is empty.
+ * Ctrl-C later ends it with what there is: hb_bench_interrupted().
  */
 int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result *result, struct hb_error *error);
 

@@ -2,15 +2,19 @@
 /*
  * Folder, daemons and MPS server of a measurement; see bench_stage.h. Programs
  * under Hummingbird are started by this very program as `hb run`. The caretaker
- * is a child that waits for the end of a pipe: when that comes, it tells every
- * MPS control program below the folder to quit and removes the folder.
+ * is a child that waits for the end of a pipe: when that comes, it waits for the
+ * daemons to end, tells every MPS control program below the folder to quit, also
+ * one that a dying daemon has just started, and removes the folder.
  */
 #include "bench/bench_stage.h"
 
 #include "base/clock.h"
 #include "base/install_path.h"
 #include "base/paths.h"
-#include "daemon/socket_path.h"
+#include "bench/bench_cpus.h"
+#include "bench/bench_daemon.h"
+#include "bench/bench_xsched.h"
+#include "daemon/daemon_client.h"
 #include "gpu/provider.h"
 
 #include <errno.h>
@@ -28,17 +32,23 @@
 #define DAEMONS_MAX 4
 #define STEP_LIMIT_NS (15 * HB_NS_PER_S)
 #define DAEMON_END_NS (20 * HB_NS_PER_S)
-#define CARETAKER_LIMIT_S 40
+#define CARETAKER_LIMIT_S 60
+#define LOOK_EVERY_NS (100 * HB_NS_PER_MS)
+
+/* How long the caretaker looks for processes: until it has seen none so many times in a row, but not for ever. */
+static const struct patience {
+	int calm_looks;
+	int64_t limit_ns;
+} after_end = {1, 3 * HB_NS_PER_S}, after_death = {10, 20 * HB_NS_PER_S};
 
 struct hb_bench_stage {
 	bool simulated, mps;
 	char folder[FOLDER_MAX + 32];
 	char simcuda[PATH_MAX], control[PATH_MAX];
-	struct hb_bench_daemon {
-		const char *policy;
-		struct hb_bench_process process;
-	} daemons[DAEMONS_MAX];
+	struct hb_bench_daemon daemons[DAEMONS_MAX];
 	unsigned n_daemons;
+	const char *xsched; /* folder */
+	struct hb_bench_process xserver;
 	pid_t caretaker;
 	int caretaker_pipe;
 };
@@ -53,23 +63,53 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 
 /* The caretaker's own. */
 static const struct hb_bench_stage *cared_for;
+static unsigned found_alive;
+
+static bool ends_with(const char *path, const char *end)
+{
+	size_t length = strlen(path), n = strlen(end);
+	return length >= n && strcmp(path + length - n, end) == 0;
+}
 
 /* A server left behind by a daemon or by us has its pipes in a folder whose name ends in "mps". */
-static int quit_server(const char *path, const struct stat *status, int type, struct FTW *level)
+static void quit_server(const char *control)
 {
-	static const char end[] = "mps/control";
-	size_t length = strlen(path);
+	char folder[PATH_MAX];
 	struct hb_bench_command command = {.end_signal = SIGKILL};
 	struct hb_error ignored;
-	char folder[PATH_MAX];
-	if (length < sizeof end || strcmp(path + length - (sizeof end - 1), end) != 0)
-		return 0;
-	snprintf(folder, sizeof folder, "%.*s", (int)(length - strlen("/control")), path);
+	snprintf(folder, sizeof folder, "%.*s", (int)(strlen(control) - strlen("/control")), control);
 	if (hb_bench_command_add(&command, cared_for->control) &&
 	    hb_bench_command_set(&command, "CUDA_MPS_PIPE_DIRECTORY", folder))
 		hb_bench_command_run(&command, "MPS", "quit\n", cared_for->folder, STEP_LIMIT_NS, &ignored);
 	hb_bench_command_fini(&command);
+}
+
+static int look_at(const char *path, const struct stat *status, int type, struct FTW *level)
+{
+	if (ends_with(path, "mps/control")) {
+		found_alive++;
+		quit_server(path);
+	} else if (ends_with(path, "/hbd.sock")) {
+		int fd = hb_client_open(path, (int)(HB_NS_PER_S / HB_NS_PER_MS), NULL);
+		if (fd >= 0) {
+			found_alive++;
+			close(fd);
+		}
+	}
 	return 0;
+}
+
+static void see_them_off(const struct hb_bench_stage *stage, const struct patience *patience)
+{
+	int64_t deadline_ns = hb_clock_now_ns() + patience->limit_ns;
+	int calm = 0;
+	cared_for = stage;
+	do {
+		found_alive = 0;
+		nftw(stage->folder, look_at, 16, FTW_PHYS);
+		calm = found_alive ? 0 : calm + 1;
+	} while (calm < patience->calm_looks && hb_bench_sleep_until(hb_clock_now_ns() + LOOK_EVERY_NS) &&
+		 hb_clock_now_ns() < deadline_ns);
 }
 
 _Noreturn static void caretake(const struct hb_bench_stage *stage, int pipe)
@@ -83,12 +123,12 @@ _Noreturn static void caretake(const struct hb_bench_stage *stage, int pipe)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd < 3 && null >= 0; fd++)
 		dup2(null, fd);
-	while (read(pipe, &byte, 1) < 0 && errno == EINTR)
+	ssize_t got;
+	while ((got = read(pipe, &byte, 1)) < 0 && errno == EINTR)
 		;
 	alarm(CARETAKER_LIMIT_S);
-	cared_for = stage;
 	if (stage->control[0])
-		nftw(stage->folder, quit_server, 16, FTW_PHYS);
+		see_them_off(stage, got == 1 ? &after_end : &after_death);
 	nftw(stage->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	_exit(0);
 }
@@ -123,12 +163,14 @@ static int find_parts(struct hb_bench_stage *stage, struct hb_error *error)
 	return 0;
 }
 
-int hb_bench_stage_new(bool simulated, struct hb_bench_stage **stage, struct hb_error *error)
+int hb_bench_stage_new(bool simulated, const char *xsched, struct hb_bench_stage **stage, struct hb_error *error)
 {
 	struct hb_bench_stage *made = calloc(1, sizeof *made);
 	if (!made)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	made->simulated = simulated;
+	made->xsched = xsched;
+	made->xserver = (struct hb_bench_process){.in = -1, .out = -1};
 	made->caretaker_pipe = -1;
 	const char *temporary = getenv("TMPDIR");
 	/* Longer ones leave no room for the names of sockets. */
@@ -156,6 +198,9 @@ void hb_bench_stage_free(struct hb_bench_stage *stage)
 		return;
 	for (unsigned i = 0; i < stage->n_daemons; i++)
 		hb_bench_process_stop(&stage->daemons[i].process, SIGTERM, DAEMON_END_NS);
+	hb_bench_process_stop(&stage->xserver, SIGTERM, HB_NS_PER_S);
+	bool told = write(stage->caretaker_pipe, "", 1) == 1; /* else it takes its time */
+	(void)told;
 	close(stage->caretaker_pipe);
 	while (waitpid(stage->caretaker, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -175,7 +220,9 @@ static bool set_folder(const struct hb_bench_stage *stage, struct hb_bench_comma
 /* What every process of the stage gets. */
 static bool set_common(const struct hb_bench_stage *stage, struct hb_bench_command *command)
 {
+	/* HB_LOG=info is for us: what shims would log takes time. */
 	return hb_bench_command_set(command, "PYTHONUNBUFFERED", "1") &&
+	       hb_bench_command_set(command, "HB_LOG", "warning") &&
 	       set_folder(stage, command, "HB_BENCH_LOCK", "lock") &&
 	       (!stage->simulated || set_folder(stage, command, "HB_SIM_GPU", "gpu"));
 }
@@ -225,69 +272,46 @@ static int need_mps(struct hb_bench_stage *stage, struct hb_error *error)
 
 /* --- daemons ------------------------------------------------------------------------------------------------ */
 
-static void daemon_socket(const struct hb_bench_stage *stage, const char *policy, char path[HB_PATH_MAX])
+static struct hb_bench_daemon *find_daemon(struct hb_bench_stage *stage, const char *engine)
 {
-	snprintf(path, HB_PATH_MAX, "%s/%.16s/hbd.sock", stage->folder, policy);
-}
-
-static int daemon_command(const struct hb_bench_stage *stage, const char *policy, struct hb_bench_command *command,
-			  struct hb_error *error)
-{
-	char path[PATH_MAX], config[128], socket[HB_PATH_MAX];
-	if (hb_install_program("hbd", path, sizeof path) < 0)
-		return hb_error_set(error, -ENOENT, "hbd is not found beside hb");
-	snprintf(config, sizeof config, "%s/%.16s", stage->folder, policy);
-	mkdir(config, 0700);
-	strcat(config, "/hbd.yaml");
-	FILE *file = fopen(config, "we");
-	if (!file)
-		return hb_error_set(error, -errno, "%s: %s", config, strerror(errno));
-	fprintf(file, "policy: %s\n", policy);
-	if (fclose(file) != 0)
-		return hb_error_set(error, -EIO, "%s: cannot be written", config);
-	daemon_socket(stage, policy, socket);
-	bool whole = hb_bench_command_add(command, path) && hb_bench_command_add(command, "--foreground") &&
-		     hb_bench_command_add(command, "--socket") && hb_bench_command_add(command, socket) &&
-		     hb_bench_command_add(command, "--config") && hb_bench_command_add(command, config) &&
-		     (!stage->simulated || hb_bench_command_split(command, "--gpu sim")) && set_common(stage, command);
-	return whole ? 0 : out_of_words(error);
-}
-
-static int daemon_wait(struct hb_bench_process *process, const char *socket, struct hb_error *error)
-{
-	int64_t deadline_ns = hb_clock_now_ns() + STEP_LIMIT_NS;
-	while (access(socket, F_OK) != 0) {
-		int result = hb_bench_process_check(process, error);
-		if (result)
-			return result;
-		if (hb_clock_now_ns() > deadline_ns)
-			return hb_error_set(error, -ETIMEDOUT, "%s: no socket in time", process->name);
-		if (!hb_bench_sleep_until(hb_clock_now_ns() + 10 * HB_NS_PER_MS))
-			return hb_error_set(error, -EINTR, "interrupted");
-	}
-	return 0;
-}
-
-static int need_daemon(struct hb_bench_stage *stage, const char *policy, struct hb_error *error)
-{
-	char name[64], socket[HB_PATH_MAX];
-	struct hb_bench_command command = {.end_signal = SIGTERM};
 	for (unsigned i = 0; i < stage->n_daemons; i++)
-		if (strcmp(stage->daemons[i].policy, policy) == 0)
-			return 0;
+		if (strcmp(stage->daemons[i].engine, engine) == 0)
+			return &stage->daemons[i];
+	return NULL;
+}
+
+static int need_daemon(struct hb_bench_stage *stage, const char *engine, struct hb_error *error)
+{
+	struct hb_bench_command command = {.end_signal = SIGTERM};
+	if (find_daemon(stage, engine))
+		return 0;
 	if (stage->n_daemons == DAEMONS_MAX)
-		return hb_error_set(error, -E2BIG, "more than %d policies in one run", DAEMONS_MAX);
-	snprintf(name, sizeof name, "hbd (policy %s)", policy);
-	daemon_socket(stage, policy, socket);
-	struct hb_bench_daemon *daemon = &stage->daemons[stage->n_daemons];
-	int result = daemon_command(stage, policy, &command, error);
-	result = result ? result : hb_bench_process_start(&daemon->process, name, &command, stage->folder, error);
+		return hb_error_set(error, -E2BIG, "more than %d engines in one run", DAEMONS_MAX);
+	struct hb_bench_daemon *daemon = &stage->daemons[stage->n_daemons++];
+	int result = set_common(stage, &command) ? 0 : out_of_words(error);
+	result = result ? result
+			: hb_bench_daemon_start(daemon, engine, stage->simulated, stage->folder, &command, error);
 	hb_bench_command_fini(&command);
-	if (result)
-		return result;
-	daemon->policy = policy;
-	stage->n_daemons++;
-	return daemon_wait(&daemon->process, socket, error);
+	return result;
+}
+
+int hb_bench_stage_set(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, struct hb_error *error)
+{
+	struct hb_bench_daemon *daemon = find_daemon(stage, sharing->engine);
+	return daemon ? hb_bench_daemon_set(daemon, sharing->settings, error) : 0;
+}
+
+int hb_bench_stage_slo(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, pid_t pid, int64_t slo_ns,
+		       struct hb_error *error)
+{
+	struct hb_bench_daemon *daemon = find_daemon(stage, sharing->engine);
+	return daemon ? hb_bench_daemon_slo(daemon, pid, slo_ns, error) : 0;
+}
+
+int hb_bench_stage_verify(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, struct hb_error *error)
+{
+	struct hb_bench_daemon *daemon = find_daemon(stage, sharing->engine);
+	return daemon ? hb_bench_daemon_verify(daemon, error) : 0;
 }
 
 /* --- programs ------------------------------------------------------------------------------------------------ */
@@ -325,17 +349,35 @@ static int add_program(struct hb_bench_command *command, const struct hb_bench_p
 static int add_hb_run(struct hb_bench_stage *stage, struct hb_bench_command *command, bool high,
 		      const struct hb_bench_sharing *sharing, struct hb_error *error)
 {
-	char socket[HB_PATH_MAX];
-	int result = need_daemon(stage, sharing->policy, error);
+	int result = need_daemon(stage, sharing->engine, error);
 	if (result)
 		return result;
-	daemon_socket(stage, sharing->policy, socket);
+	const char *socket = find_daemon(stage, sharing->engine)->socket;
 	bool whole = hb_bench_command_add(command, "/proc/self/exe") && hb_bench_command_split(command, "run") &&
 		     (!stage->simulated || hb_bench_command_split(command, "--gpu sim")) &&
 		     hb_bench_command_split(command, high ? "--priority high" : "--priority low") &&
-		     hb_bench_command_split(command, high ? "" : sharing->options) &&
-		     hb_bench_command_add(command, "--") && hb_bench_command_set(command, "HB_SOCKET", socket);
+		     hb_bench_command_add(command, "--") && hb_bench_command_set(command, "HB_SOCKET", socket) &&
+		     hb_bench_command_set(command, "HB_START_DAEMON",
+					  "0"); /* one that outlives us would be left behind */
 	return whole ? 0 : out_of_words(error);
+}
+
+static int add_xsched(struct hb_bench_stage *stage, struct hb_bench_command *command, bool high, struct hb_error *error)
+{
+	struct hb_bench_command server = {.end_signal = SIGKILL};
+	int result = 0;
+	if (stage->xserver.pid <= 0) {
+		result = set_common(stage, &server) ? 0 : out_of_words(error);
+		result = result ? result
+				: hb_bench_xsched_start(&stage->xserver, stage->xsched, &server, stage->folder, error);
+		hb_bench_command_fini(&server);
+	}
+	if (result)
+		return result;
+	return set_folder(stage, command, "CUDA_MPS_PIPE_DIRECTORY", "none") &&
+			       hb_bench_xsched_place(command, stage->xsched, stage->simcuda, high)
+		       ? 0
+		       : out_of_words(error);
 }
 
 /* In front of the program, and around it. */
@@ -346,6 +388,8 @@ static int add_place(struct hb_bench_stage *stage, struct hb_bench_command *comm
 	char limit[16];
 	if (place == HB_BENCH_HB)
 		return add_hb_run(stage, command, high, sharing, error);
+	if (place == HB_BENCH_XSCHED)
+		return add_xsched(stage, command, high, error);
 	/* A folder without a server: the program runs outside MPS, also where somebody else runs one. */
 	if (place == HB_BENCH_NATIVE)
 		return set_driver(stage, command) && set_folder(stage, command, "CUDA_MPS_PIPE_DIRECTORY", "none")
@@ -369,12 +413,11 @@ static void place_name(bool high, const struct hb_bench_sharing *sharing, char n
 	static const char *const names[] = {
 		[HB_BENCH_NONE] = "nowhere", [HB_BENCH_NATIVE] = "native",
 		[HB_BENCH_MPS] = "mps",      [HB_BENCH_MPS_PRIO] = "mps, high stream",
-		[HB_BENCH_HB] = "hb run",
+		[HB_BENCH_HB] = "hb run",    [HB_BENCH_XSCHED] = "xsched",
 	};
 	enum hb_bench_place place = high ? sharing->high : sharing->low;
 	if (place == HB_BENCH_HB)
-		snprintf(name, 64, "hb run, %.16s%s%.24s", sharing->policy, !high && *sharing->options ? " " : "",
-			 high ? "" : sharing->options);
+		snprintf(name, 64, "hb run, %.16s", sharing->engine);
 	else if (place == HB_BENCH_MPS && !high && sharing->limit_percent < 100)
 		snprintf(name, 64, "mps, %u%%", sharing->limit_percent);
 	else
@@ -395,6 +438,7 @@ int hb_bench_stage_start(struct hb_bench_stage *stage, const struct hb_bench_pro
 {
 	char name[128], place[64];
 	struct hb_bench_command command = {.end_signal = SIGKILL};
+	command.placed = hb_bench_cpus_choose(high, &command.cpus);
 	place_name(high, sharing, place);
 	snprintf(name, sizeof name, "%s (%s, %s)", program->name, high ? "high" : "low", place);
 	int result = add_place(stage, &command, high, sharing, error);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the processes of `hb bench` run: a folder of its own, a daemon for each
- * policy and an MPS server, each started when the first program needs it and
+ * engine and an MPS server, each started when the first program needs it and
  * gone at the end, however the end comes (a small process of its own watches
  * over that). Caller: bench_window.c.
  */
@@ -13,7 +13,8 @@
 
 struct hb_bench_stage;
 
-int hb_bench_stage_new(bool simulated, struct hb_bench_stage **stage, struct hb_error *error);
+/* `xsched`: where XSched is, NULL = nowhere. */
+int hb_bench_stage_new(bool simulated, const char *xsched, struct hb_bench_stage **stage, struct hb_error *error);
 /* Stops daemons and servers and removes the folder; all programs have been stopped before. NULL is allowed. */
 void hb_bench_stage_free(struct hb_bench_stage *stage);
 
@@ -21,6 +22,13 @@ void hb_bench_stage_free(struct hb_bench_stage *stage);
 int hb_bench_stage_start(struct hb_bench_stage *stage, const struct hb_bench_program *program, bool high,
 			 const struct hb_bench_sharing *sharing, struct hb_bench_process *process,
 			 struct hb_error *error);
+/* Before a window: the settings of a way of sharing. */
+int hb_bench_stage_set(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, struct hb_error *error);
+/* Tells the daemon, where there is one, the SLO of the service that is this process. */
+int hb_bench_stage_slo(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, pid_t pid, int64_t slo_ns,
+		       struct hb_error *error);
+/* Once its programs are ready: -ENOTSUP when the GPU is shared in another way than this one. */
+int hb_bench_stage_verify(struct hb_bench_stage *stage, const struct hb_bench_sharing *sharing, struct hb_error *error);
 /* Two programs of which this is the same are one process. */
 void hb_bench_stage_key(const struct hb_bench_program *program, unsigned index, bool high,
 			const struct hb_bench_sharing *sharing, char key[160]);

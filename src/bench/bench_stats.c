@@ -198,6 +198,8 @@ static int64_t p99_ns(const struct hb_bench_high_summary *summary)
 int hb_bench_summary_init(struct hb_bench_summary *summary, const struct hb_bench_outcome *outcome, unsigned rounds)
 {
 	int alone = alone_find(outcome);
+	if (outcome->rounds && outcome->rounds < rounds)
+		rounds = outcome->rounds;
 	*summary = (struct hb_bench_summary){.slo_ns = {0}};
 	for (unsigned c = 0; c < outcome->n_cells; c++)
 		for (unsigned i = 0; i < outcome->n_high; i++)

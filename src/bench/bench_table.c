@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results for a terminal: for each case one row a way of sharing and service, then the headline; see bench_output.h. */
+/* Results for a terminal: for each case one row a way of sharing and service, then the headline, at the end all together; see bench_output.h. */
 #include "bench/bench_output.h"
-#include "bench/bench_stats.h"
+#include "bench/bench_overall.h"
 
 #include <errno.h>
 #include <math.h>
@@ -50,9 +50,12 @@ static void head_write(FILE *out, const struct hb_bench_result *result)
 		result->gpu, result->driver, result->rounds, result->seconds);
 }
 
-static void programs_write(FILE *out, const struct hb_bench_outcome *outcome, const struct hb_bench_summary *summary)
+static void programs_write(FILE *out, const struct hb_bench_outcome *outcome, const struct hb_bench_summary *summary,
+			   unsigned rounds)
 {
 	fprintf(out, "\n%s (%s)\n", outcome->name, outcome->world);
+	if (summary && outcome->rounds && outcome->rounds < rounds)
+		fprintf(out, "  %u rounds only: the time was over\n", outcome->rounds);
 	for (unsigned i = 0; i < outcome->n_high; i++) {
 		char slo[32];
 		number_text(slo, sizeof slo, summary && summary->slo_ns[i] ? (double)summary->slo_ns[i] / 1e3 : NAN);
@@ -123,7 +126,7 @@ static int case_write(FILE *out, const struct hb_bench_outcome *outcome, unsigne
 {
 	struct hb_bench_summary *summary = NULL;
 	if (*outcome->skipped || *outcome->failed) {
-		programs_write(out, outcome, NULL);
+		programs_write(out, outcome, NULL, rounds);
 		fprintf(out, "\n  %s: %s\n", *outcome->failed ? "failed" : "skipped",
 			*outcome->failed ? outcome->failed : outcome->skipped);
 		return 0;
@@ -134,12 +137,60 @@ static int case_write(FILE *out, const struct hb_bench_outcome *outcome, unsigne
 		free(summary);
 		return hb_error_set(error, result, "out of memory");
 	}
-	programs_write(out, outcome, summary);
+	programs_write(out, outcome, summary, rounds);
 	rows_write(out, outcome, summary);
 	headline_write(out, outcome, summary);
 	clock_write(out, outcome);
+	for (unsigned i = 0; i < outcome->n_dropped; i++)
+		fprintf(out, "\n  %s failed: %s\n", outcome->dropped[i].sharing, outcome->dropped[i].why);
 	hb_bench_summary_fini(summary);
 	free(summary);
+	return 0;
+}
+
+/* --- all cases together ------------------------------------------------------------------------------------- */
+
+static void overall_row_write(FILE *out, const struct hb_bench_overall_row *row)
+{
+	const struct {
+		double value;
+		void (*text)(char *, size_t, double);
+		int width;
+	} values[] = {{row->attainment, share_text, 12},
+		      {row->least, share_text, 8},
+		      {row->drop, share_text, 12},
+		      {row->against_spatial, number_text, 12},
+		      {row->against_temporal, number_text, 12},
+		      {row->low, share_text, 12},
+		      {row->low_against_temporal, number_text, 12}};
+	fprintf(out, "  %-*s%6u", NAME_WIDTH, row->sharing, row->cases);
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		char text[32];
+		values[i].text(text, sizeof text, values[i].value);
+		fprintf(out, "%*s", values[i].width, text);
+	}
+	fputc('\n', out);
+}
+
+static const char *row_name(const struct hb_bench_overall *overall, int row)
+{
+	return row < 0 ? "none" : overall->rows[row].sharing;
+}
+
+static int overall_write(FILE *out, const struct hb_bench_result *result, struct hb_error *error)
+{
+	struct hb_bench_overall overall;
+	int code = hb_bench_overall_init(&overall, result);
+	if (code)
+		return hb_error_set(error, code, "out of memory");
+	if (overall.cases < 2)
+		return 0;
+	fprintf(out, "\nall %u cases together: best spatial baseline %s, best temporal one %s\n\n", overall.cases,
+		row_name(&overall, overall.spatial), row_name(&overall, overall.temporal));
+	fprintf(out, "  %-*s%6s%12s%8s%12s%12s%12s%12s%12s\n", NAME_WIDTH, "sharing", "cases", "in SLO %", "least",
+		"below excl.", "x spatial", "x temporal", "low, %", "x temporal");
+	for (unsigned i = 0; i < overall.n; i++)
+		overall_row_write(out, &overall.rows[i]);
 	return 0;
 }
 
@@ -149,5 +200,5 @@ int hb_bench_table_write(FILE *out, const struct hb_bench_result *result, struct
 	head_write(out, result);
 	for (unsigned i = 0; i < result->n_cases && !code; i++)
 		code = case_write(out, &result->cases[i], result->rounds, error);
-	return code;
+	return code ? code : overall_write(out, result, error);
 }

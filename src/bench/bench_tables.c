@@ -26,8 +26,8 @@ const struct hb_bench_case hb_bench_cases[] = {
 	{NULL, NULL, NULL, NULL, false}};
 #undef HB_BENCH_CASE
 
-#define HB_BENCH_SHARING(name, class, mode, high, low, limit, policy, options) \
-	{name, HB_BENCH_##class, mode, HB_BENCH_##high, HB_BENCH_##low, limit, policy, options},
+#define HB_BENCH_SHARING(name, class, mode, high, low, limit, engine, settings) \
+	{name, HB_BENCH_##class, mode, HB_BENCH_##high, HB_BENCH_##low, limit, engine, settings},
 const struct hb_bench_sharing hb_bench_sharings[] = {
 #include "bench/sharing.def"
 	{NULL, HB_BENCH_REFERENCE, NULL, HB_BENCH_NONE, HB_BENCH_NONE, 0, NULL, NULL}};

@@ -18,7 +18,7 @@
 #define HB_BENCH_LABEL_MAX 96
 
 enum hb_bench_class { HB_BENCH_REFERENCE, HB_BENCH_TEMPORAL, HB_BENCH_SPATIAL, HB_BENCH_ENGINE };
-enum hb_bench_place { HB_BENCH_NONE, HB_BENCH_NATIVE, HB_BENCH_MPS, HB_BENCH_MPS_PRIO, HB_BENCH_HB };
+enum hb_bench_place { HB_BENCH_NONE, HB_BENCH_NATIVE, HB_BENCH_MPS, HB_BENCH_MPS_PRIO, HB_BENCH_HB, HB_BENCH_XSCHED };
 
 struct hb_bench_suite {
 	const char *name;
@@ -43,7 +43,7 @@ struct hb_bench_sharing {
 	const char *virtual_mode;
 	enum hb_bench_place high, low;
 	unsigned limit_percent;
-	const char *policy, *options;
+	const char *engine, *settings;
 };
 
 /* Each ends with a row whose name is NULL. */

@@ -94,6 +94,7 @@ int hb_bench_run_virtual(const struct hb_bench_options *options, const struct hb
 		for (unsigned i = 0; i < options->n_sharings && !result; i++)
 			if (hb_bench_can(plan, options->sharings[i]))
 				result = round_run(options, &run, round, options->sharings[i], outcome, error);
+	outcome->rounds = result ? 0 : options->rounds;
 	hb_trace_set_fini(&traces);
 	return result;
 }

@@ -6,8 +6,10 @@
  * for a while. What the lines mean is in docs/bench.md.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "bench/bench_company.h"
 #include "bench/bench_run.h"
+#include "bench/bench_stats.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWER_NS (60 * HB_NS_PER_S)
-#define SETTLE_NS (200 * HB_NS_PER_MS)
+/* A simulated GPU may be on a busy machine; a real one's time is dear. */
+#define ANSWER_SIMULATED_NS (60 * HB_NS_PER_S)
+#define ANSWER_REAL_NS (8 * HB_NS_PER_S)
+#define SETTLE_MAX_NS (200 * HB_NS_PER_MS)
 
 /* Of one window. */
 struct cast {
@@ -32,6 +36,7 @@ struct play {
 	struct hb_bench_company *company;
 	struct hb_bench_outcome *outcome;
 	struct hb_error *error;
+	int64_t *slo_ns; /* of each service: the p99 alone, so far; 0 = not known */
 };
 
 static void cast_fill(const struct play *play, const struct hb_bench_sharing *sharing, struct cast *cast)
@@ -44,14 +49,74 @@ static void cast_fill(const struct play *play, const struct hb_bench_sharing *sh
 		cast->low[i] = hb_bench_company_call(play->company, plan->low[i], i, false, sharing);
 }
 
-static int everybody_gather(const struct play *play, char gpu[96])
+static int64_t answer_ns(const struct play *play)
+{
+	return play->options->simulated ? ANSWER_SIMULATED_NS : ANSWER_REAL_NS;
+}
+
+/* --- who takes part -------------------------------------------------------------------------------- */
+
+static bool takes_part(const struct play *play, const struct hb_bench_sharing *sharing)
+{
+	return hb_bench_can(play->plan, sharing) && !hb_bench_outcome_dropped(play->outcome, sharing->name);
+}
+
+/* Everybody is there, and the GPU is shared as the name says? */
+static int sharing_check(const struct play *play, const struct hb_bench_sharing *sharing)
 {
 	struct cast cast;
+	cast_fill(play, sharing, &cast);
+	for (unsigned i = 0; i < cast.n_high + cast.n_low; i++) {
+		const struct hb_bench_member *member = i < cast.n_high ? cast.high[i] : cast.low[i - cast.n_high];
+		if (*member->failed)
+			return hb_error_set(play->error, -EPIPE, "%s", member->failed);
+	}
+	return hb_bench_stage_verify(play->company->stage, sharing, play->error);
+}
+
+/* Without the reference nothing can be judged; any other way of sharing may fail alone. */
+static int sharing_drop(const struct play *play, const struct hb_bench_sharing *sharing, int result)
+{
+	if (result == 0 || result == -EINTR || sharing->class == HB_BENCH_REFERENCE)
+		return result;
+	hb_bench_outcome_drop(play->outcome, sharing->name, play->error->text);
+	hb_log_info("bench: %s: %s failed: %s", play->plan->of->name, sharing->name, play->error->text);
+	return 0;
+}
+
+/* Starts who is missing. Cells are made in the order of the command line. */
+static int everybody_gather(const struct play *play, char gpu[96])
+{
+	const struct hb_bench_options *options = play->options;
+	struct cast cast;
 	hb_bench_company_begin(play->company);
-	for (unsigned i = 0; i < play->options->n_sharings; i++)
-		if (hb_bench_can(play->plan, play->options->sharings[i]))
-			cast_fill(play, play->options->sharings[i], &cast);
-	return hb_bench_company_gather(play->company, gpu, play->error);
+	for (unsigned i = 0; i < options->n_sharings; i++)
+		if (takes_part(play, options->sharings[i]))
+			cast_fill(play, options->sharings[i], &cast);
+	int result = hb_bench_company_gather(play->company, gpu, play->error);
+	for (unsigned i = 0; i < options->n_sharings && !result; i++) {
+		const struct hb_bench_sharing *sharing = options->sharings[i];
+		if (!takes_part(play, sharing))
+			continue;
+		hb_bench_outcome_cell(play->outcome, sharing->name, sharing->class);
+		result = sharing_drop(play, sharing, sharing_check(play, sharing));
+	}
+	return result;
+}
+
+/* After a way of sharing has failed: its programs may hang, and others may need them. */
+static int go_on_without(const struct play *play, const struct hb_bench_sharing *sharing, int result)
+{
+	struct cast cast;
+	result = sharing_drop(play, sharing, result);
+	if (result)
+		return result;
+	cast_fill(play, sharing, &cast);
+	for (unsigned i = 0; i < cast.n_high; i++)
+		hb_bench_process_kill(&cast.high[i]->process);
+	for (unsigned i = 0; i < cast.n_low; i++)
+		hb_bench_process_kill(&cast.low[i]->process);
+	return everybody_gather(play, NULL);
 }
 
 /* --- a window ------------------------------------------------------------------------------------- */
@@ -78,7 +143,7 @@ static int prepare_high(const struct play *play, const struct cast *cast)
 	int result = 0;
 	for (unsigned i = 0; i < cast->n_high && !result; i++) {
 		result = hb_bench_process_tell(&cast->high[i]->process, play->error, "prepare");
-		result = result ? result : hear(play, cast->high[i], "prepared", ANSWER_NS);
+		result = result ? result : hear(play, cast->high[i], "prepared", answer_ns(play));
 	}
 	return result;
 }
@@ -123,7 +188,7 @@ static int finish_high(const struct play *play, struct hb_bench_member *member, 
 	json_t *answer = NULL;
 	int result = hb_bench_process_tell(&member->process, play->error, "finish");
 	if (result == 0)
-		result = hb_bench_process_hear(&member->process, "results", ANSWER_NS, &answer, play->error);
+		result = hb_bench_process_hear(&member->process, "results", answer_ns(play), &answer, play->error);
 	if (result)
 		return result;
 	size_t n;
@@ -173,7 +238,7 @@ static int rest_low(const struct play *play, const struct cast *cast, struct hb_
 		size_t n = 0;
 		if (cast->low[i]->process.pid <= 0)
 			continue;
-		result = hb_bench_process_hear(&cast->low[i]->process, "rested", ANSWER_NS, &answer, play->error);
+		result = hb_bench_process_hear(&cast->low[i]->process, "rested", answer_ns(play), &answer, play->error);
 		int64_t *ends = integers(json_object_get(answer, "ends_ns"), &n);
 		if (result == 0 && ends)
 			cell->low_per_s[cast->low_at + i][round] = low_rate(ends, n, begin_ns, end_ns);
@@ -214,7 +279,7 @@ static int window_end(const struct play *play, const struct cast *cast, struct h
 		result = served_high(play, cast, length_ns + HB_NS_PER_S, &n_served);
 	if (result == 0 || result == -ETIMEDOUT)
 		result = rest_low(play, cast, cell, round, begin_ns, begin_ns + length_ns);
-	result = result ? result : served_high(play, cast, ANSWER_NS, &n_served);
+	result = result ? result : served_high(play, cast, answer_ns(play), &n_served);
 	for (unsigned i = 0; i < cast->n_high && !result; i++)
 		result = finish_high(play, cast->high[i], cell, cast->high_at + i, round);
 	return result ? result : revive_low(play, cast);
@@ -223,10 +288,11 @@ static int window_end(const struct play *play, const struct cast *cast, struct h
 static int window_run(const struct play *play, const struct cast *cast, struct hb_bench_cell *cell, unsigned round)
 {
 	int64_t length_ns = (int64_t)(play->options->seconds * 1e9);
+	int64_t settle_ns = length_ns / 5 < SETTLE_MAX_NS ? length_ns / 5 : SETTLE_MAX_NS;
 	int result = prepare_high(play, cast);
-	result = result ? result : tell_low(play, cast, (double)(length_ns + SETTLE_NS) / 1e9);
+	result = result ? result : tell_low(play, cast, (double)(length_ns + settle_ns) / 1e9);
 	if (result == 0 && cast->n_low)
-		result = window_sleep(play, hb_clock_now_ns() + SETTLE_NS);
+		result = window_sleep(play, hb_clock_now_ns() + settle_ns);
 	int64_t begin_ns = hb_clock_now_ns();
 	result = result ? result : serve_high(play, cast, round);
 	result = result ? result : kill_low(play, cast, begin_ns + length_ns / 2);
@@ -250,6 +316,48 @@ static int run_alone(const struct play *play, const struct cast *all, struct hb_
 	return result;
 }
 
+/* --- what engines are told ------------------------------------------------------------------------------ */
+
+/*
+ * The p99 alone of what was measured so far. Only of open loops: what is measured one after the other is no request as
+ * an engine sees them (a launch call, a first block).
+ */
+static void slo_learn(const struct play *play, const struct hb_bench_cell *alone)
+{
+	for (unsigned i = 0; i < play->plan->n_high; i++) {
+		size_t n = 0, used = 0;
+		for (unsigned round = 0; round < play->options->rounds; round++)
+			n += alone->high[i][round].n;
+		int64_t *all = n && play->plan->high[i].rate_per_s > 0 ? malloc(n * sizeof *all) : NULL;
+		if (!all)
+			continue;
+		for (unsigned round = 0; round < play->options->rounds; round++) {
+			const struct hb_bench_latencies *of = &alone->high[i][round];
+			if (of->n)
+				memcpy(all + used, of->ns, of->n * sizeof *all);
+			used += of->n;
+		}
+		struct hb_bench_latencies sorted = {0};
+		hb_bench_latencies_take(&sorted, all, n, n);
+		play->slo_ns[i] = (int64_t)(hb_bench_quantile(all, n, 0.99).value * 1e3);
+		free(all);
+	}
+}
+
+static int slo_tell(const struct play *play, const struct hb_bench_sharing *sharing, const struct cast *cast)
+{
+	int result = 0;
+	for (unsigned i = 0; i < cast->n_high && !result; i++) {
+		struct hb_bench_member *member = cast->high[i];
+		if (member->slo_ns == play->slo_ns[i])
+			continue;
+		result = hb_bench_stage_slo(play->company->stage, sharing, member->process.pid, play->slo_ns[i],
+					    play->error);
+		member->slo_ns = play->slo_ns[i];
+	}
+	return result;
+}
+
 static int run_sharing(const struct play *play, const struct hb_bench_sharing *sharing, unsigned round)
 {
 	struct cast cast;
@@ -257,21 +365,43 @@ static int run_sharing(const struct play *play, const struct hb_bench_sharing *s
 	if (!cell)
 		return hb_error_set(play->error, -E2BIG, "too many ways to share");
 	cast_fill(play, sharing, &cast);
-	return sharing->class == HB_BENCH_REFERENCE ? run_alone(play, &cast, cell, round)
-						    : window_run(play, &cast, cell, round);
+	if (sharing->class == HB_BENCH_REFERENCE) {
+		int result = run_alone(play, &cast, cell, round);
+		if (result == 0)
+			slo_learn(play, cell);
+		return result;
+	}
+	int result = hb_bench_stage_set(play->company->stage, sharing, play->error);
+	result = result ? result : slo_tell(play, sharing, &cast);
+	return result ? result : window_run(play, &cast, cell, round);
 }
 
-/* Each round begins with another way of sharing; cells are made in the order of the command line. */
-static int run_rounds(const struct play *play)
+/* Each begins with another way of sharing. */
+static int run_round(const struct play *play, unsigned round)
 {
 	const struct hb_bench_options *options = play->options;
 	int result = 0;
-	for (unsigned round = 0; round < options->rounds && !result; round++)
-		for (unsigned i = 0; i < options->n_sharings && !result; i++) {
-			unsigned at = (i + round) % options->n_sharings;
-			if (hb_bench_can(play->plan, options->sharings[at]))
-				result = run_sharing(play, options->sharings[at], round);
-		}
+	for (unsigned i = 0; i < options->n_sharings && !result; i++) {
+		const struct hb_bench_sharing *sharing = options->sharings[(i + round) % options->n_sharings];
+		if (!takes_part(play, sharing))
+			continue;
+		result = run_sharing(play, sharing, round);
+		result = result ? go_on_without(play, sharing, result) : 0;
+	}
+	return result;
+}
+
+/* Not one more when the time is over, but always one. */
+static int run_rounds(const struct play *play)
+{
+	int result = 0;
+	for (unsigned round = 0; round < play->options->rounds && !result; round++) {
+		if (round > 0 && hb_bench_time_over(play->options))
+			break;
+		result = run_round(play, round);
+		play->outcome->rounds += result == 0;
+		hb_log_info("bench: %s: round %u has ended", play->plan->of->name, round + 1);
+	}
 	return result;
 }
 
@@ -279,11 +409,18 @@ int hb_bench_run_processes(const struct hb_bench_options *options, const struct 
 			   struct hb_bench_company *company, struct hb_bench_outcome *outcome, char gpu[96],
 			   struct hb_error *error)
 {
-	const struct play play = {
-		.options = options, .plan = plan, .company = company, .outcome = outcome, .error = error};
+	int64_t slo_ns[HB_BENCH_TENANTS_MAX] = {0};
+	const struct play play = {.options = options,
+				  .plan = plan,
+				  .company = company,
+				  .outcome = outcome,
+				  .error = error,
+				  .slo_ns = slo_ns};
 	int result = everybody_gather(&play, gpu);
+	hb_log_info("bench: %s: %u programs are ready", plan->of->name, company->n);
 	result = result ? result : run_rounds(&play);
 	if (result)
 		hb_bench_company_dismiss(company, false);
-	return result;
+	/* Whole rounds are worth keeping. */
+	return result == -EINTR && outcome->rounds ? 0 : result;
 }

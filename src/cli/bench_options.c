@@ -2,11 +2,13 @@
 /* What may follow `hb bench`, and messages about what may not; see bench_options.h. Measures nothing. */
 #include "cli/bench_options.h"
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "sim/number.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,24 +16,25 @@
 #define COMMAND "bench"
 #define SECONDS_MIN 0.01
 #define SECONDS_MAX 600.0
+#define LIMIT_MAX 86400.0
 
 #define OPTIONS(X) \
 	X(CASE, "case", required_argument) \
 	X(GPU, "gpu", required_argument) \
 	X(HELP, "help", no_argument) \
 	X(JSON, "json", no_argument) \
+	X(LIMIT, "limit", required_argument) \
 	X(OUT, "out", required_argument) \
 	X(REPORT, "report", required_argument) \
 	X(ROUNDS, "rounds", required_argument) \
 	X(SECONDS, "seconds", required_argument) \
-	X(SHARING, "sharing", required_argument)
+	X(SHARING, "sharing", required_argument) \
+	X(XSCHED, "xsched", required_argument)
 
 #define IDENTIFIER(id, name, value) OPTION_##id,
 #define GETOPT_ROW(id, name, value) {name, value, NULL, OPTION_##id},
-#define NAME(id, name, value) name,
 enum { OPTION_NONE, OPTIONS(IDENTIFIER) };
 static const struct option long_options[] = {OPTIONS(GETOPT_ROW){NULL, 0, NULL, 0}};
-static const char *const option_names[] = {OPTIONS(NAME)};
 
 /* --- values ---------------------------------------------------------------------------------------- */
 
@@ -56,6 +59,33 @@ static int seconds_take(struct hb_bench_command_line *line, const char *value)
 	return HB_EXIT_OK;
 }
 
+static int limit_take(struct hb_bench_command_line *line, const char *value)
+{
+	double seconds;
+	if (!hb_number_parse(value, &seconds) || !(seconds >= 1 && seconds <= LIMIT_MAX))
+		return hb_cli_usage_error(COMMAND, "--limit %s: give seconds from 1 to %g", value, LIMIT_MAX);
+	line->run.deadline_ns = hb_clock_now_ns() + (int64_t)(seconds * 1e9);
+	return HB_EXIT_OK;
+}
+
+static int xsched_take(struct hb_bench_command_line *line, const char *value)
+{
+	char path[PATH_MAX];
+	snprintf(path, sizeof path, "%.4000s/bin/xserver", value);
+	if (access(path, X_OK) != 0)
+		return hb_cli_usage_error(
+			COMMAND, "--xsched %s: there is no bin/xserver; give the folder that XSched was installed to",
+			value);
+	line->run.xsched = value;
+	return HB_EXIT_OK;
+}
+
+/* XSched is no part of this project. */
+static bool sharing_there(const struct hb_bench_options *run, const struct hb_bench_sharing *sharing)
+{
+	return sharing->high != HB_BENCH_XSCHED || run->xsched;
+}
+
 static int gpu_take(struct hb_bench_command_line *line, const char *value)
 {
 	if (strcmp(value, "sim") != 0 && (!*value || value[strspn(value, "0123456789")]))
@@ -78,6 +108,8 @@ static int option_take(struct hb_bench_command_line *line, int option, const cha
 	case OPTION_JSON:
 		line->json = true;
 		return HB_EXIT_OK;
+	case OPTION_LIMIT:
+		return limit_take(line, value);
 	case OPTION_OUT:
 		line->out_folder = value;
 		return HB_EXIT_OK;
@@ -86,6 +118,8 @@ static int option_take(struct hb_bench_command_line *line, int option, const cha
 		return HB_EXIT_OK;
 	case OPTION_ROUNDS:
 		return rounds_take(line, value);
+	case OPTION_XSCHED:
+		return xsched_take(line, value);
 	case OPTION_SECONDS:
 		return seconds_take(line, value);
 	default:
@@ -95,19 +129,6 @@ static int option_take(struct hb_bench_command_line *line, int option, const cha
 	}
 }
 
-static int option_refused(int argc, char **argv, int result)
-{
-	const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
-	char name[64] = "";
-	if (result == ':')
-		return hb_cli_usage_error(COMMAND, "%s needs a value", word);
-	sscanf(word, "--%63[^=]", name);
-	const char *nearest = hb_cli_nearest(name, option_names, sizeof option_names / sizeof option_names[0]);
-	if (nearest)
-		return hb_cli_usage_error(COMMAND, "no option '%s'; did you mean '--%s'?", word, nearest);
-	return hb_cli_usage_error(COMMAND, "no option '%s'", word);
-}
-
 /* Options may stand before and behind the words; the words end up at argv[optind]. */
 static int options_take(struct hb_bench_command_line *line, int argc, char **argv)
 {
@@ -115,7 +136,7 @@ static int options_take(struct hb_bench_command_line *line, int argc, char **arg
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
 		if (option == '?' || option == ':')
-			return option_refused(argc, argv, option);
+			return hb_cli_option_refused(COMMAND, long_options, argc, argv, option);
 		int code = option_take(line, option == 'h' ? OPTION_HELP : option, optarg);
 		if (code)
 			return code;
@@ -234,6 +255,9 @@ static int sharing_take(struct hb_bench_options *run, const char *name, bool cho
 	if (found && chosen && !sharing_possible(run, found))
 		return hb_cli_usage_error(COMMAND, "--sharing %s: not possible in %s on %s GPU", name, run->suite->name,
 					  run->simulated ? "a simulated" : "a real");
+	if (found && !sharing_there(run, found))
+		return hb_cli_usage_error(COMMAND, "--sharing %s: --xsched has to tell where XSched was installed to",
+					  name);
 	if (found)
 		return sharing_add(run, found);
 	for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
@@ -255,7 +279,8 @@ static int sharing_resolve(struct hb_bench_command_line *line)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
 	if (strcmp(line->sharing_list, "all") == 0) {
 		for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
-			sharing_add(&line->run, sharing);
+			if (sharing_there(&line->run, sharing))
+				sharing_add(&line->run, sharing);
 		return code;
 	}
 	char *rest = line->sharing_list;

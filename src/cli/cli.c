@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 /* Longer words are not worth a suggestion. */
 #define WORD_MAX 63
+#define OPTIONS_MAX 32
 
 static void error_begin(const char *command)
 {
@@ -108,4 +110,20 @@ const char *hb_cli_nearest(const char *text, const char *const *names, size_t n)
 		}
 	}
 	return nearest;
+}
+
+int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result)
+{
+	const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+	const char *names[OPTIONS_MAX];
+	char name[64] = "";
+	size_t n = 0;
+	if (result == ':')
+		return hb_cli_usage_error(command, "%s needs a value", word);
+	for (; options[n].name && n < OPTIONS_MAX; n++)
+		names[n] = options[n].name;
+	sscanf(word, "--%63[^=]", name);
+	const char *nearest = hb_cli_nearest(name, names, n);
+	return nearest ? hb_cli_usage_error(command, "no option '%s'; did you mean '--%s'?", word, nearest)
+		       : hb_cli_usage_error(command, "no option '%s'", word);
 }

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct option;
+
 enum hb_exit {
 	HB_EXIT_OK = 0,
 	HB_EXIT_FAILURE = 1, /* the machine or a file would not let us */
@@ -34,5 +36,11 @@ bool hb_cli_colors(FILE *out);
 
 /* The one of `names` closest to `text` when it is close enough to be a slip of the finger, else NULL. */
 const char *hb_cli_nearest(const char *text, const char *const *names, size_t n);
+
+/*
+ * What getopt_long() did not take (`result`: ':' = a value is missing, else an unknown option), told with the word and the
+ * option of the table that was probably meant; returns HB_EXIT_USAGE.
+ */
+int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result);
 
 #endif

@@ -5,6 +5,8 @@
  * order of things. Described in docs/bench.md.
  */
 #include "bench/bench_output.h"
+#include "bench/bench_process.h"
+#include "bench/bench_serve.h"
 #include "cli/bench_options.h"
 #include "cli/cli.h"
 #include "cli/out_file.h"
@@ -34,11 +36,13 @@ static const char help[] = "usage: hb bench list\n"
 			   "  --case NAME      one case of the suite\n"
 			   "  --rounds N       how often everything is measured (the suite's)\n"
 			   "  --seconds S      length of a window (the suite's)\n"
+			   "  --limit S        begins no round and no case after so long (none)\n"
+			   "  --xsched DIR     where XSched was installed to, for the way to share xsched\n"
 			   "  --json           everything as JSON instead of a table, raw values included\n"
 			   "  --report FILE    a page of plots, self-contained HTML\n"
 			   "  --out DIR        writes DIR/SUITE.json.gz and DIR/SUITE.html\n"
 			   "\n"
-			   "exit status: 0 done, 1 a case or the machine failed, 2 bad command line or input\n";
+			   "exit status: 0 done, 1 something failed, 2 bad command line or input\n";
 
 static int list_print(void)
 {
@@ -52,7 +56,8 @@ static int list_print(void)
 	printf("\nways to share:\n");
 	for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
 		printf("  %-13s%-11s%s\n", sharing->name, hb_bench_class_name(sharing->class),
-		       sharing->high == HB_BENCH_NONE   ? "recorded programs"
+		       sharing->high == HB_BENCH_XSCHED ? "processes, with --xsched"
+		       : sharing->high == HB_BENCH_NONE ? "recorded programs"
 		       : *sharing->virtual_mode == '\0' ? "processes"
 							: "recorded programs, processes");
 	return HB_EXIT_OK;
@@ -132,7 +137,7 @@ static int result_show(const struct hb_bench_command_line *line, struct outputs 
 static bool any_failed(const struct hb_bench_result *result)
 {
 	for (unsigned i = 0; i < result->n_cases; i++)
-		if (*result->cases[i].failed)
+		if (*result->cases[i].failed || result->cases[i].n_dropped)
 			return true;
 	return false;
 }
@@ -163,11 +168,24 @@ static int results_do(struct hb_bench_command_line *line, int argc, char **argv)
 	int code = outputs_open(&outputs, line, &error);
 	code = code ? code : fill(line, argc, argv, result, &error);
 	code = code ? code : result_show(line, &outputs, result, &error);
+	if (code == 0 && hb_bench_interrupted())
+		code = hb_error_set(&error, -EINTR, "interrupted; what had been measured before is kept");
 	int status = code ? hb_cli_error(COMMAND, code, error.text) : any_failed(result) ? HB_EXIT_FAILURE : HB_EXIT_OK;
 	outputs_fini(&outputs);
 	hb_bench_result_fini(result);
 	free(result);
 	return status;
+}
+
+static int serve_do(const struct hb_bench_command_line *line)
+{
+	struct hb_error error = {""};
+	if (line->json || line->report_path || line->run.xsched || line->run.rounds != line->run.suite->rounds)
+		return hb_cli_usage_error(COMMAND, "serve takes --gpu, --seconds, --limit and --out");
+	if (line->out_folder && mkdir(line->out_folder, 0755) < 0 && errno != EEXIST)
+		return hb_cli_error(COMMAND, -errno, line->out_folder);
+	int code = hb_bench_serve_become(&line->run, line->out_folder, &error);
+	return hb_cli_error(COMMAND, code, error.text);
 }
 
 int hb_cmd_bench(int argc, char **argv)
@@ -182,6 +200,8 @@ int hb_cmd_bench(int argc, char **argv)
 		fputs(help, stdout);
 	else if (code == HB_EXIT_OK && line.verb == HB_BENCH_VERB_LIST)
 		code = list_print();
+	else if (code == HB_EXIT_OK && line.verb == HB_BENCH_VERB_RUN && hb_bench_is_serve(line.run.suite))
+		code = serve_do(&line);
 	else if (code == HB_EXIT_OK)
 		code = results_do(&line, argc < 63 ? argc : 63, words);
 	hb_bench_command_line_fini(&line);

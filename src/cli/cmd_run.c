@@ -36,8 +36,8 @@ static const char usage[] =
 	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while it runs alone), none (default)\n"
 	"  --memory SIZE        most GPU memory it may hold on each GPU, e.g. 40GiB\n"
 	"  --pcie-weight N      its share of PCIe among programs of low priority, 1 (default) to 1000\n"
-	"  --engine ENGINE      auto (default), temporal, spatial: high and low on the GPU at once,\n"
-	"                       or turns: low priority without MPS\n"
+	"  --engine ENGINE      temporal, spatial: high and low on the GPU at once, turns: low\n"
+	"                       priority without MPS, or auto (default): as the daemon is configured\n"
 	"  --no-signs           do not watch the bytes that come in to foresee requests (high)\n"
 	"  --gpu sim            run on simulated GPUs\n"
 	"  -h, --help\n"
@@ -109,10 +109,8 @@ static int take_option(struct request *request, int code, const char *value)
 	case 'h':
 		fputs(usage, stdout);
 		return HB_EXIT_OK;
-	case ':':
-		return hb_cli_usage_error(COMMAND, "an option needs a value");
 	default:
-		return hb_cli_usage_error(COMMAND, "unknown option");
+		return -1;
 	}
 }
 
@@ -132,6 +130,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	int code;
 	opterr = 0;
 	while ((code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
+		if (code == ':' || code == '?')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
 		int status = take_option(request, code, optarg);
 		if (status >= 0)
 			return status;

@@ -92,10 +92,8 @@ static int take_option(struct request *request, int code, const char *value)
 	case 'h':
 		fputs(usage, stdout);
 		return HB_EXIT_OK;
-	case ':':
-		return hb_cli_usage_error(COMMAND, "an option needs a value");
 	default:
-		return hb_cli_usage_error(COMMAND, "unknown option");
+		return -1;
 	}
 }
 
@@ -125,6 +123,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	int code;
 	opterr = 0;
 	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (code == ':' || code == '?')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
 		int status = take_option(request, code, optarg);
 		if (status >= 0)
 			return status;

@@ -7,6 +7,7 @@
 #include "base/paths.h"
 #include "cli/cli.h"
 #include "sim/number.h"
+#include "sim/serve_models.h"
 #include "sim/serve_output.h"
 
 #include <errno.h>
@@ -36,10 +37,13 @@ static const char help[] =
 	"  --concurrency N       batches at one time, of policies that need to be told (2)\n"
 	"  --seconds N           simulated time of each run (10)\n"
 	"  --seeds N             runs of each, with other arrivals (1)\n"
+	"  --models NAME[,...]   which are asked for, of src/sim/serve_models.def (the six usual)\n"
 	"  --gpu NAME            the GPU, a file of data/gpus or a path (h200)\n"
 	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
 	"  --errors              also ask the predictor with parts switched off; needs --json\n"
 	"  --json                one object\n"
+	"  --journal FILE        nothing of this: prediction errors of what a journal of\n"
+	"                        'hb serve --journal' says ran, by stretch, as one object\n"
 	"\n"
 	"example:\n"
 	"  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
@@ -50,6 +54,7 @@ struct command {
 	double loads[LIST_MAX];
 	bool bursts[2];
 	uint32_t n_policies, n_loads, n_traffic, seeds;
+	const char *journal;
 	bool json, help;
 };
 
@@ -63,9 +68,11 @@ enum {
 	CONCURRENCY,
 	SECONDS,
 	SEEDS,
+	MODELS,
 	GPU,
 	LINK,
 	ERRORS,
+	JOURNAL,
 	JSON,
 	HELP
 };
@@ -80,9 +87,11 @@ static const struct option long_options[] = {
 	{"concurrency", required_argument, NULL, CONCURRENCY},
 	{"seconds", required_argument, NULL, SECONDS},
 	{"seeds", required_argument, NULL, SEEDS},
+	{"models", required_argument, NULL, MODELS},
 	{"gpu", required_argument, NULL, GPU},
 	{"link", required_argument, NULL, LINK},
 	{"errors", no_argument, NULL, ERRORS},
+	{"journal", required_argument, NULL, JOURNAL},
 	{"json", no_argument, NULL, JSON},
 	{"help", no_argument, NULL, HELP},
 	{NULL, 0, NULL, 0},
@@ -129,6 +138,17 @@ static int policies_take(struct command *command, char *list)
 						  word);
 		command->policies[command->n_policies++] = hb_serve_policy_names[i];
 	}
+	return HB_EXIT_OK;
+}
+
+static int models_take(struct command *command, const char *list)
+{
+	char copy[256], *rest = copy;
+	snprintf(copy, sizeof copy, "%s", list);
+	for (char *word; (word = list_next(&rest));)
+		if (!hb_serve_model_known(word))
+			return hb_cli_usage_error(COMMAND, "--models %s: no such model", word);
+	command->run.models = list;
 	return HB_EXIT_OK;
 }
 
@@ -195,6 +215,8 @@ static int option_take(struct command *command, int option, char *value)
 		code = number_take("seeds", value, 1, 100, &number);
 		command->seeds = (uint32_t)number;
 		return code;
+	case MODELS:
+		return models_take(command, value);
 	case GPU:
 		command->run.gpu = value;
 		return HB_EXIT_OK;
@@ -204,6 +226,9 @@ static int option_take(struct command *command, int option, char *value)
 		return code;
 	case ERRORS:
 		command->run.errors = true;
+		return HB_EXIT_OK;
+	case JOURNAL:
+		command->journal = value;
 		return HB_EXIT_OK;
 	case JSON:
 		command->json = true;
@@ -279,6 +304,21 @@ static int command_run(struct command *command)
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
+static int journal_judge(const char *path)
+{
+	struct hb_error error = {""};
+	struct hb_serve_stretch *stretches = NULL;
+	size_t n = 0;
+	FILE *file = fopen(path, "re");
+	int rc = file ? hb_serve_journal_read(file, path, &stretches, &n, &error)
+		      : hb_error_set(&error, -errno, "--journal %s: %s", path, strerror(errno));
+	rc = rc ? rc : hb_serve_stretches_write(stdout, stretches, n, &error);
+	if (file)
+		fclose(file);
+	free(stretches);
+	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
+}
+
 int hb_cmd_sim_serve(int argc, char **argv)
 {
 	struct command command;
@@ -286,6 +326,6 @@ int hb_cmd_sim_serve(int argc, char **argv)
 	if (!code && command.help)
 		fputs(help, stdout);
 	else if (!code)
-		code = command_run(&command);
+		code = command.journal ? journal_judge(command.journal) : command_run(&command);
 	return code;
 }

@@ -183,6 +183,8 @@ static void print_tenant(const json_t *tenant)
 	       (long long)(number_of(counters, "kernels") + number_of(counters, "graphs")), text_of(tenant, "command"));
 	if (*text_of(tenant, "reduced"))
 		printf("        note: %s\n", text_of(tenant, "reduced"));
+	if (*text_of(tenant, "engine_why"))
+		printf("        %-14s %s\n", "engine", text_of(tenant, "engine_why"));
 	if (number_of(tenant, "memory_limit"))
 		print_mechanism(json_object_get(tenant, "memory"));
 	json_array_foreach(uses, i, use) print_use(tenant, use, json_array_size(uses) > 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `hb trace record`: what the scheduling cores of a running daemon were told and
- * asked for some seconds, as a timeline; and its replay, which `hb sim --replay`
- * calls. The programs that run are not touched.
+ * asked for some seconds, and what low priority launched, as a timeline; and its
+ * replay, which `hb sim --replay` calls.
  */
 #include "cli/trace_record.h"
 

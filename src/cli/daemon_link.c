@@ -92,9 +92,11 @@ bool hb_daemon_gone(int result)
 	}
 }
 
-static bool is_system_socket(const char *path)
+/* Not where the system has one, and not where whoever started us takes care of it (HB_START_DAEMON=0). */
+static bool may_start(const char *path)
 {
-	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
+	const char *wish = getenv("HB_START_DAEMON");
+	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) != 0 && !(wish && strcmp(wish, "0") == 0);
 }
 
 int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
@@ -104,7 +106,7 @@ int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
 	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
-	if (socket >= 0 || !start || !hb_daemon_gone(socket) || is_system_socket(path))
+	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start(path))
 		return socket;
 	const char *given = getenv("HB_SOCKET");
 	char said[400] = "";

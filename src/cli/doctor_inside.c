@@ -12,24 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The context is kept until the process ends: what is looked at must be there. */
 static const char *make_context(int *code)
 {
 	struct hb_trial_calls cuda;
-	CUcontext context;
 	CUdeviceptr memory;
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		return "load libcuda.so.1";
-	const char *missing = hb_trial_find(library, &cuda);
-	if (missing)
-		return missing;
-	if ((*code = cuda.cuInit(0)))
-		return "cuInit";
-	if ((*code = cuda.cuDevicePrimaryCtxRetain(&context, 0)))
-		return "cuDevicePrimaryCtxRetain";
-	if ((*code = cuda.cuCtxSetCurrent(context)))
-		return "cuCtxSetCurrent";
+	const char *failed = hb_trial_begin(library, &cuda, code);
+	if (failed)
+		return failed;
 	if ((*code = cuda.cuMemAlloc_v2(&memory, 1 << 20)))
 		return "cuMemAlloc";
 	*code = cuda.cuCtxSynchronize();

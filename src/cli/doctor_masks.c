@@ -29,18 +29,11 @@ static const char *try_masks(void *library, enum hb_mask_state *state, int *code
 {
 	struct hb_trial_calls cuda;
 	struct hb_mask_calls calls;
-	CUcontext context;
-	const char *missing = hb_trial_find(library, &cuda);
-	if (!missing)
-		missing = find_calls(library, &calls);
-	if (missing)
-		return missing;
-	if ((*code = cuda.cuInit(0)))
-		return "cuInit";
-	if ((*code = cuda.cuDevicePrimaryCtxRetain(&context, 0)))
-		return "cuDevicePrimaryCtxRetain";
-	if ((*code = cuda.cuCtxSetCurrent(context)))
-		return "cuCtxSetCurrent";
+	const char *failed = find_calls(library, &calls);
+	if (!failed)
+		failed = hb_trial_begin(library, &cuda, code);
+	if (failed)
+		return failed;
 	*state = hb_mask_probe(&calls);
 	return NULL;
 }

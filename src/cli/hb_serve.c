@@ -4,6 +4,8 @@
  * with two priorities and deadlines. Options in, front ends up, then it waits for
  * a signal. What serves is src/front; what decides is src/serve.
  */
+#include "base/clock.h"
+#include "base/http_address.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -11,7 +13,6 @@
 #include "front/kserve_http.h"
 #include "front/worker_process.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define COMMAND "serve"
+#define DESCRIPTORS_BESIDE 256        /* of models, workers and the server itself */
 #define GRACE_NS INT64_C(10000000000) /* for requests in flight when it is told to end */
 
 static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
@@ -31,13 +33,21 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "\n"
 			    "  --models FOLDER      one folder a model in it, each with a model.yaml\n"
 			    "  --http ADDRESS:PORT  HTTP and metrics (default 127.0.0.1:8000; port 0 = any)\n"
+			    "  --grpc ADDRESS:PORT  gRPC (default 127.0.0.1:8001; port 0 = any)\n"
 			    "  --threads N          that read and answer HTTP (default 2)\n"
 			    "  --connections N      at one time (default 16384)\n"
 			    "  --body SIZE          largest request (default 256MiB)\n"
+			    "  --memory SIZE        of all requests together (default 1GiB); more are refused\n"
+			    "  --idle DURATION      a connection on which nothing moves, or whose request does not\n"
+			    "                       come, is closed after that (default 60s)\n"
 			    "  --queue N            requests that may wait (default 4096)\n"
 			    "  --late HIGH[,LOW]    what happens to requests that will miss their deadline:\n"
 			    "                       reject (default) or downgrade\n"
 			    "  --policy NAME        who is served next (default ours)\n"
+			    "  --gpu WHERE          sim: workers on the simulated driver; none: as on a machine\n"
+			    "                       without a GPU (default: the GPU where there is one)\n"
+			    "  --journal FILE       write what ran when, for hb sim-serve --journal\n"
+			    "  --speed FACTOR       of the simulated GPU of platform trace (default 1)\n"
 			    "  -h, --help\n"
 			    "\n"
 			    "exit status: 0 ended by a signal, 1 could not start, 2 bad command line\n";
@@ -49,42 +59,28 @@ enum option_code {
 	OPTION_THREADS,
 	OPTION_CONNECTIONS,
 	OPTION_BODY,
+	OPTION_MEMORY,
+	OPTION_IDLE,
 	OPTION_QUEUE,
 	OPTION_LATE,
 	OPTION_POLICY,
-	OPTION_GPU
+	OPTION_GPU,
+	OPTION_SPEED,
+	OPTION_JOURNAL
 };
 
 struct wish {
 	struct hb_dispatch_config dispatch;
 	struct hb_kserve_http_config http;
 	struct hb_kserve_grpc_config grpc;
+	struct hb_memory_budget memory;
 };
 
-static int parse_address(const char *text, struct sockaddr_storage *out)
+static int parse_address(const char *text, struct sockaddr_storage *out, const char **what)
 {
-	char host[64];
-	const char *colon = strrchr(text, ':');
-	char *end = NULL;
-	struct sockaddr_in *four = (struct sockaddr_in *)out;
-	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
-	if (!colon || (size_t)(colon - text) >= sizeof(host))
-		return -EINVAL;
-	snprintf(host, sizeof(host), "%.*s", (int)(colon - text), text);
-	unsigned long port = strtoul(colon + 1, &end, 10);
-	if (end == colon + 1 || *end || port > 65535)
-		return -EINVAL;
-	memset(out, 0, sizeof(*out));
-	size_t length = strlen(host);
-	if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
-		host[length - 1] = '\0';
-		six->sin6_family = AF_INET6;
-		six->sin6_port = htons((uint16_t)port);
-		return inet_pton(AF_INET6, host + 1, &six->sin6_addr) == 1 ? 0 : -EINVAL;
-	}
-	four->sin_family = AF_INET;
-	four->sin_port = htons((uint16_t)port);
-	return inet_pton(AF_INET, host, &four->sin_addr) == 1 ? 0 : -EINVAL;
+	static struct hb_error error;
+	*what = error.text;
+	return hb_http_address_parse(text, out, &error);
 }
 
 static int parse_late(const char *text, enum hb_serve_late *late)
@@ -113,20 +109,46 @@ static int parse_count(const char *text, unsigned long most, uint32_t *out)
 	return 0;
 }
 
+static int parse_speed(const char *text, double *out)
+{
+	char *end = NULL;
+	double value = strtod(text, &end);
+	if (end == text || *end || !(value >= 0.001 && value <= 100))
+		return -EINVAL;
+	*out = value;
+	return 0;
+}
+
+static int parse_size(const char *text, uint64_t *out)
+{
+	uint64_t bytes = 0;
+	if (hb_bytes_parse(text, &bytes, NULL) < 0 || bytes == 0)
+		return -EINVAL;
+	*out = bytes;
+	return 0;
+}
+
+static int parse_seconds(const char *text, uint32_t *out)
+{
+	int64_t ns = 0;
+	if (hb_duration_parse(text, &ns, NULL) < 0 || ns < HB_NS_PER_S || ns > 3600 * HB_NS_PER_S)
+		return -EINVAL;
+	*out = (uint32_t)(ns / HB_NS_PER_S);
+	return 0;
+}
+
 /* 0, or -EINVAL: *what says what the option takes. */
 static int take_option(int code, struct wish *wish, const char **what)
 {
-	uint64_t bytes = 0;
+	int result;
 	switch (code) {
 	case OPTION_MODELS:
 		wish->dispatch.models = optarg;
 		return 0;
 	case OPTION_HTTP:
-		*what = "--http takes ADDRESS:PORT, as in 127.0.0.1:8000 or [::1]:8000";
-		return parse_address(optarg, &wish->http.address);
+		return parse_address(optarg, &wish->http.address, what);
 	case OPTION_GRPC:
-		*what = "--grpc takes ADDRESS:PORT, as in 127.0.0.1:8001 or [::1]:8001";
-		return parse_address(optarg, &wish->grpc.address);
+		return parse_address(optarg, &wish->grpc.address, what);
 	case OPTION_THREADS:
 		*what = "--threads takes a number, 1 to 64";
 		return parse_count(optarg, 64, &wish->http.threads);
@@ -135,10 +157,17 @@ static int take_option(int code, struct wish *wish, const char **what)
 		return parse_count(optarg, 1000000, &wish->http.connections);
 	case OPTION_BODY:
 		*what = "--body takes a size, as in 64MiB";
-		if (hb_bytes_parse(optarg, &bytes, NULL) < 0 || bytes == 0)
-			return -EINVAL;
-		wish->http.body_bytes = wish->grpc.body_bytes = bytes;
-		return 0;
+		result = parse_size(optarg, &wish->http.body_bytes);
+		wish->grpc.body_bytes = wish->http.body_bytes;
+		return result;
+	case OPTION_MEMORY:
+		*what = "--memory takes a size, as in 4GiB";
+		return parse_size(optarg, &wish->memory.limit_bytes);
+	case OPTION_IDLE:
+		*what = "--idle takes a duration, 1s to 1h";
+		result = parse_seconds(optarg, &wish->http.idle_s);
+		wish->grpc.idle_s = wish->http.idle_s;
+		return result;
 	case OPTION_QUEUE:
 		*what = "--queue takes a number, 1 to 1000000";
 		return parse_count(optarg, 1000000, &wish->dispatch.queue_max);
@@ -149,6 +178,12 @@ static int take_option(int code, struct wish *wish, const char **what)
 		*what = "--gpu takes sim or none";
 		wish->dispatch.gpu = strcmp(optarg, "sim") == 0 ? HB_WORKER_GPU_SIM : HB_WORKER_GPU_NONE;
 		return strcmp(optarg, "sim") == 0 || strcmp(optarg, "none") == 0 ? 0 : -EINVAL;
+	case OPTION_JOURNAL:
+		wish->dispatch.journal = optarg;
+		return 0;
+	case OPTION_SPEED:
+		*what = "--speed takes a factor, 0.001 to 100";
+		return parse_speed(optarg, &wish->dispatch.speed);
 	case OPTION_POLICY:
 		wish->dispatch.policy = optarg;
 		return 0;
@@ -167,10 +202,14 @@ static int read_command_line(int argc, char **argv, struct wish *wish)
 		{"threads", required_argument, NULL, OPTION_THREADS},
 		{"connections", required_argument, NULL, OPTION_CONNECTIONS},
 		{"body", required_argument, NULL, OPTION_BODY},
+		{"memory", required_argument, NULL, OPTION_MEMORY},
+		{"idle", required_argument, NULL, OPTION_IDLE},
 		{"queue", required_argument, NULL, OPTION_QUEUE},
 		{"late", required_argument, NULL, OPTION_LATE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"policy", required_argument, NULL, OPTION_POLICY},
+		{"speed", required_argument, NULL, OPTION_SPEED},
+		{"journal", required_argument, NULL, OPTION_JOURNAL},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -187,17 +226,28 @@ static int read_command_line(int argc, char **argv, struct wish *wish)
 	}
 	if (optind < argc)
 		return hb_cli_usage_error(COMMAND, "no arguments are taken");
+	if (wish->memory.limit_bytes < wish->http.body_bytes)
+		return hb_cli_usage_error(COMMAND,
+					  "--memory must be at least --body: a largest request would never fit");
 	return wish->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is needed");
 }
 
-/* Ten thousand connections need as many descriptors; what the system allows is taken. */
-static void raise_descriptors(void)
+/* Ten thousand connections need as many descriptors: as many are asked for, and what the system allows is told. */
+static void raise_descriptors(uint32_t connections)
 {
 	struct rlimit limit;
+	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* HTTP's and gRPC's */
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return;
-	limit.rlim_cur = limit.rlim_max;
+	struct rlimit more = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
+	if (limit.rlim_cur >= wanted || setrlimit(RLIMIT_NOFILE, &more) == 0)
+		return;
+	limit.rlim_cur = limit.rlim_max; /* raising the upper limit needs a right */
 	setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_max < connections + DESCRIPTORS_BESIDE)
+		hb_log_warning("--connections %u, but this process may have %llu open files: more connections than "
+			       "that wait until others end (ulimit -Hn, or LimitNOFILE= of a service)",
+			       connections, (unsigned long long)limit.rlim_max);
 }
 
 static void wait_for_signal(void)
@@ -228,7 +278,8 @@ static int serve(struct wish *wish)
 	struct hb_kserve_http *http = NULL;
 	struct hb_kserve_grpc *grpc = NULL;
 	wish->grpc.connections = wish->http.connections;
-	raise_descriptors();
+	wish->http.memory = wish->grpc.memory = &wish->memory;
+	raise_descriptors(wish->http.connections);
 	block_signals();
 	int result = hb_dispatch_new(&wish->dispatch, &dispatch, &error);
 	struct hb_regions *regions = hb_regions_new();
@@ -257,10 +308,11 @@ int main(int argc, char **argv)
 		.dispatch = {.policy = "ours", .queue_max = 4096, .speed = 1},
 		.http = {.threads = 2, .connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.grpc = {.connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
+		.memory = {.limit_bytes = UINT64_C(1) << 30},
 	};
 	hb_log_name_set("hb serve");
-	parse_address("127.0.0.1:8000", &wish.http.address);
-	parse_address("127.0.0.1:8001", &wish.grpc.address);
+	hb_http_address_parse("8000", &wish.http.address, NULL);
+	hb_http_address_parse("8001", &wish.grpc.address, NULL);
 	int result = read_command_line(argc, argv, &wish);
 	return result >= 0 ? result : serve(&wish);
 }

@@ -12,12 +12,10 @@
 
 /* Threads of a tenant, top to bottom. Requests of several threads of a program overlap, so they have lanes. */
 #define LANES 4
-enum row { ROW_BUSY, ROW_GATE, ROW_HOLD, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
+enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_HOLD, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
 static const char *const row_names[] = {
-	[ROW_REQUEST] = "requests",
-	[ROW_BUSY] = "work on the GPU",
-	[ROW_GATE] = "gate closed",
-	[ROW_HOLD] = "holds",
+	[ROW_REQUEST] = "requests", [ROW_BUSY] = "work on the GPU", [ROW_LAUNCH] = "launches",
+	[ROW_GATE] = "gate closed", [ROW_HOLD] = "holds",
 };
 
 struct lane {
@@ -34,6 +32,7 @@ struct timeline {
 	bool gpus[HB_RECORDING_GPUS];
 	int64_t begin_ns, end_ns;
 	bool begun;
+	json_t *kernels; /* their names by number */
 };
 
 static double us(const struct timeline *timeline, int64_t at_ns)
@@ -106,11 +105,11 @@ static bool has_word(const struct hb_recording_line *line, const char *word)
 	return false;
 }
 
-static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant, const char *name)
+static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant, enum row row,
+		     const char *name)
 {
-	add(timeline,
-	    json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid", (int)line->gpu + 1,
-		      "tid", thread_of(tenant, ROW_GATE), "ts", us(timeline, line->at_ns)));
+	add(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
+				(int)line->gpu + 1, "tid", thread_of(tenant, row), "ts", us(timeline, line->at_ns)));
 }
 
 static void come(struct lane *lane, const struct hb_recording_line *line)
@@ -151,7 +150,7 @@ static void note_event(struct timeline *timeline, const struct hb_recording_line
 	else if (strcmp(what, "request_past") == 0)
 		add_request(timeline, line, tenant);
 	else if (strcmp(what, "waiting") == 0 || strcmp(what, "drained") == 0 || strcmp(what, "hint") == 0)
-		add_mark(timeline, line, tenant, what);
+		add_mark(timeline, line, tenant, ROW_GATE, what);
 }
 
 static void note_action(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
@@ -169,13 +168,37 @@ static void note_action(struct timeline *timeline, const struct hb_recording_lin
 	} else if (strcmp(what, "release") == 0) {
 		close_span(timeline, line->gpu, tenant, ROW_HOLD, line->at_ns);
 	} else {
-		add_mark(timeline, line, tenant, what);
+		add_mark(timeline, line, tenant, ROW_GATE, what);
 	}
+}
+
+/* "launch #ID N", or "name N TEXT". A number without a name is not one that a daemon writes. */
+static void note_launch(struct timeline *timeline, const struct hb_recording_line *line)
+{
+	if (line->n_words != 3)
+		return;
+	const char *number = line->words[2];
+	if (strcmp(line->words[0], "name") == 0) {
+		json_object_set_new(timeline->kernels, line->words[1], json_string(line->words[2]));
+		return;
+	}
+	uint32_t tenant = hb_recording_tenant(line->words[1]);
+	const char *name = json_string_value(json_object_get(timeline->kernels, number));
+	if (tenant == HB_TENANT_NONE || !name || line->at_ns < timeline->begin_ns ||
+	    !timeline->lanes[line->gpu][tenant].present)
+		return;
+	if (line->at_ns > timeline->end_ns)
+		timeline->end_ns = line->at_ns;
+	add_mark(timeline, line, tenant, ROW_LAUNCH, name);
 }
 
 static void note(struct timeline *timeline, const struct hb_recording_line *line)
 {
 	uint32_t tenant = line->n_words > 1 ? hb_recording_tenant(line->words[1]) : HB_TENANT_NONE;
+	if (line->kind == '~') {
+		note_launch(timeline, line);
+		return;
+	}
 	if (!timeline->begun)
 		timeline->begin_ns = line->at_ns;
 	timeline->begun = true;
@@ -246,7 +269,7 @@ static int read_lines(struct timeline *timeline, const char *text, json_t *lines
 
 json_t *hb_record_timeline(const char *text, const json_t *status, struct hb_error *error)
 {
-	struct timeline timeline = {.events = json_array(), .status = status};
+	struct timeline timeline = {.events = json_array(), .status = status, .kernels = json_object()};
 	json_t *lines = json_array();
 	timeline.lanes = calloc(HB_RECORDING_GPUS, sizeof *timeline.lanes);
 	int code = timeline.lanes ? read_lines(&timeline, text, lines, error)
@@ -256,6 +279,7 @@ json_t *hb_record_timeline(const char *text, const json_t *status, struct hb_err
 		add_names(&timeline);
 	}
 	free(timeline.lanes);
+	json_decref(timeline.kernels);
 	if (code) {
 		json_decref(timeline.events);
 		json_decref(lines);

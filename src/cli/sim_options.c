@@ -50,10 +50,8 @@
 
 #define IDENTIFIER(id, name, value) OPTION_##id,
 #define GETOPT_ROW(id, name, value) {name, value, NULL, OPTION_##id},
-#define NAME(id, name, value) name,
 enum { OPTION_NONE, OPTIONS(IDENTIFIER) };
 static const struct option long_options[] = {OPTIONS(GETOPT_ROW){NULL, 0, NULL, 0}};
-static const char *const option_names[] = {OPTIONS(NAME)};
 
 static int bad_value(const char *option, const char *value, const char *why)
 {
@@ -148,19 +146,6 @@ static int jobs_parse(struct hb_sim_command *command, const char *value)
 }
 
 /* The name of an option getopt did not take, for the message. */
-static int option_refused(int argc, char **argv, int result)
-{
-	const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
-	if (result == ':')
-		return hb_cli_usage_error(COMMAND, "%s needs a value", word);
-	char name[64] = "";
-	sscanf(word, "--%63[^=]", name);
-	const char *nearest = hb_cli_nearest(name, option_names, sizeof option_names / sizeof option_names[0]);
-	if (nearest)
-		return hb_cli_usage_error(COMMAND, "no option '%s'; did you mean '--%s'?", word, nearest);
-	return hb_cli_usage_error(COMMAND, "no option '%s'", word);
-}
-
 static int option_take(struct hb_sim_command *command, int option, char *value)
 {
 	uint64_t *seed = &command->run.seed;
@@ -218,7 +203,7 @@ static int options_take(struct hb_sim_command *command, int argc, char **argv)
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
 		if (option == '?' || option == ':')
-			return option_refused(argc, argv, option);
+			return hb_cli_option_refused(COMMAND, long_options, argc, argv, option);
 		int code = option_take(command, option == 'h' ? OPTION_HELP : option, optarg);
 		if (code || command->help)
 			return code;

@@ -83,6 +83,21 @@ static void print_misses(const json_t *use)
 	putchar('\n');
 }
 
+static void print_running(const json_t *use)
+{
+	char since[HB_UNITS_TEXT_MAX], slack[HB_UNITS_TEXT_MAX];
+	const json_t *running = json_object_get(use, "running_ns"), *left = json_object_get(use, "slack_ns");
+	if (!json_is_integer(running))
+		return;
+	print_label("running");
+	printf("one for %s", hb_duration_format(json_integer_value(running), since));
+	int64_t slack_ns = json_integer_value(left);
+	if (json_is_integer(left))
+		printf(", %s %s", hb_duration_format(slack_ns < 0 ? -slack_ns : slack_ns, slack),
+		       slack_ns < 0 ? "too late" : "to spare");
+	putchar('\n');
+}
+
 void hb_status_print_requests(const json_t *tenant, const json_t *use)
 {
 	bool objective = number_of(tenant, "slo_asked_ns") != 0;
@@ -92,6 +107,7 @@ void hb_status_print_requests(const json_t *tenant, const json_t *use)
 	if (objective || json_is_integer(json_object_get(use, "attainment_ppm")))
 		print_objective(tenant, use);
 	print_misses(use);
+	print_running(use);
 }
 
 static void print_faults(const json_t *processes)

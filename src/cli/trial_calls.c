@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks driver functions up; see trial_calls.h. */
+/* Looks driver functions up and makes a context with them; see trial_calls.h. */
 #include "cli/trial_calls.h"
 
 #include <dlfcn.h>
@@ -23,4 +23,18 @@ const char *hb_trial_find(void *library, struct hb_trial_calls *calls)
 		memcpy(rows[i].place, &found, sizeof found);
 	}
 	return NULL;
+}
+
+const char *hb_trial_begin(void *library, struct hb_trial_calls *calls, int *code)
+{
+	CUcontext context;
+	const char *missing = hb_trial_find(library, calls);
+	if (missing)
+		return missing;
+	if ((*code = calls->cuInit(0)))
+		return "cuInit";
+	if ((*code = calls->cuDevicePrimaryCtxRetain(&context, 0)))
+		return "cuDevicePrimaryCtxRetain";
+	*code = calls->cuCtxSetCurrent(context);
+	return *code ? "cuCtxSetCurrent" : NULL;
 }

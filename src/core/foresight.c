@@ -92,11 +92,15 @@ static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t sp
 
 /* --- holds --- */
 
+static bool is_end_of_work(uint32_t slot)
+{
+	return slot >= HB_FORESIGHT_IDLE && slot < HB_FORESIGHT_TOLD;
+}
+
 /* A hold for this sign keeps what HP still has, instead of taking it from LP. */
 static bool keeps(const struct hb_foresight *foresight, uint32_t slot)
 {
-	bool idle = slot == HB_FORESIGHT_IDLE || slot == HB_FORESIGHT_QUEUED;
-	return idle && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
+	return is_end_of_work(slot) && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
 }
 
 static void end_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
@@ -121,20 +125,19 @@ static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahea
 	return costs->weight_ppm ? loss_ns * costs->kept_weight_ppm / costs->weight_ppm : loss_ns;
 }
 
-/* Begins a hold until the attempt's end, or lengthens the one that runs. */
-static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
+/* Begins a hold, or lengthens the one that runs. `linger`: HP has the GPU still. */
+static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns, uint32_t miss_ppm, bool linger)
 {
-	const struct hb_foresight_sign *sign = &foresight->signs[slot];
-	bool runs = foresight->hold_until_ns != 0, linger = keeps(foresight, slot);
+	bool runs = foresight->hold_until_ns != 0;
 	int64_t from_ns = runs ? foresight->hold_until_ns : now_ns;
-	if (sign->end_ns <= from_ns)
+	if (until_ns <= from_ns)
 		return;
-	int64_t price_ns = sign->end_ns - from_ns + (runs || linger ? 0 : 2 * foresight->costs.switch_ns);
-	if (!take(foresight, now_ns, price_ns, sign->plan.miss_ppm)) {
+	int64_t price_ns = until_ns - from_ns + (runs || linger ? 0 : 2 * foresight->costs.switch_ns);
+	if (!take(foresight, now_ns, price_ns, miss_ppm)) {
 		foresight->counts.throttled++;
 		return;
 	}
-	foresight->hold_until_ns = sign->end_ns;
+	foresight->hold_until_ns = until_ns;
 	if (runs)
 		return;
 	foresight->hold_since_ns = now_ns;
@@ -155,7 +158,7 @@ static void fire(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
 	if (sign->end_ns <= now_ns)
 		return;
 	if (foresight->allowed)
-		begin_hold(foresight, now_ns, slot);
+		begin_hold(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps(foresight, slot));
 	else if (slot >= HB_FORESIGHT_TOLD)
 		foresight->counts.needless++;
 }
@@ -212,6 +215,9 @@ static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
 					: sign->timed          ? HB_SHAPE_TIME
 							       : HB_SHAPE_SIGN;
 	sign->plan = hb_foresight_plan_make(&foresight->costs, shape, sign->outcome_ns, hb_foresight_known(sign));
+	if (is_end_of_work(slot))
+		foresight->keep[slot] = hb_foresight_plan_make(&foresight->costs, HB_SHAPE_IDLE, sign->outcome_ns,
+							       hb_foresight_known(sign));
 	sign->stale = 0;
 }
 
@@ -224,6 +230,9 @@ static void begin_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t
 	sign->fired = false;
 	sign->start_ns = base_ns + sign->plan.start_ns;
 	sign->end_ns = holds(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
+	/* What follows that soon has to be kept for: a hold begun now would come when it is there already. */
+	if (is_end_of_work(slot) && !keeps(foresight, slot) && sign->plan.end_ns < foresight->costs.ready_ns)
+		sign->end_ns = 0;
 }
 
 static void end_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t outcome_ns)
@@ -283,7 +292,19 @@ static bool merges(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot
 	return !(sign->timed && base_ns < sign->base_ns && !sign->fired);
 }
 
-void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source,
+/* A sign that is worth a hold: somebody is there. Of those that do not say who, the first after idle is the one that the
+ * next launch serves, and `at_least` says how many a repeated one makes. */
+static void hear(struct hb_foresight *foresight, uint32_t slot, uint32_t who, uint32_t at_least)
+{
+	if (!holds(&foresight->signs[slot].plan))
+		return;
+	if (who)
+		foresight->heard_from |= UINT64_C(1) << who % 64;
+	else if (foresight->heard < at_least)
+		foresight->heard = at_least;
+}
+
+void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source, uint32_t who,
 		       int64_t expected_ns)
 {
 	bool timed = expected_ns > 0;
@@ -297,16 +318,17 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 	int64_t base_ns = timed ? expected_ns : now_ns;
 	foresight->signs[slot].used_ns = now_ns;
 	if (foresight->busy) {
-		foresight->queued |= holds(&foresight->signs[slot].plan);
+		hear(foresight, slot, who, 1);
 		foresight->counts.needless++;
 		return;
 	}
 	if (foresight->pending & UINT64_C(1) << slot && merges(foresight, now_ns, slot, base_ns)) {
-		foresight->repeated |= holds(&foresight->signs[slot].plan);
+		hear(foresight, slot, who, 2);
 		foresight->counts.needless++;
 		return;
 	}
 	begin_attempt(foresight, slot, base_ns);
+	hear(foresight, slot, who, 0);
 	int64_t *start_ns = &foresight->signs[slot].start_ns;
 	if (*start_ns > now_ns && *start_ns - now_ns <= foresight->costs.soon_ns)
 		*start_ns = now_ns;
@@ -330,6 +352,21 @@ static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
 	return late;
 }
 
+/* A start serves one of those that were heard; those who wait for longer than any hold had come for something else. */
+static void serve_one(struct hb_foresight *foresight, int64_t now_ns)
+{
+	if (now_ns - foresight->idle_since_ns > HB_FORESIGHT_HOLD_MAX_NS)
+		foresight->waiting = 0;
+	foresight->waiting += foresight->heard_from ? (uint32_t)__builtin_popcountll(foresight->heard_from)
+						    : foresight->heard;
+	if (foresight->waiting)
+		foresight->waiting--;
+	if (foresight->waiting > HB_FORESIGHT_WINDOW)
+		foresight->waiting = HB_FORESIGHT_WINDOW;
+	foresight->heard_from = 0;
+	foresight->heard = 0;
+}
+
 void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 {
 	if (foresight->busy)
@@ -349,14 +386,31 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 	settle_budget(foresight, now_ns);
 	foresight->budget->busy++;
 	foresight->busy = true;
-	/* Of two signs the launch answered one at most. What follows at once belongs to the same work. */
-	foresight->queued = foresight->repeated || (foresight->queued && !start);
-	foresight->repeated = false;
-	if (start)
+	foresight->later = !start;
+	if (start) {
+		serve_one(foresight, now_ns);
 		foresight->start_ns = now_ns;
+	}
 }
 
-void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
+static uint32_t end_of_work(const struct hb_foresight *foresight)
+{
+	bool queued = foresight->waiting || foresight->heard_from || foresight->heard;
+	if (foresight->later)
+		return queued ? HB_FORESIGHT_LATER_QUEUED : HB_FORESIGHT_LATER_IDLE;
+	return queued ? HB_FORESIGHT_QUEUED : HB_FORESIGHT_IDLE;
+}
+
+int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
+{
+	const struct hb_foresight_plan *plan = &foresight->keep[end_of_work(foresight)];
+	settle_budget(foresight, now_ns);
+	if (!foresight->busy || !foresight->allowed || !foresight->learns || !holds(plan))
+		return 0;
+	return foresight->budget->tokens_ns >= plan->end_ns ? plan->end_ns : 0;
+}
+
+void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns)
 {
 	if (!foresight->busy)
 		return;
@@ -367,9 +421,18 @@ void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
 	/* Not at the launch that began the period, which must not wait for a plan to be made. */
 	if (foresight->learns && !(foresight->pending & UINT64_C(1) << HB_FORESIGHT_PERIOD))
 		begin_attempt(foresight, HB_FORESIGHT_PERIOD, foresight->start_ns);
-	if (foresight->learns)
-		begin_attempt(foresight, foresight->queued ? HB_FORESIGHT_QUEUED : HB_FORESIGHT_IDLE, now_ns);
+	if (foresight->learns) {
+		uint32_t slot = end_of_work(foresight);
+		begin_attempt(foresight, slot, now_ns);
+		if (keep_ns > 0 && foresight->allowed)
+			begin_hold(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
+	}
 	hb_foresight_step(foresight, now_ns);
+}
+
+void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
+{
+	hb_foresight_idle_kept(foresight, now_ns, 0);
 }
 
 void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns)

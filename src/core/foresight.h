@@ -53,10 +53,16 @@
  *
  * After HP's last kernel (hb_foresight_idle) the GPU is still HP's. "Idle" is a
  * sign like others, with s = 0; LP loses T - 2 switches for a hit (it would have
- * paid both) and e for a miss. It is learned apart for the case that a sign worth
- * a hold came while HP was busy, or twice before its launch: then somebody waits.
+ * paid both) and e for a miss. It is learned apart for the case that somebody
+ * waits: signs worth a hold came from more than one place (`who`) since HP's last
+ * start, or while HP was busy, or, where the place is not known, twice; each start
+ * serves one of them. And apart for the first end of work after a start and for
+ * later ones: a program that launches, waits, and launches again (the answer's
+ * class) does so in every request, and comes back at once only after the first.
  * Where idle is seen later than the GPU is given away (idle_seen_ns > yield_ns: a
- * process sees it when it synchronizes) the end of work is a sign like others.
+ * process sees it when it synchronizes) the end of work is a sign like others,
+ * unless the process arranged for the GPU to be kept before it began to wait:
+ * hb_foresight_keep_ns() says for how long that pays.
  *
  * Periodic arrivals are a sign whose base is the last start; its outcomes are
  * the intervals. Nothing has to be called periodic: a narrow distribution of
@@ -106,7 +112,14 @@ enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIG
 #define HB_FORESIGHT_NONE INT32_MAX
 
 /* Places of the signs that foresight sees by itself; those it is told of come behind them. */
-enum { HB_FORESIGHT_PERIOD, HB_FORESIGHT_IDLE, HB_FORESIGHT_QUEUED, HB_FORESIGHT_TOLD };
+enum {
+	HB_FORESIGHT_PERIOD,
+	HB_FORESIGHT_IDLE,         /* the first end of work since a start */
+	HB_FORESIGHT_QUEUED,       /* ... and somebody waits */
+	HB_FORESIGHT_LATER_IDLE,   /* another end, after a launch that followed at once */
+	HB_FORESIGHT_LATER_QUEUED, /* ... and somebody waits */
+	HB_FORESIGHT_TOLD
+};
 
 struct hb_foresight_costs {
 	int64_t switch_ns;    /* one context switch, HP's delay without a hold */
@@ -173,8 +186,12 @@ struct hb_foresight {
 	int64_t reserved_ns;                  /* taken from the budget for the hold that runs */
 	bool learns;                          /* false: only hints that name a time count, as they are */
 	bool allowed, busy, lingering;
-	bool repeated; /* a sign worth a hold came twice before the launch */
-	bool queued;   /* somebody seems to wait behind the work that runs */
+	bool later;          /* HP's work is not the first since its start */
+	uint64_t heard_from; /* since then, by signs worth a hold: a bit each (who % 64) */
+	uint32_t heard;      /* ... by those that do not say who: 1, or 2 for more */
+	uint32_t waiting;    /* heard before, and not served by that start */
+	/* The plans of the ends of work, where the GPU is kept from before they are seen. */
+	struct hb_foresight_plan keep[HB_FORESIGHT_TOLD];
 	uint32_t n_signs;
 	uint64_t sources[HB_FORESIGHT_SIGNS]; /* apart from the signs, so that a search reads 8 cache lines */
 	struct hb_foresight_sign signs[HB_FORESIGHT_SIGNS];
@@ -194,13 +211,23 @@ void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns);
  * work whose slices it would cost. A running hold ends when it cannot any more.
  */
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed);
-/* A sign was seen. `source`: who it is (descriptor class, call site). `expected_ns`: when it says HP starts; 0 = it does
- * not say. */
-void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source,
+/*
+ * A sign was seen. `source`: what it is (descriptor class, call site). `who`: which one of its kind (a descriptor), so
+ * that two that wait are told from one that is heard twice; 0 = not known. `expected_ns`: when it says HP starts; 0 = it
+ * does not say.
+ */
+void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source, uint32_t who,
 		       int64_t expected_ns);
 /* HP's work in flight became some (its first launch after idle), and none. */
 void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns);
+/*
+ * For a process that sees the end of its work too late to keep the GPU: how long
+ * it is worth keeping once the work that runs has ended; 0 = not. Who then
+ * arranges for it calls hb_foresight_idle_kept() in place of hb_foresight_idle().
+ */
+int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns);
+void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns);
 /* Begins and ends the holds that are due. */
 void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns);
 /* When step has something to do; INT64_MAX = not before the next event. */

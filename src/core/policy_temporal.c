@@ -225,7 +225,7 @@ static void hint(struct hb_policy *policy, uint32_t tenant, int64_t expected_ns,
 		hb_policy_counters(policy, tenant)->hints_needless++;
 		return;
 	}
-	hb_foresight_sign(&state->foresight, hb_policy_now_ns(policy), sign, source, expected_ns);
+	hb_foresight_sign(&state->foresight, hb_policy_now_ns(policy), sign, source, 0, expected_ns);
 	follow(policy, tenant);
 }
 

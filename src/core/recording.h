@@ -8,6 +8,8 @@
  *	GPU TIME_NS > EVENT...         posted, in the words of event_text.h
  *	GPU TIME_NS .                  step() when a timer was due
  *	GPU TIME_NS - ACTION...        asked for by the line above
+ *	GPU TIME_NS ~ launch TENANT N  a launch of low priority; its kernel's name is number N. After all of the above
+ *	0 0 ~ name N NAME              comes before the first launch with N
  *
  * Tenants are #ID. Same lines, same actions: the core is a pure state machine.
  */
@@ -23,13 +25,16 @@ void hb_recording_write_core(FILE *out, uint32_t gpu, int64_t now_ns, const stru
 void hb_recording_write_event(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_event *event);
 void hb_recording_write_step(FILE *out, uint32_t gpu, int64_t now_ns);
 void hb_recording_write_action(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_action *action);
+void hb_recording_write_launch(FILE *out, uint32_t gpu, int64_t at_ns, uint32_t tenant, uint32_t name);
+/* `text` is one word of printable ASCII. */
+void hb_recording_write_name(FILE *out, uint32_t name, const char *text);
 
 #define HB_RECORDING_WORDS 24
 
 struct hb_recording_line {
 	uint32_t gpu;
 	int64_t at_ns;
-	char kind; /* '=', '>', '.' or '-' */
+	char kind; /* '=', '>', '.', '-' or '~' */
 	char *words[HB_RECORDING_WORDS];
 	size_t n_words;
 };

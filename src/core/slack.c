@@ -82,6 +82,7 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 	uint32_t reserve = load32(&beacon->reserve), gap_ns = load32(&beacon->gap_ns);
 	uint32_t outcome = load32(&beacon->outcome);
 	view->tenants++;
+	view->granted &= load32(&beacon->allow_ns) > 0;
 	if (serves(beacon, now_ns)) {
 		int64_t allow_ns = allowance_ns(beacon, now_ns);
 		view->present = true;
@@ -101,7 +102,7 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 
 void hb_slack_look(const struct hb_slack_board *board, int64_t now_ns, struct hb_slack_view *view)
 {
-	*view = (struct hb_slack_view){.allow_ns = INT64_MAX, .look_at_ns = now_ns + LOOK_NS};
+	*view = (struct hb_slack_view){.allow_ns = INT64_MAX, .granted = true, .look_at_ns = now_ns + LOOK_NS};
 	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
 		if (load32(&board->beacons[i].owner))
 			add_beacon(&board->beacons[i], now_ns, view);

@@ -42,7 +42,7 @@ struct hb_slack_beacon {
 	_Atomic int64_t end_ns;     /* when the request would end alone from here on; 0 = not known */
 	_Atomic int64_t latest_ns;  /* its deadline; INT64_MAX = none */
 	_Atomic int64_t expect_ns;  /* a request is expected to begin before this; 0 = not known to be */
-	_Atomic uint32_t allow_ns;  /* delay LP may cause within this request; 0 = none: LP waits */
+	_Atomic uint32_t allow_ns;  /* delay LP may cause within this request, then the next; 0 = none: LP waits */
 	_Atomic uint32_t reserve;   /* SMs that LP leaves free while a request is there or expected */
 	_Atomic uint32_t gap_ns;    /* mean time from a request's end to the next one's begin; 0 = not known */
 	_Atomic uint32_t outcome;   /* requests whose excess is known; changes with excess_ns */
@@ -67,6 +67,7 @@ struct hb_slack_view {
 	uint32_t outcome;   /* sum over them: changes when another excess is known */
 	int32_t excess_ns;  /* of the last */
 	int64_t allow_ns;   /* the least, and no more than a part of the slack that is left */
+	bool granted;       /* LP may run beside: all terms are above zero and no window is closed; also while absent */
 	int64_t look_at_ns; /* while LP waits: look again by then, also without a change */
 };
 

@@ -17,11 +17,16 @@
 #define LENGTH_SHIFT 3
 /* The excess of a request counts at most as this many times its time alone: a stray one teaches no prices. */
 #define STRAY 1
+/* So many closed windows make the time alone of one length. */
+#define ALONE_MEAN 64
 /* Closed windows of one length before an excess is told. */
 #define CLOSED_LEAST 2
+/* The excess is a mean of more: it has to be told from noise of a percent. */
+#define EXCESS_SHIFT 6
 /* The reserve moves at the earliest after so many requests, down after so many. */
-#define CALM_UP 8
-#define CALM_DOWN 64
+#define CALM_UP 64
+#define GATED 256 /* requests */
+#define CALM_DOWN 256
 #define GAP_MAX_NS UINT32_C(4000000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
@@ -34,9 +39,9 @@ static void put32(_Atomic uint32_t *word, uint32_t value)
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-static uint32_t reserve_at_first(uint32_t sms)
+static uint32_t share_of(uint32_t sms, uint32_t ppm)
 {
-	return (uint32_t)((uint64_t)sms * HB_SLACK_RESERVE_PPM / HB_SLACK_PPM);
+	return (uint32_t)((uint64_t)sms * ppm / HB_SLACK_PPM);
 }
 
 void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms)
@@ -44,7 +49,7 @@ void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beac
 	memset(high, 0, sizeof *high);
 	high->beacon = beacon;
 	high->sms = sms;
-	high->reserve = reserve_at_first(sms);
+	high->reserve = share_of(sms, HB_SLACK_RESERVE_PPM);
 	high->last_end_ns = -1;
 	if (!beacon)
 		return;
@@ -108,7 +113,8 @@ static void learn_gap(struct hb_slack_high *high, int64_t now_ns)
 
 static bool closes(const struct hb_slack_high *high)
 {
-	return high->requests < HB_SLACK_FIRST_CLOSED || high->requests % HB_SLACK_CLOSED_EVERY == 0;
+	return high->requests < HB_SLACK_FIRST_CLOSED || high->requests % HB_SLACK_CLOSED_EVERY < HB_SLACK_CLOSED_RUN ||
+	       high->gated > 0;
 }
 
 static uint32_t allowed_ns(const struct hb_slack_high *high)
@@ -122,6 +128,15 @@ static uint32_t allowed_ns(const struct hb_slack_high *high)
 	return (uint32_t)(alone_ns * terms_ppm / HB_SLACK_PPM);
 }
 
+/* Of the next request. Terms of zero close the window, too. */
+static uint32_t choose_allowance(struct hb_slack_high *high)
+{
+	high->closed = closes(high);
+	uint32_t allow_ns = allowed_ns(high);
+	high->closed = !allow_ns;
+	return allow_ns;
+}
+
 void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t deadline_ns)
 {
 	struct hb_slack_beacon *beacon = high->beacon;
@@ -133,9 +148,7 @@ void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t dea
 	high->launches = high->position = 0;
 	high->passed_ns[0] = now_ns;
 	high->deadline_ns = deadline_ns > 0 ? deadline_ns : high->slo_ns ? now_ns + high->slo_ns : INT64_MAX;
-	high->closed = closes(high);
-	uint32_t allow_ns = allowed_ns(high);
-	high->closed = !allow_ns; /* terms of zero close the window, too */
+	uint32_t allow_ns = choose_allowance(high);
 	if (!beacon)
 		return;
 	put64(&beacon->latest_ns, high->deadline_ns);
@@ -146,16 +159,22 @@ void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t dea
 	atomic_store_explicit(&beacon->word, word | 1, memory_order_release);
 }
 
+bool hb_slack_high_count(struct hb_slack_high *high)
+{
+	return high->serving && position_of(++high->launches) != high->position;
+}
+
+void hb_slack_high_pass(struct hb_slack_high *high, int64_t now_ns)
+{
+	high->position = position_of(high->launches);
+	high->passed_ns[high->position] = now_ns;
+	tell_position(high, now_ns);
+}
+
 void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns)
 {
-	if (!high->serving)
-		return;
-	uint32_t position = position_of(++high->launches);
-	if (position == high->position)
-		return;
-	high->position = position;
-	high->passed_ns[position] = now_ns;
-	tell_position(high, now_ns);
+	if (hb_slack_high_count(high))
+		hb_slack_high_pass(high, now_ns);
 }
 
 /* --- end --- */
@@ -199,9 +218,9 @@ static struct hb_slack_length *length_of(struct hb_slack_high *high)
 
 static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *length, int64_t took_ns)
 {
-	if (!length->closed++)
-		length->alone_ns = took_ns;
-	length->alone_ns += (took_ns - length->alone_ns) >> (length->closed < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
+	/* Differences of a percent count: a plain mean at first. */
+	length->closed += length->closed < ALONE_MEAN;
+	length->alone_ns += (took_ns - length->alone_ns) / length->closed;
 	if (!high->alone_ns)
 		high->alone_ns = took_ns;
 	high->alone_ns += (took_ns - high->alone_ns) >> (high->requests < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
@@ -218,16 +237,25 @@ static void set_reserve(struct hb_slack_high *high, uint32_t reserve)
 		put32(&high->beacon->reserve, reserve);
 }
 
+/* No reserve is enough: plain gating for a while, then from here again. */
+static void give_up(struct hb_slack_high *high)
+{
+	high->gated = GATED;
+	high->calm = 0;
+	high->excess_mean_ns = 0;
+}
+
 static void review_reserve(struct hb_slack_high *high)
 {
 	int64_t allow_ns = allowed_ns(high);
-	uint32_t step = high->sms / 16 ? high->sms / 16 : 1;
+	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, most = high->sms / 2;
 	high->calm++;
-	if (high->excess_mean_ns > allow_ns && high->calm >= CALM_UP) {
-		uint32_t most = high->sms - high->sms / 4;
+	if (high->excess_mean_ns > 2 * allow_ns && high->reserve == most && high->calm >= CALM_UP) {
+		give_up(high);
+	} else if (high->excess_mean_ns > allow_ns / 2 && high->calm >= CALM_UP) {
 		set_reserve(high, high->reserve + step < most ? high->reserve + step : most);
-	} else if (high->excess_mean_ns < allow_ns / 2 && high->calm >= CALM_DOWN) {
-		uint32_t least = reserve_at_first(high->sms);
+	} else if (high->excess_mean_ns < allow_ns / 8 && high->calm >= CALM_DOWN) {
+		uint32_t least = share_of(high->sms, HB_SLACK_RESERVE_PPM);
 		set_reserve(high, high->reserve > least + step ? high->reserve - step : least);
 	}
 }
@@ -240,7 +268,7 @@ static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
-	high->excess_mean_ns += (excess_ns - high->excess_mean_ns) / (1 << MEAN_SHIFT);
+	high->excess_mean_ns += (excess_ns - high->excess_mean_ns) / (1 << EXCESS_SHIFT);
 	review_reserve(high);
 	if (!high->beacon)
 		return;
@@ -265,9 +293,13 @@ void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
 		return;
 	struct hb_slack_length *length = length_of(high);
 	learn_left(high, now_ns);
-	if (high->closed)
-		learn_alone(high, length, took_ns);
-	else
+	if (!high->closed)
 		tell_excess(high, length, took_ns);
+	else if (high->was_closed || !high->requests)
+		learn_alone(high, length, took_ns);
+	high->was_closed = high->closed;
+	high->gated -= high->gated > 0;
 	high->requests++;
+	if (beacon)
+		put32(&beacon->allow_ns, choose_allowance(high));
 }

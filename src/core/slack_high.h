@@ -14,16 +14,18 @@
  * Cost: begin and end some 100 ns; launch 2 ns, and one published update in
  * HB_SLACK_STRIDE launches.
  *
- * Closed windows. Every HB_SLACK_CLOSED_EVERY-th request, and the first
- * HB_SLACK_FIRST_CLOSED, allow LP nothing: how long such a request takes is the
- * time alone. What others take beyond it is LP's harm (`excess_ns`), by which
- * LP's side learns prices, this side its reserve, and policy_slack its terms.
+ * Closed windows. The first HB_SLACK_FIRST_CLOSED requests, and later
+ * HB_SLACK_CLOSED_RUN in a row of HB_SLACK_CLOSED_EVERY, allow LP nothing: how
+ * long such a request takes is the time alone, but for the first of a row, which
+ * still meets what LP had in flight. What others take beyond it is LP's harm
+ * (`excess_ns`), by which LP's side learns prices, this side its reserve, and
+ * policy_slack its terms. What the next request allows is told when one ends.
  *
  * Reserve. Starts at HB_SLACK_RESERVE_PPM of the SMs. When the mean excess is
- * above the terms it grows by a sixteenth of the GPU, up to three quarters; when
- * it was below half of them for long it goes back. It never goes below where it
- * began: a small reserve makes LP's kernels dear, LP then waits, and HP, which is
- * not disturbed, would take that for a reason to leave it small.
+ * above half of the terms it grows by a sixteenth of the GPU, up to half of it (a
+ * mask that leaves less may never start a cluster); when it was below an eighth of
+ * them for long it goes back, not below where it began. Where the largest is not
+ * enough LP is plainly gated for a while.
  */
 #ifndef HB_CORE_SLACK_HIGH_H
 #define HB_CORE_SLACK_HIGH_H
@@ -33,9 +35,10 @@
 #define HB_SLACK_STRIDE 16     /* launches of one position */
 #define HB_SLACK_POSITIONS 128 /* later launches share the last one */
 #define HB_SLACK_LENGTHS 64    /* requests are told apart by their number of launches */
-#define HB_SLACK_CLOSED_EVERY 32
+#define HB_SLACK_CLOSED_EVERY 256
+#define HB_SLACK_CLOSED_RUN 4
 #define HB_SLACK_FIRST_CLOSED 8
-#define HB_SLACK_RESERVE_PPM 400000
+#define HB_SLACK_RESERVE_PPM 240000
 
 /* Requests of about the same number of launches. */
 struct hb_slack_length {
@@ -53,6 +56,7 @@ struct hb_slack_high {
 	int64_t begin_ns, last_end_ns, deadline_ns;
 	uint32_t launches, position;
 	bool serving, closed;
+	bool was_closed;                       /* the request before */
 	int64_t passed_ns[HB_SLACK_POSITIONS]; /* when each position was reached; of this request */
 	/* learned */
 	uint32_t requests;
@@ -62,6 +66,8 @@ struct hb_slack_high {
 	int64_t excess_mean_ns; /* of the others */
 	int64_t gap_mean_ns;
 	uint32_t calm; /* requests since the reserve was last changed */
+	uint32_t
+		gated; /* requests more that allow nothing, because with the largest reserve others took twice the terms */
 	uint32_t reserve;
 };
 
@@ -74,6 +80,9 @@ void hb_slack_high_expect(struct hb_slack_high *high, int64_t until_ns);
 /* deadline_ns 0 = now + SLO. While one is being served: does nothing (several at once count as one). */
 void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t deadline_ns);
 void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns);
+/* The same in two steps, for who has to pay for looking at a clock: true = a position is reached, tell when. */
+bool hb_slack_high_count(struct hb_slack_high *high);
+void hb_slack_high_pass(struct hb_slack_high *high, int64_t now_ns);
 void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns);
 /* What the request still takes, alone; 0 = not known, or none is being served. */
 int64_t hb_slack_high_left_ns(const struct hb_slack_high *high);

@@ -97,15 +97,6 @@ static enum hb_slack_class class_of(const struct hb_slack_kernel *kernel, uint32
 	return kernel->blocks > sms / 2 ? HB_SLACK_PERSISTENT : HB_SLACK_SMALL;
 }
 
-/* Fewest SMs with the waves that `most` of them take, in pairs: what a mask can tell apart. */
-static uint32_t no_more_than_needed(const struct hb_slack_kernel *kernel, uint32_t most)
-{
-	uint64_t rows = (uint64_t)kernel->per_sm * waves(kernel, most);
-	uint64_t needed = (kernel->blocks + rows - 1) / rows;
-	needed += needed & 1;
-	return needed < most ? (uint32_t)needed : most;
-}
-
 void hb_slack_fit(const struct hb_slack_low *low, struct hb_slack_kernel *kernel, uint32_t reserve)
 {
 	uint32_t all = low->limits.sms;
@@ -119,14 +110,15 @@ void hb_slack_fit(const struct hb_slack_low *low, struct hb_slack_kernel *kernel
 		return;
 	uint64_t alone = waves(kernel, all), masked = waves(kernel, most);
 	uint64_t stretch = (masked << 10) / alone;
-	/* More blocks than SMs share them; what that costs is learned. */
-	if (masked == 1 && kernel->blocks > most)
+	/*
+	 * One wave that does not fit behind the mask: libraries' persistent kernels hand their work out as blocks come
+	 * free, so they slow down as SMs are fewer (measured, docs/spatial-programs.md), not by whole waves. The rest is learned.
+	 */
+	if (alone == 1 && kernel->blocks > most)
 		stretch = (all << 10) / most;
 	kernel->class = (uint8_t)class_of(kernel, all);
 	kernel->stretch_q10 = stretch < UINT32_C(1) << 20 ? (uint32_t)stretch : UINT32_C(1) << 20;
 	kernel->one_wave_q16 = (uint32_t)((UINT64_C(1) << 16) / alone);
-	if (alone == 1 && masked > 1)
-		kernel->sms = (uint16_t)no_more_than_needed(kernel, most);
 }
 
 /* --- durations --- */

@@ -6,18 +6,21 @@
  *
  * The decision, in order
  *  1. Window. The predicted end of what is in flight must be near: `window_ns`,
- *     or `beside_ns` while HP is served or expected. And what is not confirmed by
- *     the counter, the newest launch aside, must be little: predictions that are
- *     too short cannot pile up work.
- *  2. HP is absent: go, on the whole GPU. But a kernel whose blocks hold their SMs
+ *     or `beside_ns` while HP is served or expected; `steady_ns` where HP's requests
+ *     follow each other closely, `tight_ns` while it allows nothing. And what is
+ *     not confirmed by the counter, the newest launch aside, must be little:
+ *     predictions that are too short cannot pile up work.
+ *  2. HP allows nothing (terms, closed window): wait while it is served.
+ *  3. HP is served, or its requests follow each other closely: masked. The
+ *     reserve bounds what masked launches do to HP (slack_high.h).
+ *  4. What cannot be masked goes if its price, its time there * harm, fits into
+ *     the allowance; else it waits. Where requests are far apart long kernels that
+ *     can be cut go in slices, also where only the price of a slice fits.
+ *  5. HP is absent: go, on the whole GPU. But a kernel whose blocks hold their SMs
  *     for long is masked where the harm to expect is more than the mask costs:
  *     HP comes within hold with the probability hold / gap and then waits for half
  *     of it, so
  *	weight * entry * hold^2 / (2 gap)  >  beside - duration
- *  3. HP is served, and allows nothing (terms, closed window, no slack): wait.
- *  4. It allows something: on the whole GPU if the price fits and the mask would
- *     cost LP more than weight * (price - price masked); else masked if that price
- *     fits; else wait. The price of a launch is its time there * harm.
  */
 #include "core/slack_kernel.h"
 
@@ -38,8 +41,6 @@
 #define ENTRY_PPM 500000
 /* A hold shorter than this is never worth a mask without HP. */
 #define HOLD_LEAST_NS 50000
-/* The guess of a harm that was never tried falls by so much a request. */
-#define BOLDER_SHIFT 5
 /* A slice is cut only from what is at least twice as long. */
 #define SLICE_WORTH 2
 /* Blocks that a slice leaves out take up to 1.25 ns each to leave; a slice is at least so many times as long as that. */
@@ -53,8 +54,12 @@ void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms)
 		.ahead_ns = 200000,
 		.light_ns = 20000,
 		.beside_ns = 60000,
+		.steady_ns = 400000,
+		.tight_ns = 60000,
+		.close_ns = 6000000,
 		.mark_ns = 30000,
 		.slice_ns = 100000,
+		.tick_ns = 60000,
 		.weight = 8,
 		.masks = true,
 	};
@@ -89,29 +94,8 @@ static void note_use(struct hb_slack_low *low, uint32_t kernel, uint32_t ns, boo
 	low->uses[low->n_uses++] = (struct hb_slack_use){.kernel = kernel, .ns = ns, .wide = wide};
 }
 
-/*
- * What a kernel would do to HP on the whole GPU is only guessed until it was
- * there. Where much of the allowance was left the guess is lowered a little, for
- * those that went masked and hold their SMs for a short time only, until one is
- * tried; then its harm is learned.
- */
-static void be_bolder(struct hb_slack_low *low)
-{
-	if (low->spent_ns * 2 > low->allow_ns)
-		return;
-	for (uint32_t i = 0; i < low->n_uses; i++) {
-		if (low->uses[i].wide || low->uses[i].kernel == HB_SLACK_KERNELS)
-			continue;
-		struct hb_slack_kernel *kernel = &low->kernels[low->uses[i].kernel];
-		uint64_t hold_ns = (uint64_t)kernel->duration_ns * kernel->one_wave_q16 >> 16;
-		if (hold_ns < HOLD_LEAST_NS && kernel->harm_ppm[1] > kernel->harm_ppm[0])
-			kernel->harm_ppm[1] -= kernel->harm_ppm[1] >> BOLDER_SHIFT;
-	}
-}
-
 static void end_request(struct hb_slack_low *low)
 {
-	be_bolder(low);
 	memcpy(low->last, low->uses, low->n_uses * sizeof *low->uses);
 	low->n_last = low->n_uses;
 	low->n_uses = 0;
@@ -201,6 +185,26 @@ static bool is_light(const struct hb_slack_low *low, const struct launch *launch
 	return launch->known && launch->alone_ns <= low->limits.light_ns;
 }
 
+/* HP's requests follow each other so closely that to change between them gains less than it costs. */
+static bool is_steady(const struct hb_slack_low *low, const struct hb_slack_view *view)
+{
+	return low->limits.masks && view->gap_ns && view->gap_ns < low->limits.close_ns;
+}
+
+/* A reserve above the usual says that HP suffers: what its requests meet at their begin is made less, too. */
+static int64_t window_of(const struct hb_slack_low *low, const struct hb_slack_view *view)
+{
+	const struct hb_slack_limits *limits = &low->limits;
+	if (!view->granted)
+		return limits->tight_ns;
+	if (is_steady(low, view))
+		return limits->steady_ns;
+	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4
+	       : view->reserve > limits->sms / 4   ? window_ns / 2
+						   : window_ns;
+}
+
 /* True: enough is in flight already. Light launches have a window of their own, so that the host can run ahead of them. */
 static bool window_is_full(struct hb_slack_low *low, const struct hb_slack_stream *stream,
 			   const struct hb_slack_view *view, const struct launch *launch, int64_t now_ns,
@@ -209,13 +213,17 @@ static bool window_is_full(struct hb_slack_low *low, const struct hb_slack_strea
 	if (stream->sum_ns == stream->done_ns || !view->tenants)
 		return false;
 	const struct hb_slack_limits *limits = &low->limits;
-	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	int64_t window_ns = window_of(low, view);
+	if (!launch->known && window_ns > limits->window_ns)
+		window_ns = limits->window_ns; /* it is only guessed how long it takes */
+	if (view->present && launch->left_ppm < HB_SLACK_PPM && window_ns > limits->tick_ns)
+		window_ns = limits->tick_ns;
 	int64_t left_ns = stream->ends_ns - now_ns;
 	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
 	uint64_t heavy_ns = stream->sum_ns - stream->done_ns - light_ns - stream->heavy_ns;
 	bool full = left_ns > window_ns || heavy_ns > 2 * (uint64_t)window_ns + limits->mark_ns;
 	if (is_light(low, launch))
-		full = light_ns > limits->ahead_ns;
+		full = light_ns > (view->granted ? limits->ahead_ns : limits->tight_ns);
 	if (!full && stream->marked - stream->done < HB_SLACK_MARKS - 1)
 		return false;
 	if (now_ns - stream->moved_at_ns > HB_SLACK_STUCK_NS) {
@@ -260,42 +268,75 @@ static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
 	return (int64_t)((uint64_t)ns * harm_ppm / HB_SLACK_PPM);
 }
 
-/* A long kernel whose grid can be cut: as much of it as fits in a slice, which starts every block of the grid. */
-static void cut_slice(const struct hb_slack_low *low, const struct launch *launch, struct hb_slack_answer *answer)
+/* A long kernel whose grid can be cut: as much of it as fits in a slice, which starts every block of the grid; 0 = whole. */
+static uint32_t slice_of(const struct hb_slack_low *low, const struct launch *launch, uint32_t ns)
 {
 	const struct hb_slack_kernel *kernel = launch->kernel;
 	uint64_t least_ns = SLICE_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
 	uint32_t slice_ns = low->limits.slice_ns > least_ns ? low->limits.slice_ns : cut(least_ns);
 	if (!(kernel->flags & HB_SLACK_SLICEABLE) || kernel->class != HB_SLACK_PLAIN ||
-	    answer->ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
+	    ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
+		return 0;
+	return slice_ns;
+}
+
+/* What of a launch goes in one piece, and what that costs; `ns` and the price are those of all that is left of it. */
+struct piece {
+	uint32_t slice_ns; /* 0: all */
+	uint32_t part_ppm;
+	int64_t price_ns;
+};
+
+static struct piece piece_of(const struct hb_slack_low *low, const struct launch *launch, uint32_t ns, int64_t price_ns)
+{
+	uint32_t slice_ns = slice_of(low, launch, ns);
+	if (!slice_ns)
+		return (struct piece){.part_ppm = HB_SLACK_PPM, .price_ns = price_ns};
+	uint32_t part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SLACK_PPM / ns);
+	return (struct piece){
+		.slice_ns = slice_ns, .part_ppm = part_ppm, .price_ns = price_of(cut((uint64_t)price_ns), part_ppm)};
+}
+
+static void go_in_slices(struct hb_slack_answer *answer, const struct launch *launch, const struct piece *piece)
+{
+	if (!piece->slice_ns)
 		return;
-	uint32_t part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SLACK_PPM / answer->ns);
 	answer->verdict = HB_SLACK_SLICE;
 	answer->part = true;
-	answer->price_ns = (uint32_t)price_of(answer->price_ns, part_ppm);
-	answer->part_ppm = (uint32_t)price_of(part_ppm, launch->left_ppm);
-	answer->ns = slice_ns;
+	answer->price_ns = cut((uint64_t)piece->price_ns);
+	answer->part_ppm = (uint32_t)price_of(piece->part_ppm, launch->left_ppm);
+	answer->ns = piece->slice_ns;
+}
+
+/* Without a mask the choice is whole or nothing, for this launch and all behind it. */
+static void decide_whole(struct hb_slack_low *low, const struct launch *launch, const struct hb_slack_view *view,
+			 struct hb_slack_answer *answer)
+{
+	int64_t price_ns = price_of(launch->alone_ns, launch->kernel->harm_ppm[1]);
+	struct piece piece = piece_of(low, launch, launch->alone_ns, price_ns);
+	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
+	if (view->allow_ns > 0 && launch->known && piece.price_ns <= view->allow_ns - low->spent_ns) {
+		go(answer, 0, launch->alone_ns, price_ns);
+		go_in_slices(answer, launch, &piece);
+	} else {
+		wait_until(low, answer, view->look_at_ns, true);
+	}
 }
 
 static void decide_beside(struct hb_slack_low *low, const struct launch *launch, const struct hb_slack_view *view,
 			  struct hb_slack_answer *answer)
 {
-	const struct hb_slack_kernel *kernel = launch->kernel;
-	int64_t left_ns = view->allow_ns - low->spent_ns;
-	int64_t wide_ns = price_of(launch->alone_ns, kernel->harm_ppm[1]);
-	int64_t masked_ns = price_of(launch->masked_ns, kernel->harm_ppm[0]);
-	/* Without a mask the choice is not wide or masked but wide or nothing, for this launch and all behind it. */
-	int64_t gain_ns = launch->maskable ? (int64_t)launch->masked_ns - launch->alone_ns : INT64_MAX;
-	bool worth_it = gain_ns >= low->limits.weight * (wide_ns - masked_ns);
-	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
-	if (view->allow_ns > 0 && launch->known && wide_ns <= left_ns && worth_it)
-		go(answer, 0, launch->alone_ns, wide_ns);
-	else if (view->allow_ns > 0 && launch->maskable && masked_ns <= left_ns)
+	int64_t masked_ns = price_of(launch->masked_ns, launch->kernel->harm_ppm[0]);
+	struct piece masked = piece_of(low, launch, launch->masked_ns, masked_ns);
+	if (!launch->maskable) {
+		decide_whole(low, launch, view, answer);
+	} else if (view->granted) {
 		go_masked(answer, launch, masked_ns);
-	else
+		if (!is_steady(low, view))
+			go_in_slices(answer, launch, &masked);
+	} else {
 		wait_until(low, answer, view->look_at_ns, true);
-	if (answer->verdict == HB_SLACK_GO)
-		cut_slice(low, launch, answer);
+	}
 }
 
 void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream, const struct hb_slack_view *view,
@@ -320,8 +361,15 @@ void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream
 		return;
 	else if (view->present)
 		decide_beside(low, &launch, view, answer);
+	else if (launch.maskable && is_steady(low, view))
+		go_masked(answer, &launch, 0);
 	else
 		decide_alone(low, &launch, view, answer);
+}
+
+void hb_slack_whole(struct hb_slack_low *low, uint32_t kernel)
+{
+	low->kernels[kernel].flags &= (uint8_t)~HB_SLACK_SLICEABLE;
 }
 
 /* --- what is in flight --- */
@@ -406,7 +454,9 @@ uint32_t hb_slack_went(struct hb_slack_low *low, struct hb_slack_stream *stream,
 		low->survey = SURVEY;
 	if (low->survey)
 		low->survey--;
-	if (!unsure && !low->survey && stream->next_ns < low->limits.mark_ns)
+	/* Each slice is marked, so that the one behind it goes when this one ends and not when it should. */
+	bool due = unsure || low->survey || answer->verdict == HB_SLACK_SLICE;
+	if (!due && stream->next_ns < low->limits.mark_ns)
 		return 0;
 	if (stream->marked - stream->done >= HB_SLACK_MARKS - 1)
 		return 0; /* no room; those in flight say enough */

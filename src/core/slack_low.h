@@ -10,7 +10,8 @@
  *	GO     launch with answer.sms (0 = no mask), then
  *	       mark = hb_slack_went(low, stream, now, &answer);
  *	       if (mark) write the value `mark` to the stream's counter behind the launch
- *	SLICE  the same for a part of the grid of about answer.slice_ns; `answer.part_ppm` of the blocks
+ *	SLICE  the same for a part of the grid of about answer.ns, `answer.part_ppm` of the blocks; then ask again for
+ *	       what is left; or hb_slack_whole() where it turns out that it cannot be cut, and ask again
  *	WAIT   not before answer.until_ns, or when the board or the counter changes; then ask again
  *
  *	hb_slack_done(low, stream, value, looked_ns, now) whenever the counter was read
@@ -150,8 +151,12 @@ struct hb_slack_limits {
 	uint32_t ahead_ns;  /* the same for light launches, counted apart */
 	uint32_t light_ns;  /* launches no longer than this are light */
 	uint32_t beside_ns; /* the same while a request is served or expected */
+	uint32_t steady_ns; /* the same where requests follow each other closely: all is masked, little can harm */
+	uint32_t tight_ns;  /* the same while HP allows nothing: of what was in flight its next request meets little */
+	uint32_t close_ns;  /* gaps between requests shorter than this on the mean are close */
 	uint32_t mark_ns;   /* a counter write at the latest after so much predicted time */
 	uint32_t slice_ns;  /* longest piece beside HP where a kernel can be sliced */
+	uint32_t tick_ns;   /* the next piece goes when no more than this is in flight, whatever the window */
 	uint32_t weight;    /* LP's ns that one ns of HP is worth when a mask is weighed */
 	bool masks;         /* false: this GPU, driver or build cannot: beside HP only what harms little runs */
 };
@@ -199,6 +204,8 @@ void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *l
 /* Changes nothing that a second ask would see, but for learning from the view. */
 void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream, const struct hb_slack_view *view,
 		  int64_t now_ns, const struct hb_slack_shape *shape, struct hb_slack_answer *answer);
+/* The kernel cannot be cut after all. */
+void hb_slack_whole(struct hb_slack_low *low, uint32_t kernel);
 /* The launch was made. The value to write to the stream's counter behind it; 0 = none is needed. */
 uint32_t hb_slack_went(struct hb_slack_low *low, struct hb_slack_stream *stream, int64_t now_ns,
 		       const struct hb_slack_answer *answer);

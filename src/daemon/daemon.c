@@ -59,7 +59,7 @@ struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char
 static void run_devices(uv_timer_t *timer)
 {
 	struct hb_daemon *daemon = timer->data;
-	int64_t now_ns = hb_clock_now_ns(), next_ns = HB_TIME_NEVER;
+	int64_t now_ns = hb_clock_now_ns(), next_ns = hb_recorder_launches(daemon, now_ns);
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_run(daemon->devices[i], now_ns);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
@@ -83,6 +83,11 @@ void hb_daemon_kick(struct hb_daemon *daemon)
 {
 	if (!daemon->stopping)
 		uv_timer_start(&daemon->wake, run_devices, 0, 0);
+}
+
+static void on_call(uv_async_t *async)
+{
+	hb_daemon_kick(async->data);
 }
 
 void hb_daemon_mps_changed(struct hb_daemon *daemon)
@@ -167,9 +172,9 @@ static void stop_now(struct hb_daemon *daemon)
 	daemon->n_devices = 0;
 	hb_users_free(daemon->users);
 	hb_mps_free(daemon->mps);
-	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick, (uv_handle_t *)&daemon->wake,
+	uv_handle_t *handles[] = {(uv_handle_t *)&daemon->tick,      (uv_handle_t *)&daemon->wake,
 				  (uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
-				  (uv_handle_t *)&daemon->reload};
+				  (uv_handle_t *)&daemon->reload,    (uv_handle_t *)&daemon->called};
 	for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++)
 		uv_close(handles[i], NULL);
 }
@@ -244,7 +249,8 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	daemon->started_ns = daemon->idle_since_ns = now_ns;
 	uv_timer_init(&daemon->loop, &daemon->tick);
 	uv_timer_init(&daemon->loop, &daemon->wake);
-	daemon->tick.data = daemon->wake.data = daemon;
+	uv_async_init(&daemon->loop, &daemon->called, on_call);
+	daemon->tick.data = daemon->wake.data = daemon->called.data = daemon;
 	start_signal(daemon, &daemon->terminate, on_stop_signal, SIGTERM);
 	start_signal(daemon, &daemon->interrupt, on_stop_signal, SIGINT);
 	start_signal(daemon, &daemon->reload, on_reload_signal, SIGHUP);

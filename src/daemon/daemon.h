@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "daemon/admission.h"
 #include "daemon/daemon_config.h"
+#include "daemon/engine_memory.h"
 #include "daemon/pid_watch.h"
 #include "daemon/protocol.h"
 #include "daemon/socket_path.h"
@@ -23,6 +24,7 @@
 #define HB_CONNECTIONS_MAX 256
 #define HB_TICK_MS 100
 
+struct hb_bell_listener;
 struct hb_daemon;
 struct hb_device;
 struct hb_gpu_use;
@@ -58,6 +60,9 @@ struct hb_tenancy {
 	char reduced[160]; /* why terms are less than asked, "" = they are not */
 	uint32_t attainment_ppm, weight;
 	enum hb_engine engine; /* asked for */
+	bool engine_is_chosen; /* by `auto`: nobody asked for it */
+	char engine_why[320];  /* by what; "" = nothing was known */
+	struct hb_life life;   /* HP: so far */
 	char command[256];     /* printable ASCII */
 	int64_t since_ns;
 	struct hb_page *page;
@@ -113,6 +118,14 @@ static inline bool hb_tenancy_is_low(const struct hb_tenancy *tenancy)
 /* Brings what the tenant's processes told into the cores, if it is time to. When to come back; HB_TIME_NEVER. */
 int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns);
 
+/* The tenant's running request with the least time to spare. */
+struct hb_request_running {
+	int64_t since_ns; /* 0 = none runs */
+	int64_t slack_ns; /* deadline - now - what is left of it, as long as it takes alone; HB_TIME_NEVER = no deadline */
+};
+struct hb_request_running hb_request_running(const struct hb_tenancy *tenancy, const struct hb_tenant *tenant,
+					     int64_t now_ns);
+
 /* --- device.c -------------------------------------------------------------------- */
 
 /* What was last seen or told of a tenant on a GPU. */
@@ -122,13 +135,15 @@ struct hb_seat {
 	uint32_t gpu;   /* index on the tenant's page */
 	enum hb_gate_state gate;
 	uint32_t depth;
-	uint32_t terms_ppm;          /* HP: what LP may cost its requests */
-	int64_t draining_since_ns;   /* or since when it was last asked why it takes so long */
-	int64_t compute_ns, copy_ns; /* slices that the core asked for */
-	uint64_t launches;           /* of all its processes, at the last beat */
-	int64_t launched_ns;         /* the last beat at which it had launched something new */
-	uint64_t seen_launches;      /* of all its processes, at the last look */
-	int64_t seen_launching_ns;   /* the last look at which it had launched something new; 0 = none */
+	uint32_t terms_ppm;             /* HP: what LP may cost its requests */
+	int64_t draining_since_ns;      /* or since when it was last asked why it takes so long */
+	int64_t compute_ns, copy_ns;    /* slices that the core asked for */
+	uint64_t launches;              /* of all its processes, at the last beat */
+	int64_t launched_ns;            /* the last beat at which it had launched something new */
+	uint64_t seen_launches;         /* of all its processes, at the last look */
+	uint64_t life_judged, life_met; /* requests at the last beat */
+	int64_t seen_launching_ns;      /* the last look at which it had launched something new; 0 = none */
+	bool empty; /* draining, and nothing was in flight when it began: nobody will ring for that */
 };
 
 /* One GPU: a core, a page, and a seat for every tenant. */
@@ -141,11 +156,16 @@ struct hb_device {
 	struct hb_gpu_page *page;
 	int page_fd;
 	struct hb_seat seats[HB_TENANCIES_MAX];
+	uint32_t seats_end; /* no seat at this index or above is taken */
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
-	struct hb_gpu_use *use;   /* what the driver last said of it; NULL = not looked yet */
-	struct hb_meters *meters; /* meters.h */
+	struct hb_bell_listener *bell; /* bell_listener.h; NULL = never needed so far, or it cannot be made */
+	uint32_t listening;            /* what its page says: enum hb_gpu_news */
+	bool look_again;               /* something may have come just before it was listened for */
+	int64_t life_beat_ns;          /* the last beat; 0 = none yet */
+	struct hb_gpu_use *use;        /* what the driver last said of it; NULL = not looked yet */
+	struct hb_meters *meters;      /* meters.h */
 };
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
@@ -162,8 +182,6 @@ void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32
 void hb_device_choose_engine(struct hb_device *device, int64_t now_ns);
 /* Looks at the gates, lets timers run and carries out what the core asks. */
 void hb_device_run(struct hb_device *device, int64_t now_ns);
-/* When to call run() next; HB_TIME_NEVER = not before something happens. */
-int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns);
 void hb_device_beat(struct hb_device *device, int64_t now_ns);
 /* The tenant was seen to launch something on this GPU at or after since_ns. */
 bool hb_device_worked_since(const struct hb_device *device, const struct hb_tenancy *tenancy, int64_t since_ns);
@@ -172,6 +190,16 @@ int hb_device_post(struct hb_device *device, int64_t now_ns, const struct hb_eve
 
 /* The tenant with this index if it uses the GPU, else NULL. */
 static inline struct hb_tenancy *hb_device_tenancy(const struct hb_device *device, uint32_t index);
+
+/* --- device_looks.c ---------------------------------------------------------------- */
+
+/* How often to look where nobody tells: against a quantum of 50 ms it is little. */
+#define HB_POLL_NS (2 * HB_NS_PER_MS)
+/* When to call run() next; HB_TIME_NEVER = not before something happens. */
+int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns);
+/* Says on its page what is to be told by the bell. At the end of run(), and when tenants or the engine changed. */
+void hb_device_listen(struct hb_device *device);
+void hb_device_listen_end(struct hb_device *device);
 
 /* --- device_slices.c --------------------------------------------------------------- */
 
@@ -191,11 +219,22 @@ void hb_board_forget(struct hb_device *device, pid_t pid);
 /* --- engine_choice.c --------------------------------------------------------------- */
 
 /* Settles the engine of a tenant that is being made. 0, or negative errno with *error: it may not run beside another. */
-int hb_engine_admit(const struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error);
+int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error);
+/* The spatial engine was chosen by `auto` and cannot be: goes back to the temporal one. False: somebody asked for it. */
+bool hb_engine_step_back(struct hb_tenancy *tenancy, const char *why);
 /* Whether its processes are to be clients of the MPS server. */
 bool hb_engine_is_inside(const struct hb_tenancy *tenancy);
 /* The engine of a GPU with the tenants that use it now. */
 enum hb_engine hb_engine_of(const struct hb_device *device);
+
+/* --- engine_life.c ----------------------------------------------------------------- */
+
+/* Every HB_TICK_MS, after it was seen who is at work. */
+void hb_life_beat(struct hb_device *device, int64_t now_ns);
+/* Before an HP tenant ends: what its engine showed is noted. */
+void hb_life_end(struct hb_tenancy *tenancy);
+/* Whether a HP tenant that is being made is to live in the spatial engine, by what is known of its program. */
+bool hb_life_prefers_space(struct hb_tenancy *tenancy, bool is_possible);
 
 /* --- mps_server.c ------------------------------------------------------------------ */
 
@@ -288,6 +327,7 @@ struct hb_daemon_options {
 struct hb_daemon {
 	uv_loop_t loop;
 	uv_timer_t tick, wake;
+	uv_async_t called; /* by a bell_listener.h: run the GPUs now */
 	uv_signal_t terminate, interrupt, reload;
 	struct hb_daemon_options options;
 	struct hb_daemon_config config;
@@ -300,6 +340,7 @@ struct hb_daemon {
 	struct hb_server *server;
 	struct hb_mps *mps;
 	struct hb_users *users;
+	struct hb_engine_memory engines;
 	struct hb_metrics *metrics;   /* metrics_http.h; NULL = off */
 	struct hb_recorder *recorder; /* recorder.h; NULL = nothing is recorded */
 	bool stopping;

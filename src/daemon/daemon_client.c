@@ -4,6 +4,7 @@
 
 #include "base/fault_point.h"
 #include "daemon/wire.h"
+#include "hummingbird/page_trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,7 +142,7 @@ static int map_page(struct hb_membership *member, int fd)
 	struct stat found;
 	if (fstat(fd, &found) < 0)
 		return -errno;
-	if (found.st_size != (off_t)sizeof(struct hb_page))
+	if (!hb_page_size_is_known((size_t)found.st_size))
 		return -EPROTO;
 	if (member->page) /* registered again: the daemon took over the page that we have */
 		return found.st_ino == member->page_inode ? 0 : -EPROTO;

@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/http_address.h"
 #include "core/policy.h"
-#include "daemon/http_address.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -50,6 +50,7 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 {
 	memset(config, 0, sizeof *config);
 	config->mps = true;
+	config->engine = HB_CONFIG_ENGINE_TEMPORAL;
 	config->others = HB_CONFIG_LOW;
 	config->quantum_ns = 50 * HB_NS_PER_MS;
 	config->window_ns = 3 * HB_NS_PER_MS;

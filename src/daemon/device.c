@@ -23,14 +23,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* While LP tenants take turns somebody must see who waits and who has drained: against a quantum of 50 ms, 2 ms is little. */
-#define POLL_NS (2 * HB_NS_PER_MS)
-
 /* An HP tenant that launched nothing for so long has no request. */
 #define AT_WORK_NS HB_NS_PER_S
 
 /* So a holder whose gate has opened is known to be busy at the next look at the earliest: it must not pass for idle before. */
-#define TURN_GRACE_NS (3 * POLL_NS)
+#define TURN_GRACE_NS (3 * HB_POLL_NS)
 
 /* LP kernels take milliseconds, and the shim tells within some more. */
 #define DRAIN_PATIENCE_NS HB_NS_PER_S
@@ -72,6 +69,7 @@ static void set_gates(struct hb_device *device, struct hb_tenancy *tenancy, enum
 			wake(gate);
 		in_flight |= hb_gate_in_flight(gate) > 0;
 	}
+	seat->empty = !in_flight;
 	hb_meters_gate_set(device, tenancy->index, in_flight, seat->draining_since_ns);
 }
 
@@ -275,7 +273,7 @@ void hb_device_run(struct hb_device *device, int64_t now_ns)
 {
 	if (device->repair_low)
 		repair_low(device);
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+	for (uint32_t i = 0; i < device->seats_end; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (tenancy && !hb_tenancy_is_server(tenancy))
 			look(device, tenancy, now_ns);
@@ -283,16 +281,7 @@ void hb_device_run(struct hb_device *device, int64_t now_ns)
 	hb_recorder_step(device, now_ns);
 	hb_core_step(device->core, now_ns);
 	take_actions(device);
-}
-
-int64_t hb_device_next_ns(const struct hb_device *device, int64_t now_ns)
-{
-	int64_t next_ns = hb_core_next_wake(device->core);
-	bool watching = device->engine == HB_ENGINE_TURNS && device->n_low > 1;
-	for (uint32_t i = 0; !watching && i < HB_TENANCIES_MAX; i++)
-		watching = device->seats[i].taken &&
-			   (device->seats[i].draining || device->seats[i].gate != HB_GATE_OPEN);
-	return watching && next_ns > now_ns + POLL_NS ? now_ns + POLL_NS : next_ns;
+	hb_device_listen(device);
 }
 
 /* --- tenants come and go --------------------------------------------------------------- */
@@ -337,14 +326,17 @@ static void leave_core(struct hb_device *device, struct hb_tenancy *tenancy, int
 
 static void count_tenants(struct hb_device *device)
 {
-	device->n_high = device->n_low = 0;
+	device->n_high = device->n_low = device->seats_end = 0;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
+		if (device->seats[i].taken)
+			device->seats_end = i + 1;
 		if (tenancy && !hb_tenancy_is_server(tenancy))
 			*(hb_tenancy_is_low(tenancy) ? &device->n_low : &device->n_high) += 1;
 	}
 	device->page->tenants_high = device->n_high;
 	device->page->tenants_low = device->n_low;
+	hb_device_listen(device);
 }
 
 int hb_device_add(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t gpu, int64_t now_ns)
@@ -463,6 +455,7 @@ void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
 		enter_core(device, tenancy, now_ns);
 		hb_tenancy_publish(tenancy);
 	}
+	hb_device_listen(device);
 }
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device)
@@ -496,6 +489,7 @@ void hb_device_free(struct hb_device *device)
 	if (!device)
 		return;
 	hb_core_free(device->core);
+	hb_device_listen_end(device);
 	hb_gpu_page_free(device->page, device->page_fd);
 	free(device->use);
 	hb_meters_free(device->meters);
@@ -529,6 +523,7 @@ static void look_who_is_at_work(struct hb_device *device, int64_t now_ns)
 void hb_device_beat(struct hb_device *device, int64_t now_ns)
 {
 	look_who_is_at_work(device, now_ns);
+	hb_life_beat(device, now_ns);
 	hb_board_beat(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);

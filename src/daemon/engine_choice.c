@@ -3,17 +3,22 @@
  * Which engine a tenant runs under, and which a GPU has. An engine is chosen
  * when a tenant is made, because its processes get their context (inside the
  * MPS server or outside) with their environment and cannot move. Called by
- * registration.c and device.c; changes nothing but the tenant's `engine`.
+ * registration.c and device.c; changes nothing but the tenant's `engine`, and why.
  *
  * High priority decides: outside the server a GPU is shared in time, inside it
  * in space. Both kinds at once would make the server one of two contexts that
  * the hardware switches between, and nobody's promise would hold, so the second
  * kind is refused. Which GPUs a tenant will use is not known yet when it is
  * made: the rule holds for the whole daemon.
+ *
+ * Who does not ask joins what is there. Where nothing is there, the configuration
+ * decides, `engine: auto` by what each engine showed in earlier lives of the program
+ * (engine_life.c); temporal if nothing is known, or space cannot be had.
  */
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 static const char *const names[] = {
 	[HB_ENGINE_NONE] = "no",
@@ -73,18 +78,43 @@ static int refuse(const struct hb_tenancy *tenancy, const struct hb_tenancy *oth
 			    other->command, names[other->engine ? other->engine : HB_ENGINE_TEMPORAL], why);
 }
 
-static enum hb_engine settle(const struct hb_daemon *daemon, const struct hb_tenancy *tenancy)
+/* Whether a tenant of high priority could live in the MPS server now. */
+static bool could_be_inside(const struct hb_daemon *daemon, const struct hb_tenancy *tenancy)
+{
+	enum hb_mps_state state = hb_mps_state(daemon->mps);
+	return state != HB_MPS_OFF && state != HB_MPS_FAILED && !find(daemon, tenancy, is_outside_high) &&
+	       !find(daemon, tenancy, is_outside_low);
+}
+
+static enum hb_engine settle(struct hb_daemon *daemon, struct hb_tenancy *tenancy)
 {
 	if (tenancy->engine != HB_ENGINE_NONE || hb_tenancy_is_server(tenancy))
 		return tenancy->engine;
-	bool space = daemon->config.engine == HB_CONFIG_ENGINE_SPATIAL && !find(daemon, tenancy, is_outside_high);
 	/* Low priority lives in the server under either engine. */
 	if (hb_tenancy_is_low(tenancy))
 		return HB_ENGINE_NONE;
-	return space || find(daemon, tenancy, is_inside_high) ? HB_ENGINE_SPATIAL : HB_ENGINE_TEMPORAL;
+	if (find(daemon, tenancy, is_inside_high))
+		return HB_ENGINE_SPATIAL;
+	bool is_free = could_be_inside(daemon, tenancy);
+	if (daemon->config.engine == HB_CONFIG_ENGINE_SPATIAL)
+		return find(daemon, tenancy, is_outside_high) ? HB_ENGINE_TEMPORAL : HB_ENGINE_SPATIAL;
+	if (daemon->config.engine != HB_CONFIG_ENGINE_AUTO)
+		return HB_ENGINE_TEMPORAL;
+	tenancy->engine_is_chosen = hb_life_prefers_space(tenancy, is_free);
+	return tenancy->engine_is_chosen ? HB_ENGINE_SPATIAL : HB_ENGINE_TEMPORAL;
 }
 
-int hb_engine_admit(const struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error)
+bool hb_engine_step_back(struct hb_tenancy *tenancy, const char *why)
+{
+	if (!tenancy->engine_is_chosen)
+		return false;
+	tenancy->engine_is_chosen = false;
+	tenancy->engine = HB_ENGINE_TEMPORAL;
+	snprintf(tenancy->engine_why, sizeof tenancy->engine_why, "temporal: spatial was to be tried, but %.200s", why);
+	return true;
+}
+
+int hb_engine_admit(struct hb_daemon *daemon, struct hb_tenancy *tenancy, struct hb_error *error)
 {
 	const struct hb_tenancy *other;
 	tenancy->engine = settle(daemon, tenancy);

@@ -3,9 +3,9 @@
  * hbd: reads the command line, finds its folder, goes to the background and
  * runs the daemon. Started by `hb run`, by systemd, or by hand.
  */
+#include "base/http_address.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/http_address.h"
 #include "daemon/service_notify.h"
 #include "hb-version.h"
 

@@ -8,7 +8,7 @@
 #ifndef HB_DAEMON_HTTP_SERVER_H
 #define HB_DAEMON_HTTP_SERVER_H
 
-#include "daemon/http_address.h"
+#include "base/http_address.h"
 
 #include <stdbool.h>
 #include <stdint.h>

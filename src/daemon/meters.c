@@ -77,6 +77,7 @@ void hb_meters_beat(struct hb_device *device, uint32_t tenancy, uint64_t launche
 	struct hb_seat_meter *meter = &device->meters->seats[tenancy];
 	if (meter->beat_ns && launches != meter->launches)
 		meter->active_ns += (uint64_t)(now_ns - meter->beat_ns);
+	meter->beat_launches = meter->beat_ns && launches > meter->launches ? launches - meter->launches : 0;
 	meter->launches = launches;
 	meter->beat_ns = now_ns;
 }

@@ -14,13 +14,14 @@
 
 /* Of one tenant; all zero when it comes. */
 struct hb_seat_meter {
-	int64_t closed_ns;    /* its gate was closed over work in flight, which is not done yet; 0 = no such thing */
-	int64_t waiting_ns;   /* a thread stands at its closed gate since; 0 = none */
-	uint64_t preemptions; /* times its gate was closed over work in flight */
-	uint64_t launches;    /* at the last beat */
-	uint64_t active_ns;   /* sum of the beats since the last of which it had launched something */
-	int64_t beat_ns;      /* the last beat; 0 = none yet */
-	struct hb_hist *wait; /* stretches of waiting at the gate; NULL = none so far */
+	int64_t closed_ns;      /* its gate was closed over work in flight, which is not done yet; 0 = no such thing */
+	int64_t waiting_ns;     /* a thread stands at its closed gate since; 0 = none */
+	uint64_t preemptions;   /* times its gate was closed over work in flight */
+	uint64_t launches;      /* at the last beat */
+	uint64_t beat_launches; /* between the last two; 0 where a process left with its count */
+	uint64_t active_ns;     /* sum of the beats since the last of which it had launched something */
+	int64_t beat_ns;        /* the last beat; 0 = none yet */
+	struct hb_hist *wait;   /* stretches of waiting at the gate; NULL = none so far */
 };
 
 struct hb_meters {

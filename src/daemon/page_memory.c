@@ -3,6 +3,7 @@
 #include "daemon/page_memory.h"
 
 #include "gate/gate.h"
+#include "hummingbird/page_trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +16,14 @@
 
 _Static_assert(sizeof(struct hb_gate) <= HB_PAGE_GATE_BYTES, "a gate fits its place on the page");
 
-static int make(const char *name, size_t size, void **memory, int *fd)
+/* Maps `size` bytes of a file of `room`. */
+static int make(const char *name, size_t size, size_t room, void **memory, int *fd)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (made < 0)
 		return -errno;
 	void *mapped = MAP_FAILED;
-	if (ftruncate(made, (off_t)size) == 0 && fcntl(made, F_ADD_SEALS, SEALS) == 0)
+	if (ftruncate(made, (off_t)room) == 0 && fcntl(made, F_ADD_SEALS, SEALS) == 0)
 		mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
 	if (mapped == MAP_FAILED) {
 		int result = -errno;
@@ -36,7 +38,7 @@ static int make(const char *name, size_t size, void **memory, int *fd)
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 {
 	void *memory;
-	int result = make("hb-tenant", sizeof **page, &memory, fd);
+	int result = make("hb-tenant", sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -50,7 +52,7 @@ int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
 {
 	void *memory;
-	int result = make("hb-gpu", sizeof **page, &memory, fd);
+	int result = make("hb-gpu", sizeof **page, sizeof **page, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -67,7 +69,7 @@ int hb_page_adopt(int fd, struct hb_page **page)
 	int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS)
 		return -EPROTO;
-	if (fstat(fd, &found) < 0 || found.st_size != (off_t)sizeof **page)
+	if (fstat(fd, &found) < 0 || !hb_page_size_is_known((size_t)found.st_size))
 		return -EPROTO;
 	struct hb_page *mapped = mmap(NULL, sizeof *mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapped == MAP_FAILED)

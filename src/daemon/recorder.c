@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "core/recording.h"
 #include "core/tenant.h"
+#include "daemon/launch_reader.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct hb_recorder {
 	int64_t until_ns;
 	int64_t last_ns; /* of the last line: actions carry its time */
 	bool full, over;
+	struct hb_launch_reader *launches;
 };
 
 /* The recorder, where there is one that takes another line. */
@@ -89,6 +91,17 @@ static void write_present(struct hb_device *device, int64_t now_ns)
 	}
 }
 
+static void forget(struct hb_recorder *recorder, struct hb_daemon *daemon)
+{
+	if (!recorder)
+		return;
+	if (recorder->out)
+		fclose(recorder->out);
+	hb_launch_reader_free(recorder->launches, daemon);
+	free(recorder->text);
+	free(recorder);
+}
+
 int hb_recorder_start(struct hb_daemon *daemon, int64_t limit_ns)
 {
 	int64_t now_ns = hb_clock_now_ns();
@@ -98,8 +111,10 @@ int hb_recorder_start(struct hb_daemon *daemon, int64_t limit_ns)
 	struct hb_recorder *made = calloc(1, sizeof *made);
 	if (made)
 		made->out = open_memstream(&made->text, &made->length);
-	if (!made || !made->out) {
-		free(made);
+	if (made && made->out)
+		made->launches = hb_launch_reader_new(now_ns);
+	if (!made || !made->launches) {
+		forget(made, daemon);
 		return -ENOMEM;
 	}
 	made->until_ns = now_ns + limit_ns;
@@ -107,6 +122,7 @@ int hb_recorder_start(struct hb_daemon *daemon, int64_t limit_ns)
 	fprintf(made->out, "# hummingbird recording 1\n");
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		write_present(daemon->devices[i], now_ns);
+	hb_launch_reader_read(made->launches, daemon, now_ns);
 	return 0;
 }
 
@@ -117,20 +133,27 @@ char *hb_recorder_stop(struct hb_daemon *daemon, int *code)
 	*code = -ENOENT;
 	if (!recorder)
 		return NULL;
+	hb_launch_reader_write(recorder->launches, daemon, recorder->out);
 	*code = fclose(recorder->out) == 0 ? 0 : -ENOMEM;
-	if (*code == 0)
+	recorder->out = NULL;
+	if (*code == 0) {
 		text = recorder->text;
-	else
-		free(recorder->text);
-	daemon->recorder = NULL;
-	free(recorder);
+		recorder->text = NULL;
+	}
+	hb_recorder_free(daemon);
 	return text;
 }
 
 void hb_recorder_free(struct hb_daemon *daemon)
 {
-	int code;
-	free(hb_recorder_stop(daemon, &code));
+	forget(daemon->recorder, daemon);
+	daemon->recorder = NULL;
+}
+
+int64_t hb_recorder_launches(struct hb_daemon *daemon, int64_t now_ns)
+{
+	struct hb_recorder *recorder = daemon->recorder;
+	return recorder && !recorder->over ? hb_launch_reader_read(recorder->launches, daemon, now_ns) : HB_TIME_NEVER;
 }
 
 void hb_recorder_tick(struct hb_daemon *daemon, int64_t now_ns)
@@ -138,6 +161,8 @@ void hb_recorder_tick(struct hb_daemon *daemon, int64_t now_ns)
 	struct hb_recorder *recorder = daemon->recorder;
 	if (!recorder || now_ns < recorder->until_ns)
 		return;
+	if (!recorder->over)
+		hb_launch_reader_end(recorder->launches, daemon);
 	recorder->over = true;
 	if (now_ns - recorder->until_ns > LINGER_NS)
 		hb_recorder_free(daemon);

@@ -19,6 +19,9 @@ void hb_recorder_free(struct hb_daemon *daemon);
 /* Nobody came back for it: over its limit it stops, a minute later it is forgotten. */
 void hb_recorder_tick(struct hb_daemon *daemon, int64_t now_ns);
 
+/* Takes launches from the processes' rings, while something is recorded. When to come back; HB_TIME_NEVER. */
+int64_t hb_recorder_launches(struct hb_daemon *daemon, int64_t now_ns);
+
 void hb_recorder_core(struct hb_device *device, int64_t now_ns, const struct hb_core_config *config);
 void hb_recorder_event(struct hb_device *device, int64_t now_ns, const struct hb_event *event);
 /* Before step(): only where a timer is due, else nothing happens in it. */

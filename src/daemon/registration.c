@@ -60,7 +60,7 @@ static int prepare_mps(struct hb_tenancy *tenancy, struct hb_grant *grant, struc
 		return 0;
 	result = check_mps_room(daemon, &tenancy->peer, error);
 	if (result < 0)
-		return result;
+		return hb_engine_step_back(tenancy, error->text) ? 0 : result;
 	hb_mps_start(daemon->mps, tenancy->peer.uid);
 	enum hb_mps_state state = hb_mps_state(daemon->mps);
 	grant->wait = state == HB_MPS_STARTING || state == HB_MPS_STOPPING;
@@ -144,8 +144,10 @@ size_t hb_register_environment(struct hb_tenancy *tenancy, char *text, size_t si
 	bool inside = hb_engine_is_inside(tenancy) && hb_mps_state(mps) == HB_MPS_READY;
 	if (!inside && !hb_tenancy_is_low(tenancy) && hb_engine_is_inside(tenancy)) {
 		tenancy->engine = HB_ENGINE_TEMPORAL;
-		snprintf(tenancy->reduced, sizeof tenancy->reduced, "not the spatial engine: the MPS server %.100s",
-			 hb_mps_why(mps)[0] ? hb_mps_why(mps) : "did not start");
+		if (!hb_engine_step_back(tenancy, "the MPS server did not start"))
+			snprintf(tenancy->reduced, sizeof tenancy->reduced,
+				 "not the spatial engine: the MPS server %.100s",
+				 hb_mps_why(mps)[0] ? hb_mps_why(mps) : "did not start");
 	}
 	/* Outside means: outside any MPS server, also one that somebody runs in the default folder. */
 	int n = snprintf(text, size, "CUDA_MPS_PIPE_DIRECTORY=%s%s", hb_mps_pipe_dir(mps), inside ? "" : "-none");

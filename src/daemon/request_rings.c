@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/tenant.h"
 #include "daemon/daemon.h"
 
 #define RING ((uint64_t)HB_PAGE_REQUESTS)
@@ -16,6 +17,8 @@
 #define READ_AT 6
 #define PAUSE_LEAST_NS (2 * HB_NS_PER_MS)
 #define PAUSE_MOST_NS (HB_TICK_MS * HB_NS_PER_MS)
+/* A ring is read by so much of its pause early where somebody is awake anyway, so that readings fall together. */
+#define EARLY_SHARE 4
 
 struct request {
 	int64_t begin_ns, end_ns, deadline_ns;
@@ -129,7 +132,8 @@ int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
 	uint64_t most = 0;
 	if (hb_tenancy_is_server(tenancy))
 		return HB_TIME_NEVER;
-	if (now_ns < tenancy->rings_next_ns)
+	int64_t early_ns = (tenancy->rings_next_ns - tenancy->rings_read_ns) / EARLY_SHARE;
+	if (now_ns < tenancy->rings_next_ns - early_ns)
 		return tenancy->rings_next_ns;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
@@ -139,4 +143,37 @@ int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
 	}
 	plan_next(tenancy, most, now_ns);
 	return tenancy->rings_next_ns;
+}
+
+/* --- what runs now --- */
+
+static struct hb_request_running running_in(struct hb_page_signs *signs, const struct hb_tenant *tenant, int64_t now_ns)
+{
+	int64_t since_ns = atomic_load_explicit(&signs->running_since_ns, memory_order_acquire);
+	int64_t deadline_ns = atomic_load_explicit(&signs->running_deadline_ns, memory_order_relaxed);
+	struct hb_request_running running = {.slack_ns = HB_TIME_NEVER};
+	if (since_ns <= 0 || since_ns > now_ns || deadline_ns < 0 || deadline_ns >= HB_TIME_LIMIT_NS)
+		return running;
+	running.since_ns = since_ns;
+	if (!deadline_ns && tenant->slo_ns)
+		deadline_ns = since_ns + tenant->slo_ns;
+	int64_t served_ns = now_ns - since_ns;
+	int64_t left_ns = served_ns < tenant->alone_ns ? tenant->alone_ns - served_ns : 0;
+	if (deadline_ns)
+		running.slack_ns = deadline_ns - now_ns - left_ns;
+	return running;
+}
+
+struct hb_request_running hb_request_running(const struct hb_tenancy *tenancy, const struct hb_tenant *tenant,
+					     int64_t now_ns)
+{
+	struct hb_request_running least = {.slack_ns = HB_TIME_NEVER};
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
+		if (!tenancy->members[slot].watch)
+			continue;
+		struct hb_request_running running = running_in(&tenancy->page->processes[slot].signs, tenant, now_ns);
+		if (running.since_ns && (!least.since_ns || running.slack_ns < least.slack_ns))
+			least = running;
+	}
+	return least;
 }

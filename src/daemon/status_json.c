@@ -4,6 +4,7 @@
  * prints. The schema is in docs/daemon.md. Pages are other people's memory:
  * every value from them is bounded before it is used as an index or a text.
  */
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "core/tenant.h"
@@ -178,6 +179,34 @@ static json_t *slice_mechanism(struct hb_tenancy *tenancy, uint32_t gpu, enum hb
 	return mechanism(names[group_class], enforced, why);
 }
 
+/* Over the tenant's processes, those that have ended too. */
+static uint64_t sum_of(const struct hb_tenancy *tenancy, enum hb_page_counter counter)
+{
+	uint64_t sum = tenancy->past[counter];
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		if (tenancy->members[slot].watch)
+			sum += tenancy->page->processes[slot].counters[counter];
+	return sum;
+}
+
+/* Long kernels beside high priority: how many went in pieces, and why others did not. */
+static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
+{
+	char why[240];
+	unsigned long long sliced = sum_of(tenancy, HB_COUNT_sliced), whole = sum_of(tenancy, HB_COUNT_whole);
+	if (!sliced && !whole)
+		return mechanism("kernel pieces", false, "no kernel was long enough yet beside high priority");
+	snprintf(why, sizeof why,
+		 "%llu launches in %llu pieces; left whole: %llu by their code, %llu not seen or refused, "
+		 "%llu by their launch, %llu without gain",
+		 sliced, (unsigned long long)sum_of(tenancy, HB_COUNT_pieces),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_code),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_image),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_launch),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_gain));
+	return mechanism("kernel pieces", sliced > 0, why);
+}
+
 /* Whether its launches leave SMs to high priority: the worst of its processes, since one is enough to be in the way. */
 static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 {
@@ -209,16 +238,11 @@ static json_t *memory_mechanism(const struct hb_tenancy *tenancy)
 
 /* --- one tenant ------------------------------------------------------------------------------ */
 
-static json_t *counters_json(const uint64_t past[HB_N_COUNTS], struct hb_tenancy *tenancy)
+static json_t *counters_json(struct hb_tenancy *tenancy)
 {
 	json_t *object = json_object();
-	for (size_t i = 0; object && i < HB_N_COUNTS; i++) {
-		uint64_t value = past[i];
-		for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
-			if (tenancy->members[slot].watch)
-				value += tenancy->page->processes[slot].counters[i];
-		set(object, counter_names[i], json_integer((json_int_t)value));
-	}
+	for (size_t i = 0; object && i < HB_N_COUNTS; i++)
+		set(object, counter_names[i], json_integer((json_int_t)sum_of(tenancy, (enum hb_page_counter)i)));
 	return object;
 }
 
@@ -304,13 +328,28 @@ static void add_core_view(json_t *object, const struct hb_tenant *tenant)
 	set(object, "scheduling", counts);
 }
 
+/* Of a request that runs now; null where none does, or where it has no deadline. */
+static void add_running(json_t *object, const struct hb_tenancy *tenancy, const struct hb_tenant *tenant)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	if (!tenant)
+		return;
+	struct hb_request_running running = hb_request_running(tenancy, tenant, now_ns);
+	set(object, "running_ns",
+	    running.since_ns ? json_integer((json_int_t)(now_ns - running.since_ns)) : json_null());
+	set(object, "slack_ns",
+	    running.slack_ns < HB_TIME_NEVER ? json_integer((json_int_t)running.slack_ns) : json_null());
+}
+
 json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu)
 {
 	json_t *mechanisms = json_array();
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COMPUTE));
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
-	if (tenancy->devices[gpu]->engine == HB_ENGINE_SPATIAL && hb_tenancy_is_low(tenancy))
+	if (tenancy->devices[gpu]->engine == HB_ENGINE_SPATIAL && hb_tenancy_is_low(tenancy)) {
 		append(mechanisms, mask_mechanism(tenancy));
+		append(mechanisms, piece_mechanism(tenancy));
+	}
 	return mechanisms;
 }
 
@@ -330,6 +369,7 @@ static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
 		return NULL;
 	add_overhead(object, tenancy, gpu);
 	add_core_view(object, hb_core_tenant(device->core, tenancy->index));
+	add_running(object, tenancy, hb_core_tenant(device->core, tenancy->index));
 	hb_status_add_meters(object, device, tenancy->index);
 	return object;
 }
@@ -345,14 +385,14 @@ static json_t *tenancy_json(struct hb_tenancy *tenancy, int64_t now_ns)
 {
 	json_t *gpus = json_array();
 	json_t *object = json_pack(
-		"{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
+		"{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:b, s:I, s:o, s:o, s:o, s:o}", "id",
 		(int)tenancy->number, "pid", (int)tenancy->peer.pid, "user", tenancy->peer.user, "priority",
-		hb_status_role(tenancy), "reduced", tenancy->reduced, "command", tenancy->command, "slo_asked_ns",
-		(json_int_t)tenancy->terms.slo_ns, "attainment_asked_ppm", (json_int_t)tenancy->attainment_ppm,
-		"memory_limit", (json_int_t)tenancy->terms.memory_bytes, "pcie_weight", (int)tenancy->weight, "mps",
-		(int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns", (json_int_t)(now_ns - tenancy->since_ns),
-		"memory", memory_mechanism(tenancy), "processes", processes_json(tenancy), "counters",
-		counters_json(tenancy->past, tenancy), "gpus", gpus);
+		hb_status_role(tenancy), "reduced", tenancy->reduced, "engine_why", tenancy->engine_why, "command",
+		tenancy->command, "slo_asked_ns", (json_int_t)tenancy->terms.slo_ns, "attainment_asked_ppm",
+		(json_int_t)tenancy->attainment_ppm, "memory_limit", (json_int_t)tenancy->terms.memory_bytes,
+		"pcie_weight", (int)tenancy->weight, "mps", (int)((tenancy->flags & HB_REGISTER_MPS) != 0), "age_ns",
+		(json_int_t)(now_ns - tenancy->since_ns), "memory", memory_mechanism(tenancy), "processes",
+		processes_json(tenancy), "counters", counters_json(tenancy), "gpus", gpus);
 	for (uint32_t i = 0; object && i < tenancy->n_devices; i++)
 		append(gpus, use_json(tenancy, i));
 	return object;
@@ -415,11 +455,31 @@ static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 			 hb_metrics_json(daemon));
 }
 
+static json_t *record_json(const struct hb_choose_record *record)
+{
+	return json_pack("{s:i, s:i, s:i}", "lives", (int)record->lives, "attainment_ppm", (int)record->attainment_ppm,
+			 "low_ppm", (int)record->low_ppm);
+}
+
+/* What `auto` knows: of each pair of programs, what the engines showed. */
+static json_t *engines_json(const struct hb_engine_memory *memory)
+{
+	json_t *array = json_array();
+	for (uint32_t i = 0; array && i < HB_ENGINE_PAIRS; i++) {
+		const struct hb_engine_pair *pair = &memory->pairs[i];
+		if (pair->high.key)
+			append(array, json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low", pair->low.text,
+						"temporal", record_json(&pair->choose.records[HB_CHOOSE_TEMPORAL]),
+						"spatial", record_json(&pair->choose.records[HB_CHOOSE_SPATIAL])));
+	}
+	return array;
+}
+
 json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 {
 	json_t *gpus = json_array(), *tenants = json_array();
-	json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "daemon", daemon_json(daemon, now_ns), "gpus",
-				 gpus, "tenants", tenants);
+	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "version", 1, "daemon", daemon_json(daemon, now_ns),
+				 "gpus", gpus, "tenants", tenants, "engines", engines_json(&daemon->engines));
 	if (!root)
 		return NULL;
 	for (uint32_t i = 0; i < daemon->n_devices; i++)

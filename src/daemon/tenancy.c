@@ -283,6 +283,7 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 {
 	struct hb_daemon *daemon = tenancy->daemon;
 	int64_t now_ns = hb_clock_now_ns();
+	hb_life_end(tenancy);
 	for (uint32_t i = 0; i < tenancy->n_devices; i++)
 		hb_device_remove(tenancy->devices[i], tenancy, now_ns);
 	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)

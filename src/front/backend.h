@@ -2,7 +2,7 @@
 /*
  * What runs models: one row of platforms.def and one file backend_NAME.c each.
  * A back end is opened for one model; it runs batches through the functions of
- * serve/serve_provider.h, where a batch's cookies are the addresses of its
+ * serve/serve_provider.h (the model's number is always 0), where a batch's cookies are the addresses of its
  * requests (struct hb_infer). Before it reports that a batch has ended whole, it
  * has filled in the outputs of each. All calls come under the dispatcher's lock
  * and must not block.
@@ -14,18 +14,17 @@
 #include "serve/serve_provider.h"
 
 struct hb_backend {
-	const struct hb_serve_provider_ops *ops;
+	const struct hb_serve_provider_ops *ops; /* of one model, number 0 */
 	void *self;
-	uint32_t model;   /* its number inside that provider */
-	bool shared;      /* with other models: polled once, closed by the dispatcher's end */
 	const int *state; /* enum hb_model_state, kept up to date by poll(); NULL = always ready */
 	const char *why;  /* with it: why it has failed */
 };
 
 /* What the back ends of one dispatcher share. */
 struct hb_backend_shared {
-	struct hb_backend trace; /* the simulated GPU; ops NULL until the first model needs it */
+	struct trace_gpu *trace; /* backend_trace.c's, while one of its models is open */
 	double speed;            /* of the simulated GPU: seconds of its time a second */
+	bool interruptible;      /* low priority can be held at the next kernel, where a back end can do that */
 	int gpu;                 /* enum hb_worker_gpu: how workers are started */
 };
 

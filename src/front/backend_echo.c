@@ -29,6 +29,7 @@ static uint32_t models(void *self)
 static int describe(void *self, uint32_t model, struct hb_serve_model *out)
 {
 	const struct hb_model_config *config = &((struct echo_backend *)self)->config;
+	out->in_bytes = out->out_bytes = 0;
 	out->run_guess_ns = (double)(config->delay_ns ? config->delay_ns : 1000);
 	return 0;
 }

@@ -27,12 +27,15 @@
 
 #define PAGE_BYTES 4096
 #define TRIES 5 /* starts in a row without a batch done, after which the model has failed */
+/* Requests that come within this are one sign. */
+#define EXPECT_AGAIN_NS 500000
 #define PAUSE_FIRST_NS (HB_NS_PER_S / 10)
 
 enum lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
 
 struct lane {
 	enum lane_state state;
+	uint32_t stage; /* enum hb_worker_stage, the last that was reported */
 	uint32_t slot, items;
 	int64_t since_ns; /* submitted */
 	struct hb_serve_batch batch;
@@ -41,6 +44,7 @@ struct lane {
 struct worker {
 	struct hb_model_config config;
 	enum hb_worker_gpu gpu;
+	const bool *interruptible;
 	struct hb_worker_process process;
 	int memory, submitted_bell, completed_bell, epoll;
 	struct hb_worker_page *page;
@@ -48,15 +52,13 @@ struct worker {
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
-	int64_t restart_ns; /* INT64_MAX = it runs */
+	int64_t restart_ns;  /* INT64_MAX = it runs */
+	int64_t expected_ns; /* the last sign of a request */
 	bool ready;
 	int state; /* enum hb_model_state */
 	char why[256];
-	struct { /* batches that ended and were not reported yet */
-		uint32_t slot;
-		bool whole;
-	} ended[HB_WORKER_LANES];
-	uint32_t n_ended;
+	uint32_t n_events, given;
+	struct hb_serve_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* happened, not reported yet */
 };
 
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
@@ -156,10 +158,15 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	return result;
 }
 
+static void add_event(struct worker *worker, uint32_t lane, enum hb_serve_stage stage, bool whole)
+{
+	worker->events[worker->n_events++] = (struct hb_serve_provider_event){
+		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .whole = whole};
+}
+
 static void end_lane(struct worker *worker, uint32_t lane, bool whole)
 {
-	worker->ended[worker->n_ended].slot = worker->lanes[lane].slot;
-	worker->ended[worker->n_ended++].whole = whole;
+	add_event(worker, lane, HB_STAGES, whole);
 	worker->lanes[lane].state = LANE_FREE;
 }
 
@@ -180,6 +187,24 @@ __attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worke
 	end_lane(worker, lane, false);
 }
 
+static void fail(struct worker *worker)
+{
+	worker->state = HB_MODEL_FAILED;
+	worker->restart_ns = INT64_MAX;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if (worker->lanes[i].state != LANE_FREE)
+			fail_lane(worker, i, "%s", worker->why);
+}
+
+/* It says itself that it cannot run the model; another start would not help. */
+static void give_up(struct worker *worker)
+{
+	hb_worker_process_kill(&worker->process);
+	snprintf(worker->why, sizeof(worker->why), "%.*s", (int)sizeof(worker->why) - 1, shared_lane(worker, 0)->error);
+	hb_log_error("model %s: %s", worker->config.name, worker->why);
+	fail(worker);
+}
+
 /* What it had begun is lost; what it had not waits for the next. */
 static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 {
@@ -187,7 +212,8 @@ static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 		if (worker->lanes[i].state != LANE_SUBMITTED)
 			continue;
 		worker->lanes[i].state = LANE_WAITS;
-		if (atomic_load(&shared_lane(worker, i)->begun))
+		worker->lanes[i].stage = HB_WORKER_NOT_BEGUN;
+		if (atomic_load(&shared_lane(worker, i)->stage))
 			fail_lane(worker, i, "the worker of model %s died in this batch: %s", worker->config.name, how);
 	}
 	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
@@ -195,12 +221,8 @@ static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 	worker->restart_ns = now_ns + (PAUSE_FIRST_NS << (worker->tries < 9 ? worker->tries : 9));
 	if (worker->tries < TRIES)
 		return;
-	worker->state = HB_MODEL_FAILED;
-	worker->restart_ns = INT64_MAX;
 	snprintf(worker->why, sizeof(worker->why), "its worker ended %u times: %.100s", worker->tries, how);
-	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
-		if (worker->lanes[i].state != LANE_FREE)
-			fail_lane(worker, i, "%s", worker->why);
+	fail(worker);
 }
 
 static void tend_process(struct worker *worker, int64_t now_ns)
@@ -229,7 +251,7 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 		uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 		if (worker->lanes[i].state != LANE_WAITS)
 			continue;
-		atomic_store(&shared_lane(worker, i)->begun, 0);
+		atomic_store(&shared_lane(worker, i)->stage, HB_WORKER_NOT_BEGUN);
 		ring->lanes[head % HB_WORKER_RING] = i;
 		atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 		worker->lanes[i].state = LANE_SUBMITTED;
@@ -282,7 +304,9 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	lane->items = batch->items;
 	lane->priority = batch->priority;
 	lane->status = HB_WORKER_OK;
+	lane->interruptible = batch->priority == HB_SERVE_LOW && *worker->interruptible;
 	lane->error[0] = '\0';
+	lane->deadline_ns = batch->deadline_ns;
 	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
 		if (!copy_input(worker, lane, batch, i, &offset))
 			return -E2BIG;
@@ -376,10 +400,28 @@ static void take_completed(struct worker *worker)
 {
 	struct hb_worker_ring *ring = &worker->page->completed;
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+	if (head - worker->taken > HB_WORKER_LANES)
+		return; /* more than can be: whatever the worker did there, it was not to end batches */
 	for (uint32_t n = 0; worker->taken != head && n < HB_WORKER_RING; n++) {
 		uint32_t index = ring->lanes[worker->taken++ % HB_WORKER_RING];
 		if (index < HB_WORKER_LANES && worker->lanes[index].state == LANE_SUBMITTED)
 			complete(worker, index);
+	}
+}
+
+/* How far batches have come: what began since the last look. */
+static void take_stages(struct worker *worker)
+{
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
+		struct lane *lane = &worker->lanes[i];
+		if (lane->state != LANE_SUBMITTED)
+			continue;
+		uint32_t stage = atomic_load_explicit(&shared_lane(worker, i)->stage, memory_order_acquire);
+		for (; lane->stage < stage && lane->stage < HB_WORKER_COPIES_OUT; lane->stage++)
+			if (lane->stage == HB_WORKER_COPIES_IN)
+				add_event(worker, i, HB_STAGE_RUN, false);
+			else if (lane->stage == HB_WORKER_RUNS)
+				add_event(worker, i, HB_STAGE_OUT, false);
 	}
 }
 
@@ -391,10 +433,14 @@ static void look(struct worker *worker, int64_t now_ns)
 	for (int i = 0; i < n; i++)
 		if (events[i].data.fd == worker->completed_bell)
 			eventfd_read(worker->completed_bell, &value);
-	if (!worker->ready && worker->process.pid && atomic_load(&worker->page->ready) == 1) {
+	uint32_t ready = worker->ready || !worker->process.pid ? HB_WORKER_STARTS : atomic_load(&worker->page->ready);
+	if (ready == HB_WORKER_READY) {
 		worker->ready = true;
 		worker->state = HB_MODEL_READY;
+	} else if (ready == HB_WORKER_CANNOT) {
+		give_up(worker);
 	}
+	take_stages(worker);
 	take_completed(worker); /* before death is looked at: what was done counts */
 	tend_process(worker, now_ns);
 	submit_waiting(worker, now_ns);
@@ -403,16 +449,38 @@ static void look(struct worker *worker, int64_t now_ns)
 static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
 {
 	struct worker *worker = self;
-	if (worker->n_ended == 0)
+	if (worker->given == worker->n_events) {
+		worker->given = worker->n_events = 0;
 		look(worker, now_ns);
-	if (worker->n_ended == 0)
+	}
+	if (worker->given == worker->n_events)
 		return false;
-	worker->n_ended--;
-	*event = (struct hb_serve_provider_event){.at_ns = now_ns,
-						  .slot = worker->ended[worker->n_ended].slot,
-						  .stage = HB_STAGES,
-						  .whole = worker->ended[worker->n_ended].whole};
+	*event = worker->events[worker->given++];
 	return true;
+}
+
+/*
+ * The GPU is to be there when the batch is: a worker of high priority that is idle tells the daemon (hummingbird.hint())
+ * while the request is still read, parsed and batched.
+ */
+static void expect(void *self, int64_t now_ns)
+{
+	struct worker *worker = self;
+	if (worker->config.priority != HB_SERVE_HIGH || !worker->ready ||
+	    now_ns - worker->expected_ns < EXPECT_AGAIN_NS)
+		return;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if (worker->lanes[i].state != LANE_FREE)
+			return;
+	worker->expected_ns = now_ns;
+	atomic_fetch_add_explicit(&worker->page->expected, 1, memory_order_release);
+	eventfd_write(worker->submitted_bell, 1);
+}
+
+static void hold_low(void *self, int64_t now_ns, bool held)
+{
+	struct worker *worker = self;
+	atomic_store(&worker->page->held, held);
 }
 
 static int64_t next_ns(void *self)
@@ -439,7 +507,11 @@ static uint32_t models(void *self)
 
 static int describe(void *self, uint32_t model, struct hb_serve_model *out)
 {
-	return 0; /* model.yaml has said all that is known */
+	const struct hb_model_config *config = &((struct worker *)self)->config;
+	out->slots = 1; /* a worker takes one after another */
+	out->in_bytes = (double)config->transfer_bytes[0];
+	out->out_bytes = (double)config->transfer_bytes[1];
+	return 0; /* model.yaml has said what else is known */
 }
 
 static void close_fd(int fd)
@@ -466,6 +538,8 @@ static const struct hb_serve_provider_ops ops = {
 	.models = models,
 	.model = describe,
 	.start = start,
+	.expect = expect,
+	.hold_low = hold_low,
 	.poll = poll,
 	.next_ns = next_ns,
 	.descriptor = descriptor,
@@ -480,6 +554,7 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
+	worker->interruptible = &shared->interruptible;
 	worker->state = HB_MODEL_LOADING;
 	worker->memory = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd = -1;
 	int result = map_memory(worker, error);

@@ -81,6 +81,13 @@ static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slo
 		hb_infer_free(infer);
 	}
 	hb_serve_end(dispatch->serve, now_ns, slot, whole);
+	hb_journal_end(dispatch->journal, now_ns, slot, whole);
+}
+
+static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+{
+	hb_serve_stage(dispatch->serve, now_ns, slot, stage);
+	hb_journal_stage(dispatch->journal, now_ns, slot, stage);
 }
 
 static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot)
@@ -88,6 +95,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
 	struct hb_backend *backend = &dispatch->backends[batch->model];
 	dispatch->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
+	hb_journal_start(dispatch->journal, now_ns, slot, batch);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
 		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
 		infer->handle = 0;
@@ -97,7 +105,10 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 		if (!backend->ops)
 			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
 	}
-	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, backend->model, batch) : -ENODEV;
+	/* One without a copy of its own to the GPU runs from the first. */
+	if (hb_serve_predictor(dispatch->serve)->models[batch->model].in_bytes <= 0)
+		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
+	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
 	if (result < 0)
 		end_batch(dispatch, now_ns, slot, false, strerror(-result));
 }
@@ -146,7 +157,7 @@ static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struc
 		times->run_ns = now_ns;
 	else if (event->stage == HB_STAGE_OUT)
 		times->out_ns = now_ns;
-	hb_serve_stage(dispatch->serve, now_ns, event->slot, event->stage);
+	note_stage(dispatch, now_ns, event->slot, event->stage);
 }
 
 static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)

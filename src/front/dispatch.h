@@ -23,8 +23,9 @@ struct hb_dispatch_config {
 	const char *policy; /* of serve_policies.def */
 	enum hb_serve_late late[HB_SERVE_PRIORITIES];
 	uint32_t queue_max;
-	double speed; /* of the simulated GPU: seconds of its time a second */
-	int gpu;      /* enum hb_worker_gpu: how workers are started */
+	double speed;        /* of the simulated GPU: seconds of its time a second */
+	int gpu;             /* enum hb_worker_gpu: how workers are started */
+	const char *journal; /* file to write what ran when to; NULL = none */
 };
 
 enum hb_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED };
@@ -79,12 +80,20 @@ void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *arg
 bool hb_dispatch_ready(struct hb_dispatch *dispatch);
 
 /*
+ * The first bytes of a request for that model have come: a sign for whatever gives its back end the GPU. Cheap where
+ * nothing listens; the name is not trusted (`length` bytes of it).
+ */
+void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length);
+/*
  * Hands over a request that was checked and holds its model. True: it is done,
  * done() was not called and will not be. False: done() will be called.
  */
 bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer);
 /* The client is gone: queued work is dropped at once. done() is called as for any other end. */
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_infer *infer);
+
+/* Another policy, and a mark in the journal. 0, -EINVAL (no such policy), -EBUSY (requests are there), with *error. */
+int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error);
 
 /* What the scheduler and predictor know, for metrics; under the lock. */
 void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_serve *serve),

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "front/worker_process.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -58,6 +59,21 @@ struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char
 		model->users++;
 	pthread_mutex_unlock(&dispatch->lock);
 	return model;
+}
+
+void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
+	char name[HB_MODEL_NAME_MAX];
+	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed) || length >= sizeof(name))
+		return;
+	memcpy(name, model, length);
+	name[length] = '\0';
+	pthread_mutex_lock(&dispatch->lock);
+	const struct hb_model *found = find(dispatch, name);
+	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
+	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
+		backend->ops->expect(backend->self, hb_clock_now_ns());
+	pthread_mutex_unlock(&dispatch->lock);
 }
 
 static void free_model(struct hb_model *model)
@@ -170,12 +186,14 @@ void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *tim
 static void list_pollable(struct hb_dispatch *dispatch)
 {
 	uint32_t n = 0;
-	if (dispatch->shared.trace.ops)
-		dispatch->pollable[n++] = &dispatch->shared.trace;
+	bool expects = false;
 	for (uint32_t i = 0; i < HB_SERVE_MODELS_MAX; i++)
-		if (dispatch->backends[i].ops && !dispatch->backends[i].shared)
+		if (dispatch->backends[i].ops) {
 			dispatch->pollable[n++] = &dispatch->backends[i];
+			expects |= dispatch->backends[i].ops->expect != NULL;
+		}
 	dispatch->n_pollable = n;
+	atomic_store(&dispatch->expects, expects);
 }
 
 void hb_dispatch_update_states(struct hb_dispatch *dispatch)
@@ -211,7 +229,7 @@ static void close_backend(struct hb_dispatch *dispatch, struct hb_model *model)
 {
 	struct hb_backend *backend = &dispatch->backends[model->number];
 	hb_dispatch_answer_all(dispatch, model, "the model was unloaded");
-	if (backend->ops && !backend->shared) {
+	if (backend->ops) {
 		watch(dispatch, backend, EPOLL_CTL_DEL);
 		backend->ops->close(backend->self);
 	}
@@ -248,7 +266,7 @@ static void describe(const struct hb_model_config *config, const struct hb_backe
 		out->out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
 	memcpy(out->sm_demand, config->sm_share, sizeof(out->sm_demand));
 	memcpy(out->memory_demand, config->memory_share, sizeof(out->memory_demand));
-	backend->ops->model(backend->self, backend->model, out);
+	backend->ops->model(backend->self, 0, out);
 }
 
 /* A model that comes back under its name keeps its number, and what was learned under it. */
@@ -259,7 +277,26 @@ static int number_for(struct hb_dispatch *dispatch, const struct hb_serve_model 
 		if (strcmp(predictor->models[i].name, described->name) == 0 &&
 		    predictor->models[i].max_items == described->max_items)
 			return (int)i;
-	return hb_serve_add_model(dispatch->serve, described, error);
+	int number = hb_serve_add_model(dispatch->serve, described, error);
+	if (number >= 0)
+		hb_journal_model(dispatch->journal, (uint32_t)number, described);
+	return number;
+}
+
+/* What is known of it before it has run, at sizes 1, 2, 4 ... */
+static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backend, uint32_t number, uint32_t most)
+{
+	double stage_ns[HB_STAGES];
+	if (!backend->ops->profile)
+		return;
+	for (uint32_t items = 1;; items = 2 * items < most ? 2 * items : most) {
+		if (backend->ops->profile(backend->self, 0, items, stage_ns) == 0) {
+			hb_serve_profiled(dispatch->serve, number, items, stage_ns);
+			hb_journal_profile(dispatch->journal, number, items, stage_ns);
+		}
+		if (items >= most)
+			return;
+	}
 }
 
 static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
@@ -288,13 +325,13 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, stru
 	describe(&model->config, &backend, &described);
 	result = number_for(dispatch, &described, error);
 	if (result < 0) {
-		if (!backend.shared)
-			backend.ops->close(backend.self);
+		backend.ops->close(backend.self);
 		return result;
 	}
 	model->number = (uint32_t)result;
 	dispatch->of_number[model->number] = model;
 	dispatch->backends[model->number] = backend;
+	profile(dispatch, &backend, model->number, described.max_items);
 	watch(dispatch, &dispatch->backends[model->number], EPOLL_CTL_ADD);
 	list_pollable(dispatch);
 	model->state = backend.state ? (enum hb_model_state) * backend.state : HB_MODEL_READY;
@@ -313,6 +350,7 @@ static int load(struct hb_dispatch *dispatch, const char *name, struct hb_error 
 	}
 	if (before && before->state != HB_MODEL_UNLOADED)
 		close_backend(dispatch, before);
+	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
 	result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_MODEL_FAILED;
@@ -365,6 +403,23 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 	return 0;
 }
 
+static bool interrupts(const char *policy)
+{
+	return strcmp(policy, "preempt") == 0;
+}
+
+int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	int result = hb_serve_set_policy(dispatch->serve, policy, error);
+	if (result == 0) {
+		dispatch->shared.interruptible = interrupts(policy);
+		hb_journal_mark(dispatch->journal, hb_clock_now_ns(), mark);
+	}
+	pthread_mutex_unlock(&dispatch->lock);
+	return result;
+}
+
 static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
 {
 	struct hb_serve_config serve;
@@ -374,8 +429,11 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	memcpy(serve.late, config->late, sizeof(serve.late));
 	dispatch->shared.speed = config->speed;
 	dispatch->shared.gpu = config->gpu;
+	dispatch->shared.interruptible = interrupts(config->policy);
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
-	int result = hb_serve_new(&serve, &dispatch->serve, error);
+	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
+	if (result == 0)
+		result = hb_serve_new(&serve, &dispatch->serve, error);
 	if (result == 0)
 		result = hb_cut_heap_init(&dispatch->cuts, config->queue_max);
 	if (result < 0)
@@ -465,10 +523,9 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
-	if (dispatch->shared.trace.ops)
-		dispatch->shared.trace.ops->close(dispatch->shared.trace.self);
 	hb_cut_heap_fini(&dispatch->cuts);
 	hb_serve_free(dispatch->serve);
+	hb_journal_free(dispatch->journal);
 	if (dispatch->bell >= 0)
 		close(dispatch->bell);
 	if (dispatch->epoll >= 0)

@@ -6,6 +6,7 @@
 #include "front/backend.h"
 #include "front/cut_heap.h"
 #include "front/dispatch.h"
+#include "front/journal.h"
 
 #include <pthread.h>
 
@@ -24,7 +25,8 @@ struct hb_dispatch {
 	int64_t armed_ns; /* when the thread wakes by itself; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
 	struct hb_serve *serve;
-	struct hb_infer *ended; /* to be told, without the lock */
+	struct hb_journal *journal; /* NULL = none */
+	struct hb_infer *ended;     /* to be told, without the lock */
 	struct hb_cut_heap cuts;
 	uint32_t n_models;
 	struct hb_model *models[HB_SERVE_MODELS_MAX];
@@ -32,8 +34,9 @@ struct hb_dispatch {
 	struct hb_backend backends[HB_SERVE_MODELS_MAX]; /* by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SERVE_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
+	atomic_bool expects; /* a back end wants to know of requests that begin to arrive */
 	uint32_t n_pollable;
-	const struct hb_backend *pollable[HB_SERVE_MODELS_MAX + 1];
+	const struct hb_backend *pollable[HB_SERVE_MODELS_MAX]; /* those of backends[] that are loaded */
 };
 
 /* With the lock held. */

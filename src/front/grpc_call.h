@@ -7,6 +7,7 @@
 #ifndef HB_FRONT_GRPC_CALL_H
 #define HB_FRONT_GRPC_CALL_H
 
+#include "front/content_coding.h"
 #include "front/kserve_grpc.h"
 #include "front/parameters.h"
 
@@ -38,12 +39,16 @@ struct hb_kserve_grpc {
 struct hb_grpc_call {
 	struct hb_kserve_grpc *grpc;
 	struct hb_grpc_connection *connection; /* NULL: the client is gone */
+	struct hb_grpc_call *sibling, **link;  /* of the connection's calls */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
 	int64_t begun_ns, timeout_ns; /* of the client; 0 = none */
+	enum hb_coding coding;        /* of a message that says it is compressed */
 	uint8_t *data;                /* what has come, prefix included */
 	size_t bytes, capacity;
-	bool too_large, waits;
+	bool too_large, crowded, whole, waits;
+	bool bare;                      /* data are without their prefix */
+	struct hb_memory_charge charge; /* for data */
 	struct hb_infer *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
 
@@ -70,8 +75,9 @@ void hb_grpc_wake(struct hb_grpc_call *call);
 
 static inline const uint8_t *hb_grpc_message(const struct hb_grpc_call *call, size_t *bytes)
 {
-	*bytes = call->bytes - HB_GRPC_PREFIX;
-	return call->data + HB_GRPC_PREFIX;
+	size_t skip = call->bare ? 0 : HB_GRPC_PREFIX;
+	*bytes = call->bytes - skip;
+	return call->data + skip;
 }
 
 #endif

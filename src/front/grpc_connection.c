@@ -25,9 +25,11 @@ struct hb_grpc_connection {
 	struct hb_kserve_grpc *grpc;
 	uv_tcp_t socket;
 	nghttp2_session *session;
-	int64_t moved_ns;
-	uint32_t n_calls;
-	bool closing, in_callback;
+	int64_t read_ns;    /* when a call last began to come, or came whole; at first, when the connection came */
+	int64_t written_ns; /* when the socket last took something */
+	uint32_t n_coming;  /* calls whose message is not whole */
+	struct hb_grpc_call *calls;
+	bool closing, in_callback, greeted;
 	struct hb_grpc_connection *next, **link;
 	char read[READ_BYTES];
 };
@@ -45,6 +47,7 @@ static void written(uv_write_t *request, int status)
 {
 	struct hb_grpc_connection *connection = request->handle->data;
 	free(request->data);
+	connection->written_ns = hb_clock_now_ns();
 	if (status == 0)
 		flush(connection);
 }
@@ -56,12 +59,38 @@ static void closed(uv_handle_t *handle)
 	free(connection);
 }
 
+/* A call's message is whole, or will not be. */
+static void note_whole(struct hb_grpc_call *call)
+{
+	if (call->whole)
+		return;
+	call->whole = true;
+	call->connection->n_coming--;
+	call->connection->read_ns = hb_clock_now_ns();
+}
+
+/* Its stream has ended. One that still waits for the GPU is freed when it wakes. */
+static void drop_call(struct hb_grpc_call *call)
+{
+	note_whole(call);
+	*call->link = call->sibling;
+	if (call->sibling)
+		call->sibling->link = call->link;
+	call->connection = NULL;
+	if (!call->waits)
+		hb_grpc_call_free(call);
+	else if (call->infer)
+		hb_dispatch_cancel(call->grpc->config.dispatch, call->infer);
+}
+
 static void close_connection(struct hb_grpc_connection *connection)
 {
 	if (connection->closing)
 		return;
 	connection->closing = true;
-	nghttp2_session_del(connection->session); /* closes its streams: calls are dropped */
+	while (connection->calls) /* nghttp2 tells of no stream that its end closes */
+		drop_call(connection->calls);
+	nghttp2_session_del(connection->session);
 	connection->session = NULL;
 	*connection->link = connection->next;
 	if (connection->next)
@@ -81,6 +110,8 @@ static bool send_some(struct hb_grpc_connection *connection)
 	memcpy(write->data, data, (size_t)n);
 	write->request.data = write;
 	uv_buf_t buffer = uv_buf_init(write->data, (unsigned int)n);
+	if (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) == 0)
+		connection->written_ns = hb_clock_now_ns();
 	if (uv_write(&write->request, (uv_stream_t *)&connection->socket, &buffer, 1, written) == 0)
 		return true;
 	free(write);
@@ -91,7 +122,6 @@ static void flush(struct hb_grpc_connection *connection)
 {
 	if (connection->closing || connection->in_callback)
 		return;
-	connection->moved_ns = hb_clock_now_ns();
 	while (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) < WRITE_MOST && send_some(connection))
 		;
 	if (!nghttp2_session_want_read(connection->session) && !nghttp2_session_want_write(connection->session))
@@ -155,14 +185,15 @@ static void submit_answer(struct hb_grpc_call *call)
 	nghttp2_nv headers[] = {
 		HEADER(":status", "200", 3),
 		HEADER("content-type", "application/grpc", 16),
+		HEADER("grpc-accept-encoding", "identity,deflate,gzip", 21),
 		HEADER("grpc-status", status, status_length),
 		HEADER("grpc-message", message, encode(call->message, message, sizeof(message))),
 	};
 	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
 	if (call->status == 0)
-		nghttp2_submit_response(session, call->stream, headers, 2, &provider);
+		nghttp2_submit_response(session, call->stream, headers, 3, &provider);
 	else
-		nghttp2_submit_response(session, call->stream, headers, 4, NULL);
+		nghttp2_submit_response(session, call->stream, headers, 5, NULL);
 }
 
 void hb_grpc_connection_answer(struct hb_grpc_call *call)
@@ -193,7 +224,14 @@ static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, v
 	call->connection = connection;
 	call->stream = frame->hd.stream_id;
 	call->begun_ns = hb_clock_now_ns();
-	connection->n_calls++;
+	call->charge.budget = connection->grpc->config.memory;
+	if (connection->n_coming++ == 0)
+		connection->read_ns = call->begun_ns;
+	call->sibling = connection->calls;
+	call->link = &connection->calls;
+	if (call->sibling)
+		call->sibling->link = &call->sibling;
+	connection->calls = call;
 	nghttp2_session_set_stream_user_data(session, call->stream, call);
 	return 0;
 }
@@ -236,6 +274,8 @@ static int header(nghttp2_session *session, const nghttp2_frame *frame, const ui
 		snprintf(call->path, sizeof(call->path), "%.*s", (int)value_length, (const char *)value);
 	else if (is_named(name, name_length, "grpc-timeout"))
 		call->timeout_ns = timeout_of((const char *)value, value_length);
+	else if (is_named(name, name_length, "grpc-encoding"))
+		call->coding = hb_coding_parse((const char *)value, value_length);
 	return 0;
 }
 
@@ -246,7 +286,8 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 		capacity *= 2;
 	if (capacity == call->capacity)
 		return true;
-	uint8_t *data = realloc(call->data, capacity);
+	call->crowded = !hb_memory_charge_add(&call->charge, capacity - call->capacity);
+	uint8_t *data = call->crowded ? NULL : realloc(call->data, capacity);
 	if (!data)
 		return false;
 	call->data = data;
@@ -254,18 +295,25 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 	return true;
 }
 
+/* What has come is forgotten, and what comes is not kept. */
+static void refuse(struct hb_grpc_call *call)
+{
+	call->too_large = !call->crowded;
+	free(call->data);
+	call->data = NULL;
+	call->bytes = call->capacity = 0;
+	hb_memory_charge_end(&call->charge);
+}
+
 static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data, size_t bytes,
 		      void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
-	if (!call || call->too_large || call->waits)
+	if (!call || call->too_large || call->crowded || call->waits)
 		return 0;
 	if (bytes > call->grpc->config.body_bytes + HB_GRPC_PREFIX - call->bytes ||
 	    !make_room(call, call->bytes + bytes)) {
-		call->too_large = true;
-		free(call->data);
-		call->data = NULL;
-		call->bytes = call->capacity = 0;
+		refuse(call);
 		return 0;
 	}
 	memcpy(call->data + call->bytes, data, bytes);
@@ -273,31 +321,27 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 	return 0;
 }
 
-static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void *connection)
+static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
 {
+	struct hb_grpc_connection *connection = connection_;
 	struct hb_grpc_call *call;
+	connection->greeted = true;
 	if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) ||
 	    !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
 		return 0;
 	call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-	if (call)
+	if (call) {
+		note_whole(call);
 		run(call);
+	}
 	return 0;
 }
 
-static int stream_closed(nghttp2_session *session, int32_t stream, uint32_t error, void *connection_)
+static int stream_closed(nghttp2_session *session, int32_t stream, uint32_t error, void *connection)
 {
-	struct hb_grpc_connection *connection = connection_;
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
-	if (!call)
-		return 0;
-	connection->n_calls--;
-	call->connection = NULL;
-	if (!call->waits) {
-		hb_grpc_call_free(call);
-	} else if (call->infer) {
-		hb_dispatch_cancel(call->grpc->config.dispatch, call->infer);
-	}
+	if (call)
+		drop_call(call);
 	return 0;
 }
 
@@ -370,6 +414,7 @@ void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
 	if (!connection)
 		return;
 	connection->grpc = grpc;
+	connection->read_ns = hb_clock_now_ns();
 	connection->socket.data = connection;
 	if (uv_tcp_init(&grpc->loop, &connection->socket) != 0) {
 		free(connection);
@@ -396,8 +441,10 @@ void hb_grpc_connections_tick(struct hb_kserve_grpc *grpc, int64_t now_ns)
 	int64_t limit_ns = (int64_t)grpc->config.idle_s * HB_NS_PER_S;
 	for (struct hb_grpc_connection *connection = grpc->connections; connection; connection = next) {
 		next = connection->next;
-		/* A client without calls may keep its connection. One whose calls wait for us is not idle. */
-		if (connection->n_calls && now_ns - connection->moved_ns > limit_ns && grpc->n_waiting == 0)
+		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
+		/* A client without calls may keep its connection, and one may wait for us as long as it likes. */
+		if (((connection->n_coming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
+		    (unread && now_ns - connection->written_ns > limit_ns))
 			close_connection(connection);
 	}
 }

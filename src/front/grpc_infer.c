@@ -7,12 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MALLOC_OVERHEAD 16
+
 typedef Inference__ModelInferRequest message_in;
 typedef Inference__ModelInferRequest__InferInputTensor input_in;
 
 /* What a request's inputs point into. */
 struct source {
 	message_in *message;
+	struct hb_memory_charge *charge; /* the request's */
+	bool crowded;
 	void *more[HB_TENSORS_MAX];
 };
 
@@ -74,20 +78,25 @@ static bool narrow(const void *from, size_t from_bytes, bool is_signed, size_t n
 	return true;
 }
 
-static void *pack_strings(const Inference__InferTensorContents *contents, uint64_t *bytes)
+static enum hb_answer pack_strings(struct hb_infer *infer, const Inference__InferTensorContents *contents,
+				   struct hb_tensor *tensor, void **memory)
 {
 	uint64_t all = 0;
 	for (size_t i = 0; i < contents->n_bytes_contents; i++)
 		all += 4 + contents->bytes_contents[i].len;
-	char *out = malloc(all + 1), *at = out;
-	for (size_t i = 0; out && i < contents->n_bytes_contents; i++) {
+	if (hb_infer_allocate(infer, all + 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
+	char *at = *memory;
+	for (size_t i = 0; i < contents->n_bytes_contents; i++) {
 		uint32_t length = (uint32_t)contents->bytes_contents[i].len;
 		memcpy(at, &length, 4);
-		memcpy(at + 4, contents->bytes_contents[i].data, length);
+		if (length)
+			memcpy(at + 4, contents->bytes_contents[i].data, length);
 		at += 4 + (size_t)length;
 	}
-	*bytes = all;
-	return out;
+	tensor->data = *memory;
+	tensor->bytes = all;
+	return HB_ANSWER_OK;
 }
 
 struct contents {
@@ -127,10 +136,8 @@ static enum hb_answer read_contents(struct hb_infer *infer, const Inference__Inf
 	struct contents contents = contents_of(from, tensor->dtype);
 	size_t size = hb_dtype_bytes(tensor->dtype);
 	bool is_signed = tensor->dtype >= HB_DTYPE_INT8 && tensor->dtype <= HB_DTYPE_INT64;
-	if (tensor->dtype == HB_DTYPE_BYTES) {
-		tensor->data = *memory = pack_strings(from, &tensor->bytes);
-		return *memory ? HB_ANSWER_OK : hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
-	}
+	if (tensor->dtype == HB_DTYPE_BYTES)
+		return pack_strings(infer, from, tensor, memory);
 	if (!contents.data && contents.bytes == 0)
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s needs raw_input_contents",
 				     tensor->name, hb_dtype_name(tensor->dtype));
@@ -138,9 +145,9 @@ static enum hb_answer read_contents(struct hb_infer *infer, const Inference__Inf
 	tensor->bytes = contents.n * size;
 	if (contents.bytes == size)
 		return HB_ANSWER_OK;
-	tensor->data = *memory = malloc(tensor->bytes + 1);
-	if (!*memory)
-		return hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	if (hb_infer_allocate(infer, tensor->bytes + 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
+	tensor->data = *memory;
 	if (!narrow(contents.data, contents.bytes, is_signed, contents.n, *memory, size))
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit %s",
 				     tensor->name, hb_dtype_name(tensor->dtype));
@@ -303,26 +310,47 @@ static void done(struct hb_infer *infer)
 	hb_grpc_wake(infer->owner);
 }
 
-static bool unpack(struct hb_grpc_call *call, struct hb_infer *infer)
+/* A message of tiny parts takes far more memory than it has bytes: each part is charged. */
+static void *allocate(void *source_, size_t bytes)
+{
+	struct source *source = source_;
+	if (hb_memory_charge_add(source->charge, bytes + MALLOC_OVERHEAD))
+		return malloc(bytes);
+	source->crowded = true;
+	return NULL;
+}
+
+static void release(void *source, void *memory)
+{
+	free(memory); /* what it was charged with goes with the request */
+}
+
+static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_infer *infer)
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
 	struct source *source = calloc(1, sizeof(*source));
 	if (!source)
-		return false;
-	source->message = inference__model_infer_request__unpack(NULL, bytes, data);
+		return hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	source->charge = &infer->charge;
+	ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = source};
+	source->message = inference__model_infer_request__unpack(&allocator, bytes, data);
 	infer->source = source;
 	infer->free_source = free_source;
 	free(call->data); /* it has been copied */
 	call->data = NULL;
-	return source->message != NULL;
+	hb_memory_charge_end(&call->charge);
+	if (source->crowded)
+		return hb_infer_crowded(infer);
+	return source->message ? HB_ANSWER_OK
+			       : hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
 }
 
 static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
 {
 	struct source *source;
-	if (!unpack(call, infer))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
+	if (unpack(call, infer) != HB_ANSWER_OK)
+		return infer->answer;
 	source = infer->source;
 	infer->model = hb_dispatch_take_model(call->grpc->config.dispatch, source->message->model_name,
 					      source->message->model_version, &infer->answer, infer->reason,
@@ -343,6 +371,7 @@ void hb_grpc_infer(struct hb_grpc_call *call)
 	}
 	infer->times.arrived_ns = hb_clock_now_ns();
 	infer->owner = call;
+	infer->charge.budget = call->grpc->config.memory;
 	infer->done = done;
 	call->finish = finish;
 	if (prepare(call, infer) != HB_ANSWER_OK) {

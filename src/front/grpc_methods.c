@@ -449,6 +449,12 @@ static void cuda_regions_status(struct hb_grpc_call *call)
 	answer_with(call, &answer);
 }
 
+/* CUDA's handles cannot be opened here: the server has no context of its own. */
+static void refuse_cuda(struct hb_grpc_call *call)
+{
+	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "CUDA shared memory is not supported; use system shared memory");
+}
+
 /* ---- the table ---- */
 
 static const struct {
@@ -469,16 +475,49 @@ static const struct {
 	{"SystemSharedMemoryRegister", region_register},
 	{"SystemSharedMemoryUnregister", region_unregister},
 	{"CudaSharedMemoryStatus", cuda_regions_status},
+	{"CudaSharedMemoryRegister", refuse_cuda},
 };
 
-/* One message, whole and not compressed. */
+/* One message, whole. */
 static bool is_whole(const struct hb_grpc_call *call)
 {
 	if (call->bytes < HB_GRPC_PREFIX)
 		return false;
 	const uint8_t *at = call->data;
 	size_t length = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
-	return at[0] == 0 && length == call->bytes - HB_GRPC_PREFIX;
+	return at[0] <= 1 && length == call->bytes - HB_GRPC_PREFIX;
+}
+
+/* A compressed message becomes what it was, without its prefix. False: the call has failed. */
+static bool expand(struct hb_grpc_call *call)
+{
+	void *data;
+	size_t bytes;
+	if (call->data[0] == 0)
+		return true;
+	if (call->coding == HB_CODING_IDENTITY) {
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "a compressed message without grpc-encoding");
+		return false;
+	}
+	if (call->coding == HB_CODING_UNKNOWN) {
+		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "grpc-encoding: gzip, deflate and identity are taken");
+		return false;
+	}
+	int result = hb_coding_expand(call->coding, call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX,
+				      call->grpc->config.body_bytes, &call->charge, &data, &bytes);
+	if (result < 0) {
+		hb_grpc_fail(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
+			     "%s",
+			     result == -EINVAL  ? "the message is not compressed as grpc-encoding says"
+			     : result == -E2BIG ? "the message is larger than the server takes"
+						: HB_CROWDED);
+		return false;
+	}
+	free(call->data); /* its charge stays until the message is read */
+	call->data = data;
+	call->bytes = bytes;
+	call->bare = true;
+	return true;
 }
 
 void hb_grpc_call_run(struct hb_grpc_call *call)
@@ -488,12 +527,16 @@ void hb_grpc_call_run(struct hb_grpc_call *call)
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
 		return;
 	}
+	if (call->crowded) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+		return;
+	}
 	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
 		if (strcmp(call->path + skip, methods[i].name) == 0) {
-			if (is_whole(call))
+			if (!is_whole(call))
+				hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
+			else if (expand(call))
 				methods[i].function(call);
-			else
-				hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one uncompressed message is needed");
 			return;
 		}
 	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);

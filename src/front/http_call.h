@@ -4,6 +4,7 @@
 #define HB_FRONT_HTTP_CALL_H
 
 #include "front/gone_watch.h"
+#include "front/http_peers.h"
 #include "front/kserve_http.h"
 #include "front/kserve_json.h"
 
@@ -16,10 +17,11 @@ struct hb_kserve_http {
 	struct hb_kserve_http_config config;
 	struct MHD_Daemon *daemon;
 	struct hb_gone_watch *gone;
+	struct hb_http_peers *peers;
 	pthread_mutex_t lock;
-	pthread_cond_t slow_ended;
-	uint32_t waiting; /* requests with the dispatcher */
-	uint32_t slow;    /* threads that load models */
+	pthread_cond_t ended;
+	uint32_t slow;      /* threads that load models; guarded by lock */
+	atomic_int waiting; /* requests with the dispatcher; 1 more until the server ends */
 };
 
 enum hb_call_parked { HB_CALL_RUNS, HB_CALL_PARKED, HB_CALL_DONE };
@@ -27,9 +29,11 @@ enum hb_call_parked { HB_CALL_RUNS, HB_CALL_PARKED, HB_CALL_DONE };
 struct hb_http_call {
 	struct hb_kserve_http *http;
 	struct MHD_Connection *connection;
+	struct hb_http_peer *peer;
 	struct hb_body *body;
 	size_t capacity;
-	bool too_large, watched, waits;
+	bool watched, waits;
+	int refused; /* HTTP status, before the body has come whole; 0 = not */
 	atomic_int parked;
 	struct hb_infer *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */
@@ -46,6 +50,8 @@ enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char
 /* Waits until hb_http_resume(), which any thread may call once, before or after. Then call->finish answers. */
 enum MHD_Result hb_http_park(struct hb_http_call *call);
 void hb_http_resume(struct hb_http_call *call);
+/* One request less is with the dispatcher. */
+void hb_http_waits_less(struct hb_kserve_http *http);
 
 /* The body is complete. */
 enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method);

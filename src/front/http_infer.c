@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static int socket_of(const struct hb_http_call *call)
 {
@@ -17,22 +16,16 @@ static int socket_of(const struct hb_http_call *call)
 /* The server ends when the last of these is answered, or its connection is given up. */
 static void begin_waiting(struct hb_http_call *call)
 {
-	pthread_mutex_lock(&call->http->lock);
-	call->http->waiting++;
-	pthread_mutex_unlock(&call->http->lock);
+	atomic_fetch_add(&call->http->waiting, 1);
 	call->waits = true;
 }
 
 static void end_waiting(struct hb_http_call *call)
 {
-	struct hb_kserve_http *http = call->http;
 	if (!call->waits)
 		return;
 	call->waits = false;
-	pthread_mutex_lock(&http->lock);
-	if (--http->waiting == 0)
-		pthread_cond_broadcast(&http->slow_ended);
-	pthread_mutex_unlock(&http->lock);
+	hb_http_waits_less(call->http);
 }
 
 void hb_http_forget_infer(struct hb_http_call *call)
@@ -89,14 +82,10 @@ static bool split(struct hb_http_call *call)
 static enum hb_answer prepare(struct hb_http_call *call, struct hb_infer *infer, const char *model, const char *version)
 {
 	struct hb_dispatch *dispatch = call->http->config.dispatch;
-	const char *encoding = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
-							   MHD_HTTP_HEADER_CONTENT_ENCODING);
 	infer->model = hb_dispatch_take_model(dispatch, model, version, &infer->answer, infer->reason,
 					      sizeof(infer->reason));
 	if (!infer->model)
 		return infer->answer;
-	if (encoding && strcasecmp(encoding, "identity") != 0)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "Content-Encoding: only identity is taken");
 	if (!split(call))
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
 				     HB_HTTP_JSON_LENGTH ": must be at most the body's length");
@@ -116,6 +105,7 @@ enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, cons
 		return MHD_NO;
 	infer->times.arrived_ns = now_ns;
 	infer->owner = call;
+	infer->charge.budget = call->http->config.memory;
 	infer->done = done;
 	if (prepare(call, infer, model, version) != HB_ANSWER_OK)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);

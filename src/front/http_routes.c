@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +96,7 @@ static enum MHD_Result statistics(struct hb_http_call *call, const struct captur
 static enum MHD_Result metrics(struct hb_http_call *call, const struct captures *captures)
 {
 	size_t bytes = 0;
-	char *text = hb_serve_metrics(dispatch_of(call), &bytes);
+	char *text = hb_serve_metrics(dispatch_of(call), call->http->config.memory, &bytes);
 	return text ? hb_http_send(call, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, bytes) : MHD_NO;
 }
 
@@ -142,7 +143,7 @@ static void *load_model(void *argument)
 	hb_http_resume(call);
 	pthread_mutex_lock(&http->lock);
 	http->slow--;
-	pthread_cond_broadcast(&http->slow_ended);
+	pthread_cond_broadcast(&http->ended);
 	pthread_mutex_unlock(&http->lock);
 	return NULL;
 }
@@ -245,6 +246,17 @@ static enum MHD_Result refuse_cuda(struct hb_http_call *call, const struct captu
 	return hb_http_refuse(call, 501, "CUDA shared memory is not supported; use system shared memory");
 }
 
+/* ---- ours ---- */
+
+static enum MHD_Result set_policy(struct hb_http_call *call, const struct captures *captures)
+{
+	struct hb_error error = {.text = ""};
+	int result = hb_dispatch_set_policy(dispatch_of(call), captures->at[0],
+					    captures->n > 1 ? captures->at[1] : captures->at[0], &error);
+	return result < 0 ? hb_http_refuse(call, result == -EBUSY ? 409 : 404, error.text)
+			  : hb_http_send_nothing(call, 200);
+}
+
 /* ---- the table ---- */
 
 static const struct {
@@ -274,6 +286,8 @@ static const struct {
 	{"GET", "v2/cudasharedmemory/status", no_cuda_regions},
 	{"POST", "v2/cudasharedmemory/region/*/register", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/unregister", live},
+	{"POST", "v2/policy/*", set_policy},
+	{"POST", "v2/policy/*/mark/*", set_policy},
 	{"GET", "metrics", metrics},
 };
 

@@ -86,6 +86,7 @@ void hb_infer_free(struct hb_infer *infer)
 	if (infer->free_source)
 		infer->free_source(infer->source);
 	free(infer->output_data);
+	hb_memory_charge_end(&infer->charge);
 	free(infer);
 }
 
@@ -97,6 +98,19 @@ enum hb_answer hb_infer_fail(struct hb_infer *infer, enum hb_answer answer, cons
 	va_end(arguments);
 	infer->answer = answer;
 	return answer;
+}
+
+enum hb_answer hb_infer_crowded(struct hb_infer *infer)
+{
+	return hb_infer_fail(infer, HB_ANSWER_CROWDED, HB_CROWDED);
+}
+
+enum hb_answer hb_infer_allocate(struct hb_infer *infer, uint64_t bytes, void **out)
+{
+	if (!hb_memory_charge_add(&infer->charge, bytes))
+		return hb_infer_crowded(infer);
+	*out = malloc(bytes);
+	return *out ? HB_ANSWER_OK : hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 }
 
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims)

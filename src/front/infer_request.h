@@ -12,6 +12,7 @@
 #define HB_FRONT_INFER_H
 
 #include "base/error.h"
+#include "front/memory_budget.h"
 #include "front/model_config.h"
 #include "serve/predictor.h"
 
@@ -78,6 +79,7 @@ struct hb_infer {
 	void *owner;
 	void *source; /* freed with it, by free_source */
 	void (*free_source)(void *source);
+	struct hb_memory_charge charge; /* for what reading it took; ends with it */
 
 	/* The dispatcher's (dispatch.c). */
 	atomic_uint holders;
@@ -96,6 +98,11 @@ void hb_infer_free(struct hb_infer *infer);
 /* Ends it with an answer that is not OK; returns that answer. */
 enum hb_answer hb_infer_fail(struct hb_infer *infer, enum hb_answer answer, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* Memory from malloc for reading it, charged to it. HB_ANSWER_OK, or the answer to give. */
+enum hb_answer hb_infer_allocate(struct hb_infer *infer, uint64_t bytes, void **out);
+/* Ends it: the memory for all requests is used up. */
+enum hb_answer hb_infer_crowded(struct hb_infer *infer);
 
 /*
  * Whether names, data types, shapes and sizes fit the model; sets items. Missing

@@ -16,6 +16,7 @@
 void hb_grpc_call_free(struct hb_grpc_call *call)
 {
 	free(call->data);
+	hb_memory_charge_end(&call->charge);
 	free(call->out);
 	free(call);
 }

@@ -9,6 +9,7 @@
 #define HB_FRONT_KSERVE_GRPC_H
 
 #include "front/dispatch.h"
+#include "front/memory_budget.h"
 #include "front/regions.h"
 
 #include <netinet/in.h>
@@ -19,9 +20,10 @@ struct hb_kserve_grpc_config {
 	struct sockaddr_storage address;
 	uint32_t connections;
 	uint64_t body_bytes; /* a larger message is refused */
-	uint32_t idle_s;     /* a connection on which nothing moves is closed */
+	uint32_t idle_s;     /* a connection whose calls do not move, or that says nothing at first, is closed */
 	struct hb_dispatch *dispatch;
 	struct hb_regions *regions;
+	struct hb_memory_budget *memory;
 };
 
 /* 0, or negative errno with *error. */

@@ -8,6 +8,7 @@
 #include "front/http_call.h"
 
 #include "base/log.h"
+#include "front/content_coding.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,22 +16,47 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD_BYTES (16 * 1024) /* of a connection: the longest head */
-#define FIRST_BYTES 1024       /* of a body */
+#define HEAD_BYTES (16 * 1024)      /* of a connection: the longest head */
+#define COMPRESS_LEAST 512          /* bytes of an answer */
+#define FIRST_BYTES 1024            /* of a body */
+#define ANNOUNCED_MOST (256 * 1024) /* made room for at once; more only when it really comes */
 
 /* ---- answers ---- */
+
+/* As the client accepts it, where that is worth the time. */
+static const char *compress(const struct hb_http_call *call, char **body, size_t *bytes)
+{
+	void *shrunk;
+	size_t shrunk_bytes;
+	if (*bytes < COMPRESS_LEAST)
+		return NULL;
+	enum hb_coding coding = hb_coding_choose(
+		MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT_ENCODING));
+	if (coding == HB_CODING_IDENTITY || !hb_coding_shrink(coding, *body, *bytes, &shrunk, &shrunk_bytes))
+		return NULL;
+	free(*body);
+	*body = shrunk;
+	*bytes = shrunk_bytes;
+	return hb_coding_name(coding);
+}
 
 enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
 			     size_t json_bytes)
 {
 	char length[24];
+	bool parts = json_bytes < bytes;
+	const char *coding = status == 200 ? compress(call, &body, &bytes) : NULL;
 	struct MHD_Response *response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
 	if (!response) {
 		free(body);
 		return MHD_NO;
 	}
 	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-	if (json_bytes < bytes) {
+	if (status == 503)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+	if (coding)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
+	if (parts) {
 		snprintf(length, sizeof(length), "%zu", json_bytes);
 		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, length);
 	}
@@ -74,6 +100,16 @@ void hb_http_resume(struct hb_http_call *call)
 		MHD_resume_connection(call->connection);
 }
 
+/* The count reaches 0 only when the server ends, so requests take no lock. */
+void hb_http_waits_less(struct hb_kserve_http *http)
+{
+	if (atomic_fetch_sub(&http->waiting, 1) != 1)
+		return;
+	pthread_mutex_lock(&http->lock);
+	pthread_cond_broadcast(&http->ended);
+	pthread_mutex_unlock(&http->lock);
+}
+
 /* ---- bodies ---- */
 
 static bool make_room(struct hb_http_call *call, size_t bytes)
@@ -83,6 +119,8 @@ static bool make_room(struct hb_http_call *call, size_t bytes)
 		capacity *= 2;
 	if (capacity == call->capacity)
 		return true;
+	if (!hb_memory_charge_add(&call->body->charge, capacity - call->capacity))
+		return false;
 	char *data = realloc(call->body->data, capacity);
 	if (!data)
 		return false;
@@ -91,36 +129,97 @@ static bool make_room(struct hb_http_call *call, size_t bytes)
 	return true;
 }
 
+/* The rest of its body is read, since the client may read no answer before, and forgotten. */
+static void refuse_body(struct hb_http_call *call, int status)
+{
+	call->refused = status;
+	hb_body_clear(call->body);
+}
+
 static void receive(struct hb_http_call *call, const char *data, size_t bytes)
 {
 	struct hb_body *body = call->body;
-	if (call->too_large || bytes > call->http->config.body_bytes - body->bytes ||
-	    !make_room(call, body->bytes + bytes)) {
-		call->too_large = true;
+	if (call->refused)
 		return;
+	if (bytes > call->http->config.body_bytes - body->bytes) {
+		refuse_body(call, 413);
+	} else if (!make_room(call, body->bytes + bytes)) {
+		refuse_body(call, 503);
+	} else {
+		memcpy(body->data + body->bytes, data, bytes);
+		body->bytes += bytes;
+		hb_http_peer_came(call->peer, bytes);
 	}
-	memcpy(body->data + body->bytes, data, bytes);
-	body->bytes += bytes;
 }
 
-static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection, const char *method)
+static enum MHD_Result answer_refused(struct hb_http_call *call)
+{
+	const char *why = call->refused == 400   ? "the body is not compressed as Content-Encoding says"
+			  : call->refused == 413 ? "the request is larger than the server takes"
+			  : call->refused == 415 ? "Content-Encoding: gzip, deflate and identity are taken"
+						 : HB_CROWDED;
+	return hb_http_refuse(call, call->refused, why);
+}
+
+/* A compressed body becomes what it was. HTTP status; 200 = go on. */
+static int expand(struct hb_http_call *call)
+{
+	struct hb_body *body = call->body;
+	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
+							MHD_HTTP_HEADER_CONTENT_ENCODING);
+	enum hb_coding coding = given ? hb_coding_parse(given, strlen(given)) : HB_CODING_IDENTITY;
+	void *data;
+	size_t bytes;
+	if (coding == HB_CODING_IDENTITY)
+		return 200;
+	if (coding == HB_CODING_UNKNOWN)
+		return 415;
+	int result = hb_coding_expand(coding, body->data, body->bytes, call->http->config.body_bytes, &body->charge,
+				      &data, &bytes);
+	if (result < 0)
+		return result == -EINVAL ? 400 : result == -E2BIG ? 413 : 503;
+	free(body->data); /* its charge stays until the end */
+	body->data = data;
+	body->bytes = bytes;
+	return 200;
+}
+
+static struct hb_http_peer *peer_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	return info ? info->socket_context : NULL;
+}
+
+static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection)
 {
 	struct hb_http_call *call = calloc(1, sizeof(*call));
 	if (!call)
 		return NULL;
 	call->http = http;
 	call->connection = connection;
+	call->peer = peer_of(connection);
 	call->body = hb_body_new();
 	if (!call->body) {
 		free(call);
 		return NULL;
 	}
+	call->body->charge.budget = http->config.memory;
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
-	call->too_large = bytes > http->config.body_bytes;
-	if (!call->too_large && bytes > 0)
-		make_room(call, bytes < 1 << 20 ? bytes : 1 << 20); /* more only when it really comes */
+	if (bytes > http->config.body_bytes)
+		call->refused = 413;
+	else if (bytes > 0 && !make_room(call, bytes < ANNOUNCED_MOST ? bytes : ANNOUNCED_MOST))
+		call->refused = 503;
 	return call;
+}
+
+/* What takes the GPU from others can begin while the body is still on its way. */
+static void foresee(const struct hb_kserve_http *http, const char *url, const char *method)
+{
+	static const char before[] = "/v2/models/";
+	size_t length = strlen(before);
+	if (strcmp(method, "POST") == 0 && strncmp(url, before, length) == 0)
+		hb_dispatch_expect(http->config.dispatch, url + length, strcspn(url + length, "/"));
 }
 
 static enum MHD_Result handle(void *argument, struct MHD_Connection *connection, const char *url, const char *method,
@@ -128,22 +227,28 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *connection,
 {
 	struct hb_http_call *call = *context;
 	if (!call) {
-		call = *context = begin(argument, connection, method);
+		call = *context = begin(argument, connection);
 		if (!call)
 			return MHD_NO;
+		foresee(argument, url, method);
 		/* Refused before the body is sent; the connection ends after that. */
-		return call->too_large ? hb_http_refuse(call, 413, "the request is larger than the server takes")
-				       : MHD_YES;
+		return call->refused ? answer_refused(call) : MHD_YES;
 	}
 	if (*bytes > 0) {
 		receive(call, data, *bytes);
 		*bytes = 0;
 		return MHD_YES;
 	}
-	if (call->too_large)
-		return hb_http_refuse(call, 413, "the request is larger than the server takes");
+	hb_http_peer_served(call->peer);
+	if (call->refused)
+		return answer_refused(call);
 	if (call->finish)
 		return call->finish(call);
+	int status = expand(call);
+	if (status != 200) {
+		call->refused = status;
+		return answer_refused(call);
+	}
 	return hb_http_route(call, url, method);
 }
 
@@ -154,6 +259,7 @@ static void end(void *argument, struct MHD_Connection *connection, void **contex
 		return;
 	if (call->infer)
 		hb_http_forget_infer(call);
+	hb_http_peer_listens(call->peer);
 	hb_body_free(call->body);
 	free(call->answer);
 	free(call);
@@ -161,6 +267,17 @@ static void end(void *argument, struct MHD_Connection *connection, void **contex
 }
 
 /* ---- the server ---- */
+
+static void notify(void *argument, struct MHD_Connection *connection, void **peer,
+		   enum MHD_ConnectionNotificationCode what)
+{
+	struct hb_kserve_http *http = argument;
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		hb_http_peers_remove(http->peers, *peer);
+	else if (info)
+		*peer = hb_http_peers_add(http->peers, info->connect_fd);
+}
 
 __attribute__((format(printf, 2, 0))) static void log_line(void *argument, const char *format, va_list arguments)
 {
@@ -184,7 +301,8 @@ static int start(struct hb_kserve_http *http, struct hb_error *error)
 		(const struct sockaddr *)&config->address, MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)config->threads,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)config->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)HEAD_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)config->idle_s,
-		MHD_OPTION_LISTEN_BACKLOG_SIZE, 4096U, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_END);
+		MHD_OPTION_LISTEN_BACKLOG_SIZE, 4096U, MHD_OPTION_NOTIFY_COMPLETED, end, NULL,
+		MHD_OPTION_NOTIFY_CONNECTION, notify, http, MHD_OPTION_END);
 	if (!http->daemon)
 		return hb_error_set(error, -(errno ? errno : EIO), "http: cannot listen: %s",
 				    errno ? strerror(errno) : "see the log");
@@ -198,9 +316,12 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	http->config = *config;
 	pthread_mutex_init(&http->lock, NULL);
-	pthread_cond_init(&http->slow_ended, NULL);
+	pthread_cond_init(&http->ended, NULL);
+	atomic_init(&http->waiting, 1);
 	http->gone = hb_gone_watch_new(config->dispatch);
-	int result = http->gone ? start(http, error) : hb_error_set(error, -ENOMEM, "http: out of memory or threads");
+	http->peers = hb_http_peers_new(config->idle_s);
+	int result = http->gone && http->peers ? start(http, error)
+					       : hb_error_set(error, -ENOMEM, "http: out of memory or threads");
 	if (result < 0) {
 		hb_kserve_http_free(http);
 		return result;
@@ -221,16 +342,18 @@ void hb_kserve_http_free(struct hb_kserve_http *http)
 		return;
 	if (http->daemon) {
 		MHD_socket listening = MHD_quiesce_daemon(http->daemon);
+		hb_http_waits_less(http);
 		pthread_mutex_lock(&http->lock);
-		while (http->waiting || http->slow)
-			pthread_cond_wait(&http->slow_ended, &http->lock);
+		while (atomic_load(&http->waiting) || http->slow)
+			pthread_cond_wait(&http->ended, &http->lock);
 		pthread_mutex_unlock(&http->lock);
 		MHD_stop_daemon(http->daemon);
 		if (listening != MHD_INVALID_SOCKET)
 			close(listening);
 	}
 	hb_gone_watch_free(http->gone);
+	hb_http_peers_free(http->peers);
 	pthread_mutex_destroy(&http->lock);
-	pthread_cond_destroy(&http->slow_ended);
+	pthread_cond_destroy(&http->ended);
 	free(http);
 }

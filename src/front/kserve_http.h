@@ -8,6 +8,7 @@
 #define HB_FRONT_KSERVE_HTTP_H
 
 #include "front/dispatch.h"
+#include "front/memory_budget.h"
 #include "front/regions.h"
 
 #include <netinet/in.h>
@@ -18,9 +19,10 @@ struct hb_kserve_http_config {
 	struct sockaddr_storage address;
 	uint32_t threads, connections;
 	uint64_t body_bytes; /* a larger one is refused */
-	uint32_t idle_s;     /* a connection on which nothing moves is closed */
+	uint32_t idle_s;     /* a connection on which nothing moves is closed; see http_peers.h */
 	struct hb_dispatch *dispatch;
 	struct hb_regions *regions;
+	struct hb_memory_budget *memory;
 };
 
 /* 0, or negative errno with *error. */

@@ -14,12 +14,15 @@
 struct hb_body {
 	char *data; /* from malloc */
 	size_t bytes;
-	size_t json_bytes;          /* the first part; the rest is binary */
-	void *more[HB_TENSORS_MAX]; /* decoded from JSON or read from regions */
+	size_t json_bytes;              /* the first part; the rest is binary */
+	void *more[HB_TENSORS_MAX];     /* decoded from JSON or read from regions */
+	struct hb_memory_charge charge; /* for data */
 };
 
 struct hb_body *hb_body_new(void);
 void hb_body_free(void *body);
+/* Its data only. */
+void hb_body_clear(struct hb_body *body);
 
 /* Fills *infer but for its model. HB_ANSWER_OK, or the answer to give. The body must outlive the request's inputs. */
 enum hb_answer hb_kserve_read(struct hb_infer *infer, struct hb_body *body, struct hb_regions *regions);

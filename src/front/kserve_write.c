@@ -2,11 +2,9 @@
 /* Writing answers and documents; see kserve_json.h. */
 #include "front/kserve_json.h"
 
-#include "base/json.h"
+#include "base/json_text.h"
 #include "hb-version.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +37,7 @@ static char *dump(json_t *root)
 
 /* ---- tensors as JSON ---- */
 
-static json_t *element(enum hb_dtype dtype, const void *at)
+static bool add_element(struct hb_json_text *text, enum hb_dtype dtype, const void *at)
 {
 	union {
 		int8_t i8;
@@ -49,68 +47,206 @@ static json_t *element(enum hb_dtype dtype, const void *at)
 		uint8_t u8;
 		uint16_t u16;
 		uint32_t u32;
+		uint64_t u64;
 		float f32;
 		double f64;
 	} value;
 	memcpy(&value, at, hb_dtype_bytes(dtype));
 	switch (dtype) {
 	case HB_DTYPE_BOOL:
-		return json_boolean(value.u8);
-	case HB_DTYPE_UINT8:
-		return json_integer(value.u8);
-	case HB_DTYPE_UINT16:
-		return json_integer(value.u16);
-	case HB_DTYPE_UINT32:
-		return json_integer(value.u32);
-	case HB_DTYPE_INT8:
-		return json_integer(value.i8);
-	case HB_DTYPE_INT16:
-		return json_integer(value.i16);
-	case HB_DTYPE_INT32:
-		return json_integer(value.i32);
-	case HB_DTYPE_INT64:
-		return json_integer(value.i64);
-	case HB_DTYPE_UINT64:
-		return value.i64 >= 0 ? json_integer(value.i64) : NULL; /* JSON's integers end there */
+		hb_json_text_add(text, value.u8 ? "true" : "false", value.u8 ? 4 : 5);
+		return true;
 	case HB_DTYPE_FP32:
-		return json_real((double)value.f32); /* NULL where it is not finite */
+		return hb_json_text_add_float(text, value.f32); /* false: not finite */
 	case HB_DTYPE_FP64:
-		return json_real(value.f64);
+		return hb_json_text_add_double(text, value.f64);
+	case HB_DTYPE_UINT8:
+	case HB_DTYPE_UINT16:
+	case HB_DTYPE_UINT32:
+	case HB_DTYPE_UINT64:
+		hb_json_text_add_unsigned(text, dtype == HB_DTYPE_UINT8    ? value.u8
+						: dtype == HB_DTYPE_UINT16 ? value.u16
+						: dtype == HB_DTYPE_UINT32 ? value.u32
+									   : value.u64);
+		return true;
+	case HB_DTYPE_INT8:
+	case HB_DTYPE_INT16:
+	case HB_DTYPE_INT32:
+	case HB_DTYPE_INT64:
+		hb_json_text_add_integer(text, dtype == HB_DTYPE_INT8    ? value.i8
+					       : dtype == HB_DTYPE_INT16 ? value.i16
+					       : dtype == HB_DTYPE_INT32 ? value.i32
+									 : value.i64);
+		return true;
 	default:
-		return NULL;
+		return false; /* JSON has no such numbers */
 	}
 }
 
-static json_t *strings(const struct hb_tensor *tensor)
+static bool add_strings(struct hb_json_text *text, const struct hb_tensor *tensor)
 {
-	json_t *list = json_array();
 	const char *at = tensor->data, *end = at + tensor->bytes;
-	while (list && end - at >= 4) {
-		uint32_t length;
+	uint32_t length;
+	for (bool first = true; end - at >= 4; first = false) {
 		memcpy(&length, at, 4);
 		at += 4;
-		json_t *text = (size_t)(end - at) >= length ? json_stringn(at, length) : NULL; /* UTF-8 only */
-		if (!text || json_array_append_new(list, text) < 0) {
-			json_decref(list);
-			return NULL;
-		}
+		if (!first)
+			HB_JSON_TEXT_ADD(text, ",");
+		if ((size_t)(end - at) < length || !hb_json_text_add_text(text, at, length)) /* UTF-8 only */
+			return false;
 		at += length;
 	}
-	return list;
+	return true;
 }
 
-static json_t *elements(const struct hb_tensor *tensor)
+static bool add_elements(struct hb_json_text *text, const struct hb_tensor *tensor)
 {
-	size_t size = hb_dtype_bytes(tensor->dtype);
-	json_t *list = size ? json_array() : strings(tensor);
-	for (size_t i = 0; list && size && i < tensor->bytes / size; i++) {
-		json_t *one = element(tensor->dtype, (const char *)tensor->data + i * size);
-		if (!one || json_array_append_new(list, one) < 0) {
-			json_decref(list);
-			return NULL;
-		}
+	size_t size = hb_dtype_bytes(tensor->dtype), n = size ? tensor->bytes / size : 0;
+	bool written = true;
+	HB_JSON_TEXT_ADD(text, ",\"data\":[");
+	if (size == 0)
+		written = add_strings(text, tensor);
+	for (size_t i = 0; i < n && written; i++) {
+		if (i)
+			HB_JSON_TEXT_ADD(text, ",");
+		written = add_element(text, tensor->dtype, (const char *)tensor->data + i * size);
 	}
-	return list;
+	HB_JSON_TEXT_ADD(text, "]");
+	return written;
+}
+
+/* ---- answers ---- */
+
+static const struct hb_wish *wish_for(const struct hb_infer *infer, const char *name)
+{
+	for (uint32_t i = 0; i < infer->n_wishes; i++)
+		if (strcmp(infer->wishes[i].name, name) == 0)
+			return &infer->wishes[i];
+	return NULL;
+}
+
+/* `,"key":"text"`: keys are ours, texts were checked when they were read. */
+static void add_member(struct hb_json_text *text, const char *before, const char *value)
+{
+	hb_json_text_add(text, before, strlen(before));
+	if (!hb_json_text_add_text(text, value, strlen(value)))
+		HB_JSON_TEXT_ADD(text, "\"\"");
+}
+
+static void add_region(struct hb_json_text *text, const struct hb_region_part *part)
+{
+	add_member(text, ",\"parameters\":{\"shared_memory_region\":", part->region);
+	HB_JSON_TEXT_ADD(text, ",\"shared_memory_offset\":");
+	hb_json_text_add_unsigned(text, part->offset);
+	HB_JSON_TEXT_ADD(text, ",\"shared_memory_byte_size\":");
+	hb_json_text_add_unsigned(text, part->bytes);
+	HB_JSON_TEXT_ADD(text, "}");
+}
+
+static bool is_binary(const struct hb_infer *infer, const struct hb_wish *wish)
+{
+	return wish ? wish->binary && !wish->part.region[0] : infer->binary_outputs;
+}
+
+static bool add_output(struct hb_json_text *text, struct hb_infer *infer, const struct hb_tensor *tensor,
+		       const struct hb_wish *wish)
+{
+	bool written = true;
+	add_member(text, "{\"name\":", tensor->name);
+	add_member(text, ",\"datatype\":", hb_dtype_name(tensor->dtype));
+	HB_JSON_TEXT_ADD(text, ",\"shape\":[");
+	for (uint32_t i = 0; i < tensor->n_dims; i++) {
+		if (i)
+			HB_JSON_TEXT_ADD(text, ",");
+		hb_json_text_add_integer(text, tensor->dims[i]);
+	}
+	HB_JSON_TEXT_ADD(text, "]");
+	if (wish && wish->part.region[0]) {
+		add_region(text, &tensor->part);
+	} else if (is_binary(infer, wish)) {
+		HB_JSON_TEXT_ADD(text, ",\"parameters\":{\"binary_data_size\":");
+		hb_json_text_add_unsigned(text, tensor->bytes);
+		HB_JSON_TEXT_ADD(text, "}");
+	} else {
+		written = add_elements(text, tensor);
+	}
+	HB_JSON_TEXT_ADD(text, "}");
+	if (!written)
+		hb_infer_fail(
+			infer, HB_ANSWER_BROKEN,
+			"output \"%s\" cannot be written as JSON (not finite, not UTF-8, or a type that JSON lacks): ask for "
+			"binary data",
+			tensor->name);
+	return written;
+}
+
+/* One after the other: those that are wanted. */
+static const struct hb_tensor *next_output(const struct hb_infer *infer, uint32_t *at, const struct hb_wish **wish)
+{
+	while (*at < infer->n_outputs) {
+		const struct hb_tensor *tensor = &infer->outputs[(*at)++];
+		*wish = wish_for(infer, tensor->name);
+		if (*wish || infer->n_wishes == 0)
+			return tensor;
+	}
+	return NULL;
+}
+
+static bool add_outputs(struct hb_json_text *text, struct hb_infer *infer)
+{
+	const struct hb_wish *wish;
+	const struct hb_tensor *tensor;
+	uint32_t at = 0;
+	HB_JSON_TEXT_ADD(text, ",\"outputs\":[");
+	for (bool first = true; (tensor = next_output(infer, &at, &wish)); first = false) {
+		if (!first)
+			HB_JSON_TEXT_ADD(text, ",");
+		if (!add_output(text, infer, tensor, wish))
+			return false;
+	}
+	HB_JSON_TEXT_ADD(text, "]}");
+	return true;
+}
+
+static void add_binary(struct hb_json_text *text, const struct hb_infer *infer)
+{
+	const struct hb_wish *wish;
+	const struct hb_tensor *tensor;
+	uint32_t at = 0;
+	while ((tensor = next_output(infer, &at, &wish)))
+		if (is_binary(infer, wish))
+			hb_json_text_add(text, tensor->data, tensor->bytes);
+}
+
+/* So that a usual answer is written without making room again. */
+static size_t room_for(const struct hb_infer *infer)
+{
+	size_t room = 512;
+	for (uint32_t i = 0; i < infer->n_outputs; i++)
+		room += 256 + infer->outputs[i].bytes;
+	return room;
+}
+
+size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *model, char **out, size_t *json_bytes)
+{
+	struct hb_json_text text;
+	hb_json_text_init(&text, room_for(infer));
+	add_member(&text, "{\"model_name\":", model->name);
+	HB_JSON_TEXT_ADD(&text, ",\"model_version\":\"1\"");
+	if (infer->id[0])
+		add_member(&text, ",\"id\":", infer->id);
+	bool written = add_outputs(&text, infer);
+	*json_bytes = text.bytes;
+	if (written)
+		add_binary(&text, infer);
+	if (written && !text.no_memory) {
+		*out = text.data;
+		return text.bytes;
+	}
+	if (infer->answer == HB_ANSWER_OK)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	free(text.data);
+	return 0;
 }
 
 static json_t *shape_of(const int64_t *dims, uint32_t n, bool batched)
@@ -121,100 +257,6 @@ static json_t *shape_of(const int64_t *dims, uint32_t n, bool batched)
 	for (uint32_t i = 0; i < n; i++)
 		json_array_append_new(shape, json_integer(dims[i]));
 	return shape;
-}
-
-/* ---- answers ---- */
-
-struct writer {
-	struct hb_infer *infer;
-	json_t *outputs;
-	const struct hb_tensor *binary[HB_TENSORS_MAX];
-	uint32_t n_binary;
-};
-
-static const struct hb_wish *wish_for(const struct hb_infer *infer, const char *name)
-{
-	for (uint32_t i = 0; i < infer->n_wishes; i++)
-		if (strcmp(infer->wishes[i].name, name) == 0)
-			return &infer->wishes[i];
-	return NULL;
-}
-
-static bool write_output(struct writer *writer, const struct hb_tensor *tensor, const struct hb_wish *wish)
-{
-	json_t *object = json_pack("{s:s, s:s, s:o}", "name", tensor->name, "datatype", hb_dtype_name(tensor->dtype),
-				   "shape", shape_of(tensor->dims, tensor->n_dims, false));
-	json_t *more;
-	const char *key = "parameters";
-	if (wish && wish->part.region[0]) {
-		more = json_pack("{s:s, s:I, s:I}", "shared_memory_region", tensor->part.region, "shared_memory_offset",
-				 (json_int_t)tensor->part.offset, "shared_memory_byte_size",
-				 (json_int_t)tensor->part.bytes);
-	} else if (wish ? wish->binary : writer->infer->binary_outputs) {
-		more = json_pack("{s:I}", "binary_data_size", (json_int_t)tensor->bytes);
-		writer->binary[writer->n_binary++] = tensor;
-	} else {
-		more = elements(tensor);
-		key = "data";
-	}
-	if (!object || !more) {
-		json_decref(object);
-		json_decref(more);
-		hb_infer_fail(
-			writer->infer, HB_ANSWER_BROKEN,
-			"output \"%s\" cannot be written as JSON (not finite, not UTF-8, or a type that JSON lacks): ask for "
-			"binary data",
-			tensor->name);
-		return false;
-	}
-	json_object_set_new(object, key, more);
-	json_array_append_new(writer->outputs, object);
-	return true;
-}
-
-static bool write_outputs(struct writer *writer)
-{
-	const struct hb_infer *infer = writer->infer;
-	for (uint32_t i = 0; i < infer->n_outputs; i++) {
-		const struct hb_wish *wish = wish_for(infer, infer->outputs[i].name);
-		if ((wish || infer->n_wishes == 0) && !write_output(writer, &infer->outputs[i], wish))
-			return false;
-	}
-	return true;
-}
-
-static size_t join(const struct writer *writer, json_t *root, char **out, size_t *json_bytes)
-{
-	size_t bytes = *json_bytes = json_dumpb(root, NULL, 0, JSON_COMPACT);
-	for (uint32_t i = 0; i < writer->n_binary; i++)
-		bytes += writer->binary[i]->bytes;
-	*out = malloc(bytes + 1);
-	if (!*out)
-		return 0;
-	json_dumpb(root, *out, *json_bytes, JSON_COMPACT);
-	char *at = *out + *json_bytes;
-	for (uint32_t i = 0; i < writer->n_binary; i++) {
-		memcpy(at, writer->binary[i]->data, writer->binary[i]->bytes);
-		at += writer->binary[i]->bytes;
-	}
-	return bytes;
-}
-
-size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *model, char **out, size_t *json_bytes)
-{
-	struct writer writer = {.infer = infer, .outputs = json_array()};
-	size_t bytes = 0;
-	bool written = write_outputs(&writer);
-	json_t *root = json_pack("{s:s, s:s, s:o}", "model_name", model->name, "model_version", "1", "outputs",
-				 writer.outputs);
-	if (infer->id[0])
-		json_object_set_new(root, "id", json_string(infer->id));
-	if (written && root)
-		bytes = join(&writer, root, out, json_bytes);
-	if (!bytes && infer->answer == HB_ANSWER_OK)
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
-	json_decref(root);
-	return bytes;
 }
 
 /* ---- documents ---- */

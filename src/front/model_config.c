@@ -31,6 +31,15 @@ static const struct hb_config_key share_keys[] = {
 	{.name = "", .type = HB_CONFIG_TYPE_REAL, .offset = 0, .size = sizeof(double), .real_min = 0, .real_max = 1},
 	HB_CONFIG_END,
 };
+static const struct hb_config_key transfer_keys[] = {
+	{.name = "",
+	 .type = HB_CONFIG_TYPE_BYTES,
+	 .offset = 0,
+	 .size = sizeof(uint64_t),
+	 .min = 0,
+	 .max = INT64_C(1) << 40},
+	HB_CONFIG_END,
+};
 static const struct hb_config_key tensor_keys[] = {
 	HB_CONFIG_TEXT(struct hb_tensor_spec, name, "name", .required = true),
 	HB_CONFIG_CHOICE(struct hb_tensor_spec, dtype, "datatype", .required = true, .choices = dtype_names),
@@ -38,8 +47,10 @@ static const struct hb_config_key tensor_keys[] = {
 	HB_CONFIG_END,
 };
 static const struct hb_config_key model_keys[] = {
-	HB_CONFIG_CHOICE(struct hb_model_config, platform, "platform", .required = true, .choices = platform_names),
+	HB_CONFIG_CHOICE(struct hb_model_config, platform, "platform", .choices = platform_names),
 	HB_CONFIG_TEXT(struct hb_model_config, command, "command"),
+	HB_CONFIG_TEXT(struct hb_model_config, file, "model"),
+	HB_CONFIG_TEXT(struct hb_model_config, library, "library"),
 	HB_CONFIG_TEXT(struct hb_model_config, trace, "trace"),
 	HB_CONFIG_INT(struct hb_model_config, max_batch, "max_batch", .min = 0, .max = 32),
 	HB_CONFIG_CHOICE(struct hb_model_config, priority, "priority", .choices = priority_names),
@@ -47,6 +58,7 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_DURATION(struct hb_model_config, run_ns, "run", .min = 1000, .max = INT64_C(3600000000000)),
 	HB_CONFIG_DURATION(struct hb_model_config, limit_ns, "limit", .min = 1000000, .max = INT64_C(3600000000000)),
 	HB_CONFIG_BYTES(struct hb_model_config, room_bytes, "room", .min = 1, .max = INT64_C(1) << 32),
+	HB_CONFIG_LIST(struct hb_model_config, transfer_bytes, n_transfer, "transfer", .keys = transfer_keys),
 	HB_CONFIG_DURATION(struct hb_model_config, delay_ns, "delay"),
 	HB_CONFIG_LIST(struct hb_model_config, sm_share, n_sm_share, "sm_share", .keys = share_keys),
 	HB_CONFIG_LIST(struct hb_model_config, memory_share, n_memory_share, "memory_share", .keys = share_keys),
@@ -119,22 +131,50 @@ static int check_open(const char *path, const struct hb_tensor_spec *specs, uint
 	return 0;
 }
 
+/* One of these keys belongs to a platform that is named, and no other. */
+static int check_key(const char *path, const char *key, const char *value, const struct hb_model_config *config,
+		     int owner, struct hb_error *error)
+{
+	bool wanted = config->platform == owner;
+	if (config->platform == HB_PLATFORM_BY_GPU || wanted == (value[0] != '\0'))
+		return 0;
+	return hb_error_set(error, -EINVAL, wanted ? "%s: %s: platform %s needs one" : "%s: %s: only for platform %s",
+			    path, key, platform_names[owner]);
+}
+
+static int check_platform(const char *path, const struct hb_model_config *config, struct hb_error *error)
+{
+	if (config->platform == HB_PLATFORM_BY_GPU && !config->command[0] && !config->trace[0])
+		return hb_error_set(error, -EINVAL, "%s: platform: needed, or a command, or a trace", path);
+	int result = check_key(path, "command", config->command, config, HB_PLATFORM_worker, error);
+	if (result == 0)
+		result = check_key(path, "trace", config->trace, config, HB_PLATFORM_trace, error);
+	if (result == 0)
+		result = check_key(path, "model", config->file, config, HB_PLATFORM_onnxruntime, error);
+	if (result == 0 && config->library[0] && config->platform != HB_PLATFORM_onnxruntime)
+		result = hb_error_set(error, -EINVAL, "%s: library: only for platform onnxruntime", path);
+	return result;
+}
+
+void hb_model_config_settle(struct hb_model_config *config, bool gpu)
+{
+	if (config->platform == HB_PLATFORM_BY_GPU)
+		config->platform = config->command[0] && (gpu || !config->trace[0]) ? HB_PLATFORM_worker
+										    : HB_PLATFORM_trace;
+}
+
 static int check(const char *path, struct hb_model_config *config, struct hb_error *error)
 {
-	const char *platform = platform_names[config->platform];
-	bool worker = strcmp(platform, "worker") == 0, trace = strcmp(platform, "trace") == 0;
 	int result = check_tensors(path, "inputs", config->inputs, config->n_inputs, config->max_batch > 0, error);
 	if (result == 0)
 		result = check_tensors(path, "outputs", config->outputs, config->n_outputs, config->max_batch > 0,
 				       error);
 	if (result == 0)
 		result = check_open(path, config->inputs, config->n_inputs, config->max_batch, error);
-	if (result == 0 && worker != (config->command[0] != '\0'))
-		result = hb_error_set(error, -EINVAL, "%s: command: %s", path,
-				      worker ? "platform worker needs one" : "only for platform worker");
-	if (result == 0 && trace != (config->trace[0] != '\0'))
-		result = hb_error_set(error, -EINVAL, "%s: trace: %s", path,
-				      trace ? "platform trace needs one" : "only for platform trace");
+	if (result == 0)
+		result = check_platform(path, config, error);
+	if (result == 0 && config->n_transfer == 1)
+		result = hb_error_set(error, -EINVAL, "%s: transfer: two sizes are needed, to the GPU and back", path);
 	if (config->n_sm_share == 1)
 		config->sm_share[1] = config->sm_share[0];
 	if (config->n_memory_share == 1)
@@ -145,7 +185,8 @@ static int check(const char *path, struct hb_model_config *config, struct hb_err
 int hb_model_config_load(const char *folder, const char *name, struct hb_model_config *config, struct hb_error *error)
 {
 	char path[1200];
-	struct hb_model_config read = {.run_ns = 5000000,
+	struct hb_model_config read = {.platform = HB_PLATFORM_BY_GPU,
+				       .run_ns = 5000000,
 				       .limit_ns = INT64_C(60000000000),
 				       .room_bytes = 16 << 20,
 				       .sm_share = {0.5, 1},

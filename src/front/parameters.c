@@ -99,9 +99,8 @@ enum hb_answer hb_region_fetch(struct hb_infer *infer, struct hb_regions *region
 	const struct hb_region_part *part = &tensor->part;
 	if (part->bytes > REGION_MOST)
 		return hb_infer_fail(infer, HB_ANSWER_TOO_LARGE, "input \"%s\": more than 2 GiB", tensor->name);
-	*memory = malloc(part->bytes ? part->bytes : 1);
-	if (!*memory)
-		return hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	if (hb_infer_allocate(infer, part->bytes ? part->bytes : 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
 	if (hb_regions_read(regions, part->region, part->offset, *memory, part->bytes, &error) < 0)
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s", tensor->name, error.text);
 	tensor->data = *memory;

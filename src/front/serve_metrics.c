@@ -165,7 +165,16 @@ static void write_families(struct hb_dispatch *dispatch, struct page *page)
 	}
 }
 
-char *hb_serve_metrics(struct hb_dispatch *dispatch, size_t *bytes)
+static void write_memory(FILE *out, const struct hb_memory_budget *memory)
+{
+	hb_prom_family(out, "hb_serve_request_memory_bytes", HB_PROM_GAUGE,
+		       "Memory that requests hold, of what --memory allows");
+	hb_prom_count(out, "hb_serve_request_memory_bytes", "", atomic_load(&memory->used_bytes));
+	hb_prom_family(out, "hb_serve_request_memory_limit_bytes", HB_PROM_GAUGE, "What --memory allows");
+	hb_prom_count(out, "hb_serve_request_memory_limit_bytes", "", memory->limit_bytes);
+}
+
+char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes)
 {
 	char *text = NULL;
 	struct page page = {.out = open_memstream(&text, bytes)};
@@ -178,6 +187,8 @@ char *hb_serve_metrics(struct hb_dispatch *dispatch, size_t *bytes)
 	}
 	write_families(dispatch, &page);
 	hb_dispatch_inspect(dispatch, write_predictions, &page);
+	if (memory)
+		write_memory(page.out, memory);
 	if (fclose(page.out) != 0) {
 		free(text);
 		return NULL;

@@ -9,6 +9,6 @@
 #include "front/dispatch.h"
 
 /* From malloc; NULL = no memory. */
-char *hb_serve_metrics(struct hb_dispatch *dispatch, size_t *bytes);
+char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes);
 
 #endif

@@ -26,7 +26,7 @@ struct start {
 		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32];
 };
 
-static bool uses_hb(enum hb_worker_gpu gpu)
+bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
 {
 	return gpu == HB_WORKER_GPU_REAL || gpu == HB_WORKER_GPU_SIM ||
 	       (gpu == HB_WORKER_GPU_AUTO && access("/dev/nvidiactl", F_OK) == 0);
@@ -91,7 +91,7 @@ static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3]
 {
 	const char *name = start->config->name;
 	start->simulated = gpu == HB_WORKER_GPU_SIM;
-	if (uses_hb(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
+	if (hb_worker_gpu_there(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
 		return hb_error_set(error, -ENOENT, "model %s: hb, which gives its worker a priority, is not installed",
 				    name);
 	snprintf(start->shell, sizeof(start->shell), "exec %s", start->config->command);

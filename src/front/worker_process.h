@@ -19,6 +19,9 @@ enum hb_worker_gpu {
 	HB_WORKER_GPU_NONE, /* as they are */
 };
 
+/* Whether workers find a GPU, real or simulated. */
+bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
+
 struct hb_worker_process {
 	pid_t pid; /* 0 = none */
 	int pidfd;

@@ -6,8 +6,9 @@
  * a test compares them).
  *
  *	server   fills a free lane, puts its number on `submitted`, rings
- *	worker   takes it, sets `begun`, fills outputs and status, puts the number
- *	         on `completed`, rings
+ *	worker   takes it, sets `stage`, fills outputs and status, puts the number
+ *	         on `completed`, rings; one that tells copies and run apart raises
+ *	         `stage` when each begins and rings
  *
  * Each ring has one writer, who stores the entry and then raises `head`
  * (release). A bell is an eventfd. The worker may scribble on all of it: the
@@ -23,7 +24,7 @@
 #include <stddef.h>
 
 #define HB_WORKER_MAGIC UINT64_C(0x31524b4f57424800) /* "\0HBWOKR1" */
-#define HB_WORKER_VERSION 1
+#define HB_WORKER_VERSION 2
 #define HB_WORKER_LANES 4
 #define HB_WORKER_RING 8 /* entries, more than lanes */
 
@@ -39,10 +40,12 @@ struct hb_worker_page {
 	uint64_t lane_bytes;            /* a lane lies at 4096 + number * lane_bytes */
 	uint64_t in_offset, out_offset; /* of its data, from its begin */
 	uint64_t out_bytes;             /* room for outputs */
-	_Atomic(uint32_t) ready;        /* worker: it takes batches */
+	_Atomic(uint32_t) ready;        /* worker; enum hb_worker_ready */
 	uint32_t n_inputs, n_outputs;
-	uint32_t reserved;
+	_Atomic(uint32_t) held; /* server: interruptible batches go no further until this is 0 */
 	struct hb_worker_ring submitted, completed;
+	_Atomic(uint32_t) expected; /* server: raised, with the bell of `submitted`, when a request begins to arrive */
+	uint32_t reserved;
 };
 
 struct hb_worker_tensor {
@@ -51,18 +54,28 @@ struct hb_worker_tensor {
 	int64_t dims[HB_TENSOR_DIMS_MAX];
 };
 
+enum hb_worker_ready {
+	HB_WORKER_STARTS,
+	HB_WORKER_READY,
+	HB_WORKER_CANNOT, /* run the model, ever: lane 0 has the error */
+};
+
 enum hb_worker_status { HB_WORKER_OK = 0, HB_WORKER_ERROR = 1 };
+
+enum hb_worker_stage { HB_WORKER_NOT_BEGUN, HB_WORKER_COPIES_IN, HB_WORKER_RUNS, HB_WORKER_COPIES_OUT };
 
 struct hb_worker_lane {
 	uint32_t items, priority; /* server; priority: 0 = high */
-	_Atomic(uint32_t) begun;  /* worker */
+	_Atomic(uint32_t) stage;  /* worker; enum hb_worker_stage */
 	uint32_t status;          /* worker */
-	char error[496];          /* worker; NUL-terminated */
+	uint32_t interruptible;   /* server: 1 = it may be held */
+	char error[484];          /* worker; NUL-terminated */
+	int64_t deadline_ns;      /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 
 _Static_assert(sizeof(struct hb_worker_ring) == 40, "ring");
-_Static_assert(sizeof(struct hb_worker_page) == 144 && offsetof(struct hb_worker_page, submitted) == 64, "page");
+_Static_assert(sizeof(struct hb_worker_page) == 152 && offsetof(struct hb_worker_page, submitted) == 64, "page");
 _Static_assert(sizeof(struct hb_worker_tensor) == 88, "tensor");
 _Static_assert(offsetof(struct hb_worker_lane, inputs) == 512 && sizeof(struct hb_worker_lane) == 512 + 32 * 88,
 	       "lane");

@@ -20,7 +20,7 @@ enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_WORDS = 4, MASK_B
 #define VALID_BIT UINT32_C(0x80000000)
 #define VERSION_4_0 0x40
 
-enum { SMS_MAX = 256, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3 };
+enum { SMS_MAX = 256, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3, LAUNCHES_MOST = 100 };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
 typedef int subscribe(uint32_t *handle, callback *called, void *user);
@@ -113,41 +113,56 @@ struct trial {
 	CUstream stream;
 	int sms;
 	uint64_t stay_ns;
+	int calm; /* launches without a new SM after which no more are expected */
 	bool failed;
 };
 
-/* The SMs that a launch with this mask used; 0 and `failed` where a call fails. */
-static int count_sms(struct trial *trial, const struct words *mask)
+/* One launch with this mask: marks the SMs that it used. */
+static void mark_sms(struct trial *trial, const struct words *mask, uint32_t marks[SMS_MAX])
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
-	uint32_t marks[SMS_MAX];
 	uint64_t address = trial->marks;
 	void *arguments[] = {&address, &trial->stay_ns};
-	int n = 0;
-	CUresult result = cuda->cuMemsetD8Async(trial->marks, 0, sizeof marks, trial->stream);
 	mine = mask;
-	if (result == CUDA_SUCCESS)
-		result = cuda->cuLaunchKernel(trial->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
-					      0, trial->stream, arguments, NULL);
+	CUresult result = cuda->cuLaunchKernel(trial->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
+					       0, trial->stream, arguments, NULL);
 	mine = NULL;
 	if (result == CUDA_SUCCESS)
-		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, sizeof marks, trial->stream);
+		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, SMS_MAX * sizeof *marks, trial->stream);
 	if (result == CUDA_SUCCESS)
 		result = cuda->cuStreamSynchronize(trial->stream);
 	trial->failed |= result != CUDA_SUCCESS;
-	for (int i = 0; result == CUDA_SUCCESS && i < SMS_MAX; i++)
-		n += marks[i] != 0;
-	return n;
+}
+
+/*
+ * The SMs that launches with this mask use; `least` are expected. Where others have taken some for a while a launch
+ * misses them, so there may have to be many.
+ */
+static int count_sms(struct trial *trial, const struct words *mask, int least)
+{
+	uint32_t marks[SMS_MAX];
+	int n = 0, calm = 0;
+	trial->failed |= trial->cuda->cuMemsetD8Async(trial->marks, 0, sizeof marks, trial->stream) != CUDA_SUCCESS;
+	for (int i = 0; i < LAUNCHES_MOST && !trial->failed && n < trial->sms && (n < least || calm < trial->calm);
+	     i++) {
+		int before = n;
+		mark_sms(trial, mask, marks);
+		n = 0;
+		for (int sm = 0; !trial->failed && sm < SMS_MAX; sm++)
+			n += marks[sm] != 0;
+		calm = n == before ? calm + 1 : 0;
+	}
+	return trial->failed ? 0 : n;
 }
 
 /* One bit at a time is taken away, so a launch always has SMs to run on. */
 static int find_bits(struct trial *trial, int bits[MASK_BITS])
 {
-	int n = 0;
+	int n = 0, left = trial->sms - SMS_PER_TPC;
 	for (int bit = 0; bit < MASK_BITS && !trial->failed; bit++) {
 		struct words one = {.word = {0}};
 		one.word[bit / 32] = UINT32_C(1) << bit % 32;
-		if (count_sms(trial, &one) == trial->sms - SMS_PER_TPC)
+		if (count_sms(trial, &one, left) == left)
 			bits[n++] = bit;
 	}
 	return n;
@@ -169,7 +184,7 @@ static void make_masks(const int *bits, int n)
 static enum hb_mask_state judge(struct trial *trial)
 {
 	int bits[MASK_BITS], n;
-	if (count_sms(trial, NULL) != trial->sms)
+	if (count_sms(trial, NULL, trial->sms) != trial->sms)
 		return trial->failed ? HB_MASK_CALL_FAILED : HB_MASK_UNCLEAR;
 	n = find_bits(trial, bits);
 	if (trial->failed)
@@ -183,7 +198,7 @@ static enum hb_mask_state judge(struct trial *trial)
 	if (n * SMS_PER_TPC != trial->sms)
 		return HB_MASK_UNCLEAR;
 	make_masks(bits, n);
-	if (count_sms(trial, &masks[n / 2]) != n / 2 * SMS_PER_TPC)
+	if (count_sms(trial, &masks[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
 		return HB_MASK_UNCLEAR;
 	atomic_store(&tpcs_all, (uint32_t)n);
 	atomic_store(&sms_all, (uint32_t)trial->sms);
@@ -236,7 +251,7 @@ static bool is_switched_off(void)
 
 static enum hb_mask_state probe(const struct hb_mask_calls *cuda)
 {
-	struct trial trial = {.cuda = cuda, .stay_ns = 8000};
+	struct trial trial = {.cuda = cuda, .stay_ns = 8000, .calm = 0};
 	if (is_switched_off())
 		return HB_MASK_SWITCHED_OFF;
 	if (is_profiled())
@@ -245,8 +260,8 @@ static enum hb_mask_state probe(const struct hb_mask_calls *cuda)
 	if (found != HB_MASK_WORKS)
 		return found;
 	found = begin_trial(&trial) ? HB_MASK_UNCLEAR : HB_MASK_CALL_FAILED;
-	/* Beside others blocks may miss an SM that is taken: stay longer, then. */
-	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.stay_ns *= 6)
+	/* Beside others blocks miss SMs that are taken: wait longer for those. */
+	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.calm += 4)
 		found = judge(&trial);
 	end_trial(&trial);
 	return found;

@@ -112,7 +112,6 @@ struct model_kernel {
 	uint32_t occupancy; /* blocks an SM holds */
 	uint32_t cluster;   /* blocks placed together, in one GPC; 0 or 1 = each by itself */
 	uint32_t sms;       /* it may use this many, from SM 0 up */
-	uint32_t sms_shown; /* its program believes that there are so many */
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;

@@ -71,7 +71,6 @@ int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const stru
 	kernel->sms = model->sms;
 	if (client->sm_limit && client->sm_limit < kernel->sms)
 		kernel->sms = client->sm_limit;
-	kernel->sms_shown = kernel->sms;
 	if (work->sm_limit && work->sm_limit < kernel->sms)
 		kernel->sms = work->sm_limit;
 	hb_model_shape_kernel(model, kernel);

@@ -78,9 +78,10 @@ static uint32_t placed_together(const struct hb_gpu_spec *spec, const struct mod
 
 /*
  * Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def.
- * Programs size persistent grids by the SMs they are shown: the limit of an MPS
- * client shrinks them, a mask put on the launch does not. Behind such a mask they
- * take two rounds of whole blocks.
+ * Programs size persistent grids by the SMs they are shown, so the limit of an
+ * MPS client shrinks them; a mask put on the launch does not, but their blocks
+ * share the work out as they run, which comes to the same: there is no second
+ * round (measured, docs/spatial-programs.md).
  */
 void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
 {
@@ -99,14 +100,10 @@ void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *ke
 	bool one_wave = work->blocks <= all;
 	if (kernel->sms < model->sms && work->blocks > mine / 2) {
 		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
-		uint64_t shown = (uint64_t)kernel->occupancy * kernel->sms_shown;
-		if (one_wave && work->blocks > shown)
-			kernel->blocks_left = shown;
+		if (one_wave && work->blocks > mine)
+			kernel->blocks_left = mine;
 	}
 	uint64_t rounds = model_div_up(kernel->blocks_left, mine);
-	/* Their blocks are whole and take as long as alone: a last round that is not full takes as long as a full one. */
-	if (one_wave && rounds > 1)
-		duration = (double)work->duration_ns * power_factor(model, work) * (double)rounds;
 	kernel->block_ns = (int64_t)(duration / (double)rounds);
 	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
 	if (kernel->block_ns < 1)

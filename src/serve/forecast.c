@@ -13,7 +13,8 @@
 #define SLOWDOWN_MAX 20.0
 
 struct crowd {
-	uint32_t copies[2], runs;
+	uint32_t runs;
+	double link[2];
 	double sm[HB_SERVE_PRIORITIES], memory;
 };
 
@@ -33,7 +34,8 @@ static void crowd_count(struct crowd *crowd, const struct hb_flow *flow, uint32_
 			crowd->sm[flow[i].priority] += flow[i].sm;
 			crowd->memory += flow[i].memory;
 		} else {
-			crowd->copies[flow[i].stage == HB_STAGE_OUT]++;
+			bool out = flow[i].stage == HB_STAGE_OUT;
+			crowd->link[out] += flow[i].link_use[out];
 		}
 	}
 }
@@ -66,8 +68,9 @@ void hb_flows_rate(const struct hb_predictor *predictor, const struct hb_flow *f
 		if (!in_flight(&flow[i]))
 			continue;
 		if (flow[i].stage != HB_STAGE_RUN) {
-			uint32_t sharing = crowd.copies[flow[i].stage == HB_STAGE_OUT];
-			rate[i] = predictor->parts.transfer ? 1.0 / sharing : 1;
+			bool out = flow[i].stage == HB_STAGE_OUT;
+			double use = flow[i].link_use[out];
+			rate[i] = predictor->parts.transfer ? 1 / (1 + use * (crowd.link[out] - use)) : 1;
 			continue;
 		}
 		features_of(&flow[i], &crowd, x);
@@ -120,6 +123,8 @@ static struct hb_flow flow_of(const struct hb_predictor *predictor, uint32_t mod
 			    hb_predictor_transfer_ns(predictor, HB_STAGE_OUT, known->out_bytes * items)},
 		.sm = between(known->sm_demand, items, known->max_items),
 		.memory = between(known->memory_demand, items, known->max_items),
+		.link_use = {hb_predictor_link_use(predictor, HB_STAGE_IN, known->in_bytes * items),
+			     hb_predictor_link_use(predictor, HB_STAGE_OUT, known->out_bytes * items)},
 	};
 }
 

@@ -14,6 +14,12 @@
 /* Until the link was measured. */
 #define LINK_GUESS_US 10.0
 #define LINK_GUESS_US_PER_MB 100.0
+/*
+ * Until interference was seen: batches that fill the GPU take turns. With nothing
+ * assumed a new server would start everything at once, as batches looked free.
+ */
+#define SLOWDOWN_GUESS_BESIDE 1.0
+#define SLOWDOWN_GUESS_BELOW 0.3
 /* A batch with company for less than this share of its time counts as alone. */
 #define ALONE_SHARE 0.05
 /* A slowdown that no interference explains (a process was stopped) teaches nothing. */
@@ -30,8 +36,11 @@ void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts
 	predictor->parts = parts;
 	for (int i = 0; i < 2; i++)
 		hb_rls_init(&predictor->link[i], 2, LINK_FORGET, LINK_P0);
-	for (int i = 0; i < HB_SERVE_PRIORITIES; i++)
+	for (int i = 0; i < HB_SERVE_PRIORITIES; i++) {
 		hb_rls_init(&predictor->slowdown[i], HB_INTERFERENCE_FEATURES, SLOWDOWN_FORGET, SLOWDOWN_P0);
+		predictor->slowdown[i].w[1] = SLOWDOWN_GUESS_BESIDE;
+		predictor->slowdown[i].w[2] = SLOWDOWN_GUESS_BELOW;
+	}
 }
 
 static bool share_valid(const double share[2])
@@ -65,6 +74,14 @@ double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_se
 	double x[2] = {1, bytes / 1e6};
 	double us = link->updates ? hb_rls_predict(link, x) : LINK_GUESS_US + LINK_GUESS_US_PER_MB * x[1];
 	return us > 0 ? us * 1e3 : 0;
+}
+
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes)
+{
+	const struct hb_rls *link = &predictor->link[stage == HB_STAGE_OUT];
+	double latency_us = link->updates ? link->w[0] : LINK_GUESS_US;
+	double all_us = hb_predictor_transfer_ns(predictor, stage, bytes) / 1e3;
+	return all_us <= 0 || latency_us >= all_us ? 0 : latency_us <= 0 ? 1 : 1 - latency_us / all_us;
 }
 
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items)
@@ -218,7 +235,9 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	flight->flow.live = false;
 	if (!whole)
 		return;
-	stage_over(predictor, flight, now_ns);
+	/* One that ends before its last stage has begun did not say when it was where. */
+	if (flight->flow.stage >= (predictor->models[flight->flow.model].out_bytes > 0 ? HB_STAGE_OUT : HB_STAGE_RUN))
+		stage_over(predictor, flight, now_ns);
 	predictor->ended++;
 	if (flight->predicted_ns <= 0)
 		return;

@@ -10,7 +10,7 @@
  *
  *	run alone      by model and batch size, online quantiles (solo_time.h)
  *	transfer       latency + bytes / rate, learned; the copies in flight in one
- *	               direction share the link equally
+ *	               direction share the link equally, but for their latency
  *	interference   a running batch is slower by w . features(who else runs),
  *	               w learned by recursive least squares (rls.h), one w for each
  *	               priority
@@ -46,7 +46,8 @@ enum hb_serve_stage { HB_STAGE_IN, HB_STAGE_RUN, HB_STAGE_OUT, HB_STAGES };
 struct hb_serve_model {
 	char name[64];
 	uint32_t max_items;         /* of one batch, 1..HB_SERVE_BATCH_MAX */
-	double in_bytes, out_bytes; /* over the link, an item */
+	uint32_t slots;             /* batches of both priorities at one time; 0 = as many as the scheduler allows */
+	double in_bytes, out_bytes; /* over the link, an item; 0 = no such stage is reported */
 	double run_guess_ns;        /* until it was measured */
 	double sm_demand[2];        /* of a batch of 1 and of max_items, alone */
 	double memory_demand[2];
@@ -67,6 +68,7 @@ struct hb_flow {
 	uint32_t crowd;            /* batches beside it when it began */
 	double left_ns[HB_STAGES]; /* of each stage, as if alone */
 	double sm, memory;         /* demands */
+	double link_use[2];        /* part of each copy's time alone in which it uses the link; the rest is latency */
 	double finish_ns;          /* forecast: from now */
 };
 
@@ -115,12 +117,14 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 			enum hb_serve_priority priority);
 /* It has entered `stage`. */
 void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
-/* It has ended; `whole` false: it was cut off, nothing is learned. */
+/* It has ended; `whole` false: it was cut off, nothing is learned. Nor from stages that were not told apart. */
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole);
 
 /* As if alone: copy in, run and copy out, together. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes);
+/* The part of that in which the link is used, 0..1. */
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes);
 /* Relative: what the last outcomes of that priority and so much company say. */
 double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd);
 

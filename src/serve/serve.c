@@ -104,6 +104,19 @@ void hb_serve_free(struct hb_serve *serve)
 	free(serve);
 }
 
+int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_error *error)
+{
+	const struct hb_serve_ops *ops = policy_find(policy);
+	if (!ops)
+		return hb_error_set(error, -EINVAL, "no serving policy '%s'", policy);
+	if (hb_serve_busy(serve) || serve->holding || serve->queued[HB_SERVE_HIGH] || serve->queued[HB_SERVE_LOW])
+		return hb_error_set(error, -EBUSY, "requests wait or run: the policy cannot change now");
+	serve->ops = ops;
+	serve->predictor.parts = ops->parts;
+	serve->policy_wake_ns = INT64_MAX;
+	return 0;
+}
+
 int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *model, struct hb_error *error)
 {
 	int index = hb_predictor_add_model(&serve->predictor, model);
@@ -212,7 +225,10 @@ void hb_serve_end(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool wh
 
 bool hb_serve_slot_free(const struct hb_serve *serve, uint32_t model, enum hb_serve_priority class)
 {
-	return serve->in_flight[model][class] < serve->config.slots && hb_serve_busy(serve) < HB_SERVE_FLIGHTS_MAX;
+	const uint32_t *in_flight = serve->in_flight[model], slots = serve->predictor.models[model].slots;
+	if (slots && in_flight[HB_SERVE_HIGH] + in_flight[HB_SERVE_LOW] >= slots)
+		return false;
+	return in_flight[class] < serve->config.slots && hb_serve_busy(serve) < HB_SERVE_FLIGHTS_MAX;
 }
 
 uint32_t hb_serve_batch_items(struct hb_serve *serve, uint32_t model, enum hb_serve_priority class,

@@ -85,6 +85,8 @@ void hb_serve_config_init(struct hb_serve_config *config);
 /* 0, -EINVAL (error says which value), -ENOMEM. */
 int hb_serve_new(const struct hb_serve_config *config, struct hb_serve **out, struct hb_error *error);
 void hb_serve_free(struct hb_serve *serve);
+/* Another policy from now on; what was learned stays. 0, -EINVAL (no such policy), -EBUSY (requests are there). */
+int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_error *error);
 /* The model's number; -EINVAL, -ENOSPC. */
 int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *model, struct hb_error *error);
 

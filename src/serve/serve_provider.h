@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The seam between the scheduler and what runs batches: one table of functions
- * a back end. Implemented by the trace back end (recorded programs on the GPU
- * model, src/sim/serve_gpu.c); workers behind a shared-memory ring and ONNX
- * Runtime belong behind the same table. Whoever owns the scheduler calls it to
+ * a back end. Implemented by recorded programs on the GPU model in virtual time
+ * (src/sim/serve_gpu.c) and by the back ends of the server (src/front/backend_*.c). Whoever owns the scheduler calls it to
  * carry out actions, and tells the scheduler what it reports. One caller at a time.
  *
  * A back end reports through `event`, from poll() only, in order of time: every
@@ -27,11 +26,15 @@ struct hb_serve_provider_ops {
 	/* How many models it can serve, and what is known of each. 0 or -EINVAL. */
 	uint32_t (*models)(void *self);
 	int (*model)(void *self, uint32_t model, struct hb_serve_model *out);
+	/* How long each stage of a batch takes alone, where that is known without running it. 0, -EINVAL, -ENOMEM. NULL: cannot be done. */
+	int (*profile)(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES]);
 	/*
 	 * Starts a batch: copies in, runs, copies out. `slot` is the caller's name for it, `model` the provider's number;
 	 * *batch (its own `model` is the scheduler's) is valid during the call only. 0, -EBUSY, -EINVAL, -ENOMEM.
 	 */
 	int (*start)(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch);
+	/* A request begins to arrive: something will be started soon, if all goes well. May be NULL. */
+	void (*expect)(void *self, int64_t now_ns);
 	/* Stops a batch as soon as that is possible; it ends with whole = false, or with true when it was too late. May be NULL. */
 	void (*cancel)(void *self, int64_t now_ns, uint32_t slot);
 	/* Low-priority batches stop at the next kernel, or go on. NULL: cannot be done. */

@@ -22,6 +22,7 @@ enum {
 	ENDS = HB_DUTY_ENDS,
 	SIGN = HB_DUTY_SIGN,
 	MASK = HB_DUTY_MASK,
+	KEEP = HB_DUTY_KEEP,
 };
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {

@@ -15,13 +15,13 @@ PUBLIC void hb_shim_request_end(void);
 void hb_shim_request_begin(int64_t deadline_ns)
 {
 	hb_foresee_request_begin(deadline_ns);
-	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_BEGIN, 0);
+	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_BEGIN, 0, 0);
 	hb_foresee_tend();
 }
 
 void hb_shim_hint(int64_t expected_start_ns)
 {
-	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_HINT, expected_start_ns);
+	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_HINT, 0, expected_start_ns);
 	hb_foresee_tend();
 }
 

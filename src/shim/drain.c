@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "gpu/nvidia_rm.h"
+#include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/window.h"
 
@@ -167,6 +168,9 @@ static bool is_gpu_busy(const struct hb_place *place, const struct look *look)
 struct seen {
 	uint64_t submitted;  /* at the last look */
 	unsigned idle_looks; /* since the gate is closed and nothing is in flight */
+	bool ended;          /* the gate is open and at the last look nothing was left; not told yet */
+	bool straggles;      /* what is in flight was found behind the closed gate */
+	bool straggler_told;
 };
 
 /* The thread is the only one that reports, so what it computes stays true while it computes. */
@@ -176,6 +180,18 @@ static void report(struct hb_gate *gate, int64_t in_flight)
 		hb_gate_completed(gate, (uint64_t)in_flight);
 	else if (in_flight < 0) /* a count that was about to be taken back got reported as done: put it right */
 		hb_gate_bypass(gate, (uint64_t)-in_flight);
+}
+
+static bool is_low(const struct hb_place *place)
+{
+	return atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
+}
+
+/* Turns are of low priority; what high priority does is told by its requests. */
+static void ring_for_low(const struct hb_place *place, unsigned gpu)
+{
+	if (is_low(place))
+		hb_gpu_ring(place, gpu, HB_NEWS_ENDED);
 }
 
 /* Nothing is in flight, as far as was counted. True: there is something behind the closed gate. */
@@ -193,7 +209,31 @@ static bool look_for_straggler(const struct hb_place *place, struct hb_gate *gat
 	if (!is_gpu_busy(place, &look))
 		return false;
 	hb_gate_bypass(gate, 1);
+	seen->straggles = true;
+	seen->straggler_told = false;
 	return true;
+}
+
+/* Still at work: no mark of our own that was slow. */
+static void tell_straggler(const struct hb_place *place, unsigned gpu, struct seen *seen)
+{
+	if (seen->straggles && !seen->straggler_told)
+		ring_for_low(place, gpu);
+	seen->straggler_told = true;
+}
+
+/*
+ * Its work was reported done. Who waits for the drain of a closed gate is to know at once. A program with its gate open
+ * may just be between two launches: the daemon is called when it still is at the next look. That a straggler is done
+ * can wait for the daemon's own look.
+ */
+static bool ring_unless_between(const struct hb_place *place, unsigned gpu, bool closed, struct seen *seen)
+{
+	if (closed && !seen->straggles)
+		ring_for_low(place, gpu);
+	seen->straggles = false;
+	seen->ended = !closed;
+	return seen->ended;
 }
 
 /* True: something is or may be in flight. */
@@ -206,16 +246,27 @@ static bool look_at_gpu(const struct hb_place *place, unsigned gpu, struct seen 
 	struct look look = {.gpu = gpu, .closed = closed, .submitted = submitted, .if_blind = true};
 	bool quiet = submitted == seen->submitted;
 	seen->submitted = submitted;
+	bool still_idle = seen->ended && in_flight == 0;
+	seen->ended = false;
+	if (still_idle)
+		ring_for_low(place, gpu);
 	if (in_flight == 0)
 		return look_for_straggler(place, gate, look, seen);
-	seen->idle_looks = 0;
-	if (!quiet || is_gpu_busy(place, &look))
+	if (!closed)
+		seen->straggles = false;
+	if (!seen->straggles) /* else the mark would be made again behind the same closed gate, and found again */
+		seen->idle_looks = 0;
+	if (!quiet)
 		return true;
+	if (is_gpu_busy(place, &look)) {
+		tell_straggler(place, gpu, seen);
+		return true;
+	}
 	if (atomic_load(&gate->submitted) != submitted)
 		return true;
 	report(gate, in_flight);
 	HB_FAULT(shim_drain_reported);
-	return false;
+	return ring_unless_between(place, gpu, closed, seen);
 }
 
 static unsigned count_gpus(const struct hb_place *place)
@@ -229,22 +280,22 @@ static uint32_t engine_of(const struct hb_place *place, unsigned gpu)
 	return atomic_load_explicit(&place->page->gpus[gpu].engine, memory_order_relaxed);
 }
 
-static bool is_low(const struct hb_place *place)
-{
-	return atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
-}
-
 /* Somebody waits for the answer. */
 static bool is_waited_for(const struct hb_place *place, unsigned gpu)
 {
 	uint32_t engine = engine_of(place, gpu);
-	return engine == HB_ENGINE_TURNS || engine == HB_ENGINE_SPATIAL;
+	return engine == HB_ENGINE_TURNS || (engine == HB_ENGINE_SPATIAL && is_low(place));
 }
 
-/* In the temporal engine only to tell whether HP's requests had the GPU to themselves: seldom, and never in HP. */
+/*
+ * In the temporal engine only to tell whether HP's requests had the GPU to themselves: seldom, and never in HP. In the
+ * spatial engine HP is looked at seldom, too: this thread's CPU may be the other half of that which serves requests.
+ */
 static bool is_watched(const struct hb_place *place, unsigned gpu)
 {
-	return is_waited_for(place, gpu) || (engine_of(place, gpu) == HB_ENGINE_TEMPORAL && is_low(place));
+	uint32_t engine = engine_of(place, gpu);
+	return is_waited_for(place, gpu) || engine == HB_ENGINE_SPATIAL ||
+	       (engine == HB_ENGINE_TEMPORAL && is_low(place));
 }
 
 /* One round over the GPUs; how long to sleep after it. */
@@ -258,6 +309,7 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 		busy |= look_at_gpu(place, gpu, &seen[gpu]) && is_waited_for(place, gpu);
 	}
 	hb_window_watch(place);
+	hb_launch_trace_tend(place);
 	if (!watched)
 		return LOOK_UNUSED_NS;
 	hb_rm_watch_apply(); /* the process's own threads may be in a call that waits for what a slice holds up */

@@ -154,11 +154,12 @@ static void follow(const struct hb_foresee_plan *now, const struct hb_foresee_pl
 }
 
 /* With the lock held. */
-static void note_idle(int64_t now_ns)
+static void note_idle(int64_t now_ns, int64_t keep_ns)
 {
-	hb_foresight_idle(&foresight, now_ns);
+	hb_foresight_idle_kept(&foresight, now_ns, keep_ns);
 	if (request_since_ns && !atomic_load_explicit(&tells_requests, memory_order_relaxed))
 		hb_page_signs_post(request_since_ns, now_ns, 0, request_flags);
+	hb_page_signs_end(request_since_ns);
 	request_since_ns = 0;
 	worked_ns = now_ns;
 	atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
@@ -169,7 +170,7 @@ static void look_around(int64_t now_ns)
 {
 	look_whether_allowed(now_ns);
 	if (atomic_load_explicit(&idle_missed, memory_order_relaxed) && atomic_exchange(&idle_missed, false))
-		note_idle(now_ns);
+		note_idle(now_ns, 0);
 }
 
 /*
@@ -185,7 +186,7 @@ static uint64_t with_idle_class(uint64_t source, int64_t now_ns)
 	return source + class * UINT64_C(0x1000000000001);
 }
 
-void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns)
+void hb_foresee_sign(enum hb_sign kind, uint64_t source, uint32_t who, int64_t expected_ns)
 {
 	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed))
 		return;
@@ -199,7 +200,7 @@ void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns)
 	look_around(now_ns);
 	struct hb_foresee_plan before = plan();
 	hb_foresight_sign(&foresight, now_ns, kind, kind == HB_SIGN_SOCKET ? with_idle_class(source, now_ns) : source,
-			  expected_ns);
+			  who, expected_ns);
 	struct hb_foresee_plan after = plan();
 	leave();
 	hb_shim_count(HB_COUNT_signs, 1);
@@ -212,7 +213,7 @@ void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns)
 void hb_foresee_first_call(uint64_t source)
 {
 	if (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST)
-		hb_foresee_sign(HB_SIGN_CALL, source, 0);
+		hb_foresee_sign(HB_SIGN_CALL, source, 0, 0);
 }
 
 /* The hold itself is let go by the launch that comes behind, forward.c. */
@@ -233,6 +234,8 @@ void hb_foresee_launch(void)
 		hb_hold_note_use();
 		request_since_ns = now_ns;
 		request_flags = held;
+		if (!atomic_load_explicit(&tells_requests, memory_order_relaxed))
+			hb_page_signs_begin(now_ns, 0);
 		if (told.begin_ns)
 			told.flags |= held;
 	}
@@ -249,23 +252,102 @@ static void end_in_space(void)
 	leave();
 }
 
+/* ---- keeping the GPU beyond the end of work ---- */
+
+/*
+ * To arrange it takes about 8 us of the thread that is about to wait, so it is done only where the wait lasts longer. How long
+ * it lasts is learned by what was launched since the end of work before: the shortest wait lately, which rises slowly.
+ */
+#define ARRANGE_NS (50 * HB_NS_PER_US)
+enum { WAIT_KINDS = 64 };
+
+static int64_t shortest_wait_ns[WAIT_KINDS]; /* with the lock held */
+static uint64_t kernels_before, graphs_before;
+
+struct wait {
+	int64_t since_ns; /* 0 = none is under way */
+	int64_t keep_ns;  /* arranged; 0 = nothing is */
+	uint32_t kind;
+};
+static __thread struct wait waiting __attribute__((tls_model("initial-exec")));
+
+static uint64_t counted(enum hb_page_counter counter)
+{
+	return atomic_load_explicit(&hb_place()->process->counters[counter], memory_order_relaxed);
+}
+
+static uint32_t kind_of_work(void)
+{
+	uint64_t kernels = counted(HB_COUNT_kernels) - kernels_before,
+		 graphs = counted(HB_COUNT_graphs) - graphs_before;
+	return (uint32_t)((graphs < 3 ? graphs : 3) * 16 + (kernels < 15 ? kernels : 15));
+}
+
+/* With the lock held. */
+static void learn_wait(int64_t now_ns)
+{
+	int64_t lasted_ns = now_ns - waiting.since_ns, *shortest_ns = &shortest_wait_ns[waiting.kind];
+	if (waiting.since_ns)
+		*shortest_ns = lasted_ns < *shortest_ns ? lasted_ns : *shortest_ns + (lasted_ns - *shortest_ns) / 8;
+	kernels_before = counted(HB_COUNT_kernels);
+	graphs_before = counted(HB_COUNT_graphs);
+}
+
+void hb_foresee_wait(CUstream stream, CUevent event)
+{
+	waiting.since_ns = waiting.keep_ns = 0;
+	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed) || !try_enter())
+		return;
+	int64_t now_ns = hb_clock_now_ns(), keep_ns = 0;
+	look_whether_allowed(now_ns);
+	waiting.since_ns = now_ns;
+	waiting.kind = kind_of_work();
+	if (shortest_wait_ns[waiting.kind] >= ARRANGE_NS)
+		keep_ns = hb_foresight_keep_ns(&foresight, now_ns);
+	leave();
+	if (keep_ns && hb_hold_keep(stream, event, keep_ns))
+		waiting.keep_ns = keep_ns;
+}
+
+/* What was arranged and is of no use. */
+static void let_go(void)
+{
+	if (waiting.keep_ns) {
+		hb_hold_keep_begins();
+		hb_hold_release();
+	}
+	waiting.since_ns = waiting.keep_ns = 0;
+}
+
+void hb_foresee_wait_ends(void)
+{
+	let_go();
+}
+
 void hb_foresee_idle(void)
 {
 	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
 		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
+		let_go();
 		end_in_space();
 		return;
 	}
 	if (!try_enter()) {
 		atomic_store(&idle_missed, true);
+		let_go();
 		return;
 	}
 	int64_t now_ns = hb_clock_now_ns();
 	look_whether_allowed(now_ns);
 	struct hb_foresee_plan before = plan();
-	note_idle(now_ns);
+	learn_wait(now_ns);
+	bool kept = waiting.keep_ns && hb_hold_keep_begins();
+	note_idle(now_ns, kept ? waiting.keep_ns : 0);
+	waiting.since_ns = waiting.keep_ns = 0;
 	struct hb_foresee_plan after = plan();
 	leave();
+	if (kept && after.hold_until_ns)
+		hb_hold_thread_note_kept(&after);
 	follow(&after, &before);
 }
 
@@ -274,7 +356,10 @@ void hb_foresee_idle(void)
 void hb_foresee_request_begin(int64_t deadline_ns)
 {
 	atomic_store_explicit(&tells_requests, true, memory_order_relaxed);
+	if (told.begin_ns)
+		hb_page_signs_end(told.begin_ns);
 	told = (struct told_request){.begin_ns = hb_clock_now_ns(), .deadline_ns = deadline_ns};
+	hb_page_signs_begin(told.begin_ns, deadline_ns);
 	hb_window_begin(deadline_ns);
 }
 
@@ -284,6 +369,7 @@ void hb_foresee_request_end(void)
 	told.begin_ns = 0;
 	if (!request.begin_ns)
 		return;
+	hb_page_signs_end(request.begin_ns);
 	while (!try_enter())
 		sched_yield();
 	hb_page_signs_post(request.begin_ns, hb_clock_now_ns(), request.deadline_ns, request.flags | HB_REQUEST_TOLD);
@@ -317,9 +403,9 @@ static bool is_wanted(void)
 	return false;
 }
 
-static void bytes_came(uint64_t source)
+static void bytes_came(uint64_t source, uint32_t who)
 {
-	hb_foresee_sign(HB_SIGN_SOCKET, source, 0);
+	hb_foresee_sign(HB_SIGN_SOCKET, source, who, 0);
 }
 
 /* libhb-signs is in the global scope if it was preloaded at all. */
@@ -352,6 +438,7 @@ void hb_foresee_leave_in_child(void)
 	memset(signs_before, 0, sizeof(signs_before));
 	memset(&budget, 0, sizeof(budget));
 	memset(&told, 0, sizeof(told));
+	memset(&waiting, 0, sizeof(waiting));
 	atomic_store(&tells_requests, false);
 	atomic_store(&thread_runs, false);
 	atomic_store(&sign_seen, false);

@@ -12,6 +12,7 @@
 #define HB_SHIM_FORESEE_H
 
 #include "core/foresight.h"
+#include "gpu/cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,14 +24,18 @@ extern atomic_bool hb_foresee_wanted;
 /* Identities of signs: the application's own calls, memory of any form, driver calls by number; bytes are hashes, far above. */
 enum { HB_SOURCE_BEGIN = 1, HB_SOURCE_HINT = 2, HB_SOURCE_ALLOCATION = 3, HB_SOURCE_CALLS = 1000 };
 
-/* A sign; `expected_ns` as in hb_foresight_sign(). */
-void hb_foresee_sign(enum hb_sign kind, uint64_t source, int64_t expected_ns);
+/* A sign; as in hb_foresight_sign(). */
+void hb_foresee_sign(enum hb_sign kind, uint64_t source, uint32_t who, int64_t expected_ns);
 /* A call into the driver that is a sign where it is the first after idle. */
 void hb_foresee_first_call(uint64_t source);
 /* The first launch after idle (HB_ALERT_FIRST), before it goes to the driver. */
 void hb_foresee_launch(void);
+/* The calling thread is about to wait for a stream or, where it is not NULL, for an event: may arrange that the GPU stays. */
+void hb_foresee_wait(CUstream stream, CUevent event);
 /* A synchronize has returned and nothing was launched during it. */
 void hb_foresee_idle(void);
+/* ... or it has failed, or something was. */
+void hb_foresee_wait_ends(void);
 
 /* The application tells its requests; one at a time a thread. deadline_ns is absolute, 0 = the tenant's objective. */
 void hb_foresee_request_begin(int64_t deadline_ns);
@@ -53,6 +58,8 @@ struct hb_foresee_plan hb_foresee_step(int64_t now_ns);
 bool hb_hold_thread_start(void);
 /* A hold of the plan is due now: launches it on the calling thread, if that can be done. */
 void hb_hold_thread_save_waking(const struct hb_foresee_plan *plan);
+/* The hold of the plan has begun by itself: the GPU was kept. */
+void hb_hold_thread_note_kept(const struct hb_foresee_plan *plan);
 /* The plan has changed and wants the thread at `at_ns` at the latest. Safe in signal handlers. */
 void hb_hold_thread_call(int64_t at_ns);
 void hb_hold_thread_leave_in_child(void);

@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "shim/foresee.h"
 #include "shim/hold.h"
+#include "shim/launch_trace.h"
+#include "shim/priority.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
@@ -63,7 +65,7 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 
 /* What do_slow_duties() began on this thread, for after_slow_call(). */
 struct begun {
-	uint8_t duty;
+	uint16_t duty;
 	int64_t doubt_since_ns;
 	uint64_t launches;
 };
@@ -83,10 +85,24 @@ static void after_slow_call(CUresult result)
 		hb_hold_end_doubt(was.doubt_since_ns);
 	if ((was.duty & HB_DUTY_ENDS) && result == CUDA_SUCCESS && was.launches == launches_so_far(hb_place()))
 		hb_foresee_idle();
+	else if (was.duty & HB_DUTY_KEEP)
+		hb_foresee_wait_ends();
+}
+
+static void wait_for_work(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+{
+	if (hook->stream == HB_NO_STREAM) {
+		hb_foresee_wait(NULL, (CUevent)hb_argument(args, 0));
+		return;
+	}
+	CUstream stream = (CUstream)hb_argument(args, hook->stream);
+	if (!stream)
+		stream = fn == HB_FN_cuStreamSynchronize_ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	hb_foresee_wait(stream, NULL);
 }
 
 /* Returns what is left to do after the call. */
-OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook,
+OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
 					 const struct hb_place *place))(CUresult)
 {
 	if (hook->duty & HB_DUTY_SIGN)
@@ -98,11 +114,11 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	if (hook->duty & HB_DUTY_MASK)
 		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW ? hb_window_graph()
 												    : NULL;
-	uint8_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
+	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&
 	    !(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST))
-		after |= HB_DUTY_ENDS;
+		after |= hook->duty & (HB_DUTY_ENDS | HB_DUTY_KEEP);
 	if (!after)
 		return NULL;
 	begun.duty = after;
@@ -111,6 +127,8 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 		hb_hold_begin_wide();
 	if (after & HB_DUTY_DOUBT)
 		begun.doubt_since_ns = hb_hold_begin_doubt();
+	if (after & HB_DUTY_KEEP)
+		wait_for_work(fn, hook, args);
 	return after_slow_call;
 }
 
@@ -140,9 +158,9 @@ static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64
  * The first launch after idle; the spatial engine; or something is held: that lingers from now on, also behind a
  * graph, which may have to wait for a copy. Where the process waits for its work, the end of that lets it go (foresee.c).
  */
-OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args))(CUresult)
+OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
+				     uint32_t alert))(CUresult)
 {
-	uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
 	/* First, for the plan ends with the launch, and a hold without a launch is let go where the plan has ended. */
 	if (alert & HB_ALERT_HELD)
 		hb_hold_note_launch(hb_clock_now_ns());
@@ -166,6 +184,14 @@ static void pass_gate(const struct hb_place *place)
 		hb_gate_hold(place, gate, answer);
 }
 
+/* In pieces, or with another priority; pieces have that, too. */
+OUT_OF_LINE static void *detour(unsigned fn, const uint64_t *args, uint32_t alert, void *target)
+{
+	if (alert & HB_ALERT_SLICE || hb_window_wants_pieces())
+		return hb_slice_way(fn, target);
+	return hb_priority_way(fn, args, target);
+}
+
 struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 {
 	const struct hb_hook *hook = &hb_hooks[fn];
@@ -178,8 +204,10 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 		counter = HB_COUNT_captured;
 	if (counter != HB_COUNT_none)
 		atomic_fetch_add_explicit(&place->process->counters[counter], 1, memory_order_relaxed);
-	if (captured)
+	if (captured) {
+		way.target = hb_priority_way(fn, args, way.target);
 		return way;
+	}
 	if (hook->size != HB_SIZE_NONE) {
 		uint64_t bytes = hook->size >= 0 ? hb_argument(args, hook->size) : size_by_rule(hook->size, args);
 		atomic_fetch_add_explicit(&place->process->counters[HB_COUNT_copied], bytes, memory_order_relaxed);
@@ -187,14 +215,16 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 	if (hook->duty & HB_DUTY_WAIT) {
 		pass_gate(place);
 		uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
-		if (__builtin_expect(alert != 0, 0))
-			way.after = heed_alert(fn, hook, args);
-		if (__builtin_expect(alert & HB_ALERT_SLICE, 0))
-			way.target = hb_slice_way(fn, way.target);
+		if (__builtin_expect((alert & ~(uint32_t)HB_ALERT_TRACE) != 0, 0))
+			way.after = heed_alert(fn, hook, args, alert);
+		if (__builtin_expect(alert & HB_ALERT_TRACE, 0))
+			hb_launch_trace_note(fn, args); /* after all waiting */
+		if (__builtin_expect(alert & (HB_ALERT_SLICE | HB_ALERT_WINDOW), 0))
+			way.target = detour(fn, args, alert, way.target);
 	} else if (hook->duty == HB_DUTY_SIGN) {
 		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
 	} else if (hook->duty) {
-		way.after = do_slow_duties(fn, hook, place);
+		way.after = do_slow_duties(fn, hook, args, place);
 	}
 	return way;
 }

@@ -40,11 +40,19 @@ static void sleep_until_bell(struct hb_gate *gate, uint32_t seen)
 	syscall(SYS_futex, &gate->bell, FUTEX_WAIT, seen, &nap, NULL, 0);
 }
 
+/* The page's index of the GPU that this gate of the process is for. */
+static unsigned gpu_of(const struct hb_place *place, const struct hb_gate *gate)
+{
+	return (unsigned)(((const unsigned char *)gate - place->process->gates[0]) / HB_PAGE_GATE_BYTES);
+}
+
 static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 {
 	uint32_t seen = hb_gate_wait_begin(gate);
 	bool abandoned = false;
 	enum hb_gate_answer answer;
+	if (hb_gate_state(gate) == HB_GATE_CLOSED) /* a depth that is used up is nothing the daemon acts on */
+		hb_gpu_ring(place, gpu_of(place, gate), HB_NEWS_WAITING);
 	HB_FAULT(shim_gate_waiting);
 	while ((answer = hb_gate_try(gate)) != HB_GATE_GO) {
 		abandoned = is_abandoned(place);

@@ -14,59 +14,32 @@
  * A release between setting the bit and launching finds kernels that end at
  * once. A hold is only launched when the one before has ended, so resetting
  * the word revives nothing.
+ *
+ * A GPU that is to be kept beyond the end of work has holds of its own kind, with
+ * a stream and a word of their own (the other ones may linger still): they wait
+ * for an event behind the work, so they run when it is done and not beside it.
  */
-#include "shim/hold.h"
+#include "shim/hold_slots.h"
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "core/foresight.h"
-#include "gpu/hold_kernel.h"
-#include "shim/foresee.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/*
- * After a launch: the next one comes within some 30 us where a program goes on launching (Python takes 10 to 20 us a call), and
- * a gap of 6 us already costs two switches. A launch takes 3 us; one that loads its kernel first may wait for us.
- */
-#define LINGER_NS (100 * HB_NS_PER_US)
 /* A program that launches faster than the GPU works is far enough ahead by then, and each boundary between two kernels costs
  * 0.7 us more while the GPU is held. */
 #define LINGER_AT_MOST_NS (300 * HB_NS_PER_US)
 #define DOUBT_NS (300 * HB_NS_PER_US) /* longer than a copy of some MB takes */
 #define END_WAIT_NS (200 * HB_NS_PER_US)
-#define PAGE_BYTES 4096
-
-enum slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY };
-
-struct slot {
-	enum slot_state state;
-	_Atomic(CUcontext) context; /* written with the lock held */
-	CUdevice device;
-	CUstream stream;
-	CUmodule module;
-	CUfunction kernel;
-	CUdeviceptr address;   /* of the word, for the GPU */
-	bool lingers;          /* a real kernel, which knows more words than "end" */
-	_Atomic(uint32_t) age; /* of a device's contexts the one that came or began to launch last is held */
-};
-
 _Atomic(uint32_t) hb_shim_alert = HB_ALERT_FIRST;
 
-/* Guards slots; held over driver calls of our own thread, which do not wait for the application's work. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct slot slots[HB_HOLD_CONTEXTS];
-static _Atomic(uint32_t) next_age;
-static bool stopped;
-
-/* One page a slot, made once and never unmapped; shared, so that a fork cannot part them from the GPU's view. */
-static _Atomic(char *) pages;
+pthread_mutex_t hb_hold_lock = PTHREAD_MUTEX_INITIALIZER;
+struct slot hb_hold_slots[HB_HOLD_CONTEXTS];
+_Atomic(uint32_t) hb_hold_next_age;
+bool hb_hold_stopped;
+_Atomic(char *) hb_hold_pages;
 
 static _Atomic(uint32_t) wide;
 static _Atomic(int64_t) doubt_since_ns;
@@ -75,18 +48,16 @@ static _Atomic(int64_t) doubt_since_ns;
 static _Atomic(int64_t) launched_first_ns, launched_last_ns;
 static _Atomic(uint32_t) launches; /* never 0 or HB_HOLD_END when written to a word */
 
-static struct hb_hold_page *page_of(unsigned index)
-{
-	return (struct hb_hold_page *)(atomic_load_explicit(&pages, memory_order_acquire) + (size_t)index * PAGE_BYTES);
-}
+/* Kept holds have not begun: the call that waits for the work before them is still under way. */
+static atomic_bool keep_waits;
 
 /* ---- the application's threads ---- */
 
 static void write_words(uint32_t bits, uint32_t value, bool lingering_only)
 {
 	for (unsigned i = 0; bits; i++, bits >>= 1)
-		if ((bits & 1) && (!lingering_only || slots[i].lingers))
-			atomic_store_explicit(&page_of(i)->word, value, memory_order_release);
+		if ((bits & 1) && (!lingering_only || hb_hold_slots[i % HB_HOLD_CONTEXTS].lingers))
+			atomic_store_explicit(&hb_hold_page_of(i)->word, value, memory_order_release);
 }
 
 static uint32_t held_bits(void)
@@ -94,13 +65,33 @@ static uint32_t held_bits(void)
 	return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD;
 }
 
-bool hb_hold_release(void)
+static bool release(uint32_t which)
 {
-	if (!(atomic_load(&hb_shim_alert) & HB_ALERT_HELD))
+	if (!(atomic_load(&hb_shim_alert) & which))
 		return false;
-	uint32_t held = atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_HELD) & HB_ALERT_HELD;
+	uint32_t held = atomic_fetch_and(&hb_shim_alert, ~which) & which;
 	write_words(held, HB_HOLD_END, false);
 	return held != 0;
+}
+
+bool hb_hold_release(void)
+{
+	return release(HB_ALERT_HELD);
+}
+
+static uint32_t held_now(void)
+{
+	return atomic_load(&keep_waits) ? HB_ALERT_TAKEN : HB_ALERT_HELD;
+}
+
+void hb_hold_release_now(void)
+{
+	release(held_now());
+}
+
+bool hb_hold_is_held(void)
+{
+	return atomic_load(&hb_shim_alert) & held_now();
 }
 
 bool hb_hold_is_lingering(int64_t now_ns)
@@ -113,8 +104,8 @@ bool hb_hold_is_there(void)
 {
 	uint32_t bits = held_bits();
 	for (unsigned i = 0; bits; i++, bits >>= 1)
-		if ((bits & 1) &&
-		    (!slots[i].lingers || atomic_load_explicit(&page_of(i)->began_ns, memory_order_relaxed)))
+		if ((bits & 1) && (!hb_hold_slots[i % HB_HOLD_CONTEXTS].lingers ||
+				   atomic_load_explicit(&hb_hold_page_of(i)->began_ns, memory_order_relaxed)))
 			return true;
 	return false;
 }
@@ -133,14 +124,22 @@ void hb_hold_note_launch(int64_t now_ns)
 	write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_HOLD_END / 2), true);
 }
 
+/* Behind another hold's launches a new one would not linger. */
+static void forget_launches(void)
+{
+	atomic_store(&launched_first_ns, 0);
+	atomic_store(&launched_last_ns, 0);
+}
+
 void hb_hold_note_use(void)
 {
 	CUcontext context;
 	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
 		return;
 	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++)
-		if (atomic_load_explicit(&slots[i].context, memory_order_relaxed) == context)
-			atomic_store_explicit(&slots[i].age, atomic_fetch_add(&next_age, 1) + 1, memory_order_relaxed);
+		if (atomic_load_explicit(&hb_hold_slots[i].context, memory_order_relaxed) == context)
+			atomic_store_explicit(&hb_hold_slots[i].age, atomic_fetch_add(&hb_hold_next_age, 1) + 1,
+					      memory_order_relaxed);
 }
 
 void hb_hold_begin_wide(void)
@@ -177,196 +176,15 @@ bool hb_hold_is_doubtful(int64_t now_ns)
 	return since_ns && now_ns - since_ns > DOUBT_NS;
 }
 
-/* ---- contexts ---- */
-
-static void take_slot(struct slot *slot, CUcontext context, CUdevice device)
-{
-	slot->device = device;
-	slot->stream = NULL;
-	slot->module = NULL;
-	slot->kernel = NULL;
-	slot->address = 0;
-	slot->state = SLOT_NEW;
-	atomic_store_explicit(&slot->age, atomic_fetch_add(&next_age, 1) + 1, memory_order_relaxed);
-	atomic_store_explicit(&slot->context, context, memory_order_relaxed);
-}
-
-static void leave_slot(struct slot *slot)
-{
-	atomic_store_explicit(&slot->context, NULL, memory_order_relaxed);
-	slot->state = SLOT_FREE;
-}
-
-void hb_hold_add_context(CUcontext context, CUdevice device)
-{
-	struct slot *place = NULL;
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++) {
-		if (slots[i].state != SLOT_FREE && slots[i].context == context)
-			place = NULL, i = HB_HOLD_CONTEXTS;
-		else if (slots[i].state == SLOT_FREE && !place)
-			place = &slots[i];
-	}
-	if (place)
-		take_slot(place, context, device);
-	pthread_mutex_unlock(&lock);
-	hb_hold_thread_call(0); /* it prepares */
-}
-
-/* With the context current. What fails here goes with the context. */
-static void tear_down(struct slot *slot, unsigned index)
-{
-	if (slot->stream)
-		HB_REAL(cuStreamDestroy_v2)(slot->stream);
-	if (slot->module)
-		HB_REAL(cuModuleUnload)(slot->module);
-	if (slot->address)
-		HB_REAL(cuMemHostUnregister)((void *)page_of(index));
-}
-
-void hb_hold_forget_context(CUcontext context)
-{
-	hb_hold_release();
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++) {
-		struct slot *slot = &slots[i];
-		CUcontext popped;
-		if (slot->state == SLOT_FREE || slot->context != context)
-			continue;
-		if (slot->state == SLOT_READY && HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
-			tear_down(slot, i);
-			HB_REAL(cuCtxPopCurrent_v2)(&popped);
-		}
-		leave_slot(slot);
-	}
-	pthread_mutex_unlock(&lock);
-	hb_foresee_idle(); /* what was launched there is no more */
-}
-
-/* ---- our own thread: preparing ---- */
-
-static bool fail(enum hb_hold_fault fault, CUresult result)
-{
-	hb_page_signs_fault(fault);
-	hb_log_warning("no holds in this process any more: %s (CUDA error %d)", hb_hold_fault_text(fault), (int)result);
-	return false;
-}
-
-static CUresult launch(const struct slot *slot, int64_t limit_ns)
-{
-	struct hb_hold_params params = {.word = slot->address, .limit_ns = (uint64_t)limit_ns, .linger_ns = LINGER_NS};
-	void *arguments[] = {&params.word, &params.limit_ns, &params.linger_ns};
-	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, slot->stream, arguments, NULL);
-}
-
-static CUresult load(struct slot *slot)
-{
-	CUresult result = HB_REAL(cuModuleLoadData)(&slot->module, hb_hold_ptx);
-	slot->lingers = result == CUDA_SUCCESS;
-	if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) /* the simulated driver's answer to PTX */
-		result = HB_REAL(cuModuleLoadData)(&slot->module, hb_hold_simulated);
-	if (result == CUDA_SUCCESS)
-		result = HB_REAL(cuModuleGetFunction)(&slot->kernel, slot->module, HB_HOLD_KERNEL_NAME);
-	/* As much shared memory on its SM as there can be: a block that needs 200 KiB then runs beside it. A wish only. */
-	if (result == CUDA_SUCCESS)
-		HB_REAL(cuFuncSetAttribute)(slot->kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
-	return result;
-}
-
-static CUresult map_word(struct slot *slot, unsigned index)
-{
-	void *page = (void *)page_of(index);
-	CUresult result = HB_REAL(cuMemHostRegister_v2)(page, PAGE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
-	if (result == CUDA_SUCCESS)
-		result = HB_REAL(cuMemHostGetDevicePointer_v2)(&slot->address, page, 0);
-	return result;
-}
-
-static CUresult make_stream(struct slot *slot)
-{
-	int least = 0, greatest = 0;
-	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
-	return HB_REAL(cuStreamCreateWithPriority)(&slot->stream, CU_STREAM_NON_BLOCKING, greatest);
-}
-
-/* Launched once, with a word that ends it, so that a lazily loading driver has loaded it. */
-static CUresult try_once(struct slot *slot, unsigned index)
-{
-	atomic_store(&page_of(index)->word, HB_HOLD_END);
-	CUresult result = launch(slot, 0);
-	return result == CUDA_SUCCESS ? HB_REAL(cuStreamSynchronize)(slot->stream) : result;
-}
-
-/* With the lock held and the context current. */
-static bool set_up(struct slot *slot, unsigned index)
-{
-	CUresult result = make_stream(slot);
-	if (result != CUDA_SUCCESS)
-		return fail(HB_HOLD_NO_STREAM, result);
-	result = map_word(slot, index);
-	if (result != CUDA_SUCCESS)
-		return fail(HB_HOLD_NO_MEMORY, result);
-	result = load(slot);
-	if (result != CUDA_SUCCESS)
-		return fail(HB_HOLD_NO_IMAGE, result);
-	result = try_once(slot, index);
-	if (result != CUDA_SUCCESS)
-		return fail(HB_HOLD_NO_LAUNCH, result);
-	slot->state = SLOT_READY;
-	return true;
-}
-
-static bool make_pages(void)
-{
-	if (atomic_load(&pages))
-		return true;
-	char *made = mmap(NULL, (size_t)HB_HOLD_CONTEXTS * PAGE_BYTES, PROT_READ | PROT_WRITE,
-			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (made == MAP_FAILED)
-		return fail(HB_HOLD_NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
-	atomic_store_explicit(&pages, made, memory_order_release);
-	return true;
-}
-
-void hb_hold_enter_thread(void)
-{
-	/* Legal beside any capture of another thread, and invalidates none. */
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-}
-
-/* Not while a stream records: what is legal beside a capture differs between drivers. */
-static bool can_prepare(void)
-{
-	return !stopped && atomic_load(&hb_captures) == 0;
-}
-
-bool hb_hold_prepare(void)
-{
-	bool all = true;
-	if (hb_page_signs_faulty() || !make_pages())
-		return true;
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++) {
-		if (slots[i].state != SLOT_NEW)
-			continue;
-		if (can_prepare() && HB_REAL(cuCtxSetCurrent)(slots[i].context) == CUDA_SUCCESS)
-			set_up(&slots[i], i);
-		HB_REAL(cuCtxSetCurrent)(NULL); /* contexts must be free to go */
-		all &= slots[i].state != SLOT_NEW;
-	}
-	pthread_mutex_unlock(&lock);
-	return all;
-}
-
 /* ---- our own thread: holding ---- */
 
 /* Whether this is the context of its device to hold: one is enough, and two would keep each other off the GPU. */
 static bool is_chosen(unsigned index)
 {
 	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++)
-		if (i != index && slots[i].state == SLOT_READY && slots[i].device == slots[index].device &&
-		    slots[i].age > slots[index].age)
+		if (i != index && hb_hold_slots[i].state == SLOT_READY &&
+		    hb_hold_slots[i].device == hb_hold_slots[index].device &&
+		    hb_hold_slots[i].age > hb_hold_slots[index].age)
 			return false;
 	return true;
 }
@@ -384,51 +202,55 @@ static bool is_in_use(const struct slot *slot)
 }
 
 /* The hold before must be over. It was let go long ago, so it is, unless the GPU has not come to it yet. */
-static bool is_over(const struct slot *slot, int64_t patience_ns)
+static bool is_over(const struct slot *slot, enum kind kind, int64_t patience_ns)
 {
 	int64_t until_ns = hb_clock_now_ns() + patience_ns;
 	CUresult result;
 	do
-		result = HB_REAL(cuStreamQuery)(slot->stream);
+		result = HB_REAL(cuStreamQuery)(slot->streams[kind]);
 	while (result == CUDA_ERROR_NOT_READY && hb_clock_now_ns() < until_ns);
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-		fail(HB_HOLD_NO_LAUNCH, result);
+		hb_hold_fail(HB_HOLD_NO_LAUNCH, result);
 	return result == CUDA_SUCCESS;
+}
+
+static bool launch_two(const struct slot *slot, unsigned index, enum kind kind, int64_t limit_ns)
+{
+	unsigned bit = hb_hold_bit_of(index, kind);
+	atomic_store(&hb_hold_page_of(bit)->began_ns, 0);
+	atomic_store(&hb_hold_page_of(bit)->word, HB_HOLD_KEEP);
+	if (kind == TAKE)
+		forget_launches();
+	atomic_fetch_or(&hb_shim_alert, 1u << bit);
+	if (atomic_load(&wide)) {
+		release(1u << bit);
+		return false;
+	}
+	CUresult result = hb_hold_launch(slot, kind, limit_ns);
+	if (result == CUDA_SUCCESS)
+		result = hb_hold_launch(slot, kind, 0); /* only has to be queued behind the first, see hold_kernel.h */
+	if (result != CUDA_SUCCESS) {
+		release(1u << bit);
+		return hb_hold_fail(HB_HOLD_NO_LAUNCH, result);
+	}
+	return true;
 }
 
 static bool hold_slot(const struct slot *slot, unsigned index, int64_t patience_ns)
 {
-	if (!is_over(slot, patience_ns))
-		return false;
-	atomic_store(&page_of(index)->began_ns, 0);
-	atomic_store(&page_of(index)->word, HB_HOLD_KEEP);
-	atomic_store(&launched_first_ns, 0);
-	atomic_store(&launched_last_ns, 0);
-	atomic_fetch_or(&hb_shim_alert, 1u << index);
-	if (atomic_load(&wide)) {
-		hb_hold_release();
-		return false;
-	}
-	CUresult result = launch(slot, HB_FORESIGHT_HOLD_MAX_NS);
-	if (result == CUDA_SUCCESS)
-		result = launch(slot, 0); /* only has to be queued behind the first, see hold_kernel.h */
-	if (result != CUDA_SUCCESS) {
-		hb_hold_release();
-		return fail(HB_HOLD_NO_LAUNCH, result);
-	}
-	return true;
+	return is_over(slot, TAKE, patience_ns) && launch_two(slot, index, TAKE, HB_FORESIGHT_HOLD_MAX_NS);
 }
 
 /* With the lock held. */
 static bool hold_all(int64_t patience_ns)
 {
 	bool any = false;
-	for (unsigned i = 0; i < HB_HOLD_CONTEXTS && !stopped; i++) {
+	for (unsigned i = 0; i < HB_HOLD_CONTEXTS && !hb_hold_stopped; i++) {
 		CUcontext popped;
-		if (slots[i].state != SLOT_READY || !is_chosen(i) || !is_in_use(&slots[i]) ||
-		    HB_REAL(cuCtxPushCurrent_v2)(slots[i].context) != CUDA_SUCCESS)
+		if (hb_hold_slots[i].state != SLOT_READY || !is_chosen(i) || !is_in_use(&hb_hold_slots[i]) ||
+		    HB_REAL(cuCtxPushCurrent_v2)(hb_hold_slots[i].context) != CUDA_SUCCESS)
 			continue;
-		any |= hold_slot(&slots[i], i, patience_ns);
+		any |= hold_slot(&hb_hold_slots[i], i, patience_ns);
 		HB_REAL(cuCtxPopCurrent_v2)(&popped); /* contexts must be free to go */
 	}
 	return any;
@@ -438,9 +260,9 @@ bool hb_hold_fire(void)
 {
 	if (hb_page_signs_faulty() || atomic_load(&wide))
 		return false;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&hb_hold_lock);
 	bool any = hold_all(END_WAIT_NS);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&hb_hold_lock);
 	return any;
 }
 
@@ -448,13 +270,69 @@ enum hb_hold_tried hb_hold_try_fire(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	if (hb_page_signs_faulty() || atomic_load(&wide) || atomic_load(&hb_captures) ||
-	    pthread_mutex_trylock(&lock) != 0)
+	    pthread_mutex_trylock(&hb_hold_lock) != 0)
 		return HB_HOLD_NOT_HERE;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	bool any = hold_all(0);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&hb_hold_lock);
 	return any ? HB_HOLD_FIRED : HB_HOLD_NOT_HERE;
+}
+
+/* ---- the application's threads: keeping ---- */
+
+static struct slot *find_current(unsigned *index)
+{
+	CUcontext context;
+	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
+		return NULL;
+	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++)
+		if (hb_hold_slots[i].state == SLOT_READY && hb_hold_slots[i].context == context) {
+			*index = i;
+			return is_chosen(i) && is_in_use(&hb_hold_slots[i]) ? &hb_hold_slots[i] : NULL;
+		}
+	return NULL;
+}
+
+/* Behind what the thread will wait for. A stream of another context than the current one is refused by the driver. */
+static bool stand_behind(const struct slot *slot, CUstream stream, CUevent event)
+{
+	if ((event ? HB_REAL(cuEventQuery)(event) : HB_REAL(cuStreamQuery)(stream)) != CUDA_ERROR_NOT_READY)
+		return false;
+	if (!event && HB_REAL(cuEventRecord)(slot->work_done, stream) != CUDA_SUCCESS)
+		return false;
+	return HB_REAL(cuStreamWaitEvent)(slot->streams[KEEP], event ? event : slot->work_done, 0) == CUDA_SUCCESS;
+}
+
+/* With the lock held. */
+static bool keep(CUstream stream, CUevent event, int64_t keep_ns)
+{
+	unsigned index = 0;
+	const struct slot *slot = hb_hold_stopped ? NULL : find_current(&index);
+	if (!slot || !is_over(slot, KEEP, 0) || !stand_behind(slot, stream, event))
+		return false;
+	atomic_store(&keep_waits, true);
+	return launch_two(slot, index, KEEP, keep_ns);
+}
+
+bool hb_hold_keep(CUstream stream, CUevent event, int64_t keep_ns)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	if (hb_page_signs_faulty() || atomic_load(&wide) || atomic_load(&hb_captures) ||
+	    pthread_mutex_trylock(&hb_hold_lock) != 0)
+		return false;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	bool kept = keep(stream, event, keep_ns);
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	pthread_mutex_unlock(&hb_hold_lock);
+	return kept;
+}
+
+bool hb_hold_keep_begins(void)
+{
+	forget_launches(); /* what lingers behind them has nothing to wait for any more */
+	atomic_store(&keep_waits, false);
+	return atomic_load(&hb_shim_alert) & HB_ALERT_KEPT;
 }
 
 /* ---- the end ---- */
@@ -462,22 +340,22 @@ enum hb_hold_tried hb_hold_try_fire(void)
 void hb_hold_stop(void)
 {
 	hb_hold_release();
-	pthread_mutex_lock(&lock);
-	stopped = true;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&hb_hold_lock);
+	hb_hold_stopped = true;
+	pthread_mutex_unlock(&hb_hold_lock);
 	hb_hold_release();
 }
 
 /* The words are the parent's: the child lets them be. */
 void hb_hold_leave_in_child(void)
 {
-	pthread_mutex_init(&lock, NULL);
-	memset(slots, 0, sizeof(slots));
+	pthread_mutex_init(&hb_hold_lock, NULL);
+	memset(hb_hold_slots, 0, sizeof(hb_hold_slots));
 	atomic_store(&hb_shim_alert, HB_ALERT_FIRST);
-	atomic_store(&pages, NULL);
+	atomic_store(&hb_hold_pages, NULL);
 	atomic_store(&wide, 0);
 	atomic_store(&doubt_since_ns, 0);
-	atomic_store(&launched_first_ns, 0);
-	atomic_store(&launched_last_ns, 0);
-	stopped = false;
+	forget_launches();
+	atomic_store(&keep_waits, false);
+	hb_hold_stopped = false;
 }

@@ -29,10 +29,14 @@
 enum { HB_HOLD_CONTEXTS = 8 };
 
 enum hb_alert {
-	HB_ALERT_HELD = (1 << HB_HOLD_CONTEXTS) - 1, /* one bit a context that is held */
-	HB_ALERT_WINDOW = 1 << 29,                   /* launches are the spatial engine's business (window.h) */
-	HB_ALERT_FIRST = 1 << 30,                    /* the next launch is the first after idle */
-	HB_ALERT_SLICE = 1 << 28,                    /* launches may go in pieces (slice.h) */
+	HB_ALERT_TAKEN = (1 << HB_HOLD_CONTEXTS) - 1, /* one bit a context for which the GPU was taken */
+	HB_ALERT_KEPT =
+		HB_ALERT_TAKEN << HB_HOLD_CONTEXTS, /* ... and is, or will be, kept from the end of its work on */
+	HB_ALERT_HELD = HB_ALERT_TAKEN | HB_ALERT_KEPT,
+	HB_ALERT_WINDOW = 1 << 29, /* launches are the spatial engine's business (window.h) */
+	HB_ALERT_FIRST = 1 << 30,  /* the next launch is the first after idle */
+	HB_ALERT_SLICE = 1 << 28,  /* launches may go in pieces (slice.h) */
+	HB_ALERT_TRACE = 1 << 27,  /* launches are noted (launch_trace.h) */
 };
 extern _Atomic(uint32_t) hb_shim_alert;
 
@@ -88,6 +92,16 @@ void hb_hold_end_doubt(int64_t since_ns);
 enum hb_hold_tried { HB_HOLD_NOT_HERE, HB_HOLD_FIRED };
 enum hb_hold_tried hb_hold_try_fire(void);
 
+/*
+ * The calling thread is about to wait for `stream` (or `event`): holds in a
+ * stream of their own that begin when that is done, so that the GPU stays, and
+ * end keep_ns later by themselves. The work before does not notice. Takes about
+ * 8 us; false: the work is done already, or it cannot be arranged now.
+ */
+bool hb_hold_keep(CUstream stream, CUevent event, int64_t keep_ns);
+/* The wait is over: true if the GPU is kept still. */
+bool hb_hold_keep_begins(void);
+
 /* ---- the thread of hold_thread.c ---- */
 
 /* Once, before anything else of it. */
@@ -100,6 +114,10 @@ bool hb_hold_fire(void);
 bool hb_hold_is_lingering(int64_t now_ns);
 /* A call has been in doubt for too long while something is held. */
 bool hb_hold_is_doubtful(int64_t now_ns);
+/* Lets go what is held now, and leaves alone what waits for the end of work. */
+void hb_hold_release_now(void);
+/* Whether something is held now. */
+bool hb_hold_is_held(void);
 
 /* ---- */
 

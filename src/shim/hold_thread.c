@@ -61,8 +61,7 @@ static _Atomic(int64_t) held_since_ns; /* really; 0 = nothing is held */
 static void account(int64_t now_ns)
 {
 	int64_t since_ns = atomic_load(&held_since_ns);
-	if (since_ns && !(atomic_load(&hb_shim_alert) & HB_ALERT_HELD) &&
-	    atomic_compare_exchange_strong(&held_since_ns, &since_ns, 0))
+	if (since_ns && !hb_hold_is_held() && atomic_compare_exchange_strong(&held_since_ns, &since_ns, 0))
 		hb_shim_count(HB_COUNT_hold_time, (uint64_t)(now_ns - since_ns));
 }
 
@@ -91,6 +90,15 @@ void hb_hold_thread_save_waking(const struct hb_foresee_plan *plan)
 		atomic_store(&acted_ns, INT64_MIN); /* the thread may */
 }
 
+void hb_hold_thread_note_kept(const struct hb_foresee_plan *plan)
+{
+	if (!claim(plan))
+		return;
+	account(hb_clock_now_ns());
+	note_hold();
+	hb_shim_count(HB_COUNT_holds_kept, 1);
+}
+
 static void fire(const struct hb_foresee_plan *plan)
 {
 	if (!claim(plan))
@@ -114,7 +122,7 @@ static int64_t carry_out(const struct hb_foresee_plan *plan, int64_t now_ns, boo
 		return now_ns;
 	}
 	if ((plan->hold_until_ns <= now_ns && !hb_hold_is_lingering(now_ns)) || hb_hold_is_doubtful(now_ns))
-		hb_hold_release();
+		hb_hold_release_now();
 	account(now_ns);
 	if (plan->hold_until_ns > now_ns && plan->hold_until_ns < next_ns)
 		next_ns = plan->hold_until_ns;

@@ -25,6 +25,25 @@ void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, u
 		hb_shim_count(HB_COUNT_requests_held, 1);
 }
 
+/* Two that begin at once may leave the deadline of the other: a matter of display. */
+void hb_page_signs_begin(int64_t begin_ns, int64_t deadline_ns)
+{
+	struct hb_page_signs *signs = &hb_place()->process->signs;
+	int64_t none = 0;
+	if (atomic_load_explicit(&signs->running_since_ns, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&signs->running_deadline_ns, deadline_ns, memory_order_relaxed);
+	atomic_compare_exchange_strong_explicit(&signs->running_since_ns, &none, begin_ns, memory_order_release,
+						memory_order_relaxed);
+}
+
+void hb_page_signs_end(int64_t begin_ns)
+{
+	struct hb_page_signs *signs = &hb_place()->process->signs;
+	atomic_compare_exchange_strong_explicit(&signs->running_since_ns, &begin_ns, 0, memory_order_relaxed,
+						memory_order_relaxed);
+}
+
 void hb_page_signs_fault(enum hb_hold_fault fault)
 {
 	uint32_t none = HB_HOLD_WORKS;

@@ -11,6 +11,10 @@
 /* One writer at a time is the caller's business (foresee.c has a lock). Time stamps as in struct hb_page_request. */
 void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags);
 
+/* A request runs from now on, unless another one does already; and the one that began then does not any more. */
+void hb_page_signs_begin(int64_t begin_ns, int64_t deadline_ns);
+void hb_page_signs_end(int64_t begin_ns);
+
 /* Switches holds off for this process; the first fault is kept. */
 void hb_page_signs_fault(enum hb_hold_fault fault);
 bool hb_page_signs_faulty(void);

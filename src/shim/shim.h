@@ -38,13 +38,14 @@ enum hb_duty {
 	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
 	HB_DUTY_SIGN = 64,  /* after idle: a sign that the first launch is near */
 	HB_DUTY_MASK = 128, /* writes launch descriptors for later */
+	HB_DUTY_KEEP = 256, /* waits for a stream or an event: the GPU may be kept beyond it */
 };
 
 /* One row of hooks.def, as forward.c wants it. */
 struct hb_hook {
 	void *target;    /* where the entry slot leads; NULL: no hook, straight to the driver */
 	uint8_t counter; /* enum hb_page_counter, or HB_COUNT_none */
-	uint8_t duty;    /* enum hb_duty, several */
+	uint16_t duty;   /* enum hb_duty, several */
 	int8_t stream;   /* number of the stream argument, or HB_NO_STREAM, HB_STREAM_IN_CONFIG */
 	int8_t size;     /* number of the byte-count argument, or a rule below */
 };

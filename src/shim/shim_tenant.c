@@ -16,6 +16,7 @@
 #include "gpu/nvidia_rm.h"
 #include "shim/drain.h"
 #include "shim/foresee.h"
+#include "shim/launch_trace.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_version.h"
@@ -123,6 +124,7 @@ static void tell_versions(struct hb_page_process *process)
 		HB_REAL(cuDriverGetVersion)(&driver);
 	atomic_store_explicit(&process->shim_version, HB_SHIM_VERSION, memory_order_relaxed);
 	atomic_store_explicit(&process->driver_version, (uint32_t)driver, memory_order_relaxed);
+	atomic_store_explicit(&process->rings, 1, memory_order_relaxed);
 }
 
 static void publish(void)
@@ -172,6 +174,22 @@ static void plan_next_try(int result)
 	atomic_store(&next_try_ns, hb_clock_now_ns() + pause_ns);
 }
 
+/* Not something else that the application has put in its place. */
+static bool is_page(int fd, struct stat *found)
+{
+	return fd >= 0 && fstat(fd, found) == 0 && found->st_ino == member.page_inode;
+}
+
+int hb_tenant_page_fd(size_t bytes)
+{
+	struct stat found;
+	if (pthread_mutex_trylock(&lock) != 0)
+		return -EAGAIN;
+	int fd = is_page(member.page_fd, &found) && (size_t)found.st_size == bytes ? member.page_fd : -ENOENT;
+	pthread_mutex_unlock(&lock);
+	return fd;
+}
+
 /*
  * The child of a fork has no use of the parent's place: its own work, should it
  * initialise CUDA, is that of another process. Other threads do not exist here.
@@ -179,8 +197,8 @@ static void plan_next_try(int result)
 static void leave_in_child(void)
 {
 	struct stat found;
-	if (member.page_fd >= 0 && (fstat(member.page_fd, &found) < 0 || found.st_ino != member.page_inode))
-		member.page_fd = -1; /* the application has made it something else */
+	if (!is_page(member.page_fd, &found))
+		member.page_fd = -1;
 	pthread_mutex_init(&lock, NULL);
 	memset(&alone_process, 0, sizeof(alone_process));
 	atomic_store(&hb_shim_place, &alone);
@@ -190,6 +208,7 @@ static void leave_in_child(void)
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();
 	hb_foresee_leave_in_child();
+	hb_launch_trace_leave_in_child();
 	hb_slice_leave_in_child();
 	hb_window_leave_in_child();
 	hb_membership_fini(&member);

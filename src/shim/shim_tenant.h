@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* What a thread needs to reach the pages; published as one pointer, never freed. */
 struct hb_place {
@@ -56,6 +57,9 @@ void hb_tenant_tend(void);
 bool hb_tenant_inside_mps(void);
 bool hb_tenant_is_high(void);
 
+/* The descriptor of the page, where it has `bytes`; -EAGAIN: ask later; other negative errno. */
+int hb_tenant_page_fd(size_t bytes);
+
 /* The page's index of the current device's GPU; HB_PAGE_GPUS when it is not on the page or nothing is current. */
 unsigned hb_tenant_gpu(void);
 /* The thread's current context may change: ask again next time. */
@@ -66,6 +70,8 @@ struct hb_gate *hb_tenant_gate(const struct hb_place *place);
 
 /* gate_wait.c: the gate said this instead of GO; returns when the launch may go. `fn` tells what it is. */
 void hb_gate_hold(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer);
+/* gpu_bell.c: the daemon may want to look at this GPU of the page (HB_PAGE_GPUS: none) now. A system call, if it does. */
+void hb_gpu_ring(const struct hb_place *place, unsigned gpu, enum hb_gpu_news news);
 /* gate_wait.c: the heart of the daemon has stopped (or never beat on this page). */
 bool hb_daemon_silent(const struct hb_place *place);
 

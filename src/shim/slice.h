@@ -5,10 +5,13 @@
  * src/cubin; here is what that means in a real program: which image a function
  * came from, its sliced copy in the driver, how long it runs, and the launches.
  *
- * Off unless HB_SLICE_US (the time that a piece may run, in microseconds) is
- * set; then HB_ALERT_SLICE makes launches come here. HB_SLICE_COST_PERCENT is
- * what pieces may cost of a kernel's time. Fails open: whatever is
- * not known, not possible or refused by the driver runs whole, and is counted.
+ * Two ways to get here. In the spatial engine slack says of a launch that it
+ * goes in pieces, and when each of them goes (window.h); HB_SLICES=0 switches
+ * that off. And everywhere with HB_SLICE_US, the time that a piece may run in
+ * microseconds: then HB_ALERT_SLICE makes all launches come here, and
+ * HB_SLICE_COST_PERCENT is what pieces may cost of a kernel's time. Fails open:
+ * whatever is not known, not possible or refused by the driver runs whole, and
+ * is counted.
  */
 #ifndef HB_SHIM_SLICE_H
 #define HB_SHIM_SLICE_H
@@ -30,8 +33,10 @@ void hb_slice_leave_in_child(void);
 
 /* ---- inside ---- */
 
-/* The time a piece may run; 0: slices are off in this process. */
+/* The time a piece may run; 0: pieces are not asked for by HB_SLICE_US. */
 int64_t hb_slice_allowed_ns(void);
+/* Whether kernels of this process may go in pieces, now or later: what it loads is to be noted. */
+bool hb_slice_is_possible(void);
 
 /* A function that the application launches. Never freed: its module may be unloaded while it is looked at. */
 struct hb_slice_function {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cubin/fatbin.h"
 #include "shim/hold.h"
+#include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
@@ -78,7 +79,7 @@ static void note_image(void *handle, const void *bytes, bool is_library)
 static CUresult loaded(CUresult result, void *handle, const void *bytes, bool is_library)
 {
 	hb_shim_count(HB_COUNT_modules, 1);
-	if (result == CUDA_SUCCESS && bytes && hb_slice_allowed_ns())
+	if (result == CUDA_SUCCESS && bytes && hb_slice_is_possible())
 		note_image(handle, bytes, is_library);
 	return result;
 }
@@ -114,7 +115,7 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUresult result = HB_DOUBT(HB_REAL(cuKernelGetFunction)(function, kernel));
-	if (result == CUDA_SUCCESS && hb_slice_allowed_ns()) {
+	if (result == CUDA_SUCCESS && hb_slice_is_possible()) {
 		pthread_mutex_lock(&lock);
 		if (n_pairs < PAIRS) {
 			pairs[n_pairs].function = *function;
@@ -137,7 +138,7 @@ static void forget_functions(const struct hb_slice_image *image)
 /* Before the driver frees it, so that a handle that comes again is not taken for the old one. */
 static void forget_image(void *handle)
 {
-	if (!hb_slice_allowed_ns())
+	if (!hb_slice_is_possible())
 		return;
 	pthread_mutex_lock(&lock);
 	for (struct hb_slice_image **at = &images; *at; at = &(*at)->next) {
@@ -162,6 +163,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 {
 	hb_hold_begin_wide();
 	forget_image(module);
+	hb_launch_trace_forget();
 	CUresult result = HB_REAL(cuModuleUnload)(module);
 	hb_hold_end_wide();
 	return result;
@@ -170,6 +172,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 CUresult hb_hook_cuLibraryUnload(CUlibrary library)
 {
 	forget_image(library);
+	hb_launch_trace_forget();
 	return HB_WIDE(HB_REAL(cuLibraryUnload)(library));
 }
 

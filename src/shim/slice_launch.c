@@ -4,16 +4,19 @@
  * passed the gate for its first piece) and the driver, with the driver's
  * signatures. What cannot be cut goes on to the driver as it came.
  *
- * Each further piece waits until the one before is about to drain (piece_plan.h)
- * and passes the gate again, on the calling thread, so the order of the program stays.
+ * Each further piece passes the gate again and waits on the calling thread, so
+ * the order of the program stays: until the one before is about to drain
+ * (piece_plan.h), or in the spatial engine until slack lets it go (window.h).
  */
 #include "base/clock.h"
 #include "cubin/piece_plan.h"
 #include "cubin/prologue.h"
 #include "shim/hold.h"
+#include "shim/priority.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
+#include "shim/window.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,6 +39,7 @@ struct launch {
 };
 
 static _Atomic(int64_t) allowed_ns;
+static atomic_bool is_possible;
 static uint32_t cost_percent = HB_PIECE_COST_PERCENT;
 
 int64_t hb_slice_allowed_ns(void)
@@ -43,13 +47,36 @@ int64_t hb_slice_allowed_ns(void)
 	return atomic_load_explicit(&allowed_ns, memory_order_relaxed);
 }
 
+bool hb_slice_is_possible(void)
+{
+	return atomic_load_explicit(&is_possible, memory_order_relaxed);
+}
+
 /* ---- counting ---- */
 
 static hb_page_u64 n_whole[HB_N_SLICE_REASONS]; /* launches, by reason */
 
+static enum hb_page_counter counter_of(enum hb_slice_reason reason)
+{
+	switch (reason) {
+	case HB_SLICE_image:
+	case HB_SLICE_driver:
+		return HB_COUNT_whole_image;
+	case HB_SLICE_launch:
+		return HB_COUNT_whole_launch;
+	case HB_SLICE_resident:
+	case HB_SLICE_brief:
+	case HB_SLICE_costly:
+		return HB_COUNT_whole_gain;
+	default:
+		return HB_COUNT_whole_code;
+	}
+}
+
 static void count_whole(enum hb_slice_reason reason)
 {
 	hb_shim_count(HB_COUNT_whole, 1);
+	hb_shim_count(counter_of(reason), 1);
 	atomic_fetch_add_explicit(&n_whole[reason], 1, memory_order_relaxed);
 }
 
@@ -184,41 +211,76 @@ static CUresult launch_on(const struct launch *launch, CUfunction function, void
 /* Pieces of one thread follow one another; those of several streams are paced as one. */
 static __thread struct hb_piece_clock ticks __attribute__((tls_model("initial-exec")));
 
-static void wait_for_turn(void)
+static void pass_gate(void)
 {
 	const struct hb_place *place = hb_place();
-	struct hb_gate *gate = hb_tenant_gate(place);
+	enum hb_gate_answer answer = hb_gate_try(hb_tenant_gate(place));
+	if (answer != HB_GATE_GO)
+		hb_gate_hold(place, hb_tenant_gate(place), answer);
+}
+
+static void wait_for_turn(void)
+{
 	int64_t wait_ns = hb_piece_wait_ns(&ticks, hb_clock_now_ns());
 	if (wait_ns > WAIT_MOST_NS)
 		wait_ns = WAIT_MOST_NS;
 	if (wait_ns > 0)
 		nanosleep(&(struct timespec){.tv_nsec = wait_ns}, NULL);
-	enum hb_gate_answer answer = hb_gate_try(gate);
-	if (answer != HB_GATE_GO)
-		hb_gate_hold(place, gate, answer);
+	pass_gate();
+}
+
+static CUresult launch_piece(const struct launch *launch, const struct hb_slice_function *function,
+			     struct arguments *arguments, struct hb_bounds bounds)
+{
+	void **parameters = arguments->n_packed ? NULL : arguments->pointers;
+	void **extra = arguments->n_packed ? arguments->extra : NULL;
+	arguments->bounds = bounds;
+	if (arguments->n_packed)
+		memcpy(arguments->packed + function->bounds_place, &bounds, sizeof bounds);
+	return launch_on(launch, function->sliced, parameters, extra);
+}
+
+static void count_pieces(uint32_t n)
+{
+	hb_shim_count(HB_COUNT_sliced, 1);
+	hb_shim_count(HB_COUNT_pieces, n);
 }
 
 /* CUDA_SUCCESS; an error after the first piece; -1: nothing was launched, run it whole. */
 static int launch_pieces(const struct launch *launch, const struct hb_slice_function *function,
 			 const struct hb_piece_plan *plan, struct arguments *arguments)
 {
-	void **parameters = arguments->n_packed ? NULL : arguments->pointers;
-	void **extra = arguments->n_packed ? arguments->extra : NULL;
 	CUresult result = CUDA_SUCCESS;
 	for (uint32_t i = 0; i < plan->n_pieces && result == CUDA_SUCCESS; i++) {
-		arguments->bounds = (struct hb_bounds){i * plan->n_blocks_each, plan->n_blocks_each};
-		if (arguments->n_packed)
-			memcpy(arguments->packed + function->bounds_place, &arguments->bounds,
-			       sizeof arguments->bounds);
 		if (i)
 			wait_for_turn();
-		result = launch_on(launch, function->sliced, parameters, extra);
+		result = launch_piece(launch, function, arguments,
+				      (struct hb_bounds){i * plan->n_blocks_each, plan->n_blocks_each});
 		if (result != CUDA_SUCCESS && i == 0)
 			return -1;
 		hb_piece_issued(&ticks, hb_clock_now_ns(), plan->piece_ns);
 	}
-	hb_shim_count(HB_COUNT_sliced, 1);
-	hb_shim_count(HB_COUNT_pieces, plan->n_pieces);
+	count_pieces(plan->n_pieces);
+	return (int)result;
+}
+
+/* The same where slack says how much goes, and when. What is to be done after a launch is left to the caller for the last. */
+static int launch_as_told(const struct launch *launch, const struct hb_slice_function *function,
+			  struct arguments *arguments)
+{
+	uint32_t n_blocks = (uint32_t)blocks_of(&launch->config), n = 0;
+	CUresult result = CUDA_SUCCESS;
+	for (uint32_t first = 0, count; first < n_blocks && result == CUDA_SUCCESS; first += count, n++) {
+		if (n) {
+			pass_gate();
+			hb_window_next_piece(n_blocks - first, n_blocks);
+		}
+		count = hb_window_piece(n_blocks - first, n_blocks);
+		result = launch_piece(launch, function, arguments, (struct hb_bounds){first, count});
+		if (result != CUDA_SUCCESS && n == 0)
+			return -1;
+	}
+	count_pieces(n);
 	return (int)result;
 }
 
@@ -240,24 +302,30 @@ static enum hb_slice_reason decide(const struct launch *launch, const struct hb_
 	return reason;
 }
 
+/* What the launch and its code say: the function, or why it goes whole. */
+static enum hb_slice_reason find_function(const struct launch *launch, const struct hb_slice_function **function)
+{
+	if (!are_plain(&launch->config) || blocks_of(&launch->config) > UINT32_MAX / 2 || !launch->function)
+		return HB_SLICE_launch;
+	*function = hb_slice_function_of(launch->function);
+	return *function ? (*function)->reason : HB_SLICE_image;
+}
+
 /* Launches in pieces, or tells why not. */
 static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_slice_known *known, CUresult *result)
 {
 	struct hb_piece_plan plan;
 	struct arguments arguments;
-	if (!are_plain(&launch->config) || blocks_of(&launch->config) > UINT32_MAX / 2 || !launch->function)
-		return HB_SLICE_launch;
-	const struct hb_slice_function *function = hb_slice_function_of(launch->function);
-	if (!function)
-		return HB_SLICE_image;
-	if (function->reason != HB_SLICE_none)
-		return function->reason;
+	const struct hb_slice_function *function;
+	enum hb_slice_reason reason = find_function(launch, &function);
+	if (reason != HB_SLICE_none)
+		return reason;
 	uint32_t n_threads = launch->config.blockDimX * launch->config.blockDimY * launch->config.blockDimZ;
 	*known = hb_slice_shape_of(function, (uint32_t)blocks_of(&launch->config), n_threads,
 				   launch->config.sharedMemBytes);
 	if (!known->shape)
 		return HB_SLICE_brief;
-	enum hb_slice_reason reason = decide(launch, function, known, &plan);
+	reason = decide(launch, function, known, &plan);
 	if (reason != HB_SLICE_none)
 		return reason;
 	if (!take_arguments(function, launch, &arguments))
@@ -269,15 +337,37 @@ static enum hb_slice_reason try_pieces(const struct launch *launch, struct hb_sl
 	return HB_SLICE_none;
 }
 
+/* Slack wants it in pieces; where that cannot be, it is asked again for the whole. */
+static enum hb_slice_reason try_as_told(const struct launch *launch, CUresult *result)
+{
+	struct arguments arguments;
+	const struct hb_slice_function *function;
+	enum hb_slice_reason reason = find_function(launch, &function);
+	if (reason != HB_SLICE_none)
+		return reason;
+	if (!is_context_current(function) || !settings_follow(function))
+		return HB_SLICE_driver;
+	if (!take_arguments(function, launch, &arguments))
+		return HB_SLICE_launch;
+	int code = launch_as_told(launch, function, &arguments);
+	if (code < 0)
+		return HB_SLICE_driver;
+	*result = (CUresult)code;
+	return HB_SLICE_none;
+}
+
 /* True: done, with `result`. False: the caller goes on to the driver; `timed` tells what to end after that. */
 static bool launched(const struct launch *launch, CUresult *result, struct hb_slice_shape **timed)
 {
 	struct hb_slice_known known = {NULL, 0, 0};
-	enum hb_slice_reason reason = try_pieces(launch, &known, result);
+	bool is_told = hb_window_wants_pieces();
+	enum hb_slice_reason reason = is_told ? try_as_told(launch, result) : try_pieces(launch, &known, result);
 	*timed = NULL;
 	if (reason == HB_SLICE_none)
 		return true;
 	count_whole(reason);
+	if (is_told)
+		hb_window_leave_whole();
 	if (known.shape && known.n_resident < blocks_of(&launch->config) &&
 	    hb_slice_time_begin(known.shape, stream_of(launch)))
 		*timed = known.shape;
@@ -318,10 +408,12 @@ static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed,
 				     void **extra) \
 	{ \
 		struct launch launch = {.function = function, parameters, extra, per_thread}; \
+		struct hb_priority_copy copy; \
 		struct hb_slice_shape *timed; \
 		CUresult result; \
 		if (!config) \
 			return HB_REAL(name)(config, function, parameters, extra); \
+		config = hb_priority_config(config, &copy); \
 		launch.config = *config; \
 		if (launched(&launch, &result, &timed)) \
 			return result; \
@@ -363,19 +455,27 @@ void hb_slice_begin(void)
 	long us = text ? strtol(text, NULL, 10) : 0;
 	const struct hb_page *page = hb_place()->page;
 	bool is_high = page && atomic_load_explicit(&page->priority, memory_order_relaxed) == HB_PAGE_HIGH;
-	if (us <= 0 || us > ALLOWED_US_MAX || is_high || hb_slice_allowed_ns())
+	if (is_high || hb_slice_is_possible())
+		return;
+	const char *switched = getenv("HB_SLICES");
+	bool by_slack = hb_tenant_inside_mps() && !(switched && strcmp(switched, "0") == 0);
+	bool by_time = us > 0 && us <= ALLOWED_US_MAX;
+	atomic_store(&is_possible, by_slack || by_time);
+	if (by_slack || by_time)
+		atexit(write_report);
+	if (!by_time)
 		return;
 	const char *cost = getenv("HB_SLICE_COST_PERCENT");
 	if (cost)
 		cost_percent = (uint32_t)strtoul(cost, NULL, 10);
 	atomic_store(&allowed_ns, us * 1000);
-	atexit(write_report);
 	atomic_fetch_or(&hb_shim_alert, HB_ALERT_SLICE);
 }
 
 void hb_slice_leave_in_child(void)
 {
 	atomic_store(&allowed_ns, 0);
+	atomic_store(&is_possible, false);
 	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_SLICE);
 	hb_slice_images_leave_in_child();
 	hb_slice_times_leave_in_child();

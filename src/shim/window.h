@@ -30,6 +30,16 @@ int64_t hb_window_end(void);
 
 /* Before a launch that is not recorded: returns when it may go, and what is to be done after it, or NULL. */
 void (*hb_window_low(unsigned fn, const uint64_t *args))(CUresult result);
+/*
+ * slice_launch.c: this thread's launch is to go in pieces, of which the first may go now. For each: how many of the
+ * grid's blocks that are left; and before each but the first, returns when it may go. What comes after the launch
+ * (hb_window_low) belongs to the last.
+ */
+bool hb_window_wants_pieces(void);
+uint32_t hb_window_piece(uint32_t n_left, uint32_t n_blocks);
+void hb_window_next_piece(uint32_t n_left, uint32_t n_blocks);
+/* It cannot be cut, and nothing of it was launched: returns when it may go whole. */
+void hb_window_leave_whole(void);
 /* Around a call that writes launch descriptors for later (a graph is instantiated). As above. */
 void (*hb_window_graph(void))(CUresult result);
 

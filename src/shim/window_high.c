@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "core/slack_high.h"
+#include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/window.h"
 
@@ -80,6 +81,7 @@ void hb_window_begin(int64_t deadline_ns)
 	if (high && !high->serving) {
 		hb_slack_high_set_slo(high, atomic_load_explicit(&hb_place()->page->slo_ns, memory_order_relaxed));
 		hb_slack_high_begin(high, hb_clock_now_ns(), deadline_ns);
+		hb_page_signs_begin(high->begin_ns, deadline_ns);
 		serving_gpu = gpu;
 	}
 	leave();
@@ -89,8 +91,8 @@ void hb_window_launch(void)
 {
 	if (!try_enter())
 		return;
-	if (serving_gpu < HB_PAGE_GPUS)
-		hb_slack_high_launch(&highs[serving_gpu], hb_clock_now_ns());
+	if (serving_gpu < HB_PAGE_GPUS && hb_slack_high_count(&highs[serving_gpu]))
+		hb_slack_high_pass(&highs[serving_gpu], hb_clock_now_ns());
 	leave();
 }
 
@@ -103,6 +105,7 @@ int64_t hb_window_end(void)
 		struct hb_slack_high *high = &highs[serving_gpu];
 		begin_ns = high->begin_ns;
 		hb_slack_high_end(high, hb_clock_now_ns());
+		hb_page_signs_end(begin_ns);
 		serving_gpu = HB_PAGE_GPUS;
 	}
 	leave();

@@ -27,12 +27,16 @@
 /* Shorter waits turn on the spot: sleeping takes some 60 us at least. Longer ones would slow the sibling of this CPU. */
 #define SPIN_NS 20000
 #define NAP_NS 50000
-/* Until the trial of masks, or of making counters, is repeated. */
+/* Until the trial of masks, or of making counters, is repeated; twice as long each time. */
 #define AGAIN_NS HB_NS_PER_S
+#define AGAIN_MOST_NS (64 * HB_NS_PER_S)
 
 /* Without masks the number only scales guesses. */
 #define SMS_UNKNOWN 132
 #define MARKS_A_WINDOW 16
+/* Where everything is masked, the host may run ahead so many windows; while HP allows nothing, this part of one. */
+#define STEADY 4
+#define TIGHT 8
 
 enum { ROWS = 32, COUNTER_WORDS = 16 /* one cache line */ };
 
@@ -49,12 +53,15 @@ static struct hb_slack_low lows[HB_PAGE_GPUS];
 static bool begun[HB_PAGE_GPUS];
 static struct row rows[ROWS];
 static unsigned n_rows;
+static atomic_bool went_by; /* launches, while there was no HP at work */
 
 /* Host memory that the GPU writes; belongs to `owner`. NULL: none yet. */
 static _Atomic(hb_page_u32 *) counters;
 static _Atomic(CUcontext) owner;
+static atomic_bool masks_judged; /* the trial of masks has said something that another one would say, too */
 static _Atomic(int64_t) prepare_again_ns;
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
+static int64_t pause_ns = AGAIN_NS; /* guarded by it */
 
 /* What this thread's launch was told, for after it. Initial-exec, so that a thread's first use allocates nothing. */
 struct pending {
@@ -62,6 +69,11 @@ struct pending {
 	struct row *row;
 	CUstream stream;
 	struct hb_slack_answer answer;
+	/* Only of one that goes in pieces: what was asked for. */
+	bool wants_pieces;
+	unsigned gpu;
+	struct hb_window_launch launch;
+	struct hb_slack_shape shape;
 };
 static __thread struct pending mine __attribute__((tls_model("initial-exec")));
 
@@ -120,6 +132,20 @@ static bool high_is_at_work(const struct hb_gpu_page *page, const struct hb_slac
 	return view->present || view->expected || atomic_load_explicit(&page->high_at_work, memory_order_relaxed) > 0;
 }
 
+/* All that is done for HP would be in vain: then a launch costs what it costs without the engine. */
+static bool is_alone(const struct hb_gpu_page *page)
+{
+	return !atomic_load_explicit(&page->high_at_work, memory_order_relaxed) &&
+	       !hb_slack_present((const struct hb_slack_board *)page->slack, hb_clock_now_ns());
+}
+
+/* Launches went by uncounted: how long the next ones take to their marks says nothing of their kernels. */
+static void forget_intervals(void)
+{
+	for (unsigned i = 0; i < n_rows; i++)
+		rows[i].state.next.part = true;
+}
+
 /* The configuration may be read again, and masks may be found late. */
 static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *page)
 {
@@ -128,6 +154,8 @@ static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *p
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
 	low->limits.window_ns = low->limits.beside_ns = low->limits.ahead_ns = window_ns;
+	low->limits.steady_ns = window_ns * STEADY;
+	low->limits.tight_ns = window_ns / TIGHT;
 	low->limits.mark_ns = window_ns / MARKS_A_WINDOW;
 }
 
@@ -195,6 +223,10 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 		begin_low(gpu);
 	struct hb_slack_low *low = &lows[gpu];
 	struct row *row = row_of(launch->stream);
+	if (atomic_load_explicit(&went_by, memory_order_relaxed)) {
+		atomic_store_explicit(&went_by, false, memory_order_relaxed);
+		forget_intervals();
+	}
 	if (!hb_slack_find(low, shape->key)) {
 		leave();
 		hb_window_classify(launch, shape);
@@ -226,7 +258,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 
 /* ---- around the launch ---- */
 
-static void after_launch(CUresult result)
+static void note_launch(CUresult result)
 {
 	uint32_t value = 0;
 	hb_mask_set(0);
@@ -244,6 +276,12 @@ static void after_launch(CUresult result)
 	HB_REAL(cuStreamWriteValue32_v2)(mine.stream, address, value, 0);
 }
 
+static void after_launch(CUresult result)
+{
+	mine.wants_pieces = false;
+	note_launch(result);
+}
+
 static unsigned own_gpu(const struct hb_place *place)
 {
 	unsigned gpu = hb_tenant_gpu();
@@ -253,21 +291,81 @@ static unsigned own_gpu(const struct hb_place *place)
 	return gpu;
 }
 
+static void set_mask(void)
+{
+	if (!mine.answer.sms)
+		return;
+	hb_mask_set(mine.answer.sms);
+	hb_shim_count(HB_COUNT_masked, 1);
+}
+
 void (*hb_window_low(unsigned fn, const uint64_t *args))(CUresult)
 {
 	const struct hb_place *place = hb_place();
 	unsigned gpu = own_gpu(place);
 	struct hb_window_launch launch;
 	struct hb_slack_shape shape;
+	mine.wants_pieces = false;
 	if (gpu == HB_PAGE_GPUS)
 		return NULL;
+	if (is_alone(place->gpus[gpu])) {
+		atomic_store_explicit(&went_by, true, memory_order_relaxed);
+		return NULL;
+	}
 	hb_window_describe(fn, args, &launch, &shape);
 	wait_for_leave(place, gpu, &launch, &shape);
-	if (mine.answer.sms) {
-		hb_mask_set(mine.answer.sms);
-		hb_shim_count(HB_COUNT_masked, 1);
+	if (mine.answer.verdict == HB_SLACK_SLICE) {
+		mine.wants_pieces = true;
+		mine.gpu = gpu;
+		mine.launch = launch;
+		mine.shape = shape;
 	}
+	set_mask();
 	return after_launch;
+}
+
+/* ---- pieces ---- */
+
+bool hb_window_wants_pieces(void)
+{
+	return mine.wants_pieces;
+}
+
+/* Whole waves: a part of one takes as long as all of it. */
+uint32_t hb_window_piece(uint32_t n_left, uint32_t n_blocks)
+{
+	enter();
+	uint64_t wave = mine.answer.sms ? mine.answer.sms : mine.low->limits.sms;
+	wave *= mine.low->kernels[mine.answer.kernel].per_sm;
+	leave();
+	uint64_t n = (uint64_t)n_blocks * mine.answer.part_ppm / HB_SLACK_PPM;
+	if (mine.answer.verdict != HB_SLACK_SLICE || !wave)
+		return n_left;
+	n = n < wave ? wave : n - n % wave;
+	return n < n_left ? (uint32_t)n : n_left;
+}
+
+static void ask_again(void)
+{
+	wait_for_leave(hb_place(), mine.gpu, &mine.launch, &mine.shape);
+	set_mask();
+}
+
+void hb_window_next_piece(uint32_t n_left, uint32_t n_blocks)
+{
+	note_launch(CUDA_SUCCESS);
+	mine.shape.left_ppm = (uint32_t)((uint64_t)n_left * HB_SLACK_PPM / n_blocks) + 1;
+	ask_again();
+}
+
+void hb_window_leave_whole(void)
+{
+	hb_mask_set(0);
+	mine.wants_pieces = false;
+	enter();
+	hb_slack_whole(mine.low, mine.answer.kernel);
+	leave();
+	ask_again();
 }
 
 static void after_graph(CUresult result)
@@ -306,6 +404,7 @@ static void find_masks(void)
 	}
 	enum hb_mask_state state = hb_mask_probe(calls);
 	atomic_store_explicit(&hb_place()->process->mask_state, (uint32_t)state, memory_order_relaxed);
+	atomic_store(&masks_judged, state != HB_MASK_UNCLEAR && state != HB_MASK_CALL_FAILED);
 }
 
 static void make_counters(CUcontext context)
@@ -330,19 +429,33 @@ static bool is_low_in_space(const struct hb_place *place)
 	return false;
 }
 
+static bool is_prepared(void)
+{
+	return atomic_load_explicit(&masks_judged, memory_order_relaxed) && atomic_load(&counters);
+}
+
+/* With `preparing` held. What fails is tried again, more and more rarely. */
+static void prepare(CUcontext context)
+{
+	if (!atomic_load(&masks_judged))
+		find_masks();
+	if (!atomic_load(&counters))
+		make_counters(context);
+	atomic_store(&prepare_again_ns, hb_clock_now_ns() + pause_ns);
+	if (!is_prepared() && pause_ns < AGAIN_MOST_NS)
+		pause_ns *= 2;
+}
+
 void hb_window_tend(void)
 {
 	const struct hb_place *place = hb_place();
 	CUcontext context = NULL;
 	hb_window_watch(place);
-	if (!is_low_in_space(place) || atomic_load(&counters) || atomic_load(&hb_captures) > 0 ||
+	if (!is_low_in_space(place) || is_prepared() || atomic_load(&hb_captures) > 0 ||
 	    hb_clock_now_ns() < atomic_load(&prepare_again_ns) || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS ||
 	    !context || pthread_mutex_trylock(&preparing) != 0)
 		return;
-	atomic_store(&prepare_again_ns, hb_clock_now_ns() + AGAIN_NS);
-	find_masks();
-	if (!atomic_load(&counters))
-		make_counters(context);
+	prepare(context);
 	pthread_mutex_unlock(&preparing);
 }
 
@@ -378,6 +491,9 @@ void hb_window_leave_in_child(void)
 	atomic_store(&counters, NULL);
 	atomic_store(&owner, NULL);
 	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_WINDOW);
+	atomic_store(&masks_judged, false);
+	atomic_store(&prepare_again_ns, 0);
+	pause_ns = AGAIN_NS;
 	pthread_mutex_init(&preparing, NULL);
 	memset(begun, 0, sizeof begun);
 	memset(rows, 0, sizeof rows);

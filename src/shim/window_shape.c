@@ -9,11 +9,12 @@
 #include "core/slack_low.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
+#include "shim/slice.h"
 #include "shim/window.h"
 
 #include <string.h>
 
-/* Clusters up to this size fit where a mask leaves half of each GPC; larger ones need a kernel's leave (see below). */
+/* Clusters up to this size fit where a mask leaves half of each GPC. */
 #define CLUSTER_MOST 8
 #define MARKED_MAX 1024
 
@@ -22,7 +23,7 @@ struct marked {
 	_Atomic(const void *) kernels[MARKED_MAX];
 	atomic_uint n;
 };
-static struct marked collectives, wide_clusters;
+static struct marked collectives, may_be_wide;
 
 static void mark(struct marked *set, const void *kernel)
 {
@@ -65,18 +66,21 @@ CUresult hb_hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const c
 	return result;
 }
 
-/* The leave to use clusters of more than eight blocks. */
+/*
+ * The leave to use clusters of more than eight blocks. Libraries give it to all their kernels (cuBLAS does) and then name
+ * the size at each launch; where a launch names none it may be in the kernel's code.
+ */
 CUresult hb_hook_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
 	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED && value)
-		mark(&wide_clusters, function);
+		mark(&may_be_wide, function);
 	return HB_DOUBT(HB_REAL(cuFuncSetAttribute)(function, attribute, value));
 }
 
 CUresult hb_hook_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device)
 {
 	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED && value)
-		mark(&wide_clusters, kernel);
+		mark(&may_be_wide, kernel);
 	return HB_DOUBT(HB_REAL(cuKernelSetAttribute)(attribute, value, kernel, device));
 }
 
@@ -107,6 +111,12 @@ static void set_kernel(struct hb_window_launch *launch, struct hb_slack_shape *s
 				  shared_bytes);
 }
 
+/* Whether a kernel's code can be cut is looked at when slack wants it in pieces. */
+static uint32_t can_slice(void)
+{
+	return hb_slice_is_possible() ? HB_SLACK_SLICEABLE : 0;
+}
+
 static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, struct hb_window_launch *launch,
 			   struct hb_slack_shape *shape)
 {
@@ -117,13 +127,13 @@ static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, 
 	}
 	launch->function = (CUfunction)(uintptr_t)hb_argument(args, 0); /* NOLINT(performance-no-int-to-ptr) */
 	launch->stream = stream_of(fn, hb_argument(args, 8));
-	shape->flags = cooperative ? 0 : HB_SLACK_MASKABLE;
+	shape->flags = cooperative ? 0 : HB_SLACK_MASKABLE | can_slice();
 	set_kernel(launch, shape, grid, block, (uint32_t)hb_argument(args, 7));
 }
 
 static uint32_t flags_of(const CUlaunchConfig *config)
 {
-	uint32_t flags = HB_SLACK_MASKABLE;
+	uint32_t flags = HB_SLACK_MASKABLE | can_slice();
 	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative)
@@ -184,8 +194,11 @@ void hb_window_describe(unsigned fn, const uint64_t *args, struct hb_window_laun
 	}
 	if (launch->function && is_marked(&collectives, launch->function))
 		shape->flags = HB_SLACK_FREE;
-	if (launch->function && is_marked(&wide_clusters, launch->function))
+	if (launch->function && !(shape->flags & HB_SLACK_CLUSTER) && is_marked(&may_be_wide, launch->function))
 		shape->flags &= ~(uint32_t)HB_SLACK_MASKABLE;
+	/* What is known of a kernel holds for launches that may all be masked, or none of them. */
+	if (!(shape->flags & HB_SLACK_MASKABLE))
+		shape->key ^= 2;
 }
 
 void hb_window_classify(const struct hb_window_launch *launch, struct hb_slack_shape *shape)

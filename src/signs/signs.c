@@ -49,12 +49,19 @@ static uint64_t identity(uint32_t what, const void *caller)
 	return (mixed ^ mixed >> 32) | UINT64_C(1) << 63;
 }
 
-static __attribute__((noinline, cold)) void tell(uint32_t what, const void *caller)
+/* A connection stands for who is at its other end; what comes by other descriptors may be from several. `fd` -1: not known. */
+static uint32_t who_is(uint32_t what, int fd)
+{
+	enum hb_fd_kind kind = (enum hb_fd_kind)(what >> 24);
+	return kind == HB_FD_SERVED || kind == HB_FD_LOCAL ? (uint32_t)(fd + 1) : 0;
+}
+
+static __attribute__((noinline, cold)) void tell(uint32_t what, int fd, const void *caller)
 {
 	hb_signs_report *sign = atomic_load_explicit(&report, memory_order_acquire);
 	int before = errno;
 	if (what >> 24 != HB_FD_OTHER && sign)
-		sign(identity(what, caller));
+		sign(identity(what, caller), who_is(what, fd));
 	errno = before;
 }
 
@@ -120,7 +127,7 @@ static void *next(_Atomic(void *) *slot, const char *name)
 		NEXT(name) \
 		type result = real_ arguments; \
 		if (is_wanted() && result > 0) \
-			tell(hb_fd_class(fd_), __builtin_return_address(0)); \
+			tell(hb_fd_class(fd_), fd_, __builtin_return_address(0)); \
 		return result; \
 	}
 #define HB_READY(name, parameters, arguments, ready) \
@@ -130,7 +137,7 @@ static void *next(_Atomic(void *) *slot, const char *name)
 		NEXT(name) \
 		int result = real_ arguments; \
 		if (is_wanted() && result > 0) \
-			tell(ready, __builtin_return_address(0)); \
+			tell(ready, -1, __builtin_return_address(0)); \
 		return result; \
 	}
 /* A completion of a ring says neither what it is nor of which descriptor: the caller has to do. Linked only with liburing. */
@@ -144,7 +151,7 @@ static void *next(_Atomic(void *) *slot, const char *name)
 			return -ENOSYS; \
 		int result = real_ arguments; \
 		if (is_wanted() && (came)) \
-			tell(RING, __builtin_return_address(0)); \
+			tell(RING, -1, __builtin_return_address(0)); \
 		return result; \
 	}
 #include "signs/calls.def"
@@ -156,7 +163,7 @@ static int accepted(int listener, int fd, const void *caller)
 		return fd;
 	hb_fd_served(fd);
 	if (is_wanted())
-		tell(hb_fd_class(listener), caller);
+		tell(hb_fd_class(listener), -1, caller);
 	return fd;
 }
 

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Bytes came in. Called inside the application's read(), perhaps in a signal handler. */
-typedef void hb_signs_report(uint64_t source);
+/* Bytes came in, from `who` (a connection; 0: not known). Called inside the application's read(), perhaps in a signal handler. */
+typedef void hb_signs_report(uint64_t source, uint32_t who);
 
 /* From now on signs go there; NULL: nowhere. */
 void hb_signs_attach(hb_signs_report *sign);

@@ -34,6 +34,9 @@ struct flight {
 
 struct serve_gpu {
 	struct hb_serve_models models;
+	const struct hb_trace_set *traces;
+	struct hb_gpu_spec spec;
+	int context;
 	struct hb_model *model;
 	uint32_t lanes_each;
 	bool interruptible, held;
@@ -47,21 +50,20 @@ static uint64_t cookie_of(uint32_t slot, enum hb_serve_stage stage)
 	return (uint64_t)slot << 8 | stage;
 }
 
-static int lanes_open(struct serve_gpu *gpu, int context)
+static int lanes_open(struct serve_gpu *gpu, uint32_t model)
 {
-	for (uint32_t model = 0; model < gpu->models.n; model++)
-		for (int class = 0; class < HB_SERVE_PRIORITIES; class ++) {
-			int client = hb_model_add_client(gpu->model, context, 0);
-			if (client < 0)
-				return client;
-			for (uint32_t i = 0; i < gpu->lanes_each; i++) {
-				int priority = class == HB_SERVE_HIGH ? HIGH_STREAM : 0;
-				int stream = hb_model_add_stream(gpu->model, client, priority);
-				if (stream < 0)
-					return stream;
-				gpu->lanes[model][class][i].stream = stream;
-			}
+	for (int class = 0; class < HB_SERVE_PRIORITIES; class ++) {
+		int client = hb_model_add_client(gpu->model, gpu->context, 0);
+		if (client < 0)
+			return client;
+		for (uint32_t i = 0; i < gpu->lanes_each; i++) {
+			int priority = class == HB_SERVE_HIGH ? HIGH_STREAM : 0;
+			int stream = hb_model_add_stream(gpu->model, client, priority);
+			if (stream < 0)
+				return stream;
+			gpu->lanes[model][class][i].stream = stream;
 		}
+	}
 	return 0;
 }
 
@@ -75,17 +77,25 @@ static void gpu_close(void *self)
 	free(gpu);
 }
 
-static int gpu_fill(struct serve_gpu *gpu, const struct hb_serve_gpu_options *options, const struct hb_gpu_spec *spec,
-		    struct hb_error *error)
+static int gpu_fill(struct serve_gpu *gpu, const char *only, struct hb_error *error)
 {
-	int rc = hb_serve_models_init(&gpu->models, options->traces, spec, error);
+	int rc = hb_serve_models_init(&gpu->models, only, gpu->traces, &gpu->spec, error);
 	if (rc)
 		return rc;
 	struct hb_model_context context = {.copy_slice_ns = COPY_SLICE_NS, .mps = true};
-	gpu->model = hb_model_new(spec);
-	rc = gpu->model ? hb_model_add_context(gpu->model, &context) : -ENOMEM;
-	rc = rc < 0 ? rc : lanes_open(gpu, rc);
+	gpu->model = hb_model_new(&gpu->spec);
+	rc = gpu->context = gpu->model ? hb_model_add_context(gpu->model, &context) : -ENOMEM;
+	for (uint32_t model = 0; model < gpu->models.n && rc >= 0; model++)
+		rc = lanes_open(gpu, model);
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : 0;
+}
+
+int hb_serve_gpu_add_model(void *self, const struct hb_serve_model_wish *wish, struct hb_error *error)
+{
+	struct serve_gpu *gpu = self;
+	int index = hb_serve_models_add(&gpu->models, wish, gpu->traces, &gpu->spec, error);
+	int rc = index < 0 ? 0 : lanes_open(gpu, (uint32_t)index);
+	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : index;
 }
 
 int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, struct hb_error *error)
@@ -104,7 +114,9 @@ int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, str
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	gpu->lanes_each = options->lanes;
 	gpu->interruptible = options->interruptible;
-	rc = gpu_fill(gpu, options, &spec, error);
+	gpu->traces = options->traces;
+	gpu->spec = spec;
+	rc = gpu_fill(gpu, options->only, error);
 	if (rc) {
 		gpu_close(gpu);
 		return rc;
@@ -125,6 +137,45 @@ static int gpu_model(void *self, uint32_t model, struct hb_serve_model *out)
 		return -EINVAL;
 	*out = gpu->models.known[model];
 	return 0;
+}
+
+/* Copy in, graph and copy out on a GPU of their own; completions carry the stage. */
+static int alone_submit(struct serve_gpu *gpu, struct hb_model *alone, uint32_t model, uint32_t items)
+{
+	const struct hb_serve_model *known = &gpu->models.known[model];
+	const struct hb_serve_program *program = &gpu->models.program[model][items];
+	struct hb_model_context context = {.copy_slice_ns = COPY_SLICE_NS, .mps = true};
+	struct hb_model_work in = {.kind = HB_MODEL_COPY_H2D, .bytes = (uint64_t)(known->in_bytes * items)};
+	struct hb_model_work out = {.kind = HB_MODEL_COPY_D2H, .bytes = (uint64_t)(known->out_bytes * items)};
+	in.cookie = HB_STAGE_IN;
+	out.cookie = HB_STAGE_OUT;
+	int rc = hb_model_add_context(alone, &context);
+	rc = rc < 0 ? rc : hb_model_add_client(alone, rc, 0);
+	int stream = rc < 0 ? rc : hb_model_add_stream(alone, rc, HIGH_STREAM);
+	rc = stream < 0 ? stream : in.bytes ? hb_model_submit(alone, 0, stream, &in) : 0;
+	rc = rc ? rc : hb_model_submit_graph(alone, 0, stream, program->works, program->n, HB_STAGE_RUN);
+	return !rc && out.bytes ? hb_model_submit(alone, 0, stream, &out) : rc;
+}
+
+static int gpu_profile(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
+{
+	struct serve_gpu *gpu = self;
+	if (model >= gpu->models.n || items < 1 || items > gpu->models.known[model].max_items)
+		return -EINVAL;
+	struct hb_model *alone = hb_model_new(&gpu->spec);
+	struct hb_model_completion done;
+	int rc = alone ? alone_submit(gpu, alone, model, items) : -ENOMEM;
+	double since_ns = 0;
+	memset(stage_ns, 0, HB_STAGES * sizeof *stage_ns);
+	while (!rc && hb_model_next_ns(alone) != INT64_MAX) {
+		hb_model_advance(alone, hb_model_next_ns(alone));
+		while (hb_model_pop(alone, &done)) {
+			stage_ns[done.cookie] = (double)done.end_ns - since_ns;
+			since_ns = (double)done.end_ns;
+		}
+	}
+	hb_model_free(alone);
+	return rc;
 }
 
 static int copy_submit(struct serve_gpu *gpu, int64_t now_ns, const struct flight *flight, uint32_t slot,
@@ -255,6 +306,7 @@ const struct hb_serve_provider_ops hb_serve_gpu_ops = {
 	.name = "trace",
 	.models = gpu_models,
 	.model = gpu_model,
+	.profile = gpu_profile,
 	.start = gpu_start,
 	.hold_low = gpu_hold_low,
 	.poll = gpu_poll,

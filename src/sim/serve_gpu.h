@@ -9,9 +9,8 @@
 #define HB_SIM_SERVE_GPU_H
 
 #include "serve/serve_provider.h"
+#include "sim/serve_models.h"
 #include "sim/trace.h"
-
-struct hb_serve_models;
 
 struct hb_serve_gpu_options {
 	const struct hb_trace_set *traces;
@@ -19,11 +18,14 @@ struct hb_serve_gpu_options {
 	double link_bytes_per_s; /* host link, each direction; 0 = the GPU's own */
 	uint32_t lanes;          /* batches of one model and priority at one time */
 	bool interruptible;      /* low priority is launched in small pieces, so that hold_low stops it */
+	const char *only; /* of serve_models.def, "a,b"; NULL = the usual ones, "" = none but those that are added */
 };
 
 /* The object that `hb_serve_gpu_ops` works on. 0, -EINVAL, -ENOENT, -ENOMEM. */
 int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, struct hb_error *error);
 extern const struct hb_serve_provider_ops hb_serve_gpu_ops;
+/* The number of one more model; as hb_serve_models_add(). */
+int hb_serve_gpu_add_model(void *self, const struct hb_serve_model_wish *wish, struct hb_error *error);
 /* Share of the time until now in which any kernel ran, in ns. */
 int64_t hb_serve_gpu_busy_ns(const void *self);
 

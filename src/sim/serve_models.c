@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@
 #define FIXED_GRID_GROWTH 0.05
 
 struct row {
+	bool usual;
 	const char *name, *program;
 	uint32_t first_op, n_ops, items_from;
 	double programs_an_item;
@@ -27,8 +29,8 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define HB_SERVE_TRACE(name, program, first, n, from, per_item, grows, in, out, most, what) \
-	{name, program, first, n, from, per_item, grows, in, out, most},
+#define HB_SERVE_TRACE(usual, name, program, first, n, from, per_item, grows, in, out, most, what) \
+	{usual, name, program, first, n, from, per_item, grows, in, out, most},
 #include "sim/serve_models.def"
 #undef HB_SERVE_TRACE
 };
@@ -140,40 +142,95 @@ static int row_check(const struct row *row, const struct hb_trace_set *traces, s
 	return 0;
 }
 
-static int model_build(struct hb_serve_models *models, const struct row *row, const struct hb_trace_set *traces,
-		       const struct hb_gpu_spec *spec)
+/* What an item is where no row says it: one iteration of the program, its grids growing with the batch. */
+static const struct row *row_of(const struct hb_serve_model_wish *wish, uint32_t items, struct row *own)
 {
-	uint32_t index = models->n++;
-	struct hb_serve_model *known = &models->known[index];
-	struct hb_serve_program *programs = models->program[index];
-	*known = (struct hb_serve_model){
-		.max_items = row->max_items, .in_bytes = row->in_bytes, .out_bytes = row->out_bytes};
-	snprintf(known->name, sizeof known->name, "%s", row->name);
-	for (uint32_t items = 1; items <= row->max_items; items++) {
-		const struct row *from = row_for(row->name, items);
-		int rc = program_build(&programs[items], from, items, hb_trace_find(traces, from->program), traces,
-				       spec);
+	const struct row *found = row_for(wish->program, items);
+	*own = (struct row){.name = wish->name,
+			    .program = wish->program,
+			    .programs_an_item = 1,
+			    .grows = true,
+			    .max_items = wish->max_items ? wish->max_items : 1};
+	return found ? found : own;
+}
+
+static int programs_build(struct hb_serve_program *programs, const struct hb_serve_model_wish *wish, uint32_t most,
+			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+{
+	struct row own;
+	for (uint32_t items = 1; items <= most; items++) {
+		const struct row *from = row_of(wish, items, &own);
+		int rc = row_check(from, traces, error);
 		if (rc)
 			return rc;
+		rc = program_build(&programs[items], from, items, hb_trace_find(traces, from->program), traces, spec);
+		if (rc)
+			return hb_error_set(error, rc, "out of memory for model %s", wish->name);
 	}
-	demand_of(&programs[1], spec, &known->sm_demand[0], &known->memory_demand[0]);
-	demand_of(&programs[row->max_items], spec, &known->sm_demand[1], &known->memory_demand[1]);
-	known->run_guess_ns = 10e6;
 	return 0;
 }
 
-int hb_serve_models_init(struct hb_serve_models *models, const struct hb_trace_set *traces,
+static void programs_free(struct hb_serve_program *programs)
+{
+	for (uint32_t items = 0; items <= HB_SERVE_BATCH_MAX; items++)
+		free(programs[items].works);
+}
+
+int hb_serve_models_add(struct hb_serve_models *models, const struct hb_serve_model_wish *wish,
+			const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+{
+	struct row own;
+	const struct row *row = row_of(wish, 1, &own);
+	uint32_t index = models->n, most = wish->max_items ? wish->max_items : row->max_items;
+	if (index == HB_SERVE_MODELS_MAX || most > HB_SERVE_BATCH_MAX)
+		return hb_error_set(error, -ENOSPC, "model %s: more than %d models, or batches of more than %d",
+				    wish->name, HB_SERVE_MODELS_MAX, HB_SERVE_BATCH_MAX);
+	struct hb_serve_model *known = &models->known[index];
+	struct hb_serve_program *programs = models->program[index];
+	*known = (struct hb_serve_model){.max_items = most,
+					 .in_bytes = wish->in_bytes > 0 ? wish->in_bytes : row->in_bytes,
+					 .out_bytes = wish->out_bytes > 0 ? wish->out_bytes : row->out_bytes,
+					 .run_guess_ns = 10e6};
+	snprintf(known->name, sizeof known->name, "%s", wish->name);
+	memset(programs, 0, sizeof models->program[index]);
+	int rc = programs_build(programs, wish, most, traces, spec, error);
+	if (rc) {
+		programs_free(programs);
+		return rc;
+	}
+	models->n++;
+	demand_of(&programs[1], spec, &known->sm_demand[0], &known->memory_demand[0]);
+	demand_of(&programs[most], spec, &known->sm_demand[1], &known->memory_demand[1]);
+	return (int)index;
+}
+
+bool hb_serve_model_known(const char *name)
+{
+	return row_for(name, 1) != NULL;
+}
+
+/* `name` is a word of the list `only`; of no list are the usual ones. */
+static bool is_wanted(const struct row *row, const char *only)
+{
+	size_t length = strlen(row->name);
+	if (!only)
+		return row->usual;
+	for (const char *at = only; *at; at += at[strcspn(at, ",")] ? strcspn(at, ",") + 1 : strlen(at))
+		if (strcspn(at, ",") == length && memcmp(at, row->name, length) == 0)
+			return true;
+	return false;
+}
+
+int hb_serve_models_init(struct hb_serve_models *models, const char *only, const struct hb_trace_set *traces,
 			 const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	memset(models, 0, sizeof *models);
 	for (size_t i = 0; i < N_ROWS; i++) {
-		int rc = row_check(&rows[i], traces, error);
-		if (!rc && (i == 0 || strcmp(rows[i].name, rows[i - 1].name) != 0)) {
-			rc = model_build(models, &rows[i], traces, spec);
-			if (rc)
-				hb_error_set(error, rc, "out of memory for model %s", rows[i].name);
-		}
-		if (rc) {
+		const struct hb_serve_model_wish wish = {.name = rows[i].name, .program = rows[i].name};
+		bool another = i == 0 || strcmp(rows[i].name, rows[i - 1].name) != 0;
+		int rc = another && is_wanted(&rows[i], only) ? hb_serve_models_add(models, &wish, traces, spec, error)
+							      : 0;
+		if (rc < 0) {
 			hb_serve_models_fini(models);
 			return rc;
 		}
@@ -184,7 +241,6 @@ int hb_serve_models_init(struct hb_serve_models *models, const struct hb_trace_s
 void hb_serve_models_fini(struct hb_serve_models *models)
 {
 	for (uint32_t model = 0; model < models->n; model++)
-		for (uint32_t items = 0; items <= HB_SERVE_BATCH_MAX; items++)
-			free(models->program[model][items].works);
+		programs_free(models->program[model]);
 	models->n = 0;
 }

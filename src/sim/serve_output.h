@@ -3,6 +3,7 @@
 #ifndef HB_SIM_SERVE_OUTPUT_H
 #define HB_SIM_SERVE_OUTPUT_H
 
+#include "sim/serve_journal.h"
 #include "sim/serve_run.h"
 
 #include <stdio.h>
@@ -21,5 +22,7 @@ void hb_serve_table_write(FILE *out, const struct hb_serve_row *rows, size_t n);
 /* {"options": ..., "runs": [...]}. 0, -EIO, -EINVAL, -ENOMEM. */
 int hb_serve_json_write(FILE *out, const struct hb_serve_run_options *options, const struct hb_serve_row *rows,
 			size_t n, struct hb_error *error);
+/* {"stretches": [{"mark": ..., "prediction_error": ...}]}, those without batches left out. As above. */
+int hb_serve_stretches_write(FILE *out, const struct hb_serve_stretch *stretches, size_t n, struct hb_error *error);
 
 #endif

@@ -167,6 +167,7 @@ static int run_open(const struct hb_serve_run_options *options, struct run **out
 	struct hb_serve_gpu_options gpu = {
 		.traces = options->traces,
 		.gpu = options->gpu,
+		.only = options->models,
 		.link_bytes_per_s = options->link_bytes_per_s,
 		.lanes = options->config.slots,
 		.interruptible = strcmp(options->config.policy, "preempt") == 0,

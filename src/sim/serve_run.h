@@ -20,6 +20,7 @@
 struct hb_serve_run_options {
 	const struct hb_trace_set *traces;
 	const char *gpu;
+	const char *models;      /* of serve_models.def, "a,b"; NULL = the usual ones */
 	double link_bytes_per_s; /* between host and GPU, where that is not the GPU's own; 0 = it is */
 	struct hb_serve_config config;
 	double load;           /* of capacity */

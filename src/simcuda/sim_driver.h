@@ -272,6 +272,7 @@ struct sim_task {
 			CUkernel kern;
 			unsigned grid[3], block[3], shared_bytes;
 			int cooperative;
+			int priority;        /* asked for by the launch or the node; 0 where none is */
 			unsigned char *args; /* packed as in the image's table */
 		} kernel;
 		struct {

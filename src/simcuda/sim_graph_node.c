@@ -110,6 +110,8 @@ CUresult sim_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID
 	memset(value_out, 0, sizeof *value_out);
 	if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
 		value_out->cooperative = hNode->task->u.kernel.cooperative;
+	else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+		value_out->priority = hNode->task->u.kernel.priority;
 	else if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 		value_out->clusterDim.x = hNode->task->work.cluster;
 	return CUDA_SUCCESS;
@@ -125,6 +127,8 @@ CUresult sim_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID
 		return result;
 	if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
 		hNode->task->u.kernel.cooperative = value->cooperative;
+	else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+		hNode->task->u.kernel.priority = value->priority;
 	else if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 		hNode->task->work.cluster = value->clusterDim.x * value->clusterDim.y * value->clusterDim.z;
 	return CUDA_SUCCESS;

@@ -78,6 +78,8 @@ static CUresult read_attributes(const CUlaunchAttribute *attributes, unsigned n,
 			task->work.cluster = (uint32_t)blocks;
 		} else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
 			task->u.kernel.cooperative = value->cooperative;
+		} else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+			task->u.kernel.priority = value->priority;
 		} else if (attributes[i].id > CU_LAUNCH_ATTRIBUTE_MAX) {
 			return CUDA_ERROR_INVALID_VALUE;
 		}

@@ -5,7 +5,8 @@
  * layout is shown to the subscriber, and its TPC mask bounds the launch's SMs.
  * HB_SIM_MASKS makes it one of the drivers on which masks do not work: none (no
  * table), version (another descriptor), silent (never called), ignored (masks
- * without effect).
+ * without effect); or a GPU that others use: busy (each trial misses a quarter of
+ * its SMs), taken (the first TAKEN trials miss one).
  */
 #include "simcuda/sim_driver.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 
 enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = 128, SMS_PER_TPC = 2 };
-enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
+enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1, TAKEN = 350 };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
 
@@ -94,12 +95,21 @@ uint32_t sim_mask_launch(void)
 	return left < (uint32_t)sim.info.spec.sm_count ? left : 0;
 }
 
+/* SMs that others have at the moment of trial `n`. */
+static bool is_missed(unsigned sm, unsigned n)
+{
+	return (is("busy") && (sm + n) % 4 == 0) || (is("taken") && n < TAKEN && sm == 0);
+}
+
 void sim_mask_mark(const struct hb_sim_launch *launch)
 {
+	static atomic_uint trials;
+	unsigned trial = atomic_fetch_add(&trials, 1);
 	uint64_t address;
 	memcpy(&address, launch->args[0], sizeof address);
 	uint32_t *marks = (uint32_t *)(uintptr_t)
 		address; /* NOLINT(performance-no-int-to-ptr): GPU addresses are ours */
 	for (unsigned sm = 0; sm < launch->sms; sm++)
-		marks[sm] = 1;
+		if (!is_missed(sm, trial))
+			marks[sm] = 1;
 }

@@ -8,6 +8,11 @@
 #define PRIORITY_LOWEST 0
 #define PRIORITY_HIGHEST (-5)
 
+static int within_range(int priority)
+{
+	return priority < PRIORITY_HIGHEST ? PRIORITY_HIGHEST : priority > PRIORITY_LOWEST ? PRIORITY_LOWEST : priority;
+}
+
 CUstream sim_stream_new(CUcontext context, unsigned flags, int priority)
 {
 	CUstream stream = calloc(1, sizeof *stream);
@@ -16,9 +21,7 @@ CUstream sim_stream_new(CUcontext context, unsigned flags, int priority)
 	stream->magic = SIM_MAGIC_STREAM;
 	stream->context = context;
 	stream->flags = flags;
-	stream->priority = priority < PRIORITY_HIGHEST  ? PRIORITY_HIGHEST
-			   : priority > PRIORITY_LOWEST ? PRIORITY_LOWEST
-							: priority;
+	stream->priority = within_range(priority);
 	stream->unique = atomic_fetch_add(&sim.unique, 1) + 1;
 	if (sim_stream_start(stream) != CUDA_SUCCESS) {
 		free(stream);
@@ -192,6 +195,11 @@ CUresult sim_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const C
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(hStream, &stream);
+	/* Told by the getter; the model keeps what the stream was made with. */
+	if (result == CUDA_SUCCESS && value && attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+		stream->priority = within_range(value->priority);
+		return CUDA_SUCCESS;
+	}
 	if (result == CUDA_SUCCESS && (!value || !known_attribute(attr)))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)

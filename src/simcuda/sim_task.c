@@ -82,6 +82,7 @@ static void run_kernel(const struct sim_task *task)
 		.block = {task->u.kernel.block[0], task->u.kernel.block[1], task->u.kernel.block[2]},
 		.shared_bytes = task->u.kernel.shared_bytes,
 		.sms = task->work.sm_limit ? task->work.sm_limit : (unsigned)sim.info.spec.sm_count,
+		.priority = task->u.kernel.priority,
 		.n_args = kernel->n_params,
 		.args = args,
 	};

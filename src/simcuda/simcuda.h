@@ -20,6 +20,7 @@ struct hb_sim_launch {
 	unsigned grid[3], block[3];
 	unsigned shared_bytes;
 	unsigned sms; /* that it could use: all, or what a mask left */
+	int priority; /* that the launch or its node asked for, 0 where none is; changes nothing here */
 	unsigned n_args;
 	void **args;
 };

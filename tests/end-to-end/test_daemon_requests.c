@@ -174,6 +174,65 @@ static void behind_another_request_it_is_the_queue(void **state)
 	assert_int_equal(counted(2, "requests_met"), 1);
 }
 
+/* --- what runs now --- */
+
+/* Of the tenant of `high`, now. INT64_MAX stands for null. */
+static int64_t now_of(const char *key)
+{
+	json_t *root = daemon_status(&daemon_);
+	json_t *tenant = json_array_get(json_object_get(root, "tenants"), 0);
+	json_t *value = json_object_get(json_array_get(json_object_get(tenant, "gpus"), 0), key);
+	assert_non_null(value);
+	int64_t number = json_is_integer(value) ? json_integer_value(value) : INT64_MAX;
+	json_decref(root);
+	return number;
+}
+
+static void a_running_request_has_slack(void **state)
+{
+	struct hb_page_signs *signs = signs_of(&high);
+	assert_int_equal(now_of("running_ns"), INT64_MAX);
+	assert_int_equal(now_of("slack_ns"), INT64_MAX);
+	/* By the objective, which it has missed; by a deadline of its own, an hour from now. */
+	signs->running_since_ns = hb_clock_now_ns() - 3 * SLO_NS;
+	assert_true(now_of("running_ns") >= 3 * SLO_NS);
+	assert_true(now_of("slack_ns") <= -2 * SLO_NS);
+	signs->running_deadline_ns = hb_clock_now_ns() + 3600 * HB_NS_PER_S;
+	assert_in_range(now_of("slack_ns"), 1800 * HB_NS_PER_S, 3600 * HB_NS_PER_S);
+	signs->running_since_ns = 0;
+	assert_int_equal(now_of("running_ns"), INT64_MAX);
+}
+
+static void what_is_left_of_it_is_taken_off(void **state)
+{
+	struct hb_page_signs *signs = signs_of(&high);
+	int64_t alone_ns = HB_NS_PER_S, deadline_ns = 3600 * HB_NS_PER_S;
+	int64_t begin_ns = hb_clock_now_ns();
+	while (hb_clock_now_ns() - begin_ns < alone_ns)
+		usleep(10000);
+	tell(begin_ns, hb_clock_now_ns(), 0, 0);
+	counted(1, "requests_ended");
+	int64_t now_ns = hb_clock_now_ns();
+	signs->running_deadline_ns = now_ns + deadline_ns;
+	signs->running_since_ns = now_ns;
+	/* One second alone is to come, or as much of it as is not over. */
+	assert_true(now_of("slack_ns") <= deadline_ns - alone_ns);
+}
+
+static void nonsense_runs_no_request(void **state)
+{
+	struct hb_page_signs *signs = signs_of(&high);
+	static const int64_t nonsense[] = {-1, INT64_MIN, INT64_MAX};
+	for (size_t i = 0; i < sizeof(nonsense) / sizeof(*nonsense); i++) {
+		signs->running_deadline_ns = 0;
+		signs->running_since_ns = nonsense[i];
+		assert_int_equal(now_of("running_ns"), INT64_MAX);
+		signs->running_since_ns = hb_clock_now_ns();
+		signs->running_deadline_ns = nonsense[i];
+		assert_int_equal(now_of("slack_ns"), INT64_MAX);
+	}
+}
+
 /* --- learning --- */
 
 static void auto_learns_from_requests_alone_and_keeps_it(void **state)
@@ -253,6 +312,9 @@ int main(void)
 		TEST(late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held),
 		TEST(beside_another_of_high_priority_it_is_that),
 		TEST(behind_another_request_it_is_the_queue),
+		TEST(a_running_request_has_slack),
+		TEST(what_is_left_of_it_is_taken_off),
+		TEST(nonsense_runs_no_request),
 		TEST(auto_learns_from_requests_alone_and_keeps_it),
 		TEST(more_than_the_ring_holds_are_counted_as_lost),
 		TEST(nonsense_is_dropped_and_harms_nobody),

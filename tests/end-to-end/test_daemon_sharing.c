@@ -4,6 +4,10 @@
 #include "daemon_harness.h"
 #include "gate/gate.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 static struct daemon daemon_;
 
 static int set_up(void **state)
@@ -84,6 +88,57 @@ static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state
 	hb_membership_fini(&b);
 }
 
+static void expect_news(const struct hb_gpu_page *page, uint32_t news)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (page->listening != news && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(page->listening, news);
+}
+
+static void ring(struct hb_gpu_page *page)
+{
+	atomic_fetch_add(&page->bell, 1);
+	syscall(SYS_futex, &page->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Which news the daemon wants to be told; who scribbles there or rings for nothing changes nothing for long. */
+static void the_daemon_says_what_it_listens_for(void **state)
+{
+	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, one), 0);
+	assert_int_equal(join(&daemon_, &one, &a), 0);
+	struct hb_gpu_page *page = a.gpus[0];
+	assert_int_equal(page->listening, 0); /* alone */
+	assert_int_equal(create(&daemon_, two), 0);
+	assert_int_equal(join(&daemon_, &two, &b), 0);
+	a.page->processes[a.slot].rings = b.page->processes[b.slot].rings = 1;
+	expect_news(page, HB_NEWS_WAITING);
+	struct hb_gate *open = gate_of(&a, 0), *closed = gate_of(&b, 0);
+	if (hb_gate_try(open) != HB_GATE_GO) {
+		open = gate_of(&b, 0);
+		closed = gate_of(&a, 0);
+		assert_int_equal(hb_gate_try(open), HB_GATE_GO);
+	}
+	hb_gate_wait_begin(closed);
+	ring(page);
+	expect_news(page, HB_NEWS_ENDED);
+	page->listening = HB_NEWS_WAITING;
+	for (int i = 0; i < 100000; i++)
+		ring(page);
+	expect_news(page, HB_NEWS_ENDED);
+	hb_gate_completed(open, 1);
+	ring(page);
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (hb_gate_state(closed) != HB_GATE_OPEN && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(closed), HB_GATE_OPEN);
+	hb_gate_wait_end(closed);
+	hb_membership_fini(&a);
+	hb_membership_fini(&b);
+}
+
 /* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
 static void low_tenants_take_turns(void **state)
 {
@@ -126,6 +181,7 @@ int main(void)
 		TEST(a_second_compute_group_takes_the_tiny_slice_away),
 		TEST(a_straggler_gets_the_drivers_own_slice_until_it_is_done),
 		TEST(low_tenants_take_turns),
+		TEST(the_daemon_says_what_it_listens_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@ says of a program that fails, and that nothing is left however it ends.
 
 Speeds are not judged: the machine may be busy.
 """
+import glob
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 
-from stack import HB, KEPT_VARIABLES, LIMIT, wait_until
+from stack import BUILD, HB, KEPT_VARIABLES, LIMIT, wait_until
 
 LIMIT_RUN = 4 * LIMIT
 
@@ -48,6 +49,20 @@ class Place:
                 continue
         return found
 
+    def read_of_each(self, name):
+        for pid in self.processes():
+            try:
+                with open(f"/proc/{pid}/{name}", "rb") as file:
+                    yield file.read()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+
+    def command_lines(self):
+        return self.read_of_each("cmdline")
+
+    def environments(self):
+        return [set(text.split(b"\0")) for text in self.read_of_each("environ")]
+
     def check_empty(self):
         wait_until("no process is left", lambda: not self.processes())
         left = os.listdir(self.folder)
@@ -78,7 +93,7 @@ def test_every_way_of_sharing_is_measured(place):
     result = json.loads(done.stdout)
     case = result["cases"][0]
     cells = cells_of(case)
-    assert list(cells) == ["exclusive", "timeslice", "mps", "mps_prio", "mps_60", "temporal", "turns"], list(cells)
+    assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_60", "temporal", "spatial", "turns"], list(cells)
     assert case["world"] == "processes" and case["failed"] is None
     for name, cell in cells.items():
         values = latencies(cell)
@@ -100,7 +115,7 @@ def test_an_endless_kernel_is_preempted_or_waited_for(place):
     values = sorted(latencies(cells["temporal"]))
     assert 100e3 < values[len(values) // 2] < 0.3e9, values
     # It has no iterations, so no speed.
-    assert cells["temporal"]["low"][0]["rounds_per_s"] == [None]
+    assert all(cell["low"][0]["rounds_per_s"] == [None] for cell in cells.values()), cells
 
 
 def test_adversaries(place):
@@ -133,6 +148,60 @@ def test_a_program_that_fails_is_named_and_the_others_go_on(place):
         assert "cuModuleLoadData" in case["failed"] and "CUDA_ERROR_NO_BINARY_FOR_GPU" in case["failed"], case
 
 
+def status(place, engine):
+    """Of a daemon of the run under way; None when it is not there (yet)."""
+    sockets = glob.glob(f"{place.folder}/hb-bench-*/{engine}/hbd.sock")
+    done = subprocess.run([HB, "status", "--json"], env=place.environment | {"HB_SOCKET": "".join(sockets[:1])},
+                          capture_output=True, text=True, timeout=LIMIT, check=False)
+    return json.loads(done.stdout) if sockets and done.returncode == 0 else None
+
+
+def objectives(place, engine):
+    found = status(place, engine)
+    return [tenant["slo_asked_ns"] for tenant in (found or {"tenants": []})["tenants"] if tenant["priority"] == "high"]
+
+
+def test_engines_are_told_the_objective(place):
+    bench = place.start("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-stencil", "--rounds", "50",
+                        "--seconds", "0.3", "--sharing", "temporal,spatial")
+    for engine in ("temporal", "spatial"):
+        wait_until(f"{engine} knows the p99 alone", lambda: any(ns > 500e3 for ns in objectives(place, engine)),
+                   LIMIT_RUN)
+    bench.send_signal(signal.SIGINT)
+    bench.communicate(timeout=LIMIT_RUN)
+
+
+FAKE_XSERVER = """#!/usr/bin/env python3
+import socket, sys
+assert sys.argv[1] == "HPF", sys.argv
+server = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+while True:
+    server.accept()[0].close()
+"""
+
+
+def test_xsched_is_used_as_it_says(place):
+    """A server that does nothing and the driver itself in its library's place: only who gets what is looked at."""
+    folder = place.folder + "/xsched"
+    os.makedirs(folder + "/bin")
+    with open(folder + "/bin/xserver", "w", encoding="utf-8") as file:
+        file.write(FAKE_XSERVER)
+    os.chmod(folder + "/bin/xserver", 0o755)
+    os.symlink(os.path.join(BUILD, "src/simcuda"), folder + "/lib")
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "1", "--seconds", "1",
+                        "--sharing", "xsched", "--xsched", folder, "--json")
+    for priority, threshold in ((b"1", b"16"), (b"0", b"4")):
+        wanted = {b"XSCHED_SCHEDULER=GLB", b"XSCHED_AUTO_XQUEUE=ON", b"XSCHED_AUTO_XQUEUE_LEVEL=1",
+                  b"XSCHED_AUTO_XQUEUE_PRIORITY=" + priority, b"XSCHED_AUTO_XQUEUE_THRESHOLD=" + threshold}
+        wait_until(f"a program of priority {priority}", lambda: any(wanted <= found for found in place.environments()),
+                   LIMIT_RUN)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 0, errors
+    assert latencies(cells_of(json.loads(out)["cases"][0])["xsched"])
+    wait_until("the server is gone", lambda: not place.processes())
+    shutil.rmtree(folder)
+
+
 def wait_for_programs(place, bench, name, n):
     def there():
         assert bench.poll() is None, bench.communicate()
@@ -149,6 +218,54 @@ def test_ctrl_c_leaves_nothing(place):
     place.check_empty()
 
 
+def test_ctrl_c_keeps_the_cases_before(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "2", "--sharing", "timeslice",
+                        "--json", "--out", place.folder + "/kept")
+    # The first case has no program of low priority.
+    wait_until("the second case", lambda: any(b"spin" in line for line in place.command_lines()), LIMIT_RUN)
+    bench.send_signal(signal.SIGINT)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode == 1 and "interrupted" in errors, (bench.returncode, errors)
+    cases = json.loads(out)["cases"]
+    assert latencies(cells_of(cases[0])["timeslice"]) and cases[0]["failed"] is None
+    assert cases[1]["failed"] == "interrupted" and not cases[1]["sharing"], cases[1]
+    assert [case["skipped"] for case in cases[2:]] == 3 * ["interrupted"]
+    again = place.run("report", place.folder + "/kept/micro.json.gz", "--json")
+    assert again.stdout == out, again.stderr
+    shutil.rmtree(place.folder + "/kept")
+
+
+def test_the_time_may_be_limited(place):
+    done = place.run("run", "micro", "--gpu", "sim", "--rounds", "50", "--seconds", "1", "--sharing", "timeslice",
+                     "--limit", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(done.stdout)["cases"]
+    assert cases[0]["rounds"] == 1 and latencies(cells_of(cases[0])["timeslice"])
+    assert all("--limit" in case["skipped"] for case in cases[1:]), cases
+
+
+def test_a_way_of_sharing_that_fails_does_not_end_the_others(place):
+    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "1", "--seconds", "0.2",
+                     "--sharing", "timeslice,mps,temporal,spatial,turns", "--json", HB_SIM_NO_MPS="1")
+    assert done.returncode == 1, done
+    case = json.loads(done.stdout)["cases"][0]
+    assert list(cells_of(case)) == ["exclusive", "timeslice", "turns"], case
+    # Without MPS the daemon has other engines, and what they do is not shown under the names of these.
+    why = {dropped["name"]: dropped["why"] for dropped in case["dropped"]}
+    assert list(why) == ["mps", "temporal", "spatial"], why
+    assert "the GPU is shared by the engine turns instead" in why["temporal"], why
+
+
+def test_even_its_death_leaves_nothing(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "50")
+    wait_for_programs(place, bench, "hb-sim-mps-server", 1)
+    wait_for_programs(place, bench, "hb-bench-work", 5)
+    bench.kill()
+    bench.communicate(timeout=LIMIT_RUN)
+    wait_until("no process is left", lambda: not place.processes())
+    wait_until("the folder is gone", lambda: not glob.glob(place.folder + "/hb-bench-*"))
+
+
 def test_a_program_that_dies_in_a_window_is_named(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-5us", "--rounds", "50", "--sharing",
                         "timeslice")
@@ -160,8 +277,10 @@ def test_a_program_that_dies_in_a_window_is_named(place):
 
 
 TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
-         test_a_program_that_fails_is_named_and_the_others_go_on, test_ctrl_c_leaves_nothing,
-         test_a_program_that_dies_in_a_window_is_named]
+         test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_xsched_is_used_as_it_says, test_ctrl_c_leaves_nothing,
+         test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
+         test_a_way_of_sharing_that_fails_does_not_end_the_others,
+         test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
 
 for test in TESTS:
     with Place() as here:

@@ -46,6 +46,11 @@ class Record(unittest.TestCase):
         self.assertIn("results=right", service.output()[-1])
         wait_until("turns were taken", lambda: all(
             gpu["turns"] > 1 for tenant in stack.tenants() if tenant["priority"] == "low" for gpu in tenant["gpus"]))
+        launched = [tenant["counters"]["kernels"] for tenant in stack.tenants() if tenant["priority"] == "low"]
+        # A process begins to note within 0.1 s of the recording's begin.
+        wait_until("more was launched", lambda: all(
+            tenant["counters"]["kernels"] > before + 20
+            for tenant, before in zip([t for t in stack.tenants() if t["priority"] == "low"], launched)))
         for low in lows:
             low.signal(signal.SIGTERM)
             self.assertTrue(low.result()["right"])
@@ -60,7 +65,16 @@ class Record(unittest.TestCase):
             names = {event["name"] for event in timeline["traceEvents"]}
             self.assertTrue({"busy", "gate closed", "process_name", "thread_name"} <= names, names)
             self.assertTrue({"request", "request, held"} & names, names)
+            self.check_launches(timeline)
             self.check_replay(stack, path, timeline)
+
+    def check_launches(self, timeline):
+        """Those of low priority, by kernel name, on a row of their own; none of high priority."""
+        rows = {event["tid"]: event["args"]["name"] for event in timeline["traceEvents"]
+                if event["name"] == "thread_name"}
+        launches = [rows[event["tid"]] for event in timeline["traceEvents"] if event["name"] == "step"]
+        self.assertGreater(len(launches), 20)
+        self.assertEqual({row.split(" (")[1] for row in launches}, {"low): launches"})
 
     def check_replay(self, stack, path, timeline):
         done = run(stack, HB, "sim", "--replay", path)

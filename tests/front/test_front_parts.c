@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts. */
+#include "front/content_coding.h"
 #include "front/cut_heap.h"
 #include "front/kserve_json.h"
 #include "unit.h"
@@ -65,6 +66,10 @@ static void a_model_that_cannot_be_is_refused_by_key(void **state)
 	expect_model_error("platform: nothing\n" TENSORS, "platform");
 	expect_model_error("platform: worker\n" TENSORS, "command");
 	expect_model_error("platform: echo\ncommand: x\n" TENSORS, "command");
+	expect_model_error("platform: trace\n" TENSORS, "trace");
+	expect_model_error("platform: worker\ncommand: x\ntrace: bert\n" TENSORS, "trace");
+	expect_model_error(TENSORS, "platform");
+	expect_model_error("platform: echo\ntransfer: [1MB]\n" TENSORS, "transfer");
 	expect_model_error("platform: echo\nmax_batch: 33\n" TENSORS, "max_batch");
 	expect_model_error("platform: echo\nmax_batch: 2\ninputs: [{name: x, datatype: FP32, shape: [-1]}]\n"
 			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
@@ -77,6 +82,24 @@ static void a_model_that_cannot_be_is_refused_by_key(void **state)
 	assert_int_equal(config.max_batch, 4);
 	assert_int_equal(hb_tensor_spec_bytes(&config.inputs[0]), 8);
 	assert_true(hb_model_config_load(folder, "../m", &config, NULL) < 0);
+}
+
+static void expect_platform(const char *text, bool gpu, enum hb_platform_number expected)
+{
+	struct hb_model_config config;
+	write_model(text);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	hb_model_config_settle(&config, gpu);
+	assert_int_equal(config.platform, expected);
+}
+
+static void a_platform_that_is_not_named_depends_on_the_gpu(void **state)
+{
+	expect_platform("command: x\ntrace: bert\n" TENSORS, true, HB_PLATFORM_worker);
+	expect_platform("command: x\ntrace: bert\n" TENSORS, false, HB_PLATFORM_trace);
+	expect_platform("command: x\n" TENSORS, false, HB_PLATFORM_worker);
+	expect_platform("trace: bert\n" TENSORS, true, HB_PLATFORM_trace);
+	expect_platform("platform: echo\n" TENSORS, true, HB_PLATFORM_echo);
 }
 
 static enum hb_answer read_request(const char *json, const void *binary, size_t bytes, char *reason)
@@ -213,10 +236,66 @@ static void a_region_that_its_owner_cuts_is_an_error_and_no_crash(void **state)
 	hb_regions_free(regions);
 }
 
+static void what_was_compressed_comes_back(void **state)
+{
+	enum { BYTES = 1000000 };
+	char *plain = calloc(1, BYTES);
+	for (int i = 0; i < BYTES; i += 100)
+		plain[i] = (char)(i / 100);
+	for (int coding = HB_CODING_GZIP; coding <= HB_CODING_DEFLATE; coding++) {
+		struct hb_memory_budget budget = {.limit_bytes = 4 * BYTES};
+		struct hb_memory_charge charge = {.budget = &budget};
+		void *small = NULL, *back = NULL;
+		size_t small_bytes = 0, bytes = 0;
+		assert_true(hb_coding_shrink(coding, plain, BYTES, &small, &small_bytes));
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES, &charge, &back, &bytes), 0);
+		assert_int_equal(bytes, BYTES);
+		assert_memory_equal(back, plain, BYTES);
+		assert_true(budget.used_bytes >= BYTES);
+		hb_memory_charge_end(&charge);
+		assert_int_equal(budget.used_bytes, 0);
+		free(back);
+		/* A byte less is allowed, of memory or of size; a byte less is there, or one more. */
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES - 1, &charge, &back, &bytes),
+				 -E2BIG);
+		hb_memory_charge_end(&charge);
+		budget.limit_bytes = BYTES / 2;
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES, &charge, &back, &bytes), -ENOBUFS);
+		hb_memory_charge_end(&charge);
+		budget.limit_bytes = 4 * BYTES;
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes - 1, BYTES, &charge, &back, &bytes),
+				 -EINVAL);
+		assert_int_equal(hb_coding_expand(coding, plain, BYTES, BYTES, &charge, &back, &bytes), -EINVAL);
+		char *longer = realloc(small, small_bytes + 1);
+		longer[small_bytes] = 0;
+		assert_int_equal(hb_coding_expand(coding, longer, small_bytes + 1, BYTES, &charge, &back, &bytes),
+				 -EINVAL);
+		free(longer);
+	}
+	void *none = NULL;
+	size_t none_bytes = 0;
+	assert_false(hb_coding_shrink(HB_CODING_GZIP, "abc", 3, &none, &none_bytes)); /* not smaller */
+	free(plain);
+}
+
+static void the_coding_that_a_client_accepts_is_chosen(void **state)
+{
+	assert_int_equal(hb_coding_choose(NULL), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_choose("identity"), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_choose("br, GZIP"), HB_CODING_GZIP);
+	assert_int_equal(hb_coding_choose("gzip;q=0, deflate;q=0.5"), HB_CODING_DEFLATE);
+	assert_int_equal(hb_coding_choose("gzipped"), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_parse("br", 2), HB_CODING_UNKNOWN);
+	assert_int_equal(hb_coding_parse("", 0), HB_CODING_IDENTITY);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_compressed_comes_back),
+		cmocka_unit_test(the_coding_that_a_client_accepts_is_chosen),
 		cmocka_unit_test(a_model_that_cannot_be_is_refused_by_key),
+		cmocka_unit_test(a_platform_that_is_not_named_depends_on_the_gpu),
 		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
 		cmocka_unit_test(time_outs_come_in_order),
 		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),

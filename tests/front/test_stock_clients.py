@@ -51,6 +51,7 @@ def common(api, client):
     wrong = api.InferInput("x", [2, 5], "FP32")
     wrong.set_data_from_numpy(np.zeros([2, 5], np.float32))
     refused(lambda: client.infer("echo", [wrong]), "shape [2,5]")
+    refused(lambda: client.register_cuda_shared_memory("gpu", b"AAAA", 0, 4), "CUDA shared memory is not supported")
     regions(api, client)
     return tensor
 
@@ -70,6 +71,13 @@ def regions(api, client):
     shm.destroy_shared_memory_region(source)
     shm.destroy_shared_memory_region(target)
 
+def compressed(client, api, codings):
+    wide = np.arange(2048, dtype=np.float32).reshape(1, 2048)
+    tensor = api.InferInput("x", [1, 2048], "FP32")
+    tensor.set_data_from_numpy(wide)
+    for given in codings:
+        assert (client.infer("wide", [tensor], **given).as_numpy("y") == wide).all()
+
 def over_http(port):
     api = tritonclient.http
     client = api.InferenceServerClient("127.0.0.1:" + port, concurrency=4)
@@ -80,6 +88,8 @@ def over_http(port):
         for binary in (True, False):
             answer = client.infer("echo", [given], outputs=[api.InferRequestedOutput("y", binary_data=binary)])
             assert (answer.as_numpy("y") == X).all()
+    compressed(client, api, [{"request_compression_algorithm": one, "response_compression_algorithm": other}
+                             for one in ("gzip", "deflate", None) for other in ("gzip", "deflate", None)])
     for pending in [client.async_infer("echo", [tensor]) for _ in range(16)]:
         assert (pending.get_result().as_numpy("y") == X).all()
 
@@ -87,6 +97,7 @@ def over_grpc(port):
     api = tritonclient.grpc
     client = api.InferenceServerClient("127.0.0.1:" + port)
     tensor = common(api, client)
+    compressed(client, api, [{"compression_algorithm": one} for one in ("gzip", "deflate")])
     done, results = threading.Semaphore(0), []
     for _ in range(16):
         client.async_infer("echo", [tensor], lambda result, error: (results.append((result, error)), done.release()),
@@ -116,9 +127,10 @@ def install():
 def main():
     install()
     with tempfile.TemporaryDirectory() as models:
-        os.mkdir(os.path.join(models, "echo"))
-        with open(os.path.join(models, "echo", "model.yaml"), "w", encoding="utf-8") as file:
-            file.write(MODEL)
+        for name, text in (("echo", MODEL), ("wide", MODEL.replace("[4]", "[2048]"))):
+            os.mkdir(os.path.join(models, name))
+            with open(os.path.join(models, name, "model.yaml"), "w", encoding="utf-8") as file:
+                file.write(text)
         with subprocess.Popen([os.path.join(BUILD, "hb"), "serve", "--models", models, "--http", "127.0.0.1:0", "--grpc",
                                "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as server:
             ports = [server.stdout.readline().split()[-1] for _ in range(2)]

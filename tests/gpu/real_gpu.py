@@ -173,21 +173,37 @@ def kill_it(stack, victim):
     stack.check("the daemon forgets it", took is not None, stack.status()["tenants"])
 
 
+def start_low(stack):
+    """After a kill the server may refuse a newcomer for a moment."""
+    for _ in range(3):
+        child = stack.work("low", 60)
+        if stack.wait_text(child, "steps"):
+            break
+    stack.check("another LP program finds a working server", "steps" in stack.text(child), stack.text(child))
+    return child
+
+
 def killed_client(stack):
-    """In the middle of the kernels of ordinary programs, three times: nobody else notices."""
+    """In the middle of the kernels of ordinary programs, three times. HP does not notice. The other LP client may get CUDA's
+    error, as MPS warns (docs/limits.md); how often is counted. Nothing hangs."""
     victim = stack.work("low", 60)
     other, high = start_three(stack, victim)
+    harmed = 0
     for _ in range(3):
         kill_it(stack, victim)
-        for who, child in (("HP", high), ("the other LP client", other)):
-            stack.check(who + " goes on after an LP client was killed", stack.wait_progress(child) or
-                        stack.end_child(child, 0.1) == 0, stack.text(child))
-        victim = stack.work("low", 60)
-        stack.check("another LP program finds a working server", stack.wait_text(victim, "steps"), stack.text(victim))
+        stack.check("HP goes on after an LP client was killed", stack.wait_progress(high) or stack.end_child(high, 0.1) == 0,
+                    stack.text(high))
+        if not stack.wait_progress(other) and stack.end_child(other, 0.1) != 0:
+            harmed += 1
+            stack.check("the other LP client ends with CUDA's error", stack.end_child(other, 30) is not None, stack.text(other))
+            other = start_low(stack)
+        victim = start_low(stack)
+    print("       %d of 3 kills ended the other LP client" % harmed, flush=True)
     victim.kill()
-    ends = [stack.end_child(child, 60) for child in (other, high)]
-    stack.check("both end with right results", ends == [0, 0] and "True" in stack.text(other).splitlines()[-1],
-                (ends, stack.text(other), stack.text(high)))
+    stack.check("HP ends with right results", stack.end_child(high, 60) == 0 and "True" in stack.text(high).splitlines()[-1],
+                stack.text(high))
+    stack.check("the other LP client ends with right results", stack.end_child(other, 90) == 0 and
+                "True" in stack.text(other).splitlines()[-1], stack.text(other))
 
 
 def killed_in_endless_kernel(stack):

@@ -3,17 +3,16 @@
  * Scenarios of the serving scheduler: text that says which requests come when,
  * and the exact text of what the scheduler did.
  *
- *	serve_scenario [--check | --refresh] FILE.txt|FOLDER
+ *	serve_scenario [--check | --refresh] FILE.txt|FOLDER... (house/golden_main.h)
  *
- * Prints, compares with FILE.out, or writes it. Exit 1 on a difference, 2 on a
- * scenario that cannot be read ("FILE:LINE: why"). The language is in
- * tests/serve/README.md. Batches take as long as the model says, `beside` times
+ * A scenario that cannot be understood ends with "FILE:LINE: why". The language
+ * is in tests/serve/README.md. Batches take as long as the model says, `beside` times
  * that when they start beside others; no clock, no GPU.
  */
 #include "base/units.h"
+#include "house/golden_main.h"
 #include "serve/serve.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,13 +345,12 @@ static int repeated_run(struct scenario *scenario, char *line, struct hb_error *
 	return 0;
 }
 
-static void scenario_run(const char *path, FILE *in, FILE *out)
+static void scenario_run(const char *name, FILE *in, FILE *out)
 {
 	struct scenario *scenario = calloc(1, sizeof *scenario);
 	struct hb_error error = {""};
 	char *line = NULL;
 	size_t room = 0;
-	const char *name = strrchr(path, '/');
 	scenario->out = out;
 	scenario->beside = 1;
 	hb_serve_config_init(&scenario->config);
@@ -360,7 +358,7 @@ static void scenario_run(const char *path, FILE *in, FILE *out)
 		if (line[0] == '#')
 			continue;
 		if (repeated_run(scenario, line, &error)) {
-			fprintf(out, "%s:%d: %s\n", name ? name + 1 : path, number, error.text);
+			fprintf(out, "%s:%d: %s\n", name, number, error.text);
 			break;
 		}
 	}
@@ -369,85 +367,7 @@ static void scenario_run(const char *path, FILE *in, FILE *out)
 	free(scenario);
 }
 
-static char *transcript(const char *path)
-{
-	char *text = NULL;
-	size_t length = 0;
-	FILE *in = fopen(path, "r"), *out = open_memstream(&text, &length);
-	if (in && out)
-		scenario_run(path, in, out);
-	if (out)
-		fclose(out);
-	if (!in) {
-		free(text);
-		return NULL;
-	}
-	fclose(in);
-	return text;
-}
-
-static char *file_text(const char *path)
-{
-	char *text = NULL;
-	size_t length = 0;
-	FILE *in = fopen(path, "r"), *out = open_memstream(&text, &length);
-	for (int c; in && out && (c = getc(in)) != EOF;)
-		putc(c, out);
-	if (in)
-		fclose(in);
-	if (out)
-		fclose(out);
-	return text;
-}
-
-static int file_run(const char *path, const char *mode)
-{
-	char *text = transcript(path), expected[4096];
-	if (!text) {
-		fprintf(stderr, "%s: cannot be read\n", path);
-		return 2;
-	}
-	snprintf(expected, sizeof expected, "%.*s.out", (int)(strlen(path) - 4), path);
-	int code = 0;
-	if (strcmp(mode, "--check") == 0) {
-		char *wanted = file_text(expected);
-		code = !wanted || strcmp(wanted, text) != 0;
-		if (code)
-			fprintf(stderr, "%s: differs from its .out; it is now\n%s", path, text);
-		free(wanted);
-	} else if (strcmp(mode, "--refresh") == 0) {
-		FILE *out = fopen(expected, "w");
-		code = !out || fputs(text, out) < 0;
-		if (out)
-			fclose(out);
-	} else {
-		fputs(text, stdout);
-	}
-	free(text);
-	return code;
-}
-
-static int is_scenario(const struct dirent *entry)
-{
-	size_t length = strlen(entry->d_name);
-	return length > 4 && strcmp(entry->d_name + length - 4, ".txt") == 0;
-}
-
 int main(int argc, char **argv)
 {
-	const char *mode = argc > 2 ? argv[1] : "";
-	const char *path = argc > 1 ? argv[argc - 1] : "";
-	struct dirent **entries;
-	int n = scandir(path, &entries, is_scenario, alphasort), code = 0;
-	if (n < 0)
-		return file_run(path, mode);
-	for (int i = 0; i < n; i++) {
-		char file[4096];
-		snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
-		int one = file_run(file, mode);
-		code = one > code ? one : code;
-		free(entries[i]);
-	}
-	free(entries);
-	return n ? code : 2;
+	return hb_golden_main(argc, argv, scenario_run);
 }

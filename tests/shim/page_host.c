@@ -2,10 +2,13 @@
 /* See page_host.h. Fails by abort(): a broken host is no result of a test. */
 #include "page_host.h"
 
+#include "hummingbird/page_trace.h"
+
 #include "base/clock.h"
 #include "daemon/wire.h"
 #include "fake/fake_driver.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -68,6 +71,7 @@ void hb_page_host_init(struct hb_page_host *host)
 		     listen(host->listener, 16) == 0,
 	     "socket");
 	host->page = shared_memory("page", sizeof(*host->page), &host->page_fd);
+	need(ftruncate(host->page_fd, HB_TRACE_OFFSET + HB_TRACE_BYTES) == 0, "memfd");
 	host->gpu = shared_memory("gpu", sizeof(*host->gpu), &host->gpu_fd);
 	fill_pages(host);
 	setenv("HB_SOCKET", host->socket_path, 1);
@@ -81,8 +85,19 @@ void hb_page_host_fini(struct hb_page_host *host)
 	close(host->page_fd);
 	close(host->gpu_fd);
 	close(host->listener);
-	unlink(host->socket_path);
+	DIR *folder = opendir(host->folder);
+	struct dirent *entry;
+	while (folder && (entry = readdir(folder)))
+		unlinkat(dirfd(folder), entry->d_name, 0);
+	if (folder)
+		closedir(folder);
 	rmdir(host->folder);
+}
+
+void hb_page_host_simulate(struct hb_page_host *host)
+{
+	setenv("HB_SIM_GPU", host->folder, 1);
+	setenv("CUDA_MPS_PIPE_DIRECTORY", host->folder, 1);
 }
 
 bool hb_page_host_is_wanted(const struct hb_page_host *host)
@@ -161,6 +176,13 @@ bool hb_page_host_ended_well(pid_t child)
 	int status = 0;
 	need(waitpid(child, &status, 0) == child, "waitpid");
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+struct hb_page_process *hb_page_host_run(struct hb_page_host *host, void (*scenario)(void))
+{
+	pid_t child = hb_page_host_start(scenario);
+	struct hb_page_process *process = hb_page_host_serve(host);
+	return hb_page_host_ended_well(child) ? process : NULL;
 }
 
 void *hb_test_shim_symbol(const char *name)

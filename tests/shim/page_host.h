@@ -27,6 +27,8 @@ struct hb_page_host {
 /* An active page with a beating heart, no limits, an open gate; and the environment by which children find it. */
 void hb_page_host_init(struct hb_page_host *host);
 void hb_page_host_fini(struct hb_page_host *host);
+/* For tests over the simulated driver: a GPU of their own in the host's folder. */
+void hb_page_host_simulate(struct hb_page_host *host);
 
 /* Registers the next process that asks; blocks until one does. Returns its slot. */
 struct hb_page_process *hb_page_host_serve(struct hb_page_host *host);
@@ -41,6 +43,8 @@ void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state s
 pid_t hb_page_host_start(void (*scenario)(void));
 /* Waits for the child; true when it ended well. */
 bool hb_page_host_ended_well(pid_t child);
+/* Start, serve and end of a child with one process. NULL when it did not end well. */
+struct hb_page_process *hb_page_host_run(struct hb_page_host *host, void (*scenario)(void));
 
 /* In the child: the shim's function of this name. */
 void *hb_test_shim_symbol(const char *name);

@@ -6,6 +6,7 @@
  * control. Not built with sanitizers, which bring allocators of their own.
  */
 #include "gpu/cuda_abi.h"
+#include "hummingbird/page_trace.h"
 #include "page_host.h"
 #include "unit/unit.h"
 
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,6 +24,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 #define STREAM ((CUstream)0x5000)
+#define KERNEL ((CUfunction)0x6000)
 #define LAUNCHES 1000
 
 static atomic_uint counted;
@@ -94,9 +97,9 @@ static void make_calls(const struct calls *calls, int n)
 {
 	CUlaunchConfig config = {.hStream = STREAM};
 	for (int i = 0; i < n; i++) {
-		calls->kernel(NULL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL);
-		calls->kernel_ptsz(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-		calls->kernel_ex(&config, NULL, NULL, NULL);
+		calls->kernel(KERNEL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL);
+		calls->kernel_ptsz(KERNEL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+		calls->kernel_ex(&config, KERNEL, NULL, NULL);
 		calls->graph(NULL, STREAM);
 		calls->copy(1, NULL, 100, STREAM);
 		calls->set(1, 0, 100, STREAM);
@@ -132,6 +135,34 @@ static void allocate_and_count(void)
 static void launch_without_system_calls(void)
 {
 	struct calls calls = prepare();
+	CHECK(forbid_system_calls());
+	make_calls(&calls, LAUNCHES);
+}
+
+static struct hb_trace_ring *ring;
+
+/* The shim's thread has begun to note launches, and the kernel's name is known. */
+static struct calls prepare_recorded(void)
+{
+	struct calls calls = prepare();
+	while (atomic_load(&ring->claimed) < 4)
+		make_calls(&calls, 1);
+	return calls;
+}
+
+static void launch_recorded_and_count(void)
+{
+	struct calls calls = prepare_recorded();
+	unsigned (*asked)(const char *) = (unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls");
+	atomic_store(&counting, true);
+	make_calls(&calls, LAUNCHES);
+	CHECK(atomic_load(&counted) == 0);
+	CHECK(asked("cuFuncGetName") == 1); /* once a kernel, not once a launch */
+}
+
+static void launch_recorded_without_system_calls(void)
+{
+	struct calls calls = prepare_recorded();
 	CHECK(forbid_system_calls());
 	make_calls(&calls, LAUNCHES);
 }
@@ -181,11 +212,37 @@ static void a_launch_makes_no_system_call(void **state)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
 }
 
+/* 3 kernels, whose names this driver does not tell, and a graph a round. */
+static void expect_recorded(void (*scenario)(void))
+{
+	ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED, host.page_fd,
+		    (off_t)(HB_TRACE_OFFSET + host.next_slot * sizeof *ring));
+	assert_ptr_not_equal(ring, MAP_FAILED);
+	atomic_store(&host.page->recording, 7);
+	pid_t child = hb_page_host_start(scenario);
+	hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(ring->recording, 7);
+	assert_true(ring->claimed >= 4 * LAUNCHES + 4);
+	uint64_t last = ring->claimed - 1;
+	assert_true(ring->launches[last % HB_TRACE_LAUNCHES].what == hb_trace_what(last, HB_TRACE_GRAPH, 0));
+	last--;
+	assert_true(ring->launches[last % HB_TRACE_LAUNCHES].what == hb_trace_what(last, HB_TRACE_OTHER, 0));
+	munmap(ring, sizeof *ring);
+}
+
+static void nor_does_a_launch_that_is_recorded(void **state)
+{
+	expect_recorded(launch_recorded_and_count);
+	expect_recorded(launch_recorded_without_system_calls);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_launch_takes_no_lock_and_allocates_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_launch_makes_no_system_call, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(nor_does_a_launch_that_is_recorded, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,9 +55,8 @@ static unsigned fake_calls(const char *name)
 static struct hb_page_process *run_limited(void (*scenario)(void), uint64_t limit_bytes)
 {
 	atomic_store(&host.page->gpus[0].limit_bytes, limit_bytes);
-	pid_t child = hb_page_host_start(scenario);
-	struct hb_page_process *process = hb_page_host_serve(&host);
-	assert_true(hb_page_host_ended_well(child));
+	struct hb_page_process *process = hb_page_host_run(&host, scenario);
+	assert_non_null(process);
 	assert_int_equal(atomic_load(&process->memory_pending), 0);
 	assert_int_equal(atomic_load(&process->memory[0].used_bytes), used());
 	assert_int_equal(atomic_load(&host.gpu->low_used_bytes), used());

@@ -39,9 +39,7 @@ static uint64_t count_of(enum hb_page_counter counter)
 
 static void run(void (*scenario)(void))
 {
-	pid_t child = hb_page_host_start(scenario);
-	hb_page_host_serve(&host);
-	assert_true(hb_page_host_ended_well(child));
+	assert_non_null(hb_page_host_run(&host, scenario));
 }
 
 /* ---- in the child ---- */

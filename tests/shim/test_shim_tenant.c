@@ -68,9 +68,8 @@ static void do_some_of_everything(void)
 
 static void work_is_counted_by_kind(void **state)
 {
-	pid_t child = hb_page_host_start(do_some_of_everything);
-	struct hb_page_process *process = hb_page_host_serve(&host);
-	assert_true(hb_page_host_ended_well(child));
+	struct hb_page_process *process = hb_page_host_run(&host, do_some_of_everything);
+	assert_non_null(process);
 	assert_int_equal(host.asked.n_gpus, 1);
 	assert_memory_equal(host.asked.uuids[0], host.page->gpus[0].uuid, HB_UUID_BYTES);
 	assert_int_equal(count_of(process, HB_COUNT_kernels), 6);
@@ -101,9 +100,8 @@ static void look_up_functions(void)
 
 static void lookups_before_joining_are_counted_too(void **state)
 {
-	pid_t child = hb_page_host_start(look_up_functions);
-	struct hb_page_process *process = hb_page_host_serve(&host);
-	assert_true(hb_page_host_ended_well(child));
+	struct hb_page_process *process = hb_page_host_run(&host, look_up_functions);
+	assert_non_null(process);
 	assert_int_equal(count_of(process, HB_COUNT_pass_through), 1);
 	assert_int_equal(count_of(process, HB_COUNT_unknown_versions), 1);
 }
@@ -203,6 +201,33 @@ static void a_closed_gate_holds_a_launch_until_it_opens(void **state)
 	assert_int_equal(count_of(process, HB_COUNT_gate_abandoned), 0);
 	assert_true(count_of(process, HB_COUNT_gate_wait) > 0);
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 1);
+}
+
+/* A thread at a closed gate rings the bell of the GPU's page, if that is news to whoever listens. */
+static uint32_t rings_while_waiting(uint32_t listening)
+{
+	shared_page = host.page;
+	host.gpu->listening = listening;
+	pid_t child = hb_page_host_start(launch_when_told);
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	hb_page_host_set_gate(process, HB_GATE_CLOSED);
+	tell_child();
+	while (atomic_load(&hb_page_host_gate(process)->waiters) == 0)
+		sched_yield();
+	hb_page_host_set_gate(process, HB_GATE_OPEN);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(process->rings, 1);
+	return host.gpu->bell;
+}
+
+static void who_waits_rings(void **state)
+{
+	assert_int_equal(rings_while_waiting(HB_NEWS_WAITING), 1);
+}
+
+static void nobody_rings_for_what_is_no_news(void **state)
+{
+	assert_int_equal(rings_while_waiting(HB_NEWS_ENDED), 0);
 }
 
 static void a_silent_daemon_holds_nobody(void **state)
@@ -348,14 +373,18 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 {
 	shared_page = host.page;
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	host.gpu->listening = HB_NEWS_ENDED;
 	pid_t child = hb_page_host_start(launch_and_go_quiet);
 	struct hb_page_process *process = hb_page_host_serve(&host);
 	wait_for(2);
 	hb_page_host_set_gate(process, HB_GATE_CLOSED);
 	wait_for(3);
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 2);
+	assert_int_equal(host.gpu->bell, 0);
 	tell_host(4);
 	wait_until_drained(hb_page_host_gate(process));
+	while (atomic_load(&host.gpu->bell) == 0) /* told */
+		sched_yield();
 	tell_host(5);
 	assert_true(hb_page_host_ended_well(child));
 }
@@ -511,6 +540,8 @@ int main(void)
 		T(a_missing_daemon_is_no_error),
 		T(a_forked_child_is_alone_until_it_initialises),
 		T(a_closed_gate_holds_a_launch_until_it_opens),
+		T(who_waits_rings),
+		T(nobody_rings_for_what_is_no_news),
 		T(a_silent_daemon_holds_nobody),
 		T(a_page_given_up_holds_nobody),
 		T(what_others_may_wait_for_is_never_held),

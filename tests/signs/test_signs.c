@@ -29,11 +29,13 @@
 
 static volatile unsigned told; /* raise() is declared to call nothing of ours */
 static volatile uint64_t last;
+static volatile uint32_t last_who;
 
-static void take(uint64_t source)
+static void take(uint64_t source, uint32_t who)
 {
 	told = told + 1;
 	last = source;
+	last_who = who;
 	errno = EDOM; /* must not be seen by the caller */
 }
 
@@ -359,6 +361,39 @@ static void completions_of_a_ring_are_told(void **state)
 	NOT_TOLD(io_uring_wait_cqe_timeout(NULL, &cqe, NULL));
 }
 
+/* Who it is from: one number a connection, none where several may be behind one descriptor. */
+static void connections_are_told_apart(void **state)
+{
+	char buffer[8];
+	int first[2], second[2], pipes[2];
+	make_pair(first);
+	make_pair(second);
+	make_pipe(pipes);
+	give(first[1]);
+	TOLD(read(first[0], buffer, 8));
+	uint32_t who = last_who;
+	assert_int_not_equal(who, 0);
+	for (int i = 0; i < 2; i++) {
+		int *pair = i ? second : first;
+		give(pair[1]);
+		TOLD(recv(pair[0], buffer, 8, 0));
+		assert_int_equal(last_who == who, pair == first);
+	}
+	give(first[1]);
+	TOLD(recv(first[0], buffer, 8, 0));
+	assert_int_equal(last_who, who);
+	give(pipes[1]);
+	TOLD(read(pipes[0], buffer, 8));
+	assert_int_equal(last_who, 0);
+	give(first[1]);
+	struct pollfd polled = {.fd = first[0], .events = POLLIN};
+	TOLD(poll(&polled, 1, -1));
+	assert_int_equal(last_who, 0);
+	close_both(first);
+	close_both(second);
+	close_both(pipes);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -368,6 +403,7 @@ int main(void)
 		TEST(what_brings_no_bytes_is_no_sign),
 		TEST(kinds_of_descriptors_are_told_apart),
 		TEST(connections_of_one_port_are_one_source),
+		TEST(connections_are_told_apart),
 		TEST(callers_are_told_apart),
 		TEST(a_reused_descriptor_is_another_one),
 		TEST(connections_that_come_in_are_signs),

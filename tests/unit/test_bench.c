@@ -3,7 +3,9 @@
 #include "test_files.h"
 
 #include "base/clock.h"
+#include "bench/bench_cpus.h"
 #include "bench/bench_output.h"
+#include "bench/bench_overall.h"
 #include "bench/bench_process.h"
 #include "bench/bench_stats.h"
 
@@ -72,6 +74,37 @@ static void test_stand_ins_are_named(void **state)
 	assert_int_equal(hb_bench_plan_make(&of, false, &plan, &error), 0);
 	hb_bench_label(&plan, plan.high[0].program, label);
 	assert_string_equal(label, "vgg19");
+}
+
+/* Whole cores on one side; on a small machine nobody is moved. */
+static void test_processors_are_divided_by_cores(void **state)
+{
+	/* Both usual numberings of eight cores with two threads each. */
+	static const char *const high[] = {"0 1 2 3 4 5 6 7", "0 1 2 3 8 9 10 11"};
+	for (int numbering = 0; numbering < 2; numbering++) {
+		cpu_set_t allowed, set, others;
+		int core[CPU_SETSIZE] = {0};
+		char text[64] = "";
+		CPU_ZERO(&allowed);
+		for (int cpu = 0; cpu < 16; cpu++) {
+			CPU_SET(cpu, &allowed);
+			core[cpu] = numbering == 0 ? cpu & ~1 : cpu % 8;
+		}
+		assert_true(hb_bench_cpus_split(&allowed, core, true, &set));
+		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &set))
+				sprintf(text + strlen(text), "%s%d", *text ? " " : "", cpu);
+		assert_string_equal(text, high[numbering]);
+		assert_true(hb_bench_cpus_split(&allowed, core, false, &others));
+		CPU_XOR(&set, &set, &others);
+		assert_true(CPU_EQUAL(&set, &allowed));
+		CPU_ZERO(&allowed);
+		for (int cpu = 0; cpu < 16; cpu++)
+			if (core[cpu] < (numbering == 0 ? 6 : 3))
+				CPU_SET(cpu, &allowed);
+		assert_int_equal(CPU_COUNT(&allowed), 6);
+		assert_false(hb_bench_cpus_split(&allowed, core, true, &set));
+	}
 }
 
 /* --- statistics ------------------------------------------------------------------------------------------ */
@@ -153,8 +186,11 @@ static struct hb_bench_result *result_make(void)
 		round_fill(outcome, "exclusive", HB_BENCH_REFERENCE, round, 100, 0, 100 + round);
 		round_fill(outcome, "timeslice", HB_BENCH_TEMPORAL, round, 100, 74, 90);
 		round_fill(outcome, "mps", HB_BENCH_SPATIAL, round, 100, 89, 95);
+		round_fill(outcome, "mps_60", HB_BENCH_SPATIAL, round, 100, 0, 99);
 		round_fill(outcome, "temporal", HB_BENCH_ENGINE, round, 100, 1, 60.9);
 	}
+	/* What it had is gone, and the others stay in their places. */
+	hb_bench_outcome_drop(outcome, "mps_60", "spin (low, mps, 60%) hangs <here>");
 	return result;
 }
 
@@ -190,6 +226,35 @@ static void test_summary(void **state)
 	result_free(result);
 }
 
+/* Means over cases; who was not measured in all of them is nobody's baseline and is not compared. */
+static void test_all_cases_together(void **state)
+{
+	struct hb_bench_result *result = result_make();
+	struct hb_bench_outcome *second = outcome_make(result);
+	struct hb_bench_overall overall;
+	for (unsigned round = 0; round < 4; round++) {
+		round_fill(second, "exclusive", HB_BENCH_REFERENCE, round, 100, 0, 100);
+		round_fill(second, "timeslice", HB_BENCH_TEMPORAL, round, 100, 49, 50);
+		round_fill(second, "reef", HB_BENCH_TEMPORAL, round, 100, 0, 40);
+		round_fill(second, "mps", HB_BENCH_SPATIAL, round, 100, 9, 90);
+		round_fill(second, "temporal", HB_BENCH_ENGINE, round, 100, 1, 80);
+		round_fill(second, "spatial", HB_BENCH_ENGINE, round, 100, 0, 99);
+	}
+	assert_int_equal(hb_bench_overall_init(&overall, result), 0);
+	assert_int_equal(overall.cases, 2);
+	assert_string_equal(overall.rows[overall.temporal].sharing, "timeslice");
+	assert_string_equal(overall.rows[overall.spatial].sharing, "mps");
+	const struct hb_bench_overall_row *ours = &overall.rows[3], *partly = &overall.rows[overall.n - 1];
+	assert_string_equal(ours->sharing, "temporal");
+	assert_true(fabs(ours->attainment - 0.98) < 1e-9 && fabs(ours->drop - 0.01) < 1e-9);
+	assert_true(fabs(ours->against_temporal - 0.98 / ((0.25 + 0.5) / 2)) < 1e-9);
+	assert_true(fabs(ours->against_spatial - 0.98 / ((0.1 + 0.9) / 2)) < 1e-9);
+	assert_true(fabs(ours->low_against_temporal - (60.9 / 101.5 + 0.8) / (90 / 101.5 + 0.5)) < 1e-9);
+	assert_string_equal(partly->sharing, "spatial");
+	assert_true(partly->cases == 1 && isnan(partly->drop) && isnan(partly->against_temporal));
+	result_free(result);
+}
+
 static void test_two_rounds_make_no_interval(void **state)
 {
 	struct hb_bench_result *result = result_make();
@@ -197,6 +262,21 @@ static void test_two_rounds_make_no_interval(void **state)
 	assert_non_null(summary);
 	assert_int_equal(hb_bench_summary_init(summary, &result->cases[0], 2), 0);
 	assert_true(isnan(summary->cells[3].mean_relative.low));
+	hb_bench_summary_fini(summary);
+	free(summary);
+	result_free(result);
+}
+
+/* Rounds for which there was no time count for nothing. */
+static void test_fewer_rounds(void **state)
+{
+	struct hb_bench_result *result = result_make();
+	struct hb_bench_summary *summary = malloc(sizeof *summary);
+	assert_non_null(summary);
+	result->cases[0].rounds = 3;
+	assert_int_equal(hb_bench_summary_init(summary, &result->cases[0], result->rounds), 0);
+	assert_int_equal(summary->cells[3].high[0].seen, 300);
+	assert_true(summary->cells[0].low[0].per_s == 101);
 	hb_bench_summary_fini(summary);
 	free(summary);
 	result_free(result);
@@ -225,6 +305,7 @@ static void test_a_file_shows_the_same(void **state)
 	struct hb_bench_result *first = result_make(), *again = calloc(1, sizeof *again);
 	struct hb_error error = {""};
 	assert_non_null(again);
+	first->cases[0].rounds = 3;
 	char *json = text_of(hb_bench_json_write, first), *path = test_gzip("a.json.gz", json, SIZE_MAX);
 	if (hb_bench_json_load(path, again, &error))
 		fail_msg("%s", error.text);
@@ -376,6 +457,9 @@ int main(void)
 		cmocka_unit_test(test_quantile_interval_covers),
 		cmocka_unit_test(test_summary),
 		cmocka_unit_test(test_two_rounds_make_no_interval),
+		cmocka_unit_test(test_fewer_rounds),
+		cmocka_unit_test(test_all_cases_together),
+		cmocka_unit_test(test_processors_are_divided_by_cores),
 		cmocka_unit_test(test_a_file_shows_the_same),
 		cmocka_unit_test(test_page_escapes),
 		cmocka_unit_test(test_bad_files_are_refused),

@@ -7,38 +7,12 @@
 #include "base/hist.h"
 #include "core/event_text.h"
 #include "core/policy.h"
+#include "counted_malloc.h"
 #include "unit.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static unsigned long allocations;
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-
-void *__wrap_malloc(size_t bytes)
-{
-	allocations++;
-	return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-	allocations++;
-	return __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-	allocations++;
-	return __real_realloc(old, bytes);
-}
 
 static struct hb_core *make_core(const char *policy, uint32_t max_tenants)
 {
@@ -248,10 +222,10 @@ static void nothing_is_allocated_after_creation(void **state)
 {
 	for (const char *const *name = hb_policy_names; *name; name++) {
 		struct hb_core *core = make_core(*name, 8);
-		unsigned long before = allocations;
+		unsigned long before = hb_test_allocations;
 		assert_true(before > 0); /* the counter counts */
 		exercise(core);
-		assert_int_equal(allocations, before);
+		assert_int_equal(hb_test_allocations, before);
 		hb_core_free(core);
 	}
 }
@@ -276,9 +250,9 @@ static void an_ejection_allocates_nothing_and_cuts_what_is_too_long(void **state
 	struct hb_core *core = hb_core_new(&config, 0, NULL);
 	assert_non_null(core);
 	assert_int_equal(add(core, 0, HB_PRIORITY_LOW), 0);
-	unsigned long before = allocations;
+	unsigned long before = hb_test_allocations;
 	assert_int_equal(simple(core, 0, HB_EVENT_BUSY, 0), 0);
-	assert_int_equal(allocations, before);
+	assert_int_equal(hb_test_allocations, before);
 	const struct hb_ejection *ejection = hb_core_ejection(core);
 	assert_int_equal(ejection->reason, HB_EJECT_OWN);
 	assert_string_equal(ejection->policy.text, "talker");

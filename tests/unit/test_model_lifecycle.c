@@ -5,38 +5,12 @@
  * completions however time is advanced, and running on allocates nothing.
  * Meant to be run under the address sanitizer as well.
  */
+#include "counted_malloc.h"
 #include "model_rig.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t allocations;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-	allocations++;
-	return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	allocations++;
-	return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-	allocations++;
-	return __real_realloc(old, size);
-}
 
 /* Two processes of two streams each, all kinds of work queued: what is removed when is up to the test. */
 struct scene {
@@ -227,14 +201,14 @@ static void a_million_submissions_need_no_more_memory_than_a_thousand(void **sta
 	rig_keep_busy(&rig, rig_process(&rig, 0, 0), &small, 64);
 	rig_keep_busy(&rig, rig_process(&rig, 0, 0), &copy, 8);
 	rig_run_until(&rig, 200 * MS);
-	uint64_t before = allocations, ended = 0;
+	uint64_t before = hb_test_allocations, ended = 0;
 	while (ended < 1000000) {
 		rig_run_until(&rig, rig.now_ns + 100 * MS);
 		ended = 0;
 		for (uint32_t i = 0; i < rig.n_busy; i++)
 			ended += rig.busy[i].done;
 	}
-	assert_int_equal(allocations, before);
+	assert_int_equal(hb_test_allocations, before);
 	rig_fini(&rig);
 }
 

@@ -7,6 +7,7 @@
  * random run. Linked with malloc wrapped, so that allocations are counted.
  */
 #include "base/rng.h"
+#include "counted_malloc.h"
 #include "serve/serve.h"
 #include "unit.h"
 
@@ -18,33 +19,6 @@
 #define RUN_NS (2 * MS) /* of one item; each further one adds */
 #define RUN_MORE_NS (1 * MS)
 #define BATCH_MOST 8
-
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_malloc(size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-
-static unsigned long allocations;
-
-void *__wrap_malloc(size_t bytes)
-{
-	allocations++;
-	return __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-	allocations++;
-	return __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-	allocations++;
-	return __real_realloc(old, bytes);
-}
 
 static struct {
 	struct hb_serve *serve;
@@ -454,13 +428,13 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	for (uint64_t i = 0; i < 16; i++)
 		assert_true(submit(i, 0, HB_SERVE_LOW, 900 * MS) != 0);
 	assert_true(submit(16, 0, HB_SERVE_HIGH, 900 * MS) == 0);
-	unsigned long before = allocations;
+	unsigned long before = hb_test_allocations;
 	for (uint64_t i = 0; i < 50000; i++) {
 		submit(i, i % 3 == 0, i % 2 ? HB_SERVE_HIGH : HB_SERVE_LOW, 20 * MS);
 		steps();
 		advance_to(rig.now_ns + 1 * MS);
 	}
-	assert_int_equal(allocations, before);
+	assert_int_equal(hb_test_allocations, before);
 	assert_true(rig.items > 30000);
 }
 

@@ -103,6 +103,36 @@ static void without_the_transfer_part_copies_do_not_disturb_each_other(void **st
 	assert_true(near(forecast.flow[1].finish_ns, 4 * MS, 0.001));
 }
 
+/* Of a copy that is all latency nobody on the link sees anything, nor it of them. */
+static void latency_is_not_shared(void **state)
+{
+	const struct hb_serve_model small = {
+		.name = "small", .max_items = 1, .in_bytes = 8, .run_guess_ns = 1, .sm_demand = {0.5, 0.5}};
+	struct hb_predictor_parts parts = {true, true};
+	struct hb_forecast forecast;
+	hb_predictor_init(predictor, parts);
+	hb_predictor_add_model(predictor, &copying);
+	hb_predictor_add_model(predictor, &small);
+	for (uint32_t items = 1; items <= 8; items++) {
+		double stage_ns[HB_STAGES] = {0.3 * MS + copying.in_bytes * items / RATE * 1e9, 1, 0};
+		hb_predictor_profiled(predictor, 0, items, stage_ns);
+		hb_predictor_profiled(predictor, 0, items, stage_ns);
+	}
+	assert_true(hb_predictor_link_use(predictor, HB_STAGE_IN, 8) < 0.01);
+	assert_true(near(hb_predictor_link_use(predictor, HB_STAGE_IN, 4 * copying.in_bytes), 4 / 4.3, 0.01));
+	hb_forecast_begin(predictor, 0, &forecast);
+	hb_forecast_add(predictor, &forecast, 0, 4, HB_SERVE_HIGH, false);
+	hb_forecast_add(predictor, &forecast, 1, 1, HB_SERVE_HIGH, false);
+	hb_forecast_run(predictor, &forecast);
+	assert_true(near(forecast.flow[0].finish_ns, 4.3 * MS, 0.01));
+	assert_true(near(forecast.flow[1].finish_ns, 0.3 * MS, 0.01));
+	hb_forecast_begin(predictor, 0, &forecast);
+	hb_forecast_add(predictor, &forecast, 0, 4, HB_SERVE_HIGH, false);
+	hb_forecast_add(predictor, &forecast, 0, 4, HB_SERVE_HIGH, false);
+	hb_forecast_run(predictor, &forecast);
+	assert_true(near(forecast.flow[1].finish_ns, 8.3 * MS, 0.05));
+}
+
 /* A copy that joins one half done: 4 ms of work, alone for 2 ms; then both at half speed. */
 static void a_change_of_the_set_is_taken_into_account(void **state)
 {
@@ -153,7 +183,8 @@ static void interference_is_learned_and_unlearned(void **state)
 	int64_t now_ns = 0;
 	double error_ns, stage_ns[HB_STAGES] = {0, 4 * MS, 0};
 	hb_predictor_profiled(predictor, 1, 1, stage_ns);
-	assert_true(near(pair_forecast_ns(0, &error_ns), 4 * MS, 0.001)); /* nothing known yet */
+	/* Nothing seen yet: those that fill the GPU are thought to take turns, more or less. */
+	assert_true(pair_forecast_ns(0, &error_ns) > 4.4 * MS && pair_forecast_ns(0, &error_ns) <= 8 * MS);
 	for (int i = 0; i < 50; i++)
 		now_ns = pair_runs(now_ns, 1.6);
 	assert_true(near(pair_forecast_ns(now_ns, &error_ns), 6.4 * MS, 0.02));
@@ -217,6 +248,7 @@ int main(void)
 		TEST(the_link_is_learned),
 		TEST(copies_that_share_the_link_end_as_the_closed_form_says),
 		TEST(copies_of_any_size_follow_processor_sharing),
+		TEST(latency_is_not_shared),
 		TEST(without_the_transfer_part_copies_do_not_disturb_each_other),
 		TEST(a_change_of_the_set_is_taken_into_account),
 		TEST(interference_is_learned_and_unlearned),

@@ -27,6 +27,7 @@ static const struct hb_slack_shape plain = {
 	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SLACK_MASKABLE | HB_SLACK_SLICEABLE};
 static const struct hb_slack_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SLACK_MASKABLE};
 static const struct hb_slack_shape graph = {.key = 17};
+static const struct hb_slack_shape unmasked = {.key = 19, .blocks = 16, .per_sm = 2};
 
 static int set_up(void **state)
 {
@@ -126,7 +127,7 @@ static void test_board_fills(void **state)
 	assert_null(hb_slack_claim(&rig->board, 99));
 }
 
-/* Two waves on any mask of less than all: as few SMs as that takes. */
+/* All that the reserve leaves, persistent kernels too; what cannot be masked is as dear as it is long. */
 static void test_beside_masked(void **state)
 {
 	struct rig *rig = *state;
@@ -135,9 +136,8 @@ static void test_beside_masked(void **state)
 	hb_slack_learn(rig->low, &small, 10 * US);
 	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
 	assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
-	assert_int_equal(rig->answer.sms, 66);
-	assert_int_equal(rig->answer.ns, 1200 * US);
-	assert_true(rig->answer.price_ns > 0);
+	assert_int_equal(rig->answer.sms, 100);
+	assert_in_range(rig->answer.ns, 790 * US, 793 * US);
 	assert_int_equal(ask(rig, &graph), HB_SLACK_WAIT);
 }
 
@@ -157,12 +157,14 @@ static void test_without_slack_it_waits(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(rig);
-	hb_slack_learn(rig->low, &small, 10 * US);
+	hb_slack_learn(rig->low, &unmasked, 2 * US);
 	hb_slack_high_begin(&rig->high, rig->now_ns, rig->now_ns + 10 * MS);
-	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	assert_int_equal(ask(rig, &unmasked), HB_SLACK_GO);
 	hb_slack_high_end(&rig->high, rig->now_ns + 1);
 	hb_slack_high_begin(&rig->high, rig->now_ns, rig->now_ns + MS);
-	assert_int_equal(ask(rig, &small), HB_SLACK_WAIT);
+	assert_int_equal(ask(rig, &unmasked), HB_SLACK_WAIT);
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 100);
 }
 
 static void test_allowance_is_spent(void **state)
@@ -170,11 +172,11 @@ static void test_allowance_is_spent(void **state)
 	struct rig *rig = *state;
 	uint32_t launches = 0;
 	let_beside(rig);
-	hb_slack_learn(rig->low, &small, 50 * US);
+	hb_slack_learn(rig->low, &unmasked, 2 * US);
 	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
 	int64_t allow_ns = rig->beacon->allow_ns, price_ns = 0;
 	assert_in_range(allow_ns, 95 * US, 105 * US);
-	for (; ask(rig, &small) == HB_SLACK_GO && launches < 100000; launches++) {
+	for (; ask(rig, &unmasked) == HB_SLACK_GO && launches < 100000; launches++) {
 		price_ns += rig->answer.price_ns;
 		hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
 		hb_slack_idle(&rig->stream, rig->now_ns);
@@ -190,9 +192,89 @@ static void test_slice_beside(void **state)
 	let_beside(rig);
 	hb_slack_learn(rig->low, &plain, 900 * US);
 	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	rig->beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &plain), HB_SLACK_SLICE);
 	assert_int_equal(rig->answer.ns, 100 * US);
 	assert_in_range(rig->answer.part_ppm, 50000, 120000);
+}
+
+/* Where HP allows less than the whole kernel would cost it, a slice of it may still go. */
+static void test_only_in_slices(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_slack_shape uncut = plain;
+	rig->low->limits.masks = false;
+	let_beside(rig);
+	uncut.key += 2;
+	uncut.flags = HB_SLACK_MASKABLE;
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	hb_slack_learn(rig->low, &uncut, 900 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &uncut), HB_SLACK_WAIT);
+	assert_int_equal(ask(rig, &plain), HB_SLACK_SLICE);
+	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->beacon->allow_ns);
+	hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	hb_slack_idle(&rig->stream, rig->now_ns);
+	/* That was all that was allowed. */
+	assert_int_equal(ask(rig, &plain), HB_SLACK_WAIT);
+	assert_true(rig->answer.for_high);
+}
+
+/* Found to be a kernel that cannot be cut: judged as a whole from then on. */
+static void test_slices_that_are_not_possible(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	rig->beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SLACK_SLICE);
+	hb_slack_whole(rig->low, rig->answer.kernel);
+	assert_int_equal(ask(rig, &plain), HB_SLACK_GO);
+	assert_true(rig->answer.ns >= 900 * US);
+}
+
+/* However much may be in flight, the next slice goes when the one before is about to end; once HP is gone, all the rest. */
+static void test_slices_tick(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_slack_shape rest = plain;
+	rig->low->limits.window_ns = rig->low->limits.beside_ns = rig->low->limits.mark_ns = 3 * MS;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	rig->beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SLACK_SLICE);
+	uint32_t mark = hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	assert_int_not_equal(mark, 0);
+	rest.left_ppm = HB_SLACK_PPM - rig->answer.part_ppm;
+	assert_int_equal(ask(rig, &rest), HB_SLACK_WAIT);
+	assert_false(rig->answer.for_high);
+	rig->now_ns += 60 * US;
+	assert_int_equal(ask(rig, &rest), HB_SLACK_SLICE);
+	hb_slack_high_end(&rig->high, rig->now_ns);
+	assert_int_equal(ask(rig, &rest), HB_SLACK_GO);
+	assert_true(rig->answer.part && rig->answer.ns > 700 * US);
+}
+
+/* Graphs are not masked or cut: how long one runs decides whether it goes beside a request; without one it goes. */
+static void test_graphs_go_by_their_time(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_slack_shape brief = graph;
+	let_beside(rig);
+	brief.key += 2;
+	hb_slack_learn(rig->low, &graph, 5 * MS);
+	hb_slack_learn(rig->low, &brief, 20 * US);
+	assert_int_equal(ask(rig, &graph), HB_SLACK_GO);
+	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	assert_int_equal(ask(rig, &graph), HB_SLACK_WAIT);
+	assert_true(rig->answer.for_high);
+	assert_int_equal(ask(rig, &brief), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->beacon->allow_ns);
+	hb_slack_high_end(&rig->high, rig->now_ns + MS);
+	assert_int_equal(ask(rig, &graph), HB_SLACK_GO);
 }
 
 /* Each slice starts all blocks of its grid: with very many of them slices are longer, or there are none. */
@@ -205,6 +287,7 @@ static void test_slices_of_many_blocks(void **state)
 	many.blocks = 40000;
 	hb_slack_learn(rig->low, &many, 2000 * US);
 	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
+	rig->beacon->gap_ns = 100 * MS;
 	assert_int_equal(ask(rig, &many), HB_SLACK_SLICE);
 	assert_int_equal(rig->answer.ns, 500 * US);
 	many.key += 2;
@@ -220,9 +303,9 @@ static void test_long_hold_while_absent(void **state)
 	let_beside(rig);
 	hb_slack_learn(rig->low, &persistent, 1400 * US);
 	hb_slack_learn(rig->low, &plain, 900 * US);
-	rig->beacon->gap_ns = 2 * MS;
+	rig->beacon->gap_ns = 7 * MS;
 	assert_int_equal(ask(rig, &persistent), HB_SLACK_GO);
-	assert_int_equal(rig->answer.sms, 66);
+	assert_int_equal(rig->answer.sms, 100);
 	assert_int_equal(ask(rig, &plain), HB_SLACK_GO);
 	assert_int_equal(rig->answer.sms, 0);
 	rig->beacon->gap_ns = 100 * MS;
@@ -230,7 +313,7 @@ static void test_long_hold_while_absent(void **state)
 	assert_int_equal(rig->answer.sms, 0);
 	hb_slack_high_expect(&rig->high, rig->now_ns + MS);
 	ask(rig, &persistent);
-	assert_int_equal(rig->answer.sms, 66);
+	assert_int_equal(rig->answer.sms, 100);
 	rig->now_ns += MS;
 	ask(rig, &persistent);
 	assert_int_equal(rig->answer.sms, 0);
@@ -318,27 +401,50 @@ static void test_harm_is_learned(void **state)
 	assert_true(hb_slack_find(rig->low, small.key)->harm_ppm[0] < harmful / 8);
 }
 
-static void test_reserve_grows_with_the_excess(void **state)
+/* Requests that take longer than alone unless LP was kept out. */
+static uint32_t serve_slowed(struct rig *rig, int requests, int64_t took_ns)
+{
+	uint32_t closed = 0;
+	for (int i = 0; i < requests; i++) {
+		bool kept_out = rig->high.closed;
+		closed += kept_out;
+		serve(rig, 160, kept_out ? 2 * MS : took_ns);
+	}
+	return closed;
+}
+
+static void test_reserve_follows_the_excess(void **state)
 {
 	struct rig *rig = *state;
 	let_beside(rig);
-	uint32_t before = rig->beacon->reserve;
-	for (int i = 0; i < 100; i++)
-		serve(rig, 160, rig->high.requests % HB_SLACK_CLOSED_EVERY ? 3 * MS : 2 * MS);
-	assert_true(rig->beacon->reserve > before);
-	assert_true(rig->beacon->reserve <= SMS - SMS / 4);
-	for (int i = 0; i < 1000; i++)
-		serve(rig, 160, 2 * MS);
-	assert_int_equal(rig->beacon->reserve, before);
+	assert_int_equal(rig->beacon->reserve, 31);
+	serve_slowed(rig, 120, 2120 * US);
+	uint32_t grown = rig->beacon->reserve;
+	assert_true(grown > 31);
+	serve_slowed(rig, 1000, 2120 * US);
+	assert_int_equal(rig->beacon->reserve, SMS / 2);
+	serve_slowed(rig, 4000, 2 * MS);
+	assert_int_equal(rig->beacon->reserve, 31);
 }
 
-/* The first requests and every 32nd allow nothing; the time left is known by then. */
+/* Where no reserve helps LP is kept out for a while; where it does, only for the closed windows. */
+static void test_gated_where_no_reserve_helps(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	assert_in_range(serve_slowed(rig, 1024, 2120 * US), 16, 20);
+	assert_true(serve_slowed(rig, 1024, 3 * MS) > 500);
+	serve_slowed(rig, 2048, 2 * MS);
+	assert_in_range(serve_slowed(rig, 1024, 2 * MS), 16, 20);
+}
+
+/* The first requests and later a few in a row allow nothing; the time left is known by then. */
 static void test_closed_windows(void **state)
 {
 	struct rig *rig = *state;
 	rig->beacon->terms_ppm = 50000;
 	uint32_t closed = 0;
-	for (int i = 0; i < 64; i++) {
+	for (int i = 0; i < 300; i++) {
 		hb_slack_high_begin(&rig->high, rig->now_ns, 0);
 		closed += rig->beacon->allow_ns == 0;
 		if (i == 63)
@@ -348,10 +454,50 @@ static void test_closed_windows(void **state)
 		hb_slack_high_end(&rig->high, rig->now_ns);
 		rig->now_ns += 2 * MS;
 	}
-	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + 1);
+	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + HB_SLACK_CLOSED_RUN);
 	rig->beacon->terms_ppm = 0;
 	hb_slack_high_begin(&rig->high, rig->now_ns, 0);
 	assert_int_equal(rig->beacon->allow_ns, 0);
+}
+
+/* The first of a row of closed windows still meets what was in flight: it is not what a request takes alone. */
+static void test_first_of_a_row_teaches_nothing(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(rig);
+	int64_t alone_ns = rig->high.alone_ns;
+	for (int i = 0; i < 1024; i++) {
+		bool first = rig->high.closed && !rig->high.was_closed;
+		serve(rig, 160, first ? 8 * MS : 2 * MS);
+	}
+	assert_in_range(rig->high.alone_ns, alone_ns - 20 * US, alone_ns + 20 * US);
+}
+
+/* Close requests: masked between them as beside them, and the host may run ahead; far ones: whole between them. */
+static void test_close_requests(void **state)
+{
+	struct rig *rig = *state;
+	int launches = 0;
+	let_beside(rig);
+	hb_slack_learn(rig->low, &small, 25 * US);
+	hb_slack_learn(rig->low, &plain, 900 * US);
+	rig->beacon->gap_ns = 2 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 100);
+	for (; ask(rig, &small) == HB_SLACK_GO; launches++)
+		hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	assert_in_range(launches, 12, 20);
+	hb_slack_idle(&rig->stream, rig->now_ns);
+	/* A closed window is coming: little in flight. */
+	rig->beacon->allow_ns = 0;
+	for (launches = 0; ask(rig, &small) == HB_SLACK_GO; launches++)
+		hb_slack_went(rig->low, &rig->stream, rig->now_ns, &rig->answer);
+	assert_in_range(launches, 1, 3);
+	rig->beacon->allow_ns = 1000;
+	hb_slack_idle(&rig->stream, rig->now_ns);
+	rig->beacon->gap_ns = 50 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SLACK_GO);
+	assert_int_equal(rig->answer.sms, 0);
 }
 
 int main(void)
@@ -368,13 +514,20 @@ int main(void)
 		TEST(test_without_slack_it_waits),
 		TEST(test_allowance_is_spent),
 		TEST(test_slice_beside),
+		TEST(test_only_in_slices),
+		TEST(test_slices_that_are_not_possible),
+		TEST(test_slices_tick),
+		TEST(test_graphs_go_by_their_time),
 		TEST(test_slices_of_many_blocks),
 		TEST(test_long_hold_while_absent),
 		TEST(test_window),
 		TEST(test_durations_are_learned),
 		TEST(test_harm_is_learned),
-		TEST(test_reserve_grows_with_the_excess),
+		TEST(test_reserve_follows_the_excess),
+		TEST(test_gated_where_no_reserve_helps),
 		TEST(test_closed_windows),
+		TEST(test_first_of_a_row_teaches_nothing),
+		TEST(test_close_requests),
 	};
 	return cmocka_run_group_tests(tests, 0, 0);
 }

@@ -144,7 +144,7 @@ static enum hb_slack_verdict ask(struct world *world, uint32_t kernel, struct hb
 static void check_in_flight(struct world *world)
 {
 	int64_t longest_ns = 2 * MS; /* beside HP */
-	int64_t bound_ns = 2 * longest_ns + 8 * (world->low->limits.window_ns + world->low->limits.ahead_ns);
+	int64_t bound_ns = 2 * longest_ns + 8 * (world->low->limits.steady_ns + world->low->limits.ahead_ns);
 	if (world->tail != world->head && !world->counter_stands_still)
 		CHECK(world, world->queue[(world->tail - 1) % QUEUE].end_ns - world->now_ns <= bound_ns);
 }

@@ -4,16 +4,20 @@
  * for the tests of slices. It reads the cubins that it is given and notes, for
  * each kernel, which blocks launches would run: all of them, or for a kernel of a
  * module with a range check those within the bounds that its last parameter
- * gives. Its linker gives the compiled range check of tests/cubin.
+ * gives. Its linker gives the compiled range check of tests/cubin. Launches
+ * return at once; a value that a stream writes comes when they would be done.
  */
 #include "fake_driver.h"
 
+#include "base/clock.h"
 #include "cubin/code_info.h"
 #include "cubin/fatbin.h"
 #include "cubin/prologue.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,9 +29,11 @@ unsigned hb_fake_runs_of(uint32_t block);
 unsigned hb_fake_launches_of_pieces(void);
 void hb_fake_set_refusal(const char *what);
 int hb_fake_setting_of_copy(int attribute);
+void hb_fake_on_piece(void (*act)(unsigned n));
+bool hb_fake_is_idle(void);
 #pragma GCC visibility pop
 
-enum { BLOCKS = 4096, FUNCTIONS = 64, MS = 2 };
+enum { BLOCKS = 16384, FUNCTIONS = 64, MS = 2 };
 
 struct fake_module {
 	struct hb_cubin cubin;
@@ -259,6 +265,88 @@ CUresult cuLinkDestroy(CUlinkState link)
 	return CUDA_SUCCESS;
 }
 
+/* ---- time: one queue, kernels one after another ---- */
+
+enum { WRITES = 64 };
+static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
+static int64_t drained_ns;
+static struct {
+	_Atomic(uint32_t) *word;
+	uint32_t value;
+	int64_t due_ns;
+} writes[WRITES];
+static unsigned n_writes, n_written;
+static bool has_writer;
+static void (*on_piece)(unsigned n);
+
+/* Called in each launch of a piece, before it would run. */
+void hb_fake_on_piece(void (*act)(unsigned n))
+{
+	on_piece = act;
+}
+
+bool hb_fake_is_idle(void)
+{
+	pthread_mutex_lock(&queue);
+	bool is_idle = hb_clock_now_ns() >= drained_ns && n_writes == n_written;
+	pthread_mutex_unlock(&queue);
+	return is_idle;
+}
+
+static void enqueue(uint64_t n_blocks, uint64_t n_all)
+{
+	pthread_mutex_lock(&queue);
+	int64_t now_ns = hb_clock_now_ns();
+	drained_ns = (drained_ns > now_ns ? drained_ns : now_ns) + (int64_t)(MS * HB_NS_PER_MS * n_blocks / n_all);
+	pthread_mutex_unlock(&queue);
+}
+
+/* With the lock held. */
+static void write_what_is_due(void)
+{
+	while (n_written != n_writes && writes[n_written % WRITES].due_ns <= hb_clock_now_ns()) {
+		atomic_store(writes[n_written % WRITES].word, writes[n_written % WRITES].value);
+		n_written++;
+	}
+}
+
+static void *be_the_writer(void *unused)
+{
+	for (;;) {
+		pthread_mutex_lock(&queue);
+		write_what_is_due();
+		pthread_mutex_unlock(&queue);
+		usleep(20);
+	}
+	return NULL;
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, unsigned int value, unsigned int flags)
+{
+	pthread_t thread;
+	hb_fake_count("cuStreamWriteValue32_v2");
+	pthread_mutex_lock(&queue);
+	if (!has_writer)
+		has_writer = pthread_create(&thread, NULL, be_the_writer, NULL) == 0 && pthread_detach(thread) == 0;
+	bool has_room = n_writes - n_written < WRITES;
+	if (has_room) {
+		/* NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the host, as cuMemHostAlloc gave it */
+		writes[n_writes % WRITES].word = (_Atomic(uint32_t) *)(uintptr_t)address;
+		writes[n_writes % WRITES].value = value;
+		writes[n_writes++ % WRITES].due_ns = drained_ns;
+	}
+	pthread_mutex_unlock(&queue);
+	return has_room ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
+{
+	static _Alignas(64) uint8_t memory[1 << 14];
+	hb_fake_count("cuMemHostAlloc");
+	*pointer = memory;
+	return bytes <= sizeof memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* ---- launches ---- */
 
 static struct hb_bounds bounds_of(const struct fake_function *function, void **parameters, void **extra)
@@ -271,7 +359,9 @@ static struct hb_bounds bounds_of(const struct fake_function *function, void **p
 	const void *at = parameters ? parameters[facts.n_parameters - 1]
 				    : (const uint8_t *)extra[1] + facts.parameter_bytes - HB_BOUNDS_BYTES;
 	memcpy(&bounds, at, sizeof bounds);
-	atomic_fetch_add(&n_piece_launches, 1);
+	unsigned n = atomic_fetch_add(&n_piece_launches, 1) + 1;
+	if (on_piece)
+		on_piece(n);
 	return bounds;
 }
 
@@ -280,6 +370,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
 	struct hb_bounds bounds = bounds_of((struct fake_function *)(void *)handle, parameters, extra);
 	uint32_t n_blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
 	hb_fake_count("cuLaunchKernelEx");
+	enqueue(bounds.count < n_blocks ? bounds.count : n_blocks, n_blocks);
 	for (uint32_t i = 0; i < n_blocks && i < BLOCKS; i++)
 		if (i - bounds.first < bounds.count)
 			atomic_fetch_add(&runs[i], 1);

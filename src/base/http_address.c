@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See http_address.h. */
-#include "daemon/http_address.h"
+#include "base/http_address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ int hb_http_address_parse(const char *text, struct sockaddr_storage *address, st
 		fits = inet_pton(AF_INET, host, &four->sin_addr) == 1;
 	}
 	return fits ? 0
-		    : hb_error_set(error, -EINVAL, "'%s' is no address; write 127.0.0.1:9464, [::1]:9464 or 9464",
+		    : hb_error_set(error, -EINVAL, "'%s' is no address; write 127.0.0.1:PORT, [::1]:PORT or PORT",
 				   text);
 }
 

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the front end of `hb serve` costs: small inference requests to a model that does nothing (platform echo).
+
+usage: front.py --build BUILD [--part NAME]... [--seconds N] [--json FILE] [--markdown]
+    --part small        closed loop over a few connections: JSON, binary tensors, GET; beside it peers, by the same
+                        generator: the same HTTP library with a fixed answer, and nginx where it is installed
+    --part half         open loop (Poisson) at half of what `small` reached: latency from the moment a request was due
+    --part connections  10,000 connections at once, one request a time on each
+    --part requests     1,000,000 requests: the server's memory at the first tenth and at the end
+    --markdown          the rows of docs/serving.md
+Without --part: all. The load generator (front_load.c, one thread) shares the machine's processors with the server; what
+does not depend on that is the server's own CPU time a request (/proc), and so the requests that one core can answer.
+exit status: 0, 1 a run failed or answered something else than 200.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+MODEL = """platform: echo
+inputs: [{name: x, datatype: FP32, shape: [4]}]
+outputs: [{name: y, datatype: FP32, shape: [4]}]
+"""
+INFER = "/v2/models/null/infer"
+NGINX = """worker_processes 2; daemon off; error_log stderr error; pid %(folder)s/pid;
+events { worker_connections 20000; }
+http { access_log off; keepalive_requests 100000000; client_body_temp_path %(folder)s; proxy_temp_path %(folder)s;
+fastcgi_temp_path %(folder)s; uwsgi_temp_path %(folder)s; scgi_temp_path %(folder)s;
+server { listen 127.0.0.1:%(port)d backlog=4096; location / { return 200 '{"model_name":"null","outputs":[]}'; } } }
+"""
+NGINX_PORT = 18499
+
+
+def family(pid):
+    """The process and its children."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [pid] + [int(child) for child in file.read().split()]
+
+
+def cpu_seconds(pid):
+    nanoseconds = 0
+    for one in family(pid):
+        for task in os.listdir(f"/proc/{one}/task"):
+            with open(f"/proc/{one}/task/{task}/schedstat", encoding="utf-8") as file:
+                nanoseconds += int(file.read().split()[0])
+    return nanoseconds / 1e9
+
+
+def resident_mib(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS:"))
+
+
+class Bench:
+    def __init__(self, build, folder, seconds):
+        self.load_program = os.path.join(build, "tests/front/front-load")
+        self.build, self.folder, self.seconds = build, folder, seconds
+        self.failed = False
+        tensor = {"name": "x", "datatype": "FP32", "shape": [4]}
+        head = json.dumps({"inputs": [dict(tensor, parameters={"binary_data_size": 16})],
+                           "parameters": {"binary_data_output": True}}).encode()
+        self.json_body = self.body("json", json.dumps({"inputs": [dict(tensor, data=[1.5, 2.25, -3, 0.1])]}).encode())
+        self.binary = ["--path", INFER, "--headers", f"Inference-Header-Content-Length: {len(head)}",
+                       "--body", self.body("binary", head + struct.pack("<4f", 1.5, 2.25, -3, 0.1))]
+        self.json = ["--path", INFER, "--body", self.json_body]
+
+    def body(self, name, data):
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+    @contextlib.contextmanager
+    def server(self):
+        models = os.path.join(self.folder, "models")
+        os.makedirs(os.path.join(models, "null"), exist_ok=True)
+        with open(os.path.join(models, "null/model.yaml"), "w", encoding="utf-8") as file:
+            file.write(MODEL)
+        with subprocess.Popen([os.path.join(self.build, "hb-serve"), "--models", models, "--http", "0", "--grpc", "0",
+                               "--gpu", "none"], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process.pid, int(process.stdout.readline().split()[-1])
+            finally:
+                process.terminate()
+
+    @contextlib.contextmanager
+    def hello(self):
+        with subprocess.Popen([os.path.join(self.build, "tests/front/front-hello")], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as process:
+            yield process.pid, int(process.stdout.readline())
+            process.stdin.close()
+
+    @contextlib.contextmanager
+    def nginx(self):
+        config = self.body("nginx.conf", (NGINX % {"folder": self.folder, "port": NGINX_PORT}).encode())
+        with subprocess.Popen(["nginx", "-c", config]) as process:
+            subprocess.run(["bash", "-c", f"until : </dev/tcp/127.0.0.1/{NGINX_PORT}; do sleep 0.05; done 2>/dev/null"],
+                           check=True, timeout=30)
+            try:
+                yield process.pid, NGINX_PORT
+            finally:
+                process.terminate()
+
+    def load(self, server, *arguments):
+        pid, port = server
+        before = cpu_seconds(pid)
+        done = subprocess.run([self.load_program, "--port", str(port), "--seconds", str(self.seconds), *map(str, arguments)],
+                              stdout=subprocess.PIPE, check=True, text=True)
+        found = json.loads(done.stdout)
+        self.failed |= found["not_200"] > 0 or found["answered"] == 0
+        found["server_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / max(found["answered"], 1), 2)
+        found["per_core"] = round(1e6 / found["server_cpu_us"])
+        found["server_mib"] = round(resident_mib(pid), 1)
+        return found
+
+    # ---- parts ----
+
+    def small(self):
+        found = {}
+        with self.server() as server:
+            self.load(server, *self.json, "--connections", 16)  # the first seconds are not counted
+            for connections in (16, 256):
+                found[f"infer, JSON, {connections} connections"] = self.load(server, *self.json, "--connections", connections)
+            found["infer, binary tensors, 16 connections"] = self.load(server, *self.binary, "--connections", 16)
+            found["GET /v2/health/live, 16 connections"] = self.load(server, "--path", "/v2/health/live", "--connections", 16)
+        with self.hello() as server:
+            found["peer: libmicrohttpd alone, the same request, a fixed answer"] = self.load(server, *self.json, "--connections", 16)
+        if shutil.which("nginx"):
+            with self.nginx() as server:
+                found["peer: nginx, the same request, a fixed answer"] = self.load(server, *self.json, "--connections", 16)
+        return found
+
+    def half(self):
+        with self.server() as server:
+            whole = self.load(server, *self.json, "--connections", 64)
+            rate = whole["per_second"] / 2
+            return {f"infer, JSON, open loop at half of {whole['per_second']:.0f}/s":
+                    self.load(server, *self.json, "--connections", 256, "--rate", rate)}
+
+    def connections(self):
+        with self.server() as server:
+            return {"infer, JSON, 10,000 connections": self.load(server, *self.json, "--connections", 10000,
+                                                                 "--requests", 200000, "--seconds", 120)}
+
+    def requests(self):
+        with self.server() as server:
+            first = self.load(server, *self.json, "--connections", 64, "--requests", 100000, "--seconds", 600)
+            rest = self.load(server, *self.json, "--connections", 64, "--requests", 900000, "--seconds", 600)
+            rest["server_mib_at_a_tenth"] = first["server_mib"]
+            return {"infer, JSON, 1,000,000 requests": rest}
+
+
+def markdown(found):
+    lines = ["| what | requests/s here | server's CPU a request | = requests/s a core | p50, p99 | memory |", "|---|---|---|---|---|---|"]
+    for what, one in found.items():
+        tenth = f" ({one['server_mib_at_a_tenth']} at a tenth)" if "server_mib_at_a_tenth" in one else ""
+        lines.append(f"| {what} | {one['per_second']:,.0f} | {one['server_cpu_us']} us | {one['per_core']:,} | "
+                     f"{one['latency_us']['p50'] / 1000:.2f}, {one['latency_us']['p99'] / 1000:.2f} ms | "
+                     f"{one['server_mib']} MiB{tenth} |")
+    return "\n".join(lines)
+
+
+def main():
+    parts = ("small", "half", "connections", "requests")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--part", action="append", choices=parts)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--json")
+    parser.add_argument("--markdown", action="store_true")
+    arguments = parser.parse_args()
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(arguments.build, folder, arguments.seconds)
+        for part in arguments.part or parts:
+            found.update(getattr(bench, part)())
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=2)
+    print(markdown(found) if arguments.markdown else json.dumps(found, indent=2))
+    return bench.failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

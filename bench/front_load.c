@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An HTTP load generator for bench/front.py: keep-alive connections, one request
+ * at a time on each (no pipelining), one thread. Closed loop: each connection
+ * sends again as soon as it was answered. With --rate an open loop: requests are
+ * due at random moments (Poisson), wait for a free connection, and their latency
+ * counts from the moment they were due. It knows nothing of what it sends.
+ *
+ * Answers must carry Content-Length. Prints one JSON object.
+ */
+#include "base/clock.h"
+#include "base/hist.h"
+#include "base/rng.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HEAD_MOST 4096
+#define EVENTS 256
+#define HOSTS 8 /* 127.0.0.1 and up: each has ports of its own */
+
+struct connection {
+	int fd;
+	int64_t due_ns;
+	size_t bytes, whole; /* of the answer: what came, head and body; 0 = its head is not whole */
+	char head[HEAD_MOST];
+};
+
+struct load {
+	uint16_t port;
+	uint32_t connections, n_idle;
+	uint64_t requests;
+	double seconds, rate;
+	const char *method, *path, *body_file, *headers;
+	char *message;
+	size_t message_bytes;
+	struct connection *all, **idle;
+	int epoll;
+	struct hb_rng rng;
+	int64_t begun_ns, end_ns, next_ns; /* next_ns: when the next request is due */
+	uint64_t sent, answered, refused;
+	struct hb_hist latency;
+};
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	fputs("front-load: ", stderr);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+/* ---- requests ---- */
+
+static void send_all(const struct connection *connection, const char *data, size_t bytes)
+{
+	for (size_t done = 0; done < bytes;) {
+		ssize_t n = send(connection->fd, data + done, bytes - done, MSG_NOSIGNAL);
+		if (n < 0 && errno != EINTR)
+			die("send: %s", strerror(errno));
+		done += n > 0 ? (size_t)n : 0;
+	}
+}
+
+static void begin(struct load *load, struct connection *connection, int64_t due_ns)
+{
+	connection->due_ns = due_ns;
+	connection->bytes = connection->whole = 0;
+	load->sent++;
+	send_all(connection, load->message, load->message_bytes);
+}
+
+static void parse_head(struct connection *connection)
+{
+	const char *end = memmem(connection->head, connection->bytes, "\r\n\r\n", 4);
+	connection->head[connection->bytes] = '\0';
+	const char *length = strcasestr(connection->head, "\r\nContent-Length:");
+	if (end && length && length < end)
+		connection->whole = (size_t)(end + 4 - connection->head) + strtoul(length + 17, NULL, 10);
+	else if (end || connection->bytes == HEAD_MOST - 1)
+		die("an answer without Content-Length, or with a longer head than %d", HEAD_MOST);
+}
+
+static void receive(struct connection *connection)
+{
+	char rest[64 * 1024];
+	bool in_head = connection->whole == 0;
+	char *at = in_head ? connection->head + connection->bytes : rest;
+	ssize_t n = recv(connection->fd, at, in_head ? HEAD_MOST - 1 - connection->bytes : sizeof(rest), 0);
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n <= 0)
+		die("the server has closed a connection: %s", n < 0 ? strerror(errno) : "end");
+	connection->bytes += (size_t)n;
+	if (in_head)
+		parse_head(connection);
+}
+
+static bool is_over(const struct load *load, int64_t now_ns)
+{
+	return now_ns >= load->end_ns || (load->requests && load->sent >= load->requests);
+}
+
+static void finish(struct load *load, struct connection *connection, int64_t now_ns)
+{
+	load->answered++;
+	if (strncmp(connection->head + 9, "200", 3) != 0)
+		load->refused++;
+	hb_hist_record(&load->latency, now_ns - connection->due_ns);
+	if (load->rate == 0 && !is_over(load, now_ns))
+		begin(load, connection, now_ns);
+	else
+		load->idle[load->n_idle++] = connection;
+}
+
+static void send_due(struct load *load, int64_t now_ns)
+{
+	while (load->rate > 0 && load->next_ns <= now_ns && load->n_idle && !is_over(load, now_ns)) {
+		begin(load, load->idle[--load->n_idle], load->next_ns);
+		load->next_ns += (int64_t)hb_rng_exponential(&load->rng, 1e9 / load->rate);
+	}
+}
+
+/* ---- the run ---- */
+
+static void wait_for_answers(struct load *load)
+{
+	struct epoll_event events[EVENTS];
+	struct timespec wait = {.tv_sec = 1};
+	int64_t now_ns = hb_clock_now_ns();
+	if (load->rate > 0 && load->n_idle && !is_over(load, now_ns)) {
+		int64_t left_ns = load->next_ns > now_ns ? load->next_ns - now_ns : 0;
+		wait = (struct timespec){.tv_sec = left_ns / HB_NS_PER_S, .tv_nsec = left_ns % HB_NS_PER_S};
+	}
+	int n = epoll_pwait2(load->epoll, events, EVENTS, &wait, NULL);
+	for (int i = 0; i < n; i++) {
+		struct connection *connection = events[i].data.ptr;
+		receive(connection);
+		if (connection->whole && connection->bytes >= connection->whole)
+			finish(load, connection, hb_clock_now_ns());
+	}
+}
+
+static void run(struct load *load)
+{
+	load->begun_ns = load->next_ns = hb_clock_now_ns();
+	load->end_ns = load->begun_ns + (int64_t)(load->seconds * 1e9);
+	if (load->rate == 0)
+		while (load->n_idle)
+			begin(load, load->idle[--load->n_idle], load->begun_ns);
+	while (load->n_idle < load->connections || !is_over(load, hb_clock_now_ns())) {
+		send_due(load, hb_clock_now_ns());
+		wait_for_answers(load);
+	}
+}
+
+static void open_connections(struct load *load)
+{
+	load->all = calloc(load->connections, sizeof(*load->all));
+	load->idle = calloc(load->connections, sizeof(struct connection *));
+	load->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (!load->all || !load->idle || load->epoll < 0)
+		die("out of memory");
+	for (uint32_t i = 0; i < load->connections; i++) {
+		struct connection *connection = load->idle[load->n_idle++] = &load->all[i];
+		struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001 + i % HOSTS)};
+		struct sockaddr_in to = {.sin_family = AF_INET,
+					 .sin_port = htons(load->port),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+		struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+		connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (connection->fd < 0 || bind(connection->fd, (struct sockaddr *)&from, sizeof(from)) < 0 ||
+		    connect(connection->fd, (struct sockaddr *)&to, sizeof(to)) < 0 ||
+		    epoll_ctl(load->epoll, EPOLL_CTL_ADD, connection->fd, &event) < 0)
+			die("connection %u of %u: %s", i + 1, load->connections, strerror(errno));
+	}
+}
+
+static void read_body(const char *path, char *body, size_t size, size_t *bytes)
+{
+	FILE *file = fopen(path, "r");
+	if (!file)
+		die("%s: %s", path, strerror(errno));
+	*bytes = fread(body, 1, size, file);
+	fclose(file);
+}
+
+static void make_message(struct load *load)
+{
+	static char body[1 << 20];
+	size_t bytes = 0;
+	if (load->body_file)
+		read_body(load->body_file, body, sizeof(body), &bytes);
+	load->message = malloc(bytes + HEAD_MOST);
+	if (!load->message)
+		die("out of memory");
+	int n = snprintf(load->message, HEAD_MOST,
+			 "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n%s%s\r\n", load->method,
+			 load->path, bytes, load->headers, load->headers[0] ? "\r\n" : "");
+	if (n >= HEAD_MOST)
+		die("the request's head is too long");
+	memcpy(load->message + n, body, bytes);
+	load->message_bytes = (size_t)n + bytes;
+}
+
+static void print(const struct load *load)
+{
+	const struct hb_hist *latency = &load->latency;
+	double seconds = (double)(hb_clock_now_ns() - load->begun_ns) / 1e9;
+	printf("{\"connections\": %u, \"answered\": %lu, \"not_200\": %lu, \"seconds\": %.3f, \"per_second\": %.0f, "
+	       "\"latency_us\": {\"p50\": %.1f, \"p99\": %.1f, \"p999\": %.1f, \"max\": %.1f}}\n",
+	       load->connections, load->answered, load->refused, seconds, (double)load->answered / seconds,
+	       (double)hb_hist_percentile(latency, 0.5) / 1e3, (double)hb_hist_percentile(latency, 0.99) / 1e3,
+	       (double)hb_hist_percentile(latency, 0.999) / 1e3, (double)latency->max_ns / 1e3);
+}
+
+int main(int argc, char **argv)
+{
+	static struct load load = {.connections = 16, .seconds = 5, .method = "GET", .path = "/", .headers = ""};
+	static const struct option options[] = {
+		{"port", 1, NULL, 'p'},    {"connections", 1, NULL, 'c'}, {"requests", 1, NULL, 'n'},
+		{"seconds", 1, NULL, 's'}, {"rate", 1, NULL, 'r'},        {"path", 1, NULL, 'u'},
+		{"body", 1, NULL, 'b'},    {"headers", 1, NULL, 'h'},     {NULL, 0, NULL, 0},
+	};
+	struct rlimit limit;
+	int code;
+	while ((code = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (code) {
+		case 'p':
+			load.port = (uint16_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'c':
+			load.connections = (uint32_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'n':
+			load.requests = strtoull(optarg, NULL, 10);
+			break;
+		case 's':
+			load.seconds = strtod(optarg, NULL);
+			break;
+		case 'r':
+			load.rate = strtod(optarg, NULL);
+			break;
+		case 'u':
+			load.path = optarg;
+			break;
+		case 'b':
+			load.body_file = optarg;
+			load.method = "POST";
+			break;
+		case 'h':
+			load.headers = optarg;
+			break;
+		default:
+			die("usage: front-load --port N [--connections N] [--requests N] [--seconds S] [--rate N] [--path PATH] [--body FILE] [--headers TEXT]");
+		}
+	}
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	hb_rng_init(&load.rng, 1, 0);
+	make_message(&load);
+	open_connections(&load);
+	run(&load);
+	print(&load);
+	return 0;
+}

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The spatial and the temporal engine in halves: HP serves without pause, LP comes and goes every 0.8 s.
+
+  bench/gpu/spatial_paired.py --build build --out DIR [--part paired] [--window 1] [--until 125]
+
+An eager service's time is mostly that of its CPU, and on a shared host that
+changes by half from one second to the next. So
+
+- each window begins with HP alone outside the engines, and its rate is that
+  which keeps HP as busy as the nominal one does on a quiet CPU (resnet50_b1
+  3.4 ms a request: 220/s 75 %, 60/s 20 %; LLM decode 5.4 ms: 130/s 70 %, 60/s 32 %);
+- what LP does to HP is judged against the halves without LP of the same window,
+  with the same arrivals: the SLO is the p99 of those. What the engine itself costs HP is its service time
+  in those halves against that outside, a second earlier.
+
+LP's speed is taken of that alone, outside. Windows go on until --until seconds
+after the start, the most important first, then again; every window is written at
+once, and SIGTERM ends the measurement as the time limit does. Needs PyTorch, timm
+and transformers; else as spatial.py.
+"""
+import json
+import os
+import signal
+import sys
+import time
+
+from spatial import RULES, TRAINING, Hummingbird, Table
+from temporal import make_parser, quantile, run_parts
+
+STARTED = time.monotonic()
+HALF_S = 0.8
+SETTLE_S = 0.2
+HALVES = 6
+ALONE_S = 0.8
+SERVICE_US = {"resnet50_b1": 3400, "llama8_decode_b8": 5400}
+FAST, SLOW = ("resnet50_b1", 220), ("resnet50_b1", 60)
+DECODE, DECODE_SLOW = ("llama8_decode_b8", 130), ("llama8_decode_b8", 60)
+# In this order, for both trainings, and again while there is time.
+ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("spatial", DECODE), ("temporal", SLOW),
+         ("spatial", DECODE_SLOW), ("temporal", DECODE), ("temporal", DECODE_SLOW))
+PROGRAMS = {"spatial": ("hp-space", "space"), "temporal": ("hp-time", "time")}
+LOW_TARGETS = {("resnet", FAST): 80, ("llama", FAST): 75, ("resnet", SLOW): 92, ("llama", SLOW): 90}
+
+
+class TimeIsUp(Exception):
+    """The limit, or SIGTERM: what was measured so far is the result."""
+
+
+class Paired:
+    def __init__(self, bench, table):
+        self.bench, self.table = bench, table
+        self.slowness = {}
+        self.windows = []
+
+    def command(self, service, load, seconds):
+        """As busy as at the nominal rate on a quiet CPU."""
+        model, rate = load
+        real = rate / max(1.0, self.slowness.get(model, 1.0))
+        with open(self.bench.path(service, ".cmd"), "a") as out:
+            out.write("paired %g %g %s %g\n" % (real, seconds, model, HALF_S))
+        return real
+
+    def answer(self, service, before, seconds):
+        end = time.monotonic() + 6 * seconds + 20
+        while len(self.bench.lines(service)) == before:
+            if time.monotonic() > end:
+                raise RuntimeError("%s does not answer" % service)
+            yield
+        self.last = json.loads(self.bench.lines(service)[before])
+
+    def alone(self, load, seconds=ALONE_S):
+        """HP outside the engines, which also says how slow the CPU is now."""
+        before = len(self.bench.lines("hp-native"))
+        self.command("hp-native", load, seconds)
+        for _ in self.answer("hp-native", before, seconds):
+            time.sleep(0.01)
+        time_us = quantile(self.last["service_us"], 0.5)
+        self.slowness[load[0]] = time_us / SERVICE_US[load[0]]
+        return [time_us, quantile(self.last["service_us"], 0.95)]
+
+    def window(self, mode, service, load, low):
+        """HP without pause; LP paused in the even halves."""
+        bench = self.bench
+        native_us = self.alone(load)
+        before, seconds = len(bench.lines(service)), HALVES * HALF_S
+        real = self.command(service, load, seconds)
+        turns = [(time.monotonic(), False)]
+        for _ in self.answer(service, before, seconds):
+            time.sleep(0.005)
+            now, on = time.monotonic(), turns[-1][1]
+            if now - turns[0][0] >= len(turns) * HALF_S and len(turns) < HALVES:
+                (bench.pause if on else bench.resume)(low)
+                turns.append((now, not on))
+        bench.pause(low)
+        turns.append((turns[0][0] + seconds, False))
+        window = {"mode": mode, "high": load[0], "nominal": load[1], "rate": real, "low": low, "turns": turns,
+                  "native_us": native_us, "answer": self.last}
+        self.windows.append(window)
+        self.tell(window)
+        time.sleep(0.2)
+
+    def requests(self, window, on):
+        """(latency, service) of those that arrived well inside the halves with LP, or those without. Arrivals are the
+        same in each half."""
+        answer = window["answer"]
+        return [(latency, service) for arrival, latency, service in zip(answer["arrival_s"], answer["latency_us"],
+                                                                        answer["service_us"])
+                if int(arrival / HALF_S) % 2 == on and arrival % HALF_S >= SETTLE_S and arrival < HALVES * HALF_S]
+
+    def low_rate(self, window):
+        done = seconds = 0
+        for (begun, on), (ended, _) in zip(window["turns"], window["turns"][1:]):
+            ends = [at for at in map(float, self.bench.lines(window["low"])) if begun + SETTLE_S <= at <= ended]
+            if on and len(ends) > 1:
+                done += len(ends) - 1
+                seconds += ends[-1] - ends[0]
+        return done / seconds if seconds else 0.0
+
+    def judge(self, windows):
+        """One line of windows of the same kind, each against its own halves without LP."""
+        first, beside, alone, kept = windows[0], [], [], {True: 0, False: 0}
+        for window in windows:
+            own = {on: self.requests(window, on) for on in (True, False)}
+            slo = quantile([latency for latency, _ in own[False]], 0.99)
+            for on in own:
+                kept[on] += sum(latency <= slo for latency, _ in own[on])
+            beside += own[True]
+            alone += own[False]
+        short = first["low"].split("-")[0]
+        rate = sum(self.low_rate(window) for window in windows) / len(windows)
+        native = [window["native_us"][0] for window in windows]
+        return {"mode": first["mode"], "high": first["high"], "rate": first["nominal"], "low": first["low"],
+                "real_rate": sum(window["rate"] for window in windows) / len(windows), "windows": len(windows),
+                "n": len(beside), "n_alone": len(alone), "attainment": kept[True] / len(beside),
+                "attainment_alone": kept[False] / len(alone), "native_p50_us": sum(native) / len(native),
+                "service_alone_us": [quantile([v for _, v in alone], share) for share in (0.5, 0.95)],
+                "service_us": [quantile([v for _, v in beside], share) for share in (0.5, 0.95)],
+                "latency_us": [quantile([v for v, _ in beside], share) for share in (0.5, 0.99)],
+                "latency_alone_us": [quantile([v for v, _ in alone], share) for share in (0.5, 0.99)],
+                "low_per_s": rate, "low_of_alone": rate / self.table.turns.low_rate(
+                    "native||%s-native" % short, short + "-native")}
+
+    def lines(self):
+        kinds = {}
+        for window in self.windows:
+            kinds.setdefault((window["mode"], window["high"], window["nominal"], window["low"]), []).append(window)
+        return [self.judge(windows) for windows in kinds.values()]
+
+    def tell(self, window):
+        line = self.judge([window])
+        print_line(line)
+        with open(os.path.join(self.bench.args.out, "spatial-paired.jsonl"), "a") as out:
+            out.write(json.dumps(dict(window, line=line)) + "\n")
+
+
+def print_line(line):
+    print("%-9s %-17s %3d (%5.1f)/s %-12s service outside %6.0f, inside %6.0f %6.0f -> %6.0f %6.0f  in SLO %5.1f -> %5.1f %%  "
+          "LP %5.1f %%  n %d %d" % (line["mode"], line["high"], line["rate"], line["real_rate"], line["low"],
+                                    line["native_p50_us"], *line["service_alone_us"], *line["service_us"],
+                                    100 * line["attainment_alone"], 100 * line["attainment"],
+                                    100 * line["low_of_alone"], line["n_alone"], line["n"]), flush=True)
+
+
+def low_alone(table):
+    """LP without any HP at work, outside and in the engine, in turns."""
+    for _ in range(2):
+        for short in TRAINING:
+            for how in ("native", "space"):
+                table.alone(how, "%s-%s" % (short, how))
+
+
+def measure(bench, paired, table):
+    low_alone(table)
+    for load in (FAST, DECODE):
+        paired.alone((load[0], 50))
+    while True:
+        for mode, load in ORDER:
+            for short in TRAINING:
+                if time.monotonic() - STARTED > bench.args.until - HALVES * HALF_S:
+                    raise TimeIsUp
+                service, low = PROGRAMS[mode]
+                paired.window(mode, service, load, "%s-%s" % (short, low))
+
+
+def low_rows(bench, table):
+    for short, model in TRAINING.items():
+        native, ours = (table.turns.low_rate("%s||%s-%s" % (how, short, how), "%s-%s" % (short, how))
+                        for how in ("native", "space"))
+        bench.row("spatial: LP alone, %s" % model, round(100 * ours / native, 2), 100, "%", ">= 97 %", ours >= 0.97 * native)
+
+
+def rows(bench, lines):
+    for line in lines:
+        short, load = line["low"].split("-")[0], (line["high"], line["rate"])
+        what = "%s: %s eager at the load of %d/s (here %.1f/s) beside %s" % (
+            line["mode"], line["high"], line["rate"], line["real_rate"], TRAINING[short])
+        bench.row(what + ", requests within the p99 of the halves without LP", round(100 * line["attainment"], 2),
+                  round(100 * line["attainment_alone"], 2), "%", "within 1 point",
+                  line["attainment"] >= line["attainment_alone"] - 0.01)
+        target = LOW_TARGETS.get((short, load)) if line["mode"] == "spatial" else None
+        if target:
+            bench.row(what + ", LP of alone", round(100 * line["low_of_alone"], 2), 100, "%", ">= %d %%" % target,
+                      100 * line["low_of_alone"] >= target)
+    kept = {(line["mode"], line["low"].split("-")[0]): line["low_of_alone"] for line in lines
+            if (line["high"], line["rate"]) == FAST}
+    for short, model in TRAINING.items():
+        if ("spatial", short) in kept and ("temporal", short) in kept:
+            ratio = kept[("spatial", short)] / max(kept[("temporal", short)], 1e-3)
+            bench.row("spatial: LP %s beside resnet50_b1 at the load of 220/s, of temporal" % model, round(ratio, 2), 1,
+                      "ratio", ">= 1.5", ratio >= 1.5)
+
+
+def conclude(bench, paired, table, space):
+    space.tell("at the end")
+    bench.raw["status"] = space.status()
+    lines = bench.raw["lines"] = paired.lines()
+    low_rows(bench, table)
+    rows(bench, lines)
+
+
+def told_to_end(signal_number, frame):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise TimeIsUp
+
+
+def part_paired(bench):
+    space, times = Hummingbird(bench, "space", {"engine": "spatial"}), Hummingbird(bench, "time", {"engine": "temporal"})
+    table = Table(bench)
+    paired = Paired(bench, table)
+    os.sched_setaffinity(0, table.others)
+    signal.signal(signal.SIGTERM, told_to_end)
+    try:
+        table.service("hp-native")
+        table.service("hp-space", "high", space.env, ("--slo", "auto"))
+        table.service("hp-time", "high", times.env, ("--slo", "auto"))
+        for how, env in (("native", None), ("space", space.env), ("time", times.env)):
+            table.training(how, "native" if how == "native" else "low", env)
+        table.ready()
+        print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
+        space.set(RULES["spatial"])
+        measure(bench, paired, table)
+    except TimeIsUp:
+        print("the time is up", flush=True)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            conclude(bench, paired, table, space)
+        finally:
+            bench.stop()
+            space.stop()
+            times.stop()
+
+
+PARTS = {"paired": part_paired}
+
+if __name__ == "__main__":
+    PARSER = make_parser(PARTS)
+    PARSER.add_argument("--until", type=float, default=125.0, help="seconds after the start: the last window ends then")
+    sys.exit(run_parts("spatial", PARTS, PARSER.parse_args()))

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of bench/serving.py that runs against a living `hb serve`: models in PyTorch on a GPU, or recorded programs on
+the simulated GPU in real time. One server with a worker process for each model and priority, all clients of one MPS server
+where there is a GPU; policies are changed while nothing runs (POST /v2/policy/NAME/mark/TEXT), so every policy meets the
+same processes and the same requests. Standard library only.
+"""
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# name -> largest batch, bytes of an item to the GPU and back, demands alone of 1 and of the largest batch: SMs, memory
+MODELS = {
+    "classify": (16, 602112, 4000, "[0.5, 0.9]", "[0.3, 0.5]"),
+    "detect": (4, 12902400, 113400, "[0.9, 1]", "[0.4, 0.5]"),
+    "stream": (2, 25165824, 16777216, "[0.8, 1]", "[0.5, 0.5]"),
+    "bert": (16, 1024, 4096, "[0.3, 0.9]", "[0.5, 0.3]"),
+    "speech": (4, 960000, 3072000, "[0.8, 1]", "[0.3, 0.3]"),
+    "decode": (16, 8, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
+}
+PRIORITIES = ("high", "low")
+HIGH_SHARE = 0.4
+DEADLINES = {"high": 4, "low": 8}  # times the latency of one request alone
+WARM_S, DRAIN_S = 0.3, 3.0
+BURST_RATIO, BURST_STATE_S = 5, 0.1
+CONNECTIONS = 192
+PROFILE_RUNS = 4
+CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
+READY_S = 75
+LEARN_S = 2.0
+
+
+def say(text):
+    print("serve_live: " + text, file=sys.stderr, flush=True)
+
+
+# ---- the server ----
+
+def model_text(name, priority, how):
+    most, to_gpu, back, sm, memory = MODELS[name]
+    runs = "command: %s %s %s\n" % (sys.executable, os.path.join(HERE, "serve_worker.py"), name) \
+        if how == "torch" else "platform: trace\ntrace: %s\n" % name
+    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nlimit: 20s\n"
+            "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
+            % (most, priority, to_gpu, back, sm, memory))
+
+
+@contextlib.contextmanager
+def mps(folder):
+    """An MPS server of our own, its variables; nothing where there is no GPU."""
+    env = dict(os.environ)
+    if not shutil.which("nvidia-cuda-mps-control"):
+        yield env
+        return
+    os.makedirs(folder)
+    env["CUDA_MPS_PIPE_DIRECTORY"] = env["CUDA_MPS_LOG_DIRECTORY"] = folder
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], env=env, check=True, timeout=30)
+    try:
+        yield env
+    finally:
+        subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=env, timeout=30, check=False)
+
+
+@contextlib.contextmanager
+def server(hb, how, journal, speed, log):
+    with tempfile.TemporaryDirectory(prefix="hb-serving-") as folder, mps(os.path.join(folder, "mps")) as env:
+        for name in MODELS:
+            for priority in PRIORITIES:
+                os.makedirs(os.path.join(folder, "models", "%s-%s" % (name, priority)))
+                with open(os.path.join(folder, "models", "%s-%s" % (name, priority), "model.yaml"), "w",
+                          encoding="utf-8") as file:
+                    file.write(model_text(name, priority, how))
+        command = [hb, "serve", "--models", os.path.join(folder, "models"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                   "--gpu", "none", "--journal", journal, "--speed", str(speed)]
+        with open(log, "w", encoding="utf-8") as errors, \
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env) as process:
+            try:
+                yield int(process.stdout.readline().split()[-1])
+            finally:
+                process.terminate()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+# ---- the client ----
+
+class Connection(asyncio.Protocol):
+    """Keep-alive, one request at a time; the answer's status and body go to `answer`."""
+
+    def __init__(self):
+        self.transport, self.buffer, self.answer = None, b"", None
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connection_lost(self, exc):
+        if self.answer and not self.answer.done():
+            self.answer.set_exception(ConnectionError("the server has closed the connection"))
+
+    def data_received(self, data):
+        self.buffer += data
+        head, found, rest = self.buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = 0
+        for line in head.split(b"\r\n")[1:]:
+            if line[:15].lower() == b"content-length:":
+                length = int(line[15:])
+        if len(rest) < length:
+            return
+        self.buffer = b""
+        if not self.answer.done():
+            self.answer.set_result((int(head[9:12]), rest))
+
+    def ask(self, method, path, body=b""):
+        self.answer = asyncio.get_running_loop().create_future()
+        self.transport.write(b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                             % (method.encode(), path.encode(), len(body), body))
+        return self.answer
+
+
+class Client:
+    def __init__(self, port):
+        self.port, self.idle = port, []
+
+    async def ask(self, method, path, body=b""):
+        connection = self.idle.pop() if self.idle else None
+        if connection is None or connection.transport.is_closing():
+            _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
+        answer = await connection.ask(method, path, body)
+        self.idle.append(connection)
+        return answer
+
+    async def infer(self, model, items, priority, deadline_s=0.0):
+        parameters = '"priority":"%s"' % priority + (',"deadline":%d' % (deadline_s * 1e6) if deadline_s else "")
+        body = '{"parameters":{%s},"inputs":[{"name":"x","datatype":"FP32","shape":[%d,1],"data":[%s]}]}' \
+            % (parameters, items, ",".join(["0"] * items))
+        status, answer = await self.ask("POST", "/v2/models/%s/infer" % model, body.encode())
+        if status in (400, 404, 500):
+            raise RuntimeError("%s: %s" % (model, answer.decode(errors="replace")[:300]))
+        return status
+
+    async def warm(self, n):
+        made = [await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port) for _ in range(n)]
+        self.idle += [connection for _, connection in made]
+
+
+# ---- what is asked ----
+
+async def wait_ready(client):
+    """Every model loaded. One that has failed says why when it is asked."""
+    end = time.monotonic() + READY_S
+    names = ["%s-%s" % (name, priority) for name in MODELS for priority in PRIORITIES]
+    while names:
+        if time.monotonic() > end:
+            raise RuntimeError("not ready within %d s: %s" % (READY_S, ", ".join(names)))
+        status, _ = await client.ask("GET", "/v2/models/%s/ready" % names[0])
+        if status == 200:
+            names.pop(0)
+            continue
+        _, index = await client.ask("POST", "/v2/repository/index")
+        failed = [model for model in json.loads(index) if "worker ended" in model.get("reason", "")]
+        if any("times" in model["reason"] for model in failed):
+            raise RuntimeError("a worker does not come up: %s" % failed)
+        await asyncio.sleep(0.1)
+
+
+async def profile(client):
+    """Every size alone, so that the server has seen it; the latency of one request of each model."""
+    alone = {}
+    for name, (most, *_) in MODELS.items():
+        for priority in PRIORITIES:
+            items = 1
+            while True:
+                took = []
+                for _ in range(PROFILE_RUNS):
+                    begun = time.monotonic()
+                    if await client.infer("%s-%s" % (name, priority), items, priority) != 200:
+                        raise RuntimeError("%s: a batch of %d was refused" % (name, items))
+                    took.append(time.monotonic() - begun)
+                if items == 1 and priority == "high":
+                    alone[name] = statistics.median(took[1:])
+                if items == most:
+                    break
+                items = min(2 * items, most)
+    return alone
+
+
+async def set_policy(client, policy, mark):
+    end = time.monotonic() + DRAIN_S
+    while True:
+        status, answer = await client.ask("POST", "/v2/policy/%s/mark/%s" % (policy, mark))
+        if status == 200:
+            return
+        if status != 409 or time.monotonic() > end:
+            raise RuntimeError("policy %s: %s" % (policy, answer.decode(errors="replace")))
+        await asyncio.sleep(0.01)
+
+
+def shares(alone):
+    """Of requests: every model the same share of GPU time."""
+    weight = {name: 1 / seconds for name, seconds in alone.items()}
+    return {name: value / sum(weight.values()) for name, value in weight.items()}
+
+
+async def capacity(client, share):
+    """Requests a second that get through unbatched (one of each model at a time), two at a time, queues never dry."""
+    await set_policy(client, "fifo", "capacity")
+    sent = dict.fromkeys(share, 0)
+    busy, done = set(), 0
+    begun = time.monotonic()
+    tasks = set()
+    while time.monotonic() < begun + CAPACITY_S:
+        free = [name for name in share if name not in busy]
+        while free and len(tasks) < CAPACITY_OUTSTANDING:
+            name = min(free, key=lambda one: sent[one] / share[one])
+            free.remove(name)
+            busy.add(name)
+            sent[name] += 1
+            task = asyncio.create_task(client.infer(name + "-low", 1, "low"))
+            task.model = name
+            tasks.add(task)
+        ended, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            busy.discard(task.model)
+            done += 1
+            task.result()
+    seconds = time.monotonic() - begun
+    if tasks:
+        await asyncio.wait(tasks)
+    return done / seconds
+
+
+def arrivals(rate, seconds, bursts, draws):
+    """Poisson, or a two-state process that is five times as fast in one."""
+    times, now, fast, until = [], 0.0, False, 0.0
+    if bursts:
+        until = draws.expovariate(1 / BURST_STATE_S)
+    slow = 2 * rate / (1 + BURST_RATIO)
+    while True:
+        following = now + draws.expovariate((slow * BURST_RATIO if fast else slow) if bursts else rate)
+        if bursts and following > until:
+            now, fast = until, not fast
+            until = now + draws.expovariate(1 / BURST_STATE_S)
+            continue
+        if following >= seconds:
+            return times
+        times.append(following)
+        now = following
+
+
+def schedule(per_s, share, seconds, bursts, seed):
+    due = []
+    for name in MODELS:
+        for priority in PRIORITIES:
+            part = HIGH_SHARE if priority == "high" else 1 - HIGH_SHARE
+            draws = random.Random("%s %s %s" % (seed, name, priority))
+            due += [(at, name, priority) for at in arrivals(per_s * share[name] * part, seconds, bursts, draws)]
+    return sorted(due)
+
+
+async def window(client, due, alone, seconds):
+    """Sends them when they are due. (model, priority) -> list of (latency or None, deadline) of those that count."""
+    outcome, tasks = {}, []
+
+    async def one(at, name, priority, begun):
+        deadline = DEADLINES[priority] * alone[name]
+        try:
+            status = await client.infer("%s-%s" % (name, priority), 1, priority, deadline)
+        except (RuntimeError, OSError) as error:
+            status = 500
+            say(str(error))
+        took = time.monotonic() - begun - at
+        if at >= WARM_S:
+            outcome.setdefault((name, priority), []).append((took if status == 200 else None, deadline, status))
+
+    begun = time.monotonic() + 0.02
+    for at, name, priority in due:
+        while time.monotonic() < begun + at:
+            await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(one(at, name, priority, begun)))
+    late = time.monotonic() - begun - (due[-1][0] if due else 0)
+    done, waiting = await asyncio.wait(tasks, timeout=seconds + DRAIN_S)
+    for task in done:
+        task.result()
+    if waiting:
+        raise RuntimeError("%d requests have no answer" % len(waiting))
+    return outcome, late
+
+
+# ---- what came ----
+
+def jain(values):
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def class_of(outcome, priority):
+    every = [one for (_, of), answers in outcome.items() if of == priority for one in answers]
+    in_time = {name: statistics.mean([took is not None and took <= deadline for took, deadline, _ in answers])
+               for (name, of), answers in outcome.items() if of == priority}
+    latencies = sorted(took for took, _, _ in every if took is not None)
+    good = sum(took is not None and took <= deadline for took, deadline, _ in every)
+
+    def rank(share):
+        return round(1e6 * latencies[min(len(latencies) - 1, int(share * len(latencies)))], 1) if latencies else None
+    return {"requests": len(every), "in_time": good,
+            "late": sum(took is not None and took > deadline for took, deadline, _ in every),
+            "refused": sum(status == 503 for _, _, status in every), "timeouts": sum(status == 504 for _, _, status in every),
+            "violations": round(1 - good / len(every), 6) if every else 0.0, "fairness": round(jain(in_time.values()), 6),
+            "p50_us": rank(0.5), "p99_us": rank(0.99), "models": {name: round(value, 4) for name, value in in_time.items()}}
+
+
+async def measure(port, plan, seconds, until):
+    """plan: (traffic, load, policies) in order of importance. What was not begun by `until` is left out."""
+    client = Client(port)
+    await wait_ready(client)
+    say("ready")
+    await client.warm(CONNECTIONS)
+    alone = await profile(client)
+    share = shares(alone)
+    per_s = await capacity(client, share)
+    say("capacity %.0f/s; alone, ms: %s" % (per_s, {name: round(1e3 * value, 2) for name, value in alone.items()}))
+    await set_policy(client, "ours", "learning")
+    await window(client, schedule(per_s, share, LEARN_S, False, "learning"), alone, LEARN_S)
+    runs = {}
+    for traffic, load, policies in plan:
+        due = schedule(per_s * load / 100, share, WARM_S + seconds, traffic == "bursts", "%s %s" % (traffic, load))
+        for policy in policies:
+            if time.monotonic() + WARM_S + seconds + 1 > until:
+                say("no time left for %s, %d %%, %s" % (traffic, load, policy))
+                continue
+            mark = "%s-%d-%s" % (traffic, load, policy)
+            try:
+                await set_policy(client, policy, mark)
+                outcome, late = await window(client, due, alone, seconds)
+            except RuntimeError as error:  # what was measured before it counts
+                say("%s: %s" % (mark, error))
+                continue
+            run = {"policy": policy, "load": load, "traffic": traffic, "mark": mark, "sender_late_ms": round(1e3 * late, 2)}
+            run.update({priority: class_of(outcome, priority) for priority in PRIORITIES})
+            runs.setdefault((traffic, load), []).append(run)
+            say("%s %d %% %-20s HP missed %.2f %%, LP %.2f %%" % (
+                traffic, load, policy, 100 * run["high"]["violations"], 100 * run["low"]["violations"]))
+    return {"capacity_per_s": round(per_s, 1), "alone_ms": {name: round(1e3 * value, 3) for name, value in alone.items()},
+            "runs": runs}
+
+
+def run(hb, how, plan, seconds, until, keep, speed=1.0):
+    """What measure() says, with prediction errors of each run. `keep`: folder for journal and log."""
+    journal = os.path.join(keep, "journal.txt")
+    with server(hb, how, journal, speed, os.path.join(keep, "server.log")) as port:
+        found = asyncio.run(measure(port, plan, seconds, until))
+    done = subprocess.run([hb, "sim-serve", "--journal", journal], stdout=subprocess.PIPE, text=True, check=True)
+    errors = {stretch["mark"]: stretch["prediction_error"] for stretch in json.loads(done.stdout)["stretches"]}
+    for of_load in found["runs"].values():
+        for one in of_load:
+            one["prediction_error"] = errors.get(one["mark"])
+    return found

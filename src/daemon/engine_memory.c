@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pairs of programs and what the engines showed for them; see engine_memory.h. Keeps no time and makes no choice. */
+#include "daemon/engine_memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOW_PPM_MOST UINT64_C(1000000000)
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+void hb_engine_program(struct hb_engine_program *program, uint32_t user, const char *command)
+{
+	uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &user, sizeof user);
+	program->key = mix(hash, command, strlen(command)) | 1;
+	snprintf(program->text, sizeof program->text, "%s", command);
+}
+
+struct hb_engine_pair *hb_engine_memory_find(struct hb_engine_memory *memory, const struct hb_engine_program *high,
+					     const struct hb_engine_program *low)
+{
+	struct hb_engine_pair *found = NULL;
+	for (uint32_t i = 0; i < HB_ENGINE_PAIRS; i++) {
+		struct hb_engine_pair *pair = &memory->pairs[i];
+		if (pair->high.key != high->key || (low->key && pair->low.key != low->key))
+			continue;
+		if (!found || (int32_t)(pair->used - found->used) > 0)
+			found = pair;
+	}
+	return high->key ? found : NULL;
+}
+
+static struct hb_engine_pair *make_room(struct hb_engine_memory *memory)
+{
+	struct hb_engine_pair *oldest = &memory->pairs[0];
+	for (uint32_t i = 0; i < HB_ENGINE_PAIRS; i++) {
+		struct hb_engine_pair *pair = &memory->pairs[i];
+		if (!pair->high.key)
+			return pair;
+		if ((int32_t)(pair->used - oldest->used) < 0)
+			oldest = pair;
+	}
+	return oldest;
+}
+
+static uint32_t low_ppm(struct hb_engine_pair *pair, const struct hb_life *life)
+{
+	uint64_t rate_mhz = (uint64_t)((double)life->low_launches * 1e12 / (double)life->beside_ns);
+	if (!pair->reference_mhz)
+		pair->reference_mhz = rate_mhz;
+	if (!pair->reference_mhz)
+		return 0;
+	uint64_t ppm = (uint64_t)((double)rate_mhz * 1e6 / (double)pair->reference_mhz);
+	return (uint32_t)(ppm < LOW_PPM_MOST ? ppm : LOW_PPM_MOST);
+}
+
+struct hb_engine_pair *hb_engine_memory_note(struct hb_engine_memory *memory, const struct hb_engine_program *high,
+					     const struct hb_life *life, enum hb_choose_engine engine,
+					     uint32_t target_ppm)
+{
+	if (life->judged < HB_LIFE_REQUESTS || life->beside_ns < HB_LIFE_NS || !life->low.key || !high->key)
+		return NULL;
+	struct hb_engine_pair *pair = hb_engine_memory_find(memory, high, &life->low);
+	if (!pair) {
+		pair = make_room(memory);
+		*pair = (struct hb_engine_pair){.high = *high, .low = life->low};
+	}
+	pair->used = ++memory->clock;
+	hb_choose_note(&pair->choose, engine, (uint32_t)(life->met * 1000000 / life->judged), low_ppm(pair, life),
+		       target_ppm);
+	return pair;
+}
+
+static size_t add(char *text, size_t size, size_t at, const char *name, const struct hb_choose_record *record)
+{
+	int n;
+	if (!record->lives)
+		n = snprintf(text + at, size - at, "%s not tried", name);
+	else
+		n = snprintf(text + at, size - at, "%s %.1f %% met, low at %.0f %% (%u %s)", name,
+			     record->attainment_ppm / 1e4, record->low_ppm / 1e4, record->lives,
+			     record->lives == 1 ? "life" : "lives");
+	return at + (n > 0 ? (size_t)n : 0);
+}
+
+void hb_engine_pair_text(const struct hb_engine_pair *pair, char *text, size_t size)
+{
+	size_t at = add(text, size, 0, "temporal", &pair->choose.records[HB_CHOOSE_TEMPORAL]);
+	if (at + 2 >= size)
+		return;
+	at += (size_t)snprintf(text + at, size - at, "; ");
+	add(text, size, at, "spatial", &pair->choose.records[HB_CHOOSE_SPATIAL]);
+}

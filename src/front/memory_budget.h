@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A bound on the memory that all requests hold together: what they sent, and
+ * what reading them makes of it. Each part of a request adds what it takes to its
+ * charge before it takes it, and is refused when the budget is used up; the end of
+ * the charge gives it back. Any thread, no lock. Used by both front ends.
+ */
+#ifndef HB_FRONT_MEMORY_BUDGET_H
+#define HB_FRONT_MEMORY_BUDGET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HB_CROWDED "the memory for requests is used up by others; try again"
+
+struct hb_memory_budget {
+	uint64_t limit_bytes;
+	_Atomic uint64_t used_bytes;
+};
+
+struct hb_memory_charge {
+	struct hb_memory_budget *budget; /* NULL = unlimited */
+	uint64_t bytes;
+};
+
+/* False: there is not so much left, and nothing was added. */
+static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_t bytes)
+{
+	struct hb_memory_budget *budget = charge->budget;
+	if (!budget)
+		return true;
+	/* Others may see the sum too large for a moment, and be refused too early. */
+	uint64_t before = atomic_fetch_add_explicit(&budget->used_bytes, bytes, memory_order_relaxed);
+	if (before > budget->limit_bytes || bytes > budget->limit_bytes - before) {
+		atomic_fetch_sub_explicit(&budget->used_bytes, bytes, memory_order_relaxed);
+		return false;
+	}
+	charge->bytes += bytes;
+	return true;
+}
+
+static inline void hb_memory_charge_end(struct hb_memory_charge *charge)
+{
+	if (charge->budget && charge->bytes)
+		atomic_fetch_sub_explicit(&charge->budget->used_bytes, charge->bytes, memory_order_relaxed);
+	charge->bytes = 0;
+}
+
+#endif

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`hb serve` on a simulated GPU that others use: its workers run under their model's priority, and a request that has only
+begun to arrive is a sign already. A client sends the head of a request and keeps its body back; the worker's daemon hears
+of it while nothing can have been parsed, batched or launched."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+from stack import HB, LIMIT, Stack, wait_until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = """
+import os, sys
+sys.path += [%r, %r]
+import sim_http
+from hummingbird import worker
+gpu = sim_http.Gpu(200)
+
+def infer(x):
+    gpu.infer()
+    return x
+
+worker.serve(infer)
+""" % (os.path.join(HERE, "../../python"), os.path.join(HERE, "../../bench/simcuda"))
+MODEL = """platform: worker
+priority: %s
+max_batch: 4
+command: %s model.py
+inputs: [{name: x, datatype: FP32, shape: [1]}]
+outputs: [{name: y, datatype: FP32, shape: [1]}]
+"""
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [7]}]}).encode()
+PYTHON = next((python for python in (sys.executable, "/usr/bin/python3") if subprocess.run(
+    [python, "-c", "import numpy"], check=False, capture_output=True).returncode == 0), None)
+
+
+@unittest.skipUnless(PYTHON, "no Python with numpy")
+class Serve(unittest.TestCase):
+    def server(self, stack, *names):
+        folder = os.path.join(stack.folder, "models")
+        for name in names:
+            os.makedirs(os.path.join(folder, name))
+            for file, text in (("model.yaml", MODEL % (name, PYTHON)), ("model.py", PROGRAM)):
+                with open(os.path.join(folder, name, file), "w", encoding="utf-8") as out:
+                    out.write(text)
+        server = stack.spawn([HB, "serve", "--models", folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gpu", "sim"])
+        port = int(server.expect("http").split()[-1])
+        for name in names:
+            wait_until("%s is ready" % name, lambda one=name: self.ask(port, b"GET /v2/models/%s/ready" % one.encode()) == 200)
+        return server, port
+
+    @staticmethod
+    def head(what, body=b""):
+        return b"%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (what, len(body))
+
+    def ask(self, port, what, body=b""):
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
+            client.sendall(self.head(what, body) + body)
+            return int(client.recv(64).split()[1])
+
+    @staticmethod
+    def end(server):
+        server.signal(signal.SIGTERM)
+        assert server.ended() == 0, server.stderr()
+
+    @staticmethod
+    def counter(stack, priority, name):
+        return sum(tenant["counters"][name] for tenant in stack.tenants() if tenant["priority"] == priority)
+
+    def settled(self, stack, name):
+        """A counter that what has been has gone into."""
+        seen = []
+
+        def again():
+            seen.append(self.counter(stack, "high", name))
+            return len(seen) > 2 and seen[-1] == seen[-2] == seen[-3]
+        wait_until("nothing is under way", again)
+        return seen[-1]
+
+    def test_workers_run_under_their_models_priority(self):
+        with Stack() as stack:
+            server, port = self.server(stack, "high", "low")
+            for name in (b"high", b"low"):
+                self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
+            wait_until("both are tenants", lambda: {tenant["priority"] for tenant in stack.tenants()} == {"high", "low"})
+            self.end(server)
+
+    def test_a_request_that_begins_to_arrive_is_a_sign(self):
+        with Stack() as stack:
+            server, port = self.server(stack, "high", "low")
+            for name in (b"high", b"low"):
+                self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
+            wait_until("the request is over", lambda: self.counter(stack, "high", "requests") >= 1)
+            before, requests = self.settled(stack, "signs"), self.counter(stack, "high", "requests")
+            # Of low priority, or of no model at all: nothing to foresee.
+            for name in (b"low", b"none"):
+                self.ask(port, b"POST /v2/models/%s/infer" % name, BODY)
+            self.assertEqual(self.counter(stack, "high", "signs"), before)
+            with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
+                client.sendall(self.head(b"POST /v2/models/high/infer", BODY))
+                wait_until("the daemon knows of it", lambda: self.counter(stack, "high", "signs") > before)
+                self.assertEqual(self.counter(stack, "high", "requests"), requests)
+                client.sendall(BODY)
+                self.assertEqual(int(client.recv(64).split()[1]), 200)
+            wait_until("it came", lambda: self.counter(stack, "high", "requests") > requests)
+            self.end(server)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`hb serve` without a GPU: models are recorded programs on the simulated GPU, in real time. What the scheduler promises
+(priorities, deadlines, what is refused or downgraded) is tried through HTTP. The simulated GPU is slowed down, so that a
+busy machine does not matter; nothing is asserted about how fast anything is."""
+import json
+import unittest
+
+from serve_process import Asked, Server, wait_until
+
+SPEED = ("--gpu", "none", "--speed", "0.02")  # a segmentation takes 4 ms on the GPU and 0.2 s here
+LONG, SHORT = "trace: segment\nmax_batch: 1\n", "trace: bert\nmax_batch: 4\n"
+LOW = 12
+
+
+class Trace(unittest.TestCase):
+    def serve(self, models, *options):
+        server = Server(models, *options)
+        self.addCleanup(server.stop)
+        return server
+
+    def test_it_is_the_default_without_a_gpu(self):
+        server = self.serve({"plain": "trace: bert\n", "either": "trace: bert\ncommand: 'false'\n",
+                             "recorded": "trace: resnet50_b1\n", "unknown": "trace: nonsense\n"}, *SPEED)
+        for name in ("plain", "either", "recorded"):
+            self.assertEqual(json.loads(server.call("GET", "/v2/models/%s" % name)[1])["platform"], "hummingbird_trace")
+        body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]})
+        for name in ("plain", "either", "recorded"):
+            status, data = server.call("POST", "/v2/models/%s/infer" % name, body)
+            self.assertEqual((status, json.loads(data)["outputs"][0]["data"]), (200, [0, 0, 0, 0]))
+        status, data = server.call("POST", "/v2/models/unknown/infer", body)
+        self.assertEqual(status, 503)
+        self.assertIn("nonsense", json.loads(data)["error"])
+
+    def test_it_is_known_before_it_has_run_what_would_be_late(self):
+        server = self.serve({"long": LONG}, *SPEED)
+        status, answer = server.infer("long", deadline=100000, priority="high")  # half of what it takes
+        self.assertEqual(status, 503)
+        self.assertIn("predicted finish", answer["error"])
+        self.assertEqual(server.infer("long", deadline=50000000, priority="high")[0], 200)
+
+    def late_high(self, *options):
+        """Twelve segmentations of low priority, then one of high: how many were answered before it."""
+        server = self.serve({"low": LONG, "high": SHORT}, *SPEED, *options)
+        asked = Asked(server)
+        for i in range(LOW):
+            asked.ask(i, "low", priority="low")
+        wait_until("they are all there", lambda: server.pending("low") + len(asked.order) == LOW)
+        asked.ask("high", "high", priority="high", deadline=50000000)
+        asked.join()
+        self.assertEqual({status for status, _ in asked.answers.values()}, {200})
+        return asked.order.index("high")
+
+    def test_high_priority_goes_before_low_that_waits(self):
+        self.assertLess(self.late_high(), LOW / 2)
+
+    def test_and_does_not_where_priorities_are_unknown(self):
+        # Two at a time, by arrival: those before it have all begun when it begins.
+        self.assertGreater(self.late_high("--policy", "fifo"), LOW / 2)
+
+    def test_late_ones_are_downgraded_where_that_was_chosen(self):
+        server = self.serve({"long": LONG}, *SPEED, "--late", "downgrade,reject")
+        self.assertEqual(server.infer("long", deadline=100000, priority="high")[0], 200)
+        self.assertEqual(server.infer("long", deadline=100000, priority="low")[0], 503)
+
+    def test_batches_are_sized_to_keep_deadlines(self):
+        server = self.serve({"many": "trace: classify\nmax_batch: 16\n"}, *SPEED)
+        asked = Asked(server)
+        for i in range(16):
+            asked.ask(i, "many", priority="high", deadline=50000000)
+        asked.join()
+        self.assertEqual([answer for answer in asked.answers.values() if answer[0] != 200], [])
+        executions = server.metric('nv_inference_exec_count{model="many",version="1"}')
+        self.assertLess(executions, 16)  # some were batched
+
+    def test_unloading_ends_what_runs_and_it_can_come_back(self):
+        server = self.serve({"long": LONG, "other": SHORT}, "--gpu", "none", "--speed", "0.001")
+        asked = Asked(server)
+        asked.ask("cut", "long")
+        wait_until("it runs", lambda: server.pending("long") == 1)
+        self.assertEqual(server.call("POST", "/v2/repository/models/long/unload")[0], 200)
+        asked.join()
+        self.assertNotEqual(asked.answers["cut"][0], 200)
+        self.assertEqual(server.call("POST", "/v2/repository/models/long/load")[0], 200)
+        for name in ("long", "other"):
+            self.assertEqual(server.infer(name)[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of `hb serve`: stages that they tell apart, low priority that is held, one that is killed, the journal of what ran
+and what `hb sim-serve --journal` says of it, policies changed while the server runs. Workers say through files when they
+are somewhere and wait for files to go on, so nothing depends on how fast the machine is."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from serve_process import BUILD, SOURCE, Asked, Server, wait_until
+
+HAVE_NUMPY = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], check=False, capture_output=True).returncode == 0
+HEAD = """
+import os, sys, time
+sys.path.insert(0, %r)
+from hummingbird import worker
+
+def there(name, text=""):
+    with open(name + ".new", "w") as file:
+        file.write(text)
+    os.rename(name + ".new", name)
+
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.005)
+""" % os.path.join(SOURCE, "python")
+STAGED = HEAD + """
+def copy_in(x):
+    time.sleep(0.02 * len(x))
+    return {"x": x}
+
+def infer(x):
+    time.sleep(0.03)
+    return x * 2
+
+def copy_out(y):
+    time.sleep(0.01)
+    return y
+
+worker.serve(infer, copy_in, copy_out)
+"""
+SCRIBBLES = HEAD + """
+def infer(x):
+    server = worker._server
+    for wrong in (0, server.put + 5, server.put - 300):
+        server.words[worker.COMPLETED_OFFSET // 4] = wrong & 0xFFFFFFFF
+        server.ring()
+        time.sleep(0.02)
+    server.words[worker.COMPLETED_OFFSET // 4] = server.put
+    return x * 2
+
+worker.serve(infer)
+"""
+GATED = HEAD + """
+there("pid", str(os.getpid()))
+
+def infer(x):
+    there("runs-%d" % x[0, 0], worker.priority())
+    wait_for("go")
+    return x
+
+worker.serve(infer)
+"""
+HELD = HEAD + """
+def infer(x):
+    there("runs-" + worker.priority())
+    if worker.priority() == "high":
+        wait_for("go")
+    else:
+        while not worker.held():
+            assert worker.interruptible()
+            time.sleep(0.005)
+        there("held")
+        while worker.held():
+            time.sleep(0.005)
+    return x
+
+worker.serve(infer)
+"""
+WORKER = "platform: worker\nmax_batch: 4\ncommand: /usr/bin/python3 model.py\n"
+
+
+def serve(test, models, *options):
+    """models: name -> (text of model.yaml, program)."""
+    files = [(name + "/model.py", program) for name, (_, program) in models.items() if program]
+    server = Server({name: WORKER + text if program else text for name, (text, program) in models.items()}, "--gpu", "none",
+                    *options, files=files)
+    test.addCleanup(server.stop)
+    for name in models:
+        wait_until("%s is ready" % name, lambda one=name: server.call("GET", "/v2/models/%s/ready" % one)[0] == 200)
+    return server
+
+
+def appears(server, path):
+    path = os.path.join(server.folder, path)
+    wait_until(path, lambda: os.path.exists(path))
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+@unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
+class Workers(unittest.TestCase):
+    def judged(self, journal):
+        done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", journal], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {one["mark"]: one["prediction_error"] for one in json.loads(done.stdout)["stretches"]}
+
+    def test_stages_are_told_apart_and_journalled(self):
+        journal = os.path.join(self.folder(), "journal")
+        server = serve(self, {"staged": ("transfer: [2MB, 1MB]\n", STAGED), "whole": ("", HEAD + "worker.serve(lambda x: x)")},
+                       "--journal", journal)
+        for _ in range(3):
+            self.assertEqual(server.infer("staged")[1]["outputs"][0]["data"], [2, 4, 6, 8])
+            self.assertEqual(server.infer("whole")[0], 200)
+        self.assertEqual(server.call("POST", "/v2/policy/edf/mark/second%20part")[0], 200)
+        for _ in range(4):
+            self.assertEqual(server.infer("staged")[0], 200)
+        self.assertEqual(server.call("POST", "/v2/policy/ours")[0], 200)
+        with open(journal, encoding="utf-8") as file:
+            lines = [line.split() for line in file]
+        numbers = {line[2]: line[1] for line in lines if line[0] == "model"}
+        stages = {name: [line[0] + (line[3] if line[0] == "stage" else "") for line in lines
+                         if line[0] in ("start", "stage", "end") and self.model_of(lines, line) == numbers[name]][:4]
+                  for name in numbers}
+        self.assertEqual(stages["staged"], ["start", "stage1", "stage2", "end"])
+        self.assertEqual(stages["whole"], ["start", "stage1", "end", "start"])
+        statistics = json.loads(server.call("GET", "/v2/models/staged/stats")[1])["model_stats"][0]["inference_stats"]
+        for stage, least_s in (("compute_input", 0.02), ("compute_infer", 0.03), ("compute_output", 0.01)):
+            self.assertGreaterEqual(statistics[stage]["ns"], 7 * least_s * 1e9 * 0.95, stage)
+        errors = self.judged(journal)
+        self.assertEqual(errors["second part"]["all_parts"]["batches"], 4)
+        self.assertEqual(set(errors["second part"]), {"all_parts", "no_transfer", "no_interference", "neither"})
+
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    @staticmethod
+    def model_of(lines, line):
+        """The model of the batch that a line is of: of the last start in its slot."""
+        if line[0] == "start":
+            return line[3]
+        before = lines[:next(i for i, other in enumerate(lines) if other is line)]
+        return next(other[3] for other in reversed(before) if other[0] == "start" and other[2] == line[2])
+
+    def test_a_journal_that_is_wrong_is_refused_by_line(self):
+        path = os.path.join(self.folder(), "journal")
+        good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000\nstart 10 0 0 1 0\nend 20 0 1\n"
+        for text, word in ((good + "end 30 0 1\n", ":4:"), (good + "nonsense\n", "word"), ("start 10 0 0 1 0\n", ":1:"),
+                           (good + "start 30 99 0 1 0\n", "start"), (good + "start 30 1 0 77 0\n", "start"),
+                           ("model 0 a 400 0 0 0.5 1 0.3 0.5 1000\n", "model"), (good + "profile 7 1 1 1 1\n", "profile")):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", path], capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual((done.returncode != 0, word in done.stderr, path in done.stderr), (True, True, True),
+                             (text, done.stderr))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(good)
+        self.assertEqual(self.judged(path)[""]["all_parts"]["batches"], 1)
+
+    def test_the_policy_changes_only_while_nothing_is_there(self):
+        server = serve(self, {"gated": ("", GATED)})
+        self.assertEqual(server.call("POST", "/v2/policy/nonsense")[0], 404)
+        asked = Asked(server)
+        asked.ask("one", "gated")
+        appears(server, "gated/runs-1")
+        self.assertEqual(server.call("POST", "/v2/policy/fifo")[0], 409)
+        server.write("gated/go", "")
+        asked.join()
+        self.assertEqual(server.call("POST", "/v2/policy/fifo")[0], 200)
+
+    def test_low_priority_is_held_while_high_runs(self):
+        server = serve(self, {"low": ("", HELD), "high": ("", HELD)}, "--policy", "preempt")
+        asked = Asked(server)
+        asked.ask("low", "low", priority="low")
+        appears(server, "low/runs-low")
+        asked.ask("high", "high", priority="high")
+        appears(server, "low/held")  # only now, and by itself
+        self.assertEqual(asked.order, [])
+        server.write("high/go", "")
+        asked.join()
+        self.assertEqual([status for status, _ in asked.answers.values()], [200, 200])
+
+    def test_counters_that_run_over_a_byte_confuse_nobody(self):
+        """The 256th batch and its neighbours are answered with what they asked for, and so are those after them."""
+        server = serve(self, {"double": ("", HEAD + "worker.serve(lambda x: x * 2)")})
+        for i in range(600):
+            status, answer = server.infer("double", values=(i, 0, 0, 0))
+            self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_a_counter_that_cannot_be_ends_no_batch(self):
+        server = serve(self, {"scribbles": ("", SCRIBBLES)})
+        for i in range(6):
+            status, answer = server.infer("scribbles", values=(i, 0, 0, 0))
+            self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_a_worker_that_is_killed_loses_the_batch_it_ran_and_no_other(self):
+        server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
+        asked = Asked(server)
+        asked.ask("lost", "gated", values=(1, 0, 0, 0))
+        appears(server, "gated/runs-1")
+        for value in (2, 3):
+            asked.ask(value, "gated", values=(value, 0, 0, 0))
+        asked.ask("other", "other", values=(5, 0, 0, 0))
+        appears(server, "other/runs-5")
+        wait_until("they wait", lambda: server.pending("gated") == 3)
+        pid = int(appears(server, "gated/pid"))
+        os.remove(os.path.join(server.folder, "gated", "pid"))
+        os.kill(pid, signal.SIGKILL)
+        self.assertNotEqual(int(appears(server, "gated/pid")), pid)
+        server.write("gated/go", "")
+        server.write("other/go", "")
+        asked.join()
+        self.assertEqual(asked.answers["other"][0], 200)
+        self.assertEqual((asked.answers[2][0], asked.answers[3][0]), (200, 200))
+        self.assertEqual(asked.answers["lost"][0], 500)
+        self.assertIn("signal 9", asked.answers["lost"][1]["error"])
+        wait_until("it was reported", lambda: any("gated: its worker ended: signal 9" in line for line in server.log))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU kept from the end of work on, where the next launch is due soon: over
+ * the simulated driver. A program that works, waits and works again is learned
+ * until the GPU was kept (`holds_kept`), so no test depends on how long anything
+ * takes; what lets a kept GPU go, and that nothing waits for it, as in
+ * test_shim_holds.c.
+ */
+#include "gpu/cuda_abi.h"
+#include "page_host.h"
+#include "unit/unit.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OK(call) CHECK((call) == CUDA_SUCCESS)
+
+/* A wait that is worth arranging something in, and one that is not. */
+static const char image[] = "HBSIM1\n"
+			    "kernel long ns=400000\n"
+			    "kernel short ns=2000\n";
+
+static struct hb_page_host host;
+
+/* ---- in the child ---- */
+
+/* Of the context in use. */
+static CUcontext context;
+static CUfunction kernel_long, kernel_short;
+static CUstream stream;
+
+static uint64_t count_of(enum hb_page_counter counter)
+{
+	return atomic_load(&host.page->processes[0].counters[counter]);
+}
+
+static void launch(CUfunction kernel, CUstream on)
+{
+	OK(CU(cuLaunchKernel)(kernel, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL));
+}
+
+static void make_context(void)
+{
+	CUmodule module;
+	OK(CU(cuCtxCreate_v2)(&context, 0, 0));
+	OK(CU(cuModuleLoadData)(&module, image));
+	OK(CU(cuModuleGetFunction)(&kernel_long, module, "long"));
+	OK(CU(cuModuleGetFunction)(&kernel_short, module, "short"));
+	OK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+static void begin(void)
+{
+	OK(CU(cuInit)(0));
+	make_context();
+}
+
+static void end(void)
+{
+	OK(CU(cuCtxDestroy_v2)(context));
+}
+
+/* By a hint, which also starts the thread that prepares. Few of them: after some that led to nothing none is believed. */
+static void hint(void)
+{
+	void (*call)(int64_t) = (void (*)(int64_t))hb_test_shim_symbol("hb_shim_hint");
+	call(hb_clock_now_ns() + 100000);
+}
+
+enum how { BY_STREAM, BY_EVENT };
+
+static void work_and_wait(CUfunction kernel, enum how how)
+{
+	CUevent event;
+	launch(kernel, stream);
+	if (how == BY_STREAM) {
+		OK(CU(cuStreamSynchronize)(stream));
+		return;
+	}
+	OK(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+	OK(CU(cuEventRecord)(event, stream));
+	OK(CU(cuEventSynchronize)(event));
+	OK(CU(cuEventDestroy_v2)(event));
+}
+
+/* The answer of a request follows its work at once; the next request comes later, and not at a time that can be foretold. */
+static void answer_and_rest(int i)
+{
+	work_and_wait(kernel_short, BY_STREAM);
+	usleep(2000 + (unsigned)(i * 7919 % 13) * 1000);
+}
+
+/* Ends with the GPU kept behind work that has just been waited for. */
+static void be_kept(enum how how)
+{
+	uint64_t before = count_of(HB_COUNT_holds_kept);
+	for (int i = 0;; i++) {
+		if (i % 64 == 0)
+			hint();
+		work_and_wait(kernel_long, how);
+		if (count_of(HB_COUNT_holds_kept) > before)
+			return;
+		answer_and_rest(i);
+	}
+}
+
+static void wait_for_streams(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	uint64_t released = count_of(HB_COUNT_holds_released);
+	for (int i = 0; count_of(HB_COUNT_holds_released) < released + 5; i++) {
+		answer_and_rest(i); /* what is kept is for this launch */
+		be_kept(BY_STREAM);
+	}
+	end();
+}
+
+static void wait_for_events(void)
+{
+	begin();
+	be_kept(BY_EVENT);
+	answer_and_rest(1);
+	end();
+}
+
+/* Nothing follows soon: there is nothing to keep the GPU for. */
+static void rest_after_work(void)
+{
+	begin();
+	for (int i = 0; i < 60; i++) {
+		if (i % 20 == 0)
+			hint();
+		work_and_wait(kernel_long, BY_STREAM);
+		usleep(20000 + (unsigned)(i * 7919 % 13) * 3000);
+	}
+	CHECK(count_of(HB_COUNT_holds_kept) == 0);
+	end();
+}
+
+static void go_on_at_once(int rounds)
+{
+	for (int i = 0; i < rounds; i++) {
+		if (i % 20 == 0)
+			hint();
+		work_and_wait(kernel_long, BY_STREAM);
+		answer_and_rest(0);
+	}
+}
+
+static void keep_without_a_reason(void)
+{
+	begin();
+	go_on_at_once(60);
+	CHECK(count_of(HB_COUNT_holds_kept) == 0);
+	end();
+}
+
+/* Calls that wait for everything in the context do not wait for what is kept. */
+static void call_wide(void)
+{
+	CUdeviceptr memory;
+	begin();
+	uint64_t wide = count_of(HB_COUNT_holds_wide);
+	while (count_of(HB_COUNT_holds_wide) == wide) {
+		be_kept(BY_STREAM);
+		OK(CU(cuCtxSynchronize)());
+	}
+	wide = count_of(HB_COUNT_holds_wide);
+	while (count_of(HB_COUNT_holds_wide) == wide) {
+		OK(CU(cuMemAlloc_v2)(&memory, 4096));
+		be_kept(BY_STREAM);
+		OK(CU(cuMemFree_v2)(memory));
+	}
+	end();
+}
+
+static void *synchronize_all(void *unused)
+{
+	OK(CU(cuCtxSetCurrent)(context));
+	OK(CU(cuCtxSynchronize)());
+	return NULL;
+}
+
+/* What is arranged while one thread waits for its work must not keep another one that waits for all. */
+static void wait_in_two_threads(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	answer_and_rest(0);
+	for (int i = 0; i < 50; i++) {
+		pthread_t other;
+		launch(kernel_long, stream);
+		CHECK(pthread_create(&other, NULL, synchronize_all, NULL) == 0);
+		OK(CU(cuStreamSynchronize)(stream));
+		CHECK(pthread_join(other, NULL) == 0);
+		answer_and_rest(0);
+	}
+	end();
+}
+
+static void capture_meanwhile(void)
+{
+	CUgraph graph;
+	CUgraphExec executable;
+	CUstream recorded;
+	begin();
+	OK(CU(cuStreamCreate)(&recorded, CU_STREAM_NON_BLOCKING));
+	be_kept(BY_STREAM);
+	answer_and_rest(0);
+	uint64_t kept = count_of(HB_COUNT_holds_kept);
+	OK(CU(cuStreamBeginCapture_v2)(recorded, CU_STREAM_CAPTURE_MODE_RELAXED));
+	launch(kernel_short, recorded);
+	go_on_at_once(20);
+	CHECK(count_of(HB_COUNT_holds_kept) == kept);
+	OK(CU(cuStreamEndCapture)(recorded, &graph));
+	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
+	OK(CU(cuGraphLaunch)(executable, recorded));
+	OK(CU(cuStreamSynchronize)(recorded));
+	be_kept(BY_STREAM); /* and again when nothing is recorded */
+	end();
+}
+
+/* The legacy default stream waits for blocking streams, and ours is none. */
+static void use_the_default_stream(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	for (int i = 0; i < 40; i++) {
+		launch(kernel_long, NULL);
+		OK(CU(cuStreamSynchronize)(NULL));
+		launch(kernel_short, NULL);
+		OK(CU(cuStreamSynchronize)(NULL));
+		usleep(2000);
+	}
+	end();
+}
+
+/*
+ * Of several contexts the one that began to launch last is chosen. Nothing would ever be kept for the older one if that were
+ * the younger, nor for the younger one after the older has been used, or has gone.
+ */
+static void use_two_contexts(void)
+{
+	begin();
+	CUcontext older = context;
+	CUfunction older_long = kernel_long, older_short = kernel_short;
+	CUstream older_stream = stream;
+	make_context();
+	CUcontext younger = context;
+	CUfunction younger_long = kernel_long, younger_short = kernel_short;
+	CUstream younger_stream = stream;
+	be_kept(BY_STREAM);
+	answer_and_rest(0);
+	for (int i = 0; i < 2; i++) {
+		OK(CU(cuCtxSetCurrent)(older));
+		kernel_long = older_long, kernel_short = older_short, stream = older_stream;
+		be_kept(BY_STREAM);
+		answer_and_rest(0);
+		if (i)
+			OK(CU(cuCtxDestroy_v2)(older));
+		OK(CU(cuCtxSetCurrent)(younger));
+		kernel_long = younger_long, kernel_short = younger_short, stream = younger_stream;
+		be_kept(BY_STREAM);
+		answer_and_rest(0);
+	}
+	context = younger;
+	end();
+}
+
+static void fork_while_kept(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	int status = 1;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	answer_and_rest(0);
+	be_kept(BY_STREAM);
+	end();
+}
+
+static void exit_while_kept(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	exit(0);
+}
+
+static void destroy_while_kept(void)
+{
+	begin();
+	be_kept(BY_STREAM);
+	end();
+}
+
+/* ---- in the test ---- */
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	hb_page_host_simulate(&host);
+	host.page->priority = HB_PAGE_HIGH;
+	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
+	host.gpu->tenants_high = 1;
+	host.gpu->tenants_low = 1;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static void run(void (*scenario)(void))
+{
+	struct hb_page_process *process = hb_page_host_run(&host, scenario);
+	assert_non_null(process);
+	assert_int_equal(process->signs.hold_fault, 0);
+}
+
+static void a_launch_soon_after_the_work_finds_the_gpu_kept(void **state)
+{
+	run(wait_for_streams);
+}
+
+static void so_it_does_after_a_wait_for_an_event(void **state)
+{
+	run(wait_for_events);
+}
+
+static void nothing_is_kept_where_nothing_follows(void **state)
+{
+	run(rest_after_work);
+}
+
+static void nothing_is_kept_without_low_priority(void **state)
+{
+	host.gpu->tenants_low = 0;
+	run(keep_without_a_reason);
+}
+
+static void calls_that_wait_for_the_context_let_go(void **state)
+{
+	run(call_wide);
+	host.next_slot = 0;
+	memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
+	run(wait_in_two_threads);
+}
+
+static void a_capture_is_left_alone(void **state)
+{
+	run(capture_meanwhile);
+}
+
+static void the_default_stream_does_not_wait(void **state)
+{
+	run(use_the_default_stream);
+}
+
+static void the_context_in_use_is_kept(void **state)
+{
+	run(use_two_contexts);
+}
+
+static void a_process_may_fork_end_or_lose_its_context(void **state)
+{
+	static void (*const scenarios[])(void) = {fork_while_kept, exit_while_kept, destroy_while_kept};
+	for (size_t i = 0; i < sizeof(scenarios) / sizeof(*scenarios); i++) {
+		run(scenarios[i]);
+		host.next_slot = 0;
+		memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(a_launch_soon_after_the_work_finds_the_gpu_kept),
+		TEST(so_it_does_after_a_wait_for_an_event),
+		TEST(nothing_is_kept_where_nothing_follows),
+		TEST(nothing_is_kept_without_low_priority),
+		TEST(calls_that_wait_for_the_context_let_go),
+		TEST(a_capture_is_left_alone),
+		TEST(the_default_stream_does_not_wait),
+		TEST(the_context_in_use_is_kept),
+		TEST(a_process_may_fork_end_or_lose_its_context),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
