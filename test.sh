@@ -13,12 +13,13 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
 export CMOCKA_MESSAGE_OUTPUT=STDOUT
 
-# tests FOLDER [MESON TEST ARGUMENT...]
+# tests FOLDER [MESON TEST ARGUMENT...]: a failed test has a second try, alone (tools/second_try.py)
 tests() {
 	local folder=$1
 	shift
 	rm -f "$folder"/meson-logs/testlog*
-	"${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@"
+	"${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" ||
+		"${runner[@]}" tools/second_try.py "$folder" "$@"
 }
 
 # variant NAME "SETUP ARGUMENTS" [MESON TEST ARGUMENT...]: a build, and its tests if that worked

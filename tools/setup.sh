@@ -62,7 +62,7 @@ hb_step() {
 	printf '%-8s %4ds  %s\n' "$result" $((SECONDS - begin)) "$name"
 	echo "$result $name" >>"$HB_RESULTS"
 	[[ $result == ok ]] || {
-		grep -E 'error|warning|FAILED|TIMEOUT|Sanitizer|^-|^\+' "$log" | head -n 40 || true
+		grep -E '[eE]rror|warning|FAIL|TIMEOUT|Sanitizer|not within|^[-+][^-+]' "$log" | head -n 60 || true
 		echo "(the end of $log:)"
 		tail -n 30 "$log"
 		return 1

@@ -32,7 +32,8 @@ class Counting(unittest.TestCase):
             with open(results, "w", encoding="utf-8") as out:
                 out.writelines(line + "\n" for line in steps)
             done = subprocess.run([sys.executable, COUNT_TESTS, results, log], capture_output=True, text=True, check=False)
-        return done.stdout.splitlines()[-1], done.returncode
+        self.lines = done.stdout.splitlines()
+        return self.lines[-1], done.returncode
 
     def test_cases_of_a_program_count_one_by_one(self):
         self.assertEqual(self.count([record("OK", TWO_GOOD), record("OK", "no cases")]), ("3 passed, 0 failed", 0))
@@ -48,6 +49,11 @@ class Counting(unittest.TestCase):
 
     def test_a_timeout_is_a_failure(self):
         self.assertEqual(self.count([record("TIMEOUT")]), ("0 passed, 1 failed", 1))
+
+    def test_what_passed_at_its_second_try_is_named(self):
+        tried = json.dumps({"name": "t", "result": "OK", "second_try": True})
+        self.assertEqual(self.count([tried]), ("1 passed, 0 failed", 0))
+        self.assertIn("passed at its second try: t", self.lines)
 
     def test_skipped_tests_count_as_neither(self):
         self.assertEqual(self.count([record("SKIP"), record("OK")]), ("1 passed, 0 failed", 0))

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs each failed test of a `meson test` run once more, alone.
+
+usage: second_try.py FOLDER [MESON TEST ARGUMENT...]
+
+Many tests run a whole system in real time, beside each other, on machines that
+may stand still for seconds. One that fails there and passes alone was spoilt by
+that; it then counts as passed and count_tests.py names it, so that a test that
+often needs this is seen. Not tried again, because they are findings at the first
+sight: what a sanitizer reported, and a program that a signal ended. More than
+MOST failures are no accident either: none is tried again then.
+
+Exits 1 if a test has still failed, 2 without the log of a run.
+"""
+import json
+import os
+import subprocess
+import sys
+
+MOST = 8
+FAILED = ("FAIL", "TIMEOUT", "ERROR", "INTERRUPT")
+
+
+def read(path):
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def is_finding(test):
+    said = (test.get("stdout") or "") + (test.get("stderr") or "")
+    killed = test["result"] != "TIMEOUT" and (test.get("returncode") or 0) < 0
+    return killed or "Sanitizer" in said or "runtime error:" in said
+
+
+def plain_name(test):
+    """Without project and suites: "hummingbird:fast+live / stack auto"."""
+    return test["name"].split(" / ", 1)[-1]
+
+
+def try_again(folder, names, options):
+    """The results by name; a test that did not run has none."""
+    log = os.path.join(folder, "meson-logs", "second-try.json")
+    if os.path.exists(log):
+        os.remove(log)
+    subprocess.run(["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", "--num-processes", "1",
+                    "--logbase", "second-try", *options, *names], check=False)
+    return {test["name"]: test for test in read(log)} if os.path.exists(log) else {}
+
+
+def main():
+    folder, options = sys.argv[1], sys.argv[2:]
+    log = os.path.join(folder, "meson-logs", "testlog.json")
+    if not os.path.exists(log):
+        return 2
+    tests = read(log)
+    failed = [test for test in tests if test["result"] in FAILED]
+    spoilt = [test for test in failed if not is_finding(test)] if len(failed) <= MOST else []
+    if spoilt:
+        again = try_again(folder, [plain_name(test) for test in spoilt], options)
+        good = {name for name, test in again.items() if test["result"] == "OK"}
+        tests = [dict(again[test["name"]], second_try=True) if test in spoilt and test["name"] in good else test
+                 for test in tests]
+        with open(log + ".new", "w", encoding="utf-8") as out:
+            out.writelines(json.dumps(test) + "\n" for test in tests)
+        os.replace(log + ".new", log)
+    return 1 if any(test["result"] in FAILED for test in tests) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
