@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define NUMBER_MOST 32 /* characters of any number */
+#define PLACES_MOST 15 /* digits after the point, where a number is printed without an exponent */
 
 void hb_json_text_init(struct hb_json_text *text, size_t room)
 {
@@ -123,25 +124,27 @@ void hb_json_text_add_integer(struct hb_json_text *text, int64_t value)
 	text->bytes += (size_t)(end - at);
 }
 
+/* Powers of ten; as doubles exact too. */
+static const uint64_t tens[PLACES_MOST + 1] = {1,
+					       10,
+					       100,
+					       1000,
+					       10000,
+					       100000,
+					       1000000,
+					       10000000,
+					       100000000,
+					       1000000000,
+					       10000000000,
+					       100000000000,
+					       1000000000000,
+					       10000000000000,
+					       100000000000000,
+					       1000000000000000};
+
 /* digits / 10^places, with a point always. */
 static char *print_decimal(char *at, bool negative, uint64_t digits, int places)
 {
-	static const uint64_t tens[] = {1,
-					10,
-					100,
-					1000,
-					10000,
-					100000,
-					1000000,
-					10000000,
-					100000000,
-					1000000000,
-					10000000000,
-					100000000000,
-					1000000000000,
-					10000000000000,
-					100000000000000,
-					1000000000000000};
 	if (negative)
 		*at++ = '-';
 	at = print_unsigned(at, digits / tens[places]);
@@ -170,14 +173,12 @@ static char *print_long(char *at, double value, bool single)
  */
 static int find_places(double size, bool single, uint64_t *digits)
 {
-	static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-					1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
-	for (int places = 0; places <= 15; places++) {
-		double scaled = size * powers[places];
+	for (int places = 0; places <= PLACES_MOST; places++) {
+		double scaled = size * (double)tens[places];
 		if (scaled >= 0x1p53)
 			return -1;
 		*digits = (uint64_t)(scaled + 0.5);
-		double back = (double)*digits / powers[places];
+		double back = (double)*digits / (double)tens[places];
 		if (!single ? back == size
 			    : (float)(back * (1 - 0x1p-52)) == (float)size &&
 				      (float)(back * (1 + 0x1p-52)) == (float)size)
