@@ -347,6 +347,11 @@ const char *hb_core_policy(const struct hb_core *core)
 	return core->ops->name;
 }
 
+bool hb_core_high_by_requests(const struct hb_core *core)
+{
+	return core->ops->high_by_requests;
+}
+
 const struct hb_ejection *hb_core_ejection(const struct hb_core *core)
 {
 	return &core->ejection;

@@ -181,6 +181,8 @@ int64_t hb_core_next_wake(const struct hb_core *core);
 bool hb_core_wants_launches(const struct hb_core *core);
 /* The policy in force: "builtin" after an ejection. */
 const char *hb_core_policy(const struct hb_core *core);
+/* Of HP's work it needs requests and hints only (hb_policy_ops.high_by_requests); may change with every call too. */
+bool hb_core_high_by_requests(const struct hb_core *core);
 
 /* Everything a person needs to see what the core thinks, in a stable text form. */
 void hb_core_dump(const struct hb_core *core, FILE *out);

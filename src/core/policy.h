@@ -47,6 +47,8 @@ struct hb_policy_ops {
 	size_t tenant_bytes; /* hb_policy_tenant_state(): zeroed before tenant_added */
 	bool turns;          /* LP tenants take turns from the start (hb_policy_turns changes it) */
 	bool launches;       /* wants launch and complete */
+	/* Of HP's work it needs requests and hints only: nobody need look for launches. */
+	bool high_by_requests;
 
 	/* First call; no tenant yet. Negative errno = ejected at once. */
 	int (*init)(struct hb_policy *policy);

@@ -297,6 +297,7 @@ const struct hb_policy_ops hb_policy_temporal_ops = {
 	.summary = "hardware slices: LP's smallest, HP's long; hints hide the switch",
 	.state_bytes = sizeof(struct policy_state),
 	.tenant_bytes = sizeof(struct tenant_state),
+	.high_by_requests = true,
 	.init = init,
 	.tenant_added = added,
 	.tenant_changed = changed,

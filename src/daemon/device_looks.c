@@ -11,8 +11,6 @@
 #include "daemon/bell_listener.h"
 #include "daemon/daemon.h"
 
-#include <string.h>
-
 /* Somebody waits for a drain that will be told; should it not be, this is what that costs. */
 #define DRAIN_LOOK_NS (20 * HB_NS_PER_MS)
 
@@ -102,7 +100,7 @@ static int64_t pause_ns(const struct hb_device *device)
 	if (!takes_turns(device))
 		return HB_TIME_NEVER;
 	/* A policy that acts on what high priority has on the GPU: nobody rings for a launch. */
-	if (device->n_high && strcmp(hb_core_policy(device->core), HB_DEFAULT_POLICY) != 0)
+	if (device->n_high && !hb_core_high_by_requests(device->core))
 		return HB_POLL_NS;
 	/* One that waits gets the turn of one that passes for idle: that it is not must be seen before its grace is over. */
 	if (turns.idle && turns.waiting)

@@ -310,7 +310,7 @@ void hb_foresee_wait(CUstream stream, CUevent event)
 }
 
 /* What was arranged and is of no use. */
-static void let_go(void)
+void hb_foresee_wait_ends(void)
 {
 	if (waiting.keep_ns) {
 		hb_hold_keep_begins();
@@ -319,22 +319,17 @@ static void let_go(void)
 	waiting.since_ns = waiting.keep_ns = 0;
 }
 
-void hb_foresee_wait_ends(void)
-{
-	let_go();
-}
-
 void hb_foresee_idle(void)
 {
 	if (!atomic_load_explicit(&hb_foresee_wanted, memory_order_relaxed)) {
 		atomic_fetch_or(&hb_shim_alert, HB_ALERT_FIRST);
-		let_go();
+		hb_foresee_wait_ends();
 		end_in_space();
 		return;
 	}
 	if (!try_enter()) {
 		atomic_store(&idle_missed, true);
-		let_go();
+		hb_foresee_wait_ends();
 		return;
 	}
 	int64_t now_ns = hb_clock_now_ns();
