@@ -3,6 +3,7 @@
  * A service on the simulated GPU: requests arrive at random (Poisson) and each
  * is a copy in, a sequence of kernels, a copy out. Prints one line with the
  * latency from arrival to answer, in GPU time, and whether the results are right.
+ * SIGTERM ends it early, between two requests, in the same way.
  */
 #include "sim_workload.h"
 
@@ -11,13 +12,14 @@
 #include "base/rng.h"
 
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char usage[] = "usage: sim_infer [OPTION...]\n"
 			    "  --rate N        requests a second of GPU time (60)\n"
-			    "  --seconds N     how long requests arrive, GPU time (3)\n"
+			    "  --seconds N     how long requests arrive, GPU time (3), or until SIGTERM\n"
 			    "  --kernels N     kernels of a request (80)\n"
 			    "  --kernel-us N   time of a kernel alone (9)\n"
 			    "  --blocks N      blocks of a kernel (132)\n"
@@ -38,6 +40,13 @@ static CUstream stream;
 static CUgraphExec exec;
 static void *input, *output;
 static CUdeviceptr device_input;
+static volatile sig_atomic_t told_to_end;
+
+static void be_told_to_end(int number)
+{
+	(void)number;
+	told_to_end = 1;
+}
 
 static void read_options(int argc, char **argv)
 {
@@ -126,7 +135,7 @@ static uint64_t serve(struct hb_hist *latency)
 	int64_t arrival_ns = sim_workload_now_ns(), end_ns = arrival_ns + (int64_t)(options.seconds * 1e9);
 	for (;;) {
 		arrival_ns += (int64_t)hb_rng_exponential(&rng, 1e9 / options.rate);
-		if (arrival_ns >= end_ns)
+		if (arrival_ns >= end_ns || told_to_end)
 			return requests;
 		sim_workload_sleep_until(arrival_ns);
 		serve_one();
@@ -139,6 +148,7 @@ int main(int argc, char **argv)
 {
 	static struct hb_hist latency;
 	read_options(argc, argv);
+	signal(SIGTERM, be_told_to_end);
 	sim_workload_open();
 	prepare();
 	serve_one(); /* the first one pays for what is made once */

@@ -85,8 +85,12 @@ void hb_life_end(struct hb_tenancy *tenancy)
 	const struct hb_engine_pair *pair = hb_engine_memory_note(&tenancy->daemon->engines, &high, &tenancy->life,
 								  inside ? HB_CHOOSE_SPATIAL : HB_CHOOSE_TEMPORAL,
 								  tenancy->attainment_ppm);
-	if (!pair)
+	if (!pair) {
+		hb_log_info("the life of '%s' told nothing of its engine: %llu requests, %lld ms beside low priority",
+			    tenancy->command, (unsigned long long)tenancy->life.judged,
+			    (long long)(tenancy->life.beside_ns / HB_NS_PER_MS));
 		return;
+	}
 	hb_engine_pair_text(pair, text, sizeof text);
 	hb_log_info("engines for '%s' beside '%s': %s", pair->high.text, pair->low.text, text);
 }

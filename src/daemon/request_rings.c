@@ -84,8 +84,11 @@ static void look_around(struct hb_tenancy *tenancy, int64_t now_ns)
 		hb_device_run(tenancy->devices[i], now_ns);
 }
 
-/* How many requests have come since the last time. */
-static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
+/*
+ * How many requests have come since the last time. The clock is read after `written`: the caller's reading may be old on a
+ * machine that pauses, and a request that ended since would pass for one from the future.
+ */
+static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	struct hb_member *member = &tenancy->members[slot];
 	struct hb_page_signs *signs = &tenancy->page->processes[slot].signs;
@@ -95,8 +98,10 @@ static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot, int64_t now
 		n = 0;
 	uint64_t first = n > RING ? written - RING : written - n;
 	member->requests_lost += (uint32_t)(n - (written - first));
-	if (n)
-		look_around(tenancy, now_ns);
+	if (!n)
+		return 0;
+	int64_t now_ns = hb_clock_now_ns();
+	look_around(tenancy, now_ns);
 	for (uint64_t i = first; i != written; i++) {
 		struct request request;
 		if (!read_entry(signs, i, &request) || !is_sound(tenancy, &request, now_ns)) {
@@ -138,7 +143,7 @@ int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
-		uint64_t n = read_ring(tenancy, slot, now_ns);
+		uint64_t n = read_ring(tenancy, slot);
 		most = n > most ? n : most;
 	}
 	plan_next(tenancy, most, now_ns);
