@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LATENCIES_MAX 200000
+#define LATENCIES_MAX 20000
 #define ENDS_MAX 100000
 
 /* --- lines in ------------------------------------------------------------------------------------ */

@@ -8,8 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READY_NS (180 * HB_NS_PER_S) /* importing PyTorch many times at once */
+/* From the start of all to the last one's being ready. A simulated GPU may be on a busy machine. */
+#define READY_NS (30 * HB_NS_PER_S)
+#define READY_TORCH_NS (120 * HB_NS_PER_S) /* imported many times at once */
+#define READY_SIMULATED_NS (180 * HB_NS_PER_S)
 #define QUIT_NS (10 * HB_NS_PER_S)
+#define QUIT_HUNG_NS HB_NS_PER_S
 
 void hb_bench_company_begin(struct hb_bench_company *company)
 {
@@ -41,10 +45,20 @@ static int start(struct hb_bench_company *company, struct hb_bench_member *membe
 				    error);
 }
 
-static int wait_ready(struct hb_bench_member *member, char gpu[96], struct hb_error *error)
+static int64_t ready_ns(const struct hb_bench_company *company, const struct hb_bench_member *member)
+{
+	if (company->simulated)
+		return READY_SIMULATED_NS;
+	return strncmp(member->program->real, "torch ", 6) == 0 ? READY_TORCH_NS : READY_NS;
+}
+
+/* `begun_ns`: when it was started, or the last one of those that were started together. */
+static int wait_ready(const struct hb_bench_company *company, struct hb_bench_member *member, int64_t begun_ns,
+		      char gpu[96], struct hb_error *error)
 {
 	json_t *answer = NULL;
-	int result = hb_bench_process_hear(&member->process, "ready", READY_NS, &answer, error);
+	int64_t left_ns = begun_ns + ready_ns(company, member) - hb_clock_now_ns();
+	int result = hb_bench_process_hear(&member->process, "ready", left_ns > 0 ? left_ns : 0, &answer, error);
 	const char *name = json_string_value(json_object_get(answer, "gpu"));
 	if (result == 0 && name && gpu)
 		snprintf(gpu, 96, "%s", name);
@@ -52,20 +66,22 @@ static int wait_ready(struct hb_bench_member *member, char gpu[96], struct hb_er
 	return result;
 }
 
-/* At once, so that they end side by side. `all`, or those who are not needed. */
+/* At once, so that they end side by side, and within one limit together. `all`, or those who are not needed. */
 static void end(struct hb_bench_company *company, bool all, bool well)
 {
 	struct hb_error ignored;
 	unsigned kept = 0;
-	for (unsigned i = 0; well && i < company->n; i++) {
+	int64_t deadline_ns = hb_clock_now_ns() + (well ? QUIT_NS : QUIT_HUNG_NS);
+	for (unsigned i = 0; i < company->n; i++) {
 		struct hb_bench_member *member = &company->members[i];
 		if ((all || !member->needed) && member->process.pid > 0)
 			hb_bench_process_tell(&member->process, &ignored, "quit");
 	}
 	for (unsigned i = 0; i < company->n; i++) {
 		struct hb_bench_member *member = &company->members[i];
+		int64_t left_ns = deadline_ns - hb_clock_now_ns();
 		if (all || !member->needed)
-			hb_bench_process_stop(&member->process, 0, well ? QUIT_NS : HB_NS_PER_S);
+			hb_bench_process_stop(&member->process, 0, left_ns > 0 ? left_ns : 0);
 		else
 			company->members[kept++] = *member;
 	}
@@ -75,7 +91,7 @@ static void end(struct hb_bench_company *company, bool all, bool well)
 /* One that fails does not end the others. */
 static int note(struct hb_bench_member *member, int result, const struct hb_error *error)
 {
-	if (result == 0 || result == -EINTR)
+	if (result == 0 || result == -EINTR || result == -ETIME)
 		return result;
 	snprintf(member->failed, sizeof member->failed, "%s", error->text);
 	hb_bench_process_kill(&member->process);
@@ -96,10 +112,11 @@ int hb_bench_company_gather(struct hb_bench_company *company, char gpu[96], stru
 		member->slo_ns = 0;
 		result = note(member, start(company, member, error), error);
 	}
+	int64_t begun_ns = hb_clock_now_ns();
 	for (unsigned i = 0; i < company->n && !result; i++) {
 		struct hb_bench_member *member = &company->members[i];
 		if (fresh[i] && !*member->failed)
-			result = note(member, wait_ready(member, gpu, error), error);
+			result = note(member, wait_ready(company, member, begun_ns, gpu, error), error);
 	}
 	return result;
 }
@@ -107,7 +124,7 @@ int hb_bench_company_gather(struct hb_bench_company *company, char gpu[96], stru
 int hb_bench_company_replace(struct hb_bench_company *company, struct hb_bench_member *member, struct hb_error *error)
 {
 	int result = start(company, member, error);
-	return result ? result : wait_ready(member, NULL, error);
+	return result ? result : wait_ready(company, member, hb_clock_now_ns(), NULL, error);
 }
 
 void hb_bench_company_dismiss(struct hb_bench_company *company, bool well)

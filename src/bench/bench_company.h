@@ -25,6 +25,7 @@ struct hb_bench_member {
 
 struct hb_bench_company {
 	struct hb_bench_stage *stage;
+	bool simulated;
 	unsigned n;
 	struct hb_bench_member members[HB_BENCH_MEMBERS_MAX];
 };
@@ -35,7 +36,7 @@ void hb_bench_company_begin(struct hb_bench_company *company);
 struct hb_bench_member *hb_bench_company_call(struct hb_bench_company *company, const struct hb_bench_program *program,
 					      unsigned index, bool high, const struct hb_bench_sharing *sharing);
 /*
- * Ends whom nobody called, starts who is missing, waits until all are ready: 0, or -EINTR. Who did not start or get
+ * Ends whom nobody called, starts who is missing, waits until all are ready: 0, -EINTR, or -ETIME. Who did not start or get
  * ready has `failed` set. Members move: call them again.
  */
 int hb_bench_company_gather(struct hb_bench_company *company, char gpu[96], struct hb_error *error);

@@ -17,7 +17,11 @@
 
 #define ANSWER_NS (15 * HB_NS_PER_S)
 #define SLO_SHARE_PPM 990000
-#define ANSWER_MS ((int)(ANSWER_NS / HB_NS_PER_MS))
+
+static int answer_ms(void)
+{
+	return (int)(hb_bench_time_left(ANSWER_NS) / HB_NS_PER_MS) + 1;
+}
 
 static int config_write(const struct hb_bench_daemon *daemon, struct hb_error *error)
 {
@@ -46,14 +50,14 @@ static int wait_for_socket(struct hb_bench_daemon *daemon, struct hb_error *erro
 {
 	int64_t deadline_ns = hb_clock_now_ns() + ANSWER_NS;
 	int fd;
-	while ((fd = hb_client_open(daemon->socket, ANSWER_MS, NULL)) < 0) {
+	while ((fd = hb_client_open(daemon->socket, answer_ms(), NULL)) < 0) {
 		int result = hb_bench_process_check(&daemon->process, error);
 		if (result)
 			return result;
 		if (hb_clock_now_ns() > deadline_ns)
 			return hb_error_set(error, -ETIMEDOUT, "%s: no socket in time", daemon->process.name);
 		if (!hb_bench_sleep_until(hb_clock_now_ns() + 10 * HB_NS_PER_MS))
-			return hb_error_set(error, -EINTR, "interrupted");
+			return hb_bench_stopped(error);
 	}
 	close(fd);
 	return 0;
@@ -79,7 +83,7 @@ int hb_bench_daemon_start(struct hb_bench_daemon *daemon, const char *engine, bo
 /* Its state, as often as asked for on one connection. */
 static int status_read(const struct hb_bench_daemon *daemon, unsigned times, json_t **status, struct hb_error *error)
 {
-	int socket = hb_client_open(daemon->socket, ANSWER_MS, error);
+	int socket = hb_client_open(daemon->socket, answer_ms(), error);
 	int result = socket < 0 ? socket : 0;
 	char *text = NULL;
 	for (unsigned i = 0; i < times && !result; i++) {
@@ -134,7 +138,7 @@ int hb_bench_daemon_slo(const struct hb_bench_daemon *daemon, pid_t pid, int64_t
 				    (int)pid);
 	const struct hb_msg_set message = {
 		.tenant = (uint32_t)tenant, .fields = HB_SET_SLO, .slo_ns = slo_ns, .attainment_ppm = SLO_SHARE_PPM};
-	int socket = hb_client_open(daemon->socket, ANSWER_MS, error);
+	int socket = hb_client_open(daemon->socket, answer_ms(), error);
 	if (socket < 0)
 		return socket;
 	result = hb_client_set(socket, &message, error);

@@ -142,11 +142,12 @@ static json_t *case_pack(const struct hb_bench_outcome *outcome, unsigned rounds
 		json_array_append_new(cells, cell_pack(outcome, i, rounds, &summary->cells[i], error));
 	bool shown = cells && json_array_size(cells) == outcome->n_cells;
 	json_t *packed = hb_json_pack(
-		error, "{s:s, s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "name", outcome->name, "world",
+		error, "{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "name", outcome->name, "world",
 		outcome->world, "skipped", text_or_null(outcome->skipped), "failed", text_or_null(outcome->failed),
-		"rounds", (int)outcome->rounds, "high", programs_pack(outcome, summary, true, error), "low",
-		programs_pack(outcome, summary, false, error), "headline", headline_pack(outcome, summary, error),
-		"dropped", dropped_pack(outcome, error), "sharing", cells);
+		"unfinished", text_or_null(outcome->unfinished), "rounds", (int)outcome->rounds, "high",
+		programs_pack(outcome, summary, true, error), "low", programs_pack(outcome, summary, false, error),
+		"headline", headline_pack(outcome, summary, error), "dropped", dropped_pack(outcome, error), "sharing",
+		cells);
 	hb_bench_summary_fini(summary);
 	free(summary);
 	if (shown)
@@ -331,12 +332,13 @@ static int dropped_read(const struct reader *reader, json_t *list, struct hb_ben
 static int case_read(const struct reader *reader, json_t *object)
 {
 	const char *name, *world;
-	json_t *skipped, *failed, *high, *low, *sharing, *dropped = NULL;
+	json_t *skipped, *failed, *high, *low, *sharing, *dropped = NULL, *unfinished = NULL;
 	struct hb_bench_result *result = reader->result;
 	int rounds = (int)result->rounds;
-	int code = hb_json_unpack(object, reader->path, reader->error, "{s:s, s:s, s:o, s:o, s?i, s:o, s:o, s:o, s?o}",
-				  "name", &name, "world", &world, "skipped", &skipped, "failed", &failed, "rounds",
-				  &rounds, "high", &high, "low", &low, "sharing", &sharing, "dropped", &dropped);
+	int code = hb_json_unpack(object, reader->path, reader->error,
+				  "{s:s, s:s, s:o, s:o, s?o, s?i, s:o, s:o, s:o, s?o}", "name", &name, "world", &world,
+				  "skipped", &skipped, "failed", &failed, "unfinished", &unfinished, "rounds", &rounds,
+				  "high", &high, "low", &low, "sharing", &sharing, "dropped", &dropped);
 	if (code)
 		return code;
 	if (rounds < 0 || rounds > (int)result->rounds)
@@ -350,6 +352,7 @@ static int case_read(const struct reader *reader, json_t *object)
 	copy(outcome->world, sizeof outcome->world, world);
 	copy(outcome->skipped, sizeof outcome->skipped, json_string_value(skipped));
 	copy(outcome->failed, sizeof outcome->failed, json_string_value(failed));
+	copy(outcome->unfinished, sizeof outcome->unfinished, json_string_value(unfinished));
 	outcome->rounds = (unsigned)rounds;
 	code = programs_read(reader, high, low, outcome);
 	code = code ? code : dropped_read(reader, dropped, outcome);

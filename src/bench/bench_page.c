@@ -306,8 +306,12 @@ static void case_head(FILE *out, const struct hb_bench_outcome *outcome, unsigne
 		hb_svg_text(out, outcome->low[i]);
 	}
 	fputs(strcmp(outcome->world, "virtual") == 0 ? "; recorded programs in virtual time" : "", out);
-	if (outcome->rounds && outcome->rounds < rounds)
+	if (*outcome->unfinished) {
+		fputs("; ", out);
+		hb_svg_text(out, outcome->unfinished);
+	} else if (outcome->rounds && outcome->rounds < rounds) {
 		fprintf(out, "; %u rounds only, the time was over", outcome->rounds);
+	}
 	fputs("</p>\n", out);
 }
 

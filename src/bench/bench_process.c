@@ -23,7 +23,10 @@
 #define STEP_NS (20 * HB_NS_PER_MS)
 #define KILLED_NS (10 * HB_NS_PER_S)
 
+#define KILLED_LEAST_NS (200 * HB_NS_PER_MS)
+
 static volatile sig_atomic_t interrupted;
+static int64_t time_ends_ns; /* 0 = never */
 
 static void interrupt(int signal)
 {
@@ -51,11 +54,37 @@ static void sleep_ns(int64_t ns)
 		nanosleep(&time, NULL);
 }
 
+/* --- the time there is --------------------------------------------------------------------------- */
+
+void hb_bench_time_set(int64_t ends_ns)
+{
+	time_ends_ns = ends_ns;
+}
+
+int64_t hb_bench_time_left(int64_t wanted_ns)
+{
+	int64_t left_ns = time_ends_ns ? time_ends_ns - hb_clock_now_ns() : wanted_ns;
+	return left_ns > wanted_ns ? wanted_ns : left_ns > 0 ? left_ns : 0;
+}
+
+static bool time_is_over(void)
+{
+	return time_ends_ns && hb_clock_now_ns() >= time_ends_ns;
+}
+
+int hb_bench_stopped(struct hb_error *error)
+{
+	if (interrupted)
+		return hb_error_set(error, -EINTR, "interrupted");
+	return time_is_over() ? hb_error_set(error, -ETIME, "the time was over") : 0;
+}
+
 bool hb_bench_sleep_until(int64_t at_ns)
 {
-	for (int64_t now; !interrupted && (now = hb_clock_now_ns()) < at_ns;)
-		sleep_ns(at_ns - now);
-	return !interrupted;
+	int64_t until_ns = time_ends_ns && time_ends_ns < at_ns ? time_ends_ns : at_ns;
+	for (int64_t now; !interrupted && (now = hb_clock_now_ns()) < until_ns;)
+		sleep_ns(until_ns - now);
+	return !interrupted && until_ns == at_ns;
 }
 
 /* --- commands -------------------------------------------------------------------------------- */
@@ -205,11 +234,6 @@ static int complain_ended(struct hb_bench_process *process, struct hb_error *err
 	return complain(process, -EPIPE, what, error);
 }
 
-static int complain_interrupted(struct hb_error *error)
-{
-	return hb_error_set(error, -EINTR, "interrupted");
-}
-
 int hb_bench_process_check(struct hb_bench_process *process, struct hb_error *error)
 {
 	return reap(process, WNOHANG) ? complain_ended(process, error) : 0;
@@ -241,9 +265,10 @@ static int read_more(struct hb_bench_process *process, int64_t deadline_ns, cons
 	}
 	int64_t left_ns = deadline_ns - hb_clock_now_ns();
 	int64_t wait_ms = left_ns / HB_NS_PER_MS + 1;
-	int found = left_ns > 0 ? poll(&ready, 1, wait_ms < 1000 ? (int)wait_ms : 1000) : 0;
-	if (interrupted)
-		return complain_interrupted(error);
+	int found = poll(&ready, 1, left_ns <= 0 ? 0 : wait_ms < 1000 ? (int)wait_ms : 1000);
+	int stopped = found > 0 && !interrupted ? 0 : hb_bench_stopped(error);
+	if (stopped)
+		return stopped;
 	if (found <= 0 && left_ns <= 0) {
 		snprintf(what, sizeof what, "hangs: no answer '%.40s' in time", event);
 		return complain(process, -ETIMEDOUT, what, error);
@@ -277,7 +302,7 @@ static bool take_line(struct hb_bench_process *process, json_t **answer)
 int hb_bench_process_hear(struct hb_bench_process *process, const char *event, int64_t limit_ns, json_t **answer,
 			  struct hb_error *error)
 {
-	int64_t deadline_ns = hb_clock_now_ns() + limit_ns;
+	int64_t deadline_ns = hb_clock_now_ns() + hb_bench_time_left(limit_ns);
 	for (;;) {
 		json_t *line = NULL;
 		while (!line && take_line(process, &line))
@@ -315,7 +340,9 @@ void hb_bench_process_kill(struct hb_bench_process *process)
 		kill(-process->pid, SIGKILL);
 		kill(process->pid, SIGKILL);
 		/* One that is stuck in a driver is left to the kernel. */
-		for (int64_t end_ns = hb_clock_now_ns() + KILLED_NS; !reap(process, WNOHANG);) {
+		int64_t limit_ns = hb_bench_time_left(KILLED_NS);
+		limit_ns = limit_ns > KILLED_LEAST_NS ? limit_ns : KILLED_LEAST_NS;
+		for (int64_t end_ns = hb_clock_now_ns() + limit_ns; !reap(process, WNOHANG);) {
 			if (hb_clock_now_ns() > end_ns)
 				break;
 			sleep_ns(STEP_NS / 10);
@@ -326,7 +353,7 @@ void hb_bench_process_kill(struct hb_bench_process *process)
 
 void hb_bench_process_stop(struct hb_bench_process *process, int signal, int64_t limit_ns)
 {
-	int64_t deadline_ns = hb_clock_now_ns() + limit_ns;
+	int64_t deadline_ns = hb_clock_now_ns() + hb_bench_time_left(limit_ns);
 	if (process->pid <= 0) {
 		release(process);
 		return;
@@ -350,7 +377,7 @@ int hb_bench_command_run(const struct hb_bench_command *command, const char *nam
 	int result = hb_bench_process_start(&process, name, command, folder, error);
 	if (result)
 		return result;
-	int64_t deadline_ns = hb_clock_now_ns() + limit_ns;
+	int64_t deadline_ns = hb_clock_now_ns() + hb_bench_time_left(limit_ns);
 	dprintf(process.in, "%s", input);
 	close(process.in);
 	process.in = -1;

@@ -57,7 +57,8 @@ int hb_bench_process_tell(struct hb_bench_process *process, struct hb_error *err
 	__attribute__((format(printf, 3, 4)));
 /*
  * Waits for {"event": EVENT, ...}: 0 and a new reference. -ETIMEDOUT, -EPIPE
- * (it has ended), -EPROTO (it said something else), -EINTR (Ctrl-C).
+ * (it has ended), -EPROTO (it said something else), -EINTR (Ctrl-C), -ETIME
+ * (hb_bench_time_set()).
  */
 int hb_bench_process_hear(struct hb_bench_process *process, const char *event, int64_t limit_ns, json_t **answer,
 			  struct hb_error *error);
@@ -74,7 +75,17 @@ int hb_bench_command_run(const struct hb_bench_command *command, const char *nam
 /* From now on SIGINT, SIGTERM and SIGHUP end waits with -EINTR instead of ending the program. */
 void hb_bench_interrupt_watch(void);
 bool hb_bench_interrupted(void);
-/* Sleeps up to a moment of hb_clock_now_ns(); false when interrupted. */
+/* Sleeps up to a moment of hb_clock_now_ns(); false when interrupted, or when the time is over before. */
 bool hb_bench_sleep_until(int64_t at_ns);
+
+/*
+ * The time there is: no wait of this file lasts beyond it, whatever its own limit (a process that was killed is waited
+ * for a moment still). A moment of hb_clock_now_ns(), 0 = for ever.
+ */
+void hb_bench_time_set(int64_t ends_ns);
+/* As much of `wanted_ns` as there is. */
+int64_t hb_bench_time_left(int64_t wanted_ns);
+/* 0, -EINTR (Ctrl-C) or -ETIME (the time is over). */
+int hb_bench_stopped(struct hb_error *error);
 
 #endif

@@ -99,6 +99,23 @@ void hb_bench_latencies_take(struct hb_bench_latencies *latencies, int64_t *ns, 
 	*latencies = (struct hb_bench_latencies){.ns = ns, .n = n, .seen = seen};
 }
 
+uint64_t hb_bench_cell_trials(const struct hb_bench_cell *cell, unsigned n_high)
+{
+	uint64_t trials = 0;
+	for (unsigned i = 0; cell && i < n_high; i++)
+		for (unsigned round = 0; round < HB_BENCH_ROUNDS_MAX; round++)
+			trials += cell->high[i][round].seen;
+	return trials;
+}
+
+uint64_t hb_bench_outcome_trials(const struct hb_bench_outcome *outcome)
+{
+	uint64_t trials = 0;
+	for (unsigned c = 0; c < outcome->n_cells; c++)
+		trials += hb_bench_cell_trials(&outcome->cells[c], outcome->n_high);
+	return trials;
+}
+
 void hb_bench_outcome_clear(struct hb_bench_outcome *outcome)
 {
 	for (unsigned c = 0; c < outcome->n_cells; c++)

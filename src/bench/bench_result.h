@@ -40,10 +40,11 @@ struct hb_bench_dropped {
 
 struct hb_bench_outcome {
 	char name[64];
-	char world[16];    /* "virtual", "processes", "skipped" */
-	char skipped[160]; /* why; "" = it was run */
-	char failed[512];  /* what went wrong; "" = nothing */
-	unsigned rounds;   /* that were measured */
+	char world[16];       /* "virtual", "processes", "skipped" */
+	char skipped[160];    /* why; "" = it was run */
+	char failed[512];     /* what went wrong; "" = nothing */
+	char unfinished[160]; /* what its time was not enough for; "" = it was */
+	unsigned rounds;      /* that were measured */
 	unsigned n_high, n_low, n_cells, n_dropped;
 	char high[HB_BENCH_TENANTS_MAX][HB_BENCH_LABEL_MAX], low[HB_BENCH_TENANTS_MAX][HB_BENCH_LABEL_MAX];
 	char arrivals[HB_BENCH_TENANTS_MAX][32];
@@ -71,6 +72,9 @@ void hb_bench_outcome_drop(struct hb_bench_outcome *outcome, const char *sharing
 bool hb_bench_outcome_dropped(const struct hb_bench_outcome *outcome, const char *sharing);
 /* Takes over `ns`, which it sorts. */
 void hb_bench_latencies_take(struct hb_bench_latencies *latencies, int64_t *ns, size_t n, uint64_t seen);
+/* Requests that were measured so far. */
+uint64_t hb_bench_cell_trials(const struct hb_bench_cell *cell, unsigned n_high);
+uint64_t hb_bench_outcome_trials(const struct hb_bench_outcome *outcome);
 void hb_bench_outcome_clear(struct hb_bench_outcome *outcome); /* its cells only */
 void hb_bench_result_fini(struct hb_bench_result *result);
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "bench/bench_budget.h"
 #include "bench/bench_company.h"
 
 #include <errno.h>
@@ -12,6 +13,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* What ends may take when the time is over already. */
+#define END_LEAST_NS (2 * HB_NS_PER_S)
 
 /* The processor's name as the kernel has it, and how many there are. */
 static void machine_fill(struct hb_bench_result *result)
@@ -59,74 +63,151 @@ static void header_fill(const struct hb_bench_options *options, struct hb_bench_
 		strftime(result->time, sizeof result->time, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
-bool hb_bench_time_over(const struct hb_bench_options *options)
+static void case_tell(const struct hb_bench_options *options, const struct hb_bench_outcome *outcome,
+		      const struct hb_bench_span *span)
 {
-	return options->deadline_ns && hb_clock_now_ns() >= options->deadline_ns;
+	double limit_s = (double)(span->end_ns - span->begin_ns) / 1e9;
+	if (*outcome->skipped)
+		hb_log_info("bench: %s/%s: skipped: %s", options->suite->name, outcome->name, outcome->skipped);
+	else
+		hb_log_info("bench: %s/%s (%s): begins, has %.0f s", options->suite->name, outcome->name,
+			    outcome->world, limit_s);
+	if (options->progress)
+		fprintf(stderr, "hb bench: %s/%s (%s)\n", options->suite->name, outcome->name, outcome->world);
 }
 
-static int case_run(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
-		    struct hb_bench_company *company, struct hb_bench_result *result, struct hb_error *error)
+static void end_tell(const struct hb_bench_options *options, const struct hb_bench_outcome *outcome,
+		     const struct hb_bench_span *span)
 {
-	char gpu[96] = "";
-	struct hb_bench_outcome *outcome = hb_bench_result_add(result, plan);
-	if (!outcome)
-		return hb_error_set(error, -ENOMEM, "out of memory");
-	hb_log_info("bench: %s/%s (%s)", options->suite->name, plan->of->name, outcome->world);
-	if (options->progress)
-		fprintf(stderr, "hb bench: %s/%s (%s)\n", options->suite->name, plan->of->name, outcome->world);
-	if (plan->world == HB_BENCH_SKIPPED)
-		return 0;
-	if (plan->world == HB_BENCH_VIRTUAL)
-		return hb_bench_run_virtual(options, plan, outcome, error);
-	int code = company->stage ? 0 : hb_bench_stage_new(options->simulated, options->xsched, &company->stage, error);
-	code = code ? code : hb_bench_run_processes(options, plan, company, outcome, gpu, error);
-	if (*gpu && !options->simulated)
-		snprintf(result->gpu, sizeof result->gpu, "%s", gpu);
-	if (code == 0 || (code == -EINTR && result->n_cases == 1))
-		return code;
-	/* What was measured of it is not whole. */
+	const char *how = *outcome->failed ? "failed: " : outcome->unfinished;
+	hb_log_info("bench: %s/%s: has ended after %.1f s%s%s%s", options->suite->name, outcome->name,
+		    (double)(hb_clock_now_ns() - span->begin_ns) / 1e9, *how ? "; " : "", how, outcome->failed);
+	if (options->progress && *outcome->failed)
+		fprintf(stderr, "hb bench: %s/%s failed: %s\n", options->suite->name, outcome->name, outcome->failed);
+}
+
+/* What was measured of it is not whole. */
+static void case_fail(struct hb_bench_outcome *outcome, int code, const struct hb_error *error)
+{
 	hb_bench_outcome_clear(outcome);
 	outcome->n_dropped = 0;
-	snprintf(outcome->failed, sizeof outcome->failed, "%s", error->text);
-	if (options->progress)
-		fprintf(stderr, "hb bench: %s/%s failed: %s\n", options->suite->name, plan->of->name, error->text);
-	return 0;
+	snprintf(outcome->failed, sizeof outcome->failed, "%s",
+		 code == -ETIME && *outcome->unfinished ? outcome->unfinished : error->text);
+	outcome->unfinished[0] = '\0';
 }
 
-/* Ctrl-C or the time's end leave what was measured before. */
-static int case_begin(const struct hb_bench_options *options, struct hb_bench_plan *plan,
-		      struct hb_bench_company *company, struct hb_bench_result *result, struct hb_error *error)
+/* A suite under way. */
+struct run {
+	const struct hb_bench_options *options;
+	struct hb_bench_company *company;
+	struct hb_bench_result *result;
+	struct hb_error *error;
+	int64_t cases_end_ns; /* 0 = no limit */
+};
+
+static int case_measure(const struct run *run, const struct hb_bench_plan *plan, const struct hb_bench_span *span,
+			struct hb_bench_outcome *outcome)
 {
-	const char *why = hb_bench_interrupted()        ? "interrupted"
-			  : hb_bench_time_over(options) ? "the time that --limit gives was over"
-							: NULL;
+	const struct hb_bench_options *options = run->options;
+	struct hb_bench_company *company = run->company;
+	char gpu[96] = "";
+	int code = 0;
+	hb_bench_time_set(span->end_ns);
+	if (plan->world == HB_BENCH_VIRTUAL)
+		return hb_bench_run_virtual(options, plan, span, outcome, run->error);
+	if (!company->stage)
+		code = hb_bench_stage_new(options->simulated, options->xsched, &company->stage, run->error);
+	code = code ? code : hb_bench_run_processes(options, plan, span, company, outcome, gpu, run->error);
+	if (*gpu && !options->simulated)
+		snprintf(run->result->gpu, sizeof run->result->gpu, "%s", gpu);
+	return code;
+}
+
+static int case_run(const struct run *run, const struct hb_bench_plan *plan, const struct hb_bench_span *span)
+{
+	struct hb_bench_outcome *outcome = hb_bench_result_add(run->result, plan);
+	if (!outcome)
+		return hb_error_set(run->error, -ENOMEM, "out of memory");
+	case_tell(run->options, outcome, span);
+	if (plan->world == HB_BENCH_SKIPPED)
+		return 0;
+	int code = case_measure(run, plan, span, outcome);
+	if (code == -EINTR && run->result->n_cases == 1)
+		return code;
+	if (code)
+		case_fail(outcome, code, run->error);
+	end_tell(run->options, outcome, span);
+	return run->options->keep ? run->options->keep(run->options->context, run->result, run->error) : 0;
+}
+
+/* Ctrl-C or the time's end leave what was measured before. `rest_s`: what this case and those behind it should take. */
+static int case_begin(const struct run *run, struct hb_bench_plan *plan, double rest_s)
+{
+	struct hb_bench_span span = {.begin_ns = hb_clock_now_ns()};
+	bool over = run->cases_end_ns && span.begin_ns >= run->cases_end_ns;
+	const char *why = hb_bench_interrupted() ? "interrupted" : over ? "the time that --limit gives was over" : NULL;
+	span.end_ns = hb_bench_case_end_ns(span.begin_ns, run->cases_end_ns, hb_bench_cost_s(run->options, plan),
+					   rest_s);
 	if (why && plan->world != HB_BENCH_SKIPPED) {
 		plan->world = HB_BENCH_SKIPPED;
 		snprintf(plan->skipped, sizeof plan->skipped, "%s", why);
 	}
-	return case_run(options, plan, company, result, error);
+	return case_run(run, plan, &span);
+}
+
+static bool is_asked_for(const struct hb_bench_options *options, const struct hb_bench_case *of)
+{
+	return strcmp(of->suite, options->suite->name) == 0 && (!options->only || strcmp(of->name, options->only) == 0);
+}
+
+static int cases_run(const struct run *run)
+{
+	struct hb_bench_plan plan;
+	double rest_s = 0;
+	int code = 0;
+	for (const struct hb_bench_case *of = hb_bench_cases; of->name && !code; of++) {
+		if (!is_asked_for(run->options, of))
+			continue;
+		code = hb_bench_plan_make(of, run->options->simulated, &plan, run->error);
+		rest_s += code ? 0 : hb_bench_cost_s(run->options, &plan);
+	}
+	for (const struct hb_bench_case *of = hb_bench_cases; of->name && !code; of++) {
+		if (!is_asked_for(run->options, of))
+			continue;
+		code = hb_bench_plan_make(of, run->options->simulated, &plan, run->error);
+		double cost_s = code ? 0 : hb_bench_cost_s(run->options, &plan);
+		code = code ? code : case_begin(run, &plan, rest_s);
+		rest_s -= cost_s;
+	}
+	return code;
+}
+
+/* All that is still there ends; with a limit, within it. */
+static void company_end(const struct run *run, bool well)
+{
+	int64_t now_ns = hb_clock_now_ns(), deadline_ns = run->options->deadline_ns;
+	hb_bench_time_set(deadline_ns && deadline_ns < now_ns + END_LEAST_NS ? now_ns + END_LEAST_NS : deadline_ns);
+	hb_bench_company_dismiss(run->company, well);
+	hb_bench_stage_free(run->company->stage);
+	hb_bench_time_set(0);
 }
 
 int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result *result, struct hb_error *error)
 {
-	struct hb_bench_company *company = calloc(1, sizeof *company);
-	int code = company ? 0 : hb_error_set(error, -ENOMEM, "out of memory");
+	struct run run = {.options = options,
+			  .company = calloc(1, sizeof *run.company),
+			  .result = result,
+			  .error = error,
+			  .cases_end_ns = hb_bench_cases_end_ns(hb_clock_now_ns(), options->deadline_ns)};
 	memset(result, 0, sizeof *result);
+	if (!run.company)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	run.company->simulated = options->simulated;
 	header_fill(options, result);
 	hb_bench_interrupt_watch();
-	for (const struct hb_bench_case *of = hb_bench_cases; of->name && !code; of++) {
-		struct hb_bench_plan plan;
-		if (strcmp(of->suite, options->suite->name) != 0 ||
-		    (options->only && strcmp(of->name, options->only) != 0))
-			continue;
-		code = hb_bench_plan_make(of, options->simulated, &plan, error);
-		code = code ? code : case_begin(options, &plan, company, result, error);
-	}
-	if (company) {
-		hb_bench_company_dismiss(company, code == 0 && !hb_bench_interrupted());
-		hb_bench_stage_free(company->stage);
-	}
-	free(company);
+	int code = cases_run(&run);
+	company_end(&run, code == 0 && !hb_bench_interrupted());
+	free(run.company);
 	if (code)
 		hb_bench_result_fini(result);
 	return code;

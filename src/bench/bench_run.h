@@ -17,11 +17,25 @@ struct hb_bench_options {
 	unsigned rounds;
 	double seconds;      /* of a window */
 	const char *xsched;  /* the folder it was installed to, NULL = not there */
-	int64_t deadline_ns; /* of hb_clock_now_ns(): no round and no case begins later; 0 = none */
+	int64_t deadline_ns; /* of hb_clock_now_ns(): all is over by then; 0 = none */
 	bool progress;       /* lines on stderr */
+	/* After each case: what there is so far, to be kept whatever happens next. NULL = not wanted. */
+	int (*keep)(void *context, struct hb_bench_result *result, struct hb_error *error);
+	void *context;
 };
 
-bool hb_bench_time_over(const struct hb_bench_options *options);
+/* How long a case may take: moments of hb_clock_now_ns(). */
+struct hb_bench_span {
+	int64_t begin_ns, end_ns;
+};
+/*
+ * The last act of both worlds' runners, with what ended the case (0 = it is whole): 0 where something can be kept of
+ * it. Whole rounds are worth keeping; when its time was over within the first one, the ways of sharing that were
+ * measured (`measured`: bits, by their place in the options) are, with exclusive among them.
+ */
+int hb_bench_close_early(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
+			 const struct hb_bench_span *span, unsigned measured, int result,
+			 struct hb_bench_outcome *outcome);
 
 /*
  * 0: *result is filled, though cases may have failed (struct hb_bench_outcome);
@@ -30,12 +44,15 @@ bool hb_bench_time_over(const struct hb_bench_options *options);
  */
 int hb_bench_run(const struct hb_bench_options *options, struct hb_bench_result *result, struct hb_error *error);
 
-/* The two worlds: bench_virtual.c and bench_window.c. */
+/*
+ * The two worlds: bench_virtual.c and bench_window.c. 0, or what ended the case with nothing to keep: -ETIME, -EINTR
+ * or what failed.
+ */
 struct hb_bench_company;
 int hb_bench_run_virtual(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
-			 struct hb_bench_outcome *outcome, struct hb_error *error);
+			 const struct hb_bench_span *span, struct hb_bench_outcome *outcome, struct hb_error *error);
 int hb_bench_run_processes(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
-			   struct hb_bench_company *company, struct hb_bench_outcome *outcome, char gpu[96],
-			   struct hb_error *error);
+			   const struct hb_bench_span *span, struct hb_bench_company *company,
+			   struct hb_bench_outcome *outcome, char gpu[96], struct hb_error *error);
 
 #endif

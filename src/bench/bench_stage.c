@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FOLDER_MAX 40
@@ -33,6 +34,7 @@
 #define STEP_LIMIT_NS (15 * HB_NS_PER_S)
 #define DAEMON_END_NS (20 * HB_NS_PER_S)
 #define CARETAKER_LIMIT_S 60
+#define CARETAKER_LOOK_NS 2000000
 #define LOOK_EVERY_NS (100 * HB_NS_PER_MS)
 
 /* How long the caretaker looks for processes: until it has seen none so many times in a row, but not for ever. */
@@ -117,6 +119,7 @@ _Noreturn static void caretake(const struct hb_bench_stage *stage, int pipe)
 	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 	char byte;
 	setsid();
+	hb_bench_time_set(0); /* its own limits hold */
 	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
 		signal(ignored[i], SIG_IGN);
 	/* Whoever reads our standard output or error waits for its end, which must not be ours. */
@@ -192,6 +195,14 @@ int hb_bench_stage_new(bool simulated, const char *xsched, struct hb_bench_stage
 	return 0;
 }
 
+/* One that needs longer than there is time goes on by itself. */
+static void caretaker_await(pid_t caretaker)
+{
+	int64_t end_ns = hb_clock_now_ns() + hb_bench_time_left(CARETAKER_LIMIT_S * HB_NS_PER_S);
+	while (waitpid(caretaker, NULL, WNOHANG) == 0 && hb_clock_now_ns() < end_ns)
+		nanosleep(&(struct timespec){.tv_nsec = CARETAKER_LOOK_NS}, NULL);
+}
+
 void hb_bench_stage_free(struct hb_bench_stage *stage)
 {
 	if (!stage)
@@ -202,8 +213,7 @@ void hb_bench_stage_free(struct hb_bench_stage *stage)
 	bool told = write(stage->caretaker_pipe, "", 1) == 1; /* else it takes its time */
 	(void)told;
 	close(stage->caretaker_pipe);
-	while (waitpid(stage->caretaker, NULL, 0) < 0 && errno == EINTR)
-		;
+	caretaker_await(stage->caretaker);
 	free(stage);
 }
 

@@ -54,7 +54,9 @@ static void programs_write(FILE *out, const struct hb_bench_outcome *outcome, co
 			   unsigned rounds)
 {
 	fprintf(out, "\n%s (%s)\n", outcome->name, outcome->world);
-	if (summary && outcome->rounds && outcome->rounds < rounds)
+	if (*outcome->unfinished)
+		fprintf(out, "  %s\n", outcome->unfinished);
+	else if (summary && outcome->rounds && outcome->rounds < rounds)
 		fprintf(out, "  %u rounds only: the time was over\n", outcome->rounds);
 	for (unsigned i = 0; i < outcome->n_high; i++) {
 		char slo[32];

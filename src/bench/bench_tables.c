@@ -177,6 +177,11 @@ void hb_bench_label(const struct hb_bench_plan *plan, const struct hb_bench_prog
 		snprintf(label, HB_BENCH_LABEL_MAX, "%s", program->name);
 }
 
+bool hb_bench_needs_python(const struct hb_bench_plan *plan, const struct hb_bench_program *program)
+{
+	return !plan->simulated && strncmp(program->real, "torch ", 6) == 0;
+}
+
 bool hb_bench_can(const struct hb_bench_plan *plan, const struct hb_bench_sharing *sharing)
 {
 	if (plan->world == HB_BENCH_VIRTUAL)

@@ -88,6 +88,8 @@ int hb_bench_plan_make(const struct hb_bench_case *of, bool simulated, struct hb
 /* What is run, for people: the program, and what stands for it when that is another one. */
 void hb_bench_label(const struct hb_bench_plan *plan, const struct hb_bench_program *program,
 		    char label[HB_BENCH_LABEL_MAX]);
+/* Is it a PyTorch program in the world of the plan? */
+bool hb_bench_needs_python(const struct hb_bench_plan *plan, const struct hb_bench_program *program);
 /* Can this case be shared in this way in its world? */
 bool hb_bench_can(const struct hb_bench_plan *plan, const struct hb_bench_sharing *sharing);
 

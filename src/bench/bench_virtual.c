@@ -5,6 +5,7 @@
  * every way of sharing; nothing drifts, so the order does not matter.
  */
 #include "base/paths.h"
+#include "bench/bench_process.h"
 #include "bench/bench_run.h"
 #include "sim/sim.h"
 
@@ -83,18 +84,34 @@ static int round_run(const struct hb_bench_options *options, struct hb_sim_optio
 	return result ? hb_error_set(error, result, "out of memory") : 0;
 }
 
+/* One run takes less than a second, so it is enough to look between them. */
+static int rounds_run(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
+		      struct hb_sim_options *run, struct hb_bench_outcome *outcome, unsigned *measured,
+		      struct hb_error *error)
+{
+	int result = 0;
+	for (unsigned round = 0; round < options->rounds && !result; round++) {
+		for (unsigned i = 0; i < options->n_sharings && !result; i++) {
+			if (!hb_bench_can(plan, options->sharings[i]))
+				continue;
+			result = hb_bench_stopped(error);
+			result = result ? result : round_run(options, run, round, options->sharings[i], outcome, error);
+			*measured |= (result == 0) << i;
+		}
+		outcome->rounds += !result;
+	}
+	return result;
+}
+
 int hb_bench_run_virtual(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
-			 struct hb_bench_outcome *outcome, struct hb_error *error)
+			 const struct hb_bench_span *span, struct hb_bench_outcome *outcome, struct hb_error *error)
 {
 	struct hb_trace_set traces = {0};
 	struct hb_sim_options run = {0};
+	unsigned measured = 0;
 	int result = traces_read(&traces, error);
 	result = result ? result : options_fill(plan, &traces, &run, error);
-	for (unsigned round = 0; round < options->rounds && !result; round++)
-		for (unsigned i = 0; i < options->n_sharings && !result; i++)
-			if (hb_bench_can(plan, options->sharings[i]))
-				result = round_run(options, &run, round, options->sharings[i], outcome, error);
-	outcome->rounds = result ? 0 : options->rounds;
+	result = result ? result : rounds_run(options, plan, &run, outcome, &measured, error);
 	hb_trace_set_fini(&traces);
-	return result;
+	return hb_bench_close_early(options, plan, span, measured, result, outcome);
 }

@@ -19,7 +19,7 @@
 
 /* A simulated GPU may be on a busy machine; a real one's time is dear. */
 #define ANSWER_SIMULATED_NS (60 * HB_NS_PER_S)
-#define ANSWER_REAL_NS (8 * HB_NS_PER_S)
+#define ANSWER_REAL_NS (6 * HB_NS_PER_S)
 #define SETTLE_MAX_NS (200 * HB_NS_PER_MS)
 
 /* Of one window. */
@@ -29,10 +29,19 @@ struct cast {
 	unsigned high_at, low_at; /* index of the first in the case */
 };
 
+/* Where a case is. */
+struct progress {
+	unsigned measured; /* ways of sharing in this round: bits, by their place in the options */
+	int64_t window_begin_ns, window_end_ns;
+	int64_t longest_round_ns;
+};
+
 /* A case. */
 struct play {
 	const struct hb_bench_options *options;
 	const struct hb_bench_plan *plan;
+	const struct hb_bench_span *span;
+	struct progress *progress;
 	struct hb_bench_company *company;
 	struct hb_bench_outcome *outcome;
 	struct hb_error *error;
@@ -49,9 +58,11 @@ static void cast_fill(const struct play *play, const struct hb_bench_sharing *sh
 		cast->low[i] = hb_bench_company_call(play->company, plan->low[i], i, false, sharing);
 }
 
+/* A window with all its questions and answers has one limit. */
 static int64_t answer_ns(const struct play *play)
 {
-	return play->options->simulated ? ANSWER_SIMULATED_NS : ANSWER_REAL_NS;
+	int64_t left_ns = play->progress->window_end_ns - hb_clock_now_ns();
+	return left_ns > 0 ? left_ns : 0;
 }
 
 /* --- who takes part -------------------------------------------------------------------------------- */
@@ -74,10 +85,25 @@ static int sharing_check(const struct play *play, const struct hb_bench_sharing 
 	return hb_bench_stage_verify(play->company->stage, sharing, play->error);
 }
 
+/* What hangs, for how long, and how many trials there were before. */
+static void hang_describe(const struct play *play, const struct hb_bench_sharing *sharing)
+{
+	const struct hb_bench_cell *cell = hb_bench_outcome_cell(play->outcome, sharing->name, sharing->class);
+	char what[sizeof play->error->text];
+	snprintf(what, sizeof what, "%s", play->error->text);
+	hb_error_format(play->error, "not finished within %.3g s, %llu trials: %s",
+			(double)(hb_clock_now_ns() - play->progress->window_begin_ns) / 1e9,
+			(unsigned long long)hb_bench_cell_trials(cell, play->plan->n_high), what);
+}
+
 /* Without the reference nothing can be judged; any other way of sharing may fail alone. */
 static int sharing_drop(const struct play *play, const struct hb_bench_sharing *sharing, int result)
 {
-	if (result == 0 || result == -EINTR || sharing->class == HB_BENCH_REFERENCE)
+	if (result == 0 || result == -EINTR || result == -ETIME)
+		return result;
+	if (result == -ETIMEDOUT)
+		hang_describe(play, sharing);
+	if (sharing->class == HB_BENCH_REFERENCE)
 		return result;
 	hb_bench_outcome_drop(play->outcome, sharing->name, play->error->text);
 	hb_log_info("bench: %s: %s failed: %s", play->plan->of->name, sharing->name, play->error->text);
@@ -250,7 +276,7 @@ static int rest_low(const struct play *play, const struct cast *cast, struct hb_
 
 static int window_sleep(const struct play *play, int64_t until_ns)
 {
-	return hb_bench_sleep_until(until_ns) ? 0 : hb_error_set(play->error, -EINTR, "interrupted");
+	return hb_bench_sleep_until(until_ns) ? 0 : hb_bench_stopped(play->error);
 }
 
 /* The first program of low priority dies in the middle, and the next one takes its place after the window. */
@@ -285,10 +311,20 @@ static int window_end(const struct play *play, const struct cast *cast, struct h
 	return result ? result : revive_low(play, cast);
 }
 
+/* Requests may take as long again, and a second; the rest is for answers. */
+static void window_open(const struct play *play, int64_t length_ns)
+{
+	struct progress *progress = play->progress;
+	int64_t answers_ns = play->options->simulated ? ANSWER_SIMULATED_NS : ANSWER_REAL_NS;
+	progress->window_begin_ns = hb_clock_now_ns();
+	progress->window_end_ns = progress->window_begin_ns + 2 * length_ns + HB_NS_PER_S + answers_ns;
+}
+
 static int window_run(const struct play *play, const struct cast *cast, struct hb_bench_cell *cell, unsigned round)
 {
 	int64_t length_ns = (int64_t)(play->options->seconds * 1e9);
 	int64_t settle_ns = length_ns / 5 < SETTLE_MAX_NS ? length_ns / 5 : SETTLE_MAX_NS;
+	window_open(play, settle_ns + length_ns);
 	int result = prepare_high(play, cast);
 	result = result ? result : tell_low(play, cast, (double)(length_ns + settle_ns) / 1e9);
 	if (result == 0 && cast->n_low)
@@ -386,41 +422,60 @@ static int run_round(const struct play *play, unsigned round)
 		if (!takes_part(play, sharing))
 			continue;
 		result = run_sharing(play, sharing, round);
+		play->progress->measured |= (result == 0) << ((i + round) % options->n_sharings);
 		result = result ? go_on_without(play, sharing, result) : 0;
 	}
 	return result;
 }
 
-/* Not one more when the time is over, but always one. */
+static void round_tell(const struct play *play, unsigned round, int64_t took_ns)
+{
+	hb_log_info("bench: %s: round %u of %u has ended after %.1f s, %.1f s are left", play->plan->of->name,
+		    round + 1, play->options->rounds, (double)took_ns / 1e9,
+		    (double)(play->span->end_ns - hb_clock_now_ns()) / 1e9);
+}
+
+/* Not one more that should not be whole before the time is over, but always one. */
 static int run_rounds(const struct play *play)
 {
 	int result = 0;
 	for (unsigned round = 0; round < play->options->rounds && !result; round++) {
-		if (round > 0 && hb_bench_time_over(play->options))
+		struct progress *progress = play->progress;
+		int64_t begin_ns = hb_clock_now_ns();
+		if (round > 0 && begin_ns + progress->longest_round_ns > play->span->end_ns)
 			break;
+		progress->measured = 0;
 		result = run_round(play, round);
 		play->outcome->rounds += result == 0;
-		hb_log_info("bench: %s: round %u has ended", play->plan->of->name, round + 1);
+		int64_t took_ns = hb_clock_now_ns() - begin_ns;
+		progress->longest_round_ns = took_ns > progress->longest_round_ns ? took_ns
+										  : progress->longest_round_ns;
+		if (result == 0)
+			round_tell(play, round, took_ns);
 	}
 	return result;
 }
 
 int hb_bench_run_processes(const struct hb_bench_options *options, const struct hb_bench_plan *plan,
-			   struct hb_bench_company *company, struct hb_bench_outcome *outcome, char gpu[96],
-			   struct hb_error *error)
+			   const struct hb_bench_span *span, struct hb_bench_company *company,
+			   struct hb_bench_outcome *outcome, char gpu[96], struct hb_error *error)
 {
 	int64_t slo_ns[HB_BENCH_TENANTS_MAX] = {0};
+	struct progress progress = {0};
 	const struct play play = {.options = options,
 				  .plan = plan,
+				  .span = span,
+				  .progress = &progress,
 				  .company = company,
 				  .outcome = outcome,
 				  .error = error,
 				  .slo_ns = slo_ns};
 	int result = everybody_gather(&play, gpu);
-	hb_log_info("bench: %s: %u programs are ready", plan->of->name, company->n);
+	if (!result)
+		hb_log_info("bench: %s: %u programs are ready after %.1f s", plan->of->name, company->n,
+			    (double)(hb_clock_now_ns() - span->begin_ns) / 1e9);
 	result = result ? result : run_rounds(&play);
 	if (result)
 		hb_bench_company_dismiss(company, false);
-	/* Whole rounds are worth keeping. */
-	return result == -EINTR && outcome->rounds ? 0 : result;
+	return hb_bench_close_early(options, plan, span, progress.measured, result, outcome);
 }

@@ -66,7 +66,7 @@ int hb_bench_xsched_start(struct hb_bench_process *server, const char *dir, stru
 		if (!result && hb_clock_now_ns() > deadline_ns)
 			result = hb_error_set(error, -ETIMEDOUT, "xserver does not listen on port %d", port);
 		if (!result && !hb_bench_sleep_until(hb_clock_now_ns() + 10 * HB_NS_PER_MS))
-			result = hb_error_set(error, -EINTR, "interrupted");
+			result = hb_bench_stopped(error);
 	}
 	return result;
 }

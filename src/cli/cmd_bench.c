@@ -36,7 +36,7 @@ static const char help[] = "usage: hb bench list\n"
 			   "  --case NAME      one case of the suite\n"
 			   "  --rounds N       how often everything is measured (the suite's)\n"
 			   "  --seconds S      length of a window (the suite's)\n"
-			   "  --limit S        begins no round and no case after so long (none)\n"
+			   "  --limit S        ends within so long, with what was measured by then (none)\n"
 			   "  --xsched DIR     where XSched was installed to, for the way to share xsched\n"
 			   "  --json           everything as JSON instead of a table, raw values included\n"
 			   "  --report FILE    a page of plots, self-contained HTML\n"
@@ -74,11 +74,17 @@ static void command_text(int argc, char **argv, char *text, size_t size)
 
 typedef int write_fn(FILE *out, const struct hb_bench_result *result, struct hb_error *error);
 
-/* Opened before anything is measured, written when all is. */
+/* Opened before anything is measured, written when all is; those in the folder also after each case. */
 struct outputs {
 	struct hb_out_file report, json, page;
 	char json_path[PATH_MAX], page_path[PATH_MAX];
 };
+
+static int folder_open(struct outputs *outputs, struct hb_error *error)
+{
+	int code = hb_out_file_open(&outputs->json, outputs->json_path, error);
+	return code ? code : hb_out_file_open(&outputs->page, outputs->page_path, error);
+}
 
 static int outputs_open(struct outputs *outputs, const struct hb_bench_command_line *line, struct hb_error *error)
 {
@@ -89,8 +95,7 @@ static int outputs_open(struct outputs *outputs, const struct hb_bench_command_l
 		return hb_error_set(error, -errno, "%s: %s", line->out_folder, strerror(errno));
 	snprintf(outputs->json_path, PATH_MAX, "%.4000s/%s.json.gz", line->out_folder, line->run.suite->name);
 	snprintf(outputs->page_path, PATH_MAX, "%.4000s/%s.html", line->out_folder, line->run.suite->name);
-	code = hb_out_file_open(&outputs->json, outputs->json_path, error);
-	return code ? code : hb_out_file_open(&outputs->page, outputs->page_path, error);
+	return folder_open(outputs, error);
 }
 
 static int output_fill(struct hb_out_file *file, write_fn *write, const struct hb_bench_result *result,
@@ -111,10 +116,15 @@ static int json_gz_write(FILE *out, const struct hb_bench_result *result, struct
 	return code;
 }
 
-static int outputs_fill(struct outputs *outputs, const struct hb_bench_result *result, struct hb_error *error)
+static int folder_fill(struct outputs *outputs, const struct hb_bench_result *result, struct hb_error *error)
 {
 	int code = output_fill(&outputs->json, json_gz_write, result, error);
-	code = code ? code : output_fill(&outputs->page, hb_bench_page_write, result, error);
+	return code ? code : output_fill(&outputs->page, hb_bench_page_write, result, error);
+}
+
+static int outputs_fill(struct outputs *outputs, const struct hb_bench_result *result, struct hb_error *error)
+{
+	int code = folder_fill(outputs, result, error);
 	return code ? code : output_fill(&outputs->report, hb_bench_page_write, result, error);
 }
 
@@ -144,17 +154,42 @@ static bool any_failed(const struct hb_bench_result *result)
 
 /* --- run and report ---------------------------------------------------------------------------------------- */
 
-static int fill(struct hb_bench_command_line *line, int argc, char **argv, struct hb_bench_result *result,
+/* How it was called, and where results go. */
+struct call {
+	const struct hb_bench_command_line *line;
+	int argc;
+	char **argv;
+	struct outputs *outputs;
+};
+
+static void call_note(const struct call *call, struct hb_bench_result *result)
+{
+	command_text(call->argc, call->argv, result->command, sizeof result->command);
+	snprintf(result->version, sizeof result->version, "%s", HB_COMMIT);
+}
+
+/* The folder's files as they are so far, in their places whatever comes. */
+static int keep(void *context, struct hb_bench_result *result, struct hb_error *error)
+{
+	const struct call *call = context;
+	if (!call->line->out_folder)
+		return 0;
+	call_note(call, result);
+	int code = folder_fill(call->outputs, result, error);
+	return code ? code : folder_open(call->outputs, error);
+}
+
+static int fill(struct hb_bench_command_line *line, struct call *call, struct hb_bench_result *result,
 		struct hb_error *error)
 {
 	if (line->verb == HB_BENCH_VERB_REPORT)
 		return hb_bench_json_load(line->file, result, error);
 	line->run.progress = isatty(STDERR_FILENO) == 1;
+	line->run.keep = keep;
+	line->run.context = call;
 	int code = hb_bench_run(&line->run, result, error);
-	if (code == 0) {
-		command_text(argc, argv, result->command, sizeof result->command);
-		snprintf(result->version, sizeof result->version, "%s", HB_COMMIT);
-	}
+	if (code == 0)
+		call_note(call, result);
 	return code;
 }
 
@@ -166,7 +201,8 @@ static int results_do(struct hb_bench_command_line *line, int argc, char **argv)
 	if (!result)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
 	int code = outputs_open(&outputs, line, &error);
-	code = code ? code : fill(line, argc, argv, result, &error);
+	struct call call = {.line = line, .argc = argc, .argv = argv, .outputs = &outputs};
+	code = code ? code : fill(line, &call, result, &error);
 	code = code ? code : result_show(line, &outputs, result, &error);
 	if (code == 0 && hb_bench_interrupted())
 		code = hb_error_set(&error, -EINTR, "interrupted; what had been measured before is kept");

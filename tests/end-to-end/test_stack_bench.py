@@ -235,13 +235,63 @@ def test_ctrl_c_keeps_the_cases_before(place):
     shutil.rmtree(place.folder + "/kept")
 
 
+def how_it_ended(case):
+    return " ".join(str(case[name]) for name in ("failed", "unfinished", "skipped", "dropped"))
+
+
 def test_the_time_may_be_limited(place):
-    done = place.run("run", "micro", "--gpu", "sim", "--rounds", "50", "--seconds", "1", "--sharing", "timeslice",
-                     "--limit", "1", "--json")
-    assert done.returncode == 0, done.stderr
+    """Every case gets its share of it, and says how far it came: on a slow machine not far."""
+    done = place.run("run", "micro", "--gpu", "sim", "--rounds", "100", "--seconds", "0.3", "--sharing", "timeslice",
+                     "--limit", "20", "--json")
+    assert done.returncode in (0, 1), done.stderr
     cases = json.loads(done.stdout)["cases"]
-    assert cases[0]["rounds"] == 1 and latencies(cells_of(cases[0])["timeslice"])
-    assert all("--limit" in case["skipped"] for case in cases[1:]), cases
+    assert len(cases) == 5
+    for case in cases:
+        assert "not finished within" in how_it_ended(case) or "--limit" in how_it_ended(case), case
+        assert case["rounds"] < 100 and (case["failed"] or case["skipped"] or latencies(cells_of(case)["exclusive"]))
+    # However short it is.
+    done = place.run("run", "micro", "--gpu", "sim", "--limit", "1", "--json")
+    assert len(json.loads(done.stdout)["cases"]) == 5, done.stderr
+
+
+def test_a_case_that_cannot_go_on_ends(place):
+    """Programs of low priority never come back from the driver: all else is measured, and the time is kept to."""
+    folder = place.folder + "/kept"
+    done = place.run("run", "micro", "--gpu", "sim", "--rounds", "3", "--seconds", "0.2", "--sharing", "timeslice,temporal",
+                     "--limit", "30", "--json", "--out", folder, HB_SIM_FAIL="cuEventSynchronize:0:slow=3600000")
+    assert done.returncode == 1, done
+    cases = json.loads(done.stdout)["cases"]
+    assert len(cases) == 5
+    for case in cases[1:]:
+        assert "not finished within" in case["failed"] or "--limit" in str(case["skipped"]), case
+    again = place.run("report", folder + "/micro.json.gz", "--json")
+    assert again.stdout == done.stdout, again.stderr
+    shutil.rmtree(folder)
+
+
+def test_programs_that_stand_still_end_their_case(place):
+    bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "100", "--seconds",
+                        "0.3", "--sharing", "timeslice", "--limit", "20", "--json")
+    wait_for_programs(place, bench, "hb-bench-work", 2)
+    for pid, name in place.processes().items():
+        if name == "hb-bench-work":
+            os.kill(pid, signal.SIGSTOP)
+    out, errors = bench.communicate(timeout=LIMIT_RUN)
+    assert bench.returncode in (0, 1), errors
+    assert "not finished within" in how_it_ended(json.loads(out)["cases"][0]), out
+
+
+def test_what_was_measured_is_kept_at_once(place):
+    """Also when hb bench itself is killed: the file has the cases before."""
+    folder = place.folder + "/kept"
+    bench = place.start("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "0.3", "--sharing", "timeslice",
+                        "--out", folder)
+    wait_until("a case is kept", lambda: bench.poll() is not None or os.path.exists(folder + "/micro.json.gz"), LIMIT_RUN)
+    bench.kill()
+    bench.communicate(timeout=LIMIT_RUN)
+    kept = json.loads(place.run("report", folder + "/micro.json.gz", "--json").stdout)
+    assert latencies(cells_of(kept["cases"][0])["timeslice"]), kept
+    shutil.rmtree(folder)
 
 
 def test_a_way_of_sharing_that_fails_does_not_end_the_others(place):
@@ -279,6 +329,8 @@ def test_a_program_that_dies_in_a_window_is_named(place):
 TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
          test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_xsched_is_used_as_it_says, test_ctrl_c_leaves_nothing,
          test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
+         test_a_case_that_cannot_go_on_ends, test_programs_that_stand_still_end_their_case,
+         test_what_was_measured_is_kept_at_once,
          test_a_way_of_sharing_that_fails_does_not_end_the_others,
          test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
 

@@ -3,6 +3,7 @@
 #include "test_files.h"
 
 #include "base/clock.h"
+#include "bench/bench_budget.h"
 #include "bench/bench_cpus.h"
 #include "bench/bench_output.h"
 #include "bench/bench_overall.h"
@@ -74,6 +75,97 @@ static void test_stand_ins_are_named(void **state)
 	assert_int_equal(hb_bench_plan_make(&of, false, &plan, &error), 0);
 	hb_bench_label(&plan, plan.high[0].program, label);
 	assert_string_equal(label, "vgg19");
+}
+
+/* --- time -------------------------------------------------------------------------------------------------- */
+
+/* What a case leaves is the others', and the last one ends when all have to. */
+static void test_time_is_divided_by_cost(void **state)
+{
+	const int64_t s = HB_NS_PER_S, end_ns = hb_bench_cases_end_ns(100 * s, 200 * s);
+	assert_true(end_ns > 190 * s && end_ns < 200 * s);
+	assert_int_equal(hb_bench_case_end_ns(100 * s, 190 * s, 10, 30), 130 * s);
+	assert_int_equal(hb_bench_case_end_ns(110 * s, 190 * s, 10, 20), 150 * s);
+	assert_int_equal(hb_bench_case_end_ns(150 * s, 190 * s, 10, 10), 190 * s);
+	/* Nothing is left. */
+	assert_int_equal(hb_bench_case_end_ns(195 * s, 190 * s, 10, 10), 195 * s);
+	/* No limit: much more than it should take, but not for ever. */
+	assert_int_equal(hb_bench_cases_end_ns(100 * s, 0), 0);
+	int64_t bound_ns = hb_bench_case_end_ns(0, 0, 20, 40);
+	assert_true(bound_ns > 100 * s && bound_ns < 3600 * s);
+}
+
+static struct hb_bench_options options_of(const char *suite, bool simulated)
+{
+	struct hb_bench_options options = {.suite = hb_bench_suite_find(suite), .simulated = simulated};
+	options.rounds = options.suite->rounds;
+	options.seconds = options.suite->real_s;
+	for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
+		options.sharings[options.n_sharings++] = sharing;
+	return options;
+}
+
+/* Whatever is measured has its time; and what is not, none. */
+static void test_every_case_has_a_cost(void **state)
+{
+	struct hb_bench_plan plan;
+	struct hb_error error;
+	for (const struct hb_bench_case *of = hb_bench_cases; of->name; of++)
+		for (int simulated = 0; simulated < 2; simulated++) {
+			struct hb_bench_options options = options_of(of->suite, simulated);
+			assert_int_equal(hb_bench_plan_make(of, simulated, &plan, &error), 0);
+			double cost_s = hb_bench_cost_s(&options, &plan);
+			assert_true(plan.world == HB_BENCH_SKIPPED ? cost_s == 0 : cost_s > 0);
+		}
+}
+
+static struct hb_bench_outcome *partial_outcome(struct hb_bench_result *result, const struct hb_bench_plan *plan,
+						unsigned rounds)
+{
+	struct hb_bench_outcome *outcome = hb_bench_result_add(result, plan);
+	for (int i = 0; i < 2; i++) {
+		struct hb_bench_cell *cell = hb_bench_outcome_cell(outcome, hb_bench_sharings[i].name,
+								   hb_bench_sharings[i].class);
+		hb_bench_latencies_take(&cell->high[0][0], calloc(3, sizeof(int64_t)), 3, 3);
+	}
+	outcome->rounds = rounds;
+	return outcome;
+}
+
+/* exclusive and timeslice were measured when the time was over. */
+static void test_what_is_kept_when_the_time_is_over(void **state)
+{
+	struct hb_bench_options options = options_of("micro", true);
+	const struct hb_bench_span span = {.begin_ns = 0, .end_ns = 26 * HB_NS_PER_S};
+	struct hb_bench_plan plan;
+	struct hb_error error;
+	struct hb_bench_result *result = calloc(1, sizeof *result);
+	const struct hb_bench_case of = {"micro", "c", "preempt@closed", "spin_5us", false};
+	assert_int_equal(hb_bench_plan_make(&of, true, &plan, &error), 0);
+
+	struct hb_bench_outcome *rounds = partial_outcome(result, &plan, 2);
+	assert_int_equal(hb_bench_close_early(&options, &plan, &span, 0, -ETIME, rounds), 0);
+	assert_string_equal(rounds->unfinished, "not finished within 26 s: 2 of 5 rounds, 6 trials");
+	assert_int_equal(rounds->n_dropped, 0);
+
+	struct hb_bench_outcome *first = partial_outcome(result, &plan, 0);
+	assert_int_equal(hb_bench_close_early(&options, &plan, &span, 3, -ETIME, first), 0);
+	assert_int_equal(first->rounds, 1);
+	assert_int_equal(first->n_cells, 2);
+	assert_false(hb_bench_outcome_dropped(first, "timeslice"));
+	assert_true(hb_bench_outcome_dropped(first, "temporal"));
+	assert_string_equal(first->dropped[0].why, "not finished within 26 s: 0 of 5 rounds, 6 trials");
+
+	/* Without exclusive there is nothing to compare with. */
+	struct hb_bench_outcome *nothing = partial_outcome(result, &plan, 0);
+	assert_int_equal(hb_bench_close_early(&options, &plan, &span, 2, -ETIME, nothing), -ETIME);
+	/* Whole, and failed, cases are left as they are. */
+	struct hb_bench_outcome *whole = partial_outcome(result, &plan, 5);
+	assert_int_equal(hb_bench_close_early(&options, &plan, &span, 3, 0, whole), 0);
+	assert_int_equal(hb_bench_close_early(&options, &plan, &span, 3, -EPIPE, whole), -EPIPE);
+	assert_string_equal(whole->unfinished, "");
+	hb_bench_result_fini(result);
+	free(result);
 }
 
 /* Whole cores on one side; on a small machine nobody is moved. */
@@ -191,6 +283,7 @@ static struct hb_bench_result *result_make(void)
 	}
 	/* What it had is gone, and the others stay in their places. */
 	hb_bench_outcome_drop(outcome, "mps_60", "spin (low, mps, 60%) hangs <here>");
+	snprintf(outcome->unfinished, sizeof outcome->unfinished, "not finished within 9 s");
 	return result;
 }
 
@@ -418,6 +511,27 @@ static void test_talk(void **state)
 	assert_int_equal(process.pid, 0);
 }
 
+/* No wait lasts longer, whatever its own limit; what was said already is heard. */
+static void test_the_time_ends_every_wait(void **state)
+{
+	struct hb_bench_process process = start("echo '{\"event\": \"ready\"}'; while :; do sleep 1; done");
+	struct hb_error error = {""};
+	json_t *answer = NULL;
+	assert_int_equal(hb_bench_process_hear(&process, "ready", 60 * HB_NS_PER_S, &answer, &error), 0);
+	json_decref(answer);
+	hb_bench_time_set(hb_clock_now_ns() + 50 * HB_NS_PER_MS);
+	assert_int_equal(hb_bench_process_hear(&process, "more", 3600 * HB_NS_PER_S, &answer, &error), -ETIME);
+	assert_int_equal(hb_bench_stopped(&error), -ETIME);
+	assert_false(hb_bench_sleep_until(hb_clock_now_ns() + 3600 * HB_NS_PER_S));
+	assert_int_equal(hb_bench_time_left(HB_NS_PER_S), 0);
+	pid_t pid = process.pid;
+	hb_bench_process_stop(&process, SIGTERM, 3600 * HB_NS_PER_S);
+	assert_int_equal(kill(pid, 0), -1);
+	hb_bench_time_set(0);
+	assert_int_equal(hb_bench_time_left(HB_NS_PER_S), HB_NS_PER_S);
+	assert_int_equal(hb_bench_stopped(&error), 0);
+}
+
 /* Neither "quit" nor the end of its input ends it: it is killed. */
 static void test_a_program_that_does_not_stop_is_killed(void **state)
 {
@@ -460,11 +574,15 @@ int main(void)
 		cmocka_unit_test(test_fewer_rounds),
 		cmocka_unit_test(test_all_cases_together),
 		cmocka_unit_test(test_processors_are_divided_by_cores),
+		cmocka_unit_test(test_time_is_divided_by_cost),
+		cmocka_unit_test(test_every_case_has_a_cost),
+		cmocka_unit_test(test_what_is_kept_when_the_time_is_over),
 		cmocka_unit_test(test_a_file_shows_the_same),
 		cmocka_unit_test(test_page_escapes),
 		cmocka_unit_test(test_bad_files_are_refused),
 		cmocka_unit_test(test_a_program_that_dies_is_named),
 		cmocka_unit_test(test_talk),
+		cmocka_unit_test(test_the_time_ends_every_wait),
 		cmocka_unit_test(test_a_program_that_does_not_stop_is_killed),
 		cmocka_unit_test(test_command_run),
 	};
