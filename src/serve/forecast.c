@@ -5,7 +5,7 @@
  */
 #include "serve/predictor.h"
 
-#include <string.h>
+#include <math.h>
 
 /* A batch that should have ended has this part of its time still before it, as far as anybody knows. */
 #define OVERDUE_SHARE 0.05
@@ -23,21 +23,20 @@ static bool in_flight(const struct hb_flow *flow)
 	return flow->live && !flow->waits;
 }
 
-static void crowd_count(struct crowd *crowd, const struct hb_flow *flow, uint32_t n)
+static void crowd_run(struct crowd *crowd, const struct hb_flow *flow)
 {
-	*crowd = (struct crowd){0};
-	for (uint32_t i = 0; i < n; i++) {
-		if (!in_flight(&flow[i]))
-			continue;
-		if (flow[i].stage == HB_STAGE_RUN) {
-			crowd->runs++;
-			crowd->sm[flow[i].priority] += flow[i].sm;
-			crowd->memory += flow[i].memory;
-		} else {
-			bool out = flow[i].stage == HB_STAGE_OUT;
-			crowd->link[out] += flow[i].link_use[out];
-		}
-	}
+	crowd->runs++;
+	crowd->sm[flow->priority] += flow->sm;
+	crowd->memory += flow->memory;
+}
+
+static void crowd_join(struct crowd *crowd, const struct hb_flow *flow)
+{
+	bool out = flow->stage == HB_STAGE_OUT;
+	if (flow->stage == HB_STAGE_RUN)
+		crowd_run(crowd, flow);
+	else
+		crowd->link[out] += flow->link_use[out];
 }
 
 /*
@@ -57,29 +56,39 @@ static void features_of(const struct hb_flow *flow, const struct crowd *crowd, d
 	features[4] = flow->memory * (crowd->memory - flow->memory);
 }
 
+static double run_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, const struct crowd *crowd,
+		       double *features)
+{
+	double slower = 0;
+	features_of(flow, crowd, features);
+	if (predictor->parts.interference)
+		slower = hb_rls_predict(&predictor->slowdown[flow->priority], features);
+	slower = slower > SLOWDOWN_MAX ? SLOWDOWN_MAX : slower > 0 ? slower : 0;
+	return 1 / (1 + slower);
+}
+
+static double copy_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, const struct crowd *crowd)
+{
+	bool out = flow->stage == HB_STAGE_OUT;
+	double use = flow->link_use[out];
+	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
+}
+
 void hb_flows_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, uint32_t n, double *rate,
 		   double (*features)[HB_INTERFERENCE_FEATURES])
 {
-	struct crowd crowd;
-	crowd_count(&crowd, flow, n);
+	struct crowd crowd = {0};
+	double x[HB_INTERFERENCE_FEATURES];
+	for (uint32_t i = 0; i < n; i++)
+		if (in_flight(&flow[i]))
+			crowd_join(&crowd, &flow[i]);
 	for (uint32_t i = 0; i < n; i++) {
-		double x[HB_INTERFERENCE_FEATURES] = {0}, slower = 0;
-		rate[i] = 0;
 		if (!in_flight(&flow[i]))
-			continue;
-		if (flow[i].stage != HB_STAGE_RUN) {
-			bool out = flow[i].stage == HB_STAGE_OUT;
-			double use = flow[i].link_use[out];
-			rate[i] = predictor->parts.transfer ? 1 / (1 + use * (crowd.link[out] - use)) : 1;
-			continue;
-		}
-		features_of(&flow[i], &crowd, x);
-		if (predictor->parts.interference)
-			slower = hb_rls_predict(&predictor->slowdown[flow[i].priority], x);
-		slower = slower > SLOWDOWN_MAX ? SLOWDOWN_MAX : slower > 0 ? slower : 0;
-		rate[i] = 1 / (1 + slower);
-		if (features)
-			memcpy(features[i], x, sizeof x);
+			rate[i] = 0;
+		else if (flow[i].stage == HB_STAGE_RUN)
+			rate[i] = run_rate(predictor, &flow[i], &crowd, features ? features[i] : x);
+		else
+			rate[i] = copy_rate(predictor, &flow[i], &crowd);
 	}
 }
 
@@ -108,8 +117,9 @@ static double between(const double ends[2], uint32_t items, uint32_t most)
 	return most > 1 ? ends[0] + (ends[1] - ends[0]) * (items - 1) / (most - 1) : ends[0];
 }
 
-static struct hb_flow flow_of(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
-			      enum hb_serve_priority priority)
+/* Its demands; what it has to do is left open. */
+static struct hb_flow flow_demand(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
+				  enum hb_serve_priority priority)
 {
 	const struct hb_serve_model *known = &predictor->models[model];
 	return (struct hb_flow){
@@ -118,14 +128,20 @@ static struct hb_flow flow_of(const struct hb_predictor *predictor, uint32_t mod
 		.priority = priority,
 		.stage = HB_STAGE_IN,
 		.live = true,
-		.left_ns = {hb_predictor_transfer_ns(predictor, HB_STAGE_IN, known->in_bytes * items),
-			    hb_solo_time_get(&predictor->solo[model], items).ns,
-			    hb_predictor_transfer_ns(predictor, HB_STAGE_OUT, known->out_bytes * items)},
 		.sm = between(known->sm_demand, items, known->max_items),
 		.memory = between(known->memory_demand, items, known->max_items),
-		.link_use = {hb_predictor_link_use(predictor, HB_STAGE_IN, known->in_bytes * items),
-			     hb_predictor_link_use(predictor, HB_STAGE_OUT, known->out_bytes * items)},
 	};
+}
+
+static void flow_work(const struct hb_predictor *predictor, struct hb_flow *flow)
+{
+	const struct hb_serve_model *known = &predictor->models[flow->model];
+	double in_bytes = known->in_bytes * flow->items, out_bytes = known->out_bytes * flow->items;
+	flow->left_ns[HB_STAGE_IN] = hb_predictor_transfer_ns(predictor, HB_STAGE_IN, in_bytes);
+	flow->left_ns[HB_STAGE_RUN] = hb_solo_time_get(&predictor->solo[flow->model], flow->items).ns;
+	flow->left_ns[HB_STAGE_OUT] = hb_predictor_transfer_ns(predictor, HB_STAGE_OUT, out_bytes);
+	flow->link_use[0] = hb_predictor_link_use(predictor, HB_STAGE_IN, flow->left_ns[HB_STAGE_IN]);
+	flow->link_use[1] = hb_predictor_link_use(predictor, HB_STAGE_OUT, flow->left_ns[HB_STAGE_OUT]);
 }
 
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
@@ -135,28 +151,72 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 		return HB_FORECAST_MAX;
 	uint32_t index = forecast->n++;
 	forecast->slot[index] = UINT32_MAX;
-	forecast->flow[index] = flow_of(predictor, model, items, priority);
+	forecast->flow[index] = flow_demand(predictor, model, items, priority);
+	flow_work(predictor, &forecast->flow[index]);
 	forecast->flow[index].waits = waits;
 	for (uint32_t i = 0; i < index; i++)
 		forecast->flow[index].crowd += in_flight(&forecast->flow[i]);
 	return index;
 }
 
-/* The first batch that waits begins once no high-priority one is at work. */
-static void begin_waiting(struct hb_forecast *forecast)
+/* What is at work at one point of a forecast, in the order of its flows: sums are the same whatever waits or is done. */
+struct at_work {
+	uint32_t n, high; /* high: those of high priority that still copy in or run */
+	struct hb_flow *flow[HB_FORECAST_MAX];
+	double rate[HB_FORECAST_MAX];
+};
+
+static bool keeps_waiting(const struct hb_flow *flow)
 {
-	struct hb_flow *first = NULL;
-	for (uint32_t i = 0; i < forecast->n; i++) {
-		struct hb_flow *flow = &forecast->flow[i];
-		if (!flow->live)
-			continue;
-		if (flow->waits && !first)
-			first = flow;
-		if (!flow->waits && flow->priority == HB_SERVE_HIGH && flow->stage != HB_STAGE_OUT)
-			return;
+	return flow->priority == HB_SERVE_HIGH && flow->stage != HB_STAGE_OUT;
+}
+
+static void work_join(struct at_work *work, struct hb_flow *flow)
+{
+	uint32_t at = work->n++;
+	for (; at > 0 && work->flow[at - 1] > flow; at--)
+		work->flow[at] = work->flow[at - 1];
+	work->flow[at] = flow;
+	work->high += keeps_waiting(flow);
+}
+
+/* The first batch that waits begins once no high-priority one is at work. */
+static void begin_waiting(struct hb_forecast *forecast, struct at_work *work, uint32_t *next)
+{
+	if (work->high)
+		return;
+	while (*next < forecast->n && !forecast->flow[*next].waits)
+		++*next;
+	if (*next == forecast->n)
+		return;
+	forecast->flow[*next].waits = false;
+	work_join(work, &forecast->flow[*next]);
+}
+
+static void work_rates(const struct hb_predictor *predictor, struct at_work *work)
+{
+	struct crowd crowd = {0};
+	double x[HB_INTERFERENCE_FEATURES];
+	for (uint32_t i = 0; i < work->n; i++)
+		crowd_join(&crowd, work->flow[i]);
+	for (uint32_t i = 0; i < work->n; i++) {
+		const struct hb_flow *flow = work->flow[i];
+		work->rate[i] = flow->stage != HB_STAGE_RUN ? copy_rate(predictor, flow, &crowd)
+				: crowd.runs > 1            ? run_rate(predictor, flow, &crowd, x)
+							    : 1;
 	}
-	if (first)
-		first->waits = false;
+}
+
+/* Time until the first stage of any flow ends. */
+static double next_change_ns(const struct at_work *work)
+{
+	double next = INFINITY;
+	for (uint32_t i = 0; i < work->n; i++) {
+		const struct hb_flow *flow = work->flow[i];
+		double left = flow->left_ns[flow->stage] / work->rate[i];
+		next = left < next ? left : next;
+	}
+	return next > 0 ? next : 0;
 }
 
 static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns)
@@ -173,36 +233,48 @@ static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns)
 	}
 }
 
-/* Time until the first stage of any flow ends; negative: nothing progresses. */
-static double next_change_ns(const struct hb_forecast *forecast, const double *rate)
+/* False: a flow has finished with which `watch` has heard enough. */
+static bool work_progress(struct at_work *work, double took_ns, double at_ns, const struct hb_forecast_watch *watch)
 {
-	double next = -1;
-	for (uint32_t i = 0; i < forecast->n; i++) {
-		const struct hb_flow *flow = &forecast->flow[i];
-		if (!(rate[i] > 0))
-			continue;
-		double left = flow->left_ns[flow->stage] / rate[i];
-		left = left > 0 ? left : 0;
-		next = next < 0 || left < next ? left : next;
+	uint32_t left = 0;
+	bool enough = false;
+	work->high = 0;
+	for (uint32_t i = 0; i < work->n; i++) {
+		struct hb_flow *flow = work->flow[i];
+		flow_progress(flow, took_ns * work->rate[i], at_ns);
+		if (flow->live) {
+			work->high += keeps_waiting(flow);
+			work->flow[left++] = flow;
+		} else if (watch) {
+			enough |= watch->enough(watch->self, flow);
+		}
 	}
-	return next;
+	work->n = left;
+	return !enough;
 }
 
-void hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast)
+bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast,
+		     const struct hb_forecast_watch *watch)
 {
-	double at_ns = 0, rate[HB_FORECAST_MAX];
+	struct at_work work;
+	double at_ns = 0;
+	uint32_t waiting = 0;
+	work.n = work.high = 0;
+	for (uint32_t i = 0; i < forecast->n; i++)
+		if (in_flight(&forecast->flow[i]))
+			work_join(&work, &forecast->flow[i]);
 	/* Every step ends a stage, so there are at most so many. */
 	for (uint32_t step = 0; step <= HB_STAGES * forecast->n; step++) {
-		begin_waiting(forecast);
-		hb_flows_rate(predictor, forecast->flow, forecast->n, rate, NULL);
-		double next = next_change_ns(forecast, rate);
-		if (next < 0)
+		begin_waiting(forecast, &work, &waiting);
+		if (!work.n)
 			break;
-		at_ns += next;
-		for (uint32_t i = 0; i < forecast->n; i++)
-			if (rate[i] > 0)
-				flow_progress(&forecast->flow[i], next * rate[i], at_ns);
+		work_rates(predictor, &work);
+		double next_ns = next_change_ns(&work);
+		at_ns += next_ns;
+		if (!work_progress(&work, next_ns, at_ns, watch))
+			return false;
 	}
+	return true;
 }
 
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index)
@@ -214,14 +286,25 @@ double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct h
 
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast)
 {
-	double rate[HB_FORECAST_MAX], sum = 0;
-	struct hb_flow running[HB_FORECAST_MAX];
-	for (uint32_t i = 0; i < forecast->n; i++) {
-		running[i] = forecast->flow[i];
-		running[i].stage = HB_STAGE_RUN; /* where they will meet */
-	}
-	hb_flows_rate(predictor, running, forecast->n, rate, NULL);
+	struct crowd crowd = {0};
+	double sum = 0, x[HB_INTERFERENCE_FEATURES];
+	/* Wherever they are now: running is where they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
-		sum += rate[i];
+		if (in_flight(&forecast->flow[i]))
+			crowd_run(&crowd, &forecast->flow[i]);
+	for (uint32_t i = 0; i < forecast->n; i++)
+		if (in_flight(&forecast->flow[i]))
+			sum += run_rate(predictor, &forecast->flow[i], &crowd, x);
 	return sum;
+}
+
+double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
+			      uint32_t items, enum hb_serve_priority priority)
+{
+	if (forecast->n == HB_FORECAST_MAX || model >= predictor->n_models)
+		return hb_forecast_speed(predictor, forecast);
+	forecast->flow[forecast->n++] = flow_demand(predictor, model, items, priority);
+	double speed = hb_forecast_speed(predictor, forecast);
+	forecast->n--;
+	return speed;
 }

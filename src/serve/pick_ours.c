@@ -25,6 +25,8 @@
  */
 #include "serve/serve_policy.h"
 
+#include <string.h>
+
 /* Costs that differ by less are the same. */
 #define SAME_COST 0.01
 /* High-priority misses that a low-priority request in time may cost. */
@@ -38,6 +40,8 @@
 #define ERROR_LEAST_NS 20e3
 /* An even chance at the deadline itself, one in ten at the error estimate before it. */
 #define MISS_SLOPE 0.4
+/* Sums of misses in another order differ by less. */
+#define ROUNDING 1e-6
 
 struct plan {
 	struct hb_forecast forecast;
@@ -61,6 +65,15 @@ static void plan_flights(struct hb_serve *serve, int64_t now_ns, struct plan *pl
 		plan->deadline_ns[i] = batch->deadline_ns;
 		plan->weight[i] = batch->n_requests;
 	}
+}
+
+static void plan_copy(struct plan *to, const struct plan *from)
+{
+	uint32_t n = to->forecast.n = from->forecast.n;
+	memcpy(to->forecast.flow, from->forecast.flow, n * sizeof *to->forecast.flow);
+	memcpy(to->deadline_ns, from->deadline_ns, n * sizeof *to->deadline_ns);
+	memcpy(to->weight, from->weight, n * sizeof *to->weight);
+	to->expected = from->expected;
 }
 
 static uint32_t plan_add(struct hb_serve *serve, struct plan *plan, uint32_t model, uint32_t items,
@@ -100,10 +113,13 @@ static bool queued_rest(struct hb_serve *serve, uint32_t model, uint32_t skip, s
 }
 
 /* High priority that waits, by deadline, a batch a model; `skip_items` of one model are taken as started. */
-static void plan_queue(struct hb_serve *serve, struct plan *plan, uint32_t skip_model, uint32_t skip_items)
+static uint32_t queue_look(struct hb_serve *serve, uint32_t skip_model, uint32_t skip_items,
+			   struct queued_batch batches[HB_SERVE_MODELS_MAX])
 {
-	struct queued_batch batches[HB_SERVE_MODELS_MAX], one;
+	struct queued_batch one;
 	uint32_t n = 0;
+	if (!serve->queued[HB_SERVE_HIGH])
+		return 0;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
 		if (!queued_rest(serve, model, model == skip_model ? skip_items : 0, &one))
 			continue;
@@ -112,6 +128,11 @@ static void plan_queue(struct hb_serve *serve, struct plan *plan, uint32_t skip_
 			batches[at] = batches[at - 1];
 		batches[at] = one;
 	}
+	return n;
+}
+
+static void plan_queue(struct hb_serve *serve, struct plan *plan, const struct queued_batch *batches, uint32_t n)
+{
 	for (uint32_t i = 0; i < n; i++)
 		plan_add(serve, plan, batches[i].model, batches[i].items, HB_SERVE_HIGH, true, batches[i].deadline_ns,
 			 batches[i].items);
@@ -127,15 +148,32 @@ static double miss_chance(const struct hb_serve *serve, const struct plan *plan,
 	return chance < 0 ? 0 : chance > 1 ? 1 : chance;
 }
 
-/* Runs the forecast. */
 static void plan_cost(struct hb_serve *serve, struct plan *plan, int64_t now_ns, struct cost *cost)
 {
 	*cost = (struct cost){0};
-	hb_forecast_run(&serve->predictor, &plan->forecast);
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
 		double misses = plan->weight[i] * miss_chance(serve, plan, now_ns, i);
 		*(i == plan->expected ? &cost->expected : &cost->class[plan->forecast.flow[i].priority]) += misses;
 	}
+}
+
+/* A forecast goes on only while what it costs, as far as it got, is within limits. */
+struct limit {
+	struct hb_serve *serve;
+	const struct plan *plan;
+	int64_t now_ns;
+	double high, expected; /* left */
+};
+
+static bool over_limit(void *self, const struct hb_flow *finished)
+{
+	struct limit *limit = self;
+	uint32_t i = (uint32_t)(finished - limit->plan->forecast.flow);
+	if (finished->priority != HB_SERVE_HIGH)
+		return false;
+	double *left = i == limit->plan->expected ? &limit->expected : &limit->high;
+	*left -= limit->plan->weight[i] * miss_chance(limit->serve, limit->plan, limit->now_ns, i);
+	return *left < 0;
 }
 
 /* The most urgent request of models that may start a batch. */
@@ -170,28 +208,43 @@ static bool refuse_hopeless(struct hb_serve *serve, int64_t now_ns, struct hb_se
 	return false;
 }
 
-/* Whether a batch more in flight gets more done than the ones that are. */
-static bool gains(struct hb_serve *serve, int64_t now_ns, uint32_t model, uint32_t items, enum hb_serve_priority class)
+/* Whether a batch more in flight gets more done than the ones that are: `before`, as hb_forecast_speed() says. */
+static bool gains(struct hb_serve *serve, struct plan *flights, double before, uint32_t model, uint32_t items,
+		  enum hb_serve_priority class)
 {
-	struct hb_forecast forecast;
-	hb_forecast_begin(&serve->predictor, now_ns, &forecast);
-	if (!forecast.n)
-		return true;
-	double before = hb_forecast_speed(&serve->predictor, &forecast);
-	hb_forecast_add(&serve->predictor, &forecast, model, items, class, false);
-	return hb_forecast_speed(&serve->predictor, &forecast) >= before + GAIN_LEAST;
+	struct hb_forecast *forecast = &flights->forecast;
+	return !forecast->n ||
+	       hb_forecast_speed_with(&serve->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items)
+static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct plan *flights,
+			    const struct hb_waiting *first, uint32_t items)
 {
 	struct plan plan;
 	struct cost cost;
-	plan_flights(serve, now_ns, &plan);
+	struct queued_batch queued[HB_SERVE_MODELS_MAX];
+	plan_copy(&plan, flights);
 	if (items)
 		plan_add(serve, &plan, first->model, items, HB_SERVE_HIGH, false, first->deadline_ns, items);
-	plan_queue(serve, &plan, first->model, items);
+	plan_queue(serve, &plan, queued, queue_look(serve, first->model, items, queued));
+	hb_forecast_run(&serve->predictor, &plan.forecast, NULL);
 	plan_cost(serve, &plan, now_ns, &cost);
 	return cost.class[HB_SERVE_HIGH];
+}
+
+/*
+ * Whether the batch should wait for the ones of high priority in flight. Costs
+ * are not negative: where starting costs nothing, waiting cannot cost less.
+ */
+static bool should_wait(struct hb_serve *serve, int64_t now_ns, struct plan *flights, const struct hb_waiting *first,
+			uint32_t items, double start_cost)
+{
+	double speed = hb_forecast_speed(&serve->predictor, &flights->forecast);
+	bool gain = gains(serve, flights, speed, first->model, items, HB_SERVE_HIGH);
+	if (gain && start_cost <= SAME_COST)
+		return false;
+	double wait_cost = cost_of_start(serve, now_ns, flights, first, 0);
+	return wait_cost < start_cost - SAME_COST || (!gain && wait_cost < start_cost + SAME_COST);
 }
 
 static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
@@ -199,95 +252,188 @@ static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
 	struct hb_waiting *first = most_urgent(serve, HB_SERVE_HIGH, INT64_MIN);
 	if (!first)
 		return false;
+	struct plan flights;
 	uint32_t best = 0,
 		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
 	double best_cost = 0;
+	plan_flights(serve, now_ns, &flights);
 	for (uint32_t items = most; items >= first->items; items--) {
+		/* Nothing costs less than nothing. */
+		if (best && best_cost <= SAME_COST)
+			break;
 		if (hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, items) != items)
 			continue;
-		double cost = cost_of_start(serve, now_ns, first, items);
+		double cost = cost_of_start(serve, now_ns, &flights, first, items);
 		if (!best || cost < best_cost - SAME_COST) {
 			best = items;
 			best_cost = cost;
 		}
 	}
-	if (serve->n_in_flight[HB_SERVE_HIGH]) {
-		double wait_cost = cost_of_start(serve, now_ns, first, 0);
-		if (wait_cost < best_cost - SAME_COST)
-			return false;
-		if (wait_cost < best_cost + SAME_COST && !gains(serve, now_ns, first->model, best, HB_SERVE_HIGH))
-			return false;
-	}
+	if (serve->n_in_flight[HB_SERVE_HIGH] && should_wait(serve, now_ns, &flights, first, best, best_cost))
+		return false;
 	return hb_serve_start(serve, now_ns, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, best, action);
 }
 
 /*
- * A request of high priority as it may come while low priority runs for
- * `lasts_ns`: one of the model with the least room, behind all that waits, with
- * the chance that one of any model comes.
+ * What all plans of one decision about low priority have in common. Without it
+ * the plan of starting nothing would be made again for every batch that might.
  */
-static void plan_expected(struct hb_serve *serve, struct plan *plan, int64_t now_ns, double lasts_ns)
+struct ground {
+	struct plan flights;
+	double speed; /* of those */
+	bool known;   /* the rest is: it is needed only where a batch would gain something */
+	uint32_t n_queued;
+	struct queued_batch queued[HB_SERVE_MODELS_MAX];
+	uint32_t n_habits, tightest; /* tightest: the model with the least room; HB_SERVE_NONE = none comes */
+	double gap_ns[HB_SERVE_MODELS_MAX];
+	struct cost before; /* of starting nothing; of the expected one, were it sure to come */
+};
+
+/*
+ * A request of high priority as it may come while low priority runs: one of the
+ * model with the least room, behind all that waits.
+ */
+static void plan_expected(struct hb_serve *serve, struct plan *plan, int64_t now_ns, uint32_t model, double chance)
 {
-	uint32_t tightest = HB_SERVE_NONE;
-	double least = 0, chance = 0;
+	if (model != HB_SERVE_NONE)
+		plan->expected = plan_add(serve, plan, model, 1, HB_SERVE_HIGH, true,
+					  now_ns + serve->habits[model].deadline_ns, chance);
+}
+
+static void ground_habits(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
+{
+	double least = 0;
+	ground->n_habits = 0;
+	ground->tightest = HB_SERVE_NONE;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
 		const struct hb_serve_habit *habit = &serve->habits[model];
 		if (habit->deadline_ns <= 0)
 			continue;
 		double silent_ns = (double)(now_ns - habit->seen_ns);
-		chance += lasts_ns / (silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns);
+		ground->gap_ns[ground->n_habits++] = silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns;
 		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&serve->predictor, model, 1).ns);
-		if (tightest == HB_SERVE_NONE || room < least) {
-			tightest = model;
+		if (ground->tightest == HB_SERVE_NONE || room < least) {
+			ground->tightest = model;
 			least = room;
 		}
 	}
-	if (tightest != HB_SERVE_NONE)
-		plan->expected = plan_add(serve, plan, tightest, 1, HB_SERVE_HIGH, true,
-					  now_ns + serve->habits[tightest].deadline_ns, chance < 1 ? chance : 1);
 }
 
-static void low_costs(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items,
-		      double lasts_ns, struct cost *cost)
+/* The chance that a request of high priority of any model comes within that time. */
+static double chance_of_high(const struct ground *ground, double lasts_ns)
+{
+	double chance = 0;
+	for (uint32_t i = 0; i < ground->n_habits; i++)
+		chance += lasts_ns / ground->gap_ns[i];
+	return chance < 1 ? chance : 1;
+}
+
+static void ground_know(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
 {
 	struct plan plan;
-	plan_flights(serve, now_ns, &plan);
-	if (items)
-		plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
-	plan_queue(serve, &plan, HB_SERVE_NONE, 0);
-	plan_expected(serve, &plan, now_ns, lasts_ns);
-	plan_cost(serve, &plan, now_ns, cost);
+	if (ground->known)
+		return;
+	ground->known = true;
+	ground->n_queued = queue_look(serve, HB_SERVE_NONE, 0, ground->queued);
+	ground_habits(serve, now_ns, ground);
+	plan_copy(&plan, &ground->flights);
+	plan_queue(serve, &plan, ground->queued, ground->n_queued);
+	plan_expected(serve, &plan, now_ns, ground->tightest, 1);
+	hb_forecast_run(&serve->predictor, &plan.forecast, NULL);
+	plan_cost(serve, &plan, now_ns, &ground->before);
 }
 
 /* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
-static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first, uint32_t items)
+static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct ground *ground,
+		       const struct hb_waiting *first, uint32_t items)
 {
-	struct cost before, after;
-	double lasts_ns = hb_predictor_alone(&serve->predictor, first->model, items).ns;
-	low_costs(serve, now_ns, first, 0, lasts_ns, &before);
-	low_costs(serve, now_ns, first, items, lasts_ns, &after);
-	double gain = items - (after.class[HB_SERVE_LOW] - before.class[HB_SERVE_LOW]);
-	bool harmless = after.class[HB_SERVE_HIGH] - before.class[HB_SERVE_HIGH] <= HIGH_FOR_LOW * gain &&
-			after.expected - before.expected <= EXPECTED_FOR_LOW * gain;
+	struct plan plan;
+	struct cost after;
+	const struct cost *before = &ground->before;
+	double chance = chance_of_high(ground, hb_predictor_alone(&serve->predictor, first->model, items).ns);
+	plan_copy(&plan, &ground->flights);
+	plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
+	plan_queue(serve, &plan, ground->queued, ground->n_queued);
+	plan_expected(serve, &plan, now_ns, ground->tightest, chance);
+	/* At most this can be gained, so at most this much may be lost for it. */
+	double most = items + before->class[HB_SERVE_LOW];
+	struct limit limit = {.serve = serve, .plan = &plan, .now_ns = now_ns};
+	limit.high = before->class[HB_SERVE_HIGH] + HIGH_FOR_LOW * most + ROUNDING;
+	limit.expected = chance * before->expected + EXPECTED_FOR_LOW * most + ROUNDING;
+	if (!hb_forecast_run(&serve->predictor, &plan.forecast, &(struct hb_forecast_watch){over_limit, &limit}))
+		return 0;
+	plan_cost(serve, &plan, now_ns, &after);
+	double gain = items - (after.class[HB_SERVE_LOW] - before->class[HB_SERVE_LOW]);
+	bool harmless = after.class[HB_SERVE_HIGH] - before->class[HB_SERVE_HIGH] <= HIGH_FOR_LOW * gain &&
+			after.expected - chance * before->expected <= EXPECTED_FOR_LOW * gain;
 	return harmless ? gain : 0;
 }
 
-/* The batch of first's model with the most requests in time; 0 = none may start. */
-static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, const struct hb_waiting *first)
+static bool low_gains(struct hb_serve *serve, struct ground *ground, const struct hb_waiting *first, uint32_t items)
 {
-	uint32_t best = 0,
-		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
-	double best_gain = SAME_COST;
-	for (uint32_t items = most; items >= first->items; items--) {
+	return gains(serve, &ground->flights, ground->speed, first->model, items, HB_SERVE_LOW);
+}
+
+/* Sizes of batches that the first requests of the queue make up: those that gain in one, the others in the other. */
+struct sizes {
+	uint32_t gaining, other; /* bit n - 1: n items */
+};
+
+static struct sizes low_sizes(struct hb_serve *serve, struct ground *ground, const struct hb_waiting *first)
+{
+	struct sizes sizes = {0};
+	uint32_t items = 0;
+	for (const struct hb_waiting *last = first;;) {
+		items += last->items;
 		if (hb_serve_batch_items(serve, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items) != items)
-			continue;
-		double gain = low_gain(serve, now_ns, first, items);
-		if (gain <= best_gain)
-			continue;
-		best = items;
-		best_gain = gain;
+			return sizes;
+		*(low_gains(serve, ground, first, items) ? &sizes.gaining : &sizes.other) |= 1u << (items - 1);
+		if (last->next[HB_ORDER_URGENCY] == HB_SERVE_NONE)
+			return sizes;
+		last = hb_serve_waiting(serve, last->next[HB_ORDER_URGENCY]);
 	}
-	return best && gains(serve, now_ns, first->model, best, HB_SERVE_LOW) ? best : 0;
+}
+struct choice {
+	uint32_t items;
+	double gain;
+};
+
+/* The best of those sizes, the largest of equals, if it beats *best. */
+static void low_best(struct hb_serve *serve, int64_t now_ns, const struct ground *ground,
+		     const struct hb_waiting *first, uint32_t sizes, struct choice *best)
+{
+	for (uint32_t items = HB_SERVE_BATCH_MAX; items >= first->items; items--) {
+		if (!(sizes >> (items - 1) & 1))
+			continue;
+		/* More cannot be won by so few. */
+		double most = items + ground->before.class[HB_SERVE_LOW];
+		if (most < best->gain || (most <= best->gain && items < best->items))
+			return;
+		double gain = low_gain(serve, now_ns, ground, first, items);
+		if (gain > best->gain || (gain >= best->gain && items > best->items && best->items))
+			*best = (struct choice){items, gain};
+	}
+}
+
+/*
+ * The batch of first's model with the most requests in time, if with one more in
+ * flight more gets done; 0 = none may start. What gains nothing is asked for
+ * only where something else was found, which it may surpass: the usual answer,
+ * beside batches that fill the GPU, is that nothing gains.
+ */
+static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, struct ground *ground, const struct hb_waiting *first)
+{
+	struct choice best = {0, SAME_COST};
+	struct sizes sizes = low_sizes(serve, ground, first);
+	if (!sizes.gaining)
+		return 0;
+	ground_know(serve, now_ns, ground);
+	low_best(serve, now_ns, ground, first, sizes.gaining, &best);
+	if (!best.items)
+		return 0;
+	uint32_t gaining = best.items;
+	low_best(serve, now_ns, ground, first, sizes.other, &best);
+	return best.items == gaining ? gaining : 0;
 }
 
 /* A low-priority request that has waited for longer than it should, where its share allows a batch. */
@@ -318,16 +464,22 @@ static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_ac
 {
 	int64_t after_ns = INT64_MIN;
 	struct hb_waiting *first;
+	struct ground ground;
+	if (!serve->queued[HB_SERVE_LOW])
+		return false;
+	ground.known = false;
+	plan_flights(serve, now_ns, &ground.flights);
+	ground.speed = hb_forecast_speed(&serve->predictor, &ground.flights.forecast);
 	/* A model whose batch does not fit now does not keep the next one from it. */
 	while ((first = most_urgent(serve, HB_SERVE_LOW, after_ns))) {
-		uint32_t items = low_items(serve, now_ns, first);
+		uint32_t items = low_items(serve, now_ns, &ground, first);
 		if (items)
 			return hb_serve_start(serve, now_ns, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items,
 					      action);
 		after_ns = first->deadline_ns;
 	}
 	/* What was expected and does not come is a reason less by and by. */
-	if (serve->queued[HB_SERVE_LOW] && !hb_serve_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
+	if (!hb_serve_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
 		serve->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
 }

@@ -40,6 +40,8 @@ void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts
 		hb_rls_init(&predictor->slowdown[i], HB_INTERFERENCE_FEATURES, SLOWDOWN_FORGET, SLOWDOWN_P0);
 		predictor->slowdown[i].w[1] = SLOWDOWN_GUESS_BESIDE;
 		predictor->slowdown[i].w[2] = SLOWDOWN_GUESS_BELOW;
+		for (int row = 0; row < HB_SERVE_CROWD_MAX; row++)
+			predictor->error[i][row] = ERROR_GUESS;
 	}
 }
 
@@ -76,11 +78,11 @@ double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_se
 	return us > 0 ? us * 1e3 : 0;
 }
 
-double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes)
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double transfer_ns)
 {
 	const struct hb_rls *link = &predictor->link[stage == HB_STAGE_OUT];
 	double latency_us = link->updates ? link->w[0] : LINK_GUESS_US;
-	double all_us = hb_predictor_transfer_ns(predictor, stage, bytes) / 1e3;
+	double all_us = transfer_ns / 1e3;
 	return all_us <= 0 || latency_us >= all_us ? 0 : latency_us <= 0 ? 1 : 1 - latency_us / all_us;
 }
 
@@ -93,14 +95,22 @@ struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint
 	return run;
 }
 
-double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd)
+static double error_of(const struct hb_quantile_ring *ring)
 {
-	uint32_t row = crowd < HB_SERVE_CROWD_MAX ? crowd : HB_SERVE_CROWD_MAX - 1;
-	const struct hb_quantile_ring *ring = &predictor->late[priority][row];
 	if (hb_quantile_ring_count(ring) < ERROR_LEAST_SAMPLES)
 		return ERROR_GUESS;
 	double error = hb_quantile_ring_get(ring, ERROR_QUANTILE, ERROR_GUESS);
 	return error > ERROR_MAX ? ERROR_MAX : error > 0 ? error : 0;
+}
+
+static uint32_t crowd_row(uint32_t crowd)
+{
+	return crowd < HB_SERVE_CROWD_MAX ? crowd : HB_SERVE_CROWD_MAX - 1;
+}
+
+double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd)
+{
+	return predictor->error[priority][crowd_row(crowd)];
 }
 
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,
@@ -151,7 +161,7 @@ static double predict_new(struct hb_predictor *predictor, int64_t now_ns, uint32
 {
 	struct hb_forecast forecast;
 	hb_forecast_begin(predictor, now_ns, &forecast);
-	hb_forecast_run(predictor, &forecast);
+	hb_forecast_run(predictor, &forecast, NULL);
 	for (uint32_t i = 0; i < forecast.n; i++)
 		if (forecast.slot[i] == slot)
 			return forecast.flow[i].finish_ns;
@@ -242,7 +252,9 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	if (flight->predicted_ns <= 0)
 		return;
 	double late = (double)(now_ns - flight->begun_ns) / flight->predicted_ns - 1;
-	uint32_t row = flight->flow.crowd < HB_SERVE_CROWD_MAX ? flight->flow.crowd : HB_SERVE_CROWD_MAX - 1;
-	hb_quantile_ring_add(&predictor->late[flight->flow.priority][row], late);
+	uint32_t row = crowd_row(flight->flow.crowd);
+	struct hb_quantile_ring *ring = &predictor->late[flight->flow.priority][row];
+	hb_quantile_ring_add(ring, late);
+	predictor->error[flight->flow.priority][row] = error_of(ring);
 	hb_quantile_ring_add(&predictor->off, fabs(late));
 }

@@ -98,7 +98,8 @@ struct hb_predictor {
 	struct hb_rls link[2]; /* us = w . (1, MB): in, out */
 	struct hb_rls slowdown[HB_SERVE_PRIORITIES];
 	struct hb_quantile_ring late[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX];
-	struct hb_quantile_ring off; /* sizes of the last errors, relative */
+	double error[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX]; /* what `late` says: hb_predictor_error() */
+	struct hb_quantile_ring off;                           /* sizes of the last errors, relative */
 	struct hb_flight flights[HB_SERVE_FLIGHTS_MAX];
 	uint64_t ended;
 };
@@ -123,8 +124,8 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 /* As if alone: copy in, run and copy out, together. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes);
-/* The part of that in which the link is used, 0..1. */
-double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes);
+/* The part of a transfer of that time in which the link is used, 0..1. */
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double transfer_ns);
 /* Relative: what the last outcomes of that priority and so much company say. */
 double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd);
 
@@ -137,12 +138,22 @@ double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_pr
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast);
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			 uint32_t items, enum hb_serve_priority priority, bool waits);
-/* Sets every flow's finish_ns. */
-void hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast);
+/* Told of every flow when it finishes, in order of time; true: no need to go on. */
+struct hb_forecast_watch {
+	bool (*enough)(void *self, const struct hb_flow *finished);
+	void *self;
+};
+
+/* Sets every flow's finish_ns. False: `watch` (or NULL) had heard enough before that. */
+bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast,
+		     const struct hb_forecast_watch *watch);
 /* The error estimate of a flow's finish, after run. */
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index);
 /* Work done in a unit of time, batches alone doing one each: over 1 = sharing gains. Of the running set plus those that begin now. */
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast);
+/* The same if such a batch began now, too; the forecast is left as it was. */
+double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
+			      uint32_t items, enum hb_serve_priority priority);
 
 /* forecast.c, for predictor.c: how fast each flow progresses, and the features of those that run. */
 void hb_flows_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, uint32_t n, double *rate,

@@ -18,14 +18,6 @@ void hb_rls_init(struct hb_rls *rls, uint32_t n, double forget, double p0)
 	covariance_reset(rls);
 }
 
-double hb_rls_predict(const struct hb_rls *rls, const double *x)
-{
-	double sum = 0;
-	for (uint32_t i = 0; i < rls->n; i++)
-		sum += rls->w[i] * x[i];
-	return sum;
-}
-
 static bool usable(double value)
 {
 	return isfinite(value) && fabs(value) <= HB_RLS_VALUE_MAX;

@@ -36,7 +36,13 @@ struct hb_rls {
 
 /* All weights 0. `forget` in (0, 1], p0 > 0. */
 void hb_rls_init(struct hb_rls *rls, uint32_t n, double forget, double p0);
-double hb_rls_predict(const struct hb_rls *rls, const double *x);
+static inline double hb_rls_predict(const struct hb_rls *rls, const double *x)
+{
+	double sum = 0;
+	for (uint32_t i = 0; i < rls->n; i++)
+		sum += rls->w[i] * x[i];
+	return sum;
+}
 /* False: refused, nothing has changed. */
 bool hb_rls_update(struct hb_rls *rls, const double *x, double y);
 

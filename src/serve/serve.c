@@ -42,6 +42,11 @@ void hb_serve_config_init(struct hb_serve_config *config)
 	};
 }
 
+static void something_happened(struct hb_serve *serve)
+{
+	serve->settled_ns = INT64_MIN;
+}
+
 static const struct hb_serve_ops *policy_find(const char *name)
 {
 	for (size_t i = 0; i < N_POLICIES; i++)
@@ -84,6 +89,7 @@ int hb_serve_new(const struct hb_serve_config *config, struct hb_serve **out, st
 	serve->config = *config;
 	serve->ops = policy_find(config->policy);
 	serve->policy_wake_ns = INT64_MAX;
+	something_happened(serve);
 	hb_predictor_init(&serve->predictor, serve->ops->parts);
 	for (uint32_t model = 0; model < HB_SERVE_MODELS_MAX; model++)
 		for (int class = 0; class < HB_SERVE_PRIORITIES; class ++)
@@ -114,6 +120,7 @@ int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_er
 	serve->ops = ops;
 	serve->predictor.parts = ops->parts;
 	serve->policy_wake_ns = INT64_MAX;
+	something_happened(serve);
 	return 0;
 }
 
@@ -132,6 +139,7 @@ int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *mode
 
 void hb_serve_profiled(struct hb_serve *serve, uint32_t model, uint32_t items, const double stage_ns[HB_STAGES])
 {
+	something_happened(serve);
 	hb_predictor_profiled(&serve->predictor, model, items, stage_ns);
 }
 
@@ -185,6 +193,7 @@ uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb
 	waiting->class = class_of(serve, request->priority);
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
+	something_happened(serve);
 	enqueue(serve, index);
 	note_high(serve, now_ns, request);
 	serve->counts.submitted[request->priority]++;
@@ -199,6 +208,7 @@ bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle)
 	struct hb_waiting *request = hb_serve_waiting(serve, index);
 	if (request->generation != handle >> 32 || !request->queued)
 		return false;
+	something_happened(serve);
 	serve->counts.cancelled[request->priority]++;
 	dequeue(serve, index);
 	hb_serve_pool_give(&serve->pool, index);
@@ -207,6 +217,7 @@ bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle)
 
 void hb_serve_stage(struct hb_serve *serve, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
 {
+	something_happened(serve);
 	hb_predictor_stage(&serve->predictor, now_ns, slot, stage);
 }
 
@@ -215,6 +226,7 @@ void hb_serve_end(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool wh
 	if (slot >= HB_SERVE_FLIGHTS_MAX || !serve->batches[slot].used)
 		return;
 	struct hb_serve_batch *batch = &serve->batches[slot];
+	something_happened(serve);
 	hb_predictor_end(&serve->predictor, now_ns, slot, whole);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
 		hb_serve_pool_give(&serve->pool, serve->members[slot][i]);
@@ -335,14 +347,6 @@ static bool timeout_next(struct hb_serve *serve, int64_t now_ns, struct hb_serve
 	return false;
 }
 
-bool hb_serve_step(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
-{
-	if (timeout_next(serve, now_ns, action))
-		return true;
-	serve->policy_wake_ns = INT64_MAX;
-	return serve->ops->decide(serve, now_ns, action);
-}
-
 int64_t hb_serve_next_wake_ns(const struct hb_serve *serve)
 {
 	int64_t wake = serve->policy_wake_ns;
@@ -355,6 +359,21 @@ int64_t hb_serve_next_wake_ns(const struct hb_serve *serve)
 			wake = deadline < wake ? deadline : wake;
 		}
 	return wake;
+}
+
+bool hb_serve_step(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	/* Whoever looks at a clock often, as the front end does, is not to pay for a decision each time. */
+	if (now_ns < serve->settled_ns)
+		return false;
+	something_happened(serve);
+	if (timeout_next(serve, now_ns, action))
+		return true;
+	serve->policy_wake_ns = INT64_MAX;
+	if (serve->ops->decide(serve, now_ns, action))
+		return true;
+	serve->settled_ns = hb_serve_next_wake_ns(serve);
+	return false;
 }
 
 const struct hb_serve_batch *hb_serve_batch_get(const struct hb_serve *serve, uint32_t slot)
@@ -371,7 +390,7 @@ struct hb_estimate hb_serve_outlook(struct hb_serve *serve, int64_t now_ns, uint
 	uint32_t index = hb_forecast_add(&serve->predictor, &forecast, model, 1, class, false);
 	if (index == HB_FORECAST_MAX)
 		return (struct hb_estimate){0, 1};
-	hb_forecast_run(&serve->predictor, &forecast);
+	hb_forecast_run(&serve->predictor, &forecast, NULL);
 	return (struct hb_estimate){
 		.ns = forecast.flow[index].finish_ns,
 		.error = hb_predictor_error(&serve->predictor, class, forecast.flow[index].crowd),

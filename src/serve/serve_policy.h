@@ -45,6 +45,7 @@ struct hb_serve {
 	uint32_t queued[HB_SERVE_PRIORITIES];
 	struct hb_serve_counts counts;
 	int64_t policy_wake_ns;
+	int64_t settled_ns; /* nothing is to be decided before, unless something happens; INT64_MIN = something has */
 	bool holding;
 	struct hb_serve_habit habits[HB_SERVE_MODELS_MAX];
 	int64_t aged_after_ns; /* pick_ours.c: the next batch for having waited long, not before */

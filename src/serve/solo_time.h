@@ -27,7 +27,8 @@ struct hb_estimate {
 
 struct hb_solo_time {
 	double guess_ns;
-	uint32_t smallest, largest; /* seen; 0 = none */
+	uint32_t smallest, largest;                          /* seen; 0 = none */
+	struct hb_estimate measured[HB_SERVE_BATCH_MAX + 1]; /* of sizes that were seen: the ring's quantiles */
 	struct hb_quantile_ring size[HB_SERVE_BATCH_MAX + 1];
 };
 
