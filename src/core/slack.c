@@ -7,8 +7,8 @@
 
 /* LP may use up to this share of the slack that is left, so that the rest of the request keeps some. */
 #define SLACK_SHARE_SHIFT 2
-/* Processes read one clock, but not at one moment. */
-#define AHEAD_NS UINT64_C(1000000)
+/* LP may lose its CPU between its look at the clock and its look at the board: HP's sign of life is the newer one, then. */
+#define AHEAD_NS UINT64_C(1000000000)
 /* While LP waits for HP: a look at least this often, for beacons that fall silent. */
 #define LOOK_NS INT64_C(1000000)
 
@@ -46,7 +46,7 @@ void hb_slack_leave(struct hb_slack_beacon *beacon)
 	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
 }
 
-/* A sign of life from the future beyond what two looks at one clock can differ is none. Unsigned: any value may stand there. */
+/* A sign of life from further in the future is none. Unsigned: any value may stand there. */
 static bool serves(const struct hb_slack_beacon *beacon, int64_t now_ns)
 {
 	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_acquire);

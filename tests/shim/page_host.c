@@ -33,6 +33,18 @@ static void need(bool holds, const char *what)
 	}
 }
 
+/*
+ * Stands before libc's, also for the shim, which gives a daemon that does not answer up after a while (daemon_client.c) and
+ * runs on unscheduled. The host always answers, but a busy machine may let it do so late.
+ */
+__attribute__((visibility("default"))) int setsockopt(int socket, int level, int option, const void *value,
+						      socklen_t size)
+{
+	if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO))
+		return 0;
+	return (int)syscall(SYS_setsockopt, socket, level, option, value, size);
+}
+
 static void *shared_memory(const char *name, size_t size, int *fd_out)
 {
 	*fd_out = memfd_create(name, MFD_CLOEXEC);
@@ -100,6 +112,16 @@ void hb_page_host_simulate(struct hb_page_host *host)
 	setenv("CUDA_MPS_PIPE_DIRECTORY", host->folder, 1);
 }
 
+void hb_page_host_foresight(struct hb_page_host *host)
+{
+	hb_page_host_init(host);
+	hb_page_host_simulate(host);
+	host->page->priority = HB_PAGE_HIGH;
+	host->page->gpus[0].engine = HB_ENGINE_TEMPORAL;
+	host->gpu->tenants_high = 1;
+	host->gpu->tenants_low = 1;
+}
+
 bool hb_page_host_is_wanted(const struct hb_page_host *host)
 {
 	struct pollfd ready = {.fd = host->listener, .events = POLLIN};
@@ -145,6 +167,15 @@ struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 	close(socket);
 	free(message);
 	return &host->page->processes[slot];
+}
+
+void hb_page_host_begin_again(struct hb_page_host *host)
+{
+	struct hb_page_process *first = &host->page->processes[0];
+	uint32_t pid = first->pid; /* the host's to say */
+	memset(first, 0, sizeof(*first));
+	first->pid = pid;
+	host->next_slot = 0;
 }
 
 struct hb_gate *hb_page_host_gate(struct hb_page_process *process)

@@ -29,9 +29,13 @@ void hb_page_host_init(struct hb_page_host *host);
 void hb_page_host_fini(struct hb_page_host *host);
 /* For tests over the simulated driver: a GPU of their own in the host's folder. */
 void hb_page_host_simulate(struct hb_page_host *host);
+/* The page of a tenant of high priority in the temporal engine, low priority beside it; over the simulated driver. */
+void hb_page_host_foresight(struct hb_page_host *host);
 
 /* Registers the next process that asks; blocks until one does. Returns its slot. */
 struct hb_page_process *hb_page_host_serve(struct hb_page_host *host);
+/* The next process that asks gets the first slot, as if none had been there. */
+void hb_page_host_begin_again(struct hb_page_host *host);
 /* Whether somebody wants to be served now. */
 bool hb_page_host_is_wanted(const struct hb_page_host *host);
 
@@ -39,7 +43,10 @@ struct hb_gate *hb_page_host_gate(struct hb_page_process *process);
 /* Sets the gate and wakes who waits there. */
 void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state state);
 
-/* Runs `scenario` in a child that exits with 0 when it returns; the child finds the shim through HB_TEST_SHIM. */
+/*
+ * Runs `scenario` in a child that exits with 0 when it returns; the child finds the shim through HB_TEST_SHIM. While it
+ * registers it waits for the host for ever, so that a machine that pauses does not leave it alone.
+ */
 pid_t hb_page_host_start(void (*scenario)(void));
 /* Waits for the child; true when it ended well. */
 bool hb_page_host_ended_well(pid_t child);

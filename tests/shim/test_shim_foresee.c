@@ -165,12 +165,7 @@ static void launch_and_look(void)
 
 static int set_up(void **state)
 {
-	hb_page_host_init(&host);
-	hb_page_host_simulate(&host);
-	host.page->priority = HB_PAGE_HIGH;
-	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	host.gpu->tenants_high = 1;
-	host.gpu->tenants_low = 1;
+	hb_page_host_foresight(&host);
 	return 0;
 }
 

@@ -441,13 +441,8 @@ static void infer_requests(void)
 
 static int set_up(void **state)
 {
-	hb_page_host_init(&host);
-	hb_page_host_simulate(&host);
+	hb_page_host_foresight(&host);
 	unsetenv("HB_SIM_FAIL");
-	host.page->priority = HB_PAGE_HIGH;
-	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	host.gpu->tenants_high = 1;
-	host.gpu->tenants_low = 1;
 	return 0;
 }
 
@@ -517,8 +512,7 @@ static void a_process_may_end_while_it_holds(void **state)
 static void a_context_may_end_while_it_is_held(void **state)
 {
 	run(destroy_while_held);
-	host.next_slot = 0;
-	memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
+	hb_page_host_begin_again(&host);
 	run(reset_while_held);
 }
 
@@ -536,10 +530,9 @@ static void nothing_is_held_without_a_reason(void **state)
 {
 	host.gpu->tenants_low = 0;
 	assert_true(run(hint_for_nothing)->counters[HB_COUNT_signs] > 0);
-	host.next_slot = 0;
+	hb_page_host_begin_again(&host);
 	host.gpu->tenants_low = 1;
 	host.page->priority = HB_PAGE_LOW;
-	memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
 	assert_int_equal(run(hint_for_nothing)->counters[HB_COUNT_signs], 0);
 }
 

@@ -14,7 +14,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -305,12 +304,7 @@ static void destroy_while_kept(void)
 
 static int set_up(void **state)
 {
-	hb_page_host_init(&host);
-	hb_page_host_simulate(&host);
-	host.page->priority = HB_PAGE_HIGH;
-	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	host.gpu->tenants_high = 1;
-	host.gpu->tenants_low = 1;
+	hb_page_host_foresight(&host);
 	return 0;
 }
 
@@ -351,8 +345,7 @@ static void nothing_is_kept_without_low_priority(void **state)
 static void calls_that_wait_for_the_context_let_go(void **state)
 {
 	run(call_wide);
-	host.next_slot = 0;
-	memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
+	hb_page_host_begin_again(&host);
 	run(wait_in_two_threads);
 }
 
@@ -376,8 +369,7 @@ static void a_process_may_fork_end_or_lose_its_context(void **state)
 	static void (*const scenarios[])(void) = {fork_while_kept, exit_while_kept, destroy_while_kept};
 	for (size_t i = 0; i < sizeof(scenarios) / sizeof(*scenarios); i++) {
 		run(scenarios[i]);
-		host.next_slot = 0;
-		memset(&host.page->processes[0], 0, sizeof(host.page->processes[0]));
+		hb_page_host_begin_again(&host);
 	}
 }
 

@@ -157,8 +157,7 @@ static void make_streams_outside(void)
 static void streams_of_low_are_below_those_of_high(void **state)
 {
 	space_run(make_streams_of_low);
-	space_host.next_slot = 0;
-	memset(&space_host.page->processes[0].counters, 0, sizeof space_host.page->processes[0].counters);
+	hb_page_host_begin_again(&space_host);
 	space_host.page->priority = HB_PAGE_HIGH;
 	space_run(make_streams_of_high);
 }
@@ -175,8 +174,7 @@ static void launches_of_low_are_below_those_of_high(void **state)
 {
 	space_host.gpu->low_sms = 100; /* nothing waits */
 	space_run(ask_for_priorities_in_low);
-	space_host.next_slot = 0;
-	memset(&space_host.page->processes[0].counters, 0, sizeof space_host.page->processes[0].counters);
+	hb_page_host_begin_again(&space_host);
 	space_host.page->priority = HB_PAGE_HIGH;
 	space_run(ask_for_priorities_in_high);
 }

@@ -240,9 +240,10 @@ static void launch_beside_a_silent_request(void)
 	raise_beacon(hb_clock_now_ns() - 2 * HB_SLACK_SILENT_NS);
 	CHECK(sms_of_a_launch() != 0);
 	CHECK(space_count_of(HB_COUNT_window_waits) == 0);
-	raise_beacon(hb_clock_now_ns()); /* falls silent while we wait */
-	CHECK(sms_of_a_launch() != 0);
-	CHECK(space_count_of(HB_COUNT_window_waits) >= 1);
+	while (space_count_of(HB_COUNT_window_waits) == 0) { /* a machine that pauses may let it fall silent before */
+		raise_beacon(hb_clock_now_ns());             /* falls silent while we wait */
+		CHECK(sms_of_a_launch() != 0);
+	}
 	space_end();
 }
 
@@ -332,7 +333,7 @@ static void masks_are_found_beside_others(void **state)
 	space_host.gpu->low_sms = 100;
 	setenv("HB_SIM_MASKS", "busy", 1);
 	assert_int_equal(space_run(launch_beside_high)->mask_state, HB_MASK_WORKS);
-	space_host.next_slot = 0;
+	hb_page_host_begin_again(&space_host);
 	setenv("HB_SIM_MASKS", "taken", 1);
 	assert_int_equal(space_run(launch_until_masks_are_found)->mask_state, HB_MASK_WORKS);
 	unsetenv("HB_SIM_MASKS");
@@ -359,7 +360,7 @@ static void masks_are_off_where_they_do_not_work(void **state)
 	};
 	space_host.gpu->low_sms = 100;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		space_host.next_slot = 0;
+		hb_page_host_begin_again(&space_host);
 		setenv(cases[i].name, cases[i].value, 1);
 		assert_int_equal(space_run(launch_without_masks)->mask_state, cases[i].state);
 		unsetenv(cases[i].name);

@@ -108,6 +108,18 @@ static void test_silent_high_does_not_hold(void **state)
 	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
 }
 
+/* LP looked at the clock, lost its CPU, and looks at the board: what HP has told meanwhile holds it, too. */
+static void test_newer_signs_of_life_hold(void **state)
+{
+	struct rig *rig = *state;
+	int64_t looked_ns = rig->now_ns;
+	hb_slack_high_begin(&rig->high, looked_ns + HB_SLACK_SILENT_NS, 0);
+	rig->now_ns = looked_ns;
+	assert_int_equal(ask(rig, &small), HB_SLACK_WAIT);
+	rig->now_ns = looked_ns - MS; /* so far ahead is no process, but what somebody wrote there */
+	assert_int_equal(ask(rig, &small), HB_SLACK_GO);
+}
+
 static void test_dead_high_does_not_hold(void **state)
 {
 	struct rig *rig = *state;
@@ -507,6 +519,7 @@ int main(void)
 		TEST(test_without_high_all_goes),
 		TEST(test_waits_until_the_request_ends),
 		TEST(test_silent_high_does_not_hold),
+		TEST(test_newer_signs_of_life_hold),
 		TEST(test_dead_high_does_not_hold),
 		TEST(test_board_fills),
 		TEST(test_beside_masked),
