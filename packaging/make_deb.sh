@@ -31,7 +31,7 @@ install -Dm644 -t "$tree/usr/share/doc/hummingbird/docs" docs/*.md docs/*.svg
 # What the programs need, by the packages of the machine that built them.
 mkdir -p "$work/debian" "$tree/DEBIAN"
 echo "Source: hummingbird" >"$work/debian/control"
-depends=$(cd "$work" && find tree/usr -type f \( -path '*/bin/*' -o -path '*/sbin/*' -o -name '*.so*' -o -name hb-simgpu \) -print0 |
+depends=$(cd "$work" && find tree/usr -type f \( -path '*/bin/*' -o -path '*/sbin/*' -o -path '*/libexec/*' -o -name '*.so*' -o -name hb-simgpu \) -print0 |
 	xargs -0 dpkg-shlibdeps -O --ignore-missing-info -ltree/usr/lib/hummingbird 2>/dev/null | sed 's/^shlibs:Depends=//')
 [[ -n $depends ]] || die "dpkg-shlibdeps found nothing that the programs need"
 version=$(meson introspect --projectinfo "$build" | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')

@@ -16,6 +16,10 @@ fail() {
 "$source/packaging/make_deb.sh" "$work" "$work/build" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; fail "no package was built"; }
 package=$(echo "$work"/hummingbird_*.deb)
 [[ $(dpkg-deb --field "$package" Depends) == *libc6* ]] || fail "its dependencies are not named"
+# asked_for LIBRARY: one of the packages that have it is among the dependencies
+asked_for() {
+	dpkg -S "*/$1" | sed 's/:.*//' | grep -qxF -f <(dpkg-deb --field "$package" Depends | tr ',|' '\n\n' | awk '{print $1}')
+}
 dpkg-deb --contents "$package" | awk '$2 != "root/root" {print; bad = 1} END {exit bad}' || fail "files that are not root's"
 
 tree=$work/tree
@@ -23,6 +27,15 @@ mkdir -p "$tree/var/lib/dpkg/info" "$tree/var/lib/dpkg/updates"
 touch "$tree/var/lib/dpkg/status"
 dpkg=(dpkg --force-not-root --force-depends --force-script-chrootless --root="$tree")
 "${dpkg[@]}" --install "$package" >"$work/log" 2>&1 || { cat "$work/log"; fail "it does not install"; }
+
+# The libraries of every program, those of programs that only other programs start included.
+while read -r program; do
+	while read -r library; do
+		asked_for "$library" || fail "$program needs $library, for which the package does not ask"
+	done < <(readelf --dynamic "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+done < <(find "$tree/usr/bin" "$tree/usr/sbin" "$tree/usr/libexec" -type f -perm -100)
+asked_for libmicrohttpd.so.12 || fail "hb serve's libraries are not asked for"
+! asked_for libnobody.so.1 2>/dev/null || fail "any library passes for asked for"
 
 # It works from where it lies: commands, the daemon it starts, the library it puts in front.
 export PATH="$tree/usr/bin:$tree/usr/sbin:$PATH" XDG_RUNTIME_DIR=$work HB_SIM_GPU=$work/gpu HOME=$work
