@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages are correct mdoc and every command has one. usage: lint_man.sh HB PAGE... Skipped (77) without mandoc.
+# Manual pages are correct mdoc, every command has one, and those of configuration files have every key.
+# usage: lint_man.sh SOURCE HB PAGE... Skipped (77) without mandoc.
 set -euo pipefail
 
-hb=$1
-shift
+source=$1 hb=$2
+shift 2
 command -v mandoc >/dev/null || { echo "mandoc is not installed: the manual pages were not checked"; exit 77; }
 bad=0
 for page in "$@"; do
@@ -15,6 +16,17 @@ done
 for command in $("$hb" --help | awk '/^commands:/ {on = 1; next} on && NF == 0 {exit} on {print $1}'); do
 	[[ $command == help ]] || [[ " $* " == *"/hb-$command.1 "* ]] || { echo "hb $command has no manual page"; bad=1; }
 done
+# keys READER PAGE: every key of the reader's tables is in the page.
+keys() {
+	local key page=$2 found=0
+	while read -r key; do
+		((found += 1))
+		grep -qE "^\.(It )?Cm (.* )?$key( |$)" "$page" || { echo "$page: key '$key' is not explained"; bad=1; }
+	done < <(grep -oE 'HB_CONFIG_[A-Z]+\(.*"' "$1" | sed -E 's/^[^"]*"([^"]+)".*/\1/' | sort -u)
+	((found > 5)) || { echo "$1: no keys were found"; bad=1; }
+}
+keys "$source/src/daemon/daemon_config.c" "$source/man/hummingbird.yaml.5"
+keys "$source/src/front/model_config.c" "$source/man/hb-model.yaml.5"
 # The check itself: a broken page is not passed over.
 mandoc -T lint -W warning <<<$'.Dd x\n.Sh BROKEN\n.Bl' >/dev/null && { echo "a broken page was accepted"; bad=1; }
 exit $bad

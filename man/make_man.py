@@ -11,6 +11,8 @@ import subprocess
 import sys
 
 SEE_ALSO = [("hb", 1), ("hummingbird.yaml", 5), ("hbd", 8)]
+FILES = {"hb-sim": ["hb-gpu-file", "hb-recording", "hb-trace-file"], "hb-trace": ["hb-recording", "hb-trace-file"],
+         "hb-serve": ["hb-model.yaml"], "hb-sim-serve": ["hb-gpu-file"]}  # pages of what a command reads or writes
 OPTION = re.compile(r"^  (-\S.*?)(?:  +(\S.*))?$")
 
 
@@ -120,6 +122,8 @@ def write_page(name, section, line, text, supplement):
         page.add(".Sh EXIT STATUS", *[escape(words.removeprefix("exit status:").strip()) for words in status])
     page.add(*supplement[examples:])
     others = [other for other in SEE_ALSO if other != (name, int(section))]
+    others += [(file, 5) for file in FILES.get(name, [])] + ([("hummingbird", 3)] if name == "hb-run" else [])
+    others.sort(key=lambda other: (other[1], other[0]))
     page.add(".Sh SEE ALSO", *[f".Xr {other} {number}{' ,' if i + 1 < len(others) else ''}"
                                for i, (other, number) in enumerate(others)])
     return "\n".join(page.lines) + "\n"
