@@ -9,12 +9,14 @@
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
 #include "cli/wish_options.h"
+#include "daemon/socket_path.h"
 #include "daemon/wish_env.h"
 #include "gpu/provider.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -269,6 +271,21 @@ static int enroll(struct request *request, char path[HB_PATH_MAX], char *environ
 	return result;
 }
 
+/* What a user should know about where the command runs, and might not expect. */
+static void tell_where(bool simulated)
+{
+	static const char system_socket[] = HB_SYSTEM_DIR "/" HB_SOCKET_NAME;
+	if (simulated) {
+		fprintf(stderr, "hb run: simulated GPU, times are modelled\n");
+		return;
+	}
+	if (isatty(STDERR_FILENO) && access("/dev/nvidiactl", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
+		fprintf(stderr, "hb run: no NVIDIA GPU is here; `hb doctor` says more, --gpu sim simulates one\n");
+	if (access(system_socket, F_OK) == 0 && access(system_socket, W_OK) < 0)
+		fprintf(stderr, "hb run: this machine's daemon is for group hummingbird (adduser NAME hummingbird); "
+				"this command uses another one, which cannot keep its GPU from the others\n");
+}
+
 int hb_cmd_run(int argc, char **argv)
 {
 	struct request request = {.has_priority = false};
@@ -282,8 +299,7 @@ int hb_cmd_run(int argc, char **argv)
 	if (enroll(&request, path, environment, sizeof environment, &error) < 0 ||
 	    set_environment(&request, path, environment, &error) < 0)
 		return fail(&error);
-	if (request.wish.flags & HB_REGISTER_SIMULATED)
-		fprintf(stderr, "hb run: simulated GPU, times are modelled\n");
+	tell_where(request.wish.flags & HB_REGISTER_SIMULATED);
 	HB_FAULT(run_ready);
 	execvp(request.command[0], request.command);
 	status = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;

@@ -82,11 +82,16 @@ static int64_t number_of(const json_t *object, const char *key)
 
 static void print_daemon(const json_t *daemon)
 {
-	const json_t *mps = json_object_get(daemon, "mps");
+	const json_t *mps = json_object_get(daemon, "mps"), *metrics = json_object_get(daemon, "metrics");
 	const char *why = text_of(mps, "why");
 	printf("daemon %lld, %s mode, %s GPUs; MPS server for low priority: %s%s%s\n",
 	       (long long)number_of(daemon, "pid"), text_of(daemon, "mode"), text_of(daemon, "gpus"),
 	       text_of(mps, "state"), *why ? ", " : "", why);
+	if (*text_of(metrics, "address"))
+		printf("live page http://%s/, metrics http://%s/metrics\n", text_of(metrics, "address"),
+		       text_of(metrics, "address"));
+	if (*text_of(metrics, "why"))
+		printf("metrics are not served: %s\n", text_of(metrics, "why"));
 }
 
 #define UNCOVERED_SHOWN 4

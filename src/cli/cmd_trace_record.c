@@ -160,7 +160,8 @@ static int parse_replay(int argc, char **argv, const char **policy, bool *action
 		*actions |= code == 'a';
 	}
 	if (*policy && !hb_policy_find(*policy))
-		return hb_cli_usage_error("sim", "--policy: there is no policy '%s'", *policy);
+		return hb_cli_usage_error("sim", "--policy: there is no policy '%s'; there are:%s", *policy,
+					  hb_policy_words);
 	return argc - optind == 1 ? -1 : hb_cli_usage_error("sim", "--replay: which file?");
 }
 

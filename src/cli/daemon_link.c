@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -92,11 +93,43 @@ bool hb_daemon_gone(int result)
 	}
 }
 
+static bool is_system(const char *path)
+{
+	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
+}
+
 /* Not where the system has one, and not where whoever started us takes care of it (HB_START_DAEMON=0). */
 static bool may_start(const char *path)
 {
 	const char *wish = getenv("HB_START_DAEMON");
-	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) != 0 && !(wish && strcmp(wish, "0") == 0);
+	return !is_system(path) && !(wish && strcmp(wish, "0") == 0);
+}
+
+/* One for simulated GPUs has a socket of its own: whoever forgot --gpu sim looks for the other. */
+static bool runs_simulated(const char *path)
+{
+	char other[HB_PATH_MAX];
+	return hb_socket_path(true, other) == 0 && strcmp(other, path) != 0 && access(other, F_OK) == 0;
+}
+
+/* Adds to the error what to do next. */
+static void advise(bool simulated, bool start, const char *path, int result, struct hb_error *error)
+{
+	size_t used = strlen(error->text);
+	const char *advice = "";
+	if (result == -EACCES)
+		advice = "; it is for root and group hummingbird: adduser NAME hummingbird";
+	else if (!hb_daemon_gone(result))
+		return;
+	else if (is_system(path))
+		advice = "; systemctl start hummingbird starts it";
+	else if (start)
+		advice = "; HB_START_DAEMON=0 is set, so none is started: start hbd, or unset it";
+	else if (!simulated && runs_simulated(path))
+		advice = "; for the one of simulated GPUs add --gpu sim";
+	else
+		advice = "; hb run starts one";
+	snprintf(error->text + used, sizeof error->text - used, "%s", advice);
 }
 
 int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error)
@@ -106,6 +139,8 @@ int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
 	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
+	if (socket < 0 && !(start && may_start(path)))
+		advise(simulated, start, path, socket, error);
 	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start(path))
 		return socket;
 	const char *given = getenv("HB_SOCKET");

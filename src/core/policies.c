@@ -18,6 +18,11 @@ const char *const hb_policy_names[] = {
 	NULL,
 };
 
+const char hb_policy_words[] =
+#define HB_POLICY(name) " " #name
+#include "core/policies.def"
+	;
+
 const struct hb_policy_ops *hb_policy_find(const char *name)
 {
 	for (size_t i = 0; name && i < sizeof policies / sizeof *policies; i++)

@@ -124,6 +124,7 @@ void hb_policy_fail(struct hb_policy *policy, const char *format, ...) __attribu
 const struct hb_policy_ops *hb_policy_find(const char *name);
 /* Names in table order, NULL-terminated. */
 extern const char *const hb_policy_names[];
+extern const char hb_policy_words[]; /* " builtin gate ...", for messages */
 extern const struct hb_policy_ops hb_policy_builtin_ops;
 
 #endif

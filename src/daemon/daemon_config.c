@@ -67,7 +67,8 @@ static int check(const struct hb_daemon_config *read, const char *origin, struct
 	if (read->metrics[0] && hb_http_address_parse(read->metrics, &address, &why) < 0)
 		return hb_error_set(error, -EINVAL, "%s: metrics: %s", origin, why.text);
 	if (!hb_policy_find(read->policy))
-		return hb_error_set(error, -EINVAL, "%s: policy: there is no policy '%s'", origin, read->policy);
+		return hb_error_set(error, -EINVAL, "%s: policy: there is no policy '%s'; there are:%s", origin,
+				    read->policy, hb_policy_words);
 	*config = *read;
 	return 0;
 }
@@ -85,6 +86,33 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	struct hb_daemon_config read = *config;
 	int result = hb_config_parse(text, strlen(text), origin, keys, &read, sizeof read, error);
 	return result < 0 ? result : check(&read, origin, config, error);
+}
+
+#define AT_START(X) \
+	X(engine, "engine") \
+	X(policy, "policy") \
+	X(mps, "mps") \
+	X(quantum_ns, "quantum") \
+	X(low_slice_ns, "low_slice") \
+	X(high_slice_ns, "high_slice") \
+	X(window_ns, "window") \
+	X(low_sms, "low_sms") \
+	X(harm_percent, "harm_percent") \
+	X(metrics, "metrics")
+
+void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,
+			     size_t size)
+{
+	struct hb_daemon_config next = *read;
+	size_t used = 0;
+	later[0] = '\0';
+#define X(field, key) \
+	if (memcmp(&config->field, &read->field, sizeof read->field) != 0 && used < size) \
+		used += (size_t)snprintf(later + used, size - used, "%s%s", used ? ", " : "", key); \
+	memcpy(&next.field, &config->field, sizeof next.field);
+	AT_START(X)
+#undef X
+	*config = next;
 }
 
 void hb_daemon_config_path(bool system_mode, char *path, size_t size)

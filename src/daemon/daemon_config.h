@@ -58,6 +58,12 @@ void hb_daemon_config_init(struct hb_daemon_config *config);
 int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, struct hb_error *error);
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
+/*
+ * What of `read` may change while the daemon runs (rules, reserve, others, idle_exit) goes to *config; the names of
+ * keys that differ and need a new start to `later`, "" = none.
+ */
+void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,
+			     size_t size);
 /* Where it is looked for without --config; "" when there is no home. */
 void hb_daemon_config_path(bool system_mode, char *path, size_t size);
 

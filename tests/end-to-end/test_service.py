@@ -51,6 +51,18 @@ class Service(unittest.TestCase):
             self.listen(path)
             self.check(path, stack)
 
+    def test_what_waits_for_the_next_start_is_told(self):
+        with Stack(config="reserve: 0\n") as stack:
+            self.listen(os.path.join(stack.folder, "notify"))
+            daemon = stack.start_daemon(NOTIFY_SOCKET=os.path.join(stack.folder, "notify"))
+            self.expect("READY=1")
+            with open(os.path.join(stack.folder, ".config/hummingbird/hummingbird.yaml"), "w", encoding="utf-8") as file:
+                file.write("reserve: 1GiB\nengine: turns\nmetrics: 127.0.0.1:0\n")
+            daemon.signal(signal.SIGHUP)
+            self.expect("RELOADING=1")
+            self.expect("STATUS=configuration read again; not before the next start: engine, metrics")
+            self.assertEqual(stack.status()["daemon"]["metrics"]["address"], "")
+
     def test_an_abstract_socket(self):
         with Stack() as stack:
             address = "\0hb-test-" + os.path.basename(stack.folder)
