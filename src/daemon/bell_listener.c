@@ -7,9 +7,11 @@
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #define REST_NS HB_NS_PER_MS
 /* The word is anybody's who maps the page, so the end is not left to it alone. */
@@ -17,7 +19,7 @@
 
 struct hb_bell_listener {
 	hb_page_u32 *bell;
-	uv_async_t *async;
+	int event_fd;
 	uv_thread_t thread;
 	atomic_bool ending;
 };
@@ -44,17 +46,17 @@ static void listen_all(void *argument)
 		rest_until(next_ns);
 		next_ns = hb_clock_now_ns() + REST_NS;
 		heard = atomic_load(listener->bell);
-		uv_async_send(listener->async);
+		eventfd_write(listener->event_fd, 1);
 	}
 }
 
-struct hb_bell_listener *hb_bell_listener_new(struct hb_gpu_page *page, uv_async_t *async)
+struct hb_bell_listener *hb_bell_listener_new(struct hb_gpu_page *page, int event_fd)
 {
 	struct hb_bell_listener *made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
 	made->bell = &page->bell;
-	made->async = async;
+	made->event_fd = event_fd;
 	if (uv_thread_create(&made->thread, listen_all, made) != 0) {
 		free(made);
 		return NULL;

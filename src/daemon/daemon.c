@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* The MPS server is kept this long after the last LP tenant: starting it costs a second. */
@@ -24,6 +25,9 @@
 
 /* Per-user daemons are started by `hb run` and by nobody else, so they end by themselves. */
 #define USER_IDLE_EXIT_NS (600 * HB_NS_PER_S)
+
+/* A beat that is due soon is done while the daemon is awake anyway: being woken is most of what it costs. */
+#define BEAT_EARLIEST_NS (HB_TICK_MS * HB_NS_PER_MS / 2)
 
 /* --- GPUs ---------------------------------------------------------------------------- */
 
@@ -56,10 +60,17 @@ struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char
 	return device;
 }
 
+static void beat(struct hb_daemon *daemon, int64_t now_ns);
+
 static void run_devices(uv_timer_t *timer)
 {
 	struct hb_daemon *daemon = timer->data;
-	int64_t now_ns = hb_clock_now_ns(), next_ns = hb_recorder_launches(daemon, now_ns);
+	int64_t now_ns = hb_clock_now_ns();
+	if (now_ns - daemon->beat_ns >= BEAT_EARLIEST_NS)
+		beat(daemon, now_ns);
+	if (daemon->stopping)
+		return;
+	int64_t next_ns = hb_recorder_launches(daemon, now_ns);
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_run(daemon->devices[i], now_ns);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
@@ -85,9 +96,12 @@ void hb_daemon_kick(struct hb_daemon *daemon)
 		uv_timer_start(&daemon->wake, run_devices, 0, 0);
 }
 
-static void on_call(uv_async_t *async)
+static void on_call(uv_poll_t *poll, int status, int events)
 {
-	hb_daemon_kick(async->data);
+	struct hb_daemon *daemon = poll->data;
+	eventfd_t calls;
+	eventfd_read(daemon->called_fd, &calls);
+	hb_daemon_kick(daemon);
 }
 
 void hb_daemon_mps_changed(struct hb_daemon *daemon)
@@ -137,10 +151,11 @@ static void watch_idleness(struct hb_daemon *daemon, int64_t now_ns)
 	}
 }
 
-static void tick(uv_timer_t *timer)
+/* At the latest HB_TICK_MS after the one before. */
+static void beat(struct hb_daemon *daemon, int64_t now_ns)
 {
-	struct hb_daemon *daemon = timer->data;
-	int64_t now_ns = hb_clock_now_ns();
+	daemon->beat_ns = now_ns;
+	uv_timer_again(&daemon->tick);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
 			hb_tenancy_tick(daemon->tenancies[i], now_ns);
@@ -150,8 +165,14 @@ static void tick(uv_timer_t *timer)
 	hb_metrics_tick(daemon, now_ns);
 	hb_recorder_tick(daemon, now_ns);
 	hb_users_tick(daemon->users, now_ns);
-	watch_idleness(daemon, now_ns);
 	hb_service_alive(now_ns);
+	watch_idleness(daemon, now_ns);
+}
+
+static void tick(uv_timer_t *timer)
+{
+	struct hb_daemon *daemon = timer->data;
+	daemon->beat_ns = 0;
 	hb_daemon_kick(daemon);
 }
 
@@ -213,17 +234,23 @@ static void on_reload_signal(uv_signal_t *signal, int number)
 	struct hb_daemon *daemon = signal->data;
 	struct hb_daemon_config config;
 	struct hb_error error = {""};
+	char later[160], said[256];
 	hb_service_tell_reloading(hb_clock_now_ns());
 	if (load_config(&daemon->options, &config, &error) < 0) {
 		hb_log_error("configuration not read again: %s", error.text);
 		hb_service_tell("READY=1\nSTATUS=the configuration has an error and was not read again");
 		return;
 	}
-	daemon->config = config;
+	hb_daemon_config_reload(&daemon->config, &config, later, sizeof later);
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_board_configure(daemon->devices[i]);
-	hb_log_info("configuration read again");
-	hb_service_tell("READY=1\nSTATUS=configuration read again");
+	snprintf(said, sizeof said, "READY=1\nSTATUS=configuration read again%s%s",
+		 later[0] ? "; not before the next start: " : "", later);
+	hb_service_tell(said);
+	if (later[0])
+		hb_log_warning("configuration read again; these keys wait for the next start: %s", later);
+	else
+		hb_log_info("configuration read again");
 }
 
 static void start_signal(struct hb_daemon *daemon, uv_signal_t *signal, uv_signal_cb callback, int number)
@@ -249,8 +276,9 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	daemon->started_ns = daemon->idle_since_ns = now_ns;
 	uv_timer_init(&daemon->loop, &daemon->tick);
 	uv_timer_init(&daemon->loop, &daemon->wake);
-	uv_async_init(&daemon->loop, &daemon->called, on_call);
+	uv_poll_init(&daemon->loop, &daemon->called, daemon->called_fd);
 	daemon->tick.data = daemon->wake.data = daemon->called.data = daemon;
+	uv_poll_start(&daemon->called, UV_READABLE, on_call);
 	start_signal(daemon, &daemon->terminate, on_stop_signal, SIGTERM);
 	start_signal(daemon, &daemon->interrupt, on_stop_signal, SIGINT);
 	start_signal(daemon, &daemon->reload, on_reload_signal, SIGHUP);
@@ -279,7 +307,9 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 	if (!daemon)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	daemon->options = *options;
-	int result = load_config(options, &daemon->config, error);
+	daemon->called_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	int result = daemon->called_fd < 0 ? hb_error_set(error, -errno, "no eventfd can be made: %s", strerror(errno))
+					   : load_config(options, &daemon->config, error);
 	if (result == 0) {
 		uv_loop_init(&daemon->loop);
 		result = start(daemon, error);
@@ -290,6 +320,8 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 		uv_run(&daemon->loop, UV_RUN_DEFAULT);
 		uv_loop_close(&daemon->loop);
 	}
+	if (daemon->called_fd >= 0)
+		close(daemon->called_fd);
 	free(daemon);
 	return result;
 }

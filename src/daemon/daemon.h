@@ -327,11 +327,12 @@ struct hb_daemon_options {
 struct hb_daemon {
 	uv_loop_t loop;
 	uv_timer_t tick, wake;
-	uv_async_t called; /* by a bell_listener.h: run the GPUs now */
+	uv_poll_t called; /* by a bell_listener.h, through this eventfd: run the GPUs now */
+	int called_fd;
 	uv_signal_t terminate, interrupt, reload;
 	struct hb_daemon_options options;
 	struct hb_daemon_config config;
-	int64_t started_ns, idle_since_ns;
+	int64_t started_ns, idle_since_ns, beat_ns;
 	uint32_t next_number;
 	struct hb_tenancy *tenancies[HB_TENANCIES_MAX];
 	uint32_t n_tenancies;

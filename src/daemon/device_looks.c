@@ -51,7 +51,7 @@ static uint32_t wanted_news(const struct hb_device *device)
 void hb_device_listen(struct hb_device *device)
 {
 	if (takes_turns(device) && !device->bell)
-		device->bell = hb_bell_listener_new(device->page, &device->daemon->called);
+		device->bell = hb_bell_listener_new(device->page, device->daemon->called_fd);
 	uint32_t wanted = takes_turns(device) && device->bell ? wanted_news(device) : 0;
 	device->look_again = wanted & ~device->listening;
 	device->listening = wanted;
