@@ -6,6 +6,7 @@
   torch_work.py train MODEL [--batch N]               one optimizer step
   torch_work.py decode|prefill|finetune llama8 [--batch N] [--graph]
   torch_work.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
+  torch_work.py --check KIND MODEL                    which modules are missing, as a line of JSON
 
 The same program serves requests and runs without pause; the lines it is told on
 standard input decide, and docs/bench.md describes them. Knows nothing of
@@ -13,6 +14,7 @@ Hummingbird. HB_BENCH_STREAM=high puts its work on a stream of the highest prior
 """
 import argparse
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -148,6 +150,16 @@ def gemm(torch, args):
 KINDS = {"infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm}
 
 
+def missing_modules(kind, model):
+    """Alternatives are separated by " or ". Looks for them without the seconds that importing takes."""
+    needed = ["torch"]
+    if model == "bert" or kind in ("prefill", "decode", "finetune"):
+        needed.append("transformers")
+    elif kind in ("infer", "train"):
+        needed.append("timm or torchvision")
+    return [name for name in needed if not any(importlib.util.find_spec(one) for one in name.split(" or "))]
+
+
 def captured(torch, step, stream):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
@@ -215,7 +227,11 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only say which modules are missing")
     args = parser.parse_args()
+    if args.check:
+        say(event="lacks", modules=", ".join(missing_modules(args.kind, args.model)))
+        return
     import torch
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.set_num_threads(2)

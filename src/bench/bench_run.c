@@ -79,9 +79,10 @@ static void case_tell(const struct hb_bench_options *options, const struct hb_be
 static void end_tell(const struct hb_bench_options *options, const struct hb_bench_outcome *outcome,
 		     const struct hb_bench_span *span)
 {
-	const char *how = *outcome->failed ? "failed: " : outcome->unfinished;
-	hb_log_info("bench: %s/%s: has ended after %.1f s%s%s%s", options->suite->name, outcome->name,
-		    (double)(hb_clock_now_ns() - span->begin_ns) / 1e9, *how ? "; " : "", how, outcome->failed);
+	const char *how = *outcome->failed ? "failed: " : *outcome->skipped ? "skipped: " : outcome->unfinished;
+	hb_log_info("bench: %s/%s: has ended after %.1f s%s%s%s%s", options->suite->name, outcome->name,
+		    (double)(hb_clock_now_ns() - span->begin_ns) / 1e9, *how ? "; " : "", how, outcome->failed,
+		    outcome->skipped);
 	if (options->progress && *outcome->failed)
 		fprintf(stderr, "hb bench: %s/%s failed: %s\n", options->suite->name, outcome->name, outcome->failed);
 }
@@ -105,6 +106,19 @@ struct run {
 	int64_t cases_end_ns; /* 0 = no limit */
 };
 
+/* -ENOENT: a program of the case lacks something that is not ours. */
+static int parts_check(struct hb_bench_stage *stage, const struct hb_bench_plan *plan, struct hb_error *error)
+{
+	int code = 0;
+	for (unsigned i = 0; i < plan->n_high + plan->n_low && !code; i++) {
+		const struct hb_bench_program *program = i < plan->n_high ? plan->high[i].program
+									  : plan->low[i - plan->n_high];
+		if (hb_bench_needs_python(plan, program))
+			code = hb_bench_stage_check_python(stage, program, error);
+	}
+	return code;
+}
+
 static int case_measure(const struct run *run, const struct hb_bench_plan *plan, const struct hb_bench_span *span,
 			struct hb_bench_outcome *outcome)
 {
@@ -117,6 +131,12 @@ static int case_measure(const struct run *run, const struct hb_bench_plan *plan,
 		return hb_bench_run_virtual(options, plan, span, outcome, run->error);
 	if (!company->stage)
 		code = hb_bench_stage_new(options->simulated, options->xsched, &company->stage, run->error);
+	code = code ? code : parts_check(company->stage, plan, run->error);
+	if (code == -ENOENT) {
+		snprintf(outcome->skipped, sizeof outcome->skipped, "%.150s", run->error->text);
+		snprintf(outcome->world, sizeof outcome->world, "skipped");
+		return 0;
+	}
 	code = code ? code : hb_bench_run_processes(options, plan, span, company, outcome, gpu, run->error);
 	if (*gpu && !options->simulated)
 		snprintf(run->result->gpu, sizeof run->result->gpu, "%s", gpu);
@@ -157,7 +177,7 @@ static int case_begin(const struct run *run, struct hb_bench_plan *plan, double 
 
 static bool is_asked_for(const struct hb_bench_options *options, const struct hb_bench_case *of)
 {
-	return strcmp(of->suite, options->suite->name) == 0 && (!options->only || strcmp(of->name, options->only) == 0);
+	return strcmp(of->suite, options->suite->name) == 0 && hb_bench_is_listed(options->only, of->name);
 }
 
 static int cases_run(const struct run *run)

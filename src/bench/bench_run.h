@@ -10,7 +10,7 @@
 
 struct hb_bench_options {
 	const struct hb_bench_suite *suite;
-	const char *only; /* one case, NULL = all */
+	const char *only; /* cases, comma-separated; NULL = all */
 	const struct hb_bench_sharing *sharings[HB_BENCH_SHARINGS_MAX];
 	unsigned n_sharings;
 	bool simulated;

@@ -32,6 +32,7 @@
 #define FOLDER_MAX 40
 #define DAEMONS_MAX 4
 #define STEP_LIMIT_NS (15 * HB_NS_PER_S)
+#define PYTHON_LIMIT_NS (60 * HB_NS_PER_S)
 #define DAEMON_END_NS (20 * HB_NS_PER_S)
 #define CARETAKER_LIMIT_S 60
 #define CARETAKER_LOOK_NS 2000000
@@ -338,6 +339,36 @@ static int find_script(char path[PATH_MAX], struct hb_error *error)
 			access(path, R_OK) == 0;
 	return found ? 0
 		     : hb_error_set(error, -ENOENT, "torch_work.py is not found; set HB_BENCH_DIR to bench/workloads");
+}
+
+int hb_bench_stage_check_python(struct hb_bench_stage *stage, const struct hb_bench_program *program,
+				struct hb_error *error)
+{
+	char script[PATH_MAX];
+	struct hb_bench_command command = {.end_signal = SIGKILL};
+	struct hb_bench_process process = {.in = -1, .out = -1};
+	json_t *answer = NULL;
+	int result = find_script(script, error);
+	if (result)
+		return result;
+	bool whole = hb_bench_command_split(&command, "python3") && hb_bench_command_add(&command, script) &&
+		     hb_bench_command_add(&command, "--check") &&
+		     hb_bench_command_split(&command, program->real + strcspn(program->real, " ") + 1);
+	result = whole ? hb_bench_process_start(&process, "python3", &command, stage->folder, error)
+		       : out_of_words(error);
+	hb_bench_command_fini(&command);
+	if (result)
+		return result;
+	result = hb_bench_process_hear(&process, "lacks", PYTHON_LIMIT_NS, &answer, error);
+	const char *lacks = json_string_value(json_object_get(answer, "modules"));
+	if (result == -EPIPE)
+		result = -ENOENT;
+	else if (result == 0 && lacks && *lacks)
+		result = hb_error_set(error, -ENOENT, "python3 has no module %.80s, which %s needs", lacks,
+				      program->name);
+	json_decref(answer);
+	hb_bench_process_stop(&process, 0, STEP_LIMIT_NS);
+	return result;
 }
 
 static int add_program(struct hb_bench_command *command, const struct hb_bench_program *program, bool simulated,

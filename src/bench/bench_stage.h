@@ -18,6 +18,9 @@ int hb_bench_stage_new(bool simulated, const char *xsched, struct hb_bench_stage
 /* Stops daemons and servers and removes the folder; all programs have been stopped before. NULL is allowed. */
 void hb_bench_stage_free(struct hb_bench_stage *stage);
 
+/* 0, or -ENOENT: python3, or a module of it that the program needs, is not there. */
+int hb_bench_stage_check_python(struct hb_bench_stage *stage, const struct hb_bench_program *program,
+				struct hb_error *error);
 /* Starts a program in the place that a way of sharing has for its priority. It is "ready" later. */
 int hb_bench_stage_start(struct hb_bench_stage *stage, const struct hb_bench_program *program, bool high,
 			 const struct hb_bench_sharing *sharing, struct hb_bench_process *process,

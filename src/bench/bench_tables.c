@@ -177,6 +177,15 @@ void hb_bench_label(const struct hb_bench_plan *plan, const struct hb_bench_prog
 		snprintf(label, HB_BENCH_LABEL_MAX, "%s", program->name);
 }
 
+bool hb_bench_is_listed(const char *list, const char *name)
+{
+	size_t length = strlen(name);
+	for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (strcspn(at, ",") == length && strncmp(at, name, length) == 0)
+			return true;
+	return !list;
+}
+
 bool hb_bench_needs_python(const struct hb_bench_plan *plan, const struct hb_bench_program *program)
 {
 	return !plan->simulated && strncmp(program->real, "torch ", 6) == 0;

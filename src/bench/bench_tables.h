@@ -82,6 +82,9 @@ struct hb_bench_plan {
 	char skipped[160]; /* why */
 };
 
+/* Is `name` one of `list` (comma-separated; NULL = all are)? */
+bool hb_bench_is_listed(const char *list, const char *name);
+
 /* 0, or -EINVAL: the tables are wrong (a test goes through all rows). */
 int hb_bench_plan_make(const struct hb_bench_case *of, bool simulated, struct hb_bench_plan *plan,
 		       struct hb_error *error);

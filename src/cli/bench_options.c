@@ -203,26 +203,32 @@ static void gpu_resolve(struct hb_bench_command_line *line)
 		line->run.seconds = line->run.simulated ? line->run.suite->simulated_s : line->run.suite->real_s;
 }
 
-static int case_check(const struct hb_bench_command_line *line)
+static int case_check_one(const char *suite, const char *only)
 {
 	const char *names[HB_BENCH_CASES_MAX];
 	size_t n = 0;
-	if (!line->run.only)
-		return HB_EXIT_OK;
 	for (const struct hb_bench_case *of = hb_bench_cases; of->name; of++) {
-		if (strcmp(of->suite, line->run.suite->name) != 0)
+		if (strcmp(of->suite, suite) != 0)
 			continue;
-		if (strcmp(of->name, line->run.only) == 0)
+		if (strcmp(of->name, only) == 0)
 			return HB_EXIT_OK;
 		if (n < HB_BENCH_CASES_MAX)
 			names[n++] = of->name;
 	}
-	const char *nearest = hb_cli_nearest(line->run.only, names, n);
+	const char *nearest = hb_cli_nearest(only, names, n);
 	if (nearest)
-		return hb_cli_usage_error(COMMAND, "--case %s: not in %s; did you mean '%s'?", line->run.only,
-					  line->run.suite->name, nearest);
-	return hb_cli_usage_error(COMMAND, "--case %s: not in %s; 'hb bench list' shows them", line->run.only,
-				  line->run.suite->name);
+		return hb_cli_usage_error(COMMAND, "--case %s: not in %s; did you mean '%s'?", only, suite, nearest);
+	return hb_cli_usage_error(COMMAND, "--case %s: not in %s; 'hb bench list' shows them", only, suite);
+}
+
+static int case_check(const struct hb_bench_command_line *line)
+{
+	char *copy = line->run.only ? strdup(line->run.only) : NULL, *rest = copy;
+	int code = line->run.only && !copy ? hb_cli_error(COMMAND, -ENOMEM, "out of memory") : HB_EXIT_OK;
+	for (char *name; !code && (name = strsep(&rest, ","));)
+		code = case_check_one(line->run.suite->name, name);
+	free(copy);
+	return code;
 }
 
 static int sharing_add(struct hb_bench_options *run, const struct hb_bench_sharing *sharing)
@@ -240,7 +246,7 @@ static bool sharing_possible(const struct hb_bench_options *run, const struct hb
 	struct hb_bench_plan plan;
 	struct hb_error ignored;
 	for (const struct hb_bench_case *of = hb_bench_cases; of->name; of++)
-		if (strcmp(of->suite, run->suite->name) == 0 && (!run->only || strcmp(of->name, run->only) == 0) &&
+		if (strcmp(of->suite, run->suite->name) == 0 && hb_bench_is_listed(run->only, of->name) &&
 		    hb_bench_plan_make(of, run->simulated, &plan, &ignored) == 0 && hb_bench_can(&plan, sharing))
 			return true;
 	return false;

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 from stack import BUILD, HB, KEPT_VARIABLES, LIMIT, wait_until
@@ -171,6 +172,33 @@ def test_engines_are_told_the_objective(place):
     bench.communicate(timeout=LIMIT_RUN)
 
 
+def test_a_case_whose_programs_lack_a_module_is_skipped(place):
+    """A python3 without site-packages; the real GPU that is asked for is never reached."""
+    folder = place.folder + "/python"
+    os.makedirs(folder)
+    with open(folder + "/python3", "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    os.chmod(folder + "/python3", 0o755)
+    done = place.run("run", "adversary", "--gpu", "0", "--case", "gemm", "--json",
+                     PATH=folder + ":" + os.environ["PATH"])
+    assert done.returncode == 0, done
+    case = json.loads(done.stdout)["cases"][0]
+    assert case["skipped"] == "python3 has no module torch, which gemm needs" and case["world"] == "skipped", case
+    shutil.rmtree(folder)
+
+
+def test_everything_in_one_command(place):
+    folder = place.folder + "/all"
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/gpu/run_all.py")
+    done = subprocess.run([sys.executable, script, folder, "--hb", HB, "--gpu", "sim", "--seconds", "30"],
+                          env=place.environment, capture_output=True, text=True, timeout=LIMIT_RUN, check=False)
+    for part in ("micro", "adversary", "disb"):
+        assert part in done.stdout, done
+        again = place.run("report", f"{folder}/{part}.json.gz", "--json")
+        assert json.loads(again.stdout)["cases"], again.stderr
+    shutil.rmtree(folder)
+
+
 FAKE_XSERVER = """#!/usr/bin/env python3
 import socket, sys
 assert sys.argv[1] == "HPF", sys.argv
@@ -327,7 +355,8 @@ def test_a_program_that_dies_in_a_window_is_named(place):
 
 
 TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
-         test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_xsched_is_used_as_it_says, test_ctrl_c_leaves_nothing,
+         test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped, test_everything_in_one_command,
+         test_xsched_is_used_as_it_says, test_ctrl_c_leaves_nothing,
          test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
          test_a_case_that_cannot_go_on_ends, test_programs_that_stand_still_end_their_case,
          test_what_was_measured_is_kept_at_once,
