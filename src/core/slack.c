@@ -80,9 +80,9 @@ static int64_t allowance_ns(const struct hb_slack_beacon *beacon, int64_t now_ns
 static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, struct hb_slack_view *view)
 {
 	uint32_t reserve = load32(&beacon->reserve), gap_ns = load32(&beacon->gap_ns);
-	uint32_t outcome = load32(&beacon->outcome);
+	uint32_t outcome = load32(&beacon->outcome), next_ns = load32(&beacon->allow_ns);
 	view->tenants++;
-	view->granted &= load32(&beacon->allow_ns) > 0;
+	view->entry_ns = next_ns < view->entry_ns ? next_ns : view->entry_ns;
 	if (serves(beacon, now_ns)) {
 		int64_t allow_ns = allowance_ns(beacon, now_ns);
 		view->present = true;
@@ -102,10 +102,11 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 
 void hb_slack_look(const struct hb_slack_board *board, int64_t now_ns, struct hb_slack_view *view)
 {
-	*view = (struct hb_slack_view){.allow_ns = INT64_MAX, .granted = true, .look_at_ns = now_ns + LOOK_NS};
+	*view = (struct hb_slack_view){.allow_ns = INT64_MAX, .entry_ns = UINT32_MAX, .look_at_ns = now_ns + LOOK_NS};
 	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
 		if (load32(&board->beacons[i].owner))
 			add_beacon(&board->beacons[i], now_ns, view);
+	view->granted = view->entry_ns > 0;
 	if (view->present)
 		view->expected = false;
 }

@@ -67,6 +67,7 @@ struct hb_slack_view {
 	uint32_t outcome;   /* sum over them: changes when another excess is known */
 	int32_t excess_ns;  /* of the last */
 	int64_t allow_ns;   /* the least, and no more than a part of the slack that is left */
+	uint32_t entry_ns;  /* the least that the next request allows; 0 = nothing; UINT32_MAX = no HP process */
 	bool granted;       /* LP may run beside: all terms are above zero and no window is closed; also while absent */
 	int64_t look_at_ns; /* while LP waits: look again by then, also without a change */
 };

@@ -21,12 +21,12 @@
 #define ALONE_MEAN 64
 /* Closed windows of one length before an excess is told. */
 #define CLOSED_LEAST 2
-/* The excess is a mean of more: it has to be told from noise of a percent. */
-#define EXCESS_SHIFT 6
-/* The reserve moves at the earliest after so many requests, down after so many. */
-#define CALM_UP 64
-#define GATED 256 /* requests */
-#define CALM_DOWN 256
+/* A batch is not judged before so many requests: one stray one says nothing. */
+#define JUDGED_LEAST 8
+/* Requests without harm after which what went wrong before is forgotten. */
+#define WELL 2048
+#define PATIENCE_MOST 65536
+#define PAUSE_MOST 65536
 #define GAP_MAX_NS UINT32_C(4000000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
@@ -44,12 +44,18 @@ static uint32_t share_of(uint32_t sms, uint32_t ppm)
 	return (uint32_t)((uint64_t)sms * ppm / HB_SLACK_PPM);
 }
 
+static uint32_t least_reserve(const struct hb_slack_high *high)
+{
+	return share_of(high->sms, HB_SLACK_RESERVE_PPM);
+}
+
 void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms)
 {
 	memset(high, 0, sizeof *high);
 	high->beacon = beacon;
 	high->sms = sms;
-	high->reserve = share_of(sms, HB_SLACK_RESERVE_PPM);
+	high->guard = (struct hb_slack_guard){
+		.reserve = least_reserve(high), .patience = HB_SLACK_PATIENCE, .pause = HB_SLACK_PAUSE};
 	high->last_end_ns = -1;
 	if (!beacon)
 		return;
@@ -58,7 +64,7 @@ void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beac
 	put64(&beacon->expect_ns, 0);
 	put32(&beacon->allow_ns, 0);
 	put32(&beacon->gap_ns, 0);
-	put32(&beacon->reserve, high->reserve);
+	put32(&beacon->reserve, high->guard.reserve);
 }
 
 void hb_slack_high_set_slo(struct hb_slack_high *high, int64_t slo_ns)
@@ -114,7 +120,7 @@ static void learn_gap(struct hb_slack_high *high, int64_t now_ns)
 static bool closes(const struct hb_slack_high *high)
 {
 	return high->requests < HB_SLACK_FIRST_CLOSED || high->requests % HB_SLACK_CLOSED_EVERY < HB_SLACK_CLOSED_RUN ||
-	       high->gated > 0;
+	       high->guard.gated > 0;
 }
 
 static uint32_t allowed_ns(const struct hb_slack_high *high)
@@ -226,38 +232,88 @@ static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *leng
 	high->alone_ns += (took_ns - high->alone_ns) >> (high->requests < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
 }
 
+/* While LP is gated a large reserve would only slow it between the requests. */
+static void tell_reserve(struct hb_slack_high *high)
+{
+	if (high->beacon)
+		put32(&high->beacon->reserve, high->guard.gated ? least_reserve(high) : high->guard.reserve);
+}
+
+static void begin_batch(struct hb_slack_guard *guard)
+{
+	guard->judged = 0;
+	guard->excess_ns = 0;
+}
+
 static void set_reserve(struct hb_slack_high *high, uint32_t reserve)
 {
-	high->calm = 0;
-	if (reserve == high->reserve)
-		return;
-	high->reserve = reserve;
-	high->excess_mean_ns = 0;
-	if (high->beacon)
-		put32(&high->beacon->reserve, reserve);
+	high->guard.tries = reserve < high->guard.reserve;
+	high->guard.reserve = reserve;
+	high->guard.calm = 0;
+	tell_reserve(high);
 }
 
-/* No reserve is enough: plain gating for a while, then from here again. */
-static void give_up(struct hb_slack_high *high)
+static uint32_t twice(uint32_t n, uint32_t most)
 {
-	high->gated = GATED;
-	high->calm = 0;
-	high->excess_mean_ns = 0;
+	return n < most / 2 ? 2 * n : most;
 }
 
-static void review_reserve(struct hb_slack_high *high)
+/* Farther away with LP, at once where HP suffers much; out of the way altogether where no reserve was enough. */
+static void protect(struct hb_slack_high *high, bool much)
 {
-	int64_t allow_ns = allowed_ns(high);
+	struct hb_slack_guard *guard = &high->guard;
 	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, most = high->sms / 2;
-	high->calm++;
-	if (high->excess_mean_ns > 2 * allow_ns && high->reserve == most && high->calm >= CALM_UP) {
-		give_up(high);
-	} else if (high->excess_mean_ns > allow_ns / 2 && high->calm >= CALM_UP) {
-		set_reserve(high, high->reserve + step < most ? high->reserve + step : most);
-	} else if (high->excess_mean_ns < allow_ns / 8 && high->calm >= CALM_DOWN) {
-		uint32_t least = share_of(high->sms, HB_SLACK_RESERVE_PPM);
-		set_reserve(high, high->reserve > least + step ? high->reserve - step : least);
+	guard->well = 0;
+	if (guard->reserve >= most) {
+		guard->gated = guard->pause;
+		guard->pause = twice(guard->pause, PAUSE_MOST);
+		guard->calm = 0;
+		tell_reserve(high);
+		return;
 	}
+	if (guard->tries)
+		guard->patience = twice(guard->patience, PATIENCE_MOST);
+	set_reserve(high, guard->reserve + step < most && !much ? guard->reserve + step : most);
+}
+
+static void relax(struct hb_slack_high *high)
+{
+	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = least_reserve(high);
+	if (high->guard.reserve > least)
+		set_reserve(high, high->guard.reserve > least + step ? high->guard.reserve - step : least);
+}
+
+static void forgive(struct hb_slack_guard *guard)
+{
+	guard->well = 0;
+	guard->patience = HB_SLACK_PATIENCE;
+	guard->pause = HB_SLACK_PAUSE;
+}
+
+static void review_guard(struct hb_slack_high *high, int64_t excess_ns)
+{
+	struct hb_slack_guard *guard = &high->guard;
+	int64_t terms_ns = HB_SLACK_BATCH * (int64_t)allowed_ns(high), spent_ns = guard->excess_ns + excess_ns;
+	/* The last step costs LP most: it takes twice the terms. */
+	int64_t most_ns = guard->reserve < high->sms / 2 ? terms_ns / 2 : 2 * terms_ns;
+	guard->excess_ns = spent_ns;
+	if (++guard->well >= WELL)
+		forgive(guard);
+	if (++guard->judged >= JUDGED_LEAST && spent_ns > most_ns) {
+		begin_batch(guard);
+		protect(high, spent_ns > 2 * terms_ns);
+	} else if (guard->judged >= HB_SLACK_BATCH) {
+		guard->calm = spent_ns < terms_ns / 8 ? guard->calm + guard->judged : 0;
+		begin_batch(guard);
+		if (guard->calm >= guard->patience)
+			relax(high);
+	}
+}
+
+static void pass_gated(struct hb_slack_high *high)
+{
+	if (high->guard.gated && --high->guard.gated == 0)
+		tell_reserve(high);
 }
 
 static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length *length, int64_t took_ns)
@@ -268,8 +324,7 @@ static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
-	high->excess_mean_ns += (excess_ns - high->excess_mean_ns) / (1 << EXCESS_SHIFT);
-	review_reserve(high);
+	review_guard(high, excess_ns);
 	if (!high->beacon)
 		return;
 	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
@@ -293,12 +348,12 @@ void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
 		return;
 	struct hb_slack_length *length = length_of(high);
 	learn_left(high, now_ns);
+	pass_gated(high);
 	if (!high->closed)
 		tell_excess(high, length, took_ns);
 	else if (high->was_closed || !high->requests)
 		learn_alone(high, length, took_ns);
 	high->was_closed = high->closed;
-	high->gated -= high->gated > 0;
 	high->requests++;
 	if (beacon)
 		put32(&beacon->allow_ns, choose_allowance(high));

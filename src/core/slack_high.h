@@ -21,11 +21,16 @@
  * (`excess_ns`), by which LP's side learns prices, this side its reserve, and
  * policy_slack its terms. What the next request allows is told when one ends.
  *
- * Reserve. Starts at HB_SLACK_RESERVE_PPM of the SMs. When the mean excess is
- * above half of the terms it grows by a sixteenth of the GPU, up to half of it (a
- * mask that leaves less may never start a cluster); when it was below an eighth of
- * them for long it goes back, not below where it began. Where the largest is not
- * enough LP is plainly gated for a while.
+ * Guard. What LP may do beside requests follows what it has cost them. Requests are
+ * judged in batches of HB_SLACK_BATCH; a batch whose excess in all is more than half
+ * of the terms says that HP suffers, as soon as that is certain.
+ *	suffers                 the reserve grows by a sixteenth of the GPU, up to half of it (a
+ *	                        mask that leaves less may never start a cluster)
+ *	even with the largest   plain gating for HB_SLACK_PAUSE requests, then the largest again;
+ *	                        twice as long each time until it went well for long
+ *	below an eighth of the  the reserve shrinks by a sixteenth, not below HB_SLACK_RESERVE_PPM;
+ *	terms for `patience`    where that was wrong, it is tried again after twice as many
+ * This needs no SLO: it is the promise that holds without one (docs/decisions/0014).
  */
 #ifndef HB_CORE_SLACK_HIGH_H
 #define HB_CORE_SLACK_HIGH_H
@@ -39,6 +44,9 @@
 #define HB_SLACK_CLOSED_RUN 4
 #define HB_SLACK_FIRST_CLOSED 8
 #define HB_SLACK_RESERVE_PPM 240000
+#define HB_SLACK_BATCH 64
+#define HB_SLACK_PATIENCE 256 /* requests; at first */
+#define HB_SLACK_PAUSE 256    /* the same */
 
 /* Requests of about the same number of launches. */
 struct hb_slack_length {
@@ -46,6 +54,18 @@ struct hb_slack_length {
 	uint32_t closed;   /* samples of alone_ns, saturating */
 	int64_t alone_ns;  /* mean in closed windows */
 	uint32_t used;     /* last, by request number */
+};
+
+struct hb_slack_guard {
+	uint32_t reserve;  /* SMs, while LP is not gated */
+	uint32_t judged;   /* requests of this batch */
+	int64_t excess_ns; /* theirs, in all */
+	uint32_t calm;     /* requests of the batches in a row that cost HP little */
+	uint32_t well;     /* requests since the last gating, or since HP suffered last */
+	uint32_t patience; /* so many calm ones before the reserve shrinks */
+	bool tries;        /* the reserve is smaller than one that was enough */
+	uint32_t gated;    /* requests more that allow nothing */
+	uint32_t pause;    /* so many, the next time */
 };
 
 struct hb_slack_high {
@@ -62,13 +82,9 @@ struct hb_slack_high {
 	uint32_t requests;
 	int64_t left_ns[HB_SLACK_POSITIONS]; /* nine of ten requests take no longer from there; 0 = not known */
 	struct hb_slack_length lengths[HB_SLACK_LENGTHS];
-	int64_t alone_ns;       /* mean of all closed windows */
-	int64_t excess_mean_ns; /* of the others */
+	int64_t alone_ns; /* mean of all closed windows */
 	int64_t gap_mean_ns;
-	uint32_t calm; /* requests since the reserve was last changed */
-	uint32_t
-		gated; /* requests more that allow nothing, because with the largest reserve others took twice the terms */
-	uint32_t reserve;
+	struct hb_slack_guard guard;
 };
 
 /* Not serving, nothing known; the beacon may be NULL: then it learns but tells nobody. */

@@ -186,9 +186,33 @@ static bool is_light(const struct hb_slack_low *low, const struct launch *launch
 }
 
 /* HP's requests follow each other so closely that to change between them gains less than it costs. */
+static bool is_close(const struct hb_slack_low *low, const struct hb_slack_view *view)
+{
+	return view->gap_ns && view->gap_ns < low->limits.close_ns;
+}
+
+/*
+ * A request that began now would pay more for what may be in flight on the whole GPU than it allows. By the first guess of
+ * that harm: what is learned later is of work that was masked.
+ */
+static bool is_dear(const struct hb_slack_low *low, const struct hb_slack_view *view)
+{
+	return view->granted && (uint64_t)view->entry_ns * HB_SLACK_PPM < (uint64_t)low->limits.window_ns * ENTRY_PPM;
+}
+
+/* LP is masked between HP's requests as it is beside them. */
 static bool is_steady(const struct hb_slack_low *low, const struct hb_slack_view *view)
 {
-	return low->limits.masks && view->gap_ns && view->gap_ns < low->limits.close_ns;
+	return low->limits.masks && (is_close(low, view) || is_dear(low, view));
+}
+
+/* Without masks only little in flight protects a request that begins: what it allows, or what is usual while it allows nothing. */
+static int64_t unmasked_window(const struct hb_slack_limits *limits, const struct hb_slack_view *view,
+			       int64_t window_ns)
+{
+	int64_t allowed_ns = (int64_t)view->entry_ns * HB_SLACK_PPM / ENTRY_PPM;
+	int64_t most_ns = allowed_ns > limits->tight_ns ? allowed_ns : limits->tight_ns;
+	return window_ns < most_ns ? window_ns : most_ns;
 }
 
 /* A reserve above the usual says that HP suffers: what its requests meet at their begin is made less, too. */
@@ -200,6 +224,8 @@ static int64_t window_of(const struct hb_slack_low *low, const struct hb_slack_v
 	if (is_steady(low, view))
 		return limits->steady_ns;
 	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	if (!limits->masks)
+		return unmasked_window(limits, view, window_ns);
 	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4
 	       : view->reserve > limits->sms / 4   ? window_ns / 2
 						   : window_ns;
@@ -245,7 +271,7 @@ static bool better_masked(const struct hb_slack_low *low, const struct launch *l
 		return true; /* it costs nothing, and HP may come */
 	if (hold_ns < HOLD_LEAST_NS)
 		return false;
-	if (view->expected)
+	if (view->expected || !view->granted)
 		return true;
 	if (!view->gap_ns)
 		return false;
@@ -332,7 +358,7 @@ static void decide_beside(struct hb_slack_low *low, const struct launch *launch,
 		decide_whole(low, launch, view, answer);
 	} else if (view->granted) {
 		go_masked(answer, launch, masked_ns);
-		if (!is_steady(low, view))
+		if (!is_close(low, view))
 			go_in_slices(answer, launch, &masked);
 	} else {
 		wait_until(low, answer, view->look_at_ns, true);

@@ -16,6 +16,7 @@ struct hb_model *hb_model_new(const struct hb_gpu_spec *spec)
 		return NULL;
 	model->spec = *spec;
 	model->sms = (uint32_t)spec->sm_count;
+	hb_model_rank_sms(model);
 	model->free_kernel = model->free_cohort = UINT32_MAX;
 	model->resident = model->incoming = -1;
 	model->timer_ns = HB_MODEL_NEVER;

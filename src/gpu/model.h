@@ -49,6 +49,7 @@ struct hb_model_work {
 	double power_share;    /* 0..1: how much of it is matrix arithmetic, which takes power from everybodys clock */
 	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */
 	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
+	bool sm_spread;        /* those are spread over the GPCs; else whole GPCs are left out as far as that goes */
 	uint64_t cookie;       /* given back in the completion */
 	const char *name;      /* for spans; not copied, may be NULL */
 };

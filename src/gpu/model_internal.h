@@ -111,7 +111,8 @@ struct model_kernel {
 	uint32_t hold_cohort;
 	uint32_t occupancy; /* blocks an SM holds */
 	uint32_t cluster;   /* blocks placed together, in one GPC; 0 or 1 = each by itself */
-	uint32_t sms;       /* it may use this many, from SM 0 up */
+	uint32_t sms;       /* it may use this many: those whose rank is below */
+	const uint8_t *rank;
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;
@@ -161,6 +162,7 @@ enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
 struct hb_model {
 	struct hb_gpu_spec spec;
 	uint32_t sms;
+	uint8_t rank_spread[HB_MODEL_SMS_MAX], rank_gpc[HB_MODEL_SMS_MAX]; /* of each SM: see hb_model_rank_sms */
 	int64_t now_ns;
 	struct model_heap heap; /* global */
 	struct model_context *contexts;
@@ -223,6 +225,7 @@ void hb_model_kernel_drop(struct hb_model *model, uint32_t kernel);
 void hb_model_hold_end(struct hb_model *model, uint32_t kernel);
 /* model_sm.c */
 void hb_model_place(struct hb_model *model, struct model_context *context);
+void hb_model_rank_sms(struct hb_model *model);
 void hb_model_spread(struct hb_model *model, struct model_context *context);
 void hb_model_drop_cohort(struct hb_model *model, struct model_context *context, uint32_t cohort);
 /* model_switch.c */

@@ -71,8 +71,11 @@ int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const stru
 	kernel->sms = model->sms;
 	if (client->sm_limit && client->sm_limit < kernel->sms)
 		kernel->sms = client->sm_limit;
-	if (work->sm_limit && work->sm_limit < kernel->sms)
+	kernel->rank = model->rank_spread;
+	if (work->sm_limit && work->sm_limit < kernel->sms) {
 		kernel->sms = work->sm_limit;
+		kernel->rank = work->sm_spread ? model->rank_spread : model->rank_gpc;
+	}
 	hb_model_shape_kernel(model, kernel);
 	stream->kernel = id;
 	stream->state = STREAM_RUNNING;

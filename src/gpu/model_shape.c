@@ -69,10 +69,12 @@ static double power_factor(const struct hb_model *model, const struct hb_model_w
  * Blocks placed together: its clusters', or one at a time where a cluster is
  * larger than what even an idle GPC could hold of it. GPC 0 has most of the SMs.
  */
-static uint32_t placed_together(const struct hb_gpu_spec *spec, const struct model_kernel *kernel)
+static uint32_t placed_together(const struct hb_model *model, const struct model_kernel *kernel)
 {
-	uint32_t round = 2 * (uint32_t)spec->gpc_count;
-	uint32_t sms = kernel->sms / round * 2 + model_min_u32(kernel->sms % round, 2);
+	uint32_t round = 2 * (uint32_t)model->spec.gpc_count, all = kernel->sms;
+	if (kernel->rank == model->rank_gpc)
+		all = model->sms; /* GPC 0 is whole, unless it is all there is */
+	uint32_t sms = model_min_u32(all / round * 2 + model_min_u32(all % round, 2), kernel->sms);
 	return kernel->work->cluster <= sms * kernel->occupancy ? kernel->work->cluster : 1;
 }
 
@@ -92,7 +94,7 @@ void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *ke
 	kernel->registers_block = model_min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
 	kernel->shared_block = model_min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,
 					     (uint32_t)spec->sm_shared_bytes);
-	kernel->cluster = placed_together(spec, kernel);
+	kernel->cluster = placed_together(model, kernel);
 	uint64_t all = (uint64_t)kernel->occupancy * model->sms;
 	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
 	double duration = (double)work->duration_ns * power_factor(model, work);

@@ -77,6 +77,11 @@ static void prepare_sms(const struct hb_model *model, struct model_context *cont
 		};
 }
 
+static bool may_use(const struct model_kernel *kernel, uint32_t sm)
+{
+	return kernel->rank[sm] < kernel->sms;
+}
+
 static void take(struct model_sm *sm, const struct model_kernel *kernel, int32_t blocks)
 {
 	sm->threads -= blocks * (int32_t)kernel->threads_block;
@@ -116,7 +121,7 @@ static void push_cohort(struct hb_model *model, struct model_context *context, u
 	cohort->kernel = kernel_id;
 	cohort->blocks = blocks;
 	kernel->blocks_running += blocks;
-	for (uint32_t i = 0; i < kernel->sms; i++)
+	for (uint32_t i = 0; i < model->sms; i++)
 		if (cohort->count[i])
 			take(&context->sm[i], kernel, cohort->count[i]);
 	if (kernel->hold)
@@ -137,6 +142,21 @@ static uint32_t gpc_of(uint32_t sm, uint32_t gpcs)
 	return sm / 2 % gpcs;
 }
 
+/*
+ * Which SMs a kernel gets that may not use all. Under the limit of a client they are spread over the GPCs; a mask leaves out
+ * whole GPCs as far as that goes, so that clusters of others find room there.
+ */
+void hb_model_rank_sms(struct hb_model *model)
+{
+	uint32_t gpcs = (uint32_t)model->spec.gpc_count, rank = 0;
+	for (uint32_t i = 0; i < model->sms; i++)
+		model->rank_spread[i] = (uint8_t)i;
+	for (uint32_t gpc = 0; gpc < gpcs; gpc++)
+		for (uint32_t i = 0; i < model->sms; i++)
+			if (gpc_of(i, gpcs) == gpc)
+				model->rank_gpc[i] = (uint8_t)rank++;
+}
+
 /* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
 static uint64_t trim_to_clusters(const struct hb_model *model, const struct model_kernel *kernel,
 				 uint8_t room[HB_MODEL_SMS_MAX])
@@ -144,13 +164,13 @@ static uint64_t trim_to_clusters(const struct hb_model *model, const struct mode
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->cluster;
 	uint64_t total = 0;
 	uint32_t over[GPCS_MAX] = {0};
-	for (uint32_t i = 0; i < kernel->sms; i++)
+	for (uint32_t i = 0; i < model->sms; i++)
 		over[gpc_of(i, gpcs)] += room[i];
 	for (uint32_t gpc = 0; gpc < gpcs; gpc++) {
 		total += over[gpc] - over[gpc] % cluster;
 		over[gpc] %= cluster;
 	}
-	for (uint32_t i = 0; i < kernel->sms; i++) {
+	for (uint32_t i = 0; i < model->sms; i++) {
 		uint32_t less = model_min_u32(over[gpc_of(i, gpcs)], room[i]);
 		room[i] = (uint8_t)(room[i] - less);
 		over[gpc_of(i, gpcs)] -= less;
@@ -166,7 +186,7 @@ static uint64_t spread_over(const struct hb_model *model, const struct model_con
 	int32_t full = (int32_t)model->spec.sm_threads;
 	for (bool progress = true; progress && left;) {
 		progress = false;
-		for (uint32_t i = kernel->sms; i-- > 0 && left;)
+		for (uint32_t i = model->sms; i-- > 0 && left;)
 			if ((context->sm[i].threads == full) == idle && count[i] < room[i]) {
 				count[i]++;
 				left--;
@@ -182,17 +202,17 @@ static uint64_t choose(const struct hb_model *model, const struct model_context 
 {
 	uint8_t room[HB_MODEL_SMS_MAX];
 	uint64_t total = 0;
-	for (uint32_t i = 0; i < kernel->sms; i++) {
-		room[i] = (uint8_t)fits(&context->sm[i], kernel);
+	for (uint32_t i = 0; i < model->sms; i++) {
+		room[i] = may_use(kernel, i) ? (uint8_t)fits(&context->sm[i], kernel) : 0;
 		total += room[i];
 	}
 	if (kernel->cluster > 1)
 		total = trim_to_clusters(model, kernel, room);
 	if (wanted >= total) {
-		memcpy(count, room, kernel->sms);
+		memcpy(count, room, model->sms);
 		return total;
 	}
-	memset(count, 0, kernel->sms);
+	memset(count, 0, model->sms);
 	uint64_t left = spread_over(model, context, kernel, true, wanted, room, count);
 	spread_over(model, context, kernel, false, left, room, count);
 	return wanted;
@@ -203,7 +223,7 @@ static double slowdown(const struct hb_model *model, const struct model_context 
 		       const struct model_kernel *kernel, const uint8_t count[HB_MODEL_SMS_MAX])
 {
 	uint32_t shared = 0, used = 0;
-	for (uint32_t i = 0; i < kernel->sms; i++) {
+	for (uint32_t i = 0; i < model->sms; i++) {
 		if (!count[i])
 			continue;
 		used++;
@@ -228,7 +248,7 @@ static double crowding_ns(const struct hb_model *model, const struct model_kerne
 			  const uint8_t count[HB_MODEL_SMS_MAX])
 {
 	uint32_t most = 0;
-	for (uint32_t i = 0; i < kernel->sms; i++)
+	for (uint32_t i = 0; i < model->sms; i++)
 		most = count[i] > most ? count[i] : most;
 	uint64_t alone = model_div_up(kernel->work->blocks, kernel->sms);
 	alone = alone < kernel->occupancy ? alone : kernel->occupancy;
@@ -272,7 +292,7 @@ static bool place_kernel(struct hb_model *model, struct model_context *context, 
 		if (cohort_id == UINT32_MAX)
 			return false;
 		struct model_cohort *cohort = &model->cohorts[cohort_id];
-		for (uint32_t i = part; i < kernel->sms; i += parts) {
+		for (uint32_t i = part; i < model->sms; i += parts) {
 			cohort->count[i] = count[i];
 			cohort->slots += count[i];
 		}
@@ -329,8 +349,11 @@ static void spread_kernel(struct hb_model *model, struct model_context *context,
 		if (cohort_id == UINT32_MAX)
 			return;
 		struct model_cohort *cohort = &model->cohorts[cohort_id];
-		for (uint32_t i = part; i < kernel->sms; i += parts) {
-			uint64_t n = resident / kernel->sms + (i < resident % kernel->sms);
+		for (uint32_t i = 0; i < model->sms; i++) {
+			uint32_t rank = kernel->rank[i];
+			if (rank >= kernel->sms || rank % parts != part)
+				continue;
+			uint64_t n = resident / kernel->sms + (rank < resident % kernel->sms);
 			cohort->count[i] = (uint8_t)n;
 			cohort->slots += (uint32_t)n;
 		}

@@ -49,7 +49,7 @@ static void claim(struct hb_slack_high *high, struct hb_gpu_page *page, uint32_t
 	if (!high->beacon)
 		return;
 	atomic_store_explicit(&high->beacon->latest_ns, INT64_MAX, memory_order_relaxed);
-	atomic_store_explicit(&high->beacon->reserve, high->reserve, memory_order_relaxed);
+	atomic_store_explicit(&high->beacon->reserve, high->guard.reserve, memory_order_relaxed);
 }
 
 /* The record of the current GPU, if this process is of high priority there in the spatial engine. */

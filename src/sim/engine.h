@@ -70,7 +70,7 @@ void hb_engine_slack_end(struct hb_engine *engine, struct hb_program *program);
 /* LP: may the next launch go? False: program->wake_ns says when to ask again. */
 bool hb_engine_slack_go(struct hb_engine *engine, struct hb_program *program);
 /* LP: mask and part of the grid of the launch that may go, as decided. */
-void hb_engine_slack_shape(struct hb_program *program, struct hb_model_work *work);
+void hb_engine_slack_shape(const struct hb_engine *engine, struct hb_program *program, struct hb_model_work *work);
 /* LP: a mark was reached. */
 void hb_engine_slack_marked(struct hb_engine *engine, struct hb_program *program, uint32_t mark);
 /* LP: it waited for all its work. */

@@ -152,11 +152,12 @@ static void cut(struct hb_program_slack *slack, struct hb_model_work *work)
 	work->blocks = part;
 }
 
-void hb_engine_slack_shape(struct hb_program *program, struct hb_model_work *work)
+void hb_engine_slack_shape(const struct hb_engine *engine, struct hb_program *program, struct hb_model_work *work)
 {
 	if (work->kind != HB_MODEL_KERNEL)
 		return;
 	work->sm_limit = program->slack->answer.sms;
+	work->sm_spread = engine->mode.without_gpcs;
 	cut(program->slack, work);
 }
 

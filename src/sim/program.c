@@ -190,7 +190,7 @@ static void submit(struct hb_engine *engine, struct hb_program *program)
 		work.cookie = cookie;
 		work.sm_limit = program->sm_limit;
 		if (program->slack && !program->high)
-			hb_engine_slack_shape(program, &work);
+			hb_engine_slack_shape(engine, program, &work);
 		result = hb_model_submit(engine->model, engine->now_ns, program->stream, &work);
 		program->op += !(program->slack && program->slack->blocks_done);
 	}

@@ -234,6 +234,36 @@ static void cluster_needs_room_in_one_gpc(void **state)
 	}
 }
 
+/* When a cluster of eight blocks, one an SM, starts that comes beside LP's blocks of 1 ms on 100 SMs. */
+static int64_t cluster_starts_ns(bool spread)
+{
+	struct rig rig;
+	rig_init(&rig);
+	struct hb_model_context server = {.mps = true};
+	int context = rig_context(&rig, &server);
+	struct hb_model_work low = rig_kernel(&rig, 1 * MS, 100, 1024);
+	struct hb_model_work high = rig_kernel(&rig, 10 * US, 8, 1024);
+	low.shared_bytes = high.shared_bytes = 200000;
+	low.sm_limit = 100;
+	low.sm_spread = spread;
+	high.cluster = 8;
+	rig_submit(&rig, rig_stream(&rig, context, 0, 0), &low);
+	rig_run_until(&rig, 100 * US);
+	int stream = rig_stream(&rig, context, 0, TOP);
+	rig_submit(&rig, stream, &high);
+	rig_await(&rig, stream);
+	int64_t start_ns = rig.last.start_ns;
+	rig_fini(&rig);
+	return start_ns;
+}
+
+/* The 32 SMs that are left are four in each GPC, or two whole ones. */
+static void mask_of_whole_gpcs_leaves_room_for_clusters(void **state)
+{
+	assert_true(cluster_starts_ns(true) >= 1 * MS);
+	assert_true(cluster_starts_ns(false) < 200 * US);
+}
+
 /* With fewer SMs than one cluster needs it would never start: then clusters are not asked for. */
 static void cluster_larger_than_the_mask_still_runs(void **state)
 {
@@ -370,6 +400,7 @@ int main(void)
 		cmocka_unit_test(occupancy_is_bound_by_whatever_runs_out_first),
 		cmocka_unit_test(blocks_wait_for_registers_of_others),
 		cmocka_unit_test(cluster_needs_room_in_one_gpc),
+		cmocka_unit_test(mask_of_whole_gpcs_leaves_room_for_clusters),
 		cmocka_unit_test(cluster_larger_than_the_mask_still_runs),
 		cmocka_unit_test(waiting_kernels_go_by_priority),
 		cmocka_unit_test(kernels_of_one_priority_go_first_come_first_served),

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What slack promises on HP's side: closed windows, the reserve that follows the excess, plain gating. */
+#include "slack_rig.h"
+#include "unit.h"
+
+#include <stdlib.h>
+
+static int set_up(void **state)
+{
+	struct service *service = calloc(1, sizeof *service);
+	start_service(service);
+	*state = service;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	free(*state);
+	return 0;
+}
+
+/* The first requests and later a few in a row allow nothing; the time left is known by then. */
+static void test_closed_windows(void **state)
+{
+	struct service *service = *state;
+	service->beacon->terms_ppm = 50000;
+	uint32_t closed = 0;
+	for (int i = 0; i < 300; i++) {
+		hb_slack_high_begin(&service->high, service->now_ns, 0);
+		closed += service->beacon->allow_ns == 0;
+		if (i == 63)
+			assert_in_range(hb_slack_high_left_ns(&service->high), 1900 * US, 2100 * US);
+		for (int launch = 0; launch < 160; launch++)
+			hb_slack_high_launch(&service->high, service->now_ns += 12500);
+		hb_slack_high_end(&service->high, service->now_ns);
+		service->now_ns += 2 * MS;
+	}
+	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + HB_SLACK_CLOSED_RUN);
+	service->beacon->terms_ppm = 0;
+	hb_slack_high_begin(&service->high, service->now_ns, 0);
+	assert_int_equal(service->beacon->allow_ns, 0);
+}
+
+/* The first of a row of closed windows still meets what was in flight: it is not what a request takes alone. */
+static void test_first_of_a_row_teaches_nothing(void **state)
+{
+	struct service *service = *state;
+	let_beside(service);
+	int64_t alone_ns = service->high.alone_ns;
+	for (int i = 0; i < 1024; i++) {
+		bool first = service->high.closed && !service->high.was_closed;
+		serve(service, 160, first ? 8 * MS : 2 * MS);
+	}
+	assert_in_range(service->high.alone_ns, alone_ns - 20 * US, alone_ns + 20 * US);
+}
+
+/* Requests that take longer than alone unless LP was kept out. */
+static uint32_t serve_slowed(struct service *service, int requests, int64_t took_ns)
+{
+	uint32_t closed = 0;
+	for (int i = 0; i < requests; i++) {
+		bool kept_out = service->high.closed;
+		closed += kept_out;
+		serve(service, 160, kept_out ? 2 * MS : took_ns);
+	}
+	return closed;
+}
+
+static void test_reserve_follows_the_excess(void **state)
+{
+	struct service *service = *state;
+	let_beside(service);
+	assert_int_equal(service->beacon->reserve, 31);
+	serve_slowed(service, 120, 2120 * US);
+	uint32_t grown = service->beacon->reserve;
+	assert_true(grown > 31);
+	serve_slowed(service, 1000, 2120 * US);
+	assert_int_equal(service->beacon->reserve, SMS / 2);
+	serve_slowed(service, 4000, 2 * MS);
+	assert_int_equal(service->beacon->reserve, 31);
+}
+
+/* Where no reserve helps LP is kept out for a while; where it does, only for the closed windows. */
+static void test_gated_where_no_reserve_helps(void **state)
+{
+	struct service *service = *state;
+	let_beside(service);
+	assert_in_range(serve_slowed(service, 1024, 2120 * US), 16, 20);
+	assert_true(serve_slowed(service, 1024, 3 * MS) > 500);
+	serve_slowed(service, 2048, 2 * MS);
+	assert_in_range(serve_slowed(service, 1024, 2 * MS), 16, 20);
+}
+
+/* A request that takes half as long again needs the largest reserve at once; a little more, one step. */
+static void test_reserve_jumps(void **state)
+{
+	struct service *service = *state;
+	let_beside(service);
+	serve_slowed(service, 16, 2200 * US);
+	assert_int_equal(service->beacon->reserve, 31);
+	serve_slowed(service, 16, 2200 * US);
+	assert_int_equal(service->beacon->reserve, 31 + SMS / 16);
+	serve_slowed(service, 16, 4 * MS);
+	assert_int_equal(service->beacon->reserve, SMS / 2);
+}
+
+/* LP hurts whenever it is let in: each gating is twice as long as the one before, and the reserve is small meanwhile. */
+static void test_gated_longer_each_time(void **state)
+{
+	struct service *service = *state;
+	uint32_t runs[4] = {0}, n = 0;
+	let_beside(service);
+	for (int i = 0; i < 4000 && n < 4; i++) {
+		bool gated = service->high.guard.gated > 0;
+		if (gated)
+			assert_int_equal(service->beacon->reserve, 31);
+		serve(service, 160, service->high.closed ? 2 * MS : 3 * MS);
+		runs[n] += gated;
+		n += gated && !service->high.guard.gated;
+	}
+	assert_int_equal(n, 4);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(runs[i], HB_SLACK_PAUSE << i);
+}
+
+/* A smaller reserve hurts: it is tried again after twice as many calm requests each time. */
+static void test_smaller_reserve_is_tried_more_rarely(void **state)
+{
+	struct service *service = *state;
+	uint32_t tries = 0, before = 0;
+	let_beside(service);
+	for (int i = 0; i < 8192; i++) {
+		uint32_t reserve = service->high.guard.reserve;
+		serve(service, 160, service->high.closed || reserve > 31 ? 2 * MS : 2300 * US);
+		tries += service->high.guard.reserve < reserve;
+		before = i == 2047 ? tries : before;
+	}
+	assert_in_range(before, 2, 6);
+	assert_in_range(tries - before, 1, 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+		TEST(test_closed_windows),
+		TEST(test_first_of_a_row_teaches_nothing),
+		TEST(test_reserve_follows_the_excess),
+		TEST(test_gated_where_no_reserve_helps),
+		TEST(test_reserve_jumps),
+		TEST(test_gated_longer_each_time),
+		TEST(test_smaller_reserve_is_tried_more_rarely),
+	};
+	return cmocka_run_group_tests(tests, 0, 0);
+}
