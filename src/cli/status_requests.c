@@ -65,22 +65,31 @@ static void print_objective(const json_t *tenant, const json_t *use)
 		puts(": no request yet");
 }
 
-static void print_misses(const json_t *use)
+const char *hb_status_tell_misses(const json_t *use, char text[HB_STATUS_TOLD_MAX])
 {
 	const json_t *counts = json_object_get(use, "scheduling");
 	int64_t misses = number_of(counts, "requests_judged") - number_of(counts, "requests_met");
 	const char *separator = ":";
-	if (misses <= 0)
-		return;
-	print_label("missed");
-	printf("%lld", (long long)misses);
-	for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
+	size_t used = 0;
+	text[0] = '\0';
+	if (misses > 0)
+		used = (size_t)snprintf(text, HB_STATUS_TOLD_MAX, "%lld", (long long)misses);
+	for (size_t i = 0; misses > 0 && i < sizeof causes / sizeof causes[0] && used < HB_STATUS_TOLD_MAX; i++) {
 		if (!number_of(counts, causes[i].key))
 			continue;
-		printf("%s %lld %s", separator, (long long)number_of(counts, causes[i].key), causes[i].text);
+		used += (size_t)snprintf(text + used, HB_STATUS_TOLD_MAX - used, "%s %lld %s", separator,
+					 (long long)number_of(counts, causes[i].key), causes[i].text);
 		separator = ",";
 	}
-	putchar('\n');
+	return text;
+}
+
+static void print_told(const char *label, const char *told)
+{
+	if (!*told)
+		return;
+	print_label(label);
+	puts(told);
 }
 
 static void print_running(const json_t *use)
@@ -100,13 +109,14 @@ static void print_running(const json_t *use)
 
 void hb_status_print_requests(const json_t *tenant, const json_t *use)
 {
+	char told[HB_STATUS_TOLD_MAX];
 	bool objective = number_of(tenant, "slo_asked_ns") != 0;
 	if (!json_object_get(use, "slo_ns") || (!objective && !number_of(use, "requests")))
 		return;
 	print_latency(use);
 	if (objective || json_is_integer(json_object_get(use, "attainment_ppm")))
 		print_objective(tenant, use);
-	print_misses(use);
+	print_told("missed", hb_status_tell_misses(use, told));
 	print_running(use);
 }
 
@@ -124,15 +134,22 @@ static void print_faults(const json_t *processes)
 	}
 }
 
-void hb_status_print_holds(const json_t *tenant)
+const char *hb_status_tell_holds(const json_t *tenant, char text[HB_STATUS_TOLD_MAX])
 {
 	const json_t *counters = json_object_get(tenant, "counters");
 	int64_t requests = number_of(counters, "requests"), signs = number_of(counters, "signs");
-	if (requests && signs) {
-		print_label("holds");
-		printf("%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible\n",
-		       100.0 * (double)number_of(counters, "requests_held") / (double)requests, (long long)signs,
-		       (long long)number_of(counters, "holds"), (long long)number_of(counters, "holds_not_possible"));
-	}
+	text[0] = '\0';
+	if (requests && signs)
+		snprintf(text, HB_STATUS_TOLD_MAX,
+			 "%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible",
+			 100.0 * (double)number_of(counters, "requests_held") / (double)requests, (long long)signs,
+			 (long long)number_of(counters, "holds"), (long long)number_of(counters, "holds_not_possible"));
+	return text;
+}
+
+void hb_status_print_holds(const json_t *tenant)
+{
+	char told[HB_STATUS_TOLD_MAX];
+	print_told("holds", hb_status_tell_holds(tenant, told));
 	print_faults(json_object_get(tenant, "processes"));
 }

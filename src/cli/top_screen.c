@@ -21,6 +21,7 @@
 #include <string.h>
 
 #define KEY_ESCAPE 27
+#define PAGE 10 /* tenants */
 
 enum prompt { PROMPT_NONE, PROMPT_FILTER, PROMPT_SLO };
 
@@ -39,7 +40,7 @@ struct screen {
 };
 
 static const char *const help_lines[] = {
-	"up, down, j, k   choose a tenant",
+	"up, down, j, k   choose a tenant; page up and down: ten at once",
 	"Enter            its details and latency histogram; again, or Esc: back",
 	"s, r             sort by the next column; turn the order round",
 	"/                show only tenants with this word in program, user or priority",
@@ -81,6 +82,17 @@ static void paint(void *argument, enum hb_top_style style, const char *text)
 	attrset(A_NORMAL);
 }
 
+static void say_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
+{
+	static const char more[] = "Enter details  / filter  s sort  p priority  o SLO  ";
+	char state[HB_TOP_LINE_MAX / 2];
+	int n = snprintf(state, sizeof state, "sort: %s%s%s%s%s", hb_top_sort_words[screen->options.sort],
+			 screen->options.reverse ? " (turned)" : "", screen->options.filter[0] ? "  shown: " : "",
+			 screen->options.filter, screen->paused ? "  paused" : "");
+	bool room = (int)sizeof "q quit  h help  " + (int)sizeof more + n <= COLS + 2;
+	snprintf(text, HB_TOP_LINE_MAX, "q quit  h help  %s%s", room ? more : "", state);
+}
+
 static void paint_footer(const struct screen *screen)
 {
 	char text[HB_TOP_LINE_MAX];
@@ -89,9 +101,7 @@ static void paint_footer(const struct screen *screen)
 	else if (screen->message[0])
 		snprintf(text, sizeof text, "%s", screen->message);
 	else
-		snprintf(text, sizeof text, "q quit  h help  sort: %s%s%s%s%s", hb_top_sort_words[screen->options.sort],
-			 screen->options.reverse ? " (turned)" : "", screen->options.filter[0] ? "  shown: " : "",
-			 screen->options.filter, screen->paused ? "  paused" : "");
+		say_keys(screen, text);
 	text[COLS < HB_TOP_LINE_MAX ? COLS : HB_TOP_LINE_MAX - 1] = '\0';
 	attrset(A_DIM);
 	mvaddstr(LINES - 1, 0, text);
@@ -106,7 +116,7 @@ static void paint_body(struct screen *screen)
 	screen->selected_row = -1;
 	if (screen->help)
 		for (size_t i = 0; i < sizeof help_lines / sizeof *help_lines; i++)
-			paint(screen, HB_TOP_PLAIN, help_lines[i]);
+			hb_top_view_text(help_lines[i], COLS, paint, screen);
 	else if (screen->detail && chosen)
 		hb_top_view_tenant(chosen, COLS, screen->last_row, paint, screen);
 	else
@@ -208,9 +218,9 @@ static void move_selection(struct screen *screen, int by)
 	if (n == 0)
 		return;
 	if (by < 0)
-		at = at == 0 ? 0 : at - 1;
+		at = at < (size_t)-by ? 0 : at - (size_t)-by;
 	else
-		at = at + 1 < n ? at + 1 : n - 1;
+		at = at + (size_t)by < n ? at + (size_t)by : n - 1;
 	screen->selected = screen->model.tenants[at].id;
 }
 
@@ -292,6 +302,8 @@ static void heed(struct screen *screen, int key)
 		move_selection(screen, -1);
 	else if (key == KEY_DOWN || key == 'j')
 		move_selection(screen, 1);
+	else if (key == KEY_PPAGE || key == KEY_NPAGE)
+		move_selection(screen, key == KEY_PPAGE ? -PAGE : PAGE);
 	else if (key == 's' || key == 'r') {
 		if (key == 's')
 			screen->options.sort = (screen->options.sort + 1) % HB_TOP_SORT_KEYS;

@@ -3,6 +3,7 @@
 #include "cli/top_view.h"
 
 #include "base/units.h"
+#include "cli/status_requests.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,9 +14,10 @@ struct page {
 	int width;
 	hb_top_line *line;
 	void *argument;
+	int lines; /* emitted so far */
 };
 
-static void emit(const struct page *page, enum hb_top_style style, const char *text)
+static void emit(struct page *page, enum hb_top_style style, const char *text)
 {
 	char cut[HB_TOP_LINE_MAX];
 	size_t width = page->width < HB_TOP_LINE_MAX - 1 ? (size_t)page->width : HB_TOP_LINE_MAX - 1;
@@ -24,12 +26,13 @@ static void emit(const struct page *page, enum hb_top_style style, const char *t
 	while (n > 0 && cut[n - 1] == ' ')
 		n--;
 	cut[n] = '\0';
+	page->lines++;
 	page->line(page->argument, style, cut);
 }
 
-static void emit_format(const struct page *page, enum hb_top_style style, const char *format, ...)
+static void emit_format(struct page *page, enum hb_top_style style, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-static void emit_format(const struct page *page, enum hb_top_style style, const char *format, ...)
+static void emit_format(struct page *page, enum hb_top_style style, const char *format, ...)
 {
 	char text[HB_TOP_LINE_MAX];
 	va_list arguments;
@@ -37,6 +40,51 @@ static void emit_format(const struct page *page, enum hb_top_style style, const 
 	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
 	emit(page, style, text);
+}
+
+#define WRAP_INDENT 4
+
+/* On as many lines as it takes; those after the first are set in. */
+static void emit_wrapped(struct page *page, enum hb_top_style style, const char *text)
+{
+	char line[HB_TOP_LINE_MAX];
+	int indent = 0;
+	while (strlen(text) + (size_t)indent > (size_t)page->width && page->width > 2 * WRAP_INDENT) {
+		int n = page->width - indent;
+		while (n > 0 && text[n] != ' ')
+			n--;
+		if (n == 0)
+			n = page->width - indent;
+		snprintf(line, sizeof line, "%*s%.*s", indent, "", n, text);
+		emit(page, style, line);
+		text += n + (text[n] == ' ');
+		indent = WRAP_INDENT;
+	}
+	snprintf(line, sizeof line, "%*s%s", indent, "", text);
+	emit(page, style, line);
+}
+
+void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument)
+{
+	struct page page = {width, line, argument, 0};
+	emit_wrapped(&page, HB_TOP_PLAIN, text);
+}
+
+/* Adds a part of a line where all of it fits; false: it does not, and nothing after it should be added. */
+static bool add_part(char line[HB_TOP_LINE_MAX], int width, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static bool add_part(char line[HB_TOP_LINE_MAX], int width, const char *format, ...)
+{
+	char part[HB_TOP_LINE_MAX];
+	size_t used = strlen(line), limit = width < HB_TOP_LINE_MAX ? (size_t)width : HB_TOP_LINE_MAX - 1;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(part, sizeof part, format, arguments);
+	va_end(arguments);
+	if (used && used + strlen(part) > limit)
+		return false;
+	snprintf(line + used, HB_TOP_LINE_MAX - used, "%s", part);
+	return true;
 }
 
 /* --- numbers ------------------------------------------------------------------------- */
@@ -141,7 +189,7 @@ static void put_cell(char line[HB_TOP_LINE_MAX], size_t *used, const struct colu
 	*used += written > 0 ? (size_t)written : 0;
 }
 
-static void emit_titles(const struct page *page, int rank)
+static void emit_titles(struct page *page, int rank)
 {
 	char line[HB_TOP_LINE_MAX] = "";
 	size_t used = 0;
@@ -152,7 +200,17 @@ static void emit_titles(const struct page *page, int rank)
 	emit(page, HB_TOP_HEAD, line);
 }
 
-static void emit_tenant(const struct page *page, int rank, const struct hb_top_tenant *t, bool selected)
+/* Without the folder of the program, which says least and comes first. */
+static const char *short_command(const char *command)
+{
+	const char *start = command;
+	for (const char *at = command; *at && *at != ' '; at++)
+		if (*at == '/' && at[1] && at[1] != ' ')
+			start = at + 1;
+	return start;
+}
+
+static void emit_tenant(struct page *page, int rank, const struct hb_top_tenant *t, bool selected)
 {
 	char line[HB_TOP_LINE_MAX] = "", s[16], room[HB_UNITS_TEXT_MAX];
 	size_t used = 0, i = 0;
@@ -162,40 +220,53 @@ static void emit_tenant(const struct page *page, int rank, const struct hb_top_t
 	i++;
 	COLUMNS(X)
 #undef X
-	snprintf(line + used, sizeof line - used, "%s", t->command);
+	snprintf(line + used, sizeof line - used, "%s", short_command(t->command));
 	emit(page, selected ? HB_TOP_SELECTED : is_late(t) ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 }
 
 /* --- the list -------------------------------------------------------------------------------- */
 
-static void emit_gpu(const struct page *page, const struct hb_top_gpu *gpu, size_t number)
+static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t number)
 {
-	char used[HB_UNITS_TEXT_MAX] = "?", total[HB_UNITS_TEXT_MAX] = "?", harvest[16];
+	char used[HB_UNITS_TEXT_MAX] = "?", total[HB_UNITS_TEXT_MAX] = "?", harvest[16], line[HB_TOP_LINE_MAX] = "";
 	if (gpu->memory_total) {
 		hb_bytes_format(gpu->memory_used, used);
 		hb_bytes_format(gpu->memory_total, total);
 	}
-	emit_format(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN,
-		    "GPU %zu: %" PRIu32 " high, %" PRIu32 " low, low has it %s, %" PRIu32
-		    " not covered; %s of %s; %s, %s",
-		    number, gpu->high, gpu->low, format_percent(gpu->harvest, gpu->harvest_estimated, harvest),
-		    gpu->uncovered, used, total, gpu->engine, gpu->name);
+	format_percent(gpu->harvest, gpu->harvest_estimated, harvest);
+	bool fits = add_part(line, page->width, "GPU %zu: %" PRIu32 " high, %" PRIu32 " low", number, gpu->high,
+			     gpu->low);
+	/* Where there is little room what is wrong comes first. */
+	if (gpu->uncovered)
+		fits = fits && add_part(line, page->width, ", %" PRIu32 " not covered", gpu->uncovered);
+	fits = fits && add_part(line, page->width, ", low has it %s", harvest) &&
+	       (gpu->uncovered || add_part(line, page->width, ", 0 not covered")) &&
+	       add_part(line, page->width, "; %s of %s", used, total) &&
+	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name);
+	emit(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 	if (*gpu->ejected)
 		emit_format(page, HB_TOP_BAD, "  policy ejected: %s", gpu->ejected);
 }
 
-void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
+static void emit_daemon(struct page *page, const struct hb_top_model *model)
 {
-	const struct page page = {width, line, argument};
 	const json_t *daemon = json_object_get(model->status, "daemon");
 	const char *mps = json_string_value(json_object_get(json_object_get(daemon, "mps"), "state"));
-	int rank = fitting_rank(width);
-	char over[16] = "since each began";
+	char over[16] = "", line[HB_TOP_LINE_MAX] = "";
 	if (model->seconds > 0)
 		format_time((int64_t)(model->seconds * 1e9), over);
-	emit_format(&page, HB_TOP_SOFT, "hbd %lld, MPS %s, %zu tenants, rates: %s",
-		    (long long)json_integer_value(json_object_get(daemon, "pid")), mps ? mps : "?", model->n_tenants,
-		    model->seconds > 0 ? over : "since each began");
+	(void)(add_part(line, page->width, "hbd %lld", (long long)json_integer_value(json_object_get(daemon, "pid"))) &&
+	       add_part(line, page->width, ", MPS %s", mps ? mps : "?") &&
+	       add_part(line, page->width, ", %zu tenants", model->n_tenants) &&
+	       add_part(line, page->width, ", rates: %s", *over ? over : "since each began"));
+	emit(page, HB_TOP_SOFT, line);
+}
+
+void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
+{
+	struct page page = {width, line, argument, 0};
+	int rank = fitting_rank(width);
+	emit_daemon(&page, model);
 	for (size_t i = 0; i < model->n_gpus; i++)
 		emit_gpu(&page, &model->gpus[i], i);
 	emit_titles(&page, rank);
@@ -219,13 +290,33 @@ static int64_t sum_bars(const json_t *bars, size_t first, size_t step)
 	return sum;
 }
 
-static void emit_histogram(const struct page *page, const char *title, const json_t *hist, int height)
+/* Between the bars below and above it; 0 = none. */
+static void emit_objective(struct page *page, int64_t slo_ns)
+{
+	char line[HB_TOP_LINE_MAX], time[16];
+	int room = page->width < HB_TOP_LINE_MAX ? page->width : HB_TOP_LINE_MAX - 1;
+	int n = snprintf(line, sizeof line, "%8s ", format_time(slo_ns, time));
+	memset(line + n, '-', sizeof line - (size_t)n);
+	snprintf(line + (room - n > 14 ? room - 4 : n + 9), 5, " SLO");
+	emit(page, HB_TOP_SOFT, line);
+}
+
+static void emit_bar(struct page *page, int64_t up_to_ns, int64_t count, int64_t most, bool late)
+{
+	char bar[HB_TOP_LINE_MAX] = "", time[16];
+	int room = page->width - 22 > 4 ? page->width - 22 : 4;
+	size_t length = (size_t)(count * room / most), limit = sizeof bar - 1;
+	memset(bar, '#', length < limit ? length : limit);
+	emit_format(page, late && count ? HB_TOP_BAD : HB_TOP_PLAIN, "%8s %9lld %s%s", format_time(up_to_ns, time),
+		    (long long)count, bar, count && !length ? "." : "");
+}
+
+static void emit_histogram(struct page *page, const char *title, const json_t *hist, int64_t slo_ns, int height)
 {
 	const json_t *bars = json_object_get(hist, "buckets");
-	size_t n = json_array_size(bars), lines = height > 3 ? (size_t)height - 1 : 2, step = (n + lines - 1) / lines;
-	int room = page->width - 22 > 4 ? page->width - 22 : 4;
+	size_t n = json_array_size(bars), lines = height > 4 ? (size_t)height - 2 : 2, step = (n + lines - 1) / lines;
 	int64_t most = 1;
-	char time[16];
+	bool late = slo_ns <= 0; /* the objective has been shown, or there is none */
 	if (n == 0) {
 		emit_format(page, HB_TOP_SOFT, "%s: nothing yet", title);
 		return;
@@ -235,18 +326,18 @@ static void emit_histogram(const struct page *page, const char *title, const jso
 	for (size_t i = 0; i < n; i += step)
 		most = sum_bars(bars, i, step) > most ? sum_bars(bars, i, step) : most;
 	for (size_t i = 0; i < n; i += step) {
-		char bar[HB_TOP_LINE_MAX] = "";
-		int64_t count = sum_bars(bars, i, step);
 		size_t last = i + step < n ? i + step - 1 : n - 1;
-		size_t length = (size_t)(count * room / most), limit = sizeof bar - 1;
-		memset(bar, '#', length < limit ? length : limit);
-		emit_format(page, HB_TOP_PLAIN, "%8s %9lld %s%s", format_time(bar_number(bars, last, 0), time),
-			    (long long)count, bar, count && !length ? "." : "");
+		if (!late && bar_number(bars, last, 0) > slo_ns) {
+			emit_objective(page, slo_ns);
+			late = true;
+		}
+		emit_bar(page, bar_number(bars, last, 0), sum_bars(bars, i, step), most, late && slo_ns > 0);
 	}
 }
 
-static void emit_mechanisms(const struct page *page, const json_t *use)
+static void emit_mechanisms(struct page *page, const json_t *use)
 {
+	char line[HB_TOP_LINE_MAX];
 	const json_t *entry;
 	size_t i;
 	json_array_foreach(json_object_get(use, "mechanisms"), i, entry)
@@ -254,28 +345,73 @@ static void emit_mechanisms(const struct page *page, const json_t *use)
 		const char *name = json_string_value(json_object_get(entry, "mechanism"));
 		const char *why = json_string_value(json_object_get(entry, "why"));
 		bool enforced = json_is_true(json_object_get(entry, "enforced"));
-		emit_format(page, enforced ? HB_TOP_PLAIN : HB_TOP_SOFT, "%-14s %s: %s", name ? name : "?",
-			    enforced ? "enforced" : "not enforced", why ? why : "");
+		snprintf(line, sizeof line, "%-14s %s: %s", name ? name : "?", enforced ? "enforced" : "not enforced",
+			 why ? why : "");
+		emit_wrapped(page, enforced ? HB_TOP_PLAIN : HB_TOP_BAD, line);
 	}
+}
+
+static void emit_told(struct page *page, const char *label, const char *told)
+{
+	char line[HB_TOP_LINE_MAX];
+	if (!*told)
+		return;
+	snprintf(line, sizeof line, "%-14s %s", label, told);
+	emit_wrapped(page, HB_TOP_PLAIN, line);
+}
+
+/* Of several GPUs the one that it uses most. */
+static const json_t *main_use(const struct hb_top_tenant *tenant)
+{
+	const json_t *uses = json_object_get(tenant->json, "gpus"), *use, *found = json_array_get(uses, 0);
+	const char *key = tenant->high ? "requests" : "active_ns";
+	size_t i;
+	json_array_foreach(uses, i, use)
+	{
+		if (json_integer_value(json_object_get(use, key)) > json_integer_value(json_object_get(found, key)))
+			found = use;
+	}
+	return found;
+}
+
+static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
+{
+	char line[HB_TOP_LINE_MAX] = "", slo[16], met[16], p50[16], p99[16], share[16];
+	const char *reduced = json_string_value(json_object_get(tenant->json, "reduced"));
+	emit_format(page, HB_TOP_HEAD, "tenant %" PRIu32 ", %s, %s: %s", tenant->id, tenant->priority, tenant->user,
+		    short_command(tenant->command));
+	format_percent(tenant->share, tenant->share_estimated, share);
+	if (tenant->slo_ns)
+		snprintf(line, sizeof line, "SLO %s for %.4g%%, met %s; ", format_slo(tenant, slo),
+			 100 * tenant->target, format_percent(tenant->met, false, met));
+	size_t used = strlen(line);
+	if (tenant->high)
+		snprintf(line + used, sizeof line - used, "p50 %s, p99 %s; share %s",
+			 tenant->p50_ns ? format_time(tenant->p50_ns, p50) : "-",
+			 tenant->p99_ns ? format_time(tenant->p99_ns, p99) : "-", share);
+	else
+		snprintf(line + used, sizeof line - used, "share %s, %.0f launches/s, gate %s", share,
+			 tenant->launches_s, tenant->gate);
+	emit_wrapped(page, is_late(tenant) ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	snprintf(line, sizeof line, "got less than asked: %s", reduced ? reduced : "");
+	if (reduced && *reduced)
+		emit_wrapped(page, HB_TOP_BAD, line);
 }
 
 void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int height, hb_top_line *line, void *argument)
 {
-	const struct page page = {width, line, argument};
-	const json_t *use = json_array_get(json_object_get(tenant->json, "gpus"), 0);
-	const char *reduced = json_string_value(json_object_get(tenant->json, "reduced"));
-	char slo[16], met[16], p50[16], p99[16], share[16];
-	emit_format(&page, HB_TOP_HEAD, "tenant %" PRIu32 ", %s, %s: %s", tenant->id, tenant->priority, tenant->user,
-		    tenant->command);
-	emit_format(&page, is_late(tenant) ? HB_TOP_BAD : HB_TOP_PLAIN,
-		    "SLO %s for %.4g%%, met %s; p50 %s, p99 %s; share %s", format_slo(tenant, slo),
-		    100 * tenant->target, format_percent(tenant->met, false, met),
-		    tenant->p50_ns ? format_time(tenant->p50_ns, p50) : "-",
-		    tenant->p99_ns ? format_time(tenant->p99_ns, p99) : "-",
-		    format_percent(tenant->share, tenant->share_estimated, share));
-	if (reduced && *reduced)
-		emit_format(&page, HB_TOP_BAD, "got less than asked: %s", reduced);
+	struct page page = {width, line, argument, 0};
+	const json_t *use = main_use(tenant);
+	size_t n_gpus = json_array_size(json_object_get(tenant->json, "gpus"));
+	const char *uuid = json_string_value(json_object_get(use, "gpu"));
+	char told[HB_STATUS_TOLD_MAX];
+	emit_head(&page, tenant);
+	if (n_gpus > 1)
+		emit_format(&page, HB_TOP_SOFT, "on %s, one of %zu", uuid ? uuid : "?", n_gpus);
 	emit_mechanisms(&page, use);
+	emit_told(&page, "missed", hb_status_tell_misses(use, told));
+	emit_told(&page, "holds", hb_status_tell_holds(tenant->json, told));
 	emit_histogram(&page, tenant->high ? "latency of requests" : "waits at the gate",
-		       json_object_get(use, tenant->high ? "latency" : "wait"), height - 6);
+		       json_object_get(use, tenant->high ? "latency" : "wait"), tenant->high ? tenant->slo_ns : 0,
+		       height - page.lines);
 }

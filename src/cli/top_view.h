@@ -24,6 +24,8 @@ typedef void hb_top_line(void *argument, enum hb_top_style style, const char *te
 /* The daemon, its GPUs, the titles, the tenants; `selected` 0 = none. Lines are at most `width` bytes. */
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line,
 		      void *argument);
+/* One text, on as many lines as it takes. */
+void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument);
 /* One tenant with its latency histogram, in at most `height` lines. */
 void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int height, hb_top_line *line, void *argument);
 

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hb top` driven on a terminal: what it shows of a running stack, keys, a
 priority and an SLO changed live, a narrow terminal, resizing, no colours."""
+import os
 import re
 import signal
 import unittest
 
-from stack import HB, Stack
+from stack import BUILD, HB, Stack
 from terminal import Screen, Terminal
 
 TOP = [HB, "top", "--gpu", "sim", "--interval", "100ms"]
@@ -80,6 +81,10 @@ class Top(unittest.TestCase):
         with Running() as stack, Terminal(TOP, stack.environment, columns=40, rows=8) as terminal:
             terminal.wait_for("COMMAND")
             self.assertNotIn("P99", terminal.text())
+            terminal.wait_until("nothing is cut in the middle", lambda: re.search(r"low has it \S+$", terminal.screen.lines()[1]))
+            terminal.type("h")
+            terminal.wait_for("histogram; again, or Esc: back")
+            terminal.type("h")
             terminal.resize(140, 30)
             terminal.wait_for("PREEMPT/S")
             terminal.resize(20, 4)
@@ -88,6 +93,24 @@ class Top(unittest.TestCase):
             terminal.wait_for("P99")
             terminal.type("q")
             self.assertEqual(terminal.ended(), 0)
+
+    def test_a_tenant_shows_where_its_objective_lies(self):
+        with Stack() as stack:
+            service = stack.start("high", "--rate", 100, "--seconds", 3600, "--kernels", 8, options=("--slo", "1us"),
+                                  program=os.path.join(BUILD, "bench/simcuda/sim_infer"))
+            with Terminal(TOP, stack.environment, columns=60, rows=40) as terminal:
+                terminal.wait_until("it is there", lambda: len(tenant_lines(terminal)) == 1)
+                self.assertIn(" sim_infer --r", terminal.text())
+                self.assertNotIn("/sim_infer", terminal.text())
+                terminal.type("\n")
+                terminal.wait_until("all is above it", lambda: re.search(r"samples\s+1\.00us -+ SLO\s", terminal.text()))
+                terminal.wait_for("missed ")
+                terminal.type("o1h\n")
+                terminal.wait_until("all is below it", lambda: "SLO 3600s" in terminal.text() and "-- SLO" not in terminal.text())
+                terminal.type("q")
+                self.assertEqual(terminal.ended(), 0)
+            service.signal(signal.SIGTERM)
+            service.ended()
 
     def test_works_without_colours(self):
         colors = set(range(30, 38)) | set(range(90, 98)) | {38}
