@@ -4,6 +4,7 @@
 #define HB_FRONT_HTTP_CALL_H
 
 #include "front/gone_watch.h"
+#include "front/http_loops.h"
 #include "front/http_peers.h"
 #include "front/kserve_http.h"
 #include "front/kserve_json.h"
@@ -12,16 +13,18 @@
 #include <pthread.h>
 
 #define HB_HTTP_JSON_LENGTH "Inference-Header-Content-Length"
+#define HB_HTTP_ENDING "the server is ending"
 
 struct hb_kserve_http {
 	struct hb_kserve_http_config config;
-	struct MHD_Daemon *daemon;
+	struct hb_http_loops *loops;
 	struct hb_gone_watch *gone;
 	struct hb_http_peers *peers;
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	uint32_t slow;      /* threads that load models; guarded by lock */
-	atomic_int waiting; /* requests with the dispatcher; 1 more until the server ends */
+	bool over;          /* waiting has reached 0; guarded by lock */
+	atomic_int waiting; /* requests with the dispatcher, and who wakes one; 1 more until the server ends */
 };
 
 enum hb_call_parked { HB_CALL_RUNS, HB_CALL_PARKED, HB_CALL_DONE };
@@ -29,6 +32,7 @@ enum hb_call_parked { HB_CALL_RUNS, HB_CALL_PARKED, HB_CALL_DONE };
 struct hb_http_call {
 	struct hb_kserve_http *http;
 	struct MHD_Connection *connection;
+	struct hb_http_loop *loop; /* whose connection it is */
 	struct hb_http_peer *peer;
 	struct hb_body *body;
 	size_t capacity;
@@ -50,7 +54,9 @@ enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char
 /* Waits until hb_http_resume(), which any thread may call once, before or after. Then call->finish answers. */
 enum MHD_Result hb_http_park(struct hb_http_call *call);
 void hb_http_resume(struct hb_http_call *call);
-/* One request less is with the dispatcher. */
+/* One request more; false: the server has ended. */
+bool hb_http_waits_more(struct hb_kserve_http *http);
+/* ... and one less. */
 void hb_http_waits_less(struct hb_kserve_http *http);
 
 /* The body is complete. */

@@ -14,10 +14,9 @@ static int socket_of(const struct hb_http_call *call)
 }
 
 /* The server ends when the last of these is answered, or its connection is given up. */
-static void begin_waiting(struct hb_http_call *call)
+static bool begin_waiting(struct hb_http_call *call)
 {
-	atomic_fetch_add(&call->http->waiting, 1);
-	call->waits = true;
+	return call->waits = hb_http_waits_more(call->http);
 }
 
 static void end_waiting(struct hb_http_call *call)
@@ -110,7 +109,8 @@ enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, cons
 	if (prepare(call, infer, model, version) != HB_ANSWER_OK)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
 	call->finish = answer_after_wait;
-	begin_waiting(call);
+	if (!begin_waiting(call))
+		return hb_http_refuse(call, 503, HB_HTTP_ENDING);
 	if (hb_dispatch_submit(call->http->config.dispatch, infer)) {
 		end_waiting(call);
 		return answer(call);

@@ -157,8 +157,11 @@ static enum MHD_Result load(struct hb_http_call *call, const struct captures *ca
 	strcpy(call->name, captures->at[0]);
 	call->finish = answer_load;
 	pthread_mutex_lock(&http->lock);
-	http->slow++;
+	bool over = http->over;
+	http->slow += !over;
 	pthread_mutex_unlock(&http->lock);
+	if (over)
+		return hb_http_refuse(call, 503, HB_HTTP_ENDING);
 	if (pthread_create(&thread, NULL, load_model, call) != 0) {
 		pthread_mutex_lock(&http->lock);
 		http->slow--;

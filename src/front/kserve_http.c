@@ -86,28 +86,50 @@ enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
 
 /* ---- waiting ---- */
 
+bool hb_http_waits_more(struct hb_kserve_http *http)
+{
+	int waiting = atomic_load(&http->waiting);
+	while (waiting > 0)
+		if (atomic_compare_exchange_weak(&http->waiting, &waiting, waiting + 1))
+			return true;
+	return false;
+}
+
+/* The count reaches 0 once, when the server ends, so requests take no lock. */
+void hb_http_waits_less(struct hb_kserve_http *http)
+{
+	if (atomic_fetch_sub(&http->waiting, 1) != 1)
+		return;
+	pthread_mutex_lock(&http->lock);
+	http->over = true;
+	pthread_cond_broadcast(&http->ended);
+	pthread_mutex_unlock(&http->lock);
+}
+
+static void resume(struct hb_http_call *call)
+{
+	/* The call may end at once, and the server with it. */
+	struct hb_kserve_http *http = call->http;
+	struct hb_http_loop *loop = call->loop;
+	bool counted = hb_http_waits_more(http);
+	MHD_resume_connection(call->connection);
+	hb_http_loop_wake(loop);
+	if (counted)
+		hb_http_waits_less(http);
+}
+
 enum MHD_Result hb_http_park(struct hb_http_call *call)
 {
 	MHD_suspend_connection(call->connection);
 	if (atomic_exchange(&call->parked, HB_CALL_PARKED) == HB_CALL_DONE)
-		MHD_resume_connection(call->connection);
+		resume(call);
 	return MHD_YES;
 }
 
 void hb_http_resume(struct hb_http_call *call)
 {
 	if (atomic_exchange(&call->parked, HB_CALL_DONE) == HB_CALL_PARKED)
-		MHD_resume_connection(call->connection);
-}
-
-/* The count reaches 0 only when the server ends, so requests take no lock. */
-void hb_http_waits_less(struct hb_kserve_http *http)
-{
-	if (atomic_fetch_sub(&http->waiting, 1) != 1)
-		return;
-	pthread_mutex_lock(&http->lock);
-	pthread_cond_broadcast(&http->ended);
-	pthread_mutex_unlock(&http->lock);
+		resume(call);
 }
 
 /* ---- bodies ---- */
@@ -197,6 +219,7 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 		return NULL;
 	call->http = http;
 	call->connection = connection;
+	call->loop = hb_http_loop_here();
 	call->peer = peer_of(connection);
 	call->body = hb_body_new();
 	if (!call->body) {
@@ -288,25 +311,27 @@ __attribute__((format(printf, 2, 0))) static void log_line(void *argument, const
 	hb_log_info("http: %s", line);
 }
 
-static int start(struct hb_kserve_http *http, struct hb_error *error)
+static struct MHD_Daemon *start(void *argument, unsigned flags, int listening, uint32_t connections)
 {
-	const struct hb_kserve_http_config *config = &http->config;
-	unsigned int flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-			     MHD_USE_TURBO;
-	if (config->address.ss_family == AF_INET6)
-		flags |= MHD_USE_IPv6;
-	errno = 0;
-	http->daemon = MHD_start_daemon(
-		flags, 0, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_SOCK_ADDR,
-		(const struct sockaddr *)&config->address, MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)config->threads,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)config->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)HEAD_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)config->idle_s,
-		MHD_OPTION_LISTEN_BACKLOG_SIZE, 4096U, MHD_OPTION_NOTIFY_COMPLETED, end, NULL,
-		MHD_OPTION_NOTIFY_CONNECTION, notify, http, MHD_OPTION_END);
-	if (!http->daemon)
-		return hb_error_set(error, -(errno ? errno : EIO), "http: cannot listen: %s",
-				    errno ? strerror(errno) : "see the log");
-	return 0;
+	struct hb_kserve_http *http = argument;
+	return MHD_start_daemon(flags | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, http,
+				MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_LISTEN_SOCKET, listening,
+				MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+				(size_t)HEAD_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->config.idle_s,
+				MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, notify, http,
+				MHD_OPTION_END);
+}
+
+static int start_loops(struct hb_kserve_http *http, struct hb_error *error)
+{
+	struct hb_http_loops_config config = {
+		.address = http->config.address,
+		.threads = http->config.threads,
+		.connections = http->config.connections,
+		.start = start,
+		.argument = http,
+	};
+	return hb_http_loops_new(&config, &http->loops, error);
 }
 
 int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kserve_http **out, struct hb_error *error)
@@ -320,7 +345,7 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 	atomic_init(&http->waiting, 1);
 	http->gone = hb_gone_watch_new(config->dispatch);
 	http->peers = hb_http_peers_new(config->idle_s);
-	int result = http->gone && http->peers ? start(http, error)
+	int result = http->gone && http->peers ? start_loops(http, error)
 					       : hb_error_set(error, -ENOMEM, "http: out of memory or threads");
 	if (result < 0) {
 		hb_kserve_http_free(http);
@@ -332,24 +357,21 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 
 uint16_t hb_kserve_http_port(const struct hb_kserve_http *http)
 {
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT);
-	return info ? info->port : 0;
+	return hb_http_loops_port(http->loops);
 }
 
 void hb_kserve_http_free(struct hb_kserve_http *http)
 {
 	if (!http)
 		return;
-	if (http->daemon) {
-		MHD_socket listening = MHD_quiesce_daemon(http->daemon);
+	if (http->loops) {
+		hb_http_loops_quiesce(http->loops);
 		hb_http_waits_less(http);
 		pthread_mutex_lock(&http->lock);
-		while (atomic_load(&http->waiting) || http->slow)
+		while (!http->over || http->slow)
 			pthread_cond_wait(&http->ended, &http->lock);
 		pthread_mutex_unlock(&http->lock);
-		MHD_stop_daemon(http->daemon);
-		if (listening != MHD_INVALID_SOCKET)
-			close(listening);
+		hb_http_loops_free(http->loops);
 	}
 	hb_gone_watch_free(http->gone);
 	hb_http_peers_free(http->peers);

@@ -290,6 +290,26 @@ class Limits(unittest.TestCase):
     def test_a_client_that_waits_for_us_is_not_slow(self):
         self.assertEqual(self.server.call("/v2/models/slow/infer", BODY)[0], 200)
 
+    def test_as_many_requests_at_once_as_the_table_of_events_has_rows(self):
+        # libmicrohttpd asks for 128 events at a time: see http_loops.h.
+        server = Server("--threads", "1", "--idle", "1h", "--gpu", "none")
+        request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+        try:
+            crowd = [server.connect(request) for _ in range(128)]
+            for connection in crowd:
+                self.assertIn(b"200", connection.recv(4096))
+            for _ in range(8):
+                server.process.send_signal(signal.SIGSTOP)
+                for connection in crowd:
+                    connection.sendall(request)
+                server.process.send_signal(signal.SIGCONT)
+                for connection in crowd:
+                    self.assertIn(b"200", connection.recv(4096))
+            for connection in crowd:
+                connection.close()
+        finally:
+            server.end()
+
     def test_more_connections_than_open_files(self):
         server = Server("--connections", "1000", "--gpu", "none", limits=(400, 400))
         try:
