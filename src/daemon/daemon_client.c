@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,27 @@
 /* Applications close low descriptors wholesale (daemons, shells): stay out of their way. */
 #define FD_FLOOR 512
 
+/* The time limit of an answer runs in parts: a pause of the machine, in which the daemon cannot answer either, uses up one. */
+#define LIMIT_PARTS 20
+
+static bool answer_comes(int socket)
+{
+	struct timeval limit = {0};
+	socklen_t size = sizeof limit;
+	struct pollfd answer = {.fd = socket, .events = POLLIN};
+	getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, &size);
+	int64_t part_ms = ((int64_t)limit.tv_sec * 1000 + limit.tv_usec / 1000) / LIMIT_PARTS;
+	for (int part = 0; part < LIMIT_PARTS; part++)
+		if (poll(&answer, 1, part_ms ? (int)part_ms : -1) > 0)
+			return true;
+	return false;
+}
+
 static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, unsigned expected,
 		   struct hb_error *error)
 {
 	const char *why = "";
-	int result = hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why);
+	int result = answer_comes(socket) ? hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why) : -EAGAIN;
 	if (result == -EPROTO)
 		return hb_error_set(error, result, "the daemon's answer is damaged: %s", why);
 	if (result == -EAGAIN)

@@ -10,8 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+/* systemd's queue is short, and full of signs of life when it is slow to read: what is said once waits for room. */
+#define TELL_LIMIT_S 1
 
 static struct sockaddr_un address;
 static socklen_t address_length;  /* 0 = nobody listens */
@@ -43,15 +47,22 @@ void hb_service_init(void)
 	unsetenv("WATCHDOG_PID");
 }
 
-void hb_service_tell(const char *state)
+static void tell(const char *state, int flags)
 {
+	struct timeval limit = {.tv_sec = TELL_LIMIT_S};
 	if (!address_length)
 		return;
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&address, address_length);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	sendto(fd, state, strlen(state), MSG_NOSIGNAL | flags, (const struct sockaddr *)&address, address_length);
 	close(fd);
+}
+
+void hb_service_tell(const char *state)
+{
+	tell(state, 0);
 }
 
 void hb_service_tell_reloading(int64_t now_ns)
@@ -66,5 +77,5 @@ void hb_service_alive(int64_t now_ns)
 	if (!every_ns || now_ns < next_ns)
 		return;
 	next_ns = now_ns + every_ns;
-	hb_service_tell("WATCHDOG=1");
+	tell("WATCHDOG=1", MSG_DONTWAIT); /* the next one is as good */
 }

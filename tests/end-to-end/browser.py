@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-LIMIT = 60
+LIMIT = 120
 
 
 def find():

@@ -35,7 +35,7 @@ SIMCUDA = os.path.join(BUILD, "src/simcuda")
 SHIM = os.path.join(BUILD, "src/shim")
 
 # Seconds after which something hangs; sanitizers and busy machines included.
-LIMIT = 60
+LIMIT = 120
 KEPT_VARIABLES = ("PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS")
 
 

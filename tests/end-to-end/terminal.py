@@ -18,7 +18,7 @@ import struct
 import termios
 import time
 
-LIMIT = 60
+LIMIT = 120
 SEQUENCE = re.compile(rb"\x1b(?:\[([?>]?)([0-9;]*)([a-zA-Z@`])|([()][0AB])|([=>78MDEH])|\](?:[^\x07]*)\x07)")
 
 

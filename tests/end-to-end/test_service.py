@@ -3,11 +3,13 @@
 """What the daemon tells systemd, and the unit: checked by systemd's own tools
 where they are installed."""
 import os
+import queue
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from stack import HBD, LIMIT, Stack
@@ -17,15 +19,30 @@ UNIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging
 
 class Service(unittest.TestCase):
     def listen(self, path):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.addCleanup(self.socket.close)
-        self.socket.settimeout(LIMIT)
-        self.socket.bind(path)
+        """Takes what comes at once, as systemd does: a queue that is full loses signs of life."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.bind(path)
+        self.said = queue.Queue()
+        reader = threading.Thread(target=self.read, args=(listener,), daemon=True)
+        reader.start()
+        self.addCleanup(listener.close)
+        self.addCleanup(reader.join, LIMIT)
+        self.addCleanup(listener.shutdown, socket.SHUT_RD)
+
+    def read(self, listener):
+        while message := listener.recv(4096):
+            self.said.put(message.decode())
+
+    def message(self):
+        try:
+            return self.said.get(timeout=LIMIT)
+        except queue.Empty:
+            raise AssertionError(f"nothing was said in {LIMIT} s") from None
 
     def expect(self, word):
         """The next message with this line; what lies between are signs of life."""
         while True:
-            lines = self.socket.recv(4096).decode().split("\n")
+            lines = self.message().split("\n")
             if word in lines:
                 return lines
             self.assertEqual(lines, ["WATCHDOG=1"])
@@ -76,7 +93,7 @@ class Service(unittest.TestCase):
             self.expect("READY=1")
             self.assertIsNotNone(stack.status())
             stack.daemon.signal(signal.SIGTERM)
-            self.assertEqual(self.socket.recv(4096), b"STOPPING=1")
+            self.assertEqual(self.message(), "STOPPING=1")
 
     def test_the_unit(self):
         if not shutil.which("systemd-analyze"):

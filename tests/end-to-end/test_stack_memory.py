@@ -29,6 +29,8 @@ class OwnMemory(unittest.TestCase):
             with self.subTest(priority=priority), Stack(scale=0.1) as stack:
                 tenant = stack.start(priority, "memory", MIB, 1, 1, options=("--memory", "8MiB"))
                 tenant.expect("full")
+                # The daemon shows what the driver said when it last answered.
+                wait_until("its context is known", lambda: use_of(stack.status())["memory_overhead"])
                 use = use_of(stack.status())
                 self.assertEqual(use["memory_used"], 8 * MIB)
                 self.assertEqual(use["memory_overhead"], CONTEXT)
@@ -43,6 +45,7 @@ class OwnMemory(unittest.TestCase):
             self.assertEqual(status, 0)
             stranger = stack.bare("--wait", "work", 1)
             stranger.expect("joined")
+            wait_until("it is seen", lambda: stack.status()["gpus"][0]["uncovered"])
             gpu = stack.status()["gpus"][0]
             self.assertEqual([(entry["pid"], entry["name"]) for entry in gpu["uncovered"]],
                              [(stranger.pid, "cuda-tenant")])

@@ -21,6 +21,7 @@ SIMCUDA_PYTHON = os.path.join(HERE, "../../bench/simcuda")
 MODULE = os.path.join(HERE, "../../python")
 WORK = ("400", "200")  # us of the kernel, us on the CPU before it
 NEVER_MET = "1us"
+ENDLESS_US = 3600e6
 MISSES = ("missed_switch", "missed_low", "missed_high", "missed_queue", "missed_alone")
 
 # Two requests of two threads: the second begins while the first runs, ends after it, and misses its deadline.
@@ -83,6 +84,16 @@ class Requests(unittest.TestCase):
             return condition(self.counts(stack))
         wait_until(what, done)
 
+    def always_busy(self, stack):
+        """One of low priority that has work on the GPU at any moment, however slow the machine is: a kernel without end."""
+        low = stack.start("low", "train", ENDLESS_US, 1)
+        low.expect("running")
+        return low
+
+    def kill(self, low):
+        low.signal(signal.SIGKILL)
+        low.ended()
+
     def end(self, *programs):
         for program in programs:
             program.signal(signal.SIGTERM)
@@ -101,7 +112,8 @@ class Requests(unittest.TestCase):
             self.assertGreaterEqual(use["latency"]["p99_ns"], use["latency"]["p50_ns"])
             said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
                                   check=True, timeout=LIMIT).stdout
-            self.assertRegex(said, r"requests +\d+, p50 [0-9.]+[mu]?s, p99 [0-9.]+[mu]?s\n")
+            # Those that came all at once, after a pause of the machine, may have been too many for their ring.
+            self.assertRegex(said, r"requests +\d+, p50 [0-9.]+[mu]?s, p99 [0-9.]+[mu]?s(, \d+ more came too fast to be read)?\n")
             self.assertRegex(said, r"objective +60s for 95 % of requests: met by 100.00 %\n")
             self.assertNotIn("missed", said)
             # What cannot be met is missed from now on.
@@ -118,23 +130,21 @@ class Requests(unittest.TestCase):
             self.assertEqual(self.use(stack)["slo_ns"], 0)
             self.assertIsNone(self.use(stack)["attainment_ppm"])
             self.load_until(stack, port, "an objective is learned", lambda counts: counts["requests_alone"] >= 100)
-            use = self.use(stack)
-            self.assertGreaterEqual(use["slo_ns"], use["latency"]["p50_ns"])
+            self.assertGreaterEqual(self.use(stack)["slo_ns"], 350000)  # less than the kernel takes it cannot be
             self.load_until(stack, port, "it is judged by", lambda counts: counts["requests_judged"] > 0)
             self.end(server)
 
     def test_auto_is_not_learned_beside_others(self):
         with Stack() as stack:
-            low = stack.start("low", "train", 300, 0)
-            low.expect("running")
+            low = self.always_busy(stack)
             server = stack.start("high", *WORK, options=("--slo", "auto"), program=SERVER)
             port = server.expect("port").split()[1]
-            for _ in range(5):
-                load(port, rate=200)
+            # Alone they would be more than enough to learn from.
+            wait_until("requests are seen", lambda: load(port, rate=200) and self.use(stack, which=1)["requests"] > 150)
             use = self.use(stack, which=1)
-            self.assertGreater(use["requests"], 0)
             self.assertEqual((use["slo_ns"], use["scheduling"]["requests_alone"]), (0, 0))
-            self.end(server, low)
+            self.end(server)
+            self.kill(low)
 
     # --- causes ---------------------------------------------------------------------------------
 
@@ -144,13 +154,12 @@ class Requests(unittest.TestCase):
             self.load_until(stack, port, "misses alone", lambda counts: counts["missed_alone"] >= 10)
             counts = self.counts(stack)
             self.assertEqual([counts[name] for name in MISSES[:-1]], [0, 0, 0, 0])
-            low = stack.start("low", "train", 300, 0)
-            low.expect("running")
+            low = self.always_busy(stack)
             self.load_until(stack, port, "misses beside low priority", lambda counts: counts["missed_low"] >= 10)
             alone = self.counts(stack)["missed_alone"]
             load(port)
             self.assertEqual(self.counts(stack)["missed_alone"], alone)
-            self.end(low)
+            self.kill(low)
             wait_until("low priority is forgotten", lambda: len(stack.tenants()) == 1)
             self.load_until(stack, port, "misses alone again", lambda counts: counts["missed_alone"] > alone)
             low_and_switch = [self.counts(stack)[name] for name in MISSES[:2]]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What tenants of different priority get from one GPU, and what they cannot
-take. Times are GPU time of the model, which a busy machine does not change."""
+take. Times are GPU time of the model; processes run in real time, so what is
+said of times is judged by noise.py."""
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import unittest
 
+from noise import above, judge, near
 from stack import BUILD, HB, Stack, wait_until
 
 SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
@@ -63,34 +65,23 @@ class Sharing(unittest.TestCase):
         latency = p50_us(service("--rate", RATE, "--seconds", 0.4))
         return latency, [end(program) for program in trainings]
 
-    def assert_near(self, measured, predicted, factor):
-        self.assertGreater(measured, predicted / factor)
-        self.assertLess(measured, predicted * factor)
-
     def test_latency_beside_two_trainings_is_what_the_model_predicts(self):
-        """Processes run in real time here, so a busy machine can only make it worse: one good one of three counts."""
-        for left in (2, 1, 0):
-            try:
-                self.latency_is_as_predicted()
-                return
-            except AssertionError:
-                if not left:
-                    raise
+        judge(self.latency_is_as_predicted)
 
-    def latency_is_as_predicted(self):
-        with Stack(scale=4) as stack:
+    def latency_is_as_predicted(self, slowness):
+        with Stack(scale=4 * slowness) as stack:
             native, native_shares = self.measure(stack, lambda *a: stack.bare(*a, program=SERVICE),
                                                  lambda: stack.bare("train", TRAINING_US, 0))
             ours, shares = self.measure(stack, lambda *a: stack.start("high", *a, program=SERVICE),
                                         lambda: stack.start("low", "train", TRAINING_US, 0))
-            self.assertGreater(native, 3 * ours)
             native_predicted, _ = predict(stack, "timeslice")
             predicted, share_predicted = predict(stack, "temporal")
-            self.assert_near(native, native_predicted, 1.8)
-            self.assert_near(ours, predicted, 1.6)
-            for share, native_share in zip(shares, native_shares):
-                self.assert_near(share, share_predicted, 1.2)
-                self.assertGreater(share, 1.5 * native_share)
+        complaints = above("p50 by time slices, over ours,", native / ours, 3)
+        complaints += near("p50 by time slices", native, native_predicted, 1.8) + near("p50", ours, predicted, 1.6)
+        for share, native_share in zip(shares, native_shares):
+            complaints += near("a training's share", share, share_predicted, 1.2)
+            complaints += above("a training's share, over that by time slices,", share / native_share, 1.5)
+        return complaints
 
     def test_tenants_come_and_go_in_any_order(self):
         with Stack(scale=0.5) as stack:
@@ -113,11 +104,15 @@ class Sharing(unittest.TestCase):
             tenants = [stack.start(priority, "--wait", "work", 1) for priority in ("high", "low")]
             for tenant in tenants:
                 tenant.expect("joined")
-            view = {tenant["priority"]: tenant for tenant in stack.tenants()}
+
+            def compute_slice(priority):
+                use = next(tenant["gpus"][0] for tenant in stack.tenants() if tenant["priority"] == priority)
+                return next(one for one in use["mechanisms"] if one["mechanism"] == "compute slice")
             for priority in ("high", "low"):
-                slices = {slice["mechanism"]: slice for slice in view[priority]["gpus"][0]["mechanisms"]}
-                self.assertTrue(slices["compute slice"]["enforced"], slices)
-            self.assertIn(" 1 us on the group of the MPS server", " " + slices["compute slice"]["why"])
+                wait_until(f"the slice of {priority}", lambda of=priority: compute_slice(of)["enforced"])
+            wait_until("low has its server's", lambda: compute_slice("low")["why"].startswith(
+                "1 us on the group of the MPS server"))
+            view = {tenant["priority"]: tenant for tenant in stack.tenants()}
             self.assertTrue(view["low"]["mps"])
             self.assertFalse(view["high"]["mps"])
             for tenant in tenants:
@@ -150,16 +145,16 @@ class Sharing(unittest.TestCase):
         with Stack() as stack:
             tenant = stack.start("high", "--wait", "work", 3, HB_SIM_RM_REFUSE="a06c0103")
             tenant.expect("joined")
+            wait_until("it is told", lambda: "0x1b" in stack.tenants()[0]["gpus"][0]["mechanisms"][0]["why"])
             uses = stack.tenants()[0]["gpus"][0]["mechanisms"]
             self.assertEqual([use["enforced"] for use in uses], [False, False])
-            self.assertIn("0x1b", uses[0]["why"])
             tenant.go()
             tenant.go()
             tenant.output()
 
-    def take_turns(self, how):
-        """p50 of the service beside two trainings that take turns, and the shares of these."""
-        with Stack(scale=3, mps=how != "absent", **{"HB_SIM_NO_MPS": "1"} if how == "refused" else {}) as stack:
+    def take_turns(self, how, slowness):
+        """Complaints about p50 of the service beside two trainings that take turns, and about the shares of these."""
+        with Stack(scale=3 * slowness, mps=how != "absent", **{"HB_SIM_NO_MPS": "1"} if how == "refused" else {}) as stack:
             options = ("--engine", "turns") if how == "asked for" else ()
             lows = [stack.start("low", "train", TRAINING_US, 0, options=options) for _ in range(2)]
             for low in lows:
@@ -168,19 +163,15 @@ class Sharing(unittest.TestCase):
             wait_until("each had several turns", lambda: all(
                 tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
             latency = p50_us(stack.start("high", "--rate", RATE, "--seconds", 0.2, program=SERVICE))
-            return latency, [end(low) for low in lows]
+            shares = [end(low) for low in lows]
+        # Neither is starved, little is left unused.
+        return above("p50, below 2000 us,", 2000 - latency, 0) + above("the lesser share", min(shares), 0.2) + above(
+            "both shares", sum(shares), 0.65)
 
     def test_without_mps_low_priority_takes_turns(self):
-        """Processes run in real time here, so a busy machine can only make it worse: the best of three counts."""
         for how in ("refused", "absent", "asked for"):
             with self.subTest(how=how):
-                for _ in range(3):
-                    latency, shares = self.take_turns(how)
-                    # Neither is starved, little is left unused.
-                    if latency < 2000 and min(shares) > 0.2 and sum(shares) > 0.65:
-                        break
-                else:
-                    self.fail("p50 %.0f us (at most 2000), shares %s (each 0.2, together 0.65)" % (latency, shares))
+                judge(lambda slowness, how=how: self.take_turns(how, slowness))
 
     def test_a_launch_that_comes_after_its_turn_stops_nobody(self):
         """It spends 50 ms in the driver, as one does that loads its kernel first; its turn is over long before."""
@@ -216,7 +207,10 @@ class Sharing(unittest.TestCase):
             idle.output()
 
     def test_high_priority_tenants_share_in_proportion(self):
-        with Stack(scale=2) as stack:
+        judge(self.equals_share)
+
+    def equals_share(self, slowness):
+        with Stack(scale=2 * slowness) as stack:
             highs = [stack.start("high", "--wait", "train", TRAINING_US, 1000) for _ in range(2)]
             for high in highs:
                 high.expect("joined")
@@ -227,9 +221,7 @@ class Sharing(unittest.TestCase):
                 high.expect("{")
                 high.go()
             shares = [high.result()["share"] for high in highs]
-            for share in shares:
-                self.assertGreater(share, 0.4)
-                self.assertLess(share, 0.62)
+        return [complaint for share in shares for complaint in near("the share of one of two equals", share, 0.5, 1.25)]
 
 
 class Memory(unittest.TestCase):

@@ -9,7 +9,7 @@ import signal
 import time
 import unittest
 
-from stack import TENANT_LINKED, Stack, wait_until
+from stack import LIMIT, TENANT_LINKED, Stack, wait_until
 
 AT_ONCE = 6
 # 100 times faster than real: the hour takes 36 s.
@@ -40,7 +40,7 @@ class Soak(unittest.TestCase):
             for program in running:
                 self.assertEqual(program.output(), expected)
             stack.check_empty()
-            self.assertEqual(self.descriptors(stack), before)
+            wait_until("the daemon holds no more descriptors than before", lambda: self.descriptors(stack) == before)
 
     def random_tenant(self, stack, dice):
         priority = dice.choice(("high", "low", "low"))
@@ -73,7 +73,8 @@ class Soak(unittest.TestCase):
             before, rss_before = self.descriptors(stack), self.rss_kib(stack)
             end = time.monotonic() + HOUR_S * SCALE
             running = []
-            while time.monotonic() < end:
+            # On a slow machine the hour is longer, until something has happened in it.
+            while time.monotonic() < end or (min(finished / 50, killed / 5, daemons) <= 1 and time.monotonic() < end + LIMIT):
                 while len(running) < AT_ONCE:
                     running.append([self.random_tenant(stack, dice), False])
                 victim = dice.choice(running)

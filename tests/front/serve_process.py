@@ -11,7 +11,7 @@ import threading
 import time
 
 BUILD, SOURCE = os.environ["HB_BUILD"], os.environ["HB_SOURCE"]
-LIMIT = 60
+LIMIT = 120
 TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
 outputs: [{name: y, datatype: FP32, shape: [4]}]
 """
