@@ -25,6 +25,8 @@ LATE_S = 0.002
 QUIET = 0.03
 ATTEMPTS = (1, 1, 2, 2, 4, 4)
 ENOUGH = 3
+# No attempt begins later than this.
+LONGEST_S = 60
 
 
 class Noise:
@@ -53,8 +55,10 @@ class Noise:
 
 
 def judge(attempt):
-    quiet, said = 0, []
+    quiet, said, end = 0, [], time.monotonic() + LONGEST_S
     for slowness in ATTEMPTS:
+        if time.monotonic() > end:
+            break
         with Noise() as noise:
             complaints = attempt(slowness)
         if not complaints:

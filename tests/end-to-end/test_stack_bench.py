@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import unittest
 
+from noise import above, judge
 from stack import BUILD, HB, KEPT_VARIABLES, LIMIT, wait_until
 
 LIMIT_RUN = 4 * LIMIT
@@ -87,12 +89,23 @@ def latencies(cell, high=0):
     return [int(ns) for one in cell["high"][high]["rounds"] for ns in one["latency_ns"].split()]
 
 
-def test_every_way_of_sharing_is_measured(place):
-    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "2", "--seconds", "0.3",
+def preempt_everywhere(place, seconds):
+    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "2", "--seconds", seconds,
                      "--json")
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    case = result["cases"][0]
+    return json.loads(done.stdout)["cases"][0]
+
+
+def shows_all(case):
+    """In a round in which the machine pauses, a program may come to nothing."""
+    return all(latencies(cell) and all(cell["low"][0]["rounds_per_s"]) for cell in cells_of(case).values())
+
+
+def test_every_way_of_sharing_is_measured(place):
+    for seconds in ("0.3", "2", "6"):
+        case = preempt_everywhere(place, seconds)
+        if shows_all(case):
+            break
     cells = cells_of(case)
     assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_60", "temporal", "spatial", "turns"], list(cells)
     assert case["world"] == "processes" and case["failed"] is None
@@ -104,19 +117,25 @@ def test_every_way_of_sharing_is_measured(place):
 
 
 def test_an_endless_kernel_is_preempted_or_waited_for(place):
-    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-endless", "--rounds", "1", "--seconds", "0.5",
+    judge(lambda slowness: endless_kernel(place, 0.5 * slowness))
+
+
+def endless_kernel(place, seconds):
+    done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-endless", "--rounds", "1", "--seconds", str(seconds),
                      "--sharing", "mps_prio,temporal", "--json")
     assert done.returncode == 0, done.stderr
     case = json.loads(done.stdout)["cases"][0]
     cells = cells_of(case)
-    # In one context its end is waited for, which comes with the window's.
-    # Launches that came before it ran did not wait, so the longest counts; in contexts of their own none is like that.
-    assert max(latencies(cells["mps_prio"])) > 0.3e9, latencies(cells["mps_prio"])
-    # Else a context switch: 190 us in the model.
-    values = sorted(latencies(cells["temporal"]))
-    assert 100e3 < values[len(values) // 2] < 0.3e9, values
     # It has no iterations, so no speed.
     assert all(cell["low"][0]["rounds_per_s"] == [None] for cell in cells.values()), cells
+    # In one context its end is waited for, which comes with the window's.
+    # Launches that came before it ran did not wait, so the longest counts; in contexts of their own none is like that.
+    longest = max(latencies(cells["mps_prio"]))
+    # Else a context switch: 190 us in the model.
+    values = sorted(latencies(cells["temporal"]))
+    median = values[len(values) // 2]
+    assert median > 100e3, values
+    return above("the longest in one context", longest, 0.3e9) + above("the median of two, below 0.3 s,", 0.3e9 - median, 0)
 
 
 def test_adversaries(place):
@@ -255,9 +274,11 @@ def test_ctrl_c_keeps_the_cases_before(place):
     out, errors = bench.communicate(timeout=LIMIT_RUN)
     assert bench.returncode == 1 and "interrupted" in errors, (bench.returncode, errors)
     cases = json.loads(out)["cases"]
-    assert latencies(cells_of(cases[0])["timeslice"]) and cases[0]["failed"] is None
-    assert cases[1]["failed"] == "interrupted" and not cases[1]["sharing"], cases[1]
-    assert [case["skipped"] for case in cases[2:]] == 3 * ["interrupted"]
+    # The second one, or a later one if this test was slow to see it.
+    cut = next(i for i, case in enumerate(cases) if case["failed"])
+    assert cut >= 1 and all(latencies(cells_of(case)["timeslice"]) for case in cases[:cut]), cases
+    assert cases[cut]["failed"] == "interrupted" and not cases[cut]["sharing"], cases[cut]
+    assert [case["skipped"] for case in cases[cut + 1:]] == (len(cases) - cut - 1) * ["interrupted"]
     again = place.run("report", place.folder + "/kept/micro.json.gz", "--json")
     assert again.stdout == out, again.stderr
     shutil.rmtree(place.folder + "/kept")
@@ -365,5 +386,8 @@ TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preemp
 
 for test in TESTS:
     with Place() as here:
-        test(here)
-    print("ok", test.__name__, flush=True)
+        try:
+            test(here)
+            print("ok", test.__name__, flush=True)
+        except unittest.SkipTest as why:
+            print("skipped", test.__name__, why, flush=True)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running `hb serve` with a folder of models, for tests: started on free ports, ended and checked by stop()."""
+"""A running `hb serve` with a folder of models, for the tests of this folder: started on free ports, asked, ended and
+checked by stop()."""
 import http.client
 import json
 import os
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -26,16 +29,23 @@ def wait_until(what, condition):
 
 
 class Server:
-    def __init__(self, models, *options, files=(), env=None):
-        """models: name -> text of model.yaml without tensors; files: (path in the folder, text)."""
+    def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None):
+        """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, what it is);
+        open_files: how many the server may have open, by itself and at most."""
         self.folder = tempfile.mkdtemp(prefix="hb-serve-")
         for name, text in models.items():
-            self.write(name + "/model.yaml", text + TENSORS)
+            self.write(name + "/model.yaml", text + tensors)
         for path, text in files:
             self.write(path, text)
+        for path, target in links:
+            os.symlink(target, os.path.join(self.folder, path))
+        command = [os.path.join(BUILD, "hb"), "serve", "--models", self.folder, "--http", "127.0.0.1:0", "--grpc",
+                   "127.0.0.1:0", *options]
+        if open_files and os.geteuid() == 0:
+            command = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] + command
         self.process = subprocess.Popen(
-            [os.path.join(BUILD, "hb"), "serve", "--models", self.folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
-             *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **(env or {})))
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=open_files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files)))
         self.port = int(self.process.stdout.readline().split()[-1])
         self.grpc_port = int(self.process.stdout.readline().split()[-1])
         self.log = []
@@ -59,17 +69,28 @@ class Server:
         assert status == 0, (status, text)
         assert "Sanitizer" not in text and "runtime error" not in text, text
 
-    def call(self, method, path, body=None):
+    def connect(self, data=b"", port=None):
+        connection = socket.create_connection(("127.0.0.1", port or self.port), timeout=LIMIT)
+        connection.sendall(data)
+        return connection
+
+    def exchange(self, method, path, body=None, headers=None):
+        """Status, body and headers of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
-        connection.request(method, path, body)
+        connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         data = response.read()
         connection.close()
-        return response.status, data
+        return response.status, data, response.headers
 
-    def infer(self, model, values=(1, 2, 3, 4), **parameters):
-        body = {"parameters": parameters, "inputs": [
-            {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": list(values)}]}
+    def call(self, method, path, body=None):
+        return self.exchange(method, path, body)[:2]
+
+    def infer(self, model, *rows, **parameters):
+        """Rows of four numbers in one request."""
+        rows = rows or ((1, 2, 3, 4),)
+        body = {"id": "7", "parameters": parameters, "inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [len(rows), 4], "data": [value for row in rows for value in row]}]}
         status, data = self.call("POST", "/v2/models/%s/infer" % model, json.dumps(body))
         return status, json.loads(data)
 
@@ -77,6 +98,12 @@ class Server:
         lines = [line for line in self.call("GET", "/metrics")[1].decode().splitlines() if line.startswith(name + " ")]
         assert len(lines) == 1, name
         return float(lines[0].split()[-1])
+
+    def memory(self):
+        return self.metric("hb_serve_request_memory_bytes")
+
+    def is_ready(self, model):
+        return self.call("GET", "/v2/models/%s/ready" % model)[0] == 200
 
     def pending(self, model):
         return self.metric('nv_inference_pending_request_count{model="%s",version="1"}' % model)
@@ -89,9 +116,9 @@ class Asked:
         self.server, self.order, self.answers, self.threads = server, [], {}, []
         self.lock = threading.Lock()
 
-    def ask(self, name, model, **parameters):
+    def ask(self, name, model, *rows, **parameters):
         def run():
-            answer = self.server.infer(model, **parameters)
+            answer = self.server.infer(model, *rows, **parameters)
             with self.lock:
                 self.order.append(name)
                 self.answers[name] = answer

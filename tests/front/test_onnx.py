@@ -3,21 +3,17 @@
 """`hb serve` with ONNX models: what they compute, in batches, what does not fit, a worker that is killed. onnxruntime and
 onnx come from PyPI; where that cannot be reached only what is said without the library is tested, and the rest is skipped
 (77). --missing: only that."""
-import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
-import time
 import unittest
 
-BUILD = os.environ["HB_BUILD"]
+from serve_process import BUILD, Asked, Server, wait_until
+
 FOLDER = os.path.join(BUILD, "onnx")
 PYTHON = os.path.join(FOLDER, "bin", "python")
-LIMIT = 60
 # y = 2x + 1 and n = the indices of x's largest, of any batch.
 MAKE = r'''
 import sys
@@ -38,55 +34,22 @@ outputs: [{name: %s, datatype: FP32, shape: [4]}, {name: n, datatype: INT64, sha
 """
 
 
-def wait_until(what, condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError("not within %d s: %s" % (LIMIT, what))
-        time.sleep(0.02)
-
-
-class Server:
-    """Serves a temporary folder of models: name -> (model.yaml, path of a file to be there as model.onnx)."""
+class OnnxServer(Server):
+    """models: name -> (model.yaml, path of a file to be there as model.onnx)."""
 
     def __init__(self, models):
-        self.folder = tempfile.TemporaryDirectory(prefix="hb-onnx-")
-        for name, (text, model) in models.items():
-            os.mkdir(os.path.join(self.folder.name, name))
-            with open(os.path.join(self.folder.name, name, "model.yaml"), "w", encoding="utf-8") as file:
-                file.write("platform: onnxruntime\nmodel: model.onnx\nmax_batch: 8\n" + text)
-            if model:
-                os.symlink(model, os.path.join(self.folder.name, name, "model.onnx"))
-        self.process = subprocess.Popen([os.path.join(BUILD, "hb-serve"), "--models", self.folder.name, "--http", "0", "--grpc",
-                                         "0", "--gpu", "none"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.port = int(self.process.stdout.readline().split()[-1])
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(LIMIT)
-        self.process.stdout.close()
-        self.folder.cleanup()
-        assert status == 0, status
-
-    def call(self, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
-        connection.request("POST" if body else "GET", path, body and json.dumps(body))
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        return answer.status, json.loads(data) if data else None
-
-    def infer(self, values, name="good"):
-        return self.call("/v2/models/%s/infer" % name, {"inputs": [
-            {"name": "x", "datatype": "FP32", "shape": [len(values), 4], "data": values}]})
+        super().__init__({name: "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 8\n" + text
+                          for name, (text, _) in models.items()}, "--gpu", "none", tensors="",
+                         links=[(name + "/model.onnx", model) for name, (_, model) in models.items() if model])
 
     def wait_for(self, name):
-        wait_until("%s is ready" % name, lambda: self.call("/v2/models/%s/ready" % name)[0] == 200)
+        wait_until("%s is ready" % name, lambda: self.is_ready(name))
 
     def reason(self, name):
         """Why the model cannot be served."""
         def failed():
-            return next(one for one in self.call("/v2/repository/index", {"ready": False})[1] if one["name"] == name)
+            index = json.loads(self.call("POST", "/v2/repository/index", '{"ready": false}')[1])
+            return next(one for one in index if one["name"] == name)
         wait_until("%s has failed" % name, lambda: failed()["state"] == "UNAVAILABLE")
         return failed()["reason"]
 
@@ -94,23 +57,26 @@ class Server:
         """Processes that any thread of the server has started and that still run."""
         found = []
         for task in os.listdir("/proc/%d/task" % self.process.pid):
-            with open("/proc/%d/task/%s/children" % (self.process.pid, task), encoding="utf-8") as file:
-                found += [int(pid) for pid in file.read().split()]
+            try:
+                with open("/proc/%d/task/%s/children" % (self.process.pid, task), encoding="utf-8") as file:
+                    found += [int(pid) for pid in file.read().split()]
+            except FileNotFoundError:
+                continue  # a thread that has just ended
         return found
 
 
 class Missing(unittest.TestCase):
     def test_a_library_that_is_not_there_is_named(self):
-        server = Server({"m": ("library: /nowhere/libonnxruntime.so\n" + TENSORS % ("FP32", "y"), None),
-                         "other": ("library: libc.so.6\n" + TENSORS % ("FP32", "y"), None)})
+        server = OnnxServer({"m": ("library: /nowhere/libonnxruntime.so\n" + TENSORS % ("FP32", "y"), None),
+                             "other": ("library: libc.so.6\n" + TENSORS % ("FP32", "y"), None)})
         try:
             self.assertIn("/nowhere/libonnxruntime.so", server.reason("m"))
             self.assertIn("libc.so.6 is no ONNX Runtime", server.reason("other"))
-            status, answer = server.infer([[1, 2, 3, 4]], "m")
+            status, answer = server.infer("m")
             self.assertEqual(status, 503)
             self.assertIn("/nowhere/libonnxruntime.so", answer["error"])
         finally:
-            server.end()
+            server.stop()
 
 
 class Onnx(unittest.TestCase):
@@ -120,20 +86,20 @@ class Onnx(unittest.TestCase):
         model = os.path.join(FOLDER, "model.onnx")
         subprocess.run([PYTHON, "-c", MAKE, model], check=True)
         begin = "library: %s\n" % library
-        cls.server = Server({"good": (begin + TENSORS % ("FP32", "y"), model),
-                             "type": (begin + TENSORS % ("FP64", "y"), model),
-                             "name": (begin + TENSORS % ("FP32", "z"), model),
-                             "text": (begin + TENSORS % ("BYTES", "y"), model),
-                             "none": (begin + TENSORS % ("FP32", "y"), None),
-                             "noise": (begin + TENSORS % ("FP32", "y"), __file__)})
+        cls.server = OnnxServer({"good": (begin + TENSORS % ("FP32", "y"), model),
+                                 "type": (begin + TENSORS % ("FP64", "y"), model),
+                                 "name": (begin + TENSORS % ("FP32", "z"), model),
+                                 "text": (begin + TENSORS % ("BYTES", "y"), model),
+                                 "none": (begin + TENSORS % ("FP32", "y"), None),
+                                 "noise": (begin + TENSORS % ("FP32", "y"), __file__)})
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.end()
+        cls.server.stop()
 
     def test_models_compute(self):
         self.server.wait_for("good")
-        status, answer = self.server.infer([[1, 2, 3, 4], [0, -1, 5, 0.5]])
+        status, answer = self.server.infer("good", [1, 2, 3, 4], [0, -1, 5, 0.5])
         self.assertEqual(status, 200, answer)
         outputs = {output["name"]: output for output in answer["outputs"]}
         self.assertEqual(outputs["y"]["data"], [3, 5, 7, 9, 1, -1, 11, 2])
@@ -141,14 +107,12 @@ class Onnx(unittest.TestCase):
 
     def test_requests_in_one_batch_get_their_own(self):
         self.server.wait_for("good")
-        found = []
-        threads = [threading.Thread(target=lambda k=k: found.append((k, self.server.infer([[k] * 4])[1]["outputs"][0]["data"])))
-                   for k in range(24)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(sorted(found), [(k, [2 * k + 1] * 4) for k in range(24)])
+        asked = Asked(self.server)
+        for k in range(24):
+            asked.ask(k, "good", [k] * 4)
+        asked.join()
+        self.assertEqual({k: answer["outputs"][0]["data"] for k, (_, answer) in asked.answers.items()},
+                         {k: [2 * k + 1] * 4 for k in range(24)})
 
     def test_what_does_not_fit_is_said(self):
         for name, words in (("type", ("input x", "FP64")), ("name", ("output z",)), ("text", ("BYTES",)),
@@ -160,10 +124,11 @@ class Onnx(unittest.TestCase):
         self.server.wait_for("good")
         for name in ("type", "name", "text", "none", "noise"):
             self.server.reason(name)
+        wait_until("theirs are gone", lambda: len(self.server.workers()) == 1)
         (worker,) = self.server.workers()
         os.kill(worker, signal.SIGKILL)
         wait_until("there is another", lambda: self.server.workers() not in ([], [worker]))
-        self.assertEqual(self.server.infer([[1, 1, 1, 1]])[1]["outputs"][0]["data"], [3] * 4)
+        self.assertEqual(self.server.infer("good", [1, 1, 1, 1])[1]["outputs"][0]["data"], [3] * 4)
 
 
 def install():

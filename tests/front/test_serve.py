@@ -5,21 +5,14 @@ that die, and bodies and connections that are wrong in every way. Nothing waits 
 import http.client
 import json
 import os
-import shutil
-import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
-import time
 import unittest
 
-BUILD, SOURCE = os.environ["HB_BUILD"], os.environ["HB_SOURCE"]
-LIMIT = 60
-TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
-outputs: [{name: y, datatype: FP32, shape: [4]}]
-"""
+from serve_process import LIMIT, SOURCE, Server, wait_until
+
 MODEL = """
 import os, signal, sys
 sys.path.insert(0, %r)
@@ -37,78 +30,34 @@ worker.serve(infer)
 HAVE_NUMPY = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], check=False, capture_output=True).returncode == 0
 
 
-def wait_until(what, condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError("not within %d s: %s" % (LIMIT, what))
-        time.sleep(0.01)
-
-
 class Serve(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="hb-serve-")
-        cls.model("fast", "platform: echo\nmax_batch: 8\n")
-        cls.model("slow", "platform: echo\nmax_batch: 1\ndelay: 100s\nrun: 100s\n")
-        cls.model("late", "platform: echo\ndelay: 50ms\nrun: 50ms\nmax_batch: 1\n")
-        cls.model("broken", "platform: worker\ncommand: 'false'\n")
+        models = {"fast": "platform: echo\nmax_batch: 8\n",
+                  "slow": "platform: echo\nmax_batch: 1\ndelay: 100s\nrun: 100s\n",
+                  "late": "platform: echo\ndelay: 50ms\nrun: 50ms\nmax_batch: 1\n",
+                  "broken": "platform: worker\ncommand: 'false'\n"}
         if HAVE_NUMPY:
-            cls.model("work", "platform: worker\nmax_batch: 8\ncommand: /usr/bin/python3 model.py\n")
-            with open(os.path.join(cls.folder, "work", "model.py"), "w", encoding="utf-8") as file:
-                file.write(MODEL)
-        cls.server = subprocess.Popen([os.path.join(BUILD, "hb"), "serve", "--models", cls.folder, "--http", "127.0.0.1:0",
-                                       "--grpc", "127.0.0.1:0", "--gpu", "none", "--body", "1MiB"],
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        cls.http_port = int(cls.server.stdout.readline().split()[-1])
-        cls.grpc_port = int(cls.server.stdout.readline().split()[-1])
-        cls.errors = []
-        cls.reader = threading.Thread(target=lambda: cls.errors.extend(cls.server.stderr))
-        cls.reader.start()
+            models["work"] = "platform: worker\nmax_batch: 8\ncommand: /usr/bin/python3 model.py\n"
+        cls.server = Server(models, "--gpu", "none", "--body", "1MiB", files=[("work/model.py", MODEL)] if HAVE_NUMPY else ())
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.send_signal(signal.SIGTERM)
-        status = cls.server.wait(LIMIT)
-        cls.reader.join()
-        cls.server.stdout.close()
-        cls.server.stderr.close()
-        shutil.rmtree(cls.folder)
-        text = "".join(cls.errors)
-        assert status == 0, (status, text)
-        assert "Sanitizer" not in text and "runtime error" not in text, text
-
-    @classmethod
-    def model(cls, name, text):
-        os.mkdir(os.path.join(cls.folder, name))
-        with open(os.path.join(cls.folder, name, "model.yaml"), "w", encoding="utf-8") as file:
-            file.write(text + TENSORS)
+        cls.server.stop()
 
     def call(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=LIMIT)
-        connection.request(method, path, body, headers or {})
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, data, response.headers
+        return self.server.exchange(method, path, body, headers)
 
     def head_only(self, length):
         """Announces a body and sends none of it: the status of the answer."""
-        with socket.create_connection(("127.0.0.1", self.http_port), timeout=LIMIT) as client:
-            client.sendall(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
+        with self.server.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length) as client:
             return int(client.recv(64).split()[1])
 
     def infer(self, model, values, **parameters):
-        body = {"id": "7", "parameters": parameters,
-                "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": values}]}
-        status, data, _ = self.call("POST", "/v2/models/%s/infer" % model, json.dumps(body))
-        return status, json.loads(data)
+        return self.server.infer(model, values, **parameters)
 
     def metric(self, name):
-        _, data, _ = self.call("GET", "/metrics")
-        lines = [line for line in data.decode().splitlines() if line.startswith(name + " ")]
-        self.assertEqual(len(lines), 1, name)
-        return float(lines[0].split()[-1])
+        return self.server.metric(name)
 
     def test_health_metadata_and_the_repository(self):
         self.assertEqual(self.call("GET", "/v2/health/live")[0], 200)
@@ -167,7 +116,7 @@ class Serve(unittest.TestCase):
     def test_a_client_that_goes_has_its_work_dropped(self):
         name = 'hb_serve_requests_total{model="slow",version="1",priority="high",outcome="CANCELLED"}'
         before = self.metric(name)
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=LIMIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=LIMIT)
         connection.request("POST", "/v2/models/slow/infer", json.dumps({
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}))
         pending = 'nv_inference_pending_request_count{model="slow",version="1"}'
@@ -179,8 +128,8 @@ class Serve(unittest.TestCase):
         for data in (b"GET / HTTP/9.9\r\n\r\n", b"\0" * 4096, b"POST /v2/models/fast/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
                      b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
-            for port in (self.http_port, self.grpc_port):
-                with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
+            for port in (self.server.port, self.server.grpc_port):
+                with self.server.connect(port=port) as client:
                     try:
                         client.sendall(data)
                         client.shutdown(socket.SHUT_WR)
@@ -192,7 +141,7 @@ class Serve(unittest.TestCase):
 
     @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
     def test_a_worker_runs_fails_and_dies(self):
-        wait_until("it is ready", lambda: self.call("GET", "/v2/models/work/ready")[0] == 200)
+        wait_until("it is ready", lambda: self.server.is_ready("work"))
         self.assertEqual(self.infer("work", [1, 2, 3, 4])[1]["outputs"][0]["data"], [2, 4, 6, 8])
         status, answer = self.infer("work", [13, 0, 0, 0])
         self.assertEqual(status, 500)

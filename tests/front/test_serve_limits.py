@@ -8,35 +8,21 @@ import http.client
 import json
 import os
 import random
-import resource
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import zlib
 
-BUILD = os.environ["HB_BUILD"]
-LIMIT = 60
+from serve_process import BUILD, LIMIT, Server, wait_until
+
 KIB = 1024
-MODEL = """platform: echo
-inputs: [{name: x, datatype: FP32, shape: [4]}]
-outputs: [{name: y, datatype: FP32, shape: [4]}]
-"""
+MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n"}
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}).encode()
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-def wait_until(what, condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError("not within %d s: %s" % (LIMIT, what))
-        time.sleep(0.01)
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -71,6 +57,13 @@ def infer_message(model):
     return field(1, model) + field(5, tensor) + field(7, struct.pack("<4f", 1, 2, 3, 4))
 
 
+def half_close(connection):
+    try:
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # it was closed before, in a pause of the machine
+
+
 def is_closed(connection):
     """Whether the server has closed it; what it says before is read."""
     connection.settimeout(LIMIT)
@@ -84,53 +77,12 @@ def is_closed(connection):
     return True
 
 
-class Server:
-    def __init__(self, *options, limits=None):
-        self.folder = tempfile.mkdtemp(prefix="hb-serve-")
-        for name, more in (("fast", ""), ("slow", "delay: 4s\nrun: 4s\n")):
-            os.mkdir(os.path.join(self.folder, name))
-            with open(os.path.join(self.folder, name, "model.yaml"), "w", encoding="utf-8") as file:
-                file.write(more + MODEL)
-        command = [os.path.join(BUILD, "hb-serve"), "--models", self.folder, "--http", "0", "--grpc", "0", *options]
-        if limits and os.geteuid() == 0:
-            command = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] + command
-        self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, text=True, preexec_fn=limits and (
-            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)))
-        self.http = int(self.process.stdout.readline().split()[-1])
-        self.grpc = int(self.process.stdout.readline().split()[-1])
+class LimitedServer(Server):
+    def __init__(self, *options, open_files=None):
+        super().__init__(MODELS, "--gpu", "none", *options, open_files=open_files)
 
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(LIMIT)
-        self.process.stdout.close()
-        shutil.rmtree(self.folder)
-        text = self.said()
-        self.errors.close()
-        assert status == 0 and "Sanitizer" not in text and "runtime error" not in text, (status, text)
-
-    def said(self):
-        self.errors.seek(0)
-        return self.errors.read()
-
-    def connect(self, data=b"", port=None):
-        connection = socket.create_connection(("127.0.0.1", port or self.http), timeout=LIMIT)
-        connection.sendall(data)
-        return connection
-
-    def call(self, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=LIMIT)
-        connection.request("POST" if body else "GET", path, body, headers or {})
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        return answer.status, data if answer.headers["Content-Encoding"] else data.decode(), answer.headers
-
-    def metric(self, name):
-        return next(float(line.split()[1]) for line in self.call("/metrics")[1].splitlines() if line.startswith(name + " "))
-
-    def memory(self):
-        return self.metric("hb_serve_request_memory_bytes")
+    def ask(self, path, body=None, headers=None):
+        return self.exchange("POST" if body else "GET", path, body, headers)
 
     def part_of_a_request(self, length, sent):
         return self.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
@@ -141,50 +93,26 @@ class Server:
             return next(int(line.split()[1]) * KIB for line in file if line.startswith("VmRSS:"))
 
 
-class Limits(unittest.TestCase):
+class Slow(unittest.TestCase):
+    """Two seconds for a request to come: nobody here is quicker on purpose, so a pause of the machine does not matter."""
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--body", "1MiB", "--memory", "2MiB", "--idle", "2s", "--gpu", "none")
+        cls.server = LimitedServer("--idle", "2s")
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.end()
-
-    def test_requests_together_have_a_bound(self):
-        server = Server("--body", "1MiB", "--memory", "2MiB", "--gpu", "none")
-        try:
-            holding = [server.part_of_a_request(900 * KIB, 800 * KIB) for _ in range(2)]
-            wait_until("both hold their memory", lambda: server.memory() == 2048 * KIB)
-            status, text, head = server.call("/v2/models/fast/infer", BODY)
-            self.assertEqual((status, head["Retry-After"]), (503, "1"))
-            self.assertIn("memory", text)
-            with server.connect(grpc_begin() + data_frames(1, b"\x0a\x04fast"), server.grpc) as client:
-                # grpc-status 8, RESOURCE_EXHAUSTED: a text of one byte in the header block.
-                wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
-            for connection in holding:
-                connection.close()
-            wait_until("all of it is given back", lambda: server.memory() == 0)
-            self.assertEqual(server.call("/v2/models/fast/infer", BODY)[0], 200)
-            wait_until("nothing is left behind", lambda: server.memory() == 0)
-        finally:
-            server.end()
-
-    def test_a_message_of_tiny_parts_takes_no_more_than_the_bound(self):
-        # Each input tensor is two bytes on the wire and a hundred in memory.
-        message = b"\x0a\x04fast" + b"\x2a\x00" * 400000
-        with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc) as client:
-            wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
-        wait_until("all of it is given back", lambda: self.server.memory() == 0)
+        cls.server.stop()
 
     def test_a_request_that_does_not_come_whole_is_closed(self):
-        for data, port in ((b"POST /v2/models/fast/infer HTTP/1.1\r\nHost:", self.server.http),
-                           (b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", self.server.http),
-                           (b"", self.server.grpc), (PREFACE, self.server.grpc),
-                           (grpc_begin() + data_frames(1, b"\x0a\x04fast", end=False), self.server.grpc)):
+        for data, port in ((b"POST /v2/models/fast/infer HTTP/1.1\r\nHost:", self.server.port),
+                           (b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", self.server.port),
+                           (b"", self.server.grpc_port), (PREFACE, self.server.grpc_port),
+                           (grpc_begin() + data_frames(1, b"\x0a\x04fast", end=False), self.server.grpc_port)):
             for half_closed in (False, True):
                 with self.server.connect(data, port) as connection:
                     if half_closed:
-                        connection.shutdown(socket.SHUT_WR)
+                        half_close(connection)
                     self.assertTrue(is_closed(connection), (data, half_closed))
 
     def drip(self, connection, byte):
@@ -208,39 +136,8 @@ class Limits(unittest.TestCase):
             self.drip(connection, b"x")
         with self.server.part_of_a_request(100000, 0) as connection:
             self.drip(connection, b" ")
-        with self.server.connect(grpc_begin(), self.server.grpc) as connection:
+        with self.server.connect(grpc_begin(), self.server.grpc_port) as connection:
             self.drip(connection, frame(0, 0, 1, b"\0"))
-
-    def test_compressed_requests_are_taken_and_bounded(self):
-        for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
-            def call(body, coding=name):
-                return self.server.call("/v2/models/fast/infer", body, {"Content-Encoding": coding})[0]
-            self.assertEqual(call(compress(BODY)), 200)
-            self.assertEqual(call(compress(BODY)[:-1]), 400)
-            self.assertEqual(call(BODY), 400)
-            self.assertEqual(call(compress(BODY), "br"), 415)
-            self.assertEqual(call(compress(b" " * (1 << 20) + BODY)), 413)  # 1 KiB that becomes more than --body
-            status, data, head = self.server.call("/metrics", headers={"Accept-Encoding": name})
-            self.assertEqual((status, head["Content-Encoding"]), (200, name))
-            self.assertIn(b"nv_inference_count", zlib.decompress(data, 47))
-        wait_until("all memory is given back", lambda: self.server.memory() == 0)
-
-    def grpc_answer(self, message, coding):
-        with self.server.connect(grpc_begin(grpc_encoding=coding) + data_frames(1, message, compressed=1), self.server.grpc) as client:
-            said = b""
-            while b"\x010" not in said and b"\x018" not in said and b"\x013" not in said and b"\x0212" not in said:
-                said += client.recv(65536) or b"\x01closed"
-            return next(status for status in (0, 3, 8, 12) if b"%c%d" % (len(str(status)), status) in said)
-
-    def test_compressed_messages_are_taken_and_bounded(self):
-        message = infer_message(b"fast")
-        self.assertEqual(self.grpc_answer(gzip.compress(message), "gzip"), 0)
-        self.assertEqual(self.grpc_answer(zlib.compress(message), "deflate"), 0)
-        self.assertEqual(self.grpc_answer(message, "gzip"), 3)
-        self.assertEqual(self.grpc_answer(message, "identity"), 3)
-        self.assertEqual(self.grpc_answer(message, "br"), 12)
-        self.assertEqual(self.grpc_answer(gzip.compress(message + b" " * (1 << 20)), "gzip"), 8)
-        wait_until("all memory is given back", lambda: self.server.memory() == 0)
 
     def spoil(self, rng, data):
         """The same with some bytes changed, left out, twice, or cut."""
@@ -262,8 +159,8 @@ class Limits(unittest.TestCase):
         rng = random.Random(1)
         head = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(BODY)
         packed = gzip.compress(infer_message(b"fast"))
-        whole = [(head + BODY, self.server.http), (grpc_begin() + data_frames(1, infer_message(b"fast")), self.server.grpc),
-                 (grpc_begin(grpc_encoding="gzip") + data_frames(1, packed, compressed=1), self.server.grpc)]
+        whole = [(head + BODY, self.server.port), (grpc_begin() + data_frames(1, infer_message(b"fast")), self.server.grpc_port),
+                 (grpc_begin(grpc_encoding="gzip") + data_frames(1, packed, compressed=1), self.server.grpc_port)]
         for k in range(240):
             data, port = whole[k % len(whole)]
             with self.server.connect(port=port) as connection:
@@ -273,26 +170,107 @@ class Limits(unittest.TestCase):
                 except OSError:
                     continue  # it was refused before its end
                 self.assertTrue(is_closed(connection), k)
-        self.assertEqual(self.server.call("/v2/models/fast/infer", BODY)[0], 200)
+        wait_until("it still answers", lambda: self.is_answered("fast"))
+        wait_until("all memory is given back", self.is_memory_back)
+
+    def is_answered(self, model):
+        """False in a pause of the machine, in which this client is slow."""
+        try:
+            return self.server.ask("/v2/models/%s/infer" % model, BODY)[0] == 200
+        except (ConnectionError, http.client.BadStatusLine):
+            return False
+
+    def is_memory_back(self):
+        try:
+            return self.server.memory() == 0
+        except (ConnectionError, http.client.BadStatusLine):
+            return False
+
+    def test_a_client_that_waits_for_us_is_not_slow(self):
+        """It waits for four seconds, in which nothing comes from it."""
+        wait_until("it is answered", lambda: self.is_answered("slow"))
+
+
+class Limits(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = LimitedServer("--body", "1MiB", "--memory", "2MiB")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def test_requests_together_have_a_bound(self):
+        server = LimitedServer("--body", "1MiB", "--memory", "2MiB")
+        try:
+            holding = [server.part_of_a_request(900 * KIB, 800 * KIB) for _ in range(2)]
+            wait_until("both hold their memory", lambda: server.memory() == 2048 * KIB)
+            status, text, head = server.ask("/v2/models/fast/infer", BODY)
+            self.assertEqual((status, head["Retry-After"]), (503, "1"))
+            self.assertIn(b"memory", text)
+            with server.connect(grpc_begin() + data_frames(1, b"\x0a\x04fast"), server.grpc_port) as client:
+                # grpc-status 8, RESOURCE_EXHAUSTED: a text of one byte in the header block.
+                wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
+            for connection in holding:
+                connection.close()
+            wait_until("all of it is given back", lambda: server.memory() == 0)
+            self.assertEqual(server.ask("/v2/models/fast/infer", BODY)[0], 200)
+            wait_until("nothing is left behind", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_a_message_of_tiny_parts_takes_no_more_than_the_bound(self):
+        # Each input tensor is two bytes on the wire and a hundred in memory.
+        message = b"\x0a\x04fast" + b"\x2a\x00" * 400000
+        with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
+            wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
+        wait_until("all of it is given back", lambda: self.server.memory() == 0)
+
+    def test_compressed_requests_are_taken_and_bounded(self):
+        for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
+            def call(body, coding=name):
+                return self.server.ask("/v2/models/fast/infer", body, {"Content-Encoding": coding})[0]
+            self.assertEqual(call(compress(BODY)), 200)
+            self.assertEqual(call(compress(BODY)[:-1]), 400)
+            self.assertEqual(call(BODY), 400)
+            self.assertEqual(call(compress(BODY), "br"), 415)
+            self.assertEqual(call(compress(b" " * (1 << 20) + BODY)), 413)  # 1 KiB that becomes more than --body
+            status, data, head = self.server.ask("/metrics", headers={"Accept-Encoding": name})
+            self.assertEqual((status, head["Content-Encoding"]), (200, name))
+            self.assertIn(b"nv_inference_count", zlib.decompress(data, 47))
+        wait_until("all memory is given back", lambda: self.server.memory() == 0)
+
+    def grpc_answer(self, message, coding):
+        with self.server.connect(grpc_begin(grpc_encoding=coding) + data_frames(1, message, compressed=1), self.server.grpc_port) as client:
+            said = b""
+            while b"\x010" not in said and b"\x018" not in said and b"\x013" not in said and b"\x0212" not in said:
+                said += client.recv(65536) or b"\x01closed"
+            return next(status for status in (0, 3, 8, 12) if b"%c%d" % (len(str(status)), status) in said)
+
+    def test_compressed_messages_are_taken_and_bounded(self):
+        message = infer_message(b"fast")
+        self.assertEqual(self.grpc_answer(gzip.compress(message), "gzip"), 0)
+        self.assertEqual(self.grpc_answer(zlib.compress(message), "deflate"), 0)
+        self.assertEqual(self.grpc_answer(message, "gzip"), 3)
+        self.assertEqual(self.grpc_answer(message, "identity"), 3)
+        self.assertEqual(self.grpc_answer(message, "br"), 12)
+        self.assertEqual(self.grpc_answer(gzip.compress(message + b" " * (1 << 20)), "gzip"), 8)
         wait_until("all memory is given back", lambda: self.server.memory() == 0)
 
     def cancelled(self):
-        return sum(float(line.split()[1]) for line in self.server.call("/metrics")[1].splitlines()
-                   if line.startswith("hb_serve_requests_total{model=\"slow\"") and "CANCELLED" in line)
+        return sum(self.server.metric('hb_serve_requests_total{model="slow",version="1",priority="%s",outcome="CANCELLED"}'
+                                      % priority) for priority in ("high", "low"))
 
     def test_a_grpc_client_that_goes_has_its_work_dropped(self):
         before = self.cancelled()
         pending = 'nv_inference_pending_request_count{model="slow",version="1"}'
-        with self.server.connect(grpc_begin() + data_frames(1, infer_message(b"slow")), self.server.grpc):
+        with self.server.connect(grpc_begin() + data_frames(1, infer_message(b"slow")), self.server.grpc_port):
             wait_until("it waits", lambda: self.server.metric(pending) == 1)
         wait_until("it was cancelled", lambda: self.cancelled() == before + 1)
 
-    def test_a_client_that_waits_for_us_is_not_slow(self):
-        self.assertEqual(self.server.call("/v2/models/slow/infer", BODY)[0], 200)
-
     def test_as_many_requests_at_once_as_the_table_of_events_has_rows(self):
         # libmicrohttpd asks for 128 events at a time: see http_loops.h.
-        server = Server("--threads", "1", "--idle", "1h", "--gpu", "none")
+        server = LimitedServer("--threads", "1", "--idle", "1h")
         request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
         try:
             crowd = [server.connect(request) for _ in range(128)]
@@ -308,31 +286,32 @@ class Limits(unittest.TestCase):
             for connection in crowd:
                 connection.close()
         finally:
-            server.end()
+            server.stop()
 
     def test_more_connections_than_open_files(self):
-        server = Server("--connections", "1000", "--gpu", "none", limits=(400, 400))
+        server = LimitedServer("--connections", "1000", open_files=(400, 400))
         try:
-            self.assertIn("--connections 1000, but this process may have 400 open files", server.said())
+            wait_until("it says so", lambda: any(
+                "--connections 1000, but this process may have 400 open files" in line for line in server.log))
             crowd = [server.connect() for _ in range(600)]
             for connection in crowd:
                 connection.close()
-            wait_until("it answers again", lambda: server.call("/v2/models/fast/infer", BODY)[0] == 200)
+            wait_until("it answers again", lambda: server.ask("/v2/models/fast/infer", BODY)[0] == 200)
         finally:
-            server.end()
+            server.stop()
 
 
 class Many(unittest.TestCase):
     """bench/front.py does the same with 10,000 and 1,000,000."""
 
     def test_many_connections_and_requests_in_constant_memory(self):
-        server = Server("--gpu", "none")
+        server = LimitedServer()
         body = os.path.join(server.folder, "body")
         with open(body, "wb") as file:
             file.write(BODY)
 
         def load(requests):
-            done = subprocess.run([os.path.join(BUILD, "tests/front/front-load"), "--port", str(server.http), "--connections",
+            done = subprocess.run([os.path.join(BUILD, "tests/front/front-load"), "--port", str(server.port), "--connections",
                                    "1000", "--requests", str(requests), "--seconds", "300", "--path", "/v2/models/fast/infer",
                                    "--body", body], stdout=subprocess.PIPE, check=True)
             return json.loads(done.stdout)
@@ -346,11 +325,11 @@ class Many(unittest.TestCase):
             self.assertLess(server.resident(), before * 1.2 + 1024 * KIB)
             wait_until("no request holds memory", lambda: server.memory() == 0)
         finally:
-            server.end()
+            server.stop()
 
 
 if __name__ == "__main__":
     many = "--many" in sys.argv
     if many:
         sys.argv.remove("--many")
-    unittest.main(defaultTest="Many" if many else "Limits")
+    unittest.main(defaultTest=["Many"] if many else ["Limits", "Slow"])

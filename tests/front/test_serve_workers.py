@@ -90,7 +90,7 @@ def serve(test, models, *options):
                     *options, files=files)
     test.addCleanup(server.stop)
     for name in models:
-        wait_until("%s is ready" % name, lambda one=name: server.call("GET", "/v2/models/%s/ready" % one)[0] == 200)
+        wait_until("%s is ready" % name, lambda one=name: server.is_ready(one))
     return server
 
 
@@ -191,23 +191,23 @@ class Workers(unittest.TestCase):
         """The 256th batch and its neighbours are answered with what they asked for, and so are those after them."""
         server = serve(self, {"double": ("", HEAD + "worker.serve(lambda x: x * 2)")})
         for i in range(600):
-            status, answer = server.infer("double", values=(i, 0, 0, 0))
+            status, answer = server.infer("double", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
     def test_a_counter_that_cannot_be_ends_no_batch(self):
         server = serve(self, {"scribbles": ("", SCRIBBLES)})
         for i in range(6):
-            status, answer = server.infer("scribbles", values=(i, 0, 0, 0))
+            status, answer = server.infer("scribbles", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
     def test_a_worker_that_is_killed_loses_the_batch_it_ran_and_no_other(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)
-        asked.ask("lost", "gated", values=(1, 0, 0, 0))
+        asked.ask("lost", "gated", (1, 0, 0, 0))
         appears(server, "gated/runs-1")
         for value in (2, 3):
-            asked.ask(value, "gated", values=(value, 0, 0, 0))
-        asked.ask("other", "other", values=(5, 0, 0, 0))
+            asked.ask(value, "gated", (value, 0, 0, 0))
+        asked.ask("other", "other", (5, 0, 0, 0))
         appears(server, "other/runs-5")
         wait_until("they wait", lambda: server.pending("gated") == 3)
         pid = int(appears(server, "gated/pid"))
