@@ -24,7 +24,7 @@ PARTS = {
     "micro": (0.42, ["--rounds", "3", "--seconds", "0.5"]),
     "adversary": (0.34, ["--rounds", "2", "--seconds", "0.4"]),
     "disb": (0.24, ["--case", "A,B", "--rounds", "2", "--seconds", "1", "--sharing",
-                    "timeslice,mps_prio,reef,temporal,spatial"]),
+                    "timeslice,mps_prio,reef,orion,temporal,spatial"]),
 }
 GRACE_S = 15 # beyond its limit, until a part is killed
 

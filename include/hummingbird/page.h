@@ -199,6 +199,9 @@ struct hb_page {
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
 
+/* Who decides what LP may launch beside HP in the spatial engine. */
+enum hb_low_rule { HB_LOW_RULE_SLACK, HB_LOW_RULE_ORION };
+
 enum hb_gpu_news {
 	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
 	HB_NEWS_ENDED = 2,   /* work of low priority has ended, or was found behind its closed gate */
@@ -231,6 +234,10 @@ struct hb_gpu_page {
 	 */
 	hb_page_u32 bell;      /* processes, by atomic addition; its value has no meaning */
 	hb_page_u32 listening; /* daemon; enum hb_gpu_news, several */
+	hb_page_u32 low_rule;  /* daemon; enum hb_low_rule */
+	/* HP, where the rule is Orion's: see window_orion.c. */
+	hb_page_u32 high_class;    /* the kind of kernel that was launched last */
+	hb_page_u32 high_alone_ns; /* what a request takes alone; 0 = not known */
 	_Alignas(64) unsigned char reserved[4096 - 192 - HB_PAGE_SLACK_BYTES];
 };
 

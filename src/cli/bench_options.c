@@ -274,6 +274,31 @@ static int sharing_take(struct hb_bench_options *run, const char *name, bool cho
 	return hb_cli_usage_error(COMMAND, "--sharing %s: not known; 'hb bench list' shows them", name);
 }
 
+static void sharing_remove(struct hb_bench_options *run, const struct hb_bench_sharing *sharing)
+{
+	unsigned kept = 0;
+	for (unsigned i = 0; i < run->n_sharings; i++)
+		if (run->sharings[i] != sharing || sharing->class == HB_BENCH_REFERENCE)
+			run->sharings[kept++] = run->sharings[i];
+	run->n_sharings = kept;
+}
+
+/* "all", "NAME", or "-NAME" after "all". */
+static int sharing_word(struct hb_bench_options *run, const char *word, bool chosen)
+{
+	const struct hb_bench_sharing *less = *word == '-' ? hb_bench_sharing_find(word + 1) : NULL;
+	if (strcmp(word, "all") == 0) {
+		for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
+			if (sharing_there(run, sharing))
+				sharing_add(run, sharing);
+		return HB_EXIT_OK;
+	}
+	if (!less)
+		return sharing_take(run, word, chosen);
+	sharing_remove(run, less);
+	return HB_EXIT_OK;
+}
+
 /* exclusive is always measured: it is what the others are compared to. */
 static int sharing_resolve(struct hb_bench_command_line *line)
 {
@@ -283,15 +308,9 @@ static int sharing_resolve(struct hb_bench_command_line *line)
 		line->sharing_list = strdup(line->run.suite->sharing);
 	if (!line->sharing_list)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
-	if (strcmp(line->sharing_list, "all") == 0) {
-		for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
-			if (sharing_there(&line->run, sharing))
-				sharing_add(&line->run, sharing);
-		return code;
-	}
 	char *rest = line->sharing_list;
 	for (char *name; (name = strsep(&rest, ",")) && !code;)
-		code = sharing_take(&line->run, name, chosen);
+		code = sharing_word(&line->run, name, chosen);
 	return code;
 }
 

@@ -25,11 +25,8 @@
  * know how much a pair really slows each other. An eager HP program is idle
  * between its kernels, so LP starts kernels of any size there.
  */
+#include "core/orion_rule.h"
 #include "core/policy.h"
-
-#define BUDGET_DEFAULT_NS INT64_C(100000)
-#define BUDGET_PPM 25000
-#define PPM 1000000
 
 struct state {
 	int64_t used_ns; /* LP time admitted beside HP since it was idle */
@@ -54,7 +51,7 @@ static int64_t budget_ns(const struct hb_policy *policy)
 		if (alone_ns && (!least_ns || alone_ns < least_ns))
 			least_ns = alone_ns;
 	}
-	return least_ns ? least_ns * BUDGET_PPM / PPM : BUDGET_DEFAULT_NS;
+	return hb_orion_budget_ns(least_ns);
 }
 
 /* No running HP kernel is known to be of the same kind. */
@@ -75,8 +72,10 @@ static bool admissible(const struct hb_policy *policy, const struct hb_work *lau
 	const struct state *state = hb_policy_state(policy);
 	uint32_t limit = config->orion_sms ? config->orion_sms : config->sms / 2;
 
-	return launch->sms && launch->sms <= limit && launch->duration_ns && kinds_differ(policy, launch->class) &&
-	       launch->duration_ns <= budget_ns(policy) - state->used_ns;
+	const struct hb_orion_launch asked = {
+		.sms = launch->sms, .duration_ns = launch->duration_ns, .class = launch->class};
+	return hb_orion_fits(&asked, limit, budget_ns(policy) - state->used_ns, HB_CLASS_UNKNOWN) &&
+	       kinds_differ(policy, launch->class);
 }
 
 static void consider(struct hb_policy *policy, uint32_t tenant)

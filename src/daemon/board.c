@@ -21,6 +21,7 @@ void hb_board_configure(struct hb_device *device)
 	device->page->reserve_bytes = config->reserve_bytes;
 	device->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
 	device->page->low_sms = (uint32_t)config->low_sms;
+	device->page->low_rule = (uint32_t)config->low_rule;
 }
 
 static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy, uint32_t terms_ppm)
@@ -36,14 +37,22 @@ static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy
 	}
 }
 
+/* Orion's rule has a budget of its own; all terms must do then is to let HP learn its time alone. */
+static uint32_t terms_of(const struct hb_device *device, uint32_t seat)
+{
+	const struct hb_daemon_config *config = &device->daemon->config;
+	if (config->low_rule == HB_LOW_RULE_ORION)
+		return HB_SLACK_PPM;
+	return config->harm_percent >= 0 ? (uint32_t)config->harm_percent * (HB_SLACK_PPM / 100)
+					 : device->seats[seat].terms_ppm;
+}
+
 void hb_board_beat(struct hb_device *device)
 {
-	int64_t percent = device->daemon->config.harm_percent;
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX && device->engine == HB_ENGINE_SPATIAL; i++) {
 		const struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (tenancy && !hb_tenancy_is_low(tenancy) && !hb_tenancy_is_server(tenancy))
-			set_terms(device, tenancy,
-				  percent >= 0 ? (uint32_t)percent * (HB_SLACK_PPM / 100) : device->seats[i].terms_ppm);
+			set_terms(device, tenancy, terms_of(device, i));
 	}
 }
 

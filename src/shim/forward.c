@@ -169,7 +169,7 @@ OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, co
 	if (alert & HB_ALERT_WINDOW) {
 		if (!hb_tenant_is_high())
 			return hb_window_low(fn, args);
-		hb_window_launch();
+		hb_window_launch(fn, args);
 	}
 	if (!(alert & HB_ALERT_HELD))
 		return NULL;

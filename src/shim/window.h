@@ -22,7 +22,7 @@
 /* Before the first launch of a request; deadline_ns 0 = the tenant's objective. */
 void hb_window_begin(int64_t deadline_ns);
 /* At each launch. */
-void hb_window_launch(void);
+void hb_window_launch(unsigned fn, const uint64_t *args);
 /* Its results were waited for. When it began; 0 = none was told. */
 int64_t hb_window_end(void);
 
@@ -64,6 +64,8 @@ struct hb_window_launch {
 	CUfunction function; /* NULL: no kernel of the application's */
 	uint32_t threads, shared_bytes;
 };
+/* The kernel that is launched; NULL: a graph, or nothing of the application's. */
+CUfunction hb_window_function(unsigned fn, const uint64_t *args);
 void hb_window_describe(unsigned fn, const uint64_t *args, struct hb_window_launch *launch,
 			struct hb_slack_shape *shape);
 /* What is worth asking the driver once for each shape. */

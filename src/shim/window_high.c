@@ -11,6 +11,7 @@
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/window.h"
+#include "shim/window_orion.h"
 
 _Static_assert(sizeof(struct hb_slack_board) == HB_PAGE_SLACK_BYTES, "the board fits its place on the page");
 
@@ -81,16 +82,27 @@ void hb_window_begin(int64_t deadline_ns)
 	if (high && !high->serving) {
 		hb_slack_high_set_slo(high, atomic_load_explicit(&hb_place()->page->slo_ns, memory_order_relaxed));
 		hb_slack_high_begin(high, hb_clock_now_ns(), deadline_ns);
+		if (hb_orion_is_asked_for(hb_place()->gpus[gpu]))
+			hb_orion_high_begin(hb_place()->gpus[gpu], high);
 		hb_page_signs_begin(high->begin_ns, deadline_ns);
 		serving_gpu = gpu;
 	}
 	leave();
 }
 
-void hb_window_launch(void)
+static void tell_kind(unsigned gpu, unsigned fn, const uint64_t *args)
+{
+	struct hb_gpu_page *page = hb_place()->gpus[gpu];
+	if (page && hb_orion_is_asked_for(page))
+		hb_orion_high_launch(page, hb_window_function(fn, args));
+}
+
+void hb_window_launch(unsigned fn, const uint64_t *args)
 {
 	if (!try_enter())
 		return;
+	if (serving_gpu < HB_PAGE_GPUS)
+		tell_kind(serving_gpu, fn, args);
 	if (serving_gpu < HB_PAGE_GPUS && hb_slack_high_count(&highs[serving_gpu]))
 		hb_slack_high_pass(&highs[serving_gpu], hb_clock_now_ns());
 	leave();

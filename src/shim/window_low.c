@@ -17,6 +17,7 @@
 #include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/window.h"
+#include "shim/window_orion.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -150,7 +151,7 @@ static void forget_intervals(void)
 static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *page)
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
-	low->limits.masks = hb_mask_sms() > 0;
+	low->limits.masks = hb_mask_sms() > 0 && !hb_orion_is_asked_for(page);
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
 	low->limits.window_ns = low->limits.beside_ns = low->limits.ahead_ns = window_ns;
@@ -178,7 +179,7 @@ static void fix_mask(const struct hb_slack_low *low, const struct hb_slack_shape
 
 /* With the lock held. */
 static void ask(struct hb_gpu_page *page, struct hb_slack_low *low, struct row *row, int64_t now_ns,
-		const struct hb_slack_shape *shape, struct hb_slack_answer *answer)
+		CUfunction function, const struct hb_slack_shape *shape, struct hb_slack_answer *answer)
 {
 	static const struct hb_slack_stream nothing;
 	struct hb_slack_shape loose = *shape;
@@ -189,11 +190,14 @@ static void ask(struct hb_gpu_page *page, struct hb_slack_low *low, struct row *
 	refresh_limits(low, page);
 	if (row)
 		read_counter(low, row, now_ns);
-	if (!at_work || fixed_sms)
+	bool orion = hb_orion_is_asked_for(page) && !(shape->flags & HB_SLACK_FREE);
+	if (!at_work || fixed_sms || (orion && view.present))
 		loose.flags |= HB_SLACK_FREE;
 	hb_slack_ask(low, row ? &row->state : &nothing, &view, now_ns, &loose, answer);
 	if (at_work && fixed_sms)
 		fix_mask(low, shape, fixed_sms, answer);
+	if (orion)
+		hb_orion_ask((unsigned)(low - lows), page, low, function, &view, answer);
 }
 
 static void nap(int64_t now_ns, int64_t until_ns)
@@ -233,7 +237,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 		enter();
 	}
 	for (;;) {
-		ask(page, low, row, now_ns, shape, &mine.answer);
+		ask(page, low, row, now_ns, launch->function, shape, &mine.answer);
 		if (mine.answer.verdict != HB_SLACK_WAIT)
 			break;
 		if (now_ns - begin_ns > WAIT_MOST_NS || is_abandoned(place))

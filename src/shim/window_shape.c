@@ -163,6 +163,22 @@ static void describe_config(unsigned fn, const uint64_t *args, struct hb_window_
 	set_kernel(launch, shape, grid, block, config->sharedMemBytes);
 }
 
+CUfunction hb_window_function(unsigned fn, const uint64_t *args)
+{
+	switch (fn) {
+	case HB_FN_cuLaunchKernel:
+	case HB_FN_cuLaunchKernel_ptsz:
+	case HB_FN_cuLaunchCooperativeKernel:
+	case HB_FN_cuLaunchCooperativeKernel_ptsz:
+		return (CUfunction)(uintptr_t)hb_argument(args, 0); /* NOLINT(performance-no-int-to-ptr) */
+	case HB_FN_cuLaunchKernelEx:
+	case HB_FN_cuLaunchKernelEx_ptsz:
+		return (CUfunction)(uintptr_t)hb_argument(args, 1); /* NOLINT(performance-no-int-to-ptr) */
+	default:
+		return NULL;
+	}
+}
+
 void hb_window_describe(unsigned fn, const uint64_t *args, struct hb_window_launch *launch,
 			struct hb_slack_shape *shape)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host side of a simulated tenant; see program.h. */
+#include "core/kernel_class.h"
 #include "sim/engine.h"
-#include "sim/kernel_class.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Recorded programs as batches of any size; see serve_models.h. */
 #include "sim/serve_models.h"
 
-#include "sim/kernel_class.h"
+#include "core/kernel_class.h"
 #include "sim/program.h"
 
 #include <errno.h>

@@ -91,7 +91,7 @@ def latencies(cell, high=0):
 
 def preempt_everywhere(place, seconds):
     done = place.run("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "2", "--seconds", seconds,
-                     "--json")
+                     "--sharing", "all", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["cases"][0]
 
@@ -107,7 +107,8 @@ def test_every_way_of_sharing_is_measured(place):
         if shows_all(case):
             break
     cells = cells_of(case)
-    assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_60", "temporal", "spatial", "turns"], list(cells)
+    assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_60", "orion",
+                           "temporal", "spatial", "turns"], list(cells)
     assert case["world"] == "processes" and case["failed"] is None
     for name, cell in cells.items():
         values = latencies(cell)

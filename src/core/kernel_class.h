@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recorded kernel is bound by, read from its name: traces carry no
- * counters. Used for bandwidth contention in the GPU model and by the
- * interference rule of the orion policy.
+ * What a kernel is bound by, read from its name: neither traces nor closed
+ * libraries tell more. Used for bandwidth contention in the GPU model and by the
+ * interference rule of Orion, in the simulator and in the shim.
  */
-#ifndef HB_SIM_KERNEL_CLASS_H
-#define HB_SIM_KERNEL_CLASS_H
+#ifndef HB_CORE_KERNEL_CLASS_H
+#define HB_CORE_KERNEL_CLASS_H
 
 #include "core/core.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel names to classes; see kernel_class.h. */
-#include "sim/kernel_class.h"
+#include "core/kernel_class.h"
 
 #include <stdio.h>
 #include <string.h>

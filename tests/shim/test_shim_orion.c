@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Orion's rule between processes (low_rule: orion), over the simulated driver:
+ * who waits beside a request of high priority, and what that tells of its
+ * kernels. The test plays the daemon and the other side. A wait beside a beacon
+ * that shows no life ends by itself, so what is looked at is whether there was one.
+ */
+#include "base/clock.h"
+#include "core/core.h"
+#include "core/orion_rule.h"
+#include "core/slack.h"
+#include "shim/window_orion.h"
+#include "space_rig.h"
+
+static const char image[] = "HBSIM1\nkernel gemm ns=10000\nkernel copy ns=10000\nkernel other ns=10000\n";
+
+enum { SMALL = 8, LARGE = 4 * 132 }; /* blocks; four fit on an SM */
+/* A machine that pauses spoils a trial: what was learned is wrong, or the beacon silent before the launch. */
+#define TRIES 10
+
+static CUfunction gemm, copy, other;
+
+static struct hb_slack_beacon *beacon(void)
+{
+	return &((struct hb_slack_board *)space_host.gpu->slack)->beacons[0];
+}
+
+static void raise_beacon(void)
+{
+	beacon()->owner = SPACE_PID;
+	beacon()->seen_ns = hb_clock_now_ns();
+	beacon()->latest_ns = INT64_MAX;
+	beacon()->word |= 1;
+}
+
+static void lower_beacon(void)
+{
+	beacon()->word += beacon()->word & 1;
+}
+
+static void launch(CUfunction kernel, unsigned blocks)
+{
+	OK(CU(cuLaunchKernel)(kernel, blocks, 1, 1, 512, 1, 1, 0, space_stream, NULL, NULL));
+	OK(CU(cuStreamSynchronize)(space_stream));
+}
+
+/* Its duration is learned while HP is away; on a busy machine not at once. */
+static void learn(CUfunction kernel, unsigned blocks)
+{
+	lower_beacon();
+	for (int i = 0; i < 20; i++)
+		launch(kernel, blocks);
+}
+
+static bool waits(CUfunction kernel, unsigned blocks, enum hb_class high)
+{
+	lower_beacon();
+	launch(other, SMALL); /* the budget is whole again */
+	raise_beacon();
+	space_host.gpu->high_class = high;
+	uint64_t before = space_count_of(HB_COUNT_window_waits);
+	launch(kernel, blocks);
+	return space_count_of(HB_COUNT_window_waits) > before;
+}
+
+static bool is_held(CUfunction kernel, unsigned blocks, enum hb_class high)
+{
+	for (int i = 0; i < TRIES; i++)
+		if (waits(kernel, blocks, high))
+			return true;
+	return false;
+}
+
+static bool may_go(CUfunction kernel, enum hb_class high)
+{
+	for (int i = 0; i < TRIES; i++) {
+		learn(kernel, SMALL);
+		if (!waits(kernel, SMALL, high))
+			return true;
+	}
+	return false;
+}
+
+static void begin(void)
+{
+	CUmodule module;
+	space_begin();
+	OK(CU(cuModuleLoadData)(&module, image));
+	OK(CU(cuModuleGetFunction)(&gemm, module, "gemm"));
+	OK(CU(cuModuleGetFunction)(&copy, module, "copy"));
+	OK(CU(cuModuleGetFunction)(&other, module, "other"));
+}
+
+static void launch_kinds(void)
+{
+	begin();
+	CHECK(may_go(gemm, HB_CLASS_UNKNOWN));
+	CHECK(may_go(gemm, HB_CLASS_MEMORY));
+	CHECK(is_held(gemm, SMALL, HB_CLASS_COMPUTE));
+	CHECK(may_go(copy, HB_CLASS_COMPUTE));
+	CHECK(is_held(copy, SMALL, HB_CLASS_MEMORY));
+	space_end();
+}
+
+static void launch_sizes(void)
+{
+	begin();
+	CHECK(may_go(copy, HB_CLASS_UNKNOWN));
+	learn(copy, LARGE);
+	CHECK(is_held(copy, LARGE, HB_CLASS_UNKNOWN));
+	/* While HP measures its time alone nobody goes beside it. */
+	space_host.gpu->high_alone_ns = HB_ORION_LEARNING;
+	CHECK(is_held(copy, SMALL, HB_CLASS_UNKNOWN));
+	space_end();
+}
+
+static bool spends_the_budget(void)
+{
+	uint64_t before = space_count_of(HB_COUNT_window_waits);
+	learn(copy, SMALL);
+	for (int i = 0; i < 100 && space_count_of(HB_COUNT_window_waits) == before; i++) {
+		raise_beacon();
+		launch(copy, SMALL);
+	}
+	return space_count_of(HB_COUNT_window_waits) > before;
+}
+
+/* A budget of 0.1 ms: of a hundred kernels of 10 us not all go. */
+static void launch_beyond_the_budget(void)
+{
+	begin();
+	CHECK(may_go(copy, HB_CLASS_UNKNOWN));
+	space_host.gpu->high_alone_ns = 4000000;
+	bool spent = false;
+	for (int i = 0; i < TRIES && !spent; i++)
+		spent = spends_the_budget();
+	CHECK(spent);
+	space_end();
+}
+
+static void serve(void)
+{
+	begin();
+	launch(gemm, SMALL);
+	CHECK(space_host.gpu->high_class == HB_CLASS_COMPUTE);
+	launch(copy, SMALL);
+	CHECK(space_host.gpu->high_class == HB_CLASS_MEMORY);
+	launch(other, SMALL);
+	CHECK(space_host.gpu->high_class == HB_CLASS_UNKNOWN);
+	space_end();
+}
+
+/* ---- the tests ---- */
+
+static int set_up(void **state)
+{
+	space_set_up(state);
+	space_host.gpu->low_rule = HB_LOW_RULE_ORION;
+	space_host.gpu->high_alone_ns = 400000000; /* a budget of 10 ms */
+	return 0;
+}
+
+static void kernels_of_the_other_kind_go_beside(void **state)
+{
+	space_run(launch_kinds);
+}
+
+static void large_kernels_wait(void **state)
+{
+	space_run(launch_sizes);
+}
+
+static void the_budget_is_kept(void **state)
+{
+	space_run(launch_beyond_the_budget);
+}
+
+static void high_tells_the_kind_of_its_kernel(void **state)
+{
+	space_host.page->priority = HB_PAGE_HIGH;
+	space_run(serve);
+}
+
+/* The rule itself. */
+static void who_fits(void **state)
+{
+	const struct hb_orion_launch launch = {.sms = 40, .duration_ns = 60000, .class = HB_CLASS_MEMORY};
+	struct hb_orion_launch unknown = launch;
+	assert_true(hb_orion_fits(&launch, 66, 100000, HB_CLASS_COMPUTE));
+	assert_true(hb_orion_fits(&launch, 66, 60000, HB_CLASS_UNKNOWN));
+	assert_false(hb_orion_fits(&launch, 66, 100000, HB_CLASS_MEMORY));
+	assert_false(hb_orion_fits(&launch, 39, 100000, HB_CLASS_COMPUTE));
+	assert_false(hb_orion_fits(&launch, 66, 59999, HB_CLASS_COMPUTE));
+	unknown.duration_ns = 0;
+	assert_false(hb_orion_fits(&unknown, 66, 100000, HB_CLASS_COMPUTE));
+	unknown = launch;
+	unknown.sms = 0;
+	assert_false(hb_orion_fits(&unknown, 66, 100000, HB_CLASS_COMPUTE));
+	assert_int_equal(hb_orion_budget_ns(4000000), 100000);
+	assert_int_equal(hb_orion_budget_ns(0), HB_ORION_BUDGET_NS);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, space_tear_down)
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_fits), TEST(kernels_of_the_other_kind_go_beside), TEST(large_kernels_wait),
+		TEST(the_budget_is_kept),   TEST(high_tells_the_kind_of_its_kernel),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
