@@ -3,7 +3,7 @@
 #include "shim/foresee.h"
 
 #include "base/clock.h"
-#include "core/costs.h"
+#include "core/foresight_share.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -18,7 +18,6 @@
 #define IDLE_SEEN_NS (10 * HB_NS_PER_US) /* a synchronize returns that long after the last kernel */
 #define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
 #define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)
-#define COUNT_EVERY_NS HB_NS_PER_S
 
 #define WAKE_NS (40 * HB_NS_PER_US)  /* our thread launches late, and the two kernels take it 25 us with cold caches */
 #define SOON_NS (100 * HB_NS_PER_US) /* it wakes: 36 us by the median, three of four times within 56 */
@@ -33,9 +32,8 @@ static struct hb_foresight foresight;
 static struct hb_foresight_budget budget;
 static bool begun;
 static int64_t allow_again_ns;
-static int64_t count_again_ns;
-static uint64_t signs_before[HB_PAGE_PROCESSES]; /* at the last count, of the tenant's processes */
-static int64_t request_since_ns;                 /* the inferred request that runs; 0 = none */
+static struct hb_foresight_share share;
+static int64_t request_since_ns; /* the inferred request that runs; 0 = none */
 static uint32_t request_flags;
 static int64_t worked_ns; /* the last end of work; 0 = never worked */
 
@@ -93,18 +91,28 @@ static void begin(void)
 	begun = true;
 }
 
-/* The tenant's processes that saw signs since the last count: they share what holds may cost. */
-static uint32_t count_active(const struct hb_page *page)
+/* Grows with what a process sees and does that may cost LP; 0 = it is gone. */
+static uint64_t activity_of(const struct hb_page_process *process)
 {
-	uint32_t active = 0;
-	for (uint32_t i = 0; page && i < HB_PAGE_PROCESSES; i++) {
-		const struct hb_page_process *process = &page->processes[i];
-		uint64_t signs = atomic_load_explicit(&process->counters[HB_COUNT_signs], memory_order_relaxed);
-		active += signs != signs_before[i] &&
-			  atomic_load_explicit(&process->state, memory_order_relaxed) == HB_PAGE_ACTIVE;
-		signs_before[i] = signs;
-	}
-	return active ? active : 1;
+	static const enum hb_page_counter parts[] = {HB_COUNT_signs, HB_COUNT_signs_dropped, HB_COUNT_holds};
+	uint64_t activity = 0;
+	if (atomic_load_explicit(&process->state, memory_order_relaxed) != HB_PAGE_ACTIVE)
+		return 0;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		activity += atomic_load_explicit(&process->counters[parts[i]], memory_order_relaxed);
+	return activity;
+}
+
+static void look_at_others(int64_t now_ns)
+{
+	const struct hb_place *place = hb_place();
+	uint64_t activity[HB_PAGE_PROCESSES];
+	uint32_t n = 0;
+	_Static_assert(HB_PAGE_PROCESSES <= HB_FORESIGHT_SHARERS, "all are looked at");
+	for (; place->page && n < HB_PAGE_PROCESSES; n++)
+		activity[n] = activity_of(&place->page->processes[n]);
+	hb_foresight_share_look(&share, &foresight, now_ns, activity, n,
+				place->page ? (uint32_t)(place->process - place->page->processes) : 0);
 }
 
 /*
@@ -115,10 +123,8 @@ static void share_budget(int64_t now_ns, bool allowed)
 {
 	if (allowed && !foresight.allowed)
 		budget.since_ns = now_ns;
-	if (now_ns < count_again_ns)
-		return;
-	count_again_ns = now_ns + COUNT_EVERY_NS;
-	foresight.costs.budget_ppm = HB_HOLD_BUDGET_PPM / count_active(hb_place()->page);
+	if (hb_foresight_share_is_due(&share, now_ns))
+		look_at_others(now_ns);
 }
 
 /* With the lock held. */
@@ -429,8 +435,8 @@ void hb_foresee_leave_in_child(void)
 	atomic_store(&hb_foresee_wanted, false);
 	atomic_store(&taken, false);
 	begun = false;
-	allow_again_ns = count_again_ns = request_since_ns = worked_ns = 0;
-	memset(signs_before, 0, sizeof(signs_before));
+	allow_again_ns = request_since_ns = worked_ns = 0;
+	memset(&share, 0, sizeof(share));
 	memset(&budget, 0, sizeof(budget));
 	memset(&told, 0, sizeof(told));
 	memset(&waiting, 0, sizeof(waiting));
