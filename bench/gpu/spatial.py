@@ -18,6 +18,7 @@ temporal.py, whose harness this uses. Every HP program runs on one core (both th
 of it), everybody else on the rest: what a neighbour on the same core costs is not the subject.
 The SLO is the p99 alone, outside MPS. Needs PyTorch, timm and transformers.
 """
+import contextlib
 import json
 import os
 import signal
@@ -94,9 +95,13 @@ class Hummingbird:
         time.sleep(0.05)
 
     def status(self):
-        done = subprocess.run([self.bench.hb, "status", "--json"], env=self.env, capture_output=True, text=True,
-                              timeout=20)
-        return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
+        """What the daemon says; {"error": why} where it says nothing, for no measurement is to end by that."""
+        try:
+            done = subprocess.run([self.bench.hb, "status", "--json"], env=self.env, capture_output=True, text=True,
+                                  timeout=20)
+            return json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr}
+        except (subprocess.TimeoutExpired, ValueError) as error:
+            return {"error": str(error)}
 
     def tell(self, when):
         """What the engine did so far, in words: which mechanisms are in force and what each tenant counted."""
@@ -129,6 +134,21 @@ class Mps:
 
     def stop(self):
         subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, env=self.env, timeout=30, check=False)
+
+
+@contextlib.contextmanager
+def ended_with(bench, *engines):
+    """However it ends: the status of the first engine is kept, the programs end, then each of what they ran in."""
+    def keep_status():
+        if isinstance(engines[0], Hummingbird):
+            bench.raw.setdefault("status", engines[0].status())
+
+    with contextlib.ExitStack() as last:
+        for engine in reversed(engines):
+            last.callback(engine.stop)
+        last.callback(bench.stop)
+        last.callback(keep_status)
+        yield
 
 
 class Table:
@@ -292,7 +312,7 @@ def part_ours(bench):
     space, times = Hummingbird(bench, "space", {"engine": "spatial"}), Hummingbird(bench, "time", {"engine": "temporal"})
     table = Table(bench)
     table.tells_cpus = True
-    try:
+    with ended_with(bench, space, times):
         table.service("hp-native")
         table.service("hp-space", "high", space.env, ("--slo", "auto"))
         table.service("hp-time", "high", times.env, ("--slo", "auto"))
@@ -314,11 +334,6 @@ def part_ours(bench):
                     for short in TRAINING:
                         table.window(rule, "hp-space", load, short + "-space")
         space.tell("at the end")
-    finally:
-        bench.raw["status"] = space.status()
-        bench.stop()
-        space.stop()
-        times.stop()
     rates = native_rates(table)
     lines = keep(bench, table, rates)
     for short, model in TRAINING.items():
@@ -340,7 +355,7 @@ def compare_with_temporal(bench, lines):
 def part_others(bench):
     mps = Mps(bench)
     table = Table(bench)
-    try:
+    with ended_with(bench, mps):
         table.service("hp-native")
         table.service("hp-mps", env=mps.env)
         table.service("hp-first", env=mps.env, options=("--stream-priority", "-3"))
@@ -359,16 +374,13 @@ def part_others(bench):
                     table.window("MPS priorities", "hp-first", load, short + "-mps")
                     table.window("MPS 88 %", "hp-first", load, short + "-mps88")
                     table.window("MPS 60 %", "hp-first", load, short + "-mps60")
-    finally:
-        bench.stop()
-        mps.stop()
     keep(bench, table, native_rates(table))
 
 
 def part_rules(bench):
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     table = Table(bench)
-    try:
+    with ended_with(bench, space):
         table.service("hp-native")
         table.service("hp-space", "high", space.env, ("--slo", "auto"))
         table.training("native")
@@ -387,9 +399,6 @@ def part_rules(bench):
                     space.set(settings)
                     table.window(rule, "hp-space", load, short + "-space")
         bench.raw["status after"] = space.status()
-    finally:
-        bench.stop()
-        space.stop()
     rates = native_rates(table)
     keep(bench, table, rates)
     for short in TRAINING:
@@ -401,7 +410,7 @@ def part_quick(bench):
     engine while HP is idle."""
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     table = Table(bench)
-    try:
+    with ended_with(bench, space):
         table.service("hp-native")
         table.service("hp-space", "high", space.env, ("--slo", "auto"))
         table.training("space", "low", space.env)
@@ -421,10 +430,6 @@ def part_quick(bench):
         space.set(RULES["spatial"])
         for short in TRAINING:
             table.window("spatial", "hp-space", LOADS[1], short + "-space")
-    finally:
-        bench.raw["status"] = space.status()
-        bench.stop()
-        space.stop()
     keep(bench, table, {short: table.turns.low_rate("space||%s-space" % short, short + "-space") for short in TRAINING})
 
 
@@ -441,14 +446,14 @@ def launch_costs(bench, space, mps, shim):
 def part_why(bench):
     """Where the engine's costs come from: HP alone in each way of running it, LP under fixed masks, both together.
     Raw values only, some 70 s."""
-    space, mps = Hummingbird(bench, "space", {"engine": "spatial"}), Mps(bench)
+    mps, space = Mps(bench), Hummingbird(bench, "space", {"engine": "spatial"})
     # Our library in a plain server, without a daemon: what it costs to be there at all.
     shim = dict(mps.env, HB_SOCKET=os.path.join(bench.dir, "nobody"),
                 LD_LIBRARY_PATH=os.path.join(os.path.abspath(bench.args.build), "src/shim"))
     table = Table(bench)
     table.tells_cpus = True
     load = LOADS[0]
-    try:
+    with ended_with(bench, space, mps):
         table.service("hp-native", models="resnet50_b1")
         table.service("hp-mps", env=mps.env, models="resnet50_b1")
         table.service("hp-shim", env=shim, models="resnet50_b1")
@@ -474,11 +479,6 @@ def part_why(bench):
             for short in TRAINING:
                 table.window(rule, "hp-space", load, short + "-space")
         space.tell("at the end")
-    finally:
-        bench.raw["status"] = space.status()
-        bench.stop()
-        space.stop()
-        mps.stop()
     keep(bench, table, {short: table.turns.low_rate("space||%s-space" % short, short + "-space") for short in TRAINING})
 
 
@@ -486,7 +486,7 @@ def part_strip(bench):
     """LP keeps every SM busy with blocks of 1 ms, HP comes now and then with a small kernel."""
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     trials = str(bench.args.trials)
-    try:
+    with ended_with(bench, space):
         def low_run(seconds):
             return bench.spawn("low", "native", bench.wrap("low") + [bench.micro_path, "fill", "1000", "528", seconds],
                                env=space.env, stdout=subprocess.PIPE, text=True)
@@ -506,9 +506,6 @@ def part_strip(bench):
                 bench.row("HP kernel of 16 blocks x 20 us beside LP blocks of 1 ms, %s, added %s" % (name, key[:3]),
                           round(added, 1), round(alone["latency"][key] / 1e3, 1), "us", "<= %d us" % most, added <= most)
             bench.row("LP beside it, of alone", round(100 * kept, 2), 100, "%", ">= 90 %", kept >= 0.90)
-    finally:
-        bench.stop()
-        space.stop()
 
 
 def part_close(bench):
@@ -516,7 +513,7 @@ def part_close(bench):
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     space.set(RULES["gate"])
     table, trials = Table(bench), str(bench.args.trials)
-    try:
+    with ended_with(bench, space):
         table.start("close", "low", "train", TRAINING["resnet"], space.env)
         bench.wait_ready(["close"], 120)
         alone = bench.run_micro("high", ["whole", trials], env=space.env)["latency"]
@@ -524,10 +521,6 @@ def part_close(bench):
         time.sleep(1.5)
         beside = bench.run_micro("high", ["whole", trials], env=space.env)["latency"]
         bench.pause("close")
-    finally:
-        bench.raw["status"] = space.status()
-        bench.stop()
-        space.stop()
     took_us = [(value - alone["p50_ns"]) / 1e3 for value in beside["raw_ns"]]
     bench.raw["latency"] = {"alone": alone, "beside": beside}
     for share, most in ((0.5, 30), (0.99, 150)):

@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 
-from spatial import RULES, TRAINING, Hummingbird, Table
+from spatial import RULES, TRAINING, Hummingbird, Table, ended_with
 from temporal import make_parser, quantile, run_parts
 
 STARTED = time.monotonic()
@@ -127,7 +127,6 @@ class Paired:
                 kept[on] += sum(latency <= slo for latency, _ in own[on])
             beside += own[True]
             alone += own[False]
-        short = first["low"].split("-")[0]
         rate = sum(self.low_rate(window) for window in windows) / len(windows)
         native = [window["native_us"][0] for window in windows]
         return {"mode": first["mode"], "high": first["high"], "rate": first["nominal"], "low": first["low"],
@@ -138,18 +137,28 @@ class Paired:
                 "service_us": [quantile([v for _, v in beside], share) for share in (0.5, 0.95)],
                 "latency_us": [quantile([v for v, _ in beside], share) for share in (0.5, 0.99)],
                 "latency_alone_us": [quantile([v for v, _ in alone], share) for share in (0.5, 0.99)],
-                "low_per_s": rate, "low_of_alone": rate / self.table.turns.low_rate(
-                    "native||%s-native" % short, short + "-native")}
+                "low_per_s": rate, "low_of_alone": rate / self.native_rate(first)}
+
+    def tells(self, window):
+        """Whether requests fell into both kinds of halves, and LP's speed alone is known."""
+        return all(self.requests(window, on) for on in (True, False)) and self.native_rate(window) > 0
+
+    def native_rate(self, window):
+        name = "%s-native" % window["low"].split("-")[0]
+        return self.table.turns.low_rate("native||" + name, name)
 
     def lines(self):
         kinds = {}
-        for window in self.windows:
+        for window in filter(self.tells, self.windows):
             kinds.setdefault((window["mode"], window["high"], window["nominal"], window["low"]), []).append(window)
         return [self.judge(windows) for windows in kinds.values()]
 
     def tell(self, window):
-        line = self.judge([window])
-        print_line(line)
+        line = self.judge([window]) if self.tells(window) else None
+        if line:
+            print_line(line)
+        else:
+            print("%(mode)s %(high)s %(nominal)d/s %(low)s: too few requests to tell" % window, flush=True)
         with open(os.path.join(self.bench.args.out, "spatial-paired.jsonl"), "a") as out:
             out.write(json.dumps(dict(window, line=line)) + "\n")
 
@@ -187,6 +196,8 @@ def low_rows(bench, table):
     for short, model in TRAINING.items():
         native, ours = (table.turns.low_rate("%s||%s-%s" % (how, short, how), "%s-%s" % (short, how))
                         for how in ("native", "space"))
+        if not native:
+            continue
         bench.row("spatial: LP alone, %s" % model, round(100 * ours / native, 2), 100, "%", ">= 97 %", ours >= 0.97 * native)
 
 
@@ -230,26 +241,22 @@ def part_paired(bench):
     paired = Paired(bench, table)
     os.sched_setaffinity(0, table.others)
     signal.signal(signal.SIGTERM, told_to_end)
-    try:
-        table.service("hp-native")
-        table.service("hp-space", "high", space.env, ("--slo", "auto"))
-        table.service("hp-time", "high", times.env, ("--slo", "auto"))
-        for how, env in (("native", None), ("space", space.env), ("time", times.env)):
-            table.training(how, "native" if how == "native" else "low", env)
-        table.ready()
-        print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
-        space.set(RULES["spatial"])
-        measure(bench, paired, table)
-    except TimeIsUp:
-        print("the time is up", flush=True)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with ended_with(bench, space, times):
         try:
-            conclude(bench, paired, table, space)
+            table.service("hp-native")
+            table.service("hp-space", "high", space.env, ("--slo", "auto"))
+            table.service("hp-time", "high", times.env, ("--slo", "auto"))
+            for how, env in (("native", None), ("space", space.env), ("time", times.env)):
+                table.training(how, "native" if how == "native" else "low", env)
+            table.ready()
+            print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
+            space.set(RULES["spatial"])
+            measure(bench, paired, table)
+        except TimeIsUp:
+            print("the time is up", flush=True)
         finally:
-            bench.stop()
-            space.stop()
-            times.stop()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            conclude(bench, paired, table, space)
 
 
 PARTS = {"paired": part_paired}

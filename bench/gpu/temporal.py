@@ -84,8 +84,9 @@ class Bench:
                 time.sleep(0.05)
 
     def lines(self, name):
+        """Whole ones: the last may be being written."""
         path = self.path(name, ".out")
-        return open(path).read().splitlines() if os.path.exists(path) else []
+        return open(path).read().split("\n")[:-1] if os.path.exists(path) else []
 
     def serve(self, name, label, rate, seconds):
         before = len(self.lines(name))
@@ -171,8 +172,9 @@ class Windows:
         self.windows.setdefault(label, []).append((begun, ended, list(low)))
 
     def low_rate(self, label, name):
-        """The fastest of the rounds: what disturbs a window only slows it."""
-        return max(self.bench.train_rate(name, begun, ended) for begun, ended, _ in self.windows[label])
+        """The fastest of the rounds: what disturbs a window only slows it. 0: none was measured."""
+        return max((self.bench.train_rate(name, begun, ended) for begun, ended, _ in self.windows.get(label, [])),
+                   default=0.0)
 
     def low_mean(self, label, name):
         rates = [self.bench.train_rate(name, begun, ended) for begun, ended, _ in self.windows[label]]

@@ -143,7 +143,7 @@ def serve(torch, args, path):
         done = 0
         deadline = time.monotonic() + 900
         while time.monotonic() < deadline and not os.path.exists(os.path.join(args.dir, "stop")):
-            lines = open(path + ".cmd").read().splitlines() if os.path.exists(path + ".cmd") else []
+            lines = open(path + ".cmd").read().split("\n")[:-1] if os.path.exists(path + ".cmd") else []
             if done == len(lines):
                 time.sleep(0.01)
                 continue

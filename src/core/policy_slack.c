@@ -27,7 +27,8 @@
  * 256 requests, 1 % miss: LP was the cause, 3 % become 1.5 %. Still 4 %: gated,
  * 0.75 %. Still: plain gating for 2048 requests, then again, then for 4096.
  *
- * Bad at: HP without an SLO or known deadline (terms stay at TERMS_START); SLOs so
+ * Bad at: HP without an SLO or known deadline (terms stay at TERMS_START, and only
+ * slack_high.h keeps watch over what LP costs); SLOs so
  * tight that every microsecond counts (use the gate policy); HP processes that
  * raise no beacon, which LP cannot see; memory bandwidth, which masks do not share
  * out; and it needs hundreds of requests to notice a point.

@@ -59,6 +59,24 @@ class Spatial(unittest.TestCase):
             low.signal(signal.SIGTERM)
             self.assertTrue(low.result()["right"])
 
+    def test_graphs_without_an_slo_find_low_masked_and_waiting(self):
+        with Stack(scale=2) as stack:
+            low = stack.start("low", "train", 300, 0)
+            low.expect("running")
+            # One launch a request: it opens with the graph and ends with the synchronize. Nobody told an SLO.
+            service = stack.start("high", "--rate", 50, "--seconds", 600, program=SERVICE, options=SPATIAL)
+            wait_until("low waits for high, or for its own work", lambda: by_priority(stack)["low"]["counters"][
+                "window_waits"] > 0)
+            wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
+            high = by_priority(stack)["high"]
+            self.assertIsNone(high["slo_asked_ns"] or None)
+            wait_until("requests are seen", lambda: by_priority(stack)["high"]["counters"]["requests"] > 0)
+            self.assertGreater(by_priority(stack)["high"]["counters"]["graphs"], 0)
+            service.signal(signal.SIGTERM)
+            self.assertIn("results=right", service.output()[-1])
+            low.signal(signal.SIGTERM)
+            self.assertTrue(low.result()["right"])
+
     def test_the_engine_goes_back_when_high_has_left(self):
         with Stack() as stack:
             low = stack.start("low", "train", 300, 0)
