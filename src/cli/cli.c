@@ -127,3 +127,9 @@ int hb_cli_option_refused(const char *command, const struct option *options, int
 	return nearest ? hb_cli_usage_error(command, "no option '%s'; did you mean '--%s'?", word, nearest)
 		       : hb_cli_usage_error(command, "no option '%s'", word);
 }
+
+int hb_cli_take_gpu(const char *command, const char *value, bool *simulated)
+{
+	*simulated = strcmp(value, "sim") == 0;
+	return *simulated ? -1 : hb_cli_usage_error(command, "--gpu: '%s'; only sim can be given", value);
+}

@@ -43,4 +43,7 @@ const char *hb_cli_nearest(const char *text, const char *const *names, size_t n)
  */
 int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result);
 
+/* The value of --gpu: only sim. -1, or an enum hb_exit after a message. */
+int hb_cli_take_gpu(const char *command, const char *value, bool *simulated);
+
 #endif

@@ -86,6 +86,15 @@ static void probe_shim(struct report *report)
 		strcpy(probe->remedy, "install it, or set HB_SHIM_DIR to its folder");
 }
 
+static void probe_machine(struct report *report, const struct hb_provider *provider)
+{
+	for (size_t i = 0; provider->probes[i] && report->n < PROBES_MAX; i++) {
+		struct hb_probe *probe = &report->probes[report->n++];
+		*probe = (struct hb_probe){.works = false};
+		provider->probes[i](probe);
+	}
+}
+
 static void probe_daemon(struct report *report, bool simulated)
 {
 	struct hb_probe *probe = add(report, "daemon", true);
@@ -269,6 +278,42 @@ static int print_json(const struct report *report, struct hb_error *error)
 
 /* --- command ---------------------------------------------------------------------------------- */
 
+static int take_limit(struct request *request, const char *value)
+{
+	struct hb_error error;
+	if (hb_duration_parse(value, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
+		return hb_cli_usage_error(COMMAND, "--limit: '%s' is no time; write 20s", value);
+	return -1;
+}
+
+static int take_option(struct request *request, int code, const char *value)
+{
+	switch (code) {
+	case OPTION_GPU:
+		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
+	case OPTION_LIMIT:
+		return take_limit(request, value);
+	case OPTION_QUICK:
+		request->quick = true;
+		return -1;
+	case OPTION_JSON:
+		request->json = true;
+		return -1;
+	case OPTION_INSIDE:
+		request->inside = true;
+		return -1;
+	case OPTION_SLICE:
+		request->slice = true;
+		return -1;
+	case OPTION_MASKS:
+		request->masks = true;
+		return -1;
+	default:
+		fputs(usage, stdout);
+		return HB_EXIT_OK;
+	}
+}
+
 static int read_command_line(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
@@ -282,32 +327,14 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	struct hb_error error;
 	int code;
 	opterr = 0;
-	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (code == OPTION_GPU && strcmp(optarg, "sim") == 0)
-			request->simulated = true;
-		else if (code == OPTION_QUICK)
-			request->quick = true;
-		else if (code == OPTION_JSON)
-			request->json = true;
-		else if (code == OPTION_INSIDE)
-			request->inside = true;
-		else if (code == OPTION_SLICE)
-			request->slice = true;
-		else if (code == OPTION_MASKS)
-			request->masks = true;
-		else if (code == OPTION_LIMIT) {
-			if (hb_duration_parse(optarg, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
-				return hb_cli_usage_error(COMMAND, "--limit: no time; write 20s");
-		} else if (code == 'h') {
-			fputs(usage, stdout);
-			return HB_EXIT_OK;
-		} else
-			return hb_cli_usage_error(COMMAND, code == OPTION_GPU
-								   ? "--gpu: only sim can be given"
-								   : "unknown option, or one without its value");
+	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (code == ':' || code == '?')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
+		int status = take_option(request, code, optarg);
+		if (status >= 0)
+			return status;
 	}
 	return optind < argc ? hb_cli_usage_error(COMMAND, "no arguments are taken") : -1;
 }
@@ -326,7 +353,7 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_slice(request.simulated);
 	if (request.masks)
 		return hb_doctor_masks(request.simulated);
-	report.n = hb_provider_of(request.simulated)->probe(report.probes, PROBES_MAX);
+	probe_machine(&report, hb_provider_of(request.simulated));
 	probe_shim(&report);
 	bool ready = all_well(&report);
 	fflush(stdout);

@@ -88,6 +88,7 @@ static int take_engine(struct request *request, const char *value)
 
 static int take_option(struct request *request, int code, const char *value)
 {
+	bool simulated;
 	switch (code) {
 	case OPTION_PRIORITY:
 		request->has_priority = true;
@@ -101,10 +102,8 @@ static int take_option(struct request *request, int code, const char *value)
 	case OPTION_ENGINE:
 		return take_engine(request, value);
 	case OPTION_GPU:
-		if (strcmp(value, "sim") != 0)
-			return hb_cli_usage_error(COMMAND, "--gpu: only sim can be given");
 		request->wish.flags |= HB_REGISTER_SIMULATED;
-		return -1;
+		return hb_cli_take_gpu(COMMAND, value, &simulated);
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;

@@ -82,10 +82,7 @@ static int take_option(struct request *request, int code, const char *value)
 		request->fields |= HB_SET_WEIGHT;
 		return hb_wish_take_weight(COMMAND, &request->wish, value);
 	case OPTION_GPU:
-		if (strcmp(value, "sim") != 0)
-			return hb_cli_usage_error(COMMAND, "--gpu: only sim can be given");
-		request->simulated = true;
-		return -1;
+		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
 	case OPTION_JSON:
 		request->json = true;
 		return -1;

@@ -47,20 +47,22 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	};
 	int code;
 	opterr = 0;
-	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		int status = -1;
 		if (code == OPTION_JSON)
 			request->json = true;
 		else if (code == OPTION_FROM)
 			request->from = optarg;
-		else if (code == OPTION_GPU && strcmp(optarg, "sim") == 0)
-			request->simulated = true;
-		else if (code == 'h') {
+		else if (code == OPTION_GPU)
+			status = hb_cli_take_gpu(COMMAND, optarg, &request->simulated);
+		else if (code != 'h')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
+		else {
 			fputs(usage, stdout);
 			return HB_EXIT_OK;
-		} else
-			return hb_cli_usage_error(COMMAND, code == OPTION_GPU
-								   ? "--gpu: only sim can be given"
-								   : "unknown option, or one without its value");
+		}
+		if (status >= 0)
+			return status;
 	}
 	return optind < argc ? hb_cli_usage_error(COMMAND, "no arguments are taken") : -1;
 }

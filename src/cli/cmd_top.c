@@ -116,10 +116,7 @@ static int take_option(struct request *request, int code, const char *value)
 		request->json = true;
 		return -1;
 	case OPTION_GPU:
-		if (strcmp(value, "sim") != 0)
-			return hb_cli_usage_error(COMMAND, "--gpu: only sim can be given");
-		request->top.simulated = true;
-		return -1;
+		return hb_cli_take_gpu(COMMAND, value, &request->top.simulated);
 	case OPTION_FROM:
 		if (request->n_from == 2)
 			return hb_cli_usage_error(COMMAND, "--from: two files at most");
@@ -129,7 +126,7 @@ static int take_option(struct request *request, int code, const char *value)
 		fputs(usage, stdout);
 		return HB_EXIT_OK;
 	default:
-		return hb_cli_usage_error(COMMAND, "unknown option, or one without its value");
+		return -1;
 	}
 }
 
@@ -150,8 +147,9 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	};
 	int code, status = -1;
 	opterr = 0;
-	while (status < 0 && (code = getopt_long(argc, argv, "h", options, NULL)) != -1)
-		status = take_option(request, code, optarg);
+	while (status < 0 && (code = getopt_long(argc, argv, ":h", options, NULL)) != -1)
+		status = code == ':' || code == '?' ? hb_cli_option_refused(COMMAND, options, argc, argv, code)
+						    : take_option(request, code, optarg);
 	if (status < 0 && optind < argc)
 		return hb_cli_usage_error(COMMAND, "no arguments are taken");
 	if (status < 0 && request->json && !request->samples && !request->n_from)

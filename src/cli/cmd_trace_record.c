@@ -25,6 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define COMMAND "trace"
+
 #define SECONDS_DEFAULT 10
 #define SECONDS_MOST 3600
 
@@ -74,6 +76,15 @@ static int save(const char *text, const struct record_command *command, struct h
 	return result;
 }
 
+static int take_seconds(struct record_command *command, const char *value)
+{
+	char *end = NULL;
+	command->seconds = strtol(value, &end, 10);
+	if (end == value || *end || command->seconds < 1 || command->seconds > SECONDS_MOST)
+		return hb_cli_usage_error(COMMAND, "--seconds: '%s' is no number from 1 to %d", value, SECONDS_MOST);
+	return -1;
+}
+
 static int parse(int argc, char **argv, struct record_command *command)
 {
 	static const struct option options[] = {
@@ -81,24 +92,18 @@ static int parse(int argc, char **argv, struct record_command *command)
 		{"gpu", required_argument, NULL, 'g'},
 		{NULL, 0, NULL, 0},
 	};
-	char *end = NULL;
 	int code;
-	while ((code = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (code == 's') {
-			command->seconds = strtol(optarg, &end, 10);
-			if (end == optarg || *end || command->seconds < 1 || command->seconds > SECONDS_MOST)
-				return hb_cli_usage_error("trace", "record: --seconds: '%s' is no number from 1 to %d",
-							  optarg, SECONDS_MOST);
-		} else if (code == 'g' && strcmp(optarg, "sim") == 0) {
-			command->simulated = true;
-		} else {
-			return hb_cli_usage_error("trace",
-						  code == 'g' ? "record: --gpu: only sim can be given"
-							      : "record: unknown option, or one without its value");
-		}
+	opterr = 0;
+	while ((code = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+		if (code == ':' || code == '?')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
+		int status = code == 's' ? take_seconds(command, optarg)
+					 : hb_cli_take_gpu(COMMAND, optarg, &command->simulated);
+		if (status >= 0)
+			return status;
 	}
 	if (argc - optind != 1)
-		return hb_cli_usage_error("trace", "record: give the file to write");
+		return hb_cli_usage_error(COMMAND, "give the file to write");
 	command->file = argv[optind];
 	return -1;
 }
@@ -123,7 +128,7 @@ int hb_trace_record(int argc, char **argv)
 	if (result == 0)
 		result = save(text, &command, &error);
 	free(text);
-	return result < 0 ? hb_cli_error("trace", -EIO, error.text) : HB_EXIT_OK;
+	return result < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 }
 
 /* --- replay --------------------------------------------------------------------------------- */

@@ -188,8 +188,7 @@ static int take_option(int code, struct wish *wish, const char **what)
 		wish->dispatch.policy = optarg;
 		return 0;
 	default:
-		*what = "unknown option, or one without its value";
-		return -EINVAL;
+		return 0;
 	}
 }
 
@@ -216,7 +215,9 @@ static int read_command_line(int argc, char **argv, struct wish *wish)
 	const char *what = "";
 	int code;
 	opterr = 0;
-	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		if (code == ':' || code == '?')
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
 		if (code == 'h') {
 			fputs(usage, stdout);
 			return HB_EXIT_OK;

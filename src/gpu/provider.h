@@ -54,8 +54,8 @@ struct hb_provider {
 	 * loop. One thread at a time. 0, or negative errno: then the list is empty and use->why says why.
 	 */
 	int (*gpu_use)(const unsigned char uuid[16], struct hb_gpu_use *use);
-	/* Looks at the machine without touching a GPU. Number of entries written, at most `max`. */
-	size_t (*probe)(struct hb_probe *probes, size_t max);
+	/* Each looks at one thing of the machine without touching a GPU, and fills a probe of zeros. Ends with NULL. */
+	void (*const *probes)(struct hb_probe *probe);
 };
 
 extern const struct hb_provider hb_provider_nvidia, hb_provider_simulated;

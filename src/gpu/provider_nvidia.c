@@ -191,17 +191,8 @@ static void probe_mps_elsewhere(struct hb_probe *probe)
 		       "`echo quit | nvidia-cuda-mps-control`");
 }
 
-static size_t probe(struct hb_probe *probes, size_t max)
-{
-	static void (*const all[])(struct hb_probe *) = {probe_module, probe_node,       probe_library,
-							 probe_mps,    probe_mps_limits, probe_mps_elsewhere};
-	size_t n = 0;
-	for (; n < sizeof all / sizeof all[0] && n < max; n++) {
-		memset(&probes[n], 0, sizeof probes[n]);
-		all[n](&probes[n]);
-	}
-	return n;
-}
+static void (*const probes[])(struct hb_probe *probe) = {
+	probe_module, probe_node, probe_library, probe_mps, probe_mps_limits, probe_mps_elsewhere, NULL};
 
 const struct hb_provider hb_provider_nvidia = {
 	.name = "nvidia",
@@ -210,5 +201,5 @@ const struct hb_provider hb_provider_nvidia = {
 	.gpu_index = gpu_index,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
-	.probe = probe,
+	.probes = probes,
 };

@@ -135,16 +135,7 @@ static void probe_mps(struct hb_probe *probe)
 		strcpy(probe->remedy, "build or install it; until then low-priority tenants take turns");
 }
 
-static size_t probe(struct hb_probe *probes, size_t max)
-{
-	static void (*const all[])(struct hb_probe *) = {probe_library, probe_mps};
-	size_t n = 0;
-	for (; n < sizeof all / sizeof all[0] && n < max; n++) {
-		memset(&probes[n], 0, sizeof probes[n]);
-		all[n](&probes[n]);
-	}
-	return n;
-}
+static void (*const probes[])(struct hb_probe *probe) = {probe_library, probe_mps, NULL};
 
 const struct hb_provider hb_provider_simulated = {
 	.name = "simulated",
@@ -154,5 +145,5 @@ const struct hb_provider hb_provider_simulated = {
 	.gpu_index = gpu_index,
 	.driver_library = driver_library,
 	.gpu_use = gpu_use,
-	.probe = probe,
+	.probes = probes,
 };
