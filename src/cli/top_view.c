@@ -239,10 +239,10 @@ static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t num
 	/* Where there is little room what is wrong comes first. */
 	if (gpu->uncovered)
 		fits = fits && add_part(line, page->width, ", %" PRIu32 " not covered", gpu->uncovered);
-	fits = fits && add_part(line, page->width, ", low has it %s", harvest) &&
+	(void)(fits && add_part(line, page->width, ", low has it %s", harvest) &&
 	       (gpu->uncovered || add_part(line, page->width, ", 0 not covered")) &&
 	       add_part(line, page->width, "; %s of %s", used, total) &&
-	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name);
+	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
 	emit(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 	if (*gpu->ejected)
 		emit_format(page, HB_TOP_BAD, "  policy ejected: %s", gpu->ejected);

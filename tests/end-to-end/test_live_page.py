@@ -38,8 +38,15 @@ class LivePage(unittest.TestCase):
     def check_contents(self, page, stack):
         self.assertIn(stack.status()["gpus"][0]["name"], page.run("document.querySelector('#gpus').innerText"))
         page.wait_for(f"{ROWS}.some(r => /cuda-tenant.*high.*10 ms/.test(r.replaceAll('\\t', ' ')))")
+        page.wait_for("/^~?[0-9]+ %$/.test(document.querySelector('#gpus tbody').rows[0].cells[6].innerText)")
         # Launches go on, so their rate is above zero once there are two answers.
         page.wait_for("[...document.querySelectorAll('#tenants tbody tr')].every(r => +r.cells[9].innerText > 0)")
+
+    def check_keys(self, page, tenant):
+        """Whoever goes through the rows by keys keeps their place when the page reads again."""
+        page.run(f"window.oldRow = document.querySelector('tr[data-tenant=\"{tenant}\"]'); oldRow.focus()")
+        page.wait_for("!oldRow.isConnected")
+        self.assertEqual(page.run("document.activeElement.dataset.tenant"), str(tenant))
 
     def check_clicks(self, page, stack):
         low = next(t["id"] for t in stack.tenants() if t["priority"] == "low")
@@ -54,6 +61,8 @@ class LivePage(unittest.TestCase):
         page.click(f"tr[data-tenant='{low}']")
         page.wait_for("!document.querySelector('#detail').hidden")
         self.assertIn("compute slice", page.run("document.querySelector('#mechanisms').innerText"))
+        self.assertEqual(page.run("document.querySelector('#tenants th[aria-sort]').innerText"), "priority")
+        self.check_keys(page, low)
         page.click(f"tr[data-tenant='{low}']")
         page.wait_for("document.querySelector('#detail').hidden")
         page.run("document.querySelector('#filter').value = ''; document.querySelector('#filter').oninput()")

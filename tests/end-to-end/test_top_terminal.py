@@ -96,6 +96,7 @@ class Top(unittest.TestCase):
 
     def test_a_tenant_shows_where_its_objective_lies(self):
         with Stack() as stack:
+            stack.start_daemon()
             service = stack.start("high", "--rate", 100, "--seconds", 3600, "--kernels", 8, options=("--slo", "1us"),
                                   program=os.path.join(BUILD, "bench/simcuda/sim_infer"))
             with Terminal(TOP, stack.environment, columns=60, rows=40) as terminal:
