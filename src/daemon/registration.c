@@ -44,8 +44,11 @@ static int check_mps_room(struct hb_daemon *daemon, const struct hb_peer *peer, 
 				hb_tenancy_is_low(other) ? "low" : "high", other->peer.user);
 	}
 	if (clients >= MPS_CLIENTS_MAX)
-		return hb_error_set(error, -EUSERS,
-				    "%u processes are running in the MPS server, and it has room for no more", clients);
+		return hb_error_set(
+			error, -EUSERS,
+			"%u processes are running in the MPS server, and it has room for no more: wait for one to "
+			"end, or set `mps: false` in hummingbird.yaml",
+			clients);
 	return 0;
 }
 
@@ -88,7 +91,9 @@ static int create(struct hb_daemon *daemon, const struct hb_peer *peer, const st
 				    "the daemon has just started; older processes of the tenant come first");
 	int result = hb_tenancy_new(daemon, peer, request, command, command_length, page_fd, &grant->tenancy);
 	if (result == -EUSERS)
-		return hb_error_set(error, result, "the daemon has %d tenants and takes no more", HB_TENANCIES_MAX);
+		return hb_error_set(error, result,
+				    "the daemon has %d tenants and takes no more; `hb status` lists them",
+				    HB_TENANCIES_MAX);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot make the tenant: %s", strerror(-result));
 	if (!(request->flags & HB_REGISTER_CREATE))

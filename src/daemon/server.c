@@ -261,7 +261,8 @@ static int serve_record(struct connection *connection)
 	const struct hb_msg_record request = connection->server->message.as_RECORD;
 	uid_t uid = connection->peer.uid;
 	if (uid != 0 && uid != geteuid())
-		return answer_error(connection, -EPERM, "only root and the daemon's own user may record");
+		return answer_error(connection, -EPERM,
+				    "only root and the daemon's own user may record: run it as one of them");
 	if (request.action == HB_RECORD_STOP)
 		return stop_recording(connection);
 	int result = hb_recorder_start(connection->server->daemon, (int64_t)request.seconds * HB_NS_PER_S);
@@ -399,7 +400,8 @@ static int lock(const char *socket_path, struct hb_error *error)
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return fd;
 	close(fd);
-	return hb_error_set(error, -EADDRINUSE, "%s: another daemon serves this socket", socket_path);
+	return hb_error_set(error, -EADDRINUSE, "%s: another daemon serves this socket; `hb status` shows it",
+			    socket_path);
 }
 
 static int give_to_group(const char *path)
@@ -408,7 +410,9 @@ static int give_to_group(const char *path)
 	if (group && chown(path, (uid_t)-1, group->gr_gid) < 0)
 		return -errno;
 	if (!group)
-		hb_log_warning("there is no group %s: only root can use this daemon", GROUP);
+		hb_log_warning("there is no group %s: only root can use this daemon; groupadd --system %s, then "
+			       "restart it",
+			       GROUP, GROUP);
 	return chmod(path, 0660) < 0 ? -errno : 0;
 }
 
