@@ -145,6 +145,36 @@ static int overall_write(FILE *out, const struct hb_bench_result *result)
 	return 0;
 }
 
+/* One point a way of sharing that was measured in all cases: means. Nothing with a single case, whose own plot says it. */
+static int overall_plot_write(FILE *out, const struct hb_bench_result *result)
+{
+	struct hb_bench_overall overall;
+	struct hb_sim_result *plots = calloc(HB_BENCH_SHARINGS_MAX, sizeof *plots);
+	int code = plots ? hb_bench_overall_init(&overall, result) : -ENOMEM;
+	unsigned n = 0;
+	for (unsigned i = 0; !code && overall.cases > 1 && i < overall.n; i++) {
+		const struct hb_bench_overall_row *row = &overall.rows[i];
+		struct hb_sim_result *plot = &plots[n];
+		if (row->cases < overall.cases || isnan(row->low) || isnan(row->attainment))
+			continue;
+		n++;
+		*plot = (struct hb_sim_result){.n_high = 1, .n_low = 1};
+		snprintf(plot->sharing, sizeof plot->sharing, "%s", row->sharing);
+		snprintf(plot->high[0].workload, sizeof plot->high[0].workload, "mean of %u cases", overall.cases);
+		snprintf(plot->low[0].workload, sizeof plot->low[0].workload, "low priority, mean");
+		plot->high[0].slo_ns = plot->high[0].requests = 1;
+		plot->high[0].attainment = row->attainment;
+		plot->low[0].relative = row->low;
+	}
+	if (n > 1) {
+		fputs("<figure>\n", out);
+		hb_plot_scatter_write(out, plots, n, "all-", NULL);
+		fputs("</figure>\n", out);
+	}
+	free(plots);
+	return code;
+}
+
 static int headline_row(FILE *out, const struct hb_bench_outcome *outcome, unsigned rounds)
 {
 	struct hb_bench_headline line;
@@ -289,7 +319,7 @@ static void plots_write(FILE *out, const struct hb_bench_outcome *outcome, const
 	}
 }
 
-static void case_head(FILE *out, const struct hb_bench_outcome *outcome, unsigned rounds)
+static void case_head(FILE *out, const struct hb_bench_outcome *outcome, unsigned rounds, bool simulated)
 {
 	fputs("<section class=\"whole\">\n", out);
 	text_write(out, "h2", outcome->name);
@@ -305,7 +335,10 @@ static void case_head(FILE *out, const struct hb_bench_outcome *outcome, unsigne
 		fputs(i ? ", " : " beside ", out);
 		hb_svg_text(out, outcome->low[i]);
 	}
-	fputs(strcmp(outcome->world, "virtual") == 0 ? "; recorded programs in virtual time" : "", out);
+	fputs(strcmp(outcome->world, "virtual") == 0 ? "; recorded programs in virtual time"
+	      : simulated && !*outcome->skipped      ? "; real processes over a simulated GPU, in real time"
+						     : "",
+	      out);
 	if (*outcome->unfinished) {
 		fputs("; ", out);
 		hb_svg_text(out, outcome->unfinished);
@@ -326,13 +359,16 @@ static void dropped_write(FILE *out, const struct hb_bench_outcome *outcome)
 	}
 }
 
-static int case_write(FILE *out, const struct hb_bench_outcome *outcome, unsigned index, unsigned rounds)
+static int case_write(FILE *out, const struct hb_bench_result *result, unsigned index)
 {
 	char id[16];
-	case_head(out, outcome, rounds);
+	const struct hb_bench_outcome *outcome = &result->cases[index];
+	unsigned rounds = result->rounds;
+	case_head(out, outcome, rounds, result->simulated);
 	if (*outcome->skipped || *outcome->failed) {
-		text_write(out, "p", *outcome->failed ? outcome->failed : outcome->skipped);
-		fputs("\n</section>\n", out);
+		fprintf(out, "<p>%s: ", *outcome->failed ? "Failed" : "Skipped");
+		hb_svg_text(out, *outcome->failed ? outcome->failed : outcome->skipped);
+		fputs("</p>\n</section>\n", out);
 		return 0;
 	}
 	struct hb_bench_summary *summary = malloc(sizeof *summary);
@@ -357,7 +393,7 @@ static int cases_write(FILE *out, const struct hb_bench_result *result)
 {
 	int code = 0;
 	for (unsigned i = 0; i < result->n_cases && !code; i++)
-		code = case_write(out, &result->cases[i], i, result->rounds);
+		code = case_write(out, result, i);
 	return code;
 }
 
@@ -375,9 +411,16 @@ static const struct part {
 	const char *name;
 	int (*write)(FILE *out, const struct hb_bench_result *result);
 } parts[] = {
-	{"title", title_write},     {"command", command_write},   {"facts", facts_write},
-	{"overall", overall_write}, {"headline", headline_write}, {"cases", cases_write},
-	{"rounds", rounds_write},   {"plot.css", plot_css_write}, {"report.css", report_css_write},
+	{"title", title_write},
+	{"command", command_write},
+	{"facts", facts_write},
+	{"overall", overall_write},
+	{"overall plot", overall_plot_write},
+	{"headline", headline_write},
+	{"cases", cases_write},
+	{"rounds", rounds_write},
+	{"plot.css", plot_css_write},
+	{"report.css", report_css_write},
 };
 
 static int part_write(FILE *out, const char *name, size_t length, const struct hb_bench_result *result)

@@ -36,7 +36,8 @@ void hb_svg_text(FILE *out, const char *text)
 void hb_svg_number(FILE *out, double value)
 {
 	double size = fabs(value);
-	int decimals = size >= 100 ? 0 : size >= 10 ? 1 : 2;
+	bool small = size > 0 && size < 0.1; /* two places that say something */
+	int decimals = size >= 100 ? 0 : size >= 10 ? 1 : !small ? 2 : size >= 0.01 ? 3 : 4;
 	fprintf(out, "%.*f", decimals, value);
 }
 
