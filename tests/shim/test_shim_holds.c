@@ -83,15 +83,28 @@ static void hold(void)
 	}
 }
 
+/* A hint that tells the truth. Too many that lead to nothing, and none would be believed, nor anything held. */
+static void hint_and_be_right(int64_t in_ns)
+{
+	int64_t at_ns = hb_clock_now_ns() + in_ns;
+	hint(in_ns);
+	while (hb_clock_now_ns() < at_ns)
+		sched_yield();
+	launch(kernel_short, stream);
+	OK(CU(cuStreamSynchronize)(stream));
+}
+
 /* With something held when it returns, for it was let go by this very call: `call` is repeated until that was so. */
 #define LETS_GO(counter, call) \
 	do { \
-		uint64_t before_ = count_of(counter); \
-		while (count_of(counter) == before_) { \
+		uint64_t before_; \
+		do { \
+			hint_and_be_right(400000); \
+			before_ = count_of(counter); \
 			hold(); \
 			call; \
 			OK(CU(cuStreamSynchronize)(NULL)); /* else the process counts as at work */ \
-		} \
+		} while (count_of(counter) == before_); \
 	} while (0)
 
 static void begin(void)
@@ -137,23 +150,23 @@ static void put_the_thread_behind(void)
 	closedir(tasks);
 }
 
-/* What is held when the hint returns was held by its caller. Fewer hints than are learned from. */
+/* What is held when the hint returns was held by its caller: until that was so for some. */
 static void hint_and_look(void)
 {
 	int at_once = 0;
 	begin();
 	hold();
 	put_the_thread_behind();
-	for (int i = 0; i < 8; i++) {
-		launch(kernel_short, stream);
-		OK(CU(cuStreamSynchronize)(stream));
+	for (int i = 0; i < 1000 && at_once < 4; i++) {
+		hint_and_be_right(300000);
 		usleep(3000); /* the hold before is over, and the thread asleep */
 		uint64_t before = count_of(HB_COUNT_holds);
 		hint(300000);
 		at_once += count_of(HB_COUNT_holds) > before;
+		launch(kernel_short, stream);
+		OK(CU(cuStreamSynchronize)(stream));
 	}
 	CHECK(at_once >= 4);
-	launch(kernel_short, stream);
 	OK(CU(cuCtxSynchronize)());
 	end();
 }
@@ -365,15 +378,17 @@ static void launch_from_several_threads(void)
 /* The younger context is the one held; its death leaves the other. */
 static void use_two_contexts(void)
 {
-	CUcontext first;
 	begin();
-	first = context;
+	CUcontext first = context;
+	CUfunction first_kernel = kernel_short;
+	CUstream first_stream = stream;
 	make_context();
 	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, stream));
 	end();
-	OK(CU(cuCtxSetCurrent)(first));
+	context = first, kernel_short = first_kernel, stream = first_stream;
+	OK(CU(cuCtxSetCurrent)(context));
 	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuCtxSynchronize)()));
-	OK(CU(cuCtxDestroy_v2)(first));
+	end();
 }
 
 static void hint_for_nothing(void)
