@@ -93,7 +93,7 @@ static void print_daemon(const json_t *daemon)
 		printf("live page http://%s/, metrics http://%s/metrics\n", text_of(metrics, "address"),
 		       text_of(metrics, "address"));
 	if (*text_of(metrics, "why"))
-		printf("metrics are not served: %s\n", text_of(metrics, "why"));
+		printf("no live page and metrics: %s\n", text_of(metrics, "why"));
 }
 
 #define UNCOVERED_SHOWN 4

@@ -184,5 +184,8 @@ int hb_sim_replay(int argc, char **argv)
 		return hb_cli_error("sim", result, error.text);
 	printf("%llu events, %llu actions; %llu differ from the recording\n", (unsigned long long)replay.events,
 	       (unsigned long long)replay.actions, (unsigned long long)replay.different);
+	if (replay.different && !policy && !actions)
+		puts("a recording that begins while tenants are there lacks what came before, so its first actions may "
+		     "differ; --actions shows which");
 	return replay.different && !policy ? HB_EXIT_FAILURE : HB_EXIT_OK;
 }
