@@ -46,11 +46,15 @@ class Server:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=open_files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files)))
-        self.port = int(self.process.stdout.readline().split()[-1])
-        self.grpc_port = int(self.process.stdout.readline().split()[-1])
+        self.port, self.grpc_port = self.said_port(), self.said_port()
         self.log = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self.reader.start()
+
+    def said_port(self):
+        line = self.process.stdout.readline()
+        assert line, "hb serve does not start: " + self.process.stderr.read()
+        return int(line.split()[-1])
 
     def write(self, path, text):
         path = os.path.join(self.folder, path)
