@@ -28,6 +28,19 @@ def wait_until(what, condition):
         time.sleep(0.01)
 
 
+def is_closed(connection):
+    """Whether the server has closed it; what it says before is read."""
+    connection.settimeout(LIMIT)
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    except socket.timeout:
+        return False
+    return True
+
+
 class Server:
     def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None):
         """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, what it is);

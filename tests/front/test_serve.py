@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from serve_process import LIMIT, SOURCE, Server, wait_until
+from serve_process import LIMIT, SOURCE, Server, is_closed, wait_until
 
 MODEL = """
 import os, signal, sys
@@ -34,12 +34,13 @@ class Serve(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         models = {"fast": "platform: echo\nmax_batch: 8\n",
-                  "slow": "platform: echo\nmax_batch: 1\ndelay: 100s\nrun: 100s\n",
+                  "slow": "platform: echo\nmax_batch: 1\ndelay: 10s\nrun: 10s\n",
                   "late": "platform: echo\ndelay: 50ms\nrun: 50ms\nmax_batch: 1\n",
                   "broken": "platform: worker\ncommand: 'false'\n"}
         if HAVE_NUMPY:
             models["work"] = "platform: worker\nmax_batch: 8\ncommand: /usr/bin/python3 model.py\n"
-        cls.server = Server(models, "--gpu", "none", "--body", "1MiB", files=[("work/model.py", MODEL)] if HAVE_NUMPY else ())
+        cls.server = Server(models, "--gpu", "none", "--body", "1MiB", "--idle", "10s",
+                            files=[("work/model.py", MODEL)] if HAVE_NUMPY else ())
 
     @classmethod
     def tearDownClass(cls):
@@ -125,18 +126,21 @@ class Serve(unittest.TestCase):
         wait_until("it was cancelled", lambda: self.metric(name) == before + 1)
 
     def test_connections_that_are_wrong(self):
+        """All at once: where a request and its client's end come together, as after a pause, the time limit closes it."""
+        clients = []
         for data in (b"GET / HTTP/9.9\r\n\r\n", b"\0" * 4096, b"POST /v2/models/fast/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
                      b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
                      b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
             for port in (self.server.port, self.server.grpc_port):
-                with self.server.connect(port=port) as client:
-                    try:
-                        client.sendall(data)
-                        client.shutdown(socket.SHUT_WR)
-                        while client.recv(65536):
-                            pass
-                    except OSError:
-                        pass
+                clients.append(self.server.connect(port=port))
+                try:
+                    clients[-1].sendall(data)
+                    clients[-1].shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass  # it was refused before its end
+        for client in clients:
+            with client:
+                self.assertTrue(is_closed(client))
         self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
 
     @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")

@@ -17,7 +17,7 @@ import time
 import unittest
 import zlib
 
-from serve_process import BUILD, LIMIT, Server, wait_until
+from serve_process import BUILD, LIMIT, Server, is_closed, wait_until
 
 KIB = 1024
 MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n"}
@@ -62,19 +62,6 @@ def half_close(connection):
         connection.shutdown(socket.SHUT_WR)
     except OSError:
         pass  # it was closed before, in a pause of the machine
-
-
-def is_closed(connection):
-    """Whether the server has closed it; what it says before is read."""
-    connection.settimeout(LIMIT)
-    try:
-        while connection.recv(65536):
-            pass
-    except ConnectionError:
-        pass
-    except socket.timeout:
-        return False
-    return True
 
 
 class LimitedServer(Server):
