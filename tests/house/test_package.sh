@@ -18,7 +18,7 @@ package=$(echo "$work"/hummingbird_*.deb)
 [[ $(dpkg-deb --field "$package" Depends) == *libc6* ]] || fail "its dependencies are not named"
 # asked_for LIBRARY: one of the packages that have it is among the dependencies
 asked_for() {
-	dpkg -S "*/$1" | sed 's/:.*//' | grep -qxF -f <(dpkg-deb --field "$package" Depends | tr ',|' '\n\n' | awk '{print $1}')
+	dpkg -S "*/$1" | sed 's/:.*//' | grep -qxF -f <(dpkg-deb --field "$package" Depends | tr ',|' '\n' | awk '{print $1}')
 }
 dpkg-deb --contents "$package" | awk '$2 != "root/root" {print; bad = 1} END {exit bad}' || fail "files that are not root's"
 
