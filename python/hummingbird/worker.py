@@ -23,8 +23,10 @@ returning when it is done, and say the bytes in model.yaml (`transfer`):
     worker.serve(infer, copy_in=..., copy_out=...)
 
 Inputs go through copy_in(**inputs), infer(**what it returned), copy_out(what
-that returned). While a batch runs, priority() is its priority, and held() says
-whether it should go no further for now (a policy that interrupts low priority).
+that returned). While a batch runs, priority() is its priority, held() says
+whether it should go no further for now (a policy that interrupts low priority),
+and unwanted() whether all who asked for it have gone: a callable that takes long
+may look and raise Unwanted. A batch that is not begun by then is not begun.
 """
 import mmap
 import os
@@ -38,12 +40,12 @@ import numpy
 import hummingbird
 
 # The layout of src/front/worker_ring.h.
-MAGIC, VERSION = 0x31524B4F57424800, 2
+MAGIC, VERSION = 0x31524B4F57424800, 3
 PAGE = struct.Struct("<QIIQQQQIII")
 READY_OFFSET, HELD_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 60, 64, 104, 8, 8
 EXPECTED_OFFSET, HINT_S = 144, 0.0002
-PAGE_BYTES, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, LANE_DEADLINE = \
-    4096, 4, 8, 12, 16, 20, 484, 504
+PAGE_BYTES, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, LANE_UNWANTED, \
+    LANE_DEADLINE = 4096, 4, 8, 12, 16, 20, 480, 500, 504
 NEVER = (1 << 63) - 1
 COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
 LANE_INPUTS, TENSORS_MAX = 512, 16
@@ -76,6 +78,10 @@ def _to_numpy(value):
     elif hasattr(value, "get") and not isinstance(value, (dict, numpy.ndarray)):  # CuPy
         value = value.get()
     return numpy.asarray(value)
+
+
+class Unwanted(Exception):
+    """Nobody waits for the batch any more."""
 
 
 class _Server:
@@ -186,9 +192,13 @@ class _Server:
         self.base = base = PAGE_BYTES + lane * self.lane_bytes
         self.set_stage(COPIES_IN)
         try:
+            if unwanted():
+                raise Unwanted("all who asked have gone")
             with hummingbird.request(self.time_left()):
                 values = self.compute(function, copy_in, copy_out)
             self.write_outputs(base, values)
+        except Unwanted as error:
+            self.fail(base, error)
         except Exception as error:  # pylint: disable=broad-except
             traceback.print_exc()
             self.fail(base, error)
@@ -224,6 +234,11 @@ def interruptible():
 def held():
     """Whether the batch that runs should launch nothing more for now."""
     return interruptible() and _server.word(HELD_OFFSET) == 1
+
+
+def unwanted():
+    """Whether nobody waits for the batch that runs any more."""
+    return _server.word(_server.base + LANE_UNWANTED) == 1
 
 
 def serve(function, copy_in=None, copy_out=None):

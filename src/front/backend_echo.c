@@ -12,7 +12,7 @@
 
 struct echo_flight {
 	int64_t end_ns;
-	bool used;
+	bool used, cut;
 };
 
 struct echo_backend {
@@ -58,8 +58,11 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 static void cancel(void *self, int64_t now_ns, uint32_t slot)
 {
 	struct echo_backend *backend = self;
-	if (backend->flights[slot].used)
-		backend->flights[slot].end_ns = now_ns;
+	struct echo_flight *flight = &backend->flights[slot];
+	if (!flight->used || flight->end_ns <= now_ns)
+		return;
+	flight->end_ns = now_ns;
+	flight->cut = true;
 }
 
 static uint32_t first_to_end(const struct echo_backend *backend)
@@ -78,8 +81,10 @@ static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *eve
 	uint32_t slot = first_to_end(backend);
 	if (slot == HB_SERVE_FLIGHTS_MAX || backend->flights[slot].end_ns > now_ns)
 		return false;
-	*event = (struct hb_serve_provider_event){
-		.at_ns = backend->flights[slot].end_ns, .slot = slot, .stage = HB_STAGES, .whole = true};
+	*event = (struct hb_serve_provider_event){.at_ns = backend->flights[slot].end_ns,
+						  .slot = slot,
+						  .stage = HB_STAGES,
+						  .whole = !backend->flights[slot].cut};
 	backend->flights[slot].used = false;
 	backend->n_flights--;
 	return true;

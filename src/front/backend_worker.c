@@ -306,6 +306,7 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	lane->status = HB_WORKER_OK;
 	lane->interruptible = batch->priority == HB_SERVE_LOW && *worker->interruptible;
 	lane->error[0] = '\0';
+	atomic_store(&lane->unwanted, 0);
 	lane->deadline_ns = batch->deadline_ns;
 	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
 		if (!copy_input(worker, lane, batch, i, &offset))
@@ -477,6 +478,20 @@ static void expect(void *self, int64_t now_ns)
 	eventfd_write(worker->submitted_bell, 1);
 }
 
+/* One that the worker does not have yet ends here; of the others it is told, and ends them when it will. */
+static void cancel(void *self, int64_t now_ns, uint32_t slot)
+{
+	struct worker *worker = self;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
+		if (worker->lanes[i].slot != slot)
+			continue;
+		if (worker->lanes[i].state == LANE_WAITS)
+			end_lane(worker, i, false);
+		else if (worker->lanes[i].state == LANE_SUBMITTED)
+			atomic_store(&shared_lane(worker, i)->unwanted, 1);
+	}
+}
+
 static void hold_low(void *self, int64_t now_ns, bool held)
 {
 	struct worker *worker = self;
@@ -539,6 +554,7 @@ static const struct hb_serve_provider_ops ops = {
 	.model = describe,
 	.start = start,
 	.expect = expect,
+	.cancel = cancel,
 	.hold_low = hold_low,
 	.poll = poll,
 	.next_ns = next_ns,

@@ -99,6 +99,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
 		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
 		infer->handle = 0;
+		infer->slot = slot;
 		infer->times.begun_ns = now_ns;
 		infer->model->users++;
 		atomic_fetch_add(&infer->holders, 1);
@@ -181,12 +182,27 @@ static bool is_queued(const struct hb_infer *infer)
 	return infer->handle != 0;
 }
 
-/* Answered before its end: a queued one is forgotten, one in a batch goes on for nobody. */
+/* A batch of which nobody waits for anything any more is stopped, where its back end can do that. */
+static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
+{
+	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	for (uint32_t i = 0; i < batch->n_requests; i++)
+		if (!hb_backend_request(batch->cookies[i])->answered)
+			return;
+	const struct hb_backend *backend = &dispatch->backends[batch->model];
+	if (backend->ops && backend->ops->cancel)
+		backend->ops->cancel(backend->self, now_ns, slot);
+}
+
+/* Answered before its end: a queued one is forgotten; of one in a batch the rest goes on. */
 static void cut_off(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns)
 {
-	if (is_queued(infer))
+	bool queued = is_queued(infer);
+	if (queued)
 		hb_serve_cancel(dispatch->serve, now_ns, infer->handle);
 	answer(dispatch, infer, now_ns);
+	if (!queued)
+		stop_for_nobody(dispatch, infer->slot, now_ns);
 }
 
 static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)

@@ -84,6 +84,7 @@ struct hb_infer {
 	/* The dispatcher's (dispatch.c). */
 	atomic_uint holders;
 	uint64_t handle; /* of the scheduler; 0 = not queued */
+	uint32_t slot;   /* of its batch, once that has begun */
 	int64_t cut_ns;  /* when it is answered with a time-out; INT64_MAX = never */
 	uint32_t heap;   /* its place among those with a time-out; UINT32_MAX = none */
 	bool answered;

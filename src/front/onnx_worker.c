@@ -125,7 +125,9 @@ static void complete(struct session *session, uint32_t number)
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
 	atomic_store(&lane->stage, HB_WORKER_COPIES_IN);
-	if (run_lane(session, lane, &error) < 0) {
+	if (atomic_load(&lane->unwanted))
+		hb_error_set(&error, -ECANCELED, "nobody waits for it");
+	if (error.text[0] || run_lane(session, lane, &error) < 0) {
 		set_error(lane, error.text);
 		lane->status = HB_WORKER_ERROR;
 	}

@@ -24,7 +24,7 @@
 #include <stddef.h>
 
 #define HB_WORKER_MAGIC UINT64_C(0x31524b4f57424800) /* "\0HBWOKR1" */
-#define HB_WORKER_VERSION 2
+#define HB_WORKER_VERSION 3
 #define HB_WORKER_LANES 4
 #define HB_WORKER_RING 8 /* entries, more than lanes */
 
@@ -65,12 +65,13 @@ enum hb_worker_status { HB_WORKER_OK = 0, HB_WORKER_ERROR = 1 };
 enum hb_worker_stage { HB_WORKER_NOT_BEGUN, HB_WORKER_COPIES_IN, HB_WORKER_RUNS, HB_WORKER_COPIES_OUT };
 
 struct hb_worker_lane {
-	uint32_t items, priority; /* server; priority: 0 = high */
-	_Atomic(uint32_t) stage;  /* worker; enum hb_worker_stage */
-	uint32_t status;          /* worker */
-	uint32_t interruptible;   /* server: 1 = it may be held */
-	char error[484];          /* worker; NUL-terminated */
-	int64_t deadline_ns;      /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
+	uint32_t items, priority;   /* server; priority: 0 = high */
+	_Atomic(uint32_t) stage;    /* worker; enum hb_worker_stage */
+	uint32_t status;            /* worker */
+	uint32_t interruptible;     /* server: 1 = it may be held */
+	char error[480];            /* worker; NUL-terminated */
+	_Atomic(uint32_t) unwanted; /* server: 1 = nobody waits for it: it need not be begun, or gone on with */
+	int64_t deadline_ns;        /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 

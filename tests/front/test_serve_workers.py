@@ -80,6 +80,18 @@ def infer(x):
 
 worker.serve(infer)
 """
+UNWANTED = HEAD + """
+def infer(x):
+    if x[0, 0] == 1:
+        there("runs")
+        while not worker.unwanted():
+            time.sleep(0.005)
+        there("stopped")
+        raise worker.Unwanted
+    return x
+
+worker.serve(infer)
+"""
 WORKER = "platform: worker\nmax_batch: 4\ncommand: /usr/bin/python3 model.py\n"
 
 
@@ -199,6 +211,16 @@ class Workers(unittest.TestCase):
         for i in range(6):
             status, answer = server.infer("scribbles", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_a_batch_that_nobody_waits_for_is_stopped(self):
+        server = serve(self, {"long": ("", UNWANTED)})
+        row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}
+        body = json.dumps({"inputs": [row]})
+        with server.connect(("POST /v2/models/long/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                             % (len(body), body)).encode()):
+            appears(server, "long/runs")
+        appears(server, "long/stopped")
+        self.assertEqual(server.infer("long", (2, 0, 0, 0))[0], 200)
 
     def test_a_worker_that_is_killed_loses_the_batch_it_ran_and_no_other(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
