@@ -23,7 +23,7 @@ SERVICES = ["resnet50_b1@60/s", "resnet50_b1@220/s", "llama8_decode_b8@60/s", "l
 TRAININGS = ["resnet50_train_b128", "llama8_train_b4"]
 TEMPORAL = "temporal:hints=learned"
 MODES = ["exclusive", "timeslice", "mps", "mps_prio", "mps_88", "mps_60", "reef", "orion", TEMPORAL,
-         "spatial", "spatial:without=masks", "spatial:without=beside", "auto"]
+         "spatial", "spatial:with=gpcs", "spatial:without=masks", "spatial:without=beside", "auto"]
 # HP attainment at most this much below alone, in every combination.
 POINTS = 0.01
 # LP against alone; None = no goal.

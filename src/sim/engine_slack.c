@@ -157,7 +157,7 @@ void hb_engine_slack_shape(const struct hb_engine *engine, struct hb_program *pr
 	if (work->kind != HB_MODEL_KERNEL)
 		return;
 	work->sm_limit = program->slack->answer.sms;
-	work->sm_spread = engine->mode.without_gpcs;
+	work->sm_spread = !engine->mode.with_gpcs;
 	cut(program->slack, work);
 }
 

@@ -10,7 +10,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:without=masks|gpcs|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 /* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
 #define HIGH_SLICE_NS INT64_C(100000000)
@@ -89,14 +89,16 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 	mode->policy = "slack";
 	if (!*rest)
 		return true;
+	mode->with_gpcs = strcmp(rest, ":with=gpcs") == 0;
+	if (mode->with_gpcs)
+		return true;
 	if (strncmp(rest, ":without=", 9) != 0)
 		return false;
 	rest += 9;
 	mode->without_masks = strcmp(rest, "masks") == 0;
-	mode->without_gpcs = strcmp(rest, "gpcs") == 0;
 	mode->without_slices = strcmp(rest, "slices") == 0;
 	mode->without_beside = strcmp(rest, "beside") == 0;
-	return mode->without_masks || mode->without_gpcs || mode->without_slices || mode->without_beside;
+	return mode->without_masks || mode->without_slices || mode->without_beside;
 }
 
 static bool parse(const char *text, struct hb_mode *mode)

@@ -2,7 +2,7 @@
 /*
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
- * `reef`, `orion`, `spatial[:without=masks|gpcs|slices|beside]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * `reef`, `orion`, `spatial[:with=gpcs|:without=masks|slices|beside]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
  * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
  */
 #ifndef HB_SIM_MODES_H
@@ -35,8 +35,8 @@ struct hb_mode {
 	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
 	enum hb_hint_quality hints;
 	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
+	bool with_gpcs;     /* masks leave out whole GPCs, which the shim cannot do yet; else they are spread */
 	bool without_masks; /* what `spatial:without=...` leaves out */
-	bool without_gpcs;  /* masks are spread over the GPU */
 	bool without_slices;
 	bool without_beside; /* plain gating */
 	bool automatic;      /* temporal or spatial, whichever was better in a trial of each */
