@@ -47,7 +47,8 @@ struct hb_grpc_call {
 	uint8_t *data;                /* what has come, prefix included */
 	size_t bytes, capacity;
 	bool too_large, crowded, whole, waits;
-	bool bare;                      /* data are without their prefix */
+	bool bare; /* data are without their prefix */
+	bool foreseen;
 	struct hb_memory_charge charge; /* for data */
 	struct hb_infer *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
@@ -67,7 +68,10 @@ void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
 /* The message has come whole: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
+/* A part of the message has come. */
+void hb_grpc_foresee(struct hb_grpc_call *call);
 void hb_grpc_infer(struct hb_grpc_call *call);
+void hb_grpc_infer_foresee(struct hb_grpc_call *call);
 /* The call's own memory; not its connection. */
 void hb_grpc_call_free(struct hb_grpc_call *call);
 /* Any thread: the call no longer waits; `finish` is called on the loop, then it is answered. */

@@ -318,6 +318,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 	}
 	memcpy(call->data + call->bytes, data, bytes);
 	call->bytes += bytes;
+	hb_grpc_foresee(call);
 	return 0;
 }
 

@@ -9,6 +9,9 @@
 
 #define MALLOC_OVERHEAD 16
 
+#define NAME_TAG 0x0a    /* field 1 of ModelInferRequest, of the kind that has a length */
+#define VARINT_LONG 0x80 /* a length from here on takes more than a byte */
+
 typedef Inference__ModelInferRequest message_in;
 typedef Inference__ModelInferRequest__InferInputTensor input_in;
 
@@ -360,6 +363,24 @@ static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
 	if (call->timeout_ns && (!infer->timeout_ns || call->timeout_ns < infer->timeout_ns))
 		infer->timeout_ns = call->timeout_ns;
 	return hb_infer_check(infer, &infer->model->config);
+}
+
+/*
+ * What takes the GPU from others can begin while the rest of the message is on its way: who writes one puts the model's
+ * name first, which is field 1, a string. A message that is compressed, or begins otherwise, is not looked at again.
+ */
+void hb_grpc_infer_foresee(struct hb_grpc_call *call)
+{
+	const uint8_t *at = call->data + HB_GRPC_PREFIX;
+	if (call->bytes < HB_GRPC_PREFIX + 2)
+		return;
+	size_t length = at[1];
+	bool named = call->data[0] == 0 && at[0] == NAME_TAG && length < HB_MODEL_NAME_MAX && length < VARINT_LONG;
+	if (named && call->bytes < HB_GRPC_PREFIX + 2 + length)
+		return;
+	call->foreseen = true;
+	if (named)
+		hb_dispatch_expect(call->grpc->config.dispatch, (const char *)at + 2, length);
 }
 
 void hb_grpc_infer(struct hb_grpc_call *call)

@@ -520,6 +520,12 @@ static bool expand(struct hb_grpc_call *call)
 	return true;
 }
 
+void hb_grpc_foresee(struct hb_grpc_call *call)
+{
+	if (!call->foreseen && strcmp(call->path, SERVICE "ModelInfer") == 0)
+		hb_grpc_infer_foresee(call);
+}
+
 void hb_grpc_call_run(struct hb_grpc_call *call)
 {
 	size_t skip = strlen(SERVICE);

@@ -14,6 +14,8 @@ import unittest
 from stack import HB, LIMIT, Stack, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../front"))
+from grpc_frames import data_frames, field, grpc_begin  # noqa: E402
 PROGRAM = """
 import os, sys
 sys.path += [%r, %r]
@@ -49,7 +51,7 @@ class Serve(unittest.TestCase):
                 with open(os.path.join(folder, name, file), "w", encoding="utf-8") as out:
                     out.write(text)
         server = stack.spawn([HB, "serve", "--models", folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--gpu", "sim"])
-        port = int(server.expect("http").split()[-1])
+        port, self.grpc_port = (int(server.expect(kind).split()[-1]) for kind in ("http", "grpc"))
         for name in names:
             wait_until("%s is ready" % name, lambda one=name: self.ask(port, b"GET /v2/models/%s/ready" % one.encode()) == 200)
         return server, port
@@ -108,6 +110,24 @@ class Serve(unittest.TestCase):
                 client.sendall(BODY)
                 self.assertEqual(int(client.recv(64).split()[1]), 200)
             wait_until("it came", lambda: self.counter(stack, "high", "requests") > requests)
+            self.end(server)
+
+    def test_a_message_that_begins_to_arrive_is_a_sign(self):
+        with Stack() as stack:
+            server, port = self.server(stack, "high", "low")
+            for name in (b"high", b"low"):
+                self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
+            wait_until("the request is over", lambda: self.counter(stack, "high", "requests") >= 1)
+            before = self.settled(stack, "signs")
+            # The name has not come whole; a message of low priority.
+            for message in (b"\x0a\x04hig", field(1, b"low")):
+                with socket.create_connection(("127.0.0.1", self.grpc_port), timeout=LIMIT) as client:
+                    client.sendall(grpc_begin() + data_frames(1, message, end=False))
+                    self.assertTrue(client.recv(64))
+            self.assertEqual(self.settled(stack, "signs"), before)
+            with socket.create_connection(("127.0.0.1", self.grpc_port), timeout=LIMIT) as client:
+                client.sendall(grpc_begin() + data_frames(1, field(1, b"high"), end=False))
+                wait_until("the daemon knows of it", lambda: self.counter(stack, "high", "signs") > before)
             self.end(server)
 
 
