@@ -18,6 +18,7 @@ from noise import above, judge
 from stack import BUILD, HB, KEPT_VARIABLES, LIMIT, wait_until
 
 LIMIT_RUN = 4 * LIMIT
+BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
 
 
 class Place:
@@ -26,7 +27,8 @@ class Place:
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="hb-tb-", dir="/tmp")
         self.environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        self.environment |= {"TMPDIR": self.folder, "HOME": self.folder, "LC_ALL": "C.UTF-8"}
+        self.environment |= {"TMPDIR": self.folder, "HOME": self.folder, "LC_ALL": "C.UTF-8",
+                             "HB_BENCH_DIR": os.path.join(BENCH, "workloads")}
         self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
         return self
 
@@ -209,7 +211,7 @@ def test_a_case_whose_programs_lack_a_module_is_skipped(place):
 
 def test_everything_in_one_command(place):
     folder = place.folder + "/all"
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench/gpu/run_all.py")
+    script = os.path.join(BENCH, "gpu/run_all.py")
     done = subprocess.run([sys.executable, script, folder, "--hb", HB, "--gpu", "sim", "--seconds", "30"],
                           env=place.environment, capture_output=True, text=True, timeout=LIMIT_RUN, check=False)
     for part in ("micro", "adversary", "disb"):
