@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/install_path.h"
-#include "base/paths.h"
+#include "bench/bench_scripts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,24 +17,11 @@ bool hb_bench_is_serve(const struct hb_bench_suite *suite)
 	return strcmp(suite->name, "serve") == 0;
 }
 
-/* Beside the build, or installed. */
-static int find_script(char path[PATH_MAX], struct hb_error *error)
-{
-	static const char *const folders[] = {"../bench", "bench", "../share/hummingbird/bench"};
-	char own[PATH_MAX];
-	if (hb_path_own_folder(own) == 0)
-		for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-			if (snprintf(path, PATH_MAX, "%s/%s/serving.py", own, folders[i]) < PATH_MAX &&
-			    access(path, R_OK) == 0)
-				return 0;
-	return hb_error_set(error, -ENOENT, "serving.py is not found beside hb");
-}
-
 int hb_bench_serve_become(const struct hb_bench_options *options, const char *out_folder, struct hb_error *error)
 {
 	char script[PATH_MAX], hb[PATH_MAX], seconds[32], budget[32], results[PATH_MAX + 16], keep[PATH_MAX + 16];
 	const char *argv[16] = {"python3", script, "--hb", hb, "--seconds", seconds};
-	int n = 6, rc = find_script(script, error);
+	int n = 6, rc = hb_bench_script("", "serving.py", script, error);
 	if (!rc && hb_install_program("hb", hb, sizeof hb) < 0)
 		rc = hb_error_set(error, -ENOENT, "hb is not found");
 	if (rc)

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/install_path.h"
-#include "base/paths.h"
 #include "bench/bench_cpus.h"
 #include "bench/bench_daemon.h"
+#include "bench/bench_scripts.h"
 #include "bench/bench_xsched.h"
 #include "daemon/daemon_client.h"
 #include "gpu/provider.h"
@@ -327,18 +327,9 @@ int hb_bench_stage_verify(struct hb_bench_stage *stage, const struct hb_bench_sh
 
 /* --- programs ------------------------------------------------------------------------------------------------ */
 
-/* bench/workloads/torch_work.py: beside the build, or installed. */
 static int find_script(char path[PATH_MAX], struct hb_error *error)
 {
-	static const char *const folders[] = {"../bench/workloads", "bench/workloads", "../share/hummingbird/bench"};
-	char own[PATH_MAX];
-	const char *given = getenv("HB_BENCH_DIR");
-	bool found = given && snprintf(path, PATH_MAX, "%s/torch_work.py", given) < PATH_MAX && access(path, R_OK) == 0;
-	for (size_t i = 0; !found && i < sizeof folders / sizeof *folders && hb_path_own_folder(own) == 0; i++)
-		found = snprintf(path, PATH_MAX, "%s/%s/torch_work.py", own, folders[i]) < PATH_MAX &&
-			access(path, R_OK) == 0;
-	return found ? 0
-		     : hb_error_set(error, -ENOENT, "torch_work.py is not found; set HB_BENCH_DIR to bench/workloads");
+	return hb_bench_script("workloads/", "torch_work.py", path, error);
 }
 
 int hb_bench_stage_check_python(struct hb_bench_stage *stage, const struct hb_bench_program *program,

@@ -27,8 +27,7 @@ class Place:
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="hb-tb-", dir="/tmp")
         self.environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        self.environment |= {"TMPDIR": self.folder, "HOME": self.folder, "LC_ALL": "C.UTF-8",
-                             "HB_BENCH_DIR": os.path.join(BENCH, "workloads")}
+        self.environment |= {"TMPDIR": self.folder, "HOME": self.folder, "LC_ALL": "C.UTF-8"}
         self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
         return self
 
