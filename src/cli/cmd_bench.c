@@ -219,6 +219,9 @@ static int serve_do(const struct hb_bench_command_line *line)
 	struct hb_error error = {""};
 	if (line->json || line->report_path || line->run.xsched || line->run.rounds != line->run.suite->rounds)
 		return hb_cli_usage_error(COMMAND, "serve takes --gpu, --seconds, --limit and --out");
+	if (line->run.simulated && line->run.deadline_ns)
+		return hb_cli_usage_error(
+			COMMAND, "--limit: serve in virtual time is always whole; fewer --seconds make it shorter");
 	if (line->out_folder && mkdir(line->out_folder, 0755) < 0 && errno != EEXIST)
 		return hb_cli_error(COMMAND, -errno, line->out_folder);
 	int code = hb_bench_serve_become(&line->run, line->out_folder, &error);
