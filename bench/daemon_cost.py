@@ -18,19 +18,12 @@ import sys
 import time
 import urllib.request
 
+from processor_time import cpu_seconds
+
 HIGH_SHARE = 5  # every fifth tenant is of high priority
 KERNEL_US = 2000
 RATE = 20  # requests a second of a tenant of high priority
 SCRAPES = 200
-
-
-def cpu_seconds(pid):
-    """Of its threads, as the scheduler counts it: to the nanosecond, where ticks are 10 ms."""
-    total = 0
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/schedstat", encoding="utf-8") as file:
-            total += int(file.read().split()[0])
-    return total / 1e9
 
 
 def wakes(pid):

@@ -26,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 
+from processor_time import cpu_seconds, waited_seconds
+
 MODEL = """platform: echo
 inputs: [{name: x, datatype: FP32, shape: [4]}]
 outputs: [{name: y, datatype: FP32, shape: [4]}]
@@ -46,28 +48,14 @@ def family(pid):
         return [pid] + [int(child) for child in file.read().split()]
 
 
-def cpu_seconds(pid):
-    nanoseconds = 0
-    for one in family(pid):
-        for task in os.listdir(f"/proc/{one}/task"):
-            with open(f"/proc/{one}/task/{task}/schedstat", encoding="utf-8") as file:
-                nanoseconds += int(file.read().split()[0])
-    return nanoseconds / 1e9
+def family_seconds(pid):
+    return sum(cpu_seconds(one) for one in family(pid))
 
 
 def stolen_seconds():
     """What the machine under this one took from its processors, together."""
     with open("/proc/stat", encoding="utf-8") as file:
         return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
-def waited_seconds(pid):
-    """Time in which its threads could have run, had their processor been free."""
-    nanoseconds = 0
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/schedstat", encoding="utf-8") as file:
-            nanoseconds += int(file.read().split()[1])
-    return nanoseconds / 1e9
 
 
 def on_processor(number, preferred):
@@ -136,14 +124,14 @@ class Bench:
 
     def load(self, server, *arguments, start=None):
         pid, port = server
-        before, waited, stolen = cpu_seconds(pid), waited_seconds(pid), stolen_seconds()
+        before, waited, stolen = family_seconds(pid), waited_seconds(pid), stolen_seconds()
         done = subprocess.run([self.load_program, "--port", str(port), "--seconds", str(self.seconds), *map(str, arguments)],
                               stdout=subprocess.PIPE, check=True, text=True, preexec_fn=start)
         found = json.loads(done.stdout)
         found["server_waited_ms"] = round(1e3 * (waited_seconds(pid) - waited), 1)
         found["stolen_ms"] = round(1e3 * (stolen_seconds() - stolen), 1)
         self.failed |= found["not_200"] > 0 or found["answered"] == 0
-        found["server_cpu_us"] = round(1e6 * (cpu_seconds(pid) - before) / max(found["answered"], 1), 2)
+        found["server_cpu_us"] = round(1e6 * (family_seconds(pid) - before) / max(found["answered"], 1), 2)
         found["per_core"] = round(1e6 / found["server_cpu_us"])
         found["server_mib"] = round(resident_mib(pid), 1)
         return found

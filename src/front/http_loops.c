@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -26,12 +27,13 @@ struct hb_http_loop {
 	bool runs;
 	int bell; /* an eventfd */
 	atomic_bool rung;
+	sem_t is_quiet;
 };
 
 struct hb_http_loops {
 	int listening;
 	bool quiet;
-	atomic_bool stopping;
+	atomic_bool quieting, stopping;
 	uint32_t n;
 	struct hb_http_loop all[THREADS_MAX];
 };
@@ -71,18 +73,28 @@ static int timeout_ms(struct MHD_Daemon *daemon)
 	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
+/* Here, since the library ends the process where a daemon's loop meets its own MHD_quiesce_daemon() elsewhere. */
+static bool quiesce(struct hb_http_loop *loop)
+{
+	if (!atomic_load(&loop->loops->quieting))
+		return false;
+	MHD_quiesce_daemon(loop->daemon);
+	sem_post(&loop->is_quiet);
+	return true;
+}
+
 static void *run(void *argument)
 {
 	struct hb_http_loop *loop = argument;
+	bool quiet = false;
 	struct pollfd fds[] = {{.fd = loop->bell, .events = POLLIN}, {.fd = epoll_of(loop->daemon), .events = POLLIN}};
 	here = loop;
 	while (!atomic_load(&loop->loops->stopping)) {
-		if (poll(fds, 2, timeout_ms(loop->daemon)) < 0 && errno != EINTR) {
-			hb_log_error("http: poll: %s; a thread of the server ends", strerror(errno));
-			break;
-		}
+		/* It can only be interrupted; then nothing is lost by looking. */
+		poll(fds, 2, timeout_ms(loop->daemon));
 		if (fds[0].revents & POLLIN)
 			hear(loop);
+		quiet = quiet || quiesce(loop);
 		MHD_run_wait(loop->daemon, 0);
 	}
 	return NULL;
@@ -115,7 +127,7 @@ static int start_daemon(struct hb_http_loop *loop, const struct hb_http_loops_co
 	errno = 0;
 	loop->daemon = config->start(config->argument, flags, loop->loops->listening, connections ? connections : 1);
 	if (loop->daemon)
-		return 0;
+		return sem_init(&loop->is_quiet, 0, 0);
 	int code = errno ? -errno : -EIO;
 	close(loop->bell);
 	return code;
@@ -171,9 +183,20 @@ uint16_t hb_http_loops_port(const struct hb_http_loops *loops)
 
 void hb_http_loops_quiesce(struct hb_http_loops *loops)
 {
-	for (uint32_t i = 0; i < loops->n && !loops->quiet; i++)
-		MHD_quiesce_daemon(loops->all[i].daemon);
+	if (loops->quiet)
+		return;
 	loops->quiet = true;
+	atomic_store(&loops->quieting, true);
+	for (uint32_t i = 0; i < loops->n; i++) {
+		struct hb_http_loop *loop = &loops->all[i];
+		if (!loop->runs) {
+			quiesce(loop);
+			continue;
+		}
+		hb_http_loop_wake(loop);
+		while (sem_wait(&loop->is_quiet) < 0)
+			;
+	}
 }
 
 void hb_http_loops_free(struct hb_http_loops *loops)
@@ -190,6 +213,7 @@ void hb_http_loops_free(struct hb_http_loops *loops)
 			pthread_join(loop->thread, NULL);
 		MHD_stop_daemon(loop->daemon);
 		close(loop->bell);
+		sem_destroy(&loop->is_quiet);
 	}
 	if (loops->listening >= 0)
 		close(loops->listening);

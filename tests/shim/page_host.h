@@ -39,6 +39,12 @@ void hb_page_host_begin_again(struct hb_page_host *host);
 /* Whether somebody wants to be served now. */
 bool hb_page_host_is_wanted(const struct hb_page_host *host);
 
+/* A counter of the first process. */
+static inline uint64_t hb_page_host_count(const struct hb_page_host *host, enum hb_page_counter counter)
+{
+	return atomic_load(&host->page->processes[0].counters[counter]);
+}
+
 struct hb_gate *hb_page_host_gate(struct hb_page_process *process);
 /* Sets the gate and wakes who waits there. */
 void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state state);

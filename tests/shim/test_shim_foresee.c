@@ -29,11 +29,6 @@ static CUstream stream;
 static CUevent event;
 static CUdeviceptr memory;
 
-static uint64_t count_of(enum hb_page_counter counter)
-{
-	return atomic_load(&host.page->processes[0].counters[counter]);
-}
-
 static void launch(void)
 {
 	OK(CU(cuLaunchKernel)(kernel, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
@@ -89,7 +84,7 @@ static void ask_for_version(void)
 
 static uint64_t signs_seen(void)
 {
-	return count_of(HB_COUNT_signs) + count_of(HB_COUNT_signs_dropped);
+	return hb_page_host_count(&host, HB_COUNT_signs) + hb_page_host_count(&host, HB_COUNT_signs_dropped);
 }
 
 static uint64_t signs_of(void (*call)(void))
@@ -122,10 +117,10 @@ static void hint(int64_t in_ns)
 /* Returns when the GPU was held already. */
 static int64_t hold(void)
 {
-	uint64_t before = count_of(HB_COUNT_holds);
-	while (count_of(HB_COUNT_holds) == before) {
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
+	while (hb_page_host_count(&host, HB_COUNT_holds) == before) {
 		hint(400000);
-		for (int i = 0; i < 500 && count_of(HB_COUNT_holds) == before; i++)
+		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_holds) == before; i++)
 			usleep(100);
 	}
 	return hb_clock_now_ns();
@@ -134,17 +129,20 @@ static int64_t hold(void)
 /* A hold with `n` launches behind it that nobody waits for, until it is accounted. False: it was over before them. */
 static bool linger(int n)
 {
-	uint64_t released = count_of(HB_COUNT_holds_released), time = count_of(HB_COUNT_hold_time);
+	uint64_t released = hb_page_host_count(&host, HB_COUNT_holds_released),
+		 time = hb_page_host_count(&host, HB_COUNT_hold_time);
 	int64_t held_ns = hold(); /* all that came before is accounted */
 	int64_t launched_ns = hb_clock_now_ns();
 	for (int i = 0; i < n; i++)
 		launch();
-	while (count_of(HB_COUNT_hold_time) == time)
+	while (hb_page_host_count(&host, HB_COUNT_hold_time) == time)
 		usleep(100);
-	bool was_for_it = count_of(HB_COUNT_holds_released) > released;
+	bool was_for_it = hb_page_host_count(&host, HB_COUNT_holds_released) > released;
 	if (was_for_it) {
-		CHECK(count_of(HB_COUNT_holds_released) == released + 1); /* once, by however many launches */
-		CHECK((int64_t)(count_of(HB_COUNT_hold_time) - time) >= launched_ns - held_ns + LINGER_NS);
+		CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) ==
+		      released + 1); /* once, by however many launches */
+		CHECK((int64_t)(hb_page_host_count(&host, HB_COUNT_hold_time) - time) >=
+		      launched_ns - held_ns + LINGER_NS);
 	}
 	OK(CU(cuStreamSynchronize)(stream));
 	return was_for_it;

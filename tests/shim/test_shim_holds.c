@@ -36,15 +36,10 @@ static CUmodule module;
 static CUfunction kernel_short;
 static CUstream stream;
 
-static uint64_t count_of(enum hb_page_counter counter)
-{
-	return atomic_load(&host.page->processes[0].counters[counter]);
-}
-
 /* The daemon's heart beats for ever; a test that waits for what does not come is ended by the runner. */
 static void await(enum hb_page_counter counter, uint64_t at_least)
 {
-	while (count_of(counter) < at_least)
+	while (hb_page_host_count(&host, counter) < at_least)
 		usleep(200);
 }
 
@@ -75,10 +70,10 @@ static void make_context(void)
  */
 static void hold(void)
 {
-	uint64_t before = count_of(HB_COUNT_holds);
-	while (count_of(HB_COUNT_holds) == before) {
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
+	while (hb_page_host_count(&host, HB_COUNT_holds) == before) {
 		hint(400000);
-		for (int i = 0; i < 500 && count_of(HB_COUNT_holds) == before; i++)
+		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_holds) == before; i++)
 			usleep(100);
 	}
 }
@@ -100,11 +95,11 @@ static void hint_and_be_right(int64_t in_ns)
 		uint64_t before_; \
 		do { \
 			hint_and_be_right(400000); \
-			before_ = count_of(counter); \
+			before_ = hb_page_host_count(&host, counter); \
 			hold(); \
 			call; \
 			OK(CU(cuStreamSynchronize)(NULL)); /* else the process counts as at work */ \
-		} while (count_of(counter) == before_); \
+		} while (hb_page_host_count(&host, counter) == before_); \
 	} while (0)
 
 static void begin(void)
@@ -160,9 +155,9 @@ static void hint_and_look(void)
 	for (int i = 0; i < 1000 && at_once < 4; i++) {
 		hint_and_be_right(300000);
 		usleep(3000); /* the hold before is over, and the thread asleep */
-		uint64_t before = count_of(HB_COUNT_holds);
+		uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
 		hint(300000);
-		at_once += count_of(HB_COUNT_holds) > before;
+		at_once += hb_page_host_count(&host, HB_COUNT_holds) > before;
 		launch(kernel_short, stream);
 		OK(CU(cuStreamSynchronize)(stream));
 	}
@@ -173,7 +168,7 @@ static void hint_and_look(void)
 
 static uint64_t signs_seen(void)
 {
-	return count_of(HB_COUNT_signs) + count_of(HB_COUNT_signs_dropped);
+	return hb_page_host_count(&host, HB_COUNT_signs) + hb_page_host_count(&host, HB_COUNT_signs_dropped);
 }
 
 /* Memory is asked for before a request's first launch; between two launches it says nothing. */
@@ -199,7 +194,8 @@ static void hint_and_nothing(void)
 	begin();
 	hold();
 	await(HB_COUNT_hold_time, 1);
-	CHECK(count_of(HB_COUNT_holds_released) == 0 && count_of(HB_COUNT_holds_wide) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0 &&
+	      hb_page_host_count(&host, HB_COUNT_holds_wide) == 0);
 	launch(kernel_short, stream); /* and the stream of holds is empty: nothing is left to wait for */
 	OK(CU(cuCtxSynchronize)());
 	end();
@@ -240,22 +236,23 @@ static void hint_during_wide_call(void)
 	begin();
 	hold();
 	await(HB_COUNT_hold_time, 1);
-	uint64_t synchronizes = count_of(HB_COUNT_synchronizes);
+	uint64_t synchronizes = hb_page_host_count(&host, HB_COUNT_synchronizes);
 	OK(CU(cuLaunchHostFunc)(stream, wait_on_the_stream, NULL));
 	CHECK(pthread_create(&other, NULL, synchronize, NULL) == 0);
 	await(HB_COUNT_synchronizes, synchronizes + 1);
-	while (count_of(HB_COUNT_holds_not_possible) == 0) {
+	while (hb_page_host_count(&host, HB_COUNT_holds_not_possible) == 0) {
 		hint(400000);
 		usleep(5000);
 	}
-	uint64_t holds = count_of(HB_COUNT_holds);
-	while (count_of(HB_COUNT_holds_not_possible) < 2) { /* one hint may be late on a busy machine */
+	uint64_t holds = hb_page_host_count(&host, HB_COUNT_holds);
+	while (hb_page_host_count(&host, HB_COUNT_holds_not_possible) <
+	       2) { /* one hint may be late on a busy machine */
 		hint(400000);
 		usleep(5000);
 	}
 	atomic_store(&may_go_on, true);
 	CHECK(pthread_join(other, NULL) == 0);
-	CHECK(count_of(HB_COUNT_holds) == holds);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds) == holds);
 	end();
 }
 
@@ -271,7 +268,8 @@ static void copy_and_use_the_default_stream(void)
 	OK(CU(cuStreamSynchronize)(stream));
 	OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes))); /* the legacy default stream */
 	OK(CU(cuStreamSynchronize)(NULL));
-	CHECK(count_of(HB_COUNT_holds_released) == 0 && count_of(HB_COUNT_holds_wide) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0 &&
+	      hb_page_host_count(&host, HB_COUNT_holds_wide) == 0);
 	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, NULL)); /* waits for blocking streams, not for ours */
 	OK(CU(cuStreamSynchronize)(NULL));
 	LETS_GO(HB_COUNT_holds_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
@@ -290,7 +288,7 @@ static void hint_during_capture(void)
 	launch(kernel_short, stream);
 	hold();
 	launch(kernel_short, stream); /* recorded: no work that a hold was for */
-	CHECK(count_of(HB_COUNT_holds_released) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0);
 	OK(CU(cuStreamEndCapture)(stream, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
 	LETS_GO(HB_COUNT_holds_released, OK(CU(cuGraphLaunch)(executable, stream)));
@@ -399,7 +397,7 @@ static void hint_for_nothing(void)
 		launch(kernel_short, stream);
 		OK(CU(cuStreamSynchronize)(stream));
 	}
-	CHECK(count_of(HB_COUNT_holds) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds) == 0);
 	end();
 }
 
@@ -448,7 +446,7 @@ static void infer_requests(void)
 		CHECK(running()->running_since_ns == 0);
 		OK(CU(cuStreamSynchronize)(stream)); /* nothing was launched since */
 	}
-	CHECK(count_of(HB_COUNT_requests) == 4); /* and the one of make_context() */
+	CHECK(hb_page_host_count(&host, HB_COUNT_requests) == 4); /* and the one of make_context() */
 	end();
 }
 

@@ -33,11 +33,6 @@ static CUcontext context;
 static CUfunction kernel_long, kernel_short;
 static CUstream stream;
 
-static uint64_t count_of(enum hb_page_counter counter)
-{
-	return atomic_load(&host.page->processes[0].counters[counter]);
-}
-
 static void launch(CUfunction kernel, CUstream on)
 {
 	OK(CU(cuLaunchKernel)(kernel, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL));
@@ -97,12 +92,12 @@ static void answer_and_rest(int i)
 /* Ends with the GPU kept behind work that has just been waited for. */
 static void be_kept(enum how how)
 {
-	uint64_t before = count_of(HB_COUNT_holds_kept);
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds_kept);
 	for (int i = 0;; i++) {
 		if (i % 64 == 0)
 			hint();
 		work_and_wait(kernel_long, how);
-		if (count_of(HB_COUNT_holds_kept) > before)
+		if (hb_page_host_count(&host, HB_COUNT_holds_kept) > before)
 			return;
 		answer_and_rest(i);
 	}
@@ -112,8 +107,8 @@ static void wait_for_streams(void)
 {
 	begin();
 	be_kept(BY_STREAM);
-	uint64_t released = count_of(HB_COUNT_holds_released);
-	for (int i = 0; count_of(HB_COUNT_holds_released) < released + 5; i++) {
+	uint64_t released = hb_page_host_count(&host, HB_COUNT_holds_released);
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_holds_released) < released + 5; i++) {
 		answer_and_rest(i); /* what is kept is for this launch */
 		be_kept(BY_STREAM);
 	}
@@ -138,7 +133,7 @@ static void rest_after_work(void)
 		work_and_wait(kernel_long, BY_STREAM);
 		usleep(20000 + (unsigned)(i * 7919 % 13) * 3000);
 	}
-	CHECK(count_of(HB_COUNT_holds_kept) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == 0);
 	end();
 }
 
@@ -156,7 +151,7 @@ static void keep_without_a_reason(void)
 {
 	begin();
 	go_on_at_once(60);
-	CHECK(count_of(HB_COUNT_holds_kept) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == 0);
 	end();
 }
 
@@ -165,13 +160,13 @@ static void call_wide(void)
 {
 	CUdeviceptr memory;
 	begin();
-	uint64_t wide = count_of(HB_COUNT_holds_wide);
-	while (count_of(HB_COUNT_holds_wide) == wide) {
+	uint64_t wide = hb_page_host_count(&host, HB_COUNT_holds_wide);
+	while (hb_page_host_count(&host, HB_COUNT_holds_wide) == wide) {
 		be_kept(BY_STREAM);
 		OK(CU(cuCtxSynchronize)());
 	}
-	wide = count_of(HB_COUNT_holds_wide);
-	while (count_of(HB_COUNT_holds_wide) == wide) {
+	wide = hb_page_host_count(&host, HB_COUNT_holds_wide);
+	while (hb_page_host_count(&host, HB_COUNT_holds_wide) == wide) {
 		OK(CU(cuMemAlloc_v2)(&memory, 4096));
 		be_kept(BY_STREAM);
 		OK(CU(cuMemFree_v2)(memory));
@@ -212,11 +207,11 @@ static void capture_meanwhile(void)
 	OK(CU(cuStreamCreate)(&recorded, CU_STREAM_NON_BLOCKING));
 	be_kept(BY_STREAM);
 	answer_and_rest(0);
-	uint64_t kept = count_of(HB_COUNT_holds_kept);
+	uint64_t kept = hb_page_host_count(&host, HB_COUNT_holds_kept);
 	OK(CU(cuStreamBeginCapture_v2)(recorded, CU_STREAM_CAPTURE_MODE_RELAXED));
 	launch(kernel_short, recorded);
 	go_on_at_once(20);
-	CHECK(count_of(HB_COUNT_holds_kept) == kept);
+	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == kept);
 	OK(CU(cuStreamEndCapture)(recorded, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
 	OK(CU(cuGraphLaunch)(executable, recorded));

@@ -48,11 +48,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint64_t count_of(enum hb_page_counter counter)
-{
-	return atomic_load(&host.page->processes[0].counters[counter]);
-}
-
 static void run(void (*scenario)(void))
 {
 	assert_non_null(hb_page_host_run(&host, scenario));
@@ -129,23 +124,23 @@ static void launch_alone_and_beside(void)
 
 static void try_until_sliced(void)
 {
-	for (int i = 0; i < TRIES && !count_of(HB_COUNT_sliced); i++)
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_sliced); i++)
 		launch_alone_and_beside();
-	CHECK(count_of(HB_COUNT_sliced) > 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0);
 }
 
 static void beside_a_request(void)
 {
 	begin("run_plain");
 	try_until_sliced();
-	CHECK(count_of(HB_COUNT_pieces) >= 2 * count_of(HB_COUNT_sliced));
-	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == count_of(HB_COUNT_pieces));
-	CHECK(count_of(HB_COUNT_whole) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) >= 2 * hb_page_host_count(&host, HB_COUNT_sliced));
+	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_pieces));
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 0);
 	lower_beacon();
-	uint64_t n = count_of(HB_COUNT_pieces);
+	uint64_t n = hb_page_host_count(&host, HB_COUNT_pieces);
 	launch(); /* nobody is served */
 	expect_each_block_once();
-	CHECK(count_of(HB_COUNT_pieces) == n);
+	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) == n);
 }
 
 static void test_beside(void **state)
@@ -245,13 +240,13 @@ static void test_closed(void **state)
 /* Slack would have it in pieces; its code, or the driver, has not. */
 static void left_whole(enum hb_page_counter why)
 {
-	for (int i = 0; i < TRIES && !count_of(HB_COUNT_whole); i++)
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_whole); i++)
 		launch_alone_and_beside();
-	CHECK(count_of(HB_COUNT_whole) == 1 && count_of(why) == 1);
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1 && hb_page_host_count(&host, why) == 1);
 	for (int i = 0; i < 3; i++)
 		launch_alone_and_beside();
-	CHECK(count_of(HB_COUNT_whole) == 1); /* it is known now */
-	CHECK(count_of(HB_COUNT_sliced) == 0 && count_of(HB_COUNT_pieces) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1); /* it is known now */
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_pieces) == 0);
 }
 
 static void whole_by_its_code(void)
@@ -279,7 +274,7 @@ static void never_in_pieces(void)
 	begin("run_plain");
 	for (int i = 0; i < 20; i++)
 		launch_alone_and_beside();
-	CHECK(count_of(HB_COUNT_sliced) == 0 && count_of(HB_COUNT_whole) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
 }
 
 /* Switched off, and in the temporal engine. */

@@ -32,11 +32,6 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static uint64_t count_of(enum hb_page_counter counter)
-{
-	return atomic_load(&host.page->processes[0].counters[counter]);
-}
-
 static void run(void (*scenario)(void))
 {
 	assert_non_null(hb_page_host_run(&host, scenario));
@@ -94,8 +89,9 @@ static void long_kernel_goes_in_pieces(void)
 	launch(plain, 161, 1, 1);
 	launch(plain, 161, 1, 1);
 	CHECK(pieces() == 6);
-	CHECK(count_of(HB_COUNT_sliced) == 3 && count_of(HB_COUNT_pieces) == 16 && count_of(HB_COUNT_whole) == 2);
-	CHECK(count_of(HB_COUNT_kernels) == 5); /* as the application counts */
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 3 && hb_page_host_count(&host, HB_COUNT_pieces) == 16 &&
+	      hb_page_host_count(&host, HB_COUNT_whole) == 2);
+	CHECK(hb_page_host_count(&host, HB_COUNT_kernels) == 5); /* as the application counts */
 }
 
 static void test_long(void **state)
@@ -160,7 +156,7 @@ static void others_stay_whole(void)
 	launch(plain, 160, 1, 1);
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
-	CHECK(pieces() == 0 && count_of(HB_COUNT_sliced) == 0);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_sliced) == 0);
 	config.numAttrs = 0; /* and now it may */
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
@@ -177,7 +173,7 @@ static void brief_kernel(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 3);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
 }
 
 static void test_brief(void **state)
@@ -191,7 +187,7 @@ static void not_asked_for(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 0);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
 }
 
 /* Without the setting, and in high priority. */
@@ -210,7 +206,7 @@ static void refused(const char *what)
 	FAKE("hb_fake_set_refusal", void (*)(const char *))(what);
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && count_of(HB_COUNT_whole) == 3);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
 }
 
 static void no_linker(void)
@@ -288,8 +284,9 @@ static void many_threads(void)
 	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
 	for (uint32_t i = 0; i < 160; i++)
 		CHECK(runs_of(i) == THREADS * ROUNDS * 3);
-	CHECK(count_of(HB_COUNT_sliced) + count_of(HB_COUNT_whole) == THREADS * ROUNDS * 3);
-	CHECK(count_of(HB_COUNT_sliced) > 0 && pieces() == count_of(HB_COUNT_pieces));
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) + hb_page_host_count(&host, HB_COUNT_whole) ==
+	      THREADS * ROUNDS * 3);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0 && pieces() == hb_page_host_count(&host, HB_COUNT_pieces));
 }
 
 static void test_threads(void **state)
