@@ -17,10 +17,9 @@
 
 /* Kinds that were looked up; a collision only asks the driver again. */
 #define KNOWN 1024
-static struct {
-	_Atomic(const void *) function;
-	atomic_uint class;
-} known[KNOWN];
+/* Function and kind in one word, so that threads cannot mix two up: addresses of programs have 47 bits. */
+#define CLASS_SHIFT 56
+static _Atomic uint64_t known[KNOWN];
 
 /* LP time that went beside HP since HP was idle; under window_low.c's lock. */
 static int64_t used_ns[HB_PAGE_GPUS];
@@ -41,15 +40,15 @@ static enum hb_class look_up(CUfunction function)
 
 static enum hb_class class_of(CUfunction function)
 {
-	unsigned at = (unsigned)((uintptr_t)function >> 4) % KNOWN;
+	uint64_t address = (uintptr_t)function;
+	_Atomic uint64_t *entry = &known[(address >> 4) % KNOWN];
 	if (!function)
 		return HB_CLASS_UNKNOWN;
-	if (atomic_load_explicit(&known[at].function, memory_order_acquire) == function)
-		return (enum hb_class)atomic_load_explicit(&known[at].class, memory_order_relaxed);
+	uint64_t found = atomic_load_explicit(entry, memory_order_relaxed);
+	if ((found & ((UINT64_C(1) << CLASS_SHIFT) - 1)) == address)
+		return (enum hb_class)(found >> CLASS_SHIFT);
 	enum hb_class class = look_up(function);
-	atomic_store_explicit(&known[at].function, NULL, memory_order_relaxed);
-	atomic_store_explicit(&known[at].class, class, memory_order_release);
-	atomic_store_explicit(&known[at].function, function, memory_order_release);
+	atomic_store_explicit(entry, address | (uint64_t) class << CLASS_SHIFT, memory_order_relaxed);
 	return class;
 }
 
