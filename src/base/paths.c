@@ -78,3 +78,12 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 	return hb_error_set(error, -ENOENT, "%s: not found in share/hummingbird above %s; set HB_DATA_DIR", relative,
 			    folder);
 }
+
+const char *hb_path_command(const char *command)
+{
+	const char *name = command;
+	for (const char *at = command; *at && *at != ' '; at++)
+		if (*at == '/')
+			name = at + 1;
+	return name;
+}

@@ -2,6 +2,8 @@
 /* Pairs of programs and what the engines showed for them; see engine_memory.h. Keeps no time and makes no choice. */
 #include "daemon/engine_memory.h"
 
+#include "base/paths.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +20,7 @@ void hb_engine_program(struct hb_engine_program *program, uint32_t user, const c
 {
 	uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &user, sizeof user);
 	program->key = mix(hash, command, strlen(command)) | 1;
-	snprintf(program->text, sizeof program->text, "%s", command);
+	snprintf(program->text, sizeof program->text, "%s", hb_path_command(command));
 }
 
 struct hb_engine_pair *hb_engine_memory_find(struct hb_engine_memory *memory, const struct hb_engine_program *high,

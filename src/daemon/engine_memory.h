@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define HB_ENGINE_PAIRS 64
-#define HB_ENGINE_TEXT_MAX 96 /* of a command line, for people */
+#define HB_ENGINE_TEXT_MAX 96 /* of a command line without the folders of its program, for people */
 
 /* Fewer requests beside LP, or less time, tell nothing. */
 #define HB_LIFE_REQUESTS 100

@@ -9,6 +9,7 @@
 #include "daemon/metrics.h"
 
 #include "base/clock.h"
+#include "base/paths.h"
 #include "base/prom_text.h"
 #include "core/tenant.h"
 #include "daemon/meters.h"
@@ -222,11 +223,10 @@ static void gpu_turn(struct scene *scene)
 static void tenant_info(struct scene *scene)
 {
 	char labels[LABELS_MAX], program[64];
-	const char *command = scene->tenancy->command;
+	const char *command = hb_path_command(scene->tenancy->command);
 	snprintf(program, sizeof program, "%.*s", (int)strcspn(command, " "), command);
-	const char *slash = strrchr(program, '/');
 	with(scene, "user", scene->tenancy->peer.user, labels);
-	add_label(labels, "program", slash ? slash + 1 : program);
+	add_label(labels, "program", program);
 	add_label(labels, "mps", scene->tenancy->flags & HB_REGISTER_MPS ? "yes" : "no");
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/paths.h"
 #include "daemon/http_server.h"
 #include "live_page.h"
 
@@ -35,13 +36,8 @@ static void serve_metrics(struct hb_daemon *daemon, struct hb_http_answer *answe
 /* "python" of "/usr/bin/python serve.py --token ...": any user of the machine can read what is served here. */
 static json_t *program_of(const char *command)
 {
-	size_t n = strcspn(command, " ");
-	while (n > 0 && memchr(command, '/', n)) {
-		size_t skip = (size_t)((const char *)memchr(command, '/', n) - command) + 1;
-		command += skip;
-		n -= skip;
-	}
-	return json_stringn(command, n);
+	command = hb_path_command(command);
+	return json_stringn(command, strcspn(command, " "));
 }
 
 static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer)

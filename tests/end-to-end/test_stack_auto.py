@@ -74,7 +74,7 @@ class Auto(unittest.TestCase):
             self.assertIn("train", known[0]["low"])
             engine, why = self.life(stack)
             self.assertEqual(engine, "spatial")
-            self.assertRegex(why, r"^spatial: beside .*train.*: temporal 100.0 % met, low at .* \(1 life\); spatial not tried$")
+            self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 life\); spatial not tried$")
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 1)])
             self.end(low)

@@ -103,6 +103,15 @@ static void installed_programs_find_their_data_wherever_the_tree_lies(void **sta
 	}
 }
 
+static void a_command_is_shown_without_the_folders_of_its_program(void **state)
+{
+	assert_string_equal(hb_path_command("/opt/venv/bin/python serve.py"), "python serve.py");
+	assert_string_equal(hb_path_command("./serve --models /srv/models"), "serve --models /srv/models");
+	assert_string_equal(hb_path_command("serve"), "serve");
+	assert_string_equal(hb_path_command("/bin/"), "");
+	assert_string_equal(hb_path_command(""), "");
+}
+
 static int find_and_print(const char *relative)
 {
 	char path[PATH_MAX];
@@ -125,6 +134,7 @@ int main(int argc, char **argv)
 						forget_data_dir, forget_data_dir),
 		cmocka_unit_test_setup_teardown(short_buffers_and_missing_files_are_errors, forget_data_dir,
 						forget_data_dir),
+		cmocka_unit_test(a_command_is_shown_without_the_folders_of_its_program),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
