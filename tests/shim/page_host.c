@@ -147,9 +147,22 @@ static void answer(int socket, union hb_msg *message, const struct hb_page_host 
 	need(hb_wire_send(socket, message, (int[]){host->page_fd, host->gpu_fd}, 2) == 0, "send");
 }
 
+/* A child that failed before it came is not waited for. */
+static void wait_for_child(const struct hb_page_host *host)
+{
+	while (!hb_page_host_is_wanted(host)) {
+		siginfo_t child = {0};
+		bool ended = waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 && child.si_pid;
+		need(!ended || (child.si_code == CLD_EXITED && child.si_status == 0) || hb_page_host_is_wanted(host),
+		     "the child ended before it came");
+		usleep(200);
+	}
+}
+
 struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 {
 	union hb_msg *message = malloc(sizeof(*message));
+	wait_for_child(host);
 	int socket = accept(host->listener, NULL, NULL);
 	need(message && socket >= 0, "accept");
 	receive(socket, message, HB_MSG_HELLO);

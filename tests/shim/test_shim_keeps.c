@@ -19,9 +19,9 @@
 
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
 
-/* A wait that is worth arranging something in, and one that is not. */
+/* A wait that is worth arranging something in, also where each call before it is slow (under a sanitizer); and one that is not. */
 static const char image[] = "HBSIM1\n"
-			    "kernel long ns=400000\n"
+			    "kernel long ns=4000000\n"
 			    "kernel short ns=2000\n";
 
 static struct hb_page_host host;
@@ -82,9 +82,13 @@ static void work_and_wait(CUfunction kernel, enum how how)
 	OK(CU(cuEventDestroy_v2)(event));
 }
 
-/* The answer of a request follows its work at once; the next request comes later, and not at a time that can be foretold. */
+/*
+ * The answer of a request follows its work at once; the next request comes later, and not at a time that can be foretold. Two
+ * kernels, because waits are told apart by what was launched before them.
+ */
 static void answer_and_rest(int i)
 {
+	launch(kernel_short, stream);
 	work_and_wait(kernel_short, BY_STREAM);
 	usleep(2000 + (unsigned)(i * 7919 % 13) * 1000);
 }
