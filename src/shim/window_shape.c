@@ -25,13 +25,6 @@ struct marked {
 };
 static struct marked collectives, may_be_wide;
 
-static void mark(struct marked *set, const void *kernel)
-{
-	unsigned i = atomic_fetch_add(&set->n, 1);
-	if (i < MARKED_MAX)
-		atomic_store_explicit(&set->kernels[i], kernel, memory_order_release);
-}
-
 static bool is_marked(struct marked *set, const void *kernel)
 {
 	unsigned n = atomic_load_explicit(&set->n, memory_order_relaxed);
@@ -39,6 +32,16 @@ static bool is_marked(struct marked *set, const void *kernel)
 		if (atomic_load_explicit(&set->kernels[i], memory_order_acquire) == kernel)
 			return true;
 	return n > MARKED_MAX; /* some were not noted: any may be one of them */
+}
+
+/* Once: libraries set the attributes of a kernel again before each launch. Two threads may both do it, which is harmless. */
+static void mark(struct marked *set, const void *kernel)
+{
+	if (is_marked(set, kernel))
+		return;
+	unsigned i = atomic_fetch_add(&set->n, 1);
+	if (i < MARKED_MAX)
+		atomic_store_explicit(&set->kernels[i], kernel, memory_order_release);
 }
 
 static bool names_collective(const char *name)

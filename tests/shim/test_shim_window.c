@@ -95,6 +95,20 @@ static void launch_clusters(void)
 	space_end();
 }
 
+/* CUTLASS sets the attribute again before each launch of such a kernel: that says nothing of other kernels. */
+static void allow_one_kernel_clusters_again_and_again(void)
+{
+	CUmodule module;
+	CUfunction other;
+	space_begin();
+	OK(CU(cuModuleLoadData)(&module, "HBSIM1\nkernel other ns=1000\n"));
+	OK(CU(cuModuleGetFunction)(&other, module, "other"));
+	for (int i = 0; i < 3000; i++)
+		OK(CU(cuFuncSetAttribute)(other, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+	CHECK(sms_of_a_cluster(0) == 100);
+	space_end();
+}
+
 static void *launch_each_way(void *unused)
 {
 	OK(CU(cuCtxSetCurrent)(space_context));
@@ -322,6 +336,12 @@ static void clusters_are_masked_where_they_fit(void **state)
 	space_run(launch_clusters);
 }
 
+static void kernels_are_masked_however_often_another_is_set_up(void **state)
+{
+	space_host.gpu->low_sms = 100;
+	space_run(allow_one_kernel_clusters_again_and_again);
+}
+
 static void launches_are_masked_each_way(void **state)
 {
 	space_host.gpu->low_sms = 100;
@@ -401,6 +421,7 @@ int main(void)
 		TEST(low_has_all_sms_while_high_is_idle),
 		TEST(cooperative_kernels_are_left_whole),
 		TEST(clusters_are_masked_where_they_fit),
+		TEST(kernels_are_masked_however_often_another_is_set_up),
 		TEST(launches_are_masked_each_way),
 		TEST(masks_are_found_beside_others),
 		TEST(graphs_get_masks_when_they_are_made),
