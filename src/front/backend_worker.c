@@ -52,7 +52,7 @@ struct worker {
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
-	int64_t restart_ns;  /* INT64_MAX = it runs */
+	int64_t restart_ns;  /* INT64_MAX = it runs; 0 at first */
 	int64_t expected_ns; /* the last sign of a request */
 	bool ready;
 	int state; /* enum hb_model_state */
@@ -562,6 +562,10 @@ static const struct hb_serve_provider_ops ops = {
 	.close = close_worker,
 };
 
+/*
+ * The process is started by the first poll(): it ends with the thread that forked it (PR_SET_PDEATHSIG), and a thread that
+ * only loads a model is short-lived.
+ */
 static int open_worker(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		       struct hb_error *error)
 {
@@ -576,8 +580,6 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 	int result = map_memory(worker, error);
 	if (result == 0)
 		result = make_bells(worker, error);
-	if (result == 0)
-		result = start_process(worker, error);
 	if (result < 0) {
 		close_worker(worker);
 		return result;

@@ -222,6 +222,18 @@ class Workers(unittest.TestCase):
         appears(server, "long/stopped")
         self.assertEqual(server.infer("long", (2, 0, 0, 0))[0], 200)
 
+    def test_a_worker_that_a_client_loads_outlives_the_call(self):
+        server = serve(self, {"gated": ("", GATED)})
+        server.write("gated/go", "")
+        for _ in range(3):
+            os.remove(os.path.join(server.folder, "gated", "pid"))
+            self.assertEqual(server.call("POST", "/v2/repository/models/gated/load")[0], 200)
+            pid = appears(server, "gated/pid")
+            for value in range(5):
+                self.assertEqual(server.infer("gated", (value, 0, 0, 0))[0], 200)
+            self.assertEqual(appears(server, "gated/pid"), pid)
+        self.assertEqual([line for line in server.log if "its worker ended" in line], [])
+
     def test_a_worker_that_is_killed_loses_the_batch_it_ran_and_no_other(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)
