@@ -8,6 +8,7 @@
  * nothing to lower priorities as long as one in front has blocks that do not fit.
  * Idle SMs come first. Running blocks are never moved.
  */
+#include "gpu/gpc_rank.h"
 #include "gpu/model_internal.h"
 
 #include <stdlib.h>
@@ -148,13 +149,12 @@ static uint32_t gpc_of(uint32_t sm, uint32_t gpcs)
  */
 void hb_model_rank_sms(struct hb_model *model)
 {
-	uint32_t gpcs = (uint32_t)model->spec.gpc_count, rank = 0;
-	for (uint32_t i = 0; i < model->sms; i++)
+	uint8_t gpcs[HB_MODEL_SMS_MAX];
+	for (uint32_t i = 0; i < model->sms; i++) {
 		model->rank_spread[i] = (uint8_t)i;
-	for (uint32_t gpc = 0; gpc < gpcs; gpc++)
-		for (uint32_t i = 0; i < model->sms; i++)
-			if (gpc_of(i, gpcs) == gpc)
-				model->rank_gpc[i] = (uint8_t)rank++;
+		gpcs[i] = (uint8_t)gpc_of(i, (uint32_t)model->spec.gpc_count);
+	}
+	hb_gpc_rank(gpcs, model->sms, model->rank_gpc);
 }
 
 /* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
