@@ -45,6 +45,7 @@ struct watched {
 	CUdevice device;
 	CUevent mark; /* context rows: recorded in the legacy stream while `marked` */
 	bool marked;
+	bool leaves;        /* its context is being given up: it may be gone at any moment, and may not be asked */
 	uint64_t marked_at; /* launches so far: the mark says nothing of later ones */
 };
 
@@ -61,7 +62,7 @@ static void add(const struct watched *row)
 	pthread_mutex_lock(&lock);
 	bool known = false;
 	for (size_t i = 0; i < n_rows && !known; i++)
-		known = rows[i].context == row->context && rows[i].stream == row->stream;
+		known = rows[i].context == row->context && rows[i].stream == row->stream && !rows[i].leaves;
 	if (!known && n_rows == room) {
 		struct watched *more = realloc(rows, (2 * room + 16) * sizeof(*rows));
 		if (more) {
@@ -74,24 +75,37 @@ static void add(const struct watched *row)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Rows of this context (stream NULL), or of this stream. */
-static void forget(CUcontext context, CUstream stream)
-{
-	pthread_mutex_lock(&lock);
-	for (size_t i = n_rows; i-- > 0;)
-		if (stream ? rows[i].stream == stream : rows[i].context == context)
-			rows[i] = rows[--n_rows];
-	pthread_mutex_unlock(&lock);
-}
-
 void hb_drain_add_context(CUcontext context, CUdevice device)
 {
 	add(&(struct watched){.context = context, .device = device});
 }
 
-void hb_drain_forget_context(CUcontext context)
+static void set_leaving(CUcontext context, bool leaves)
 {
-	forget(context, NULL);
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_rows; i++)
+		if (rows[i].context == context)
+			rows[i].leaves = leaves;
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_drain_context_leaves(CUcontext context)
+{
+	set_leaving(context, true);
+}
+
+void hb_drain_context_stays(CUcontext context)
+{
+	set_leaving(context, false);
+}
+
+void hb_drain_context_gone(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = n_rows; i-- > 0;)
+		if (rows[i].context == context && rows[i].leaves) /* not another one that has got its address since */
+			rows[i] = rows[--n_rows];
+	pthread_mutex_unlock(&lock);
 }
 
 void hb_drain_add_stream(CUstream stream)
@@ -104,8 +118,11 @@ void hb_drain_add_stream(CUstream stream)
 
 void hb_drain_forget_stream(CUstream stream)
 {
-	if (stream)
-		forget(NULL, stream);
+	pthread_mutex_lock(&lock);
+	for (size_t i = n_rows; stream && i-- > 0;)
+		if (rows[i].stream == stream)
+			rows[i] = rows[--n_rows];
+	pthread_mutex_unlock(&lock);
 }
 
 void hb_drain_yield_to_capture(void)
@@ -142,6 +159,8 @@ static bool is_context_busy(struct watched *row, const struct look *look)
 /* An answer that is neither yes nor no (a context in an error state) counts as idle: nobody may be kept waiting by it. */
 static bool is_row_busy(struct watched *row, const struct look *look)
 {
+	if (row->leaves)
+		return look->if_blind;
 	if (HB_REAL(cuCtxSetCurrent)(row->context) != CUDA_SUCCESS)
 		return false;
 	return row->stream ? HB_REAL(cuStreamQuery)(row->stream) == CUDA_ERROR_NOT_READY : is_context_busy(row, look);

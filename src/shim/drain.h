@@ -19,9 +19,13 @@
 /* Starts the thread where it may be needed; cheap when it runs or is not needed. */
 void hb_drain_start_if_needed(const struct hb_place *place);
 
-/* Contexts and streams to look at, as they come and go. Forget before the driver destroys. */
+/* Contexts and streams to look at, as they come and go. */
 void hb_drain_add_context(CUcontext context, CUdevice device);
-void hb_drain_forget_context(CUcontext context);
+/* Around a call that may end the context: nothing of it is looked at, and its streams are not forgotten where it stays. */
+void hb_drain_context_leaves(CUcontext context);
+void hb_drain_context_stays(CUcontext context);
+void hb_drain_context_gone(CUcontext context);
+/* Forget a stream before the driver destroys it. */
 void hb_drain_add_stream(CUstream stream);
 void hb_drain_forget_stream(CUstream stream);
 

@@ -57,15 +57,39 @@ CUresult hb_hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, u
 	return created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
 }
 
-CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
+/* Around a call that may end the context: it may be gone after it, or still be held by somebody else. */
+static void leaves(CUcontext context)
 {
 	hb_tenant_gpu_forget();
-	hb_drain_forget_context(context);
+	if (!context)
+		return;
+	hb_drain_context_leaves(context);
 	hb_hold_forget_context(context);
 	hb_window_forget_context(context);
+}
+
+static void gone(CUcontext context)
+{
+	hb_drain_context_gone(context);
+	hb_memory_drop_context((uint64_t)(uintptr_t)context);
+}
+
+static void stays(CUcontext context)
+{
+	hb_drain_context_stays(context);
+	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
+		if (atomic_load(&primary[device]) == context)
+			hb_hold_add_context(context, device);
+}
+
+CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
+{
+	leaves(context);
 	CUresult result = HB_WIDE(HB_REAL(cuCtxDestroy_v2)(context));
 	if (result == CUDA_SUCCESS)
-		hb_memory_drop_context((uint64_t)(uintptr_t)context);
+		gone(context);
+	else if (context) /* a primary one is not to be destroyed */
+		stays(context);
 	return result;
 }
 
@@ -83,16 +107,10 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-/* Around a release or reset: the context may be gone after it, or still be held by somebody else. */
 static CUcontext before_release(CUdevice device)
 {
 	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
-	hb_tenant_gpu_forget();
-	if (context) {
-		hb_drain_forget_context(context);
-		hb_hold_forget_context(context);
-		hb_window_forget_context(context);
-	}
+	leaves(context);
 	return context;
 }
 
@@ -104,10 +122,9 @@ static CUresult after_release(CUcontext context, CUdevice device, CUresult resul
 		return result;
 	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
 		atomic_store(&primary[device], NULL);
-		hb_memory_drop_context((uint64_t)(uintptr_t)context);
+		gone(context);
 	} else {
-		hb_drain_add_context(context, device);
-		hb_hold_add_context(context, device);
+		stays(context);
 	}
 	return result;
 }
