@@ -99,23 +99,17 @@ void hb_gpu_page_free(struct hb_gpu_page *page, int fd)
 		close(fd);
 }
 
-int hb_page_slot_take(struct hb_page *page, uint32_t pid, uint64_t start_ticks)
+void hb_page_slot_take(struct hb_page *page, uint32_t slot, uint32_t pid, uint64_t start_ticks)
 {
-	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++) {
-		struct hb_page_process *slot = &page->processes[i];
-		if (slot->state != HB_PAGE_FREE)
-			continue;
-		uint32_t generation = slot->generation;
-		memset(slot, 0, sizeof *slot);
-		for (size_t gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
-			hb_gate_init((struct hb_gate *)slot->gates[gpu]);
-		slot->pid = pid;
-		slot->start_ticks = start_ticks;
-		slot->generation = generation + 1;
-		atomic_store_explicit(&slot->state, HB_PAGE_ACTIVE, memory_order_release);
-		return (int)i;
-	}
-	return -EUSERS;
+	struct hb_page_process *process = &page->processes[slot];
+	uint32_t generation = process->generation;
+	memset(process, 0, sizeof *process);
+	for (size_t gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
+		hb_gate_init((struct hb_gate *)process->gates[gpu]);
+	process->pid = pid;
+	process->start_ticks = start_ticks;
+	process->generation = generation + 1;
+	atomic_store_explicit(&process->state, HB_PAGE_ACTIVE, memory_order_release);
 }
 
 void hb_page_slot_free(struct hb_page *page, uint32_t slot)

@@ -24,8 +24,8 @@ int hb_page_adopt(int fd, struct hb_page **page);
 void hb_page_free(struct hb_page *page, int fd);
 void hb_gpu_page_free(struct hb_gpu_page *page, int fd);
 
-/* Clears a free slot and gives it to a process. The slot's index, or -EUSERS when all are taken. */
-int hb_page_slot_take(struct hb_page *page, uint32_t pid, uint64_t start_ticks);
+/* Clears a slot and gives it to a process. Which ones are free is the caller's to know: what the page says is anybody's. */
+void hb_page_slot_take(struct hb_page *page, uint32_t slot, uint32_t pid, uint64_t start_ticks);
 void hb_page_slot_free(struct hb_page *page, uint32_t slot);
 
 /* No living process is in the middle of a claim. */

@@ -135,14 +135,23 @@ static bool still_holds(const struct hb_tenancy *tenancy, const struct hb_peer *
 	       process->start_ticks == peer->start_ticks;
 }
 
+static int take_slot(struct hb_tenancy *tenancy, const struct hb_peer *peer)
+{
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
+		if (tenancy->members[slot].watch)
+			continue;
+		hb_page_slot_take(tenancy->page, slot, (uint32_t)peer->pid, peer->start_ticks);
+		return (int)slot;
+	}
+	return -EUSERS;
+}
+
 int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot)
 {
 	struct hb_member *known = find_member(tenancy, peer->pid);
 	if (known)
 		return (int)known->slot;
-	int slot = still_holds(tenancy, peer, old_slot)
-			   ? (int)old_slot
-			   : hb_page_slot_take(tenancy->page, (uint32_t)peer->pid, peer->start_ticks);
+	int slot = still_holds(tenancy, peer, old_slot) ? (int)old_slot : take_slot(tenancy, peer);
 	if (slot < 0)
 		return slot;
 	HB_FAULT(daemon_slot_taken);
@@ -191,18 +200,41 @@ static int take_page(struct hb_tenancy *tenancy, int page_fd)
 	return 0;
 }
 
+static bool uses(const struct hb_tenancy *tenancy, const struct hb_device *device)
+{
+	for (uint32_t i = 0; i < tenancy->n_devices; i++)
+		if (tenancy->devices[i] == device)
+			return true;
+	return false;
+}
+
+/* The tenant can write there meanwhile: each word is read once, and then checked. */
+static int adopt_gpus(struct hb_tenancy *tenancy)
+{
+	uint32_t n_gpus = tenancy->page->n_gpus;
+	if (n_gpus > HB_PAGE_GPUS)
+		return -EPROTO;
+	for (uint32_t i = 0; i < n_gpus; i++) {
+		unsigned char uuid[HB_UUID_BYTES];
+		memcpy(uuid, tenancy->page->gpus[i].uuid, sizeof uuid);
+		struct hb_device *device = hb_daemon_device(tenancy->daemon, uuid);
+		if (!device)
+			return -ENOSPC;
+		if (uses(tenancy, device)) /* a GPU twice would leave its first seat in the core for good */
+			return -EPROTO;
+		tenancy->devices[tenancy->n_devices++] = device;
+	}
+	return 0;
+}
+
 /* GPUs and processes of a page from the time of an earlier daemon. Its processes register again by themselves, but
  * one that never calls CUDA again may not: watch them all now. */
 static int adopt_contents(struct hb_tenancy *tenancy)
 {
 	struct hb_page *page = tenancy->page;
-	uint32_t n_gpus = page->n_gpus;
-	for (uint32_t i = 0; i < n_gpus; i++) {
-		struct hb_device *device = hb_daemon_device(tenancy->daemon, page->gpus[i].uuid);
-		if (!device)
-			return -ENOSPC;
-		tenancy->devices[tenancy->n_devices++] = device;
-	}
+	int result = adopt_gpus(tenancy);
+	if (result < 0)
+		return result;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
 		struct hb_page_process *process = &page->processes[slot];
 		pid_t pid = (pid_t)process->pid;
@@ -299,14 +331,6 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 }
 
 /* --- what a tenant uses and is told ---------------------------------------------------- */
-
-static bool uses(const struct hb_tenancy *tenancy, const struct hb_device *device)
-{
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		if (tenancy->devices[i] == device)
-			return true;
-	return false;
-}
 
 int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
 {
