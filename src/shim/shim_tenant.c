@@ -53,8 +53,12 @@ static int64_t pause_ns = AGAIN_AFTER_NS;
 /* INT64_MAX: there is nothing to register for. */
 static _Atomic(int64_t) next_try_ns = INT64_MAX;
 
-/* 0: not known; else the page's index of the current GPU + 1. Initial-exec, so that a thread's first use allocates nothing. */
-static __thread uint8_t gpu_plus_one __attribute__((tls_model("initial-exec")));
+/* The page's index of the current GPU. Initial-exec, so that a thread's first use allocates nothing. */
+struct current_gpu {
+	const struct hb_place *place; /* whose numbering it is; NULL: not known */
+	unsigned gpu;
+};
+static __thread struct current_gpu current __attribute__((tls_model("initial-exec")));
 
 static bool get_uuid(int ordinal, unsigned char uuid[HB_UUID_BYTES])
 {
@@ -204,7 +208,7 @@ static void leave_in_child(void)
 	atomic_store(&hb_shim_place, &alone);
 	atomic_store(&next_try_ns, INT64_MAX);
 	atomic_store(&hb_captures, 0);
-	gpu_plus_one = 0;
+	hb_tenant_gpu_forget();
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();
 	hb_foresee_leave_in_child();
@@ -309,18 +313,19 @@ bool hb_tenant_is_high(void)
 
 unsigned hb_tenant_gpu(void)
 {
-	if (!gpu_plus_one) {
+	const struct hb_place *place = hb_place();
+	if (current.place != place) {
 		CUdevice device;
 		if (HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS || device < 0 || device >= HB_PAGE_GPUS)
 			return HB_PAGE_GPUS;
-		gpu_plus_one = (uint8_t)(hb_place()->gpu_of_device[device] + 1);
+		current = (struct current_gpu){.place = place, .gpu = place->gpu_of_device[device]};
 	}
-	return gpu_plus_one - 1u;
+	return current.gpu;
 }
 
 void hb_tenant_gpu_forget(void)
 {
-	gpu_plus_one = 0;
+	current.place = NULL;
 }
 
 struct hb_gate *hb_tenant_gate(const struct hb_place *place)

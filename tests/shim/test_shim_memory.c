@@ -10,6 +10,7 @@
 #include "unit/unit.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -132,6 +133,29 @@ static void a_context_takes_its_memory_along(void **state)
 }
 
 /* ---- virtual memory ---- */
+
+/* A thread that asked for its GPU while there was no daemon asks again when there is one. */
+static void allocate_before_and_after_joining(void)
+{
+	CUdeviceptr pointer;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 300) == CUDA_SUCCESS);
+	CHECK(rename(host.socket_path, getenv("HB_SOCKET")) == 0);
+	while (atomic_load(&host.page->processes[0].shim_version) == 0) {
+		CU(cuStreamSynchronize)(NULL);
+		usleep(1000);
+	}
+	CHECK(CU(cuMemAlloc_v2)(&pointer, 1000) == CUDA_SUCCESS);
+}
+
+static void memory_is_counted_once_a_daemon_comes(void **state)
+{
+	char late[128];
+	snprintf(late, sizeof late, "%s.late", host.socket_path);
+	setenv("HB_SOCKET", late, 1);
+	assert_non_null(hb_page_host_run(&host, allocate_before_and_after_joining));
+	assert_int_equal(used(), 1000);
+}
 
 static CUmemAllocationProp at(CUmemLocationType type)
 {
@@ -378,6 +402,7 @@ int main(void)
 		T(every_form_is_counted_with_its_size),
 		T(what_is_given_up_is_off_the_account),
 		T(a_context_takes_its_memory_along),
+		T(memory_is_counted_once_a_daemon_comes),
 		T(memory_on_the_host_is_not_counted),
 		T(physical_memory_is_held_while_retained_or_mapped),
 		T(the_limit_is_exact),
