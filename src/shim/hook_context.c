@@ -71,6 +71,7 @@ static void leaves(CUcontext context)
 static void gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
+	hb_slice_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
 

@@ -30,6 +30,8 @@ void hb_slice_begin(void);
 /* Where this launch goes on: `target`, the driver's function, or one of slice_launch.c in front of it. */
 void *hb_slice_way(unsigned fn, void *target);
 void hb_slice_leave_in_child(void);
+/* slice_image.c: the driver has destroyed it. Another one may get its address, and libraries outlive it. */
+void hb_slice_context_gone(CUcontext context);
 
 /* ---- inside ---- */
 
@@ -66,6 +68,8 @@ struct hb_slice_image {
 enum hb_slice_reason hb_slice_copy(struct hb_slice_image *image, const char *name, CUfunction whole,
 				   struct hb_slice_function *function);
 void hb_slice_copies_free(struct hb_slice_image *image);
+/* Those of a context that is gone, and with it the driver's side of them. */
+void hb_slice_copies_drop(struct hb_slice_image *image, CUcontext context);
 
 /* slice_time.c: what is known of a kernel launched in one shape. */
 struct hb_slice_shape;

@@ -76,6 +76,20 @@ void hb_slice_copies_free(struct hb_slice_image *image)
 	}
 }
 
+void hb_slice_copies_drop(struct hb_slice_image *image, CUcontext context)
+{
+	struct hb_slice_module **at = &image->modules;
+	while (*at) {
+		struct hb_slice_module *module = *at;
+		if (module->context != context) {
+			at = &module->next;
+			continue;
+		}
+		*at = module->next;
+		free_module(module);
+	}
+}
+
 /* Takes over `bytes`. NULL: no cubin that can be read. */
 static struct hb_slice_module *make_module(uint8_t *bytes, size_t size, CUcontext context)
 {

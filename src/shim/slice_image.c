@@ -159,6 +159,19 @@ static void forget_image(void *handle)
 	pthread_mutex_unlock(&lock);
 }
 
+void hb_slice_context_gone(CUcontext context)
+{
+	if (!hb_slice_is_possible())
+		return;
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < FUNCTIONS; i++)
+		if (functions[i].context == context && functions[i].handle)
+			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+	for (struct hb_slice_image *image = images; image; image = image->next)
+		hb_slice_copies_drop(image, context);
+	pthread_mutex_unlock(&lock);
+}
+
 CUresult hb_hook_cuModuleUnload(CUmodule module)
 {
 	hb_hold_begin_wide();

@@ -114,9 +114,40 @@ static void kernels_of_libraries(void)
 	free(file);
 }
 
+static unsigned modules_loaded(void)
+{
+	return FAKE("hb_fake_calls", unsigned (*)(const char *))("cuModuleLoadData");
+}
+
+/* A library outlives its context, and the next one may get the same address: nothing of ours is left of the first. */
+static void library_in_a_second_context(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUcontext context;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	for (unsigned round = 1; round <= 3; round++) {
+		launch((CUfunction)(void *)kernel, 100, 1, 1);
+		launch((CUfunction)(void *)kernel, 100, 1, 1);
+		CHECK(pieces() == 7 && modules_loaded() == round);
+		OK(CU(cuCtxGetCurrent)(&context));
+		OK(CU(cuCtxDestroy_v2)(context));
+	}
+	free(file);
+}
+
 static void test_libraries(void **state)
 {
 	run(kernels_of_libraries);
+}
+
+static void test_second_context(void **state)
+{
+	run(library_in_a_second_context);
 }
 
 static void packed_parameters(void)
@@ -298,8 +329,9 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_packed),   T(test_others),
-					   T(test_brief),    T(test_off),       T(test_refusals), T(test_unload),
+	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_second_context),
+					   T(test_packed),   T(test_others),    T(test_brief),
+					   T(test_off),      T(test_refusals),  T(test_unload),
 					   T(test_settings), T(test_threads)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
