@@ -65,12 +65,13 @@ static void leaves(CUcontext context)
 		return;
 	hb_drain_context_leaves(context);
 	hb_hold_forget_context(context);
-	hb_window_forget_context(context);
+	hb_window_context_leaves(context);
 }
 
 static void gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
+	hb_window_context_gone(context);
 	hb_slice_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
@@ -78,6 +79,7 @@ static void gone(CUcontext context)
 static void stays(CUcontext context)
 {
 	hb_drain_context_stays(context);
+	hb_window_context_stays(context);
 	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
 		if (atomic_load(&primary[device]) == context)
 			hb_hold_add_context(context, device);

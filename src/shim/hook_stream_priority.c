@@ -18,6 +18,7 @@
 #include "shim/priority.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
+#include "shim/window.h"
 
 /* True: *priority is what this program may have in place of what it asks. CUDA counts down: the least is 0, more is below. */
 static bool moves_priority(int *priority)
@@ -143,5 +144,6 @@ void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 CUresult hb_hook_cuStreamDestroy_v2(CUstream stream)
 {
 	hb_drain_forget_stream(stream);
+	hb_window_forget_stream(stream);
 	return HB_REAL(cuStreamDestroy_v2)(stream);
 }

@@ -50,7 +50,11 @@ void hb_window_watch(const struct hb_place *place);
 /* In calls that are slow anyway: what LP's side needs in the current context. */
 void hb_window_tend(void);
 /* Before the driver destroys it. */
-void hb_window_forget_context(CUcontext context);
+void hb_window_forget_stream(CUstream stream);
+/* Around a call that may end the context. */
+void hb_window_context_leaves(CUcontext context);
+void hb_window_context_stays(CUcontext context);
+void hb_window_context_gone(CUcontext context);
 void hb_window_leave_in_child(void);
 
 /* ---- inside ---- */

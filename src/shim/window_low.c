@@ -8,8 +8,9 @@
  *
  * Bounded waits: for HP as long as its beacon shows life, for its own work as
  * long as that goes on, and never longer than WAIT_MOST_NS for one launch.
- * Launches of a process with two contexts, on more streams than there are rows,
- * or while counters cannot be made, are masked but not bounded, and counted.
+ * Launches in a second context of the process, on more streams at a time than
+ * there are rows, or while counters cannot be made, are masked but not bounded,
+ * and counted.
  */
 #include "base/clock.h"
 #include "core/slack_low.h"
@@ -44,6 +45,7 @@ enum { ROWS = 32, COUNTER_WORDS = 16 /* one cache line */ };
 struct row {
 	CUstream stream;
 	const void *thread; /* of a per-thread default stream; else NULL */
+	bool gone;          /* the stream was destroyed; its last work may still be running */
 	int64_t looked_ns;  /* when the counter was last read */
 	struct hb_slack_stream state;
 };
@@ -62,7 +64,9 @@ static _Atomic(CUcontext) owner;
 static atomic_bool masks_judged; /* the trial of masks has said something that another one would say, too */
 static _Atomic(int64_t) prepare_again_ns;
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
-static int64_t pause_ns = AGAIN_NS; /* guarded by it */
+static int64_t pause_ns = AGAIN_NS; /* guarded by it, as the next */
+static hb_page_u32 *parked;         /* the counters of `parked_for`, which may be about to end */
+static CUcontext parked_for;
 
 /* What this thread's launch was told, for after it. Initial-exec, so that a thread's first use allocates nothing. */
 struct pending {
@@ -100,20 +104,48 @@ static void pause_cpu(void)
 
 /* ---- rows ---- */
 
+/* The row of a stream that is gone is free when its last mark was written: no late one is taken for another stream's. */
+static struct row *free_row(const hb_page_u32 *values)
+{
+	if (n_rows < ROWS)
+		return &rows[n_rows++];
+	for (unsigned i = 0; i < ROWS; i++) {
+		uint32_t marked = rows[i].state.marked;
+		if (!rows[i].gone || atomic_load_explicit(&values[i * COUNTER_WORDS], memory_order_acquire) != marked)
+			continue;
+		rows[i] = (struct row){.state = {.marked = marked, .done = marked}};
+		return &rows[i];
+	}
+	return NULL;
+}
+
 /* With the lock held; NULL: this stream's work is not bounded. */
-static struct row *row_of(CUstream stream)
+static struct row *row_of(CUstream stream, CUcontext context)
 {
 	const void *thread = stream == CU_STREAM_PER_THREAD ? &mine : NULL;
-	if (!stream || !atomic_load_explicit(&counters, memory_order_acquire))
+	const hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
+	/* Elsewhere the memory could go, with its own context, before the GPU has written to it. */
+	if (!stream || !values || context != atomic_load_explicit(&owner, memory_order_relaxed))
 		return NULL;
 	for (unsigned i = 0; i < n_rows; i++)
-		if (rows[i].stream == stream && rows[i].thread == thread)
+		if (rows[i].stream == stream && rows[i].thread == thread && !rows[i].gone)
 			return &rows[i];
-	if (n_rows == ROWS)
-		return NULL;
-	rows[n_rows].stream = stream;
-	rows[n_rows].thread = thread;
-	return &rows[n_rows++];
+	struct row *row = free_row(values);
+	if (row) {
+		row->stream = stream;
+		row->thread = thread;
+	}
+	return row;
+}
+
+void hb_window_forget_stream(CUstream stream)
+{
+	if (!stream || !atomic_load_explicit(&counters, memory_order_relaxed))
+		return;
+	enter();
+	for (unsigned i = 0; i < n_rows; i++)
+		rows[i].gone |= rows[i].stream == stream && !rows[i].thread;
+	leave();
 }
 
 static void read_counter(struct hb_slack_low *low, struct row *row, int64_t now_ns)
@@ -222,11 +254,13 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 	struct hb_gpu_page *page = place->gpus[gpu];
 	int64_t now_ns = hb_clock_now_ns(), begin_ns = now_ns;
 	bool waited = false;
+	CUcontext context = NULL;
+	HB_REAL(cuCtxGetCurrent)(&context);
 	enter();
 	if (!begun[gpu])
 		begin_low(gpu);
 	struct hb_slack_low *low = &lows[gpu];
-	struct row *row = row_of(launch->stream);
+	struct row *row = row_of(launch->stream, context);
 	if (atomic_load_explicit(&went_by, memory_order_relaxed)) {
 		atomic_store_explicit(&went_by, false, memory_order_relaxed);
 		forget_intervals();
@@ -411,6 +445,7 @@ static void find_masks(void)
 	atomic_store(&masks_judged, state != HB_MASK_UNCLEAR && state != HB_MASK_CALL_FAILED);
 }
 
+/* With `preparing` held. */
 static void make_counters(CUcontext context)
 {
 	void *memory;
@@ -418,6 +453,10 @@ static void make_counters(CUcontext context)
 				    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS)
 		return;
 	memset(memory, 0, ROWS * COUNTER_WORDS * sizeof(uint32_t));
+	enter();
+	memset(rows, 0, sizeof rows);
+	n_rows = 0;
+	leave();
 	atomic_store(&owner, context);
 	atomic_store_explicit(&counters, memory, memory_order_release);
 }
@@ -477,17 +516,39 @@ void hb_window_watch(const struct hb_place *place)
 		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_WINDOW);
 }
 
-void hb_window_forget_context(CUcontext context)
+/* The memory goes with the context; a launch that has looked at it already belongs to it, too. */
+void hb_window_context_leaves(CUcontext context)
 {
-	if (!context || atomic_load(&owner) != context)
-		return;
-	/* The memory goes with the context; a launch that has looked at it already belongs to it, too. */
-	atomic_store(&counters, NULL);
-	atomic_store(&owner, NULL);
-	enter();
-	memset(rows, 0, sizeof rows);
-	n_rows = 0;
-	leave();
+	pthread_mutex_lock(&preparing);
+	if (context && atomic_load(&owner) == context) {
+		parked = atomic_exchange(&counters, NULL);
+		parked_for = context;
+		atomic_store(&owner, NULL);
+	}
+	pthread_mutex_unlock(&preparing);
+}
+
+static void unpark(CUcontext context, bool stays)
+{
+	pthread_mutex_lock(&preparing);
+	if (parked && parked_for == context) {
+		if (stays && !atomic_load(&counters)) {
+			atomic_store(&owner, context);
+			atomic_store_explicit(&counters, parked, memory_order_release);
+		}
+		parked = NULL;
+	}
+	pthread_mutex_unlock(&preparing);
+}
+
+void hb_window_context_stays(CUcontext context)
+{
+	unpark(context, true);
+}
+
+void hb_window_context_gone(CUcontext context)
+{
+	unpark(context, false);
 }
 
 void hb_window_leave_in_child(void)
@@ -498,6 +559,7 @@ void hb_window_leave_in_child(void)
 	atomic_store(&masks_judged, false);
 	atomic_store(&prepare_again_ns, 0);
 	pause_ns = AGAIN_NS;
+	parked = NULL;
 	pthread_mutex_init(&preparing, NULL);
 	memset(begun, 0, sizeof begun);
 	memset(rows, 0, sizeof rows);

@@ -6,6 +6,7 @@
 #include "space_rig.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -99,6 +100,76 @@ static void destroy_what_may_not_be(void)
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 }
 
+static void launch_once(CUfunction function, CUstream stream)
+{
+	OK(CU(cuLaunchKernel)(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+	OK(CU(cuStreamSynchronize)(stream));
+}
+
+/* What was freed is taken, so that the next handle is another one. */
+static void take_freed_memory(void)
+{
+	static void *taken;
+	for (size_t size = 64; size < 4096; size += 16) {
+		void **block = malloc(size);
+		CHECK(block);
+		*block = taken;
+		taken = block;
+	}
+}
+
+/* As a program does that makes its streams anew for each step. */
+static void make_and_destroy_streams(void)
+{
+	space_begin();
+	for (int i = 0; i < 100; i++) {
+		CUstream stream = make_stream();
+		launch_once(space_look, stream);
+		OK(CU(cuStreamDestroy_v2)(stream));
+		take_freed_memory();
+	}
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	space_end();
+}
+
+static void work_in_two_contexts(void)
+{
+	CUcontext second;
+	space_begin();
+	launch_once(space_look, space_stream);
+	OK(CU(cuCtxCreate_v2)(&second, 0, 0));
+	CUfunction brief = load_brief();
+	CUstream stream = make_stream();
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	launch_once(brief, stream);
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 1);
+	/* When the first is gone, the second has the counters, at the next slow call whose time has come. */
+	OK(CU(cuCtxDestroy_v2)(space_context));
+	uint64_t before;
+	do {
+		before = space_count_of(HB_COUNT_window_unbounded);
+		OK(CU(cuCtxSynchronize)());
+		launch_once(brief, stream);
+		usleep(1000);
+	} while (space_count_of(HB_COUNT_window_unbounded) > before);
+	OK(CU(cuCtxDestroy_v2)(second));
+}
+
+static void release_in_the_spatial_engine(void)
+{
+	CUcontext context = begin_primary();
+	CUfunction brief = load_brief();
+	CUstream stream = make_stream();
+	OK(CU(cuCtxSynchronize)());
+	for (int i = 0; i < 10; i++) {
+		OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
+		launch_once(brief, stream);
+		OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
+	}
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
+}
+
 /* ---- in the test ---- */
 
 /* While its work is on the GPU a process never counts as drained; how long that is looked at only says how well. */
@@ -130,12 +201,30 @@ static void streams_are_looked_at_after_a_destroy_that_failed(void **state)
 	is_busy_until_done(destroy_what_may_not_be);
 }
 
+static void streams_that_come_and_go_are_bounded_all(void **state)
+{
+	space_run(make_and_destroy_streams);
+}
+
+static void a_second_context_is_not_bounded_but_counted(void **state)
+{
+	space_run(work_in_two_contexts);
+}
+
+static void work_is_bounded_after_one_of_two_holders_released(void **state)
+{
+	space_run(release_in_the_spatial_engine);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, space_set_up, space_tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(streams_are_looked_at_after_one_of_two_holders_released),
 		TEST(streams_are_looked_at_after_a_destroy_that_failed),
+		TEST(streams_that_come_and_go_are_bounded_all),
+		TEST(a_second_context_is_not_bounded_but_counted),
+		TEST(work_is_bounded_after_one_of_two_holders_released),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
