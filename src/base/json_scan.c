@@ -178,7 +178,7 @@ static size_t unescape(struct hb_json_scan *scan, char out[4])
 		return 1;
 	}
 	uint32_t code = c == 'u' ? hex4(scan->at, scan->end) : UINT32_MAX;
-	if (code == UINT32_MAX || code == 0 || (code >= 0xdc00 && code <= 0xdfff))
+	if (code == UINT32_MAX || (code == 0 && !scan->nul) || (code >= 0xdc00 && code <= 0xdfff))
 		return 0;
 	scan->at += 4;
 	if (code < 0xd800 || code > 0xdbff)

@@ -30,6 +30,7 @@
 struct hb_json_scan {
 	const char *begin, *at, *end;
 	bool first;        /* an object or array was just entered */
+	bool nul;          /* set by the caller: texts may have U+0000, which no key and no C string can */
 	const char *wrong; /* NULL = nothing yet; `at` is its place then */
 };
 
@@ -59,7 +60,7 @@ bool hb_json_scan_enter(struct hb_json_scan *scan, char open);
 bool hb_json_scan_more(struct hb_json_scan *scan, char close);
 /* A member's key, and the colon. A longer one than fits is passed and given as "". */
 bool hb_json_scan_key(struct hb_json_scan *scan, char *out, size_t size);
-/* A text as UTF-8: at most `room` bytes are written, no NUL; *length is all of it. out NULL: passed only. */
+/* A text as UTF-8: at most `room` bytes are written, no NUL at their end; *length is all of it. out NULL: passed only. */
 bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t *length);
 bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out);
 /* Any value; true, false and null are read by it, too. */

@@ -34,13 +34,27 @@ static int describe(void *self, uint32_t model, struct hb_serve_model *out)
 	return 0;
 }
 
+static bool fits(const struct hb_tensor *input, const struct hb_tensor_spec *output, uint32_t batched)
+{
+	bool fit = input->dtype == (enum hb_dtype)output->dtype && input->n_dims == output->n_dims + batched;
+	for (uint32_t i = 0; fit && i < output->n_dims; i++)
+		fit = output->dims[i] < 0 || output->dims[i] == input->dims[i + batched];
+	return fit;
+}
+
+/* What an output is: its input where that fits, of open sizes too; those bytes where only their number fits; else zeros. */
 static bool fill_in(struct hb_infer *infer, const struct hb_model_config *config)
 {
 	if (!hb_infer_make_outputs(infer, config))
 		return false;
 	for (uint32_t i = 0; i < infer->n_outputs && i < infer->n_inputs; i++)
-		if (infer->outputs[i].bytes == infer->inputs[i].bytes)
+		if (fits(&infer->inputs[i], &config->outputs[i], config->max_batch > 0)) {
+			infer->outputs[i].data = infer->inputs[i].data; /* the request keeps them */
+			infer->outputs[i].bytes = infer->inputs[i].bytes;
+			memcpy(infer->outputs[i].dims, infer->inputs[i].dims, sizeof(infer->outputs[i].dims));
+		} else if (infer->outputs[i].bytes == infer->inputs[i].bytes) {
 			memcpy((void *)infer->outputs[i].data, infer->inputs[i].data, infer->inputs[i].bytes);
+		}
 	return true;
 }
 

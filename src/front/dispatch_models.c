@@ -45,7 +45,7 @@ struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char
 	*answer = HB_ANSWER_OK;
 	if (!model || model->state == HB_MODEL_UNLOADED) {
 		*answer = HB_ANSWER_NOT_FOUND;
-		snprintf(reason, size, "no model \"%s\" is loaded", name);
+		snprintf(reason, size, "Request for unknown model: '%s' is not loaded", name); /* Triton's words */
 	} else if (version && version[0] && strcmp(version, "1") != 0) {
 		*answer = HB_ANSWER_NOT_FOUND;
 		snprintf(reason, size, "model \"%s\" has version 1 only, not \"%s\"", name, version);

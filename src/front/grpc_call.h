@@ -11,6 +11,7 @@
 #include "front/kserve_grpc.h"
 #include "front/parameters.h"
 
+#include <protobuf-c/protobuf-c.h>
 #include <pthread.h>
 #include <uv.h>
 
@@ -49,6 +50,7 @@ struct hb_grpc_call {
 	bool too_large, crowded, whole, waits;
 	bool bare; /* data are without their prefix */
 	bool foreseen;
+	bool refused;                   /* before it came whole, and answered */
 	struct hb_memory_charge charge; /* for data */
 	struct hb_infer *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
@@ -62,15 +64,28 @@ struct hb_grpc_call {
 	struct hb_grpc_call *next;
 };
 
+/* Statuses that are not those of a request's answer (answers.def). */
+enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
+
 /* Sets status and message. */
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Room for an answer of so many bytes after the prefix; NULL = no memory, and the call has failed. */
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
+/* The answer is this message. */
+void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message);
+/* The request's message, or NULL: the call has failed. Freed with protobuf_c_message_free_unpacked(). */
+void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type);
+/* The head has come. False: there is no such method, and the call has failed. */
+bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* The message has come whole: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
 /* A part of the message has come. */
 void hb_grpc_foresee(struct hb_grpc_call *call);
 void hb_grpc_infer(struct hb_grpc_call *call);
+void hb_grpc_model_config(struct hb_grpc_call *call);
+void hb_grpc_repository_index(struct hb_grpc_call *call);
+void hb_grpc_model_load(struct hb_grpc_call *call);
+void hb_grpc_model_unload(struct hb_grpc_call *call);
 void hb_grpc_infer_foresee(struct hb_grpc_call *call);
 /* The call's own memory; not its connection. */
 void hb_grpc_call_free(struct hb_grpc_call *call);

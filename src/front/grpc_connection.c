@@ -309,7 +309,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 		      void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
-	if (!call || call->too_large || call->crowded || call->waits)
+	if (!call || call->too_large || call->crowded || call->waits || call->refused)
 		return 0;
 	if (bytes > call->grpc->config.body_bytes + HB_GRPC_PREFIX - call->bytes ||
 	    !make_room(call, call->bytes + bytes)) {
@@ -322,18 +322,41 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 	return 0;
 }
 
+/* A client that streams ends its side only after an answer. */
+static void refuse_early(struct hb_grpc_call *call)
+{
+	call->refused = true;
+	note_whole(call);
+	submit_answer(call);
+}
+
+/* Once that answer has gone the stream is closed; sooner, and the library would not send it. */
+static int frame_went(nghttp2_session *session, const nghttp2_frame *frame, void *connection)
+{
+	const struct hb_grpc_call *call;
+	if (frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+	if (call && call->refused)
+		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_NO_ERROR);
+	return 0;
+}
+
 static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
 {
 	struct hb_grpc_connection *connection = connection_;
 	struct hb_grpc_call *call;
 	connection->greeted = true;
-	if ((frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) ||
-	    !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+	if (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS)
 		return 0;
 	call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-	if (call) {
+	if (!call || call->refused)
+		return 0;
+	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
 		note_whole(call);
 		run(call);
+	} else if (frame->hd.type == NGHTTP2_HEADERS && !hb_grpc_call_begin(call)) {
+		refuse_early(call);
 	}
 	return 0;
 }
@@ -383,6 +406,7 @@ static int open_session(struct hb_grpc_connection *connection)
 	nghttp2_session_callbacks_set_on_header_callback(callbacks, header);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_came);
+	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_went);
 	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed);
 	int result = nghttp2_session_server_new(&connection->session, callbacks, connection);
 	nghttp2_session_callbacks_del(callbacks);

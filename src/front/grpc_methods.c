@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which function answers which gRPC method: one table. ModelInfer is in grpc_infer.c. */
+/* Which function answers which gRPC method: one table. ModelInfer is in grpc_infer.c, the models' configuration and repository in grpc_repository.c. */
 #include "front/grpc_call.h"
 #include "front/kserve_json.h"
 #include "hb-version.h"
@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define SERVICE "/inference.GRPCInferenceService/"
-enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14, GRPC_INTERNAL = 13 };
 
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...)
 {
@@ -40,15 +39,14 @@ static struct hb_dispatch *dispatch_of(const struct hb_grpc_call *call)
 	return call->grpc->config.dispatch;
 }
 
-static void answer_with(struct hb_grpc_call *call, const void *message)
+void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message)
 {
 	uint8_t *out = hb_grpc_make_out(call, protobuf_c_message_get_packed_size(message));
 	if (out)
 		protobuf_c_message_pack(message, out);
 }
 
-/* The request's message, or NULL: the call has failed. Freed with protobuf_c_message_free_unpacked(). */
-static void *receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type)
+void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type)
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
@@ -64,20 +62,20 @@ static void server_live(struct hb_grpc_call *call)
 {
 	Inference__ServerLiveResponse answer = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 	answer.live = 1;
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 static void server_ready(struct hb_grpc_call *call)
 {
 	Inference__ServerReadyResponse answer = INFERENCE__SERVER_READY_RESPONSE__INIT;
 	answer.ready = hb_dispatch_ready(dispatch_of(call));
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 static void model_ready(struct hb_grpc_call *call)
 {
 	Inference__ModelReadyResponse answer = INFERENCE__MODEL_READY_RESPONSE__INIT;
-	Inference__ModelReadyRequest *request = receive(call, &inference__model_ready_request__descriptor);
+	Inference__ModelReadyRequest *request = hb_grpc_receive(call, &inference__model_ready_request__descriptor);
 	char reason[256];
 	enum hb_answer why;
 	if (!request)
@@ -87,7 +85,7 @@ static void model_ready(struct hb_grpc_call *call)
 	answer.ready = model != NULL;
 	hb_dispatch_give_model(dispatch_of(call), model);
 	inference__model_ready_request__free_unpacked(request, NULL);
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 static void server_metadata(struct hb_grpc_call *call)
@@ -98,7 +96,7 @@ static void server_metadata(struct hb_grpc_call *call)
 	answer.extensions = (char **)hb_kserve_extensions;
 	while (hb_kserve_extensions[answer.n_extensions])
 		answer.n_extensions++;
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
@@ -137,12 +135,13 @@ static void send_metadata(struct hb_grpc_call *call, const struct hb_model_confi
 	answer.inputs = metadata.pointers;
 	answer.n_outputs = model->n_outputs;
 	answer.outputs = metadata.pointers + HB_TENSORS_MAX;
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 static void model_metadata(struct hb_grpc_call *call)
 {
-	Inference__ModelMetadataRequest *request = receive(call, &inference__model_metadata_request__descriptor);
+	Inference__ModelMetadataRequest *request = hb_grpc_receive(call,
+								   &inference__model_metadata_request__descriptor);
 	char reason[256];
 	enum hb_answer why;
 	if (!request)
@@ -238,7 +237,8 @@ static void add_statistics(void *argument, struct hb_model *model)
 static void model_statistics(struct hb_grpc_call *call)
 {
 	Inference__ModelStatisticsResponse answer = INFERENCE__MODEL_STATISTICS_RESPONSE__INIT;
-	Inference__ModelStatisticsRequest *request = receive(call, &inference__model_statistics_request__descriptor);
+	Inference__ModelStatisticsRequest *request = hb_grpc_receive(call,
+								     &inference__model_statistics_request__descriptor);
 	if (!request)
 		return;
 	struct statistics_list list = {.name = request->name};
@@ -248,113 +248,10 @@ static void model_statistics(struct hb_grpc_call *call)
 	if (list.n == 0 && request->name[0])
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_NOT_FOUND), "no model \"%.64s\" is loaded", request->name);
 	else
-		answer_with(call, &answer);
+		hb_grpc_answer_with(call, &answer);
 	for (size_t i = 0; i < list.n; i++)
 		free(list.models[i]);
 	inference__model_statistics_request__free_unpacked(request, NULL);
-}
-
-/* ---- the repository ---- */
-
-struct index {
-	bool ready_only;
-	size_t n;
-	Inference__RepositoryIndexResponse__ModelIndex models[HB_SERVE_MODELS_MAX], *pointers[HB_SERVE_MODELS_MAX];
-	char names[HB_SERVE_MODELS_MAX][HB_MODEL_NAME_MAX], reasons[HB_SERVE_MODELS_MAX][512];
-};
-
-static void add_to_index(void *argument, struct hb_model *model)
-{
-	struct index *index = argument;
-	if (index->ready_only && model->state != HB_MODEL_READY)
-		return;
-	size_t n = index->n++;
-	Inference__RepositoryIndexResponse__ModelIndex *one = index->pointers[n] = &index->models[n];
-	inference__repository_index_response__model_index__init(one);
-	memcpy(index->names[n], model->config.name, sizeof(index->names[n]));
-	memcpy(index->reasons[n], model->why, sizeof(index->reasons[n]));
-	one->name = index->names[n];
-	one->version = (char *)"1";
-	one->state = (char *)hb_kserve_state(model);
-	one->reason = index->reasons[n];
-}
-
-static void repository_index(struct hb_grpc_call *call)
-{
-	Inference__RepositoryIndexResponse answer = INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
-	Inference__RepositoryIndexRequest *request = receive(call, &inference__repository_index_request__descriptor);
-	struct index *index = calloc(1, sizeof(*index));
-	if (request && index) {
-		index->ready_only = request->ready;
-		hb_dispatch_each_model(dispatch_of(call), add_to_index, index);
-		answer.n_models = index->n;
-		answer.models = index->pointers;
-		answer_with(call, &answer);
-	} else if (request) {
-		hb_grpc_fail(call, GRPC_UNAVAILABLE, "out of memory");
-	}
-	free(index);
-	inference__repository_index_request__free_unpacked(request, NULL);
-}
-
-static void load_finished(struct hb_grpc_call *call)
-{
-	Inference__RepositoryModelLoadResponse answer = INFERENCE__REPOSITORY_MODEL_LOAD_RESPONSE__INIT;
-	if (call->status == 0)
-		answer_with(call, &answer);
-}
-
-/* A worker takes its time to come up: a thread of its own waits for it. */
-static void *load_model(void *argument)
-{
-	struct hb_grpc_call *call = argument;
-	struct hb_error error = {.text = ""};
-	if (hb_dispatch_load(dispatch_of(call), call->name, &error) < 0)
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
-	hb_grpc_wake(call);
-	return NULL;
-}
-
-static void model_load(struct hb_grpc_call *call)
-{
-	Inference__RepositoryModelLoadRequest *request = receive(call,
-								 &inference__repository_model_load_request__descriptor);
-	pthread_t thread;
-	if (!request)
-		return;
-	bool fits = hb_model_name_fits(request->model_name);
-	if (fits)
-		strcpy(call->name, request->model_name);
-	inference__repository_model_load_request__free_unpacked(request, NULL);
-	if (!fits) {
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "no model can have this name");
-		return;
-	}
-	call->finish = load_finished;
-	call->waits = true;
-	call->grpc->n_waiting++;
-	if (pthread_create(&thread, NULL, load_model, call) == 0) {
-		pthread_detach(thread);
-		return;
-	}
-	call->waits = false;
-	call->grpc->n_waiting--;
-	hb_grpc_fail(call, GRPC_UNAVAILABLE, "no thread could be started");
-}
-
-static void model_unload(struct hb_grpc_call *call)
-{
-	Inference__RepositoryModelUnloadResponse answer = INFERENCE__REPOSITORY_MODEL_UNLOAD_RESPONSE__INIT;
-	Inference__RepositoryModelUnloadRequest *request = receive(
-		call, &inference__repository_model_unload_request__descriptor);
-	struct hb_error error = {.text = ""};
-	if (!request)
-		return;
-	if (hb_dispatch_unload(dispatch_of(call), request->model_name, &error) < 0)
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
-	else
-		answer_with(call, &answer);
-	inference__repository_model_unload_request__free_unpacked(request, NULL);
 }
 
 /* ---- shared memory ---- */
@@ -380,12 +277,12 @@ static void send_regions(struct hb_grpc_call *call, struct region_list *list, in
 	}
 	answer.n_regions = (size_t)n;
 	answer.regions = list->pointers;
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
 }
 
 static void regions_status(struct hb_grpc_call *call)
 {
-	Inference__SystemSharedMemoryStatusRequest *request = receive(
+	Inference__SystemSharedMemoryStatusRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_status_request__descriptor);
 	struct region_list *list = calloc(1, sizeof(*list));
 	struct hb_error error = {.text = "out of memory"};
@@ -405,7 +302,7 @@ static void regions_status(struct hb_grpc_call *call)
 static void region_register(struct hb_grpc_call *call)
 {
 	Inference__SystemSharedMemoryRegisterResponse answer = INFERENCE__SYSTEM_SHARED_MEMORY_REGISTER_RESPONSE__INIT;
-	Inference__SystemSharedMemoryRegisterRequest *request = receive(
+	Inference__SystemSharedMemoryRegisterRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_register_request__descriptor);
 	struct hb_error error = {.text = "name and key must be shorter"};
 	struct hb_region region = {.offset = 0};
@@ -423,7 +320,7 @@ static void region_register(struct hb_grpc_call *call)
 	if (result < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
 	else
-		answer_with(call, &answer);
+		hb_grpc_answer_with(call, &answer);
 	inference__system_shared_memory_register_request__free_unpacked(request, NULL);
 }
 
@@ -431,7 +328,7 @@ static void region_unregister(struct hb_grpc_call *call)
 {
 	Inference__SystemSharedMemoryUnregisterResponse answer =
 		INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
-	Inference__SystemSharedMemoryUnregisterRequest *request = receive(
+	Inference__SystemSharedMemoryUnregisterRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_unregister_request__descriptor);
 	struct hb_error error = {.text = ""};
 	if (!request)
@@ -439,14 +336,29 @@ static void region_unregister(struct hb_grpc_call *call)
 	if (hb_regions_unregister(call->grpc->config.regions, request->name, &error) < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
 	else
-		answer_with(call, &answer);
+		hb_grpc_answer_with(call, &answer);
 	inference__system_shared_memory_unregister_request__free_unpacked(request, NULL);
 }
 
 static void cuda_regions_status(struct hb_grpc_call *call)
 {
 	Inference__CudaSharedMemoryStatusResponse answer = INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
-	answer_with(call, &answer);
+	hb_grpc_answer_with(call, &answer);
+}
+
+/* All of none; Triton's examples do this first. */
+static void cuda_region_unregister(struct hb_grpc_call *call)
+{
+	Inference__CudaSharedMemoryUnregisterResponse answer = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+	Inference__CudaSharedMemoryUnregisterRequest *request = hb_grpc_receive(
+		call, &inference__cuda_shared_memory_unregister_request__descriptor);
+	if (!request)
+		return;
+	if (request->name[0])
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "no region \"%s\" is registered", request->name);
+	else
+		hb_grpc_answer_with(call, &answer);
+	inference__cuda_shared_memory_unregister_request__free_unpacked(request, NULL);
 }
 
 /* CUDA's handles cannot be opened here: the server has no context of its own. */
@@ -457,25 +369,29 @@ static void refuse_cuda(struct hb_grpc_call *call)
 
 /* ---- the table ---- */
 
-static const struct {
+struct method {
 	const char *name;
 	void (*function)(struct hb_grpc_call *call);
-} methods[] = {
+};
+
+static const struct method methods[] = {
 	{"ModelInfer", hb_grpc_infer},
 	{"ServerLive", server_live},
 	{"ServerReady", server_ready},
 	{"ModelReady", model_ready},
 	{"ServerMetadata", server_metadata},
 	{"ModelMetadata", model_metadata},
+	{"ModelConfig", hb_grpc_model_config},
 	{"ModelStatistics", model_statistics},
-	{"RepositoryIndex", repository_index},
-	{"RepositoryModelLoad", model_load},
-	{"RepositoryModelUnload", model_unload},
+	{"RepositoryIndex", hb_grpc_repository_index},
+	{"RepositoryModelLoad", hb_grpc_model_load},
+	{"RepositoryModelUnload", hb_grpc_model_unload},
 	{"SystemSharedMemoryStatus", regions_status},
 	{"SystemSharedMemoryRegister", region_register},
 	{"SystemSharedMemoryUnregister", region_unregister},
 	{"CudaSharedMemoryStatus", cuda_regions_status},
 	{"CudaSharedMemoryRegister", refuse_cuda},
+	{"CudaSharedMemoryUnregister", cuda_region_unregister},
 };
 
 /* One message, whole. */
@@ -520,6 +436,21 @@ static bool expand(struct hb_grpc_call *call)
 	return true;
 }
 
+static const struct method *method_of(struct hb_grpc_call *call)
+{
+	size_t skip = strlen(SERVICE);
+	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
+		if (strcmp(call->path + skip, methods[i].name) == 0)
+			return &methods[i];
+	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);
+	return NULL;
+}
+
+bool hb_grpc_call_begin(struct hb_grpc_call *call)
+{
+	return method_of(call) != NULL;
+}
+
 void hb_grpc_foresee(struct hb_grpc_call *call)
 {
 	if (!call->foreseen && strcmp(call->path, SERVICE "ModelInfer") == 0)
@@ -528,7 +459,9 @@ void hb_grpc_foresee(struct hb_grpc_call *call)
 
 void hb_grpc_call_run(struct hb_grpc_call *call)
 {
-	size_t skip = strlen(SERVICE);
+	const struct method *method = method_of(call);
+	if (!method)
+		return;
 	if (call->too_large) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
 		return;
@@ -537,13 +470,8 @@ void hb_grpc_call_run(struct hb_grpc_call *call)
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
 		return;
 	}
-	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
-		if (strcmp(call->path + skip, methods[i].name) == 0) {
-			if (!is_whole(call))
-				hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
-			else if (expand(call))
-				methods[i].function(call);
-			return;
-		}
-	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);
+	if (!is_whole(call))
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
+	else if (expand(call))
+		method->function(call);
 }

@@ -45,7 +45,10 @@ struct hb_http_call {
 	char *answer;                                         /* of a load: its error */
 };
 
-/* Answer and end; body and json are freed. */
+/*
+ * Answer and end; body and json are freed. The first compresses what is long, where the client takes that; documents go as
+ * they are, since Triton's own asynchronous client asks for compression and reads only inference answers so.
+ */
 enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
 			     size_t json_bytes);
 enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json);

@@ -72,6 +72,18 @@ static enum MHD_Result model(struct hb_http_call *call, const struct captures *c
 	return hb_http_send_json(call, 200, json);
 }
 
+static enum MHD_Result model_config(struct hb_http_call *call, const struct captures *captures)
+{
+	char reason[256];
+	int status;
+	struct hb_model *found = take(call, captures, &status, reason, sizeof(reason));
+	if (!found)
+		return hb_http_refuse(call, status, reason);
+	char *json = hb_kserve_model_config(&found->config);
+	hb_dispatch_give_model(dispatch_of(call), found);
+	return hb_http_send_json(call, 200, json);
+}
+
 static enum MHD_Result infer(struct hb_http_call *call, const struct captures *captures)
 {
 	return hb_http_infer(call, captures->at[0], captures->n > 1 ? captures->at[1] : NULL);
@@ -127,9 +139,16 @@ static enum MHD_Result repository_index(struct hb_http_call *call, const struct 
 	return hb_http_send_json(call, 200, hb_kserve_index(dispatch_of(call), ready_only));
 }
 
+static enum MHD_Result refuse_load(struct hb_http_call *call, int status, const char *name, const char *why)
+{
+	char text[512];
+	snprintf(text, sizeof(text), HB_LOAD_FAILED, name, why);
+	return hb_http_refuse(call, status, text);
+}
+
 static enum MHD_Result answer_load(struct hb_http_call *call)
 {
-	return call->answer ? hb_http_refuse(call, 400, call->answer) : hb_http_send_nothing(call, 200);
+	return call->answer ? refuse_load(call, 400, call->name, call->answer) : hb_http_send_nothing(call, 200);
 }
 
 /* A worker takes its time to come up: a thread of its own waits for it. */
@@ -148,12 +167,30 @@ static void *load_model(void *argument)
 	return NULL;
 }
 
+/* Triton's load can bring a configuration and files along. */
+static bool overrides_files(json_t *root)
+{
+	const char *key;
+	json_t *value;
+	json_object_foreach(json_object_get(root, "parameters"), key,
+			    value) if (hb_parameter_overrides(key)) return true;
+	return false;
+}
+
 static enum MHD_Result load(struct hb_http_call *call, const struct captures *captures)
 {
 	struct hb_kserve_http *http = call->http;
+	enum MHD_Result result = MHD_NO;
 	pthread_t thread;
+	json_t *root = parse(call, &result);
+	if (!root)
+		return result;
+	bool overrides = overrides_files(root);
+	json_decref(root);
 	if (!hb_model_name_fits(captures->at[0]))
-		return hb_http_refuse(call, 400, "no model can have this name");
+		return refuse_load(call, 400, captures->at[0], HB_LOAD_NO_NAME);
+	if (overrides)
+		return refuse_load(call, 501, captures->at[0], HB_LOAD_OVERRIDES);
 	strcpy(call->name, captures->at[0]);
 	call->finish = answer_load;
 	pthread_mutex_lock(&http->lock);
@@ -276,6 +313,8 @@ static const struct {
 	{"GET", "v2/models/*/versions/*/stats", statistics},
 	{"GET", "v2/models/*/ready", model_ready},
 	{"GET", "v2/models/*/versions/*/ready", model_ready},
+	{"GET", "v2/models/*/config", model_config},
+	{"GET", "v2/models/*/versions/*/config", model_config},
 	{"GET", "v2/models/*", model},
 	{"GET", "v2/models/*/versions/*", model},
 	{"POST", "v2/repository/index", repository_index},
@@ -287,7 +326,9 @@ static const struct {
 	{"POST", "v2/systemsharedmemory/region/*/unregister", unregister_region},
 	{"POST", "v2/systemsharedmemory/unregister", unregister_region},
 	{"GET", "v2/cudasharedmemory/status", no_cuda_regions},
+	{"GET", "v2/cudasharedmemory/region/*/status", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/region/*/register", refuse_cuda},
+	{"POST", "v2/cudasharedmemory/region/*/unregister", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/unregister", live},
 	{"POST", "v2/policy/*", set_policy},
 	{"POST", "v2/policy/*/mark/*", set_policy},
@@ -329,6 +370,8 @@ enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const 
 	char path[PATH_MAX_BYTES], *segments[SEGMENTS_MAX];
 	struct captures captures;
 	bool other_method = false;
+	/* The library leaves the body of its answer out. */
+	const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
 	if (strlen(url) >= sizeof(path))
 		return hb_http_refuse(call, 414, "the path is too long");
 	strcpy(path, url);
@@ -336,7 +379,7 @@ enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const 
 	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes) && n <= SEGMENTS_MAX; i++) {
 		if (!matches(routes[i].pattern, segments, n, &captures))
 			continue;
-		if (strcmp(routes[i].method, method) == 0)
+		if (strcmp(routes[i].method, wanted) == 0)
 			return routes[i].function(call, &captures);
 		other_method = true;
 	}

@@ -11,8 +11,10 @@
 static const struct {
 	const char *name;
 	uint32_t bytes;
+	const char *config_name;
+	int config_number;
 } dtypes[] = {
-#define HB_DTYPE(name, bytes) {#name, bytes},
+#define HB_DTYPE(name, bytes, config_name, config_number) {#name, bytes, config_name, config_number},
 #include "front/dtypes.def"
 #undef HB_DTYPE
 };
@@ -34,6 +36,16 @@ uint32_t hb_dtype_bytes(enum hb_dtype dtype)
 const char *hb_dtype_name(enum hb_dtype dtype)
 {
 	return dtypes[dtype].name;
+}
+
+const char *hb_dtype_config_name(enum hb_dtype dtype)
+{
+	return dtypes[dtype].config_name;
+}
+
+int hb_dtype_config_number(enum hb_dtype dtype)
+{
+	return dtypes[dtype].config_number;
 }
 
 enum hb_dtype hb_dtype_parse(const char *name)

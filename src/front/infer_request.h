@@ -123,6 +123,9 @@ int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
 /* Of an element; 0 for BYTES. */
 uint32_t hb_dtype_bytes(enum hb_dtype dtype);
 const char *hb_dtype_name(enum hb_dtype dtype);
+/* In Triton's ModelConfig. */
+const char *hb_dtype_config_name(enum hb_dtype dtype);
+int hb_dtype_config_number(enum hb_dtype dtype);
 /* HB_DTYPES when there is no such type. */
 enum hb_dtype hb_dtype_parse(const char *name);
 

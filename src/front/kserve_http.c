@@ -40,12 +40,9 @@ static const char *compress(const struct hb_http_call *call, char **body, size_t
 	return hb_coding_name(coding);
 }
 
-enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
-			     size_t json_bytes)
+static enum MHD_Result respond(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			       const char *coding, const char *json_bytes)
 {
-	char length[24];
-	bool parts = json_bytes < bytes;
-	const char *coding = status == 200 ? compress(call, &body, &bytes) : NULL;
 	struct MHD_Response *response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
 	if (!response) {
 		free(body);
@@ -56,21 +53,28 @@ enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *
 		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (coding)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
-	if (parts) {
-		snprintf(length, sizeof(length), "%zu", json_bytes);
-		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, length);
-	}
+	if (json_bytes)
+		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, json_bytes);
 	enum MHD_Result result = MHD_queue_response(call->connection, (unsigned int)status, response);
 	MHD_destroy_response(response);
 	return result;
+}
+
+enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			     size_t json_bytes)
+{
+	char length[24];
+	bool parts = json_bytes < bytes;
+	snprintf(length, sizeof(length), "%zu", json_bytes);
+	const char *coding = compress(call, &body, &bytes);
+	return respond(call, status, type, body, bytes, coding, parts ? length : NULL);
 }
 
 enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json)
 {
 	if (!json)
 		return MHD_NO; /* no memory: the connection is closed */
-	size_t bytes = strlen(json);
-	return hb_http_send(call, status, "application/json", json, bytes, bytes);
+	return respond(call, status, "application/json", json, strlen(json), NULL, NULL);
 }
 
 enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason)
@@ -81,7 +85,7 @@ enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char
 enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
 {
 	char *body = calloc(1, 1);
-	return body ? hb_http_send(call, status, "application/json", body, 0, 0) : MHD_NO;
+	return body ? respond(call, status, "application/json", body, 0, NULL, NULL) : MHD_NO;
 }
 
 /* ---- waiting ---- */

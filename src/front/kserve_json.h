@@ -38,6 +38,7 @@ size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *mod
 char *hb_kserve_error(const char *reason);
 char *hb_kserve_server(void);
 char *hb_kserve_model(const struct hb_model_config *model);
+char *hb_kserve_model_config(const struct hb_model_config *model); /* as Triton's ModelConfig */
 char *hb_kserve_statistics(struct hb_dispatch *dispatch, const char *name);
 char *hb_kserve_index(struct hb_dispatch *dispatch, bool ready_only);
 char *hb_kserve_regions(const struct hb_region *regions, uint32_t n);

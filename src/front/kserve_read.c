@@ -8,6 +8,7 @@
 
 #include "base/json_scan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,9 @@ static int member(struct reader *reader, const char *const *names, uint32_t *see
 
 static enum hb_answer skip(struct reader *reader)
 {
+	reader->scan.nul = true;
 	hb_json_scan_skip(&reader->scan);
+	reader->scan.nul = false;
 	return HB_ANSWER_OK; /* what is wrong with it, the scan remembers */
 }
 
@@ -158,7 +161,7 @@ static bool put_number(struct decoder *decoder, struct hb_json_scan *scan)
 	if (hb_json_scan_kind(scan) != HB_JSON_NUMBER || !hb_json_scan_number(scan, &number))
 		return false;
 	float single = (float)number.real;
-	return decoder->dtype == HB_DTYPE_FP32   ? put(decoder, &single, sizeof(single))
+	return decoder->dtype == HB_DTYPE_FP32   ? isfinite(single) && put(decoder, &single, sizeof(single))
 	       : decoder->dtype == HB_DTYPE_FP64 ? put(decoder, &number.real, sizeof(number.real))
 						 : put_integer(decoder, &number);
 }
@@ -166,8 +169,12 @@ static bool put_number(struct decoder *decoder, struct hb_json_scan *scan)
 static bool put_text(struct decoder *decoder, struct hb_json_scan *scan)
 {
 	size_t room = (size_t)(decoder->end - decoder->at), length = 0;
-	if (room < 4 || decoder->left == 0 || !hb_json_scan_text(scan, decoder->at + 4, room - 4, &length) ||
-	    length > room - 4)
+	if (room < 4 || decoder->left == 0)
+		return false;
+	scan->nul = true; /* an element has a length */
+	bool read = hb_json_scan_text(scan, decoder->at + 4, room - 4, &length);
+	scan->nul = false;
+	if (!read || length > room - 4)
 		return false;
 	uint32_t prefix = (uint32_t)length;
 	memcpy(decoder->at, &prefix, 4);

@@ -8,8 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const hb_kserve_extensions[] = {"binary_tensor_data", "model_repository",     "schedule_policy",
-					    "statistics",         "system_shared_memory", NULL};
+const char *const hb_kserve_extensions[] = {"binary_tensor_data",
+					    "model_configuration",
+					    "model_repository",
+					    "schedule_policy",
+					    "statistics",
+					    "system_shared_memory",
+					    NULL};
 
 static const char *const platform_names[] = {
 #define HB_PLATFORM(name, symbol, what) "hummingbird_" #name,
@@ -292,6 +297,34 @@ char *hb_kserve_model(const struct hb_model_config *model)
 	return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", model->name, "versions", "1", "platform",
 			      hb_kserve_platform(model), "inputs", specs_of(model->inputs, model->n_inputs, batched),
 			      "outputs", specs_of(model->outputs, model->n_outputs, batched)));
+}
+
+static json_t *config_tensors(const struct hb_tensor_spec *specs, uint32_t n, bool inputs)
+{
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < n; i++) {
+		json_t *one = json_pack("{s:s, s:s, s:o}", "name", specs[i].name, "data_type",
+					hb_dtype_config_name((enum hb_dtype)specs[i].dtype), "dims",
+					shape_of(specs[i].dims, specs[i].n_dims, false));
+		if (inputs)
+			json_object_set_new(one, "format", json_string("FORMAT_NONE"));
+		json_array_append_new(list, one);
+	}
+	return list;
+}
+
+char *hb_kserve_model_config(const struct hb_model_config *model)
+{
+	json_t *root = json_pack("{s:s, s:s, s:s, s:{s:{s:i}}, s:I, s:o, s:o}", "name", model->name, "platform",
+				 hb_kserve_platform(model), "backend", "", "version_policy", "latest", "num_versions",
+				 1, "max_batch_size", (json_int_t)model->max_batch, "input",
+				 config_tensors(model->inputs, model->n_inputs, true), "output",
+				 config_tensors(model->outputs, model->n_outputs, false));
+	if (model->max_batch > 0)
+		json_object_set_new(root, "dynamic_batching",
+				    json_pack("{s:i, s:i}", "priority_levels", HB_SERVE_PRIORITIES,
+					      "default_priority_level", model->priority + 1));
+	return dump(root);
 }
 
 static json_t *duration(const struct hb_duration *duration)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char *const dtype_names[] = {
-#define HB_DTYPE(name, bytes) #name,
+#define HB_DTYPE(name, bytes, config_name, config_number) #name,
 #include "front/dtypes.def"
 #undef HB_DTYPE
 	NULL};
@@ -81,7 +81,7 @@ bool hb_model_name_fits(const char *name)
 uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec)
 {
 	static const uint8_t bytes[] = {
-#define HB_DTYPE(name, bytes) bytes,
+#define HB_DTYPE(name, bytes, config_name, config_number) bytes,
 #include "front/dtypes.def"
 #undef HB_DTYPE
 	};

@@ -18,7 +18,7 @@
 #define HB_MODEL_NAME_MAX 64
 
 enum hb_dtype {
-#define HB_DTYPE(name, bytes) HB_DTYPE_##name,
+#define HB_DTYPE(name, bytes, config_name, config_number) HB_DTYPE_##name,
 #include "front/dtypes.def"
 #undef HB_DTYPE
 	HB_DTYPES

@@ -40,6 +40,20 @@ static enum hb_answer set_time(struct hb_infer *infer, const char *name, const s
 	return HB_ANSWER_OK;
 }
 
+/* 0 and "" mean: none. */
+static enum hb_answer refuse_sequence(struct hb_infer *infer, const struct hb_parameter *value)
+{
+	if ((value->kind == HB_PARAMETER_INT && value->number == 0) ||
+	    (value->kind == HB_PARAMETER_TEXT && !value->text[0]))
+		return HB_ANSWER_OK;
+	return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED, "parameter \"sequence_id\": sequences are not supported");
+}
+
+bool hb_parameter_overrides(const char *name)
+{
+	return strcmp(name, "config") == 0 || strncmp(name, "file:", 5) == 0;
+}
+
 enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name, const struct hb_parameter *value)
 {
 	if (strcmp(name, "priority") == 0)
@@ -53,6 +67,8 @@ enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name,
 			return wrong(infer, NULL, name, "must be true or false");
 		infer->binary_outputs = value->truth;
 	}
+	if (strcmp(name, "sequence_id") == 0)
+		return refuse_sequence(infer, value);
 	return HB_ANSWER_OK;
 }
 
@@ -84,6 +100,9 @@ enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor
 		    strlen(value->text) >= sizeof(out->part.region))
 			return wrong(infer, tensor, name, "must be the name of a region");
 		snprintf(out->part.region, sizeof(out->part.region), "%s", value->text);
+	} else if (strcmp(name, "classification") == 0 && (value->kind != HB_PARAMETER_INT || value->number != 0)) {
+		return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED,
+				     "tensor \"%s\": parameter \"classification\" is not supported", tensor);
 	} else if (strcmp(name, "shared_memory_offset") == 0) {
 		return set_size(infer, tensor, name, value, &out->part.offset);
 	} else if (strcmp(name, "shared_memory_byte_size") == 0) {

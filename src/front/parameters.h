@@ -3,7 +3,8 @@
  * Request parameters of KServe v2, the same over HTTP and gRPC: `priority`
  * ("high", "low"; a number as in Triton: 0 = the model's, 1 = high, more = low),
  * `timeout` and `deadline` (microseconds from arrival), `binary_data_output`;
- * of tensors: `binary_data_size`, `binary_data`, `shared_memory_*`. Others are
+ * of tensors: `binary_data_size`, `binary_data`, `shared_memory_*`. Sequences
+ * and `classification`, which would change the answer, are refused; others are
  * ignored, as the protocol asks. Called by the protocols' readers.
  */
 #ifndef HB_FRONT_PARAMETERS_H
@@ -28,10 +29,17 @@ struct hb_tensor_parameters {
 	struct hb_region_part part;
 };
 
-/* HB_ANSWER_OK, or BAD_REQUEST with the reason. */
+/* HB_ANSWER_OK; or BAD_REQUEST or NOT_SUPPORTED with the reason. */
 enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name, const struct hb_parameter *value);
 enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out);
+
+/* What is said of a load that failed: name, why. And two reasons. */
+#define HB_LOAD_FAILED "failed to load '%s': %s"
+#define HB_LOAD_NO_NAME "no model can have this name"
+#define HB_LOAD_OVERRIDES "a configuration or files that come with the request are not taken; its folder has them"
+/* Whether a load's parameter is one of these. */
+bool hb_parameter_overrides(const char *name);
 
 /* Reads an input from its region into memory from malloc, which is the request's. */
 enum hb_answer hb_region_fetch(struct hb_infer *infer, struct hb_regions *regions, struct hb_tensor *tensor,

@@ -76,6 +76,37 @@ class Serve(unittest.TestCase):
         wait_until("it has failed", lambda: "ended" in self.infer("broken", [1, 2, 3, 4])[1].get("error", ""))
         self.assertEqual(self.infer("broken", [1, 2, 3, 4])[0], 503)
 
+    def test_a_model_has_its_configuration(self):
+        config = json.loads(self.call("GET", "/v2/models/late/versions/1/config")[1])
+        self.assertEqual((config["name"], config["max_batch_size"]), ("late", 1))
+        self.assertEqual(config["input"], [{"name": "x", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [4]}])
+        self.assertEqual(config["output"], [{"name": "y", "data_type": "TYPE_FP32", "dims": [4]}])
+        self.assertEqual(self.call("GET", "/v2/models/none/config")[0], 404)
+
+    def test_what_would_change_an_answer_and_is_not_there_is_refused(self):
+        def refused(path, body):
+            status, data, _ = self.call("POST", path, json.dumps(body))
+            return status, json.loads(data).get("error", "")
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+        for body, word in (({"inputs": [tensor], "parameters": {"sequence_id": 3}}, "sequence_id"),
+                           ({"inputs": [tensor], "outputs": [{"name": "y", "parameters": {"classification": 2}}]}, "classification")):
+            status, error = refused("/v2/models/fast/infer", body)
+            self.assertEqual((status, word in error), (501, True), error)
+        for name in ("config", "file:1/model.bin"):
+            status, error = refused("/v2/repository/models/fast/load", {"parameters": {name: "{}"}})
+            self.assertEqual((status, "failed to load 'fast'" in error), (501, True), error)
+        self.assertEqual(self.call("POST", "/v2/repository/models/fast/load", b"{")[0], 400)
+        status, error = refused("/v2/models/fast/infer", {"inputs": [dict(tensor, data=[1, 2, 3, 1e39])]})
+        self.assertEqual((status, "4 elements of FP32" in error), (400, True), error)
+
+    def test_head_is_get_without_its_body(self):
+        for path, status in (("/v2/health/live", 200), ("/v2/models/fast", 200), ("/v2/models/none", 404), ("/metrics", 200)):
+            answer, body, headers = self.call("HEAD", path)
+            self.assertEqual((answer, body), (status, b""), path)
+            if path == "/metrics":
+                self.assertGreater(int(headers["Content-Length"]), 0)
+        self.assertEqual(self.call("HEAD", "/v2/models/fast/infer")[0], 405)
+
     def test_json_and_binary_give_the_same(self):
         status, answer = self.infer("fast", [1, 2, 3, 4.5], priority="high")
         self.assertEqual((status, answer["id"], answer["outputs"][0]["data"]), (200, "7", [1, 2, 3, 4.5]))

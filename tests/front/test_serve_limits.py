@@ -16,7 +16,7 @@ import time
 import unittest
 import zlib
 
-from grpc_frames import PREFACE, data_frames, frame, grpc_begin, infer_message
+from grpc_frames import PREFACE, data_frames, frame, grpc_begin, headers, infer_message
 from serve_process import BUILD, LIMIT, Server, is_closed, wait_until
 
 KIB = 1024
@@ -209,6 +209,20 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.grpc_answer(message, "identity"), 3)
         self.assertEqual(self.grpc_answer(message, "br"), 12)
         self.assertEqual(self.grpc_answer(gzip.compress(message + b" " * (1 << 20)), "gzip"), 8)
+        wait_until("all memory is given back", lambda: self.server.memory() == 0)
+
+    def test_a_stream_is_told_at_once_that_there_is_none(self):
+        path = "/inference.GRPCInferenceService/ModelStreamInfer"
+        for more in (b"", data_frames(1, infer_message(b"fast"), end=False), data_frames(1, infer_message(b"fast"))):
+            with self.server.connect(grpc_begin(path=path) + more, self.server.grpc_port) as client:
+                said = b""
+                while b"\x0212" not in said:  # grpc-status UNIMPLEMENTED; the call's end never comes, or came with its head
+                    data = client.recv(65536)
+                    self.assertTrue(data, said)
+                    said += data
+                # The connection goes on: a call of its own is answered.
+                client.sendall(headers(3, "/inference.GRPCInferenceService/ServerLive") + data_frames(3, b""))
+                wait_until("the next call is answered", lambda c=client: b"\x08\x01" in c.recv(65536))
         wait_until("all memory is given back", lambda: self.server.memory() == 0)
 
     def cancelled(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's own Python client (tritonclient from PyPI, HTTP and gRPC, sync and async, binary, JSON and shared memory)
+"""Triton's own Python client (tritonclient from PyPI, HTTP and gRPC, sync, async and asyncio, binary, JSON and shared memory)
 against `hb serve`, unchanged. Skipped (77) where PyPI cannot be reached."""
 import os
 import signal
@@ -18,9 +18,9 @@ outputs: [{name: y, datatype: FP32, shape: [4]}]
 """
 
 CLIENT = r'''
-import sys, threading
+import asyncio, sys, threading
 import numpy as np
-import tritonclient.grpc, tritonclient.http
+import tritonclient.grpc, tritonclient.grpc.aio, tritonclient.http, tritonclient.http.aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
@@ -45,8 +45,15 @@ def common(api, client):
     client.get_server_metadata(), client.get_model_metadata("echo"), client.get_inference_statistics("echo")
     client.get_model_repository_index()
     client.unload_model("echo")
-    refused(lambda: client.infer("echo", [tensor]), "no model")
+    refused(lambda: client.infer("echo", [tensor]), "Request for unknown model")
     client.load_model("echo")
+    for given in ({"config": '{"max_batch_size": 3}'}, {"config": "{}", "files": {"file:1/model.bin": b"1"}}):
+        refused(lambda: client.load_model("echo", **given), "failed to load 'echo': a configuration or files")
+    refused(lambda: client.load_model("nothing"), "failed to load 'nothing': ")
+    refused(lambda: client.infer("echo", [tensor], sequence_id=5), "sequences are not supported")
+    top = [api.InferRequestedOutput("y", class_count=1)]
+    refused(lambda: client.infer("echo", [tensor], outputs=top), '"classification" is not supported')
+    client.unregister_cuda_shared_memory()
     assert client.is_model_ready("echo")
     wrong = api.InferInput("x", [2, 5], "FP32")
     wrong.set_data_from_numpy(np.zeros([2, 5], np.float32))
@@ -71,6 +78,31 @@ def regions(api, client):
     shm.destroy_shared_memory_region(source)
     shm.destroy_shared_memory_region(target)
 
+def configured(config, types):
+    "What Triton's image client reads: names, sizes, types."
+    assert (config["name"], config["max_batch_size"]) == ("echo", 8), config
+    for tensors, name in ((config["input"], "x"), (config["output"], "y")):
+        assert [(one["name"], one["data_type"], [int(dim) for dim in one["dims"]]) for one in tensors] == [(name, types, [4])]
+    assert int(config["dynamic_batching"]["priority_levels"]) == 2
+
+def words(api, client):
+    text = np.array([[b"one", b"", "\u00fc".encode(), b"he\x00llo"]], dtype=np.object_)
+    tensor = api.InferInput("x", [1, 4], "BYTES")
+    for given in ({}, {"binary_data": False}) if api == tritonclient.http else ({},):
+        tensor.set_data_from_numpy(text, **given)
+        answer = client.infer("words", [tensor], outputs=[api.InferRequestedOutput("y", **given)]).as_numpy("y")
+        assert [word if isinstance(word, bytes) else word.encode() for word in answer.flat] == list(text.flat), answer
+
+async def from_asyncio(aio, api, port):
+    async with aio.InferenceServerClient("127.0.0.1:" + port) as client:
+        assert await client.is_server_live() and await client.is_model_ready("echo")
+        tensor = api.InferInput("x", [2, 4], "FP32")
+        tensor.set_data_from_numpy(X)
+        answers = await asyncio.gather(*[client.infer("echo", [tensor]) for _ in range(8)])
+        assert all((answer.as_numpy("y") == X).all() for answer in answers)
+        for document in (client.get_inference_statistics, client.get_model_repository_index, client.get_server_metadata):
+            await document()
+
 def compressed(client, api, codings):
     wide = np.arange(2048, dtype=np.float32).reshape(1, 2048)
     tensor = api.InferInput("x", [1, 2048], "FP32")
@@ -88,6 +120,9 @@ def over_http(port):
         for binary in (True, False):
             answer = client.infer("echo", [given], outputs=[api.InferRequestedOutput("y", binary_data=binary)])
             assert (answer.as_numpy("y") == X).all()
+    configured(client.get_model_config("echo"), "TYPE_FP32")
+    words(api, client)
+    asyncio.run(from_asyncio(tritonclient.http.aio, api, port))
     compressed(client, api, [{"request_compression_algorithm": one, "response_compression_algorithm": other}
                              for one in ("gzip", "deflate", None) for other in ("gzip", "deflate", None)])
     for pending in [client.async_infer("echo", [tensor]) for _ in range(16)]:
@@ -97,6 +132,10 @@ def over_grpc(port):
     api = tritonclient.grpc
     client = api.InferenceServerClient("127.0.0.1:" + port)
     tensor = common(api, client)
+    configured(client.get_model_config("echo", as_json=True)["config"], "TYPE_FP32")
+    words(api, client)
+    asyncio.run(from_asyncio(tritonclient.grpc.aio, api, port))
+    streamed(client, tensor)
     compressed(client, api, [{"compression_algorithm": one} for one in ("gzip", "deflate")])
     done, results = threading.Semaphore(0), []
     for _ in range(16):
@@ -105,6 +144,18 @@ def over_grpc(port):
     for _ in range(16):
         assert done.acquire(timeout=30)
     assert all(error is None and (result.as_numpy("y") == X).all() for result, error in results), results
+
+def streamed(client, tensor):
+    "There are no streams; a client that opens one is told at once."
+    told, errors = threading.Semaphore(0), []
+    client.start_stream(lambda result, error: (errors.append(error), told.release()))
+    try:
+        client.async_stream_infer("echo", [tensor])
+    except InferenceServerException:
+        pass  # it has been told before
+    assert told.acquire(timeout=60)
+    client.stop_stream()
+    assert "ModelStreamInfer" in str(errors[0]), errors
 
 over_http(sys.argv[1])
 over_grpc(sys.argv[2])
@@ -127,7 +178,8 @@ def install():
 def main():
     install()
     with tempfile.TemporaryDirectory() as models:
-        for name, text in (("echo", MODEL), ("wide", MODEL.replace("[4]", "[2048]"))):
+        for name, text in (("echo", MODEL), ("wide", MODEL.replace("[4]", "[2048]")),
+                           ("words", MODEL.replace("[4]", "[-1]").replace("FP32", "BYTES").replace("8", "1"))):
             os.mkdir(os.path.join(models, name))
             with open(os.path.join(models, name, "model.yaml"), "w", encoding="utf-8") as file:
                 file.write(text)

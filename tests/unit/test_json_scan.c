@@ -45,6 +45,21 @@ static void members_and_elements_are_walked(void **state)
 	assert_true(hb_json_scan_end(&scan));
 }
 
+static void a_nul_is_a_character_where_the_caller_says_so(void **state)
+{
+	struct hb_json_scan scan = scan_of("[\"a\\u0000b\", \"\\u0000\"]");
+	char text[8];
+	size_t length;
+	scan.nul = true;
+	assert_true(hb_json_scan_enter(&scan, '[') && hb_json_scan_more(&scan, ']'));
+	assert_true(hb_json_scan_text(&scan, text, sizeof(text), &length));
+	assert_int_equal(length, 3);
+	assert_memory_equal(text, "a\0b", 3);
+	scan.nul = false;
+	assert_true(hb_json_scan_more(&scan, ']'));
+	assert_false(hb_json_scan_text(&scan, text, sizeof(text), &length));
+}
+
 static void what_does_not_fit_is_passed_and_told(void **state)
 {
 	struct hb_json_scan scan = scan_of("{\"longer\":\"12345\"}");
@@ -193,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(members_and_elements_are_walked),
+		cmocka_unit_test(a_nul_is_a_character_where_the_caller_says_so),
 		cmocka_unit_test(what_does_not_fit_is_passed_and_told),
 		cmocka_unit_test(what_is_wrong_is_refused_at_its_line),
 		cmocka_unit_test(depth_is_bounded),
