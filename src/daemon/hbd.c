@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -220,6 +221,17 @@ static void open_standard_fds(void)
 		close(fd);
 }
 
+/* A descriptor for each process and two for each tenant: many systems allow 1024 at first. No more than can be of use. */
+static void raise_descriptors(void)
+{
+	struct rlimit limit;
+	const rlim_t wanted = HB_TENANCIES_MAX * (HB_PAGE_PROCESSES + 2) + HB_CONNECTIONS_MAX + 256;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+		return;
+	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv)
 {
 	struct command_line line = {.options = {.socket = ""}};
@@ -248,6 +260,7 @@ int main(int argc, char **argv)
 	if (!line.foreground && (status = detach(&options->ready_fd)) >= 0)
 		return status;
 	signal(SIGPIPE, SIG_IGN);
+	raise_descriptors();
 	if (options->ready_fd >= 0)
 		log_to_file(options->dir);
 	int result = hb_daemon_run(options, &error);

@@ -44,7 +44,7 @@ struct hb_server {
 	struct hb_daemon *daemon;
 	int fd, lock_fd;
 	uv_poll_t poll;
-	bool polling;
+	bool deaf; /* until the next tick: there was no descriptor for who knocks */
 	struct connection *connections[HB_CONNECTIONS_MAX];
 	union hb_msg message; /* the one being read or written */
 };
@@ -383,8 +383,13 @@ static void accept_ready(uv_poll_t *poll, int status, int events)
 	struct hb_server *server = poll->data;
 	struct hb_peer peer;
 	int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (fd < 0)
+	if (fd < 0) {
+		/* Without descriptors or memory who knocks goes on knocking, and we would turn in circles. */
+		server->deaf = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+		if (server->deaf)
+			uv_poll_stop(&server->poll);
 		return;
+	}
 	if (hb_peer_read(fd, &peer) < 0 || !welcome(server, &peer) || begin(server, fd, &peer) < 0)
 		close(fd);
 }
@@ -506,8 +511,16 @@ void hb_server_looked(struct hb_server *server)
 			end_look(server->connections[i]);
 }
 
+static void listen_again(struct hb_server *server)
+{
+	server->deaf = false;
+	uv_poll_start(&server->poll, UV_READABLE, accept_ready);
+}
+
 void hb_server_tick(struct hb_server *server, int64_t now_ns)
 {
+	if (server->deaf)
+		listen_again(server);
 	for (size_t i = 0; i < HB_CONNECTIONS_MAX; i++) {
 		struct connection *connection = server->connections[i];
 		if (connection && connection->waits_for_look && now_ns - connection->last_ns > LOOK_LIMIT_NS) {

@@ -9,11 +9,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -237,6 +237,40 @@ static void tenants_beyond_the_table_are_refused(void **state)
 
 /* --- the daemon's own death ---------------------------------------------------------------- */
 
+static void many_tenants_need_no_wider_limit_of_descriptors(void **state)
+{
+	struct rlimit before, narrow;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	narrow = before;
+	narrow.rlim_cur = 60;
+	daemon_end(&daemon_, SIGKILL);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &narrow), 0);
+	daemon_start_again(&daemon_, HBD);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	for (unsigned i = 0; i < 60; i++)
+		assert_int_equal(create(&daemon_, wish_of(1000 + i, HB_PAGE_HIGH)), 0);
+	assert_int_equal(daemon_tenants(&daemon_), 60);
+}
+
+static void without_descriptors_it_waits_for_some(void **state)
+{
+	enum { N = 40 };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t n_open = daemon_fds(&daemon_);
+	struct rlimit none = {n_open + 5, n_open + 5};
+	int fds[N];
+	strcpy(address.sun_path, daemon_.socket);
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, &none, NULL), 0);
+	for (int i = 0; i < N; i++) {
+		fds[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
+	}
+	usleep(100000); /* some wait now, unless the machine pauses */
+	for (int i = 0; i < N; i++)
+		close(fds[i]);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+}
+
 static void survivors_bring_their_page_to_the_next_daemon(void **state)
 {
 	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
@@ -436,100 +470,6 @@ static void whoever_breaks_the_protocol_is_cut_off_alone(void **state)
 	close(other);
 }
 
-static void scribbled_pages_do_not_hurt_the_daemon(void **state)
-{
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
-	struct hb_membership member = HB_MEMBERSHIP_NONE, bystander = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, wish), 0);
-	assert_int_equal(create(&daemon_, other), 0);
-	assert_int_equal(join(&daemon_, &wish, &member), 0);
-	assert_int_equal(join(&daemon_, &other, &bystander), 0);
-	for (int pattern = 0; pattern < 3; pattern++) {
-		memset(member.page, pattern == 0 ? 0xff : pattern == 1 ? 0x80 : 0x01, sizeof *member.page);
-		assert_int_equal(daemon_tenants(&daemon_), 2);
-		assert_int_equal(join(&daemon_, &wish, &member), 0);
-	}
-	assert_int_equal(bystander.page->priority, HB_PAGE_HIGH);
-	assert_int_equal(bystander.page->state, HB_PAGE_ACTIVE);
-	hb_membership_fini(&member);
-	hb_membership_fini(&bystander);
-}
-
-/* Which slots are free the daemon knows by itself. */
-static void a_scribbled_slot_is_not_given_away_again(void **state)
-{
-	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW)};
-	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	int status;
-	assert_int_equal(create(&daemon_, arguments.wish), 0);
-	assert_int_equal(join(&daemon_, &arguments.wish, &member), 0);
-	for (int i = 0; i < 3; i++) {
-		member.page->processes[member.slot].state = HB_PAGE_FREE;
-		pid_t child = child_start(join_and_allocate, &arguments, &status);
-		assert_int_equal(status, 0);
-		child_kill(child);
-	}
-	assert_int_equal(member.page->processes[member.slot].pid, (uint32_t)getpid());
-	/* Once as its process, once as its leader: then nobody is left. */
-	int fd = daemon_connect(&daemon_);
-	struct hb_error error;
-	assert_int_equal(hb_client_bye(fd, arguments.wish.token, &error), 0);
-	assert_int_equal(hb_client_bye(fd, arguments.wish.token, &error), 0);
-	close(fd);
-	assert_int_equal(daemon_tenants(&daemon_), 0);
-	hb_membership_fini(&member);
-}
-
-static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
-{
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), stranger = wish_of(2, HB_PAGE_LOW);
-	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	assert_int_equal(create(&daemon_, wish), 0);
-	assert_int_equal(join(&daemon_, &wish, &member), 0);
-	memcpy(member.page->gpus[1].uuid, member.page->gpus[0].uuid, HB_UUID_BYTES);
-	member.page->n_gpus = 2;
-	assert_int_equal(join(&daemon_, &stranger, &member), -EPROTO);
-	member.page->n_gpus = 1;
-	assert_int_equal(create(&daemon_, wish_of(3, HB_PAGE_LOW)), 0);
-	assert_int_equal(daemon_tenants(&daemon_), 2);
-	hb_membership_fini(&member);
-}
-
-static atomic_bool flapping;
-
-static void *flap(void *argument)
-{
-	struct hb_page *page = argument;
-	for (uint32_t i = 0; atomic_load(&flapping); i++)
-		atomic_store_explicit(&page->n_gpus, i & 1 ? 2000 : 0, memory_order_relaxed);
-	return NULL;
-}
-
-/* A page is the tenant's to write while the daemon reads it: whether the race is met or not, nothing happens. */
-static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
-{
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
-	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	pthread_t thread;
-	assert_int_equal(create(&daemon_, wish), 0);
-	assert_int_equal(join(&daemon_, &wish, &member), 0);
-	atomic_store(&flapping, true);
-	assert_int_equal(pthread_create(&thread, NULL, flap, member.page), 0);
-	for (unsigned i = 0; i < 200; i++) {
-		struct hb_wish stranger = wish_of(100 + i, HB_PAGE_LOW);
-		struct hb_error error;
-		int fd = daemon_connect(&daemon_);
-		assert_true(fd >= 0);
-		hb_client_register(fd, &stranger, &member, NULL, 0, &error);
-		hb_client_bye(fd, stranger.token, &error);
-		close(fd);
-	}
-	atomic_store(&flapping, false);
-	pthread_join(thread, NULL);
-	assert_int_equal(daemon_tenants(&daemon_), 1);
-	hb_membership_fini(&member);
-}
-
 static void the_longest_silent_connection_makes_room(void **state)
 {
 	enum { N = 300 };
@@ -565,6 +505,8 @@ int main(void)
 		TEST(a_process_may_say_goodbye),
 		TEST(two_hundred_tenants_come_and_go_and_leave_nothing),
 		TEST(tenants_beyond_the_table_are_refused),
+		TEST(many_tenants_need_no_wider_limit_of_descriptors),
+		TEST(without_descriptors_it_waits_for_some),
 		TEST(survivors_bring_their_page_to_the_next_daemon),
 		TEST(a_process_that_died_meanwhile_is_not_adopted),
 		TEST(a_descriptor_that_the_application_reused_is_not_sent),
@@ -575,10 +517,6 @@ int main(void)
 		TEST(priority_and_slo_can_be_changed),
 		TEST(rules_hold_for_new_tenants),
 		TEST(whoever_breaks_the_protocol_is_cut_off_alone),
-		TEST(scribbled_pages_do_not_hurt_the_daemon),
-		TEST(a_scribbled_slot_is_not_given_away_again),
-		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
-		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
 		TEST(the_longest_silent_connection_makes_room),
 		TEST(the_socket_is_for_its_user_alone),
 	};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon whose tenants write what they like to the pages that they share with
+ * it: it goes on, and serves the others.
+ */
+#include "daemon_harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct daemon daemon_;
+
+static int set_up(void **state)
+{
+	daemon_start(&daemon_, HBD, NULL);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	daemon_clean(&daemon_);
+	return 0;
+}
+
+static void scribbled_pages_do_not_hurt_the_daemon(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE, bystander = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(create(&daemon_, other), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(join(&daemon_, &other, &bystander), 0);
+	for (int pattern = 0; pattern < 3; pattern++) {
+		memset(member.page, pattern == 0 ? 0xff : pattern == 1 ? 0x80 : 0x01, sizeof *member.page);
+		assert_int_equal(daemon_tenants(&daemon_), 2);
+		assert_int_equal(join(&daemon_, &wish, &member), 0);
+	}
+	assert_int_equal(bystander.page->priority, HB_PAGE_HIGH);
+	assert_int_equal(bystander.page->state, HB_PAGE_ACTIVE);
+	hb_membership_fini(&member);
+	hb_membership_fini(&bystander);
+}
+
+static int join_only(void *argument)
+{
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	return join(&daemon_, argument, &member);
+}
+
+/* Which slots are free the daemon knows by itself. */
+static void a_scribbled_slot_is_not_given_away_again(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	int status;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	for (int i = 0; i < 3; i++) {
+		member.page->processes[member.slot].state = HB_PAGE_FREE;
+		pid_t child = child_start(join_only, &wish, &status);
+		assert_int_equal(status, 0);
+		child_kill(child);
+	}
+	assert_int_equal(member.page->processes[member.slot].pid, (uint32_t)getpid());
+	/* Once as its process, once as its leader: then nobody is left. */
+	int fd = daemon_connect(&daemon_);
+	struct hb_error error;
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
+	close(fd);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+	hb_membership_fini(&member);
+}
+
+static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), stranger = wish_of(2, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	memcpy(member.page->gpus[1].uuid, member.page->gpus[0].uuid, HB_UUID_BYTES);
+	member.page->n_gpus = 2;
+	assert_int_equal(join(&daemon_, &stranger, &member), -EPROTO);
+	member.page->n_gpus = 1;
+	assert_int_equal(create(&daemon_, wish_of(3, HB_PAGE_LOW)), 0);
+	assert_int_equal(daemon_tenants(&daemon_), 2);
+	hb_membership_fini(&member);
+}
+
+static atomic_bool flapping;
+
+static void *flap(void *argument)
+{
+	struct hb_page *page = argument;
+	for (uint32_t i = 0; atomic_load(&flapping); i++)
+		atomic_store_explicit(&page->n_gpus, i & 1 ? 2000 : 0, memory_order_relaxed);
+	return NULL;
+}
+
+/* A page is the tenant's to write while the daemon reads it: whether the race is met or not, nothing happens. */
+static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	pthread_t thread;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	atomic_store(&flapping, true);
+	assert_int_equal(pthread_create(&thread, NULL, flap, member.page), 0);
+	for (unsigned i = 0; i < 200; i++) {
+		struct hb_wish stranger = wish_of(100 + i, HB_PAGE_LOW);
+		struct hb_error error;
+		int fd = daemon_connect(&daemon_);
+		assert_true(fd >= 0);
+		hb_client_register(fd, &stranger, &member, NULL, 0, &error);
+		hb_client_bye(fd, stranger.token, &error);
+		close(fd);
+	}
+	atomic_store(&flapping, false);
+	pthread_join(thread, NULL);
+	assert_int_equal(daemon_tenants(&daemon_), 1);
+	hb_membership_fini(&member);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(scribbled_pages_do_not_hurt_the_daemon),
+		TEST(a_scribbled_slot_is_not_given_away_again),
+		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
+		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
