@@ -160,15 +160,22 @@ static void read_counter(struct hb_slack_low *low, struct row *row, int64_t now_
 
 /* ---- deciding ---- */
 
-static bool high_is_at_work(const struct hb_gpu_page *page, const struct hb_slack_view *view)
+/* As the daemon last said: of one that is silent nothing is believed, or LP would leave SMs to nobody until the next one. */
+static bool daemon_sees_high(const struct hb_place *place, const struct hb_gpu_page *page)
 {
-	return view->present || view->expected || atomic_load_explicit(&page->high_at_work, memory_order_relaxed) > 0;
+	return atomic_load_explicit(&page->high_at_work, memory_order_relaxed) > 0 && !hb_daemon_silent(place);
+}
+
+static bool high_is_at_work(const struct hb_place *place, const struct hb_gpu_page *page,
+			    const struct hb_slack_view *view)
+{
+	return view->present || view->expected || daemon_sees_high(place, page);
 }
 
 /* All that is done for HP would be in vain: then a launch costs what it costs without the engine. */
-static bool is_alone(const struct hb_gpu_page *page)
+static bool is_alone(const struct hb_place *place, const struct hb_gpu_page *page)
 {
-	return !atomic_load_explicit(&page->high_at_work, memory_order_relaxed) &&
+	return !daemon_sees_high(place, page) &&
 	       !hb_slack_present((const struct hb_slack_board *)page->slack, hb_clock_now_ns());
 }
 
@@ -210,15 +217,17 @@ static void fix_mask(const struct hb_slack_low *low, const struct hb_slack_shape
 }
 
 /* With the lock held. */
-static void ask(struct hb_gpu_page *page, struct hb_slack_low *low, struct row *row, int64_t now_ns,
-		CUfunction function, const struct hb_slack_shape *shape, struct hb_slack_answer *answer)
+static void ask(const struct hb_place *place, unsigned gpu, struct row *row, int64_t now_ns, CUfunction function,
+		const struct hb_slack_shape *shape, struct hb_slack_answer *answer)
 {
+	struct hb_gpu_page *page = place->gpus[gpu];
+	struct hb_slack_low *low = &lows[gpu];
 	static const struct hb_slack_stream nothing;
 	struct hb_slack_shape loose = *shape;
 	struct hb_slack_view view;
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	hb_slack_look((const struct hb_slack_board *)page->slack, now_ns, &view);
-	bool at_work = high_is_at_work(page, &view);
+	bool at_work = high_is_at_work(place, page, &view);
 	refresh_limits(low, page);
 	if (row)
 		read_counter(low, row, now_ns);
@@ -229,7 +238,7 @@ static void ask(struct hb_gpu_page *page, struct hb_slack_low *low, struct row *
 	if (at_work && fixed_sms)
 		fix_mask(low, shape, fixed_sms, answer);
 	if (orion)
-		hb_orion_ask((unsigned)(low - lows), page, low, function, &view, answer);
+		hb_orion_ask(gpu, page, low, function, &view, answer);
 }
 
 static void nap(int64_t now_ns, int64_t until_ns)
@@ -251,7 +260,6 @@ static bool is_abandoned(const struct hb_place *place)
 static void wait_for_leave(const struct hb_place *place, unsigned gpu, const struct hb_window_launch *launch,
 			   struct hb_slack_shape *shape)
 {
-	struct hb_gpu_page *page = place->gpus[gpu];
 	int64_t now_ns = hb_clock_now_ns(), begin_ns = now_ns;
 	bool waited = false;
 	CUcontext context = NULL;
@@ -271,7 +279,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 		enter();
 	}
 	for (;;) {
-		ask(page, low, row, now_ns, launch->function, shape, &mine.answer);
+		ask(place, gpu, row, now_ns, launch->function, shape, &mine.answer);
 		if (mine.answer.verdict != HB_SLACK_WAIT)
 			break;
 		if (now_ns - begin_ns > WAIT_MOST_NS || is_abandoned(place))
@@ -346,7 +354,7 @@ void (*hb_window_low(unsigned fn, const uint64_t *args))(CUresult)
 	mine.wants_pieces = false;
 	if (gpu == HB_PAGE_GPUS)
 		return NULL;
-	if (is_alone(place->gpus[gpu])) {
+	if (is_alone(place, place->gpus[gpu])) {
 		atomic_store_explicit(&went_by, true, memory_order_relaxed);
 		return NULL;
 	}
@@ -422,7 +430,7 @@ void (*hb_window_graph(void))(CUresult)
 	struct hb_gpu_page *page = place->gpus[gpu];
 	hb_slack_look((const struct hb_slack_board *)page->slack, hb_clock_now_ns(), &view);
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed), all = hb_mask_sms();
-	if (!high_is_at_work(page, &view) || view.reserve >= all)
+	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
 	hb_mask_set(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
 	return after_graph;

@@ -169,6 +169,20 @@ static void launch_alone(void)
 	space_end();
 }
 
+/* No slow call while the heart stands: nobody would answer it. */
+static void launch_without_a_daemon(void)
+{
+	space_begin();
+	CHECK(sms_of_a_launch() == 100);
+	atomic_store(&space_host.page->heartbeat_ns, 1);
+	atomic_store(&space_sms_seen, 0);
+	launch(space_stream);
+	atomic_store(&space_host.page->heartbeat_ns, INT64_MAX);
+	OK(CU(cuStreamSynchronize)(space_stream));
+	CHECK(atomic_load(&space_sms_seen) == 132);
+	space_end();
+}
+
 static void launch_without_masks(void)
 {
 	space_begin();
@@ -324,6 +338,12 @@ static void low_has_all_sms_while_high_is_idle(void **state)
 	space_run(launch_alone);
 }
 
+static void low_has_all_sms_when_the_daemon_is_gone(void **state)
+{
+	space_host.gpu->low_sms = 100;
+	space_run(launch_without_a_daemon);
+}
+
 static void cooperative_kernels_are_left_whole(void **state)
 {
 	space_host.gpu->low_sms = 100;
@@ -419,6 +439,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(low_leaves_sms_to_high),
 		TEST(low_has_all_sms_while_high_is_idle),
+		TEST(low_has_all_sms_when_the_daemon_is_gone),
 		TEST(cooperative_kernels_are_left_whole),
 		TEST(clusters_are_masked_where_they_fit),
 		TEST(kernels_are_masked_however_often_another_is_set_up),
