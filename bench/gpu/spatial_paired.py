@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spatial and the temporal engine in halves: HP serves without pause, LP comes and goes every 0.8 s.
 
-  bench/gpu/spatial_paired.py --build build --out DIR [--part paired] [--window 1] [--until 125]
+  bench/gpu/spatial_paired.py --build build --out DIR [--part paired|gpcs] [--window 1] [--until 125]
+
+  paired   both engines
+  gpcs     the spatial engine with `masks: gpcs` and `masks: spread` in turns, after what `hb doctor --gpcs` has
+           found and how it proved it
 
 An eager service's time is mostly that of its CPU, and on a shared host that
 changes by half from one second to the next. So
@@ -22,6 +26,7 @@ and transformers; else as spatial.py.
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -39,6 +44,8 @@ DECODE, DECODE_SLOW = ("llama8_decode_b8", 130), ("llama8_decode_b8", 60)
 # In this order, for both trainings, and again while there is time.
 ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("spatial", DECODE), ("temporal", SLOW),
          ("spatial", DECODE_SLOW), ("temporal", DECODE), ("temporal", DECODE_SLOW))
+# Both kinds of masks, the other one first in the next round.
+MASKS_ORDER = (("gpcs", FAST), ("spread", FAST), ("gpcs", SLOW), ("spread", SLOW))
 PROGRAMS = {"spatial": ("hp-space", "space"), "temporal": ("hp-time", "time")}
 LOW_TARGETS = {("resnet", FAST): 80, ("llama", FAST): 75, ("resnet", SLOW): 92, ("llama", SLOW): 90}
 
@@ -209,7 +216,7 @@ def rows(bench, lines):
         bench.row(what + ", requests within the p99 of the halves without LP", round(100 * line["attainment"], 2),
                   round(100 * line["attainment_alone"], 2), "%", "within 1 point",
                   line["attainment"] >= line["attainment_alone"] - 0.01)
-        target = LOW_TARGETS.get((short, load)) if line["mode"] == "spatial" else None
+        target = LOW_TARGETS.get((short, load)) if line["mode"] != "temporal" else None
         if target:
             bench.row(what + ", LP of alone", round(100 * line["low_of_alone"], 2), 100, "%", ">= %d %%" % target,
                       100 * line["low_of_alone"] >= target)
@@ -228,6 +235,54 @@ def conclude(bench, paired, table, space):
     lines = bench.raw["lines"] = paired.lines()
     low_rows(bench, table)
     rows(bench, lines)
+
+
+def doctor_gpcs(bench):
+    """What the trial says on this GPU, with nobody else on it."""
+    try:
+        done = subprocess.run([bench.hb, "doctor", "--gpcs"], env=bench.env, capture_output=True, text=True, timeout=60,
+                              check=False)
+        found = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        found = {"works": False, "state": "NO_TRIAL", "found": str(error), "groups": []}
+    print("GPCs: %(state)s: %(found)s" % found, flush=True)
+    if "looks" in found:
+        print("  %(looks)d looks, %(launches)d launches, %(took_ms).0f ms" % found, flush=True)
+    for group in found["groups"]:
+        print("  %(sms)3d SMs, bits %(bits)s" % group, flush=True)
+    return found
+
+
+def why_masks(space):
+    """What LP's processes say of their masks."""
+    return [one["why"] for tenant in space.status().get("tenants", []) if tenant.get("priority") == "low"
+            for gpu in tenant.get("gpus", []) for one in gpu.get("mechanisms", []) if one["mechanism"] == "SM masks"]
+
+
+def measure_masks(bench, paired, table, space):
+    low_alone(table)
+    paired.alone((FAST[0], 50))
+    turn = 0
+    while True:
+        for kind, load in MASKS_ORDER if turn % 2 == 0 else sorted(MASKS_ORDER, key=lambda one: one[0], reverse=True):
+            space.set({"masks": kind})
+            for short in TRAINING:
+                if time.monotonic() - STARTED > bench.args.until - HALVES * HALF_S:
+                    raise TimeIsUp
+                paired.window(kind, "hp-space", load, "%s-space" % short)
+            bench.raw.setdefault("masks", []).append([kind, why_masks(space)])
+            print("  masks %s: %s" % tuple(bench.raw["masks"][-1]), flush=True)
+        turn += 1
+
+
+def mask_rows(bench, found, lines):
+    bench.row("GPCs found and proven", sum(group["sms"] for group in found["groups"]), None, "SMs", "all", found["works"])
+    kept = {(line["mode"], line["low"].split("-")[0], line["rate"]): line["low_of_alone"] for line in lines}
+    for (mode, short, rate), share in kept.items():
+        if mode == "gpcs" and kept.get(("spread", short, rate)):
+            ratio = share / kept[("spread", short, rate)]
+            bench.row("masks of whole GPCs: LP %s beside resnet50_b1 at the load of %d/s, of spread" %
+                      (TRAINING[short], rate), round(ratio, 3), 1, "ratio", "> 1", ratio > 1)
 
 
 def told_to_end(signal_number, frame):
@@ -259,9 +314,35 @@ def part_paired(bench):
             conclude(bench, paired, table, space)
 
 
-PARTS = {"paired": part_paired}
+def part_gpcs(bench):
+    found = bench.raw["gpcs"] = doctor_gpcs(bench)
+    space = Hummingbird(bench, "space", {"engine": "spatial"})
+    space.set({"masks": "gpcs"}) # its own trial runs when the first program comes, before anything is measured
+    table = Table(bench)
+    paired = Paired(bench, table)
+    os.sched_setaffinity(0, table.others)
+    signal.signal(signal.SIGTERM, told_to_end)
+    with ended_with(bench, space):
+        try:
+            table.service("hp-native")
+            table.service("hp-space", "high", space.env, ("--slo", "auto"))
+            for how, env in (("native", None), ("space", space.env)):
+                table.training(how, "native" if how == "native" else "low", env)
+            table.ready()
+            print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
+            measure_masks(bench, paired, table, space)
+        except TimeIsUp:
+            print("the time is up", flush=True)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            conclude(bench, paired, table, space)
+            mask_rows(bench, found, bench.raw["lines"])
+
+
+PARTS = {"paired": part_paired, "gpcs": part_gpcs}
 
 if __name__ == "__main__":
     PARSER = make_parser(PARTS)
+    PARSER.set_defaults(part="paired")
     PARSER.add_argument("--until", type=float, default=125.0, help="seconds after the start: the last window ends then")
     sys.exit(run_parts("spatial", PARTS, PARSER.parse_args()))

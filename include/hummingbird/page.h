@@ -145,7 +145,9 @@ struct hb_page_process {
 	hb_page_u64 start_ticks; /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
 	hb_page_u32 mask_state;  /* process; whether its launches can leave SMs to others, row of mask_states.def */
 	hb_page_u32 rings;       /* process; 1: it rings the bell of the GPU's page */
-	hb_page_u32 reserved1[4];
+	hb_page_u32
+		gpc_state; /* process; whether its masks leave out whole GPCs, row of gpu/gpc_states.def; 0 = not wanted */
+	hb_page_u32 reserved1[3];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
@@ -238,7 +240,11 @@ struct hb_gpu_page {
 	/* HP, where the rule is Orion's: see window_orion.c. */
 	hb_page_u32 high_class;    /* the kind of kernel that was launched last */
 	hb_page_u32 high_alone_ns; /* what a request takes alone; 0 = not known */
-	_Alignas(64) unsigned char reserved[4096 - 192 - HB_PAGE_SLACK_BYTES];
+	/* Masks of LP leave out whole GPCs: whether they are wanted so, and which bits of a mask are of which GPC. */
+	hb_page_u32 masks_whole; /* daemon; 0 = masks are spread over the GPU */
+	hb_page_u32 gpc_state;   /* daemon; row of gpu/gpc_states.def (release, after gpc_of, which is constant then) */
+	unsigned char gpc_of[128]; /* daemon; counted from 1, 0 = the bit is no TPC */
+	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_SLACK_BYTES];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");

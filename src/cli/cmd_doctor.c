@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/doctor_gpcs.h"
 #include "cli/doctor_inside.h"
 #include "cli/doctor_masks.h"
 #include "cli/doctor_slice.h"
@@ -49,11 +50,12 @@ enum option_code {
 	OPTION_JSON,
 	OPTION_INSIDE,
 	OPTION_SLICE,
-	OPTION_MASKS
+	OPTION_MASKS,
+	OPTION_GPCS
 };
 
 struct request {
-	bool simulated, quick, json, inside, slice, masks;
+	bool simulated, quick, json, inside, slice, masks, gpcs;
 	int64_t limit_ns; /* of one trial */
 };
 
@@ -146,6 +148,19 @@ static void try_masks(struct report *report, const struct request *request)
 	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
 	if (!probe->works)
 		strcpy(probe->remedy, "in the spatial engine low priority then waits while a request is served");
+	json_decref(answer);
+}
+
+/* Where it is not known which SMs are of one GPC masks are spread over all of them. */
+static void try_gpcs(struct report *report, const struct request *request)
+{
+	struct hb_error error = {""};
+	json_t *answer = hb_trial_gpcs(request->simulated, request->limit_ns, &error);
+	struct hb_probe *probe = add(report, "masks of whole GPCs", false);
+	probe->works = json_is_true(json_object_get(answer, "works"));
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	if (!probe->works)
+		strcpy(probe->remedy, "with `masks: gpcs`, too, masks are then spread over all of them");
 	json_decref(answer);
 }
 
@@ -308,6 +323,9 @@ static int take_option(struct request *request, int code, const char *value)
 	case OPTION_MASKS:
 		request->masks = true;
 		return -1;
+	case OPTION_GPCS:
+		request->gpcs = true;
+		return -1;
 	default:
 		fputs(usage, stdout);
 		return HB_EXIT_OK;
@@ -324,6 +342,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"inside", no_argument, NULL, OPTION_INSIDE},
 		{"slice", no_argument, NULL, OPTION_SLICE},
 		{"masks", no_argument, NULL, OPTION_MASKS},
+		{"gpcs", no_argument, NULL, OPTION_GPCS},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -353,6 +372,8 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_slice(request.simulated);
 	if (request.masks)
 		return hb_doctor_masks(request.simulated);
+	if (request.gpcs)
+		return hb_doctor_gpcs(request.simulated);
 	probe_machine(&report, hb_provider_of(request.simulated));
 	probe_shim(&report);
 	bool ready = all_well(&report);
@@ -361,6 +382,8 @@ int hb_cmd_doctor(int argc, char **argv)
 		try_slice(&report, &request);
 	if (all_well(&report) && !request.quick)
 		try_masks(&report, &request);
+	if (all_well(&report) && !request.quick && report.probes[report.n - 1].works)
+		try_gpcs(&report, &request);
 	if (ready && !request.quick)
 		probe_daemon(&report, request.simulated);
 	if (all_well(&report) && !request.quick) {

@@ -24,8 +24,7 @@ static const char *find_calls(void *library, struct hb_mask_calls *calls)
 	return NULL;
 }
 
-/* The first call that failed or is missing, with *code; NULL = *state was found. */
-static const char *try_masks(void *library, enum hb_mask_state *state, int *code)
+const char *hb_doctor_try_masks(void *library, enum hb_mask_state *state, int *code)
 {
 	struct hb_trial_calls cuda;
 	struct hb_mask_calls calls;
@@ -45,7 +44,7 @@ int hb_doctor_masks(bool simulated)
 	enum hb_mask_state state = HB_MASK_UNTRIED;
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
 	void *library = hb_doctor_open_driver(simulated);
-	const char *failed = library ? try_masks(library, &state, &code) : NULL;
+	const char *failed = library ? hb_doctor_try_masks(library, &state, &code) : NULL;
 	if (!library)
 		snprintf(text, sizeof text, "%.190s", dlerror());
 	else if (failed && code)

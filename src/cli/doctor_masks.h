@@ -7,7 +7,15 @@
 #ifndef HB_CLI_DOCTOR_MASKS_H
 #define HB_CLI_DOCTOR_MASKS_H
 
+#include "gpu/launch_mask.h"
+
 #include <stdbool.h>
+
+/*
+ * Tries masks with the first GPU of the opened driver, in a context that stays until the process ends. NULL: *state says
+ * whether they work; else the first call that failed, with *code, or is missing (0).
+ */
+const char *hb_doctor_try_masks(void *library, enum hb_mask_state *state, int *code);
 
 /* Prints one JSON object: works, found. An exit status. */
 int hb_doctor_masks(bool simulated);

@@ -133,3 +133,8 @@ json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error)
 {
 	return run_plain("--masks", simulated, limit_ns, error);
 }
+
+json_t *hb_trial_gpcs(bool simulated, int64_t limit_ns, struct hb_error *error)
+{
+	return run_plain("--gpcs", simulated, limit_ns, error);
+}

@@ -15,6 +15,8 @@
 json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error);
 /* doctor_masks.c's answer {"works", "found"}; as above. */
 json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error);
+/* doctor_gpcs.c's answer; as above. */
+json_t *hb_trial_gpcs(bool simulated, int64_t limit_ns, struct hb_error *error);
 /* doctor_inside.c's answer {"error", "tenant", "gpus"}, under `hb run --priority PRIORITY`; NULL with *error. */
 json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, struct hb_error *error);
 

@@ -22,6 +22,9 @@ void hb_board_configure(struct hb_device *device)
 	device->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
 	device->page->low_sms = (uint32_t)config->low_sms;
 	device->page->low_rule = (uint32_t)config->low_rule;
+	device->page->masks_whole = config->masks == HB_CONFIG_MASKS_GPCS;
+	if (config->masks == HB_CONFIG_MASKS_GPCS)
+		hb_gpcs_look(device);
 }
 
 static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy, uint32_t terms_ppm)

@@ -160,6 +160,7 @@ struct hb_device {
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
+	bool gpcs_looked;              /* the trial of GPCs was started, or could not be */
 	struct hb_bell_listener *bell; /* bell_listener.h; NULL = never needed so far, or it cannot be made */
 	uint32_t listening;            /* what its page says: enum hb_gpu_news */
 	bool look_again;               /* something may have come just before it was listened for */
@@ -215,6 +216,11 @@ void hb_board_configure(struct hb_device *device);
 void hb_board_beat(struct hb_device *device);
 /* A process has ended: whatever it told the others of its requests is over. */
 void hb_board_forget(struct hb_device *device, pid_t pid);
+
+/* --- gpc_layout.c ------------------------------------------------------------------- */
+
+/* Starts the trial that finds the GPCs of this GPU, once; what it finds goes to the GPU's page. */
+void hb_gpcs_look(struct hb_device *device);
 
 /* --- engine_choice.c --------------------------------------------------------------- */
 

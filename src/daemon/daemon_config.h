@@ -24,6 +24,9 @@ enum hb_config_engine {
 	HB_CONFIG_ENGINE_SPATIAL
 };
 
+/* What LP's masks leave to HP: SMs of all GPCs, or whole ones where they are known. */
+enum hb_config_masks { HB_CONFIG_MASKS_SPREAD, HB_CONFIG_MASKS_GPCS };
+
 /* One rule of the policy: the first that fits a process decides. Empty texts fit everything. */
 struct hb_rule {
 	char user[64];
@@ -48,6 +51,7 @@ struct hb_daemon_config {
 	int64_t window_ns;
 	int64_t low_sms, harm_percent;
 	int low_rule;         /* enum hb_low_rule */
+	int masks;            /* enum hb_config_masks */
 	int64_t idle_exit_ns; /* per-user daemons end after this long without tenants; 0 = never */
 	int others;           /* enum hb_config_priority: the highest for processes that no rule fits, in system mode */
 	struct hb_rule rules[HB_RULES_MAX];

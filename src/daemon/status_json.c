@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
+#include "gpu/gpc_find.h"
 #include "gpu/launch_mask.h"
 #include "gpu/provider.h"
 
@@ -215,13 +216,24 @@ static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 #include "gpu/mask_states.def"
 #undef HB_MASK_STATE
 	};
-	uint32_t worst = HB_MASK_UNTRIED;
+	static const char *const gpc_texts[] = {
+#define HB_GPC_STATE(name, text) [HB_GPC_##name] = (text),
+#include "gpu/gpc_states.def"
+#undef HB_GPC_STATE
+	};
+	char why[200];
+	uint32_t worst = HB_MASK_UNTRIED, whole = HB_GPC_UNTRIED;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
 		uint32_t state = tenancy->page->processes[slot].mask_state;
 		if (tenancy->members[slot].watch && state < HB_N_MASK_STATES && state > worst)
 			worst = state;
+		uint32_t gpcs = tenancy->page->processes[slot].gpc_state;
+		if (tenancy->members[slot].watch && gpcs < HB_N_GPC_STATES && gpcs > HB_GPC_UNTRIED)
+			whole = gpcs;
 	}
-	return mechanism("SM masks", worst == HB_MASK_WORKS, texts[worst]);
+	snprintf(why, sizeof why, "%s%s%s", texts[worst], worst == HB_MASK_WORKS && whole ? "; whole GPCs: " : "",
+		 worst == HB_MASK_WORKS && whole ? gpc_texts[whole] : "");
+	return mechanism("SM masks", worst == HB_MASK_WORKS, why);
 }
 
 static json_t *memory_mechanism(const struct hb_tenancy *tenancy)

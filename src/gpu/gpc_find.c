@@ -114,7 +114,7 @@ static void change(struct hb_gpc_sizes *sizes, uint32_t from, uint32_t to, uint3
 		sizes->n_groups = (uint16_t)(sizes->n_groups - n);
 }
 
-static bool is_same(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *b)
+bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *b)
 {
 	return a->n_groups == b->n_groups && a->n_sms == b->n_sms && memcmp(a->with, b->with, sizeof a->with) == 0;
 }
@@ -128,7 +128,7 @@ static int recognise(struct search *search, const struct removal *removal, const
 		if (!look(search, removal, &sizes))
 			return -1;
 		for (int i = 0; i < n; i++)
-			if (is_same(&sizes, &expected[i]))
+			if (hb_gpc_same_sizes(&sizes, &expected[i]))
 				return i;
 	}
 	search->failed = otherwise;

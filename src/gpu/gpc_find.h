@@ -62,6 +62,8 @@ struct hb_gpc_sizes {
 
 void hb_gpc_sizes_of(const struct hb_gpc_sights *sights, struct hb_gpc_sizes *sizes);
 
+bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *b);
+
 /* ---- the search ---- */
 
 /*

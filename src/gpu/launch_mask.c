@@ -7,6 +7,8 @@
  */
 #include "gpu/launch_mask.h"
 
+#include "gpu/gpc_rank.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@ enum { SLOT_SUBSCRIBE = 3, SLOT_ENABLE = 6, TABLE_LEAST_BYTES = 7 * 8 };
 enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
 
 /* In 32-bit words of the descriptor. */
-enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_WORDS = 4, MASK_BITS = 32 * MASK_WORDS };
+enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = HB_MASK_BITS, MASK_WORDS = MASK_BITS / 32 };
 #define VALID_BIT UINT32_C(0x80000000)
 #define VERSION_4_0 0x40
 
@@ -32,6 +34,12 @@ struct words {
 
 /* The mask for each number of TPCs; written before `state` says WORKS, then constant. */
 static struct words masks[SMS_MAX / SMS_PER_TPC + 1];
+static uint8_t bits_found[MASK_BITS];
+/* The same with whole GPCs, written once before `in_force` leads there; of this layout. */
+static struct words gpc_masks[SMS_MAX / SMS_PER_TPC + 1];
+static uint8_t gpc_layout[MASK_BITS];
+static bool gpcs_made;
+static _Atomic(const struct words *) in_force = masks;
 static _Atomic(uint32_t) state, sms_all, tpcs_all;
 static _Atomic(uint64_t) masked, called, unknown_versions;
 
@@ -198,6 +206,8 @@ static enum hb_mask_state judge(struct trial *trial)
 	if (n * SMS_PER_TPC != trial->sms)
 		return HB_MASK_UNCLEAR;
 	make_masks(bits, n);
+	for (int i = 0; i < n; i++)
+		bits_found[i] = (uint8_t)bits[i];
 	if (count_sms(trial, &masks[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
 		return HB_MASK_UNCLEAR;
 	atomic_store(&tpcs_all, (uint32_t)n);
@@ -281,7 +291,74 @@ void hb_mask_set(uint32_t sms)
 {
 	uint32_t all = atomic_load_explicit(&sms_all, memory_order_acquire);
 	uint32_t half = (all / SMS_PER_TPC + 1) / 2, tpcs = sms / SMS_PER_TPC;
-	mine = sms && sms < all ? &masks[tpcs > half ? tpcs : half] : NULL;
+	const struct words *table = atomic_load_explicit(&in_force, memory_order_acquire);
+	mine = sms && sms < all ? &table[tpcs > half ? tpcs : half] : NULL;
+}
+
+/* ---- whole GPCs ---------------------------------------------------------------------- */
+
+static bool are_our_bits(const uint8_t *group_of)
+{
+	uint8_t found[MASK_BITS];
+	bool is_tpc[MASK_BITS] = {false};
+	uint32_t n = hb_mask_bits(found);
+	for (uint32_t i = 0; i < n; i++)
+		is_tpc[found[i]] = true;
+	for (int bit = 0; bit < MASK_BITS; bit++)
+		if (is_tpc[bit] != (group_of[bit] != 0))
+			return false;
+	return n > 0;
+}
+
+static void make_gpc_masks(const uint8_t *group_of)
+{
+	uint8_t found[MASK_BITS], groups[MASK_BITS], rank[MASK_BITS];
+	uint32_t n = hb_mask_bits(found);
+	for (uint32_t i = 0; i < n; i++)
+		groups[i] = group_of[found[i]];
+	hb_gpc_rank(groups, n, rank);
+	for (uint32_t keep = 0; keep <= n; keep++) {
+		struct words *mask = &gpc_masks[keep];
+		memset(mask, 0xff, sizeof *mask);
+		for (uint32_t i = 0; i < n; i++)
+			if (rank[i] < keep)
+				mask->word[found[i] / 32] &= ~(UINT32_C(1) << found[i] % 32);
+	}
+	memcpy(gpc_layout, group_of, sizeof gpc_layout);
+	gpcs_made = true;
+}
+
+bool hb_mask_use_gpcs(const uint8_t *group_of)
+{
+	if (group_of && !gpcs_made && are_our_bits(group_of))
+		make_gpc_masks(group_of);
+	if (group_of && (!gpcs_made || memcmp(gpc_layout, group_of, sizeof gpc_layout) != 0))
+		return false;
+	atomic_store_explicit(&in_force, group_of ? gpc_masks : masks, memory_order_release);
+	return true;
+}
+
+bool hb_mask_uses_gpcs(void)
+{
+	return atomic_load_explicit(&in_force, memory_order_relaxed) == gpc_masks;
+}
+
+uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS])
+{
+	uint32_t n = atomic_load_explicit(&sms_all, memory_order_acquire) / SMS_PER_TPC;
+	memcpy(bits, bits_found, n);
+	return n;
+}
+
+void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32])
+{
+	static __thread struct words own __attribute__((tls_model("initial-exec")));
+	bool any = false;
+	for (int i = 0; removed && i < MASK_WORDS; i++) {
+		own.word[i] = removed[i];
+		any |= removed[i] != 0;
+	}
+	mine = any ? &own : NULL;
 }
 
 uint32_t hb_mask_sms(void)

@@ -6,6 +6,9 @@
  * probe finds out which bits are real on this GPU, and that they do what they
  * should, with a small kernel; whatever is not as known switches masks off.
  *
+ * Where it is known which bits are of one GPC (gpc_find.h), masks can leave out
+ * whole GPCs instead of being spread over all.
+ *
  * Compiled into the shim and `hb doctor`. One user a process. The callback is
  * the profilers' interface: it is left alone where one is set up.
  *
@@ -21,6 +24,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#define HB_MASK_BITS 128
 
 enum hb_mask_state {
 #define HB_MASK_STATE(name, text) HB_MASK_##name,
@@ -66,6 +71,22 @@ enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda);
  * cluster must fit into what is left of one GPC, else the launch never starts.
  */
 void hb_mask_set(uint32_t sms);
+
+/*
+ * From now on masks leave out whole GPCs, as far as that goes (gpc_rank.h): group_of[bit] is the GPC of a TPC's bit,
+ * counted from 1, and 0 for bits that are no TPC. NULL: spread over the GPU, as at first. False: the bits are not those
+ * that were found here, or others than at an earlier call; then nothing changes. One caller at a time.
+ */
+bool hb_mask_use_gpcs(const uint8_t *group_of);
+
+/* True: masks leave out whole GPCs now. */
+bool hb_mask_uses_gpcs(void);
+
+/* The bits that stand for a TPC: how many, in order; 0 = masks do not work. For the trial of GPCs (gpc_trial.h). */
+uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS]);
+
+/* This thread's launches do without these bits from now on, whatever they are; NULL = nothing. For that trial only. */
+void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32]);
 
 /* SMs of the GPU that was probed; 0 = masks do not work. */
 uint32_t hb_mask_sms(void);

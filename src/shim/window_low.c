@@ -14,6 +14,7 @@
  */
 #include "base/clock.h"
 #include "core/slack_low.h"
+#include "gpu/gpc_find.h"
 #include "gpu/launch_mask.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
@@ -186,10 +187,30 @@ static void forget_intervals(void)
 		rows[i].state.next.part = true;
 }
 
+/* Whole GPCs where they are wanted and known, else spread; the process says which. With the lock held. */
+static void choose_masks(const struct hb_gpu_page *page)
+{
+	static uint32_t chosen = HB_GPC_UNTRIED;
+	uint32_t wanted = HB_GPC_UNTRIED;
+	if (!hb_mask_sms())
+		return;
+	if (atomic_load_explicit(&page->masks_whole, memory_order_relaxed))
+		wanted = atomic_load_explicit(&page->gpc_state, memory_order_acquire);
+	if (wanted == chosen)
+		return;
+	chosen = wanted;
+	if (wanted == HB_GPC_KNOWN && !hb_mask_use_gpcs(page->gpc_of))
+		wanted = HB_GPC_OTHER_BITS;
+	if (wanted != HB_GPC_KNOWN)
+		hb_mask_use_gpcs(NULL);
+	atomic_store_explicit(&hb_place()->process->gpc_state, wanted, memory_order_relaxed);
+}
+
 /* The configuration may be read again, and masks may be found late. */
 static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *page)
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
+	choose_masks(page);
 	low->limits.masks = hb_mask_sms() > 0 && !hb_orion_is_asked_for(page);
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
@@ -343,6 +364,8 @@ static void set_mask(void)
 		return;
 	hb_mask_set(mine.answer.sms);
 	hb_shim_count(HB_COUNT_masked, 1);
+	if (hb_mask_uses_gpcs())
+		hb_shim_count(HB_COUNT_masked_gpcs, 1);
 }
 
 void (*hb_window_low(unsigned fn, const uint64_t *args))(CUresult)

@@ -35,7 +35,7 @@ struct hb_mode {
 	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
 	enum hb_hint_quality hints;
 	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
-	bool with_gpcs;     /* masks leave out whole GPCs, which the shim cannot do yet; else they are spread */
+	bool with_gpcs;     /* masks leave out whole GPCs, as the shim does with `masks: gpcs`; else they are spread */
 	bool without_masks; /* what `spatial:without=...` leaves out */
 	bool without_slices;
 	bool without_beside; /* plain gating */

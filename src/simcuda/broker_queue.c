@@ -100,6 +100,7 @@ static struct hb_model_work model_work(const struct sim_work *work)
 		.bytes = work->bytes,
 		.memory_share = (double)work->memory_share,
 		.sm_limit = work->sm_limit,
+		.sm_spread = work->sm_spread != 0,
 	};
 }
 

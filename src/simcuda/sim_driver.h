@@ -29,6 +29,8 @@
 #undef HB_CU
 
 #define SIM_PARAMS_MAX 64
+#define SIM_MASK_BITS 128
+#define SIM_MASK_WORDS (SIM_MASK_BITS / 32)
 #define SIM_PARAMS_BYTES 4096 /* of one launch, together */
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
@@ -272,8 +274,9 @@ struct sim_task {
 			CUkernel kern;
 			unsigned grid[3], block[3], shared_bytes;
 			int cooperative;
-			int priority;        /* asked for by the launch or the node; 0 where none is */
-			unsigned char *args; /* packed as in the image's table */
+			int priority;                  /* asked for by the launch or the node; 0 where none is */
+			unsigned char *args;           /* packed as in the image's table */
+			uint32_t mask[SIM_MASK_WORDS]; /* TPCs that it does without */
 		} kernel;
 		struct {
 			struct sim_box from, to;
@@ -368,10 +371,19 @@ void sim_event_unuse(CUevent event);
 /* sim_mask.c */
 /* The driver's private table with this id, or NULL. */
 const void *sim_mask_table(const CUuuid *id);
-/* What a launch that is about to be handed to the GPU may use: SMs, 0 = all. */
-uint32_t sim_mask_launch(void);
+/* What a launch that is about to be handed to the GPU may use: sets sm_limit and sm_spread, and the bits taken away. */
+void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS]);
 /* The effect of the kernels that images call `marks`. */
 hb_sim_function sim_mask_mark;
+
+/* sim_gpc.c */
+/* The SMs that a mask leaves; *whole: it leaves out whole GPCs, and part of one at most. */
+uint32_t sim_gpc_left(const uint32_t mask[SIM_MASK_WORDS], bool *whole);
+/* The driver refuses launches of clusters, or they never end: for tests. */
+bool sim_gpc_refuses(uint32_t cluster);
+bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster);
+/* The effect of the kernels that images call `meets`. */
+hb_sim_function sim_gpc_meet;
 
 /* sim_capture.c */
 

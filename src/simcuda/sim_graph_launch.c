@@ -140,8 +140,9 @@ static void upload(CUgraphExec exec)
 				segment->upload = take_id();
 			segment->uploaded = true;
 			struct sim_work work = task->work;
+			uint32_t mask[SIM_MASK_WORDS];
 			if (task->kind == SIM_TASK_KERNEL)
-				work.sm_limit = sim_mask_launch();
+				sim_mask_launch(&work, mask);
 			sim_upload_piece(segment->upload, &work);
 		}
 	}

@@ -121,25 +121,36 @@ static void *grow(void *table, size_t n, size_t size)
 	return realloc(table, (n ? n * 2 : 1) * size);
 }
 
-static CUresult add_kernel(struct sim_image *image, const char *name, bool hold, bool marks, char **state)
+/* What a kernel is by its first word, beside its name. */
+static void set_kind(struct sim_kernel *kernel, const char *what)
+{
+	kernel->hold = strcmp(what, "hold") == 0;
+	if (kernel->hold)
+		read_params(kernel, "8");
+	if (strcmp(what, "marks") == 0) {
+		read_params(kernel, "8,8");
+		kernel->ns_param = 1;
+		kernel->host = sim_mask_mark;
+	}
+	if (strcmp(what, "meets") == 0) {
+		read_params(kernel, "8,8,8");
+		kernel->ns_param = 1;
+		kernel->host = sim_gpc_meet;
+	}
+}
+
+static CUresult add_kernel(struct sim_image *image, const char *what, const char *name, char **state)
 {
 	struct sim_kernel *bigger = grow(image->kernels, image->n_kernels, sizeof *bigger);
 	if (!bigger)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	image->kernels = bigger;
 	struct sim_kernel *kernel = &image->kernels[image->n_kernels];
-	*kernel = (struct sim_kernel){
-		.name = strdup(name), .ns_param = -1, .registers = 32, .max_threads = 1024, .hold = hold};
+	*kernel = (struct sim_kernel){.name = strdup(name), .ns_param = -1, .registers = 32, .max_threads = 1024};
 	if (!kernel->name)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	image->n_kernels++;
-	if (hold)
-		read_params(kernel, "8");
-	if (marks) {
-		read_params(kernel, "8,8");
-		kernel->ns_param = 1;
-		kernel->host = sim_mask_mark;
-	}
+	set_kind(kernel, what);
 	for (char *word = strtok_r(NULL, " \t", state); word; word = strtok_r(NULL, " \t", state)) {
 		char *value = strchr(word, '=');
 		if (!value)
@@ -184,8 +195,9 @@ static CUresult read_line(struct sim_image *image, char *line)
 	const char *name = strtok_r(NULL, " \t\r", &state);
 	if (!name)
 		return CUDA_ERROR_INVALID_IMAGE;
-	if (strcmp(what, "kernel") == 0 || strcmp(what, "hold") == 0 || strcmp(what, "marks") == 0)
-		return add_kernel(image, name, *what == 'h', *what == 'm', &state);
+	if (strcmp(what, "kernel") == 0 || strcmp(what, "hold") == 0 || strcmp(what, "marks") == 0 ||
+	    strcmp(what, "meets") == 0)
+		return add_kernel(image, what, name, &state);
 	if (strcmp(what, "global") == 0)
 		return add_global(image, name, &state);
 	return CUDA_ERROR_INVALID_IMAGE;

@@ -11,6 +11,7 @@
 #define SHARED_STATIC_LIMIT 49152u
 #define SHARED_OPTIN_LIMIT 232448u
 #define CLUSTER_LIMIT 16u
+#define NEVER_NS INT64_C(1000000000000000)
 
 static uint64_t product(const unsigned size[3])
 {
@@ -72,6 +73,8 @@ static CUresult read_attributes(const CUlaunchAttribute *attributes, unsigned n,
 			uint64_t blocks = product(size);
 			if (!blocks || blocks > CLUSTER_LIMIT)
 				return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+			if (sim_gpc_refuses((uint32_t)blocks))
+				return CUDA_ERROR_NOT_SUPPORTED;
 			for (int k = 0; k < 3; k++)
 				if (task->u.kernel.grid[k] % size[k])
 					return CUDA_ERROR_INVALID_VALUE;
@@ -113,6 +116,8 @@ static void price(struct sim_task *task, const unsigned char *args)
 	};
 	/* A hold runs until released, unless the image says how long at most. */
 	task->work.duration_ns = kernel->hold && !kernel->ns ? 0 : duration(kernel, task->work.blocks, args);
+	if (sim_gpc_is_stuck(kernel, cluster))
+		task->work.duration_ns = NEVER_NS;
 }
 
 /* Blocks of a cooperative launch must all be on the GPU at once. */
@@ -205,7 +210,7 @@ static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttr
 	bool captured = atomic_load_explicit(&stream->capture, memory_order_relaxed) != NULL;
 	bool implicit = stream->legacy && atomic_load_explicit(&stream->context->captures, memory_order_relaxed);
 	if (!captured)
-		task.work.sm_limit = sim_mask_launch();
+		sim_mask_launch(&task.work, task.u.kernel.mask);
 	if (kernel->hold && !captured)
 		return launch_hold(stream, &task, packed);
 	if (!kernel->host && !captured && !implicit)

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = 128, SMS_PER_TPC = 2 };
-enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1, TAKEN = 350 };
+enum { WORDS = 96, WORD_VERSION = 18, WORD_MASK = 76, TAKEN = 350 };
+enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
 
@@ -61,27 +61,12 @@ const void *sim_mask_table(const CUuuid *id)
 	return memcmp(id, &known, sizeof known) == 0 && !is("none") ? table : NULL;
 }
 
-/* Bits that are TPCs: not all of them are, as on real chips. */
-static bool is_tpc(int bit)
-{
-	int gpc = bit / 9, within = bit % 9, tpcs = (int)sim.info.spec.sm_count / SMS_PER_TPC;
-	return within != 4 && 8 * gpc + within - (within > 4) < tpcs;
-}
-
-static uint32_t count_left(const uint32_t *mask)
-{
-	uint32_t left = 0;
-	for (int bit = 0; bit < MASK_BITS; bit++)
-		if (is_tpc(bit) && !(mask[bit / 32] >> bit % 32 & 1))
-			left += SMS_PER_TPC;
-	return left;
-}
-
-uint32_t sim_mask_launch(void)
+void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS])
 {
 	callback *called = atomic_load(&subscriber);
+	memset(mask, 0, SIM_MASK_WORDS * sizeof *mask);
 	if (!called || !atomic_load(&enabled) || is("silent"))
-		return 0;
+		return;
 	uint32_t descriptor[WORDS] = {[WORD_VERSION] = is("version") ? 0x50 : 0x40};
 	struct {
 		uint32_t bytes, zero;
@@ -90,9 +75,14 @@ uint32_t sim_mask_launch(void)
 	} parameters = {.bytes = sizeof parameters, .descriptor = descriptor};
 	called(atomic_load(&subscriber_user), DOMAIN_LAUNCH, ID_BEFORE_UPLOAD, &parameters);
 	if (!(descriptor[0] >> 31) || is("ignored"))
-		return 0;
-	uint32_t left = count_left(&descriptor[WORD_MASK]);
-	return left < (uint32_t)sim.info.spec.sm_count ? left : 0;
+		return;
+	bool whole;
+	uint32_t left = sim_gpc_left(&descriptor[WORD_MASK], &whole);
+	if (left >= (uint32_t)sim.info.spec.sm_count)
+		return;
+	memcpy(mask, &descriptor[WORD_MASK], SIM_MASK_WORDS * sizeof *mask);
+	work->sm_limit = left;
+	work->sm_spread = !whole;
 }
 
 /* SMs that others have at the moment of trial `n`. */

@@ -85,6 +85,8 @@ static void run_kernel(const struct sim_task *task)
 		.priority = task->u.kernel.priority,
 		.n_args = kernel->n_params,
 		.args = args,
+		.cluster = task->work.cluster,
+		.mask = task->u.kernel.mask,
 	};
 	kernel->host(&launch);
 }

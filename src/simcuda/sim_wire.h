@@ -47,7 +47,7 @@ struct sim_work {
 	uint64_t blocks, bytes;
 	uint32_t registers, shared_bytes, cluster, sm_limit;
 	float memory_share;
-	uint32_t padding;
+	uint32_t sm_spread; /* not 0: sm_limit leaves SMs of all GPCs, else whole ones */
 };
 
 struct sim_entry {

@@ -23,6 +23,8 @@ struct hb_sim_launch {
 	int priority; /* that the launch or its node asked for, 0 where none is; changes nothing here */
 	unsigned n_args;
 	void **args;
+	unsigned cluster;     /* blocks of a cluster; 0 or 1 = none */
+	const uint32_t *mask; /* four words: TPCs that it did without, by bit */
 };
 typedef void hb_sim_function(const struct hb_sim_launch *launch);
 

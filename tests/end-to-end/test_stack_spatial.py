@@ -126,6 +126,28 @@ class Spatial(unittest.TestCase):
                 program.go()
                 program.output()
 
+    def masks_beside_a_service(self, stack, see):
+        """`see` holds of the mechanism and the counters of low priority at some time beside requests."""
+        low = stack.start("low", "train", 300, 0)
+        low.expect("running")
+        service = stack.start("high", "--rate", 100, "--seconds", 3600, "--eager", program=SERVICE, options=SPATIAL)
+        wait_until("low is masked as it should be", lambda: see(
+            self.mechanisms(stack, "low").get("SM masks", {"why": ""})["why"], by_priority(stack)["low"]["counters"]))
+        for program in (service, low):
+            program.signal(signal.SIGTERM)
+        self.assertIn("results=right", service.output()[-1])
+        self.assertTrue(low.result()["right"])
+
+    def test_masks_leave_out_whole_gpcs_where_it_is_wanted(self):
+        with Stack(scale=2, config="masks: gpcs\n") as stack:
+            self.masks_beside_a_service(stack, lambda why, counts: "whole GPCs: found and proven" in why
+                                        and counts["masked_gpcs"] > 0)
+
+    def test_masks_are_spread_where_gpcs_are_not_found(self):
+        with Stack(scale=2, config="masks: gpcs\n", HB_SIM_GPCS="one") as stack:
+            self.masks_beside_a_service(stack, lambda why, counts: "do not fall into groups" in why
+                                        and counts["masked"] > 0 and counts["masked_gpcs"] == 0)
+
     def test_without_mps_it_is_refused(self):
         with Stack(mps=False) as stack:
             self.assertIn("the spatial engine needs MPS", refused(stack.start("high", "work", 1, options=SPATIAL)))

@@ -14,6 +14,7 @@ CUfunction space_look;
 CUstream space_stream;
 atomic_uint space_sms_seen;
 atomic_int space_priority_seen;
+_Atomic(uint32_t) space_mask_seen[4];
 
 /* The simulated driver finds it by name. */
 void space_rig_look(const struct hb_sim_launch *launch);
@@ -21,6 +22,8 @@ __attribute__((visibility("default"))) void space_rig_look(const struct hb_sim_l
 {
 	atomic_store(&space_sms_seen, launch->sms);
 	atomic_store(&space_priority_seen, launch->priority);
+	for (int i = 0; i < 4; i++)
+		atomic_store(&space_mask_seen[i], launch->mask[i]);
 }
 
 uint64_t space_count_of(enum hb_page_counter counter)

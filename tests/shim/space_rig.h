@@ -23,8 +23,9 @@ extern struct hb_page_host space_host;
 extern CUcontext space_context;
 extern CUfunction space_look;
 extern CUstream space_stream;
-extern atomic_uint space_sms_seen;     /* what the last launch had */
-extern atomic_int space_priority_seen; /* the same */
+extern atomic_uint space_sms_seen;           /* what the last launch had */
+extern atomic_int space_priority_seen;       /* the same */
+extern _Atomic(uint32_t) space_mask_seen[4]; /* TPCs that it did without, by bit */
 void space_begin(void);
 void space_end(void);
 uint64_t space_count_of(enum hb_page_counter counter);

@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "core/slack.h"
+#include "gpu/gpc_find.h"
 #include "gpu/launch_mask.h"
 #include "space_rig.h"
 
@@ -133,6 +134,58 @@ static void *launch_each_way(void *unused)
 		CHECK(atomic_load(&space_sms_seen) == 100);
 	}
 	return NULL;
+}
+
+/* The bits that are TPCs of the simulated GPU, as docs/simcuda.md has them. */
+static bool is_tpc(int bit)
+{
+	if (bit < 10)
+		return bit % 2;
+	return bit < 76 && bit != 19 && bit != 28 && bit != 35 && bit != 46 && bit != 57;
+}
+
+/* Three GPCs of 22 TPCs, one after the other: which is which does not matter here. */
+static void tell_gpcs(enum hb_gpc_state state)
+{
+	int n = 0;
+	for (int bit = 0; bit < HB_GPC_BITS; bit++)
+		space_host.gpu->gpc_of[bit] = is_tpc(bit) ? (unsigned char)(n++ / 22 + 1) : 0;
+	space_host.gpu->masks_whole = 1;
+	space_host.gpu->gpc_state = state;
+}
+
+/* In how many GPCs the last launch had some TPCs, but not all. */
+static int gpcs_in_part(void)
+{
+	int part = 0, left[4] = {0};
+	for (int bit = 0; bit < HB_GPC_BITS; bit++)
+		left[space_host.gpu->gpc_of[bit]] += !(atomic_load(&space_mask_seen[bit / 32]) >> bit % 32 & 1);
+	for (int gpc = 1; gpc <= 3; gpc++)
+		part += left[gpc] > 0 && left[gpc] < 22;
+	return part;
+}
+
+static void launch_masked_by_gpcs(void)
+{
+	space_begin();
+	CHECK(sms_of_a_launch() == 100 && gpcs_in_part() == 1);
+	CHECK(space_count_of(HB_COUNT_masked_gpcs) == space_count_of(HB_COUNT_masked));
+	space_host.gpu->low_sms = 88;
+	CHECK(sms_of_a_launch() == 88 && gpcs_in_part() == 0);
+	space_host.gpu->masks_whole = 0;
+	CHECK(sms_of_a_launch() == 88 && gpcs_in_part() == 3);
+	CHECK(atomic_load(&space_host.page->processes[0].gpc_state) == HB_GPC_UNTRIED);
+	space_host.gpu->masks_whole = 1;
+	CHECK(sms_of_a_launch() == 88 && gpcs_in_part() == 0);
+	space_end();
+}
+
+static void launch_masked_spread(void)
+{
+	space_begin();
+	CHECK(sms_of_a_launch() == 88 && gpcs_in_part() == 3);
+	CHECK(space_count_of(HB_COUNT_masked_gpcs) == 0);
+	space_end();
 }
 
 /* PyTorch's backward pass launches from a thread of its own. */
@@ -379,6 +432,25 @@ static void masks_are_found_beside_others(void **state)
 	unsetenv("HB_SIM_MASKS");
 }
 
+static void masks_leave_out_whole_gpcs_where_they_are_known(void **state)
+{
+	space_host.gpu->low_sms = 100;
+	tell_gpcs(HB_GPC_KNOWN);
+	assert_int_equal(space_run(launch_masked_by_gpcs)->gpc_state, HB_GPC_KNOWN);
+}
+
+static void masks_are_spread_where_gpcs_are_not_known(void **state)
+{
+	space_host.gpu->low_sms = 88;
+	tell_gpcs(HB_GPC_UNCLEAR);
+	assert_int_equal(space_run(launch_masked_spread)->gpc_state, HB_GPC_UNCLEAR);
+	/* A trial that saw other bits than this process does. */
+	hb_page_host_begin_again(&space_host);
+	tell_gpcs(HB_GPC_KNOWN);
+	space_host.gpu->gpc_of[0] = 1;
+	assert_int_equal(space_run(launch_masked_spread)->gpc_state, HB_GPC_OTHER_BITS);
+}
+
 static void graphs_get_masks_when_they_are_made(void **state)
 {
 	space_host.gpu->low_sms = 100;
@@ -445,6 +517,8 @@ int main(void)
 		TEST(kernels_are_masked_however_often_another_is_set_up),
 		TEST(launches_are_masked_each_way),
 		TEST(masks_are_found_beside_others),
+		TEST(masks_leave_out_whole_gpcs_where_they_are_known),
+		TEST(masks_are_spread_where_gpcs_are_not_known),
 		TEST(graphs_get_masks_when_they_are_made),
 		TEST(masks_are_off_where_they_do_not_work),
 		TEST(low_waits_for_a_request_of_high),

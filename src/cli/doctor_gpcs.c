@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the GPCs; see doctor_gpcs.h. */
+#include "cli/doctor_gpcs.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/doctor_masks.h"
+#include "cli/doctor_slice.h"
+#include "gpu/gpc_trial.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct finding {
+	enum hb_gpc_state state;
+	struct hb_gpc_layout layout;
+	struct hb_gpc_effort effort;
+	char failed[200]; /* why there was no trial; "" = there was one */
+};
+
+static bool find_calls(void *library, struct hb_gpc_calls *calls)
+{
+	bool found = true;
+#define X(name) \
+	calls->name = (__typeof__(calls->name))dlsym(library, #name); \
+	found &= calls->name != NULL;
+	HB_GPC_CALLS(X)
+#undef X
+	return found;
+}
+
+/* The second form of the call names the MIG instance, the first the whole GPU. */
+static bool is_part_of_a_gpu(void *library)
+{
+	typedef CUresult get(CUuuid *, CUdevice);
+	get *whole = (get *)dlsym(library, "cuDeviceGetUuid"), *part = (get *)dlsym(library, "cuDeviceGetUuid_v2");
+	CUuuid a, b;
+	return whole && part && whole(&a, 0) == CUDA_SUCCESS && part(&b, 0) == CUDA_SUCCESS &&
+	       memcmp(&a, &b, sizeof a) != 0;
+}
+
+static void try_gpcs(void *library, struct finding *finding)
+{
+	struct hb_gpc_calls calls;
+	enum hb_mask_state masks = HB_MASK_UNTRIED;
+	int code = 0;
+	const char *failed = hb_doctor_try_masks(library, &masks, &code);
+	finding->state = HB_GPC_NO_MASKS;
+	if (failed)
+		snprintf(finding->failed, sizeof finding->failed, "%s is missing or failed (CUDA error %d)", failed,
+			 code);
+	else if (masks != HB_MASK_WORKS)
+		snprintf(finding->failed, sizeof finding->failed, "%s", hb_mask_state_text(masks));
+	if (finding->failed[0])
+		return;
+	if (is_part_of_a_gpu(library))
+		finding->state = HB_GPC_PART_OF_A_GPU;
+	else if (!find_calls(library, &calls))
+		finding->state = HB_GPC_NO_CLUSTERS; /* a driver that is older than they are */
+	else
+		finding->state = hb_gpc_trial(&calls, &finding->layout, &finding->effort);
+}
+
+static json_t *describe_groups(const struct hb_gpc_layout *layout)
+{
+	json_t *groups = json_array();
+	for (uint32_t group = 0; group < layout->n_groups; group++) {
+		uint32_t word[HB_GPC_WORDS] = {0};
+		char text[8 * HB_GPC_WORDS + 1];
+		for (int bit = 0; bit < HB_GPC_BITS; bit++)
+			if (layout->group_of[bit] == group + 1)
+				word[bit / 32] |= UINT32_C(1) << bit % 32;
+		snprintf(text, sizeof text, "%08x%08x%08x%08x", word[3], word[2], word[1], word[0]);
+		json_array_append_new(groups,
+				      hb_json_pack(NULL, "{s:i, s:s}", "sms", layout->sms[group], "bits", text));
+	}
+	return groups;
+}
+
+static void say(const struct finding *finding, char *text, size_t size)
+{
+	size_t used = 0;
+	if (finding->failed[0] || finding->state != HB_GPC_KNOWN) {
+		snprintf(text, size, "%s", finding->failed[0] ? finding->failed : hb_gpc_state_text(finding->state));
+		return;
+	}
+	for (uint32_t group = 0; group < finding->layout.n_groups && used < size; group++)
+		used += (size_t)snprintf(text + used, size - used, "%s%u", group ? ", " : "GPCs of ",
+					 finding->layout.sms[group]);
+	if (used < size)
+		snprintf(text + used, size - used, " SMs, each left out and found missing");
+}
+
+static void tell_gpu(void *library, char text[40])
+{
+	CUuuid uuid = {{0}};
+	__typeof__(cuDeviceGetUuid) *get = library ? (__typeof__(cuDeviceGetUuid) *)dlsym(library, "cuDeviceGetUuid")
+						   : NULL;
+	if (get)
+		get(&uuid, 0);
+	for (size_t i = 0; i < sizeof uuid.bytes; i++)
+		snprintf(text + 2 * i, 3, "%02x", (unsigned char)uuid.bytes[i]);
+}
+
+int hb_doctor_gpcs(bool simulated)
+{
+	static const char *const words[HB_N_GPC_STATES] = {
+#define HB_GPC_STATE(name, text) #name,
+#include "gpu/gpc_states.def"
+#undef HB_GPC_STATE
+	};
+	struct finding finding = {.state = HB_GPC_NO_TRIAL};
+	char text[200], gpu[40] = "";
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
+	void *library = hb_doctor_open_driver(simulated);
+	if (library)
+		try_gpcs(library, &finding);
+	else
+		snprintf(finding.failed, sizeof finding.failed, "%.190s", dlerror());
+	say(&finding, text, sizeof text);
+	tell_gpu(library, gpu);
+	json_t *answer = hb_json_pack(
+		NULL, "{s:b, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "works", (int)(finding.state == HB_GPC_KNOWN),
+		"state", words[finding.state], "found", text, "gpu", gpu, "looks", (int)finding.effort.looks,
+		"launches", (int)finding.effort.launches, "took_ms", (double)finding.effort.took_ns / HB_NS_PER_MS,
+		"groups", describe_groups(&finding.layout));
+	int result = hb_json_write(answer, stdout, NULL);
+	json_decref(answer);
+	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;
+}

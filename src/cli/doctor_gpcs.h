@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The part of `hb doctor` that finds which bits of SM masks are of one GPC
+ * (gpu/gpc_trial.h): in a context of its own, outside any MPS server, on the
+ * driver itself. `hb doctor --gpcs`, run as a child with a time limit by the
+ * doctor and by the daemon; by hand it shows the groups.
+ */
+#ifndef HB_CLI_DOCTOR_GPCS_H
+#define HB_CLI_DOCTOR_GPCS_H
+
+#include <stdbool.h>
+
+/*
+ * Prints one JSON object: works, state (a word of gpu/gpc_states.def), found, gpu (its UUID), looks, launches, took_ms,
+ * groups: [{sms, bits: hexadecimal, the highest bit first}], largest first. An exit status.
+ */
+int hb_doctor_gpcs(bool simulated);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trial that finds which mask bits are of one GPC (gpc_find.h): launches of
+ * clusters, whose blocks tell on which SM they are, under masks. Some 0.5 s of
+ * the GPU. For a process of its own, in a context of its own outside the MPS
+ * server, which somebody kills when it takes too long: a launch of clusters
+ * that find no room never ends. Run by `hb doctor`, never by a tenant.
+ */
+#ifndef HB_GPU_GPC_TRIAL_H
+#define HB_GPU_GPC_TRIAL_H
+
+#include "gpu/gpc_find.h"
+#include "gpu/launch_mask.h"
+
+#define HB_GPC_CALLS(X) \
+	X(cuCtxGetDevice) \
+	X(cuDeviceGetAttribute) \
+	X(cuModuleLoadData) \
+	X(cuModuleUnload) \
+	X(cuModuleGetFunction) \
+	X(cuFuncSetAttribute) \
+	X(cuMemAlloc_v2) \
+	X(cuMemFree_v2) \
+	X(cuMemsetD8Async) \
+	X(cuMemcpyDtoHAsync_v2) \
+	X(cuLaunchKernelEx) \
+	X(cuStreamCreate) \
+	X(cuStreamDestroy_v2) \
+	X(cuStreamSynchronize)
+
+struct hb_gpc_calls {
+#define X(name) __typeof__(name) *name;
+	HB_GPC_CALLS(X)
+#undef X
+};
+
+struct hb_gpc_effort {
+	uint32_t looks, launches;
+	int64_t took_ns;
+};
+
+/*
+ * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *effort always. Reads the clock, to
+ * give up after some seconds; that does not help where a launch never ends.
+ */
+enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout,
+			       struct hb_gpc_effort *effort);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which bits of TPC masks there are and of which GPC, and the kernel by which a
+ * program finds that out: blocks of clusters that write down where they run
+ * (gpu/gpc_trial.h). Bits come with gaps, as counted on an H200 (of the first 10
+ * bits 5 are TPCs, of 16 11, of 32 25, of 64 54), in no order that follows the
+ * GPCs, which are as large as the model's. Under a mask SMs are numbered anew.
+ *
+ * HB_SIM_GPCS makes it another driver: none (no clusters), one (all SMs are one
+ * GPC), mixed (some clusters lie in two GPCs), moving (bits change GPCs after
+ * MOVES_AFTER launches of that kernel), part (one SM of a GPC gets no cluster),
+ * stuck (a launch of clusters never ends), names (SMs keep their numbers).
+ */
+#include "simcuda/sim_driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BITS = SIM_MASK_BITS, GPCS_MOST = 64, SMS_MOST = 256, SMS_PER_TPC = 2, MOVES_AFTER = 3000 };
+
+/* For each bit its GPC counted from 1, 0 = no TPC; and the number of its first SM. */
+static struct {
+	uint8_t gpc_of[BITS], sm_of[BITS];
+} layout;
+
+static bool is(const char *variant)
+{
+	const char *chosen = getenv("HB_SIM_GPCS");
+	return chosen && strcmp(chosen, variant) == 0;
+}
+
+bool sim_gpc_refuses(uint32_t cluster)
+{
+	return cluster > 1 && is("none");
+}
+
+bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster)
+{
+	return kernel->host == sim_gpc_meet && cluster > 1 && is("stuck");
+}
+
+static bool is_place(int bit)
+{
+	if (bit < 10)
+		return bit % 2;
+	return bit != 19 && bit != 28 && bit != 35 && bit != 46 && bit != 57;
+}
+
+static uint32_t draw(uint32_t *seed, uint32_t below)
+{
+	*seed = *seed * 1664525u + 1013904223u;
+	return (uint32_t)((uint64_t)(*seed >> 8) * below >> 24);
+}
+
+static void shuffle(uint32_t *seed, uint8_t *things, uint32_t n)
+{
+	for (uint32_t i = n; i > 1; i--) {
+		uint32_t other = draw(seed, i);
+		uint8_t thing = things[i - 1];
+		things[i - 1] = things[other];
+		things[other] = thing;
+	}
+}
+
+static void make_layout(void)
+{
+	uint32_t n = (uint32_t)sim.info.spec.sm_count / SMS_PER_TPC, seed = 200, next = 0;
+	uint32_t gpcs = is("one") ? 1 : (uint32_t)sim.info.spec.gpc_count;
+	uint8_t gpc[SMS_MOST / SMS_PER_TPC], tpc[SMS_MOST / SMS_PER_TPC];
+	for (uint32_t i = 0; i < n; i++) {
+		gpc[i] = (uint8_t)(i % gpcs + 1);
+		tpc[i] = (uint8_t)i;
+	}
+	shuffle(&seed, gpc, n);
+	shuffle(&seed, tpc, n);
+	for (int bit = 0; bit < BITS && next < n; bit++) {
+		if (!is_place(bit))
+			continue;
+		layout.gpc_of[bit] = gpc[next];
+		layout.sm_of[bit] = (uint8_t)(SMS_PER_TPC * tpc[next++]);
+	}
+}
+
+static void need_layout(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, make_layout);
+}
+
+static bool is_left(const uint32_t *mask, int bit)
+{
+	return layout.gpc_of[bit] && !(mask[bit / 32] >> bit % 32 & 1);
+}
+
+uint32_t sim_gpc_left(const uint32_t mask[SIM_MASK_WORDS], bool *whole)
+{
+	uint32_t left = 0, of_gpc[GPCS_MOST + 1] = {0}, all_of_gpc[GPCS_MOST + 1] = {0};
+	need_layout();
+	for (int bit = 0; bit < BITS; bit++) {
+		all_of_gpc[layout.gpc_of[bit]]++;
+		of_gpc[layout.gpc_of[bit]] += is_left(mask, bit);
+		left += is_left(mask, bit) ? SMS_PER_TPC : 0;
+	}
+	uint32_t in_part = 0;
+	for (int gpc = 1; gpc <= GPCS_MOST; gpc++)
+		in_part += of_gpc[gpc] && of_gpc[gpc] < all_of_gpc[gpc];
+	*whole = in_part <= 1;
+	return left;
+}
+
+/* ---- the kernel ---- */
+
+struct floor {
+	uint32_t n[GPCS_MOST + 1]; /* SMs that are left in each GPC; [0]: in all */
+	uint8_t sms[GPCS_MOST + 1][SMS_MOST];
+};
+
+static uint8_t gpc_now(int bit, unsigned launches)
+{
+	int first = 1, second = 3;
+	while (layout.gpc_of[second] == layout.gpc_of[first] || !layout.gpc_of[second])
+		second++;
+	if (!is("moving") || launches < MOVES_AFTER || (bit != first && bit != second))
+		return layout.gpc_of[bit];
+	return layout.gpc_of[bit == first ? second : first];
+}
+
+/* The number that a block on this SM reads: of those that are left. */
+static uint8_t name_of(uint32_t sm, const bool left[SMS_MOST])
+{
+	uint8_t name = 0;
+	if (is("names"))
+		return (uint8_t)sm;
+	for (uint32_t i = 0; i < sm; i++)
+		name = (uint8_t)(name + left[i]);
+	return name;
+}
+
+static void look_at_floor(const uint32_t *mask, unsigned launches, struct floor *floor)
+{
+	bool left[SMS_MOST] = {false};
+	memset(floor->n, 0, sizeof floor->n);
+	for (int bit = 0; bit < BITS; bit++)
+		if (is_left(mask, bit))
+			left[layout.sm_of[bit]] = left[layout.sm_of[bit] + 1] = true;
+	for (int bit = 0; bit < BITS; bit++) {
+		uint8_t gpc = is_left(mask, bit) ? gpc_now(bit, launches) : 0;
+		for (uint32_t i = 0; gpc && i < SMS_PER_TPC; i++) {
+			uint8_t name = name_of(layout.sm_of[bit] + i, left);
+			floor->sms[gpc][floor->n[gpc]++] = name;
+			floor->sms[0][floor->n[0]++] = name;
+		}
+	}
+}
+
+/* A cluster on SMs of one GPC with room for it. */
+static void place_cluster(struct floor *floor, uint32_t *seed, uint32_t first, uint32_t cluster, uint32_t *records)
+{
+	uint32_t gpc = draw(seed, GPCS_MOST) + 1;
+	for (int tries = 0; floor->n[gpc] < cluster; tries++) {
+		if (tries > GPCS_MOST)
+			return; /* no room anywhere: a real one would wait for ever */
+		gpc = gpc % GPCS_MOST + 1;
+	}
+	uint8_t *sms = floor->sms[gpc];
+	uint32_t n = floor->n[gpc] - (is("part") && gpc == 1 && floor->n[gpc] > cluster ? 1 : 0);
+	shuffle(seed, sms, n);
+	for (uint32_t i = 0; i < cluster; i++)
+		records[first + i] = (first / cluster) << 16 | (sms[i] + 1u);
+	if (is("mixed") && draw(seed, 20) == 0)
+		records[first] = (first / cluster) << 16 | (floor->sms[0][draw(seed, floor->n[0])] + 1u);
+}
+
+void sim_gpc_meet(const struct hb_sim_launch *launch)
+{
+	static atomic_uint launches;
+	static const uint32_t nothing[SIM_MASK_WORDS];
+	struct floor floor;
+	uint64_t address;
+	unsigned n = atomic_fetch_add(&launches, 1);
+	uint32_t seed = n * 2654435769u, cluster = launch->cluster > 1 ? launch->cluster : 1;
+	memcpy(&address, launch->args[0], sizeof address);
+	uint32_t *records = (uint32_t *)(uintptr_t)
+		address; /* NOLINT(performance-no-int-to-ptr): GPU addresses are ours */
+	need_layout();
+	look_at_floor(launch->mask ? launch->mask : nothing, n, &floor);
+	for (uint32_t i = 0; cluster > 1 && i + cluster <= launch->grid[0]; i += cluster)
+		place_cluster(&floor, &seed, i, cluster, records);
+	for (uint32_t i = 0; cluster == 1 && floor.n[0] && i < launch->grid[0]; i++)
+		records[i] = i << 16 | (floor.sms[0][i % floor.n[0]] + 1u);
+}
