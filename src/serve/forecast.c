@@ -6,6 +6,7 @@
 #include "serve/predictor.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A batch that should have ended has this part of its time still before it, as far as anybody knows. */
 #define OVERDUE_SHARE 0.05
@@ -28,6 +29,16 @@ static void crowd_run(struct crowd *crowd, const struct hb_flow *flow)
 	crowd->runs++;
 	crowd->sm[flow->priority] += flow->sm;
 	crowd->memory += flow->memory;
+}
+
+/* Whether a copy of the same process in the same direction is before it. */
+static bool has_to_wait(const struct hb_flow *flow, struct hb_flow *const *others, uint32_t n)
+{
+	for (uint32_t i = 0; i < n && flow->stage != HB_STAGE_RUN; i++)
+		if (others[i]->stage == flow->stage && others[i]->model == flow->model &&
+		    others[i]->priority == flow->priority && (int32_t)(others[i]->turn - flow->turn) < 0)
+			return true;
+	return false;
 }
 
 static void crowd_join(struct crowd *crowd, const struct hb_flow *flow)
@@ -74,27 +85,50 @@ static double copy_rate(const struct hb_predictor *predictor, const struct hb_fl
 	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
 }
 
-void hb_flows_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, uint32_t n, double *rate,
-		   double (*features)[HB_INTERFERENCE_FEATURES])
+/* Of flows that are all at work. `features` (or NULL) of those that run. */
+static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
+		     double (*features)[HB_INTERFERENCE_FEATURES])
 {
 	struct crowd crowd = {0};
 	double x[HB_INTERFERENCE_FEATURES];
-	for (uint32_t i = 0; i < n; i++)
-		if (in_flight(&flow[i]))
-			crowd_join(&crowd, &flow[i]);
+	bool waits[HB_FORECAST_MAX];
 	for (uint32_t i = 0; i < n; i++) {
-		if (!in_flight(&flow[i]))
-			rate[i] = 0;
-		else if (flow[i].stage == HB_STAGE_RUN)
-			rate[i] = run_rate(predictor, &flow[i], &crowd, features ? features[i] : x);
-		else
-			rate[i] = copy_rate(predictor, &flow[i], &crowd);
+		waits[i] = predictor->parts.transfer && has_to_wait(flow[i], flow, n);
+		if (!waits[i])
+			crowd_join(&crowd, flow[i]);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		rate[i] = waits[i]                         ? 0
+			  : flow[i]->stage != HB_STAGE_RUN ? copy_rate(predictor, flow[i], &crowd)
+			  : !features && crowd.runs == 1
+				  ? 1
+				  : run_rate(predictor, flow[i], &crowd, features ? features[i] : x);
+}
+
+void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
+		   double (*features)[HB_INTERFERENCE_FEATURES])
+{
+	struct hb_flow *at_work[HB_FORECAST_MAX];
+	double rates[HB_FORECAST_MAX], seen[HB_FORECAST_MAX][HB_INTERFERENCE_FEATURES];
+	uint32_t n_at_work = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		rate[i] = 0;
+		if (in_flight(&flow[i]))
+			at_work[n_at_work++] = &flow[i];
+	}
+	rates_of(predictor, at_work, n_at_work, rates, features ? seen : NULL);
+	for (uint32_t i = 0; i < n_at_work; i++) {
+		size_t place = (size_t)(at_work[i] - flow);
+		rate[place] = rates[i];
+		if (features)
+			memcpy(features[place], seen[i], sizeof seen[i]);
 	}
 }
 
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
 {
 	forecast->n = 0;
+	forecast->turns = predictor->turns;
 	double since_ns = (double)(now_ns - predictor->now_ns);
 	double rate[HB_SERVE_FLIGHTS_MAX];
 	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
@@ -154,6 +188,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	forecast->flow[index] = flow_demand(predictor, model, items, priority);
 	flow_work(predictor, &forecast->flow[index]);
 	forecast->flow[index].waits = waits;
+	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
 		forecast->flow[index].crowd += in_flight(&forecast->flow[i]);
 	return index;
@@ -193,20 +228,6 @@ static void begin_waiting(struct hb_forecast *forecast, struct at_work *work, ui
 	work_join(work, &forecast->flow[*next]);
 }
 
-static void work_rates(const struct hb_predictor *predictor, struct at_work *work)
-{
-	struct crowd crowd = {0};
-	double x[HB_INTERFERENCE_FEATURES];
-	for (uint32_t i = 0; i < work->n; i++)
-		crowd_join(&crowd, work->flow[i]);
-	for (uint32_t i = 0; i < work->n; i++) {
-		const struct hb_flow *flow = work->flow[i];
-		work->rate[i] = flow->stage != HB_STAGE_RUN ? copy_rate(predictor, flow, &crowd)
-				: crowd.runs > 1            ? run_rate(predictor, flow, &crowd, x)
-							    : 1;
-	}
-}
-
 /* Time until the first stage of any flow ends. */
 static double next_change_ns(const struct at_work *work)
 {
@@ -219,7 +240,7 @@ static double next_change_ns(const struct at_work *work)
 	return next > 0 ? next : 0;
 }
 
-static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns)
+static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns, uint32_t *turns)
 {
 	flow->left_ns[flow->stage] -= work_ns;
 	/* Rounding leaves a last bit: no stage is left with less than a picosecond. */
@@ -229,19 +250,21 @@ static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns)
 			flow->finish_ns = at_ns;
 		} else {
 			flow->stage++;
+			flow->turn = (*turns)++;
 		}
 	}
 }
 
 /* False: a flow has finished with which `watch` has heard enough. */
-static bool work_progress(struct at_work *work, double took_ns, double at_ns, const struct hb_forecast_watch *watch)
+static bool work_progress(struct at_work *work, double took_ns, double at_ns, uint32_t *turns,
+			  const struct hb_forecast_watch *watch)
 {
 	uint32_t left = 0;
 	bool enough = false;
 	work->high = 0;
 	for (uint32_t i = 0; i < work->n; i++) {
 		struct hb_flow *flow = work->flow[i];
-		flow_progress(flow, took_ns * work->rate[i], at_ns);
+		flow_progress(flow, took_ns * work->rate[i], at_ns, turns);
 		if (flow->live) {
 			work->high += keeps_waiting(flow);
 			work->flow[left++] = flow;
@@ -268,10 +291,10 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 		begin_waiting(forecast, &work, &waiting);
 		if (!work.n)
 			break;
-		work_rates(predictor, &work);
+		rates_of(predictor, work.flow, work.n, work.rate, NULL);
 		double next_ns = next_change_ns(&work);
 		at_ns += next_ns;
-		if (!work_progress(&work, next_ns, at_ns, watch))
+		if (!work_progress(&work, next_ns, at_ns, &forecast->turns, watch))
 			return false;
 	}
 	return true;

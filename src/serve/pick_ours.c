@@ -73,6 +73,7 @@ static void plan_copy(struct plan *to, const struct plan *from)
 	memcpy(to->forecast.flow, from->forecast.flow, n * sizeof *to->forecast.flow);
 	memcpy(to->deadline_ns, from->deadline_ns, n * sizeof *to->deadline_ns);
 	memcpy(to->weight, from->weight, n * sizeof *to->weight);
+	to->forecast.turns = from->forecast.turns;
 	to->expected = from->expected;
 }
 

@@ -146,11 +146,9 @@ static void advance(struct hb_predictor *predictor, int64_t now_ns)
 			continue;
 		double left = flight->flow.left_ns[flight->flow.stage] - work_ns;
 		flight->flow.left_ns[flight->flow.stage] = left > 0 ? left : 0;
-		if (flight->flow.stage != HB_STAGE_RUN) {
-			flight->used_ns += work_ns;
+		flight->done_ns[flight->flow.stage] += work_ns;
+		if (flight->flow.stage != HB_STAGE_RUN)
 			continue;
-		}
-		flight->work_ns += work_ns;
 		flight->company_ns += features[i][0] > 0 ? dt_ns : 0;
 		for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
 			flight->features_ns[k] += work_ns * features[i][k];
@@ -179,6 +177,7 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	uint32_t index = hb_forecast_add(predictor, &forecast, model, items, priority, false);
 	struct hb_flight *flight = &predictor->flights[slot];
 	*flight = (struct hb_flight){.flow = forecast.flow[index], .begun_ns = now_ns, .stage_ns = now_ns};
+	flight->flow.turn = predictor->turns++;
 	memcpy(flight->whole_ns, flight->flow.left_ns, sizeof flight->whole_ns);
 	flight->predicted_ns = predict_new(predictor, now_ns, slot);
 }
@@ -191,7 +190,7 @@ static void learn_transfer(struct hb_predictor *predictor, const struct hb_fligh
 	if (bytes <= 0)
 		return;
 	double x[2] = {1, bytes / 1e6};
-	hb_rls_update(&predictor->link[out], x, flight->used_ns / 1e3);
+	hb_rls_update(&predictor->link[out], x, flight->done_ns[flight->flow.stage] / 1e3);
 }
 
 /* y = how much longer than alone it ran; x = its company's features, by the work done under each. */
@@ -199,10 +198,11 @@ static void learn_run(struct hb_predictor *predictor, const struct hb_flight *fl
 {
 	struct hb_rls *slowdown = &predictor->slowdown[flight->flow.priority];
 	double took_ns = (double)(now_ns - flight->stage_ns), x[HB_INTERFERENCE_FEATURES];
-	if (took_ns <= 0 || flight->work_ns <= 0)
+	double work_ns = flight->done_ns[HB_STAGE_RUN];
+	if (took_ns <= 0 || work_ns <= 0)
 		return;
 	for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
-		x[k] = flight->features_ns[k] / flight->work_ns;
+		x[k] = flight->features_ns[k] / work_ns;
 	if (flight->company_ns < ALONE_SHARE * took_ns) {
 		double slower = predictor->parts.interference ? hb_rls_predict(slowdown, x) : 0;
 		hb_solo_time_learn(&predictor->solo[flight->flow.model], flight->flow.items,
@@ -232,8 +232,8 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	advance(predictor, now_ns);
 	stage_over(predictor, flight, now_ns);
 	flight->flow.stage = stage;
+	flight->flow.turn = predictor->turns++;
 	flight->stage_ns = now_ns;
-	flight->used_ns = 0;
 }
 
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole)

@@ -9,8 +9,9 @@
  * change of stage, the predictor knows which batches are where. Three parts:
  *
  *	run alone      by model and batch size, online quantiles (solo_time.h)
- *	transfer       latency + bytes / rate, learned; the copies in flight in one
- *	               direction share the link equally, but for their latency
+ *	transfer       latency + bytes / rate, learned; the processes (a model and a
+ *	               priority each) that copy in one direction share the link
+ *	               equally, but for the latency; the copies of one go in turn
  *	interference   a running batch is slower by w . features(who else runs),
  *	               w learned by recursive least squares (rls.h), one w for each
  *	               priority
@@ -66,6 +67,7 @@ struct hb_flow {
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch is in flight */
 	uint32_t crowd;            /* batches beside it when it began */
+	uint32_t turn;             /* counts stages that began: the copies of one process go in this order */
 	double left_ns[HB_STAGES]; /* of each stage, as if alone */
 	double sm, memory;         /* demands */
 	double link_use[2];        /* part of each copy's time alone in which it uses the link; the rest is latency */
@@ -77,21 +79,20 @@ struct hb_flight {
 	int64_t begun_ns, stage_ns;
 	double predicted_ns; /* from begin to end, when it began */
 	double whole_ns[HB_STAGES];
-	double used_ns;                               /* of the link, in this stage */
 	double company_ns;                            /* it ran beside others */
-	double work_ns;                               /* done while running, as if alone */
+	double done_ns[HB_STAGES];                    /* of each stage, as if alone */
 	double features_ns[HB_INTERFERENCE_FEATURES]; /* each times the work done under it */
 };
 
 struct hb_forecast {
-	uint32_t n;
+	uint32_t n, turns;
 	uint32_t slot[HB_FORECAST_MAX]; /* of flights; UINT32_MAX = planned */
 	struct hb_flow flow[HB_FORECAST_MAX];
 };
 
 struct hb_predictor {
 	struct hb_predictor_parts parts;
-	uint32_t n_models;
+	uint32_t n_models, turns;
 	int64_t now_ns;
 	struct hb_serve_model models[HB_SERVE_MODELS_MAX];
 	struct hb_solo_time solo[HB_SERVE_MODELS_MAX];
@@ -155,8 +156,8 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			      uint32_t items, enum hb_serve_priority priority);
 
-/* forecast.c, for predictor.c: how fast each flow progresses, and the features of those that run. */
-void hb_flows_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, uint32_t n, double *rate,
+/* forecast.c, for predictor.c: how fast each of at most HB_FORECAST_MAX flows progresses, and the features of those that run. */
+void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
 		   double (*features)[HB_INTERFERENCE_FEATURES]);
 
 #endif

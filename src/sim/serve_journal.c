@@ -101,6 +101,7 @@ static void stretch_end(struct journal *journal)
 	memcpy(journal->stretches[journal->n - 1].error, result.error, sizeof result.error);
 	memset(journal->watch.error, 0, HB_SHADOWS * sizeof *journal->watch.error);
 	memset(journal->watch.run_error, 0, HB_SHADOWS * sizeof *journal->watch.run_error);
+	memset(journal->watch.copy_error, 0, HB_SHADOWS * sizeof *journal->watch.copy_error);
 }
 
 static int stretch_begin(struct journal *journal, const char *mark)

@@ -53,9 +53,11 @@ static json_t *errors_pack(const struct hb_serve_error_result *of, struct hb_err
 	json_t *object = json_object();
 	for (int i = 0; i < HB_SHADOWS && object; i++) {
 		const struct hb_serve_error_result *one = &of[i];
-		json_t *value = hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o}", "batches", (json_int_t)one->batches,
-					     "median", number(one->median), "p95", number(one->p95), "run_median",
-					     number(one->run_median), "run_p95", number(one->run_p95));
+		json_t *value = hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "batches",
+					     (json_int_t)one->batches, "median", number(one->median), "p95",
+					     number(one->p95), "run_median", number(one->run_median), "run_p95",
+					     number(one->run_p95), "copy_median", number(one->copy_median), "copy_p95",
+					     number(one->copy_p95));
 		if (!value || json_object_set_new(object, names[i], value)) {
 			json_decref(object);
 			return NULL;

@@ -54,6 +54,7 @@ struct hb_serve_error_result {
 	double median, p95; /* of |predicted - actual| / actual, start to end, as predicted at the start */
 	double run_median,
 		run_p95; /* of the run, with the company it came to have: |work accounted for - work| / work */
+	double copy_median, copy_p95; /* of its copies, likewise */
 };
 
 struct hb_serve_run_result {

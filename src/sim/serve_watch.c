@@ -21,8 +21,9 @@ int hb_serve_watch_init(struct hb_serve_watch *watch, bool errors)
 	watch->latency = calloc(HB_SERVE_PRIORITIES, sizeof *watch->latency);
 	watch->error = calloc(HB_SHADOWS, sizeof *watch->error);
 	watch->run_error = calloc(HB_SHADOWS, sizeof *watch->run_error);
+	watch->copy_error = calloc(HB_SHADOWS, sizeof *watch->copy_error);
 	watch->shadows = calloc(HB_SHADOWS, sizeof *watch->shadows);
-	if (!watch->latency || !watch->error || !watch->run_error || !watch->shadows)
+	if (!watch->latency || !watch->error || !watch->run_error || !watch->copy_error || !watch->shadows)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < watch->n_shadows; i++)
 		hb_predictor_init(&watch->shadows[i], parts[i]);
@@ -35,6 +36,7 @@ void hb_serve_watch_fini(struct hb_serve_watch *watch)
 	free(watch->latency);
 	free(watch->error);
 	free(watch->run_error);
+	free(watch->copy_error);
 	free(watch->shadows);
 }
 
@@ -92,16 +94,24 @@ void hb_serve_watch_start(struct hb_serve_watch *watch, int64_t now_ns, uint32_t
 		hb_predictor_begin(&watch->shadows[i], now_ns, slot, batch->model, batch->items, batch->priority);
 }
 
+/* Going from change to change a stage that is over should have come to exactly its whole work. */
+static void stage_record(struct hb_serve_watch *watch, uint32_t shadow, const struct hb_flight *flight,
+			 enum hb_serve_stage stage)
+{
+	double whole_ns = flight->whole_ns[stage];
+	struct hb_hist *errors = stage == HB_STAGE_RUN ? watch->run_error : watch->copy_error;
+	if (flight->begun_ns >= watch->count_from_ns && whole_ns > 0)
+		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / whole_ns - 1) * MILLION));
+}
+
 void hb_serve_watch_stage(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
 {
 	for (uint32_t i = 0; i < watch->n_shadows; i++) {
 		const struct hb_flight *flight = &watch->shadows[i].flights[slot];
-		bool ran = flight->flow.stage == HB_STAGE_RUN && flight->begun_ns >= watch->count_from_ns;
+		enum hb_serve_stage before = flight->flow.stage;
 		hb_predictor_stage(&watch->shadows[i], now_ns, slot, stage);
-		/* Going from change to change it should have come to exactly its whole work. */
-		if (ran && stage == HB_STAGE_OUT)
-			hb_hist_record(&watch->run_error[i],
-				       (int64_t)(fabs(flight->work_ns / flight->whole_ns[HB_STAGE_RUN] - 1) * MILLION));
+		if (stage == before + 1)
+			stage_record(watch, i, flight, before);
 	}
 }
 
@@ -114,6 +124,8 @@ static void error_record(struct hb_serve_watch *watch, int64_t now_ns, uint32_t 
 			hb_hist_record(&watch->error[i],
 				       (int64_t)(fabs(flight->predicted_ns - took_ns) / took_ns * MILLION));
 		hb_predictor_end(&watch->shadows[i], now_ns, slot, true);
+		if (flight->flow.stage == HB_STAGE_OUT)
+			stage_record(watch, i, flight, HB_STAGE_OUT);
 	}
 }
 
@@ -175,6 +187,8 @@ void hb_serve_watch_result(const struct hb_serve_watch *watch, struct hb_serve_r
 			.p95 = (double)hb_hist_percentile(&watch->error[i], 0.95) / MILLION,
 			.run_median = (double)hb_hist_percentile(&watch->run_error[i], 0.5) / MILLION,
 			.run_p95 = (double)hb_hist_percentile(&watch->run_error[i], 0.95) / MILLION,
+			.copy_median = (double)hb_hist_percentile(&watch->copy_error[i], 0.5) / MILLION,
+			.copy_p95 = (double)hb_hist_percentile(&watch->copy_error[i], 0.95) / MILLION,
 		};
 	result->items_a_batch = watch->batches ? (double)watch->items / (double)watch->batches : 0;
 }

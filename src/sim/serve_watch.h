@@ -25,7 +25,7 @@ struct hb_serve_watch {
 	uint64_t batches, items;
 	struct hb_hist *latency; /* one a priority */
 	struct hb_hist *error;   /* one a shadow, in millionths */
-	struct hb_hist *run_error;
+	struct hb_hist *run_error, *copy_error;
 	struct hb_predictor *shadows;
 	uint32_t n_shadows, n_models;
 	int failure;

@@ -18,6 +18,9 @@ static struct hb_predictor *predictor;
 
 static const struct hb_serve_model copying = {
 	.name = "copying", .max_items = 8, .in_bytes = 1e7, .run_guess_ns = 1, .sm_demand = {0.5, 0.5}};
+/* Models that copy the same but in processes of their own: these, from number 2. */
+#define COPIERS 12
+#define COPIER(i) (2 + (i))
 static const struct hb_serve_model running = {
 	.name = "running", .max_items = 4, .run_guess_ns = 4e6, .sm_demand = {0.6, 0.6}, .memory_demand = {0.5, 0.5}};
 
@@ -28,6 +31,8 @@ static int with_both_parts(void **state)
 	hb_predictor_init(predictor, parts);
 	assert_int_equal(hb_predictor_add_model(predictor, &copying), 0);
 	assert_int_equal(hb_predictor_add_model(predictor, &running), 1);
+	for (int i = 0; i < COPIERS; i++)
+		assert_int_equal(hb_predictor_add_model(predictor, &copying), COPIER(i));
 	/* The link, exactly: no latency. */
 	for (uint32_t items = 1; items <= 8; items++) {
 		double stage_ns[HB_STAGES] = {copying.in_bytes * items / RATE * 1e9, 1, 0};
@@ -62,7 +67,7 @@ static void copies_that_share_the_link_end_as_the_closed_form_says(void **state)
 	struct hb_forecast forecast;
 	hb_forecast_begin(predictor, 0, &forecast);
 	for (int i = 0; i < 3; i++)
-		hb_forecast_add(predictor, &forecast, 0, items[i], HB_SERVE_HIGH, false);
+		hb_forecast_add(predictor, &forecast, (uint32_t)COPIER(i), items[i], HB_SERVE_HIGH, false);
 	hb_forecast_run(predictor, &forecast, NULL);
 	for (int i = 0; i < 3; i++)
 		assert_true(near(forecast.flow[i].finish_ns, done_ms[i] * MS, 0.001));
@@ -74,12 +79,12 @@ static void copies_of_any_size_follow_processor_sharing(void **state)
 	struct hb_rng rng;
 	hb_rng_init(&rng, 1, 1);
 	for (int round = 0; round < 200; round++) {
-		uint32_t n = 1 + (uint32_t)hb_rng_below(&rng, 12), items[12];
+		uint32_t n = 1 + (uint32_t)hb_rng_below(&rng, COPIERS), items[COPIERS];
 		struct hb_forecast forecast;
 		hb_forecast_begin(predictor, 0, &forecast);
 		for (uint32_t i = 0; i < n; i++) {
 			items[i] = 1 + (uint32_t)hb_rng_below(&rng, 8);
-			hb_forecast_add(predictor, &forecast, 0, items[i], HB_SERVE_LOW, false);
+			hb_forecast_add(predictor, &forecast, COPIER(i), items[i], HB_SERVE_LOW, false);
 		}
 		hb_forecast_run(predictor, &forecast, NULL);
 		for (uint32_t i = 0; i < n; i++) {
@@ -89,6 +94,29 @@ static void copies_of_any_size_follow_processor_sharing(void **state)
 			assert_true(near(forecast.flow[i].finish_ns, done_ms * MS, 0.001));
 		}
 	}
+}
+
+/*
+ * One process copies 4 and then 2 ms, another 8: half of the link is each one's.
+ * So the 4 are done at 8, the 2 at 12, and what is left of the 8 at 14 ms.
+ */
+static void copies_of_one_process_go_in_turn(void **state)
+{
+	struct hb_forecast forecast;
+	hb_predictor_begin(predictor, 0, 7, 0, 4, HB_SERVE_HIGH);
+	hb_predictor_begin(predictor, 0, 3, 0, 2, HB_SERVE_HIGH);
+	hb_forecast_begin(predictor, 0, &forecast);
+	hb_forecast_add(predictor, &forecast, 0, 8, HB_SERVE_LOW, false);
+	hb_forecast_run(predictor, &forecast, NULL);
+	assert_int_equal(forecast.slot[0], 3);
+	assert_true(near(forecast.flow[0].finish_ns, 12 * MS, 0.001));
+	assert_true(near(forecast.flow[1].finish_ns, 8 * MS, 0.001));
+	assert_true(near(forecast.flow[2].finish_ns, 14 * MS, 0.001));
+	/* As accounted for, too: alone now, the first is done at 4, and the second has 1 ms left at 5. */
+	hb_predictor_stage(predictor, 4000000, 7, HB_STAGE_RUN);
+	hb_forecast_begin(predictor, 5000000, &forecast);
+	hb_forecast_run(predictor, &forecast, NULL);
+	assert_true(near(forecast.flow[0].finish_ns, 1 * MS, 0.001));
 }
 
 static void without_the_transfer_part_copies_do_not_disturb_each_other(void **state)
@@ -143,7 +171,7 @@ static void a_change_of_the_set_is_taken_into_account(void **state)
 {
 	struct hb_forecast forecast;
 	hb_predictor_begin(predictor, 0, 3, 0, 4, HB_SERVE_HIGH);
-	hb_predictor_begin(predictor, 2000000, 5, 0, 4, HB_SERVE_HIGH);
+	hb_predictor_begin(predictor, 2000000, 5, 0, 4, HB_SERVE_LOW);
 	hb_forecast_begin(predictor, 2000000, &forecast);
 	hb_forecast_run(predictor, &forecast, NULL);
 	assert_int_equal(forecast.n, 2);
@@ -225,7 +253,7 @@ static void what_was_not_begun_or_cannot_be_is_ignored(void **state)
 	hb_predictor_stage(predictor, 0, 4, HB_STAGE_RUN);
 	hb_predictor_end(predictor, 0, 4, true);
 	hb_predictor_begin(predictor, 0, HB_SERVE_FLIGHTS_MAX, 0, 1, HB_SERVE_HIGH);
-	hb_predictor_begin(predictor, 0, 1, 2, 1, HB_SERVE_HIGH); /* no such model */
+	hb_predictor_begin(predictor, 0, 1, COPIER(COPIERS), 1, HB_SERVE_HIGH); /* no such model */
 	hb_forecast_begin(predictor, 0, &forecast);
 	assert_int_equal(forecast.n, 0);
 	struct hb_serve_model bad = running;
@@ -254,6 +282,7 @@ int main(void)
 		TEST(copies_that_share_the_link_end_as_the_closed_form_says),
 		TEST(copies_of_any_size_follow_processor_sharing),
 		TEST(latency_is_not_shared),
+		TEST(copies_of_one_process_go_in_turn),
 		TEST(without_the_transfer_part_copies_do_not_disturb_each_other),
 		TEST(a_change_of_the_set_is_taken_into_account),
 		TEST(interference_is_learned_and_unlearned),
