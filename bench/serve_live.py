@@ -35,6 +35,7 @@ CONNECTIONS = 192
 PROFILE_RUNS = 4
 CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
 READY_S = 75
+ANSWER_S = 30.0  # nothing that is asked is waited for any longer
 LEARN_S = 2.0
 
 
@@ -137,7 +138,13 @@ class Client:
         connection = self.idle.pop() if self.idle else None
         if connection is None or connection.transport.is_closing():
             _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port)
-        answer = await connection.ask(method, path, body)
+        try:
+            answer = await asyncio.wait_for(connection.ask(method, path, body), ANSWER_S)
+        except asyncio.TimeoutError:
+            raise RuntimeError("%s %s: no answer within %g s" % (method, path, ANSWER_S)) from None
+        finally:
+            if not connection.answer.done() or connection.answer.cancelled() or connection.answer.exception():
+                connection.transport.abort()
         self.idle.append(connection)
         return answer
 
@@ -149,6 +156,10 @@ class Client:
         if status in (400, 404, 500):
             raise RuntimeError("%s: %s" % (model, answer.decode(errors="replace")[:300]))
         return status
+
+    def close(self):
+        for connection in self.idle:
+            connection.transport.close()
 
     async def warm(self, n):
         made = [await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", self.port) for _ in range(n)]
@@ -270,16 +281,17 @@ def schedule(per_s, share, seconds, bursts, seed):
 
 
 async def window(client, due, alone, seconds):
-    """Sends them when they are due. (model, priority) -> list of (latency or None, deadline) of those that count."""
-    outcome, tasks = {}, []
+    """Sends them when they are due. (model, priority) -> list of (latency or None, deadline) of those that count. A window
+    in which a request failed (its worker died, the server did) or has no answer measures no policy: RuntimeError."""
+    outcome, tasks, failures = {}, [], []
 
     async def one(at, name, priority, begun):
         deadline = DEADLINES[priority] * alone[name]
         try:
             status = await client.infer("%s-%s" % (name, priority), 1, priority, deadline)
         except (RuntimeError, OSError) as error:
-            status = 500
-            say(str(error))
+            failures.append(str(error))
+            return
         took = time.monotonic() - begun - at
         if at >= WARM_S:
             outcome.setdefault((name, priority), []).append((took if status == 200 else None, deadline, status))
@@ -290,11 +302,16 @@ async def window(client, due, alone, seconds):
             await asyncio.sleep(0)
         tasks.append(asyncio.create_task(one(at, name, priority, begun)))
     late = time.monotonic() - begun - (due[-1][0] if due else 0)
-    done, waiting = await asyncio.wait(tasks, timeout=seconds + DRAIN_S)
+    done, waiting = await asyncio.wait(tasks, timeout=seconds + DRAIN_S) if tasks else (set(), set())
+    for task in waiting:  # their connections are closed, so the server drops them
+        task.cancel()
+    if waiting:
+        await asyncio.wait(waiting)
+        failures.append("%d requests have no answer" % len(waiting))
     for task in done:
         task.result()
-    if waiting:
-        raise RuntimeError("%d requests have no answer" % len(waiting))
+    if failures:
+        raise RuntimeError("%d of %d requests failed: %s" % (len(failures) - bool(waiting) + len(waiting), len(due), failures[-1]))
     return outcome, late
 
 
@@ -321,9 +338,27 @@ def class_of(outcome, priority):
             "p50_us": rank(0.5), "p99_us": rank(0.99), "models": {name: round(value, 4) for name, value in in_time.items()}}
 
 
+async def try_window(client, policy, mark, due, alone, seconds):
+    """What window() says. Where it failed, the server is given time to come back to what it was."""
+    try:
+        await set_policy(client, policy, mark)
+        return await window(client, due, alone, seconds)
+    except (RuntimeError, OSError) as error:
+        try:
+            await wait_ready(client)
+        except (RuntimeError, OSError) as after:
+            raise RuntimeError("%s; then: %s" % (error, after)) from None
+        raise
+
+
 async def measure(port, plan, seconds, until):
-    """plan: (traffic, load, policies) in order of importance. What was not begun by `until` is left out."""
-    client = Client(port)
+    with contextlib.closing(Client(port)) as client:
+        return await measured(client, plan, seconds, until)
+
+
+async def measured(client, plan, seconds, until):
+    """plan: (traffic, load, policies) in order of importance. What was not begun by `until` is left out, and windows that
+    failed are, with the reason in "left_out"."""
     await wait_ready(client)
     say("ready")
     await client.warm(CONNECTIONS)
@@ -333,7 +368,7 @@ async def measure(port, plan, seconds, until):
     say("capacity %.0f/s; alone, ms: %s" % (per_s, {name: round(1e3 * value, 2) for name, value in alone.items()}))
     await set_policy(client, "ours", "learning")
     await window(client, schedule(per_s, share, LEARN_S, False, "learning"), alone, LEARN_S)
-    runs = {}
+    runs, left_out = {}, []
     for traffic, load, policies in plan:
         due = schedule(per_s * load / 100, share, WARM_S + seconds, traffic == "bursts", "%s %s" % (traffic, load))
         for policy in policies:
@@ -342,10 +377,10 @@ async def measure(port, plan, seconds, until):
                 continue
             mark = "%s-%d-%s" % (traffic, load, policy)
             try:
-                await set_policy(client, policy, mark)
-                outcome, late = await window(client, due, alone, seconds)
-            except RuntimeError as error:  # what was measured before it counts
-                say("%s: %s" % (mark, error))
+                outcome, late = await try_window(client, policy, mark, due, alone, seconds)
+            except (RuntimeError, OSError) as error:  # what was measured before it counts
+                say("%s is left out: %s" % (mark, error))
+                left_out.append({"mark": mark, "why": str(error)})
                 continue
             run = {"policy": policy, "load": load, "traffic": traffic, "mark": mark, "sender_late_ms": round(1e3 * late, 2)}
             run.update({priority: class_of(outcome, priority) for priority in PRIORITIES})
@@ -353,7 +388,17 @@ async def measure(port, plan, seconds, until):
             say("%s %d %% %-20s HP missed %.2f %%, LP %.2f %%" % (
                 traffic, load, policy, 100 * run["high"]["violations"], 100 * run["low"]["violations"]))
     return {"capacity_per_s": round(per_s, 1), "alone_ms": {name: round(1e3 * value, 3) for name, value in alone.items()},
-            "runs": runs}
+            "runs": runs, "left_out": left_out}
+
+
+def prediction_errors(hb, journal):
+    """By mark; none where the journal cannot be read to its end, as that of a server that was killed."""
+    done = subprocess.run([hb, "sim-serve", "--journal", journal], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False)
+    if done.returncode:
+        say("prediction errors are not known: " + done.stderr.strip())
+        return {}
+    return {stretch["mark"]: stretch["prediction_error"] for stretch in json.loads(done.stdout)["stretches"]}
 
 
 def run(hb, how, plan, seconds, until, keep, speed=1.0):
@@ -361,8 +406,7 @@ def run(hb, how, plan, seconds, until, keep, speed=1.0):
     journal = os.path.join(keep, "journal.txt")
     with server(hb, how, journal, speed, os.path.join(keep, "server.log")) as port:
         found = asyncio.run(measure(port, plan, seconds, until))
-    done = subprocess.run([hb, "sim-serve", "--journal", journal], stdout=subprocess.PIPE, text=True, check=True)
-    errors = {stretch["mark"]: stretch["prediction_error"] for stretch in json.loads(done.stdout)["stretches"]}
+    errors = prediction_errors(hb, journal)
     for of_load in found["runs"].values():
         for one in of_load:
             one["prediction_error"] = errors.get(one["mark"])
