@@ -23,11 +23,18 @@ import serve_live
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOADS = [60, 70, 80, 90, 100, 110]
+# Name -> loads, options of sim-serve. The second copies much: alone on its link, and on a quarter of it, or an older one.
+USUAL = "usual"
+COPIES = ["--models", "stream,upscale,clip,recommend,resume,prefill"]
+MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s": ([80, 110], COPIES + ["--link", "12"])}
 TRAFFIC = ["poisson", "bursts"]
 BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt"]
 ABLATIONS = ["ours-no-transfer", "ours-no-interference"]
 PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
          "neither": "neither"}
+RUN, COPY = ["run_median", "run_p95"], ["copy_median", "copy_p95"]
+ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median", "p95"] + RUN,
+          "neither": ["median", "p95"] + RUN + COPY}
 # Of the GPU's capacity; from here on the load is high.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
 # Live, in order of importance: what does not fit into --budget is left out.
@@ -36,13 +43,14 @@ BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
 
 def simulate(job):
-    arguments, traffic, load = job
-    kept = os.path.join(arguments.keep, f"{traffic}-{load}.json") if arguments.keep else None
+    arguments, mix, traffic, load = job
+    name = f"{mix}-{traffic}-{load}.json".replace(" ", "-").replace("/", "")
+    kept = os.path.join(arguments.keep, name) if arguments.keep else None
     if kept and os.path.exists(kept) and os.path.getsize(kept):
         with open(kept) as file:
             return json.load(file)["runs"]
     command = [arguments.hb, "sim-serve", "--json", "--errors", "--seconds", str(arguments.seconds),
-               "--traffic", traffic, "--load", str(load)]
+               "--traffic", traffic, "--load", str(load)] + MIXES[mix][1]
     data = os.path.join(ROOT, "data")
     environment = dict(os.environ, **({"HB_DATA_DIR": data} if os.path.isdir(data) else {}))
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -60,7 +68,7 @@ def missed(runs, policy, priority):
 
 
 def live(arguments):
-    """As the simulator's runs, by traffic and load; whether a window failed."""
+    """As the simulator's runs, by mix, traffic and load; whether a window failed."""
     policies = ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
     until = time.monotonic() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +81,7 @@ def live(arguments):
             json.dump({**found, "runs": [run for runs in found["runs"].values() for run in runs]}, file)
     for window in found["left_out"]:
         print(f"left out: {window['mark']}: {window['why']}", file=sys.stderr)
-    compared = {key: runs for key, runs in found["runs"].items() if "ours" in {run["policy"] for run in runs}}
+    compared = {(USUAL, *key): runs for key, runs in found["runs"].items() if "ours" in {run["policy"] for run in runs}}
     return compared, bool(found["left_out"])
 
 
@@ -84,8 +92,8 @@ def rows_of(found, command, about):
         rows.append({"what": what, "measured": measured, "baseline": baseline, "unit": unit, "target": target,
                      "met": bool(met), "command": command, **about})
 
-    for (traffic, load), runs in found.items():
-        where = f"{traffic}, {load} % load"
+    for (mix, traffic, load), runs in found.items():
+        where = f"{traffic}, {load} % load" + (f", {mix}" if mix != USUAL else "")
         there = {run["policy"] for run in runs}
         ours = missed(runs, "ours", "high")
         for baseline in [policy for policy in BASELINES + ABLATIONS if policy in there]:
@@ -99,8 +107,9 @@ def rows_of(found, command, about):
             row(f"LP requests not in time, {where}, against preempt", low, preempt, "%", "no more", low <= preempt)
         errors = next((run["prediction_error"] for run in runs if run["policy"] == "ours"), None)
         for part in list(PARTS)[1:] if errors else []:
-            for which in ("median", "p95", "run_median", "run_p95") if part != "no_transfer" else ("median", "p95"):
+            for which in ERRORS[part]:
                 what = which.replace("run_", "of the run with its company known, ")
+                what = what.replace("copy_", "of its copies with their company known, ")
                 row(f"prediction error, {what}, {where}, against {PARTS[part]}",
                     round(100 * errors["all_parts"][which], 1), round(100 * errors[part][which], 1), "%",
                     "lower", errors["all_parts"][which] < errors[part][which])
@@ -110,7 +119,7 @@ def rows_of(found, command, about):
 def policy_table(found, priority):
     policies = ["ours"] + BASELINES + ABLATIONS
     lines = ["| traffic, load | " + " | ".join(policies) + " |", "|---" * (len(policies) + 1) + "|"]
-    for (traffic, load), runs in found.items():
+    for (_, traffic, load), runs in found.items():
         there = {run["policy"] for run in runs}
         values = [f"{missed(runs, policy, priority):.2f}" if policy in there else "" for policy in policies]
         lines.append(f"| {traffic}, {load} % | **{values[0]}** | " + " | ".join(values[1:]) + " |")
@@ -120,12 +129,12 @@ def policy_table(found, priority):
 def other_table(found):
     lines = ["| traffic, load | HP requests | Jain HP, LP: ours | Jain LP: preempt | "
              + " | ".join(PARTS.values()) + " |", "|---" * (4 + len(PARTS)) + "|"]
-    for (traffic, load), runs in found.items():
+    for (_, traffic, load), runs in found.items():
         ours = next(run for run in runs if run["policy"] == "ours")
         preempt = next((run for run in runs if run["policy"] == "preempt"), ours)
         known = ours["prediction_error"]
         errors = [" / ".join(f"{100 * known[part][which + 'median']:.1f}, "
-                             f"{100 * known[part][which + 'p95']:.0f}" for which in ("", "run_"))
+                             f"{100 * known[part][which + 'p95']:.0f}" for which in ("", "run_", "copy_"))
                   if known else "" for part in PARTS]
         lines.append(f"| {traffic}, {load} % | {ours['high']['requests']} | {ours['high']['fairness']:.3f}, "
                      f"{ours['low']['fairness']:.3f} | {preempt['low']['fairness']:.3f} | "
@@ -138,15 +147,21 @@ def page_text(found, which):
         [BEGIN % which, "HP requests that were not done in time, in percent:", ""] + policy_table(found, "high")
         + ["", "LP requests that were not done in time, in percent:", ""] + policy_table(found, "low")
         + ["", "Jain's index over the models' shares in time, and the prediction error in percent with all parts and with "
-           "parts switched off: median and p95 of whole batches at their start / of runs with their company known:", ""] + other_table(found) + [END])
+           "parts switched off: median and p95 of whole batches at their start / of runs with their company known / of copies "
+           "with their company known:", ""] + other_table(found) + [END])
 
 
-def page_write(path, found, which):
+def page_write(path, found, live):
+    """The tables of each mix between its marks."""
     with open(path) as file:
-        before, rest = file.read().split(BEGIN % which)
-    after = rest.split(END, 1)[1]
+        text = file.read()
+    for mix in dict.fromkeys(key[0] for key in found):
+        which = "live" if live else "simulated" if mix == USUAL else mix
+        before, rest = text.split(BEGIN % which)
+        part = {key: runs for key, runs in found.items() if key[0] == mix}
+        text = before + page_text(part, which) + rest.split(END, 1)[1]
     with open(path, "w") as file:
-        file.write(before + page_text(found, which) + after)
+        file.write(text)
 
 
 def results_write(path, rows):
@@ -157,7 +172,7 @@ def results_write(path, rows):
 def simulated(arguments):
     if arguments.keep:
         os.makedirs(arguments.keep, exist_ok=True)
-    keys = [(traffic, load) for traffic in TRAFFIC for load in LOADS]
+    keys = [(mix, traffic, load) for mix in MIXES for traffic in TRAFFIC for load in MIXES[mix][0]]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         runs = list(pool.map(simulate, [(arguments, *key) for key in keys]))
     return None if None in runs else dict(zip(keys, runs))
@@ -197,7 +212,7 @@ def main():
     if arguments.results:
         results_write(arguments.results, rows)
     if arguments.page:
-        page_write(arguments.page, found, "live" if arguments.live else "simulated")
+        page_write(arguments.page, found, arguments.live)
     unmet = [row for row in rows if not row["met"]]
     for row in unmet:
         print(f"not met: {row['what']}: {row['measured']} {row['unit']}, {row['baseline']}; {row['target']}")
