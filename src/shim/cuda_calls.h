@@ -48,6 +48,10 @@ CUresult cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, siz
 			  unsigned int n_options, CUjit_option *options, void **values);
 CUresult cuLinkComplete(CUlinkState link, void **cubin, size_t *size);
 CUresult cuLinkDestroy(CUlinkState link);
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxDestroy(CUcontext context);
+CUresult cuCtxDetach(CUcontext context);
+CUresult cuStreamDestroy(CUstream stream);
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority);
 CUresult cuStreamBeginCapture(CUstream stream);
 CUresult cuStreamBeginCapture_ptsz(CUstream stream);

@@ -38,11 +38,15 @@ static CUresult created(CUresult result, const CUcontext *context, CUdevice devi
 	return result;
 }
 
-CUresult hb_hook_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
-{
-	hb_tenant_tend();
-	return created(HB_REAL(cuCtxCreate_v2)(context, flags, device), context, device);
-}
+#define CREATE(name) \
+	CUresult hb_hook_##name(CUcontext *context, unsigned int flags, CUdevice device) \
+	{ \
+		hb_tenant_tend(); \
+		return created(HB_REAL(name)(context, flags, device), context, device); \
+	}
+
+CREATE(cuCtxCreate)
+CREATE(cuCtxCreate_v2)
 
 CUresult hb_hook_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int n_params, unsigned int flags,
 				CUdevice device)
@@ -85,16 +89,26 @@ static void stays(CUcontext context)
 			hb_hold_add_context(context, device);
 }
 
-CUresult hb_hook_cuCtxDestroy_v2(CUcontext context)
+static CUresult destroyed(CUcontext context, CUresult result)
 {
-	leaves(context);
-	CUresult result = HB_WIDE(HB_REAL(cuCtxDestroy_v2)(context));
 	if (result == CUDA_SUCCESS)
 		gone(context);
 	else if (context) /* a primary one is not to be destroyed */
 		stays(context);
 	return result;
 }
+
+#define DESTROY(name) \
+	CUresult hb_hook_##name(CUcontext context) \
+	{ \
+		leaves(context); \
+		return destroyed(context, HB_WIDE(HB_REAL(name)(context))); \
+	}
+
+/* Programs that look names up without a header (Python's ctypes) call the old ones. One that is attached twice is not told. */
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
+DESTROY(cuCtxDetach)
 
 CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {

@@ -141,9 +141,13 @@ void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 	return is_plain ? (void *)launch_cuLaunchKernelEx : (void *)launch_cuLaunchKernelEx_ptsz;
 }
 
-CUresult hb_hook_cuStreamDestroy_v2(CUstream stream)
-{
-	hb_drain_forget_stream(stream);
-	hb_window_forget_stream(stream);
-	return HB_REAL(cuStreamDestroy_v2)(stream);
-}
+#define DESTROY(name) \
+	CUresult hb_hook_##name(CUstream stream) \
+	{ \
+		hb_drain_forget_stream(stream); \
+		hb_window_forget_stream(stream); \
+		return HB_REAL(name)(stream); \
+	}
+
+DESTROY(cuStreamDestroy)
+DESTROY(cuStreamDestroy_v2)

@@ -70,6 +70,27 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 	return enter("cuCtxGetCurrent");
 }
 
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+	*context = (CUcontext)&context_object;
+	return enter("cuCtxCreate");
+}
+
+CUresult cuCtxDestroy(CUcontext context)
+{
+	return enter("cuCtxDestroy");
+}
+
+CUresult cuCtxDetach(CUcontext context)
+{
+	return enter("cuCtxDetach");
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+	return enter("cuStreamDestroy");
+}
+
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
 	return enter("cuCtxDestroy_v2");
