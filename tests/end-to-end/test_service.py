@@ -110,6 +110,21 @@ class Service(unittest.TestCase):
                                       capture_output=True, text=True, timeout=LIMIT, check=False)
             self.assertEqual(security.returncode, 0, security.stdout[-200:])
 
+    def test_the_unit_reloads_no_configuration_with_an_error(self):
+        with open(UNIT, encoding="utf-8") as file:
+            steps = [line.partition("=")[2].split() for line in file if line.startswith("ExecReload=")]
+        self.assertIn("kill -HUP $MAINPID", " ".join(steps[-1]))
+        self.assertEqual(steps[0][0], "/usr/sbin/hbd")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "hummingbird.yaml")
+            for text, expected in (("reserve: 1GiB\n", 0), ("reserve: 1GiB\nrules: 7\n", 2)):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                done = subprocess.run([HBD, *steps[0][1:], "--config", path], capture_output=True, text=True,
+                                      timeout=LIMIT, check=False)
+                self.assertEqual(done.returncode, expected, done.stderr)
+            self.assertIn(f"{path}:2: rules", done.stderr)
+
     def verify(self, path, text):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
