@@ -167,7 +167,8 @@ static enum hb_answer read_head(struct hb_infer *infer, const input_in *from, st
 				     "an input needs a name of up to %d characters and up to %d dimensions",
 				     HB_TENSOR_NAME_MAX - 1, HB_TENSOR_DIMS_MAX);
 	strcpy(tensor->name, from->name);
-	memcpy(tensor->dims, from->shape, from->n_shape * sizeof(*from->shape));
+	for (uint32_t i = 0; i < tensor->n_dims; i++)
+		tensor->dims[i] = from->shape[i];
 	tensor->dtype = hb_dtype_parse(from->datatype);
 	if (tensor->dtype == HB_DTYPES)
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": no data type \"%.32s\" is known",
@@ -226,9 +227,12 @@ static enum hb_answer read_request(struct hb_infer *infer, struct source *source
 		if (hb_parameter_of_request(infer, message->parameters[i]->key, &value) != HB_ANSWER_OK)
 			return infer->answer;
 	}
-	for (size_t i = 0; i < message->n_inputs; i++)
+	for (size_t i = 0; i < message->n_inputs; i++) {
 		if (read_input(infer, source, message->inputs[i], &next_raw, regions) != HB_ANSWER_OK)
 			return infer->answer;
+		if (infer->inputs[i].bytes == 0)
+			infer->inputs[i].data = ""; /* protobuf-c has no memory for it */
+	}
 	for (size_t i = 0; i < message->n_outputs; i++)
 		if (read_wish(infer, message->outputs[i]) != HB_ANSWER_OK)
 			return infer->answer;

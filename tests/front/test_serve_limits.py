@@ -16,7 +16,7 @@ import time
 import unittest
 import zlib
 
-from grpc_frames import PREFACE, data_frames, frame, grpc_begin, headers, infer_message
+from grpc_frames import PREFACE, data_frames, field, frame, grpc_begin, headers, infer_message
 from serve_process import BUILD, LIMIT, Server, is_closed, wait_until
 
 KIB = 1024
@@ -210,6 +210,11 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.grpc_answer(message, "br"), 12)
         self.assertEqual(self.grpc_answer(gzip.compress(message + b" " * (1 << 20)), "gzip"), 8)
         wait_until("all memory is given back", lambda: self.server.memory() == 0)
+
+    def test_a_tensor_without_a_shape_is_refused(self):
+        message = field(1, b"fast") + field(5, field(1, b"x") + field(2, b"FP32")) + field(7, b"\0" * 16)
+        with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
+            wait_until("the call is refused", lambda: b"\x013" in client.recv(65536))  # grpc-status INVALID_ARGUMENT
 
     def test_a_stream_is_told_at_once_that_there_is_none(self):
         path = "/inference.GRPCInferenceService/ModelStreamInfer"

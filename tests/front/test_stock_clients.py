@@ -86,6 +86,9 @@ def configured(config, types):
     assert int(config["dynamic_batching"]["priority_levels"]) == 2
 
 def words(api, client):
+    nothing = api.InferInput("x", [1, 0], "BYTES")
+    nothing.set_data_from_numpy(np.zeros([1, 0], np.object_))
+    assert client.infer("words", [nothing]).as_numpy("y").size == 0
     text = np.array([[b"one", b"", "\u00fc".encode(), b"he\x00llo"]], dtype=np.object_)
     tensor = api.InferInput("x", [1, 4], "BYTES")
     for given in ({}, {"binary_data": False}) if api == tritonclient.http else ({},):
