@@ -195,9 +195,9 @@ struct seen {
 /* The thread is the only one that reports, so what it computes stays true while it computes. */
 static void report(struct hb_gate *gate, int64_t in_flight)
 {
-	if (in_flight > 0)
-		hb_gate_completed(gate, (uint64_t)in_flight);
-	else if (in_flight < 0) /* a count that was about to be taken back got reported as done: put it right */
+	if (in_flight > 0 && hb_gate_completed(gate, (uint64_t)in_flight))
+		hb_gate_wake(gate); /* who found as many in flight as the depth allows */
+	else if (in_flight < 0)     /* a count that was about to be taken back got reported as done: put it right */
 		hb_gate_bypass(gate, (uint64_t)-in_flight);
 }
 

@@ -12,6 +12,7 @@
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -38,6 +39,12 @@ static void sleep_until_bell(struct hb_gate *gate, uint32_t seen)
 {
 	struct timespec nap = {.tv_nsec = NAP_NS};
 	syscall(SYS_futex, &gate->bell, FUTEX_WAIT, seen, &nap, NULL, 0);
+}
+
+void hb_gate_wake(struct hb_gate *gate)
+{
+	hb_gate_ring(gate);
+	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* The page's index of the GPU that this gate of the process is for. */

@@ -5,7 +5,6 @@
  */
 #include "gpu/cuda_abi.h"
 #include "page_host.h"
-#include "shim/cuda_calls.h"
 #include "unit/unit.h"
 
 #include <pthread.h>
@@ -390,48 +389,6 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 	assert_true(hb_page_host_ended_well(child));
 }
 
-/* A launch of which the drain's thread has told that it is done: it has looked at all that it knows. */
-static void launch_until_told_done(void)
-{
-	struct hb_gate *gate = hb_page_host_gate(&shared_page->processes[0]);
-	launch();
-	while (hb_gate_in_flight(gate) != 0)
-		sched_yield();
-}
-
-static void end_by_old_names(CUresult (*end)(CUcontext))
-{
-	CUcontext context;
-	CUstream stream;
-	CHECK(CU(cuCtxCreate)(&context, 0, 0) == CUDA_SUCCESS);
-	CHECK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-	unsigned before = fake_calls("cuStreamQuery");
-	launch_until_told_done();
-	CHECK(fake_calls("cuStreamQuery") == before + 2); /* the context's and the stream's: nothing is busy */
-	CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
-	before = fake_calls("cuStreamQuery");
-	launch_until_told_done();
-	CHECK(fake_calls("cuStreamQuery") == before + 1);
-	CHECK(end(context) == CUDA_SUCCESS);
-	before = fake_calls("cuStreamQuery");
-	launch_until_told_done();
-	CHECK(fake_calls("cuStreamQuery") == before);
-}
-
-static void make_and_end_by_old_names(void)
-{
-	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
-	end_by_old_names(CU(cuCtxDestroy));
-	end_by_old_names(CU(cuCtxDetach));
-}
-
-static void what_was_ended_by_an_old_name_is_looked_at_no_more(void **state)
-{
-	shared_page = host.page;
-	host.page->gpus[0].engine = HB_ENGINE_TURNS;
-	assert_non_null(hb_page_host_run(&host, make_and_end_by_old_names));
-}
-
 /* By steps that the host tells: nothing but the fake driver's answer changes while the gate is closed. */
 static void launch_late(void)
 {
@@ -590,7 +547,6 @@ int main(void)
 		T(what_others_may_wait_for_is_never_held),
 		T(recorded_work_is_neither_held_nor_counted_as_work),
 		T(a_closed_gate_drains_though_the_process_is_quiet),
-		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
 		T(a_launch_that_comes_late_is_in_flight_again),
 		T(nobody_looks_at_streams_during_a_capture),
 		T(no_launch_is_lost_between_threads_and_a_flapping_gate),

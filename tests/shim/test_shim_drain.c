@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that tells when work is done: what it looks at, and whom it wakes.
+ * Over the fake driver, which counts the looks. More of it in test_shim_tenant.c
+ * (with a daemon) and test_shim_contexts.c (with real work).
+ */
+#include "gpu/cuda_abi.h"
+#include "page_host.h"
+#include "shim/cuda_calls.h"
+#include "unit/unit.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#define STREAM ((CUstream)0x5000)
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+/* ---- in the child ---- */
+
+static unsigned fake_calls(const char *name)
+{
+	return ((unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls"))(name);
+}
+
+static void set_busy(int is_busy)
+{
+	((void (*)(int))hb_test_fake_symbol("hb_fake_set_busy"))(is_busy);
+}
+
+static void launch(void)
+{
+	CU(cuLaunchKernel)(NULL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL);
+}
+
+static void *launch_one(void *unused)
+{
+	launch();
+	return NULL;
+}
+
+static void launch_where_there_is_room_for_one(void)
+{
+	CUcontext context;
+	pthread_t second;
+	struct hb_gate *gate = hb_page_host_gate(&host.page->processes[0]);
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	hb_gate_set(gate, HB_GATE_OPEN, 1);
+	uint32_t before = atomic_load(&gate->bell);
+	do { /* until nobody was quicker: a nap may end just when there is room */
+		set_busy(1);
+		launch();
+		CHECK(pthread_create(&second, NULL, launch_one, NULL) == 0);
+		while (atomic_load(&gate->waiters) == 0)
+			sched_yield();
+		set_busy(0);
+		CHECK(pthread_join(second, NULL) == 0);
+	} while (atomic_load(&gate->bell) == before);
+}
+
+/* Not left to the waiter's nap. */
+static void who_waits_for_room_is_woken_when_there_is_some(void **state)
+{
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	assert_non_null(hb_page_host_run(&host, launch_where_there_is_room_for_one));
+}
+
+/* A launch of which the drain's thread has told that it is done: it has looked at all that it knows. */
+static void launch_until_told_done(void)
+{
+	struct hb_gate *gate = hb_page_host_gate(&host.page->processes[0]);
+	launch();
+	while (hb_gate_in_flight(gate) != 0)
+		sched_yield();
+}
+
+static void end_by_old_names(CUresult (*end)(CUcontext))
+{
+	CUcontext context;
+	CUstream stream;
+	CHECK(CU(cuCtxCreate)(&context, 0, 0) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	unsigned before = fake_calls("cuStreamQuery");
+	launch_until_told_done();
+	CHECK(fake_calls("cuStreamQuery") == before + 2); /* the context's and the stream's: nothing is busy */
+	CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+	before = fake_calls("cuStreamQuery");
+	launch_until_told_done();
+	CHECK(fake_calls("cuStreamQuery") == before + 1);
+	CHECK(end(context) == CUDA_SUCCESS);
+	before = fake_calls("cuStreamQuery");
+	launch_until_told_done();
+	CHECK(fake_calls("cuStreamQuery") == before);
+}
+
+static void make_and_end_by_old_names(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	end_by_old_names(CU(cuCtxDestroy));
+	end_by_old_names(CU(cuCtxDetach));
+}
+
+static void what_was_ended_by_an_old_name_is_looked_at_no_more(void **state)
+{
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	assert_non_null(hb_page_host_run(&host, make_and_end_by_old_names));
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		T(who_waits_for_room_is_woken_when_there_is_some),
+		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
