@@ -13,7 +13,7 @@
 /* A program that leaves a daemon behind also leaves the pipe open: do not wait for its end longer than this. */
 #define REST_MS 100
 
-struct command {
+struct hb_command {
 	uv_process_t process;
 	uv_pipe_t in, out;
 	uv_timer_t timer;
@@ -28,7 +28,7 @@ struct command {
 
 static void handle_closed(uv_handle_t *handle)
 {
-	struct command *command = handle->data;
+	struct hb_command *command = handle->data;
 	if (--command->open == 0)
 		free(command);
 }
@@ -39,7 +39,7 @@ static void close_handle(uv_handle_t *handle)
 		uv_close(handle, handle_closed);
 }
 
-static void finish(struct command *command)
+static void finish(struct hb_command *command)
 {
 	if (command->finished)
 		return;
@@ -54,7 +54,7 @@ static void finish(struct command *command)
 
 static void timed_out(uv_timer_t *timer)
 {
-	struct command *command = timer->data;
+	struct hb_command *command = timer->data;
 	if (command->exited) {
 		finish(command);
 		return;
@@ -64,7 +64,7 @@ static void timed_out(uv_timer_t *timer)
 
 static void exited(uv_process_t *process, int64_t status, int signal)
 {
-	struct command *command = process->data;
+	struct hb_command *command = process->data;
 	command->exited = true;
 	command->result.status = signal ? 128 + signal : (int)status;
 	uv_timer_start(&command->timer, timed_out, REST_MS, 0);
@@ -73,7 +73,7 @@ static void exited(uv_process_t *process, int64_t status, int signal)
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 {
 	static char spill[512];
-	struct command *command = handle->data;
+	struct hb_command *command = handle->data;
 	size_t room = sizeof command->result.output - 1 - command->n_output;
 	*buffer = room ? uv_buf_init(command->result.output + command->n_output, (unsigned)room)
 		       : uv_buf_init(spill, sizeof spill);
@@ -81,7 +81,7 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 
 static void have_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 {
-	struct command *command = stream->data;
+	struct hb_command *command = stream->data;
 	char *start = command->result.output, *end = start + sizeof command->result.output;
 	if (n > 0 && buffer->base >= start && buffer->base < end)
 		command->n_output += (size_t)n;
@@ -94,11 +94,11 @@ static void have_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 
 static void written(uv_write_t *write, int status)
 {
-	struct command *command = write->data;
+	struct hb_command *command = write->data;
 	close_handle((uv_handle_t *)&command->in);
 }
 
-static void init_handles(struct command *command, uv_loop_t *loop)
+static void init_handles(struct hb_command *command, uv_loop_t *loop)
 {
 	uv_pipe_init(loop, &command->in, 0);
 	uv_pipe_init(loop, &command->out, 0);
@@ -109,7 +109,7 @@ static void init_handles(struct command *command, uv_loop_t *loop)
 }
 
 /* Standard output and error are one pipe, made by hand because libuv makes one for each. */
-static int spawn(struct command *command, uv_loop_t *loop, char **arguments, char **environment)
+static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, char **environment)
 {
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) < 0)
@@ -135,10 +135,10 @@ static int spawn(struct command *command, uv_loop_t *loop, char **arguments, cha
 	return result;
 }
 
-int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
-		   hb_command_done *done, void *argument)
+int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
+		     hb_command_done *done, void *argument, struct hb_command **started)
 {
-	struct command *command = calloc(1, sizeof *command);
+	struct hb_command *command = calloc(1, sizeof *command);
 	if (!command)
 		return -ENOMEM;
 	command->done = done;
@@ -158,5 +158,19 @@ int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const 
 	uv_buf_t text = uv_buf_init((char *)(uintptr_t)input, input ? (unsigned)strlen(input) : 0);
 	if (!input || uv_write(&command->write, (uv_stream_t *)&command->in, &text, 1, written) < 0)
 		close_handle((uv_handle_t *)&command->in);
+	*started = command;
 	return 0;
+}
+
+int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
+		   hb_command_done *done, void *argument)
+{
+	struct hb_command *started;
+	return hb_command_start(loop, arguments, environment, input, timeout_ms, done, argument, &started);
+}
+
+void hb_command_kill(struct hb_command *command)
+{
+	if (!command->exited)
+		uv_process_kill(&command->process, SIGKILL);
 }

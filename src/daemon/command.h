@@ -2,7 +2,7 @@
 /*
  * Runs one short program in the event loop: writes its input, collects the
  * beginning of its output, and tells when it has ended or was killed for taking
- * too long. Used by mps_server.c.
+ * too long. Used by mps_server.c and gpc_layout.c.
  */
 #ifndef HB_DAEMON_COMMAND_H
 #define HB_DAEMON_COMMAND_H
@@ -26,5 +26,12 @@ typedef void hb_command_done(void *argument, const struct hb_command_result *res
  */
 int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
 		   hb_command_done *done, void *argument);
+
+struct hb_command;
+/* The same; *started, which may be killed until `done` was called. */
+int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
+		     hb_command_done *done, void *argument, struct hb_command **started);
+/* It ends soon, and `done` is called as for any other. */
+void hb_command_kill(struct hb_command *command);
 
 #endif

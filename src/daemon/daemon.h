@@ -25,6 +25,7 @@
 #define HB_TICK_MS 100
 
 struct hb_bell_listener;
+struct hb_command;
 struct hb_daemon;
 struct hb_device;
 struct hb_gpu_use;
@@ -160,6 +161,7 @@ struct hb_device {
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
+	struct hb_command *gpcs_trial; /* command.h; NULL = it does not run */
 	bool gpcs_looked;              /* the trial of GPCs was started, or could not be */
 	struct hb_bell_listener *bell; /* bell_listener.h; NULL = never needed so far, or it cannot be made */
 	uint32_t listening;            /* what its page says: enum hb_gpu_news */
@@ -221,6 +223,8 @@ void hb_board_forget(struct hb_device *device, pid_t pid);
 
 /* Starts the trial that finds the GPCs of this GPU, once; what it finds goes to the GPU's page. */
 void hb_gpcs_look(struct hb_device *device);
+/* Ends it if it still runs: the device goes. */
+void hb_gpcs_stop(struct hb_device *device);
 
 /* --- engine_choice.c --------------------------------------------------------------- */
 

@@ -490,6 +490,7 @@ void hb_device_free(struct hb_device *device)
 		return;
 	hb_core_free(device->core);
 	hb_device_listen_end(device);
+	hb_gpcs_stop(device);
 	hb_gpu_page_free(device->page, device->page_fd);
 	free(device->use);
 	hb_meters_free(device->meters);

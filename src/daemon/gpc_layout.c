@@ -114,6 +114,8 @@ static void ended(void *argument, const struct hb_command_result *result)
 {
 	struct look *look = argument;
 	struct hb_device *device = find_device(look);
+	if (device)
+		device->gpcs_trial = NULL;
 	const char *begin = strchr(result->output, '{');
 	unsigned char gpc_of[HB_GPC_BITS] = {0};
 	json_t *answer = NULL;
@@ -164,8 +166,8 @@ static int start(struct hb_device *device)
 	if (look && environment) {
 		look->daemon = device->daemon;
 		memcpy(look->uuid, device->uuid, HB_UUID_BYTES);
-		result = hb_command_run(&device->daemon->loop, (char **)(uintptr_t)arguments, environment, NULL,
-					TRIAL_LIMIT_MS, ended, look);
+		result = hb_command_start(&device->daemon->loop, (char **)(uintptr_t)arguments, environment, NULL,
+					  TRIAL_LIMIT_MS, ended, look, &device->gpcs_trial);
 	}
 	free(environment);
 	if (result < 0)
@@ -183,4 +185,11 @@ void hb_gpcs_look(struct hb_device *device)
 		hb_log_warning("the trial of GPCs cannot be run: %s", strerror(-result));
 		publish(device, HB_GPC_NO_TRIAL);
 	}
+}
+
+void hb_gpcs_stop(struct hb_device *device)
+{
+	if (device->gpcs_trial)
+		hb_command_kill(device->gpcs_trial);
+	device->gpcs_trial = NULL;
 }

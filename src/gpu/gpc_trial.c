@@ -89,11 +89,12 @@ static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32
 	return 0;
 }
 
-/* Blocks that are not in the cluster that they should be in: the launch was not what was asked for. */
+/* Blocks that are not in the cluster that they should be in: the launch was not what was asked for. A launch that names no
+ * clusters need not number them. */
 static int join(struct hb_gpc_sights *sights, uint32_t *words, uint32_t n_blocks, uint32_t cluster)
 {
 	for (uint32_t i = 0; i < n_blocks; i++) {
-		if (words[i] >> 16 != i / cluster || !(words[i] & 0xffff))
+		if ((cluster > 1 && words[i] >> 16 != i / cluster) || !(words[i] & 0xffff))
 			return -HB_GPC_NO_CLUSTERS;
 		words[i] = (words[i] & 0xffff) - 1;
 	}
