@@ -103,9 +103,6 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	X(quantum_ns, "quantum") \
 	X(low_slice_ns, "low_slice") \
 	X(high_slice_ns, "high_slice") \
-	X(window_ns, "window") \
-	X(low_sms, "low_sms") \
-	X(harm_percent, "harm_percent") \
 	X(metrics, "metrics")
 
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,

@@ -64,7 +64,7 @@ int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, str
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
 /*
- * What of `read` may change while the daemon runs (rules, reserve, others, idle_exit) goes to *config; the names of
+ * What of `read` may change while the daemon runs (rules, reserve, others, idle_exit, the spatial engine's) goes to *config; the names of
  * keys that differ and need a new start to `later`, "" = none.
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,

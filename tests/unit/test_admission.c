@@ -127,9 +127,34 @@ static void bad_configurations_are_named_by_line(void **state)
 	}
 }
 
+/* bench/gpu/spatial.py measures settings of the spatial engine in turns, in one daemon. */
+static void test_reload(void **state)
+{
+	struct hb_daemon_config now, read;
+	struct hb_error error;
+	char later[200];
+	hb_daemon_config_init(&now);
+	hb_daemon_config_init(&read);
+	assert_int_equal(
+		hb_daemon_config_parse("engine: spatial\nwindow: 1ms\nlow_sms: 88\nlow_rule: orion\nmasks: gpcs\n"
+				       "harm_percent: 10\nreserve: 1GiB\nquantum: 20ms\n",
+				       "f.yaml", &read, &error),
+		0);
+	hb_daemon_config_reload(&now, &read, later, sizeof later);
+	assert_string_equal(later, "engine, quantum");
+	assert_int_equal(now.engine, HB_CONFIG_ENGINE_TEMPORAL);
+	assert_int_equal(now.window_ns, 1000000);
+	assert_int_equal(now.low_sms, 88);
+	assert_int_equal(now.low_rule, 1);
+	assert_int_equal(now.masks, HB_CONFIG_MASKS_GPCS);
+	assert_int_equal(now.harm_percent, 10);
+	assert_int_equal(now.reserve_bytes, UINT64_C(1) << 30);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reload),
 		cmocka_unit_test(strangers_stay_low_in_system_mode),
 		cmocka_unit_test(root_is_no_exception),
 		cmocka_unit_test(rules_fit_by_unit_cgroup_and_user),
