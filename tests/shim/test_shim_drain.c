@@ -61,6 +61,8 @@ static void launch_where_there_is_room_for_one(void)
 	hb_gate_set(gate, HB_GATE_OPEN, 1);
 	uint32_t before = atomic_load(&gate->bell);
 	do { /* until nobody was quicker: a nap may end just when there is room */
+		while (hb_gate_in_flight(gate) != 0)
+			sched_yield();
 		set_busy(1);
 		launch();
 		CHECK(pthread_create(&second, NULL, launch_one, NULL) == 0);
