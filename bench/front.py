@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the front end of `hb serve` costs: small inference requests to a model that does nothing (platform echo).
 
-usage: front.py --build BUILD [--part NAME]... [--seconds N] [--rounds N] [--json FILE] [--markdown]
+usage: front.py --build BUILD [--part NAME]... [--seconds N] [--rounds N] [--preferred] [--rate N] [--json FILE] [--markdown]
     --part small        closed loop over a few connections: JSON, binary tensors, GET; beside it peers, by the same
                         generator: the same HTTP library with a fixed answer, and nginx where it is installed
     --part half         server on processor 0, generator on processor 1: closed loop, then an open loop (Poisson) at half of
                         that; latency from the moment a request was due. Repeated (--rounds): given is the round in which
                         both waited least for their processors, which others may use, too. --preferred: before
-                        those (SCHED_RR; root)
+                        those (SCHED_RR; root). --rate: the open loop alone, at so many requests a second,
+                        and the same to the HTTP library with a fixed answer
     --part connections  10,000 connections at once, one request a time on each
     --part requests     1,000,000 requests: the server's memory at the first tenth and at the end
     --markdown          the rows of docs/serving.md
@@ -72,10 +73,10 @@ def resident_mib(pid):
 
 
 class Bench:
-    def __init__(self, build, folder, seconds, rounds, preferred):
+    def __init__(self, build, folder, seconds, rounds, preferred, rate):
         self.load_program = os.path.join(build, "tests/front/front-load")
         self.build, self.folder, self.seconds = build, folder, seconds
-        self.rounds, self.preferred = rounds, preferred
+        self.rounds, self.preferred, self.rate = rounds, preferred, rate
         self.failed = False
         tensor = {"name": "x", "datatype": "FP32", "shape": [4]}
         head = json.dumps({"inputs": [dict(tensor, parameters={"binary_data_size": 16})],
@@ -105,9 +106,9 @@ class Bench:
                 process.terminate()
 
     @contextlib.contextmanager
-    def hello(self):
+    def hello(self, start=None):
         with subprocess.Popen([os.path.join(self.build, "tests/front/front-hello")], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True) as process:
+                              stdout=subprocess.PIPE, text=True, preexec_fn=start) as process:
             yield process.pid, int(process.stdout.readline())
             process.stdin.close()
 
@@ -153,7 +154,22 @@ class Bench:
                 found["peer: nginx, the same request, a fixed answer"] = self.load(server, *self.json, "--connections", 16)
         return found
 
+    def at_rate(self):
+        """Rounds of both in turn: what disturbs one disturbs the other."""
+        rounds = {"infer, JSON": [], "peer: libmicrohttpd alone, a fixed answer": []}
+        for _ in range(self.rounds):
+            for (what, of), start in zip(rounds.items(), (lambda begin: self.server(1, begin), self.hello)):
+                with start(on_processor(0, self.preferred)) as server:
+                    of.append(self.load(server, *self.json, "--connections", 256, "--rate", self.rate,
+                                        start=on_processor(1, self.preferred)))
+                latency = of[-1]["latency_us"]
+                print(f"round: {what}: {of[-1]['per_second']:.0f}/s, p50 {latency['p50']}, p99 {latency['p99']} us", file=sys.stderr)
+        return {f"{what}, open loop at {self.rate:,.0f}/s, the round with the median p99 of {self.rounds}":
+                sorted(of, key=lambda one: one["latency_us"]["p99"])[self.rounds // 2] for what, of in rounds.items()}
+
     def half(self):
+        if self.rate:
+            return self.at_rate()
         rounds = []
         for _ in range(self.rounds):
             with self.server(1, on_processor(0, self.preferred)) as server:
@@ -161,8 +177,8 @@ class Bench:
                 half = self.load(server, *self.json, "--connections", 256, "--rate", whole["per_second"] / 2,
                                  start=on_processor(1, self.preferred))
             rounds.append((half["server_waited_ms"] + half["load_waited_ms"] + half["stolen_ms"], whole, half))
-            print(f"round: {whole['per_second']:.0f}/s; at half p99 {half['latency_us']['p99']} us, others had "
-                  f"{rounds[-1][0]:.0f} ms of {1e3 * half['seconds']:.0f}", file=sys.stderr)
+            print(f"round: open loop at {half['per_second']:.0f}/s: p50 {half['latency_us']['p50']}, p99 "
+                  f"{half['latency_us']['p99']} us, others had {rounds[-1][0]:.0f} ms of {1e3 * half['seconds']:.0f}", file=sys.stderr)
         others_ms, whole, half = min(rounds, key=lambda one: one[0])
         half["others_share"] = round(others_ms / 1e3 / half["seconds"], 4)
         return {"infer, JSON, 64 connections, server on one processor": whole,
@@ -199,12 +215,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--preferred", action="store_true")
+    parser.add_argument("--rate", type=float)
     parser.add_argument("--json")
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments.build, folder, arguments.seconds, arguments.rounds, arguments.preferred)
+        bench = Bench(arguments.build, folder, arguments.seconds, arguments.rounds, arguments.preferred, arguments.rate)
         for part in arguments.part or parts:
             found.update(getattr(bench, part)())
     if arguments.json:
