@@ -44,14 +44,14 @@ static CUfunction load_brief(void)
 }
 
 /* A kernel behind a word that the test sets when it likes. */
-static void launch_behind(volatile uint32_t *word, CUstream stream)
+static void launch_behind(hb_page_u32 *word, CUstream stream)
 {
 	CUfunction brief = load_brief();
 	OK(CU(cuStreamWaitValue32_v2)(stream, (CUdeviceptr)(uintptr_t)word, 1, 0));
 	OK(CU(cuLaunchKernel)(brief, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
 }
 
-static volatile uint32_t *make_word(void)
+static hb_page_u32 *make_word(void)
 {
 	void *word;
 	OK(CU(cuMemHostAlloc)(&word, 64, CU_MEMHOSTALLOC_DEVICEMAP));
@@ -68,11 +68,11 @@ static CUcontext begin_primary(void)
 	return context;
 }
 
-static void work_on(volatile uint32_t *word, CUstream stream)
+static void work_on(hb_page_u32 *word, CUstream stream)
 {
 	tell(1);
 	await(2);
-	*word = 1;
+	atomic_store(word, 1);
 	OK(CU(cuStreamSynchronize)(stream));
 	await(3);
 }
@@ -82,7 +82,7 @@ static void release_what_others_hold(void)
 	CUcontext context = begin_primary();
 	OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
 	CUstream stream = make_stream();
-	volatile uint32_t *word = make_word();
+	hb_page_u32 *word = make_word();
 	launch_behind(word, stream);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 	work_on(word, stream);
@@ -93,7 +93,7 @@ static void destroy_what_may_not_be(void)
 {
 	CUcontext context = begin_primary();
 	CUstream stream = make_stream();
-	volatile uint32_t *word = make_word();
+	hb_page_u32 *word = make_word();
 	launch_behind(word, stream);
 	CHECK(CU(cuCtxDestroy_v2)(context) != CUDA_SUCCESS);
 	work_on(word, stream);
