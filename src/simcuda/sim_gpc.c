@@ -118,9 +118,11 @@ struct floor {
 static uint8_t gpc_now(int bit, unsigned launches)
 {
 	int first = 1, second = 3;
-	while (layout.gpc_of[second] == layout.gpc_of[first] || !layout.gpc_of[second])
+	if (!is("moving") || launches < MOVES_AFTER)
+		return layout.gpc_of[bit];
+	while (second < BITS - 1 && (layout.gpc_of[second] == layout.gpc_of[first] || !layout.gpc_of[second]))
 		second++;
-	if (!is("moving") || launches < MOVES_AFTER || (bit != first && bit != second))
+	if (bit != first && bit != second)
 		return layout.gpc_of[bit];
 	return layout.gpc_of[bit == first ? second : first];
 }
