@@ -130,8 +130,11 @@ class Serve(unittest.TestCase):
 
     def test_time_outs_are_prompt(self):
         before = self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}')
+        duration = 'nv_inference_request_duration_us{model="slow",version="1"}'
+        duration_before = self.metric(duration)
         status, answer = self.infer("slow", [1, 2, 3, 4], timeout=20000, priority="low")
         self.assertEqual(status, 504)
+        self.assertEqual(self.metric(duration), duration_before)  # only of those that succeed, as Triton's
         self.assertIn("time-out after", answer["error"])
         self.assertEqual(self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}'),
                          before + 1)
