@@ -52,14 +52,14 @@ static int read_options(int argc, char **argv, bool *system_mode)
 	};
 	int code;
 	opterr = 0;
-	while ((code = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
 		if (code == 's') {
 			*system_mode = true;
 		} else if (code == 'h') {
 			fputs(usage, stdout);
 			return HB_EXIT_OK;
 		} else {
-			return hb_cli_usage_error(COMMAND, "unknown option");
+			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
 		}
 	}
 	return -1;

@@ -252,8 +252,10 @@ static int command_parse(struct command *command, int argc, char **argv)
 	hb_serve_run_options_init(&command->run);
 	policies_take(command, all);
 	int option, code = HB_EXIT_OK;
-	while (!code && (option = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-		code = option == '?' ? HB_EXIT_USAGE : option_take(command, option, optarg);
+	opterr = 0;
+	while (!code && (option = getopt_long(argc, argv, ":", long_options, NULL)) != -1)
+		code = option == '?' || option == ':' ? hb_cli_option_refused(COMMAND, long_options, argc, argv, option)
+						      : option_take(command, option, optarg);
 	if (!code && optind < argc)
 		code = hb_cli_usage_error(COMMAND, "unexpected '%s'", argv[optind]);
 	if (!code && command->run.errors && !command->json)

@@ -72,12 +72,6 @@ static int tell(int code, const struct hb_error *error)
 	return code ? hb_cli_error(COMMAND, code, error->text) : HB_EXIT_OK;
 }
 
-/* After getopt_long() said '?': the option is unknown, or lacks its value or has one too many. */
-static int bad_option(const char *verb, char **argv)
-{
-	return hb_cli_usage_error(COMMAND, "%s: '%s' is no option or lacks a value", verb, argv[optind - 1]);
-}
-
 static int show(const struct hb_trace_set *set, const char *gpu_name, char *const *paths, int n_paths, bool json)
 {
 	struct hb_error error = {0};
@@ -106,7 +100,7 @@ static int info_run(int argc, char **argv)
 	};
 	const char *gpu = "h200";
 	bool json = false;
-	for (int option; (option = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+	for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
 		switch (option) {
 		case OPTION_JSON:
 			json = true;
@@ -118,7 +112,7 @@ static int info_run(int argc, char **argv)
 			fputs(help, stdout);
 			return HB_EXIT_OK;
 		default:
-			return bad_option("info", argv);
+			return hb_cli_option_refused(COMMAND, options, argc, argv, option);
 		}
 	}
 	if (optind == argc)
@@ -177,7 +171,7 @@ static int parse_time(const char *option, const char *text, int64_t *ns)
 	return HB_EXIT_OK;
 }
 
-static int set_option(struct import_command *command, int option, char **argv)
+static int set_option(struct import_command *command, int option)
 {
 	int64_t count = 0;
 	int status = HB_EXIT_OK;
@@ -207,11 +201,9 @@ static int set_option(struct import_command *command, int option, char **argv)
 		status = parse_count("iterations", optarg, 1, &count);
 		command->options.iterations = (uint32_t)count;
 		return status;
-	case 'h':
+	default: /* 'h' */
 		command->help = true;
 		return HB_EXIT_OK;
-	default:
-		return bad_option("import", argv);
 	}
 }
 
@@ -241,8 +233,9 @@ static bool import_parse(struct import_command *command, int argc, char **argv, 
 		{0},
 	};
 	*command = (struct import_command){.options = {.device = -1}};
-	for (int option; (option = getopt_long(argc, argv, "o:h", options, NULL)) != -1;) {
-		*status = set_option(command, option, argv);
+	for (int option; (option = getopt_long(argc, argv, ":o:h", options, NULL)) != -1;) {
+		*status = option == '?' || option == ':' ? hb_cli_option_refused(COMMAND, options, argc, argv, option)
+							 : set_option(command, option);
 		if (command->help)
 			fputs(help, stdout);
 		if (*status != HB_EXIT_OK || command->help)

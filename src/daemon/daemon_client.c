@@ -2,6 +2,7 @@
 /* The client side of the protocol; see daemon_client.h. */
 #include "daemon/daemon_client.h"
 
+#include "base/clock.h"
 #include "base/fault_point.h"
 #include "daemon/wire.h"
 #include "hummingbird/page_trace.h"
@@ -25,15 +26,28 @@
 /* The time limit of an answer runs in parts: a pause of the machine, in which the daemon cannot answer either, uses up one. */
 #define LIMIT_PARTS 20
 
+/* poll(), whatever signals come meanwhile. limit_ms 0: without a limit. */
+static bool comes_within(int socket, int limit_ms)
+{
+	struct pollfd answer = {.fd = socket, .events = POLLIN};
+	int64_t until_ns = hb_clock_now_ns() + limit_ms * HB_NS_PER_MS;
+	int ready, left_ms = limit_ms ? limit_ms : -1;
+	while ((ready = poll(&answer, 1, left_ms)) < 0 && errno == EINTR) {
+		int64_t left_ns = until_ns - hb_clock_now_ns();
+		if (limit_ms)
+			left_ms = left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) : 0;
+	}
+	return ready > 0;
+}
+
 static bool answer_comes(int socket)
 {
 	struct timeval limit = {0};
 	socklen_t size = sizeof limit;
-	struct pollfd answer = {.fd = socket, .events = POLLIN};
 	getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, &size);
 	int64_t part_ms = ((int64_t)limit.tv_sec * 1000 + limit.tv_usec / 1000) / LIMIT_PARTS;
 	for (int part = 0; part < LIMIT_PARTS; part++)
-		if (poll(&answer, 1, part_ms ? (int)part_ms : -1) > 0)
+		if (comes_within(socket, (int)part_ms))
 			return true;
 	return false;
 }

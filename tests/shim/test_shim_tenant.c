@@ -9,8 +9,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +114,28 @@ static void initialise_and_launch(void)
 {
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 	launch();
+}
+
+static void note_signal(int number)
+{
+}
+
+static void initialise_among_signals(void)
+{
+	struct itimerval often = {.it_interval.tv_usec = 1000, .it_value.tv_usec = 1000};
+	signal(SIGALRM, note_signal);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	launch();
+}
+
+static void signals_do_not_shorten_the_wait_for_the_daemon(void **state)
+{
+	pid_t child = hb_page_host_start(initialise_among_signals);
+	usleep(300000); /* many signals later */
+	struct hb_page_process *process = hb_page_host_serve(&host);
+	assert_true(hb_page_host_ended_well(child));
+	assert_int_equal(count_of(process, HB_COUNT_kernels), 1);
 }
 
 static void nobody_joins_without_a_tenant(void **state)
@@ -538,6 +562,7 @@ int main(void)
 		T(nobody_joins_without_a_tenant),
 		T(nobody_joins_when_switched_off),
 		T(a_missing_daemon_is_no_error),
+		T(signals_do_not_shorten_the_wait_for_the_daemon),
 		T(a_forked_child_is_alone_until_it_initialises),
 		T(a_closed_gate_holds_a_launch_until_it_opens),
 		T(who_waits_rings),
