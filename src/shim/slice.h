@@ -40,9 +40,10 @@ int64_t hb_slice_allowed_ns(void);
 /* Whether kernels of this process may go in pieces, now or later: what it loads is to be noted. */
 bool hb_slice_is_possible(void);
 
-/* A function that the application launches. Never freed: its module may be unloaded while it is looked at. */
+/* A function that the application launches. Its place is another's after its module was unloaded; it is never freed. */
 struct hb_slice_function {
 	_Atomic(void *) handle; /* CUfunction or CUkernel, as the application has it; stored last */
+	uint64_t serial;        /* no other function has or had it */
 	enum hb_slice_reason reason;
 	CUcontext context; /* of the sliced copy */
 	CUfunction whole, sliced;

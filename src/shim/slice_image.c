@@ -21,13 +21,14 @@
 #define KEPT_BYTES_MAX ((size_t)256 << 20) /* of images that are not part of a loaded file */
 
 enum { FUNCTIONS = 8192 /* power of two */, FUNCTIONS_USED_MAX = FUNCTIONS / 2, PAIRS = 8192 };
-#define GONE ((void *)1) /* handle of a function whose module was unloaded */
+#define GONE ((void *)1) /* handle of a function whose module was unloaded; others may lie behind it */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_slice_image *images;
 static size_t n_kept_bytes;
 static struct hb_slice_function functions[FUNCTIONS];
-static unsigned n_functions;
+static unsigned n_functions; /* places that are not empty */
+static uint64_t n_made;
 
 /* Functions that were made from kernels of libraries: the driver tells only the other direction. */
 static struct {
@@ -112,12 +113,21 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 	return loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true);
 }
 
+/* Libraries ask for the same ones again and again. */
+static CUkernel kernel_of(CUfunction function)
+{
+	for (unsigned i = n_pairs; i-- > 0;)
+		if (pairs[i].function == function)
+			return pairs[i].kernel;
+	return NULL;
+}
+
 CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUresult result = HB_DOUBT(HB_REAL(cuKernelGetFunction)(function, kernel));
 	if (result == CUDA_SUCCESS && hb_slice_is_possible()) {
 		pthread_mutex_lock(&lock);
-		if (n_pairs < PAIRS) {
+		if (kernel_of(*function) != kernel && n_pairs < PAIRS) {
 			pairs[n_pairs].function = *function;
 			pairs[n_pairs++].kernel = kernel;
 		}
@@ -128,11 +138,28 @@ CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 
 /* ---- unloading ---- */
 
+static void *handle_at(unsigned i)
+{
+	return atomic_load_explicit(&functions[i % FUNCTIONS].handle, memory_order_relaxed);
+}
+
+/* Places of functions that are gone, and behind which nothing lies, are empty again. Twice: the table goes round. */
+static void give_places_back(void)
+{
+	for (unsigned i = 2 * FUNCTIONS; i-- > 0;)
+		if (handle_at(i) == GONE && !handle_at(i + 1)) {
+			atomic_store_explicit(&functions[i % FUNCTIONS].handle, NULL, memory_order_release);
+			n_functions--;
+		}
+}
+
+/* NULL: those whose image is not known. They are looked at again when they are launched again. */
 static void forget_functions(const struct hb_slice_image *image)
 {
 	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if (functions[i].image == image)
+		if (handle_at(i) && functions[i].image == image)
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+	give_places_back();
 }
 
 /* Before the driver frees it, so that a handle that comes again is not taken for the old one. */
@@ -141,19 +168,19 @@ static void forget_image(void *handle)
 	if (!hb_slice_is_possible())
 		return;
 	pthread_mutex_lock(&lock);
-	for (struct hb_slice_image **at = &images; *at; at = &(*at)->next) {
-		struct hb_slice_image *image = *at;
-		if (image->handle != handle)
-			continue;
+	struct hb_slice_image **at = &images, *image;
+	while (*at && (*at)->handle != handle)
+		at = &(*at)->next;
+	image = *at;
+	forget_functions(image);
+	if (image) {
 		*at = image->next;
-		forget_functions(image);
 		hb_slice_copies_free(image);
 		if (image->is_ours) {
 			n_kept_bytes -= image->size;
 			free((void *)(uintptr_t)image->bytes);
 		}
 		free(image);
-		break;
 	}
 	n_pairs = 0; /* functions of the library are no more; others are asked for again, or run whole */
 	pthread_mutex_unlock(&lock);
@@ -165,8 +192,9 @@ void hb_slice_context_gone(CUcontext context)
 		return;
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if (functions[i].context == context && functions[i].handle)
+		if (functions[i].context == context && handle_at(i))
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
+	give_places_back();
 	for (struct hb_slice_image *image = images; image; image = image->next)
 		hb_slice_copies_drop(image, context);
 	pthread_mutex_unlock(&lock);
@@ -215,14 +243,6 @@ static struct hb_slice_image *image_of(const void *handle)
 	return image;
 }
 
-static CUkernel kernel_of(CUfunction function)
-{
-	for (unsigned i = n_pairs; i-- > 0;)
-		if (pairs[i].function == function)
-			return pairs[i].kernel;
-	return NULL;
-}
-
 /* What the handle is: a function of a module, or a kernel of a library, perhaps already made a function. */
 static struct hb_slice_image *origin_of(CUfunction handle, CUfunction *whole, const char **name)
 {
@@ -248,8 +268,19 @@ static void make_function(struct hb_slice_function *function, CUfunction handle)
 	const char *name = NULL;
 	struct hb_slice_image *image = origin_of(handle, &function->whole, &name);
 	function->image = image;
+	function->context = NULL; /* the place may have been another's */
+	function->serial = ++n_made;
 	function->reason = image && name ? hb_slice_copy(image, name, function->whole, function) : HB_SLICE_image;
 	hb_log(HB_LOG_INFO, "slices: %s: %s", name ? name : "?", hb_slice_reason_text(function->reason));
+}
+
+/* With the lock held, for one that is not in the table. NULL: no room. */
+static struct hb_slice_function *place_for(const void *handle)
+{
+	unsigned i = home_of(handle);
+	while (handle_at(i) && handle_at(i) != GONE)
+		i = (i + 1) % FUNCTIONS;
+	return handle_at(i) || n_functions < FUNCTIONS_USED_MAX ? &functions[i] : NULL;
 }
 
 const struct hb_slice_function *hb_slice_function_of(CUfunction handle)
@@ -260,13 +291,9 @@ const struct hb_slice_function *hb_slice_function_of(CUfunction handle)
 		return function;
 	pthread_mutex_lock(&lock);
 	function = find(handle);
-	if (!function && n_functions < FUNCTIONS_USED_MAX) {
-		unsigned i = home_of(handle);
-		while (atomic_load_explicit(&functions[i].handle, memory_order_relaxed))
-			i = (i + 1) % FUNCTIONS;
-		function = &functions[i];
+	if (!function && (function = place_for(handle))) {
 		make_function(function, handle);
-		n_functions++;
+		n_functions += !atomic_load_explicit(&function->handle, memory_order_relaxed);
 		atomic_store_explicit(&function->handle, handle, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);

@@ -78,7 +78,7 @@ static struct hb_slice_shape *find(uint64_t key)
 struct hb_slice_known hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks, uint32_t n_threads,
 					uint32_t shared_bytes)
 {
-	uint64_t key = mix(mix(mix((uint64_t)(uintptr_t)function, n_blocks), n_threads), shared_bytes) | 1;
+	uint64_t key = mix(mix(mix(function->serial, n_blocks), n_threads), shared_bytes) | 1;
 	struct hb_slice_known known = {NULL, 0, 0};
 	pthread_mutex_lock(&lock);
 	struct hb_slice_shape *shape = find(key);

@@ -273,6 +273,34 @@ static void test_unload(void **state)
 	run(modules_go);
 }
 
+/* A program that compiles all day loads and unloads more functions than the table has places for. */
+static void modules_come_and_go(void)
+{
+	static const char *const names[] = {"run_plain",       "run_reduction",          "whole_waits_atomic",
+					    "whole_cluster",   "whole_variables_global", "whole_calls_printf",
+					    "whole_dependents"};
+	enum { N = sizeof names / sizeof *names };
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	for (int n = 0; n < 4200; n += N) {
+		for (int i = 0; i < N; i++)
+			OK(CU(cuLaunchKernel)(function_of(names[i]), 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+		OK(CU(cuModuleUnload)(module));
+		module = NULL;
+	}
+	for (uint32_t i = 0; i < 160; i++)
+		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0); /* what is known of the time of one that had the same place is not this one's */
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5);
+}
+
+static void test_come_and_go(void **state)
+{
+	run(modules_come_and_go);
+}
+
 /* Settings of the original hold for the copy. */
 static void settings_follow(void)
 {
@@ -332,6 +360,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_second_context),
 					   T(test_packed),   T(test_others),    T(test_brief),
 					   T(test_off),      T(test_refusals),  T(test_unload),
-					   T(test_settings), T(test_threads)};
+					   T(test_settings), T(test_threads),   T(test_come_and_go)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ void hb_fake_set_refusal(const char *what)
 int hb_fake_setting_of_copy(int attribute)
 {
 	int value = -1;
-	for (unsigned i = 0; i < n_functions; i++)
+	for (unsigned i = 0; i < n_functions && i < FUNCTIONS; i++)
 		if (functions[i].module->has_check)
 			value = functions[i].settings[attribute];
 	return value;
@@ -125,14 +125,14 @@ static CUresult get(void **handle, struct fake_module *module, const char *name)
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
 	if (!kernel)
 		return CUDA_ERROR_NOT_FOUND;
-	for (unsigned i = 0; i < n_functions; i++)
+	for (unsigned i = 0; i < n_functions && i < FUNCTIONS; i++)
 		if (functions[i].kernel == kernel) {
 			*handle = &functions[i];
 			return CUDA_SUCCESS;
 		}
-	functions[n_functions].module = module;
-	functions[n_functions].kernel = kernel;
-	*handle = &functions[n_functions++];
+	struct fake_function *function = &functions[n_functions++ % FUNCTIONS]; /* handles come again */
+	*function = (struct fake_function){module, kernel, {0}};
+	*handle = function;
 	return CUDA_SUCCESS;
 }
 
