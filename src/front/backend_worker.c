@@ -49,6 +49,8 @@ struct worker {
 	int memory, submitted_bell, completed_bell, epoll;
 	struct hb_worker_page *page;
 	size_t bytes;
+	/* As in the page, which the worker may write to. */
+	uint64_t lane_bytes, in_offset, out_offset, out_bytes;
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
@@ -63,7 +65,7 @@ struct worker {
 
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
 {
-	return (struct hb_worker_lane *)((char *)worker->page + PAGE_BYTES + lane * worker->page->lane_bytes);
+	return (struct hb_worker_lane *)((char *)worker->page + PAGE_BYTES + lane * worker->lane_bytes);
 }
 
 /* ---- laying the memory out ---- */
@@ -95,8 +97,11 @@ static int map_memory(struct worker *worker, struct hb_error *error)
 	uint64_t in = room_for(config, config->inputs, config->n_inputs);
 	uint64_t out = room_for(config, config->outputs, config->n_outputs);
 	uint64_t head = aligned(sizeof(struct hb_worker_lane));
-	uint64_t lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-	worker->bytes = PAGE_BYTES + HB_WORKER_LANES * lane_bytes;
+	worker->lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+	worker->in_offset = head;
+	worker->out_offset = head + in;
+	worker->out_bytes = out;
+	worker->bytes = PAGE_BYTES + HB_WORKER_LANES * worker->lane_bytes;
 	worker->memory = memfd_create("hb-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (worker->memory < 0 || ftruncate(worker->memory, (off_t)worker->bytes) < 0 ||
 	    fcntl(worker->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
@@ -110,10 +115,10 @@ static int map_memory(struct worker *worker, struct hb_error *error)
 	*worker->page = (struct hb_worker_page){.magic = HB_WORKER_MAGIC,
 						.version = HB_WORKER_VERSION,
 						.lanes = HB_WORKER_LANES,
-						.lane_bytes = lane_bytes,
-						.in_offset = head,
-						.out_offset = head + in,
-						.out_bytes = out,
+						.lane_bytes = worker->lane_bytes,
+						.in_offset = worker->in_offset,
+						.out_offset = worker->out_offset,
+						.out_bytes = worker->out_bytes,
 						.n_inputs = config->n_inputs,
 						.n_outputs = config->n_outputs};
 	return 0;
@@ -266,28 +271,28 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_serve_batch *batch,
 		       uint32_t input, uint64_t *offset)
 {
-	struct hb_worker_tensor *out = &lane->inputs[input];
+	struct hb_worker_tensor out = {.offset = *offset};
 	const char *name = worker->config.inputs[input].name;
-	uint64_t room = worker->page->out_offset - worker->page->in_offset;
-	char *data = (char *)lane + worker->page->in_offset;
-	*out = (struct hb_worker_tensor){.offset = *offset};
+	uint64_t room = worker->out_offset - worker->in_offset;
+	char *data = (char *)lane + worker->in_offset;
 	for (uint32_t r = 0; r < batch->n_requests; r++) {
 		const struct hb_infer *infer = hb_backend_request(batch->cookies[r]);
 		for (uint32_t i = 0; i < infer->n_inputs; i++) {
 			const struct hb_tensor *tensor = &infer->inputs[i];
 			if (strcmp(tensor->name, name) != 0)
 				continue;
-			if (tensor->bytes > room - out->offset - out->bytes)
+			if (tensor->bytes > room - out.offset - out.bytes)
 				return false;
-			memcpy(data + out->offset + out->bytes, tensor->data, tensor->bytes);
-			out->bytes += tensor->bytes;
-			out->n_dims = tensor->n_dims;
-			memcpy(out->dims, tensor->dims, sizeof(out->dims));
+			memcpy(data + out.offset + out.bytes, tensor->data, tensor->bytes);
+			out.bytes += tensor->bytes;
+			out.n_dims = tensor->n_dims;
+			memcpy(out.dims, tensor->dims, sizeof(out.dims));
 		}
 	}
 	if (worker->config.max_batch)
-		out->dims[0] = batch->items;
-	*offset = out->offset + aligned(out->bytes);
+		out.dims[0] = batch->items;
+	lane->inputs[input] = out;
+	*offset = out.offset + aligned(out.bytes);
 	return *offset <= room + 63;
 }
 
@@ -324,7 +329,7 @@ static bool output_fits(const struct worker *worker, const struct lane *lane, ui
 {
 	const struct hb_tensor_spec *spec = &worker->config.outputs[index];
 	uint32_t batched = worker->config.max_batch > 0, size = hb_dtype_bytes((enum hb_dtype)spec->dtype);
-	if (out->offset > worker->page->out_bytes || out->bytes > worker->page->out_bytes - out->offset ||
+	if (out->offset > worker->out_bytes || out->bytes > worker->out_bytes - out->offset ||
 	    out->n_dims != spec->n_dims + batched || out->n_dims > HB_TENSOR_DIMS_MAX)
 		return false;
 	int64_t elements = hb_tensor_elements(out->dims, out->n_dims);
@@ -372,7 +377,7 @@ static void complete(struct worker *worker, uint32_t index)
 {
 	struct lane *lane = &worker->lanes[index];
 	const struct hb_worker_lane *shared = shared_lane(worker, index);
-	const char *data = (const char *)shared + worker->page->out_offset;
+	const char *data = (const char *)shared + worker->out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
 	uint32_t first = 0;
 	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */

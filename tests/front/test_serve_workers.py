@@ -54,6 +54,15 @@ def infer(x):
 
 worker.serve(infer)
 """
+LIES = HEAD + """
+def infer(x):
+    server = worker._server
+    for offset in (16, 24, 32, 40):  # bytes of a lane, where its data lie, room for outputs
+        server.set_word(offset + 4, 1 << 20)
+    return x * 2
+
+worker.serve(infer)
+"""
 GATED = HEAD + """
 there("pid", str(os.getpid()))
 
@@ -210,6 +219,12 @@ class Workers(unittest.TestCase):
         server = serve(self, {"scribbles": ("", SCRIBBLES)})
         for i in range(6):
             status, answer = server.infer("scribbles", (i, 0, 0, 0))
+            self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_a_worker_that_writes_over_the_layout_harms_nobody(self):
+        server = serve(self, {"lies": ("", LIES)})
+        for i in range(4):
+            status, answer = server.infer("lies", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
     def test_a_batch_that_nobody_waits_for_is_stopped(self):
