@@ -353,21 +353,49 @@ static void give_output(struct hb_infer *infer, const struct hb_tensor_spec *spe
 	memcpy(at, from, bytes);
 }
 
+/* Bytes that so many strings take, each with its length before it; at most what is there. */
+static uint64_t string_bytes(const char *data, uint64_t bytes, uint64_t strings)
+{
+	uint64_t at = 0;
+	uint32_t length;
+	for (; strings && bytes - at >= sizeof(length); strings--) {
+		memcpy(&length, data + at, sizeof(length));
+		at += sizeof(length);
+		at += length < bytes - at ? length : bytes - at;
+	}
+	return at;
+}
+
+/* So many items of an output, which begins there, in bytes. */
+static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out, const char *data,
+			   uint64_t bytes, uint32_t items, uint32_t of_items)
+{
+	if (of_items == items)
+		return bytes;
+	if (hb_dtype_bytes((enum hb_dtype)spec->dtype))
+		return out->bytes / of_items * items;
+	return string_bytes(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
+}
+
 /* The request's share of each output: `first` items were others'. */
 static bool give_outputs(const struct worker *worker, const struct lane *lane, const struct hb_worker_tensor *outputs,
 			 const char *data, struct hb_infer *infer, uint32_t first)
 {
 	const struct hb_model_config *config = &worker->config;
-	uint64_t all = 0, share[HB_TENSORS_MAX];
+	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
-		share[i] = outputs[i].bytes / lane->items * infer->items;
+		const struct hb_worker_tensor *out = &outputs[i];
+		const char *from = data + out->offset;
+		begin[i] = item_bytes(&config->outputs[i], out, from, out->bytes, first, lane->items);
+		share[i] = item_bytes(&config->outputs[i], out, from + begin[i], out->bytes - begin[i], infer->items,
+				      lane->items);
 		all += aligned(share[i]);
 	}
 	char *at = infer->output_data = malloc(all + 1);
 	infer->n_outputs = 0;
 	for (uint32_t i = 0; at && i < config->n_outputs; i++) {
-		give_output(infer, &config->outputs[i], &outputs[i], share[i], at,
-			    data + outputs[i].offset + outputs[i].bytes / lane->items * first, config->max_batch > 0);
+		give_output(infer, &config->outputs[i], &outputs[i], share[i], at, data + outputs[i].offset + begin[i],
+			    config->max_batch > 0);
 		at += aligned(share[i]);
 	}
 	return infer->output_data != NULL;

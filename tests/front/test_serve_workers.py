@@ -63,6 +63,20 @@ def infer(x):
 
 worker.serve(infer)
 """
+WORDS = HEAD + """
+import numpy
+
+def infer(x):
+    if x[0, 0] == 0:
+        there("runs")
+        wait_for("go")
+    return {"y": numpy.array([["w" * int(row[0])] for row in x], dtype=object)}
+
+worker.serve(infer)
+"""
+WORDS_TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
+outputs: [{name: y, datatype: BYTES, shape: [1]}]
+"""
 GATED = HEAD + """
 there("pid", str(os.getpid()))
 
@@ -104,11 +118,11 @@ worker.serve(infer)
 WORKER = "platform: worker\nmax_batch: 4\ncommand: /usr/bin/python3 model.py\n"
 
 
-def serve(test, models, *options):
-    """models: name -> (text of model.yaml, program)."""
+def serve(test, models, *options, **more):
+    """models: name -> (text of model.yaml, program); more: of Server."""
     files = [(name + "/model.py", program) for name, (_, program) in models.items() if program]
     server = Server({name: WORKER + text if program else text for name, (text, program) in models.items()}, "--gpu", "none",
-                    *options, files=files)
+                    *options, files=files, **more)
     test.addCleanup(server.stop)
     for name in models:
         wait_until("%s is ready" % name, lambda one=name: server.is_ready(one))
@@ -226,6 +240,19 @@ class Workers(unittest.TestCase):
         for i in range(4):
             status, answer = server.infer("lies", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
+
+    def test_strings_of_a_batch_go_to_those_who_asked_for_them(self):
+        server = serve(self, {"words": ("", WORDS)}, tensors=WORDS_TENSORS)
+        asked = Asked(server)
+        asked.ask(0, "words", (0, 0, 0, 0))
+        appears(server, "words/runs")
+        for length in (1, 9, 2):  # one batch, once the first is done
+            asked.ask(length, "words", (length, 0, 0, 0))
+            wait_until("it waits", lambda: server.pending("words") == 2 + len(asked.threads) - 2)
+        server.write("words/go", "")
+        asked.join()
+        for length, (status, answer) in asked.answers.items():
+            self.assertEqual((status, answer["outputs"][0]["data"] if status == 200 else answer), (200, ["w" * length]))
 
     def test_a_batch_that_nobody_waits_for_is_stopped(self):
         server = serve(self, {"long": ("", UNWANTED)})
