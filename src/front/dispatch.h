@@ -50,7 +50,7 @@ struct hb_model {
 	struct hb_model_config config;
 	enum hb_model_state state;
 	char why[512];
-	uint32_t number; /* the scheduler's */
+	uint32_t number; /* the scheduler's; HB_SERVE_MODELS_MAX: it has none, it could not be opened */
 	uint32_t users;  /* requests that hold it */
 	struct hb_model_stats stats;
 	struct hb_hist *latency[HB_SERVE_PRIORITIES]; /* of requests with results; NULL until the first */

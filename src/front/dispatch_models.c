@@ -350,6 +350,8 @@ static int load(struct hb_dispatch *dispatch, const char *name, struct hb_error 
 	}
 	if (before && before->state != HB_MODEL_UNLOADED)
 		close_backend(dispatch, before);
+	model->number = HB_MODEL_NO_NUMBER;
+	model->number = HB_MODEL_NO_NUMBER;
 	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
 	result = open_model(dispatch, model, error);
 	if (result < 0) {

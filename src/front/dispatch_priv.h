@@ -10,6 +10,9 @@
 
 #include <pthread.h>
 
+/* Of a model that could not be opened: backends[] has a place for it, which stays empty. */
+#define HB_MODEL_NO_NUMBER HB_SERVE_MODELS_MAX
+
 struct hb_slot_times {
 	int64_t begun_ns, run_ns, out_ns; /* 0 = that stage was not reported */
 };
@@ -31,7 +34,7 @@ struct hb_dispatch {
 	uint32_t n_models;
 	struct hb_model *models[HB_SERVE_MODELS_MAX];
 	struct hb_model *of_number[HB_SERVE_MODELS_MAX];
-	struct hb_backend backends[HB_SERVE_MODELS_MAX]; /* by the scheduler's number; ops NULL = not loaded */
+	struct hb_backend backends[HB_SERVE_MODELS_MAX + 1]; /* by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SERVE_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
 	atomic_bool expects; /* a back end wants to know of requests that begin to arrive */

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from serve_process import BUILD, SOURCE, Asked, Server, wait_until
+from serve_process import BUILD, SOURCE, TENSORS, Asked, Server, wait_until
 
 HAVE_NUMPY = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], check=False, capture_output=True).returncode == 0
 HEAD = """
@@ -253,6 +253,19 @@ class Workers(unittest.TestCase):
         asked.join()
         for length, (status, answer) in asked.answers.items():
             self.assertEqual((status, answer["outputs"][0]["data"] if status == 200 else answer), (200, ["w" * length]))
+
+    def test_a_model_that_cannot_be_opened_is_not_another(self):
+        server = serve(self, {"good": ("", GATED)})
+        server.write("good/go", "")
+        pid = appears(server, "good/pid")
+        server.write("bad/model.yaml", "platform: trace\nmax_batch: 4\ntrace: nothing-of-this-name\n" + TENSORS)
+        for _ in range(2):
+            self.assertEqual(server.call("POST", "/v2/repository/models/bad/load")[0], 400)
+            self.assertEqual(server.infer("bad")[0], 503)
+        self.assertEqual(server.call("POST", "/v2/repository/models/bad/unload")[0], 200)
+        self.assertEqual(server.infer("bad")[0], 404)
+        self.assertEqual(server.infer("good")[0], 200)
+        self.assertEqual(appears(server, "good/pid"), pid)
 
     def test_a_batch_that_nobody_waits_for_is_stopped(self):
         server = serve(self, {"long": ("", UNWANTED)})
