@@ -337,12 +337,19 @@ void *hb_dispatch_run(void *argument)
 	return NULL;
 }
 
-/* With the lock held: nothing that waits will be run any more. */
+/* With the lock held: nothing of the model that waits or runs goes on. */
 void hb_dispatch_answer_all(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
 {
+	int64_t now_ns = hb_clock_now_ns();
+	uint64_t cookie;
 	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
 		const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
-		if (batch && (!model || dispatch->of_number[batch->model] == model))
-			end_batch(dispatch, hb_clock_now_ns(), slot, false, why);
+		if (batch && batch->model == model->number)
+			end_batch(dispatch, now_ns, slot, false, why);
+	}
+	while (hb_serve_cancel_any(dispatch->serve, model->number, &cookie)) {
+		struct hb_infer *infer = hb_backend_request(cookie);
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+		answer(dispatch, infer, now_ns);
 	}
 }

@@ -224,7 +224,7 @@ static void watch(struct hb_dispatch *dispatch, const struct hb_backend *backend
 
 /* ---- unloading ---- */
 
-/* With the lock held. Requests in flight are told; queued ones are refused when their turn comes. */
+/* With the lock held. Requests in flight and queued ones are told: another model may come under the same number. */
 static void close_backend(struct hb_dispatch *dispatch, struct hb_model *model)
 {
 	struct hb_backend *backend = &dispatch->backends[model->number];
@@ -350,7 +350,6 @@ static int load(struct hb_dispatch *dispatch, const char *name, struct hb_error 
 	}
 	if (before && before->state != HB_MODEL_UNLOADED)
 		close_backend(dispatch, before);
-	model->number = HB_MODEL_NO_NUMBER;
 	model->number = HB_MODEL_NO_NUMBER;
 	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
 	result = open_model(dispatch, model, error);

@@ -46,7 +46,7 @@ struct hb_dispatch {
 void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns);
 void hb_dispatch_wake(struct hb_dispatch *dispatch);
 void hb_dispatch_update_states(struct hb_dispatch *dispatch);
-/* Ends batches of a model (NULL: of all). */
+/* Ends the requests of a model, in batches and queued. */
 void hb_dispatch_answer_all(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why);
 /* One user less; a model that is listed no more goes with its last. */
 void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model);

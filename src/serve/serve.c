@@ -200,6 +200,14 @@ uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb
 	return (uint64_t)waiting->generation << 32 | index;
 }
 
+static void cancel(struct hb_serve *serve, uint32_t index)
+{
+	something_happened(serve);
+	serve->counts.cancelled[hb_serve_waiting(serve, index)->priority]++;
+	dequeue(serve, index);
+	hb_serve_pool_give(&serve->pool, index);
+}
+
 bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle)
 {
 	uint32_t index = (uint32_t)handle;
@@ -208,11 +216,21 @@ bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle)
 	struct hb_waiting *request = hb_serve_waiting(serve, index);
 	if (request->generation != handle >> 32 || !request->queued)
 		return false;
-	something_happened(serve);
-	serve->counts.cancelled[request->priority]++;
-	dequeue(serve, index);
-	hb_serve_pool_give(&serve->pool, index);
+	cancel(serve, index);
 	return true;
+}
+
+bool hb_serve_cancel_any(struct hb_serve *serve, uint32_t model, uint64_t *cookie)
+{
+	for (int class = 0; class < HB_SERVE_PRIORITIES && model < serve->predictor.n_models; class ++) {
+		uint32_t index = serve->queues[model][class].first[HB_ORDER_ARRIVAL];
+		if (index == HB_SERVE_NONE)
+			continue;
+		*cookie = hb_serve_waiting(serve, index)->cookie;
+		cancel(serve, index);
+		return true;
+	}
+	return false;
 }
 
 void hb_serve_stage(struct hb_serve *serve, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)

@@ -97,6 +97,8 @@ void hb_serve_profiled(struct hb_serve *serve, uint32_t model, uint32_t items, c
 uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb_serve_request *request);
 /* True: it was queued and is forgotten. False: it is in a batch, or over; its batch goes on. */
 bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle);
+/* The same for any that is queued of that model, whose cookie is given back. False: none is. */
+bool hb_serve_cancel_any(struct hb_serve *serve, uint32_t model, uint64_t *cookie);
 void hb_serve_stage(struct hb_serve *serve, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
 /* The batch has ended; its slot is free. `whole` false: it was cut off (a worker died). */
 void hb_serve_end(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool whole);

@@ -267,6 +267,20 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.infer("good")[0], 200)
         self.assertEqual(appears(server, "good/pid"), pid)
 
+    def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
+        server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
+        asked = Asked(server)
+        for value in (1, 2, 3):  # one runs; some wait in the worker's lanes and some before it
+            asked.ask(value, "gated", *[(value, 0, 0, 0)] * 4)
+            appears(server, "gated/runs-1")
+            wait_until("it waits", lambda: server.pending("gated") == len(asked.threads))
+        server.write("gated/model.yaml", WORKER + TENSORS.replace("[4]", "[2]"))
+        server.write("gated/go", "")
+        self.assertEqual(server.call("POST", "/v2/repository/models/gated/load")[0], 200)
+        asked.join()
+        for status, answer in asked.answers.values():
+            self.assertIn((status, "unloaded" in str(answer)), ((503, True), (500, True), (200, False)), answer)
+
     def test_a_batch_that_nobody_waits_for_is_stopped(self):
         server = serve(self, {"long": ("", UNWANTED)})
         row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}
