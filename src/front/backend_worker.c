@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "front/backend.h"
 #include "front/dispatch.h"
+#include "front/worker_outputs.h"
 #include "front/worker_process.h"
 #include "front/worker_ring.h"
 
@@ -70,11 +71,6 @@ static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t 
 
 /* ---- laying the memory out ---- */
 
-static uint64_t aligned(uint64_t bytes)
-{
-	return (bytes + 63) & ~UINT64_C(63);
-}
-
 static bool is_open(const struct hb_tensor_spec *spec)
 {
 	bool open = hb_dtype_bytes((enum hb_dtype)spec->dtype) == 0;
@@ -87,7 +83,8 @@ static uint64_t room_for(const struct hb_model_config *config, const struct hb_t
 {
 	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
 	for (uint32_t i = 0; i < n; i++)
-		bytes += aligned(is_open(&specs[i]) ? config->room_bytes : items * hb_tensor_spec_bytes(&specs[i]));
+		bytes += hb_worker_aligned(is_open(&specs[i]) ? config->room_bytes
+							      : items * hb_tensor_spec_bytes(&specs[i]));
 	return bytes;
 }
 
@@ -96,7 +93,7 @@ static int map_memory(struct worker *worker, struct hb_error *error)
 	const struct hb_model_config *config = &worker->config;
 	uint64_t in = room_for(config, config->inputs, config->n_inputs);
 	uint64_t out = room_for(config, config->outputs, config->n_outputs);
-	uint64_t head = aligned(sizeof(struct hb_worker_lane));
+	uint64_t head = hb_worker_aligned(sizeof(struct hb_worker_lane));
 	worker->lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 	worker->in_offset = head;
 	worker->out_offset = head + in;
@@ -292,7 +289,7 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	if (worker->config.max_batch)
 		out.dims[0] = batch->items;
 	lane->inputs[input] = out;
-	*offset = out.offset + aligned(out.bytes);
+	*offset = out.offset + hb_worker_aligned(out.bytes);
 	return *offset <= room + 63;
 }
 
@@ -323,84 +320,6 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 
 /* ---- and back ---- */
 
-/* An output as the worker described it, if it can be. */
-static bool output_fits(const struct worker *worker, const struct lane *lane, uint32_t index,
-			const struct hb_worker_tensor *out)
-{
-	const struct hb_tensor_spec *spec = &worker->config.outputs[index];
-	uint32_t batched = worker->config.max_batch > 0, size = hb_dtype_bytes((enum hb_dtype)spec->dtype);
-	if (out->offset > worker->out_bytes || out->bytes > worker->out_bytes - out->offset ||
-	    out->n_dims != spec->n_dims + batched || out->n_dims > HB_TENSOR_DIMS_MAX)
-		return false;
-	int64_t elements = hb_tensor_elements(out->dims, out->n_dims);
-	for (uint32_t i = 0; i < spec->n_dims; i++)
-		if (spec->dims[i] >= 0 && out->dims[i + batched] != spec->dims[i])
-			return false;
-	return elements >= 0 && (!size || out->bytes == (uint64_t)elements * size) &&
-	       (!batched || out->dims[0] == (int64_t)lane->items);
-}
-
-static void give_output(struct hb_infer *infer, const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out,
-			uint64_t bytes, char *at, const char *from, bool batched)
-{
-	struct hb_tensor *tensor = &infer->outputs[infer->n_outputs++];
-	*tensor = (struct hb_tensor){
-		.dtype = (enum hb_dtype)spec->dtype, .n_dims = out->n_dims, .data = at, .bytes = bytes};
-	memcpy(tensor->name, spec->name, sizeof(tensor->name));
-	memcpy(tensor->dims, out->dims, sizeof(tensor->dims));
-	if (batched)
-		tensor->dims[0] = infer->items;
-	memcpy(at, from, bytes);
-}
-
-/* Bytes that so many strings take, each with its length before it; at most what is there. */
-static uint64_t string_bytes(const char *data, uint64_t bytes, uint64_t strings)
-{
-	uint64_t at = 0;
-	uint32_t length;
-	for (; strings && bytes - at >= sizeof(length); strings--) {
-		memcpy(&length, data + at, sizeof(length));
-		at += sizeof(length);
-		at += length < bytes - at ? length : bytes - at;
-	}
-	return at;
-}
-
-/* So many items of an output, which begins there, in bytes. */
-static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out, const char *data,
-			   uint64_t bytes, uint32_t items, uint32_t of_items)
-{
-	if (of_items == items)
-		return bytes;
-	if (hb_dtype_bytes((enum hb_dtype)spec->dtype))
-		return out->bytes / of_items * items;
-	return string_bytes(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
-}
-
-/* The request's share of each output: `first` items were others'. */
-static bool give_outputs(const struct worker *worker, const struct lane *lane, const struct hb_worker_tensor *outputs,
-			 const char *data, struct hb_infer *infer, uint32_t first)
-{
-	const struct hb_model_config *config = &worker->config;
-	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
-	for (uint32_t i = 0; i < config->n_outputs; i++) {
-		const struct hb_worker_tensor *out = &outputs[i];
-		const char *from = data + out->offset;
-		begin[i] = item_bytes(&config->outputs[i], out, from, out->bytes, first, lane->items);
-		share[i] = item_bytes(&config->outputs[i], out, from + begin[i], out->bytes - begin[i], infer->items,
-				      lane->items);
-		all += aligned(share[i]);
-	}
-	char *at = infer->output_data = malloc(all + 1);
-	infer->n_outputs = 0;
-	for (uint32_t i = 0; at && i < config->n_outputs; i++) {
-		give_output(infer, &config->outputs[i], &outputs[i], share[i], at, data + outputs[i].offset + begin[i],
-			    config->max_batch > 0);
-		at += aligned(share[i]);
-	}
-	return infer->output_data != NULL;
-}
-
 static void complete(struct worker *worker, uint32_t index)
 {
 	struct lane *lane = &worker->lanes[index];
@@ -414,7 +333,7 @@ static void complete(struct worker *worker, uint32_t index)
 		return;
 	}
 	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
-		if (!output_fits(worker, lane, i, &outputs[i])) {
+		if (!hb_worker_output_fits(&worker->config, i, lane->items, worker->out_bytes, &outputs[i])) {
 			fail_lane(worker, index,
 				  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
 				  worker->config.name, worker->config.outputs[i].name);
@@ -422,7 +341,8 @@ static void complete(struct worker *worker, uint32_t index)
 		}
 	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
 		struct hb_infer *infer = hb_backend_request(lane->batch.cookies[i]);
-		if (!infer->answered && !give_outputs(worker, lane, outputs, data, infer, first))
+		if (!infer->answered &&
+		    !hb_worker_outputs_give(&worker->config, lane->items, outputs, data, infer, first))
 			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 		first += infer->items;
 	}

@@ -75,6 +75,12 @@ struct hb_worker_lane {
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 
+/* Where the next tensor of a lane begins. */
+static inline uint64_t hb_worker_aligned(uint64_t bytes)
+{
+	return (bytes + 63) & ~UINT64_C(63);
+}
+
 _Static_assert(sizeof(struct hb_worker_ring) == 40, "ring");
 _Static_assert(sizeof(struct hb_worker_page) == 152 && offsetof(struct hb_worker_page, submitted) == 64, "page");
 _Static_assert(sizeof(struct hb_worker_tensor) == 88, "tensor");
