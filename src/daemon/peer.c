@@ -48,30 +48,37 @@ bool hb_peer_is_stopped(pid_t pid)
 
 static void read_cgroup(struct hb_peer *peer)
 {
-	char line[512];
+	/* Whole lines: the rest of a long one may look like a line of its own, and users name cgroups as they like. */
+	char *line = NULL;
+	size_t size = 0;
 	FILE *file = open_proc(peer->pid, "cgroup");
 	if (!file)
 		return;
-	while (fgets(line, sizeof line, file)) {
+	while (getline(&line, &size, file) > 0) {
 		if (strncmp(line, "0::", 3) != 0)
 			continue;
 		line[strcspn(line, "\n")] = '\0';
 		snprintf(peer->cgroup, sizeof peer->cgroup, "%.255s", line + 3);
 	}
+	free(line);
 	fclose(file);
 }
 
+/* The first service or scope: below it users may have made folders of any name. Where there is none, the last slice. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size)
 {
-	static const char *const kinds[] = {".service", ".scope", ".slice"};
+	static const char *const kinds[] = {".slice", ".service", ".scope"};
+	bool found = false;
 	unit[0] = '\0';
-	for (const char *part = cgroup; part; part = strchr(part, '/')) {
+	for (const char *part = cgroup; part && !found; part = strchr(part, '/')) {
 		part += *part == '/';
 		size_t length = strcspn(part, "/");
 		for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 			size_t tail = strlen(kinds[i]);
-			if (length > tail && length < size && strncmp(part + length - tail, kinds[i], tail) == 0)
-				snprintf(unit, size, "%.*s", (int)length, part);
+			if (length <= tail || strncmp(part + length - tail, kinds[i], tail) != 0)
+				continue;
+			snprintf(unit, size, "%.*s", length < size ? (int)length : 0, part);
+			found = i > 0;
 		}
 	}
 }

@@ -17,7 +17,7 @@ struct hb_peer {
 	uint64_t start_ticks; /* start of the process since boot; tells it from a later one with the same pid */
 	char user[64];        /* login name, or the uid in digits */
 	char cgroup[256];     /* path in the unified hierarchy, "" = not known */
-	char unit[128];       /* systemd unit: last part of it that ends in .service, .scope or .slice */
+	char unit[128];       /* systemd unit of the system: its first service or scope, else its last slice */
 };
 
 /* 0, or negative errno when the peer cannot be told. */

@@ -95,6 +95,8 @@ static void units_are_found_in_cgroup_paths(void **state)
 	assert_string_equal(unit, "session-3.scope");
 	hb_peer_unit("/system.slice/docker-abc.scope/init", unit, sizeof unit);
 	assert_string_equal(unit, "docker-abc.scope");
+	hb_peer_unit("/batch.slice/batch-night.slice", unit, sizeof unit);
+	assert_string_equal(unit, "batch-night.slice");
 	hb_peer_unit("/", unit, sizeof unit);
 	assert_string_equal(unit, "");
 	hb_peer_unit("", unit, sizeof unit);
@@ -102,6 +104,16 @@ static void units_are_found_in_cgroup_paths(void **state)
 	hb_peer_unit("/.service", unit, sizeof unit);
 	assert_string_equal(unit, "");
 	hb_peer_unit("/a-name-that-is-too-long-for-the-field.service", unit, sizeof unit);
+	assert_string_equal(unit, "");
+}
+
+/* Whoever runs a unit of that name under a manager of their own, or makes such a folder, is not the system's service. */
+static void a_users_own_unit_is_not_the_systems(void **state)
+{
+	char unit[32];
+	hb_peer_unit("/user.slice/user-1000.slice/user@1000.service/app.slice/serving.service", unit, sizeof unit);
+	assert_string_equal(unit, "user@1000.service");
+	hb_peer_unit("/system.slice/a-name-that-is-too-long-for-the-field.service/serving.service", unit, sizeof unit);
 	assert_string_equal(unit, "");
 }
 
@@ -163,6 +175,7 @@ int main(void)
 		cmocka_unit_test(an_slo_of_ones_own_wins),
 		cmocka_unit_test(priority_low_is_never_raised),
 		cmocka_unit_test(units_are_found_in_cgroup_paths),
+		cmocka_unit_test(a_users_own_unit_is_not_the_systems),
 		cmocka_unit_test(bad_configurations_are_named_by_line),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
