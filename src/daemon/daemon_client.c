@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "daemon/socket_path.h"
 #include "daemon/wire.h"
 #include "hummingbird/page_trace.h"
 
@@ -129,13 +130,38 @@ static int connect_to(const char *path, int timeout_ms)
 	return result;
 }
 
+/*
+ * What a daemon tells is put into the environment of programs, so it has to be root's or our own: a folder in /tmp, or
+ * one that came with the environment of another user, may be somebody else's. Whoever sets HB_SOCKET has chosen, and in
+ * the system's folder only root makes sockets (in a container root may have another number).
+ */
+static int check_server(int fd, const char *path, struct hb_error *error)
+{
+	struct ucred server;
+	socklen_t size = sizeof server;
+	const char *chosen = getenv("HB_SOCKET");
+	if ((chosen && *chosen) || strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0)
+		return 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) < 0)
+		return hb_error_set(error, -errno, "%s: whose daemon this is cannot be told: %s", path,
+				    strerror(errno));
+	if (server.uid == 0 || server.uid == geteuid())
+		return 0;
+	return hb_error_set(error, -EPERM,
+			    "%s: the daemon there is user %u's, neither root's nor your own; set XDG_RUNTIME_DIR to a "
+			    "folder of your own, or HB_SOCKET to this path to use it",
+			    path, (unsigned)server.uid);
+}
+
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 {
 	int fd = connect_to(path, timeout_ms);
 	if (fd < 0)
 		return hb_error_set(error, fd, "%s: no daemon answers there: %s", path, strerror(-fd));
 	HB_FAULT(client_connected);
-	int result = say_hello(fd, error);
+	int result = check_server(fd, path, error);
+	if (result == 0)
+		result = say_hello(fd, error);
 	HB_FAULT(client_greeted);
 	if (result == 0)
 		return fd;

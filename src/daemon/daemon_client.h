@@ -48,7 +48,10 @@ struct hb_membership {
 		.slot = HB_PAGE_PROCESSES, .page_fd = -1 \
 	}
 
-/* Connects and says hello. A descriptor (close-on-exec) or negative errno with *error. */
+/*
+ * Connects and says hello. A descriptor (close-on-exec) or negative errno with *error; -EPERM also: a daemon of another
+ * user, not root's, that HB_SOCKET does not name.
+ */
 int hb_client_open(const char *path, int timeout_ms, struct hb_error *error);
 
 /*

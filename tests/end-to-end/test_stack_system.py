@@ -119,6 +119,24 @@ class SystemMode(unittest.TestCase):
             self.assertEqual(stack.hb("status", "--gpu", "sim", wrap=member)[0], 1)
             self.assertEqual(stack.hb("status", "--gpu", "sim")[0], 0)
 
+    def test_a_daemon_of_somebody_else_is_not_asked_unless_told_so(self):
+        with Stack(mps=False) as stack:
+            os.chmod(stack.folder, 0o755)
+            folder = os.path.join(stack.folder, "hummingbird")  # where root looks, made by somebody else
+            path = os.path.join(folder, "hbd-sim.sock")
+            os.mkdir(folder)
+            shutil.chown(folder, "nobody")
+            stack.environment["HB_SOCKET"] = path
+            stack.daemon = stack.spawn(as_nobody(HBD, "--foreground", "--gpu", "sim", "--socket", path))
+            wait_until("the daemon answers", stack.status)
+            del stack.environment["HB_SOCKET"]
+            for command in (["status"], ["run", "--priority", "low", "--", "true"]):
+                done = subprocess.run([HB, command[0], "--gpu", "sim", *command[1:]], env=stack.environment,
+                                      capture_output=True, text=True, timeout=LIMIT, check=False)
+                self.assertIn(done.returncode, (1, 125), done)
+                self.assertIn(f"{path}: the daemon there is user {pwd.getpwnam('nobody').pw_uid}'s", done.stderr)
+            stack.environment["HB_SOCKET"] = path
+
     # --- what the rules grant ------------------------------------------------------------------
 
     def test_whom_no_rule_fits_gets_low_priority_and_is_told(self):
