@@ -170,6 +170,8 @@ static int detach(int *ready)
 {
 	int ends[2];
 	char text[512];
+	/* What the shell or the program behind `hb run` had open (a pipe, a lock) would stay open as long as we live. */
+	close_range(STDERR_FILENO + 1, ~0u, 0);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return fail(1, strerror(errno));
 	pid_t child = fork();

@@ -3,9 +3,11 @@
 """Unmodified programs under `hb run` do what they do without it, whichever way
 they find the driver and whatever they do with fork, exec and captures; and the
 shim is really there while they do."""
+import os
+import subprocess
 import unittest
 
-from stack import TENANT, TENANT_LINKED, Stack
+from stack import HB, LIMIT, TENANT, TENANT_LINKED, Stack
 
 
 class Programs(unittest.TestCase):
@@ -53,6 +55,27 @@ class Programs(unittest.TestCase):
             self.assertEqual(sum(view["counters"].values()), 0)
             tenant.go()
             tenant.output()
+
+    def test_a_daemon_in_the_background_keeps_nothing_open_of_who_started_it(self):
+        with Stack(mps=False) as stack:
+            end, other_end = os.pipe()
+            subprocess.run([HB, "run", "--gpu", "sim", "--priority", "low", "--", "true"], env=stack.environment,
+                           pass_fds=[other_end], stdin=subprocess.DEVNULL, timeout=LIMIT, check=True)
+            kept = self.files_of(stack.pid_of("hbd"))
+            self.assertIn("/dev/null", kept)
+            self.assertNotIn(f"pipe:[{os.fstat(end).st_ino}]", kept)
+            os.close(end)
+            os.close(other_end)
+
+    def files_of(self, pid):
+        """What it has open; it may close some of them meanwhile."""
+        found = set()
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
+            except FileNotFoundError:
+                continue
+        return found
 
     def test_children(self):
         """A child without CUDA, one that becomes another program, one that was there before CUDA."""
