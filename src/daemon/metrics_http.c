@@ -40,14 +40,25 @@ static json_t *program_of(const char *command)
 	return json_stringn(command, strcspn(command, " "));
 }
 
+static void shorten(json_t *object, const char *key)
+{
+	const char *command = json_string_value(json_object_get(object, key));
+	json_object_set_new(object, key, program_of(command ? command : ""));
+}
+
 static void serve_status(struct hb_daemon *daemon, struct hb_http_answer *answer)
 {
-	json_t *root = hb_status_json(daemon, hb_clock_now_ns()), *tenant;
+	json_t *root = hb_status_json(daemon, hb_clock_now_ns()), *entry;
 	size_t i;
-	json_array_foreach(json_object_get(root, "tenants"), i, tenant)
+	json_array_foreach(json_object_get(root, "tenants"), i, entry)
 	{
-		const char *command = json_string_value(json_object_get(tenant, "command"));
-		json_object_set_new(tenant, "command", program_of(command ? command : ""));
+		shorten(entry, "command");
+		json_object_del(entry, "engine_why"); /* it names the other program with its arguments */
+	}
+	json_array_foreach(json_object_get(root, "engines"), i, entry)
+	{
+		shorten(entry, "high");
+		shorten(entry, "low");
 	}
 	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);

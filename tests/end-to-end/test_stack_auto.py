@@ -3,11 +3,13 @@
 """`engine: auto` over the whole stack on a simulated GPU: what each engine showed for a program is remembered, both are
 tried, and hb status says what was chosen and why. A life of the service tells something only with enough requests and
 enough time beside low priority; a machine that pauses may have it tell nothing, so lives are led until one told something."""
+import json
 import os
 import signal
 import unittest
+import urllib.request
 
-from stack import BUILD, Stack, wait_until
+from stack import BUILD, LIMIT, Stack, wait_until
 
 SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 # Three times what a life needs (HB_LIFE_REQUESTS); at this rate they come in three seconds.
@@ -64,19 +66,31 @@ class Auto(unittest.TestCase):
         self.assertEqual(lives(stack), before | {engine: before[engine] + 1})
         return engine, why
 
+    def page(self, stack):
+        """The status as served over HTTP."""
+        address = stack.status()["daemon"]["metrics"]["address"]
+        with urllib.request.urlopen(f"http://{address}/status.json", timeout=LIMIT) as answer:
+            return json.load(answer)
+
     def test_auto_tries_both_and_says_what_it_knows(self):
-        with Stack(scale=2, config="engine: auto\n") as stack:
+        with Stack(scale=2, config="engine: auto\nmetrics: 127.0.0.1:0\n") as stack:
             low = self.train(stack)
             self.assertEqual(self.life(stack), ("temporal", ""))
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 0)])
             self.assertEqual(known[0]["temporal"]["attainment_ppm"], 1000000)
             self.assertIn("train", known[0]["low"])
+            # Whoever can connect reads this: programs without their arguments.
+            self.assertEqual([(pair["high"], pair["low"]) for pair in self.page(stack)["engines"]], [("sim_infer", "cuda-tenant")])
             engine, why = self.life(stack)
             self.assertEqual(engine, "spatial")
             self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 life\); spatial not tried$")
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 1)])
+            service, _, why = self.begin(stack)
+            self.assertIn("train 300", why)
+            self.assertNotIn("train 300", json.dumps(self.page(stack)))
+            self.leave(stack, service)
             self.end(low)
 
     def test_nothing_is_tried_unless_the_configuration_says_so(self):
