@@ -58,7 +58,10 @@ struct hb_model {
 
 /* Loads every model of the folder; one that cannot be loaded is logged and stays listed with its reason. */
 int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error);
-/* No new request is taken; those that are there may end for so long, then they are answered as unavailable. */
+/*
+ * It is not ready any more and takes no new request or model. Requests that are
+ * there may end for so long, then they are answered as when a model is unloaded.
+ */
 void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
 /* After hb_dispatch_end(), when the front ends are gone. */
 void hb_dispatch_free(struct hb_dispatch *dispatch);
@@ -77,6 +80,7 @@ void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_model *model
 /* Calls look for each model under the lock, in order of name. */
 void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_model *model),
 			    void *argument);
+/* No model is being loaded, and the server does not end. */
 bool hb_dispatch_ready(struct hb_dispatch *dispatch);
 
 /*

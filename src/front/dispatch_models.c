@@ -117,8 +117,8 @@ void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *arg
 
 bool hb_dispatch_ready(struct hb_dispatch *dispatch)
 {
-	bool ready = true;
 	pthread_mutex_lock(&dispatch->lock);
+	bool ready = !dispatch->ending;
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		ready &= dispatch->models[i]->state != HB_MODEL_LOADING;
 	pthread_mutex_unlock(&dispatch->lock);
@@ -237,6 +237,7 @@ static void close_backend(struct hb_dispatch *dispatch, struct hb_model *model)
 	list_pollable(dispatch);
 	model->state = HB_MODEL_UNLOADED;
 	snprintf(model->why, sizeof(model->why), "unloaded");
+	pthread_cond_broadcast(&dispatch->state_changed); /* who waits for it to be loaded */
 }
 
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
@@ -368,7 +369,8 @@ int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_e
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += LOAD_WAIT_S;
 	pthread_mutex_lock(&dispatch->lock);
-	int result = load(dispatch, name, error);
+	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
+				      : load(dispatch, name, error);
 	struct hb_model *model = find(dispatch, name);
 	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
 		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);

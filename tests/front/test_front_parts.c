@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts. */
+/* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts, a server that ends. */
 #include "front/content_coding.h"
 #include "front/cut_heap.h"
+#include "front/dispatch.h"
 #include "front/kserve_json.h"
 #include "unit.h"
 
@@ -289,6 +290,22 @@ static void the_coding_that_a_client_accepts_is_chosen(void **state)
 	assert_int_equal(hb_coding_parse("", 0), HB_CODING_IDENTITY);
 }
 
+static void a_server_that_ends_is_not_ready_and_loads_nothing(void **state)
+{
+	const struct hb_dispatch_config config = {.models = folder, .policy = "ours", .queue_max = 4, .speed = 1};
+	struct hb_dispatch *dispatch = NULL;
+	struct hb_error error = {.text = ""};
+	write_model("platform: echo\n" TENSORS);
+	assert_int_equal(hb_dispatch_new(&config, &dispatch, &error), 0);
+	assert_true(hb_dispatch_ready(dispatch));
+	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), 0);
+	hb_dispatch_end(dispatch, 0);
+	assert_false(hb_dispatch_ready(dispatch));
+	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), -ESHUTDOWN);
+	assert_non_null(strstr(error.text, "going down"));
+	hb_dispatch_free(dispatch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +315,7 @@ int main(void)
 		cmocka_unit_test(a_platform_that_is_not_named_depends_on_the_gpu),
 		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
 		cmocka_unit_test(time_outs_come_in_order),
+		cmocka_unit_test(a_server_that_ends_is_not_ready_and_loads_nothing),
 		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from serve_process import BUILD, SOURCE, TENSORS, Asked, Server, wait_until
@@ -62,6 +63,10 @@ def infer(x):
     return x * 2
 
 worker.serve(infer)
+"""
+NEVER_READY = HEAD + """
+there("starts")
+wait_for("never")
 """
 WORDS = HEAD + """
 import numpy
@@ -266,6 +271,18 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.infer("bad")[0], 404)
         self.assertEqual(server.infer("good")[0], 200)
         self.assertEqual(appears(server, "good/pid"), pid)
+
+    def test_a_load_ends_when_its_model_is_unloaded(self):
+        server = serve(self, {"good": ("", GATED)})
+        server.write("slow/model.yaml", WORKER + TENSORS)
+        server.write("slow/model.py", NEVER_READY)
+        answers = []
+        load = threading.Thread(target=lambda: answers.append(server.call("POST", "/v2/repository/models/slow/load")))
+        load.start()
+        appears(server, "slow/starts")
+        self.assertEqual(server.call("POST", "/v2/repository/models/slow/unload")[0], 200)
+        load.join()
+        self.assertEqual((answers[0][0], b"unloaded" in answers[0][1]), (400, True), answers)
 
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
