@@ -293,6 +293,21 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	return *offset <= room + 63;
 }
 
+static int refuse(const struct hb_serve_batch *batch, enum hb_answer answer, const char *why)
+{
+	for (uint32_t i = 0; i < batch->n_requests; i++)
+		hb_infer_fail(hb_backend_request(batch->cookies[i]), answer, "%s", why);
+	return -EIO;
+}
+
+static int refuse_large(const struct worker *worker, const struct hb_serve_batch *batch, uint32_t input)
+{
+	char why[256];
+	snprintf(why, sizeof(why), "input \"%.64s\" does not fit: send less, or raise \"room\" in model.yaml",
+		 worker->config.inputs[input].name);
+	return refuse(batch, HB_ANSWER_TOO_LARGE, why);
+}
+
 static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch)
 {
 	struct worker *worker = self;
@@ -300,7 +315,9 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	uint64_t offset = 0;
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
 		index++;
-	if (index == HB_WORKER_LANES || worker->state == HB_MODEL_FAILED)
+	if (worker->state == HB_MODEL_FAILED)
+		return refuse(batch, HB_ANSWER_UNAVAILABLE, worker->why);
+	if (index == HB_WORKER_LANES)
 		return -EBUSY;
 	struct hb_worker_lane *lane = shared_lane(worker, index);
 	lane->items = batch->items;
@@ -312,7 +329,7 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	lane->deadline_ns = batch->deadline_ns;
 	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
 		if (!copy_input(worker, lane, batch, i, &offset))
-			return -E2BIG;
+			return refuse_large(worker, batch, i);
 	worker->lanes[index] = (struct lane){.state = LANE_WAITS, .slot = slot, .items = batch->items, .batch = *batch};
 	submit_waiting(worker, now_ns);
 	return 0;

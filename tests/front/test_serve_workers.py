@@ -284,6 +284,27 @@ class Workers(unittest.TestCase):
         load.join()
         self.assertEqual((answers[0][0], b"unloaded" in answers[0][1]), (400, True), answers)
 
+    def test_inputs_that_do_not_fit_the_room_are_refused_by_name(self):
+        tensors = "inputs: [{name: x, datatype: BYTES, shape: [1]}]\noutputs: [{name: y, datatype: BYTES, shape: [1]}]\n"
+        server = serve(self, {"open": ("room: 1KiB\n", HEAD + "worker.serve(lambda x: x)")}, tensors=tensors)
+        for length, status in ((500, 200), (5000, 413), (500, 200)):
+            body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, 1], "data": ["w" * length]}]}
+            got, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
+            self.assertEqual((got, b"room" in answer), (status, status == 413), answer)
+
+    def test_a_model_that_has_failed_tells_all_who_wait_why(self):
+        server = serve(self, {"gated": ("", GATED)})
+        asked = Asked(server)
+        for value in (1, 2, 3):
+            asked.ask(value, "gated", *[(value, 0, 0, 0)] * 4)
+            appears(server, "gated/runs-1")
+            wait_until("it waits", lambda: server.pending("gated") == len(asked.threads))
+        server.write("gated/model.py", "raise SystemExit(3)")
+        os.kill(int(appears(server, "gated/pid")), signal.SIGKILL)
+        asked.join()
+        for value in (2, 3):
+            self.assertIn("its worker ended 5 times: exit status 3", asked.answers[value][1]["error"])
+
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)
