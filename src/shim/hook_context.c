@@ -76,6 +76,7 @@ static void gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
 	hb_window_context_gone(context);
+	hb_window_code_of_context_gone(context);
 	hb_slice_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }

@@ -12,6 +12,7 @@
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/slice.h"
+#include "shim/window.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -125,6 +126,8 @@ static CUkernel kernel_of(CUfunction function)
 CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUresult result = HB_DOUBT(HB_REAL(cuKernelGetFunction)(function, kernel));
+	if (result == CUDA_SUCCESS)
+		hb_window_note_function(*function, kernel);
 	if (result == CUDA_SUCCESS && hb_slice_is_possible()) {
 		pthread_mutex_lock(&lock);
 		if (kernel_of(*function) != kernel && n_pairs < PAIRS) {
@@ -204,6 +207,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 {
 	hb_hold_begin_wide();
 	forget_image(module);
+	hb_window_code_leaves(module);
 	hb_launch_trace_forget();
 	CUresult result = HB_REAL(cuModuleUnload)(module);
 	hb_hold_end_wide();
@@ -213,6 +217,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 CUresult hb_hook_cuLibraryUnload(CUlibrary library)
 {
 	forget_image(library);
+	hb_window_code_leaves(library);
 	hb_launch_trace_forget();
 	return HB_WIDE(HB_REAL(cuLibraryUnload)(library));
 }

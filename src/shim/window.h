@@ -57,7 +57,20 @@ void hb_window_context_stays(CUcontext context);
 void hb_window_context_gone(CUcontext context);
 void hb_window_leave_in_child(void);
 
+/* window_marks.c: before a module or library is unloaded, after a context was destroyed, and where a function was made. */
+void hb_window_code_leaves(const void *code);
+void hb_window_code_of_context_gone(CUcontext context);
+void hb_window_note_function(CUfunction function, CUkernel kernel);
+
 /* ---- inside ---- */
+
+/* window_marks.c: what is known of a kernel, by CUfunction or CUkernel. Without a lock. */
+enum hb_mark {
+	HB_MARK_COLLECTIVE, /* is not to be held back */
+	HB_MARK_WIDE,       /* may have clusters that a mask leaves no room for */
+	HB_N_MARKS
+};
+bool hb_window_is_marked(enum hb_mark mark, const void *kernel);
 
 void hb_window_high_leave_in_child(void);
 

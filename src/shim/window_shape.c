@@ -2,9 +2,8 @@
 /*
  * What a launch of low priority is: which kernel, how many blocks, on which
  * stream, and whether it may be masked or held back. Decided from arguments and
- * attributes; where those say nothing the launch goes whole. Kernels of
- * collectives are known by their names, which are looked at when the program
- * looks them up: a rank that waits must not be the one that others wait for.
+ * attributes, and from what window_marks.c knows of the kernel; where those say
+ * nothing the launch goes whole.
  */
 #include "core/slack_low.h"
 #include "shim/hold.h"
@@ -12,80 +11,8 @@
 #include "shim/slice.h"
 #include "shim/window.h"
 
-#include <string.h>
-
 /* Clusters up to this size fit where a mask leaves half of each GPC. */
 #define CLUSTER_MOST 8
-#define MARKED_MAX 1024
-
-/* Kernels that are not to be masked, and those that are not to be held back either. */
-struct marked {
-	_Atomic(const void *) kernels[MARKED_MAX];
-	atomic_uint n;
-};
-static struct marked collectives, may_be_wide;
-
-static bool is_marked(struct marked *set, const void *kernel)
-{
-	unsigned n = atomic_load_explicit(&set->n, memory_order_relaxed);
-	for (unsigned i = 0; i < n && i < MARKED_MAX; i++)
-		if (atomic_load_explicit(&set->kernels[i], memory_order_acquire) == kernel)
-			return true;
-	return n > MARKED_MAX; /* some were not noted: any may be one of them */
-}
-
-/* Once: libraries set the attributes of a kernel again before each launch. Two threads may both do it, which is harmless. */
-static void mark(struct marked *set, const void *kernel)
-{
-	if (is_marked(set, kernel))
-		return;
-	unsigned i = atomic_fetch_add(&set->n, 1);
-	if (i < MARKED_MAX)
-		atomic_store_explicit(&set->kernels[i], kernel, memory_order_release);
-}
-
-static bool names_collective(const char *name)
-{
-	return name && (strstr(name, "nccl") || strstr(name, "nvshmem"));
-}
-
-static void note_kernel(CUresult result, const void *handle, const char *name)
-{
-	if (result == CUDA_SUCCESS && names_collective(name))
-		mark(&collectives, handle);
-}
-
-CUresult hb_hook_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-	CUresult result = HB_DOUBT(HB_REAL(cuModuleGetFunction)(function, module, name));
-	note_kernel(result, result == CUDA_SUCCESS ? *function : NULL, name);
-	return result;
-}
-
-CUresult hb_hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
-{
-	CUresult result = HB_REAL(cuLibraryGetKernel)(kernel, library, name);
-	note_kernel(result, result == CUDA_SUCCESS ? *kernel : NULL, name);
-	return result;
-}
-
-/*
- * The leave to use clusters of more than eight blocks. Libraries give it to all their kernels (cuBLAS does) and then name
- * the size at each launch; where a launch names none it may be in the kernel's code.
- */
-CUresult hb_hook_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED && value)
-		mark(&may_be_wide, function);
-	return HB_DOUBT(HB_REAL(cuFuncSetAttribute)(function, attribute, value));
-}
-
-CUresult hb_hook_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device)
-{
-	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED && value)
-		mark(&may_be_wide, kernel);
-	return HB_DOUBT(HB_REAL(cuKernelSetAttribute)(attribute, value, kernel, device));
-}
 
 /* ---- launches ---- */
 
@@ -211,9 +138,10 @@ void hb_window_describe(unsigned fn, const uint64_t *args, struct hb_window_laun
 		shape->flags = HB_SLACK_FREE;
 		break;
 	}
-	if (launch->function && is_marked(&collectives, launch->function))
+	if (launch->function && hb_window_is_marked(HB_MARK_COLLECTIVE, launch->function))
 		shape->flags = HB_SLACK_FREE;
-	if (launch->function && !(shape->flags & HB_SLACK_CLUSTER) && is_marked(&may_be_wide, launch->function))
+	if (launch->function && !(shape->flags & HB_SLACK_CLUSTER) &&
+	    hb_window_is_marked(HB_MARK_WIDE, launch->function))
 		shape->flags &= ~(uint32_t)HB_SLACK_MASKABLE;
 	/* What is known of a kernel holds for launches that may all be masked, or none of them. */
 	if (!(shape->flags & HB_SLACK_MASKABLE))

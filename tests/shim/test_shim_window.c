@@ -12,6 +12,7 @@
 #include "space_rig.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,6 +108,66 @@ static void allow_one_kernel_clusters_again_and_again(void)
 	for (int i = 0; i < 3000; i++)
 		OK(CU(cuFuncSetAttribute)(other, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
 	CHECK(sms_of_a_cluster(0) == 100);
+	space_end();
+}
+
+enum { KERNELS_OF_A_MODULE = 600 };
+
+static CUmodule module_of_many(void)
+{
+	static char image[KERNELS_OF_A_MODULE * 32];
+	CUmodule module;
+	size_t n = (size_t)snprintf(image, sizeof image, "HBSIM1\n");
+	for (int i = 0; i < KERNELS_OF_A_MODULE; i++)
+		n += (size_t)snprintf(image + n, sizeof image - n, "kernel other%d ns=1000\n", i);
+	OK(CU(cuModuleLoadData)(&module, image));
+	return module;
+}
+
+static void allow_all_clusters(CUmodule module)
+{
+	for (int i = 0; i < KERNELS_OF_A_MODULE; i++) {
+		CUfunction other;
+		char name[16];
+		snprintf(name, sizeof name, "other%d", i);
+		OK(CU(cuModuleGetFunction)(&other, module, name));
+		OK(CU(cuFuncSetAttribute)(other, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+	}
+}
+
+/* What was allowed to kernels that are no more says nothing of those that are. */
+static void allow_kernels_clusters_and_unload_them(void)
+{
+	space_begin();
+	CUmodule first = module_of_many(), second = module_of_many();
+	allow_all_clusters(first);
+	OK(CU(cuModuleUnload)(first));
+	allow_all_clusters(second);
+	CHECK(sms_of_a_cluster(0) == 100);
+	OK(CU(cuModuleUnload)(second));
+	CHECK(sms_of_a_cluster(0) == 100);
+	space_end();
+}
+
+/* NCCL launches the function that the runtime makes of its kernel. */
+static void launch_collectives(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUfunction plain, made;
+	space_begin();
+	plain = space_look;
+	OK(CU(cuLibraryLoadData)(&library, "HBSIM1\nkernel ncclDevKernel_SendRecv ns=10000 host=space_rig_look\n", NULL,
+				 NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "ncclDevKernel_SendRecv"));
+	OK(CU(cuKernelGetFunction)(&made, kernel));
+	CHECK(sms_of_a_launch() == 100);
+	space_look = (CUfunction)(void *)kernel;
+	CHECK(sms_of_a_launch() == 132);
+	space_look = made;
+	CHECK(sms_of_a_launch() == 132);
+	space_look = plain;
+	CHECK(sms_of_a_launch() == 100);
 	space_end();
 }
 
@@ -409,10 +470,17 @@ static void clusters_are_masked_where_they_fit(void **state)
 	space_run(launch_clusters);
 }
 
-static void kernels_are_masked_however_often_another_is_set_up(void **state)
+static void kernels_are_masked_however_often_others_are_set_up(void **state)
 {
 	space_host.gpu->low_sms = 100;
 	space_run(allow_one_kernel_clusters_again_and_again);
+	space_run(allow_kernels_clusters_and_unload_them);
+}
+
+static void collectives_are_left_whole(void **state)
+{
+	space_host.gpu->low_sms = 100;
+	space_run(launch_collectives);
 }
 
 static void launches_are_masked_each_way(void **state)
@@ -514,7 +582,8 @@ int main(void)
 		TEST(low_has_all_sms_when_the_daemon_is_gone),
 		TEST(cooperative_kernels_are_left_whole),
 		TEST(clusters_are_masked_where_they_fit),
-		TEST(kernels_are_masked_however_often_another_is_set_up),
+		TEST(kernels_are_masked_however_often_others_are_set_up),
+		TEST(collectives_are_left_whole),
 		TEST(launches_are_masked_each_way),
 		TEST(masks_are_found_beside_others),
 		TEST(masks_leave_out_whole_gpcs_where_they_are_known),
