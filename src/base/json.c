@@ -48,7 +48,10 @@ int hb_json_write(const json_t *root, FILE *out, struct hb_error *error)
 /* Errors name `path`, the file the caller knows about. */
 static int save_into(const json_t *root, const char *path, const char *target, struct hb_error *error)
 {
-	FILE *out = fopen(target, "we");
+	/* Never through a link that somebody made under the temporary name, which can be guessed. */
+	if (target != path)
+		unlink(target);
+	FILE *out = fopen(target, target == path ? "we" : "wxe");
 	if (!out)
 		return hb_error_set(error, -errno, "%s: %s", path, strerror(errno));
 	int rc = hb_json_write(root, out, error);

@@ -24,7 +24,10 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
 		file->temporary = NULL;
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	}
-	file->stream = fopen(file->temporary ? file->temporary : path, "we");
+	/* Never through a link that somebody made under this name, which can be guessed. */
+	if (file->temporary)
+		unlink(file->temporary);
+	file->stream = fopen(file->temporary ? file->temporary : path, file->temporary ? "wxe" : "we");
 	if (file->stream)
 		return 0;
 	int code = -errno;

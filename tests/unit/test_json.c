@@ -84,6 +84,22 @@ static void unpacking_names_the_key(void **state)
 	json_decref(root);
 }
 
+static void a_link_under_the_temporary_name_is_not_followed(void **state)
+{
+	char folder[] = "/tmp/hb-json-XXXXXX", path[64], link[96], other[64];
+	json_t *root = hb_json_pack(NULL, "[i]", 7);
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/out.json", folder);
+	snprintf(link, sizeof link, "%s.%d.tmp", path, (int)getpid());
+	snprintf(other, sizeof other, "%s/other", folder);
+	assert_int_equal(symlink(other, link), 0);
+	assert_int_equal(hb_json_save(root, path, NULL), 0);
+	assert_int_equal(access(other, F_OK), -1);
+	json_decref(root);
+	unlink(path);
+	assert_int_equal(rmdir(folder), 0); /* empty */
+}
+
 static void saved_files_load_again_and_leave_nothing_beside(void **state)
 {
 	char folder[] = "/tmp/hb-json-XXXXXX", path[64];
@@ -125,6 +141,7 @@ int main(void)
 		cmocka_unit_test(bad_input_names_file_and_line),
 		cmocka_unit_test(unpacking_names_the_key),
 		cmocka_unit_test(saved_files_load_again_and_leave_nothing_beside),
+		cmocka_unit_test(a_link_under_the_temporary_name_is_not_followed),
 		cmocka_unit_test(devices_are_written_not_replaced),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
