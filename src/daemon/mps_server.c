@@ -18,6 +18,7 @@
 #include "gpu/provider.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -352,27 +353,42 @@ const unsigned char *hb_mps_token(const struct hb_mps *mps)
 	return mps->token;
 }
 
+/* The folder may be one that others can write to: a file of theirs, or a link, is no token of ours. */
+static bool read_token(struct hb_mps *mps, const char *path)
+{
+	char text[2 * HB_TOKEN_BYTES + 1] = "";
+	struct stat found;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	bool known = fd >= 0 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid() &&
+		     read(fd, text, sizeof text - 1) > 0 && hb_token_parse(text, mps->token) == 0;
+	if (fd >= 0)
+		close(fd);
+	return known;
+}
+
+static int write_token(const struct hb_mps *mps, const char *path)
+{
+	char text[2 * HB_TOKEN_BYTES + 1];
+	hb_token_format(mps->token, text);
+	if (unlink(path) < 0 && errno != ENOENT)
+		return -errno;
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	ssize_t n = write(fd, text, strlen(text));
+	return close(fd) == 0 && n == (ssize_t)strlen(text) ? 0 : -EIO;
+}
+
 /* The server outlives a daemon, so its token must too: derived from nothing secret, it lies in our own folder. */
 static int load_token(struct hb_mps *mps)
 {
-	char path[sizeof mps->pipe_dir + 16], text[2 * HB_TOKEN_BYTES + 1] = "";
+	char path[sizeof mps->pipe_dir + 16];
 	snprintf(path, sizeof path, "%s.token", mps->pipe_dir);
-	FILE *file = fopen(path, "re");
-	bool known = file && fgets(text, sizeof text, file) && hb_token_parse(text, mps->token) == 0;
-	if (file)
-		fclose(file);
-	if (known)
+	if (read_token(mps, path))
 		return 0;
 	if (getrandom(mps->token, sizeof mps->token, 0) != (ssize_t)sizeof mps->token)
 		return -EIO;
-	hb_token_format(mps->token, text);
-	mode_t mask = umask(077);
-	file = fopen(path, "we");
-	umask(mask);
-	if (!file)
-		return -errno;
-	fputs(text, file);
-	return fclose(file) == 0 ? 0 : -EIO;
+	return write_token(mps, path);
 }
 
 int hb_mps_new(struct hb_daemon *daemon, struct hb_mps **mps)

@@ -137,6 +137,26 @@ class SystemMode(unittest.TestCase):
                 self.assertIn(f"{path}: the daemon there is user {pwd.getpwnam('nobody').pw_uid}'s", done.stderr)
             stack.environment["HB_SOCKET"] = path
 
+    def test_files_that_others_made_in_its_folder_are_not_taken(self):
+        with Stack(mps=False) as stack:
+            path, other = (os.path.join(stack.folder, name) for name in ("sim-mps.token", "other"))
+            os.symlink(other, path)
+            stack.start_daemon()
+            self.assertFalse(os.path.exists(other))
+            self.assertEqual((os.path.islink(path), os.stat(path).st_mode & 0o777), (False, 0o600))
+            stack.stop_daemon()
+            with open(path, encoding="utf-8") as file:
+                own = file.read()
+            stack.start_daemon()
+            stack.stop_daemon()
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), own)  # its own it keeps
+            shutil.chown(path, "nobody")
+            stack.start_daemon()
+            with open(path, encoding="utf-8") as file:
+                self.assertNotEqual(file.read(), own)
+            self.assertEqual(os.stat(path).st_uid, 0)
+
     # --- what the rules grant ------------------------------------------------------------------
 
     def test_whom_no_rule_fits_gets_low_priority_and_is_told(self):
