@@ -55,6 +55,7 @@ struct worker {
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
+	int64_t started_ns;  /* the process */
 	int64_t restart_ns;  /* INT64_MAX = it runs; 0 at first */
 	int64_t expected_ns; /* the last sign of a request */
 	bool ready;
@@ -153,6 +154,7 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	while (eventfd_read(worker->completed_bell, &value) == 0)
 		;
 	worker->restart_ns = INT64_MAX;
+	worker->started_ns = hb_clock_now_ns();
 	worker->tries++;
 	int result = hb_worker_process_start(&worker->config, worker->gpu, fds, &worker->process, error);
 	if (result == 0)
@@ -235,6 +237,10 @@ static void tend_process(struct worker *worker, int64_t now_ns)
 		note_death(worker, how, now_ns);
 	if (now_ns >= worker->restart_ns && start_process(worker, &error) < 0)
 		note_death(worker, error.text, now_ns);
+	if (worker->process.pid && !worker->ready && now_ns - worker->started_ns > worker->config.start_limit_ns) {
+		hb_worker_process_kill(&worker->process);
+		note_death(worker, "killed, it was not ready within the model's start_limit", now_ns);
+	}
 	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->process.pid; i++)
 		if (worker->lanes[i].state == LANE_SUBMITTED &&
 		    now_ns - worker->lanes[i].since_ns > worker->config.limit_ns) {
@@ -471,7 +477,9 @@ static void hold_low(void *self, int64_t now_ns, bool held)
 static int64_t next_ns(void *self)
 {
 	const struct worker *worker = self;
-	int64_t next = worker->restart_ns;
+	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
+	if (worker->process.pid && !worker->ready && ready < next)
+		next = ready;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		int64_t limit = worker->lanes[i].since_ns + worker->config.limit_ns + 1;
 		if (worker->lanes[i].state == LANE_SUBMITTED && limit < next)

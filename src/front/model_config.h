@@ -54,6 +54,7 @@ struct hb_model_config {
 	int64_t deadline_ns;           /* of requests that name none; 0 = none */
 	int64_t run_ns;                /* how long one item takes, until that was measured */
 	int64_t limit_ns;              /* worker: a batch that takes longer ends it */
+	int64_t start_limit_ns;        /* worker: one that is not ready after so long is ended */
 	uint64_t room_bytes;           /* worker: for a tensor whose size is open */
 	uint64_t transfer_bytes[2];    /* of an item to the GPU and back, where that is told apart from the run */
 	uint32_t n_transfer;

@@ -305,6 +305,13 @@ class Workers(unittest.TestCase):
         for value in (2, 3):
             self.assertIn("its worker ended 5 times: exit status 3", asked.answers[value][1]["error"])
 
+    def test_a_worker_that_is_never_ready_is_ended(self):
+        server = serve(self, {"good": ("", GATED)})
+        server.write("slow/model.yaml", WORKER + "start_limit: 50ms\n" + TENSORS)
+        server.write("slow/model.py", NEVER_READY)
+        status, answer = server.call("POST", "/v2/repository/models/slow/load")
+        self.assertEqual((status, b"ended 5 times" in answer, b"start_limit" in answer), (400, True, True), answer)
+
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)
