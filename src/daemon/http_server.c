@@ -154,12 +154,19 @@ static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *room)
 
 /* --- listening ------------------------------------------------------------------------------- */
 
+/* A full table makes room for the newest by cutting off the oldest: it was answered long ago, or says nothing. */
 static struct connection **free_place(struct hb_http *http)
 {
-	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
-		if (!http->connections[i])
-			return &http->connections[i];
-	return NULL;
+	struct connection **oldest = &http->connections[0];
+	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++) {
+		struct connection **place = &http->connections[i];
+		if (!*place)
+			return place;
+		if ((*place)->since_ns < (*oldest)->since_ns)
+			oldest = place;
+	}
+	drop(*oldest);
+	return oldest;
 }
 
 static void refused(uv_handle_t *handle)
@@ -167,7 +174,7 @@ static void refused(uv_handle_t *handle)
 	free(handle);
 }
 
-/* A connection that finds no place is accepted and closed: left waiting, it would wake the loop for ever. */
+/* Where memory lacks, a connection is accepted and closed: left waiting, it would wake the loop for ever. */
 static void turn_away(uv_stream_t *listener)
 {
 	uv_tcp_t *tcp = malloc(sizeof *tcp);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A small HTTP server in the daemon's event loop: GET and HEAD, one request a
- * connection. Bounded: so many connections, a head of so many bytes, so many
- * seconds; the answer is the only memory that is allocated. Used by
- * metrics_http.c. It knows nothing of what it serves.
+ * connection. Bounded: so many connections (one more cuts off the oldest), a
+ * head of so many bytes, so many seconds; the answer is the only memory that is
+ * allocated. Used by metrics_http.c. It knows nothing of what it serves.
  */
 #ifndef HB_DAEMON_HTTP_SERVER_H
 #define HB_DAEMON_HTTP_SERVER_H
