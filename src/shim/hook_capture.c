@@ -61,12 +61,18 @@ static CUresult ended(bool captured, CUresult result)
 		begin(); \
 		return begun(HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
 	}
-/* Ends a capture even when it fails (an invalidated one), but not on a stream that records nothing. */
+/*
+ * Ends a capture even when it fails (an invalidated one), but not on a stream that records nothing; nor by the wrong thread
+ * or on a stream that only joined: then it stays, and is ended later.
+ */
 #define END(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph *graph) \
 	{ \
-		bool captured = hb_stream_captures(stream ? stream : (own_stream)); \
-		return ended(captured, HB_REAL(name)(stream, graph)); \
+		CUstream asked = stream ? stream : (own_stream); \
+		bool captured = hb_stream_captures(asked); \
+		CUresult result = HB_REAL(name)(stream, graph); \
+		bool stays = result != CUDA_SUCCESS && hb_stream_captures(asked); \
+		return ended(captured && !stays, result); \
 	}
 
 BEGIN_V1(cuStreamBeginCapture)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts and streams that come and go, over the simulated driver: what is
- * looked at, and what is bounded, follows them. The test plays the daemon.
+ * Contexts, streams and captures that come and go, over the simulated driver:
+ * what is looked at, and what is bounded, follows them. The test plays the daemon.
  */
 #include "space_rig.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,44 @@ static void streams_that_come_and_go_are_bounded_all(void **state)
 	space_run(make_and_destroy_streams);
 }
 
+static void *end_in_another_thread(void *unused)
+{
+	CUgraph graph;
+	OK(CU(cuCtxSetCurrent)(space_context));
+	CHECK(CU(cuStreamEndCapture)(space_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+	return NULL;
+}
+
+static void record_a_launch(void)
+{
+	uint64_t before = space_count_of(HB_COUNT_captured);
+	OK(CU(cuLaunchKernel)(space_look, 264, 1, 1, 512, 1, 1, 0, space_stream, NULL, NULL));
+	CHECK(space_count_of(HB_COUNT_captured) == before + 1);
+}
+
+static void end_a_capture_twice(void)
+{
+	pthread_t thread;
+	CUgraph graph;
+	space_begin();
+	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	record_a_launch();
+	CHECK(pthread_create(&thread, NULL, end_in_another_thread, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(CU(cuStreamEndCapture)(space_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	record_a_launch();
+	OK(CU(cuStreamEndCapture)(space_stream, &graph));
+	OK(CU(cuGraphDestroy)(graph));
+	space_end();
+}
+
+/* A capture that the wrong thread tried to end is ended by its own after that. */
+static void captures_are_known_after_one_that_was_ended_badly(void **state)
+{
+	space_run(end_a_capture_twice);
+}
+
 static void a_second_context_is_not_bounded_but_counted(void **state)
 {
 	space_run(work_in_two_contexts);
@@ -223,6 +262,7 @@ int main(void)
 		TEST(streams_are_looked_at_after_one_of_two_holders_released),
 		TEST(streams_are_looked_at_after_a_destroy_that_failed),
 		TEST(streams_that_come_and_go_are_bounded_all),
+		TEST(captures_are_known_after_one_that_was_ended_badly),
 		TEST(a_second_context_is_not_bounded_but_counted),
 		TEST(work_is_bounded_after_one_of_two_holders_released),
 	};
