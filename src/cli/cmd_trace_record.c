@@ -47,16 +47,28 @@ static int call(bool simulated, uint32_t seconds, char **text, struct hb_error *
 	return result;
 }
 
-/* Until the time is over or somebody interrupts: what there is then is kept. */
-static void wait_for_end(long seconds)
+/* Says so once a signal no longer loses the recording. */
+static void tell_begin(const struct record_command *command, sigset_t *signals)
 {
-	sigset_t signals;
-	const struct timespec limit = {.tv_sec = seconds};
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-	sigtimedwait(&signals, NULL, &limit);
+	sigemptyset(signals);
+	sigaddset(signals, SIGINT);
+	sigaddset(signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, signals, NULL);
+	fprintf(strcmp(command->file, "-") == 0 ? stderr : stdout, "recording for %ld s; Ctrl-C ends it\n",
+		command->seconds);
+	fflush(stdout);
+}
+
+/* Until the time is over or somebody interrupts: what there is then is kept. Being stopped and continued is no end. */
+static void wait_for_end(const sigset_t *signals, long seconds)
+{
+	int64_t end_ns = hb_clock_now_ns() + seconds * HB_NS_PER_S, left_ns;
+	while ((left_ns = end_ns - hb_clock_now_ns()) > 0) {
+		const struct timespec limit = {.tv_sec = (time_t)(left_ns / HB_NS_PER_S),
+					       .tv_nsec = (long)(left_ns % HB_NS_PER_S)};
+		if (sigtimedwait(signals, NULL, &limit) > 0 || errno != EINTR)
+			break;
+	}
 }
 
 static int save(const char *text, const struct record_command *command, struct hb_error *error)
@@ -113,16 +125,15 @@ int hb_trace_record(int argc, char **argv)
 	struct record_command command = {.seconds = SECONDS_DEFAULT};
 	struct hb_error error = {""};
 	char *text = NULL;
+	sigset_t signals;
 	int status = parse(argc, argv, &command);
 	if (status >= 0 || !command.file)
 		return status;
 	/* The daemon stops by itself some seconds after us, should we not come back. */
 	int result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
 	if (result == 0) {
-		fprintf(strcmp(command.file, "-") == 0 ? stderr : stdout, "recording for %ld s; Ctrl-C ends it\n",
-			command.seconds);
-		fflush(stdout);
-		wait_for_end(command.seconds);
+		tell_begin(&command, &signals);
+		wait_for_end(&signals, command.seconds);
 		result = call(command.simulated, 0, &text, &error);
 	}
 	if (result == 0)

@@ -118,6 +118,24 @@ class Record(unittest.TestCase):
                 low.signal(signal.SIGTERM)
                 low.output()
 
+    def test_a_recording_that_was_stopped_and_continued_goes_on(self):
+        """Ctrl-Z and fg: the waiting call ends early, the recording does not."""
+        with Stack(mps=False) as stack:
+            stack.start_daemon()
+            recording, path = self.record(stack)
+            recording.signal(signal.SIGSTOP)
+            wait_until("it has stopped", lambda: self.state(recording) == "T")
+            recording.signal(signal.SIGCONT)
+            wait_until("it waits again", lambda: self.state(recording) in "SZ")
+            for _ in range(5):
+                self.assertIn("somebody records already", run(stack, HB, "trace", "record", path + ".2", "--seconds", "1",
+                                                              "--gpu", "sim").stderr)
+            self.end(recording)
+
+    def state(self, program):
+        with open(f"/proc/{program.process.pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
     def test_what_is_no_recording_is_told(self):
         with Stack() as stack:
             path = os.path.join(stack.folder, "x.json")
