@@ -2,8 +2,8 @@
 /*
  * The contexts that can be held (hold_slots.h): told by hook_context.c as they
  * come and go, prepared by the thread of hold_thread.c: streams, a word that the
- * GPU sees, the kernel loaded and launched once. Makes no call that waits for the
- * application's work.
+ * GPU sees, the kernel loaded and launched once. With the lock held it makes no
+ * call that waits for the application's work.
  */
 #include "shim/hold_slots.h"
 
@@ -65,22 +65,42 @@ static void tear_down(struct slot *slot, unsigned index)
 		HB_REAL(cuMemHostUnregister)((void *)hb_hold_page_of(index));
 }
 
-void hb_hold_forget_context(CUcontext context)
+/* The slot of a context that is to be held no more: torn down by the caller, who has it alone, or free already. */
+static struct slot *take_leave(CUcontext context)
 {
-	hb_hold_release();
+	struct slot *leaving = NULL;
 	pthread_mutex_lock(&hb_hold_lock);
 	for (unsigned i = 0; i < HB_HOLD_CONTEXTS; i++) {
 		struct slot *slot = &hb_hold_slots[i];
-		CUcontext popped;
-		if (slot->state == SLOT_FREE || slot->context != context)
+		if (slot->state == SLOT_FREE || slot->state == SLOT_LEAVING || slot->context != context)
 			continue;
-		if (slot->state == SLOT_READY && HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
-			tear_down(slot, i);
-			HB_REAL(cuCtxPopCurrent_v2)(&popped);
+		if (slot->state == SLOT_READY) {
+			slot->state = SLOT_LEAVING;
+			leaving = slot;
+		} else {
+			leave_slot(slot);
 		}
-		leave_slot(slot);
 	}
 	pthread_mutex_unlock(&hb_hold_lock);
+	return leaving;
+}
+
+/* Without the lock the driver is called: unloading our kernel may wait for the application's work. */
+void hb_hold_forget_context(CUcontext context)
+{
+	CUcontext popped;
+	hb_hold_release();
+	struct slot *slot = take_leave(context);
+	if (slot) {
+		hb_hold_release(); /* what began meanwhile; nothing begins there any more */
+		if (HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
+			tear_down(slot, (unsigned)(slot - hb_hold_slots));
+			HB_REAL(cuCtxPopCurrent_v2)(&popped);
+		}
+		pthread_mutex_lock(&hb_hold_lock);
+		leave_slot(slot);
+		pthread_mutex_unlock(&hb_hold_lock);
+	}
 	hb_foresee_idle(); /* what was launched there is no more */
 }
 

@@ -24,7 +24,7 @@
 /* The two kinds of holds of a context: their streams, bits and words. */
 enum kind { TAKE, KEEP };
 
-enum slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY };
+enum slot_state { SLOT_FREE, SLOT_NEW, SLOT_READY, SLOT_LEAVING };
 
 struct slot {
 	enum slot_state state;

@@ -299,6 +299,36 @@ static void destroy_while_kept(void)
 	end();
 }
 
+static atomic_bool may_end;
+
+static void wait_for_end(void *unused)
+{
+	while (!atomic_load(&may_end))
+		usleep(200);
+}
+
+static void *destroy_while_busy(void *unused)
+{
+	end();
+	return NULL;
+}
+
+/* Late, so that the other thread most likely waits for its work by then; what must hold holds in any order. */
+static void come_while_another_goes(void)
+{
+	pthread_t thread;
+	CUcontext second;
+	begin();
+	be_kept(BY_STREAM);
+	OK(CU(cuLaunchHostFunc)(stream, wait_for_end, NULL));
+	CHECK(pthread_create(&thread, NULL, destroy_while_busy, NULL) == 0);
+	usleep(50000);
+	OK(CU(cuCtxCreate_v2)(&second, 0, 0));
+	atomic_store(&may_end, true);
+	CHECK(pthread_join(thread, NULL) == 0);
+	OK(CU(cuCtxDestroy_v2)(second));
+}
+
 /* ---- in the test ---- */
 
 static int set_up(void **state)
@@ -372,6 +402,12 @@ static void a_process_may_fork_end_or_lose_its_context(void **state)
 	}
 }
 
+/* The end of one may wait for the work in it, which may wait for what the application does in the other. */
+static void a_context_comes_while_another_goes(void **state)
+{
+	run(come_while_another_goes);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -385,6 +421,7 @@ int main(void)
 		TEST(the_default_stream_does_not_wait),
 		TEST(the_context_in_use_is_kept),
 		TEST(a_process_may_fork_end_or_lose_its_context),
+		TEST(a_context_comes_while_another_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
