@@ -20,7 +20,22 @@ SEED = 20
 
 class Soak(unittest.TestCase):
     def descriptors(self, stack):
-        return len(os.listdir(f"/proc/{stack.pid_of('hbd')}/fd"))
+        """The daemon's, by what they lead to."""
+        folder = f"/proc/{stack.pid_of('hbd')}/fd"
+        found = []
+        for name in os.listdir(folder):
+            try:
+                found.append(os.readlink(os.path.join(folder, name)).split(":")[0])
+            except FileNotFoundError:
+                pass  # that of the listing, or closed meanwhile
+        return sorted(found)
+
+    def check_descriptors(self, stack, before):
+        try:
+            wait_until("the daemon holds no more descriptors than before", lambda: len(self.descriptors(stack)) <= len(before))
+        except AssertionError:
+            self.assertEqual(self.descriptors(stack), before)
+            raise
 
     def rss_kib(self, stack):
         with open(f"/proc/{stack.pid_of('hbd')}/statm", encoding="utf-8") as file:
@@ -41,7 +56,7 @@ class Soak(unittest.TestCase):
             for program in running:
                 self.assertEqual(program.output(), expected)
             stack.check_empty()
-            wait_until("the daemon holds no more descriptors than before", lambda: self.descriptors(stack) <= before)
+            self.check_descriptors(stack, before)
 
     def random_tenant(self, stack, dice):
         priority = dice.choice(("high", "low", "low"))
@@ -100,7 +115,7 @@ class Soak(unittest.TestCase):
             self.assertGreater(killed, 5)
             self.assertGreater(daemons, 1)
             stack.check_empty()
-            wait_until("the daemon holds no more descriptors than before", lambda: self.descriptors(stack) <= before)
+            self.check_descriptors(stack, before)
             self.assertLess(self.rss_kib(stack), rss_before + 4096)
 
 
