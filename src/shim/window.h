@@ -74,6 +74,17 @@ bool hb_window_is_marked(enum hb_mark mark, const void *kernel);
 
 void hb_window_high_leave_in_child(void);
 
+/*
+ * window_masks.c. The trial of masks, in the current context; one caller at a time. SMs of that GPU of the page, if masks
+ * work there; 0 = no masks (HB_PAGE_GPUS too). Whole GPCs where the GPU's page wants and knows them, else spread: with the
+ * lock of window_low.c held.
+ */
+bool hb_window_masks_are_judged(void);
+void hb_window_find_masks(void);
+uint32_t hb_window_masked_sms(unsigned gpu);
+void hb_window_choose_masks(unsigned gpu, const struct hb_gpu_page *page);
+void hb_window_masks_leave_in_child(void);
+
 /* window_shape.c: what a launch is; `stream` as a value that can be compared and handed to the driver. */
 struct hb_slack_shape;
 struct hb_window_launch {

@@ -14,7 +14,6 @@
  */
 #include "base/clock.h"
 #include "core/slack_low.h"
-#include "gpu/gpc_find.h"
 #include "gpu/launch_mask.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
@@ -62,7 +61,6 @@ static atomic_bool went_by; /* launches, while there was no HP at work */
 /* Host memory that the GPU writes; belongs to `owner`. NULL: none yet. */
 static _Atomic(hb_page_u32 *) counters;
 static _Atomic(CUcontext) owner;
-static atomic_bool masks_judged; /* the trial of masks has said something that another one would say, too */
 static _Atomic(int64_t) prepare_again_ns;
 static pthread_mutex_t preparing = PTHREAD_MUTEX_INITIALIZER;
 static int64_t pause_ns = AGAIN_NS; /* guarded by it, as the next */
@@ -187,31 +185,12 @@ static void forget_intervals(void)
 		rows[i].state.next.part = true;
 }
 
-/* Whole GPCs where they are wanted and known, else spread; the process says which. With the lock held. */
-static void choose_masks(const struct hb_gpu_page *page)
-{
-	static uint32_t chosen = HB_GPC_UNTRIED;
-	uint32_t wanted = HB_GPC_UNTRIED;
-	if (!hb_mask_sms())
-		return;
-	if (atomic_load_explicit(&page->masks_whole, memory_order_relaxed))
-		wanted = atomic_load_explicit(&page->gpc_state, memory_order_acquire);
-	if (wanted == chosen)
-		return;
-	chosen = wanted;
-	if (wanted == HB_GPC_KNOWN && !hb_mask_use_gpcs(page->gpc_of))
-		wanted = HB_GPC_OTHER_BITS;
-	if (wanted != HB_GPC_KNOWN)
-		hb_mask_use_gpcs(NULL);
-	atomic_store_explicit(&hb_place()->process->gpc_state, wanted, memory_order_relaxed);
-}
-
 /* The configuration may be read again, and masks may be found late. */
-static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *page)
+static void refresh_limits(struct hb_slack_low *low, unsigned gpu, const struct hb_gpu_page *page)
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
-	choose_masks(page);
-	low->limits.masks = hb_mask_sms() > 0 && !hb_orion_is_asked_for(page);
+	hb_window_choose_masks(gpu, page);
+	low->limits.masks = hb_window_masked_sms(gpu) > 0 && !hb_orion_is_asked_for(page);
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
 	low->limits.window_ns = low->limits.beside_ns = low->limits.ahead_ns = window_ns;
@@ -223,7 +202,8 @@ static void refresh_limits(struct hb_slack_low *low, const struct hb_gpu_page *p
 static void begin_low(unsigned gpu)
 {
 	struct hb_slack_limits limits;
-	hb_slack_limits_init(&limits, hb_mask_sms() ? hb_mask_sms() : SMS_UNKNOWN);
+	uint32_t sms = hb_window_masked_sms(gpu);
+	hb_slack_limits_init(&limits, sms ? sms : SMS_UNKNOWN);
 	hb_slack_low_init(&lows[gpu], &limits);
 	begun[gpu] = true;
 }
@@ -249,7 +229,7 @@ static void ask(const struct hb_place *place, unsigned gpu, struct row *row, int
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	hb_slack_look((const struct hb_slack_board *)page->slack, now_ns, &view);
 	bool at_work = high_is_at_work(place, page, &view);
-	refresh_limits(low, page);
+	refresh_limits(low, gpu, page);
 	if (row)
 		read_counter(low, row, now_ns);
 	bool orion = hb_orion_is_asked_for(page) && !(shape->flags & HB_SLACK_FREE);
@@ -448,11 +428,12 @@ void (*hb_window_graph(void))(CUresult)
 	const struct hb_place *place = hb_place();
 	unsigned gpu = own_gpu(place);
 	struct hb_slack_view view;
-	if (gpu == HB_PAGE_GPUS || !hb_mask_sms())
+	uint32_t all = hb_window_masked_sms(gpu);
+	if (!all)
 		return NULL;
 	struct hb_gpu_page *page = place->gpus[gpu];
 	hb_slack_look((const struct hb_slack_board *)page->slack, hb_clock_now_ns(), &view);
-	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed), all = hb_mask_sms();
+	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
 	hb_mask_set(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
@@ -460,21 +441,6 @@ void (*hb_window_graph(void))(CUresult)
 }
 
 /* ---- being there ---- */
-
-static void find_masks(void)
-{
-	static const struct hb_mask_calls *calls;
-	static struct hb_mask_calls found;
-	if (!calls) {
-#define X(name) found.name = HB_REAL(name);
-		HB_MASK_CALLS(X)
-#undef X
-		calls = &found;
-	}
-	enum hb_mask_state state = hb_mask_probe(calls);
-	atomic_store_explicit(&hb_place()->process->mask_state, (uint32_t)state, memory_order_relaxed);
-	atomic_store(&masks_judged, state != HB_MASK_UNCLEAR && state != HB_MASK_CALL_FAILED);
-}
 
 /* With `preparing` held. */
 static void make_counters(CUcontext context)
@@ -505,14 +471,14 @@ static bool is_low_in_space(const struct hb_place *place)
 
 static bool is_prepared(void)
 {
-	return atomic_load_explicit(&masks_judged, memory_order_relaxed) && atomic_load(&counters);
+	return hb_window_masks_are_judged() && atomic_load(&counters);
 }
 
 /* With `preparing` held. What fails is tried again, more and more rarely. */
 static void prepare(CUcontext context)
 {
-	if (!atomic_load(&masks_judged))
-		find_masks();
+	if (!hb_window_masks_are_judged())
+		hb_window_find_masks();
 	if (!atomic_load(&counters))
 		make_counters(context);
 	atomic_store(&prepare_again_ns, hb_clock_now_ns() + pause_ns);
@@ -587,7 +553,7 @@ void hb_window_leave_in_child(void)
 	atomic_store(&counters, NULL);
 	atomic_store(&owner, NULL);
 	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_WINDOW);
-	atomic_store(&masks_judged, false);
+	hb_window_masks_leave_in_child();
 	atomic_store(&prepare_again_ns, 0);
 	pause_ns = AGAIN_NS;
 	parked = NULL;
