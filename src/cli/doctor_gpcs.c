@@ -107,11 +107,6 @@ static void tell_gpu(void *library, char text[40])
 
 int hb_doctor_gpcs(bool simulated)
 {
-	static const char *const words[HB_N_GPC_STATES] = {
-#define HB_GPC_STATE(name, text) #name,
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-	};
 	struct finding finding = {.state = HB_GPC_NO_TRIAL};
 	char text[200], gpu[40] = "";
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
@@ -124,9 +119,9 @@ int hb_doctor_gpcs(bool simulated)
 	tell_gpu(library, gpu);
 	json_t *answer = hb_json_pack(
 		NULL, "{s:b, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "works", (int)(finding.state == HB_GPC_KNOWN),
-		"state", words[finding.state], "found", text, "gpu", gpu, "looks", (int)finding.effort.looks,
-		"launches", (int)finding.effort.launches, "took_ms", (double)finding.effort.took_ns / HB_NS_PER_MS,
-		"groups", describe_groups(&finding.layout));
+		"state", hb_gpc_state_word(finding.state), "found", text, "gpu", gpu, "looks",
+		(int)finding.effort.looks, "launches", (int)finding.effort.launches, "took_ms",
+		(double)finding.effort.took_ns / HB_NS_PER_MS, "groups", describe_groups(&finding.layout));
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;

@@ -29,24 +29,13 @@ struct look {
 	unsigned char uuid[HB_UUID_BYTES];
 };
 
-static const char *const state_words[HB_N_GPC_STATES] = {
-#define HB_GPC_STATE(name, text) [HB_GPC_##name] = #name,
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-};
-static const char *const state_texts[HB_N_GPC_STATES] = {
-#define HB_GPC_STATE(name, text) [HB_GPC_##name] = (text),
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-};
-
 static void publish(struct hb_device *device, enum hb_gpc_state state)
 {
 	atomic_store_explicit(&device->page->gpc_state, (uint32_t)state, memory_order_release);
 	if (state == HB_GPC_KNOWN)
-		hb_log_info("GPU %u: masks of whole GPCs: %s", device->number, state_texts[state]);
+		hb_log_info("GPU %u: masks of whole GPCs: %s", device->number, hb_gpc_state_text(state));
 	else
-		hb_log_warning("GPU %u: no masks of whole GPCs: %s", device->number, state_texts[state]);
+		hb_log_warning("GPU %u: no masks of whole GPCs: %s", device->number, hb_gpc_state_text(state));
 }
 
 /* 32 hexadecimal digits, the highest bit first. Each bit once. */
@@ -93,12 +82,10 @@ static bool is_of(const json_t *answer, const unsigned char *uuid)
 
 static enum hb_gpc_state read_answer(const json_t *answer, const unsigned char *uuid, unsigned char *gpc_of)
 {
+	enum hb_gpc_state state = HB_GPC_NO_TRIAL;
 	const char *word = json_string_value(json_object_get(answer, "state"));
-	if (!word || !is_of(answer, uuid))
-		return HB_GPC_NO_TRIAL;
-	for (int state = 0; state < HB_N_GPC_STATES; state++)
-		if (strcmp(word, state_words[state]) == 0 && state != HB_GPC_KNOWN)
-			return (enum hb_gpc_state)state;
+	if (!is_of(answer, uuid) || !hb_gpc_state_parse(word, &state) || state != HB_GPC_KNOWN)
+		return state;
 	return read_groups(json_object_get(answer, "groups"), gpc_of) ? HB_GPC_KNOWN : HB_GPC_NO_TRIAL;
 }
 

@@ -11,7 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
-#include "gpu/gpc_find.h"
+#include "gpu/gpc_states.h"
 #include "gpu/launch_mask.h"
 #include "gpu/provider.h"
 
@@ -216,11 +216,6 @@ static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 #include "gpu/mask_states.def"
 #undef HB_MASK_STATE
 	};
-	static const char *const gpc_texts[] = {
-#define HB_GPC_STATE(name, text) [HB_GPC_##name] = (text),
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-	};
 	char why[200];
 	uint32_t worst = HB_MASK_UNTRIED, whole = HB_GPC_UNTRIED;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
@@ -232,7 +227,7 @@ static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 			whole = gpcs;
 	}
 	snprintf(why, sizeof why, "%s%s%s", texts[worst], worst == HB_MASK_WORKS && whole ? "; whole GPCs: " : "",
-		 worst == HB_MASK_WORKS && whole ? gpc_texts[whole] : "");
+		 worst == HB_MASK_WORKS && whole ? hb_gpc_state_text(whole) : "");
 	return mechanism("SM masks", worst == HB_MASK_WORKS, why);
 }
 

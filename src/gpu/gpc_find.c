@@ -9,17 +9,6 @@
 /* A look at a GPU that others use may show less than there is: so often it is repeated before that is believed. */
 #define LOOKS_MOST 4
 
-static const char *const texts[HB_N_GPC_STATES] = {
-#define HB_GPC_STATE(name, text) [HB_GPC_##name] = (text),
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-};
-
-const char *hb_gpc_state_text(enum hb_gpc_state state)
-{
-	return (unsigned)state < HB_N_GPC_STATES ? texts[state] : "?";
-}
-
 /* ---- sightings ---- */
 
 static uint32_t first_of(const struct hb_gpc_sights *sights, uint32_t sm)

@@ -21,6 +21,8 @@
 #ifndef HB_GPU_GPC_FIND_H
 #define HB_GPU_GPC_FIND_H
 
+#include "gpu/gpc_states.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,15 +33,6 @@
 /* Portable clusters have up to so many blocks: a group that cannot hold one is none. */
 #define HB_GPC_LEAST_SMS 8
 #define HB_GPC_SMS_PER_BIT 2
-
-enum hb_gpc_state {
-#define HB_GPC_STATE(name, text) HB_GPC_##name,
-#include "gpu/gpc_states.def"
-#undef HB_GPC_STATE
-	HB_N_GPC_STATES
-};
-
-const char *hb_gpc_state_text(enum hb_gpc_state state);
 
 /* ---- sightings ---- */
 

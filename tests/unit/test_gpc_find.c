@@ -306,6 +306,23 @@ static void test_rank_leaves_out_whole_groups(void **state)
 	}
 }
 
+static void test_states_are_told_by_their_word(void **unused)
+{
+	(void)unused;
+	for (int i = 0; i < HB_N_GPC_STATES; i++) {
+		enum hb_gpc_state state = HB_N_GPC_STATES;
+		assert_true(hb_gpc_state_parse(hb_gpc_state_word((enum hb_gpc_state)i), &state));
+		assert_int_equal(state, i);
+		assert_string_not_equal(hb_gpc_state_text(state), "?");
+	}
+	enum hb_gpc_state state = HB_GPC_UNCLEAR;
+	assert_false(hb_gpc_state_parse("known", &state));
+	assert_false(hb_gpc_state_parse(NULL, &state));
+	assert_int_equal(state, HB_GPC_UNCLEAR);
+	assert_string_equal(hb_gpc_state_word(HB_N_GPC_STATES), "?");
+	assert_string_equal(hb_gpc_state_text(HB_N_GPC_STATES), "?");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -316,6 +333,7 @@ int main(void)
 		cmocka_unit_test(test_what_ends_a_look_ends_the_search),
 		cmocka_unit_test(test_sights_that_cannot_be),
 		cmocka_unit_test(test_rank_leaves_out_whole_groups),
+		cmocka_unit_test(test_states_are_told_by_their_word),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
