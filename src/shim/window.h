@@ -43,7 +43,7 @@ void hb_window_leave_whole(void);
 /* Around a call that writes launch descriptors for later (a graph is instantiated). As above. */
 void (*hb_window_graph(void))(CUresult result);
 
-/* ---- both ---- */
+/* ---- both: window_rows.c ---- */
 
 /* Switches HB_ALERT_WINDOW. From any thread, at any time; a few loads. */
 void hb_window_watch(const struct hb_place *place);
@@ -77,7 +77,7 @@ void hb_window_high_leave_in_child(void);
 /*
  * window_masks.c. The trial of masks, in the current context; one caller at a time. SMs of that GPU of the page, if masks
  * work there; 0 = no masks (HB_PAGE_GPUS too). Whole GPCs where the GPU's page wants and knows them, else spread: with the
- * lock of window_low.c held.
+ * lock of window_rows.h held.
  */
 bool hb_window_masks_are_judged(void);
 void hb_window_find_masks(void);

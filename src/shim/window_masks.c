@@ -13,7 +13,7 @@
 
 static atomic_bool judged; /* the trial has said something that another one would say, too */
 static _Atomic(unsigned) masks_gpu = HB_PAGE_GPUS;
-static uint32_t chosen; /* enum hb_gpc_state that the page asked for; under window_low.c's lock */
+static uint32_t chosen; /* enum hb_gpc_state that the page asked for; under the lock of window_rows.h */
 
 bool hb_window_masks_are_judged(void)
 {

@@ -21,7 +21,7 @@
 #define CLASS_SHIFT 56
 static _Atomic uint64_t known[KNOWN];
 
-/* LP time that went beside HP since HP was idle; under window_low.c's lock. */
+/* LP time that went beside HP since HP was idle; under the lock of window_rows.h. */
 static int64_t used_ns[HB_PAGE_GPUS];
 
 bool hb_orion_is_asked_for(const struct hb_gpu_page *page)

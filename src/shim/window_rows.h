@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The streams of a process of low priority in the spatial engine, as far as
+ * their work in flight is bounded: a row for each, with a counter in host memory
+ * that the GPU writes. Used by window_low.c only.
+ */
+#ifndef HB_SHIM_WINDOW_ROWS_H
+#define HB_SHIM_WINDOW_ROWS_H
+
+#include "core/slack_low.h"
+#include "gpu/cuda_abi.h"
+#include "hummingbird/page.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hb_window_row {
+	CUstream stream;
+	const void *thread; /* of a per-thread default stream; else NULL */
+	bool gone;          /* the stream was destroyed; its last work may still be running */
+	int64_t looked_ns;  /* when the counter was last read */
+	struct hb_slack_stream state;
+};
+
+/* Guards the rows and all of window_low.c; a few hundred ns at a time, never over a driver call. */
+void hb_window_enter(void);
+void hb_window_leave(void);
+
+/* The three with the lock held. NULL: this stream's work is not bounded. */
+struct hb_window_row *hb_window_row_of(CUstream stream, CUcontext context);
+/* What the GPU writes for this row; NULL: the memory has gone with its context. */
+hb_page_u32 *hb_window_counter_of(const struct hb_window_row *row);
+/* Launches went by uncounted: how long the next ones take to their marks says nothing of their kernels. */
+void hb_window_forget_intervals(void);
+
+/* With the lock held, or not: in the child there is nobody else. */
+void hb_window_rows_leave_in_child(void);
+
+#endif
