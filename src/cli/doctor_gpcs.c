@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/uuid.h"
 #include "cli/cli.h"
 #include "cli/doctor_masks.h"
 #include "cli/doctor_slice.h"
@@ -94,21 +95,20 @@ static void say(const struct finding *finding, char *text, size_t size)
 		snprintf(text + used, size - used, " SMs, each left out and found missing");
 }
 
-static void tell_gpu(void *library, char text[40])
+static void tell_gpu(void *library, char text[static HB_UUID_TEXT_SIZE])
 {
 	CUuuid uuid = {{0}};
 	__typeof__(cuDeviceGetUuid) *get = library ? (__typeof__(cuDeviceGetUuid) *)dlsym(library, "cuDeviceGetUuid")
 						   : NULL;
 	if (get)
 		get(&uuid, 0);
-	for (size_t i = 0; i < sizeof uuid.bytes; i++)
-		snprintf(text + 2 * i, 3, "%02x", (unsigned char)uuid.bytes[i]);
+	hb_uuid_format((const unsigned char *)uuid.bytes, text);
 }
 
 int hb_doctor_gpcs(bool simulated)
 {
 	struct finding finding = {.state = HB_GPC_NO_TRIAL};
-	char text[200], gpu[40] = "";
+	char text[200], gpu[HB_UUID_TEXT_SIZE];
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
 	void *library = hb_doctor_open_driver(simulated);
 	if (library)

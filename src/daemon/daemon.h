@@ -313,11 +313,9 @@ void hb_server_looked(struct hb_server *server);
 struct json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns);
 /* What is enforced for a tenant on one of its GPUs: [{mechanism, enforced, why}]. NULL when out of memory. */
 struct json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu);
-/* "temporal" and so on; "role": high, low or mps server; GPU-01234567-... */
+/* "temporal" and so on; "role": high, low or mps server */
 const char *hb_status_engine(enum hb_engine engine);
 const char *hb_status_role(const struct hb_tenancy *tenancy);
-#define HB_STATUS_UUID_MAX (2 * HB_UUID_BYTES + 16)
-void hb_status_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[static HB_STATUS_UUID_MAX]);
 /* Everything `hb status --json` shows, to be freed by the caller; NULL when out of memory. */
 char *hb_status_text(struct hb_daemon *daemon, int64_t now_ns);
 

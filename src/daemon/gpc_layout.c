@@ -9,6 +9,7 @@
 #include "base/install_path.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/uuid.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
 #include "gpu/gpc_find.h"
@@ -74,10 +75,8 @@ static bool read_groups(const json_t *groups, unsigned char *gpc_of)
 static bool is_of(const json_t *answer, const unsigned char *uuid)
 {
 	const char *text = json_string_value(json_object_get(answer, "gpu"));
-	char own[2 * HB_UUID_BYTES + 1];
-	for (size_t i = 0; i < HB_UUID_BYTES; i++)
-		snprintf(own + 2 * i, 3, "%02x", uuid[i]);
-	return text && strcmp(text, own) == 0;
+	char own[HB_UUID_TEXT_SIZE];
+	return text && strcmp(text, hb_uuid_format(uuid, own)) == 0;
 }
 
 static enum hb_gpc_state read_answer(const json_t *answer, const unsigned char *uuid, unsigned char *gpc_of)
@@ -122,14 +121,13 @@ static void ended(void *argument, const struct hb_command_result *result)
 static char **make_environment(const struct hb_device *device, char *visible, size_t size)
 {
 	size_t n = 0, count = 0;
-	char uuid[HB_STATUS_UUID_MAX];
+	char uuid[HB_UUID_TEXT_SIZE];
 	while (environ[count])
 		count++;
 	char **list = calloc(count + 2, sizeof *list);
 	if (!list)
 		return NULL;
-	hb_status_uuid(device->uuid, uuid);
-	snprintf(visible, size, "CUDA_VISIBLE_DEVICES=%s", uuid);
+	snprintf(visible, size, "CUDA_VISIBLE_DEVICES=%s", hb_uuid_format(device->uuid, uuid));
 	/* Simulated GPUs are known by their number only: the first one that is to be seen is tried. */
 	if (!device->daemon->options.simulated)
 		list[n++] = visible;
@@ -141,7 +139,7 @@ static char **make_environment(const struct hb_device *device, char *visible, si
 
 static int start(struct hb_device *device)
 {
-	char program[PATH_MAX], visible[HB_STATUS_UUID_MAX + 32];
+	char program[PATH_MAX], visible[HB_UUID_TEXT_SIZE + 32];
 	bool simulated = device->daemon->options.simulated;
 	const char *const arguments[] = {program, "doctor", "--gpcs", simulated ? "--gpu" : NULL, "sim", NULL};
 	int result = hb_install_program("hb", program, sizeof program);

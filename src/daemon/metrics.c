@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/paths.h"
 #include "base/prom_text.h"
+#include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/meters.h"
 #include "gpu/provider.h"
@@ -56,8 +57,8 @@ static void add_label(char labels[LABELS_MAX], const char *name, const char *val
 /* The names that DCGM's exporter uses, so that its metrics and these can be joined. */
 static void label_device(const struct scene *scene, const struct hb_device *device, char labels[LABELS_MAX])
 {
-	char uuid[HB_STATUS_UUID_MAX], node[32];
-	hb_status_uuid(device->uuid, uuid);
+	char uuid[HB_UUID_TEXT_SIZE], node[32];
+	hb_uuid_format(device->uuid, uuid);
 	snprintf(node, sizeof node, "nvidia%s", device->meters->index);
 	labels[0] = '\0';
 	add_label(labels, "gpu", device->meters->index);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
@@ -47,13 +48,6 @@ static const char *const hold_faults[] = {
 #include "hummingbird/hold_faults.def"
 #undef HB_HOLD_FAULT
 };
-
-void hb_status_uuid(const unsigned char uuid[HB_UUID_BYTES], char text[static HB_STATUS_UUID_MAX])
-{
-	char *at = text + sprintf(text, "GPU-");
-	for (int i = 0; i < HB_UUID_BYTES; i++)
-		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-}
 
 /* Appends and takes the reference; a NULL (out of memory) is left out, and shows as a missing entry. */
 static void append(json_t *array, json_t *entry)
@@ -365,8 +359,8 @@ static json_t *use_json(struct hb_tenancy *tenancy, uint32_t gpu)
 	const struct hb_device *device = tenancy->devices[gpu];
 	const struct hb_seat *seat = &device->seats[tenancy->index];
 	struct hb_page_gpu *page = &tenancy->page->gpus[gpu];
-	char uuid[HB_STATUS_UUID_MAX];
-	hb_status_uuid(device->uuid, uuid);
+	char uuid[HB_UUID_TEXT_SIZE];
+	hb_uuid_format(device->uuid, uuid);
 	json_t *mechanisms = hb_status_mechanisms(tenancy, gpu);
 	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o}", "gpu", uuid, "gate", gate_text(seat->gate),
 				   "memory_used", (json_int_t)page->used_bytes, "slice_us",
@@ -434,9 +428,9 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 
 static json_t *device_json(const struct hb_daemon *daemon, const struct hb_device *device)
 {
-	char uuid[HB_STATUS_UUID_MAX], name[96] = "";
+	char uuid[HB_UUID_TEXT_SIZE], name[96] = "";
 	const struct hb_ejection *ejection = hb_core_ejection(device->core);
-	hb_status_uuid(device->uuid, uuid);
+	hb_uuid_format(device->uuid, uuid);
 	hb_provider_of(daemon->options.simulated)->gpu_name(device->uuid, name, sizeof name);
 	json_t *object = json_pack(
 		"{s:s, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:s}", "uuid", uuid, "name", name, "engine",

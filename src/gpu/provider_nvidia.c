@@ -4,6 +4,7 @@
  * kernel module, the driver's library, the MPS control program, NVML.
  */
 #include "base/install_path.h"
+#include "base/uuid.h"
 #include "gpu/nvml.h"
 #include "gpu/provider.h"
 
@@ -52,18 +53,11 @@ static bool read_value(const char *file, const char *key, char *value, size_t si
 	return found;
 }
 
-static void format_uuid(const unsigned char uuid[16], char text[48])
-{
-	char *at = text + sprintf(text, "GPU-");
-	for (int i = 0; i < 16; i++)
-		at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-}
-
 static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 {
-	char wanted[48], found[64], file[320];
+	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
 	int result = -ENOENT;
-	format_uuid(uuid, wanted);
+	hb_uuid_format(uuid, wanted);
 	DIR *folder = opendir(PROC "/gpus");
 	for (struct dirent *entry; folder && (entry = readdir(folder));) {
 		snprintf(file, sizeof file, PROC "/gpus/%s/information", entry->d_name);
@@ -80,10 +74,10 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 /* Folders of GPUs are named by their place on the bus; the number is how many come before. */
 static int gpu_index(const unsigned char uuid[16])
 {
-	char wanted[48], found[64], file[320];
+	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
 	struct dirent **entries;
 	int index = -ENOENT, before = 0, n = scandir(PROC "/gpus", &entries, NULL, alphasort);
-	format_uuid(uuid, wanted);
+	hb_uuid_format(uuid, wanted);
 	for (int i = 0; i < n; i++) {
 		snprintf(file, sizeof file, PROC "/gpus/%s/information", entries[i]->d_name);
 		bool is_gpu = read_value(file, "GPU UUID", found, sizeof found);
@@ -99,9 +93,8 @@ static int gpu_index(const unsigned char uuid[16])
 
 static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 {
-	char text[48];
-	format_uuid(uuid, text);
-	return hb_nvml_use(text, use);
+	char text[HB_UUID_TEXT_SIZE];
+	return hb_nvml_use(hb_uuid_format(uuid, text), use);
 }
 
 /* --- probes --------------------------------------------------------------------- */

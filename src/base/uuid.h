@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The UUID of a GPU as text, in the form in which the driver and nvidia-smi give and take it. */
+#ifndef HB_BASE_UUID_H
+#define HB_BASE_UUID_H
+
+#define HB_UUID_TEXT_SIZE 41 /* with the NUL */
+
+/* "GPU-01234567-89ab-cdef-0123-456789abcdef". Returns `text`. */
+char *hb_uuid_format(const unsigned char uuid[16], char text[static HB_UUID_TEXT_SIZE]);
+
+#endif
