@@ -20,6 +20,7 @@
 
 struct hb_grpc_connection;
 struct hb_grpc_call;
+struct hb_grpc_method; /* a row of the table in grpc_methods.c */
 
 struct hb_kserve_grpc {
 	struct hb_kserve_grpc_config config;
@@ -43,9 +44,10 @@ struct hb_grpc_call {
 	struct hb_grpc_call *sibling, **link;  /* of the connection's calls */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
-	int64_t begun_ns, timeout_ns; /* of the client; 0 = none */
-	enum hb_coding coding;        /* of a message that says it is compressed */
-	uint8_t *data;                /* what has come, prefix included */
+	const struct hb_grpc_method *method; /* NULL: its head has not come, or there is none of this name */
+	int64_t begun_ns, timeout_ns;        /* of the client; 0 = none */
+	enum hb_coding coding;               /* of a message that says it is compressed */
+	uint8_t *data;                       /* what has come, prefix included */
 	size_t bytes, capacity;
 	bool too_large, crowded, whole, waits;
 	bool bare; /* data are without their prefix */
@@ -75,7 +77,7 @@ uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
 void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message);
 /* The request's message, or NULL: the call has failed. Freed with protobuf_c_message_free_unpacked(). */
 void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type);
-/* The head has come. False: there is no such method, and the call has failed. */
+/* The head has come: finds its method. False: there is none, and the call has failed. */
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* The message has come whole: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);

@@ -369,12 +369,12 @@ static void refuse_cuda(struct hb_grpc_call *call)
 
 /* ---- the table ---- */
 
-struct method {
+struct hb_grpc_method {
 	const char *name;
 	void (*function)(struct hb_grpc_call *call);
 };
 
-static const struct method methods[] = {
+static const struct hb_grpc_method methods[] = {
 	{"ModelInfer", hb_grpc_infer},
 	{"ServerLive", server_live},
 	{"ServerReady", server_ready},
@@ -436,31 +436,28 @@ static bool expand(struct hb_grpc_call *call)
 	return true;
 }
 
-static const struct method *method_of(struct hb_grpc_call *call)
+bool hb_grpc_call_begin(struct hb_grpc_call *call)
 {
 	size_t skip = strlen(SERVICE);
 	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
-		if (strcmp(call->path + skip, methods[i].name) == 0)
-			return &methods[i];
+		if (strcmp(call->path + skip, methods[i].name) == 0) {
+			call->method = &methods[i];
+			return true;
+		}
 	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);
-	return NULL;
-}
-
-bool hb_grpc_call_begin(struct hb_grpc_call *call)
-{
-	return method_of(call) != NULL;
+	return false;
 }
 
 void hb_grpc_foresee(struct hb_grpc_call *call)
 {
-	if (!call->foreseen && strcmp(call->path, SERVICE "ModelInfer") == 0)
+	if (!call->foreseen && call->method && call->method->function == hb_grpc_infer)
 		hb_grpc_infer_foresee(call);
 }
 
 void hb_grpc_call_run(struct hb_grpc_call *call)
 {
-	const struct method *method = method_of(call);
-	if (!method)
+	/* A call may be whole with its head, which then nobody has begun. */
+	if (!call->method && !hb_grpc_call_begin(call))
 		return;
 	if (call->too_large) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
@@ -473,5 +470,5 @@ void hb_grpc_call_run(struct hb_grpc_call *call)
 	if (!is_whole(call))
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
 	else if (expand(call))
-		method->function(call);
+		call->method->function(call);
 }

@@ -9,12 +9,12 @@ def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def headers(stream, path, **more):
+def headers(stream, path, end=False, **more):
     fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "content-type": "application/grpc",
               "te": "trailers", **{name.replace("_", "-"): value for name, value in more.items()}}
     block = b"".join(b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
                      for name, value in fields.items())
-    return frame(1, 4, stream, block)
+    return frame(1, 5 if end else 4, stream, block)
 
 
 def grpc_begin(stream=1, path="/inference.GRPCInferenceService/ModelInfer", **more):

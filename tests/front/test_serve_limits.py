@@ -232,6 +232,13 @@ class Limits(unittest.TestCase):
                 wait_until("the next call is answered", lambda c=client: b"\x08\x01" in c.recv(65536))
         wait_until("all memory is given back", lambda: self.server.memory() == 0)
 
+    def test_a_call_that_is_whole_with_its_head_is_answered(self):
+        service = "/inference.GRPCInferenceService/"
+        for method, status in (("ServerLive", b"\x013"), ("NoSuchMethod", b"\x0212")):  # INVALID_ARGUMENT, UNIMPLEMENTED
+            with self.server.connect(PREFACE + frame(4, 0, 0) + headers(1, service + method, end=True),
+                                     self.server.grpc_port) as client:
+                wait_until("the call is refused", lambda c=client, s=status: s in c.recv(65536))
+
     def cancelled(self):
         return sum(self.server.metric('hb_serve_requests_total{model="slow",version="1",priority="%s",outcome="CANCELLED"}'
                                       % priority) for priority in ("high", "low"))
