@@ -10,19 +10,32 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* A descriptor that is closed comes back as another connection's, so an event counts for the turn it was asked for in. */
+struct place {
+	struct hb_infer *infer;
+	uint32_t turn;
+};
+
 struct hb_gone_watch {
 	struct hb_dispatch *dispatch;
 	pthread_mutex_t lock;
 	pthread_t thread;
 	int epoll, bell;
 	uint32_t n;
-	struct hb_infer **of_fd;
+	struct place *of_fd;
 };
 
-static struct hb_infer *take(struct hb_gone_watch *watch, int fd)
+static uint64_t token(int fd, uint32_t turn)
+{
+	return (uint64_t)turn << 32 | (uint32_t)fd;
+}
+
+/* NULL: that turn is over. Events come in lots, and what is done about one may end the turn of the next. */
+static struct hb_infer *take(struct hb_gone_watch *watch, uint64_t of)
 {
 	pthread_mutex_lock(&watch->lock);
-	struct hb_infer *infer = watch->of_fd[fd];
+	const struct place *place = &watch->of_fd[(uint32_t)of];
+	struct hb_infer *infer = place->turn == of >> 32 ? place->infer : NULL;
 	if (infer)
 		atomic_fetch_add(&infer->holders, 1);
 	pthread_mutex_unlock(&watch->lock);
@@ -36,9 +49,9 @@ static void *run(void *argument)
 	for (;;) {
 		int n = epoll_wait(watch->epoll, events, 32, -1);
 		for (int i = 0; i < n; i++) {
-			if (events[i].data.fd == watch->bell)
+			if (events[i].data.u64 == token(watch->bell, 0))
 				return NULL;
-			struct hb_infer *infer = take(watch, events[i].data.fd);
+			struct hb_infer *infer = take(watch, events[i].data.u64);
 			if (infer)
 				hb_dispatch_cancel(watch->dispatch, infer);
 			hb_infer_free(infer);
@@ -50,7 +63,8 @@ static bool start(struct hb_gone_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
-	watch->bell = event.data.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	watch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	event.data.u64 = token(watch->bell, 0);
 	return watch->of_fd && watch->epoll >= 0 && watch->bell >= 0 &&
 	       epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->bell, &event) == 0 &&
 	       pthread_create(&watch->thread, NULL, run, watch) == 0;
@@ -98,12 +112,13 @@ void hb_gone_watch_free(struct hb_gone_watch *watch)
 
 void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_infer *infer)
 {
-	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.fd = fd};
+	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT};
 	if (fd < 0 || (uint32_t)fd >= watch->n)
 		return;
 	atomic_fetch_add(&infer->holders, 1);
 	pthread_mutex_lock(&watch->lock);
-	watch->of_fd[fd] = infer;
+	watch->of_fd[fd].infer = infer;
+	event.data.u64 = token(fd, ++watch->of_fd[fd].turn);
 	pthread_mutex_unlock(&watch->lock);
 	epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event);
 }
@@ -114,8 +129,8 @@ void hb_gone_watch_forget(struct hb_gone_watch *watch, int fd)
 		return;
 	epoll_ctl(watch->epoll, EPOLL_CTL_DEL, fd, NULL);
 	pthread_mutex_lock(&watch->lock);
-	struct hb_infer *infer = watch->of_fd[fd];
-	watch->of_fd[fd] = NULL;
+	struct hb_infer *infer = watch->of_fd[fd].infer;
+	watch->of_fd[fd].infer = NULL;
 	pthread_mutex_unlock(&watch->lock);
 	hb_infer_free(infer);
 }
