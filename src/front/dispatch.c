@@ -276,9 +276,10 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
 				: 0;
 	if (!infer->handle) {
 		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE,
-			      dispatch->ending                 ? "the server is going down"
-			      : model->state == HB_MODEL_READY ? "the queue is full"
-							       : "the model is not ready");
+			      dispatch->ending                   ? "the server is going down"
+			      : model->state != HB_MODEL_READY   ? "the model is not ready"
+			      : infer->priority == HB_SERVE_HIGH ? "the queue of high priority is full"
+								 : "the queue of low priority is full");
 		answer(dispatch, infer, now_ns);
 	} else if (infer->timeout_ns > 0) {
 		infer->cut_ns = infer->times.arrived_ns + infer->timeout_ns;

@@ -22,7 +22,7 @@ struct hb_dispatch_config {
 	const char *models; /* folder; one folder a model in it */
 	const char *policy; /* of serve_policies.def */
 	enum hb_serve_late late[HB_SERVE_PRIORITIES];
-	uint32_t queue_max;
+	uint32_t queue_max;  /* requests of each priority that wait or run */
 	double speed;        /* of the simulated GPU: seconds of its time a second */
 	int gpu;             /* enum hb_worker_gpu: how workers are started */
 	const char *journal; /* file to write what ran when to; NULL = none */

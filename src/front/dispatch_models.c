@@ -438,7 +438,7 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	if (result == 0)
 		result = hb_serve_new(&serve, &dispatch->serve, error);
 	if (result == 0)
-		result = hb_cut_heap_init(&dispatch->cuts, config->queue_max);
+		result = hb_cut_heap_init(&dispatch->cuts, HB_SERVE_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
 	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -141,6 +141,27 @@ static void write_predictions(void *argument, const struct hb_serve *serve)
 	}
 }
 
+/* How full the queues are; each priority has one, so that neither takes the other's room. */
+static void write_queues(void *argument, const struct hb_serve *serve)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	hb_prom_family(page->out, "hb_serve_held_requests", HB_PROM_GAUGE, "Requests that wait or run, by priority");
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
+		hb_prom_count(page->out, "hb_serve_held_requests", labels, hb_serve_held(serve, p));
+	}
+	hb_prom_family(page->out, "hb_serve_held_requests_limit", HB_PROM_GAUGE,
+		       "What --queue allows of each priority");
+	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_serve_queue_max(serve));
+	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
+		       "Requests refused because as many of their priority were there as --queue allows");
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
+		hb_prom_count(page->out, "hb_serve_queue_full_total", labels, hb_serve_counts_get(serve)->full[p]);
+	}
+}
+
 static void write_families(struct hb_dispatch *dispatch, struct page *page)
 {
 	static const struct {
@@ -187,6 +208,7 @@ char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budg
 	}
 	write_families(dispatch, &page);
 	hb_dispatch_inspect(dispatch, write_predictions, &page);
+	hb_dispatch_inspect(dispatch, write_queues, &page);
 	if (memory)
 		write_memory(page.out, memory);
 	if (fclose(page.out) != 0) {

@@ -94,9 +94,10 @@ int hb_serve_new(const struct hb_serve_config *config, struct hb_serve **out, st
 	for (uint32_t model = 0; model < HB_SERVE_MODELS_MAX; model++)
 		for (int class = 0; class < HB_SERVE_PRIORITIES; class ++)
 			hb_serve_queue_init(&serve->queues[model][class]);
-	if (hb_serve_pool_init(&serve->pool, config->queue_max)) {
+	if (hb_serve_pool_init(&serve->pool, HB_SERVE_PRIORITIES * config->queue_max)) {
 		free(serve);
-		return hb_error_set(error, -ENOMEM, "out of memory for %u requests", config->queue_max);
+		return hb_error_set(error, -ENOMEM, "out of memory for %u requests of each priority",
+				    config->queue_max);
 	}
 	*out = serve;
 	return 0;
@@ -182,15 +183,19 @@ uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb
 	if (request->model >= serve->predictor.n_models || request->items < 1 ||
 	    request->items > serve->predictor.models[request->model].max_items)
 		return 0;
-	uint32_t index = hb_serve_pool_take(&serve->pool);
-	if (index == HB_SERVE_NONE)
+	if (serve->held[request->priority] == serve->config.queue_max) {
+		serve->counts.full[request->priority]++;
 		return 0;
+	}
+	uint32_t index = hb_serve_pool_take(&serve->pool); /* which has room for the limits of both */
 	struct hb_waiting *waiting = hb_serve_waiting(serve, index);
 	waiting->cookie = request->cookie;
 	waiting->model = request->model;
 	waiting->items = request->items;
 	waiting->priority = request->priority;
 	waiting->class = class_of(serve, request->priority);
+	waiting->limit = request->priority;
+	serve->held[waiting->limit]++;
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
 	something_happened(serve);
@@ -200,12 +205,18 @@ uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb
 	return (uint64_t)waiting->generation << 32 | index;
 }
 
+static void forget(struct hb_serve *serve, uint32_t index)
+{
+	serve->held[hb_serve_waiting(serve, index)->limit]--;
+	hb_serve_pool_give(&serve->pool, index);
+}
+
 static void cancel(struct hb_serve *serve, uint32_t index)
 {
 	something_happened(serve);
 	serve->counts.cancelled[hb_serve_waiting(serve, index)->priority]++;
 	dequeue(serve, index);
-	hb_serve_pool_give(&serve->pool, index);
+	forget(serve, index);
 }
 
 bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle)
@@ -247,7 +258,7 @@ void hb_serve_end(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool wh
 	something_happened(serve);
 	hb_predictor_end(&serve->predictor, now_ns, slot, whole);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		hb_serve_pool_give(&serve->pool, serve->members[slot][i]);
+		forget(serve, serve->members[slot][i]);
 	serve->in_flight[batch->model][batch->priority]--;
 	serve->n_in_flight[batch->priority]--;
 	batch->used = false;
@@ -324,10 +335,17 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 	return true;
 }
 
+static bool has_room_as_low(const struct hb_serve *serve, const struct hb_waiting *request)
+{
+	return request->limit == HB_SERVE_LOW || serve->held[HB_SERVE_LOW] < serve->config.queue_max;
+}
+
 static void downgrade(struct hb_serve *serve, uint32_t index)
 {
 	struct hb_waiting *request = hb_serve_waiting(serve, index);
 	dequeue(serve, index);
+	serve->held[request->limit]--;
+	serve->held[request->limit = HB_SERVE_LOW]++;
 	serve->counts.downgraded[request->priority]++;
 	request->class = class_of(serve, HB_SERVE_LOW);
 	request->deadline_ns = INT64_MAX;
@@ -338,7 +356,7 @@ bool hb_serve_refuse(struct hb_serve *serve, int64_t now_ns, struct hb_waiting *
 		     int64_t finish_ns, struct hb_serve_action *action)
 {
 	uint32_t index = (uint32_t)(request - serve->pool.requests);
-	if (serve->config.late[request->priority] == HB_SERVE_DOWNGRADE) {
+	if (serve->config.late[request->priority] == HB_SERVE_DOWNGRADE && has_room_as_low(serve, request)) {
 		downgrade(serve, index);
 		return false;
 	}
@@ -347,7 +365,7 @@ bool hb_serve_refuse(struct hb_serve *serve, int64_t now_ns, struct hb_waiting *
 	*action = (struct hb_serve_action){
 		.kind = HB_SERVE_REFUSE, .cookie = request->cookie, .reason = reason, .finish_ns = finish_ns};
 	dequeue(serve, index);
-	hb_serve_pool_give(&serve->pool, index);
+	forget(serve, index);
 	return true;
 }
 
@@ -428,4 +446,14 @@ const struct hb_serve_counts *hb_serve_counts_get(const struct hb_serve *serve)
 uint32_t hb_serve_queued(const struct hb_serve *serve, enum hb_serve_priority priority)
 {
 	return serve->queued[priority];
+}
+
+uint32_t hb_serve_held(const struct hb_serve *serve, enum hb_serve_priority priority)
+{
+	return serve->held[priority];
+}
+
+uint32_t hb_serve_queue_max(const struct hb_serve *serve)
+{
+	return serve->config.queue_max;
 }

@@ -26,13 +26,14 @@ struct hb_serve;
 /* What is done with a request that is predicted to be late, or is. */
 enum hb_serve_late {
 	HB_SERVE_REJECT,    /* it is refused at once, with the finish that was predicted */
-	HB_SERVE_DOWNGRADE, /* it goes on as low priority without a deadline */
+	HB_SERVE_DOWNGRADE, /* it goes on as low priority without a deadline; refused where that queue is full */
 };
 
 struct hb_serve_config {
 	const char *policy;
-	uint32_t queue_max;   /* requests queued or in batches at one time */
-	uint32_t slots;       /* batches of one model and priority at one time: 2 lets copies overlap runs */
+	uint32_t
+		queue_max; /* requests of one priority queued or in batches at one time: neither takes the other's room */
+	uint32_t slots;    /* batches of one model and priority at one time: 2 lets copies overlap runs */
 	uint32_t concurrency; /* of the baselines: batches at one time */
 	uint32_t batch_most;  /* items of any batch, whatever its model could */
 	enum hb_serve_late late[HB_SERVE_PRIORITIES];
@@ -78,7 +79,8 @@ struct hb_serve_batch {
 struct hb_serve_counts {
 	uint64_t submitted[HB_SERVE_PRIORITIES], started[HB_SERVE_PRIORITIES], refused[HB_SERVE_PRIORITIES];
 	uint64_t timeouts[HB_SERVE_PRIORITIES], downgraded[HB_SERVE_PRIORITIES], cancelled[HB_SERVE_PRIORITIES];
-	uint64_t batches, aged; /* aged: low-priority batches started for having waited long */
+	uint64_t full[HB_SERVE_PRIORITIES]; /* not submitted: queue_max of that priority were there */
+	uint64_t batches, aged;             /* aged: low-priority batches started for having waited long */
 };
 
 void hb_serve_config_init(struct hb_serve_config *config);
@@ -93,7 +95,7 @@ int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *mode
 /* The model was run alone when it was loaded; see hb_predictor_profiled(). */
 void hb_serve_profiled(struct hb_serve *serve, uint32_t model, uint32_t items, const double stage_ns[HB_STAGES]);
 
-/* A handle for cancelling; 0 = refused at once: no such model, too many items, or the queue is full. */
+/* A handle for cancelling; 0 = refused at once: no such model, too many items, or the queue of its priority is full. */
 uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb_serve_request *request);
 /* True: it was queued and is forgotten. False: it is in a batch, or over; its batch goes on. */
 bool hb_serve_cancel(struct hb_serve *serve, int64_t now_ns, uint64_t handle);
@@ -113,8 +115,11 @@ struct hb_estimate hb_serve_outlook(struct hb_serve *serve, int64_t now_ns, uint
 				    enum hb_serve_priority priority);
 const struct hb_predictor *hb_serve_predictor(const struct hb_serve *serve);
 const struct hb_serve_counts *hb_serve_counts_get(const struct hb_serve *serve);
-/* Requests queued of a priority. */
+/* Requests queued as that priority (with those that were downgraded to it). */
 uint32_t hb_serve_queued(const struct hb_serve *serve, enum hb_serve_priority priority);
+/* Of the limit queue_max of a priority: what is taken, queued and in batches. */
+uint32_t hb_serve_held(const struct hb_serve *serve, enum hb_serve_priority priority);
+uint32_t hb_serve_queue_max(const struct hb_serve *serve);
 /* Names of policies, NULL-terminated. */
 extern const char *const hb_serve_policy_names[];
 

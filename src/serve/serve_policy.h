@@ -43,6 +43,7 @@ struct hb_serve {
 	uint32_t in_flight[HB_SERVE_MODELS_MAX][HB_SERVE_PRIORITIES];
 	uint32_t n_in_flight[HB_SERVE_PRIORITIES];
 	uint32_t queued[HB_SERVE_PRIORITIES];
+	uint32_t held[HB_SERVE_PRIORITIES]; /* of queue_max, each: queued and in batches */
 	struct hb_serve_counts counts;
 	int64_t policy_wake_ns;
 	int64_t settled_ns; /* nothing is to be decided before, unless something happens; INT64_MIN = something has */
@@ -74,7 +75,7 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 		    enum hb_serve_order order, uint32_t most, struct hb_serve_action *action);
 /*
  * Deals with a request that will be late, or is, as configured. True: *action
- * is to refuse it; false: it has been downgraded.
+ * is to refuse it; false: it has been downgraded (not where low priority's queue is full).
  */
 bool hb_serve_refuse(struct hb_serve *serve, int64_t now_ns, struct hb_waiting *request, enum hb_serve_reason reason,
 		     int64_t finish_ns, struct hb_serve_action *action);

@@ -22,6 +22,7 @@ struct hb_waiting {
 	uint32_t generation;             /* odd while in use */
 	enum hb_serve_priority priority; /* as it was asked for */
 	enum hb_serve_priority class;    /* the queue it is in */
+	enum hb_serve_priority limit; /* the one whose limit it counts against: as asked for, until it is downgraded */
 	int64_t arrival_ns, deadline_ns;
 	bool queued;
 	uint32_t next[HB_ORDERS], previous[HB_ORDERS];

@@ -312,6 +312,24 @@ class Workers(unittest.TestCase):
         status, answer = server.call("POST", "/v2/repository/models/slow/load")
         self.assertEqual((status, b"ended 5 times" in answer, b"start_limit" in answer), (400, True, True), answer)
 
+    def test_a_flood_of_low_priority_refuses_no_high(self):
+        server = serve(self, {"gated": ("", GATED)}, "--queue", "2")
+        asked = Asked(server)
+        for value in (1, 2):
+            asked.ask(value, "gated", (value, 0, 0, 0), priority="low")
+        wait_until("low priority is full", lambda: server.metric('hb_serve_held_requests{priority="low"}') == 2)
+        status, answer = server.infer("gated", (3, 0, 0, 0), priority="low")
+        self.assertEqual((status, "queue of low priority is full" in str(answer)), (503, True), answer)
+        for value in (4, 5):
+            asked.ask(value, "gated", (value, 0, 0, 0), priority="high")
+        wait_until("high priority is there", lambda: server.metric('hb_serve_held_requests{priority="high"}') == 2)
+        server.write("gated/go", "")
+        asked.join()
+        self.assertEqual({name: status for name, (status, _) in asked.answers.items()}, {1: 200, 2: 200, 4: 200, 5: 200})
+        self.assertEqual([server.metric('hb_serve_queue_full_total{priority="%s"}' % priority) for priority in ("high", "low")],
+                         [0, 1])
+        self.assertEqual(server.metric("hb_serve_held_requests_limit"), 2)
+
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)

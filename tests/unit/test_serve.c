@@ -427,7 +427,12 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	open_with(config, 2);
 	for (uint64_t i = 0; i < 16; i++)
 		assert_true(submit(i, 0, HB_SERVE_LOW, 900 * MS) != 0);
-	assert_true(submit(16, 0, HB_SERVE_HIGH, 900 * MS) == 0);
+	assert_true(submit(16, 0, HB_SERVE_LOW, 900 * MS) == 0);
+	for (uint64_t i = 17; i < 33; i++)
+		assert_true(submit(i, 0, HB_SERVE_HIGH, 900 * MS) != 0);
+	assert_true(submit(33, 0, HB_SERVE_HIGH, 900 * MS) == 0);
+	assert_int_equal(hb_serve_counts_get(rig.serve)->full[HB_SERVE_LOW], 1);
+	assert_int_equal(hb_serve_counts_get(rig.serve)->full[HB_SERVE_HIGH], 1);
 	unsigned long before = hb_test_allocations;
 	for (uint64_t i = 0; i < 50000; i++) {
 		submit(i, i % 3 == 0, i % 2 ? HB_SERVE_HIGH : HB_SERVE_LOW, 20 * MS);
