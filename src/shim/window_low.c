@@ -8,9 +8,9 @@
  *
  * Bounded waits: for HP as long as its beacon shows life, for its own work as
  * long as that goes on, and never longer than WAIT_MOST_NS for one launch.
- * Launches in a second context of the process, on more streams at a time than
- * there are rows, or while counters cannot be made, are masked but not bounded,
- * and counted.
+ * Launches in a second context of the process, on more streams at work at a time
+ * than there are rows (window_rows.h), or while counters cannot be made, are
+ * masked but not bounded, and counted.
  */
 #include "base/clock.h"
 #include "gpu/launch_mask.h"
@@ -176,7 +176,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 	if (!begun[gpu])
 		begin_low(gpu);
 	struct hb_slack_low *low = &lows[gpu];
-	struct hb_window_row *row = hb_window_row_of(launch->stream, context);
+	struct hb_window_row *row;
 	if (atomic_load_explicit(&went_by, memory_order_relaxed)) {
 		atomic_store_explicit(&went_by, false, memory_order_relaxed);
 		hb_window_forget_intervals();
@@ -187,6 +187,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 		hb_window_enter();
 	}
 	for (;;) {
+		row = hb_window_row_of(launch->stream, context, now_ns);
 		ask(place, gpu, row, now_ns, launch->function, shape, &mine.answer);
 		if (mine.answer.verdict != HB_SLACK_WAIT)
 			break;
@@ -201,6 +202,8 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 		hb_window_enter();
 	}
 	hb_window_leave();
+	if (row && launch->stream == CU_STREAM_PER_THREAD)
+		hb_window_rows_note_thread();
 	mine.low = low;
 	mine.row = row;
 	mine.stream = launch->stream;
@@ -220,9 +223,12 @@ static void note_launch(CUresult result)
 	int64_t now_ns = hb_clock_now_ns();
 	struct hb_slack_stream nothing = {0};
 	hb_window_enter();
-	uint32_t value = hb_slack_went(mine.low, mine.row ? &mine.row->state : &nothing, now_ns, &mine.answer);
-	const hb_page_u32 *counter = mine.row ? hb_window_counter_of(mine.row) : NULL;
+	struct hb_window_row *row = mine.row && hb_window_row_is_of(mine.row, mine.stream) ? mine.row : NULL;
+	uint32_t value = hb_slack_went(mine.low, row ? &row->state : &nothing, now_ns, &mine.answer);
+	const hb_page_u32 *counter = row ? hb_window_counter_of(row) : NULL;
 	hb_window_leave();
+	if (mine.row && !row) /* it has become another stream's */
+		hb_shim_count(HB_COUNT_window_unbounded, 1);
 	if (value && counter)
 		HB_REAL(cuStreamWriteValue32_v2)(mine.stream, (CUdeviceptr)(uintptr_t)counter, value, 0);
 }

@@ -18,6 +18,12 @@
 #define AGAIN_NS HB_NS_PER_S
 #define AGAIN_MOST_NS (64 * HB_NS_PER_S)
 
+/*
+ * From now on a stream counts as idle, though not all that it launched was marked: that is predicted to take a sixteenth of
+ * the window, and that is 62 ms at the most.
+ */
+#define IDLE_NS (HB_NS_PER_S / 4)
+
 enum { ROWS = 32, COUNTER_WORDS = 16 /* one cache line */ };
 
 static atomic_bool taken;
@@ -34,7 +40,11 @@ static hb_page_u32 *parked;         /* the counters of `parked_for`, which may b
 static CUcontext parked_for;
 
 /* Its address tells threads apart. */
-static __thread char self __attribute__((tls_model("initial-exec")));
+static __thread struct {
+	bool is_noted; /* its end will be told */
+} self __attribute__((tls_model("initial-exec")));
+static pthread_key_t ending;
+static bool has_key; /* before there are counters */
 
 void hb_window_enter(void)
 {
@@ -49,35 +59,53 @@ void hb_window_leave(void)
 
 /* ---- rows ---- */
 
-/* The row of a stream that is gone is free when its last mark was written: no late one is taken for another stream's. */
-static struct hb_window_row *free_row(const hb_page_u32 *values)
+/* Its last mark was written: no late one is taken for another stream's. And no more than that is in flight. */
+static bool is_done(const struct hb_window_row *row, const hb_page_u32 *values, int64_t now_ns)
 {
-	if (n_rows < ROWS)
-		return &rows[n_rows++];
-	for (unsigned i = 0; i < ROWS; i++) {
-		uint32_t marked = rows[i].state.marked;
-		if (!rows[i].gone || atomic_load_explicit(&values[i * COUNTER_WORDS], memory_order_acquire) != marked)
-			continue;
-		rows[i] = (struct hb_window_row){.state = {.marked = marked, .done = marked}};
-		return &rows[i];
-	}
-	return NULL;
+	if (atomic_load_explicit(&values[(row - rows) * COUNTER_WORDS], memory_order_acquire) != row->state.marked)
+		return false;
+	return row->gone || !row->state.next_ns || now_ns - row->looked_ns > IDLE_NS;
 }
 
-struct hb_window_row *hb_window_row_of(CUstream stream, CUcontext context)
+/* Of those whose work is done, one whose stream is gone, else the one that was used longest ago. */
+static struct hb_window_row *free_row(const hb_page_u32 *values, int64_t now_ns)
 {
-	const void *thread = stream == CU_STREAM_PER_THREAD ? &self : NULL;
+	struct hb_window_row *best = NULL;
+	if (n_rows < ROWS)
+		return &rows[n_rows++];
+	for (struct hb_window_row *row = rows; row < rows + ROWS && !(best && best->gone); row++)
+		if (is_done(row, values, now_ns) && (!best || row->gone || row->looked_ns < best->looked_ns))
+			best = row;
+	if (best) {
+		uint32_t marked = best->state.marked;
+		*best = (struct hb_window_row){.state = {.marked = marked, .done = marked}};
+	}
+	return best;
+}
+
+static const void *thread_of(CUstream stream)
+{
+	return stream == CU_STREAM_PER_THREAD ? &self : NULL;
+}
+
+bool hb_window_row_is_of(const struct hb_window_row *row, CUstream stream)
+{
+	return row->stream == stream && row->thread == thread_of(stream) && !row->gone;
+}
+
+struct hb_window_row *hb_window_row_of(CUstream stream, CUcontext context, int64_t now_ns)
+{
 	const hb_page_u32 *values = atomic_load_explicit(&counters, memory_order_acquire);
 	/* Elsewhere the memory could go, with its own context, before the GPU has written to it. */
 	if (!stream || !values || context != atomic_load_explicit(&owner, memory_order_relaxed))
 		return NULL;
 	for (unsigned i = 0; i < n_rows; i++)
-		if (rows[i].stream == stream && rows[i].thread == thread && !rows[i].gone)
+		if (hb_window_row_is_of(&rows[i], stream))
 			return &rows[i];
-	struct hb_window_row *row = free_row(values);
+	struct hb_window_row *row = free_row(values, now_ns);
 	if (row) {
 		row->stream = stream;
-		row->thread = thread;
+		row->thread = thread_of(stream);
 	}
 	return row;
 }
@@ -90,6 +118,21 @@ void hb_window_forget_stream(CUstream stream)
 	for (unsigned i = 0; i < n_rows; i++)
 		rows[i].gone |= rows[i].stream == stream && !rows[i].thread;
 	hb_window_leave();
+}
+
+static void thread_ends(void *unused)
+{
+	hb_window_enter();
+	for (unsigned i = 0; i < n_rows; i++)
+		rows[i].gone |= rows[i].thread == &self;
+	hb_window_leave();
+	self.is_noted = false; /* other destructors may still launch */
+}
+
+void hb_window_rows_note_thread(void)
+{
+	if (!self.is_noted && has_key)
+		self.is_noted = pthread_setspecific(ending, &self) == 0;
 }
 
 hb_page_u32 *hb_window_counter_of(const struct hb_window_row *row)
@@ -114,6 +157,8 @@ static void make_counters(CUcontext context)
 				    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS)
 		return;
 	memset(memory, 0, ROWS * COUNTER_WORDS * sizeof(uint32_t));
+	if (!has_key)
+		has_key = pthread_key_create(&ending, thread_ends) == 0;
 	hb_window_enter();
 	memset(rows, 0, sizeof rows);
 	n_rows = 0;

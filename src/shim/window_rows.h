@@ -17,8 +17,8 @@
 struct hb_window_row {
 	CUstream stream;
 	const void *thread; /* of a per-thread default stream; else NULL */
-	bool gone;          /* the stream was destroyed; its last work may still be running */
-	int64_t looked_ns;  /* when the counter was last read */
+	bool gone;          /* the stream or its thread has ended; its last work may still be running */
+	int64_t looked_ns;  /* when the counter was last read: at the last launch */
 	struct hb_slack_stream state;
 };
 
@@ -26,12 +26,19 @@ struct hb_window_row {
 void hb_window_enter(void);
 void hb_window_leave(void);
 
-/* The three with the lock held. NULL: this stream's work is not bounded. */
-struct hb_window_row *hb_window_row_of(CUstream stream, CUcontext context);
+/*
+ * The four with the lock held. Made if there is room, or if the work of another stream is done; NULL: this stream's work is
+ * not bounded. While the lock is not held, the row may become another stream's.
+ */
+struct hb_window_row *hb_window_row_of(CUstream stream, CUcontext context, int64_t now_ns);
+bool hb_window_row_is_of(const struct hb_window_row *row, CUstream stream);
 /* What the GPU writes for this row; NULL: the memory has gone with its context. */
 hb_page_u32 *hb_window_counter_of(const struct hb_window_row *row);
 /* Launches went by uncounted: how long the next ones take to their marks says nothing of their kernels. */
 void hb_window_forget_intervals(void);
+
+/* Without it, where this thread's own stream has a row: that is given back when the thread ends. */
+void hb_window_rows_note_thread(void);
 
 /* With the lock held, or not: in the child there is nobody else. */
 void hb_window_rows_leave_in_child(void);

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const char image[] = "HBSIM1\nkernel brief ns=1000\n";
@@ -133,6 +134,93 @@ static void make_and_destroy_streams(void)
 	space_end();
 }
 
+static void launch_once_on_own_stream(void)
+{
+	OK(CU(cuLaunchKernel_ptsz)(space_look, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+	OK(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD));
+}
+
+static void *live_briefly(void *unused)
+{
+	OK(CU(cuCtxSetCurrent)(space_context));
+	launch_once_on_own_stream();
+	return NULL;
+}
+
+/* On a stack that no other thread has: what a thread has of its own lies there, and is not at the place of another's. */
+static void run_thread_on_fresh_stack(void)
+{
+	enum { BYTES = 1 << 20 };
+	pthread_attr_t attributes;
+	pthread_t thread;
+	void *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(stack != MAP_FAILED);
+	CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstack(&attributes, stack, BYTES) == 0);
+	CHECK(pthread_create(&thread, &attributes, live_briefly, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	pthread_attr_destroy(&attributes);
+}
+
+/* As a server does that starts a thread for each job, with a stream of its own. */
+static void start_and_end_threads(void)
+{
+	space_begin();
+	for (int i = 0; i < 100; i++)
+		run_thread_on_fresh_stack();
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	launch_once_on_own_stream();
+	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	space_end();
+}
+
+enum { POOL = 40 };
+
+static bool is_bounded(CUstream stream)
+{
+	uint64_t before = space_count_of(HB_COUNT_window_unbounded);
+	launch_once(space_look, stream);
+	return space_count_of(HB_COUNT_window_unbounded) == before;
+}
+
+/* More streams than are looked after at a time, but all idle save one. */
+static void use_a_pool_of_streams(void)
+{
+	CUstream pool[POOL];
+	space_begin();
+	/* The first launches of a kernel are all marked, so what has been done is known. */
+	for (int i = 0; i < POOL; i++)
+		CHECK(is_bounded(pool[i] = make_stream()));
+	/* Later ones are not; then a stream has to be idle for some time. */
+	for (int n = 0; n < 24 * POOL; n++)
+		launch_once(space_look, pool[n / 8 % POOL]);
+	for (int i = 0; i < POOL; i++)
+		while (!is_bounded(pool[i]))
+			usleep(1000);
+	space_end();
+}
+
+static void *launch_some_on_own_stream(void *unused)
+{
+	OK(CU(cuCtxSetCurrent)(space_context));
+	for (int i = 0; i < 20; i++)
+		launch_once_on_own_stream();
+	return NULL;
+}
+
+/* Rows change hands while others launch; when all threads have ended there is room again. */
+static void launch_in_more_threads_than_rows(void)
+{
+	pthread_t threads[POOL];
+	space_begin();
+	for (int i = 0; i < POOL; i++)
+		CHECK(pthread_create(&threads[i], NULL, launch_some_on_own_stream, NULL) == 0);
+	for (int i = 0; i < POOL; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	for (int i = 0; i < POOL / 2; i++)
+		CHECK(is_bounded(make_stream()));
+	space_end();
+}
+
 static void work_in_two_contexts(void)
 {
 	CUcontext second;
@@ -207,6 +295,21 @@ static void streams_that_come_and_go_are_bounded_all(void **state)
 	space_run(make_and_destroy_streams);
 }
 
+static void streams_of_threads_that_come_and_go_are_bounded_all(void **state)
+{
+	space_run(start_and_end_threads);
+}
+
+static void streams_that_are_idle_make_room_for_others(void **state)
+{
+	space_run(use_a_pool_of_streams);
+}
+
+static void threads_beyond_the_rows_leave_room_when_they_end(void **state)
+{
+	space_run(launch_in_more_threads_than_rows);
+}
+
 static void *end_in_another_thread(void *unused)
 {
 	CUgraph graph;
@@ -262,6 +365,9 @@ int main(void)
 		TEST(streams_are_looked_at_after_one_of_two_holders_released),
 		TEST(streams_are_looked_at_after_a_destroy_that_failed),
 		TEST(streams_that_come_and_go_are_bounded_all),
+		TEST(streams_of_threads_that_come_and_go_are_bounded_all),
+		TEST(streams_that_are_idle_make_room_for_others),
+		TEST(threads_beyond_the_rows_leave_room_when_they_end),
 		TEST(captures_are_known_after_one_that_was_ended_badly),
 		TEST(a_second_context_is_not_bounded_but_counted),
 		TEST(work_is_bounded_after_one_of_two_holders_released),
