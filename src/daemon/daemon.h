@@ -44,6 +44,7 @@ struct hb_member {
 	struct hb_tenancy *tenancy;
 	struct hb_pid_watch *watch; /* NULL = no such member */
 	pid_t pid;
+	uint64_t start_ticks;
 	uint32_t slot;          /* HB_PAGE_PROCESSES for the leader: `hb run`, then the command it became */
 	uint64_t requests_read; /* of its ring on the page */
 	uint32_t requests_lost; /* of those since the last that could be told */
@@ -85,14 +86,14 @@ struct hb_tenancy {
 /* NULL = none has this token. */
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES]);
 struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number);
-/* A new tenant for this request, with a new page or the one handed over (page_fd >= 0; not kept). 0 or negative errno. */
+/* `peer` is open (hb_peer_open()) here and below. A new tenant for this request, with a new page or the one handed over (page_fd >= 0; not kept). 0 or negative errno. */
 int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 		   const char *command, size_t command_length, int page_fd, struct hb_tenancy **tenancy);
 void hb_tenancy_free(struct hb_tenancy *tenancy);
 /* Adds GPUs the tenant has not used yet. 0, -ENOSPC. */
 int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request);
 /* The process that keeps the tenant while nothing of it uses CUDA. */
-int hb_tenancy_lead(struct hb_tenancy *tenancy, pid_t pid);
+int hb_tenancy_lead(struct hb_tenancy *tenancy, const struct hb_peer *peer);
 /* A process with CUDA: gives it a slot, or the one that it has. The slot or negative errno. */
 int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot);
 /* The process with this pid leaves; the last one out ends the tenant. -ESRCH: it is no member. */

@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/page_memory.h"
+#include "daemon/process.h"
 #include "daemon/recorder.h"
 
 #include <errno.h>
@@ -169,7 +170,7 @@ static void speak_for_the_stopped(struct hb_tenancy *tenancy, uint32_t gpu)
 		struct hb_member *member = &tenancy->members[slot];
 		struct hb_gate *gate = gate_of(tenancy, slot, gpu);
 		uint64_t in_flight = hb_gate_in_flight(gate);
-		if (!member->watch || !in_flight || !hb_peer_is_stopped(member->pid))
+		if (!member->watch || !in_flight || !hb_process_is_stopped(member->pid))
 			continue;
 		hb_log_info("process %d of tenant %u is stopped: its %llu launches count as done", (int)member->pid,
 			    tenancy->number, (unsigned long long)in_flight);

@@ -2,7 +2,10 @@
 /* Identity of a socket's peer; see peer.h. */
 #include "daemon/peer.h"
 
+#include "daemon/process.h"
+
 #include <errno.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,48 +13,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static FILE *open_proc(pid_t pid, const char *file)
-{
-	char path[64];
-	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-	return fopen(path, "re");
-}
-
-/* The text of field `number` (3 and up) of /proc/PID/stat and what follows it, in `line`; NULL = no such process. */
-static const char *read_stat(pid_t pid, int number, char *line, int size)
-{
-	FILE *file = open_proc(pid, "stat");
-	if (!file)
-		return NULL;
-	char *read = fgets(line, size, file);
-	fclose(file);
-	/* The second field is the program's name and may hold anything: count from its last parenthesis. */
-	char *field = read ? strrchr(line, ')') : NULL;
-	for (int i = 2; field && i < number; i++)
-		field = strchr(field + 1, ' ');
-	return field ? field + 1 : NULL;
-}
-
-uint64_t hb_peer_start_ticks(pid_t pid)
-{
-	char line[1024];
-	const char *field = read_stat(pid, 22, line, sizeof line);
-	return field ? strtoull(field, NULL, 10) : 0;
-}
-
-bool hb_peer_is_stopped(pid_t pid)
-{
-	char line[1024];
-	const char *state = read_stat(pid, 3, line, sizeof line);
-	return state && (*state == 'T' || *state == 't');
-}
+#ifndef SO_PEERPIDFD /* since Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
 
 static void read_cgroup(struct hb_peer *peer)
 {
 	/* Whole lines: the rest of a long one may look like a line of its own, and users name cgroups as they like. */
 	char *line = NULL;
 	size_t size = 0;
-	FILE *file = open_proc(peer->pid, "cgroup");
+	FILE *file = hb_process_file(peer->pid, "cgroup");
 	if (!file)
 		return;
 	while (getline(&line, &size, file) > 0) {
@@ -98,6 +69,7 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 	struct ucred credentials;
 	socklen_t size = sizeof credentials;
 	memset(peer, 0, sizeof *peer);
+	peer->pidfd = -1;
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
 		return -errno;
 	if (credentials.pid <= 0) /* lives in a pid namespace that we cannot see into */
@@ -105,9 +77,55 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 	peer->pid = credentials.pid;
 	peer->uid = credentials.uid;
 	peer->gid = credentials.gid;
-	peer->start_ticks = hb_peer_start_ticks(peer->pid);
-	read_cgroup(peer);
-	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
+	peer->start_ticks = hb_process_start_ticks(peer->pid);
 	read_user(peer);
 	return 0;
+}
+
+/* Whoever connected has closed its end, as the kernel does at its death where it had not handed it on. */
+static bool has_hung_up(int socket)
+{
+	struct pollfd end = {.fd = socket, .events = POLLRDHUP};
+	return poll(&end, 1, 0) != 0;
+}
+
+/*
+ * The process that connected. Before Linux 6.5 only its pid can be had, and another process may have got that since: then
+ * it started later than what was seen at first, or whoever connected has ended, and hung up.
+ */
+static int open_process(int socket, const struct hb_peer *peer)
+{
+	int pidfd;
+	socklen_t size = sizeof pidfd;
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+		return pidfd;
+	if (errno != ENOPROTOOPT)
+		return errno == EINVAL ? -ESRCH : -errno; /* how some kernels say that it has ended */
+	pidfd = hb_process_open(peer->pid);
+	if (pidfd < 0 || !has_hung_up(socket))
+		return pidfd;
+	close(pidfd);
+	return -ESRCH;
+}
+
+int hb_peer_open(int socket, struct hb_peer *peer)
+{
+	int pidfd = open_process(socket, peer);
+	if (pidfd < 0)
+		return pidfd;
+	peer->pidfd = pidfd;
+	bool same = hb_process_start_ticks(peer->pid) == peer->start_ticks;
+	read_cgroup(peer);
+	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
+	if (same && hb_process_lives(peer->pidfd))
+		return 0;
+	hb_peer_close(peer);
+	return -ESRCH;
+}
+
+void hb_peer_close(struct hb_peer *peer)
+{
+	if (peer->pidfd >= 0)
+		close(peer->pidfd);
+	peer->pidfd = -1;
 }

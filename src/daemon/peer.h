@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is at the other end of a socket: identity from SO_PEERCRED, the rest from
- * /proc. What policy rules look at. Nothing here comes from a message.
+ * Who is at the other end of a socket: identity from SO_PEERCRED and
+ * SO_PEERPIDFD, the rest from /proc. What policy rules look at. Nothing here
+ * comes from a message.
  */
 #ifndef HB_DAEMON_PEER_H
 #define HB_DAEMON_PEER_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,16 +17,19 @@ struct hb_peer {
 	gid_t gid;
 	uint64_t start_ticks; /* start of the process since boot; tells it from a later one with the same pid */
 	char user[64];        /* login name, or the uid in digits */
+	int pidfd;            /* between hb_peer_open() and hb_peer_close(); else -1 */
 	char cgroup[256];     /* path in the unified hierarchy, "" = not known */
 	char unit[128];       /* systemd unit of the system: its first service or scope, else its last slice */
 };
 
-/* 0, or negative errno when the peer cannot be told. */
+/* Who it is, but neither cgroup nor unit. 0, or negative errno when the peer cannot be told. */
 int hb_peer_read(int socket, struct hb_peer *peer);
-/* Field 22 of /proc/PID/stat; 0 = no such process. */
-uint64_t hb_peer_start_ticks(pid_t pid);
-/* Stopped by a signal or a debugger. */
-bool hb_peer_is_stopped(pid_t pid);
+/*
+ * After hb_peer_read(): opens the process and reads the rest. 0: all that is known is of the process that connected, which
+ * lives. Negative errno; -ESRCH: it has ended.
+ */
+int hb_peer_open(int socket, struct hb_peer *peer);
+void hb_peer_close(struct hb_peer *peer);
 /* The systemd unit in a cgroup path: "" when there is none. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size);
 

@@ -3,8 +3,8 @@
 #include "daemon/pid_watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 struct hb_pid_watch {
@@ -26,10 +26,10 @@ static void closed(uv_handle_t *handle)
 	free(handle->data);
 }
 
-int hb_pid_watch_new(uv_loop_t *loop, pid_t pid, void (*gone)(void *argument), void *argument,
+int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*gone)(void *argument), void *argument,
 		     struct hb_pid_watch **watch)
 {
-	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	int fd = fcntl(pidfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	struct hb_pid_watch *made = malloc(sizeof *made);

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tells when a process ends, within a turn of the event loop, by its pidfd.
- * Works for processes that are not our children. Used by tenancy.c and
- * mps_server.c.
+ * Works for processes that are not our children. Used by tenancy.c.
  */
 #ifndef HB_DAEMON_PID_WATCH_H
 #define HB_DAEMON_PID_WATCH_H
 
-#include <sys/types.h>
 #include <uv.h>
 
 struct hb_pid_watch;
 
-/* `gone` is called once, from the loop. 0; -ESRCH: it is gone already; other negative errno. */
-int hb_pid_watch_new(uv_loop_t *loop, pid_t pid, void (*gone)(void *argument), void *argument,
+/* `gone` is called once, from the loop. Keeps a descriptor of its own. 0 or negative errno. */
+int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*gone)(void *argument), void *argument,
 		     struct hb_pid_watch **watch);
 /* Also right inside `gone`. NULL is fine. */
 void hb_pid_watch_free(struct hb_pid_watch *watch);

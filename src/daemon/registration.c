@@ -98,7 +98,7 @@ static int create(struct hb_daemon *daemon, const struct hb_peer *peer, const st
 		return hb_error_set(error, result, "cannot make the tenant: %s", strerror(-result));
 	if (!(request->flags & HB_REGISTER_CREATE))
 		return 0;
-	result = hb_tenancy_lead(grant->tenancy, peer->pid);
+	result = hb_tenancy_lead(grant->tenancy, peer);
 	if (result < 0)
 		hb_error_set(error, result, "cannot watch process %d: %s", (int)peer->pid, strerror(-result));
 	else

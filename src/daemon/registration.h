@@ -16,7 +16,7 @@ struct hb_grant {
 };
 
 /*
- * 0, or negative errno with *error for the client. page_fd is the descriptor
+ * 0, or negative errno with *error for the client. `peer` is open (hb_peer_open()); page_fd is the descriptor
  * that came along or -1; it stays the caller's.
  */
 int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,

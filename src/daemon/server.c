@@ -141,8 +141,15 @@ static int serve_register(struct connection *connection, const struct hb_wire_fd
 	/* A copy: registering may start the MPS server, which may answer others from the same buffer. */
 	const struct hb_msg_register request = server->message.as_REGISTER;
 	const char *command = hb_msg_text(&server->message, &length);
-	int result = hb_register(server->daemon, &connection->peer, &request, command, length, fds->n ? fds->fd[0] : -1,
-				 &grant, &error);
+	struct hb_peer peer = connection->peer;
+	int result = hb_peer_open(connection->fd, &peer);
+	if (result < 0)
+		hb_error_set(&error, result, "process %d, which connected, cannot be watched: %s", (int)peer.pid,
+			     strerror(-result));
+	else
+		result = hb_register(server->daemon, &peer, &request, command, length, fds->n ? fds->fd[0] : -1, &grant,
+				     &error);
+	hb_peer_close(&peer);
 	if (result < 0)
 		return answer_error(connection, result, error.text);
 	HB_FAULT(daemon_registered);

@@ -8,7 +8,9 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/daemon_client.h"
 #include "daemon/page_memory.h"
+#include "daemon/process.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -92,13 +94,14 @@ static void member_gone(void *argument)
 	hb_daemon_kick(daemon);
 }
 
-static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, pid_t pid, uint32_t slot)
+static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, const struct hb_peer *peer, uint32_t slot)
 {
 	struct hb_pid_watch *watch;
-	int result = hb_pid_watch_new(&tenancy->daemon->loop, pid, member_gone, member, &watch);
+	int result = hb_pid_watch_new(&tenancy->daemon->loop, peer->pidfd, member_gone, member, &watch);
 	if (result < 0)
 		return result;
-	*member = (struct hb_member){.tenancy = tenancy, .watch = watch, .pid = pid, .slot = slot};
+	*member = (struct hb_member){
+		.tenancy = tenancy, .watch = watch, .pid = peer->pid, .start_ticks = peer->start_ticks, .slot = slot};
 	/* What lies there from an earlier daemon's time was its to judge. */
 	if (slot < HB_PAGE_PROCESSES)
 		member->requests_read = tenancy->page->processes[slot].signs.written;
@@ -108,11 +111,11 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, pi
 	return 0;
 }
 
-int hb_tenancy_lead(struct hb_tenancy *tenancy, pid_t pid)
+int hb_tenancy_lead(struct hb_tenancy *tenancy, const struct hb_peer *peer)
 {
 	if (tenancy->leader.watch)
-		return tenancy->leader.pid == pid ? 0 : -EEXIST;
-	int result = watch_member(tenancy, &tenancy->leader, pid, HB_PAGE_PROCESSES);
+		return tenancy->leader.pid == peer->pid ? 0 : -EEXIST;
+	int result = watch_member(tenancy, &tenancy->leader, peer, HB_PAGE_PROCESSES);
 	HB_FAULT(daemon_leader_watched);
 	return result;
 }
@@ -149,13 +152,15 @@ static int take_slot(struct hb_tenancy *tenancy, const struct hb_peer *peer)
 int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot)
 {
 	struct hb_member *known = find_member(tenancy, peer->pid);
-	if (known)
+	if (known && known->start_ticks == peer->start_ticks)
 		return (int)known->slot;
+	if (known) /* has died, and its pid is another's already */
+		drop_member(known);
 	int slot = still_holds(tenancy, peer, old_slot) ? (int)old_slot : take_slot(tenancy, peer);
 	if (slot < 0)
 		return slot;
 	HB_FAULT(daemon_slot_taken);
-	int result = watch_member(tenancy, &tenancy->members[slot], peer->pid, (uint32_t)slot);
+	int result = watch_member(tenancy, &tenancy->members[slot], peer, (uint32_t)slot);
 	HB_FAULT(daemon_member_watched);
 	if (result < 0) {
 		hb_page_slot_free(tenancy->page, (uint32_t)slot);
@@ -227,6 +232,32 @@ static int adopt_gpus(struct hb_tenancy *tenancy)
 	return 0;
 }
 
+/* The tenant's user's, or started by the tenant for another user: nobody else is kept by it, nor keeps it. */
+static bool belongs(const struct hb_tenancy *tenancy, pid_t pid)
+{
+	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES] = "HB_TENANT=";
+	hb_token_format(tenancy->token, variable + strlen(variable));
+	if (hb_process_is_users(pid, tenancy->peer.uid) || hb_process_began_with(pid, variable))
+		return true;
+	hb_log_warning("tenant %u: its page names process %d, which is not its own", tenancy->number, (int)pid);
+	return false;
+}
+
+/* What the page says may be of a process that has died, or made up. */
+static int adopt_process(struct hb_tenancy *tenancy, uint32_t slot)
+{
+	const struct hb_page_process *process = &tenancy->page->processes[slot];
+	struct hb_peer named = {.pid = (pid_t)process->pid, .start_ticks = process->start_ticks};
+	int result = named.pidfd = hb_process_open(named.pid);
+	if (result < 0)
+		return result;
+	bool is_it = hb_process_start_ticks(named.pid) == named.start_ticks && belongs(tenancy, named.pid);
+	result = is_it && hb_process_lives(named.pidfd) ? watch_member(tenancy, &tenancy->members[slot], &named, slot)
+							: -ESRCH;
+	hb_peer_close(&named);
+	return result;
+}
+
 /* GPUs and processes of a page from the time of an earlier daemon. Its processes register again by themselves, but
  * one that never calls CUDA again may not: watch them all now. */
 static int adopt_contents(struct hb_tenancy *tenancy)
@@ -235,15 +266,9 @@ static int adopt_contents(struct hb_tenancy *tenancy)
 	int result = adopt_gpus(tenancy);
 	if (result < 0)
 		return result;
-	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
-		struct hb_page_process *process = &page->processes[slot];
-		pid_t pid = (pid_t)process->pid;
-		if (process->state != HB_PAGE_ACTIVE)
-			continue;
-		if (pid <= 0 || hb_peer_start_ticks(pid) != process->start_ticks ||
-		    watch_member(tenancy, &tenancy->members[slot], pid, slot) < 0)
+	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++)
+		if (page->processes[slot].state == HB_PAGE_ACTIVE && adopt_process(tenancy, slot) < 0)
 			hb_page_slot_free(page, slot);
-	}
 	tenancy->repairs = REPAIRS_MAX;
 	return 0;
 }
@@ -282,6 +307,7 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	made->index = (uint32_t)index;
 	made->number = ++daemon->next_number ? daemon->next_number : ++daemon->next_number;
 	made->peer = *peer;
+	made->peer.pidfd = -1; /* the caller's */
 	made->since_ns = hb_clock_now_ns();
 	made->page_fd = -1;
 	memcpy(made->token, request->token, HB_TOKEN_BYTES);

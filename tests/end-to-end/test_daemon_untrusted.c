@@ -3,12 +3,15 @@
  * A daemon whose tenants write what they like to the pages that they share with
  * it: it goes on, and serves the others.
  */
+#include "daemon/process.h"
 #include "daemon_harness.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static struct daemon daemon_;
@@ -90,6 +93,63 @@ static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
 	hb_membership_fini(&member);
 }
 
+static int become_nobody(void *unused)
+{
+	(void)unused;
+	int result = setresuid(65534, 65534, 65534);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* forgotten with the user */
+	return result;
+}
+
+/* A process of another user; 0 = there is none. */
+static pid_t stranger_start(void)
+{
+	int status;
+	if (geteuid() != 0)
+		return hb_process_is_users(1, geteuid()) ? 0 : 1;
+	pid_t child = child_start(become_nobody, NULL, &status);
+	assert_int_equal(status, 0);
+	return child;
+}
+
+static size_t processes_of_first(void)
+{
+	json_t *root = daemon_status(&daemon_);
+	json_t *tenant = json_array_get(json_object_get(root, "tenants"), 0);
+	size_t n = json_array_size(json_object_get(tenant, "processes"));
+	json_decref(root);
+	return n;
+}
+
+static void a_page_that_names_somebody_elses_process_does_not_keep_it(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	pid_t stranger = stranger_start();
+	if (!stranger)
+		skip();
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	struct hb_page_process *made_up = &member.page->processes[member.slot + 1];
+	made_up->pid = (uint32_t)stranger;
+	made_up->start_ticks = hb_process_start_ticks(stranger);
+	made_up->state = HB_PAGE_ACTIVE;
+	daemon_end(&daemon_, SIGKILL);
+	daemon_start_again(&daemon_, HBD);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	assert_int_equal(processes_of_first(), 1);
+	assert_int_equal(made_up->state, HB_PAGE_FREE);
+	/* The last of its own ends it. */
+	struct hb_error error;
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
+	close(fd);
+	assert_int_equal(daemon_tenants(&daemon_), 0);
+	if (stranger > 1)
+		child_kill(stranger);
+	hb_membership_fini(&member);
+}
+
 static atomic_bool flapping;
 
 static void *flap(void *argument)
@@ -132,6 +192,7 @@ int main(void)
 		TEST(scribbled_pages_do_not_hurt_the_daemon),
 		TEST(a_scribbled_slot_is_not_given_away_again),
 		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
+		TEST(a_page_that_names_somebody_elses_process_does_not_keep_it),
 		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
