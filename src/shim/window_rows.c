@@ -11,7 +11,6 @@
 #include "shim/window.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
 /* Until the trial of masks, or of making counters, is repeated; twice as long each time. */
@@ -26,7 +25,8 @@
 
 enum { ROWS = 32, COUNTER_WORDS = 16 /* one cache line */ };
 
-static atomic_bool taken;
+/* Turns for a moment, then sleeps: a thread of SCHED_FIFO that only turned would keep the CPU from whoever is to leave. */
+static pthread_mutex_t lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 static struct hb_window_row rows[ROWS]; /* guarded by it, as the next */
 static unsigned n_rows;
 
@@ -48,13 +48,12 @@ static bool has_key; /* before there are counters */
 
 void hb_window_enter(void)
 {
-	while (atomic_exchange_explicit(&taken, true, memory_order_acquire))
-		sched_yield();
+	pthread_mutex_lock(&lock);
 }
 
 void hb_window_leave(void)
 {
-	atomic_store_explicit(&taken, false, memory_order_release);
+	pthread_mutex_unlock(&lock);
 }
 
 /* ---- rows ---- */
@@ -267,5 +266,5 @@ void hb_window_rows_leave_in_child(void)
 	pthread_mutex_init(&preparing, NULL);
 	memset(rows, 0, sizeof rows);
 	n_rows = 0;
-	hb_window_leave();
+	lock = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 }

@@ -5,11 +5,13 @@
  */
 #include "space_rig.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char image[] = "HBSIM1\nkernel brief ns=1000\n";
@@ -221,6 +223,43 @@ static void launch_in_more_threads_than_rows(void)
 	space_end();
 }
 
+/* Waits of the shim that keep their thread ready to run. The loader finds this one before libc's. */
+static atomic_uint n_yields;
+
+__attribute__((visibility("default"))) int sched_yield(void)
+{
+	Dl_info caller;
+	const char *shim = getenv("HB_TEST_SHIM");
+	if (shim && dladdr(__builtin_return_address(0), &caller) && strcmp(caller.dli_fname, shim) == 0)
+		atomic_fetch_add(&n_yields, 1);
+	return (int)syscall(SYS_sched_yield);
+}
+
+static void *launch_much(void *unused)
+{
+	OK(CU(cuCtxSetCurrent)(space_context));
+	for (int i = 0; i < 400; i++)
+		launch_once_on_own_stream();
+	return NULL;
+}
+
+static void launch_in_threads_of_any_kind(void)
+{
+	enum { THREADS = 8 };
+	pthread_t threads[THREADS];
+	const struct sched_param urgent = {.sched_priority = 1};
+	space_begin();
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, launch_much, NULL) == 0);
+	/* Where that is not permitted, they are of one kind. */
+	for (int i = 0; i < THREADS / 4; i++)
+		pthread_setschedparam(threads[i], SCHED_FIFO, &urgent);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	CHECK(atomic_load(&n_yields) == 0);
+	space_end();
+}
+
 static void work_in_two_contexts(void)
 {
 	CUcontext second;
@@ -310,6 +349,12 @@ static void threads_beyond_the_rows_leave_room_when_they_end(void **state)
 	space_run(launch_in_more_threads_than_rows);
 }
 
+/* One of SCHED_FIFO would wait for ever so, on the CPU that whoever has the lock needs. */
+static void no_thread_waits_awake_for_another(void **state)
+{
+	space_run(launch_in_threads_of_any_kind);
+}
+
 static void *end_in_another_thread(void *unused)
 {
 	CUgraph graph;
@@ -368,6 +413,7 @@ int main(void)
 		TEST(streams_of_threads_that_come_and_go_are_bounded_all),
 		TEST(streams_that_are_idle_make_room_for_others),
 		TEST(threads_beyond_the_rows_leave_room_when_they_end),
+		TEST(no_thread_waits_awake_for_another),
 		TEST(captures_are_known_after_one_that_was_ended_badly),
 		TEST(a_second_context_is_not_bounded_but_counted),
 		TEST(work_is_bounded_after_one_of_two_holders_released),
