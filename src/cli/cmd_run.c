@@ -163,19 +163,27 @@ static int set_variable(const char *name, const char *value, struct hb_error *er
 	return hb_error_set(error, -errno, "cannot set %s: %s", name, strerror(errno));
 }
 
+/* One line of the daemon, NAME=VALUE. */
+static int set_granted(const char *line, struct hb_error *error)
+{
+	static const char *const names[] = {HB_GRANTED_VARIABLES};
+	size_t length = strcspn(line, "=");
+	for (size_t i = 0; line[length] && i < sizeof names / sizeof names[0]; i++)
+		if (strlen(names[i]) == length && strncmp(line, names[i], length) == 0)
+			return set_variable(names[i], line + length + 1, error);
+	return hb_error_set(
+		error, -EPROTO,
+		"the daemon wants to set '%.*s' for the command, which no daemon of this version does; is hb "
+		"older than it, or HB_SOCKET somebody else's?",
+		length < 60 ? (int)length : 60, line);
+}
+
 /* The daemon's lines, e.g. where the MPS server's pipes are. */
 static int set_from_daemon(const char *lines, struct hb_error *error)
 {
 	int result = 0;
-	for (; result == 0 && *lines; lines += strlen(lines) + 1) {
-		char name[64];
-		size_t length = strcspn(lines, "=");
-		if (!lines[length] || length >= sizeof name)
-			return hb_error_set(error, -EPROTO, "the daemon sent '%s', which is no variable", lines);
-		memcpy(name, lines, length);
-		name[length] = '\0';
-		result = set_variable(name, lines + length + 1, error);
-	}
+	for (; result == 0 && *lines; lines += strlen(lines) + 1)
+		result = set_granted(lines, error);
 	return result;
 }
 

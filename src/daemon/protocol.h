@@ -104,6 +104,9 @@ struct hb_msg_registered {
 	uint32_t n_fds;      /* the tenant's page, then one GPU page for each entry of hb_page.gpus */
 };                           /* text: environment for the command, NAME=VALUE, each ended by a NUL */
 
+/* The names that may be in it. Others are refused: LD_PRELOAD, for one, would let a daemon run its code in a program. */
+#define HB_GRANTED_VARIABLES "CUDA_MPS_PIPE_DIRECTORY", "HB_MPS"
+
 struct hb_msg_bye {
 	struct hb_msg_header header;
 	unsigned char token[HB_TOKEN_BYTES];
