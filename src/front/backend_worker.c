@@ -4,7 +4,9 @@
  * through a shared ring (worker_ring.h). It may die: the batch that it had begun
  * is lost and told so, those that it had not begun wait in their lanes for the
  * next one, which is started at once, later after longer pauses. One that takes
- * longer than the model's limit for a batch is killed.
+ * longer than the model's limit for a batch is killed. The next is started when
+ * the one before has ended, which has the GPU's memory until then; where that
+ * does not happen, as in a driver that hangs, the model has failed.
  *
  * Nothing here blocks: descriptors are looked at when poll() is called.
  */
@@ -31,6 +33,8 @@
 /* Requests that come within this are one sign. */
 #define EXPECT_AGAIN_NS 500000
 #define PAUSE_FIRST_NS (HB_NS_PER_S / 10)
+/* For one that was killed: giving back its memory takes a while. */
+#define END_LIMIT_NS (10 * HB_NS_PER_S)
 
 enum lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
 
@@ -55,8 +59,10 @@ struct worker {
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
-	int64_t started_ns;  /* the process */
-	int64_t restart_ns;  /* INT64_MAX = it runs; 0 at first */
+	int64_t started_ns; /* the process */
+	int64_t restart_ns; /* INT64_MAX = it runs; 0 at first */
+	const char *killed; /* why, while it is there nevertheless; NULL = it was not */
+	int64_t killed_ns;
 	int64_t expected_ns; /* the last sign of a request */
 	bool ready;
 	int state; /* enum hb_model_state */
@@ -151,6 +157,7 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	atomic_store(&worker->page->ready, 0);
 	worker->taken = 0;
 	worker->ready = false;
+	worker->killed = NULL;
 	while (eventfd_read(worker->completed_bell, &value) == 0)
 		;
 	worker->restart_ns = INT64_MAX;
@@ -200,17 +207,25 @@ static void fail(struct worker *worker)
 			fail_lane(worker, i, "%s", worker->why);
 }
 
-/* It says itself that it cannot run the model; another start would not help. */
-static void give_up(struct worker *worker)
+static void end_process(struct worker *worker, const char *why, int64_t now_ns)
 {
 	hb_worker_process_kill(&worker->process);
+	worker->killed = why;
+	worker->killed_ns = now_ns;
+	worker->ready = false;
+}
+
+/* It says itself that it cannot run the model; another start would not help. */
+static void give_up(struct worker *worker, int64_t now_ns)
+{
+	end_process(worker, "killed, it cannot run the model", now_ns);
 	snprintf(worker->why, sizeof(worker->why), "%.*s", (int)sizeof(worker->why) - 1, shared_lane(worker, 0)->error);
 	hb_log_error("model %s: %s", worker->config.name, worker->why);
 	fail(worker);
 }
 
 /* What it had begun is lost; what it had not waits for the next. */
-static void note_death(struct worker *worker, const char *how, int64_t now_ns)
+static void lose_begun(struct worker *worker, const char *how)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		if (worker->lanes[i].state != LANE_SUBMITTED)
@@ -220,8 +235,14 @@ static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 		if (atomic_load(&shared_lane(worker, i)->stage))
 			fail_lane(worker, i, "the worker of model %s died in this batch: %s", worker->config.name, how);
 	}
+}
+
+static void note_death(struct worker *worker, const char *how, int64_t now_ns)
+{
+	lose_begun(worker, how);
 	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
 	worker->ready = false;
+	worker->killed = NULL;
 	worker->restart_ns = now_ns + (PAUSE_FIRST_NS << (worker->tries < 9 ? worker->tries : 9));
 	if (worker->tries < TRIES)
 		return;
@@ -229,24 +250,39 @@ static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 	fail(worker);
 }
 
+/* A batch has a limit, and so have coming up and ending. */
+static void watch_limits(struct worker *worker, int64_t now_ns)
+{
+	const struct hb_model_config *config = &worker->config;
+	bool late = false;
+	if (worker->killed && worker->state != HB_MODEL_FAILED && now_ns - worker->killed_ns > END_LIMIT_NS) {
+		snprintf(worker->why, sizeof(worker->why), "its worker, process %d, does not end: %s",
+			 (int)worker->process.pid, worker->killed);
+		hb_log_error("model %s: %s", config->name, worker->why);
+		fail(worker);
+	}
+	if (worker->killed || !worker->process.pid)
+		return;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		late |= worker->lanes[i].state == LANE_SUBMITTED &&
+			now_ns - worker->lanes[i].since_ns > config->limit_ns;
+	if (late)
+		end_process(worker, "killed, a batch took longer than the model's limit", now_ns);
+	else if (!worker->ready && now_ns - worker->started_ns > config->start_limit_ns)
+		end_process(worker, "killed, it was not ready within the model's start_limit", now_ns);
+	if (worker->killed)
+		lose_begun(worker, worker->killed);
+}
+
 static void tend_process(struct worker *worker, int64_t now_ns)
 {
 	struct hb_error error = {.text = ""};
 	char how[96];
-	if (hb_worker_process_ended(&worker->process, how, sizeof(how)))
-		note_death(worker, how, now_ns);
+	if (hb_worker_process_ended(&worker->process, how, sizeof(how)) && worker->state != HB_MODEL_FAILED)
+		note_death(worker, worker->killed ? worker->killed : how, now_ns);
 	if (now_ns >= worker->restart_ns && start_process(worker, &error) < 0)
 		note_death(worker, error.text, now_ns);
-	if (worker->process.pid && !worker->ready && now_ns - worker->started_ns > worker->config.start_limit_ns) {
-		hb_worker_process_kill(&worker->process);
-		note_death(worker, "killed, it was not ready within the model's start_limit", now_ns);
-	}
-	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->process.pid; i++)
-		if (worker->lanes[i].state == LANE_SUBMITTED &&
-		    now_ns - worker->lanes[i].since_ns > worker->config.limit_ns) {
-			hb_worker_process_kill(&worker->process);
-			note_death(worker, "killed, a batch took longer than the model's limit", now_ns);
-		}
+	watch_limits(worker, now_ns);
 }
 
 /* ---- batches to the worker ---- */
@@ -410,12 +446,13 @@ static void look(struct worker *worker, int64_t now_ns)
 	for (int i = 0; i < n; i++)
 		if (events[i].data.fd == worker->completed_bell)
 			eventfd_read(worker->completed_bell, &value);
-	uint32_t ready = worker->ready || !worker->process.pid ? HB_WORKER_STARTS : atomic_load(&worker->page->ready);
+	bool starts = worker->process.pid && !worker->ready && !worker->killed;
+	uint32_t ready = starts ? atomic_load(&worker->page->ready) : HB_WORKER_STARTS;
 	if (ready == HB_WORKER_READY) {
 		worker->ready = true;
 		worker->state = HB_MODEL_READY;
 	} else if (ready == HB_WORKER_CANNOT) {
-		give_up(worker);
+		give_up(worker, now_ns);
 	}
 	take_stages(worker);
 	take_completed(worker); /* before death is looked at: what was done counts */
@@ -478,6 +515,8 @@ static int64_t next_ns(void *self)
 {
 	const struct worker *worker = self;
 	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
+	if (worker->killed)
+		return worker->state == HB_MODEL_FAILED ? INT64_MAX : worker->killed_ns + END_LIMIT_NS + 1;
 	if (worker->process.pid && !worker->ready && ready < next)
 		next = ready;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
@@ -516,7 +555,7 @@ static void close_fd(int fd)
 static void close_worker(void *self)
 {
 	struct worker *worker = self;
-	hb_worker_process_kill(&worker->process);
+	hb_worker_process_leave(&worker->process);
 	if (worker->page)
 		munmap(worker->page, worker->bytes);
 	close_fd(worker->memory);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define LOAD_WAIT_S 120
+#define WORKERS_WAIT_NS (5 * HB_NS_PER_S) /* until they have ended, when the server does */
 
 static const struct hb_platform *const platforms[] = {
 #define HB_PLATFORM(name, symbol, what) &symbol,
@@ -524,6 +525,9 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 		if (dispatch->models[i]->state != HB_MODEL_UNLOADED)
 			close_backend(dispatch, dispatch->models[i]);
 	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
+	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
+	if (left)
+		hb_log_warning("%u workers were killed and have not ended", left);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
 	hb_cut_heap_fini(&dispatch->cuts);

@@ -2,11 +2,13 @@
 /* See worker_process.h. */
 #include "front/worker_process.h"
 
+#include "base/clock.h"
 #include "base/install_path.h"
 #include "front/infer_request.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +105,58 @@ static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3]
 	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
 }
 
+/* ---- those that were left ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	uint32_t n;
+} dying = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+static void note_dying(int change)
+{
+	pthread_mutex_lock(&dying.lock);
+	dying.n += (uint32_t)change;
+	pthread_cond_broadcast(&dying.ended);
+	pthread_mutex_unlock(&dying.lock);
+}
+
+static void *await_end(void *pid)
+{
+	while (waitpid((pid_t)(intptr_t)pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	note_dying(-1);
+	return NULL;
+}
+
+static void leave(pid_t pid)
+{
+	pthread_t thread;
+	if (waitpid(pid, NULL, WNOHANG) == pid)
+		return;
+	note_dying(1);
+	/* Without a thread it stays a zombie until the server ends. */
+	if (pthread_create(&thread, NULL, await_end, (void *)(intptr_t)pid) ==
+	    0) /* NOLINT(performance-no-int-to-ptr) */
+		pthread_detach(thread);
+	else
+		note_dying(-1);
+}
+
+uint32_t hb_worker_processes_await(int64_t for_ns)
+{
+	int64_t until_ns = hb_clock_now_ns() + for_ns;
+	const struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
+	pthread_mutex_lock(&dying.lock);
+	while (dying.n && pthread_cond_clockwait(&dying.ended, &dying.lock, CLOCK_MONOTONIC, &until) == 0)
+		;
+	uint32_t left = dying.n;
+	pthread_mutex_unlock(&dying.lock);
+	return left;
+}
+
+/* ---- one ---- */
+
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error)
 {
@@ -121,7 +175,7 @@ int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker
 	if (pidfd < 0) {
 		result = -errno;
 		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
+		leave(pid);
 		return hb_error_set(error, result, "model %s: pidfd: %s", config->name, strerror(-result));
 	}
 	*out = (struct hb_worker_process){.pid = pid, .pidfd = pidfd};
@@ -148,12 +202,20 @@ bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size
 	return true;
 }
 
-void hb_worker_process_kill(struct hb_worker_process *process)
+void hb_worker_process_kill(const struct hb_worker_process *process)
 {
 	if (!process->pid)
 		return;
 	kill(-process->pid, SIGKILL);
 	kill(process->pid, SIGKILL);
-	waitpid(process->pid, NULL, 0);
-	forget(process);
+}
+
+void hb_worker_process_leave(struct hb_worker_process *process)
+{
+	if (!process->pid)
+		return;
+	hb_worker_process_kill(process);
+	leave(process->pid);
+	close(process->pidfd);
+	*process = (struct hb_worker_process){.pidfd = -1};
 }

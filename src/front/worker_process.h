@@ -3,12 +3,14 @@
  * A worker's process: started in its model's folder, in a process group of its
  * own, under `hb run` with its model's priority where there is a GPU; ended with
  * its group, and by the kernel when the server dies. Used by backend_worker.c.
+ * Nothing here waits for a process, but hb_worker_processes_await().
  */
 #ifndef HB_FRONT_WORKER_PROCESS_H
 #define HB_FRONT_WORKER_PROCESS_H
 
 #include "front/model_config.h"
 
+#include <stdint.h>
 #include <sys/types.h>
 
 /* How workers are started. */
@@ -35,7 +37,14 @@ int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker
 			    struct hb_worker_process *out, struct hb_error *error);
 /* True once it has ended; *text says how ("signal 9", "exit status 1"). Its group is ended with it. */
 bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size);
-/* Ends it and its group, now. */
-void hb_worker_process_kill(struct hb_worker_process *process);
+/*
+ * Tells it and its group to end, at once. That may take as long as the kernel holds it, a driver that hangs for ever:
+ * hb_worker_process_ended() says when it has.
+ */
+void hb_worker_process_kill(const struct hb_worker_process *process);
+/* The same for one that nobody will ask about any more; a thread waits for its end. Any thread. */
+void hb_worker_process_leave(struct hb_worker_process *process);
+/* Waits until those that were left have ended, but not longer; how many have not. */
+uint32_t hb_worker_processes_await(int64_t for_ns);
 
 #endif

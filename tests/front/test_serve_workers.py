@@ -3,6 +3,7 @@
 """Workers of `hb serve`: stages that they tell apart, low priority that is held, one that is killed, the journal of what ran
 and what `hb sim-serve --journal` says of it, policies changed while the server runs. Workers say through files when they
 are somewhere and wait for files to go on, so nothing depends on how fast the machine is."""
+import ctypes
 import json
 import os
 import signal
@@ -139,6 +140,28 @@ def appears(server, path):
     wait_until(path, lambda: os.path.exists(path))
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+class Held:
+    """A process that does not end when it is killed, as one in a driver that hangs: it is traced, and stops on its way out.
+    By the thread that made it."""
+    SEIZE, DETACH, TRACE_EXIT, ANY_CHILD = 0x4206, 17, 0x40, 0x40000000
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def __init__(self, test, pid):
+        self.pid = pid
+        if self.libc.ptrace(self.SEIZE, pid, None, ctypes.c_void_p(self.TRACE_EXIT)) != 0:
+            test.skipTest("ptrace: " + os.strerror(ctypes.get_errno()))
+        test.addCleanup(self.let_go)
+
+    def has_been_killed(self):
+        with open("/proc/%d/stat" % self.pid, encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] == "t"
+
+    def let_go(self):
+        if self.pid and os.waitpid(self.pid, self.ANY_CHILD | os.WNOHANG)[0]:
+            self.libc.ptrace(self.DETACH, self.pid, None, None)
+        self.pid = None
 
 
 @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
@@ -329,6 +352,35 @@ class Workers(unittest.TestCase):
         self.assertEqual([server.metric('hb_serve_queue_full_total{priority="%s"}' % priority) for priority in ("high", "low")],
                          [0, 1])
         self.assertEqual(server.metric("hb_serve_held_requests_limit"), 2)
+
+    def test_a_worker_that_does_not_end_holds_up_nobody(self):
+        server = serve(self, {"stuck": ("", GATED), "other": ("", GATED)})
+        for name in ("stuck", "other"):
+            server.write(name + "/go", "")
+        held = Held(self, int(appears(server, "stuck/pid")))
+        os.remove(os.path.join(server.folder, "stuck", "pid"))
+        self.assertEqual(server.call("POST", "/v2/repository/models/stuck/unload")[0], 200)
+        wait_until("it was killed", held.has_been_killed)
+        self.assertEqual(server.infer("other")[0], 200)
+        self.assertEqual(server.call("POST", "/v2/repository/models/stuck/load")[0], 200)
+        self.assertNotEqual(int(appears(server, "stuck/pid")), held.pid)
+        self.assertEqual(server.infer("stuck")[0], 200)
+        self.assertTrue(held.has_been_killed())
+        pid = held.pid
+        held.let_go()
+        wait_until("its end was waited for", lambda: not os.path.exists("/proc/%d" % pid))
+
+    def test_a_model_whose_worker_does_not_end_says_so(self):
+        server = serve(self, {"stuck": ("limit: 50ms\n", GATED), "other": ("", GATED)})
+        server.write("other/go", "")
+        held = Held(self, int(appears(server, "stuck/pid")))
+        status, answer = server.infer("stuck")
+        self.assertEqual((status, "limit" in answer["error"]), (500, True), answer)
+        self.assertEqual(server.infer("other")[0], 200)
+        status, answer = server.infer("stuck")  # which waits for the next worker
+        self.assertEqual((status, "process %d, does not end" % held.pid in answer["error"]), (500, True), answer)
+        self.assertEqual(server.infer("stuck")[0], 503)
+        self.assertEqual(server.infer("other")[0], 200)
 
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
