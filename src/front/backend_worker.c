@@ -14,21 +14,18 @@
 #include "base/log.h"
 #include "front/backend.h"
 #include "front/dispatch.h"
+#include "front/worker_memory.h"
 #include "front/worker_outputs.h"
 #include "front/worker_process.h"
-#include "front/worker_ring.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE_BYTES 4096
 #define TRIES 5 /* starts in a row without a batch done, after which the model has failed */
 /* Requests that come within this are one sign. */
 #define EXPECT_AGAIN_NS 500000
@@ -51,11 +48,8 @@ struct worker {
 	enum hb_worker_gpu gpu;
 	const bool *interruptible;
 	struct hb_worker_process process;
-	int memory, submitted_bell, completed_bell, epoll;
-	struct hb_worker_page *page;
-	size_t bytes;
-	/* As in the page, which the worker may write to. */
-	uint64_t lane_bytes, in_offset, out_offset, out_bytes;
+	struct hb_worker_memory memory;
+	int submitted_bell, completed_bell, epoll;
 	uint32_t taken; /* entries of `completed` that were read */
 	struct lane lanes[HB_WORKER_LANES];
 	uint32_t tries;
@@ -73,60 +67,10 @@ struct worker {
 
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
 {
-	return (struct hb_worker_lane *)((char *)worker->page + PAGE_BYTES + lane * worker->lane_bytes);
+	return hb_worker_memory_lane(&worker->memory, lane);
 }
 
-/* ---- laying the memory out ---- */
-
-static bool is_open(const struct hb_tensor_spec *spec)
-{
-	bool open = hb_dtype_bytes((enum hb_dtype)spec->dtype) == 0;
-	for (uint32_t i = 0; i < spec->n_dims; i++)
-		open |= spec->dims[i] < 0;
-	return open;
-}
-
-static uint64_t room_for(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
-{
-	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
-	for (uint32_t i = 0; i < n; i++)
-		bytes += hb_worker_aligned(is_open(&specs[i]) ? config->room_bytes
-							      : items * hb_tensor_spec_bytes(&specs[i]));
-	return bytes;
-}
-
-static int map_memory(struct worker *worker, struct hb_error *error)
-{
-	const struct hb_model_config *config = &worker->config;
-	uint64_t in = room_for(config, config->inputs, config->n_inputs);
-	uint64_t out = room_for(config, config->outputs, config->n_outputs);
-	uint64_t head = hb_worker_aligned(sizeof(struct hb_worker_lane));
-	worker->lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-	worker->in_offset = head;
-	worker->out_offset = head + in;
-	worker->out_bytes = out;
-	worker->bytes = PAGE_BYTES + HB_WORKER_LANES * worker->lane_bytes;
-	worker->memory = memfd_create("hb-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (worker->memory < 0 || ftruncate(worker->memory, (off_t)worker->bytes) < 0 ||
-	    fcntl(worker->memory, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return hb_error_set(error, -errno, "model %s: shared memory of %zu bytes: %s", config->name,
-				    worker->bytes, strerror(errno));
-	void *page = mmap(NULL, worker->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, worker->memory, 0);
-	if (page == MAP_FAILED)
-		return hb_error_set(error, -errno, "model %s: shared memory of %zu bytes: %s", config->name,
-				    worker->bytes, strerror(errno));
-	worker->page = page;
-	*worker->page = (struct hb_worker_page){.magic = HB_WORKER_MAGIC,
-						.version = HB_WORKER_VERSION,
-						.lanes = HB_WORKER_LANES,
-						.lane_bytes = worker->lane_bytes,
-						.in_offset = worker->in_offset,
-						.out_offset = worker->out_offset,
-						.out_bytes = worker->out_bytes,
-						.n_inputs = config->n_inputs,
-						.n_outputs = config->n_outputs};
-	return 0;
-}
+/* ---- bells ---- */
 
 static void watch(struct worker *worker, int fd)
 {
@@ -150,11 +94,11 @@ static int make_bells(struct worker *worker, struct hb_error *error)
 static int start_process(struct worker *worker, struct hb_error *error)
 {
 	eventfd_t value;
-	const int fds[3] = {worker->memory, worker->submitted_bell, worker->completed_bell};
+	const int fds[3] = {worker->memory.fd, worker->submitted_bell, worker->completed_bell};
 	/* The dead one's: rings begin anew, its bell is silent. */
-	atomic_store(&worker->page->submitted.head, 0);
-	atomic_store(&worker->page->completed.head, 0);
-	atomic_store(&worker->page->ready, 0);
+	atomic_store(&worker->memory.page->submitted.head, 0);
+	atomic_store(&worker->memory.page->completed.head, 0);
+	atomic_store(&worker->memory.page->ready, 0);
 	worker->taken = 0;
 	worker->ready = false;
 	worker->killed = NULL;
@@ -291,7 +235,7 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->ready; i++) {
-		struct hb_worker_ring *ring = &worker->page->submitted;
+		struct hb_worker_ring *ring = &worker->memory.page->submitted;
 		uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 		if (worker->lanes[i].state != LANE_WAITS)
 			continue;
@@ -312,8 +256,8 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 {
 	struct hb_worker_tensor out = {.offset = *offset};
 	const char *name = worker->config.inputs[input].name;
-	uint64_t room = worker->out_offset - worker->in_offset;
-	char *data = (char *)lane + worker->in_offset;
+	uint64_t room = worker->memory.out_offset - worker->memory.in_offset;
+	char *data = (char *)lane + worker->memory.in_offset;
 	for (uint32_t r = 0; r < batch->n_requests; r++) {
 		const struct hb_infer *infer = hb_backend_request(batch->cookies[r]);
 		for (uint32_t i = 0; i < infer->n_inputs; i++) {
@@ -383,7 +327,7 @@ static void complete(struct worker *worker, uint32_t index)
 {
 	struct lane *lane = &worker->lanes[index];
 	const struct hb_worker_lane *shared = shared_lane(worker, index);
-	const char *data = (const char *)shared + worker->out_offset;
+	const char *data = (const char *)shared + worker->memory.out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
 	uint32_t first = 0;
 	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */
@@ -392,7 +336,7 @@ static void complete(struct worker *worker, uint32_t index)
 		return;
 	}
 	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
-		if (!hb_worker_output_fits(&worker->config, i, lane->items, worker->out_bytes, &outputs[i])) {
+		if (!hb_worker_output_fits(&worker->config, i, lane->items, worker->memory.out_bytes, &outputs[i])) {
 			fail_lane(worker, index,
 				  "model %s: its worker gave output \"%s\" in another shape than model.yaml has",
 				  worker->config.name, worker->config.outputs[i].name);
@@ -411,7 +355,7 @@ static void complete(struct worker *worker, uint32_t index)
 
 static void take_completed(struct worker *worker)
 {
-	struct hb_worker_ring *ring = &worker->page->completed;
+	struct hb_worker_ring *ring = &worker->memory.page->completed;
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	if (head - worker->taken > HB_WORKER_LANES)
 		return; /* more than can be: whatever the worker did there, it was not to end batches */
@@ -447,7 +391,7 @@ static void look(struct worker *worker, int64_t now_ns)
 		if (events[i].data.fd == worker->completed_bell)
 			eventfd_read(worker->completed_bell, &value);
 	bool starts = worker->process.pid && !worker->ready && !worker->killed;
-	uint32_t ready = starts ? atomic_load(&worker->page->ready) : HB_WORKER_STARTS;
+	uint32_t ready = starts ? atomic_load(&worker->memory.page->ready) : HB_WORKER_STARTS;
 	if (ready == HB_WORKER_READY) {
 		worker->ready = true;
 		worker->state = HB_MODEL_READY;
@@ -487,7 +431,7 @@ static void expect(void *self, int64_t now_ns)
 		if (worker->lanes[i].state != LANE_FREE)
 			return;
 	worker->expected_ns = now_ns;
-	atomic_fetch_add_explicit(&worker->page->expected, 1, memory_order_release);
+	atomic_fetch_add_explicit(&worker->memory.page->expected, 1, memory_order_release);
 	eventfd_write(worker->submitted_bell, 1);
 }
 
@@ -508,7 +452,7 @@ static void cancel(void *self, int64_t now_ns, uint32_t slot)
 static void hold_low(void *self, int64_t now_ns, bool held)
 {
 	struct worker *worker = self;
-	atomic_store(&worker->page->held, held);
+	atomic_store(&worker->memory.page->held, held);
 }
 
 static int64_t next_ns(void *self)
@@ -556,9 +500,7 @@ static void close_worker(void *self)
 {
 	struct worker *worker = self;
 	hb_worker_process_leave(&worker->process);
-	if (worker->page)
-		munmap(worker->page, worker->bytes);
-	close_fd(worker->memory);
+	hb_worker_memory_fini(&worker->memory);
 	close_fd(worker->submitted_bell);
 	close_fd(worker->completed_bell);
 	close_fd(worker->epoll);
@@ -593,8 +535,9 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
 	worker->interruptible = &shared->interruptible;
 	worker->state = HB_MODEL_LOADING;
-	worker->memory = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd = -1;
-	int result = map_memory(worker, error);
+	worker->memory.fd = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd =
+		-1;
+	int result = hb_worker_memory_init(config, &worker->memory, error);
 	if (result == 0)
 		result = make_bells(worker, error);
 	if (result < 0) {
