@@ -3,11 +3,8 @@
 #include "base/json.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* 12 digits: nanoseconds in microseconds up to 11 days, and no 0.10000000000000001. */
 #define WRITE_FLAGS (JSON_INDENT(2) | JSON_REAL_PRECISION(12) | JSON_ENSURE_ASCII)
@@ -43,40 +40,6 @@ int hb_json_write(const json_t *root, FILE *out, struct hb_error *error)
 	if (json_dumpf(root, out, WRITE_FLAGS) || fputc('\n', out) == EOF || fflush(out))
 		return hb_error_set(error, -EIO, "cannot write JSON: %s", strerror(errno));
 	return 0;
-}
-
-/* Errors name `path`, the file the caller knows about. */
-static int save_into(const json_t *root, const char *path, const char *target, struct hb_error *error)
-{
-	/* Never through a link that somebody made under the temporary name, which can be guessed. */
-	if (target != path)
-		unlink(target);
-	FILE *out = fopen(target, target == path ? "we" : "wxe");
-	if (!out)
-		return hb_error_set(error, -errno, "%s: %s", path, strerror(errno));
-	int rc = hb_json_write(root, out, error);
-	if (fclose(out) && !rc)
-		rc = hb_error_set(error, -EIO, "%s: %s", path, strerror(errno));
-	return rc;
-}
-
-int hb_json_save(const json_t *root, const char *path, struct hb_error *error)
-{
-	if (!strcmp(path, "-"))
-		return hb_json_write(root, stdout, error);
-	/* A device or a pipe is written to, never replaced. */
-	struct stat found;
-	if (!stat(path, &found) && !S_ISREG(found.st_mode))
-		return save_into(root, path, path, error);
-	char temporary[PATH_MAX];
-	if (snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temporary)
-		return hb_error_set(error, -ENAMETOOLONG, "%.200s...: path too long", path);
-	int rc = save_into(root, path, temporary, error);
-	if (!rc && rename(temporary, path))
-		rc = hb_error_set(error, -errno, "%s: %s", path, strerror(errno));
-	if (rc)
-		unlink(temporary);
-	return rc;
 }
 
 int hb_json_parse(const char *text, size_t length, const char *origin, json_t **root, struct hb_error *error)

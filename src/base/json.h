@@ -24,8 +24,6 @@ int hb_json_unpack(json_t *root, const char *origin, struct hb_error *error, con
 
 /* Indented text and a newline. 0, -EIO, -EINVAL (root NULL: an earlier pack failed; error untouched). */
 int hb_json_write(const json_t *root, FILE *out, struct hb_error *error);
-/* The same to a file, "-" = stdout. The file appears whole or not at all. */
-int hb_json_save(const json_t *root, const char *path, struct hb_error *error);
 
 /* 0, -errno of opening, -EINVAL ("FILE:LINE: what"). *root (a new reference) written only on success. */
 int hb_json_load(const char *path, json_t **root, struct hb_error *error);

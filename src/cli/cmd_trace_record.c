@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
+#include "cli/out_file.h"
 #include "cli/record_timeline.h"
 #include "cli/status_source.h"
 #include "core/policy.h"
@@ -47,16 +48,13 @@ static int call(bool simulated, uint32_t seconds, char **text, struct hb_error *
 	return result;
 }
 
-/* Says so once a signal no longer loses the recording. */
-static void tell_begin(const struct record_command *command, sigset_t *signals)
+/* From now on neither loses the recording nor leaves half a file. */
+static void block(sigset_t *signals)
 {
 	sigemptyset(signals);
 	sigaddset(signals, SIGINT);
 	sigaddset(signals, SIGTERM);
 	sigprocmask(SIG_BLOCK, signals, NULL);
-	fprintf(strcmp(command->file, "-") == 0 ? stderr : stdout, "recording for %ld s; Ctrl-C ends it\n",
-		command->seconds);
-	fflush(stdout);
 }
 
 /* Until the time is over or somebody interrupts: what there is then is kept. Being stopped and continued is no end. */
@@ -71,7 +69,8 @@ static void wait_for_end(const sigset_t *signals, long seconds)
 	}
 }
 
-static int save(const char *text, const struct record_command *command, struct hb_error *error)
+static int save(const char *text, const struct record_command *command, struct hb_out_file *file,
+		struct hb_error *error)
 {
 	json_t *status = NULL;
 	struct hb_error ignored;
@@ -79,8 +78,10 @@ static int save(const char *text, const struct record_command *command, struct h
 	if (hb_status_ask(command->simulated, &status, &ignored) < 0)
 		status = NULL;
 	json_t *root = hb_record_timeline(text, status, error);
-	int result = root ? hb_json_save(root, command->file, error) : -EINVAL;
-	if (result == 0 && strcmp(command->file, "-") != 0)
+	int result = root ? hb_json_write(root, file->stream ? file->stream : stdout, error) : -EINVAL;
+	if (result == 0)
+		result = hb_out_file_commit(file, error);
+	if (result == 0 && file->path)
 		printf("%s: %zu events; open it in ui.perfetto.dev, or run it again: hb sim --replay %s\n",
 		       command->file, json_array_size(json_object_get(root, "traceEvents")), command->file);
 	json_decref(root);
@@ -123,21 +124,27 @@ static int parse(int argc, char **argv, struct record_command *command)
 int hb_trace_record(int argc, char **argv)
 {
 	struct record_command command = {.seconds = SECONDS_DEFAULT};
+	struct hb_out_file file;
 	struct hb_error error = {""};
 	char *text = NULL;
 	sigset_t signals;
 	int status = parse(argc, argv, &command);
 	if (status >= 0 || !command.file)
 		return status;
+	block(&signals);
+	int result = hb_out_file_open(&file, strcmp(command.file, "-") == 0 ? NULL : command.file, &error);
 	/* The daemon stops by itself some seconds after us, should we not come back. */
-	int result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
+	if (result == 0)
+		result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
 	if (result == 0) {
-		tell_begin(&command, &signals);
+		fprintf(file.path ? stdout : stderr, "recording for %ld s; Ctrl-C ends it\n", command.seconds);
+		fflush(stdout);
 		wait_for_end(&signals, command.seconds);
 		result = call(command.simulated, 0, &text, &error);
 	}
 	if (result == 0)
-		result = save(text, &command, &error);
+		result = save(text, &command, &file, &error);
+	hb_out_file_fini(&file);
 	free(text);
 	return result < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 }

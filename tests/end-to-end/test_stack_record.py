@@ -145,6 +145,15 @@ class Record(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (2, f"hb sim: {path}: this is no recording of hb trace record\n"))
             self.assertEqual(run(stack, HB, "sim", "--replay").returncode, 2)
             self.assertIn("no daemon", run(stack, HB, "trace", "record", path, "--gpu", "sim").stderr)
+            self.assertEqual(sorted(name for name in os.listdir(stack.folder) if name.startswith("x.json")), ["x.json"])
+
+    def test_a_file_that_cannot_be_written_is_told_before_anything_is_recorded(self):
+        with Stack() as stack:
+            stack.start_daemon()
+            path = os.path.join(stack.folder, "none", "x.json")
+            done = run(stack, HB, "trace", "record", path, "--gpu", "sim", "--seconds", "3600")
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (1, "", f"hb trace: {path}: No such file or directory\n"))
 
 
 if __name__ == "__main__":
