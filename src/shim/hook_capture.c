@@ -5,14 +5,36 @@
  * shim keeps a count of captures and asks about a stream only while it is not
  * zero, with cuStreamIsCapturing, which is always legal.
  *
- * The count is a hint. It can stay too high (a stream destroyed while it
- * records); then launches ask the driver and still get the right answer.
+ * A capture ends with its stream, too, and that with its context: so where each
+ * began is noted. The count stays too high where a thread ends while its own
+ * default stream records, and beyond ORIGINS captures at a time; then launches
+ * ask the driver and still get the right answer.
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/shim.h"
 
+#include <pthread.h>
+
+enum { ORIGINS = 64 };
+
 atomic_int hb_captures;
+
+/* The stream on which a capture began, and is to be ended. */
+struct origin {
+	CUstream stream;
+	const void *thread; /* of a per-thread default stream; else NULL */
+	CUcontext context;
+	bool leaves; /* the driver is about to end it: another stream may have its handle by now */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never over a call into the driver */
+static struct origin origins[ORIGINS];
+static unsigned n_origins;
+static unsigned n_without; /* captures that found no room */
+
+/* Its address tells threads apart. */
+static __thread char self __attribute__((tls_model("initial-exec")));
 
 bool hb_stream_captures(CUstream stream)
 {
@@ -20,66 +42,185 @@ bool hb_stream_captures(CUstream stream)
 	return HB_REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Counted before the call: no work that the new capture records may be missed. */
-static CUresult begun(CUresult result)
+/* ---- where captures began ---- */
+
+static const void *thread_of(CUstream stream)
 {
-	if (result != CUDA_SUCCESS)
+	return stream == CU_STREAM_PER_THREAD ? &self : NULL;
+}
+
+/* With the lock held. */
+static struct origin *find(CUstream stream)
+{
+	for (unsigned i = 0; i < n_origins; i++)
+		if (origins[i].stream == stream && origins[i].thread == thread_of(stream) && !origins[i].leaves)
+			return &origins[i];
+	return NULL;
+}
+
+static CUcontext context_of(CUstream stream)
+{
+	CUcontext context;
+	if (HB_REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ||
+	    HB_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS)
+		return context;
+	return NULL;
+}
+
+/* True: it is one more than before. */
+static bool add_origin(CUstream stream, CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	struct origin *origin = find(stream); /* of a stream that ended unseen and had this handle */
+	bool is_new = !origin;
+	if (is_new && n_origins < ORIGINS)
+		origin = &origins[n_origins++];
+	if (origin)
+		*origin = (struct origin){.stream = stream, .thread = thread_of(stream), .context = context};
+	else
+		n_without++;
+	pthread_mutex_unlock(&lock);
+	return is_new;
+}
+
+/* True: it was counted. One without an origin must have `succeeded` to be one. */
+static bool remove_origin(CUstream stream, bool succeeded)
+{
+	pthread_mutex_lock(&lock);
+	struct origin *origin = find(stream);
+	bool is_counted = origin || (succeeded && n_without > 0);
+	if (origin)
+		*origin = origins[--n_origins];
+	else if (is_counted)
+		n_without--;
+	pthread_mutex_unlock(&lock);
+	return is_counted;
+}
+
+/* NULL: any. */
+static void set_leaving(CUstream stream, CUcontext context, bool leaves)
+{
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < n_origins; i++)
+		if ((!stream || origins[i].stream == stream) && (!context || origins[i].context == context))
+			origins[i].leaves = leaves;
+	pthread_mutex_unlock(&lock);
+}
+
+static void remove_leaving(CUstream stream, CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	for (unsigned i = n_origins; i-- > 0;)
+		if (origins[i].leaves && (!stream || origins[i].stream == stream) &&
+		    (!context || origins[i].context == context)) {
+			origins[i] = origins[--n_origins];
+			atomic_fetch_sub(&hb_captures, 1);
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_capture_stream_leaves(CUstream stream)
+{
+	if (stream && atomic_load(&hb_captures) > 0)
+		set_leaving(stream, NULL, true);
+}
+
+void hb_capture_stream_left(CUstream stream, bool is_gone)
+{
+	if (!stream || atomic_load(&hb_captures) <= 0)
+		return;
+	if (is_gone)
+		remove_leaving(stream, NULL);
+	else
+		set_leaving(stream, NULL, false);
+}
+
+void hb_capture_context_leaves(CUcontext context)
+{
+	if (context)
+		set_leaving(NULL, context, true);
+}
+
+void hb_capture_context_left(CUcontext context, bool is_gone)
+{
+	if (context && is_gone)
+		remove_leaving(NULL, context);
+	else if (context)
+		set_leaving(NULL, context, false);
+}
+
+void hb_capture_leave_in_child(void)
+{
+	atomic_store(&hb_captures, 0);
+	pthread_mutex_init(&lock, NULL);
+	n_origins = n_without = 0;
+}
+
+/* ---- hooks ---- */
+
+/* Counted before the call: no work that the new capture records may be missed. */
+static CUresult begun(CUstream stream, CUcontext context, CUresult result)
+{
+	if (result != CUDA_SUCCESS || !add_origin(stream, context))
 		atomic_fetch_sub(&hb_captures, 1);
 	return result;
 }
 
-static void begin(void)
+/* The context in which it is to begin. */
+static CUcontext begin(CUstream stream)
 {
+	CUcontext context = context_of(stream);
 	atomic_fetch_add(&hb_captures, 1);
 	HB_FAULT(shim_capture_counted);
 	hb_drain_yield_to_capture();
+	return context;
 }
 
-static CUresult ended(bool captured, CUresult result)
+/*
+ * It ends a capture even when it fails (an invalidated one); not on a stream that records nothing or only joined, nor by the
+ * wrong thread: then it stays, and is ended later.
+ */
+static CUresult ended(CUstream stream, CUresult result)
 {
-	if (captured)
+	bool stays = result != CUDA_SUCCESS && hb_stream_captures(stream);
+	if (!stays && remove_origin(stream, result == CUDA_SUCCESS))
 		atomic_fetch_sub(&hb_captures, 1);
 	return result;
 }
 
-#define BEGIN_V1(name) \
+#define BEGIN_V1(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream) \
 	{ \
-		begin(); \
-		return begun(HB_REAL(name)(stream)); \
+		CUstream asked = stream ? stream : (own_stream); \
+		CUcontext context = begin(asked); \
+		return begun(asked, context, HB_REAL(name)(stream)); \
 	}
-#define BEGIN_V2(name) \
+#define BEGIN_V2(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUstreamCaptureMode mode) \
 	{ \
-		begin(); \
-		return begun(HB_REAL(name)(stream, mode)); \
+		CUstream asked = stream ? stream : (own_stream); \
+		CUcontext context = begin(asked); \
+		return begun(asked, context, HB_REAL(name)(stream, mode)); \
 	}
-#define BEGIN_TO_GRAPH(name) \
+#define BEGIN_TO_GRAPH(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph graph, const CUgraphNode *nodes, \
 				const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode) \
 	{ \
-		begin(); \
-		return begun(HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
+		CUstream asked = stream ? stream : (own_stream); \
+		CUcontext context = begin(asked); \
+		return begun(asked, context, HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
 	}
-/*
- * Ends a capture even when it fails (an invalidated one), but not on a stream that records nothing; nor by the wrong thread
- * or on a stream that only joined: then it stays, and is ended later.
- */
 #define END(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph *graph) \
 	{ \
-		CUstream asked = stream ? stream : (own_stream); \
-		bool captured = hb_stream_captures(asked); \
-		CUresult result = HB_REAL(name)(stream, graph); \
-		bool stays = result != CUDA_SUCCESS && hb_stream_captures(asked); \
-		return ended(captured && !stays, result); \
+		return ended(stream ? stream : (own_stream), HB_REAL(name)(stream, graph)); \
 	}
 
-BEGIN_V1(cuStreamBeginCapture)
-BEGIN_V1(cuStreamBeginCapture_ptsz)
-BEGIN_V2(cuStreamBeginCapture_v2)
-BEGIN_V2(cuStreamBeginCapture_v2_ptsz)
-BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph)
-BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz)
+BEGIN_V1(cuStreamBeginCapture, CU_STREAM_LEGACY)
+BEGIN_V1(cuStreamBeginCapture_ptsz, CU_STREAM_PER_THREAD)
+BEGIN_V2(cuStreamBeginCapture_v2, CU_STREAM_LEGACY)
+BEGIN_V2(cuStreamBeginCapture_v2_ptsz, CU_STREAM_PER_THREAD)
+BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph, CU_STREAM_LEGACY)
+BEGIN_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, CU_STREAM_PER_THREAD)
 END(cuStreamEndCapture, CU_STREAM_LEGACY)
 END(cuStreamEndCapture_ptsz, CU_STREAM_PER_THREAD)

@@ -68,6 +68,7 @@ static void leaves(CUcontext context)
 	if (!context)
 		return;
 	hb_drain_context_leaves(context);
+	hb_capture_context_leaves(context);
 	hb_hold_forget_context(context);
 	hb_window_context_leaves(context);
 }
@@ -75,6 +76,7 @@ static void leaves(CUcontext context)
 static void gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
+	hb_capture_context_left(context, true);
 	hb_window_context_gone(context);
 	hb_window_code_of_context_gone(context);
 	hb_slice_context_gone(context);
@@ -84,6 +86,7 @@ static void gone(CUcontext context)
 static void stays(CUcontext context)
 {
 	hb_drain_context_stays(context);
+	hb_capture_context_left(context, false);
 	hb_window_context_stays(context);
 	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
 		if (atomic_load(&primary[device]) == context)

@@ -146,7 +146,10 @@ void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 	{ \
 		hb_drain_forget_stream(stream); \
 		hb_window_forget_stream(stream); \
-		return HB_REAL(name)(stream); \
+		hb_capture_stream_leaves(stream); \
+		CUresult result = HB_REAL(name)(stream); \
+		hb_capture_stream_left(stream, result == CUDA_SUCCESS); \
+		return result; \
 	}
 
 DESTROY(cuStreamDestroy)

@@ -96,6 +96,12 @@ void *hb_resolve_address(const char *symbol, void *address);
 extern atomic_int hb_captures;
 /* Whether work on this stream is recorded instead of run. Legal at any time. */
 bool hb_stream_captures(CUstream stream);
+/* Around a call that may end the stream or context, and with it what is recorded there. */
+void hb_capture_stream_leaves(CUstream stream);
+void hb_capture_stream_left(CUstream stream, bool is_gone);
+void hb_capture_context_leaves(CUcontext context);
+void hb_capture_context_left(CUcontext context, bool is_gone);
+void hb_capture_leave_in_child(void);
 
 /* The hooks of hooks.def: hand-written ones and the forwarding thunks of stubs.S. */
 #define HB_FORWARD(name, counter, duty, stream, size) void hb_forward_##name(void);

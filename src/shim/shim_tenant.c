@@ -207,7 +207,7 @@ static void leave_in_child(void)
 	memset(&alone_process, 0, sizeof(alone_process));
 	atomic_store(&hb_shim_place, &alone);
 	atomic_store(&next_try_ns, INT64_MAX);
-	atomic_store(&hb_captures, 0);
+	hb_capture_leave_in_child();
 	hb_tenant_gpu_forget();
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();

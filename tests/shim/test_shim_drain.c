@@ -121,12 +121,98 @@ static void what_was_ended_by_an_old_name_is_looked_at_no_more(void **state)
 	assert_non_null(hb_page_host_run(&host, make_and_end_by_old_names));
 }
 
+/* A launch asks about its stream while something is recorded anywhere in the process. */
+static bool asks_about_captures(void)
+{
+	unsigned before = fake_calls("cuStreamIsCapturing");
+	launch();
+	return fake_calls("cuStreamIsCapturing") > before;
+}
+
+static CUstream make_stream_that_records(void)
+{
+	CUstream stream;
+	CHECK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	CHECK(!asks_about_captures());
+	CHECK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+	CHECK(asks_about_captures());
+	return stream;
+}
+
+static void end_streams_that_record(void)
+{
+	CUstream other;
+	CUgraph graph;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	CUstream stream = make_stream_that_records();
+	CHECK(CU(cuStreamDestroy_v2)(other) == CUDA_SUCCESS);
+	CHECK(asks_about_captures());
+	CHECK(CU(cuStreamDestroy_v2)(stream) == CUDA_SUCCESS);
+	CHECK(!asks_about_captures());
+	CHECK(CU(cuStreamDestroy)(make_stream_that_records()) == CUDA_SUCCESS);
+	CHECK(!asks_about_captures());
+	/* As before, and once. */
+	stream = make_stream_that_records();
+	CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+	CHECK(CU(cuStreamDestroy_v2)(stream) == CUDA_SUCCESS);
+	CHECK(!asks_about_captures());
+	make_stream_that_records();
+}
+
+static void captures_end_with_their_stream(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, end_streams_that_record));
+}
+
+static void end_contexts_in_which_something_is_recorded(void)
+{
+	CUcontext context;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		CHECK(CU(cuCtxCreate)(&context, 0, 0) == CUDA_SUCCESS);
+		make_stream_that_records();
+		CHECK(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
+		CHECK(!asks_about_captures());
+	}
+}
+
+static void captures_end_with_their_context(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, end_contexts_in_which_something_is_recorded));
+}
+
+static void more_captures_than_are_noted(void)
+{
+	enum { MANY = 100 };
+	CUstream streams[MANY];
+	CUgraph graph;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < MANY; i++) {
+		CHECK(CU(cuStreamCreate)(&streams[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+		CHECK(CU(cuStreamBeginCapture_v2)(streams[i], CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+	}
+	for (int i = MANY; i-- > 0;) {
+		CHECK(asks_about_captures());
+		CHECK(CU(cuStreamEndCapture)(streams[i], &graph) == CUDA_SUCCESS);
+	}
+	CHECK(!asks_about_captures());
+}
+
+static void any_number_of_captures_is_counted(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, more_captures_than_are_noted));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(who_waits_for_room_is_woken_when_there_is_some),
 		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
+		T(captures_end_with_their_stream),
+		T(captures_end_with_their_context),
+		T(any_number_of_captures_is_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
