@@ -191,13 +191,31 @@ static int detach(int *ready)
 	return fail(1, n > 0 ? text : "the daemon ended at once");
 }
 
+/* Empty, for us alone. The folder may be one that others can write to: what they put there is neither written nor cleared. */
+static int open_log(const char *dir)
+{
+	char path[HB_PATH_MAX + 16];
+	struct stat found;
+	snprintf(path, sizeof path, "%s/hbd.log", dir);
+	int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	int result = log < 0 || fstat(log, &found) < 0 ? -errno : 0;
+	if (result == 0 && (!S_ISREG(found.st_mode) || found.st_uid != geteuid() || found.st_nlink != 1))
+		result = -EPERM;
+	if (result == 0 && (fchmod(log, 0600) < 0 || ftruncate(log, 0) < 0))
+		result = -errno;
+	if (result == 0)
+		return log;
+	hb_log_warning("%s: not used as log, nothing is logged: %s", path,
+		       result == -EPERM ? "it is not ours alone; remove it" : strerror(-result));
+	if (log >= 0)
+		close(log);
+	return -1;
+}
+
 /* In the background there is no terminal: the last start's log lies beside the socket. */
 static void log_to_file(const char *dir)
 {
-	char path[HB_PATH_MAX + 16];
-	snprintf(path, sizeof path, "%s/hbd.log", dir);
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(dir);
 	if (null >= 0) {
 		dup2(null, STDIN_FILENO);
 		dup2(null, STDOUT_FILENO);
@@ -247,6 +265,9 @@ int main(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	struct hb_daemon_options *options = &line.options;
+	/* Whatever the starter's umask: users have to reach our folder, and what the MPS server makes. */
+	if (options->system_mode)
+		umask(022);
 	if (!options->config_path[0])
 		hb_daemon_config_path(options->system_mode, options->config_path, sizeof options->config_path);
 	if (line.check_config) {

@@ -246,15 +246,25 @@ static void control_started(void *argument, const struct hb_command_result *resu
 
 /* --- for the daemon ---------------------------------------------------------------------- */
 
-/* In system mode users have to reach the server's pipes. */
+/* In system mode users have to reach the server's pipes. The umask, and who made the folder before, have no say. */
 static int make_folder(const struct hb_mps *mps, const char *path)
 {
+	mode_t mode = mps->daemon->options.system_mode ? 0755 : 0700;
 	struct stat found;
-	if (mkdir(path, mps->daemon->options.system_mode ? 0755 : 0700) < 0 && errno != EEXIST)
+	char own[32];
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
 		return -errno;
-	if (lstat(path, &found) < 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid())
-		return -EPERM;
-	return 0;
+	int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); /* also without the right to read it */
+	if (fd < 0)
+		return -errno;
+	snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+	int result = fstat(fd, &found) < 0 ? -errno : 0;
+	if (result == 0 && found.st_uid != geteuid())
+		result = -EPERM;
+	if (result == 0 && (found.st_mode & 07777) != mode && chmod(own, mode) < 0)
+		result = -errno;
+	close(fd);
+	return result;
 }
 
 void hb_mps_start(struct hb_mps *mps, uid_t uid)

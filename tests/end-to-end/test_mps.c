@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -223,6 +224,19 @@ static void the_server_outlives_the_daemon_and_is_found_again(void **state)
 	hb_membership_fini(&member);
 }
 
+static void its_folder_is_ours_alone_whoever_made_it_before(void **state)
+{
+	struct stat found;
+	char path[128];
+	snprintf(path, sizeof path, "%s/sim-mps", daemon_.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(chmod(path, 0777), 0);
+	assert_int_equal(create(&daemon_, simulated(1, HB_PAGE_LOW)), 0);
+	expect_state("ready");
+	assert_int_equal(stat(path, &found), 0);
+	assert_int_equal(found.st_mode & 07777, 0700);
+}
+
 static int low_child(void *argument)
 {
 	return create(&daemon_, *(const struct hb_wish *)argument);
@@ -301,6 +315,7 @@ int main(void)
 		TEST(a_tenant_in_the_server_cannot_become_high),
 		TEST(a_dead_server_is_replaced_for_the_next_tenant),
 		TEST(the_server_outlives_the_daemon_and_is_found_again),
+		TEST(its_folder_is_ours_alone_whoever_made_it_before),
 		TEST(what_was_started_is_stopped),
 		TEST(one_that_a_dead_daemon_left_behind_is_stopped_too),
 		TEST(without_it_low_tenants_take_turns),

@@ -95,6 +95,35 @@ class Service(unittest.TestCase):
             stack.daemon.signal(signal.SIGTERM)
             self.assertEqual(self.message(), "STOPPING=1")
 
+    def background(self, stack):
+        """What the daemon says before it goes there."""
+        done = subprocess.run([HBD, "--gpu", "sim", "--socket", stack.environment["HB_SOCKET"]], env=stack.environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=LIMIT, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIsNotNone(stack.status())
+        stack.stop_daemon()
+        return done.stdout
+
+    def test_a_log_that_is_not_its_own_is_left_alone(self):
+        with Stack() as stack:
+            log, other = (os.path.join(stack.folder, name) for name in ("hbd.log", "other"))
+            with open(other, "w", encoding="utf-8") as file:
+                file.write("precious")
+            for plant in (lambda: os.link(other, log), lambda: os.symlink(other, log), lambda: os.mkfifo(log)):
+                plant()
+                self.assertIn(f"{log}: not used as log", self.background(stack))
+                os.unlink(log)
+                with open(other, encoding="utf-8") as file:
+                    self.assertEqual(file.read(), "precious")
+            with open(log, "w", encoding="utf-8") as file:
+                file.write("of an earlier start")
+            os.chmod(log, 0o644)
+            self.assertEqual(self.background(stack), "")
+            self.assertEqual(os.stat(log).st_mode & 0o777, 0o600)
+            with open(log, encoding="utf-8") as file:
+                self.assertNotIn("earlier", file.read())
+
     def test_the_unit(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is not installed: the unit was not checked")

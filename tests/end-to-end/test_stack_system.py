@@ -38,8 +38,8 @@ def own_mounts_work():
 
 
 class SystemStack(Stack):
-    def __init__(self, config="", group=True):
-        super().__init__(mps=False)
+    def __init__(self, config="", group=True, mps=False):
+        super().__init__(mps=mps)
         self.group = group
         os.chmod(self.folder, 0o755)
         os.mkdir(self.gpu_folder)
@@ -47,18 +47,18 @@ class SystemStack(Stack):
         self.config_path = os.path.join(self.folder, "system.yaml")
         self.groups_path = os.path.join(self.folder, "groups")
         with open(self.config_path, "w", encoding="utf-8") as file:
-            file.write(f"mps: false\n{config}")
+            file.write(f"mps: {str(mps).lower()}\n{config}")
         with open(self.groups_path, "w", encoding="utf-8") as file:
             file.write("root:x:0:\n" + (f"hummingbird:x:{GROUP_ID}:\n" if group else ""))
 
     def __enter__(self):
-        """The daemon's /etc/group is ours."""
+        """The daemon's /etc/group is ours; its umask keeps others from whatever it makes, unless it cares."""
         self.start_daemon("unshare", HB_GROUPS=self.groups_path)
         return self
 
     def start_daemon(self, program=HBD, **variables):
         self.daemon = self.spawn(
-            ["unshare", "-m", "sh", "-c", 'mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
+            ["unshare", "-m", "sh", "-c", 'umask 077 && mount --bind "$HB_GROUPS" /etc/group && exec "$@"', "sh", HBD, "--foreground",
              "--system", "--gpu", "sim", "--socket", self.environment["HB_SOCKET"], "--config", self.config_path],
             **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
@@ -156,6 +156,17 @@ class SystemMode(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 self.assertNotEqual(file.read(), own)
             self.assertEqual(os.stat(path).st_uid, 0)
+
+    def test_users_can_reach_the_mps_server_whatever_the_umask(self):
+        with SystemStack(mps=True) as stack:
+            shutil.chown(stack.gpu_folder, "root")  # the simulated server serves its own user
+            program, tenant = stack.tenant("low", wrap=lambda *command: command)
+            self.assertTrue(tenant["mps"])
+            for name in "sim-mps", "sim-mps-log":
+                self.assertEqual(os.stat(os.path.join(stack.folder, name)).st_mode & 0o7777, 0o755)
+            with open(f"/proc/{stack.status()['daemon']['pid']}/status", encoding="utf-8") as file:
+                self.assertIn("\nUmask:\t0022\n", file.read())  # the server's pipes are made with it
+            stack.end(program)
 
     # --- what the rules grant ------------------------------------------------------------------
 
