@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #define COMMAND "serve"
-#define DESCRIPTORS_BESIDE 256        /* of models, workers and the server itself */
-#define GRACE_NS INT64_C(10000000000) /* for requests in flight when it is told to end */
+#define DRAIN_MOST_NS (3600 * HB_NS_PER_S)
+#define DESCRIPTORS_BESIDE 256 /* of models, workers and the server itself */
 
 static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "\n"
@@ -42,6 +42,8 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "                       come, is closed after that (default 60s)\n"
 			    "  --queue N            requests of each priority that may wait or run (default\n"
 			    "                       4096); more are refused\n"
+			    "  --drain DURATION     for batches that run when their model is unloaded, and for\n"
+			    "                       requests when the server is told to end (default 10s)\n"
 			    "  --late HIGH[,LOW]    what happens to requests that will miss their deadline:\n"
 			    "                       reject (default) or downgrade\n"
 			    "  --policy NAME        who is served next (default ours)\n"
@@ -63,6 +65,7 @@ enum option_code {
 	OPTION_MEMORY,
 	OPTION_IDLE,
 	OPTION_QUEUE,
+	OPTION_DRAIN,
 	OPTION_LATE,
 	OPTION_POLICY,
 	OPTION_GPU,
@@ -172,6 +175,12 @@ static int take_option(int code, struct wish *wish, const char **what)
 	case OPTION_QUEUE:
 		*what = "--queue takes a number, 1 to 1000000";
 		return parse_count(optarg, 1000000, &wish->dispatch.queue_max);
+	case OPTION_DRAIN:
+		*what = "--drain takes a duration, 0s to 1h";
+		return hb_duration_parse(optarg, &wish->dispatch.drain_ns, NULL) < 0 ||
+				       wish->dispatch.drain_ns > DRAIN_MOST_NS
+			       ? -EINVAL
+			       : 0;
 	case OPTION_LATE:
 		*what = "--late takes reject or downgrade, for high and low priority";
 		return parse_late(optarg, wish->dispatch.late);
@@ -205,6 +214,7 @@ static int read_command_line(int argc, char **argv, struct wish *wish)
 		{"memory", required_argument, NULL, OPTION_MEMORY},
 		{"idle", required_argument, NULL, OPTION_IDLE},
 		{"queue", required_argument, NULL, OPTION_QUEUE},
+		{"drain", required_argument, NULL, OPTION_DRAIN},
 		{"late", required_argument, NULL, OPTION_LATE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"policy", required_argument, NULL, OPTION_POLICY},
@@ -295,7 +305,7 @@ static int serve(struct wish *wish)
 		printf("http: port %u\ngrpc: port %u\n", hb_kserve_http_port(http), hb_kserve_grpc_port(grpc));
 		fflush(stdout);
 		wait_for_signal();
-		hb_dispatch_end(dispatch, GRACE_NS);
+		hb_dispatch_end(dispatch, wish->dispatch.drain_ns);
 	}
 	hb_kserve_grpc_free(grpc);
 	hb_kserve_http_free(http);
@@ -307,7 +317,7 @@ static int serve(struct wish *wish)
 int main(int argc, char **argv)
 {
 	struct wish wish = {
-		.dispatch = {.policy = "ours", .queue_max = 4096, .speed = 1},
+		.dispatch = {.policy = "ours", .queue_max = 4096, .drain_ns = 10 * HB_NS_PER_S, .speed = 1},
 		.http = {.threads = 2, .connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.grpc = {.connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.memory = {.limit_bytes = UINT64_C(1) << 30},

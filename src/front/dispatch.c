@@ -218,7 +218,8 @@ static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
 
 static int64_t next_moment(struct hb_dispatch *dispatch)
 {
-	int64_t next_ns = hb_serve_next_wake_ns(dispatch->serve);
+	int64_t next_ns = hb_serve_next_wake_ns(dispatch->serve), drain_ns = hb_dispatch_drain_moment(dispatch);
+	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
 	const struct hb_infer *first = hb_cut_heap_first(&dispatch->cuts);
 	if (first && first->cut_ns < next_ns)
 		next_ns = first->cut_ns;
@@ -237,7 +238,7 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 		cut_late(dispatch, now_ns);
 		while (hb_serve_step(dispatch->serve, now_ns, &action))
 			carry_out(dispatch, now_ns, &action);
-	} while (poll_backends(dispatch, now_ns));
+	} while (poll_backends(dispatch, now_ns) || hb_dispatch_end_drains(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
 	int64_t next_ns = next_moment(dispatch);
 	if (next_ns < dispatch->armed_ns)
@@ -338,16 +339,22 @@ void *hb_dispatch_run(void *argument)
 	return NULL;
 }
 
-/* With the lock held: nothing of the model that waits or runs goes on. */
-void hb_dispatch_answer_all(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+/* ---- a model that is unloaded, with the lock held ---- */
+
+void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	uint64_t cookie;
 	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
 		const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
 		if (batch && batch->model == model->number)
 			end_batch(dispatch, now_ns, slot, false, why);
 	}
+}
+
+void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	uint64_t cookie;
 	while (hb_serve_cancel_any(dispatch->serve, model->number, &cookie)) {
 		struct hb_infer *infer = hb_backend_request(cookie);
 		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);

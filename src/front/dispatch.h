@@ -23,12 +23,13 @@ struct hb_dispatch_config {
 	const char *policy; /* of serve_policies.def */
 	enum hb_serve_late late[HB_SERVE_PRIORITIES];
 	uint32_t queue_max;  /* requests of each priority that wait or run */
+	int64_t drain_ns;    /* for batches that run when their model is unloaded; then their requests end */
 	double speed;        /* of the simulated GPU: seconds of its time a second */
 	int gpu;             /* enum hb_worker_gpu: how workers are started */
 	const char *journal; /* file to write what ran when to; NULL = none */
 };
 
-enum hb_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED };
+enum hb_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED, HB_MODEL_UNLOADING };
 
 struct hb_duration {
 	uint64_t count, ns;
@@ -52,6 +53,9 @@ struct hb_model {
 	char why[512];
 	uint32_t number; /* the scheduler's; HB_SERVE_MODELS_MAX: it has none, it could not be opened */
 	uint32_t users;  /* requests that hold it */
+	/* While it is unloading: until when its batches may run, whether all have ended, whether somebody waits to load it. */
+	int64_t close_ns;
+	bool drained, reloads;
 	struct hb_model_stats stats;
 	struct hb_hist *latency[HB_SERVE_PRIORITIES]; /* of requests with results; NULL until the first */
 };
@@ -66,7 +70,10 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
 /* After hb_dispatch_end(), when the front ends are gone. */
 void hb_dispatch_free(struct hb_dispatch *dispatch);
 
-/* 0, or negative errno with *error. Loading a loaded model reads its description again. */
+/*
+ * 0, or negative errno with *error. Loading a loaded model reads its description again, and where that is right, waits until
+ * the batches that run have ended, as unloading lets them; unloading does not wait.
+ */
 int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dispatcher's models: loading, unloading, their states and what is counted
- * of them. A model that is loaded again is a new object; the old one lives until
- * its last request is gone.
+ * The dispatcher's models: loading (unloading: dispatch_unload.c), their states
+ * and what is counted of them. A model that is loaded again is a new object; the
+ * old one lives until its last request is gone.
  */
 #include "front/dispatch_priv.h"
 
@@ -30,7 +30,7 @@ static const struct hb_platform *const platforms[] = {
 
 /* ---- looking models up ---- */
 
-static struct hb_model *find(struct hb_dispatch *dispatch, const char *name)
+struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		if (strcmp(dispatch->models[i]->config.name, name) == 0)
@@ -42,7 +42,7 @@ struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char
 					enum hb_answer *answer, char *reason, size_t size)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	struct hb_model *model = find(dispatch, name);
+	struct hb_model *model = hb_dispatch_find(dispatch, name);
 	*answer = HB_ANSWER_OK;
 	if (!model || model->state == HB_MODEL_UNLOADED) {
 		*answer = HB_ANSWER_NOT_FOUND;
@@ -70,7 +70,7 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 	memcpy(name, model, length);
 	name[length] = '\0';
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_model *found = find(dispatch, name);
+	const struct hb_model *found = hb_dispatch_find(dispatch, name);
 	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
 	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
 		backend->ops->expect(backend->self, hb_clock_now_ns());
@@ -184,7 +184,7 @@ void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *tim
 
 /* ---- states ---- */
 
-static void list_pollable(struct hb_dispatch *dispatch)
+void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
 {
 	uint32_t n = 0;
 	bool expects = false;
@@ -202,57 +202,13 @@ void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		struct hb_model *model = dispatch->models[i];
 		const struct hb_backend *backend = &dispatch->backends[model->number];
-		if (!backend->ops || !backend->state || model->state == (enum hb_model_state) * backend->state)
+		if (!backend->ops || !backend->state || model->state == HB_MODEL_UNLOADING ||
+		    model->state == (enum hb_model_state) * backend->state)
 			continue;
 		model->state = (enum hb_model_state) * backend->state;
 		snprintf(model->why, sizeof(model->why), "%s", backend->why ? backend->why : "");
 		pthread_cond_broadcast(&dispatch->state_changed);
 	}
-}
-
-static int descriptor_of(const struct hb_backend *backend)
-{
-	return backend->ops->descriptor ? backend->ops->descriptor(backend->self) : -1;
-}
-
-static void watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, int operation)
-{
-	int fd = descriptor_of(backend);
-	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-	if (fd >= 0)
-		epoll_ctl(dispatch->epoll, operation, fd, &event);
-}
-
-/* ---- unloading ---- */
-
-/* With the lock held. Requests in flight and queued ones are told: another model may come under the same number. */
-static void close_backend(struct hb_dispatch *dispatch, struct hb_model *model)
-{
-	struct hb_backend *backend = &dispatch->backends[model->number];
-	hb_dispatch_answer_all(dispatch, model, "the model was unloaded");
-	if (backend->ops) {
-		watch(dispatch, backend, EPOLL_CTL_DEL);
-		backend->ops->close(backend->self);
-	}
-	*backend = (struct hb_backend){0};
-	list_pollable(dispatch);
-	model->state = HB_MODEL_UNLOADED;
-	snprintf(model->why, sizeof(model->why), "unloaded");
-	pthread_cond_broadcast(&dispatch->state_changed); /* who waits for it to be loaded */
-}
-
-int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
-{
-	int result = 0;
-	pthread_mutex_lock(&dispatch->lock);
-	struct hb_model *model = find(dispatch, name);
-	if (!model)
-		result = hb_error_set(error, -ENOENT, "no model \"%s\"", name);
-	else if (model->state != HB_MODEL_UNLOADED)
-		close_backend(dispatch, model);
-	hb_dispatch_wake(dispatch); /* tells those that were in flight */
-	pthread_mutex_unlock(&dispatch->lock);
-	return result;
 }
 
 /* ---- loading, with the lock held ---- */
@@ -303,7 +259,7 @@ static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backe
 
 static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
 {
-	struct hb_model *before = find(dispatch, model->config.name);
+	struct hb_model *before = hb_dispatch_find(dispatch, model->config.name);
 	uint32_t at = 0;
 	while (at < dispatch->n_models && strcmp(dispatch->models[at]->config.name, model->config.name) < 0)
 		at++;
@@ -334,24 +290,25 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, stru
 	dispatch->of_number[model->number] = model;
 	dispatch->backends[model->number] = backend;
 	profile(dispatch, &backend, model->number, described.max_items);
-	watch(dispatch, &dispatch->backends[model->number], EPOLL_CTL_ADD);
-	list_pollable(dispatch);
+	hb_backend_watch(dispatch, &dispatch->backends[model->number], true);
+	hb_dispatch_list_pollable(dispatch);
 	model->state = backend.state ? (enum hb_model_state) * backend.state : HB_MODEL_READY;
 	return 0;
 }
 
-static int load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+/* May leave the lock to wait until batches of the one that is loaded have ended. */
+static int load(struct hb_dispatch *dispatch, const char *name, const struct timespec *until, struct hb_error *error)
 {
-	struct hb_model *model = calloc(1, sizeof(*model)), *before = find(dispatch, name);
+	struct hb_model *model = calloc(1, sizeof(*model));
 	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
-	if (result == 0 && !before && dispatch->n_models == HB_SERVE_MODELS_MAX)
+	if (result == 0)
+		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
+	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SERVE_MODELS_MAX)
 		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models", name, HB_SERVE_MODELS_MAX);
 	if (result < 0) {
 		free(model);
 		return result;
 	}
-	if (before && before->state != HB_MODEL_UNLOADED)
-		close_backend(dispatch, before);
 	model->number = HB_MODEL_NO_NUMBER;
 	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
 	result = open_model(dispatch, model, error);
@@ -371,11 +328,11 @@ int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_e
 	until.tv_sec += LOAD_WAIT_S;
 	pthread_mutex_lock(&dispatch->lock);
 	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
-				      : load(dispatch, name, error);
-	struct hb_model *model = find(dispatch, name);
+				      : load(dispatch, name, &until, error);
+	struct hb_model *model = hb_dispatch_find(dispatch, name);
 	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
 		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
-		model = find(dispatch, name);
+		model = hb_dispatch_find(dispatch, name);
 	}
 	if (result == -ETIMEDOUT)
 		hb_error_set(error, result, "model %s: still loading after %d s", name, LOAD_WAIT_S);
@@ -391,13 +348,14 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 {
 	DIR *folder = opendir(dispatch->models_folder);
 	const struct dirent *entry;
+	const struct timespec now = {0};
 	if (!folder)
 		return hb_error_set(error, -errno, "%s: %s", dispatch->models_folder, strerror(errno));
 	while ((entry = readdir(folder))) {
 		struct hb_error why = {.text = ""};
 		if (entry->d_name[0] == '.' || !hb_model_name_fits(entry->d_name))
 			continue;
-		if (load(dispatch, entry->d_name, &why) < 0)
+		if (load(dispatch, entry->d_name, &now, &why) < 0)
 			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
 	}
 	closedir(folder);
@@ -431,6 +389,7 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	serve.policy = config->policy;
 	serve.queue_max = config->queue_max;
 	memcpy(serve.late, config->late, sizeof(serve.late));
+	dispatch->drain_ns = config->drain_ns;
 	dispatch->shared.speed = config->speed;
 	dispatch->shared.gpu = config->gpu;
 	dispatch->shared.interruptible = interrupts(config->policy);
@@ -510,8 +469,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
 		pthread_mutex_lock(&dispatch->lock);
 	}
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		if (dispatch->models[i]->state != HB_MODEL_UNLOADED)
-			close_backend(dispatch, dispatch->models[i]);
+		hb_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_wake(dispatch); /* tells those that were left */
 	pthread_mutex_unlock(&dispatch->lock);
 }
@@ -522,8 +480,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 		return;
 	stop_thread(dispatch);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		if (dispatch->models[i]->state != HB_MODEL_UNLOADED)
-			close_backend(dispatch, dispatch->models[i]);
+		hb_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
 	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
 	if (left)

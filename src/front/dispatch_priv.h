@@ -25,6 +25,8 @@ struct hb_dispatch {
 	bool ending; /* takes no new request */
 	int epoll, bell;
 	int64_t next_ns;  /* when something is to be done */
+	int64_t drain_ns; /* for batches whose model is unloaded */
+	uint32_t n_draining;
 	int64_t armed_ns; /* when the thread wakes by itself; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
 	struct hb_serve *serve;
@@ -46,8 +48,26 @@ struct hb_dispatch {
 void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns);
 void hb_dispatch_wake(struct hb_dispatch *dispatch);
 void hb_dispatch_update_states(struct hb_dispatch *dispatch);
-/* Ends the requests of a model, in batches and queued. */
-void hb_dispatch_answer_all(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why);
+/* Ends the requests of a model: queued ones, or those in batches. */
+void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why);
+void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why);
+/* NULL = none is listed under that name. */
+struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name);
+/* After any change of backends[]. */
+void hb_dispatch_list_pollable(struct hb_dispatch *dispatch);
+void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, bool watched);
+/* At once: requests of the model that wait or run are told. No effect on one that is not loaded. */
+void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model);
+/* Closes models that are unloaded and of which nothing runs any more, or whose time is over. True: any was closed. */
+bool hb_dispatch_end_drains(struct hb_dispatch *dispatch, int64_t now_ns);
+/* When the time of the first is over. */
+int64_t hb_dispatch_drain_moment(const struct hb_dispatch *dispatch);
+/*
+ * Unloads the model of that name, where there is one, and waits for it; leaves the lock meanwhile. 0; -ETIMEDOUT
+ * (CLOCK_MONOTONIC), -ESHUTDOWN, with *error.
+ */
+int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
+			       struct hb_error *error);
 /* One user less; a model that is listed no more goes with its last. */
 void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model);
 struct hb_infer *hb_dispatch_take_ended(struct hb_dispatch *dispatch);

@@ -29,7 +29,7 @@ const char *hb_kserve_platform(const struct hb_model_config *model)
 
 const char *hb_kserve_state(const struct hb_model *model)
 {
-	static const char *const names[] = {"UNAVAILABLE", "LOADING", "READY", "UNAVAILABLE"};
+	static const char *const names[] = {"UNAVAILABLE", "LOADING", "READY", "UNAVAILABLE", "UNLOADING"};
 	return names[model->state];
 }
 

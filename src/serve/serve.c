@@ -457,3 +457,8 @@ uint32_t hb_serve_queue_max(const struct hb_serve *serve)
 {
 	return serve->config.queue_max;
 }
+
+uint32_t hb_serve_in_flight(const struct hb_serve *serve, uint32_t model)
+{
+	return serve->in_flight[model][HB_SERVE_HIGH] + serve->in_flight[model][HB_SERVE_LOW];
+}

@@ -115,6 +115,8 @@ struct hb_estimate hb_serve_outlook(struct hb_serve *serve, int64_t now_ns, uint
 				    enum hb_serve_priority priority);
 const struct hb_predictor *hb_serve_predictor(const struct hb_serve *serve);
 const struct hb_serve_counts *hb_serve_counts_get(const struct hb_serve *serve);
+/* Batches of a model that were started and have not ended. */
+uint32_t hb_serve_in_flight(const struct hb_serve *serve, uint32_t model);
 /* Requests queued as that priority (with those that were downgraded to it). */
 uint32_t hb_serve_queued(const struct hb_serve *serve, enum hb_serve_priority priority);
 /* Of the limit queue_max of a priority: what is taken, queued and in batches. */

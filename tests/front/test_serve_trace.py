@@ -80,8 +80,9 @@ class Trace(unittest.TestCase):
             return server.metric(executions) - before < 16
         self.once_in(5, some_are_batched)
 
-    def test_unloading_ends_what_runs_and_it_can_come_back(self):
-        server = self.serve({"long": LONG, "other": SHORT}, "--gpu", "none", "--speed", "0.001")  # four seconds
+    def test_unloading_without_a_drain_ends_what_runs_and_it_can_come_back(self):
+        # It takes four seconds.
+        server = self.serve({"long": LONG, "other": SHORT}, "--gpu", "none", "--speed", "0.001", "--drain", "0s")
 
         def is_cut():
             asked = Asked(server)

@@ -382,6 +382,72 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.infer("stuck")[0], 503)
         self.assertEqual(server.infer("other")[0], 200)
 
+    @staticmethod
+    def in_index(server, model):
+        """State and reason."""
+        return next((one["state"], one["reason"]) for one in json.loads(server.call("POST", "/v2/repository/index")[1])
+                    if one["name"] == model)
+
+    def ask_two(self, server):
+        """One runs and one waits for it."""
+        asked = Asked(server)
+        asked.ask("runs", "gated", (1, 0, 0, 0))
+        appears(server, "gated/runs-1")
+        asked.ask("waits", "gated", (2, 0, 0, 0))
+        wait_until("it waits", lambda: server.pending("gated") == 2)
+        return asked
+
+    def test_what_runs_ends_before_its_model_is_unloaded(self):
+        server = serve(self, {"gated": ("", GATED)}, "--drain", "1h")
+        asked = self.ask_two(server)
+        pid = int(appears(server, "gated/pid"))
+        self.assertEqual(server.call("POST", "/v2/repository/models/gated/unload")[0], 200)
+        wait_until("what waits is refused", lambda: asked.order == ["waits"])
+        self.assertEqual((asked.answers["waits"][0], "unloaded" in str(asked.answers["waits"])), (503, True))
+        self.assertEqual(self.in_index(server, "gated")[0], "UNLOADING")
+        status, answer = server.infer("gated")
+        self.assertEqual((status, "unloaded" in answer["error"]), (503, True), answer)
+        server.write("gated/go", "")
+        asked.join()
+        self.assertEqual(asked.answers["runs"][0], 200)
+        wait_until("it is unloaded", lambda: self.in_index(server, "gated") == ("UNAVAILABLE", "unloaded"))
+        self.assertEqual(server.infer("gated")[0], 404)
+        wait_until("its worker has ended", lambda: not os.path.exists("/proc/%d" % pid))
+
+    def test_what_does_not_end_is_ended_when_the_time_is_over(self):
+        server = serve(self, {"gated": ("", GATED)}, "--drain", "100ms")
+        asked = self.ask_two(server)
+        self.assertEqual(server.call("POST", "/v2/repository/models/gated/unload")[0], 200)
+        asked.join()
+        self.assertEqual({name: status for name, (status, _) in asked.answers.items()}, {"waits": 503, "runs": 500})
+        wait_until("it is unloaded", lambda: self.in_index(server, "gated")[0] == "UNAVAILABLE")
+
+    def test_what_runs_ends_before_its_model_is_loaded_again(self):
+        server = serve(self, {"gated": ("", GATED)}, "--drain", "1h")
+        asked = self.ask_two(server)
+        server.write("gated/model.yaml", "nonsense: 1\n")
+        self.assertEqual(server.call("POST", "/v2/repository/models/gated/load")[0], 400)
+        self.assertEqual(server.pending("gated"), 2)  # the description was wrong: nothing has changed
+        server.write("gated/model.yaml", WORKER + TENSORS)
+        server.write("gated/model.py", HEAD + "worker.serve(lambda x: x * 3)")
+        loads = [threading.Thread(target=lambda: answers.append(server.call("POST", "/v2/repository/models/gated/load")))
+                 for _ in range(2)]
+        answers = []
+        for load in loads:
+            load.start()
+        wait_until("what waits is refused", lambda: asked.order == ["waits"])
+        status, answer = server.infer("gated")
+        self.assertEqual((status, "unloaded" in answer["error"]), (503, True), answer)
+        self.assertEqual(answers, [])
+        server.write("gated/go", "")
+        asked.join()
+        self.assertEqual(asked.answers["runs"][1]["outputs"][0]["data"], [1, 0, 0, 0])
+        for load in loads:
+            load.join()
+        self.assertIn(200, [status for status, _ in answers], answers)
+        wait_until("the last that was loaded is ready", lambda: server.is_ready("gated"))
+        self.assertEqual(server.infer("gated", (1, 0, 0, 0))[1]["outputs"][0]["data"], [3, 0, 0, 0])
+
     def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
         asked = Asked(server)
