@@ -45,14 +45,15 @@ struct hb_slice_function {
 	_Atomic(void *) handle; /* CUfunction or CUkernel, as the application has it; stored last */
 	uint64_t serial;        /* no other function has or had it */
 	enum hb_slice_reason reason;
+	CUcontext only_in; /* of a CUkernel, which is another function in each context; NULL: the handle says it */
 	CUcontext context; /* of the sliced copy */
 	CUfunction whole, sliced;
 	uint32_t n_parameters, parameter_bytes, bounds_place;
 	const void *image; /* what it came from */
 };
 
-/* slice_image.c: the function behind a handle, made ready at its first launch. NULL: no room, or not now. */
-const struct hb_slice_function *hb_slice_function_of(CUfunction handle);
+/* slice_image.c: the function behind a handle in the current context, made ready at its first launch; NULL: no room, or later. */
+const struct hb_slice_function *hb_slice_function_of(CUfunction handle, CUcontext context);
 void hb_slice_images_leave_in_child(void);
 
 /* A module or library as it was loaded. */

@@ -195,7 +195,7 @@ void hb_slice_context_gone(CUcontext context)
 		return;
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < FUNCTIONS; i++)
-		if (functions[i].context == context && handle_at(i))
+		if ((functions[i].context == context || functions[i].only_in == context) && handle_at(i))
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
 	give_places_back();
 	for (struct hb_slice_image *image = images; image; image = image->next)
@@ -229,11 +229,11 @@ static unsigned home_of(const void *handle)
 	return (unsigned)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % FUNCTIONS;
 }
 
-static struct hb_slice_function *find(const void *handle)
+static struct hb_slice_function *find(const void *handle, CUcontext context)
 {
 	for (unsigned i = home_of(handle);; i = (i + 1) % FUNCTIONS) {
 		void *here = atomic_load_explicit(&functions[i].handle, memory_order_acquire);
-		if (here == handle)
+		if (here == handle && (!functions[i].only_in || functions[i].only_in == context))
 			return &functions[i];
 		if (!here)
 			return NULL;
@@ -248,8 +248,8 @@ static struct hb_slice_image *image_of(const void *handle)
 	return image;
 }
 
-/* What the handle is: a function of a module, or a kernel of a library, perhaps already made a function. */
-static struct hb_slice_image *origin_of(CUfunction handle, CUfunction *whole, const char **name)
+/* What the handle is: a function of a module, or a kernel of a library, perhaps already made a function (another handle). */
+static struct hb_slice_image *origin_of(CUfunction handle, bool *is_kernel, CUfunction *whole, const char **name)
 {
 	CUmodule module;
 	CUlibrary library;
@@ -261,6 +261,7 @@ static struct hb_slice_image *origin_of(CUfunction handle, CUfunction *whole, co
 		kernel = (CUkernel)(void *)handle;
 		if (HB_REAL(cuKernelGetFunction)(whole, kernel) != CUDA_SUCCESS)
 			return NULL;
+		*is_kernel = true;
 	}
 	if (HB_REAL(cuKernelGetLibrary)(&library, kernel) != CUDA_SUCCESS ||
 	    HB_REAL(cuKernelGetName)(name, kernel) != CUDA_SUCCESS)
@@ -268,11 +269,13 @@ static struct hb_slice_image *origin_of(CUfunction handle, CUfunction *whole, co
 	return image_of(library);
 }
 
-static void make_function(struct hb_slice_function *function, CUfunction handle)
+static void make_function(struct hb_slice_function *function, CUfunction handle, CUcontext context)
 {
 	const char *name = NULL;
-	struct hb_slice_image *image = origin_of(handle, &function->whole, &name);
+	bool is_kernel = false;
+	struct hb_slice_image *image = origin_of(handle, &is_kernel, &function->whole, &name);
 	function->image = image;
+	function->only_in = is_kernel ? context : NULL;
 	function->context = NULL; /* the place may have been another's */
 	function->serial = ++n_made;
 	function->reason = image && name ? hb_slice_copy(image, name, function->whole, function) : HB_SLICE_image;
@@ -288,16 +291,16 @@ static struct hb_slice_function *place_for(const void *handle)
 	return handle_at(i) || n_functions < FUNCTIONS_USED_MAX ? &functions[i] : NULL;
 }
 
-const struct hb_slice_function *hb_slice_function_of(CUfunction handle)
+const struct hb_slice_function *hb_slice_function_of(CUfunction handle, CUcontext context)
 {
-	struct hb_slice_function *function = find(handle);
+	struct hb_slice_function *function = find(handle, context);
 	/* While something is recorded, most of what follows is illegal. */
 	if (function || atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
 		return function;
 	pthread_mutex_lock(&lock);
-	function = find(handle);
+	function = find(handle, context);
 	if (!function && (function = place_for(handle))) {
-		make_function(function, handle);
+		make_function(function, handle, context);
 		n_functions += !atomic_load_explicit(&function->handle, memory_order_relaxed);
 		atomic_store_explicit(&function->handle, handle, memory_order_release);
 	}

@@ -193,12 +193,6 @@ static bool settings_follow(const struct hb_slice_function *function)
 	return true;
 }
 
-static bool is_context_current(const struct hb_slice_function *function)
-{
-	CUcontext context;
-	return HB_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context == function->context;
-}
-
 /* ---- pieces ---- */
 
 static CUresult launch_on(const struct launch *launch, CUfunction function, void **parameters, void **extra)
@@ -297,7 +291,7 @@ static enum hb_slice_reason decide(const struct launch *launch, const struct hb_
 		.cost_percent = cost_percent,
 	};
 	enum hb_slice_reason reason = hb_piece_plan(&question, plan);
-	if (reason == HB_SLICE_none && (!is_context_current(function) || !settings_follow(function)))
+	if (reason == HB_SLICE_none && !settings_follow(function))
 		reason = HB_SLICE_driver;
 	return reason;
 }
@@ -305,10 +299,16 @@ static enum hb_slice_reason decide(const struct launch *launch, const struct hb_
 /* What the launch and its code say: the function, or why it goes whole. */
 static enum hb_slice_reason find_function(const struct launch *launch, const struct hb_slice_function **function)
 {
+	CUcontext context;
 	if (!are_plain(&launch->config) || blocks_of(&launch->config) > UINT32_MAX / 2 || !launch->function)
 		return HB_SLICE_launch;
-	*function = hb_slice_function_of(launch->function);
-	return *function ? (*function)->reason : HB_SLICE_image;
+	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+		return HB_SLICE_driver;
+	*function = hb_slice_function_of(launch->function, context);
+	if (!*function)
+		return HB_SLICE_image;
+	bool is_here = (*function)->reason != HB_SLICE_none || (*function)->context == context;
+	return is_here ? (*function)->reason : HB_SLICE_driver;
 }
 
 /* Launches in pieces, or tells why not. */
@@ -345,7 +345,7 @@ static enum hb_slice_reason try_as_told(const struct launch *launch, CUresult *r
 	enum hb_slice_reason reason = find_function(launch, &function);
 	if (reason != HB_SLICE_none)
 		return reason;
-	if (!is_context_current(function) || !settings_follow(function))
+	if (!settings_follow(function))
 		return HB_SLICE_driver;
 	if (!take_arguments(function, launch, &arguments))
 		return HB_SLICE_launch;

@@ -140,6 +140,37 @@ static void library_in_a_second_context(void)
 	free(file);
 }
 
+/* A kernel of a library is another function in each context, and so is its copy. */
+static void kernel_in_two_contexts(void)
+{
+	static int places[2];
+	CUlibrary library;
+	CUkernel kernel;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < 2; i++) {
+			OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[i]));
+			launch((CUfunction)(void *)kernel, 100, 1, 1);
+			CHECK(pieces() == (round ? 7 : 0)); /* the first is timed */
+		}
+	CHECK(modules_loaded() == 2);
+	/* One goes, the other stays. */
+	OK(CU(cuCtxDestroy_v2)((CUcontext)(void *)&places[1]));
+	OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[0]));
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	CHECK(pieces() == 7 && modules_loaded() == 2);
+	free(file);
+}
+
+static void test_two_contexts(void **state)
+{
+	run(kernel_in_two_contexts);
+}
+
 static void test_libraries(void **state)
 {
 	run(kernels_of_libraries);
@@ -357,9 +388,10 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_long),     T(test_libraries), T(test_second_context),
-					   T(test_packed),   T(test_others),    T(test_brief),
-					   T(test_off),      T(test_refusals),  T(test_unload),
-					   T(test_settings), T(test_threads),   T(test_come_and_go)};
+	const struct CMUnitTest tests[] = {T(test_long),         T(test_libraries), T(test_second_context),
+					   T(test_two_contexts), T(test_packed),    T(test_others),
+					   T(test_brief),        T(test_off),       T(test_refusals),
+					   T(test_unload),       T(test_settings),  T(test_threads),
+					   T(test_come_and_go)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

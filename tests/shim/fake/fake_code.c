@@ -38,12 +38,15 @@ enum { BLOCKS = 16384, FUNCTIONS = 64, MS = 2 };
 struct fake_module {
 	struct hb_cubin cubin;
 	uint8_t *bytes;
+	CUcontext context; /* NULL: a library, which is of none */
 	bool has_check;
 };
 
+/* A function, or the kernel of a library, which has a function in each context. */
 struct fake_function {
 	struct fake_module *module;
 	const struct hb_cubin_kernel *kernel;
+	CUcontext context; /* NULL: a kernel */
 	int settings[32];
 };
 
@@ -102,7 +105,14 @@ static bool has_check(const struct hb_cubin *cubin)
 	return kernel && hb_code_info_read(cubin, kernel, &facts) == HB_SLICE_none && facts.n_parameters == 3;
 }
 
-static CUresult load(void **handle, const void *image)
+static CUcontext current_context(void)
+{
+	CUcontext context = NULL;
+	cuCtxGetCurrent(&context);
+	return context;
+}
+
+static CUresult load(void **handle, const void *image, CUcontext context)
 {
 	size_t size;
 	uint8_t *bytes = copy_of(image, &size);
@@ -113,6 +123,7 @@ static CUresult load(void **handle, const void *image)
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	}
 	module->bytes = bytes;
+	module->context = context;
 	module->has_check = has_check(&module->cubin);
 	if (module->has_check && strcmp(refused, "load") == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
@@ -120,18 +131,18 @@ static CUresult load(void **handle, const void *image)
 	return CUDA_SUCCESS;
 }
 
-static CUresult get(void **handle, struct fake_module *module, const char *name)
+static CUresult get(void **handle, struct fake_module *module, const char *name, CUcontext context)
 {
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
 	if (!kernel)
 		return CUDA_ERROR_NOT_FOUND;
 	for (unsigned i = 0; i < n_functions && i < FUNCTIONS; i++)
-		if (functions[i].kernel == kernel) {
+		if (functions[i].kernel == kernel && functions[i].context == context) {
 			*handle = &functions[i];
 			return CUDA_SUCCESS;
 		}
 	struct fake_function *function = &functions[n_functions++ % FUNCTIONS]; /* handles come again */
-	*function = (struct fake_function){module, kernel, {0}};
+	*function = (struct fake_function){module, kernel, context, {0}};
 	*handle = function;
 	return CUDA_SUCCESS;
 }
@@ -139,7 +150,7 @@ static CUresult get(void **handle, struct fake_module *module, const char *name)
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	hb_fake_count("cuModuleLoadData");
-	return load((void **)module, image);
+	return load((void **)module, image, current_context());
 }
 
 CUresult cuModuleUnload(CUmodule module)
@@ -151,13 +162,14 @@ CUresult cuModuleUnload(CUmodule module)
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
 	hb_fake_count("cuModuleGetFunction");
-	return get((void **)function, (struct fake_module *)(void *)module, name);
+	return get((void **)function, (struct fake_module *)(void *)module, name,
+		   ((struct fake_module *)(void *)module)->context);
 }
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
 {
 	*module = (CUmodule)(void *)((struct fake_function *)(void *)function)->module;
-	return CUDA_SUCCESS;
+	return ((struct fake_module *)(void *)*module)->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction function)
@@ -178,24 +190,24 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 	return CUDA_SUCCESS;
 }
 
-/* A kernel of a library and its function are one handle here. */
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
 			   unsigned int n_options, CUlibraryOption *library_options, void **library_values,
 			   unsigned int n_library_options)
 {
 	hb_fake_count("cuLibraryLoadData");
-	return load((void **)library, code);
+	return load((void **)library, code, NULL);
 }
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
-	return get((void **)kernel, (struct fake_module *)(void *)library, name);
+	return get((void **)kernel, (struct fake_module *)(void *)library, name, NULL);
 }
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-	*function = (CUfunction)(void *)kernel;
-	return CUDA_SUCCESS;
+	const struct fake_function *handle = (struct fake_function *)(void *)kernel;
+	return handle->context ? CUDA_ERROR_INVALID_HANDLE
+			       : get((void **)function, handle->module, handle->kernel->name, current_context());
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
@@ -367,7 +379,10 @@ static struct hb_bounds bounds_of(const struct fake_function *function, void **p
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **parameters, void **extra)
 {
-	struct hb_bounds bounds = bounds_of((struct fake_function *)(void *)handle, parameters, extra);
+	const struct fake_function *function = (struct fake_function *)(void *)handle;
+	if (function->context && function->context != current_context())
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct hb_bounds bounds = bounds_of(function, parameters, extra);
 	uint32_t n_blocks = config->gridDimX * config->gridDimY * config->gridDimZ;
 	hb_fake_count("cuLaunchKernelEx");
 	enqueue(bounds.count < n_blocks ? bounds.count : n_blocks, n_blocks);

@@ -20,6 +20,7 @@ void hb_fake_set_busy(int is_busy);
 static _Atomic(uint64_t) next_handle = 0x700000000000;
 static _Atomic(CUstream) recording;
 static int context_object;
+static __thread CUcontext current; /* that the thread has set; NULL: the one that is made */
 
 /* Called `name`: counted, and perhaps refused. */
 static CUresult enter(const char *name)
@@ -66,7 +67,7 @@ CUresult cuCtxGetDevice(CUdevice *device)
 
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
-	*context = (CUcontext)&context_object;
+	*context = current ? current : (CUcontext)&context_object;
 	return enter("cuCtxGetCurrent");
 }
 
@@ -391,6 +392,7 @@ CUresult cuEventQuery(CUevent event)
 
 CUresult cuCtxSetCurrent(CUcontext context)
 {
+	current = context;
 	return enter("cuCtxSetCurrent");
 }
 
