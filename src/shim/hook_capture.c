@@ -13,6 +13,7 @@
 #include "base/fault_point.h"
 #include "shim/drain.h"
 #include "shim/shim.h"
+#include "shim/slice.h"
 
 #include <pthread.h>
 
@@ -173,6 +174,7 @@ static CUcontext begin(CUstream stream)
 	atomic_fetch_add(&hb_captures, 1);
 	HB_FAULT(shim_capture_counted);
 	hb_drain_yield_to_capture();
+	hb_slice_yield_to_capture();
 	return context;
 }
 

@@ -30,6 +30,8 @@ void hb_slice_begin(void);
 /* Where this launch goes on: `target`, the driver's function, or one of slice_launch.c in front of it. */
 void *hb_slice_way(unsigned fn, void *target);
 void hb_slice_leave_in_child(void);
+/* Behind the count of a capture that is about to begin: nobody asks about an event any more. */
+void hb_slice_yield_to_capture(void);
 /* slice_image.c: the driver has destroyed it. Another one may get its address, and libraries outlive it. */
 void hb_slice_context_gone(CUcontext context);
 

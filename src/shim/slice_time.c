@@ -3,7 +3,8 @@
  * How long kernels run, by function and shape: the shortest of a few launches,
  * taken with events around them and read at a later launch of the same shape, so
  * that nothing waits. Called at launches while slices are on; one lock, held for
- * table look-ups and calls that do not block.
+ * table look-ups and calls that do not block. While a stream of the process
+ * records nothing is timed: to ask about an event would spoil what it records.
  */
 #include "shim/shim.h"
 #include "shim/slice.h"
@@ -54,7 +55,7 @@ static void drop_sample(struct hb_slice_shape *shape)
 static void read_sample(struct hb_slice_shape *shape)
 {
 	float ms = 0;
-	if (!shape->end || HB_REAL(cuEventQuery)(shape->end) != CUDA_SUCCESS)
+	if (!shape->end || atomic_load(&hb_captures) > 0 || HB_REAL(cuEventQuery)(shape->end) != CUDA_SUCCESS)
 		return;
 	if (HB_REAL(cuEventElapsedTime_v2)(&ms, shape->begin, shape->end) == CUDA_SUCCESS && ms > 0) {
 		int64_t ns = (int64_t)((double)ms * 1e6);
@@ -99,7 +100,7 @@ bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream)
 {
 	bool begun = false;
 	pthread_mutex_lock(&lock);
-	if (shape->n_samples < SAMPLES && !shape->begin &&
+	if (shape->n_samples < SAMPLES && !shape->begin && atomic_load(&hb_captures) <= 0 &&
 	    HB_REAL(cuEventCreate)(&shape->begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
 		begun = HB_REAL(cuEventRecord)(shape->begin, stream) == CUDA_SUCCESS;
 		if (!begun)
@@ -115,6 +116,12 @@ void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream)
 	if (HB_REAL(cuEventCreate)(&shape->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
 	    HB_REAL(cuEventRecord)(shape->end, stream) != CUDA_SUCCESS)
 		drop_sample(shape);
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_slice_yield_to_capture(void)
+{
+	pthread_mutex_lock(&lock);
 	pthread_mutex_unlock(&lock);
 }
 

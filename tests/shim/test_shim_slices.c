@@ -114,9 +114,14 @@ static void kernels_of_libraries(void)
 	free(file);
 }
 
+static unsigned fake_calls(const char *name)
+{
+	return FAKE("hb_fake_calls", unsigned (*)(const char *))(name);
+}
+
 static unsigned modules_loaded(void)
 {
-	return FAKE("hb_fake_calls", unsigned (*)(const char *))("cuModuleLoadData");
+	return fake_calls("cuModuleLoadData");
 }
 
 /* A library outlives its context, and the next one may get the same address: nothing of ours is left of the first. */
@@ -230,6 +235,28 @@ static void test_others(void **state)
 	run(others_stay_whole);
 }
 
+/* Another stream records: to ask whether an event is done would spoil that. */
+static void launch_beside_a_capture(void)
+{
+	const CUstream other = (CUstream)0x6000;
+	CUgraph graph;
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	OK(CU(cuStreamBeginCapture_v2)(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	unsigned asked = fake_calls("cuEventQuery"), recorded = fake_calls("cuEventRecord");
+	launch(plain, 160, 1, 1);
+	launch(plain, 161, 1, 1);
+	CHECK(fake_calls("cuEventQuery") == asked && fake_calls("cuEventRecord") == recorded && pieces() == 0);
+	OK(CU(cuStreamEndCapture)(other, &graph));
+	launch(plain, 160, 1, 1);
+	CHECK(fake_calls("cuEventQuery") > asked && pieces() == 5);
+}
+
+static void test_beside_capture(void **state)
+{
+	run(launch_beside_a_capture);
+}
+
 static void brief_kernel(void)
 {
 	CUfunction plain = function_of("run_plain");
@@ -338,10 +365,10 @@ static void settings_follow(void)
 	CUfunction plain = function_of("run_plain");
 	launch(plain, 160, 1, 1);
 	launch(plain, 160, 1, 1);
-	unsigned before = FAKE("hb_fake_calls", unsigned (*)(const char *))("cuLaunchKernelEx");
+	unsigned before = fake_calls("cuLaunchKernelEx");
 	OK(CU(cuFuncSetAttribute)(plain, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
 	launch(plain, 160, 1, 1);
-	CHECK(FAKE("hb_fake_calls", unsigned (*)(const char *))("cuLaunchKernelEx") == before + 5);
+	CHECK(fake_calls("cuLaunchKernelEx") == before + 5);
 	CHECK(FAKE("hb_fake_setting_of_copy", int (*)(int))(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == 65536);
 }
 
@@ -388,10 +415,9 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_long),         T(test_libraries), T(test_second_context),
-					   T(test_two_contexts), T(test_packed),    T(test_others),
-					   T(test_brief),        T(test_off),       T(test_refusals),
-					   T(test_unload),       T(test_settings),  T(test_threads),
-					   T(test_come_and_go)};
+	const struct CMUnitTest tests[] = {
+		T(test_long),   T(test_libraries), T(test_second_context), T(test_two_contexts), T(test_beside_capture),
+		T(test_packed), T(test_others),    T(test_brief),          T(test_off),          T(test_refusals),
+		T(test_unload), T(test_settings),  T(test_threads),        T(test_come_and_go)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
