@@ -18,6 +18,7 @@
 struct finding {
 	enum hb_gpc_state state;
 	struct hb_gpc_layout layout;
+	struct hb_gpc_seen seen;
 	struct hb_gpc_effort effort;
 	char failed[200]; /* why there was no trial; "" = there was one */
 };
@@ -62,7 +63,14 @@ static void try_gpcs(void *library, struct finding *finding)
 	else if (!find_calls(library, &calls))
 		finding->state = HB_GPC_NO_CLUSTERS; /* a driver that is older than they are */
 	else
-		finding->state = hb_gpc_trial(&calls, &finding->layout, &finding->effort);
+		finding->state = hb_gpc_trial(&calls, &finding->layout, &finding->seen, &finding->effort);
+}
+
+static json_t *describe_bits(const uint32_t word[HB_GPC_WORDS])
+{
+	char text[8 * HB_GPC_WORDS + 1];
+	snprintf(text, sizeof text, "%08x%08x%08x%08x", word[3], word[2], word[1], word[0]);
+	return json_string(text);
 }
 
 static json_t *describe_groups(const struct hb_gpc_layout *layout)
@@ -70,29 +78,66 @@ static json_t *describe_groups(const struct hb_gpc_layout *layout)
 	json_t *groups = json_array();
 	for (uint32_t group = 0; group < layout->n_groups; group++) {
 		uint32_t word[HB_GPC_WORDS] = {0};
-		char text[8 * HB_GPC_WORDS + 1];
 		for (int bit = 0; bit < HB_GPC_BITS; bit++)
 			if (layout->group_of[bit] == group + 1)
 				word[bit / 32] |= UINT32_C(1) << bit % 32;
-		snprintf(text, sizeof text, "%08x%08x%08x%08x", word[3], word[2], word[1], word[0]);
-		json_array_append_new(groups,
-				      hb_json_pack(NULL, "{s:i, s:s}", "sms", layout->sms[group], "bits", text));
+		json_array_append_new(groups, hb_json_pack(NULL, "{s:i, s:o}", "sms", layout->sms[group], "bits",
+							   describe_bits(word)));
 	}
 	return groups;
 }
 
-static void say(const struct finding *finding, char *text, size_t size)
+static json_t *describe_sizes(const struct hb_gpc_sizes *sizes)
+{
+	json_t *list = json_array();
+	for (int size = HB_GPC_SMS_MAX; size > 0; size--)
+		if (sizes->with[size])
+			json_array_append_new(
+				list, hb_json_pack(NULL, "{s:i, s:i}", "groups", sizes->with[size], "sms", size));
+	return list;
+}
+
+/* What may tell why it failed: the groups of the whole GPU, and those of the last look. */
+static void add_seen(json_t *answer, const struct hb_gpc_seen *seen)
+{
+	json_object_set_new(answer, "seen", describe_sizes(&seen->whole));
+	json_object_set_new(answer, "seen_last",
+			    hb_json_pack(NULL, "{s:o, s:o}", "without", describe_bits(seen->removed), "sizes",
+					 describe_sizes(&seen->last)));
+}
+
+static void say_groups(const struct hb_gpc_layout *layout, char *text, size_t size)
 {
 	size_t used = 0;
-	if (finding->failed[0] || finding->state != HB_GPC_KNOWN) {
-		snprintf(text, size, "%s", finding->failed[0] ? finding->failed : hb_gpc_state_text(finding->state));
-		return;
-	}
-	for (uint32_t group = 0; group < finding->layout.n_groups && used < size; group++)
+	for (uint32_t group = 0; group < layout->n_groups && used < size; group++)
 		used += (size_t)snprintf(text + used, size - used, "%s%u", group ? ", " : "GPCs of ",
-					 finding->layout.sms[group]);
+					 layout->sms[group]);
 	if (used < size)
 		snprintf(text + used, size - used, " SMs, each left out and found missing");
+}
+
+/* Why not, and what was seen instead. */
+static void say_failed(const struct finding *finding, char *text, size_t size)
+{
+	const struct hb_gpc_sizes *seen = &finding->seen.whole;
+	size_t used = (size_t)snprintf(text, size, "%s", hb_gpc_state_text(finding->state));
+	const char *before = "; groups seen: ";
+	for (int sms = HB_GPC_SMS_MAX; sms > 0 && used < size; sms--) {
+		if (!seen->with[sms])
+			continue;
+		used += (size_t)snprintf(text + used, size - used, "%s%u of %d", before, seen->with[sms], sms);
+		before = ", ";
+	}
+}
+
+static void say(const struct finding *finding, char *text, size_t size)
+{
+	if (finding->failed[0])
+		snprintf(text, size, "%s", finding->failed);
+	else if (finding->state == HB_GPC_KNOWN)
+		say_groups(&finding->layout, text, size);
+	else
+		say_failed(finding, text, size);
 }
 
 static void tell_gpu(void *library, char text[static HB_UUID_TEXT_SIZE])
@@ -108,7 +153,7 @@ static void tell_gpu(void *library, char text[static HB_UUID_TEXT_SIZE])
 int hb_doctor_gpcs(bool simulated)
 {
 	struct finding finding = {.state = HB_GPC_NO_TRIAL};
-	char text[200], gpu[HB_UUID_TEXT_SIZE];
+	char text[300], gpu[HB_UUID_TEXT_SIZE];
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
 	void *library = hb_doctor_open_driver(simulated);
 	if (library)
@@ -122,6 +167,8 @@ int hb_doctor_gpcs(bool simulated)
 		"state", hb_gpc_state_word(finding.state), "found", text, "gpu", gpu, "looks",
 		(int)finding.effort.looks, "launches", (int)finding.effort.launches, "took_ms",
 		(double)finding.effort.took_ns / HB_NS_PER_MS, "groups", describe_groups(&finding.layout));
+	if (finding.seen.whole.n_sms && finding.state != HB_GPC_KNOWN)
+		add_seen(answer, &finding.seen);
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;

@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-#define HB_COMMAND_OUTPUT_MAX 2048
+/* The longest answer is that of the trial of GPCs: some 70 bytes a group. */
+#define HB_COMMAND_OUTPUT_MAX 8192
 
 struct hb_command_result {
 	int status;                         /* exit status; 128 + n = killed by signal n */

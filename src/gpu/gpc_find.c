@@ -2,6 +2,8 @@
 /* See gpc_find.h. */
 #include "gpu/gpc_find.h"
 
+#include "gpu/gpc_rank.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -64,6 +66,7 @@ struct search {
 	const uint8_t *bits;
 	uint32_t n_bits;
 	struct hb_gpc_sizes whole;
+	struct hb_gpc_seen *seen;
 	uint16_t class_of[HB_GPC_BITS]; /* of each of `bits`: the size of its group */
 	uint8_t group_of[HB_GPC_BITS];  /* of each of `bits`, from 1; 0 = not known yet */
 	uint16_t size_of[HB_GPC_MOST];
@@ -87,6 +90,8 @@ static bool look(struct search *search, const struct removal *removal, struct hb
 	uint32_t left = (search->n_bits - removal->n) * HB_GPC_SMS_PER_BIT;
 	memset(sizes, 0, sizeof *sizes);
 	int result = search->show(search->user, removal->word, left, sizes);
+	search->seen->last = *sizes;
+	memcpy(search->seen->removed, removal->word, sizeof removal->word);
 	if (result < 0)
 		search->failed = (enum hb_gpc_state) - result;
 	return result >= 0;
@@ -108,6 +113,20 @@ bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *
 	return a->n_groups == b->n_groups && a->n_sms == b->n_sms && memcmp(a->with, b->with, sizeof a->with) == 0;
 }
 
+/* The only one of n that these sizes fit; -1 = there is none, or more than one. */
+static int which_fits(const struct hb_gpc_sizes *sizes, const struct hb_gpc_sizes *expected, int n)
+{
+	int found = -1;
+	for (int i = 0; i < n; i++) {
+		if (!hb_gpc_same_sizes(sizes, &expected[i]))
+			continue;
+		if (found >= 0)
+			return -1;
+		found = i;
+	}
+	return found;
+}
+
 /* Sees the same as expected[i] for one i < n: that i; -1: something else, however often; the search is over then. */
 static int recognise(struct search *search, const struct removal *removal, const struct hb_gpc_sizes *expected, int n,
 		     enum hb_gpc_state otherwise)
@@ -116,25 +135,26 @@ static int recognise(struct search *search, const struct removal *removal, const
 	for (int again = 0; again < LOOKS_MOST; again++) {
 		if (!look(search, removal, &sizes))
 			return -1;
-		for (int i = 0; i < n; i++)
-			if (hb_gpc_same_sizes(&sizes, &expected[i]))
-				return i;
+		int found = which_fits(&sizes, expected, n);
+		if (found >= 0)
+			return found;
 	}
 	search->failed = otherwise;
 	return -1;
 }
 
-/* Every group must hold a cluster, be made of TPCs, and leave others that do when it is gone. */
+/* Every group must be made of TPCs, and one that holds a cluster must leave another one that does when it is gone. */
 static bool are_groups(const struct search *search)
 {
 	const struct hb_gpc_sizes *whole = &search->whole;
-	uint32_t n = 0;
+	uint32_t n = 0, with_room = 0;
 	for (uint32_t size = 1; size <= HB_GPC_SMS_MAX; size++) {
-		if (whole->with[size] && (size < HB_GPC_LEAST_SMS || size % HB_GPC_SMS_PER_BIT))
+		if (whole->with[size] && size % HB_GPC_SMS_PER_BIT)
 			return false;
 		n += size * whole->with[size];
+		with_room += size >= HB_GPC_ROOM_SMS ? whole->with[size] : 0;
 	}
-	return n == search->n_bits * HB_GPC_SMS_PER_BIT && whole->n_sms == n && whole->n_groups >= 2 &&
+	return n == search->n_bits * HB_GPC_SMS_PER_BIT && whole->n_sms == n && with_room >= 2 &&
 	       whole->n_groups <= HB_GPC_MOST;
 }
 
@@ -142,7 +162,9 @@ static bool see_whole(struct search *search)
 {
 	const struct removal nothing = {{0}, 0};
 	for (int again = 0; again < LOOKS_MOST; again++) {
-		if (!look(search, &nothing, &search->whole))
+		bool looked = look(search, &nothing, &search->whole);
+		search->seen->whole = search->whole;
+		if (!looked)
 			return false;
 		if (are_groups(search))
 			return true;
@@ -158,7 +180,7 @@ static bool find_class(struct search *search, uint32_t i)
 	uint16_t size_of[HB_GPC_MOST];
 	struct removal removal = {{0}, 0};
 	int n = 0;
-	for (uint32_t size = HB_GPC_LEAST_SMS; size <= HB_GPC_SMS_MAX; size++) {
+	for (uint32_t size = HB_GPC_SMS_PER_BIT; size <= HB_GPC_SMS_MAX; size++) {
 		if (!search->whole.with[size])
 			continue;
 		size_of[n] = (uint16_t)size;
@@ -186,7 +208,7 @@ static bool find_classes(struct search *search)
 	return search->failed == HB_GPC_UNTRIED;
 }
 
-/* Two bits of groups of one size: 1 = of the same group; -1 = cannot be told. */
+/* Two bits of groups of one size, more than one bit each: 1 = of the same group; -1 = cannot be told. */
 static int are_together(struct search *search, uint32_t i, uint32_t j)
 {
 	struct removal removal = {{0}, 0};
@@ -201,7 +223,7 @@ static int are_together(struct search *search, uint32_t i, uint32_t j)
 	return recognise(search, &removal, expected, 2, HB_GPC_UNCLEAR);
 }
 
-/* The group of bit i, which is the first of it: every other one of its class is asked. */
+/* The group of bit i, which is the first of it: every other one of its class is asked, where it has more than one. */
 static bool find_group(struct search *search, uint32_t i)
 {
 	uint32_t n = 1, size = search->class_of[i];
@@ -209,7 +231,7 @@ static bool find_group(struct search *search, uint32_t i)
 		return false;
 	search->size_of[search->n_groups] = (uint16_t)size;
 	search->group_of[i] = (uint8_t)++search->n_groups;
-	for (uint32_t j = i + 1; j < search->n_bits; j++) {
+	for (uint32_t j = i + 1; size > HB_GPC_SMS_PER_BIT && j < search->n_bits; j++) {
 		if (search->group_of[j] || search->class_of[j] != size)
 			continue;
 		int together = are_together(search, i, j);
@@ -234,26 +256,36 @@ static bool find_groups(struct search *search)
 
 /* ---- the proof ---- */
 
-/* What must be left when as many bits as `group` has are taken from all groups in turn. */
+/* As many bits as `group` has, of all groups in turn, but never the last one of a group. False: there are not so many. */
+static bool take_in_turn(const struct search *search, uint32_t group, struct removal *removal,
+			 uint32_t left[HB_GPC_MOST])
+{
+	uint32_t want = search->size_of[group] / HB_GPC_SMS_PER_BIT;
+	for (uint32_t of = 0; of < search->n_groups; of++)
+		left[of] = search->size_of[of];
+	for (uint32_t round = 0; removal->n < want && round < want; round++)
+		for (uint32_t i = 0; i < search->n_bits && removal->n < want; i++) {
+			uint32_t of = search->group_of[i] - 1u, taken = search->size_of[of] - left[of];
+			if (taken != round * HB_GPC_SMS_PER_BIT || left[of] == HB_GPC_SMS_PER_BIT ||
+			    (removal->word[search->bits[i] / 32] >> search->bits[i] % 32 & 1))
+				continue;
+			take_away(search, removal, i);
+			left[of] -= HB_GPC_SMS_PER_BIT;
+		}
+	return removal->n == want;
+}
+
+/* What must be left then. */
 static bool expect_spread(const struct search *search, uint32_t group, struct removal *removal,
 			  struct hb_gpc_sizes *expected)
 {
-	uint32_t n[HB_GPC_MOST] = {0}, want = search->size_of[group] / HB_GPC_SMS_PER_BIT;
-	for (uint32_t round = 0; removal->n < want && round < want; round++)
-		for (uint32_t i = 0; i < search->n_bits && removal->n < want; i++) {
-			uint32_t of = search->group_of[i] - 1u;
-			if (n[of] != round || (removal->word[search->bits[i] / 32] >> search->bits[i] % 32 & 1))
-				continue;
-			take_away(search, removal, i);
-			n[of]++;
-		}
+	uint32_t left[HB_GPC_MOST];
 	memset(expected, 0, sizeof *expected);
+	if (!take_in_turn(search, group, removal, left))
+		return false;
 	for (uint32_t of = 0; of < search->n_groups; of++) {
-		uint32_t left = search->size_of[of] - n[of] * HB_GPC_SMS_PER_BIT;
-		if (left < HB_GPC_LEAST_SMS)
-			return false;
-		expected->with[left]++;
-		expected->n_sms = (uint16_t)(expected->n_sms + left);
+		expected->with[left[of]]++;
+		expected->n_sms = (uint16_t)(expected->n_sms + left[of]);
 		expected->n_groups++;
 	}
 	return true;
@@ -272,7 +304,7 @@ static bool prove(struct search *search, uint32_t group)
 	if (recognise(search, &out, &without, 1, HB_GPC_NOT_PROVEN) < 0 ||
 	    recognise(search, &only, &alone, 1, HB_GPC_NOT_PROVEN) < 0)
 		return false;
-	/* Where the groups are so small that this would leave too little of one it is no control. */
+	/* Where the others are too small for this it is no control. */
 	return !expect_spread(search, group, &spread, &others) ||
 	       recognise(search, &spread, &others, 1, HB_GPC_NOT_PROVEN) == 0;
 }
@@ -292,9 +324,10 @@ static void tell(const struct search *search, struct hb_gpc_layout *layout)
 }
 
 enum hb_gpc_state hb_gpc_find(const uint8_t *bits, uint32_t n_bits, hb_gpc_show *show, void *user,
-			      struct hb_gpc_layout *layout)
+			      struct hb_gpc_layout *layout, struct hb_gpc_seen *seen)
 {
-	struct search search = {.show = show, .user = user, .bits = bits, .n_bits = n_bits};
+	struct search search = {.show = show, .user = user, .bits = bits, .n_bits = n_bits, .seen = seen};
+	memset(seen, 0, sizeof *seen);
 	if (n_bits > HB_GPC_BITS || n_bits * HB_GPC_SMS_PER_BIT > HB_GPC_SMS_MAX)
 		return HB_GPC_UNCLEAR;
 	if (!see_whole(&search) || !find_classes(&search))

@@ -11,10 +11,16 @@
  * the groups: without bit a a group of 16 has 14; without a and b either it has
  * 12, or two groups have 14. hb_gpc_find() asks for sizes only.
  *
+ * A group may be as small as one TPC: an H200 has TPCs on which only clusters
+ * of two blocks are ever placed. They are groups like all others here, gone
+ * when their bit is, and no two bits can be of the same one. What the search
+ * compares a look with are sizes that differ from each other whatever the
+ * groups: so a look fits one of them, or none.
+ *
  * Whatever does not fit exactly ends the search, and what was found has to be
  * proven: without a group's bits all other groups are as before and that one is
  * gone; with these bits only, exactly that one is there; and as many bits taken
- * from all groups in turn leave all groups there.
+ * from all groups in turn, but never the last one, leave all groups there.
  *
  * Pure: no driver, no clock, no memory. Compiled into `hb` (gpc_trial.c) and tests.
  */
@@ -30,8 +36,6 @@
 #define HB_GPC_WORDS (HB_GPC_BITS / 32)
 #define HB_GPC_SMS_MAX 256
 #define HB_GPC_MOST 32
-/* Portable clusters have up to so many blocks: a group that cannot hold one is none. */
-#define HB_GPC_LEAST_SMS 8
 #define HB_GPC_SMS_PER_BIT 2
 
 /* ---- sightings ---- */
@@ -61,8 +65,9 @@ bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *
 
 /*
  * Shows the groups of the SMs that are left when the bits in `removed` are taken away; so many SMs are expected. Plain
- * launches (clusters of one) have to be among what it shows, else SMs that are too few for a cluster stay unseen. 0, or a
- * negative enum hb_gpc_state, which ends the search with that.
+ * launches have to be among what it shows, and clusters of two, else lone TPCs are not seen as what they are; larger ones
+ * only where there is room for them, which is not said here: one that fits nowhere never starts. 0, or a negative enum
+ * hb_gpc_state, which ends the search with that.
  */
 typedef int hb_gpc_show(void *user, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms, struct hb_gpc_sizes *sizes);
 
@@ -72,11 +77,18 @@ struct hb_gpc_layout {
 	uint8_t group_of[HB_GPC_BITS]; /* counted from 1; 0 = the bit is no TPC */
 };
 
+/* For people who want to know why a search failed: what it saw of the whole GPU, and last. All zeros: nothing yet. */
+struct hb_gpc_seen {
+	struct hb_gpc_sizes whole, last;
+	uint32_t removed[HB_GPC_WORDS]; /* in the last look */
+};
+
 /*
- * `bits` are those that stand for a TPC, two SMs each. Some four looks a bit. KNOWN fills *layout; else it is unchanged.
- * Groups are numbered by their size, the largest first, then by their first bit.
+ * `bits` are those that stand for a TPC, two SMs each. Some four looks a bit. KNOWN fills *layout; else it is unchanged;
+ * *seen always. Groups are numbered by their size, the largest first, then by their first bit. At least two of them must
+ * have room for a cluster of HB_GPC_ROOM_SMS (gpc_rank.h), so that one can be left out.
  */
 enum hb_gpc_state hb_gpc_find(const uint8_t *bits, uint32_t n_bits, hb_gpc_show *show, void *user,
-			      struct hb_gpc_layout *layout);
+			      struct hb_gpc_layout *layout, struct hb_gpc_seen *seen);
 
 #endif

@@ -3,6 +3,7 @@
 #include "gpu/gpc_trial.h"
 
 #include "base/clock.h"
+#include "gpu/gpc_rank.h"
 
 #include <string.h>
 
@@ -17,8 +18,9 @@
 #define ROUNDS_MOST 24
 #define TRIAL_MOST_NS (40 * HB_NS_PER_S)
 
-/* Those of one block show SMs that no cluster has room for; the odd ones join what even ones keep apart. */
-static const uint32_t cluster_sizes[] = {8, 5, 3, 1};
+/* The odd ones join what even ones keep apart; those of one block show SMs that no cluster reaches. In this order: what was
+ * seen so far says how large the next ones may be. */
+static const uint32_t cluster_sizes[] = {2, 3, 5, 8, 1};
 enum { SIZES = sizeof cluster_sizes / sizeof cluster_sizes[0] };
 
 /* Each block writes its cluster and its SM plus one, and stays for a time that is drawn. */
@@ -43,7 +45,7 @@ struct trial {
 	CUfunction kernel;
 	CUdeviceptr records;
 	CUstream stream;
-	uint32_t sms, shared_bytes;
+	uint32_t shared_bytes;
 	int64_t began_ns;
 };
 
@@ -101,11 +103,25 @@ static int join(struct hb_gpc_sights *sights, uint32_t *words, uint32_t n_blocks
 	return hb_gpc_join(sights, words, n_blocks, cluster) < 0 ? -HB_GPC_NO_GROUPS : 0;
 }
 
-static int round_of_sizes(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], struct hb_gpc_sights *sights)
+/* The largest group so far. Two SMs of a TPC are always together, so that much may be tried from the start. */
+static uint32_t most_together(const struct hb_gpc_sights *sights)
+{
+	struct hb_gpc_sizes sizes;
+	uint32_t most = HB_GPC_SMS_MAX;
+	hb_gpc_sizes_of(sights, &sizes);
+	while (most > HB_GPC_SMS_PER_BIT && !sizes.with[most])
+		most--;
+	return most;
+}
+
+static int round_of_sizes(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms,
+			  struct hb_gpc_sights *sights)
 {
 	uint32_t words[BLOCKS_MOST];
 	for (int i = 0; i < SIZES; i++) {
-		uint32_t cluster = cluster_sizes[i], n_blocks = WAVES * trial->sms / cluster * cluster;
+		uint32_t cluster = cluster_sizes[i], n_blocks = WAVES * n_sms / cluster * cluster;
+		if (cluster > most_together(sights))
+			continue;
 		int result = run(trial, removed, cluster, n_blocks, words);
 		if (result == 0)
 			result = join(sights, words, n_blocks, cluster);
@@ -124,7 +140,7 @@ static int show(void *user, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms
 	trial->effort->looks++;
 	for (int i = 0; i < ROUNDS_MOST && (calm < CALM_ROUNDS || sizes->n_sms != n_sms); i++) {
 		struct hb_gpc_sizes before = *sizes;
-		int result = round_of_sizes(trial, removed, &sights);
+		int result = round_of_sizes(trial, removed, n_sms, &sights);
 		if (result < 0)
 			return result;
 		hb_gpc_sizes_of(&sights, sizes);
@@ -157,9 +173,8 @@ static enum hb_gpc_state begin_trial(struct trial *trial)
 		return HB_GPC_CALL_FAILED;
 	if (major < 9)
 		return HB_GPC_NO_CLUSTERS;
-	if (sms < 2 * HB_GPC_LEAST_SMS || sms > HB_GPC_SMS_MAX)
+	if (sms < 2 * HB_GPC_ROOM_SMS || sms > HB_GPC_SMS_MAX)
 		return HB_GPC_NO_GROUPS;
-	trial->sms = (uint32_t)sms;
 	if (cuda->cuModuleLoadData(&trial->module, ptx) != CUDA_SUCCESS &&
 	    cuda->cuModuleLoadData(&trial->module, simulated) != CUDA_SUCCESS) {
 		trial->module = NULL;
@@ -183,18 +198,19 @@ static void end_trial(struct trial *trial)
 		cuda->cuModuleUnload(trial->module);
 }
 
-enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout,
+enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort)
 {
 	struct trial trial = {.cuda = cuda, .effort = effort, .began_ns = hb_clock_now_ns()};
 	uint8_t bits[HB_GPC_BITS];
 	memset(effort, 0, sizeof *effort);
+	memset(seen, 0, sizeof *seen);
 	uint32_t n_bits = hb_mask_bits(bits);
 	if (!n_bits)
 		return HB_GPC_NO_MASKS;
 	enum hb_gpc_state state = begin_trial(&trial);
 	if (state == HB_GPC_UNTRIED)
-		state = hb_gpc_find(bits, n_bits, show, &trial, layout);
+		state = hb_gpc_find(bits, n_bits, show, &trial, layout, seen);
 	end_trial(&trial);
 	effort->took_ns = hb_clock_now_ns() - trial.began_ns;
 	return state;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The trial that finds which mask bits are of one GPC (gpc_find.h): launches of
- * clusters, whose blocks tell on which SM they are, under masks. Some 0.5 s of
- * the GPU. For a process of its own, in a context of its own outside the MPS
+ * clusters, whose blocks tell on which SM they are, under masks. A second or two
+ * of the GPU. For a process of its own, in a context of its own outside the MPS
  * server, which somebody kills when it takes too long: a launch of clusters
- * that find no room never ends. Run by `hb doctor`, never by a tenant.
+ * that find no room never ends. So clusters are launched only where a group was
+ * seen that holds one, under the same mask: first those of two blocks, which
+ * any TPC holds. Run by `hb doctor`, never by a tenant.
  */
 #ifndef HB_GPU_GPC_TRIAL_H
 #define HB_GPU_GPC_TRIAL_H
@@ -40,10 +42,10 @@ struct hb_gpc_effort {
 };
 
 /*
- * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *effort always. Reads the clock, to
+ * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *seen and *effort always. Reads the clock, to
  * give up after some seconds; that does not help where a launch never ends.
  */
-enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout,
+enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort);
 
 #endif

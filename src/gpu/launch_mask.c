@@ -23,6 +23,7 @@ enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = HB_MASK_BI
 #define VERSION_4_0 0x40
 
 enum { SMS_MAX = 256, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3, LAUNCHES_MOST = 100 };
+enum { ROOM_TPCS = HB_GPC_ROOM_SMS / SMS_PER_TPC };
 
 typedef void callback(void *user, int domain, int id, const void *parameters);
 typedef int subscribe(uint32_t *handle, callback *called, void *user);
@@ -316,9 +317,9 @@ static void make_gpc_masks(const uint8_t *group_of)
 	uint32_t n = hb_mask_bits(found);
 	for (uint32_t i = 0; i < n; i++)
 		groups[i] = group_of[found[i]];
-	hb_gpc_rank(groups, n, rank);
 	for (uint32_t keep = 0; keep <= n; keep++) {
 		struct words *mask = &gpc_masks[keep];
+		hb_gpc_rank(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
 		memset(mask, 0xff, sizeof *mask);
 		for (uint32_t i = 0; i < n; i++)
 			if (rank[i] < keep)

@@ -22,9 +22,11 @@
 #ifndef HB_GPU_MODEL_INTERNAL_H
 #define HB_GPU_MODEL_INTERNAL_H
 
+#include "gpu/gpc_rank.h"
 #include "gpu/model.h"
 
 #define HB_MODEL_SMS_MAX 256
+#define HB_MODEL_GPCS_MAX 32
 #define HB_MODEL_NEVER INT64_MAX
 
 enum hb_model_event_kind {
@@ -162,7 +164,8 @@ enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
 struct hb_model {
 	struct hb_gpu_spec spec;
 	uint32_t sms;
-	uint8_t rank_spread[HB_MODEL_SMS_MAX], rank_gpc[HB_MODEL_SMS_MAX]; /* of each SM: see hb_model_rank_sms */
+	/* Of each SM: see hb_model_rank_sms. Where whole GPCs are left out, by the SMs beyond whole rooms. */
+	uint8_t rank_spread[HB_MODEL_SMS_MAX], rank_gpc[HB_GPC_ROOM_SMS][HB_MODEL_SMS_MAX];
 	int64_t now_ns;
 	struct model_heap heap; /* global */
 	struct model_context *contexts;
@@ -200,6 +203,12 @@ static inline int64_t model_own_ns(const struct hb_model *model, const struct mo
 {
 	bool running = model_running(model, (int32_t)(context - model->contexts));
 	return running ? model->now_ns - context->offset_ns : context->frozen_own_ns;
+}
+
+/* Texture processing clusters of two SMs are dealt out to the GPCs in turn. */
+static inline uint32_t model_gpc_of(uint32_t sm, uint32_t gpcs)
+{
+	return sm / 2 % gpcs;
 }
 
 static inline uint32_t model_min_u32(uint32_t a, uint32_t b)

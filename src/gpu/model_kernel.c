@@ -74,7 +74,8 @@ int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const stru
 	kernel->rank = model->rank_spread;
 	if (work->sm_limit && work->sm_limit < kernel->sms) {
 		kernel->sms = work->sm_limit;
-		kernel->rank = work->sm_spread ? model->rank_spread : model->rank_gpc;
+		if (!work->sm_spread)
+			kernel->rank = model->rank_gpc[(model->sms - kernel->sms) % HB_GPC_ROOM_SMS];
 	}
 	hb_model_shape_kernel(model, kernel);
 	stream->kernel = id;

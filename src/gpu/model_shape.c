@@ -65,17 +65,26 @@ static double power_factor(const struct hb_model *model, const struct hb_model_w
 	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
 }
 
-/*
- * Blocks placed together: its clusters', or one at a time where a cluster is
- * larger than what even an idle GPC could hold of it. GPC 0 has most of the SMs.
- */
+/* SMs of the GPC that has most of those that a kernel may use. Where they are spread that is GPC 0. */
+static uint32_t most_in_a_gpc(const struct hb_model *model, const struct model_kernel *kernel)
+{
+	uint32_t gpcs = (uint32_t)model->spec.gpc_count, round = 2 * gpcs, most = 0;
+	uint32_t n[HB_MODEL_GPCS_MAX] = {0};
+	if (kernel->rank == model->rank_spread)
+		return kernel->sms / round * 2 + model_min_u32(kernel->sms % round, 2);
+	for (uint32_t i = 0; i < model->sms; i++) {
+		uint32_t gpc = model_gpc_of(i, gpcs);
+		n[gpc] += kernel->rank[i] < kernel->sms;
+		most = n[gpc] > most ? n[gpc] : most;
+	}
+	return most;
+}
+
+/* Blocks placed together: its clusters', or one at a time where a cluster is larger than what even an idle GPC could hold. */
 static uint32_t placed_together(const struct hb_model *model, const struct model_kernel *kernel)
 {
-	uint32_t round = 2 * (uint32_t)model->spec.gpc_count, all = kernel->sms;
-	if (kernel->rank == model->rank_gpc)
-		all = model->sms; /* GPC 0 is whole, unless it is all there is */
-	uint32_t sms = model_min_u32(all / round * 2 + model_min_u32(all % round, 2), kernel->sms);
-	return kernel->work->cluster <= sms * kernel->occupancy ? kernel->work->cluster : 1;
+	uint32_t cluster = kernel->work->cluster;
+	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
 }
 
 /*

@@ -8,7 +8,6 @@
  * nothing to lower priorities as long as one in front has blocks that do not fit.
  * Idle SMs come first. Running blocks are never moved.
  */
-#include "gpu/gpc_rank.h"
 #include "gpu/model_internal.h"
 
 #include <stdlib.h>
@@ -135,14 +134,6 @@ static void push_cohort(struct hb_model *model, struct model_context *context, u
 	hb_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
 }
 
-#define GPCS_MAX 32
-
-/* Texture processing clusters of two SMs are dealt out to the GPCs in turn. */
-static uint32_t gpc_of(uint32_t sm, uint32_t gpcs)
-{
-	return sm / 2 % gpcs;
-}
-
 /*
  * Which SMs a kernel gets that may not use all. Under the limit of a client they are spread over the GPCs; a mask leaves out
  * whole GPCs as far as that goes, so that clusters of others find room there.
@@ -152,9 +143,10 @@ void hb_model_rank_sms(struct hb_model *model)
 	uint8_t gpcs[HB_MODEL_SMS_MAX];
 	for (uint32_t i = 0; i < model->sms; i++) {
 		model->rank_spread[i] = (uint8_t)i;
-		gpcs[i] = (uint8_t)gpc_of(i, (uint32_t)model->spec.gpc_count);
+		gpcs[i] = (uint8_t)model_gpc_of(i, (uint32_t)model->spec.gpc_count);
 	}
-	hb_gpc_rank(gpcs, model->sms, model->rank_gpc);
+	for (uint32_t beyond = 0; beyond < HB_GPC_ROOM_SMS; beyond++)
+		hb_gpc_rank(gpcs, model->sms, HB_GPC_ROOM_SMS, beyond, model->rank_gpc[beyond]);
 }
 
 /* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
@@ -163,17 +155,17 @@ static uint64_t trim_to_clusters(const struct hb_model *model, const struct mode
 {
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->cluster;
 	uint64_t total = 0;
-	uint32_t over[GPCS_MAX] = {0};
+	uint32_t over[HB_MODEL_GPCS_MAX] = {0};
 	for (uint32_t i = 0; i < model->sms; i++)
-		over[gpc_of(i, gpcs)] += room[i];
+		over[model_gpc_of(i, gpcs)] += room[i];
 	for (uint32_t gpc = 0; gpc < gpcs; gpc++) {
 		total += over[gpc] - over[gpc] % cluster;
 		over[gpc] %= cluster;
 	}
 	for (uint32_t i = 0; i < model->sms; i++) {
-		uint32_t less = model_min_u32(over[gpc_of(i, gpcs)], room[i]);
+		uint32_t less = model_min_u32(over[model_gpc_of(i, gpcs)], room[i]);
 		room[i] = (uint8_t)(room[i] - less);
-		over[gpc_of(i, gpcs)] -= less;
+		over[model_gpc_of(i, gpcs)] -= less;
 	}
 	return total;
 }

@@ -379,9 +379,10 @@ hb_sim_function sim_mask_mark;
 /* sim_gpc.c */
 /* The SMs that a mask leaves; *whole: it leaves out whole GPCs, and part of one at most. */
 uint32_t sim_gpc_left(const uint32_t mask[SIM_MASK_WORDS], bool *whole);
-/* The driver refuses launches of clusters, or they never end: for tests. */
+/* The driver refuses launches of clusters: for tests. */
 bool sim_gpc_refuses(uint32_t cluster);
-bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster);
+/* A launch of a kernel that `meets` that never ends: under this mask no GPC has room for its clusters, or a test wants it. */
+bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const uint32_t mask[SIM_MASK_WORDS]);
 /* The effect of the kernels that images call `meets`. */
 hb_sim_function sim_gpc_meet;
 

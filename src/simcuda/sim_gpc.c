@@ -4,12 +4,17 @@
  * program finds that out: blocks of clusters that write down where they run
  * (gpu/gpc_trial.h). Bits come with gaps, as counted on an H200 (of the first 10
  * bits 5 are TPCs, of 16 11, of 32 25, of 64 54), in no order that follows the
- * GPCs, which are as large as the model's. Under a mask SMs are numbered anew.
+ * GPCs. Those are as found there, too: of an H200's eight one has four TPCs only,
+ * and four TPCs are of none: no cluster of more than two blocks comes there, each
+ * of them is a group by itself. (The model deals all SMs out evenly: its figures
+ * were calibrated so.) Under a mask SMs are numbered anew.
  *
- * HB_SIM_GPCS makes it another driver: none (no clusters), one (all SMs are one
- * GPC), mixed (some clusters lie in two GPCs), moving (bits change GPCs after
- * MOVES_AFTER launches of that kernel), part (one SM of a GPC gets no cluster),
- * stuck (a launch of clusters never ends), names (SMs keep their numbers).
+ * HB_SIM_GPCS makes it another driver: even (GPCs as large as the model's), none
+ * (no clusters), one (all SMs are one GPC), mixed (some clusters lie in two
+ * GPCs), moving (bits change GPCs after MOVES_AFTER launches of that kernel),
+ * part (one SM of a GPC gets no cluster), stuck (a launch of clusters never
+ * ends; so does one of clusters that have no room anywhere, always), names (SMs
+ * keep their numbers).
  */
 #include "simcuda/sim_driver.h"
 
@@ -32,11 +37,6 @@ static bool is(const char *variant)
 bool sim_gpc_refuses(uint32_t cluster)
 {
 	return cluster > 1 && is("none");
-}
-
-bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster)
-{
-	return kernel->host == sim_gpc_meet && cluster > 1 && is("stuck");
 }
 
 static bool is_place(int bit)
@@ -62,15 +62,30 @@ static void shuffle(uint32_t *seed, uint8_t *things, uint32_t n)
 	}
 }
 
+/* Of the H200 that was looked at, in TPCs: those of no GPC, and the GPC that has so few. */
+enum { LONE = 4, CUT_TO = 4 };
+
+/* The GPCs' TPCs are dealt out in turn, the last GPC drops out early, and lone TPCs come after it. */
+static void deal(uint32_t n, uint32_t gpcs, uint8_t *gpc)
+{
+	bool even = gpcs < 2 || is("even") || n <= LONE + gpcs * CUT_TO;
+	uint32_t lone = even ? 0 : LONE, next = 0;
+	for (uint32_t i = 0; i < n - lone; i++, next++) {
+		if (!even && next % gpcs == gpcs - 1 && next / gpcs >= CUT_TO)
+			next++;
+		gpc[i] = (uint8_t)(next % gpcs + 1);
+	}
+	for (uint32_t i = 0; i < lone; i++)
+		gpc[n - 1 - i] = (uint8_t)(gpcs + 1 + i);
+}
+
 static void make_layout(void)
 {
 	uint32_t n = (uint32_t)sim.info.spec.sm_count / SMS_PER_TPC, seed = 200, next = 0;
-	uint32_t gpcs = is("one") ? 1 : (uint32_t)sim.info.spec.gpc_count;
 	uint8_t gpc[SMS_MOST / SMS_PER_TPC], tpc[SMS_MOST / SMS_PER_TPC];
-	for (uint32_t i = 0; i < n; i++) {
-		gpc[i] = (uint8_t)(i % gpcs + 1);
+	deal(n, is("one") ? 1 : (uint32_t)sim.info.spec.gpc_count, gpc);
+	for (uint32_t i = 0; i < n; i++)
 		tpc[i] = (uint8_t)i;
-	}
 	shuffle(&seed, gpc, n);
 	shuffle(&seed, tpc, n);
 	for (int bit = 0; bit < BITS && next < n; bit++) {
@@ -106,6 +121,20 @@ uint32_t sim_gpc_left(const uint32_t mask[SIM_MASK_WORDS], bool *whole)
 		in_part += of_gpc[gpc] && of_gpc[gpc] < all_of_gpc[gpc];
 	*whole = in_part <= 1;
 	return left;
+}
+
+bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const uint32_t mask[SIM_MASK_WORDS])
+{
+	uint32_t of_gpc[GPCS_MOST + 1] = {0};
+	if (kernel->host != sim_gpc_meet || cluster <= 1)
+		return false;
+	need_layout();
+	for (int bit = 0; bit < BITS; bit++)
+		of_gpc[layout.gpc_of[bit]] += is_left(mask, bit) ? SMS_PER_TPC : 0;
+	for (int gpc = 1; gpc <= GPCS_MOST; gpc++)
+		if (of_gpc[gpc] >= cluster)
+			return is("stuck");
+	return true;
 }
 
 /* ---- the kernel ---- */
@@ -155,13 +184,15 @@ static void look_at_floor(const uint32_t *mask, unsigned launches, struct floor 
 	}
 }
 
-/* A cluster on SMs of one GPC with room for it. */
+/* A cluster on SMs of one GPC with room for it: the one of an SM that is drawn, or the next. */
 static void place_cluster(struct floor *floor, uint32_t *seed, uint32_t first, uint32_t cluster, uint32_t *records)
 {
-	uint32_t gpc = draw(seed, GPCS_MOST) + 1;
+	uint32_t gpc = 1;
+	for (uint32_t sm = draw(seed, floor->n[0]); gpc < GPCS_MOST && sm >= floor->n[gpc]; gpc++)
+		sm -= floor->n[gpc];
 	for (int tries = 0; floor->n[gpc] < cluster; tries++) {
 		if (tries > GPCS_MOST)
-			return; /* no room anywhere: a real one would wait for ever */
+			return; /* no room anywhere: the launch never ends (sim_gpc_is_stuck) */
 		gpc = gpc % GPCS_MOST + 1;
 	}
 	uint8_t *sms = floor->sms[gpc];

@@ -116,8 +116,6 @@ static void price(struct sim_task *task, const unsigned char *args)
 	};
 	/* A hold runs until released, unless the image says how long at most. */
 	task->work.duration_ns = kernel->hold && !kernel->ns ? 0 : duration(kernel, task->work.blocks, args);
-	if (sim_gpc_is_stuck(kernel, cluster))
-		task->work.duration_ns = NEVER_NS;
 }
 
 /* Blocks of a cooperative launch must all be on the GPU at once. */
@@ -211,6 +209,8 @@ static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttr
 	bool implicit = stream->legacy && atomic_load_explicit(&stream->context->captures, memory_order_relaxed);
 	if (!captured)
 		sim_mask_launch(&task.work, task.u.kernel.mask);
+	if (sim_gpc_is_stuck(kernel, task.work.cluster, task.u.kernel.mask))
+		task.work.duration_ns = NEVER_NS;
 	if (kernel->hold && !captured)
 		return launch_hold(stream, &task, packed);
 	if (!kernel->host && !captured && !implicit)

@@ -192,13 +192,12 @@ static void blocks_wait_for_registers_of_others(void **state)
 	rig_fini(&rig);
 }
 
-/* A GPU of 4 SMs in 2 GPCs: {0, 1} and {2, 3}. */
-static void small_gpu(struct rig *rig)
+static void small_gpu(struct rig *rig, int sms, int gpcs)
 {
 	rig_init(rig);
 	hb_model_free(rig->model);
-	rig->spec.sm_count = 4;
-	rig->spec.gpc_count = 2;
+	rig->spec.sm_count = sms;
+	rig->spec.gpc_count = gpcs;
 	rig->model = hb_model_new(&rig->spec);
 	assert_non_null(rig->model);
 }
@@ -207,7 +206,7 @@ static void cluster_needs_room_in_one_gpc(void **state)
 {
 	for (uint32_t cluster = 1; cluster <= 2; cluster++) {
 		struct rig rig;
-		small_gpu(&rig);
+		small_gpu(&rig, 4, 2); /* GPCs of SMs 0 and 1, 2 and 3 */
 		struct hb_model_context plain = {0};
 		int context = rig_context(&rig, &plain);
 		int left = rig_stream(&rig, context, 0, 0), right = rig_stream(&rig, context, 0, 0);
@@ -277,6 +276,25 @@ static void cluster_larger_than_the_mask_still_runs(void **state)
 	struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .blocks = 64, .threads = 1024, .duration_ns = 50 * US};
 	work.cluster = 16;
 	work.shared_bytes = 200000;
+	rig_run_until(&rig, 1 * MS);
+	assert_true(rig_launch_and_wait(&rig, high, &work) < 100 * MS);
+	rig_fini(&rig);
+}
+
+/* The same where the mask leaves out the largest GPC: of those of 16, 14 and 14 SMs it is the one that eight fit best. */
+static void cluster_larger_than_the_gpcs_that_are_left_still_runs(void **state)
+{
+	struct rig rig;
+	struct hb_model_context server = {.mps = true};
+	small_gpu(&rig, 44, 3);
+	int context = rig_context(&rig, &server);
+	struct hb_model_work busy = rig_kernel(&rig, 20 * US, 880, 1024);
+	rig_keep_busy(&rig, rig_stream(&rig, context, 0, 0), &busy, 2);
+	int high = rig_stream(&rig, context, 4, TOP);
+	struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .blocks = 32, .threads = 1024, .duration_ns = 50 * US};
+	work.cluster = 16;
+	work.shared_bytes = 200000;
+	work.sm_limit = 28;
 	rig_run_until(&rig, 1 * MS);
 	assert_true(rig_launch_and_wait(&rig, high, &work) < 100 * MS);
 	rig_fini(&rig);
@@ -402,6 +420,7 @@ int main(void)
 		cmocka_unit_test(cluster_needs_room_in_one_gpc),
 		cmocka_unit_test(mask_of_whole_gpcs_leaves_room_for_clusters),
 		cmocka_unit_test(cluster_larger_than_the_mask_still_runs),
+		cmocka_unit_test(cluster_larger_than_the_gpcs_that_are_left_still_runs),
 		cmocka_unit_test(waiting_kernels_go_by_priority),
 		cmocka_unit_test(kernels_of_one_priority_go_first_come_first_served),
 		cmocka_unit_test(work_of_one_stream_runs_in_order),
