@@ -184,7 +184,22 @@ static bool same_wish(const struct hb_serve_model_wish *a, const struct hb_serve
 	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes;
 }
 
-/* The number of such a model on the simulated GPU: one that was closed, or a new one. */
+/* That of one which was closed and of which nothing runs any more. */
+static int replace_closed(struct trace_gpu *gpu, const struct hb_serve_model_wish *wish, struct hb_error *error)
+{
+	int result = hb_error_set(error, -ENOSPC, "model %s: the simulated GPU has %d models", wish->name,
+				  HB_SERVE_MODELS_MAX);
+	for (uint32_t i = 0; i < gpu->n_models; i++) {
+		if (gpu->open[i])
+			continue;
+		result = hb_serve_gpu_replace_model(gpu->gpu, i, wish, error);
+		if (result != -EBUSY)
+			return result == 0 ? (int)i : result;
+	}
+	return result;
+}
+
+/* The number of such a model on the simulated GPU: the one it had before, a new one, or that of one which was closed. */
 static int number_for(struct trace_gpu *gpu, const struct hb_model_config *config, struct hb_error *error)
 {
 	struct hb_serve_model_wish wish = {.name = config->name,
@@ -199,13 +214,12 @@ static int number_for(struct trace_gpu *gpu, const struct hb_model_config *confi
 	for (uint32_t i = 0; i < gpu->n_models; i++)
 		if (!gpu->open[i] && same_wish(&gpu->wishes[i], &wish))
 			return (int)i;
-	if (gpu->n_models == HB_SERVE_MODELS_MAX)
-		return hb_error_set(error, -ENOSPC, "model %s: the simulated GPU has had %d models", config->name,
-				    HB_SERVE_MODELS_MAX);
-	int number = hb_serve_gpu_add_model(gpu->gpu, &wish, error);
+	int number = gpu->n_models < HB_SERVE_MODELS_MAX ? hb_serve_gpu_add_model(gpu->gpu, &wish, error)
+							 : replace_closed(gpu, &wish, error);
 	if (number < 0)
 		return number;
-	struct hb_serve_model_wish *kept = &gpu->wishes[gpu->n_models++];
+	gpu->n_models += (uint32_t)number == gpu->n_models;
+	struct hb_serve_model_wish *kept = &gpu->wishes[number];
 	memcpy(gpu->names[number][0], config->name, sizeof(config->name));
 	memcpy(gpu->names[number][1], config->trace, sizeof(config->trace));
 	*kept = wish;

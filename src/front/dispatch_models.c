@@ -227,18 +227,48 @@ static void describe(const struct hb_model_config *config, const struct hb_backe
 	backend->ops->model(backend->self, 0, out);
 }
 
-/* A model that comes back under its name keeps its number, and what was learned under it. */
+static bool same_shares(const double a[2], const double b[2])
+{
+	return a[0] == b[0] && a[1] == b[1];
+}
+
+static bool same_model(const struct hb_serve_model *a, const struct hb_serve_model *b)
+{
+	return a->max_items == b->max_items && a->slots == b->slots && a->in_bytes == b->in_bytes &&
+	       a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
+	       same_shares(a->memory_demand, b->memory_demand);
+}
+
+/* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
+static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
+{
+	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	uint32_t next = predictor->n_models, use = next;
+	for (uint32_t i = 0; i < next; i++) {
+		if (dispatch->backends[i].ops || hb_serve_in_flight(dispatch->serve, i))
+			continue;
+		if (strcmp(predictor->models[i].name, name) == 0)
+			return i;
+		if (next == HB_SERVE_MODELS_MAX && (use == next || dispatch->left[i] < dispatch->left[use]))
+			use = i;
+	}
+	return use;
+}
+
+/* A model that comes back as it was keeps its number and what was learned under it. */
 static int number_for(struct hb_dispatch *dispatch, const struct hb_serve_model *described, struct hb_error *error)
 {
 	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
-	for (uint32_t i = 0; i < predictor->n_models; i++)
-		if (strcmp(predictor->models[i].name, described->name) == 0 &&
-		    predictor->models[i].max_items == described->max_items)
-			return (int)i;
-	int number = hb_serve_add_model(dispatch->serve, described, error);
-	if (number >= 0)
-		hb_journal_model(dispatch->journal, (uint32_t)number, described);
-	return number;
+	uint32_t number = number_to_use(dispatch, described->name);
+	const struct hb_serve_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
+	if (before && strcmp(before->name, described->name) == 0 && same_model(before, described))
+		return (int)number;
+	int result = before ? hb_serve_replace_model(dispatch->serve, number, described, error)
+			    : hb_serve_add_model(dispatch->serve, described, error);
+	if (result < 0)
+		return result;
+	hb_journal_model(dispatch->journal, number, described);
+	return (int)number;
 }
 
 /* What is known of it before it has run, at sizes 1, 2, 4 ... */
@@ -273,6 +303,27 @@ static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
 		free_model(before);
 }
 
+/* Makes room for another: of those that are not loaded, the one that was closed first is listed no more. */
+static bool forget_one(struct hb_dispatch *dispatch)
+{
+	uint32_t first = dispatch->n_models;
+	for (uint32_t i = 0; i < dispatch->n_models; i++) {
+		const struct hb_model *model = dispatch->models[i];
+		if (!dispatch->backends[model->number].ops &&
+		    (first == dispatch->n_models || model->left < dispatch->models[first]->left))
+			first = i;
+	}
+	if (first == dispatch->n_models)
+		return false;
+	struct hb_model *model = dispatch->models[first];
+	dispatch->n_models--;
+	memmove(&dispatch->models[first], &dispatch->models[first + 1],
+		(dispatch->n_models - first) * sizeof(*dispatch->models));
+	if (model->users == 0)
+		free_model(model);
+	return true;
+}
+
 static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, struct hb_error *error)
 {
 	struct hb_backend backend = {0};
@@ -303,8 +354,10 @@ static int load(struct hb_dispatch *dispatch, const char *name, const struct tim
 	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
 	if (result == 0)
 		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
-	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SERVE_MODELS_MAX)
-		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models", name, HB_SERVE_MODELS_MAX);
+	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SERVE_MODELS_MAX &&
+	    !forget_one(dispatch))
+		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
+				      HB_SERVE_MODELS_MAX);
 	if (result < 0) {
 		free(model);
 		return result;
@@ -314,6 +367,7 @@ static int load(struct hb_dispatch *dispatch, const char *name, const struct tim
 	result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_MODEL_FAILED;
+		hb_model_note_left(dispatch, model);
 		snprintf(model->why, sizeof(model->why), "%s", error ? error->text : strerror(-result));
 	}
 	list_model(dispatch, model);

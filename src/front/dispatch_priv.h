@@ -35,7 +35,8 @@ struct hb_dispatch {
 	struct hb_cut_heap cuts;
 	uint32_t n_models;
 	struct hb_model *models[HB_SERVE_MODELS_MAX];
-	struct hb_model *of_number[HB_SERVE_MODELS_MAX];
+	struct hb_model *of_number[HB_SERVE_MODELS_MAX]; /* while it is loaded */
+	uint64_t n_left, left[HB_SERVE_MODELS_MAX]; /* counts models that were closed; when each number's last was */
 	struct hb_backend backends[HB_SERVE_MODELS_MAX + 1]; /* by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SERVE_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
@@ -56,6 +57,8 @@ struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name
 /* After any change of backends[]. */
 void hb_dispatch_list_pollable(struct hb_dispatch *dispatch);
 void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, bool watched);
+/* It is in use no more: counts it. */
+void hb_model_note_left(struct hb_dispatch *dispatch, struct hb_model *model);
 /* At once: requests of the model that wait or run are told. No effect on one that is not loaded. */
 void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model);
 /* Closes models that are unloaded and of which nothing runs any more, or whose time is over. True: any was closed. */

@@ -25,6 +25,15 @@ void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *bac
 		epoll_ctl(dispatch->epoll, watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
 }
 
+void hb_model_note_left(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	model->left = ++dispatch->n_left;
+	if (model->number == HB_MODEL_NO_NUMBER)
+		return;
+	dispatch->left[model->number] = model->left;
+	dispatch->of_number[model->number] = NULL;
+}
+
 void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model)
 {
 	struct hb_backend *backend = &dispatch->backends[model->number];
@@ -37,6 +46,7 @@ void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model)
 		backend->ops->close(backend->self);
 	}
 	*backend = (struct hb_backend){0};
+	hb_model_note_left(dispatch, model);
 	hb_dispatch_list_pollable(dispatch);
 	dispatch->n_draining -= model->state == HB_MODEL_UNLOADING;
 	model->state = HB_MODEL_UNLOADED;

@@ -7,6 +7,7 @@
  * nothing. src/sim/serve_journal.c reads it. Times are CLOCK_MONOTONIC in ns.
  *
  *	model NUMBER NAME ITEMS IN_BYTES OUT_BYTES SM1 SMN MEMORY1 MEMORYN GUESS_NS
+ *	                                          the next number, or one that stands for another model from here on
  *	profile MODEL ITEMS IN_NS RUN_NS OUT_NS
  *	start TIME SLOT MODEL ITEMS PRIORITY      stage TIME SLOT STAGE
  *	end TIME SLOT WHOLE                       mark TIME TEXT

@@ -55,17 +55,37 @@ static bool bytes_valid(double bytes)
 	return bytes >= 0 && bytes < 1e15;
 }
 
+static bool model_valid(const struct hb_serve_model *model)
+{
+	return model->max_items >= 1 && model->max_items <= HB_SERVE_BATCH_MAX && bytes_valid(model->in_bytes) &&
+	       bytes_valid(model->out_bytes) && share_valid(model->sm_demand) && share_valid(model->memory_demand);
+}
+
+static void model_put(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model)
+{
+	predictor->models[number] = *model;
+	hb_solo_time_init(&predictor->solo[number], model->run_guess_ns);
+}
+
 int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_serve_model *model)
 {
-	if (model->max_items < 1 || model->max_items > HB_SERVE_BATCH_MAX || !bytes_valid(model->in_bytes) ||
-	    !bytes_valid(model->out_bytes) || !share_valid(model->sm_demand) || !share_valid(model->memory_demand))
+	if (!model_valid(model))
 		return -EINVAL;
 	if (predictor->n_models == HB_SERVE_MODELS_MAX)
 		return -ENOSPC;
-	uint32_t index = predictor->n_models++;
-	predictor->models[index] = *model;
-	hb_solo_time_init(&predictor->solo[index], model->run_guess_ns);
-	return (int)index;
+	model_put(predictor, predictor->n_models, model);
+	return (int)predictor->n_models++;
+}
+
+int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model)
+{
+	if (number >= predictor->n_models || !model_valid(model))
+		return -EINVAL;
+	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
+		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
+			return -EBUSY;
+	model_put(predictor, number, model);
+	return 0;
 }
 
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes)

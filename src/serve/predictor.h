@@ -109,6 +109,8 @@ struct hb_predictor {
 void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts parts);
 /* The model's number; -EINVAL, -ENOSPC. */
 int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_serve_model *model);
+/* The number stands for another model from now on, of which nothing is known. 0, -EINVAL, -EBUSY (a batch is in flight). */
+int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model);
 
 /* A batch was run alone, when the model was loaded: ns of each stage. */
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,

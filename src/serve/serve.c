@@ -125,17 +125,34 @@ int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_er
 	return 0;
 }
 
+static int model_refused(int result, const struct hb_serve_model *model, struct hb_error *error)
+{
+	if (result == -ENOSPC)
+		return hb_error_set(error, result, "model %s: more than %u models", model->name, HB_SERVE_MODELS_MAX);
+	if (result == -EBUSY)
+		return hb_error_set(error, result, "model %s: requests of the one before wait or run", model->name);
+	return hb_error_set(error, result,
+			    "model %s: batches must have 1 to %u items, bytes must be 0 or more, demands 0 to 1",
+			    model->name, HB_SERVE_BATCH_MAX);
+}
+
 int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *model, struct hb_error *error)
 {
 	int index = hb_predictor_add_model(&serve->predictor, model);
-	if (index == -ENOSPC)
-		return hb_error_set(error, index, "model %s: more than %u models", model->name, HB_SERVE_MODELS_MAX);
-	if (index < 0)
-		return hb_error_set(
-			error, index,
-			"model %s: batches must have 1 to %u items, bytes must be 0 or more, demands 0 to 1",
-			model->name, HB_SERVE_BATCH_MAX);
-	return index;
+	return index < 0 ? model_refused(index, model, error) : index;
+}
+
+int hb_serve_replace_model(struct hb_serve *serve, uint32_t number, const struct hb_serve_model *model,
+			   struct hb_error *error)
+{
+	bool waits = number < serve->predictor.n_models &&
+		     (serve->queues[number][HB_SERVE_HIGH].requests || serve->queues[number][HB_SERVE_LOW].requests);
+	int result = waits ? -EBUSY : hb_predictor_replace_model(&serve->predictor, number, model);
+	if (result < 0)
+		return model_refused(result, model, error);
+	serve->habits[number] = (struct hb_serve_habit){0};
+	something_happened(serve);
+	return 0;
 }
 
 void hb_serve_profiled(struct hb_serve *serve, uint32_t model, uint32_t items, const double stage_ns[HB_STAGES])

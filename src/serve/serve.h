@@ -91,6 +91,12 @@ void hb_serve_free(struct hb_serve *serve);
 int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_error *error);
 /* The model's number; -EINVAL, -ENOSPC. */
 int hb_serve_add_model(struct hb_serve *serve, const struct hb_serve_model *model, struct hb_error *error);
+/*
+ * The number stands for another model from now on; what was learned of the one before is forgotten. 0, -EINVAL, -EBUSY
+ * (requests of the one before wait or run).
+ */
+int hb_serve_replace_model(struct hb_serve *serve, uint32_t number, const struct hb_serve_model *model,
+			   struct hb_error *error);
 
 /* The model was run alone when it was loaded; see hb_predictor_profiled(). */
 void hb_serve_profiled(struct hb_serve *serve, uint32_t model, uint32_t items, const double stage_ns[HB_STAGES]);

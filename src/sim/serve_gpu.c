@@ -98,6 +98,20 @@ int hb_serve_gpu_add_model(void *self, const struct hb_serve_model_wish *wish, s
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : index;
 }
 
+int hb_serve_gpu_replace_model(void *self, uint32_t model, const struct hb_serve_model_wish *wish,
+			       struct hb_error *error)
+{
+	struct serve_gpu *gpu = self;
+	if (model >= gpu->models.n)
+		return hb_error_set(error, -EINVAL, "no model has the number %u", model);
+	for (int class = 0; class < HB_SERVE_PRIORITIES; class ++)
+		for (uint32_t i = 0; i < gpu->lanes_each; i++)
+			if (gpu->lanes[model][class][i].busy)
+				return hb_error_set(error, -EBUSY, "model %s: batches of the one before run",
+						    wish->name);
+	return hb_serve_models_replace(&gpu->models, model, wish, gpu->traces, &gpu->spec, error);
+}
+
 int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, struct hb_error *error)
 {
 	struct hb_gpu_spec spec;

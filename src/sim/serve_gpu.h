@@ -26,6 +26,9 @@ int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, str
 extern const struct hb_serve_provider_ops hb_serve_gpu_ops;
 /* The number of one more model; as hb_serve_models_add(). */
 int hb_serve_gpu_add_model(void *self, const struct hb_serve_model_wish *wish, struct hb_error *error);
+/* The number stands for another model; as hb_serve_models_replace(), or -EBUSY: batches of the one before run. */
+int hb_serve_gpu_replace_model(void *self, uint32_t model, const struct hb_serve_model_wish *wish,
+			       struct hb_error *error);
 /* Share of the time until now in which any kernel ran, in ns. */
 int64_t hb_serve_gpu_busy_ns(const void *self);
 

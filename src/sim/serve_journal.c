@@ -34,6 +34,12 @@ static int model_take(struct journal *journal, const char *text)
 		   &model.in_bytes, &model.out_bytes, &model.sm_demand[0], &model.sm_demand[1], &model.memory_demand[0],
 		   &model.memory_demand[1], &model.run_guess_ns) != 10)
 		return bad(journal, "model: ten values are needed");
+	if (number < journal->watch.shadows[0].n_models) {
+		int result = hb_serve_watch_replace(&journal->watch, number, &model);
+		return result == -EBUSY ? bad(journal, "model: batches of the one before run")
+		       : result < 0     ? bad(journal, "model: values that cannot be")
+					: 0;
+	}
 	if (number != journal->watch.shadows[0].n_models)
 		return bad(journal, "model: its number is not the next");
 	hb_serve_watch_model(&journal->watch, &model);

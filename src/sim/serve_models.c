@@ -176,12 +176,13 @@ static void programs_free(struct hb_serve_program *programs)
 		free(programs[items].works);
 }
 
-int hb_serve_models_add(struct hb_serve_models *models, const struct hb_serve_model_wish *wish,
-			const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+/* At a place where nothing is. */
+static int model_put(struct hb_serve_models *models, uint32_t index, const struct hb_serve_model_wish *wish,
+		     const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	struct row own;
 	const struct row *row = row_of(wish, 1, &own);
-	uint32_t index = models->n, most = wish->max_items ? wish->max_items : row->max_items;
+	uint32_t most = wish->max_items ? wish->max_items : row->max_items;
 	if (index == HB_SERVE_MODELS_MAX || most > HB_SERVE_BATCH_MAX)
 		return hb_error_set(error, -ENOSPC, "model %s: more than %d models, or batches of more than %d",
 				    wish->name, HB_SERVE_MODELS_MAX, HB_SERVE_BATCH_MAX);
@@ -198,10 +199,32 @@ int hb_serve_models_add(struct hb_serve_models *models, const struct hb_serve_mo
 		programs_free(programs);
 		return rc;
 	}
-	models->n++;
 	demand_of(&programs[1], spec, &known->sm_demand[0], &known->memory_demand[0]);
 	demand_of(&programs[most], spec, &known->sm_demand[1], &known->memory_demand[1]);
-	return (int)index;
+	return 0;
+}
+
+int hb_serve_models_add(struct hb_serve_models *models, const struct hb_serve_model_wish *wish,
+			const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+{
+	int rc = model_put(models, models->n, wish, traces, spec, error);
+	return rc ? rc : (int)models->n++;
+}
+
+int hb_serve_models_replace(struct hb_serve_models *models, uint32_t number, const struct hb_serve_model_wish *wish,
+			    const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+{
+	struct hb_serve_model known = models->known[number];
+	struct hb_serve_program programs[HB_SERVE_BATCH_MAX + 1];
+	memcpy(programs, models->program[number], sizeof programs);
+	int rc = model_put(models, number, wish, traces, spec, error);
+	if (rc == 0) {
+		programs_free(programs);
+		return 0;
+	}
+	models->known[number] = known;
+	memcpy(models->program[number], programs, sizeof programs);
+	return rc;
 }
 
 bool hb_serve_model_known(const char *name)

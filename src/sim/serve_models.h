@@ -34,6 +34,9 @@ struct hb_serve_model_wish {
 /* The model's number; -EINVAL (no such program), -ENOSPC, -ENOMEM. `models` was zeroed, or initialised. */
 int hb_serve_models_add(struct hb_serve_models *models, const struct hb_serve_model_wish *wish,
 			const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
+/* In place of another, which must not run any more. The same errors; then nothing has changed. */
+int hb_serve_models_replace(struct hb_serve_models *models, uint32_t number, const struct hb_serve_model_wish *wish,
+			    const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
 /* Of serve_models.def. */
 bool hb_serve_model_known(const char *name);
 /*

@@ -47,6 +47,14 @@ void hb_serve_watch_model(struct hb_serve_watch *watch, const struct hb_serve_mo
 		hb_predictor_add_model(&watch->shadows[i], model);
 }
 
+int hb_serve_watch_replace(struct hb_serve_watch *watch, uint32_t number, const struct hb_serve_model *model)
+{
+	int result = 0;
+	for (uint32_t i = 0; i < watch->n_shadows && result == 0; i++)
+		result = hb_predictor_replace_model(&watch->shadows[i], number, model);
+	return result;
+}
+
 void hb_serve_watch_profiled(struct hb_serve_watch *watch, uint32_t model, uint32_t items,
 			     const double stage_ns[HB_STAGES])
 {

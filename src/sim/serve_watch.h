@@ -34,6 +34,8 @@ struct hb_serve_watch {
 int hb_serve_watch_init(struct hb_serve_watch *watch, bool errors);
 void hb_serve_watch_fini(struct hb_serve_watch *watch);
 void hb_serve_watch_model(struct hb_serve_watch *watch, const struct hb_serve_model *model);
+/* As hb_predictor_replace_model(). */
+int hb_serve_watch_replace(struct hb_serve_watch *watch, uint32_t number, const struct hb_serve_model *model);
 void hb_serve_watch_profiled(struct hb_serve_watch *watch, uint32_t model, uint32_t items,
 			     const double stage_ns[HB_STAGES]);
 /* The request's cookie. */

@@ -4,13 +4,18 @@
 (priorities, deadlines, what is refused or downgraded) is tried through HTTP. The simulated GPU is slowed down, so that a
 busy machine does not matter; nothing is asserted about how fast anything is."""
 import json
+import os
+import subprocess
+import tempfile
 import unittest
 
-from serve_process import Asked, Server, wait_until
+from serve_process import BUILD, TENSORS, Asked, Server, wait_until
 
 SPEED = ("--gpu", "none", "--speed", "0.02")  # a segmentation takes 4 ms on the GPU and 0.2 s here
 LONG, SHORT = "trace: segment\nmax_batch: 1\n", "trace: bert\nmax_batch: 4\n"
 LOW = 12
+ECHO = "platform: echo\nmax_batch: 1\n"
+MODELS = 64  # that can be loaded
 
 
 class Trace(unittest.TestCase):
@@ -79,6 +84,36 @@ class Trace(unittest.TestCase):
             self.assertEqual([answer for answer in asked.answers.values() if answer[0] != 200], [])
             return server.metric(executions) - before < 16
         self.once_in(5, some_are_batched)
+
+    def test_there_is_no_end_to_models_that_come_and_go(self):
+        journal = tempfile.NamedTemporaryFile()  # pylint: disable=consider-using-with
+        self.addCleanup(journal.close)
+        server = self.serve({"stays": LONG}, "--gpu", "none", "--journal", journal.name)
+
+        def load(name, text):
+            server.write(name + "/model.yaml", text + TENSORS)
+            return server.call("POST", "/v2/repository/models/%s/load" % name)
+
+        def index():
+            return {one["name"]: one["state"] for one in json.loads(server.call("POST", "/v2/repository/index")[1])}
+        for i in range(MODELS + 10):
+            for name, text in (("traced-%d" % i, SHORT), ("echoed-%d" % i, ECHO)):
+                self.assertEqual(load(name, text)[0], 200)
+                self.assertEqual(server.infer(name)[1].get("model_name"), name)
+                self.assertEqual(server.call("POST", "/v2/repository/models/%s/unload" % name)[0], 200)
+        self.assertEqual((len(index()), index()["stays"], index()[name]), (MODELS, "READY", "UNAVAILABLE"))
+        statistics = json.loads(server.call("GET", "/v2/models/stays/stats")[1])["model_stats"][0]
+        self.assertEqual((statistics["inference_count"], server.infer("stays")[0]), (0, 200))
+        # What is loaded is never put aside for another.
+        for i in range(MODELS - 1):
+            self.assertEqual(load("echoed-%d" % i, ECHO)[0], 200)
+        status, answer = load("more", ECHO)
+        self.assertEqual((status, b"more than %d models are loaded" % MODELS in answer), (400, True), answer)
+        self.assertEqual(set(index().values()), {"READY"})
+        server.call("POST", "/v2/policy/ours/mark/end")  # what was written is in the file
+        done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", journal.name], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_unloading_without_a_drain_ends_what_runs_and_it_can_come_back(self):
         # It takes four seconds.

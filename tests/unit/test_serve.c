@@ -11,6 +11,7 @@
 #include "serve/serve.h"
 #include "unit.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -443,6 +444,30 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	assert_true(rig.items > 30000);
 }
 
+static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there(void **state)
+{
+	const struct hb_serve_model other = {
+		.name = "other", .max_items = 1, .run_guess_ns = 7 * MS, .sm_demand = {1, 1}};
+	struct hb_error error;
+	open_policy("ours", 2);
+	double known_ns = hb_serve_outlook(rig.serve, rig.now_ns, 0, HB_SERVE_HIGH).ns;
+	assert_true(submit(1, 0, HB_SERVE_HIGH, 90 * MS) != 0);
+	assert_int_equal(hb_serve_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it waits */
+	steps();
+	assert_int_equal(rig.started, 1);
+	assert_int_equal(hb_serve_in_flight(rig.serve, 0), 1);
+	assert_int_equal(hb_serve_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it runs */
+	advance_to(rig.now_ns + 50 * MS);
+	assert_int_equal(hb_serve_in_flight(rig.serve, 0), 0);
+	assert_int_equal(hb_serve_outlook(rig.serve, rig.now_ns, 0, HB_SERVE_HIGH).ns, known_ns);
+	assert_int_equal(hb_serve_replace_model(rig.serve, 0, &other, &error), 0);
+	assert_int_equal(hb_serve_outlook(rig.serve, rig.now_ns, 0, HB_SERVE_HIGH).ns, 7 * MS);
+	assert_int_equal(hb_serve_replace_model(rig.serve, 2, &other, &error), -EINVAL);
+	struct hb_serve_model wrong = other;
+	wrong.max_items = 0;
+	assert_int_equal(hb_serve_replace_model(rig.serve, 0, &wrong, &error), -EINVAL);
+}
+
 static void what_cannot_be_asked_for_is_refused(void **state)
 {
 	struct hb_serve_config config, good;
@@ -490,6 +515,7 @@ int main(void)
 		TEST(a_batch_that_was_cut_off_frees_its_slot),
 		TEST(every_request_has_one_fate),
 		TEST(a_full_queue_says_so_and_nothing_is_allocated),
+		TEST(a_number_stands_for_another_model_once_nothing_of_the_first_is_there),
 		TEST(what_cannot_be_asked_for_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
