@@ -78,7 +78,8 @@ void hb_slice_copies_drop(struct hb_slice_image *image, CUcontext context);
 /* slice_time.c: what is known of a kernel launched in one shape. */
 struct hb_slice_shape;
 struct hb_slice_known {
-	struct hb_slice_shape *shape; /* NULL: no room for it */
+	struct hb_slice_shape *shape; /* NULL: no room for it now */
+	uint64_t key;                 /* the place may become another shape's */
 	int64_t duration_ns;          /* the shortest seen; 0 = not known yet */
 	uint32_t n_resident;          /* blocks that fit on the GPU at once */
 };
@@ -86,8 +87,10 @@ struct hb_slice_known {
 struct hb_slice_known hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks, uint32_t n_threads,
 					uint32_t shared_bytes);
 /* Before a whole launch: takes a sample if few are known; true: the caller calls the end after the launch. */
-bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream);
-void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream);
+bool hb_slice_time_begin(const struct hb_slice_known *known, CUstream stream);
+void hb_slice_time_end(const struct hb_slice_known *known, CUstream stream);
+/* With the driver's events. */
+void hb_slice_times_context_gone(CUcontext context);
 void hb_slice_times_leave_in_child(void);
 
 #endif

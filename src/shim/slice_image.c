@@ -201,6 +201,7 @@ void hb_slice_context_gone(CUcontext context)
 	for (struct hb_slice_image *image = images; image; image = image->next)
 		hb_slice_copies_drop(image, context);
 	pthread_mutex_unlock(&lock);
+	hb_slice_times_context_gone(context);
 }
 
 CUresult hb_hook_cuModuleUnload(CUmodule module)

@@ -356,27 +356,27 @@ static enum hb_slice_reason try_as_told(const struct launch *launch, CUresult *r
 	return HB_SLICE_none;
 }
 
-/* True: done, with `result`. False: the caller goes on to the driver; `timed` tells what to end after that. */
-static bool launched(const struct launch *launch, CUresult *result, struct hb_slice_shape **timed)
+/* True: done, with `result`. False: the caller goes on to the driver; `timed` is what to end after that, if it has a shape. */
+static bool launched(const struct launch *launch, CUresult *result, struct hb_slice_known *timed)
 {
-	struct hb_slice_known known = {NULL, 0, 0};
+	struct hb_slice_known known = {.shape = NULL};
 	bool is_told = hb_window_wants_pieces();
 	enum hb_slice_reason reason = is_told ? try_as_told(launch, result) : try_pieces(launch, &known, result);
-	*timed = NULL;
+	timed->shape = NULL;
 	if (reason == HB_SLICE_none)
 		return true;
 	count_whole(reason);
 	if (is_told)
 		hb_window_leave_whole();
 	if (known.shape && known.n_resident < blocks_of(&launch->config) &&
-	    hb_slice_time_begin(known.shape, stream_of(launch)))
-		*timed = known.shape;
+	    hb_slice_time_begin(&known, stream_of(launch)))
+		*timed = known;
 	return false;
 }
 
-static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed, CUresult result)
+static CUresult whole(const struct launch *launch, const struct hb_slice_known *timed, CUresult result)
 {
-	if (timed)
+	if (timed->shape)
 		hb_slice_time_end(timed, stream_of(launch));
 	return result;
 }
@@ -395,11 +395,11 @@ static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed,
 			parameters, \
 			extra, \
 			per_thread}; \
-		struct hb_slice_shape *timed; \
+		struct hb_slice_known timed; \
 		CUresult result; \
 		if (launched(&launch, &result, &timed)) \
 			return result; \
-		return whole(&launch, timed, \
+		return whole(&launch, &timed, \
 			     HB_REAL(name)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, \
 					   stream, parameters, extra)); \
 	}
@@ -409,7 +409,7 @@ static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed,
 	{ \
 		struct launch launch = {.function = function, parameters, extra, per_thread}; \
 		struct hb_priority_copy copy; \
-		struct hb_slice_shape *timed; \
+		struct hb_slice_known timed; \
 		CUresult result; \
 		if (!config) \
 			return HB_REAL(name)(config, function, parameters, extra); \
@@ -417,7 +417,7 @@ static CUresult whole(const struct launch *launch, struct hb_slice_shape *timed,
 		launch.config = *config; \
 		if (launched(&launch, &result, &timed)) \
 			return result; \
-		return whole(&launch, timed, HB_REAL(name)(config, function, parameters, extra)); \
+		return whole(&launch, &timed, HB_REAL(name)(config, function, parameters, extra)); \
 	}
 
 PLAIN(cuLaunchKernel, false)

@@ -11,10 +11,13 @@
 
 #include <pthread.h>
 
-enum { SHAPES = 8192 /* power of two */, SHAPES_USED_MAX = SHAPES / 2, SAMPLES = 3 };
+/* A shape has one of NEIGHBOURS places; of those the one that was launched longest ago makes room. */
+enum { SHAPES = 4096 /* power of two */, NEIGHBOURS = 8, SAMPLES = 3 };
 
 struct hb_slice_shape {
-	uint64_t key;
+	uint64_t key;  /* 0 = nobody's */
+	uint64_t used; /* by n_looks */
+	CUcontext context;
 	int64_t duration_ns;
 	uint32_t n_resident, n_samples;
 	CUevent begin, end; /* of the sample under way; NULL = none */
@@ -22,7 +25,7 @@ struct hb_slice_shape {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_slice_shape shapes[SHAPES];
-static unsigned n_shapes;
+static uint64_t n_looks;
 
 static uint64_t mix(uint64_t key, uint64_t value)
 {
@@ -66,41 +69,58 @@ static void read_sample(struct hb_slice_shape *shape)
 	drop_sample(shape);
 }
 
+/* Whoever has taken its begin is about to take its end. */
+static bool is_between(const struct hb_slice_shape *shape)
+{
+	return shape->begin && !shape->end;
+}
+
+static bool may_go(const struct hb_slice_shape *shape)
+{
+	return !shape->begin || (shape->end && atomic_load(&hb_captures) <= 0);
+}
+
+/* The one of this key, or else whose place it may have; NULL: none. */
 static struct hb_slice_shape *find(uint64_t key)
 {
-	unsigned i = (unsigned)(key % SHAPES);
-	while (shapes[i].key && shapes[i].key != key)
-		i = (i + 1) % SHAPES;
-	if (!shapes[i].key && n_shapes == SHAPES_USED_MAX)
-		return NULL;
-	return &shapes[i];
+	struct hb_slice_shape *oldest = NULL;
+	for (unsigned i = 0; i < NEIGHBOURS; i++) {
+		struct hb_slice_shape *shape = &shapes[((key >> 1) + i) % SHAPES];
+		if (shape->key == key)
+			return shape;
+		if (may_go(shape) && (!oldest || shape->used < oldest->used))
+			oldest = shape;
+	}
+	return oldest;
 }
 
 struct hb_slice_known hb_slice_shape_of(const struct hb_slice_function *function, uint32_t n_blocks, uint32_t n_threads,
 					uint32_t shared_bytes)
 {
 	uint64_t key = mix(mix(mix(function->serial, n_blocks), n_threads), shared_bytes) | 1;
-	struct hb_slice_known known = {NULL, 0, 0};
+	struct hb_slice_known known = {.shape = NULL};
 	pthread_mutex_lock(&lock);
 	struct hb_slice_shape *shape = find(key);
-	if (shape && !shape->key) {
+	if (shape && shape->key != key) {
+		drop_sample(shape);
+		*shape = (struct hb_slice_shape){.key = key, .context = function->context};
 		shape->n_resident = resident_blocks(function->whole, n_threads, shared_bytes);
-		shape->key = key;
-		n_shapes++;
 	}
 	if (shape) {
+		shape->used = ++n_looks;
 		read_sample(shape);
-		known = (struct hb_slice_known){shape, shape->duration_ns, shape->n_resident};
+		known = (struct hb_slice_known){shape, key, shape->duration_ns, shape->n_resident};
 	}
 	pthread_mutex_unlock(&lock);
 	return known;
 }
 
-bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream)
+bool hb_slice_time_begin(const struct hb_slice_known *known, CUstream stream)
 {
+	struct hb_slice_shape *shape = known->shape;
 	bool begun = false;
 	pthread_mutex_lock(&lock);
-	if (shape->n_samples < SAMPLES && !shape->begin && atomic_load(&hb_captures) <= 0 &&
+	if (shape->key == known->key && shape->n_samples < SAMPLES && !shape->begin && atomic_load(&hb_captures) <= 0 &&
 	    HB_REAL(cuEventCreate)(&shape->begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
 		begun = HB_REAL(cuEventRecord)(shape->begin, stream) == CUDA_SUCCESS;
 		if (!begun)
@@ -110,12 +130,23 @@ bool hb_slice_time_begin(struct hb_slice_shape *shape, CUstream stream)
 	return begun;
 }
 
-void hb_slice_time_end(struct hb_slice_shape *shape, CUstream stream)
+void hb_slice_time_end(const struct hb_slice_known *known, CUstream stream)
+{
+	struct hb_slice_shape *shape = known->shape;
+	pthread_mutex_lock(&lock);
+	if (shape->key == known->key && is_between(shape) &&
+	    (HB_REAL(cuEventCreate)(&shape->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
+	     HB_REAL(cuEventRecord)(shape->end, stream) != CUDA_SUCCESS))
+		drop_sample(shape);
+	pthread_mutex_unlock(&lock);
+}
+
+void hb_slice_times_context_gone(CUcontext context)
 {
 	pthread_mutex_lock(&lock);
-	if (HB_REAL(cuEventCreate)(&shape->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
-	    HB_REAL(cuEventRecord)(shape->end, stream) != CUDA_SUCCESS)
-		drop_sample(shape);
+	for (unsigned i = 0; i < SHAPES; i++)
+		if (shapes[i].key && shapes[i].context == context)
+			shapes[i] = (struct hb_slice_shape){.key = 0};
 	pthread_mutex_unlock(&lock);
 }
 

@@ -238,7 +238,7 @@ static void test_others(void **state)
 /* Another stream records: to ask whether an event is done would spoil that. */
 static void launch_beside_a_capture(void)
 {
-	const CUstream other = (CUstream)0x6000;
+	CUstream other = (CUstream)0x6000;
 	CUgraph graph;
 	CUfunction plain = function_of("run_plain");
 	launch(plain, 160, 1, 1);
@@ -359,6 +359,33 @@ static void test_come_and_go(void **state)
 	run(modules_come_and_go);
 }
 
+/* A program whose launches differ in their size every time, and one of them again and again. */
+static void launch_in_ever_new_shapes(void)
+{
+	CUfunction plain = function_of("run_plain");
+	void *parameters[] = {&cells, &shape};
+	for (unsigned i = 0; i < 4400; i++) {
+		OK(CU(cuLaunchKernel)(plain, 17, 1, 1, 64, 1, 1, 64 + i, STREAM, parameters, NULL));
+		if (i % 100 == 0)
+			OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	}
+	CHECK(fake_calls("cuEventDestroy_v2") > 600); /* those of shapes that made room */
+	CHECK(pieces() > 0);
+	for (uint32_t i = 0; i < 160; i++)
+		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5); /* known still */
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 0);
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 6); /* there is room */
+}
+
+static void test_new_shapes(void **state)
+{
+	run(launch_in_ever_new_shapes);
+}
+
 /* Settings of the original hold for the copy. */
 static void settings_follow(void)
 {
@@ -418,6 +445,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_long),   T(test_libraries), T(test_second_context), T(test_two_contexts), T(test_beside_capture),
 		T(test_packed), T(test_others),    T(test_brief),          T(test_off),          T(test_refusals),
-		T(test_unload), T(test_settings),  T(test_threads),        T(test_come_and_go)};
+		T(test_unload), T(test_settings),  T(test_threads),        T(test_come_and_go),  T(test_new_shapes)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

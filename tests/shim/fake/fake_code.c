@@ -243,6 +243,7 @@ CUresult cuEventElapsedTime_v2(float *ms, CUevent begin, CUevent end)
 
 CUresult cuEventDestroy_v2(CUevent event)
 {
+	hb_fake_count("cuEventDestroy_v2");
 	return CUDA_SUCCESS;
 }
 
