@@ -21,7 +21,9 @@
  * than HB_PAGE_SILENT_NS treats every gate as open and registers again (at most
  * once a second, never on the launch path), handing over the descriptor of its
  * page: the new daemon takes that same page over, so nothing is copied and no
- * count is lost. GPU pages are made anew and mapped over the old ones.
+ * count is lost. GPU pages are made anew and mapped over the old ones. Another
+ * process of its tenant may have come first, and the heart beats again: then
+ * `daemon_since_ns` of the page is not that of the GPU pages that it has mapped.
  *
  * The layout is fixed (see the asserts at the end). Readers check magic,
  * version and size once, when they map the page; a version they do not know
@@ -186,17 +188,18 @@ struct hb_page {
 	uint64_t magic; /* daemon; before the page is handed out, then constant, as the next three */
 	uint32_t version;
 	uint32_t size_bytes;
-	uint32_t tenant;            /* the daemon's number for this tenant, never 0, not reused while it lives */
-	hb_page_u32 n_gpus;         /* daemon; entries of gpus[] in use (release); only ever grows */
-	hb_page_u32 state;          /* daemon; enum hb_page_state (release) */
-	hb_page_u32 daemon_pid;     /* daemon */
-	hb_page_i64 heartbeat_ns;   /* daemon; CLOCK_MONOTONIC of the last beat */
-	hb_page_u32 priority;       /* daemon; enum hb_page_priority, what was granted, not what was asked */
-	hb_page_u32 attainment_ppm; /* daemon; share of requests that must meet slo_ns, in millionths */
-	hb_page_i64 slo_ns;         /* daemon; 0 = none, -1 = learn it */
-	hb_page_u32 slice_sequence; /* daemon; raised (release) after a gpus[].slice_us[] changed */
-	hb_page_u32 recording;      /* daemon; not 0: LP notes its launches for it (page_trace.h) */
-	unsigned char reserved1[4096 - 64];
+	uint32_t tenant;             /* the daemon's number for this tenant, never 0, not reused while it lives */
+	hb_page_u32 n_gpus;          /* daemon; entries of gpus[] in use (release); only ever grows */
+	hb_page_u32 state;           /* daemon; enum hb_page_state (release) */
+	hb_page_u32 daemon_pid;      /* daemon */
+	hb_page_i64 heartbeat_ns;    /* daemon; CLOCK_MONOTONIC of the last beat */
+	hb_page_u32 priority;        /* daemon; enum hb_page_priority, what was granted, not what was asked */
+	hb_page_u32 attainment_ppm;  /* daemon; share of requests that must meet slo_ns, in millionths */
+	hb_page_i64 slo_ns;          /* daemon; 0 = none, -1 = learn it */
+	hb_page_u32 slice_sequence;  /* daemon; raised (release) after a gpus[].slice_us[] changed */
+	hb_page_u32 recording;       /* daemon; not 0: LP notes its launches for it (page_trace.h) */
+	hb_page_i64 daemon_since_ns; /* daemon; when it started */
+	unsigned char reserved1[4096 - 72];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
@@ -243,7 +246,8 @@ struct hb_gpu_page {
 	/* Masks of LP leave out whole GPCs: whether they are wanted so, and which bits of a mask are of which GPC. */
 	hb_page_u32 masks_whole; /* daemon; 0 = masks are spread over the GPU */
 	hb_page_u32 gpc_state;   /* daemon; row of gpu/gpc_states.def (release, after gpc_of, which is constant then) */
-	unsigned char gpc_of[128]; /* daemon; counted from 1, 0 = the bit is no TPC */
+	unsigned char gpc_of[128];   /* daemon; counted from 1, 0 = the bit is no TPC */
+	hb_page_i64 daemon_since_ns; /* daemon; when it started */
 	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_SLACK_BYTES];
 };
 

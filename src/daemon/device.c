@@ -480,6 +480,7 @@ int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYT
 		return result;
 	}
 	made->page->engine = made->engine;
+	made->page->daemon_since_ns = daemon->started_ns;
 	hb_board_configure(made);
 	*device = made;
 	return 0;

@@ -385,6 +385,7 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 {
 	struct hb_page *page = tenancy->page;
 	page->daemon_pid = (uint32_t)getpid();
+	page->daemon_since_ns = tenancy->daemon->started_ns;
 	page->priority = tenancy->terms.priority;
 	page->slo_ns = tenancy->terms.slo_ns;
 	page->attainment_ppm = tenancy->attainment_ppm;

@@ -240,11 +240,19 @@ void hb_tenant_join(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Another process of the tenant has brought the page to a new daemon, and our GPU pages are still the old one's. */
+static bool came_second(const struct hb_place *place)
+{
+	const struct hb_gpu_page *gpu = place->gpus[0];
+	return gpu && atomic_load_explicit(&gpu->daemon_since_ns, memory_order_relaxed) !=
+			      atomic_load_explicit(&place->page->daemon_since_ns, memory_order_relaxed);
+}
+
 static bool needs_daemon(const struct hb_place *place)
 {
 	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
 	       atomic_load_explicit(&place->process->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
-	       hb_daemon_silent(place);
+	       hb_daemon_silent(place) || came_second(place);
 }
 
 /* One thread at a time, and not more often than planned. */

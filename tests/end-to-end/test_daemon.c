@@ -284,6 +284,8 @@ static void survivors_bring_their_page_to_the_next_daemon(void **state)
 	struct hb_page *page = member.page;
 	page->processes[member.slot].counters[HB_COUNT_graphs] = 42;
 	uint32_t slot = member.slot;
+	int64_t since_ns = page->daemon_since_ns;
+	assert_true(since_ns && since_ns == member.gpus[0]->daemon_since_ns);
 
 	daemon_end(&daemon_, SIGKILL);
 	assert_int_equal(join(&daemon_, &wish, &member), -ECONNREFUSED);
@@ -295,6 +297,8 @@ static void survivors_bring_their_page_to_the_next_daemon(void **state)
 	assert_int_equal(member.slot, slot);
 	assert_int_equal(page->processes[slot].counters[HB_COUNT_graphs], 42);
 	assert_int_equal(page->daemon_pid, daemon_.pid);
+	assert_true(page->daemon_since_ns > since_ns);
+	assert_true(page->daemon_since_ns == member.gpus[0]->daemon_since_ns);
 	/* The worker has not registered again; it is known all the same, and missed when it dies. */
 	json_t *root = daemon_status(&daemon_);
 	assert_int_equal(json_array_size(json_object_get(tenant_at(root, 0), "processes")), 2);

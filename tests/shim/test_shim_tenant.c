@@ -545,18 +545,29 @@ static void synchronize_until_told(void)
 	launch();
 }
 
-static void a_survivor_registers_again_with_the_same_page(void **state)
+static void survive(hb_page_i64 *sign, int64_t news, hb_page_i64 *answer, int64_t known)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(synchronize_until_told);
 	struct hb_page_process *process = hb_page_host_serve(&host);
-	atomic_store(&host.page->heartbeat_ns, 1);
+	atomic_store(sign, news);
 	assert_ptr_equal(hb_page_host_serve(&host), process);
 	assert_true(host.asked.flags & HB_REGISTER_PAGE);
-	atomic_store(&host.page->heartbeat_ns, INT64_MAX);
+	atomic_store(answer, known);
 	tell_child();
 	assert_true(hb_page_host_ended_well(child));
 	assert_int_equal(count_of(process, HB_COUNT_kernels), 2);
+}
+
+static void a_survivor_registers_again_with_the_same_page(void **state)
+{
+	survive(&host.page->heartbeat_ns, 1, &host.page->heartbeat_ns, INT64_MAX);
+}
+
+/* The heart beats: another process has come first. */
+static void a_survivor_that_comes_second_registers_again_too(void **state)
+{
+	survive(&host.page->daemon_since_ns, 7, &host.gpu->daemon_since_ns, 7);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -583,6 +594,7 @@ int main(void)
 		T(nobody_looks_at_streams_during_a_capture),
 		T(no_launch_is_lost_between_threads_and_a_flapping_gate),
 		T(a_survivor_registers_again_with_the_same_page),
+		T(a_survivor_that_comes_second_registers_again_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
