@@ -485,6 +485,7 @@ static int describe(void *self, uint32_t model, struct hb_serve_model *out)
 {
 	const struct hb_model_config *config = &((struct worker *)self)->config;
 	out->slots = 1; /* a worker takes one after another */
+	out->room_bytes = hb_worker_room_bytes(config);
 	out->in_bytes = (double)config->transfer_bytes[0];
 	out->out_bytes = (double)config->transfer_bytes[1];
 	return 0; /* model.yaml has said what else is known */

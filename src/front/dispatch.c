@@ -271,6 +271,7 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
 		request.deadline_ns = infer->times.arrived_ns + infer->deadline_ns;
 	request.model = model->number;
 	request.priority = infer->priority;
+	request.room_bytes = infer->open_bytes;
 	model->stats.pending++;
 	infer->handle = model->state == HB_MODEL_READY && !dispatch->ending
 				? hb_serve_submit(dispatch->serve, now_ns, &request)

@@ -234,8 +234,8 @@ static bool same_shares(const double a[2], const double b[2])
 
 static bool same_model(const struct hb_serve_model *a, const struct hb_serve_model *b)
 {
-	return a->max_items == b->max_items && a->slots == b->slots && a->in_bytes == b->in_bytes &&
-	       a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
+	return a->max_items == b->max_items && a->slots == b->slots && a->room_bytes == b->room_bytes &&
+	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
 	       same_shares(a->memory_demand, b->memory_demand);
 }
 

@@ -125,6 +125,14 @@ enum hb_answer hb_infer_allocate(struct hb_infer *infer, uint64_t bytes, void **
 	return *out ? HB_ANSWER_OK : hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 }
 
+bool hb_tensor_spec_open(const struct hb_tensor_spec *spec)
+{
+	bool open = hb_dtype_bytes((enum hb_dtype)spec->dtype) == 0;
+	for (uint32_t i = 0; i < spec->n_dims; i++)
+		open |= spec->dims[i] < 0;
+	return open;
+}
+
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims)
 {
 	int64_t all = 1;
@@ -213,6 +221,7 @@ static enum hb_answer check_input(struct hb_infer *infer, struct hb_tensor *tens
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a batch of %lld, but others have %u",
 				     tensor->name, (long long)items, infer->items);
 	infer->items = (uint32_t)items;
+	infer->open_bytes += hb_tensor_spec_open(spec) ? tensor->bytes : 0;
 	return HB_ANSWER_OK;
 }
 
@@ -236,6 +245,7 @@ static enum hb_answer check_names(struct hb_infer *infer, const struct hb_model_
 enum hb_answer hb_infer_check(struct hb_infer *infer, const struct hb_model_config *model)
 {
 	infer->items = 0;
+	infer->open_bytes = 0;
 	for (uint32_t i = 0; i < infer->n_inputs; i++)
 		if (check_input(infer, &infer->inputs[i], model) != HB_ANSWER_OK)
 			return infer->answer;

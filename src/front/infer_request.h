@@ -61,6 +61,7 @@ struct hb_infer {
 	uint32_t n_inputs, n_wishes, items;
 	struct hb_tensor inputs[HB_TENSORS_MAX];
 	struct hb_wish wishes[HB_TENSORS_MAX];
+	uint64_t open_bytes; /* of inputs whose size the model leaves open */
 	bool binary_outputs; /* those that were not asked for by name */
 	enum hb_serve_priority priority;
 	int64_t deadline_ns; /* from arrival: the goal of scheduling; 0 = the model's, -1 = none */
@@ -106,7 +107,7 @@ enum hb_answer hb_infer_allocate(struct hb_infer *infer, uint64_t bytes, void **
 enum hb_answer hb_infer_crowded(struct hb_infer *infer);
 
 /*
- * Whether names, data types, shapes and sizes fit the model; sets items. Missing
+ * Whether names, data types, shapes and sizes fit the model; sets items and open_bytes. Missing
  * and unknown tensors are errors. HB_ANSWER_OK or the answer to give, with reason.
  */
 enum hb_answer hb_infer_check(struct hb_infer *infer, const struct hb_model_config *model);
@@ -120,6 +121,8 @@ bool hb_infer_make_outputs(struct hb_infer *infer, const struct hb_model_config 
 
 /* Elements of a shape; -1 when a dimension is negative or the product overflows. */
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
+/* Whether requests may bring any size of it: text, or a dimension that is left open. */
+bool hb_tensor_spec_open(const struct hb_tensor_spec *spec);
 /* Of an element; 0 for BYTES. */
 uint32_t hb_dtype_bytes(enum hb_dtype dtype);
 const char *hb_dtype_name(enum hb_dtype dtype);

@@ -11,21 +11,23 @@
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
+#define ALIGNMENT 64 /* hb_worker_aligned() */
 
-static bool is_open(const struct hb_tensor_spec *spec)
-{
-	bool open = hb_dtype_bytes((enum hb_dtype)spec->dtype) == 0;
-	for (uint32_t i = 0; i < spec->n_dims; i++)
-		open |= spec->dims[i] < 0;
-	return open;
-}
-
+/* Tensors begin at aligned places, so those of open size, which share their rooms, may lose ALIGNMENT each. */
 static uint64_t room_for(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
 {
 	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
 	for (uint32_t i = 0; i < n; i++)
-		bytes += hb_worker_aligned(is_open(&specs[i]) ? config->room_bytes
-							      : items * hb_tensor_spec_bytes(&specs[i]));
+		bytes += hb_worker_aligned(hb_tensor_spec_open(&specs[i]) ? config->room_bytes + ALIGNMENT
+									  : items * hb_tensor_spec_bytes(&specs[i]));
+	return bytes;
+}
+
+uint64_t hb_worker_room_bytes(const struct hb_model_config *config)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < config->n_inputs; i++)
+		bytes += hb_tensor_spec_open(&config->inputs[i]) ? config->room_bytes : 0;
 	return bytes;
 }
 

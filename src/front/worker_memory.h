@@ -20,6 +20,8 @@ struct hb_worker_memory {
 /* 0, or negative errno with *error; hb_worker_memory_fini() in any case. */
 int hb_worker_memory_init(const struct hb_model_config *config, struct hb_worker_memory *out, struct hb_error *error);
 void hb_worker_memory_fini(struct hb_worker_memory *memory);
+/* For all inputs of open size of one batch; 0 = the model has none. */
+uint64_t hb_worker_room_bytes(const struct hb_model_config *config);
 struct hb_worker_lane *hb_worker_memory_lane(const struct hb_worker_memory *memory, uint32_t lane);
 
 #endif

@@ -48,6 +48,7 @@ struct hb_serve_model {
 	char name[64];
 	uint32_t max_items;         /* of one batch, 1..HB_SERVE_BATCH_MAX */
 	uint32_t slots;             /* batches of both priorities at one time; 0 = as many as the scheduler allows */
+	uint64_t room_bytes;        /* for what requests of a batch bring that has no fixed size; 0 = any amount */
 	double in_bytes, out_bytes; /* over the link, an item; 0 = no such stage is reported */
 	double run_guess_ns;        /* until it was measured */
 	double sm_demand[2];        /* of a batch of 1 and of max_items, alone */

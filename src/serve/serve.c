@@ -215,6 +215,7 @@ uint64_t hb_serve_submit(struct hb_serve *serve, int64_t now_ns, const struct hb
 	serve->held[waiting->limit]++;
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
+	waiting->room_bytes = request->room_bytes;
 	something_happened(serve);
 	enqueue(serve, index);
 	note_high(serve, now_ns, request);
@@ -293,13 +294,15 @@ uint32_t hb_serve_batch_items(struct hb_serve *serve, uint32_t model, enum hb_se
 			      enum hb_serve_order order, uint32_t most)
 {
 	uint32_t items = 0, limit = serve->predictor.models[model].max_items;
+	uint64_t room = serve->predictor.models[model].room_bytes, bytes = 0;
 	most = serve->config.batch_most < most ? serve->config.batch_most : most;
 	limit = most < limit ? most : limit;
 	for (uint32_t i = serve->queues[model][class].first[order]; i != HB_SERVE_NONE;) {
 		const struct hb_waiting *request = hb_serve_waiting(serve, i);
-		if (items && items + request->items > limit)
+		if (items && (items + request->items > limit || (room && bytes + request->room_bytes > room)))
 			break;
 		items += request->items;
+		bytes += request->room_bytes;
 		i = request->next[order];
 	}
 	return items;

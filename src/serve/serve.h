@@ -47,6 +47,7 @@ struct hb_serve_request {
 	uint32_t items; /* inputs in this request, usually 1 */
 	enum hb_serve_priority priority;
 	int64_t deadline_ns; /* absolute; INT64_MAX = none */
+	uint64_t room_bytes; /* it takes of the model's, where that is limited: a batch is made of what fits together */
 };
 
 enum hb_serve_reason { HB_SERVE_LATE, HB_SERVE_TIMEOUT };

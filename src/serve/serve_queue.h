@@ -24,6 +24,7 @@ struct hb_waiting {
 	enum hb_serve_priority class;    /* the queue it is in */
 	enum hb_serve_priority limit; /* the one whose limit it counts against: as asked for, until it is downgraded */
 	int64_t arrival_ns, deadline_ns;
+	uint64_t room_bytes;
 	bool queued;
 	uint32_t next[HB_ORDERS], previous[HB_ORDERS];
 };

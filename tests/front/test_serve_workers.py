@@ -93,6 +93,16 @@ def infer(x):
 
 worker.serve(infer)
 """
+LENGTHS = HEAD + """
+import numpy
+
+def infer(x):
+    there("runs-%d" % len(x[0, 0]))
+    wait_for("go")
+    return {"y": numpy.array([[len(text[0])] for text in x], dtype=numpy.float32)}
+
+worker.serve(infer)
+"""
 HELD = HEAD + """
 def infer(x):
     there("runs-" + worker.priority())
@@ -314,6 +324,26 @@ class Workers(unittest.TestCase):
             body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, 1], "data": ["w" * length]}]}
             got, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
             self.assertEqual((got, b"room" in answer), (status, status == 413), answer)
+
+    def test_requests_that_fit_alone_are_not_refused_for_their_company(self):
+        tensors = "inputs: [{name: x, datatype: BYTES, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
+        server = serve(self, {"open": ("room: 1KiB\n", LENGTHS)}, tensors=tensors)
+        answers = {}
+
+        def ask(length):
+            body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, 1], "data": ["w" * length]}]}
+            status, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
+            answers[length] = json.loads(answer)["outputs"][0]["data"] if status == 200 else answer
+        threads = []
+        for length in (1, 600, 700, 301):  # one runs, the others wait for it
+            threads.append(threading.Thread(target=ask, args=(length,)))
+            threads[-1].start()
+            appears(server, "open/runs-1")
+            wait_until("it waits", lambda: server.pending("open") == len(threads))
+        server.write("open/go", "")
+        for thread in threads:
+            thread.join()
+        self.assertEqual(answers, {length: [length] for length in (1, 600, 700, 301)})
 
     def test_a_model_that_has_failed_tells_all_who_wait_why(self):
         server = serve(self, {"gated": ("", GATED)})

@@ -444,6 +444,32 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	assert_true(rig.items > 30000);
 }
 
+static void a_batch_is_made_of_what_fits_its_room(void **state)
+{
+	const struct hb_serve_model roomy = {
+		.max_items = BATCH_MOST, .run_guess_ns = 1 * MS, .sm_demand = {1, 1}, .room_bytes = 100};
+	static const uint64_t bytes[] = {60, 40, 1, 99, 101, 100}, batches[] = {2, 2, 1, 1};
+	struct hb_error error;
+	for (size_t policy = 0; hb_serve_policy_names[policy]; policy++) {
+		open_policy(hb_serve_policy_names[policy], 1);
+		assert_int_equal(hb_serve_replace_model(rig.serve, 0, &roomy, &error), 0);
+		for (uint64_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+			assert_true(hb_serve_submit(
+				rig.serve, rig.now_ns,
+				&(struct hb_serve_request){i, 0, 1, HB_SERVE_HIGH, rig.now_ns + 5000 * MS, bytes[i]}));
+		for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+			struct hb_serve_action action;
+			assert_true(hb_serve_step(rig.serve, rig.now_ns, &action));
+			assert_int_equal(action.kind, HB_SERVE_START);
+			assert_int_equal(hb_serve_batch_get(rig.serve, action.slot)->n_requests, batches[i]);
+			rig.now_ns += 1 * MS;
+			hb_serve_stage(rig.serve, rig.now_ns, action.slot, HB_STAGE_RUN);
+			hb_serve_end(rig.serve, rig.now_ns, action.slot, true);
+		}
+		closes(NULL);
+	}
+}
+
 static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there(void **state)
 {
 	const struct hb_serve_model other = {
@@ -515,6 +541,7 @@ int main(void)
 		TEST(a_batch_that_was_cut_off_frees_its_slot),
 		TEST(every_request_has_one_fate),
 		TEST(a_full_queue_says_so_and_nothing_is_allocated),
+		TEST(a_batch_is_made_of_what_fits_its_room),
 		TEST(a_number_stands_for_another_model_once_nothing_of_the_first_is_there),
 		TEST(what_cannot_be_asked_for_is_refused),
 	};
