@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct finding {
 	enum hb_gpc_state state;
@@ -97,13 +98,15 @@ static json_t *describe_sizes(const struct hb_gpc_sizes *sizes)
 	return list;
 }
 
-/* What may tell why it failed: the groups of the whole GPU, and those of the last look. */
-static void add_seen(json_t *answer, const struct hb_gpc_seen *seen)
+/* What may tell why it failed: the groups of the whole GPU, and those of the last look with its last launch. */
+static void add_seen(json_t *answer, const struct finding *finding)
 {
+	const struct hb_gpc_seen *seen = &finding->seen;
 	json_object_set_new(answer, "seen", describe_sizes(&seen->whole));
 	json_object_set_new(answer, "seen_last",
-			    hb_json_pack(NULL, "{s:o, s:o}", "without", describe_bits(seen->removed), "sizes",
-					 describe_sizes(&seen->last)));
+			    hb_json_pack(NULL, "{s:o, s:o, s:i, s:b}", "without", describe_bits(seen->removed), "sizes",
+					 describe_sizes(&seen->last), "cluster", (int)finding->effort.cluster, "hangs",
+					 (int)finding->effort.hangs));
 }
 
 static void say_groups(const struct hb_gpc_layout *layout, char *text, size_t size)
@@ -128,6 +131,8 @@ static void say_failed(const struct finding *finding, char *text, size_t size)
 		used += (size_t)snprintf(text + used, size - used, "%s%u of %d", before, seen->with[sms], sms);
 		before = ", ";
 	}
+	if (finding->effort.hangs && used < size)
+		snprintf(text + used, size - used, "; clusters of %u blocks never started", finding->effort.cluster);
 }
 
 static void say(const struct finding *finding, char *text, size_t size)
@@ -167,9 +172,12 @@ int hb_doctor_gpcs(bool simulated)
 		"state", hb_gpc_state_word(finding.state), "found", text, "gpu", gpu, "looks",
 		(int)finding.effort.looks, "launches", (int)finding.effort.launches, "took_ms",
 		(double)finding.effort.took_ns / HB_NS_PER_MS, "groups", describe_groups(&finding.layout));
-	if (finding.seen.whole.n_sms && finding.state != HB_GPC_KNOWN)
-		add_seen(answer, &finding.seen);
+	if (finding.effort.launches && finding.state != HB_GPC_KNOWN)
+		add_seen(answer, &finding);
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
+	/* The driver would wait for it when the program ends. */
+	if (finding.effort.hangs && fflush(stdout) == 0)
+		_exit(HB_EXIT_OK);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;
 }

@@ -13,7 +13,8 @@
 /*
  * Prints one JSON object: works, state (a word of gpu/gpc_states.def), found, gpu (its UUID), looks, launches, took_ms,
  * groups: [{sms, bits: hexadecimal, the highest bit first}], largest first. Where it failed also what was seen: seen, of
- * the whole GPU: [{groups: how many, sms: of each}], and seen_last: {without: bits, sizes: like seen}. An exit status.
+ * the whole GPU: [{groups: how many, sms: of each}], and seen_last: {without: bits, sizes: like seen,
+ * cluster: blocks, of the last launch, hangs: whether it never ended}. An exit status.
  */
 int hb_doctor_gpcs(bool simulated);
 

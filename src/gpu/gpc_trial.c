@@ -17,6 +17,8 @@
 #define CALM_ROUNDS 2
 #define ROUNDS_MOST 24
 #define TRIAL_MOST_NS (40 * HB_NS_PER_S)
+/* One launch takes 0.3 ms, and a few turns of others who use the GPU. */
+#define LAUNCH_MOST_NS (10 * HB_NS_PER_S)
 
 /* The odd ones join what even ones keep apart; those of one block show SMs that no cluster reaches. In this order: what was
  * seen so far says how large the next ones may be. */
@@ -69,6 +71,20 @@ static CUresult launch(const struct trial *trial, uint32_t cluster, uint32_t n_b
 	return trial->cuda->cuLaunchKernelEx(&config, trial->kernel, arguments, NULL);
 }
 
+/* Until what was launched has ended. Nobody may wait for it in the driver, for it may never end. */
+static int await(const struct trial *trial)
+{
+	int64_t began_ns = hb_clock_now_ns();
+	CUresult result;
+	while ((result = trial->cuda->cuStreamQuery(trial->stream)) == CUDA_ERROR_NOT_READY) {
+		if (hb_clock_now_ns() - began_ns < LAUNCH_MOST_NS)
+			continue;
+		trial->effort->hangs = true;
+		return -HB_GPC_TOO_LONG;
+	}
+	return result == CUDA_SUCCESS ? 0 : -HB_GPC_CALL_FAILED;
+}
+
 /* One launch; words[i] is what block i wrote. 0 or a negative state. */
 static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t cluster, uint32_t n_blocks,
 	       uint32_t *words)
@@ -80,11 +96,15 @@ static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32
 	if (cuda->cuMemsetD8Async(trial->records, 0, bytes, trial->stream) != CUDA_SUCCESS)
 		return -HB_GPC_CALL_FAILED;
 	trial->effort->launches++;
+	trial->effort->cluster = cluster;
 	hb_mask_remove(removed);
 	CUresult result = launch(trial, cluster, n_blocks);
 	hb_mask_remove(NULL);
 	if (result != CUDA_SUCCESS)
 		return cluster > 1 ? -HB_GPC_NO_CLUSTERS : -HB_GPC_CALL_FAILED;
+	int ended = await(trial);
+	if (ended < 0)
+		return ended;
 	if (cuda->cuMemcpyDtoHAsync_v2(words, trial->records, bytes, trial->stream) != CUDA_SUCCESS ||
 	    cuda->cuStreamSynchronize(trial->stream) != CUDA_SUCCESS)
 		return -HB_GPC_CALL_FAILED;
@@ -211,7 +231,8 @@ enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_la
 	enum hb_gpc_state state = begin_trial(&trial);
 	if (state == HB_GPC_UNTRIED)
 		state = hb_gpc_find(bits, n_bits, show, &trial, layout, seen);
-	end_trial(&trial);
+	if (!effort->hangs)
+		end_trial(&trial);
 	effort->took_ns = hb_clock_now_ns() - trial.began_ns;
 	return state;
 }

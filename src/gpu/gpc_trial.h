@@ -3,8 +3,8 @@
  * The trial that finds which mask bits are of one GPC (gpc_find.h): launches of
  * clusters, whose blocks tell on which SM they are, under masks. A second or two
  * of the GPU. For a process of its own, in a context of its own outside the MPS
- * server, which somebody kills when it takes too long: a launch of clusters
- * that find no room never ends. So clusters are launched only where a group was
+ * server: a launch of clusters that find no room never ends, and where that
+ * happened the process must end without another call of the driver. Clusters are launched only where a group was
  * seen that holds one, under the same mask: first those of two blocks, which
  * any TPC holds. Run by `hb doctor`, never by a tenant.
  */
@@ -28,6 +28,7 @@
 	X(cuLaunchKernelEx) \
 	X(cuStreamCreate) \
 	X(cuStreamDestroy_v2) \
+	X(cuStreamQuery) \
 	X(cuStreamSynchronize)
 
 struct hb_gpc_calls {
@@ -37,13 +38,14 @@ struct hb_gpc_calls {
 };
 
 struct hb_gpc_effort {
-	uint32_t looks, launches;
+	uint32_t looks, launches, cluster; /* of the last launch: its blocks in a cluster */
+	bool hangs;                        /* that one has not ended; TOO_LONG */
 	int64_t took_ns;
 };
 
 /*
- * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *seen and *effort always. Reads the clock, to
- * give up after some seconds; that does not help where a launch never ends.
+ * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *seen and *effort always. Reads the
+ * clock, to give up after some seconds.
  */
 enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort);

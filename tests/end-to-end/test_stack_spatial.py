@@ -151,7 +151,7 @@ class Spatial(unittest.TestCase):
     def test_a_trial_that_hangs_holds_nobody(self):
         # Neither the tenants nor the daemon, when it is to end.
         with Stack(scale=2, config="masks: gpcs\n", HB_SIM_GPCS="stuck") as stack:
-            self.masks_beside_a_service(stack, lambda why, counts: "whole GPCs" not in why
+            self.masks_beside_a_service(stack, lambda why, counts: "whole GPCs: found" not in why
                                         and counts["masked"] > 0 and counts["masked_gpcs"] == 0)
 
     def test_without_mps_it_is_refused(self):
