@@ -124,6 +124,35 @@ CUresult hb_hook_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const c
 	return result;
 }
 
+/* The driver may have fewer than were asked for, and leaves the rest as it was. */
+CUresult hb_hook_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int n_asked, CUmodule module)
+{
+	unsigned n = 0;
+	CUresult result = HB_DOUBT(HB_REAL(cuModuleEnumerateFunctions)(functions, n_asked, module));
+	if (result != CUDA_SUCCESS || HB_REAL(cuModuleGetFunctionCount)(&n, module) != CUDA_SUCCESS)
+		return result;
+	for (unsigned i = 0; i < n && i < n_asked; i++) {
+		const char *name = NULL;
+		if (HB_REAL(cuFuncGetName)(&name, functions[i]) == CUDA_SUCCESS && names_collective(name))
+			add_mark(HB_MARK_COLLECTIVE, functions[i], module, current_context());
+	}
+	return result;
+}
+
+CUresult hb_hook_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n_asked, CUlibrary library)
+{
+	unsigned n = 0;
+	CUresult result = HB_REAL(cuLibraryEnumerateKernels)(kernels, n_asked, library);
+	if (result != CUDA_SUCCESS || HB_REAL(cuLibraryGetKernelCount)(&n, library) != CUDA_SUCCESS)
+		return result;
+	for (unsigned i = 0; i < n && i < n_asked; i++) {
+		const char *name = NULL;
+		if (HB_REAL(cuKernelGetName)(&name, kernels[i]) == CUDA_SUCCESS && names_collective(name))
+			add_mark(HB_MARK_COLLECTIVE, kernels[i], library, NULL);
+	}
+	return result;
+}
+
 /* Collectives are launched by the function that the runtime makes of their kernel. */
 void hb_window_note_function(CUfunction function, CUkernel kernel)
 {

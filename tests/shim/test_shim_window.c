@@ -149,28 +149,6 @@ static void allow_kernels_clusters_and_unload_them(void)
 	space_end();
 }
 
-/* NCCL launches the function that the runtime makes of its kernel. */
-static void launch_collectives(void)
-{
-	CUlibrary library;
-	CUkernel kernel;
-	CUfunction plain, made;
-	space_begin();
-	plain = space_look;
-	OK(CU(cuLibraryLoadData)(&library, "HBSIM1\nkernel ncclDevKernel_SendRecv ns=10000 host=space_rig_look\n", NULL,
-				 NULL, 0, NULL, NULL, 0));
-	OK(CU(cuLibraryGetKernel)(&kernel, library, "ncclDevKernel_SendRecv"));
-	OK(CU(cuKernelGetFunction)(&made, kernel));
-	CHECK(sms_of_a_launch() == 100);
-	space_look = (CUfunction)(void *)kernel;
-	CHECK(sms_of_a_launch() == 132);
-	space_look = made;
-	CHECK(sms_of_a_launch() == 132);
-	space_look = plain;
-	CHECK(sms_of_a_launch() == 100);
-	space_end();
-}
-
 static void *launch_each_way(void *unused)
 {
 	OK(CU(cuCtxSetCurrent)(space_context));
@@ -477,12 +455,6 @@ static void kernels_are_masked_however_often_others_are_set_up(void **state)
 	space_run(allow_kernels_clusters_and_unload_them);
 }
 
-static void collectives_are_left_whole(void **state)
-{
-	space_host.gpu->low_sms = 100;
-	space_run(launch_collectives);
-}
-
 static void launches_are_masked_each_way(void **state)
 {
 	space_host.gpu->low_sms = 100;
@@ -583,7 +555,6 @@ int main(void)
 		TEST(cooperative_kernels_are_left_whole),
 		TEST(clusters_are_masked_where_they_fit),
 		TEST(kernels_are_masked_however_often_others_are_set_up),
-		TEST(collectives_are_left_whole),
 		TEST(launches_are_masked_each_way),
 		TEST(masks_are_found_beside_others),
 		TEST(masks_leave_out_whole_gpcs_where_they_are_known),
