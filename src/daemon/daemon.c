@@ -295,6 +295,7 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	if (result < 0)
 		return result;
 	hb_metrics_new(daemon);
+	hb_mps_look(daemon->mps);
 	uv_timer_start(&daemon->tick, tick, HB_TICK_MS, HB_TICK_MS);
 	tell_ready(&daemon->options);
 	hb_service_tell("READY=1");

@@ -275,6 +275,8 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid);
 uid_t hb_mps_uid(const struct hb_mps *mps);
 /* Stops what we started. */
 void hb_mps_stop(struct hb_mps *mps);
+/* Takes over a server that an earlier daemon left behind, if there is one. At the daemon's start. */
+void hb_mps_look(struct hb_mps *mps);
 /* The server's own process registered (its shim), or was seen to end. */
 void hb_mps_server_seen(struct hb_mps *mps);
 void hb_mps_server_gone(struct hb_mps *mps);

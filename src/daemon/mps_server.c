@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
+#include "daemon/mps_takeover.h"
 #include "daemon/wish_env.h"
 #include "gpu/provider.h"
 
@@ -142,7 +143,8 @@ static int run_step(struct hb_mps *mps, const char *option, const char *input, h
 	char **environment = make_environment(mps);
 	if (!environment)
 		return -ENOMEM;
-	snprintf(mps->input, sizeof mps->input, "%s", input ? input : "");
+	if (input)
+		snprintf(mps->input, sizeof mps->input, "%s", input);
 	int result = hb_command_run(&mps->daemon->loop, arguments, environment, input ? mps->input : NULL,
 				    STEP_LIMIT_MS, done, mps);
 	free_environment(environment);
@@ -242,6 +244,36 @@ static void control_started(void *argument, const struct hb_command_result *resu
 	}
 	mps->ours = true;
 	start_server(mps);
+}
+
+/* --- one that an earlier daemon left behind --- */
+
+static void left_behind_listed(void *argument, const struct hb_command_result *result)
+{
+	struct hb_mps *mps = argument;
+	pid_t server = result->status == 0 ? parse_server(result->output) : 0;
+	if (!step_ended(mps) || !server || hb_tenancy_find(mps->daemon, mps->token))
+		return;
+	char why[160];
+	int failed = hb_mps_take_over(mps->daemon, server);
+	if (failed < 0) {
+		snprintf(why, sizeof why, "the server of an earlier daemon, process %d, is not taken over yet: %s",
+			 (int)server, strerror(-failed));
+		if (mps->state == HB_MPS_IDLE)
+			set_state(mps, HB_MPS_IDLE, why);
+		return;
+	}
+	if (!mps->server)
+		mps->server = server;
+	hb_mps_server_seen(mps);
+	hb_daemon_kick(mps->daemon);
+}
+
+void hb_mps_look(struct hb_mps *mps)
+{
+	if (mps->left_behind && mps->state == HB_MPS_IDLE &&
+	    run_step(mps, NULL, "get_server_list\n", left_behind_listed) < 0)
+		hb_log_info("the MPS control program cannot be asked for a server that was left behind");
 }
 
 /* --- for the daemon ---------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ static int make(const char *name, size_t size, size_t room, void **memory, int *
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 {
 	void *memory;
-	int result = make("hb-tenant", sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
+	int result = make(HB_PAGE_FILE, sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;

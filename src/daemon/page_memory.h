@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What the system calls a tenant's page among a process's descriptors. */
+#define HB_PAGE_FILE "hb-tenant"
+
 /* A new sealed page, mapped, and its descriptor. 0 or negative errno. */
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd);
 int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd);

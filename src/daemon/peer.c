@@ -123,6 +123,22 @@ int hb_peer_open(int socket, struct hb_peer *peer)
 	return -ESRCH;
 }
 
+int hb_peer_of(pid_t pid, struct hb_peer *peer)
+{
+	int pidfd = hb_process_open(pid);
+	if (pidfd < 0)
+		return pidfd;
+	*peer = (struct hb_peer){.pid = pid, .pidfd = pidfd, .start_ticks = hb_process_start_ticks(pid)};
+	bool has_user = hb_process_user(pid, &peer->uid, &peer->gid);
+	read_user(peer);
+	read_cgroup(peer);
+	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
+	if (has_user && hb_process_lives(pidfd))
+		return 0;
+	hb_peer_close(peer);
+	return -ESRCH;
+}
+
 void hb_peer_close(struct hb_peer *peer)
 {
 	if (peer->pidfd >= 0)

@@ -17,7 +17,7 @@ struct hb_peer {
 	gid_t gid;
 	uint64_t start_ticks; /* start of the process since boot; tells it from a later one with the same pid */
 	char user[64];        /* login name, or the uid in digits */
-	int pidfd;            /* between hb_peer_open() and hb_peer_close(); else -1 */
+	int pidfd;            /* between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
 	char cgroup[256];     /* path in the unified hierarchy, "" = not known */
 	char unit[128];       /* systemd unit of the system: its first service or scope, else its last slice */
 };
@@ -29,6 +29,8 @@ int hb_peer_read(int socket, struct hb_peer *peer);
  * lives. Negative errno; -ESRCH: it has ended.
  */
 int hb_peer_open(int socket, struct hb_peer *peer);
+/* The same of a process that did not connect. 0, -ESRCH or other negative errno. */
+int hb_peer_of(pid_t pid, struct hb_peer *peer);
 void hb_peer_close(struct hb_peer *peer);
 /* The systemd unit in a cgroup path: "" when there is none. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size);

@@ -59,19 +59,24 @@ bool hb_process_is_stopped(pid_t pid)
 	return state && (*state == 'T' || *state == 't');
 }
 
-bool hb_process_is_users(pid_t pid, uid_t uid)
+bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid)
 {
 	/* The owner of /proc/PID is root for a program that may not be dumped: the file says whose it is. */
 	char line[256];
-	unsigned real, effective;
-	bool is = false;
+	unsigned real, effective, found = 0;
 	FILE *file = hb_process_file(pid, "status");
-	while (file && fgets(line, sizeof line, file))
+	while (file && found < 2 && fgets(line, sizeof line, file)) {
 		if (sscanf(line, "Uid: %u %u", &real, &effective) == 2)
-			is = effective == uid;
+			*uid = effective;
+		else if (sscanf(line, "Gid: %u %u", &real, &effective) == 2)
+			*gid = effective;
+		else
+			continue;
+		found++;
+	}
 	if (file)
 		fclose(file);
-	return is;
+	return found == 2;
 }
 
 bool hb_process_began_with(pid_t pid, const char *variable)

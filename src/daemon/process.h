@@ -22,8 +22,8 @@ FILE *hb_process_file(pid_t pid, const char *file);
 uint64_t hb_process_start_ticks(pid_t pid);
 /* Stopped by a signal or a debugger. */
 bool hb_process_is_stopped(pid_t pid);
-/* Its effective user is this one. */
-bool hb_process_is_users(pid_t pid, uid_t uid);
+/* Its effective user and group. False: no such process. */
+bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid);
 /* NAME=VALUE was in the environment that it was started with. */
 bool hb_process_began_with(pid_t pid, const char *variable);
 

@@ -237,7 +237,10 @@ static bool belongs(const struct hb_tenancy *tenancy, pid_t pid)
 {
 	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES] = "HB_TENANT=";
 	hb_token_format(tenancy->token, variable + strlen(variable));
-	if (hb_process_is_users(pid, tenancy->peer.uid) || hb_process_began_with(pid, variable))
+	uid_t uid;
+	gid_t gid;
+	bool has_user = hb_process_user(pid, &uid, &gid);
+	if ((has_user && uid == tenancy->peer.uid) || hb_process_began_with(pid, variable))
 		return true;
 	hb_log_warning("tenant %u: its page names process %d, which is not its own", tenancy->number, (int)pid);
 	return false;

@@ -105,8 +105,10 @@ static int become_nobody(void *unused)
 static pid_t stranger_start(void)
 {
 	int status;
+	uid_t uid;
+	gid_t gid;
 	if (geteuid() != 0)
-		return hb_process_is_users(1, geteuid()) ? 0 : 1;
+		return hb_process_user(1, &uid, &gid) && uid != geteuid() ? 1 : 0;
 	pid_t child = child_start(become_nobody, NULL, &status);
 	assert_int_equal(status, 0);
 	return child;

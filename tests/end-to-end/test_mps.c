@@ -134,9 +134,8 @@ static void low_tenants_live_in_the_server(void **state)
 	assert_true(server_pid() > 0);
 }
 
-static void the_servers_group_has_the_smallest_slice(void **state)
+static void expect_smallest_slices(void)
 {
-	assert_int_equal(create(&daemon_, simulated(1, HB_PAGE_LOW)), 0);
 	json_t *root = daemon_status(&daemon_), *tenant, *use, *entry;
 	size_t i, j, k, seen = 0;
 	json_array_foreach(json_object_get(root, "tenants"), i, tenant)
@@ -149,6 +148,12 @@ static void the_servers_group_has_the_smallest_slice(void **state)
 	}
 	assert_int_equal(seen, 2);
 	json_decref(root);
+}
+
+static void the_servers_group_has_the_smallest_slice(void **state)
+{
+	assert_int_equal(create(&daemon_, simulated(1, HB_PAGE_LOW)), 0);
+	expect_smallest_slices();
 }
 
 static void high_tenants_stay_outside(void **state)
@@ -237,6 +242,54 @@ static void its_folder_is_ours_alone_whoever_made_it_before(void **state)
 	assert_int_equal(found.st_mode & 07777, 0700);
 }
 
+/* Until the daemon has asked the control program: it is registered, or the daemon says why not. */
+static void wait_for_look(void)
+{
+	bool over = false;
+	for (int i = 0; !over && i < 20000; i++) {
+		json_t *root = daemon_status(&daemon_);
+		json_t *mps = json_object_get(json_object_get(root, "daemon"), "mps");
+		over = json_array_size(json_object_get(root, "tenants")) ||
+		       *json_string_value(json_object_get(mps, "why"));
+		json_decref(root);
+		poll(NULL, 0, 1);
+	}
+	assert_true(over);
+}
+
+/* No program makes it come back by itself. */
+static void the_next_daemon_takes_the_server_over_at_once(void **state)
+{
+	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	assert_int_equal(create(&daemon_, wish), 0);
+	pid_t server = server_pid();
+	assert_true(server > 0);
+	daemon_end(&daemon_, SIGKILL);
+	daemon_start_again(&daemon_, HBD);
+	wait_for_look();
+	assert_int_equal(server_pid(), server);
+	expect_state("ready");
+	expect_smallest_slices();
+	/* It is watched like any other process. */
+	kill(server, SIGKILL);
+	expect_end(server);
+	assert_int_equal(server_pid(), 0);
+	expect_state("failed");
+}
+
+static void a_server_of_somebody_else_is_not_taken_over(void **state)
+{
+	char token[128];
+	assert_int_equal(create(&daemon_, simulated(1, HB_PAGE_LOW)), 0);
+	daemon_end(&daemon_, SIGKILL);
+	snprintf(token, sizeof token, "%s/sim-mps.token", daemon_.dir);
+	assert_int_equal(unlink(token), 0);
+	daemon_start_again(&daemon_, HBD);
+	wait_for_look();
+	assert_int_equal(server_pid(), 0);
+	expect_state("not started");
+}
+
 static int low_child(void *argument)
 {
 	return create(&daemon_, *(const struct hb_wish *)argument);
@@ -315,6 +368,8 @@ int main(void)
 		TEST(a_tenant_in_the_server_cannot_become_high),
 		TEST(a_dead_server_is_replaced_for_the_next_tenant),
 		TEST(the_server_outlives_the_daemon_and_is_found_again),
+		TEST(the_next_daemon_takes_the_server_over_at_once),
+		TEST(a_server_of_somebody_else_is_not_taken_over),
 		TEST(its_folder_is_ours_alone_whoever_made_it_before),
 		TEST(what_was_started_is_stopped),
 		TEST(one_that_a_dead_daemon_left_behind_is_stopped_too),
