@@ -51,10 +51,11 @@ static const void *thread_of(CUstream stream)
 }
 
 /* With the lock held. */
-static struct origin *find(CUstream stream)
+static struct origin *find(CUstream stream, bool leaves)
 {
 	for (unsigned i = 0; i < n_origins; i++)
-		if (origins[i].stream == stream && origins[i].thread == thread_of(stream) && !origins[i].leaves)
+		if (origins[i].stream == stream && origins[i].thread == thread_of(stream) &&
+		    origins[i].leaves == leaves)
 			return &origins[i];
 	return NULL;
 }
@@ -72,7 +73,7 @@ static CUcontext context_of(CUstream stream)
 static bool add_origin(CUstream stream, CUcontext context)
 {
 	pthread_mutex_lock(&lock);
-	struct origin *origin = find(stream); /* of a stream that ended unseen and had this handle */
+	struct origin *origin = find(stream, false); /* of a stream that ended unseen and had this handle */
 	bool is_new = !origin;
 	if (is_new && n_origins < ORIGINS)
 		origin = &origins[n_origins++];
@@ -88,7 +89,9 @@ static bool add_origin(CUstream stream, CUcontext context)
 static bool remove_origin(CUstream stream, bool succeeded)
 {
 	pthread_mutex_lock(&lock);
-	struct origin *origin = find(stream);
+	struct origin *origin = find(stream, false);
+	if (!origin)
+		origin = find(stream, true); /* its context is given up and stays, for others hold it */
 	bool is_counted = origin || (succeeded && n_without > 0);
 	if (origin)
 		*origin = origins[--n_origins];

@@ -182,6 +182,42 @@ static void captures_end_with_their_context(void **state)
 	assert_non_null(hb_page_host_run(&host, end_contexts_in_which_something_is_recorded));
 }
 
+static void *retain_and_release(void *is_over)
+{
+	CUcontext context;
+	while (!atomic_load((atomic_bool *)is_over)) {
+		CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+		CU(cuDevicePrimaryCtxRelease_v2)(0);
+	}
+	return NULL;
+}
+
+/* The context stays, for others hold it. */
+static void record_while_the_context_is_released(void)
+{
+	static atomic_bool is_over;
+	pthread_t second;
+	CUcontext context;
+	CUgraph graph;
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	CHECK(pthread_create(&second, NULL, retain_and_release, &is_over) == 0);
+	for (uintptr_t i = 0; i < 10000; i++) {
+		CUstream stream = (CUstream)(0x10000 +
+					     i); /* NOLINT(performance-no-int-to-ptr): another one each time */
+		CHECK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+		CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+	}
+	atomic_store(&is_over, true);
+	CHECK(pthread_join(second, NULL) == 0);
+	CHECK(!asks_about_captures());
+}
+
+static void captures_end_where_a_context_was_given_up_and_stays(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, record_while_the_context_is_released));
+}
+
 static void more_captures_than_are_noted(void)
 {
 	enum { MANY = 100 };
@@ -212,6 +248,7 @@ int main(void)
 		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
 		T(captures_end_with_their_stream),
 		T(captures_end_with_their_context),
+		T(captures_end_where_a_context_was_given_up_and_stays),
 		T(any_number_of_captures_is_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
