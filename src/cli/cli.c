@@ -128,6 +128,23 @@ int hb_cli_option_refused(const char *command, const struct option *options, int
 		       : hb_cli_usage_error(command, "no option '%s'", word);
 }
 
+int hb_cli_next_option(const char *command, const char *usage, const char *letters, const struct option *options,
+		       int argc, char **argv, int *status)
+{
+	opterr = 0;
+	int code = getopt_long(argc, argv, letters, options, NULL);
+	if (code == ':' || code == '?') {
+		*status = hb_cli_option_refused(command, options, argc, argv, code);
+		return -1;
+	}
+	if (code == 'h') {
+		fputs(usage, stdout);
+		*status = HB_EXIT_OK;
+		return -1;
+	}
+	return code;
+}
+
 int hb_cli_take_gpu(const char *command, const char *value, bool *simulated)
 {
 	*simulated = strcmp(value, "sim") == 0;

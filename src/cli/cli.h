@@ -43,6 +43,13 @@ const char *hb_cli_nearest(const char *text, const char *const *names, size_t n)
  */
 int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result);
 
+/*
+ * The code of the next option, its value in `optarg`. Negative: there is none, or the command is over with *status, an enum
+ * hb_exit: an option was refused, or -h printed `usage`. `letters` and `options` are getopt_long()'s; "h" is help.
+ */
+int hb_cli_next_option(const char *command, const char *usage, const char *letters, const struct option *options,
+		       int argc, char **argv, int *status);
+
 /* The value of --gpu: only sim. -1, or an enum hb_exit after a message. */
 int hb_cli_take_gpu(const char *command, const char *value, bool *simulated);
 

@@ -50,19 +50,10 @@ static int read_options(int argc, char **argv, bool *system_mode)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code;
-	opterr = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (code == 's') {
-			*system_mode = true;
-		} else if (code == 'h') {
-			fputs(usage, stdout);
-			return HB_EXIT_OK;
-		} else {
-			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
-		}
-	}
-	return -1;
+	int status = -1;
+	while (hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status) >= 0)
+		*system_mode = true;
+	return status;
 }
 
 int hb_cmd_config(int argc, char **argv)

@@ -86,9 +86,6 @@ static int take_option(struct request *request, int code, const char *value)
 	case OPTION_JSON:
 		request->json = true;
 		return -1;
-	case 'h':
-		fputs(usage, stdout);
-		return HB_EXIT_OK;
 	default:
 		return -1;
 	}
@@ -117,18 +114,14 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code;
-	opterr = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (code == ':' || code == '?')
-			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
-		int status = take_option(request, code, optarg);
-		if (status >= 0)
-			return status;
-	}
+	int code, status = -1;
+	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
+		status = take_option(request, code, optarg);
+	if (status >= 0)
+		return status;
 	if (optind + 1 != argc)
 		return hb_cli_usage_error(COMMAND, optind == argc ? "no tenant is given" : "one tenant at a time");
-	int status = take_tenant(request, argv[optind]);
+	status = take_tenant(request, argv[optind]);
 	if (status < 0 && !request->fields)
 		return hb_cli_usage_error(COMMAND, "nothing to change is given");
 	return status;

@@ -45,26 +45,18 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code;
-	opterr = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		int status = -1;
+	int code, status = -1;
+	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0) {
 		if (code == OPTION_JSON)
 			request->json = true;
 		else if (code == OPTION_FROM)
 			request->from = optarg;
-		else if (code == OPTION_GPU)
+		else
 			status = hb_cli_take_gpu(COMMAND, optarg, &request->simulated);
-		else if (code != 'h')
-			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
-		else {
-			fputs(usage, stdout);
-			return HB_EXIT_OK;
-		}
-		if (status >= 0)
-			return status;
 	}
-	return optind < argc ? hb_cli_usage_error(COMMAND, "no arguments are taken") : -1;
+	if (status < 0 && optind < argc)
+		return hb_cli_usage_error(COMMAND, "no arguments are taken");
+	return status;
 }
 
 /* --- reading fields; a field that is missing is shown as nothing ------------------------------ */

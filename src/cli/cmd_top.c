@@ -122,9 +122,6 @@ static int take_option(struct request *request, int code, const char *value)
 			return hb_cli_usage_error(COMMAND, "--from: two files at most");
 		request->from[request->n_from++] = value;
 		return -1;
-	case 'h':
-		fputs(usage, stdout);
-		return HB_EXIT_OK;
 	default:
 		return -1;
 	}
@@ -146,10 +143,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{NULL, 0, NULL, 0},
 	};
 	int code, status = -1;
-	opterr = 0;
-	while (status < 0 && (code = getopt_long(argc, argv, ":h", options, NULL)) != -1)
-		status = code == ':' || code == '?' ? hb_cli_option_refused(COMMAND, options, argc, argv, code)
-						    : take_option(request, code, optarg);
+	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
+		status = take_option(request, code, optarg);
 	if (status < 0 && optind < argc)
 		return hb_cli_usage_error(COMMAND, "no arguments are taken");
 	if (status < 0 && request->json && !request->samples && !request->n_from)

@@ -105,16 +105,12 @@ static int parse(int argc, char **argv, struct record_command *command)
 		{"gpu", required_argument, NULL, 'g'},
 		{NULL, 0, NULL, 0},
 	};
-	int code;
-	opterr = 0;
-	while ((code = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-		if (code == ':' || code == '?')
-			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
-		int status = code == 's' ? take_seconds(command, optarg)
-					 : hb_cli_take_gpu(COMMAND, optarg, &command->simulated);
-		if (status >= 0)
-			return status;
-	}
+	int code, status = -1;
+	while (status < 0 && (code = hb_cli_next_option(COMMAND, "", ":", options, argc, argv, &status)) >= 0)
+		status = code == 's' ? take_seconds(command, optarg)
+				     : hb_cli_take_gpu(COMMAND, optarg, &command->simulated);
+	if (status >= 0)
+		return status;
 	if (argc - optind != 1)
 		return hb_cli_usage_error(COMMAND, "give the file to write");
 	command->file = argv[optind];
