@@ -205,8 +205,10 @@ static int open_log(const char *dir)
 		result = -errno;
 	if (result == 0)
 		return log;
-	hb_log_warning("%s: not used as log, nothing is logged: %s", path,
-		       result == -EPERM ? "it is not ours alone; remove it" : strerror(-result));
+	/* Without the folder there is more to be told than this, by others. */
+	if (lstat(path, &found) == 0)
+		hb_log_warning("%s: not used as log, nothing is logged: %s", path,
+			       result == -EPERM ? "it is not ours alone; remove it" : strerror(-result));
 	if (log >= 0)
 		close(log);
 	return -1;
