@@ -332,6 +332,7 @@ struct hb_daemon_options {
 	bool config_required;  /* --config was given: the file must be there */
 	bool system_mode;
 	bool simulated; /* --gpu sim: its tenants' GPUs are simulated ones */
+	bool has_log;   /* standard error is its log file, to be emptied once the socket is ours */
 	int ready_fd;   /* gets one NUL byte once the socket is served, then is closed; -1 = none */
 };
 

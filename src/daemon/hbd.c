@@ -191,7 +191,7 @@ static int detach(int *ready)
 	return fail(1, n > 0 ? text : "the daemon ended at once");
 }
 
-/* Empty, for us alone. The folder may be one that others can write to: what they put there is neither written nor cleared. */
+/* For us alone. The folder may be one that others can write to: what they put there is neither written nor cleared. */
 static int open_log(const char *dir)
 {
 	char path[HB_PATH_MAX + 16];
@@ -201,7 +201,7 @@ static int open_log(const char *dir)
 	int result = log < 0 || fstat(log, &found) < 0 ? -errno : 0;
 	if (result == 0 && (!S_ISREG(found.st_mode) || found.st_uid != geteuid() || found.st_nlink != 1))
 		result = -EPERM;
-	if (result == 0 && (fchmod(log, 0600) < 0 || ftruncate(log, 0) < 0))
+	if (result == 0 && fchmod(log, 0600) < 0)
 		result = -errno;
 	if (result == 0)
 		return log;
@@ -215,9 +215,10 @@ static int open_log(const char *dir)
 }
 
 /* In the background there is no terminal: the last start's log lies beside the socket. */
-static void log_to_file(const char *dir)
+static void log_to_file(struct hb_daemon_options *options)
 {
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(dir);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(options->dir);
+	options->has_log = log >= 0;
 	if (null >= 0) {
 		dup2(null, STDIN_FILENO);
 		dup2(null, STDOUT_FILENO);
@@ -287,7 +288,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
 	if (options->ready_fd >= 0)
-		log_to_file(options->dir);
+		log_to_file(options);
 	int result = hb_daemon_run(options, &error);
 	if (result == 0)
 		return 0;

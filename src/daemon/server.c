@@ -454,6 +454,9 @@ int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb
 	int lock_fd = lock(daemon->options.socket, error);
 	if (lock_fd < 0)
 		return lock_fd;
+	/* From here on what lies in the folder is a dead daemon's. */
+	if (daemon->options.has_log && ftruncate(STDERR_FILENO, 0) < 0)
+		hb_log_warning("the log of an earlier daemon cannot be emptied: %s", strerror(errno));
 	int fd = open_socket(&daemon->options, error);
 	struct hb_server *made = fd < 0 ? NULL : calloc(1, sizeof *made);
 	if (!made) {

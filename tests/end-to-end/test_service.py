@@ -124,6 +124,17 @@ class Service(unittest.TestCase):
             with open(log, encoding="utf-8") as file:
                 self.assertNotIn("earlier", file.read())
 
+    def test_a_second_start_leaves_the_log_of_the_first_alone(self):
+        with Stack(HB_LOG="info") as stack:
+            command = [HBD, "--gpu", "sim", "--socket", stack.environment["HB_SOCKET"]]
+            starts = [subprocess.run(command, env=stack.environment, capture_output=True, text=True, timeout=LIMIT,
+                                     check=False) for _ in range(2)]
+            self.assertEqual([start.returncode for start in starts], [0, 1])
+            self.assertIn("another daemon serves this socket", starts[1].stderr)
+            self.assertIsNotNone(stack.status())  # after it has said that it serves
+            with open(os.path.join(stack.folder, "hbd.log"), encoding="utf-8") as file:
+                self.assertIn("info: serving ", file.read())
+
     def test_the_unit(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is not installed: the unit was not checked")
