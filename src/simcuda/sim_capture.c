@@ -85,6 +85,15 @@ static struct front *front_new(struct sim_capture *capture, CUstream stream)
 	return front;
 }
 
+static void front_free(struct front *front)
+{
+	atomic_store(&front->stream->capture, NULL);
+	if (!(front->stream->flags & CU_STREAM_NON_BLOCKING))
+		atomic_fetch_sub(&front->stream->context->captures, 1);
+	free(front->nodes);
+	free(front);
+}
+
 static void capture_end(struct sim_capture *capture)
 {
 	for (struct sim_capture **at = &captures; *at; at = &(*at)->next)
@@ -95,14 +104,39 @@ static void capture_end(struct sim_capture *capture)
 	while (capture->fronts) {
 		struct front *front = capture->fronts;
 		capture->fronts = front->next;
-		atomic_store(&front->stream->capture, NULL);
-		if (!(front->stream->flags & CU_STREAM_NON_BLOCKING))
-			atomic_fetch_sub(&front->stream->context->captures, 1);
-		free(front->nodes);
-		free(front);
+		front_free(front);
 	}
 	atomic_fetch_sub(&n_captures, 1);
 	free(capture);
+}
+
+static void leave_capture(struct sim_capture *capture, CUstream stream)
+{
+	struct front **at = &capture->fronts;
+	while (*at && (*at)->stream != stream)
+		at = &(*at)->next;
+	struct front *front = *at;
+	if (front) {
+		*at = front->next;
+		front_free(front);
+	}
+	capture->spoilt = true;
+}
+
+void sim_capture_lose(CUstream stream)
+{
+	if (!atomic_load(&stream->capture))
+		return;
+	pthread_mutex_lock(&lock);
+	struct sim_capture *capture = atomic_load(&stream->capture);
+	if (capture && capture->origin == stream) {
+		if (capture->own_graph)
+			sim_graph_free(capture->graph);
+		capture_end(capture);
+	} else if (capture) {
+		leave_capture(capture, stream);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* --- what is forbidden ------------------------------------------------------------------- */

@@ -396,6 +396,8 @@ CUresult sim_capture_forbids_unsafe(void);
 /* True: the capture has dealt with it, *result is the answer. */
 bool sim_capture_wait(CUstream stream, CUevent event, unsigned flags, CUresult *result);
 bool sim_capture_record(CUstream stream, CUevent event, unsigned flags, CUresult *result);
+/* The stream is about to end: so does a capture that began there; one that it only joined is spoilt. */
+void sim_capture_lose(CUstream stream);
 
 /* sim_memory.c */
 enum sim_memory_kind { SIM_MEMORY_DEVICE, SIM_MEMORY_MANAGED, SIM_MEMORY_HOST, SIM_MEMORY_REGISTERED, SIM_MEMORY_VMM };

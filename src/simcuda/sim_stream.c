@@ -42,6 +42,7 @@ void sim_streams_of_context_end(CUcontext context)
 		pthread_mutex_unlock(&sim.submit);
 		if (!stream)
 			return;
+		sim_capture_lose(stream);
 		sim_stream_end(stream);
 	}
 }
@@ -63,8 +64,10 @@ static void end_own_streams(void *list)
 	struct own_stream *own = list;
 	while (own) {
 		struct own_stream *next = own->next;
-		if (atomic_load(&sim.state) == SIM_READY && own->context->alive)
+		if (atomic_load(&sim.state) == SIM_READY && own->context->alive) {
+			sim_capture_lose(own->stream);
 			sim_stream_end(own->stream);
+		}
 		free(own);
 		own = next;
 	}

@@ -169,6 +169,56 @@ static void *allocate(void *argument)
 	return NULL;
 }
 
+static void *record_on_own_stream(void *result)
+{
+	CU(cuCtxSetCurrent(sim_test_context()));
+	*(CUresult *)result = cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	return NULL;
+}
+
+/* What was recorded there forbids nothing any more. */
+static void a_capture_ends_with_its_context_and_with_its_thread(void **state)
+{
+	CUcontext second;
+	CUstream there;
+	CUdeviceptr memory;
+	pthread_t thread;
+	CUresult result = CUDA_ERROR_UNKNOWN;
+	(void)state;
+	CU(cuCtxCreate_v2(&second, 0, 0));
+	CU(cuStreamCreate(&there, CU_STREAM_DEFAULT));
+	CU(cuStreamBeginCapture_v2(there, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cuMemsetD32Async(word, 1, 1, there));
+	CU_FAILS(cuMemAlloc_v2(&memory, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	CU(cuCtxDestroy_v2(second));
+	CU(cuMemAlloc_v2(&memory, 64));
+	CU(cuMemFree_v2(memory));
+	assert_int_equal(pthread_create(&thread, NULL, record_on_own_stream, &result), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(result, CUDA_SUCCESS);
+	CU(cuMemAlloc_v2(&memory, 64));
+	CU(cuMemFree_v2(memory));
+}
+
+/* One that only joined takes the capture along. */
+static void a_capture_is_spoilt_when_the_context_of_a_branch_ends(void **state)
+{
+	CUcontext second;
+	CUstream there;
+	CUevent fork;
+	CUgraph graph;
+	(void)state;
+	CU(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+	CU(cuCtxCreate_v2(&second, 0, 0));
+	CU(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cuEventRecord(fork, stream));
+	CU(cuStreamWaitEvent(there, fork, 0));
+	CU(cuCtxDestroy_v2(second));
+	CU_FAILS(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	CU(cuEventDestroy_v2(fork));
+}
+
 static void the_mode_says_whom_a_capture_concerns(void **state)
 {
 	CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL};
@@ -356,6 +406,8 @@ int main(void)
 		T(a_capture_forks_and_joins_by_events),
 		T(a_branch_that_is_not_joined_spoils_the_capture),
 		T(what_may_not_be_called_in_a_capture_spoils_it),
+		T(a_capture_ends_with_its_context_and_with_its_thread),
+		T(a_capture_is_spoilt_when_the_context_of_a_branch_ends),
 		T(the_mode_says_whom_a_capture_concerns),
 		T(the_legacy_stream_may_not_touch_a_blocking_capture),
 		T(work_outside_a_capture_cannot_be_waited_for_inside),
