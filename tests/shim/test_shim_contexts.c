@@ -283,6 +283,30 @@ static void work_in_two_contexts(void)
 	OK(CU(cuCtxDestroy_v2)(second));
 }
 
+/* While something counts as recorded the next context would get no counters. */
+static void reset_while_something_is_recorded(void)
+{
+	CUcontext context = begin_primary();
+	CUfunction brief = load_brief();
+	CUstream stream = make_stream();
+	OK(CU(cuCtxSynchronize)());
+	OK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(CU(cuLaunchKernel)(brief, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+	OK(CU(cuDevicePrimaryCtxReset_v2)(0));
+	OK(CU(cuDevicePrimaryCtxRetain)(&context, 0));
+	OK(CU(cuCtxSetCurrent)(context));
+	brief = load_brief();
+	stream = make_stream();
+	uint64_t before;
+	do {
+		before = space_count_of(HB_COUNT_window_unbounded);
+		OK(CU(cuCtxSynchronize)());
+		launch_once(brief, stream);
+		usleep(1000);
+	} while (space_count_of(HB_COUNT_window_unbounded) > before);
+	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
+}
+
 static void release_in_the_spatial_engine(void)
 {
 	CUcontext context = begin_primary();
@@ -398,6 +422,11 @@ static void a_second_context_is_not_bounded_but_counted(void **state)
 	space_run(work_in_two_contexts);
 }
 
+static void work_is_bounded_after_a_reset_ended_a_capture(void **state)
+{
+	space_run(reset_while_something_is_recorded);
+}
+
 static void work_is_bounded_after_one_of_two_holders_released(void **state)
 {
 	space_run(release_in_the_spatial_engine);
@@ -416,6 +445,7 @@ int main(void)
 		TEST(no_thread_waits_awake_for_another),
 		TEST(captures_are_known_after_one_that_was_ended_badly),
 		TEST(a_second_context_is_not_bounded_but_counted),
+		TEST(work_is_bounded_after_a_reset_ended_a_capture),
 		TEST(work_is_bounded_after_one_of_two_holders_released),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

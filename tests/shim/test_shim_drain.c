@@ -202,7 +202,7 @@ static void record_while_the_context_is_released(void)
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
 	CHECK(pthread_create(&second, NULL, retain_and_release, &is_over) == 0);
-	for (uintptr_t i = 0; i < 10000; i++) {
+	for (uintptr_t i = 0; i < 4000; i++) {
 		CUstream stream = (CUstream)(0x10000 +
 					     i); /* NOLINT(performance-no-int-to-ptr): another one each time */
 		CHECK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
