@@ -255,6 +255,35 @@ void hb_dispatch_wake(struct hb_dispatch *dispatch)
 
 /* ---- the front ends' ---- */
 
+/*
+ * Low priority that waits leaves memory to high priority, which would be refused while it is read. One request of low
+ * priority alone may take all of it.
+ */
+static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_infer *infer)
+{
+	const struct hb_memory_budget *budget = infer->charge.budget;
+	return infer->priority == HB_SERVE_LOW && budget && hb_memory_scarce(budget) &&
+	       hb_serve_held(dispatch->serve, HB_SERVE_LOW) > 0;
+}
+
+/* The scheduler's handle; 0 = it is refused, and the answer is in *infer. */
+static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns,
+			  const struct hb_serve_request *request)
+{
+	const char *why = dispatch->ending                        ? "the server is going down"
+			  : infer->model->state != HB_MODEL_READY ? "the model is not ready"
+								  : NULL;
+	uint64_t handle = 0;
+	if (why)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+	else if (is_crowded_out(dispatch, infer))
+		hb_infer_crowded(infer);
+	else if ((handle = hb_serve_submit(dispatch->serve, now_ns, request)) == 0)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
+			      infer->priority == HB_SERVE_HIGH ? "high" : "low");
+	return handle;
+}
+
 bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
 {
 	int64_t now_ns = hb_clock_now_ns();
@@ -273,15 +302,8 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
 	request.priority = infer->priority;
 	request.room_bytes = infer->open_bytes;
 	model->stats.pending++;
-	infer->handle = model->state == HB_MODEL_READY && !dispatch->ending
-				? hb_serve_submit(dispatch->serve, now_ns, &request)
-				: 0;
+	infer->handle = hand_over(dispatch, infer, now_ns, &request);
 	if (!infer->handle) {
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE,
-			      dispatch->ending                   ? "the server is going down"
-			      : model->state != HB_MODEL_READY   ? "the model is not ready"
-			      : infer->priority == HB_SERVE_HIGH ? "the queue of high priority is full"
-								 : "the queue of low priority is full");
 		answer(dispatch, infer, now_ns);
 	} else if (infer->timeout_ns > 0) {
 		infer->cut_ns = infer->times.arrived_ns + infer->timeout_ns;

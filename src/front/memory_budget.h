@@ -40,6 +40,13 @@ static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_
 	return true;
 }
 
+/* Whether so much is used up that what can wait should not come in: the last quarter is for what cannot. */
+static inline bool hb_memory_scarce(const struct hb_memory_budget *budget)
+{
+	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed);
+	return used > budget->limit_bytes - budget->limit_bytes / 4;
+}
+
 static inline void hb_memory_charge_end(struct hb_memory_charge *charge)
 {
 	if (charge->budget && charge->bytes)

@@ -412,6 +412,33 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.infer("stuck")[0], 503)
         self.assertEqual(server.infer("other")[0], 200)
 
+    def test_low_priority_that_waits_leaves_memory_to_high(self):
+        server = serve(self, {"gated": ("", GATED)}, "--body", "1MiB", "--memory", "4MiB")
+        statuses = []
+
+        def ask(priority, padding):
+            body = {"parameters": {"priority": priority},
+                    "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+            status, _ = server.call("POST", "/v2/models/gated/infer", json.dumps(body) + " " * padding)
+            statuses.append((priority, status))
+        threads = []
+
+        def send(priority, padding):
+            threads.append(threading.Thread(target=ask, args=(priority, padding)))
+            threads[-1].start()
+            wait_until("it waits or is refused", lambda: server.pending("gated") + len(statuses) == len(threads))
+        while not statuses:
+            send("low", 900 << 10)
+        self.assertGreater(len(threads), 2)
+        self.assertEqual(statuses, [("low", 503)])
+        wait_until("what was refused is given back", lambda: server.memory() <= 3 << 20)
+        send("high", 900 << 10)
+        self.assertEqual(statuses, [("low", 503)])
+        server.write("gated/go", "")
+        for thread in threads:
+            thread.join()
+        self.assertEqual({status for _, status in statuses[1:]}, {200})
+
     @staticmethod
     def in_index(server, model):
         """State and reason."""
