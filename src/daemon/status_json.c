@@ -13,7 +13,7 @@
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
 #include "gpu/gpc_states.h"
-#include "gpu/launch_mask.h"
+#include "gpu/mask_states.h"
 #include "gpu/provider.h"
 
 #include <stdio.h>
@@ -205,11 +205,6 @@ static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
 /* Whether its launches leave SMs to high priority: the worst of its processes, since one is enough to be in the way. */
 static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 {
-	static const char *const texts[] = {
-#define HB_MASK_STATE(name, text) [HB_MASK_##name] = (text),
-#include "gpu/mask_states.def"
-#undef HB_MASK_STATE
-	};
 	char why[200];
 	uint32_t worst = HB_MASK_UNTRIED, whole = HB_GPC_UNTRIED;
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
@@ -220,7 +215,8 @@ static json_t *mask_mechanism(struct hb_tenancy *tenancy)
 		if (tenancy->members[slot].watch && gpcs < HB_N_GPC_STATES && gpcs > HB_GPC_UNTRIED)
 			whole = gpcs;
 	}
-	snprintf(why, sizeof why, "%s%s%s", texts[worst], worst == HB_MASK_WORKS && whole ? "; whole GPCs: " : "",
+	snprintf(why, sizeof why, "%s%s%s", hb_mask_state_text(worst),
+		 worst == HB_MASK_WORKS && whole ? "; whole GPCs: " : "",
 		 worst == HB_MASK_WORKS && whole ? hb_gpc_state_text(whole) : "");
 	return mechanism("SM masks", worst == HB_MASK_WORKS, why);
 }

@@ -47,17 +47,6 @@ static _Atomic(uint64_t) masked, called, unknown_versions;
 /* What this thread's launches are given; NULL: nothing. Initial-exec, so that a thread's first use allocates nothing. */
 static __thread const struct words *mine __attribute__((tls_model("initial-exec")));
 
-static const char *const texts[HB_N_MASK_STATES] = {
-#define HB_MASK_STATE(name, text) [HB_MASK_##name] = (text),
-#include "gpu/mask_states.def"
-#undef HB_MASK_STATE
-};
-
-const char *hb_mask_state_text(enum hb_mask_state of)
-{
-	return of < HB_N_MASK_STATES ? texts[of] : "?";
-}
-
 /* Inside the driver, on the launching thread: calls nothing. The parameters begin with their own size. */
 static void before_upload(void *user, int domain, int id, const void *parameters)
 {

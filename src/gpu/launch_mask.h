@@ -22,17 +22,12 @@
 
 #include "gpu/cuda_abi.h"
 
+#include "gpu/mask_states.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HB_MASK_BITS 128
-
-enum hb_mask_state {
-#define HB_MASK_STATE(name, text) HB_MASK_##name,
-#include "gpu/mask_states.def"
-#undef HB_MASK_STATE
-	HB_N_MASK_STATES
-};
 
 #define HB_MASK_CALLS(X) \
 	X(cuGetExportTable) \
@@ -93,7 +88,5 @@ uint32_t hb_mask_sms(void);
 
 /* Descriptors that were given a mask since the start. */
 uint64_t hb_mask_count(void);
-
-const char *hb_mask_state_text(enum hb_mask_state state);
 
 #endif
