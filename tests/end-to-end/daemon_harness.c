@@ -174,6 +174,11 @@ int create_with(const struct daemon *daemon, struct hb_wish wish, char *environm
 	return result;
 }
 
+struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu)
+{
+	return (struct hb_gate *)member->page->processes[member->slot].gates[gpu];
+}
+
 pid_t child_start(int (*body)(void *argument), void *argument, int *status)
 {
 	int ends[2];

@@ -14,6 +14,8 @@
 
 #include <sys/types.h>
 
+struct hb_gate;
+
 struct daemon {
 	pid_t pid;
 	int status;     /* of its end, where pid is -1 */
@@ -45,6 +47,9 @@ int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_memb
 int create(const struct daemon *daemon, struct hb_wish wish);
 /* The same, with the environment that `hb run` would give its command. */
 int create_with(const struct daemon *daemon, struct hb_wish wish, char *environment, size_t size);
+
+/* The gate of a process on the GPU at that place of its wish. */
+struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu);
 
 /* A child process that runs `body` and then stays until it is killed; returns once the body has ended with this status. */
 pid_t child_start(int (*body)(void *argument), void *argument, int *status);

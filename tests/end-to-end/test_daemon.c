@@ -4,8 +4,8 @@
  * tenants come and go, die in every way, and survive the daemon; nothing leaks.
  */
 #include "base/clock.h"
-#include "daemon_harness.h"
 #include "gate/gate.h"
+#include "one_daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,25 +19,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct daemon daemon_;
-
-static int set_up(void **state)
-{
-	daemon_start(&daemon_, HBD, NULL);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	daemon_clean(&daemon_);
-	return 0;
-}
-
-static struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu)
-{
-	return (struct hb_gate *)member->page->processes[member->slot].gates[gpu];
-}
 
 static json_t *tenant_at(json_t *root, size_t i)
 {
@@ -498,7 +479,6 @@ static void the_socket_is_for_its_user_alone(void **state)
 
 int main(void)
 {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_process_joins_the_tenant_of_its_token),
 		TEST(an_unknown_token_must_wait_for_survivors_first),

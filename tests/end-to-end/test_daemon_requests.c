@@ -16,11 +16,6 @@
 static struct daemon daemon_;
 static struct hb_membership high, low, other;
 
-static struct hb_gate *gate_of(const struct hb_membership *member)
-{
-	return (struct hb_gate *)member->page->processes[member->slot].gates[0];
-}
-
 static void register_as(unsigned seed, enum hb_page_priority priority, int64_t slo_ns, struct hb_membership *member)
 {
 	struct hb_wish wish = wish_of(seed, priority);
@@ -133,11 +128,11 @@ static void with_nobody_else_at_work_it_is_its_own_jitter(void **state)
 
 static void beside_work_of_low_priority_it_is_that(void **state)
 {
-	hb_gate_bypass(gate_of(&low), 1);
+	hb_gate_bypass(gate_of(&low, 0), 1);
 	tell_latency(2 * SLO_NS, 0);
 	assert_int_equal(counted(1, "missed_low"), 1);
 	/* Its work is done, and a request that began later has the GPU for itself. */
-	hb_gate_completed(gate_of(&low), 1);
+	hb_gate_completed(gate_of(&low, 0), 1);
 	tell_latency(SLO_NS / 2, 0);
 	counted(2, "requests_ended"); /* so the daemon has looked since */
 	int64_t begin_ns = hb_clock_now_ns(), end_ns = begin_ns;
@@ -150,7 +145,7 @@ static void beside_work_of_low_priority_it_is_that(void **state)
 
 static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **state)
 {
-	hb_gate_bypass(gate_of(&low), 1);
+	hb_gate_bypass(gate_of(&low, 0), 1);
 	tell_latency(SLO_NS + 100 * HB_NS_PER_US, 0);
 	assert_int_equal(counted(1, "missed_switch"), 1);
 	tell_latency(SLO_NS + 100 * HB_NS_PER_US, HB_REQUEST_HELD);
@@ -160,7 +155,7 @@ static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **sta
 
 static void beside_another_of_high_priority_it_is_that(void **state)
 {
-	hb_gate_bypass(gate_of(&other), 1);
+	hb_gate_bypass(gate_of(&other, 0), 1);
 	tell_latency(2 * SLO_NS, 0);
 	assert_int_equal(counted(1, "missed_high"), 1);
 }

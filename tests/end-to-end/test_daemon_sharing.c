@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the daemon gives its tenants of the GPU: slices and turns, with small clients instead of CUDA programs. */
 #include "base/clock.h"
-#include "daemon_harness.h"
 #include "gate/gate.h"
+#include "one_daemon.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-static struct daemon daemon_;
-
-static int set_up(void **state)
-{
-	daemon_start(&daemon_, HBD, NULL);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	daemon_clean(&daemon_);
-	return 0;
-}
-
-static struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu)
-{
-	return (struct hb_gate *)member->page->processes[member->slot].gates[gpu];
-}
 
 static void slices_follow_priority(void **state)
 {
@@ -175,7 +156,6 @@ static void low_tenants_take_turns(void **state)
 
 int main(void)
 {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(slices_follow_priority),
 		TEST(a_second_compute_group_takes_the_tiny_slice_away),

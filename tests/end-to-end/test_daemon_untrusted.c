@@ -4,7 +4,7 @@
  * it: it goes on, and serves the others.
  */
 #include "daemon/process.h"
-#include "daemon_harness.h"
+#include "one_daemon.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,20 +13,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-static struct daemon daemon_;
-
-static int set_up(void **state)
-{
-	daemon_start(&daemon_, HBD, NULL);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	daemon_clean(&daemon_);
-	return 0;
-}
 
 static void scribbled_pages_do_not_hurt_the_daemon(void **state)
 {
@@ -189,7 +175,6 @@ static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(scribbled_pages_do_not_hurt_the_daemon),
 		TEST(a_scribbled_slot_is_not_given_away_again),
