@@ -271,8 +271,6 @@ const char *hb_mps_why(const struct hb_mps *mps);
 const char *hb_mps_pipe_dir(const struct hb_mps *mps);
 /* Starts it unless it runs. hb_daemon_mps_changed() is called when the state is no longer STARTING. */
 void hb_mps_start(struct hb_mps *mps, uid_t uid);
-/* Whose programs it serves; MPS serves one user at a time. */
-uid_t hb_mps_uid(const struct hb_mps *mps);
 /* Stops what we started. */
 void hb_mps_stop(struct hb_mps *mps);
 /* Takes over a server that an earlier daemon left behind, if there is one. At the daemon's start. */

@@ -375,11 +375,6 @@ const char *hb_mps_why(const struct hb_mps *mps)
 	return mps->why;
 }
 
-uid_t hb_mps_uid(const struct hb_mps *mps)
-{
-	return mps->uid;
-}
-
 const char *hb_mps_pipe_dir(const struct hb_mps *mps)
 {
 	return mps->pipe_dir;
