@@ -5,9 +5,9 @@
  * shim keeps a count of captures and asks about a stream only while it is not
  * zero, with cuStreamIsCapturing, which is always legal.
  *
- * A capture ends with its stream, too, and that with its context: so where each
- * began is noted. The count stays too high where a thread ends while its own
- * default stream records, and beyond ORIGINS captures at a time; then launches
+ * A capture ends with its stream, too, and that with its context or, where it is
+ * a thread's own default stream, with the thread: so where each began is noted.
+ * Beyond ORIGINS captures at a time the count may stay too high; then launches
  * ask the driver and still get the right answer.
  */
 #include "base/fault_point.h"
@@ -36,6 +36,9 @@ static unsigned n_without; /* captures that found no room */
 
 /* Its address tells threads apart. */
 static __thread char self __attribute__((tls_model("initial-exec")));
+static pthread_key_t ending;
+static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
+static bool has_key;
 
 bool hb_stream_captures(CUstream stream)
 {
@@ -99,6 +102,28 @@ static bool remove_origin(CUstream stream, bool succeeded)
 		n_without--;
 	pthread_mutex_unlock(&lock);
 	return is_counted;
+}
+
+static void thread_ends(void *unused)
+{
+	pthread_mutex_lock(&lock);
+	for (unsigned i = n_origins; i-- > 0;)
+		if (origins[i].thread == &self) {
+			origins[i] = origins[--n_origins];
+			atomic_fetch_sub(&hb_captures, 1);
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+static void make_key(void)
+{
+	has_key = pthread_key_create(&ending, thread_ends) == 0;
+}
+
+static void note_thread(CUstream stream)
+{
+	if (thread_of(stream) && pthread_once(&ending_once, make_key) == 0 && has_key)
+		pthread_setspecific(ending, &self);
 }
 
 /* NULL: any. */
@@ -165,6 +190,8 @@ void hb_capture_leave_in_child(void)
 /* Counted before the call: no work that the new capture records may be missed. */
 static CUresult begun(CUstream stream, CUcontext context, CUresult result)
 {
+	if (result == CUDA_SUCCESS)
+		note_thread(stream);
 	if (result != CUDA_SUCCESS || !add_origin(stream, context))
 		atomic_fetch_sub(&hb_captures, 1);
 	return result;

@@ -182,6 +182,29 @@ static void captures_end_with_their_context(void **state)
 	assert_non_null(hb_page_host_run(&host, end_contexts_in_which_something_is_recorded));
 }
 
+static void *record_on_own_stream(void *unused)
+{
+	CHECK(CU(cuStreamBeginCapture_v2)(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+	CHECK(asks_about_captures());
+	return NULL;
+}
+
+static void end_threads_whose_streams_record(void)
+{
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, record_on_own_stream, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+		CHECK(!asks_about_captures());
+	}
+}
+
+static void captures_end_with_the_thread_whose_own_stream_it_was(void **state)
+{
+	assert_non_null(hb_page_host_run(&host, end_threads_whose_streams_record));
+}
+
 static void *retain_and_release(void *is_over)
 {
 	CUcontext context;
@@ -248,6 +271,7 @@ int main(void)
 		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
 		T(captures_end_with_their_stream),
 		T(captures_end_with_their_context),
+		T(captures_end_with_the_thread_whose_own_stream_it_was),
 		T(captures_end_where_a_context_was_given_up_and_stays),
 		T(any_number_of_captures_is_counted),
 	};
