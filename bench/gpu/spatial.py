@@ -84,6 +84,23 @@ class Hummingbird:
         log = open(os.path.join(bench.dir, name + ".log"), "w")
         self.process = subprocess.Popen(elsewhere() + [hbd, "--foreground", "--config", self.path, "--socket",
                                                        self.env["HB_SOCKET"]], env=self.env, stderr=log, stdout=log)
+        self.wait_until_up()
+
+    def wait_until_up(self):
+        """A signal that comes before the daemon heeds it would end it, and `hb run` start another one in its place."""
+        end = time.monotonic() + 20
+        while self.status().get("daemon", {}).get("pid") != self.process.pid:
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise RuntimeError("no daemon at %s: %s" % (self.env["HB_SOCKET"], self.status()))
+            time.sleep(0.05)
+
+    def demand_engine(self, engine):
+        """Programs share the GPU by this engine, or nothing is measured."""
+        status = self.status()
+        found = [gpu["engine"] for gpu in status.get("gpus", [])]
+        if status.get("daemon", {}).get("pid") != self.process.pid or set(found) != {engine}:
+            raise RuntimeError("%s: the GPU is shared by %s, not %s" % (self.name, found, engine))
 
     def write(self, settings):
         with open(self.path, "w") as file:

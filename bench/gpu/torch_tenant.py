@@ -99,7 +99,7 @@ def serve_once(torch, work, rate, seconds, repeat=0.0):
     random.seed(1)
     begun = time.monotonic()
     due, again = begun, begun + (repeat or 2 * seconds)
-    latencies, services, arrivals = [], [], []
+    latencies, services, waits, arrivals = [], [], [], []
     while due < begun + seconds:
         due += random.expovariate(rate)
         if due >= again:
@@ -109,13 +109,15 @@ def serve_once(torch, work, rate, seconds, repeat=0.0):
             pass
         served = time.monotonic()
         work()
+        launched = time.monotonic()
         torch.cuda.current_stream().synchronize()
         done = time.monotonic()
         arrivals.append(round(due - begun, 5))
         latencies.append(round((done - due) * 1e6, 1))
         services.append(round((done - served) * 1e6, 1))
+        waits.append(round((done - launched) * 1e6, 1))
     return {"begun": begun, "ended": time.monotonic(), "latency_us": latencies, "service_us": services,
-            "arrival_s": arrivals}
+            "wait_us": waits, "arrival_s": arrivals}
 
 
 def prepare(torch, model, graph, stream):

@@ -34,6 +34,7 @@
 	X(GPU, "gpu", required_argument) \
 	X(HELP, "help", no_argument) \
 	X(HIGH, "high", required_argument) \
+	X(HOST_NOISE, "host-noise", required_argument) \
 	X(JOBS, "jobs", required_argument) \
 	X(JSON, "json", no_argument) \
 	X(LEAD, "lead", required_argument) \
@@ -70,6 +71,25 @@ static int seconds_parse(const char *value, double *seconds)
 	if (number < SECONDS_MIN)
 		return bad_value("seconds", value, "less than a microsecond");
 	*seconds = number;
+	return HB_EXIT_OK;
+}
+
+/* Percent, with or without the sign. */
+static int noise_parse(const char *value, double *noise)
+{
+	char text[32];
+	double number;
+	size_t length = strlen(value);
+	length -= length > 1 && value[length - 1] == '%';
+	if (length >= sizeof text)
+		return bad_value("host-noise", value, "not a share in percent");
+	memcpy(text, value, length);
+	text[length] = '\0';
+	if (!hb_number_parse(text, &number))
+		return bad_value("host-noise", value, "not a share in percent");
+	if (!(number >= 0 && number <= 100))
+		return bad_value("host-noise", value, "must be between 0 and 100 %");
+	*noise = number / 100;
 	return HB_EXIT_OK;
 }
 
@@ -158,6 +178,8 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		return HB_EXIT_OK;
 	case OPTION_HIGH:
 		return spec_add("high", command->high_specs, &command->run.n_high, value);
+	case OPTION_HOST_NOISE:
+		return noise_parse(value, &command->run.host_noise);
 	case OPTION_JOBS:
 		return jobs_parse(command, value);
 	case OPTION_JSON:

@@ -27,6 +27,8 @@
 /* A request without a sign of life for this long does not hold LP back. */
 #define HB_SLACK_SILENT_NS INT64_C(1000000000)
 #define HB_SLACK_PPM 1000000
+/* In `reserve`: between its requests LP may have all SMs, also where a request that begins then meets more than it allows. */
+#define HB_SLACK_GAPS (UINT32_C(1) << 31)
 
 /*
  * Writers: `owner` by compare-and-swap from 0 (the process that claims it) and
@@ -36,17 +38,17 @@
  * the request.
  */
 struct hb_slack_beacon {
-	_Atomic uint32_t owner;     /* pid; 0 = free */
-	_Atomic uint32_t word;      /* requests begun and ended so far: odd = one is being served */
-	_Atomic int64_t seen_ns;    /* the owner's last sign of life within the request */
-	_Atomic int64_t end_ns;     /* when the request would end alone from here on; 0 = not known */
-	_Atomic int64_t latest_ns;  /* its deadline; INT64_MAX = none */
-	_Atomic int64_t expect_ns;  /* a request is expected to begin before this; 0 = not known to be */
-	_Atomic uint32_t allow_ns;  /* delay LP may cause within this request, then the next; 0 = none: LP waits */
-	_Atomic uint32_t reserve;   /* SMs that LP leaves free while a request is there or expected */
-	_Atomic uint32_t gap_ns;    /* mean time from a request's end to the next one's begin; 0 = not known */
-	_Atomic uint32_t outcome;   /* requests whose excess is known; changes with excess_ns */
-	_Atomic int32_t excess_ns;  /* of the last such: service time beyond what it takes alone */
+	_Atomic uint32_t owner;    /* pid; 0 = free */
+	_Atomic uint32_t word;     /* requests begun and ended so far: odd = one is being served */
+	_Atomic int64_t seen_ns;   /* the owner's last sign of life within the request */
+	_Atomic int64_t end_ns;    /* when the request would end alone from here on; 0 = not known */
+	_Atomic int64_t latest_ns; /* its deadline; INT64_MAX = none */
+	_Atomic int64_t expect_ns; /* a request is expected to begin before this; 0 = not known to be */
+	_Atomic uint32_t allow_ns; /* delay LP may cause within this request, then the next; 0 = none: LP waits */
+	_Atomic uint32_t reserve;  /* SMs that LP leaves free while a request is there or expected; and HB_SLACK_GAPS */
+	_Atomic uint32_t gap_ns;   /* mean time from a request's end to the next one's begin; 0 = not known */
+	_Atomic uint32_t outcome;  /* requests whose excess is known; changes with excess_ns */
+	_Atomic int32_t excess_ns; /* of the last such: service time beyond what it takes alone */
 	_Atomic uint32_t terms_ppm; /* delay LP may cause, of the time alone; 0 = plain gating */
 };
 _Static_assert(sizeof(struct hb_slack_beacon) == 64, "a beacon is one cache line");
@@ -62,6 +64,7 @@ struct hb_slack_view {
 	bool present;       /* a request is being served */
 	bool expected;      /* none is, but one will be soon */
 	uint32_t reserve;   /* SMs to leave free, the most any asks for; also while absent */
+	bool gaps;          /* all of them grant HB_SLACK_GAPS */
 	uint32_t gap_ns;    /* the shortest; 0 = not known */
 	uint32_t epoch;     /* changes when a request of any of them begins or ends */
 	uint32_t outcome;   /* sum over them: changes when another excess is known */

@@ -15,6 +15,8 @@
 #define GAP_SHIFT 5
 /* Requests of one length whose launches differ by less than an eighth. */
 #define LENGTH_SHIFT 3
+/* A process that waits less than this share of its time alone, an eighth, sets its own pace. */
+#define OWN_PACE_SHIFT 3
 /* The excess of a request counts at most as this many times its time alone: a stray one teaches no prices. */
 #define STRAY 1
 /* So many closed windows make the time alone of one length. */
@@ -49,22 +51,38 @@ static uint32_t least_reserve(const struct hb_slack_high *high)
 	return share_of(high->sms, HB_SLACK_RESERVE_PPM);
 }
 
+/* While LP is gated a large reserve would only slow it between the requests. */
+static void tell_reserve(struct hb_slack_high *high)
+{
+	if (high->beacon)
+		put32(&high->beacon->reserve, (high->guard.gated ? least_reserve(high) : high->guard.reserve) |
+						      (high->guard.gaps ? HB_SLACK_GAPS : 0));
+}
+
+void hb_slack_high_tell(struct hb_slack_high *high)
+{
+	if (high->beacon)
+		put64(&high->beacon->latest_ns, INT64_MAX);
+	tell_reserve(high);
+}
+
 void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms)
 {
 	memset(high, 0, sizeof *high);
 	high->beacon = beacon;
 	high->sms = sms;
-	high->guard = (struct hb_slack_guard){
-		.reserve = least_reserve(high), .patience = HB_SLACK_PATIENCE, .pause = HB_SLACK_PAUSE};
+	high->guard = (struct hb_slack_guard){.reserve = least_reserve(high),
+					      .patience = HB_SLACK_PATIENCE,
+					      .gaps_patience = HB_SLACK_PATIENCE,
+					      .pause = HB_SLACK_PAUSE};
 	high->last_end_ns = -1;
 	if (!beacon)
 		return;
-	put64(&beacon->latest_ns, INT64_MAX);
 	put64(&beacon->end_ns, 0);
 	put64(&beacon->expect_ns, 0);
 	put32(&beacon->allow_ns, 0);
 	put32(&beacon->gap_ns, 0);
-	put32(&beacon->reserve, high->guard.reserve);
+	hb_slack_high_tell(high);
 }
 
 void hb_slack_high_set_slo(struct hb_slack_high *high, int64_t slo_ns)
@@ -152,6 +170,7 @@ void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t dea
 	high->serving = true;
 	high->begin_ns = now_ns;
 	high->launches = high->position = 0;
+	high->wait_since_ns = -1;
 	high->passed_ns[0] = now_ns;
 	high->deadline_ns = deadline_ns > 0 ? deadline_ns : high->slo_ns ? now_ns + high->slo_ns : INT64_MAX;
 	uint32_t allow_ns = choose_allowance(high);
@@ -167,6 +186,7 @@ void hb_slack_high_begin(struct hb_slack_high *high, int64_t now_ns, int64_t dea
 
 bool hb_slack_high_count(struct hb_slack_high *high)
 {
+	high->wait_since_ns = -1;
 	return high->serving && position_of(++high->launches) != high->position;
 }
 
@@ -183,7 +203,26 @@ void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns)
 		hb_slack_high_pass(high, now_ns);
 }
 
+void hb_slack_high_wait(struct hb_slack_high *high, int64_t now_ns)
+{
+	if (high->serving && high->wait_since_ns < 0)
+		high->wait_since_ns = now_ns;
+}
+
 /* --- end --- */
+
+/* A request that is over: how long it took, and how much of that it waited for the GPU. */
+struct taken {
+	int64_t all_ns, wait_ns;
+};
+
+static struct taken taken_by(const struct hb_slack_high *high, int64_t end_ns)
+{
+	struct taken taken = {.all_ns = end_ns - high->begin_ns};
+	bool told = high->wait_since_ns >= high->begin_ns && high->wait_since_ns <= end_ns;
+	taken.wait_ns = told ? end_ns - high->wait_since_ns : taken.all_ns;
+	return taken;
+}
 
 static void learn_left(struct hb_slack_high *high, int64_t end_ns)
 {
@@ -222,21 +261,16 @@ static struct hb_slack_length *length_of(struct hb_slack_high *high)
 	return oldest;
 }
 
-static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *length, int64_t took_ns)
+static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *length, const struct taken *taken)
 {
+	int64_t took_ns = taken->all_ns;
 	/* Differences of a percent count: a plain mean at first. */
 	length->closed += length->closed < ALONE_MEAN;
 	length->alone_ns += (took_ns - length->alone_ns) / length->closed;
+	length->wait_ns += (taken->wait_ns - length->wait_ns) / length->closed;
 	if (!high->alone_ns)
 		high->alone_ns = took_ns;
 	high->alone_ns += (took_ns - high->alone_ns) >> (high->requests < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
-}
-
-/* While LP is gated a large reserve would only slow it between the requests. */
-static void tell_reserve(struct hb_slack_high *high)
-{
-	if (high->beacon)
-		put32(&high->beacon->reserve, high->guard.gated ? least_reserve(high) : high->guard.reserve);
 }
 
 static void begin_batch(struct hb_slack_guard *guard)
@@ -258,12 +292,24 @@ static uint32_t twice(uint32_t n, uint32_t most)
 	return n < most / 2 ? 2 * n : most;
 }
 
+static void set_gaps(struct hb_slack_high *high, bool open)
+{
+	high->guard.gaps = open;
+	high->guard.gaps_calm = 0;
+	tell_reserve(high);
+}
+
 /* Farther away with LP, at once where HP suffers much; out of the way altogether where no reserve was enough. */
 static void protect(struct hb_slack_high *high, bool much)
 {
 	struct hb_slack_guard *guard = &high->guard;
 	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, most = high->sms / 2;
-	guard->well = 0;
+	guard->well = guard->gaps_calm = 0;
+	if (guard->gaps) {
+		guard->gaps_patience = twice(guard->gaps_patience, PATIENCE_MOST);
+		set_gaps(high, false);
+		return;
+	}
 	if (guard->reserve >= most) {
 		guard->gated = guard->pause;
 		guard->pause = twice(guard->pause, PAUSE_MOST);
@@ -286,7 +332,7 @@ static void relax(struct hb_slack_high *high)
 static void forgive(struct hb_slack_guard *guard)
 {
 	guard->well = 0;
-	guard->patience = HB_SLACK_PATIENCE;
+	guard->patience = guard->gaps_patience = HB_SLACK_PATIENCE;
 	guard->pause = HB_SLACK_PAUSE;
 }
 
@@ -304,7 +350,10 @@ static void review_guard(struct hb_slack_high *high, int64_t excess_ns)
 		protect(high, spent_ns > 2 * terms_ns);
 	} else if (guard->judged >= HB_SLACK_BATCH) {
 		guard->calm = spent_ns < terms_ns / 8 ? guard->calm + guard->judged : 0;
+		guard->gaps_calm += guard->judged;
 		begin_batch(guard);
+		if (!guard->gaps && guard->gaps_calm >= guard->gaps_patience)
+			set_gaps(high, true);
 		if (guard->calm >= guard->patience)
 			relax(high);
 	}
@@ -316,11 +365,18 @@ static void pass_gated(struct hb_slack_high *high)
 		tell_reserve(high);
 }
 
-static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length *length, int64_t took_ns)
+static int64_t excess_of(const struct hb_slack_length *length, const struct taken *taken)
+{
+	int64_t all_ns = taken->all_ns - length->alone_ns, wait_ns = taken->wait_ns - length->wait_ns;
+	bool own_pace = length->wait_ns < length->alone_ns >> OWN_PACE_SHIFT;
+	return own_pace || wait_ns < all_ns ? wait_ns : all_ns;
+}
+
+static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length *length, const struct taken *taken)
 {
 	if (length->closed < CLOSED_LEAST)
 		return;
-	int64_t excess_ns = took_ns - length->alone_ns, most_ns = STRAY * length->alone_ns;
+	int64_t excess_ns = excess_of(length, taken), most_ns = STRAY * length->alone_ns;
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
@@ -341,18 +397,18 @@ void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
 		uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
 		atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);
 	}
-	int64_t took_ns = now_ns - high->begin_ns;
+	struct taken taken = taken_by(high, now_ns);
 	high->serving = false;
 	high->last_end_ns = now_ns;
-	if (took_ns < 0)
+	if (taken.all_ns < 0)
 		return;
 	struct hb_slack_length *length = length_of(high);
 	learn_left(high, now_ns);
 	pass_gated(high);
 	if (!high->closed)
-		tell_excess(high, length, took_ns);
+		tell_excess(high, length, &taken);
 	else if (high->was_closed || !high->requests)
-		learn_alone(high, length, took_ns);
+		learn_alone(high, length, &taken);
 	high->was_closed = high->closed;
 	high->requests++;
 	if (beacon)

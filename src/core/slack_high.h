@@ -9,6 +9,7 @@
  *
  *	hb_slack_high_begin     before the request's first launch
  *	hb_slack_high_launch    after each launch, or each few
+ *	hb_slack_high_wait      before it waits for its results
  *	hb_slack_high_end       when its results were waited for
  *
  * Cost: begin and end some 100 ns; launch 2 ns, and one published update in
@@ -21,10 +22,24 @@
  * (`excess_ns`), by which LP's side learns prices, this side its reserve, and
  * policy_slack its terms. What the next request allows is told when one ends.
  *
+ * Excess. A request's time is its process's as much as the GPU's, and on a shared
+ * host that part changes by half from one second to the next. Of LP only what the
+ * GPU is late for counts, and that shows where the process waits for it, between
+ * hb_slack_high_wait and end: one that launches more slowly than the GPU works waits
+ * for the last few kernels only, however long it took to launch them.
+ *	waits alone less than an   excess = wait - wait alone
+ *	eighth of its time
+ *	else                       the same, but no more than time - time alone: where the
+ *	                           process has become faster it waits longer for the same
+ *	told of no wait            excess = time - time alone
+ *
  * Guard. What LP may do beside requests follows what it has cost them. Requests are
  * judged in batches of HB_SLACK_BATCH; a batch whose excess in all is more than half
  * of the terms says that HP suffers, as soon as that is certain.
- *	suffers                 the reserve grows by a sixteenth of the GPU, up to half of it (a
+ *	well for `gaps_patience` LP may have all SMs between requests (HB_SLACK_GAPS), not only
+ *	                        the few that it has beside them; where that was wrong, it is
+ *	                        tried again after twice as many
+ *	suffers                 that ends; where it was not so the reserve grows by a sixteenth of the GPU, up to half of it (a
  *	                        mask that leaves less may never start a cluster)
  *	even with the largest   plain gating for HB_SLACK_PAUSE requests, then the largest again;
  *	                        twice as long each time until it went well for long
@@ -53,19 +68,23 @@ struct hb_slack_length {
 	uint32_t launches; /* 0 = unused */
 	uint32_t closed;   /* samples of alone_ns, saturating */
 	int64_t alone_ns;  /* mean in closed windows */
+	int64_t wait_ns;   /* the same of what it waits of that */
 	uint32_t used;     /* last, by request number */
 };
 
 struct hb_slack_guard {
-	uint32_t reserve;  /* SMs, while LP is not gated */
-	uint32_t judged;   /* requests of this batch */
-	int64_t excess_ns; /* theirs, in all */
-	uint32_t calm;     /* requests of the batches in a row that cost HP little */
-	uint32_t well;     /* requests since the last gating, or since HP suffered last */
-	uint32_t patience; /* so many calm ones before the reserve shrinks */
-	bool tries;        /* the reserve is smaller than one that was enough */
-	uint32_t gated;    /* requests more that allow nothing */
-	uint32_t pause;    /* so many, the next time */
+	uint32_t reserve;       /* SMs, while LP is not gated */
+	uint32_t judged;        /* requests of this batch */
+	int64_t excess_ns;      /* theirs, in all */
+	uint32_t calm;          /* requests of the batches in a row that cost HP little */
+	uint32_t well;          /* requests since the last gating, or since HP suffered last */
+	uint32_t patience;      /* so many calm ones before the reserve shrinks */
+	bool tries;             /* the reserve is smaller than one that was enough */
+	bool gaps;              /* LP may have all SMs between requests */
+	uint32_t gaps_calm;     /* requests of the batches in a row that did not suffer */
+	uint32_t gaps_patience; /* so many before that is tried */
+	uint32_t gated;         /* requests more that allow nothing */
+	uint32_t pause;         /* so many, the next time */
 };
 
 struct hb_slack_high {
@@ -74,6 +93,7 @@ struct hb_slack_high {
 	uint32_t sms;
 	/* the request */
 	int64_t begin_ns, last_end_ns, deadline_ns;
+	int64_t wait_since_ns; /* -1 = it does not wait */
 	uint32_t launches, position;
 	bool serving, closed;
 	bool was_closed;                       /* the request before */
@@ -89,6 +109,8 @@ struct hb_slack_high {
 
 /* Not serving, nothing known; the beacon may be NULL: then it learns but tells nobody. */
 void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beacon, uint32_t sms);
+/* The beacon is another one than before: what stands there between requests. */
+void hb_slack_high_tell(struct hb_slack_high *high);
 /* 0 = none: then only the terms bound LP. */
 void hb_slack_high_set_slo(struct hb_slack_high *high, int64_t slo_ns);
 /* A sign that a request will begin before until_ns (0 takes it back): LP starts nothing long meanwhile. */
@@ -99,6 +121,8 @@ void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns);
 /* The same in two steps, for who has to pay for looking at a clock: true = a position is reached, tell when. */
 bool hb_slack_high_count(struct hb_slack_high *high);
 void hb_slack_high_pass(struct hb_slack_high *high, int64_t now_ns);
+/* From now on it waits for what it has launched, unless it does already; a launch after that takes it back. */
+void hb_slack_high_wait(struct hb_slack_high *high, int64_t now_ns);
 void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns);
 /* What the request still takes, alone; 0 = not known, or none is being served. */
 int64_t hb_slack_high_left_ns(const struct hb_slack_high *high);

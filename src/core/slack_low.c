@@ -51,6 +51,7 @@ void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms)
 	*limits = (struct hb_slack_limits){
 		.sms = sms,
 		.window_ns = 100000,
+		.open_ns = 100000,
 		.ahead_ns = 200000,
 		.light_ns = 20000,
 		.beside_ns = 60000,
@@ -63,6 +64,15 @@ void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms)
 		.weight = 8,
 		.masks = true,
 	};
+}
+
+void hb_slack_limits_set_window(struct hb_slack_limits *limits, uint32_t window_ns)
+{
+	limits->window_ns = limits->beside_ns = limits->ahead_ns = window_ns;
+	limits->open_ns = window_ns / 2;
+	limits->steady_ns = window_ns * 4;
+	limits->tight_ns = window_ns / 8;
+	limits->mark_ns = window_ns / 16;
 }
 
 void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *limits)
@@ -203,7 +213,7 @@ static bool is_dear(const struct hb_slack_low *low, const struct hb_slack_view *
 /* LP is masked between HP's requests as it is beside them. */
 static bool is_steady(const struct hb_slack_low *low, const struct hb_slack_view *view)
 {
-	return low->limits.masks && (is_close(low, view) || is_dear(low, view));
+	return low->limits.masks && (is_close(low, view) || (is_dear(low, view) && !view->gaps));
 }
 
 /* Without masks only little in flight protects a request that begins: what it allows, or what is usual while it allows nothing. */
@@ -223,7 +233,9 @@ static int64_t window_of(const struct hb_slack_low *low, const struct hb_slack_v
 		return limits->tight_ns;
 	if (is_steady(low, view))
 		return limits->steady_ns;
-	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	int64_t window_ns = view->present || view->expected ? limits->beside_ns
+			    : is_dear(low, view)            ? limits->open_ns
+							    : limits->window_ns;
 	if (!limits->masks)
 		return unmasked_window(limits, view, window_ns);
 	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4

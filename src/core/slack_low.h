@@ -148,6 +148,7 @@ struct hb_slack_counts {
 struct hb_slack_limits {
 	uint32_t sms;
 	uint32_t window_ns; /* predicted time in flight beyond which launches wait, without HP */
+	uint32_t open_ns;   /* the same where a request that begins may meet more than it allows */
 	uint32_t ahead_ns;  /* the same for light launches, counted apart */
 	uint32_t light_ns;  /* launches no longer than this are light */
 	uint32_t beside_ns; /* the same while a request is served or expected */
@@ -200,6 +201,11 @@ struct hb_slack_answer {
 
 /* Limits measured on an H200, for a GPU with so many SMs. */
 void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms);
+/*
+ * For a host that has to run ahead of its GPU: window_ns beside and between requests, half of it where those that begin may
+ * meet more than they allow, four times as much where all is masked, an eighth while HP allows nothing; a mark each sixteenth.
+ */
+void hb_slack_limits_set_window(struct hb_slack_limits *limits, uint32_t window_ns);
 void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *limits);
 /* Changes nothing that a second ask would see, but for learning from the view. */
 void hb_slack_ask(struct hb_slack_low *low, const struct hb_slack_stream *stream, const struct hb_slack_view *view,

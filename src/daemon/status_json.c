@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/uuid.h"
+#include "core/slack.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
@@ -422,6 +423,26 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 	set(object, "uncovered_why", json_string(use ? use->why : "the GPU has not been looked at yet"));
 }
 
+/* What HP's processes allow LP in the spatial engine; core/slack.h. */
+static json_t *beacon_json(const struct hb_slack_beacon *beacon)
+{
+	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:b, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
+			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "terms_ppm",
+			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & ~HB_SLACK_GAPS), "gaps",
+			 (int)(beacon->reserve >> 31), "gap_ns", (json_int_t)beacon->gap_ns, "excess_ns",
+			 (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
+}
+
+static json_t *beacons_json(const struct hb_device *device)
+{
+	const struct hb_slack_board *board = (const struct hb_slack_board *)device->page->slack;
+	json_t *array = json_array();
+	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
+		if (board->beacons[i].owner)
+			json_array_append_new(array, beacon_json(&board->beacons[i]));
+	return array;
+}
+
 static json_t *device_json(const struct hb_daemon *daemon, const struct hb_device *device)
 {
 	char uuid[HB_UUID_TEXT_SIZE], name[96] = "";
@@ -437,6 +458,7 @@ static json_t *device_json(const struct hb_daemon *daemon, const struct hb_devic
 	if (!object)
 		return NULL;
 	add_use(object, daemon, device->use);
+	set(object, "beacons", beacons_json(device));
 	set(object, "preemption", hb_status_hist(&device->meters->preemption));
 	set(object, "turn_switch", hb_status_hist(&device->meters->turn));
 	return object;

@@ -23,6 +23,7 @@ enum {
 	SIGN = HB_DUTY_SIGN,
 	MASK = HB_DUTY_MASK,
 	KEEP = HB_DUTY_KEEP,
+	READ = HB_DUTY_READ,
 };
 
 const struct hb_hook hb_hooks[HB_N_FNS] = {

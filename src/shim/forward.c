@@ -114,6 +114,9 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	if (hook->duty & HB_DUTY_MASK)
 		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW ? hb_window_graph()
 												    : NULL;
+	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_ENDS)) &&
+	    (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW) && hb_tenant_is_high())
+		hb_window_wait();
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&

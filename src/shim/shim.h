@@ -39,6 +39,7 @@ enum hb_duty {
 	HB_DUTY_SIGN = 64,  /* after idle: a sign that the first launch is near */
 	HB_DUTY_MASK = 128, /* writes launch descriptors for later */
 	HB_DUTY_KEEP = 256, /* waits for a stream or an event: the GPU may be kept beyond it */
+	HB_DUTY_READ = 512, /* may wait for what was launched before it */
 };
 
 /* One row of hooks.def, as forward.c wants it. */

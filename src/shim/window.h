@@ -23,6 +23,8 @@
 void hb_window_begin(int64_t deadline_ns);
 /* At each launch. */
 void hb_window_launch(unsigned fn, const uint64_t *args);
+/* Before a call that may wait for what was launched; of several the first one counts. */
+void hb_window_wait(void);
 /* Its results were waited for. When it began; 0 = none was told. */
 int64_t hb_window_end(void);
 

@@ -49,8 +49,7 @@ static void claim(struct hb_slack_high *high, struct hb_gpu_page *page, uint32_t
 	high->beacon = hb_slack_claim((struct hb_slack_board *)page->slack, owner);
 	if (!high->beacon)
 		return;
-	atomic_store_explicit(&high->beacon->latest_ns, INT64_MAX, memory_order_relaxed);
-	atomic_store_explicit(&high->beacon->reserve, high->guard.reserve, memory_order_relaxed);
+	hb_slack_high_tell(high);
 }
 
 /* The record of the current GPU, if this process is of high priority there in the spatial engine. */
@@ -105,6 +104,15 @@ void hb_window_launch(unsigned fn, const uint64_t *args)
 		tell_kind(serving_gpu, fn, args);
 	if (serving_gpu < HB_PAGE_GPUS && hb_slack_high_count(&highs[serving_gpu]))
 		hb_slack_high_pass(&highs[serving_gpu], hb_clock_now_ns());
+	leave();
+}
+
+void hb_window_wait(void)
+{
+	if (!try_enter())
+		return;
+	if (serving_gpu < HB_PAGE_GPUS)
+		hb_slack_high_wait(&highs[serving_gpu], hb_clock_now_ns());
 	leave();
 }
 

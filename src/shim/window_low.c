@@ -30,10 +30,6 @@
 
 /* Without masks the number only scales guesses. */
 #define SMS_UNKNOWN 132
-#define MARKS_A_WINDOW 16
-/* Where everything is masked, the host may run ahead so many windows; while HP allows nothing, this part of one. */
-#define STEADY 4
-#define TIGHT 8
 
 static struct hb_slack_low lows[HB_PAGE_GPUS]; /* guarded by hb_window_enter(), as the next */
 static bool begun[HB_PAGE_GPUS];
@@ -100,10 +96,7 @@ static void refresh_limits(struct hb_slack_low *low, unsigned gpu, const struct 
 	low->limits.masks = hb_window_masked_sms(gpu) > 0 && !hb_orion_is_asked_for(page);
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
-	low->limits.window_ns = low->limits.beside_ns = low->limits.ahead_ns = window_ns;
-	low->limits.steady_ns = window_ns * STEADY;
-	low->limits.tight_ns = window_ns / TIGHT;
-	low->limits.mark_ns = window_ns / MARKS_A_WINDOW;
+	hb_slack_limits_set_window(&low->limits, window_ns);
 }
 
 static void begin_low(unsigned gpu)

@@ -62,6 +62,8 @@ int hb_engine_open_slack(struct hb_engine *engine, struct hb_program *program)
 	struct hb_slack_limits limits;
 	hb_slack_limits_init(&limits, sms);
 	limits.masks = !engine->mode.without_masks;
+	if (engine->mode.window_ns)
+		hb_slack_limits_set_window(&limits, engine->mode.window_ns);
 	program->slack->low = malloc(sizeof *program->slack->low);
 	if (!program->slack->low)
 		return -ENOMEM;
@@ -95,6 +97,7 @@ void hb_engine_slack_launch(struct hb_engine *engine, struct hb_program *program
 /* LP's threads look all the time while they wait. */
 void hb_engine_slack_end(struct hb_engine *engine, struct hb_program *program)
 {
+	hb_slack_high_wait(&program->slack->high, program->sync_from_ns);
 	hb_slack_high_end(&program->slack->high, engine->now_ns);
 	for (uint32_t i = engine->n_high; i < engine->n_programs; i++) {
 		struct hb_program *low = &engine->programs[i];

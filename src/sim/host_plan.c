@@ -24,6 +24,9 @@
 #define GAP_TYPICAL_NS 8000
 #define FIRST_GAP_NS 35000 /* framework entry to the first launch: 22 to 70 us */
 #define TAIL_NS 32000      /* last launch to the synchronize call: 28 to 36 us */
+#define PACE_LASTS_NS 150e6
+#define PACE_MOST 5.0 /* times the mean */
+#define PACE_RNG_STREAM UINT64_C(0x70616365)
 #define HOST_PACED_NS 1800 /* a longer idle gap on the GPU means that it waited for the host */
 
 static int64_t clamp_ns(double value, int64_t low, int64_t high)
@@ -123,4 +126,20 @@ void hb_host_plan_fini(struct hb_host_plan *plan)
 	free(plan->gap_ns);
 	free(plan->tail_ns);
 	plan->gap_ns = plan->tail_ns = NULL;
+}
+
+void hb_host_pace_init(struct hb_host_pace *pace, double noise, uint64_t seed)
+{
+	*pace = (struct hb_host_pace){.noise = noise, .factor = 1, .until_ns = noise > 0 ? 0 : INT64_MAX};
+	hb_rng_init(&pace->rng, seed, PACE_RNG_STREAM);
+}
+
+int64_t hb_host_pace_stretch(struct hb_host_pace *pace, int64_t now_ns, int64_t gap_ns)
+{
+	while (pace->until_ns <= now_ns) {
+		double more = hb_rng_exponential(&pace->rng, 1);
+		pace->factor = 1 + pace->noise * (more < PACE_MOST ? more : PACE_MOST);
+		pace->until_ns += 1 + (int64_t)hb_rng_exponential(&pace->rng, PACE_LASTS_NS);
+	}
+	return pace->factor > 1 ? (int64_t)((double)gap_ns * pace->factor) : gap_ns;
 }

@@ -8,6 +8,7 @@
 #ifndef HB_SIM_HOST_PLAN_H
 #define HB_SIM_HOST_PLAN_H
 
+#include "base/rng.h"
 #include "gpu/spec.h"
 #include "sim/trace.h"
 
@@ -22,5 +23,20 @@ struct hb_host_plan {
 /* 0, -ENOMEM. */
 int hb_host_plan_init(struct hb_host_plan *plan, const struct hb_workload *workload, const struct hb_gpu_spec *spec);
 void hb_host_plan_fini(struct hb_host_plan *plan);
+
+/*
+ * A host that others use, too: what it does takes longer by a share that is
+ * drawn anew every 150 ms on the mean (both exponential), so a service's time is
+ * its CPU's for stretches of many requests. With a share of 0.2 the time of an
+ * eager service scatters as on the shared host of an H200 (bench/results/h200/spatial.json).
+ */
+struct hb_host_pace {
+	struct hb_rng rng;
+	double noise, factor;
+	int64_t until_ns;
+};
+void hb_host_pace_init(struct hb_host_pace *pace, double noise, uint64_t seed);
+/* Times come in order. Without noise: gap_ns. */
+int64_t hb_host_pace_stretch(struct hb_host_pace *pace, int64_t now_ns, int64_t gap_ns);
 
 #endif

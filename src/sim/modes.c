@@ -2,6 +2,8 @@
 /* Names of sharing modes and what they set; see modes.h. */
 #include "sim/modes.h"
 
+#include "base/units.h"
+
 #include "core/core.h"
 
 #include <errno.h>
@@ -10,7 +12,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 /* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
 #define HIGH_SLICE_NS INT64_C(100000000)
@@ -83,6 +85,16 @@ static bool parse_temporal(const char *rest, struct hb_mode *mode)
 	return false;
 }
 
+static bool parse_window(const char *text, struct hb_mode *mode)
+{
+	struct hb_error error;
+	int64_t ns;
+	if (hb_duration_parse(text, &ns, &error) < 0 || ns < 100000 || ns > 1000000000)
+		return false;
+	mode->window_ns = (uint32_t)ns;
+	return true;
+}
+
 static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
 	mode->mps = mode->priorities = mode->slack = true;
@@ -92,6 +104,8 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 	mode->with_gpcs = strcmp(rest, ":with=gpcs") == 0;
 	if (mode->with_gpcs)
 		return true;
+	if (strncmp(rest, ":window=", 8) == 0)
+		return parse_window(rest + 8, mode);
 	if (strncmp(rest, ":without=", 9) != 0)
 		return false;
 	rest += 9;

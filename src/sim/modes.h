@@ -2,7 +2,7 @@
 /*
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
- * `reef`, `orion`, `spatial[:with=gpcs|:without=masks|slices|beside]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * `reef`, `orion`, `spatial[:with=gpcs|:without=masks|slices|beside|:window=TIME]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
  * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
  */
 #ifndef HB_SIM_MODES_H
@@ -39,6 +39,7 @@ struct hb_mode {
 	bool without_masks; /* what `spatial:without=...` leaves out */
 	bool without_slices;
 	bool without_beside; /* plain gating */
+	uint32_t window_ns;  /* of LP, as in a real program (`spatial:window=3ms`); 0 = what an ideal host needs */
 	bool automatic;      /* temporal or spatial, whichever was better in a trial of each */
 };
 

@@ -93,6 +93,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 	};
 	hb_gate_init(&program->gate);
 	hb_rng_init(&program->hint_rng, engine->options->seed, 1000 + id);
+	hb_host_pace_init(&program->pace, engine->options->host_noise, engine->options->seed + id);
 	int result = hb_host_plan_init(&program->plan, workload, &engine->spec);
 	if (result < 0)
 		return result;
@@ -141,11 +142,12 @@ static const struct hb_iteration *iteration_of(const struct hb_program *program)
 	return &program->workload->iterations[program->iteration];
 }
 
-static int64_t gap_ns(const struct hb_engine *engine, const struct hb_program *program)
+static int64_t gap_ns(const struct hb_engine *engine, struct hb_program *program)
 {
 	int64_t gap = program->plan.gap_ns[iteration_of(program)->first_op + program->op];
 	if (program->tenant->graph)
 		gap = GRAPH_FIRST_NS;
+	gap = hb_host_pace_stretch(&program->pace, engine->now_ns, gap);
 	if (program->op && engine->mode.gate_depth && !program->high)
 		gap += DEPTH_RECORD_NS;
 	if (program->slack && program->slack->marks)
@@ -205,7 +207,7 @@ static void submit(struct hb_engine *engine, struct hb_program *program)
 		program->state = PROGRAM_SYNCS;
 		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
 		program->wake_ns = INT64_MAX; /* what was just submitted ends first */
-		program->sync_from_ns = engine->now_ns + tail;
+		program->sync_from_ns = engine->now_ns + hb_host_pace_stretch(&program->pace, engine->now_ns, tail);
 	}
 }
 

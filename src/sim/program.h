@@ -69,6 +69,7 @@ struct hb_program {
 	int64_t false_hint_ns;
 	int64_t release_ns; /* holds end then; INT64_MAX = none to end */
 	struct hb_rng hint_rng;
+	struct hb_host_pace pace;
 
 	struct hb_gate gate;
 	uint64_t ticket;

@@ -29,7 +29,8 @@ struct hb_sim_options {
 	double seconds;
 	int64_t lead_ns; /* LP programs run alone this long before arrivals count from 0 */
 	uint64_t seed;
-	bool progress; /* a line on stderr now and then when a run takes long */
+	double host_noise; /* 0.2 = host times are longer by a fifth on the mean; host_plan.h */
+	bool progress;     /* a line on stderr now and then when a run takes long */
 	/* Timeline: record spans that touch [from, to); 0,0 = none. */
 	int64_t spans_from_ns, spans_to_ns;
 	size_t spans_max;
