@@ -10,8 +10,8 @@
 /* A quantile that follows: up by 9 steps when passed, down by 1 when not, settles where one in ten passes. */
 #define QUANTILE_UP 9
 #define QUANTILE_STEP_SHIFT 7
-/* Means that follow: 1/16 a sample; gaps slower, they scatter more. */
-#define MEAN_SHIFT 4
+/* Means that follow: 1/8 a sample; gaps slower, they scatter more. */
+#define MEAN_SHIFT 3
 #define GAP_SHIFT 5
 /* Requests of one length whose launches differ by less than an eighth. */
 #define LENGTH_SHIFT 3
@@ -19,8 +19,8 @@
 #define OWN_PACE_SHIFT 3
 /* The excess of a request counts at most as this many times its time alone: a stray one teaches no prices. */
 #define STRAY 1
-/* So many closed windows make the time alone of one length. */
-#define ALONE_MEAN 64
+/* Rows of closed windows before the first usual one begin with powers of two from here on. */
+#define EARLY_LEAST 16
 /* Closed windows of one length before an excess is told. */
 #define CLOSED_LEAST 2
 /* A batch is not judged before so many requests: one stray one says nothing. */
@@ -137,19 +137,24 @@ static void learn_gap(struct hb_slack_high *high, int64_t now_ns)
 
 static bool closes(const struct hb_slack_high *high)
 {
-	return high->requests < HB_SLACK_FIRST_CLOSED || high->requests % HB_SLACK_CLOSED_EVERY < HB_SLACK_CLOSED_RUN ||
+	uint32_t n = high->requests, row = n - n % HB_SLACK_CLOSED_RUN;
+	bool early = n < HB_SLACK_CLOSED_EVERY && row >= EARLY_LEAST && !(row & (row - 1));
+	return n < HB_SLACK_FIRST_CLOSED || n % HB_SLACK_CLOSED_EVERY < HB_SLACK_CLOSED_RUN || early ||
 	       high->guard.gated > 0;
+}
+
+/* Of a request that takes so long alone. */
+static int64_t terms_of(const struct hb_slack_high *high, int64_t alone_ns)
+{
+	uint32_t terms_ppm = high->beacon ? atomic_load_explicit(&high->beacon->terms_ppm, memory_order_relaxed) : 0;
+	if (terms_ppm > HB_SLACK_PPM)
+		terms_ppm = HB_SLACK_PPM;
+	return (alone_ns < INT64_C(4000000000) ? alone_ns : INT64_C(4000000000)) * terms_ppm / HB_SLACK_PPM;
 }
 
 static uint32_t allowed_ns(const struct hb_slack_high *high)
 {
-	uint32_t terms_ppm = high->beacon ? atomic_load_explicit(&high->beacon->terms_ppm, memory_order_relaxed) : 0;
-	if (high->closed || !terms_ppm || !high->alone_ns)
-		return 0;
-	if (terms_ppm > HB_SLACK_PPM)
-		terms_ppm = HB_SLACK_PPM;
-	int64_t alone_ns = high->alone_ns < INT64_C(4000000000) ? high->alone_ns : INT64_C(4000000000);
-	return (uint32_t)(alone_ns * terms_ppm / HB_SLACK_PPM);
+	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns);
 }
 
 /* Of the next request. Terms of zero close the window, too. */
@@ -261,22 +266,40 @@ static struct hb_slack_length *length_of(struct hb_slack_high *high)
 	return oldest;
 }
 
-static void learn_alone(struct hb_slack_high *high, struct hb_slack_length *length, const struct taken *taken)
+static int64_t lower_quartile(const int64_t *values, uint32_t n)
 {
-	int64_t took_ns = taken->all_ns;
-	/* Differences of a percent count: a plain mean at first. */
-	length->closed += length->closed < ALONE_MEAN;
-	length->alone_ns += (took_ns - length->alone_ns) / length->closed;
-	length->wait_ns += (taken->wait_ns - length->wait_ns) / length->closed;
+	int64_t sorted[HB_SLACK_SAMPLES];
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = i;
+		for (; at > 0 && sorted[at - 1] > values[i]; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = values[i];
+	}
+	return sorted[n / 4];
+}
+
+static void learn_alone(struct hb_slack_length *length, const struct taken *taken)
+{
+	uint32_t at = length->closed++ % HB_SLACK_SAMPLES;
+	uint32_t n = length->closed < HB_SLACK_SAMPLES ? length->closed : HB_SLACK_SAMPLES;
+	length->all_of_ns[at] = taken->all_ns;
+	length->wait_of_ns[at] = taken->wait_ns;
+	length->alone_ns = lower_quartile(length->all_of_ns, n);
+	length->wait_ns = lower_quartile(length->wait_of_ns, n);
+}
+
+/* What the next request will take alone: as the last ones. */
+static void follow_alone(struct hb_slack_high *high, const struct hb_slack_length *length)
+{
 	if (!high->alone_ns)
-		high->alone_ns = took_ns;
-	high->alone_ns += (took_ns - high->alone_ns) >> (high->requests < 1 << MEAN_SHIFT ? 2 : MEAN_SHIFT);
+		high->alone_ns = length->alone_ns;
+	high->alone_ns += (length->alone_ns - high->alone_ns) / (1 << MEAN_SHIFT);
 }
 
 static void begin_batch(struct hb_slack_guard *guard)
 {
 	guard->judged = 0;
-	guard->excess_ns = 0;
+	guard->excess_ns = guard->terms_ns = 0;
 }
 
 static void set_reserve(struct hb_slack_high *high, uint32_t reserve)
@@ -336,16 +359,19 @@ static void forgive(struct hb_slack_guard *guard)
 	guard->pause = HB_SLACK_PAUSE;
 }
 
-static void review_guard(struct hb_slack_high *high, int64_t excess_ns)
+static void review_guard(struct hb_slack_high *high, int64_t excess_ns, int64_t terms_ns)
 {
 	struct hb_slack_guard *guard = &high->guard;
-	int64_t terms_ns = HB_SLACK_BATCH * (int64_t)allowed_ns(high), spent_ns = guard->excess_ns + excess_ns;
+	int64_t spent_ns = guard->excess_ns + excess_ns;
+	guard->excess_ns = spent_ns;
+	guard->terms_ns += terms_ns;
+	guard->judged++;
+	terms_ns = guard->terms_ns / guard->judged * HB_SLACK_BATCH;
 	/* The last step costs LP most: it takes twice the terms. */
 	int64_t most_ns = guard->reserve < high->sms / 2 ? terms_ns / 2 : 2 * terms_ns;
-	guard->excess_ns = spent_ns;
 	if (++guard->well >= WELL)
 		forgive(guard);
-	if (++guard->judged >= JUDGED_LEAST && spent_ns > most_ns) {
+	if (guard->judged >= JUDGED_LEAST && spent_ns > most_ns) {
 		begin_batch(guard);
 		protect(high, spent_ns > 2 * terms_ns);
 	} else if (guard->judged >= HB_SLACK_BATCH) {
@@ -380,7 +406,7 @@ static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
-	review_guard(high, excess_ns);
+	review_guard(high, excess_ns, terms_of(high, length->alone_ns));
 	if (!high->beacon)
 		return;
 	atomic_store_explicit(&high->beacon->excess_ns, (int32_t)excess_ns, memory_order_relaxed);
@@ -408,7 +434,9 @@ void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
 	if (!high->closed)
 		tell_excess(high, length, &taken);
 	else if (high->was_closed || !high->requests)
-		learn_alone(high, length, &taken);
+		learn_alone(length, &taken);
+	if (length->closed)
+		follow_alone(high, length);
 	high->was_closed = high->closed;
 	high->requests++;
 	if (beacon)

@@ -16,9 +16,10 @@
  * HB_SLACK_STRIDE launches.
  *
  * Closed windows. The first HB_SLACK_FIRST_CLOSED requests, and later
- * HB_SLACK_CLOSED_RUN in a row of HB_SLACK_CLOSED_EVERY, allow LP nothing: how
- * long such a request takes is the time alone, but for the first of a row, which
- * still meets what LP had in flight. What others take beyond it is LP's harm
+ * HB_SLACK_CLOSED_RUN in a row of HB_SLACK_CLOSED_EVERY (from the 16th, 32nd, 64th and
+ * 128th on, too, for the first ones warm up), allow LP nothing: how long such a request
+ * takes is the time alone, but for the first of a row, which still meets what LP had in
+ * flight. Of the newest such times the lower quartile counts: slow ones are the host's. What others take beyond it is LP's harm
  * (`excess_ns`), by which LP's side learns prices, this side its reserve, and
  * policy_slack its terms. What the next request allows is told when one ends.
  *
@@ -58,6 +59,7 @@
 #define HB_SLACK_CLOSED_EVERY 256
 #define HB_SLACK_CLOSED_RUN 4
 #define HB_SLACK_FIRST_CLOSED 8
+#define HB_SLACK_SAMPLES 8
 #define HB_SLACK_RESERVE_PPM 240000
 #define HB_SLACK_BATCH 64
 #define HB_SLACK_PATIENCE 256 /* requests; at first */
@@ -66,16 +68,18 @@
 /* Requests of about the same number of launches. */
 struct hb_slack_length {
 	uint32_t launches; /* 0 = unused */
-	uint32_t closed;   /* samples of alone_ns, saturating */
-	int64_t alone_ns;  /* mean in closed windows */
-	int64_t wait_ns;   /* the same of what it waits of that */
 	uint32_t used;     /* last, by request number */
+	uint32_t closed;   /* samples so far */
+	int64_t alone_ns;  /* lower quartile of the newest HB_SLACK_SAMPLES in closed windows */
+	int64_t wait_ns;   /* the same of what it waits of that */
+	int64_t all_of_ns[HB_SLACK_SAMPLES], wait_of_ns[HB_SLACK_SAMPLES];
 };
 
 struct hb_slack_guard {
 	uint32_t reserve;       /* SMs, while LP is not gated */
 	uint32_t judged;        /* requests of this batch */
 	int64_t excess_ns;      /* theirs, in all */
+	int64_t terms_ns;       /* what they allowed, in all */
 	uint32_t calm;          /* requests of the batches in a row that cost HP little */
 	uint32_t well;          /* requests since the last gating, or since HP suffered last */
 	uint32_t patience;      /* so many calm ones before the reserve shrinks */
@@ -102,7 +106,7 @@ struct hb_slack_high {
 	uint32_t requests;
 	int64_t left_ns[HB_SLACK_POSITIONS]; /* nine of ten requests take no longer from there; 0 = not known */
 	struct hb_slack_length lengths[HB_SLACK_LENGTHS];
-	int64_t alone_ns; /* mean of all closed windows */
+	int64_t alone_ns; /* of the last requests, the mean of their lengths' */
 	int64_t gap_mean_ns;
 	struct hb_slack_guard guard;
 };

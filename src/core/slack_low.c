@@ -233,11 +233,11 @@ static int64_t window_of(const struct hb_slack_low *low, const struct hb_slack_v
 		return limits->tight_ns;
 	if (is_steady(low, view))
 		return limits->steady_ns;
-	int64_t window_ns = view->present || view->expected ? limits->beside_ns
-			    : is_dear(low, view)            ? limits->open_ns
-							    : limits->window_ns;
+	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
 	if (!limits->masks)
 		return unmasked_window(limits, view, window_ns);
+	if (!view->present && is_dear(low, view))
+		window_ns = limits->open_ns;
 	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4
 	       : view->reserve > limits->sms / 4   ? window_ns / 2
 						   : window_ns;

@@ -457,6 +457,8 @@ static int check(const struct hb_sim_options *options, struct hb_error *error)
 				    options->seconds);
 	if (options->lead_ns < 0)
 		return hb_error_set(error, -EINVAL, "the lead must not be negative");
+	if (!(options->host_noise >= 0))
+		return hb_error_set(error, -EINVAL, "the host's noise must not be negative");
 	return 0;
 }
 

@@ -12,11 +12,13 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME (100us to 1s), auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 /* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
 #define HIGH_SLICE_NS INT64_C(100000000)
 #define LIMIT_MAX_US 10000000
+#define WINDOW_LEAST_NS INT64_C(100000)
+#define WINDOW_MOST_NS INT64_C(1000000000)
 
 const char *const hb_modes_all[] = {"exclusive", "timeslice", "ts100",     "ts1",          "mps",
 				    "mps_prio",  "mps_88",    "mps_gate2", "mps_gate2_88", "reef",
@@ -85,11 +87,21 @@ static bool parse_temporal(const char *rest, struct hb_mode *mode)
 	return false;
 }
 
-static bool parse_window(const char *text, struct hb_mode *mode)
+/* One of spatial's options, without its colon: what it does with, without, or another window. */
+static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 {
 	struct hb_error error;
 	int64_t ns;
-	if (hb_duration_parse(text, &ns, &error) < 0 || ns < 100000 || ns > 1000000000)
+	if (strcmp(option, "with=gpcs") == 0)
+		return mode->with_gpcs = true;
+	if (strcmp(option, "without=masks") == 0)
+		return mode->without_masks = true;
+	if (strcmp(option, "without=slices") == 0)
+		return mode->without_slices = true;
+	if (strcmp(option, "without=beside") == 0)
+		return mode->without_beside = true;
+	if (strncmp(option, "window=", 7) != 0 || hb_duration_parse(option + 7, &ns, &error) < 0 ||
+	    ns < WINDOW_LEAST_NS || ns > WINDOW_MOST_NS)
 		return false;
 	mode->window_ns = (uint32_t)ns;
 	return true;
@@ -99,20 +111,18 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
 	mode->mps = mode->priorities = mode->slack = true;
 	mode->policy = "slack";
-	if (!*rest)
-		return true;
-	mode->with_gpcs = strcmp(rest, ":with=gpcs") == 0;
-	if (mode->with_gpcs)
-		return true;
-	if (strncmp(rest, ":window=", 8) == 0)
-		return parse_window(rest + 8, mode);
-	if (strncmp(rest, ":without=", 9) != 0)
-		return false;
-	rest += 9;
-	mode->without_masks = strcmp(rest, "masks") == 0;
-	mode->without_slices = strcmp(rest, "slices") == 0;
-	mode->without_beside = strcmp(rest, "beside") == 0;
-	return mode->without_masks || mode->without_slices || mode->without_beside;
+	while (*rest == ':') {
+		char option[32];
+		size_t length = strcspn(++rest, ":");
+		if (length >= sizeof option)
+			return false;
+		memcpy(option, rest, length);
+		option[length] = '\0';
+		if (!parse_spatial_option(option, mode))
+			return false;
+		rest += length;
+	}
+	return !*rest;
 }
 
 static bool parse(const char *text, struct hb_mode *mode)

@@ -180,6 +180,25 @@ static void timeline_has_what_was_asked_for_and_no_more(void **state)
 	hb_sim_result_fini(&result);
 }
 
+/* A host that is slow for stretches slows requests, alone as well; LP is not kept out for it. */
+static void low_is_not_blamed_for_the_host(void **state)
+{
+	struct hb_sim_result results[2];
+	for (int i = 0; i < 2; i++) {
+		struct hb_sim_options options = engine_options("spatial");
+		options.seconds = 5;
+		options.host_noise = i * 0.3;
+		engine_high(&options, "service", "200/s", -1);
+		engine_low(&options, "train");
+		results[i] = engine_run(&options);
+	}
+	assert_true(results[1].high[0].p99_ns > results[0].high[0].p99_ns);
+	assert_true(results[1].high[0].attainment > 0.97);
+	assert_true(results[1].low[0].relative > results[0].low[0].relative - 0.05);
+	hb_sim_result_fini(&results[0]);
+	hb_sim_result_fini(&results[1]);
+}
+
 static void assert_refused(const struct hb_sim_options *options, int code, const char *text)
 {
 	struct hb_sim_result result = {.seconds = 77};
@@ -191,22 +210,33 @@ static void assert_refused(const struct hb_sim_options *options, int code, const
 
 #define KNOWN \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME (100us to 1s), auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 static void bad_modes_are_refused(void **state)
 {
-	static const char *const modes[] = {"fair",         "",
-					    "ts",           "ts0",
-					    "ts1x",         "ts-1",
-					    "mps_",         "mps_0",
-					    "mps_101",      "mps_gate",
-					    "mps_gate0",    "mps_2_",
-					    "temporal:",    "temporal:hints=good",
-					    "spatial:",     "spatial:without=x",
-					    "auto:spatial", "exclusiv"};
+	static const char *const modes[] = {"fair",
+					    "",
+					    "ts",
+					    "ts0",
+					    "ts1x",
+					    "ts-1",
+					    "mps_",
+					    "mps_0",
+					    "mps_101",
+					    "mps_gate",
+					    "mps_gate0",
+					    "mps_2_",
+					    "temporal:",
+					    "temporal:hints=good",
+					    "spatial:",
+					    "spatial:without=x",
+					    "spatial:window=99us",
+					    "spatial:window=3ms:",
+					    "auto:spatial",
+					    "exclusiv"};
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		struct hb_sim_options options = engine_options(modes[i]);
-		char text[400];
+		char text[480];
 		engine_low(&options, "train");
 		snprintf(text, sizeof text, "sharing mode '%s' is not known; " KNOWN, modes[i]);
 		assert_refused(&options, -EINVAL, text);
@@ -228,6 +258,9 @@ static void bad_runs_are_refused(void **state)
 	options.lead_ns = -1;
 	assert_refused(&options, -EINVAL, "the lead must not be negative");
 	options.lead_ns = 0;
+	options.host_noise = -0.1;
+	assert_refused(&options, -EINVAL, "the host's noise must not be negative");
+	options.host_noise = 0;
 	options.n_low = HB_SIM_TENANTS_MAX + 1;
 	assert_refused(&options, -EINVAL, "more than 16 tenants of one priority");
 	options.n_low = 1;
@@ -254,6 +287,7 @@ int main(void)
 		cmocka_unit_test(closed_loop_begins_the_next_request_when_one_ends),
 		cmocka_unit_test(latency_counts_from_the_arrival_not_from_the_start),
 		cmocka_unit_test(eager_program_alone_is_as_fast_as_its_host),
+		cmocka_unit_test(low_is_not_blamed_for_the_host),
 		cmocka_unit_test(several_tenants_of_both_kinds_all_progress),
 		cmocka_unit_test(two_low_contexts_with_tiny_slices_livelock_and_temporal_does_not),
 		cmocka_unit_test(overload_ends_with_every_request_answered),

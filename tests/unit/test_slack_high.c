@@ -19,6 +19,11 @@ static int tear_down(void **state)
 	return 0;
 }
 
+static uint32_t reserve_of(const struct service *service)
+{
+	return service->beacon->reserve & ~HB_SLACK_GAPS;
+}
+
 /* The first requests and later a few in a row allow nothing; the time left is known by then. */
 static void test_closed_windows(void **state)
 {
@@ -35,7 +40,8 @@ static void test_closed_windows(void **state)
 		hb_slack_high_end(&service->high, service->now_ns);
 		service->now_ns += 2 * MS;
 	}
-	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + HB_SLACK_CLOSED_RUN);
+	/* From 0, 16, 32, 64, 128 and 256. */
+	assert_int_equal(closed, HB_SLACK_FIRST_CLOSED + 5 * HB_SLACK_CLOSED_RUN);
 	service->beacon->terms_ppm = 0;
 	hb_slack_high_begin(&service->high, service->now_ns, 0);
 	assert_int_equal(service->beacon->allow_ns, 0);
@@ -70,14 +76,14 @@ static void test_reserve_follows_the_excess(void **state)
 {
 	struct service *service = *state;
 	let_beside(service);
-	assert_int_equal(service->beacon->reserve, 31);
+	assert_int_equal(reserve_of(service), 31);
 	serve_slowed(service, 120, 2120 * US);
-	uint32_t grown = service->beacon->reserve;
+	uint32_t grown = reserve_of(service);
 	assert_true(grown > 31);
 	serve_slowed(service, 1000, 2120 * US);
-	assert_int_equal(service->beacon->reserve, SMS / 2);
+	assert_int_equal(reserve_of(service), SMS / 2);
 	serve_slowed(service, 4000, 2 * MS);
-	assert_int_equal(service->beacon->reserve, 31);
+	assert_int_equal(reserve_of(service), 31);
 }
 
 /* Where no reserve helps LP is kept out for a while; where it does, only for the closed windows. */
@@ -85,7 +91,7 @@ static void test_gated_where_no_reserve_helps(void **state)
 {
 	struct service *service = *state;
 	let_beside(service);
-	assert_in_range(serve_slowed(service, 1024, 2120 * US), 16, 20);
+	assert_in_range(serve_slowed(service, 1024, 2120 * US), 32, 36);
 	assert_true(serve_slowed(service, 1024, 3 * MS) > 500);
 	serve_slowed(service, 2048, 2 * MS);
 	assert_in_range(serve_slowed(service, 1024, 2 * MS), 16, 20);
@@ -97,11 +103,11 @@ static void test_reserve_jumps(void **state)
 	struct service *service = *state;
 	let_beside(service);
 	serve_slowed(service, 16, 2200 * US);
-	assert_int_equal(service->beacon->reserve, 31);
+	assert_int_equal(reserve_of(service), 31);
 	serve_slowed(service, 16, 2200 * US);
-	assert_int_equal(service->beacon->reserve, 31 + SMS / 16);
+	assert_int_equal(reserve_of(service), 31 + SMS / 16);
 	serve_slowed(service, 16, 4 * MS);
-	assert_int_equal(service->beacon->reserve, SMS / 2);
+	assert_int_equal(reserve_of(service), SMS / 2);
 }
 
 /* LP hurts whenever it is let in: each gating is twice as long as the one before, and the reserve is small meanwhile. */
@@ -113,7 +119,7 @@ static void test_gated_longer_each_time(void **state)
 	for (int i = 0; i < 4000 && n < 4; i++) {
 		bool gated = service->high.guard.gated > 0;
 		if (gated)
-			assert_int_equal(service->beacon->reserve, 31);
+			assert_int_equal(reserve_of(service), 31);
 		serve(service, 160, service->high.closed ? 2 * MS : 3 * MS);
 		runs[n] += gated;
 		n += gated && !service->high.guard.gated;
@@ -139,6 +145,81 @@ static void test_smaller_reserve_is_tried_more_rarely(void **state)
 	assert_in_range(tries - before, 1, 5);
 }
 
+/* A request of 160 launches, begun at once and launched in host_ns; then it waits wait_ns for the GPU. */
+static void serve_at_pace(struct service *service, int64_t host_ns, int64_t wait_ns)
+{
+	hb_slack_high_begin(&service->high, service->now_ns, 0);
+	for (int i = 0; i < 160; i++)
+		hb_slack_high_launch(&service->high, service->now_ns += host_ns / 160);
+	hb_slack_high_wait(&service->high, service->now_ns);
+	hb_slack_high_wait(&service->high, service->now_ns + wait_ns / 2); /* it asks again: it waits since before */
+	hb_slack_high_end(&service->high, service->now_ns += wait_ns);
+	service->now_ns += 20 * MS;
+}
+
+/* A CPU that is slower for half of the time is no harm of LP's; what the GPU is late for is, however little of the time. */
+static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
+{
+	struct service *service = *state;
+	service->beacon->terms_ppm = 30000;
+	for (int i = 0; i < 2000; i++) {
+		serve_at_pace(service, i / 50 % 2 ? 5 * MS : 3 * MS, 40 * US);
+		assert_int_equal(reserve_of(service), 31);
+	}
+	for (int i = 0; i < 200; i++)
+		serve_at_pace(service, 3 * MS, service->high.closed ? 40 * US : 140 * US);
+	assert_true(reserve_of(service) > 31);
+}
+
+/* The GPU sets the pace: a process that launches faster than before waits longer, and nobody is to blame. */
+static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
+{
+	struct service *service = *state;
+	service->beacon->terms_ppm = 30000;
+	for (int i = 0; i < 1000; i++)
+		serve_at_pace(service, 2 * MS, 2 * MS);
+	for (int i = 0; i < 200; i++)
+		serve_at_pace(service, 1 * MS, 3 * MS);
+	assert_int_equal(reserve_of(service), 31);
+	for (int i = 0; i < 200; i++)
+		serve_at_pace(service, 2 * MS, service->high.closed ? 2 * MS : 2200 * US);
+	assert_true(reserve_of(service) > 31);
+}
+
+/* The first requests take hundreds of times as long as later ones; what they took is forgotten within a hundred. */
+static void test_warming_up_is_forgotten(void **state)
+{
+	struct service *service = *state;
+	service->beacon->terms_ppm = 30000;
+	for (int i = 0; i < 5; i++)
+		serve_at_pace(service, 1700 * MS, 40 * US);
+	for (int i = 0; i < 100; i++)
+		serve_at_pace(service, 3 * MS, 40 * US);
+	hb_slack_high_begin(&service->high, service->now_ns, 0);
+	assert_in_range(service->beacon->allow_ns, 80 * US, 140 * US);
+}
+
+/* All SMs between requests are tried once nothing has suffered for long, taken back at once, and tried more rarely then. */
+static void test_gaps(void **state)
+{
+	struct service *service = *state;
+	int opened[2] = {0};
+	service->beacon->terms_ppm = 30000;
+	for (int i = 0; i < 8192; i++) {
+		bool gaps = service->beacon->reserve & HB_SLACK_GAPS;
+		serve_at_pace(service, 3 * MS, gaps && !service->high.closed ? 400 * US : 40 * US);
+		bool now = service->beacon->reserve & HB_SLACK_GAPS;
+		if (!gaps && now)
+			opened[i >= 4096]++;
+		assert_int_equal(reserve_of(service), 31);
+	}
+	assert_in_range(opened[0], 2, 8);
+	assert_in_range(opened[1], 1, 4);
+	for (int i = 0; i < 8192; i++)
+		serve_at_pace(service, 3 * MS, 40 * US);
+	assert_true(service->beacon->reserve & HB_SLACK_GAPS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +229,10 @@ int main(void)
 		TEST(test_reserve_follows_the_excess),
 		TEST(test_gated_where_no_reserve_helps),
 		TEST(test_reserve_jumps),
+		TEST(test_a_slow_cpu_is_not_blamed_on_low),
+		TEST(test_a_faster_cpu_is_not_blamed_on_low),
+		TEST(test_warming_up_is_forgotten),
+		TEST(test_gaps),
 		TEST(test_gated_longer_each_time),
 		TEST(test_smaller_reserve_is_tried_more_rarely),
 	};
