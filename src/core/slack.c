@@ -79,7 +79,8 @@ static int64_t allowance_ns(const struct hb_slack_beacon *beacon, int64_t now_ns
 
 static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, struct hb_slack_view *view)
 {
-	uint32_t told = load32(&beacon->reserve), reserve = told & ~HB_SLACK_GAPS, gap_ns = load32(&beacon->gap_ns);
+	uint32_t told = load32(&beacon->reserve), reserve = told & HB_SLACK_RESERVE_MASK,
+		 gap_ns = load32(&beacon->gap_ns);
 	uint32_t outcome = load32(&beacon->outcome), next_ns = load32(&beacon->allow_ns);
 	view->tenants++;
 	view->entry_ns = next_ns < view->entry_ns ? next_ns : view->entry_ns;
@@ -92,7 +93,9 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 	}
 	if (reserve > view->reserve)
 		view->reserve = reserve;
-	view->gaps = view->gaps && (told & HB_SLACK_GAPS);
+	uint32_t gaps = told >> HB_SLACK_GAPS_SHIFT;
+	if (gaps < view->gaps)
+		view->gaps = gaps;
 	if (gap_ns && (!view->gap_ns || gap_ns < view->gap_ns))
 		view->gap_ns = gap_ns;
 	view->epoch += load32(&beacon->word);
@@ -103,8 +106,10 @@ static void add_beacon(const struct hb_slack_beacon *beacon, int64_t now_ns, str
 
 void hb_slack_look(const struct hb_slack_board *board, int64_t now_ns, struct hb_slack_view *view)
 {
-	*view = (struct hb_slack_view){
-		.allow_ns = INT64_MAX, .entry_ns = UINT32_MAX, .gaps = true, .look_at_ns = now_ns + LOOK_NS};
+	*view = (struct hb_slack_view){.allow_ns = INT64_MAX,
+				       .entry_ns = UINT32_MAX,
+				       .gaps = HB_SLACK_GAPS_MOST,
+				       .look_at_ns = now_ns + LOOK_NS};
 	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
 		if (load32(&board->beacons[i].owner))
 			add_beacon(&board->beacons[i], now_ns, view);

@@ -27,8 +27,13 @@
 /* A request without a sign of life for this long does not hold LP back. */
 #define HB_SLACK_SILENT_NS INT64_C(1000000000)
 #define HB_SLACK_PPM 1000000
-/* In `reserve`: between its requests LP may have all SMs, also where a request that begins then meets more than it allows. */
-#define HB_SLACK_GAPS (UINT32_C(1) << 31)
+/*
+ * In `reserve`, above the SMs: how far LP may go between requests where one that begins then may meet more than it allows.
+ * 0 = masked as beside them; else on all SMs, with twice as much in flight from one to the next (slack_low.h: open_ns).
+ */
+#define HB_SLACK_GAPS_SHIFT 28
+#define HB_SLACK_GAPS_MOST 3
+#define HB_SLACK_RESERVE_MASK ((UINT32_C(1) << HB_SLACK_GAPS_SHIFT) - 1)
 
 /*
  * Writers: `owner` by compare-and-swap from 0 (the process that claims it) and
@@ -45,10 +50,11 @@ struct hb_slack_beacon {
 	_Atomic int64_t latest_ns; /* its deadline; INT64_MAX = none */
 	_Atomic int64_t expect_ns; /* a request is expected to begin before this; 0 = not known to be */
 	_Atomic uint32_t allow_ns; /* delay LP may cause within this request, then the next; 0 = none: LP waits */
-	_Atomic uint32_t reserve;  /* SMs that LP leaves free while a request is there or expected; and HB_SLACK_GAPS */
-	_Atomic uint32_t gap_ns;   /* mean time from a request's end to the next one's begin; 0 = not known */
-	_Atomic uint32_t outcome;  /* requests whose excess is known; changes with excess_ns */
-	_Atomic int32_t excess_ns; /* of the last such: service time beyond what it takes alone */
+	_Atomic uint32_t
+		reserve; /* SMs that LP leaves free while a request is there or expected; and HB_SLACK_GAPS_SHIFT */
+	_Atomic uint32_t gap_ns;    /* mean time from a request's end to the next one's begin; 0 = not known */
+	_Atomic uint32_t outcome;   /* requests whose excess is known; changes with excess_ns */
+	_Atomic int32_t excess_ns;  /* of the last such: service time beyond what it takes alone */
 	_Atomic uint32_t terms_ppm; /* delay LP may cause, of the time alone; 0 = plain gating */
 };
 _Static_assert(sizeof(struct hb_slack_beacon) == 64, "a beacon is one cache line");
@@ -64,7 +70,7 @@ struct hb_slack_view {
 	bool present;       /* a request is being served */
 	bool expected;      /* none is, but one will be soon */
 	uint32_t reserve;   /* SMs to leave free, the most any asks for; also while absent */
-	bool gaps;          /* all of them grant HB_SLACK_GAPS */
+	uint32_t gaps;      /* HB_SLACK_GAPS_SHIFT, the least that any grants */
 	uint32_t gap_ns;    /* the shortest; 0 = not known */
 	uint32_t epoch;     /* changes when a request of any of them begins or ends */
 	uint32_t outcome;   /* sum over them: changes when another excess is known */

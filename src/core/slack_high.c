@@ -46,7 +46,7 @@ static uint32_t share_of(uint32_t sms, uint32_t ppm)
 	return (uint32_t)((uint64_t)sms * ppm / HB_SLACK_PPM);
 }
 
-static uint32_t least_reserve(const struct hb_slack_high *high)
+static uint32_t first_reserve(const struct hb_slack_high *high)
 {
 	return share_of(high->sms, HB_SLACK_RESERVE_PPM);
 }
@@ -54,9 +54,9 @@ static uint32_t least_reserve(const struct hb_slack_high *high)
 /* While LP is gated a large reserve would only slow it between the requests. */
 static void tell_reserve(struct hb_slack_high *high)
 {
+	uint32_t reserve = high->guard.gated ? first_reserve(high) : high->guard.reserve;
 	if (high->beacon)
-		put32(&high->beacon->reserve, (high->guard.gated ? least_reserve(high) : high->guard.reserve) |
-						      (high->guard.gaps ? HB_SLACK_GAPS : 0));
+		put32(&high->beacon->reserve, reserve | high->guard.gaps << HB_SLACK_GAPS_SHIFT);
 }
 
 void hb_slack_high_tell(struct hb_slack_high *high)
@@ -71,7 +71,7 @@ void hb_slack_high_init(struct hb_slack_high *high, struct hb_slack_beacon *beac
 	memset(high, 0, sizeof *high);
 	high->beacon = beacon;
 	high->sms = sms;
-	high->guard = (struct hb_slack_guard){.reserve = least_reserve(high),
+	high->guard = (struct hb_slack_guard){.reserve = first_reserve(high),
 					      .patience = HB_SLACK_PATIENCE,
 					      .gaps_patience = HB_SLACK_PATIENCE,
 					      .pause = HB_SLACK_PAUSE};
@@ -315,9 +315,9 @@ static uint32_t twice(uint32_t n, uint32_t most)
 	return n < most / 2 ? 2 * n : most;
 }
 
-static void set_gaps(struct hb_slack_high *high, bool open)
+static void set_gaps(struct hb_slack_high *high, uint32_t gaps)
 {
-	high->guard.gaps = open;
+	high->guard.gaps = gaps;
 	high->guard.gaps_calm = 0;
 	tell_reserve(high);
 }
@@ -330,7 +330,7 @@ static void protect(struct hb_slack_high *high, bool much)
 	guard->well = guard->gaps_calm = 0;
 	if (guard->gaps) {
 		guard->gaps_patience = twice(guard->gaps_patience, PATIENCE_MOST);
-		set_gaps(high, false);
+		set_gaps(high, guard->gaps - 1);
 		return;
 	}
 	if (guard->reserve >= most) {
@@ -347,7 +347,7 @@ static void protect(struct hb_slack_high *high, bool much)
 
 static void relax(struct hb_slack_high *high)
 {
-	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = least_reserve(high);
+	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = share_of(high->sms, HB_SLACK_LEAST_PPM);
 	if (high->guard.reserve > least)
 		set_reserve(high, high->guard.reserve > least + step ? high->guard.reserve - step : least);
 }
@@ -378,8 +378,8 @@ static void review_guard(struct hb_slack_high *high, int64_t excess_ns, int64_t 
 		guard->calm = spent_ns < terms_ns / 8 ? guard->calm + guard->judged : 0;
 		guard->gaps_calm += guard->judged;
 		begin_batch(guard);
-		if (!guard->gaps && guard->gaps_calm >= guard->gaps_patience)
-			set_gaps(high, true);
+		if (guard->gaps < HB_SLACK_GAPS_MOST && guard->gaps_calm >= guard->gaps_patience)
+			set_gaps(high, guard->gaps + 1);
 		if (guard->calm >= guard->patience)
 			relax(high);
 	}

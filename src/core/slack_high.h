@@ -37,15 +37,15 @@
  * Guard. What LP may do beside requests follows what it has cost them. Requests are
  * judged in batches of HB_SLACK_BATCH; a batch whose excess in all is more than half
  * of the terms says that HP suffers, as soon as that is certain.
- *	well for `gaps_patience` LP may have all SMs between requests (HB_SLACK_GAPS), not only
- *	                        the few that it has beside them; where that was wrong, it is
- *	                        tried again after twice as many
- *	suffers                 that ends; where it was not so the reserve grows by a sixteenth of the GPU, up to half of it (a
- *	                        mask that leaves less may never start a cluster)
+ *	no batch suffers for    LP may do more between requests, in steps (HB_SLACK_GAPS_SHIFT)
+ *	`gaps_patience`
+ *	suffers                 a step back there, and the next try after twice as many; where there
+ *	                        is none to take back the reserve grows by a sixteenth of the GPU, up
+ *	                        to half of it (a mask that leaves less may never start a cluster)
  *	even with the largest   plain gating for HB_SLACK_PAUSE requests, then the largest again;
  *	                        twice as long each time until it went well for long
- *	below an eighth of the  the reserve shrinks by a sixteenth, not below HB_SLACK_RESERVE_PPM;
- *	terms for `patience`    where that was wrong, it is tried again after twice as many
+ *	below an eighth of the  the reserve shrinks by a sixteenth, from HB_SLACK_RESERVE_PPM at first to
+ *	terms for `patience`    HB_SLACK_LEAST_PPM; where that was wrong, the next try after twice as many
  * This needs no SLO: it is the promise that holds without one (docs/decisions/0014).
  */
 #ifndef HB_CORE_SLACK_HIGH_H
@@ -61,6 +61,7 @@
 #define HB_SLACK_FIRST_CLOSED 8
 #define HB_SLACK_SAMPLES 8
 #define HB_SLACK_RESERVE_PPM 240000
+#define HB_SLACK_LEAST_PPM 120000
 #define HB_SLACK_BATCH 64
 #define HB_SLACK_PATIENCE 256 /* requests; at first */
 #define HB_SLACK_PAUSE 256    /* the same */
@@ -84,7 +85,7 @@ struct hb_slack_guard {
 	uint32_t well;          /* requests since the last gating, or since HP suffered last */
 	uint32_t patience;      /* so many calm ones before the reserve shrinks */
 	bool tries;             /* the reserve is smaller than one that was enough */
-	bool gaps;              /* LP may have all SMs between requests */
+	uint32_t gaps;          /* what LP may do between requests: 0 .. HB_SLACK_GAPS_MOST */
 	uint32_t gaps_calm;     /* requests of the batches in a row that did not suffer */
 	uint32_t gaps_patience; /* so many before that is tried */
 	uint32_t gated;         /* requests more that allow nothing */

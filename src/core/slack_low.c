@@ -237,7 +237,7 @@ static int64_t window_of(const struct hb_slack_low *low, const struct hb_slack_v
 	if (!limits->masks)
 		return unmasked_window(limits, view, window_ns);
 	if (!view->present && is_dear(low, view))
-		window_ns = limits->open_ns;
+		window_ns = limits->open_ns * (INT64_C(1) << view->gaps) / 2;
 	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4
 	       : view->reserve > limits->sms / 4   ? window_ns / 2
 						   : window_ns;

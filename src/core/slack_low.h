@@ -148,7 +148,8 @@ struct hb_slack_counts {
 struct hb_slack_limits {
 	uint32_t sms;
 	uint32_t window_ns; /* predicted time in flight beyond which launches wait, without HP */
-	uint32_t open_ns;   /* the same where a request that begins may meet more than it allows */
+	uint32_t
+		open_ns; /* the same where a request that begins may meet more than it allows; twice as much with each step */
 	uint32_t ahead_ns;  /* the same for light launches, counted apart */
 	uint32_t light_ns;  /* launches no longer than this are light */
 	uint32_t beside_ns; /* the same while a request is served or expected */

@@ -426,11 +426,11 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 /* What HP's processes allow LP in the spatial engine; core/slack.h. */
 static json_t *beacon_json(const struct hb_slack_beacon *beacon)
 {
-	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:b, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
+	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
 			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "terms_ppm",
-			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & ~HB_SLACK_GAPS), "gaps",
-			 (int)(beacon->reserve >> 31), "gap_ns", (json_int_t)beacon->gap_ns, "excess_ns",
-			 (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
+			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & HB_SLACK_RESERVE_MASK), "gaps",
+			 (int)(beacon->reserve >> HB_SLACK_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
+			 "excess_ns", (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
 }
 
 static json_t *beacons_json(const struct hb_device *device)
