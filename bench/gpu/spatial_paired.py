@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The spatial and the temporal engine in halves: HP serves without pause, LP comes and goes every 0.8 s.
+"""Ways of sharing a GPU in halves: HP serves without pause, LP comes and goes every 0.8 s.
 
-  bench/gpu/spatial_paired.py --build build --out DIR [--part paired|gpcs] [--window 1] [--until 125]
+  bench/gpu/spatial_paired.py --build build --out DIR [--part paired|side|gpcs] [--window 1] [--until 125]
 
-  paired   both engines
+  paired   both engines; then the spatial one as REEF and Orion would decide
+  side     time slicing, MPS, with priorities, with a limit of 88 and 60 % of the SMs for LP
   gpcs     the spatial engine with `masks: gpcs` and `masks: spread` in turns, after what `hb doctor --gpcs` has
            found and how it proved it
 
@@ -22,8 +23,8 @@ changes by half from one second to the next. So
   outside, a second earlier;
 - what HP waits for the GPU, from its last launch on, is told apart from its time: that
   is the GPU's part, whatever the CPU does;
-- a window in which HP could not keep up without LP either (its requests waited longer
-  than they were served) says nothing of LP; such are counted and left out.
+- a window in which HP could not keep up without LP either (most requests waited more than
+  three times as long as they were served) says nothing of LP; such are counted and left out.
 
 LP's speed is taken of that alone, outside. Windows go on until --until seconds
 after the start, the most important first, then again; every window is written at
@@ -50,12 +51,21 @@ ALONE_S = 0.8
 SERVICE_US = {"resnet50_b1": 3400, "llama8_decode_b8": 5400}
 FAST, SLOW = ("resnet50_b1", 220), ("resnet50_b1", 60)
 DECODE, DECODE_SLOW = ("llama8_decode_b8", 130), ("llama8_decode_b8", 60)
+# Who serves, whose training, and the settings of the spatial engine; None: it is not in it.
+WAYS = {"spatial": ("hp-space", "space", {}), "temporal": ("hp-time", "time", None),
+        "reef": ("hp-space", "space", RULES["gate"]), "orion": ("hp-space", "space", {"low_rule": "orion"}),
+        "gpcs": ("hp-space", "space", {"masks": "gpcs"}), "spread": ("hp-space", "space", {"masks": "spread"}),
+        "timeslice": ("hp-native", "native", None), "mps": ("hp-mps", "mps", None),
+        "mps_prio": ("hp-first", "mps", None), "mps_88": ("hp-first", "mps88", None),
+        "mps_60": ("hp-first", "mps60", None)}
 # In this order, for both trainings, and again while there is time.
-ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("spatial", DECODE), ("temporal", SLOW),
-         ("spatial", DECODE_SLOW), ("temporal", DECODE), ("temporal", DECODE_SLOW))
+ENGINES_ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("spatial", DECODE), ("temporal", SLOW),
+                 ("spatial", DECODE_SLOW), ("temporal", DECODE), ("temporal", DECODE_SLOW), ("reef", FAST),
+                 ("orion", FAST), ("reef", SLOW), ("orion", SLOW))
+SIDE_ORDER = tuple((mode, load) for load in (FAST, SLOW) for mode in ("mps_prio", "mps_60", "timeslice", "mps", "mps_88"))
 # Both kinds of masks, the other one first in the next round.
-MASKS_ORDER = (("gpcs", FAST), ("spread", FAST), ("gpcs", SLOW), ("spread", SLOW))
-PROGRAMS = {"spatial": ("hp-space", "space"), "temporal": ("hp-time", "time")}
+MASKS_ORDER = (("gpcs", FAST), ("spread", FAST), ("gpcs", SLOW), ("spread", SLOW), ("spread", FAST), ("gpcs", FAST),
+               ("spread", SLOW), ("gpcs", SLOW))
 LOW_TARGETS = {("resnet", FAST): 80, ("llama", FAST): 75, ("resnet", SLOW): 92, ("llama", SLOW): 90}
 
 
@@ -133,9 +143,9 @@ class Paired:
                 if int(arrival / HALF_S) in halves and arrival % HALF_S >= SETTLE_S]
 
     def is_overloaded(self, window):
-        """Without LP a request already waits longer for its turn than it is served."""
+        """Without LP most requests already wait more than three times as long for their turn as they are served: at 75 % busy it is 0.9."""
         return (quantile(self.requests(window, ALONE), 0.5) >
-                2 * quantile(self.requests(window, ALONE, "service_us"), 0.5))
+                4 * quantile(self.requests(window, ALONE, "service_us"), 0.5))
 
     def kept(self, window, halves, judged_by):
         """(requests of these halves within the p99 of those, all of them)."""
@@ -210,24 +220,27 @@ def print_line(line):
               100 * line["low_of_alone"], line["n"]), flush=True)
 
 
-def low_alone(table):
+def low_alone(table, where):
     """LP without any HP at work, outside and in the engine, in turns."""
     for _ in range(2):
         for short in TRAINING:
-            for how in ("native", "space"):
+            for how in where:
                 table.alone(how, "%s-%s" % (short, how))
 
 
-def measure(bench, paired, table):
-    low_alone(table)
-    for load in (FAST, DECODE):
+def measure(bench, paired, order, space=None):
+    for load in sorted({load for _, load in order}):
         paired.alone((load[0], 50))
+    settings = None
     while True:
-        for mode, load in ORDER:
+        for mode, load in order:
+            service, low, wanted = WAYS[mode]
+            if wanted is not None and wanted != settings:
+                space.set(wanted)
+                settings = wanted
             for short in TRAINING:
                 if time.monotonic() - STARTED > bench.args.until - HALVES * HALF_S:
                     raise TimeIsUp
-                service, low = PROGRAMS[mode]
                 paired.window(mode, service, load, "%s-%s" % (short, low))
 
 
@@ -235,7 +248,7 @@ def low_rows(bench, table):
     for short, model in TRAINING.items():
         native, ours = (table.turns.low_rate("%s||%s-%s" % (how, short, how), "%s-%s" % (short, how))
                         for how in ("native", "space"))
-        if not native:
+        if not native or not ours:
             continue
         bench.row("spatial: LP alone, %s" % model, round(100 * ours / native, 2), 100, "%", ">= 97 %", ours >= 0.97 * native)
 
@@ -248,7 +261,7 @@ def rows(bench, lines):
         bench.row(what + ", requests within the p99 of the halves without LP; baseline: the control",
                   round(100 * line["attainment"], 2), round(100 * line["control"], 2), "%", "within 1 point",
                   line["attainment"] >= line["control"] - 0.01)
-        target = LOW_TARGETS.get((short, load)) if line["mode"] != "temporal" else None
+        target = LOW_TARGETS.get((short, load)) if line["mode"] in ("spatial", "gpcs", "spread") else None
         if target:
             bench.row(what + ", LP of alone", round(100 * line["low_of_alone"], 2), 100, "%", ">= %d %%" % target,
                       100 * line["low_of_alone"] >= target)
@@ -261,9 +274,10 @@ def rows(bench, lines):
                       "ratio", ">= 1.5", ratio >= 1.5)
 
 
-def conclude(bench, paired, table, space):
-    space.tell("at the end")
-    bench.raw["status"] = space.status()
+def conclude(bench, paired, table, space=None):
+    if space:
+        space.tell("at the end")
+        bench.raw["status"] = space.status()
     told = [window for window in paired.windows if paired.tells(window)]
     bench.raw["windows"] = {"judged": len(told), "left out": len(paired.windows) - len(told)}
     print("windows: %(judged)d judged, %(left out)d left out" % bench.raw["windows"], flush=True)
@@ -294,22 +308,6 @@ def why_masks(space):
             for gpu in tenant.get("gpus", []) for one in gpu.get("mechanisms", []) if one["mechanism"] == "SM masks"]
 
 
-def measure_masks(bench, paired, table, space):
-    low_alone(table)
-    paired.alone((FAST[0], 50))
-    turn = 0
-    while True:
-        for kind, load in MASKS_ORDER if turn % 2 == 0 else sorted(MASKS_ORDER, key=lambda one: one[0], reverse=True):
-            space.set({"masks": kind})
-            for short in TRAINING:
-                if time.monotonic() - STARTED > bench.args.until - HALVES * HALF_S:
-                    raise TimeIsUp
-                paired.window(kind, "hp-space", load, "%s-space" % short)
-            bench.raw.setdefault("masks", []).append([kind, why_masks(space)])
-            print("  masks %s: %s" % tuple(bench.raw["masks"][-1]), flush=True)
-        turn += 1
-
-
 def mask_rows(bench, found, lines):
     bench.row("GPCs found and proven", sum(group["sms"] for group in found["groups"]), None, "SMs", "all", found["works"])
     kept = {(line["mode"], line["low"].split("-")[0], line["rate"]): line["low_of_alone"] for line in lines}
@@ -325,30 +323,56 @@ def told_to_end(signal_number, frame):
     raise TimeIsUp
 
 
-def part_paired(bench):
-    space, times = Hummingbird(bench, "space", {"engine": "spatial"}), Hummingbird(bench, "time", {"engine": "temporal"})
-    table = Table(bench)
-    paired = Paired(bench, table, space)
+def run(bench, table, paired, order, engines, start):
+    """`engines`: of Hummingbird, by name, or an MPS server; `start` starts all programs."""
+    space = engines.get("spatial")
     os.sched_setaffinity(0, table.others)
     signal.signal(signal.SIGTERM, told_to_end)
-    with ended_with(bench, space, times):
+    with ended_with(bench, *engines.values()):
         try:
-            table.service("hp-native")
-            table.service("hp-space", "high", space.env, ("--slo", "auto"))
-            table.service("hp-time", "high", times.env, ("--slo", "auto"))
-            for how, env in (("native", None), ("space", space.env), ("time", times.env)):
-                table.training(how, "native" if how == "native" else "low", env)
+            start()
             table.ready()
             print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
-            space.demand_engine("spatial")
-            times.demand_engine("temporal")
-            space.set(RULES["spatial"])
-            measure(bench, paired, table)
+            for name, engine in engines.items():
+                if isinstance(engine, Hummingbird):
+                    engine.demand_engine(name)
+            low_alone(table, ("native", "space") if space else ("native",))
+            measure(bench, paired, order, space)
         except TimeIsUp:
             print("the time is up", flush=True)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             conclude(bench, paired, table, space)
+
+
+def part_paired(bench):
+    space, times = Hummingbird(bench, "space", {"engine": "spatial"}), Hummingbird(bench, "time", {"engine": "temporal"})
+    table = Table(bench)
+
+    def start():
+        table.service("hp-native")
+        table.service("hp-space", "high", space.env, ("--slo", "auto"))
+        table.service("hp-time", "high", times.env, ("--slo", "auto"))
+        for how, env in (("native", None), ("space", space.env), ("time", times.env)):
+            table.training(how, "native" if how == "native" else "low", env)
+
+    run(bench, table, Paired(bench, table, space), ENGINES_ORDER, {"spatial": space, "temporal": times}, start)
+
+
+def part_side(bench):
+    mps = Mps(bench)
+    table = Table(bench)
+
+    def start():
+        table.service("hp-native")
+        table.service("hp-mps", env=mps.env)
+        table.service("hp-first", env=mps.env, options=("--stream-priority", "-3"))
+        table.training("native")
+        table.training("mps", env=mps.env)
+        table.training("mps88", env=mps.limited(88))
+        table.training("mps60", env=mps.limited(60))
+
+    run(bench, table, Paired(bench, table), SIDE_ORDER, {"mps": mps}, start)
 
 
 def part_gpcs(bench):
@@ -356,28 +380,18 @@ def part_gpcs(bench):
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     space.set({"masks": "gpcs"}) # its own trial runs when the first program comes, before anything is measured
     table = Table(bench)
-    paired = Paired(bench, table, space)
-    os.sched_setaffinity(0, table.others)
-    signal.signal(signal.SIGTERM, told_to_end)
-    with ended_with(bench, space):
-        try:
-            table.service("hp-native")
-            table.service("hp-space", "high", space.env, ("--slo", "auto"))
-            for how, env in (("native", None), ("space", space.env)):
-                table.training(how, "native" if how == "native" else "low", env)
-            table.ready()
-            print("all programs run after %.0f s" % (time.monotonic() - STARTED), flush=True)
-            space.demand_engine("spatial")
-            measure_masks(bench, paired, table, space)
-        except TimeIsUp:
-            print("the time is up", flush=True)
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            conclude(bench, paired, table, space)
-            mask_rows(bench, found, bench.raw["lines"])
+
+    def start():
+        table.service("hp-native")
+        table.service("hp-space", "high", space.env, ("--slo", "auto"))
+        for how, env in (("native", None), ("space", space.env)):
+            table.training(how, "native" if how == "native" else "low", env)
+
+    run(bench, table, Paired(bench, table, space), MASKS_ORDER, {"spatial": space}, start)
+    mask_rows(bench, found, bench.raw["lines"])
 
 
-PARTS = {"paired": part_paired, "gpcs": part_gpcs}
+PARTS = {"paired": part_paired, "side": part_side, "gpcs": part_gpcs}
 
 if __name__ == "__main__":
     PARSER = make_parser(PARTS)
