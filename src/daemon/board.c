@@ -23,7 +23,7 @@ void hb_board_configure(struct hb_device *device)
 	device->page->low_sms = (uint32_t)config->low_sms;
 	device->page->low_rule = (uint32_t)config->low_rule;
 	device->page->masks_whole = config->masks == HB_CONFIG_MASKS_GPCS;
-	if (config->masks == HB_CONFIG_MASKS_GPCS)
+	if (config->masks == HB_CONFIG_MASKS_GPCS && device->engine == HB_ENGINE_SPATIAL)
 		hb_gpcs_look(device);
 }
 

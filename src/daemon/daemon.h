@@ -213,7 +213,7 @@ void hb_device_give_slices(struct hb_device *device, struct hb_tenancy *tenancy)
 void hb_device_give_server_slices(struct hb_device *device, int64_t compute_ns, int64_t copy_ns);
 /* --- board.c ------------------------------------------------------------------------ */
 
-/* Puts what the configuration says of the GPU in force; also after it was read again. */
+/* Puts what the configuration says of the GPU in force; also after it was read again, and when the engine has changed. */
 void hb_board_configure(struct hb_device *device);
 /* Every HB_TICK_MS: what LP may cost the requests of each tenant. */
 void hb_board_beat(struct hb_device *device);

@@ -63,6 +63,7 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->quantum_ns = 50 * HB_NS_PER_MS;
 	config->window_ns = 3 * HB_NS_PER_MS;
 	config->harm_percent = -1;
+	config->masks = HB_CONFIG_MASKS_GPCS;
 	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
 

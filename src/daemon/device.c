@@ -449,6 +449,7 @@ void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
 	keep_learned_slos(device, old);
 	hb_core_free(old);
 	device->page->engine = engine;
+	hb_board_configure(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
 		if (!tenancy)
