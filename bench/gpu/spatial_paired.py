@@ -39,7 +39,7 @@ import subprocess
 import sys
 import time
 
-from spatial import RULES, TRAINING, Hummingbird, Table, ended_with
+from spatial import RULES, TRAINING, Hummingbird, Mps, Table, ended_with
 from temporal import make_parser, quantile, run_parts
 
 STARTED = time.monotonic()
@@ -59,9 +59,9 @@ WAYS = {"spatial": ("hp-space", "space", {}), "temporal": ("hp-time", "time", No
         "mps_prio": ("hp-first", "mps", None), "mps_88": ("hp-first", "mps88", None),
         "mps_60": ("hp-first", "mps60", None)}
 # In this order, for both trainings, and again while there is time.
-ENGINES_ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("spatial", DECODE), ("temporal", SLOW),
-                 ("spatial", DECODE_SLOW), ("temporal", DECODE), ("temporal", DECODE_SLOW), ("reef", FAST),
-                 ("orion", FAST), ("reef", SLOW), ("orion", SLOW))
+ENGINES_ORDER = (("spatial", FAST), ("spatial", SLOW), ("temporal", FAST), ("temporal", SLOW), ("spatial", DECODE),
+                 ("spatial", DECODE_SLOW), ("spatial", FAST), ("spatial", SLOW), ("reef", FAST), ("orion", FAST),
+                 ("temporal", DECODE), ("temporal", DECODE_SLOW), ("reef", SLOW), ("orion", SLOW))
 SIDE_ORDER = tuple((mode, load) for load in (FAST, SLOW) for mode in ("mps_prio", "mps_60", "timeslice", "mps", "mps_88"))
 # Both kinds of masks, the other one first in the next round.
 MASKS_ORDER = (("gpcs", FAST), ("spread", FAST), ("gpcs", SLOW), ("spread", SLOW), ("spread", FAST), ("gpcs", FAST),
@@ -159,12 +159,19 @@ class Paired:
         return sum(met for met, _ in counts) / sum(n for _, n in counts)
 
     def low_rate(self, window):
+        """Iterations a second while LP is on. Where only a few fit into a half they count from its begin to the end of
+        the last one, which may lie in the next half: LP pauses between iterations only."""
         done = seconds = 0
+        every = list(map(float, self.bench.lines(window["low"])))
         for (begun, on), (ended, _) in zip(window["turns"], window["turns"][1:]):
-            ends = [at for at in map(float, self.bench.lines(window["low"])) if begun + SETTLE_S <= at <= ended]
-            if on and len(ends) > 1:
+            ends = [at for at in every if begun + SETTLE_S <= at <= ended]
+            if on and len(ends) > 4:
                 done += len(ends) - 1
                 seconds += ends[-1] - ends[0]
+            elif on:
+                ends = [at for at in every if begun <= at <= ended + HALF_S]
+                done += len(ends)
+                seconds += (max(ends) if ends else ended) - begun
         return done / seconds if seconds else 0.0
 
     def judge(self, windows):

@@ -61,7 +61,7 @@
 #define HB_SLACK_FIRST_CLOSED 8
 #define HB_SLACK_SAMPLES 8
 #define HB_SLACK_RESERVE_PPM 240000
-#define HB_SLACK_LEAST_PPM 120000
+#define HB_SLACK_LEAST_PPM 60000
 #define HB_SLACK_BATCH 64
 #define HB_SLACK_PATIENCE 256 /* requests; at first */
 #define HB_SLACK_PAUSE 256    /* the same */

@@ -72,7 +72,7 @@ void hb_slack_limits_set_window(struct hb_slack_limits *limits, uint32_t window_
 	limits->open_ns = window_ns / 2;
 	limits->steady_ns = window_ns * 4;
 	limits->tight_ns = window_ns / 8;
-	limits->mark_ns = window_ns / 16;
+	limits->mark_ns = window_ns / 8;
 }
 
 void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *limits)

@@ -204,7 +204,7 @@ struct hb_slack_answer {
 void hb_slack_limits_init(struct hb_slack_limits *limits, uint32_t sms);
 /*
  * For a host that has to run ahead of its GPU: window_ns beside and between requests, half of it where those that begin may
- * meet more than they allow, four times as much where all is masked, an eighth while HP allows nothing; a mark each sixteenth.
+ * meet more than they allow, four times as much where all is masked, an eighth while HP allows nothing; a mark each eighth.
  */
 void hb_slack_limits_set_window(struct hb_slack_limits *limits, uint32_t window_ns);
 void hb_slack_low_init(struct hb_slack_low *low, const struct hb_slack_limits *limits);

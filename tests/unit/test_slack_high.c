@@ -88,7 +88,7 @@ static void test_reserve_follows_the_excess(void **state)
 	serve_slowed(service, 1000, 2120 * US);
 	assert_int_equal(reserve_of(service), SMS / 2);
 	serve_slowed(service, 4000, 2 * MS);
-	assert_int_equal(reserve_of(service), SMS * 12 / 100);
+	assert_int_equal(reserve_of(service), SMS * 6 / 100);
 }
 
 /* Where no reserve helps LP is kept out for a while; where it does, only for the closed windows. */
