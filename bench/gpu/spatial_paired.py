@@ -263,8 +263,7 @@ def low_rows(bench, table):
 def rows(bench, lines):
     for line in lines:
         short, load = line["low"].split("-")[0], (line["high"], line["rate"])
-        what = "%s: %s eager at the load of %d/s (here %.1f/s) beside %s" % (
-            line["mode"], line["high"], line["rate"], line["real_rate"], TRAINING[short])
+        what = "%s: %s eager at the load of %d/s beside %s" % (line["mode"], line["high"], line["rate"], TRAINING[short])
         bench.row(what + ", requests within the p99 of the halves without LP; baseline: the control",
                   round(100 * line["attainment"], 2), round(100 * line["control"], 2), "%", "within 1 point",
                   line["attainment"] >= line["control"] - 0.01)

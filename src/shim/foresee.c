@@ -11,9 +11,10 @@
 #include "signs/signs.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <string.h>
+#include <time.h>
 
+#define NAP_NS (20 * HB_NS_PER_US)
 #define TRIES 200                        /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
 #define IDLE_SEEN_NS (10 * HB_NS_PER_US) /* a synchronize returns that long after the last kernel */
 #define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
@@ -55,6 +56,14 @@ static bool try_enter(void)
 		    !atomic_exchange_explicit(&taken, true, memory_order_acquire))
 			return true;
 	return false;
+}
+
+/* In calls that are slow anyway. Whoever holds the lock may be kept off this CPU by us, so we sleep. */
+static void enter(void)
+{
+	const struct timespec nap = {.tv_nsec = NAP_NS};
+	while (!try_enter())
+		nanosleep(&nap, NULL);
 }
 
 static void leave(void)
@@ -371,8 +380,7 @@ void hb_foresee_request_end(void)
 	if (!request.begin_ns)
 		return;
 	hb_page_signs_end(request.begin_ns);
-	while (!try_enter())
-		sched_yield();
+	enter();
 	hb_page_signs_post(request.begin_ns, hb_clock_now_ns(), request.deadline_ns, request.flags | HB_REQUEST_TOLD);
 	leave();
 }
@@ -381,8 +389,7 @@ void hb_foresee_request_end(void)
 
 struct hb_foresee_plan hb_foresee_step(int64_t now_ns)
 {
-	while (!try_enter())
-		sched_yield();
+	enter();
 	look_around(now_ns);
 	hb_foresight_step(&foresight, now_ns);
 	struct hb_foresee_plan after = plan();
