@@ -105,11 +105,12 @@ struct hb_page_request {
 	hb_page_i64 begin_ns, end_ns; /* CLOCK_MONOTONIC */
 	hb_page_i64 deadline_ns;      /* absolute; 0 = none was given */
 	hb_page_u32 flags;            /* enum hb_page_request_flag */
-	hb_page_u32 reserved;
+	hb_page_u32 harm_us;          /* with HB_REQUEST_MEASURED: what low priority made it take longer */
 };
 enum hb_page_request_flag {
-	HB_REQUEST_TOLD = 1, /* by the application; else inferred: first launch after idle .. synchronize */
-	HB_REQUEST_HELD = 2, /* the GPU was held when it began to launch */
+	HB_REQUEST_TOLD = 1,     /* by the application; else inferred: first launch after idle .. synchronize */
+	HB_REQUEST_HELD = 2,     /* the GPU was held when it began to launch */
+	HB_REQUEST_MEASURED = 4, /* in the spatial engine */
 };
 
 /*

@@ -182,10 +182,12 @@ static bool past_valid(const struct hb_core *core, const struct hb_event *event)
 {
 	return event->request_past.begin_ns >= 0 && event->request_past.begin_ns <= event->request_past.end_ns &&
 	       event->request_past.end_ns <= core->now_ns && event->request_past.deadline_ns >= 0 &&
-	       event->request_past.deadline_ns < HB_TIME_LIMIT_NS;
+	       event->request_past.deadline_ns < HB_TIME_LIMIT_NS && event->request_past.harm_ns >= 0 &&
+	       event->request_past.harm_ns < HB_TIME_LIMIT_NS;
 }
 
-int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, bool *learned)
+int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, struct hb_work *ended,
+		    bool *learned)
 {
 	if (!past_valid(core, event))
 		return -EINVAL;
@@ -203,6 +205,11 @@ int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_
 		slot->past_begin_ns = verdict.begin_ns;
 		slot->past_end_ns = verdict.end_ns;
 	}
+	*ended = (struct hb_work){.begin_ns = verdict.begin_ns,
+				  .deadline_ns = verdict.deadline_ns,
+				  .queued = verdict.queued,
+				  .measured = event->request_past.measured,
+				  .harm_ns = event->request_past.harm_ns};
 	*learned = close_books(core, slot, &verdict);
 	return 0;
 }

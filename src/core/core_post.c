@@ -152,14 +152,17 @@ int hb_core_begin_request(struct hb_core *core, struct hb_slot *slot, uint64_t i
 	return 0;
 }
 
-int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t id, int64_t end_ns)
+int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t id, int64_t end_ns, int64_t harm_ns)
 {
 	struct hb_work request;
 	bool learned = false;
 	int error = hb_account_end(core, slot, id, end_ns, &request, &learned);
 	if (error)
 		return error;
+	request.measured = harm_ns >= 0;
+	request.harm_ns = harm_ns >= 0 ? harm_ns : 0;
 	HB_POLICY_CALL(core, request_ended, slot->tenant.id, &request);
+	HB_POLICY_CALL(core, request_judged, slot->tenant.id, &request, end_ns);
 	if (learned)
 		HB_POLICY_CALL(core, tenant_changed, slot->tenant.id);
 	return 0;
@@ -178,20 +181,23 @@ static int post_request_begin(struct hb_core *core, const struct hb_event *event
 static int post_request_end(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
-	return slot ? hb_core_end_request(core, slot, event->request_end.request, core->now_ns) : -ENOENT;
+	int64_t harm_ns = event->request_end.measured ? event->request_end.harm_ns : -1;
+	return slot ? hb_core_end_request(core, slot, event->request_end.request, core->now_ns, harm_ns) : -ENOENT;
 }
 
 static int post_request_past(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
+	struct hb_work request;
 	bool learned = false;
 	if (!slot)
 		return -ENOENT;
-	int error = hb_account_past(core, slot, event, &learned);
+	int error = hb_account_past(core, slot, event, &request, &learned);
 	if (error)
 		return error;
 	if (!slot->infer.told)
 		hb_infer_told(core, slot);
+	HB_POLICY_CALL(core, request_judged, event->tenant, &request, event->request_past.end_ns);
 	if (learned)
 		HB_POLICY_CALL(core, tenant_changed, event->tenant);
 	return 0;

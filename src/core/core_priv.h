@@ -172,7 +172,8 @@ void hb_core_settle(struct hb_core *core);
 int hb_core_apply_event(struct hb_core *core, const struct hb_event *event);
 /* Books and the policy learn of it; the event's errors. */
 int hb_core_begin_request(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t deadline_ns);
-int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns);
+/* harm_ns: what LP cost it; negative = not known. */
+int hb_core_end_request(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, int64_t harm_ns);
 
 /* --- account.c --- */
 
@@ -181,7 +182,8 @@ int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t reques
 int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
 		   bool *learned);
 /* A request that is over; *learned as above. -EINVAL. */
-int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, bool *learned);
+int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, struct hb_work *ended,
+		    bool *learned);
 /* Forgets an unfinished request, as if it had never begun. */
 void hb_account_drop(struct hb_core *core, struct hb_slot *slot, uint64_t request);
 

@@ -116,7 +116,7 @@ static bool infers(const struct hb_core *core, const struct hb_slot *slot)
 static void finish(struct hb_core *core, struct hb_slot *slot)
 {
 	slot->infer.open = false;
-	hb_core_end_request(core, slot, slot->infer.request, slot->tenant.idle_since_ns);
+	hb_core_end_request(core, slot, slot->infer.request, slot->tenant.idle_since_ns, -1);
 }
 
 void hb_infer_busy(struct hb_core *core, struct hb_slot *slot)

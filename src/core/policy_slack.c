@@ -10,7 +10,9 @@
  * may cause each request, in ppm of the request's time alone; 0 is plain gating.
  *
  * Rule. A HP tenant starts at TERMS_START. For each request that is judged, a
- * debt grows by 1 if it missed its deadline and shrinks by the share that may
+ * debt grows by 1 if it missed its deadline (where it is known what LP cost it:
+ * and would have met it without that, and without what LP cost those that it
+ * queued behind) and shrinks by the share that may
  * miss, plus half a point. So the debt of a tenant that keeps its SLO stays near
  * zero, and one that is a point worse gains half a miss in 100 requests.
  *	debt over the alarm     plain gating for TRIAL requests
@@ -54,7 +56,8 @@ struct tenant_state {
 	uint32_t terms_ppm; /* outside of trials */
 	int64_t debt_ppm;
 	int64_t alarm_ppm;
-	uint32_t requests, misses; /* in this phase */
+	uint32_t requests, misses; /* in this phase; misses for whatever reason */
+	int64_t harm_ns;           /* what LP cost the last request and those that it queued behind */
 	uint32_t pause;            /* of the last plain gating; 0 = there was none */
 };
 
@@ -124,15 +127,24 @@ static void judge_open(struct hb_policy *policy, uint32_t tenant)
 	}
 }
 
-static void request_ended(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request)
+/* A trial asks what happens without LP, so there every miss counts (misses); for the debt those that LP may have caused. */
+static bool may_be_lows(struct tenant_state *state, const struct hb_work *request, int64_t end_ns)
+{
+	state->harm_ns = request->harm_ns + (request->queued ? state->harm_ns : 0);
+	if (state->harm_ns >= HB_TIME_LIMIT_NS)
+		state->harm_ns = HB_TIME_LIMIT_NS - 1;
+	return end_ns > request->deadline_ns && (!request->measured || end_ns - state->harm_ns <= request->deadline_ns);
+}
+
+static void request_judged(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request, int64_t end_ns)
 {
 	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH || request->deadline_ns == HB_TIME_NEVER)
 		return;
-	bool missed = hb_policy_now_ns(policy) > request->deadline_ns;
+	bool lows = may_be_lows(state, request, end_ns);
 	state->requests++;
-	state->misses += missed;
-	state->debt_ppm += (missed ? HB_SLACK_PPM : 0) - may_miss_ppm(policy, tenant);
+	state->misses += end_ns > request->deadline_ns;
+	state->debt_ppm += (lows ? HB_SLACK_PPM : 0) - may_miss_ppm(policy, tenant);
 	if (state->debt_ppm < 0)
 		state->debt_ppm = 0;
 	if (state->phase == PHASE_OPEN)
@@ -160,6 +172,6 @@ const struct hb_policy_ops hb_policy_slack_ops = {
 	.summary = "LP beside HP, launch by launch, for as much delay as HP's slack allows",
 	.tenant_bytes = sizeof(struct tenant_state),
 	.tenant_added = tenant_added,
-	.request_ended = request_ended,
+	.request_judged = request_judged,
 	.dump = dump,
 };

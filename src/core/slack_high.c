@@ -208,6 +208,11 @@ void hb_slack_high_launch(struct hb_slack_high *high, int64_t now_ns)
 		hb_slack_high_pass(high, now_ns);
 }
 
+int64_t hb_slack_high_harm_ns(const struct hb_slack_high *high)
+{
+	return high->harm_ns;
+}
+
 void hb_slack_high_wait(struct hb_slack_high *high, int64_t now_ns)
 {
 	if (high->serving && high->wait_since_ns < 0)
@@ -406,6 +411,7 @@ static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length
 	if (most_ns > INT32_MAX)
 		most_ns = INT32_MAX;
 	excess_ns = excess_ns > most_ns ? most_ns : excess_ns < -most_ns ? -most_ns : excess_ns;
+	high->harm_ns = excess_ns > 0 ? excess_ns : 0;
 	review_guard(high, excess_ns, terms_of(high, length->alone_ns));
 	if (!high->beacon)
 		return;
@@ -428,6 +434,7 @@ void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns)
 	high->last_end_ns = now_ns;
 	if (taken.all_ns < 0)
 		return;
+	high->harm_ns = high->closed ? 0 : -1;
 	struct hb_slack_length *length = length_of(high);
 	learn_left(high, now_ns);
 	pass_gated(high);

@@ -109,6 +109,7 @@ struct hb_slack_high {
 	struct hb_slack_length lengths[HB_SLACK_LENGTHS];
 	int64_t alone_ns; /* of the last requests, the mean of their lengths' */
 	int64_t gap_mean_ns;
+	int64_t harm_ns; /* of the last request; -1 = not known */
 	struct hb_slack_guard guard;
 };
 
@@ -131,5 +132,7 @@ void hb_slack_high_wait(struct hb_slack_high *high, int64_t now_ns);
 void hb_slack_high_end(struct hb_slack_high *high, int64_t now_ns);
 /* What the request still takes, alone; 0 = not known, or none is being served. */
 int64_t hb_slack_high_left_ns(const struct hb_slack_high *high);
+/* What LP cost the last request, 0 or more; -1 = not known. */
+int64_t hb_slack_high_harm_ns(const struct hb_slack_high *high);
 
 #endif

@@ -69,6 +69,8 @@ struct hb_work {
 	enum hb_class class; /* launches */
 	bool queued;         /* requests: another one was unfinished when it began */
 	uint64_t hidden;     /* requests: the tenant's hints_hidden when it began */
+	bool measured;       /* requests, when judged: harm_ns is known */
+	int64_t harm_ns;     /* what LP made it take longer */
 };
 
 /* Oldest first. NULL = none. */

@@ -22,7 +22,7 @@
 
 struct request {
 	int64_t begin_ns, end_ns, deadline_ns;
-	uint32_t flags;
+	uint32_t flags, harm_us;
 };
 
 static struct request copy(const struct hb_page_request *from)
@@ -32,6 +32,7 @@ static struct request copy(const struct hb_page_request *from)
 		.end_ns = atomic_load_explicit(&from->end_ns, memory_order_relaxed),
 		.deadline_ns = atomic_load_explicit(&from->deadline_ns, memory_order_relaxed),
 		.flags = atomic_load_explicit(&from->flags, memory_order_relaxed),
+		.harm_us = atomic_load_explicit(&from->harm_us, memory_order_relaxed),
 	};
 }
 
@@ -52,6 +53,8 @@ static void post(struct hb_tenancy *tenancy, const struct request *request, uint
 	event.request_past.deadline_ns = request->deadline_ns;
 	event.request_past.held = request->flags & HB_REQUEST_HELD;
 	event.request_past.lost = lost;
+	event.request_past.measured = request->flags & HB_REQUEST_MEASURED;
+	event.request_past.harm_ns = event.request_past.measured ? request->harm_us * HB_NS_PER_US : 0;
 	bool posted = false;
 	for (uint32_t i = 0; i < tenancy->n_devices; i++)
 		if (hb_device_worked_since(tenancy->devices[i], tenancy, request->begin_ns)) {

@@ -45,6 +45,8 @@ static atomic_bool idle_missed; /* hb_foresee_idle() found the lock taken */
 
 struct told_request {
 	int64_t begin_ns, deadline_ns;
+	int64_t harm_ns; /* what LP cost its parts, each of which ends with a wait */
+	bool measured;
 	uint32_t flags;
 };
 static __thread struct told_request told __attribute__((tls_model("initial-exec")));
@@ -260,10 +262,12 @@ void hb_foresee_launch(void)
 /* Without holds: the spatial engine, or nothing. */
 static void end_in_space(void)
 {
-	int64_t begin_ns = hb_window_end();
+	int64_t harm_ns, begin_ns = hb_window_end(&harm_ns);
+	told.harm_ns += begin_ns && harm_ns > 0 ? harm_ns : 0;
+	told.measured = begin_ns && harm_ns >= 0;
 	if (!begin_ns || atomic_load_explicit(&tells_requests, memory_order_relaxed) || !try_enter())
 		return;
-	hb_page_signs_post(begin_ns, hb_clock_now_ns(), 0, 0);
+	hb_page_signs_post_harm(begin_ns, hb_clock_now_ns(), 0, 0, harm_ns);
 	leave();
 }
 
@@ -381,7 +385,8 @@ void hb_foresee_request_end(void)
 		return;
 	hb_page_signs_end(request.begin_ns);
 	enter();
-	hb_page_signs_post(request.begin_ns, hb_clock_now_ns(), request.deadline_ns, request.flags | HB_REQUEST_TOLD);
+	hb_page_signs_post_harm(request.begin_ns, hb_clock_now_ns(), request.deadline_ns,
+				request.flags | HB_REQUEST_TOLD, request.measured ? request.harm_ns : -1);
 	leave();
 }
 

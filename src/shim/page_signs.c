@@ -12,13 +12,20 @@ static const char *const texts[HB_N_HOLD_FAULTS] = {
 
 void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
 {
+	hb_page_signs_post_harm(begin_ns, end_ns, deadline_ns, flags, -1);
+}
+
+void hb_page_signs_post_harm(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags, int64_t harm_ns)
+{
+	uint32_t harm_us = harm_ns < 0 ? 0 : harm_ns / 1000 < UINT32_MAX ? (uint32_t)(harm_ns / 1000) : UINT32_MAX;
 	struct hb_page_signs *signs = &hb_place()->process->signs;
 	uint64_t n = atomic_load_explicit(&signs->written, memory_order_relaxed);
 	struct hb_page_request *request = &signs->ring[n % HB_PAGE_REQUESTS];
 	atomic_store_explicit(&request->begin_ns, begin_ns, memory_order_relaxed);
 	atomic_store_explicit(&request->end_ns, end_ns, memory_order_relaxed);
 	atomic_store_explicit(&request->deadline_ns, deadline_ns, memory_order_relaxed);
-	atomic_store_explicit(&request->flags, flags, memory_order_relaxed);
+	atomic_store_explicit(&request->flags, flags | (harm_ns < 0 ? 0 : HB_REQUEST_MEASURED), memory_order_relaxed);
+	atomic_store_explicit(&request->harm_us, harm_us, memory_order_relaxed);
 	atomic_store_explicit(&signs->written, n + 1, memory_order_release);
 	hb_shim_count(HB_COUNT_requests, 1);
 	if (flags & HB_REQUEST_HELD)

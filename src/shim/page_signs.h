@@ -10,6 +10,8 @@
 
 /* One writer at a time is the caller's business (foresee.c has a lock). Time stamps as in struct hb_page_request. */
 void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags);
+/* The same, and what LP cost it; negative = not known. */
+void hb_page_signs_post_harm(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags, int64_t harm_ns);
 
 /* A request runs from now on, unless another one does already; and the one that began then does not any more. */
 void hb_page_signs_begin(int64_t begin_ns, int64_t deadline_ns);

@@ -25,8 +25,8 @@ void hb_window_begin(int64_t deadline_ns);
 void hb_window_launch(unsigned fn, const uint64_t *args);
 /* Before a call that may wait for what was launched; of several the first one counts. */
 void hb_window_wait(void);
-/* Its results were waited for. When it began; 0 = none was told. */
-int64_t hb_window_end(void);
+/* Its results were waited for. When it began, 0 = none was told; what LP cost it, negative = not known. */
+int64_t hb_window_end(int64_t *harm_ns);
 
 /* ---- low priority: window_low.c ---- */
 

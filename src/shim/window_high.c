@@ -116,15 +116,17 @@ void hb_window_wait(void)
 	leave();
 }
 
-int64_t hb_window_end(void)
+int64_t hb_window_end(int64_t *harm_ns)
 {
 	int64_t begin_ns = 0;
+	*harm_ns = -1;
 	if (!hb_place()->page || !try_enter())
 		return 0;
 	if (serving_gpu < HB_PAGE_GPUS) {
 		struct hb_slack_high *high = &highs[serving_gpu];
 		begin_ns = high->begin_ns;
 		hb_slack_high_end(high, hb_clock_now_ns());
+		*harm_ns = hb_slack_high_harm_ns(high);
 		hb_page_signs_end(begin_ns);
 		serving_gpu = HB_PAGE_GPUS;
 	}

@@ -301,6 +301,10 @@ static void end_iteration(struct hb_engine *engine, struct hb_program *program)
 	record_latency(engine, program);
 	hb_engine_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
 	struct hb_event event = {.kind = HB_EVENT_REQUEST_END, .request_end.request = program->request};
+	if (program->slack && hb_slack_high_harm_ns(&program->slack->high) >= 0) {
+		event.request_end.measured = true;
+		event.request_end.harm_ns = hb_slack_high_harm_ns(&program->slack->high);
+	}
 	hb_engine_post(engine, program, &event);
 	if (!program->arrivals)
 		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;

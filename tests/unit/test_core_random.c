@@ -389,8 +389,11 @@ static void garbage_is_survived(void **state)
 				event.tenant_add.slo_auto = hb_rng_below(&rng, 2);
 			if (event.kind == HB_EVENT_TENANT_SET)
 				event.tenant_set.slo_auto = hb_rng_below(&rng, 2);
-			if (event.kind == HB_EVENT_REQUEST_PAST)
+			if (event.kind == HB_EVENT_REQUEST_PAST) {
 				event.request_past.held = hb_rng_below(&rng, 2);
+				event.request_past.measured = hb_rng_below(&rng, 2);
+				event.request_past.harm_ns = (int64_t)hb_rng_below(&rng, 1000000);
+			}
 			now_ns += (int64_t)hb_rng_below(&rng, 1000000);
 			int error = hb_core_post(core, now_ns, &event);
 			accepted += !error;
