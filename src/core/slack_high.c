@@ -29,6 +29,7 @@
 #define WELL 2048
 #define PATIENCE_MOST 65536
 #define PAUSE_MOST 65536
+#define LEAST_SMS 2
 #define GAP_MAX_NS UINT32_C(4000000000)
 
 static void put64(_Atomic int64_t *word, int64_t value)
@@ -44,6 +45,13 @@ static void put32(_Atomic uint32_t *word, uint32_t value)
 static uint32_t share_of(uint32_t sms, uint32_t ppm)
 {
 	return (uint32_t)((uint64_t)sms * ppm / HB_SLACK_PPM);
+}
+
+/* Not nothing: behind no mask at all LP's launches count as such that cannot be masked. */
+static uint32_t least_reserve(const struct hb_slack_high *high)
+{
+	uint32_t least = share_of(high->sms, HB_SLACK_LEAST_PPM);
+	return least > LEAST_SMS ? least : LEAST_SMS;
 }
 
 static uint32_t first_reserve(const struct hb_slack_high *high)
@@ -224,13 +232,14 @@ void hb_slack_high_wait(struct hb_slack_high *high, int64_t now_ns)
 /* A request that is over: how long it took, and how much of that it waited for the GPU. */
 struct taken {
 	int64_t all_ns, wait_ns;
+	bool told; /* of a wait; else wait_ns is all of it */
 };
 
 static struct taken taken_by(const struct hb_slack_high *high, int64_t end_ns)
 {
 	struct taken taken = {.all_ns = end_ns - high->begin_ns};
-	bool told = high->wait_since_ns >= high->begin_ns && high->wait_since_ns <= end_ns;
-	taken.wait_ns = told ? end_ns - high->wait_since_ns : taken.all_ns;
+	taken.told = high->wait_since_ns >= high->begin_ns && high->wait_since_ns <= end_ns;
+	taken.wait_ns = taken.told ? end_ns - high->wait_since_ns : taken.all_ns;
 	return taken;
 }
 
@@ -352,7 +361,7 @@ static void protect(struct hb_slack_high *high, bool much)
 
 static void relax(struct hb_slack_high *high)
 {
-	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = share_of(high->sms, HB_SLACK_LEAST_PPM);
+	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = least_reserve(high);
 	if (high->guard.reserve > least)
 		set_reserve(high, high->guard.reserve > least + step ? high->guard.reserve - step : least);
 }
@@ -400,7 +409,7 @@ static int64_t excess_of(const struct hb_slack_length *length, const struct take
 {
 	int64_t all_ns = taken->all_ns - length->alone_ns, wait_ns = taken->wait_ns - length->wait_ns;
 	bool own_pace = length->wait_ns < length->alone_ns >> OWN_PACE_SHIFT;
-	return own_pace || wait_ns < all_ns ? wait_ns : all_ns;
+	return taken->told && (own_pace || wait_ns < all_ns) ? wait_ns : all_ns;
 }
 
 static void tell_excess(struct hb_slack_high *high, const struct hb_slack_length *length, const struct taken *taken)

@@ -193,6 +193,20 @@ static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 	assert_true(reserve_of(service) > 31);
 }
 
+/* A wait that nobody told of (another thread held the record) is no harm of a whole request. */
+static void test_an_untold_wait_is_no_harm(void **state)
+{
+	struct service *service = *state;
+	service->beacon->terms_ppm = 30000;
+	for (int i = 0; i < 1000; i++) {
+		if (i % 8)
+			serve_at_pace(service, 3 * MS, 40 * US);
+		else
+			serve(service, 160, 3 * MS + 40 * US);
+		assert_true(reserve_of(service) <= 31);
+	}
+}
+
 /* The first requests take hundreds of times as long as later ones; what they took is forgotten within a hundred. */
 static void test_warming_up_is_forgotten(void **state)
 {
@@ -237,6 +251,7 @@ int main(void)
 		TEST(test_reserve_jumps),
 		TEST(test_a_slow_cpu_is_not_blamed_on_low),
 		TEST(test_a_faster_cpu_is_not_blamed_on_low),
+		TEST(test_an_untold_wait_is_no_harm),
 		TEST(test_warming_up_is_forgotten),
 		TEST(test_gaps),
 		TEST(test_gated_longer_each_time),
