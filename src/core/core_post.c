@@ -182,7 +182,11 @@ static int post_request_end(struct hb_core *core, const struct hb_event *event)
 {
 	struct hb_slot *slot = hb_core_slot(core, event->tenant);
 	int64_t harm_ns = event->request_end.measured ? event->request_end.harm_ns : -1;
-	return slot ? hb_core_end_request(core, slot, event->request_end.request, core->now_ns, harm_ns) : -ENOENT;
+	if (!slot)
+		return -ENOENT;
+	if (event->request_end.measured && (harm_ns < 0 || harm_ns >= HB_TIME_LIMIT_NS))
+		return -EINVAL;
+	return hb_core_end_request(core, slot, event->request_end.request, core->now_ns, harm_ns);
 }
 
 static int post_request_past(struct hb_core *core, const struct hb_event *event)

@@ -389,6 +389,8 @@ static void garbage_is_survived(void **state)
 				event.tenant_add.slo_auto = hb_rng_below(&rng, 2);
 			if (event.kind == HB_EVENT_TENANT_SET)
 				event.tenant_set.slo_auto = hb_rng_below(&rng, 2);
+			if (event.kind == HB_EVENT_REQUEST_END) /* its harm is whatever it is */
+				event.request_end.measured = hb_rng_below(&rng, 2);
 			if (event.kind == HB_EVENT_REQUEST_PAST) {
 				event.request_past.held = hb_rng_below(&rng, 2);
 				event.request_past.measured = hb_rng_below(&rng, 2);
