@@ -110,7 +110,7 @@ struct hb_page_request {
 enum hb_page_request_flag {
 	HB_REQUEST_TOLD = 1,     /* by the application; else inferred: first launch after idle .. synchronize */
 	HB_REQUEST_HELD = 2,     /* the GPU was held when it began to launch */
-	HB_REQUEST_MEASURED = 4, /* in the spatial engine */
+	HB_REQUEST_MEASURED = 4, /* in the spatial engine: harm_us is known */
 };
 
 /*

@@ -181,7 +181,7 @@ int hb_account_begin(struct hb_core *core, struct hb_slot *slot, uint64_t reques
 /* *ended is the record as it was. *learned: the SLO changed. */
 int hb_account_end(struct hb_core *core, struct hb_slot *slot, uint64_t request, int64_t end_ns, struct hb_work *ended,
 		   bool *learned);
-/* A request that is over; *learned as above. -EINVAL. */
+/* A request that is over; *ended is what policies judge, *learned as above. -EINVAL. */
 int hb_account_past(struct hb_core *core, struct hb_slot *slot, const struct hb_event *event, struct hb_work *ended,
 		    bool *learned);
 /* Forgets an unfinished request, as if it had never begun. */

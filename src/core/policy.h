@@ -61,10 +61,10 @@ struct hb_policy_ops {
 
 	void (*request_begun)(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request);
 	void (*request_ended)(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request);
-	/* `waits`: it needs hb_policy_admit() (or its gate opened). */
 	/* After request_ended, and for those that are known only since they are over. */
 	void (*request_judged)(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request,
 			       int64_t end_ns);
+	/* `waits`: it needs hb_policy_admit() (or its gate opened). */
 	void (*launched)(struct hb_policy *policy, uint32_t tenant, const struct hb_work *launch, bool waits);
 	void (*completed)(struct hb_policy *policy, uint32_t tenant, const struct hb_work *launch);
 	void (*busy)(struct hb_policy *policy, uint32_t tenant);

@@ -12,8 +12,7 @@
  * Rule. A HP tenant starts at TERMS_START. For each request that is judged, a
  * debt grows by 1 if it missed its deadline (where it is known what LP cost it:
  * and would have met it without that, and without what LP cost those that it
- * queued behind) and shrinks by the share that may
- * miss, plus half a point. So the debt of a tenant that keeps its SLO stays near
+ * queued behind) and shrinks by the share that may miss, plus half a point. So the debt of a tenant that keeps its SLO stays near
  * zero, and one that is a point worse gains half a miss in 100 requests.
  *	debt over the alarm     plain gating for TRIAL requests
  *	trial: no better        LP is not the cause (overload, a slow disk): the old

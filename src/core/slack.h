@@ -43,18 +43,17 @@
  * the request.
  */
 struct hb_slack_beacon {
-	_Atomic uint32_t owner;    /* pid; 0 = free */
-	_Atomic uint32_t word;     /* requests begun and ended so far: odd = one is being served */
-	_Atomic int64_t seen_ns;   /* the owner's last sign of life within the request */
-	_Atomic int64_t end_ns;    /* when the request would end alone from here on; 0 = not known */
-	_Atomic int64_t latest_ns; /* its deadline; INT64_MAX = none */
-	_Atomic int64_t expect_ns; /* a request is expected to begin before this; 0 = not known to be */
-	_Atomic uint32_t allow_ns; /* delay LP may cause within this request, then the next; 0 = none: LP waits */
-	_Atomic uint32_t
-		reserve; /* SMs that LP leaves free while a request is there or expected; and HB_SLACK_GAPS_SHIFT */
+	_Atomic uint32_t owner;     /* pid; 0 = free */
+	_Atomic uint32_t word;      /* requests begun and ended so far: odd = one is being served */
+	_Atomic int64_t seen_ns;    /* the owner's last sign of life within the request */
+	_Atomic int64_t end_ns;     /* when the request would end alone from here on; 0 = not known */
+	_Atomic int64_t latest_ns;  /* its deadline; INT64_MAX = none */
+	_Atomic int64_t expect_ns;  /* a request is expected to begin before this; 0 = not known to be */
+	_Atomic uint32_t allow_ns;  /* delay LP may cause within this request, then the next; 0 = none: LP waits */
+	_Atomic uint32_t reserve;   /* SMs that LP leaves free while a request is there or expected, and gaps (above) */
 	_Atomic uint32_t gap_ns;    /* mean time from a request's end to the next one's begin; 0 = not known */
 	_Atomic uint32_t outcome;   /* requests whose excess is known; changes with excess_ns */
-	_Atomic int32_t excess_ns;  /* of the last such: service time beyond what it takes alone */
+	_Atomic int32_t excess_ns;  /* of the last such: slack_high.h */
 	_Atomic uint32_t terms_ppm; /* delay LP may cause, of the time alone; 0 = plain gating */
 };
 _Static_assert(sizeof(struct hb_slack_beacon) == 64, "a beacon is one cache line");

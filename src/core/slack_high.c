@@ -344,7 +344,7 @@ static void protect(struct hb_slack_high *high, bool much)
 	guard->well = guard->gaps_calm = 0;
 	if (guard->gaps) {
 		guard->gaps_patience = twice(guard->gaps_patience, PATIENCE_MOST);
-		set_gaps(high, guard->gaps - 1);
+		set_gaps(high, much ? 0 : guard->gaps - 1);
 		return;
 	}
 	if (guard->reserve >= most) {

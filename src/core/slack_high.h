@@ -19,9 +19,10 @@
  * HB_SLACK_CLOSED_RUN in a row of HB_SLACK_CLOSED_EVERY (from the 16th, 32nd, 64th and
  * 128th on, too, for the first ones warm up), allow LP nothing: how long such a request
  * takes is the time alone, but for the first of a row, which still meets what LP had in
- * flight. Of the newest such times the lower quartile counts: slow ones are the host's. What others take beyond it is LP's harm
- * (`excess_ns`), by which LP's side learns prices, this side its reserve, and
- * policy_slack its terms. What the next request allows is told when one ends.
+ * flight. Of the newest such times the lower quartile counts: slow ones are the host's.
+ * What others take beyond it is LP's harm (`excess_ns`), by which LP's side learns
+ * prices, this side its reserve, and policy_slack its terms. What the next request
+ * allows is told when one ends.
  *
  * Excess. A request's time is its process's as much as the GPU's, and on a shared
  * host that part changes by half from one second to the next. Of LP only what the
@@ -39,7 +40,7 @@
  * of the terms says that HP suffers, as soon as that is certain.
  *	no batch suffers for    LP may do more between requests, in steps (HB_SLACK_GAPS_SHIFT)
  *	`gaps_patience`
- *	suffers                 a step back there, and the next try after twice as many; where there
+ *	suffers                 a step back there (all of them where it suffers much), and the next try after twice as many; where there
  *	                        is none to take back the reserve grows by a sixteenth of the GPU, up
  *	                        to half of it (a mask that leaves less may never start a cluster)
  *	even with the largest   plain gating for HB_SLACK_PAUSE requests, then the largest again;

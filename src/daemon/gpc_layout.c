@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which bits of SM masks are of one GPC, asked once for each GPU with `masks:
- * gpcs` when the spatial engine is first wanted there: a child runs the trial (`hb doctor --gpcs`, gpu/gpc_trial.h) in a
- * context of its own and is killed when it takes too long. What it found goes to
+ * gpcs` when the spatial engine is first wanted there: a child runs the trial
+ * (`hb doctor --gpcs`, gpu/gpc_trial.h) in a context of its own and is killed
+ * when it takes too long. What it found goes to
  * the page of the GPU, whose processes compare it with the bits that they find
  * themselves. Whatever is wrong leaves masks spread, with the reason on the page.
  */

@@ -238,6 +238,13 @@ static void test_gaps(void **state)
 	for (int i = 0; i < 8192; i++)
 		serve_at_pace(service, 3 * MS, 40 * US);
 	assert_int_equal(gaps_of(service), HB_SLACK_GAPS_MOST);
+	/* Much harm: a step back as soon as it is certain, and all others with the next eight requests. */
+	for (int i = 0; i < 64 && gaps_of(service) == HB_SLACK_GAPS_MOST; i++)
+		serve_at_pace(service, 3 * MS, service->high.closed ? 40 * US : 3 * MS);
+	assert_int_equal(gaps_of(service), HB_SLACK_GAPS_MOST - 1);
+	for (int i = 0; i < 8 + HB_SLACK_CLOSED_RUN; i++)
+		serve_at_pace(service, 3 * MS, service->high.closed ? 40 * US : 3 * MS);
+	assert_int_equal(gaps_of(service), 0);
 }
 
 int main(void)
