@@ -49,7 +49,7 @@ static const char help[] =
 	"  --lead TIME      low-priority programs run this long before the first request can\n"
 	"                   arrive; comes before --seconds (0s; 700ms with arrivals from\n"
 	"                   a file, as in the recorded co-location runs)\n"
-	"  --host-noise N%  the hosts are shared, too: what they do takes N % longer on the\n"
+	"  --host-noise N   the hosts are shared, too: what they do takes N % longer on the\n"
 	"                   mean, in stretches of 150 ms on the mean (0)\n"
 	"  --seed N         another seed, other arrivals (1)\n"
 	"  --jobs N         modes run at once (one a processor)\n"

@@ -74,22 +74,14 @@ static int seconds_parse(const char *value, double *seconds)
 	return HB_EXIT_OK;
 }
 
-/* Percent, with or without the sign. */
 static int noise_parse(const char *value, double *noise)
 {
-	char text[32];
-	double number;
-	size_t length = strlen(value);
-	length -= length > 1 && value[length - 1] == '%';
-	if (length >= sizeof text)
-		return bad_value("host-noise", value, "not a share in percent");
-	memcpy(text, value, length);
-	text[length] = '\0';
-	if (!hb_number_parse(text, &number))
-		return bad_value("host-noise", value, "not a share in percent");
-	if (!(number >= 0 && number <= 100))
-		return bad_value("host-noise", value, "must be between 0 and 100 %");
-	*noise = number / 100;
+	double percent;
+	if (!hb_number_parse(value, &percent))
+		return bad_value("host-noise", value, "not a number of percent");
+	if (!(percent >= 0 && percent <= 100))
+		return bad_value("host-noise", value, "must be between 0 and 100");
+	*noise = percent / 100;
 	return HB_EXIT_OK;
 }
 

@@ -56,8 +56,8 @@ struct hb_model {
 	/* While it is unloading: until when its batches may run, whether all have ended, whether somebody waits to load it. */
 	int64_t close_ns;
 	bool drained, reloads;
-	uint64_t
-		left; /* counts models that were closed, or could not be opened: those that were first are forgotten first */
+	/* Counts models that were closed, or could not be opened: those that were first are forgotten first. */
+	uint64_t left;
 	struct hb_model_stats stats;
 	struct hb_hist *latency[HB_SERVE_PRIORITIES]; /* of requests with results; NULL until the first */
 };
