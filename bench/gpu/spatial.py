@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the spatial engine on a real GPU: the table of bench/results/GPU/spatial.json.
+"""Measures the spatial engine on a real GPU: parts of bench/results/GPU/spatial.json. The table of all ways of sharing is
+made by spatial_paired.py, which stands hosts whose CPU changes its speed.
 
-  bench/gpu/spatial.py --build build --out DIR [--part ours,others,rules,quick,why,strip,close] [--rounds 1] [--window 3]
+  bench/gpu/spatial.py --build build --out DIR [--part ours,rules,quick,why,strip,close] [--rounds 1] [--window 3]
 
   ours     spatial, temporal, and the gate alone (closed while a request is served, as REEF does), and LP alone
-  others   exclusive, time slicing, MPS, MPS with stream priorities, MPS with an SM limit of 88 and 60 %
   rules    settings of the spatial engine side by side, at high rates: raw values only
   quick    the spatial engine alone, a minute: raw values only
   why      where its costs come from, 70 s: raw values only
@@ -369,31 +369,6 @@ def compare_with_temporal(bench, lines):
                   ">= 1.5", ratio >= 1.5)
 
 
-def part_others(bench):
-    mps = Mps(bench)
-    table = Table(bench)
-    with ended_with(bench, mps):
-        table.service("hp-native")
-        table.service("hp-mps", env=mps.env)
-        table.service("hp-first", env=mps.env, options=("--stream-priority", "-3"))
-        table.training("native")
-        table.training("mps", env=mps.env)
-        table.training("mps88", env=mps.limited(88))
-        table.training("mps60", env=mps.limited(60))
-        table.ready()
-        for _ in range(bench.args.rounds):
-            native_alone(table)
-            for load in LOADS:
-                table.window("alone inside", "hp-mps", load, None)
-                for short in TRAINING:
-                    table.window("time slicing", "hp-native", load, short + "-native")
-                    table.window("MPS", "hp-mps", load, short + "-mps")
-                    table.window("MPS priorities", "hp-first", load, short + "-mps")
-                    table.window("MPS 88 %", "hp-first", load, short + "-mps88")
-                    table.window("MPS 60 %", "hp-first", load, short + "-mps60")
-    keep(bench, table, native_rates(table))
-
-
 def part_rules(bench):
     space = Hummingbird(bench, "space", {"engine": "spatial"})
     table = Table(bench)
@@ -547,7 +522,7 @@ def part_close(bench):
                   round(took, 1), round(alone["p50_ns"] / 1e3, 1), "us", "<= %d us" % most, took <= most)
 
 
-PARTS = {"why": part_why, "quick": part_quick, "ours": part_ours, "others": part_others, "rules": part_rules,
+PARTS = {"why": part_why, "quick": part_quick, "ours": part_ours, "rules": part_rules,
          "strip": part_strip, "close": part_close}
 
 if __name__ == "__main__":
