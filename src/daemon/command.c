@@ -108,12 +108,9 @@ static void init_handles(struct hb_command *command, uv_loop_t *loop)
 	command->open = 4;
 }
 
-/* Standard output and error are one pipe, made by hand because libuv makes one for each. */
-static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, char **environment)
+/* Standard output and error are one pipe, made by hand because libuv makes one for each. Its ends are taken over. */
+static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, char **environment, const int ends[2])
 {
-	int ends[2];
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
 	uv_stdio_container_t stdio[3] = {
 		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_READABLE_PIPE),
 		 .data.stream = (uv_stream_t *)&command->in},
@@ -138,13 +135,20 @@ static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, 
 int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
 		     hb_command_done *done, void *argument, struct hb_command **started)
 {
+	int ends[2];
 	struct hb_command *command = calloc(1, sizeof *command);
 	if (!command)
 		return -ENOMEM;
+	/* Before anything of libuv's: a process that it was never asked to spawn is no handle and cannot be closed. */
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		int result = -errno;
+		free(command);
+		return result;
+	}
 	command->done = done;
 	command->argument = argument;
 	init_handles(command, loop);
-	int result = spawn(command, loop, arguments, environment);
+	int result = spawn(command, loop, arguments, environment, ends);
 	if (result < 0) {
 		command->finished = true;
 		close_handle((uv_handle_t *)&command->process);

@@ -42,22 +42,55 @@ enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon)
 	}
 }
 
-struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES])
+struct hb_device *hb_daemon_known_device(const struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES])
 {
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		if (memcmp(daemon->devices[i]->uuid, uuid, HB_UUID_BYTES) == 0)
 			return daemon->devices[i];
-	if (daemon->n_devices == HB_DEVICES_MAX)
-		return NULL;
-	struct hb_device *device;
-	int result = hb_device_new(daemon, uuid, &device);
+	return NULL;
+}
+
+static bool is_used(const struct hb_daemon *daemon, const struct hb_device *device)
+{
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+		if (daemon->tenancies[i] && hb_tenancy_uses(daemon->tenancies[i], device))
+			return true;
+	return false;
+}
+
+/* A new place, or one that nobody uses any more: UUIDs are what programs say, so the table may be full of made-up ones. */
+static uint32_t place_for_device(const struct hb_daemon *daemon)
+{
+	uint32_t place = daemon->n_devices;
+	for (uint32_t i = 0; place == HB_DEVICES_MAX && i < HB_DEVICES_MAX; i++)
+		if (!is_used(daemon, daemon->devices[i]))
+			return i;
+	return place;
+}
+
+int hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device)
+{
+	struct hb_device *known = hb_daemon_known_device(daemon, uuid), *made;
+	if (known) {
+		*device = known;
+		return 0;
+	}
+	uint32_t place = place_for_device(daemon);
+	if (place == HB_DEVICES_MAX)
+		return -ENOSPC;
+	int result = hb_device_new(daemon, uuid, place, &made);
 	if (result < 0) {
 		hb_log_error("cannot take on a GPU: %s", strerror(-result));
-		return NULL;
+		return result;
 	}
-	daemon->devices[daemon->n_devices++] = device;
+	if (place < daemon->n_devices)
+		hb_device_free(daemon->devices[place]);
+	else
+		daemon->n_devices++;
+	daemon->devices[place] = made;
 	HB_FAULT(daemon_gpu_made);
-	return device;
+	*device = made;
+	return 0;
 }
 
 static void beat(struct hb_daemon *daemon, int64_t now_ns);
@@ -302,6 +335,12 @@ static int start(struct hb_daemon *daemon, struct hb_error *error)
 	return 0;
 }
 
+static int open_loop(struct hb_daemon *daemon, struct hb_error *error)
+{
+	int result = uv_loop_init(&daemon->loop);
+	return result < 0 ? hb_error_set(error, result, "no event loop can be made: %s", uv_strerror(result)) : 0;
+}
+
 int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *error)
 {
 	struct hb_daemon *daemon = calloc(1, sizeof *daemon);
@@ -311,8 +350,9 @@ int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *erro
 	daemon->called_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	int result = daemon->called_fd < 0 ? hb_error_set(error, -errno, "no eventfd can be made: %s", strerror(errno))
 					   : load_config(options, &daemon->config, error);
+	if (result == 0)
+		result = open_loop(daemon, error);
 	if (result == 0) {
-		uv_loop_init(&daemon->loop);
 		result = start(daemon, error);
 		if (result == 0)
 			hb_log_info("serving %s", options->socket);

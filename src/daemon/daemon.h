@@ -103,6 +103,8 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy);
 /* Changes what a SET asks for (already admitted). 0, or negative errno with *error. */
 int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, const struct hb_terms *terms,
 		   struct hb_error *error);
+/* Whether some process of it has told that it uses this GPU. */
+bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struct hb_device *device);
 /* Every HB_TICK_MS: heartbeat, memory repairs. */
 void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns);
 /* The MPS server itself is neither high nor low: it only has slices. */
@@ -172,7 +174,8 @@ struct hb_device {
 	struct hb_meters *meters;      /* meters.h */
 };
 
-int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
+int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], uint32_t number,
+		  struct hb_device **device);
 void hb_device_free(struct hb_device *device);
 /* What its core is made with now. */
 void hb_device_core_config(const struct hb_device *device, struct hb_core_config *core);
@@ -366,8 +369,10 @@ static inline struct hb_tenancy *hb_device_tenancy(const struct hb_device *devic
 int hb_daemon_run(const struct hb_daemon_options *options, struct hb_error *error);
 /* Something was posted to a core: run the GPUs before the loop sleeps again. */
 void hb_daemon_kick(struct hb_daemon *daemon);
-/* The device with this UUID, made when it is new. NULL = no room. */
-struct hb_device *hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES]);
+/* The device with this UUID, made when it is new. 0; -ENOSPC = HB_DEVICES_MAX others are in use; other negative errno. */
+int hb_daemon_device(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device);
+/* The same, NULL when there is none. */
+struct hb_device *hb_daemon_known_device(const struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES]);
 void hb_daemon_mps_changed(struct hb_daemon *daemon);
 /* How a GPU is to be shared that has no tenants. */
 enum hb_engine hb_daemon_engine(const struct hb_daemon *daemon);

@@ -370,6 +370,7 @@ void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool
 	if (priority_too) {
 		leave_core(device, tenancy, now_ns);
 		enter_core(device, tenancy, now_ns);
+		device->repair_low = true; /* what it holds counts with low priority from now on, or no longer */
 		count_tenants(device);
 		hb_device_choose_engine(device, now_ns);
 		return;
@@ -460,13 +461,14 @@ void hb_device_choose_engine(struct hb_device *device, int64_t now_ns)
 	hb_device_listen(device);
 }
 
-int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], struct hb_device **device)
+int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], uint32_t number,
+		  struct hb_device **device)
 {
 	struct hb_device *made = calloc(1, sizeof *made);
 	if (!made)
 		return -ENOMEM;
 	made->daemon = daemon;
-	made->number = daemon->n_devices;
+	made->number = number;
 	made->page_fd = -1;
 	made->engine = hb_daemon_engine(daemon);
 	memcpy(made->uuid, uuid, HB_UUID_BYTES);

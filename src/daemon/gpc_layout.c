@@ -89,18 +89,10 @@ static enum hb_gpc_state read_answer(const json_t *answer, const unsigned char *
 	return read_groups(json_object_get(answer, "groups"), gpc_of) ? HB_GPC_KNOWN : HB_GPC_NO_TRIAL;
 }
 
-static struct hb_device *find_device(const struct look *look)
-{
-	for (uint32_t i = 0; i < look->daemon->n_devices; i++)
-		if (memcmp(look->daemon->devices[i]->uuid, look->uuid, HB_UUID_BYTES) == 0)
-			return look->daemon->devices[i];
-	return NULL;
-}
-
 static void ended(void *argument, const struct hb_command_result *result)
 {
 	struct look *look = argument;
-	struct hb_device *device = find_device(look);
+	struct hb_device *device = hb_daemon_known_device(look->daemon, look->uuid);
 	if (device)
 		device->gpcs_trial = NULL;
 	const char *begin = strchr(result->output, '{');

@@ -74,7 +74,7 @@ static void looked(uv_work_t *work, int status)
 	}
 	users->looked_ns = hb_clock_now_ns();
 	for (uint32_t i = 0; i < users->n; i++) {
-		struct hb_device *device = hb_daemon_device(users->daemon, users->uuids[i]);
+		struct hb_device *device = hb_daemon_known_device(users->daemon, users->uuids[i]);
 		if (device && !device->use)
 			device->use = malloc(sizeof *device->use);
 		if (device && device->use)

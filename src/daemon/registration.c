@@ -109,11 +109,21 @@ static int create(struct hb_daemon *daemon, const struct hb_peer *peer, const st
 }
 
 /* Nothing may be left behind of a tenant that was made for a registration that then failed. */
-static int undo(struct hb_tenancy *tenancy, bool fresh, int result, const char *what, struct hb_error *error)
+static int undo(struct hb_tenancy *tenancy, bool fresh, int result)
 {
 	if (fresh)
 		hb_tenancy_free(tenancy);
-	return hb_error_set(error, result, "%s: %s", what, strerror(-result));
+	return result;
+}
+
+static int add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request, struct hb_error *error)
+{
+	int result = hb_tenancy_add_devices(tenancy, request);
+	if (result == -ENOSPC)
+		return hb_error_set(error, result,
+				    "too many GPUs: a tenant may use %d of them, and %d are all that the daemon serves",
+				    HB_PAGE_GPUS, HB_DEVICES_MAX);
+	return result < 0 ? hb_error_set(error, result, "cannot take on a GPU: %s", strerror(-result)) : 0;
 }
 
 int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
@@ -128,13 +138,15 @@ int hb_register(struct hb_daemon *daemon, const struct hb_peer *peer, const stru
 	if (result < 0)
 		return result;
 	struct hb_tenancy *tenancy = grant->tenancy;
-	result = hb_tenancy_add_devices(tenancy, request);
+	result = add_devices(tenancy, request, error);
 	if (result < 0)
-		return undo(tenancy, !known, result, "too many GPUs", error);
+		return undo(tenancy, !known, result);
 	if (!(request->flags & HB_REGISTER_CREATE)) {
 		result = hb_tenancy_join(tenancy, peer, request->slot);
 		if (result < 0)
-			return undo(tenancy, !known, result, "no room for another process of this tenant", error);
+			return undo(tenancy, !known,
+				    hb_error_set(error, result, "no room for another process of this tenant: %s",
+						 strerror(-result)));
 		grant->slot = (uint32_t)result;
 	}
 	if (hb_tenancy_is_server(tenancy))

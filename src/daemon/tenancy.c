@@ -205,7 +205,7 @@ static int take_page(struct hb_tenancy *tenancy, int page_fd)
 	return 0;
 }
 
-static bool uses(const struct hb_tenancy *tenancy, const struct hb_device *device)
+bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struct hb_device *device)
 {
 	for (uint32_t i = 0; i < tenancy->n_devices; i++)
 		if (tenancy->devices[i] == device)
@@ -222,10 +222,11 @@ static int adopt_gpus(struct hb_tenancy *tenancy)
 	for (uint32_t i = 0; i < n_gpus; i++) {
 		unsigned char uuid[HB_UUID_BYTES];
 		memcpy(uuid, tenancy->page->gpus[i].uuid, sizeof uuid);
-		struct hb_device *device = hb_daemon_device(tenancy->daemon, uuid);
-		if (!device)
-			return -ENOSPC;
-		if (uses(tenancy, device)) /* a GPU twice would leave its first seat in the core for good */
+		struct hb_device *device;
+		int result = hb_daemon_device(tenancy->daemon, uuid, &device);
+		if (result < 0)
+			return result;
+		if (hb_tenancy_uses(tenancy, device)) /* a GPU twice would leave its first seat in the core for good */
 			return -EPROTO;
 		tenancy->devices[tenancy->n_devices++] = device;
 	}
@@ -364,17 +365,20 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
 {
 	for (uint32_t i = 0; i < request->n_gpus; i++) {
-		struct hb_device *device = hb_daemon_device(tenancy->daemon, request->uuids[i]);
-		if (!device || (!uses(tenancy, device) && tenancy->n_devices == HB_PAGE_GPUS))
-			return -ENOSPC;
+		struct hb_device *device;
+		int result = hb_daemon_device(tenancy->daemon, request->uuids[i], &device);
+		if (result < 0)
+			return result;
 		/* The first one to tell is believed: a wrong number spoils the reserve, and only that. */
 		if (!device->page->total_bytes)
 			device->page->total_bytes = request->totals[i];
-		if (uses(tenancy, device))
+		if (hb_tenancy_uses(tenancy, device))
 			continue;
 		uint32_t gpu = tenancy->n_devices;
+		if (gpu == HB_PAGE_GPUS)
+			return -ENOSPC;
 		memcpy(tenancy->page->gpus[gpu].uuid, device->uuid, HB_UUID_BYTES);
-		int result = hb_device_add(device, tenancy, gpu, hb_clock_now_ns());
+		result = hb_device_add(device, tenancy, gpu, hb_clock_now_ns());
 		if (result < 0)
 			return result;
 		HB_FAULT(daemon_gpu_added);

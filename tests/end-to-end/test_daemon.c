@@ -362,6 +362,40 @@ static void it_ends_cleanly_and_takes_its_socket_along(void **state)
 	assert_int_equal(access(daemon_.socket, F_OK), -1);
 }
 
+/* Some descriptor cannot be had at its start: it ends and says so, or serves. It never falls. */
+static void start_with_descriptors(rlim_t n)
+{
+	const struct rlimit few = {n, n};
+	struct hb_error error;
+	int status = 0, fd = -ENOENT;
+	pid_t starting = fork();
+	assert_true(starting >= 0);
+	if (starting == 0) {
+		close(STDERR_FILENO);
+		close_range(STDERR_FILENO + 1, ~0u, 0);
+		setrlimit(RLIMIT_NOFILE, &few);
+		execl(HBD, "hbd", "--foreground", "--socket", daemon_.socket, (char *)NULL);
+		_exit(127);
+	}
+	while (waitpid(starting, &status, WNOHANG) == 0) {
+		if (fd < 0)
+			fd = hb_client_open(daemon_.socket, 1000, &error);
+		if (fd >= 0 || fd == -ETIMEDOUT) /* it listens, and may have no descriptor left for us */
+			kill(starting, SIGTERM);
+		usleep(1000);
+	}
+	if (fd >= 0)
+		close(fd);
+	assert_true(WIFEXITED(status));
+}
+
+static void without_descriptors_it_does_not_start(void **state)
+{
+	daemon_end(&daemon_, SIGTERM);
+	for (rlim_t n = 7; n < 18; n++) /* with fewer libuv itself gives up */
+		start_with_descriptors(n);
+}
+
 /* --- gates ------------------------------------------------------------------------------------ */
 
 static void the_turn_of_a_dead_process_passes_on(void **state)
@@ -409,6 +443,37 @@ static void priority_and_slo_can_be_changed(void **state)
 	change.tenant = 999;
 	assert_int_equal(hb_client_set(fd, &change, &error), -ESRCH);
 	close(fd);
+	hb_membership_fini(&member);
+}
+
+static void expect_low_used(const struct hb_gpu_page *page, uint64_t bytes)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (page->low_used_bytes != bytes && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(page->low_used_bytes, bytes);
+}
+
+static void memory_counts_with_the_priority_that_its_tenant_has_now(void **state)
+{
+	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW), .memory = 1000};
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	struct hb_error error = {""};
+	int status;
+	assert_int_equal(create(&daemon_, arguments.wish), 0);
+	assert_int_equal(join(&daemon_, &arguments.wish, &member), 0);
+	pid_t child = child_start(join_and_allocate, &arguments, &status);
+	assert_int_equal(status, 0);
+	expect_low_used(member.gpus[0], 1000);
+	int fd = daemon_connect(&daemon_);
+	struct hb_msg_set change = {.tenant = member.tenant, .fields = HB_SET_PRIORITY, .priority = HB_PAGE_HIGH};
+	assert_int_equal(hb_client_set(fd, &change, &error), 0);
+	expect_low_used(member.gpus[0], 0);
+	change.priority = HB_PAGE_LOW;
+	assert_int_equal(hb_client_set(fd, &change, &error), 0);
+	expect_low_used(member.gpus[0], 1000);
+	close(fd);
+	child_kill(child);
 	hb_membership_fini(&member);
 }
 
@@ -497,8 +562,10 @@ int main(void)
 		TEST(another_page_for_the_same_token_is_refused),
 		TEST(a_second_daemon_does_not_take_the_socket),
 		TEST(it_ends_cleanly_and_takes_its_socket_along),
+		TEST(without_descriptors_it_does_not_start),
 		TEST(the_turn_of_a_dead_process_passes_on),
 		TEST(priority_and_slo_can_be_changed),
+		TEST(memory_counts_with_the_priority_that_its_tenant_has_now),
 		TEST(rules_hold_for_new_tenants),
 		TEST(whoever_breaks_the_protocol_is_cut_off_alone),
 		TEST(the_longest_silent_connection_makes_room),

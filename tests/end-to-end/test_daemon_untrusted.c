@@ -39,6 +39,16 @@ static int join_only(void *argument)
 	return join(&daemon_, argument, &member);
 }
 
+/* Once as its process, once as its leader. */
+static void leave(const struct hb_wish *wish)
+{
+	struct hb_error error;
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_bye(fd, wish->token, &error), 0);
+	assert_int_equal(hb_client_bye(fd, wish->token, &error), 0);
+	close(fd);
+}
+
 /* Which slots are free the daemon knows by itself. */
 static void a_scribbled_slot_is_not_given_away_again(void **state)
 {
@@ -54,12 +64,7 @@ static void a_scribbled_slot_is_not_given_away_again(void **state)
 		child_kill(child);
 	}
 	assert_int_equal(member.page->processes[member.slot].pid, (uint32_t)getpid());
-	/* Once as its process, once as its leader: then nobody is left. */
-	int fd = daemon_connect(&daemon_);
-	struct hb_error error;
-	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
-	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
-	close(fd);
+	leave(&wish);
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 	hb_membership_fini(&member);
 }
@@ -76,6 +81,44 @@ static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
 	member.page->n_gpus = 1;
 	assert_int_equal(create(&daemon_, wish_of(3, HB_PAGE_LOW)), 0);
 	assert_int_equal(daemon_tenants(&daemon_), 2);
+	hb_membership_fini(&member);
+}
+
+static void fill_uuids(struct hb_wish *wish, unsigned seed)
+{
+	wish->n_gpus = HB_PAGE_GPUS;
+	for (unsigned i = 0; i < HB_PAGE_GPUS; i++)
+		memset(wish->uuids[i], (int)(1 + seed * HB_PAGE_GPUS + i), HB_UUID_BYTES);
+}
+
+/* Which GPUs there are is what programs say: those that nobody uses any more make room for others. */
+static void made_up_gpus_take_nobodys_place_for_good(void **state)
+{
+	struct hb_wish liars[4], honest = wish_of(9, HB_PAGE_HIGH);
+	for (unsigned i = 0; i < 4; i++) {
+		struct hb_membership member = HB_MEMBERSHIP_NONE;
+		liars[i] = wish_of(100 + i, HB_PAGE_LOW);
+		fill_uuids(&liars[i], i);
+		assert_int_equal(create(&daemon_, liars[i]), 0);
+		/* Two tables full of them: the second one only when the first one has gone. */
+		assert_int_equal(join(&daemon_, &liars[i], &member), 0);
+		hb_membership_fini(&member);
+		if (i >= 1)
+			leave(&liars[i - 1]);
+	}
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	memset(honest.uuids[0], 0xee, HB_UUID_BYTES);
+	assert_int_equal(create(&daemon_, honest), 0);
+	assert_int_equal(join(&daemon_, &honest, &member), 0);
+	assert_int_equal(member.gpus[0]->uuid[0], 0xee);
+	assert_int_equal(member.gpus[0]->tenants_high, 1);
+	/* Of those in use none goes. */
+	struct hb_membership other = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, liars[0]), 0);
+	assert_int_equal(join(&daemon_, &liars[0], &other), -ENOSPC);
+	assert_int_equal(member.gpus[0]->tenants_high, 1);
+	assert_int_equal(member.page->state, HB_PAGE_ACTIVE);
+	hb_membership_fini(&other);
 	hb_membership_fini(&member);
 }
 
@@ -179,6 +222,7 @@ int main(void)
 		TEST(scribbled_pages_do_not_hurt_the_daemon),
 		TEST(a_scribbled_slot_is_not_given_away_again),
 		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
+		TEST(made_up_gpus_take_nobodys_place_for_good),
 		TEST(a_page_that_names_somebody_elses_process_does_not_keep_it),
 		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
 	};

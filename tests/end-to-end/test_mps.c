@@ -11,8 +11,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct daemon daemon_;
@@ -342,6 +344,34 @@ static void without_it_low_tenants_take_turns(void **state)
 	hb_membership_fini(&member);
 }
 
+/* As many more descriptors as given, while somebody asks for the server. */
+static void ask_with_descriptors(unsigned seed, size_t more)
+{
+	struct rlimit before, few;
+	size_t n_open = daemon_fds(&daemon_);
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, NULL, &before), 0);
+	few = before;
+	few.rlim_cur = n_open + more;
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, &few, NULL), 0);
+	struct hb_wish wish = simulated(seed, HB_PAGE_LOW);
+	bool made = create(&daemon_, wish) == 0;
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, &before, NULL), 0);
+	struct hb_error error;
+	int fd = daemon_connect(&daemon_);
+	assert_int_equal(hb_client_bye(fd, wish.token, &error), made ? 0 : -ESRCH);
+	close(fd);
+}
+
+/* Whichever descriptor is the one that cannot be had: a pipe to the control program, its end, a folder. */
+static void without_descriptors_the_daemon_does_not_fall(void **state)
+{
+	for (size_t more = 0; more < 12 && server_pid() == 0; more++)
+		ask_with_descriptors(100 + (unsigned)more, more);
+	assert_int_equal(waitpid(daemon_.pid, NULL, WNOHANG), 0);
+	assert_int_equal(create_with(&daemon_, simulated(1, HB_PAGE_LOW), environment, sizeof environment), 0);
+	expect_inside();
+}
+
 static int prepare(void **state)
 {
 	static char gpu[64] = "/tmp/hb-test-gpu-XXXXXX";
@@ -374,6 +404,7 @@ int main(void)
 		TEST(what_was_started_is_stopped),
 		TEST(one_that_a_dead_daemon_left_behind_is_stopped_too),
 		TEST(without_it_low_tenants_take_turns),
+		TEST(without_descriptors_the_daemon_does_not_fall),
 	};
 	return cmocka_run_group_tests(tests, prepare, clean);
 }
