@@ -189,9 +189,12 @@ static void beat(struct hb_daemon *daemon, int64_t now_ns)
 {
 	daemon->beat_ns = now_ns;
 	uv_timer_again(&daemon->tick);
-	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
+	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
+		if (daemon->tenancies[i])
+			hb_tenancy_look_for_exec(daemon->tenancies[i], now_ns);
 		if (daemon->tenancies[i])
 			hb_tenancy_tick(daemon->tenancies[i], now_ns);
+	}
 	for (uint32_t i = 0; i < daemon->n_devices; i++)
 		hb_device_beat(daemon->devices[i], now_ns);
 	hb_server_tick(daemon->server, now_ns);

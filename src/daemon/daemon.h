@@ -45,6 +45,7 @@ struct hb_member {
 	struct hb_pid_watch *watch; /* NULL = no such member */
 	pid_t pid;
 	uint64_t start_ticks;
+	uint64_t image;         /* hb_process_image() of the program that registered; 0 = not known */
 	uint32_t slot;          /* HB_PAGE_PROCESSES for the leader: `hb run`, then the command it became */
 	uint64_t requests_read; /* of its ring on the page */
 	uint32_t requests_lost; /* of those since the last that could be told */
@@ -80,6 +81,7 @@ struct hb_tenancy {
 	int64_t learned_slo_ns;     /* by a core that was replaced; 0 = none */
 	int64_t rings_read_ns;      /* when its processes' requests were last read; 0 = never */
 	int64_t rings_next_ns;      /* and when they are to be read again */
+	int64_t images_ns;          /* when it was last seen that its processes still are the same programs */
 	uint32_t repairs;           /* tries left to repair memory sums; 0 = nothing to repair */
 };
 
@@ -94,7 +96,10 @@ void hb_tenancy_free(struct hb_tenancy *tenancy);
 int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request);
 /* The process that keeps the tenant while nothing of it uses CUDA. */
 int hb_tenancy_lead(struct hb_tenancy *tenancy, const struct hb_peer *peer);
-/* A process with CUDA: gives it a slot, or the one that it has. The slot or negative errno. */
+/*
+ * A process with CUDA: gives it a slot, or the one that it has (old_slot; HB_PAGE_PROCESSES = none: where the process is known,
+ * it executes another program now, and what the one before had on the page is given back). The slot or negative errno.
+ */
 int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot);
 /* The process with this pid leaves; the last one out ends the tenant. -ESRCH: it is no member. */
 int hb_tenancy_leave(struct hb_tenancy *tenancy, pid_t pid);
@@ -105,6 +110,11 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 		   struct hb_error *error);
 /* Whether some process of it has told that it uses this GPU. */
 bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struct hb_device *device);
+/*
+ * Every HB_TICK_MS: a process that has executed another program (exec) is the same to its pidfd, but its contexts and memory
+ * have gone, and nobody will tell that its work is done. It leaves; when it uses CUDA again it joins again. May end the tenant.
+ */
+void hb_tenancy_look_for_exec(struct hb_tenancy *tenancy, int64_t now_ns);
 /* Every HB_TICK_MS: heartbeat, memory repairs. */
 void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns);
 /* The MPS server itself is neither high nor low: it only has slices. */

@@ -273,8 +273,9 @@ int hb_client_register(int socket, const struct hb_wish *wish, struct hb_members
 	hb_msg_init(message, HB_MSG_REGISTER);
 	fill_register(&message->as_REGISTER, wish);
 	int page_fd = page_fd_of(member);
-	if (page_fd >= 0) {
+	if (page_fd >= 0)
 		message->as_REGISTER.flags |= HB_REGISTER_PAGE;
+	if (member->page) {
 		message->as_REGISTER.slot = member->slot;
 		message->as_REGISTER.generation = member->generation;
 	}

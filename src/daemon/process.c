@@ -52,6 +52,13 @@ uint64_t hb_process_start_ticks(pid_t pid)
 	return field ? strtoull(field, NULL, 10) : 0;
 }
 
+uint64_t hb_process_image(pid_t pid)
+{
+	char line[1024];
+	const char *field = read_stat(pid, 28, line, sizeof line);
+	return field ? strtoull(field, NULL, 10) : 0;
+}
+
 bool hb_process_is_stopped(pid_t pid)
 {
 	char line[1024];

@@ -20,6 +20,8 @@ bool hb_process_lives(int pidfd);
 FILE *hb_process_file(pid_t pid, const char *file);
 /* When it started, in clock ticks since boot; 0 = no such process. */
 uint64_t hb_process_start_ticks(pid_t pid);
+/* Where its stack began: another number once it has executed another program; 0 = we may not know, or it has ended. */
+uint64_t hb_process_image(pid_t pid);
 /* Stopped by a signal or a debugger. */
 bool hb_process_is_stopped(pid_t pid);
 /* Its effective user and group. False: no such process. */

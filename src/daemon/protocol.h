@@ -89,9 +89,10 @@ struct hb_msg_register {
 	uint32_t pcie_weight;                /* 1..1000; 0 = 1 */
 	uint64_t memory_bytes;               /* limit on each GPU; 0 = none */
 	unsigned char token[HB_TOKEN_BYTES]; /* not all zero */
-	uint32_t slot, generation; /* with HB_REGISTER_PAGE: what it held there; slot HB_PAGE_PROCESSES = none */
-	uint32_t engine;           /* asked for, enum hb_engine; NONE = the daemon's choice */
-	uint32_t n_gpus;           /* 0 = not known yet (no CUDA so far) */
+	uint32_t slot,
+		generation; /* what it holds on the tenant's page; slot HB_PAGE_PROCESSES = none, it has just begun */
+	uint32_t engine;    /* asked for, enum hb_engine; NONE = the daemon's choice */
+	uint32_t n_gpus;    /* 0 = not known yet (no CUDA so far) */
 	unsigned char uuids[HB_PAGE_GPUS][HB_UUID_BYTES];
 	uint64_t totals[HB_PAGE_GPUS]; /* their memory in bytes as the driver tells it; 0 = not known */
 };                                     /* text: the command line, words separated by blanks */

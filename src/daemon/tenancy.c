@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* 20 us a process. A program that is replaced in the middle of its work keeps others from their turn so long. */
+#define IMAGES_EVERY_NS (2 * HB_NS_PER_S)
 #define REPAIRS_MAX 50 /* ticks: five seconds, then a claim that never ends is overruled */
 
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES])
@@ -102,6 +104,7 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, co
 		return result;
 	*member = (struct hb_member){
 		.tenancy = tenancy, .watch = watch, .pid = peer->pid, .start_ticks = peer->start_ticks, .slot = slot};
+	member->image = hb_process_image(peer->pid);
 	/* What lies there from an earlier daemon's time was its to judge. */
 	if (slot < HB_PAGE_PROCESSES)
 		member->requests_read = tenancy->page->processes[slot].signs.written;
@@ -152,9 +155,9 @@ static int take_slot(struct hb_tenancy *tenancy, const struct hb_peer *peer)
 int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t old_slot)
 {
 	struct hb_member *known = find_member(tenancy, peer->pid);
-	if (known && known->start_ticks == peer->start_ticks)
+	if (known && known->start_ticks == peer->start_ticks && old_slot == known->slot)
 		return (int)known->slot;
-	if (known) /* has died, and its pid is another's already */
+	if (known) /* has died, and its pid is another's already; or it executes another program */
 		drop_member(known);
 	int slot = still_holds(tenancy, peer, old_slot) ? (int)old_slot : take_slot(tenancy, peer);
 	if (slot < 0)
@@ -426,6 +429,31 @@ int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, 
 		hb_device_change(tenancy->devices[i], tenancy, priority_too, hb_clock_now_ns());
 	hb_tenancy_publish(tenancy);
 	return 0;
+}
+
+static bool has_executed_another(struct hb_member *member)
+{
+	if (!member->watch)
+		return false;
+	uint64_t image = hb_process_image(member->pid);
+	if (!member->image)
+		member->image = image;
+	return image && image != member->image;
+}
+
+void hb_tenancy_look_for_exec(struct hb_tenancy *tenancy, int64_t now_ns)
+{
+	if (now_ns - tenancy->images_ns < IMAGES_EVERY_NS)
+		return;
+	tenancy->images_ns = now_ns;
+	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
+		struct hb_member *member = &tenancy->members[slot];
+		if (!has_executed_another(member))
+			continue;
+		hb_log_info("tenant %u: process %d executes another program", tenancy->number, (int)member->pid);
+		drop_member(member);
+	}
+	end_if_empty(tenancy);
 }
 
 void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns)

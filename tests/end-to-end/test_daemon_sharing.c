@@ -4,6 +4,7 @@
 #include "gate/gate.h"
 #include "one_daemon.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -154,6 +155,83 @@ static void low_tenants_take_turns(void **state)
 	hb_membership_fini(&b);
 }
 
+/* --- a program that is replaced by another (exec), which pid and pidfd do not tell --- */
+
+static int work_and_execute_another(void *argument)
+{
+	const struct hb_wish *wish = argument;
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	if (create(&daemon_, *wish) != 0 || join(&daemon_, wish, &member) != 0)
+		return 1;
+	hb_gate_bypass(gate_of(&member, 0), 1);
+	member.page->gpus[0].used_bytes += 1000;
+	member.gpus[0]->low_used_bytes += 1000;
+	member.page->processes[member.slot].memory[0].used_bytes += 1000;
+	execlp("sleep", "sleep", "1000", (char *)NULL);
+	return 2;
+}
+
+static void expect_open(struct hb_gate *gate)
+{
+	int64_t limit_ns = hb_clock_now_ns() + 60 * HB_NS_PER_S;
+	while (hb_gate_state(gate) != HB_GATE_OPEN && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(hb_gate_state(gate), HB_GATE_OPEN);
+}
+
+/* Nobody is left to tell that its work is done: the turn goes on to the next, and its memory back, as if it had ended. */
+static void a_program_that_executes_another_leaves(void **state)
+{
+	struct hb_wish wish = wish_of(2, HB_PAGE_LOW), gone = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership member = HB_MEMBERSHIP_NONE;
+	int status;
+	pid_t child = child_start(work_and_execute_another, &gone, &status);
+	assert_int_equal(status, -ECHILD); /* it did not come back to tell */
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	hb_gate_wait_begin(gate_of(&member, 0));
+	expect_open(gate_of(&member, 0));
+	int64_t limit_ns = hb_clock_now_ns() + 60 * HB_NS_PER_S;
+	while (member.gpus[0]->low_used_bytes && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(member.gpus[0]->low_used_bytes, 0);
+	assert_int_equal(daemon_tenants(&daemon_), 2); /* it still is what `hb run` started, and may use CUDA again */
+	hb_gate_wait_end(gate_of(&member, 0));
+	child_kill(child);
+	hb_membership_fini(&member);
+}
+
+/* The same, but the next program uses CUDA, too: it registers without anything that it had. */
+static void the_next_program_of_a_process_begins_anew(void **state)
+{
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_membership before = HB_MEMBERSHIP_NONE, after = HB_MEMBERSHIP_NONE;
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &before), 0);
+	hb_gate_bypass(gate_of(&before, 0), 7);
+	before.page->gpus[0].used_bytes += 1000;
+	before.page->processes[before.slot].memory[0].used_bytes += 1000;
+	before.page->processes[before.slot].counters[HB_COUNT_kernels] += 7;
+	/* The same program again: all stays. */
+	assert_int_equal(join(&daemon_, &wish, &before), 0);
+	assert_int_equal(hb_gate_in_flight(gate_of(&before, 0)), 7);
+	assert_int_equal(join(&daemon_, &wish, &after), 0);
+	assert_int_equal(hb_gate_in_flight(gate_of(&after, 0)), 0);
+	assert_int_equal(after.page->processes[after.slot].memory[0].used_bytes, 0);
+	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
+	while (after.page->gpus[0].used_bytes && hb_clock_now_ns() < limit_ns)
+		daemon_tenants(&daemon_);
+	assert_int_equal(after.page->gpus[0].used_bytes, 0);
+	json_t *root = daemon_status(&daemon_);
+	json_t *tenant = json_array_get(json_object_get(root, "tenants"), 0);
+	assert_int_equal(json_array_size(json_object_get(tenant, "processes")), 1);
+	json_t *counters = json_object_get(tenant, "counters");
+	assert_int_equal(json_integer_value(json_object_get(counters, "kernels")), 7);
+	json_decref(root);
+	hb_membership_fini(&before);
+	hb_membership_fini(&after);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -162,6 +240,8 @@ int main(void)
 		TEST(a_straggler_gets_the_drivers_own_slice_until_it_is_done),
 		TEST(low_tenants_take_turns),
 		TEST(the_daemon_says_what_it_listens_for),
+		TEST(a_program_that_executes_another_leaves),
+		TEST(the_next_program_of_a_process_begins_anew),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
