@@ -353,16 +353,22 @@ static void stop_at_exit(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static void start(void)
+static bool start(void)
 {
+	static atomic_flag ends_well = ATOMIC_FLAG_INIT; /* the handler is inherited by a forked child */
 	pthread_t thread;
 	sigset_t all, before;
+	if (!atomic_flag_test_and_set(&ends_well) && atexit(stop_at_exit) != 0) {
+		atomic_flag_clear(&ends_well);
+		return false;
+	}
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-	bool running = atexit(stop_at_exit) == 0 && pthread_create(&thread, NULL, watch, NULL) == 0;
+	bool running = pthread_create(&thread, NULL, watch, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (running)
 		pthread_detach(thread);
+	return running;
 }
 
 /*
@@ -380,8 +386,8 @@ static bool is_needed(const struct hb_place *place)
 void hb_drain_start_if_needed(const struct hb_place *place)
 {
 	if (!atomic_load_explicit(&started, memory_order_relaxed) && is_needed(place) &&
-	    !atomic_exchange(&started, true))
-		start();
+	    !atomic_exchange(&started, true) && !start())
+		atomic_store(&started, false); /* where a thread cannot be had now, the next slow call tries again */
 }
 
 void hb_drain_leave_in_child(void)

@@ -89,6 +89,39 @@ static void launch_until_told_done(void)
 		sched_yield();
 }
 
+/* Threads of our own kind, without attributes, cannot be made while their stack would be as large as this. */
+static void set_default_stack(size_t bytes)
+{
+	pthread_attr_t attributes;
+	CHECK(pthread_attr_init(&attributes) == 0);
+	CHECK(pthread_attr_setstacksize(&attributes, bytes) == 0);
+	CHECK(pthread_setattr_default_np(&attributes) == 0);
+	pthread_attr_destroy(&attributes);
+}
+
+static void launch_where_no_thread_can_be_made_at_first(void)
+{
+	CUcontext context;
+	pthread_t none;
+	set_default_stack((size_t)1 << 60);
+	CHECK(pthread_create(&none, NULL, launch_one, NULL) != 0);
+	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
+	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
+	launch();
+	CU(cuStreamSynchronize)(STREAM);
+	CHECK(hb_gate_in_flight(hb_page_host_gate(&host.page->processes[0])) == 1);
+	set_default_stack((size_t)1 << 20);
+	CU(cuStreamSynchronize)(STREAM);
+	launch_until_told_done();
+}
+
+/* Else nobody would ever tell, and others wait for their turn. */
+static void the_thread_is_started_later_where_it_cannot_be_now(void **state)
+{
+	host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	assert_non_null(hb_page_host_run(&host, launch_where_no_thread_can_be_made_at_first));
+}
+
 static void end_by_old_names(CUresult (*end)(CUcontext))
 {
 	CUcontext context;
@@ -268,6 +301,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(who_waits_for_room_is_woken_when_there_is_some),
+		T(the_thread_is_started_later_where_it_cannot_be_now),
 		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
 		T(captures_end_with_their_stream),
 		T(captures_end_with_their_context),
