@@ -5,8 +5,8 @@
  * them is ours. usage: front-hello [THREADS]. Prints its port; ends with stdin.
  *
  * Each thread has a daemon of its own and waits for it in poll(), as those of
- * `hb serve` do: with the library's own thread (0.9.75) 256 connections in a
- * closed loop came to a stand in most runs, and nothing was answered any more.
+ * `hb serve` do (http_loops.h): with the library's own thread 256 connections in
+ * a closed loop came to a stand in most runs, and nothing was answered any more.
  */
 #include <arpa/inet.h>
 #include <microhttpd.h>

@@ -53,7 +53,7 @@ struct hb_grpc_call {
 	bool bare; /* data are without their prefix */
 	bool foreseen;
 	bool refused;                   /* before it came whole, and answered */
-	struct hb_memory_charge charge; /* for data */
+	struct hb_memory_charge charge; /* for data, then for the answer of an inference */
 	struct hb_infer *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
 
@@ -61,6 +61,7 @@ struct hb_grpc_call {
 	char message[512];
 	uint8_t *out; /* the answer, prefix included */
 	size_t out_bytes, sent;
+	bool owed; /* its answer has not gone whole */
 
 	void (*finish)(struct hb_grpc_call *call); /* after a wait */
 	struct hb_grpc_call *next;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "front/pace.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ struct hb_grpc_connection {
 	int64_t read_ns;    /* when a call last began to come, or came whole; at first, when the connection came */
 	int64_t written_ns; /* when the socket last took something */
 	uint32_t n_coming;  /* calls whose message is not whole */
+	uint32_t n_owed;    /* calls whose answers the client has not let us send */
+	int64_t owed_ns;    /* since when; later, the more of them went */
 	struct hb_grpc_call *calls;
 	bool closing, in_callback, greeted;
 	struct hb_grpc_connection *next, **link;
@@ -69,10 +72,31 @@ static void note_whole(struct hb_grpc_call *call)
 	call->connection->read_ns = hb_clock_now_ns();
 }
 
+/* An answer is to be sent: the client must let it go, and not byte by byte. */
+static void note_owed(struct hb_grpc_call *call)
+{
+	call->owed = true;
+	if (call->connection->n_owed++ == 0)
+		call->connection->owed_ns = hb_clock_now_ns();
+}
+
+static void note_sent(struct hb_grpc_call *call, size_t bytes)
+{
+	struct hb_grpc_connection *connection = call->connection;
+	connection->owed_ns = hb_pace_later(connection->owed_ns, bytes, hb_clock_now_ns());
+}
+
+static void note_gone(struct hb_grpc_call *call)
+{
+	call->connection->n_owed -= call->owed;
+	call->owed = false;
+}
+
 /* Its stream has ended. One that still waits for the GPU is freed when it wakes. */
 static void drop_call(struct hb_grpc_call *call)
 {
 	note_whole(call);
+	note_gone(call);
 	*call->link = call->sibling;
 	if (call->sibling)
 		call->sibling->link = call->link;
@@ -170,9 +194,11 @@ static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *bu
 	size_t left = call->out_bytes - call->sent, n = left < size ? left : size;
 	memcpy(buffer, call->out + call->sent, n);
 	call->sent += n;
+	note_sent(call, n);
 	if (call->sent == call->out_bytes) {
 		*flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
 		submit_trailers(session, call);
+		note_gone(call);
 	}
 	return (ssize_t)n;
 }
@@ -190,10 +216,12 @@ static void submit_answer(struct hb_grpc_call *call)
 		HEADER("grpc-message", message, encode(call->message, message, sizeof(message))),
 	};
 	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
-	if (call->status == 0)
+	if (call->status == 0) {
+		note_owed(call);
 		nghttp2_submit_response(session, call->stream, headers, 3, &provider);
-	else
+	} else {
 		nghttp2_submit_response(session, call->stream, headers, 5, NULL);
+	}
 }
 
 void hb_grpc_connection_answer(struct hb_grpc_call *call)
@@ -469,7 +497,8 @@ void hb_grpc_connections_tick(struct hb_kserve_grpc *grpc, int64_t now_ns)
 		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
 		/* A client without calls may keep its connection, and one may wait for us as long as it likes. */
 		if (((connection->n_coming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
-		    (unread && now_ns - connection->written_ns > limit_ns))
+		    (unread && now_ns - connection->written_ns > limit_ns) ||
+		    (connection->n_owed && now_ns - connection->owed_ns > 2 * limit_ns))
 			close_connection(connection);
 	}
 }

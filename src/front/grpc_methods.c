@@ -50,6 +50,10 @@ void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescripto
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
+	if (bytes > HB_CONTROL_MOST) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "%s", HB_CONTROL_LARGE);
+		return NULL;
+	}
 	void *message = protobuf_c_message_unpack(type, NULL, bytes, data);
 	if (!message)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the message is no %s", type->short_name);

@@ -43,6 +43,7 @@ struct hb_http_call {
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */
 	char name[HB_MODEL_NAME_MAX];                         /* of a model to load */
 	char *answer;                                         /* of a load: its error */
+	struct hb_memory_charge charge;                       /* for the answer, until the client has it */
 };
 
 /*

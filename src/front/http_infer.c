@@ -47,8 +47,14 @@ static enum MHD_Result answer(struct hb_http_call *call)
 	call->watched = false;
 	if (infer->answer == HB_ANSWER_OK && hb_region_store(infer, call->http->config.regions) == HB_ANSWER_OK)
 		bytes = hb_kserve_write(infer, &infer->model->config, &out, &json_bytes);
+	if (bytes && !hb_memory_charge_add(&call->charge, bytes)) {
+		free(out);
+		bytes = 0;
+		hb_infer_crowded(infer);
+	}
 	if (!bytes)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
+	hb_http_forget_infer(call); /* a client that takes its answer slowly holds that and no more */
 	return hb_http_send(call, 200, json_bytes < bytes ? "application/octet-stream" : "application/json", out, bytes,
 			    json_bytes);
 }

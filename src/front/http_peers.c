@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "front/pace.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,8 +12,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
-
-#define SLOWEST_NS_A_BYTE INT64_C(15259) /* 64 KiB/s */
 
 struct hb_http_peer {
 	int fd;
@@ -129,10 +128,9 @@ void hb_http_peer_came(struct hb_http_peer *peer, uint64_t bytes)
 {
 	if (!peer)
 		return;
-	int64_t now_ns = hb_clock_now_ns();
-	int64_t since_ns = atomic_load_explicit(&peer->since_ns, memory_order_relaxed) +
-			   (int64_t)bytes * SLOWEST_NS_A_BYTE;
-	atomic_store_explicit(&peer->since_ns, since_ns < now_ns ? since_ns : now_ns, memory_order_relaxed);
+	int64_t since_ns = hb_pace_later(atomic_load_explicit(&peer->since_ns, memory_order_relaxed), bytes,
+					 hb_clock_now_ns());
+	atomic_store_explicit(&peer->since_ns, since_ns, memory_order_relaxed);
 }
 
 void hb_http_peer_served(struct hb_http_peer *peer)

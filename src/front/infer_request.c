@@ -142,6 +142,12 @@ int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims)
 	return all;
 }
 
+bool hb_tensor_holds(enum hb_dtype dtype, int64_t elements, uint64_t bytes)
+{
+	uint64_t all, size = hb_dtype_bytes(dtype);
+	return size && elements >= 0 && !__builtin_mul_overflow((uint64_t)elements, size, &all) && all == bytes;
+}
+
 static const struct hb_tensor_spec *find_spec(const struct hb_tensor_spec *specs, uint32_t n, const char *name)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -205,9 +211,8 @@ static enum hb_answer check_input(struct hb_infer *infer, struct hb_tensor *tens
 				     tensor->name, given, wanted);
 	}
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
-	uint64_t size = hb_dtype_bytes(tensor->dtype);
-	if (elements < 0 || (size && tensor->bytes != (uint64_t)elements * size) ||
-	    (!size && !strings_fit(tensor, elements)))
+	if (!hb_tensor_holds(tensor->dtype, elements, tensor->bytes) &&
+	    (tensor->dtype != HB_DTYPE_BYTES || elements < 0 || !strings_fit(tensor, elements)))
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
 				     "input \"%s\": %llu bytes do not make %lld elements of %s", tensor->name,
 				     (unsigned long long)tensor->bytes, (long long)elements,

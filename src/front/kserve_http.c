@@ -16,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD_BYTES (16 * 1024)      /* of a connection: the longest head */
-#define COMPRESS_LEAST 512          /* bytes of an answer */
-#define FIRST_BYTES 1024            /* of a body */
-#define ANNOUNCED_MOST (256 * 1024) /* made room for at once; more only when it really comes */
+#define HEAD_BYTES (16 * 1024)     /* of a connection: the longest head */
+#define COMPRESS_LEAST 512         /* bytes of an answer */
+#define FIRST_BYTES 1024           /* of a body */
+#define ANNOUNCED_MOST (16 * 1024) /* made room for at once; more only when it really comes */
 
 /* ---- answers ---- */
 
@@ -230,7 +230,7 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 		free(call);
 		return NULL;
 	}
-	call->body->charge.budget = http->config.memory;
+	call->body->charge.budget = call->charge.budget = http->config.memory;
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
 	if (bytes > http->config.body_bytes)
@@ -287,6 +287,7 @@ static void end(void *argument, struct MHD_Connection *connection, void **contex
 	if (call->infer)
 		hb_http_forget_infer(call);
 	hb_http_peer_listens(call->peer);
+	hb_memory_charge_end(&call->charge);
 	hb_body_free(call->body);
 	free(call->answer);
 	free(call);

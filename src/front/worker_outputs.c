@@ -9,7 +9,8 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 			   const struct hb_worker_tensor *out)
 {
 	const struct hb_tensor_spec *spec = &config->outputs[index];
-	uint32_t batched = config->max_batch > 0, size = hb_dtype_bytes((enum hb_dtype)spec->dtype);
+	uint32_t batched = config->max_batch > 0;
+	enum hb_dtype dtype = (enum hb_dtype)spec->dtype;
 	if (out->offset > room || out->bytes > room - out->offset || out->n_dims != spec->n_dims + batched ||
 	    out->n_dims > HB_TENSOR_DIMS_MAX)
 		return false;
@@ -17,7 +18,7 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 	for (uint32_t i = 0; i < spec->n_dims; i++)
 		if (spec->dims[i] >= 0 && out->dims[i + batched] != spec->dims[i])
 			return false;
-	return elements >= 0 && (!size || out->bytes == (uint64_t)elements * size) &&
+	return elements >= 0 && (dtype == HB_DTYPE_BYTES || hb_tensor_holds(dtype, elements, out->bytes)) &&
 	       (!batched || out->dims[0] == (int64_t)items);
 }
 

@@ -4,6 +4,7 @@
 #include "front/cut_heap.h"
 #include "front/dispatch.h"
 #include "front/kserve_json.h"
+#include "front/worker_outputs.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -174,6 +175,28 @@ static void requests_are_read_or_refused_with_a_reason(void **state)
 	}
 }
 
+/* The product of elements and their size is 0 in 64 bits. */
+static void a_shape_whose_bytes_overflow_is_refused(void **state)
+{
+	static const int64_t dims[] = {INT64_C(1) << 62};
+	struct hb_model_config config;
+	write_model("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [-1]}]\n"
+		    "outputs: [{name: y, datatype: FP32, shape: [-1]}]\n");
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	struct hb_infer *infer = hb_infer_new();
+	infer->n_inputs = 1;
+	infer->inputs[0] = (struct hb_tensor){.name = "x", .dtype = HB_DTYPE_FP32, .n_dims = 1, .data = ""};
+	infer->inputs[0].dims[0] = dims[0];
+	assert_int_equal(hb_infer_check(infer, &config), HB_ANSWER_BAD_REQUEST);
+	assert_non_null(strstr(infer->reason, "0 bytes do not make 4611686018427387904 elements"));
+	hb_infer_free(infer);
+
+	struct hb_worker_tensor output = {.n_dims = 1, .dims = {dims[0]}};
+	assert_false(hb_worker_output_fits(&config, 0, 1, 4096, &output));
+	output.dims[0] = 0;
+	assert_true(hb_worker_output_fits(&config, 0, 1, 4096, &output));
+}
+
 static void time_outs_come_in_order(void **state)
 {
 	enum { N = 200 };
@@ -314,6 +337,7 @@ int main(void)
 		cmocka_unit_test(a_model_that_cannot_be_is_refused_by_key),
 		cmocka_unit_test(a_platform_that_is_not_named_depends_on_the_gpu),
 		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
+		cmocka_unit_test(a_shape_whose_bytes_overflow_is_refused),
 		cmocka_unit_test(time_outs_come_in_order),
 		cmocka_unit_test(a_server_that_ends_is_not_ready_and_loads_nothing),
 		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),

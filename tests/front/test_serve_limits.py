@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +24,12 @@ KIB = 1024
 LEAK = 2 * 1024 * KIB  # in REQUESTS: an allocation lost with each of them is more, if it is not tiny; those the sanitizer finds
 REQUESTS = 50000
 MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n"}
+# Its answers are larger than what the system keeps for a client that does not read.
+LARGE_BYTES = 24 * 1024 * KIB
+LARGE = ("large/model.yaml", "platform: echo\ninputs: [{name: x, datatype: FP32, shape: [4]}]\n"
+         "outputs: [{name: y, datatype: FP32, shape: [%d]}]\n" % (LARGE_BYTES // 4))
+SERVICE = "/inference.GRPCInferenceService/"
+INFER = SERVICE + "ModelInfer"
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}).encode()
 
 
@@ -35,7 +42,7 @@ def half_close(connection):
 
 class LimitedServer(Server):
     def __init__(self, *options, open_files=None):
-        super().__init__(MODELS, "--gpu", "none", *options, open_files=open_files)
+        super().__init__(MODELS, "--gpu", "none", *options, files=[LARGE], open_files=open_files)
 
     def ask(self, path, body=None, headers=None):
         return self.exchange("POST" if body else "GET", path, body, headers)
@@ -43,6 +50,12 @@ class LimitedServer(Server):
     def part_of_a_request(self, length, sent):
         return self.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
                             + b" " * sent)
+
+    def takes_no_answer(self, calls):
+        """A gRPC client whose window is 0, with so many calls."""
+        return self.connect(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + b"".join(
+            headers(stream, INFER) + data_frames(stream, infer_message(b"large")) for stream in range(1, 2 * calls, 2)),
+                            self.grpc_port)
 
     def resident(self):
         with open("/proc/%d/status" % self.process.pid, encoding="utf-8") as file:
@@ -142,6 +155,14 @@ class Slow(unittest.TestCase):
         except (ConnectionError, http.client.BadStatusLine):
             return False
 
+    def test_a_client_that_does_not_take_its_answers_is_closed(self):
+        with self.server.takes_no_answer(2) as client:
+            wait_until("its answers are there", lambda: self.server.memory() >= 2 * LARGE_BYTES)
+            self.assertTrue(is_closed(client))
+        with self.server.takes_no_answer(1) as client:
+            self.drip(client, frame(8, 0, 1, struct.pack(">I", 1)))  # a byte more may come
+        wait_until("all memory is given back", self.is_memory_back)
+
     def test_a_client_that_waits_for_us_is_not_slow(self):
         """It waits for four seconds, in which nothing comes from it."""
         wait_until("it is answered", lambda: self.is_answered("slow"))
@@ -181,6 +202,43 @@ class Limits(unittest.TestCase):
         with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
             wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
         wait_until("all of it is given back", lambda: self.server.memory() == 0)
+
+    def test_answers_that_wait_for_their_client_have_a_bound(self):
+        server = LimitedServer("--memory", "64MiB", "--body", "1MiB", "--idle", "1h")
+        body = json.dumps({**json.loads(BODY), "parameters": {"binary_data_output": True}}).encode()
+        path, head = "/v2/models/large/infer", b"POST /v2/models/large/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        try:
+            for hold in (lambda: [server.connect(head % len(body) + body) for _ in range(2)],
+                         lambda: [server.takes_no_answer(2)]):
+                clients = hold()
+                wait_until("both answers are there", lambda: server.memory() >= 2 * LARGE_BYTES)
+                status, text, _ = server.ask(path, body)
+                self.assertEqual(status, 503)
+                self.assertIn(b"memory", text)
+                with server.connect(grpc_begin() + data_frames(1, infer_message(b"large")), server.grpc_port) as client:
+                    wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
+                for client in clients:
+                    client.close()
+                wait_until("all of it is given back", lambda: server.memory() == 0)
+                self.assertEqual(server.ask(path, body)[0], 200)
+                wait_until("nothing is left behind", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_a_request_other_than_inference_is_small(self):
+        large = b'{"a":[' + b"0," * (1 << 19) + b"0]}"
+        server = LimitedServer()
+        try:
+            for method, path in (("POST", "/v2/repository/index"), ("POST", "/v2/repository/models/fast/load"),
+                                 ("POST", "/v2/systemsharedmemory/region/x/register")):
+                self.assertEqual(server.exchange(method, path, large)[0], 413)
+                self.assertNotEqual(server.exchange(method, path, large[:1000])[0], 413)
+            for method in ("RepositoryIndex", "RepositoryModelLoad", "ModelStatistics", "SystemSharedMemoryRegister"):
+                message = field(1, b"x") + b"\x7a\0" * (1 << 19)  # fields that are not known
+                with server.connect(grpc_begin(path=SERVICE + method) + data_frames(1, message), server.grpc_port) as client:
+                    wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
+        finally:
+            server.stop()
 
     def test_compressed_requests_are_taken_and_bounded(self):
         for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
