@@ -47,16 +47,31 @@ static void become(const struct start *start)
 		       (char *)NULL, start->environment);
 }
 
+/*
+ * PR_SET_PDEATHSIG ends the worker with the server, but not the processes that it has started, which may hold the GPU's
+ * memory (`command: ./start.sh`). So the whole group is killed, by the kernel, when the last that could write to the pipe
+ * behind `lifeline`, which is the server, is gone.
+ */
+static void end_with_server(int lifeline)
+{
+	fcntl(lifeline, F_SETOWN, -getpid());
+	fcntl(lifeline, F_SETSIG, SIGKILL);
+	fcntl(lifeline, F_SETFL, O_ASYNC);
+	fcntl(lifeline, F_SETFD, 0); /* as long as one of the group has it */
+}
+
 /* Between fork and exec: nothing that may wait for another thread of the server. */
-static void run_child(const struct start *start, const int fds[3], pid_t parent)
+static void run_child(const struct start *start, const int fds[3], int lifeline, pid_t parent)
 {
 	sigset_t none;
 	setsid();
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	end_with_server(lifeline);
 	if (getppid() != parent || chdir(start->config->folder) < 0)
 		_exit(126);
 	for (int i = 0; i < 3; i++)
 		fcntl(fds[i], F_SETFD, 0);
+	dup2(STDERR_FILENO, STDOUT_FILENO); /* on the server's stdout, which may be read by nobody, are its addresses */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
@@ -89,6 +104,21 @@ static bool make_environment(struct start *start)
 	return true;
 }
 
+/*
+ * The worker takes the shell's place where that can be: then the process that is watched is the worker. It cannot in a list
+ * or a pipe of commands.
+ */
+static void make_command(const char *command, char *out, size_t size)
+{
+	const char *begin = command + strspn(command, " \t\n"), *assigned = strchr(begin, '=');
+	if (strpbrk(begin, ";&|\n"))
+		snprintf(out, size, "%s", begin);
+	else if (assigned && assigned < begin + strcspn(begin, " \t"))
+		snprintf(out, size, "exec env %s", begin);
+	else
+		snprintf(out, size, "exec %s", begin);
+}
+
 static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3], struct hb_error *error)
 {
 	const char *name = start->config->name;
@@ -96,7 +126,7 @@ static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3]
 	if (hb_worker_gpu_there(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
 		return hb_error_set(error, -ENOENT, "model %s: hb, which gives its worker a priority, is not installed",
 				    name);
-	snprintf(start->shell, sizeof(start->shell), "exec %s", start->config->command);
+	make_command(start->config->command, start->shell, sizeof(start->shell));
 	snprintf(start->fds, sizeof(start->fds), "HB_WORKER_FDS=%d,%d,%d", fds[0], fds[1], fds[2]);
 	list_tensors("HB_WORKER_INPUTS", start->config->inputs, start->config->n_inputs, start->inputs,
 		     sizeof(start->inputs));
@@ -157,42 +187,61 @@ uint32_t hb_worker_processes_await(int64_t for_ns)
 
 /* ---- one ---- */
 
+static int fork_worker(const struct start *start, const int fds[3], struct hb_worker_process *out,
+		       struct hb_error *error)
+{
+	const char *name = start->config->name;
+	int lifeline[2];
+	pid_t parent = getpid();
+	if (pipe2(lifeline, O_CLOEXEC) < 0)
+		return hb_error_set(error, -errno, "model %s: pipe: %s", name, strerror(errno));
+	pid_t pid = fork();
+	if (pid == 0)
+		run_child(start, fds, lifeline[0], parent);
+	int result = pid < 0 ? -errno : 0;
+	int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pid > 0 && pidfd < 0) {
+		result = -errno;
+		kill(pid, SIGKILL);
+		leave(pid);
+	}
+	close(lifeline[0]);
+	if (result < 0) {
+		close(lifeline[1]);
+		return hb_error_set(error, result, "model %s: no process for its worker: %s", name, strerror(-result));
+	}
+	*out = (struct hb_worker_process){.pid = pid, .pidfd = pidfd, .lifeline = lifeline[1]};
+	return 0;
+}
+
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error)
 {
 	struct start start = {.config = config};
 	int result = prepare(&start, gpu, fds, error);
-	pid_t parent = getpid();
-	if (result < 0)
-		return result;
-	pid_t pid = fork();
-	if (pid == 0)
-		run_child(&start, fds, parent);
+	if (result == 0)
+		result = fork_worker(&start, fds, out, error);
 	free(start.environment);
-	if (pid < 0)
-		return hb_error_set(error, -errno, "model %s: fork: %s", config->name, strerror(errno));
-	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (pidfd < 0) {
-		result = -errno;
-		kill(pid, SIGKILL);
-		leave(pid);
-		return hb_error_set(error, result, "model %s: pidfd: %s", config->name, strerror(-result));
-	}
-	*out = (struct hb_worker_process){.pid = pid, .pidfd = pidfd};
-	return 0;
+	return result;
 }
+
+/* ---- its end ---- */
 
 static void forget(struct hb_worker_process *process)
 {
-	kill(-process->pid, SIGKILL); /* what it left behind */
 	close(process->pidfd);
-	*process = (struct hb_worker_process){.pidfd = -1};
+	close(process->lifeline);
+	*process = (struct hb_worker_process){.pidfd = -1, .lifeline = -1};
 }
 
 bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size)
 {
+	siginfo_t info = {.si_pid = 0};
 	int status;
-	if (!process->pid || waitpid(process->pid, &status, WNOHANG) != process->pid)
+	if (!process->pid || waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
+		return false;
+	kill(-process->pid, SIGKILL); /* what it left behind, while the number cannot be another's */
+	if (waitpid(process->pid, &status, 0) != process->pid)
 		return false;
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -216,6 +265,5 @@ void hb_worker_process_leave(struct hb_worker_process *process)
 		return;
 	hb_worker_process_kill(process);
 	leave(process->pid);
-	close(process->pidfd);
-	*process = (struct hb_worker_process){.pidfd = -1};
+	forget(process);
 }

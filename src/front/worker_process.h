@@ -2,7 +2,8 @@
 /*
  * A worker's process: started in its model's folder, in a process group of its
  * own, under `hb run` with its model's priority where there is a GPU; ended with
- * its group, and by the kernel when the server dies. Used by backend_worker.c.
+ * its group, and by the kernel, with its group, when the server dies. It writes
+ * where the server logs. Used by backend_worker.c.
  * Nothing here waits for a process, but hb_worker_processes_await().
  */
 #ifndef HB_FRONT_WORKER_PROCESS_H
@@ -27,6 +28,7 @@ bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
 struct hb_worker_process {
 	pid_t pid; /* 0 = none */
 	int pidfd;
+	int lifeline; /* its group is killed when this is closed, as when the server dies */
 };
 
 /*

@@ -75,13 +75,20 @@ class Server:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
+    def end(self, signal_number):
+        """Its exit status. All who write to its log have ended, too."""
+        self.process.send_signal(signal_number)
         status = self.process.wait(LIMIT)
-        self.reader.join()
+        self.reader.join(LIMIT)
         self.process.stdout.close()
         self.process.stderr.close()
         shutil.rmtree(self.folder)
+        return status
+
+    def stop(self):
+        if self.process.returncode is not None:
+            return  # the test has ended it
+        status = self.end(signal.SIGTERM)
         text = "".join(self.log)
         assert status == 0, (status, text)
         assert "Sanitizer" not in text and "runtime error" not in text, text

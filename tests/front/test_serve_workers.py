@@ -12,23 +12,9 @@ import tempfile
 import threading
 import unittest
 
-from serve_process import BUILD, SOURCE, TENSORS, Asked, Server, wait_until
+from serve_process import BUILD, TENSORS, Asked, wait_until
+from worker_programs import GATED, HAVE_NUMPY, HEAD, WORKER, appears, serve
 
-HAVE_NUMPY = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], check=False, capture_output=True).returncode == 0
-HEAD = """
-import os, sys, time
-sys.path.insert(0, %r)
-from hummingbird import worker
-
-def there(name, text=""):
-    with open(name + ".new", "w") as file:
-        file.write(text)
-    os.rename(name + ".new", name)
-
-def wait_for(name):
-    while not os.path.exists(name):
-        time.sleep(0.005)
-""" % os.path.join(SOURCE, "python")
 STAGED = HEAD + """
 def copy_in(x):
     time.sleep(0.02 * len(x))
@@ -83,16 +69,6 @@ worker.serve(infer)
 WORDS_TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
 outputs: [{name: y, datatype: BYTES, shape: [1]}]
 """
-GATED = HEAD + """
-there("pid", str(os.getpid()))
-
-def infer(x):
-    there("runs-%d" % x[0, 0], worker.priority())
-    wait_for("go")
-    return x
-
-worker.serve(infer)
-"""
 LENGTHS = HEAD + """
 import numpy
 
@@ -131,27 +107,6 @@ def infer(x):
 
 worker.serve(infer)
 """
-WORKER = "platform: worker\nmax_batch: 4\ncommand: /usr/bin/python3 model.py\n"
-
-
-def serve(test, models, *options, **more):
-    """models: name -> (text of model.yaml, program); more: of Server."""
-    files = [(name + "/model.py", program) for name, (_, program) in models.items() if program]
-    server = Server({name: WORKER + text if program else text for name, (text, program) in models.items()}, "--gpu", "none",
-                    *options, files=files, **more)
-    test.addCleanup(server.stop)
-    for name in models:
-        wait_until("%s is ready" % name, lambda one=name: server.is_ready(one))
-    return server
-
-
-def appears(server, path):
-    path = os.path.join(server.folder, path)
-    wait_until(path, lambda: os.path.exists(path))
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
 class Held:
     """A process that does not end when it is killed, as one in a driver that hangs: it is traced, and stops on its way out.
     By the thread that made it."""

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of `hb serve` that do what they should not, or seldom do: odd answers, odd texts, much output, children, a server
+that is killed. What they harm is their own batch; what they leave behind is ended."""
+import json
+import os
+import signal
+import struct
+import unittest
+
+from serve_process import TENSORS, wait_until
+from worker_programs import HAVE_NUMPY, HEAD, appears, serve
+
+ANSWERS = HEAD + """
+import numpy
+
+def overwrite_error(text):
+    server = worker._server
+    begin = server.base + worker.LANE_ERROR
+    server.map[begin:begin + worker.LANE_ERROR_BYTES] = text.ljust(worker.LANE_ERROR_BYTES, b"?")
+    server.set_word(server.base + worker.LANE_STATUS, 1)
+    return numpy.zeros((0, 4))
+
+class Tensor:  # what of PyTorch's is looked at
+    dtype = "torch.bfloat16"
+    def detach(self):
+        return self
+    def float(self):
+        self.dtype = "torch.float32"
+        return self
+    cpu = float
+    def numpy(self):
+        assert self.dtype == "torch.float32", "numpy has no such type"
+        return numpy.array([[1, 2.5, -3, 1e30]], dtype=numpy.float32)
+
+def infer(x):
+    kind = int(x[0, 0])
+    if kind == 1:
+        return numpy.zeros((0, 4))
+    if kind == 2:
+        raise ValueError("\\u00e4" * 400 + " after an odd place")
+    if kind == 3:
+        raise ValueError("x" + "\\u00e4" * 400)
+    if kind == 4:
+        raise ValueError("half a pair: \\udcff")
+    if kind == 5:
+        return overwrite_error(b"\\xff\\xfe bytes\\n\\x01")
+    if kind == 6:
+        return Tensor()
+    if kind == 7:
+        return numpy.zeros((1,) * 9)
+    return x
+
+worker.serve(infer)
+"""
+ROUNDS = HEAD + """
+import numpy
+numpy.seterr(all="ignore")
+
+def infer(x):
+    if x[0] == 0:
+        return numpy.array([1, 1.00390625, 1.01171875, -2.5, 3.4e38, numpy.nan])  # the second and third lie half way
+    if x[0] == 1:
+        return numpy.array([0x3F80, 0x4000, 0, 0, 0, 0xFFFF], dtype=numpy.uint16)
+    return numpy.arange(6)[::-1]
+
+worker.serve(infer)
+"""
+TEXTS = HEAD + """
+import numpy
+
+def infer(x):
+    kind = int(x[0])
+    if kind == 0:
+        return numpy.array(["one", b"two"], dtype=object)
+    if kind == 1:
+        return numpy.array([5, 6], dtype=object)
+    raw = {2: b"", 3: b"\\1\\0\\0\\0a", 4: b"\\xff\\xff\\xff\\x7fabc", 5: b"\\1\\0\\0\\0a" * 3, 6: b"\\1\\0\\0\\0a\\1\\0"}[kind]
+    worker._write_strings = lambda array: numpy.frombuffer(raw, dtype=numpy.uint8)
+    return numpy.array(["is", "replaced"], dtype=object)
+
+worker.serve(infer)
+"""
+CHATTY = HEAD + """
+print("http: port 1", flush=True)
+
+def infer(x):
+    for _ in range(4096):
+        print("x" * 1023)
+    sys.stdout.flush()
+    return x
+
+worker.serve(infer)
+"""
+# The worker is a child of what was started, and has a child; both say who they are.
+PARENT = HEAD + """
+child = os.fork()
+if child == 0:
+    there("child", str(os.getpid()))
+    time.sleep(1000000)
+there("pid", str(os.getpid()))
+
+def infer(x):
+    if x[0, 0] == 1:
+        os._exit(0)
+    if x[0, 0] == 2:
+        os.closerange(0, 1000)
+    return x
+
+worker.serve(infer)
+"""
+ALONE = "platform: worker\ncommand: /usr/bin/python3 model.py\n"  # one request at a time
+
+
+def body(datatype, shape, data):
+    return json.dumps({"inputs": [{"name": "x", "datatype": datatype, "shape": shape, "data": data}]})
+
+
+def is_gone(pid):
+    """It has ended; whether anybody has asked for its status is not our matter."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
+class Answers(unittest.TestCase):
+    def test_odd_outputs_and_errors_are_answered(self):
+        open_output = TENSORS.replace("y, datatype: FP32, shape: [4]", "y, datatype: FP32, shape: [-1, 4]")
+        server = serve(self, {"odd": (ALONE, None)}, files=[("odd/model.py", ANSWERS)],
+                       tensors=open_output.replace("shape: [4]", "shape: [1, 4]"))
+
+        def ask(kind):
+            status, answer = server.call("POST", "/v2/models/odd/infer", body("FP32", [1, 4], [kind, 0, 0, 0]))
+            return status, json.loads(answer)
+        status, answer = ask(1)
+        self.assertEqual((status, answer.get("outputs", answer)[0]["shape"], answer["outputs"][0]["data"]), (200, [0, 4], []))
+        for kind, words in ((2, "ValueError: \u00e4\u00e4"), (3, "ValueError: x\u00e4"), (4, "half a pair: ?"),
+                            (5, "?? bytes\n\x01"), (7, "output y: 9 dimensions")):
+            status, answer = ask(kind)
+            self.assertEqual((status, words in answer["error"]), (500, True), answer)
+        status, answer = ask(6)
+        self.assertEqual((status, answer["outputs"][0]["data"][:3] if status == 200 else answer), (200, [1, 2.5, -3]))
+        self.assertEqual([line for line in server.log if "worker ended" in line], [])
+
+    def test_numbers_become_bf16(self):
+        server = serve(self, {"rounds": (ALONE, None)}, files=[("rounds/model.py", ROUNDS)],
+                       tensors="inputs: [{name: x, datatype: FP32, shape: [1]}]\n"
+                       "outputs: [{name: y, datatype: BF16, shape: [6]}]\n")
+
+        def ask(kind):
+            asked = json.loads(body("FP32", [1], [kind]))
+            asked["parameters"] = {"binary_data_output": True}
+            status, data, headers = server.exchange("POST", "/v2/models/rounds/infer", json.dumps(asked))
+            self.assertEqual(status, 200, data)
+            return list(struct.unpack("<6H", data[int(headers["Inference-Header-Content-Length"]):]))
+        self.assertEqual(ask(0), [0x3F80, 0x3F80, 0x3F82, 0xC020, 0x7F80, 0x7FC0])
+        self.assertEqual(ask(1), [0x3F80, 0x4000, 0, 0, 0, 0xFFFF])
+        self.assertEqual(ask(2), [0x40A0, 0x4080, 0x4040, 0x4000, 0x3F80, 0])
+
+    def test_texts_are_as_many_as_the_shape_says(self):
+        server = serve(self, {"texts": (ALONE, None)}, files=[("texts/model.py", TEXTS)],
+                       tensors="inputs: [{name: x, datatype: FP32, shape: [1]}]\n"
+                       "outputs: [{name: y, datatype: BYTES, shape: [2]}]\n")
+        for kind, status, word in ((0, 200, '["one","two"]'), (1, 500, "not int"), (2, 500, "other texts"),
+                                   (3, 500, "other texts"), (4, 500, "other texts"), (5, 500, "other texts"),
+                                   (6, 500, "other texts")):
+            got, answer = server.call("POST", "/v2/models/texts/infer", body("FP32", [1], [kind]))
+            self.assertEqual((got, word in answer.decode()), (status, True), (kind, answer))
+
+    def test_what_a_worker_prints_goes_where_the_server_logs(self):
+        server = serve(self, {"chatty": ("limit: 20s\n", CHATTY)})
+        self.assertEqual(server.infer("chatty")[0], 200)
+        wait_until("it was logged", lambda: sum(line.startswith("xxx") for line in server.log) == 4096)
+        self.assertIn("http: port 1\n", server.log)
+
+
+@unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
+class Ends(unittest.TestCase):
+    def test_a_command_may_be_a_list_or_set_variables(self):
+        program = HEAD + """
+there("said", os.environ.get("WORD", "") + " " + str(os.getpid()))
+worker.serve(lambda x: x)
+"""
+        commands = {"variable": "WORD='two words' /usr/bin/python3 model.py", "list": "export WORD=x && /usr/bin/python3 model.py",
+                    "plain": "/usr/bin/python3 model.py --flag=1"}
+        server = serve(self, {name: ("platform: worker\ncommand: %s\n" % command, None) for name, command in commands.items()},
+                       files=[(name + "/model.py", program) for name in commands])
+        words = {name: appears(server, name + "/said") for name in commands}
+        self.assertEqual({name: text.rpartition(" ")[0] for name, text in words.items()},
+                         {"variable": "two words", "list": "x", "plain": ""})
+
+    def parent(self, server):
+        """The worker and its child, which both take their notes back."""
+        pids = [int(appears(server, "parent/" + name)) for name in ("child", "pid")]
+        for name in ("child", "pid"):
+            os.remove(os.path.join(server.folder, "parent", name))
+        return pids
+
+    def test_what_a_worker_leaves_behind_ends_with_it(self):
+        server = serve(self, {"parent": ("", PARENT)})
+        for kind, expected, word in ((1, 500, "exit status 0"), (2, 200, "exit status 1")):
+            pids = self.parent(server)
+            status, answer = server.infer("parent", (kind, 0, 0, 0))
+            self.assertEqual(status, expected, answer)  # one that cannot ring any more has done its batch
+            wait_until("it was reported", lambda what=word: any("worker ended: " + what in line for line in server.log))
+            wait_until("both have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
+            self.assertEqual(server.infer("parent", (5, 0, 0, 0))[0], 200)
+
+    def test_workers_and_their_children_end_with_a_server_that_is_killed(self):
+        for command in ("/usr/bin/python3 model.py", "sh start.sh"):
+            server = serve(self, {"parent": ("platform: worker\nmax_batch: 4\ncommand: %s\n" % command, None)},
+                           files=[("parent/model.py", PARENT), ("parent/start.sh", "/usr/bin/python3 model.py\n")])
+            pids = self.parent(server)
+            server.process.kill()
+            wait_until("all have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
+            server.end(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    unittest.main()
