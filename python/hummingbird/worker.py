@@ -12,7 +12,7 @@
 
 The callable gets one keyword argument an input and returns a dict of outputs
 (arrays, or PyTorch, JAX or CuPy tensors), or a single one where the model has
-one output. Inputs lie in memory shared with the server: they are valid until
+one output; BF16 arrays are uint16, the bits, and outputs may be any numbers. Inputs lie in memory shared with the server: they are valid until
 the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
 the GPU are fast. An exception fails that batch only, with its text.
 
@@ -48,7 +48,7 @@ PAGE_BYTES, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERR
     LANE_DEADLINE = 4096, 4, 8, 12, 16, 20, 480, 500, 504
 NEVER = (1 << 63) - 1
 COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
-LANE_INPUTS, TENSORS_MAX = 512, 16
+LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
 TENSOR = struct.Struct("<QQII8q")
 DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
           "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<u2", "FP32": "<f4", "FP64": "<f8", "BYTES": None}
@@ -67,17 +67,30 @@ def _read_strings(data, shape):
 def _write_strings(array):
     parts = []
     for value in array.reshape(-1):
+        if not isinstance(value, (str, bytes, bytearray)):
+            raise TypeError("a BYTES tensor has str or bytes, not %s" % type(value).__name__)
         text = value.encode() if isinstance(value, str) else bytes(value)
         parts.append(struct.pack("<I", len(text)) + text)
-    return b"".join(parts)
+    return numpy.frombuffer(b"".join(parts), dtype=numpy.uint8)
+
+
+def _write_numbers(array, dtype):
+    """As they lie in memory. BF16, which numpy lacks: from its bits (uint16), or rounded from numbers."""
+    if dtype == "BF16" and array.dtype != numpy.uint16:
+        bits = array.astype("<f4").view("<u4") if array.ndim else array.astype("<f4").reshape(1).view("<u4")
+        rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
+        return numpy.where(bits & 0x7FFFFFFF > 0x7F800000, bits >> 16 | 0x40, rounded).astype("<u2")
+    return numpy.ascontiguousarray(array, dtype=DTYPES[dtype])
 
 
 def _to_numpy(value):
     if hasattr(value, "detach"):  # PyTorch
-        value = value.detach().cpu().numpy()
+        value = value.detach()
+        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy()
     elif hasattr(value, "get") and not isinstance(value, (dict, numpy.ndarray)):  # CuPy
         value = value.get()
-    return numpy.asarray(value)
+    array = numpy.asarray(value)
+    return array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array  # JAX's
 
 
 class Unwanted(Exception):
@@ -137,16 +150,17 @@ class _Server:
 
     def write_output(self, base, index, array, at):
         name, dtype = self.outputs[index]
-        data = _write_strings(array) if dtype == "BYTES" else \
-            memoryview(numpy.ascontiguousarray(array, dtype=DTYPES[dtype])).cast("B")
-        if at + len(data) > self.out_bytes:
-            raise ValueError("output %s: %d bytes, more than there is room for" % (name, len(data)))
+        if array.ndim > DIMS_MAX:
+            raise ValueError("output %s: %d dimensions" % (name, array.ndim))
+        data = _write_strings(array) if dtype == "BYTES" else _write_numbers(array, dtype)
+        if at + data.nbytes > self.out_bytes:
+            raise ValueError("output %s: %d bytes, more than there is room for" % (name, data.nbytes))
         begin = base + self.out_offset + at
-        self.view[begin:begin + len(data)] = data
-        dims = list(array.shape) + [0] * (8 - array.ndim)
+        self.view[begin:begin + data.nbytes] = data.reshape(-1).view(numpy.uint8)
+        dims = list(array.shape) + [0] * (DIMS_MAX - array.ndim)
         where = base + LANE_INPUTS + (TENSORS_MAX + index) * TENSOR.size
-        TENSOR.pack_into(self.map, where, at, len(data), array.ndim, 0, *dims)
-        return at + (len(data) + 63) // 64 * 64
+        TENSOR.pack_into(self.map, where, at, data.nbytes, array.ndim, 0, *dims)
+        return at + (data.nbytes + 63) // 64 * 64
 
     def write_outputs(self, base, values):
         if not isinstance(values, dict):
@@ -160,7 +174,7 @@ class _Server:
             at = self.write_output(base, index, _to_numpy(values[name]), at)
 
     def fail(self, base, error):
-        text = ("%s: %s" % (type(error).__name__, error)).encode()[:LANE_ERROR_BYTES - 1] + b"\0"
+        text = ("%s: %s" % (type(error).__name__, error)).encode(errors="replace")[:LANE_ERROR_BYTES - 1] + b"\0"
         self.map[base + LANE_ERROR:base + LANE_ERROR + len(text)] = text
         self.set_word(base + LANE_STATUS, 1)
 

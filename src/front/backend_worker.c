@@ -11,6 +11,7 @@
  * Nothing here blocks: descriptors are looked at when poll() is called.
  */
 #include "base/clock.h"
+#include "base/json_scan.h"
 #include "base/log.h"
 #include "front/backend.h"
 #include "front/dispatch.h"
@@ -68,6 +69,20 @@ struct worker {
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
 {
 	return hb_worker_memory_lane(&worker->memory, lane);
+}
+
+/* What the worker says: any bytes, without an end perhaps. Answers are UTF-8, so what is not becomes "?". */
+static void read_error(const struct hb_worker_lane *shared, char *out, size_t size)
+{
+	size_t n = size - 1 < sizeof(shared->error) ? size - 1 : sizeof(shared->error);
+	memcpy(out, shared->error, n);
+	out[n] = '\0';
+	for (char *at = out, *end = out + strlen(out); at < end;) {
+		size_t length = hb_utf8_length(at, end);
+		if (length == 0)
+			*at = '?';
+		at += length ? length : 1;
+	}
 }
 
 /* ---- bells ---- */
@@ -163,7 +178,7 @@ static void end_process(struct worker *worker, const char *why, int64_t now_ns)
 static void give_up(struct worker *worker, int64_t now_ns)
 {
 	end_process(worker, "killed, it cannot run the model", now_ns);
-	snprintf(worker->why, sizeof(worker->why), "%.*s", (int)sizeof(worker->why) - 1, shared_lane(worker, 0)->error);
+	read_error(shared_lane(worker, 0), worker->why, sizeof(worker->why));
 	hb_log_error("model %s: %s", worker->config.name, worker->why);
 	fail(worker);
 }
@@ -329,10 +344,12 @@ static void complete(struct worker *worker, uint32_t index)
 	const struct hb_worker_lane *shared = shared_lane(worker, index);
 	const char *data = (const char *)shared + worker->memory.out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
-	uint32_t first = 0;
+	uint32_t first = 0, wrong;
 	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */
 	if (shared->status != HB_WORKER_OK) {
-		fail_lane(worker, index, "model %s: %.150s", worker->config.name, shared->error);
+		char said[151];
+		read_error(shared, said, sizeof(said));
+		fail_lane(worker, index, "model %s: %s", worker->config.name, said);
 		return;
 	}
 	for (uint32_t i = 0; i < worker->config.n_outputs; i++)
@@ -344,9 +361,15 @@ static void complete(struct worker *worker, uint32_t index)
 		}
 	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
 		struct hb_infer *infer = hb_backend_request(lane->batch.cookies[i]);
-		if (!infer->answered &&
-		    !hb_worker_outputs_give(&worker->config, lane->items, outputs, data, infer, first))
+		int result = infer->answered ? 0
+					     : hb_worker_outputs_give(&worker->config, lane->items, outputs, data,
+								      infer, first, &wrong);
+		if (result == -ENOMEM)
 			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+		else if (result < 0)
+			hb_infer_fail(infer, HB_ANSWER_BROKEN,
+				      "model %s: its worker gave output \"%s\" with other texts than its shape says",
+				      worker->config.name, worker->config.outputs[wrong].name);
 		first += infer->items;
 	}
 	worker->tries = 0;

@@ -2,6 +2,7 @@
 /* See worker_outputs.h. */
 #include "front/worker_outputs.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,9 +60,26 @@ static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_wo
 	return string_bytes(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
 }
 
-bool hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items,
-			    const struct hb_worker_tensor *outputs, const char *data, struct hb_infer *infer,
-			    uint32_t first)
+/* The request's own copy, which nobody changes: so many texts, and nothing else. */
+static bool has_strings(const struct hb_tensor *tensor)
+{
+	const char *at = tensor->data;
+	uint64_t left = tensor->bytes;
+	uint32_t length;
+	for (int64_t n = hb_tensor_elements(tensor->dims, tensor->n_dims); n > 0; n--) {
+		if (left < sizeof(length))
+			return false;
+		memcpy(&length, at, sizeof(length));
+		if (length > left - sizeof(length))
+			return false;
+		at += sizeof(length) + length;
+		left -= sizeof(length) + length;
+	}
+	return left == 0;
+}
+
+int hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
+			   const char *data, struct hb_infer *infer, uint32_t first, uint32_t *wrong)
 {
 	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
@@ -73,11 +91,16 @@ bool hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items
 		all += hb_worker_aligned(share[i]);
 	}
 	char *at = infer->output_data = malloc(all + 1);
+	if (!at)
+		return -ENOMEM;
 	infer->n_outputs = 0;
-	for (uint32_t i = 0; at && i < config->n_outputs; i++) {
+	for (uint32_t i = 0; i < config->n_outputs; i++) {
 		give_output(infer, &config->outputs[i], &outputs[i], share[i], at, data + outputs[i].offset + begin[i],
 			    config->max_batch > 0);
 		at += hb_worker_aligned(share[i]);
+		*wrong = i;
+		if (!hb_dtype_bytes((enum hb_dtype)config->outputs[i].dtype) && !has_strings(&infer->outputs[i]))
+			return -EINVAL;
 	}
-	return infer->output_data != NULL;
+	return 0;
 }
