@@ -192,15 +192,20 @@ static int verb_take(struct hb_bench_command_line *line, int argc, char **argv)
 /* --- what is run ------------------------------------------------------------------------------------------ */
 
 /* Without --gpu: a real one, if the driver is there. */
-static void gpu_resolve(struct hb_bench_command_line *line)
+static int gpu_resolve(struct hb_bench_command_line *line)
 {
-	line->run.simulated = line->gpu ? strcmp(line->gpu, "sim") == 0 : access("/dev/nvidiactl", F_OK) != 0;
+	bool none = access("/dev/nvidiactl", F_OK) != 0;
+	line->run.simulated = line->gpu ? strcmp(line->gpu, "sim") == 0 : none;
+	if (none && !line->run.simulated && access("/dev/dxg", F_OK) != 0)
+		return hb_cli_usage_error(
+			COMMAND, "--gpu %s: no NVIDIA GPU is here; --gpu sim measures a simulated one", line->gpu);
 	if (line->gpu && !line->run.simulated)
 		setenv("CUDA_VISIBLE_DEVICES", line->gpu, 1);
 	if (line->run.rounds == 0)
 		line->run.rounds = line->run.suite->rounds;
 	if (!(line->run.seconds > 0))
 		line->run.seconds = line->run.simulated ? line->run.suite->simulated_s : line->run.suite->real_s;
+	return HB_EXIT_OK;
 }
 
 static int case_check_one(const char *suite, const char *only)
@@ -323,8 +328,8 @@ int hb_bench_command_line_parse(struct hb_bench_command_line *line, int argc, ch
 	code = verb_take(line, argc, argv);
 	if (code || line->verb != HB_BENCH_VERB_RUN)
 		return code;
-	gpu_resolve(line);
-	code = case_check(line);
+	code = gpu_resolve(line);
+	code = code ? code : case_check(line);
 	return code ? code : sharing_resolve(line);
 }
 

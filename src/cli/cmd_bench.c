@@ -102,7 +102,7 @@ static int outputs_open(struct outputs *outputs, const struct hb_bench_command_l
 static int output_fill(struct hb_out_file *file, write_fn *write, const struct hb_bench_result *result,
 		       struct hb_error *error)
 {
-	int code = file->stream ? write(file->stream, result, error) : 0;
+	int code = file->stream ? hb_out_file_wrote(file, write(file->stream, result, error), error) : 0;
 	return code ? code : hb_out_file_commit(file, error);
 }
 

@@ -263,11 +263,14 @@ static int outputs_fill(struct outputs *outputs, const struct hb_report *report,
 {
 	int rc = 0;
 	if (outputs->report.stream)
-		rc = hb_report_write(outputs->report.stream, report, error);
+		rc = hb_out_file_wrote(&outputs->report, hb_report_write(outputs->report.stream, report, error), error);
 	if (!rc && outputs->timeline.stream)
-		rc = hb_timeline_json_write(outputs->timeline.stream, report->results, error);
+		rc = hb_out_file_wrote(&outputs->timeline,
+				       hb_timeline_json_write(outputs->timeline.stream, report->results, error), error);
 	if (!rc && outputs->plot.stream)
-		rc = hb_plot_svg_write(outputs->plot.stream, report->results, report->n, error);
+		rc = hb_out_file_wrote(&outputs->plot,
+				       hb_plot_svg_write(outputs->plot.stream, report->results, report->n, error),
+				       error);
 	rc = rc ? rc : hb_out_file_commit(&outputs->report, error);
 	rc = rc ? rc : hb_out_file_commit(&outputs->timeline, error);
 	return rc ? rc : hb_out_file_commit(&outputs->plot, error);
@@ -309,8 +312,9 @@ static int command_run(const struct hb_sim_command *command, int argc, char **ar
 int hb_cmd_sim(int argc, char **argv)
 {
 	struct hb_sim_command command;
-	if (argc > 1 && strcmp(argv[1], "--replay") == 0)
-		return hb_sim_replay(argc, argv);
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--replay") == 0)
+			return hb_sim_replay(argc, argv);
 	int code = hb_sim_command_parse(&command, argc, argv);
 	if (!code && command.help)
 		fputs(help, stdout);

@@ -341,7 +341,7 @@ int hb_cmd_trace(int argc, char **argv)
 	if (argc > 1 && strcmp(argv[1], "import") == 0)
 		return import_run(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "record") == 0)
-		return hb_trace_record(argc - 1, argv + 1);
+		return hb_trace_record(argc - 1, argv + 1, help);
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(help, stdout);
 		return HB_EXIT_OK;

@@ -98,15 +98,16 @@ static int take_seconds(struct record_command *command, const char *value)
 	return -1;
 }
 
-static int parse(int argc, char **argv, struct record_command *command)
+static int parse(int argc, char **argv, const char *usage, struct record_command *command)
 {
 	static const struct option options[] = {
 		{"seconds", required_argument, NULL, 's'},
 		{"gpu", required_argument, NULL, 'g'},
+		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, "", ":", options, argc, argv, &status)) >= 0)
+	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
 		status = code == 's' ? take_seconds(command, optarg)
 				     : hb_cli_take_gpu(COMMAND, optarg, &command->simulated);
 	if (status >= 0)
@@ -117,14 +118,14 @@ static int parse(int argc, char **argv, struct record_command *command)
 	return -1;
 }
 
-int hb_trace_record(int argc, char **argv)
+int hb_trace_record(int argc, char **argv, const char *usage)
 {
 	struct record_command command = {.seconds = SECONDS_DEFAULT};
 	struct hb_out_file file;
 	struct hb_error error = {""};
 	char *text = NULL;
 	sigset_t signals;
-	int status = parse(argc, argv, &command);
+	int status = parse(argc, argv, usage, &command);
 	if (status >= 0 || !command.file)
 		return status;
 	block(&signals);

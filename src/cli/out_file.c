@@ -36,6 +36,14 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
 	return hb_error_set(error, code, "%s: %s", path, strerror(-code));
 }
 
+int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error)
+{
+	if (result == 0 || !file->stream || !ferror(file->stream))
+		return result;
+	int code = errno ? -errno : -EIO;
+	return hb_error_set(error, code, "%s: %s", file->path, strerror(-code));
+}
+
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error)
 {
 	if (!file->stream)

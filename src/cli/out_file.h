@@ -18,6 +18,11 @@ struct hb_out_file {
 
 /* 0 or -errno; path NULL leaves it closed and is no error. */
 int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error *error);
+/*
+ * What a function that wrote the file returned, with *error set where it failed because the file cannot take more: a disk that
+ * is full is told by the file's name, not as part of what was written.
+ */
+int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error);
 /* Puts the file in its place; 0 or -errno, and then nothing is left behind. Does nothing when closed. */
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error);
 /* Forgets what was not committed. */
