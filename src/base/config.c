@@ -3,6 +3,7 @@
 #include "base/config.h"
 
 #include "base/config_value.h"
+#include "base/nearest.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 /* A configuration is written by hand; anything longer is the wrong file. */
 #define FILE_MAX_BYTES (1 << 20)
 #define PATH_MAX_BYTES 160
+/* Of one table, for "did you mean". */
+#define KEYS_MAX 64
 
 struct reader {
 	yaml_document_t document;
@@ -50,46 +53,15 @@ static int fail(const struct reader *reader, const yaml_node_t *node, const stru
 			    place->text, place->text[0] ? ": " : "", what);
 }
 
-static unsigned least(unsigned a, unsigned b)
-{
-	return a < b ? a : b;
-}
-
-/* Letters to insert, delete, replace or swap to make `a` into `b`; texts of up to 63 letters. */
-static unsigned edit_distance(const char *a, const char *b)
-{
-	enum { MAX = 64 };
-	unsigned rows[3][MAX];
-	size_t rows_n = strlen(a), columns_n = strlen(b);
-	if (rows_n >= MAX || columns_n >= MAX)
-		return MAX;
-	for (size_t j = 0; j <= columns_n; j++)
-		rows[0][j] = (unsigned)j;
-	for (size_t i = 1; i <= rows_n; i++) {
-		unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= columns_n; j++) {
-			row[j] = least(least(above[j], row[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				row[j] = least(row[j], above2[j - 2] + 1);
-		}
-	}
-	return rows[rows_n % 3][columns_n];
-}
-
 static int fail_unknown(const struct reader *reader, const yaml_node_t *node, const struct place *place,
 			const struct hb_config_key *keys, const char *name)
 {
 	char what[256];
-	const char *nearest = NULL;
-	unsigned nearest_distance = (unsigned)strlen(name) / 3 + 2;
-	for (; keys->name; keys++) {
-		unsigned distance = edit_distance(name, keys->name);
-		if (distance < nearest_distance) {
-			nearest_distance = distance;
-			nearest = keys->name;
-		}
-	}
+	const char *words[KEYS_MAX];
+	size_t n = 0;
+	for (; keys->name && n < KEYS_MAX; keys++)
+		words[n++] = keys->name;
+	const char *nearest = hb_nearest(name, words, n);
 	snprintf(what, sizeof what, "unknown key%s%s%s", nearest ? "; did you mean '" : "", nearest ? nearest : "",
 		 nearest ? "'?" : "");
 	struct place full = place_of_key(place, name);

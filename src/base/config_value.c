@@ -16,6 +16,9 @@ static int store_text(const struct hb_config_key *key, const char *text, void *f
 	size_t length = strlen(text);
 	if (length >= key->size)
 		return hb_error_set(error, -EINVAL, "text is %zu bytes long, at most %zu fit", length, key->size - 1);
+	int result = key->check ? key->check(text, error) : 0;
+	if (result < 0)
+		return result;
 	memcpy(field, text, length + 1);
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include "cli/bench_options.h"
 
 #include "base/clock.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "sim/number.h"
 
@@ -155,7 +156,7 @@ static int suite_take(struct hb_bench_command_line *line, const char *name)
 		return HB_EXIT_OK;
 	for (const struct hb_bench_suite *suite = hb_bench_suites; suite->name && n < 16; suite++)
 		names[n++] = suite->name;
-	const char *nearest = hb_cli_nearest(name, names, n);
+	const char *nearest = hb_nearest(name, names, n);
 	if (nearest)
 		return hb_cli_usage_error(COMMAND, "no suite '%s'; did you mean '%s'?", name, nearest);
 	return hb_cli_usage_error(COMMAND, "no suite '%s'; 'hb bench list' shows them", name);
@@ -179,7 +180,7 @@ static int verb_take(struct hb_bench_command_line *line, int argc, char **argv)
 		return hb_cli_usage_error(COMMAND, "%s: %s", verb,
 					  *verb == 'r' && verb[1] == 'u' ? "which suite?" : "which file?");
 	} else {
-		const char *nearest = hb_cli_nearest(verb, verbs, 3);
+		const char *nearest = hb_nearest(verb, verbs, 3);
 		return nearest ? hb_cli_usage_error(COMMAND, "no '%s'; did you mean '%s'?", verb, nearest)
 			       : hb_cli_usage_error(COMMAND, "no '%s'; there are list, run and report", verb);
 	}
@@ -220,7 +221,7 @@ static int case_check_one(const char *suite, const char *only)
 		if (n < HB_BENCH_CASES_MAX)
 			names[n++] = of->name;
 	}
-	const char *nearest = hb_cli_nearest(only, names, n);
+	const char *nearest = hb_nearest(only, names, n);
 	if (nearest)
 		return hb_cli_usage_error(COMMAND, "--case %s: not in %s; did you mean '%s'?", only, suite, nearest);
 	return hb_cli_usage_error(COMMAND, "--case %s: not in %s; 'hb bench list' shows them", only, suite);
@@ -273,7 +274,7 @@ static int sharing_take(struct hb_bench_options *run, const char *name, bool cho
 		return sharing_add(run, found);
 	for (const struct hb_bench_sharing *sharing = hb_bench_sharings; sharing->name; sharing++)
 		names[n++] = sharing->name;
-	const char *nearest = hb_cli_nearest(name, names, n);
+	const char *nearest = hb_nearest(name, names, n);
 	if (nearest)
 		return hb_cli_usage_error(COMMAND, "--sharing %s: not known; did you mean '%s'?", name, nearest);
 	return hb_cli_usage_error(COMMAND, "--sharing %s: not known; 'hb bench list' shows them", name);

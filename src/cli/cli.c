@@ -5,6 +5,8 @@
  */
 #include "cli/cli.h"
 
+#include "base/nearest.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
@@ -13,8 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Longer words are not worth a suggestion. */
-#define WORD_MAX 63
 #define OPTIONS_MAX 32
 
 static void error_begin(const char *command)
@@ -68,50 +68,6 @@ bool hb_cli_colors(FILE *out)
 	return isatty(fileno(out)) == 1;
 }
 
-static size_t min_of(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
-/* Edits (insert, delete, replace) that turn `a` into `b`; SIZE_MAX for long words. */
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t n = strlen(b);
-	size_t row[WORD_MAX + 1];
-	if (n > WORD_MAX || strlen(a) > WORD_MAX)
-		return SIZE_MAX;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		size_t diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-			diagonal = row[j];
-			row[j] = min_of(replace, min_of(row[j], row[j - 1]) + 1);
-		}
-	}
-	return row[n];
-}
-
-const char *hb_cli_nearest(const char *text, const char *const *names, size_t n)
-{
-	size_t length = strlen(text);
-	size_t best = length / 3 + 2;
-	const char *nearest = NULL;
-	for (size_t i = 0; i < n; i++) {
-		size_t distance = edit_distance(text, names[i]);
-		/* A word begun right and left unfinished counts as one slip. */
-		if (length >= 3 && strncmp(text, names[i], length) == 0)
-			distance = 1;
-		if (distance < best) {
-			best = distance;
-			nearest = names[i];
-		}
-	}
-	return nearest;
-}
-
 int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result)
 {
 	const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
@@ -123,7 +79,7 @@ int hb_cli_option_refused(const char *command, const struct option *options, int
 	for (; options[n].name && n < OPTIONS_MAX; n++)
 		names[n] = options[n].name;
 	sscanf(word, "--%63[^=]", name);
-	const char *nearest = hb_cli_nearest(name, names, n);
+	const char *nearest = hb_nearest(name, names, n);
 	return nearest ? hb_cli_usage_error(command, "no option '%s'; did you mean '--%s'?", word, nearest)
 		       : hb_cli_usage_error(command, "no option '%s'", word);
 }

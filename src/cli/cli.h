@@ -34,9 +34,6 @@ int hb_cli_error(const char *command, int code, const char *text);
 /* May escape sequences be written to `out`? No when it is no terminal, NO_COLOR is set, or TERM is dumb. */
 bool hb_cli_colors(FILE *out);
 
-/* The one of `names` closest to `text` when it is close enough to be a slip of the finger, else NULL. */
-const char *hb_cli_nearest(const char *text, const char *const *names, size_t n);
-
 /*
  * What getopt_long() did not take (`result`: ':' = a value is missing, else an unknown option), told with the word and the
  * option of the table that was probably meant; returns HB_EXIT_USAGE.

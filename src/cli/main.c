@@ -4,6 +4,7 @@
  * command are the program's own (--help, --version); everything after belongs
  * to the command. No command's logic lives here.
  */
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "hb-version.h"
 
@@ -53,7 +54,7 @@ static int command_unknown(const char *name)
 	const char *names[N_COMMANDS];
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		names[i] = commands[i].name;
-	const char *nearest = hb_cli_nearest(name, names, N_COMMANDS);
+	const char *nearest = hb_nearest(name, names, N_COMMANDS);
 	if (nearest)
 		return hb_cli_usage_error(NULL, "no command '%s'; did you mean '%s'?", name, nearest);
 	return hb_cli_usage_error(NULL, "no command '%s'", name);

@@ -7,6 +7,7 @@
 #include "cli/sim_options.h"
 
 #include "base/clock.h"
+#include "base/nearest.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -257,7 +258,7 @@ static int workload_unknown(const struct hb_trace_set *set, const char *option, 
 				       set->workloads[i].name);
 		used += (size_t)written < sizeof known - used ? (size_t)written : sizeof known - used - 1;
 	}
-	const char *nearest = hb_cli_nearest(name, names, n);
+	const char *nearest = hb_nearest(name, names, n);
 	if (nearest)
 		return hb_cli_usage_error(COMMAND,
 					  "--%s %s: no workload '%s' in the traces; did you mean '%s'? known: %s",

@@ -21,6 +21,19 @@ static const char *const low_rules[] = {"slack", "orion", NULL};
 /* In the order of enum hb_config_masks. */
 static const char *const masks[] = {"spread", "gpcs", NULL};
 
+static int check_policy(const char *text, struct hb_error *why)
+{
+	if (hb_policy_find(text))
+		return 0;
+	return hb_error_set(why, -EINVAL, "there is no policy '%.60s'; there are:%s", text, hb_policy_words);
+}
+
+static int check_metrics(const char *text, struct hb_error *why)
+{
+	struct sockaddr_storage address;
+	return *text ? hb_http_address_parse(text, &address, why) : 0;
+}
+
 static const struct hb_config_key rule_keys[] = {
 	HB_CONFIG_TEXT(struct hb_rule, name, "name"),
 	HB_CONFIG_TEXT(struct hb_rule, user, "user"),
@@ -34,7 +47,7 @@ static const struct hb_config_key rule_keys[] = {
 
 static const struct hb_config_key keys[] = {
 	HB_CONFIG_CHOICE(struct hb_daemon_config, engine, "engine", .choices = engines),
-	HB_CONFIG_TEXT(struct hb_daemon_config, policy, "policy"),
+	HB_CONFIG_TEXT(struct hb_daemon_config, policy, "policy", .check = check_policy),
 	HB_CONFIG_BOOL(struct hb_daemon_config, mps, "mps"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, quantum_ns, "quantum", .min = HB_NS_PER_MS,
 			   .max = 10 * HB_NS_PER_S),
@@ -48,7 +61,7 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
 	HB_CONFIG_INT(struct hb_daemon_config, harm_percent, "harm_percent", .min = -1, .max = 100),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
-	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics"),
+	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics", .check = check_metrics),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
 	HB_CONFIG_LIST(struct hb_daemon_config, rules, n_rules, "rules", .keys = rule_keys),
 	HB_CONFIG_END,
@@ -67,34 +80,15 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
 
-/* What the reader of YAML cannot know; `origin` is the file. *config is taken over only when all is right. */
-static int check(const struct hb_daemon_config *read, const char *origin, struct hb_daemon_config *config,
-		 struct hb_error *error)
-{
-	struct sockaddr_storage address;
-	struct hb_error why;
-	if (read->metrics[0] && hb_http_address_parse(read->metrics, &address, &why) < 0)
-		return hb_error_set(error, -EINVAL, "%s: metrics: %s", origin, why.text);
-	if (!hb_policy_find(read->policy))
-		return hb_error_set(error, -EINVAL, "%s: policy: there is no policy '%s'; there are:%s", origin,
-				    read->policy, hb_policy_words);
-	*config = *read;
-	return 0;
-}
-
 int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, struct hb_error *error)
 {
-	struct hb_daemon_config read = *config;
-	int result = hb_config_load(path, keys, &read, sizeof read, error);
-	return result < 0 ? result : check(&read, path, config, error);
+	return hb_config_load(path, keys, config, sizeof *config, error);
 }
 
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error)
 {
-	struct hb_daemon_config read = *config;
-	int result = hb_config_parse(text, strlen(text), origin, keys, &read, sizeof read, error);
-	return result < 0 ? result : check(&read, origin, config, error);
+	return hb_config_parse(text, strlen(text), origin, keys, config, sizeof *config, error);
 }
 
 #define AT_START(X) \
