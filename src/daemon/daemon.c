@@ -99,8 +99,10 @@ static void run_devices(uv_timer_t *timer)
 {
 	struct hb_daemon *daemon = timer->data;
 	int64_t now_ns = hb_clock_now_ns();
-	if (now_ns - daemon->beat_ns >= BEAT_EARLIEST_NS)
+	if (now_ns - daemon->beat_ns >= BEAT_EARLIEST_NS) {
 		beat(daemon, now_ns);
+		now_ns = hb_clock_now_ns(); /* a tenant that ended in it has told the cores a later time */
+	}
 	if (daemon->stopping)
 		return;
 	int64_t next_ns = hb_recorder_launches(daemon, now_ns);
