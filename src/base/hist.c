@@ -116,8 +116,3 @@ void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size
 		at_most[i] = bounds_ns[i] < 0 ? 0 : seen;
 	}
 }
-
-double hb_hist_mean(const struct hb_hist *hist)
-{
-	return hist->count ? (double)hist->sum_ns / (double)hist->count : 0;
-}

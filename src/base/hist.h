@@ -43,7 +43,5 @@ int64_t hb_hist_percentile(const struct hb_hist *hist, double share);
 uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns);
 /* The same for n ascending bounds in one pass: at_most[i] for bounds_ns[i]. */
 void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most);
-/* Exact; 0 when empty. */
-double hb_hist_mean(const struct hb_hist *hist);
 
 #endif

@@ -194,7 +194,7 @@ void hb_device_remove(struct hb_device *device, struct hb_tenancy *tenancy, int6
 /* Its SLO or weight changed; `priority_too`: it is taken out and put in again. */
 void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool priority_too, int64_t now_ns);
 /* A process got a slot: it starts with the tenant's gate and slices. */
-void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns);
+void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot);
 /* LP tenants share one MPS context, or take turns: a new core when that has changed. */
 void hb_device_choose_engine(struct hb_device *device, int64_t now_ns);
 /* Looks at the gates, lets timers run and carries out what the core asks. */

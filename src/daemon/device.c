@@ -384,13 +384,12 @@ void hb_device_change(struct hb_device *device, struct hb_tenancy *tenancy, bool
 		hb_device_post(device, now_ns, &event);
 }
 
-void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot, int64_t now_ns)
+void hb_device_join(struct hb_device *device, struct hb_tenancy *tenancy, uint32_t slot)
 {
 	struct hb_seat *seat = &device->seats[tenancy->index];
 	struct hb_gate *gate = gate_of(tenancy, slot, seat->gpu);
 	if (hb_gate_set(gate, seat->gate, seat->depth))
 		wake(gate);
-	hb_gate_beat(gate, now_ns);
 	hb_device_give_slices(device, tenancy);
 }
 
@@ -533,11 +532,7 @@ void hb_device_beat(struct hb_device *device, int64_t now_ns)
 	hb_board_beat(device);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		struct hb_tenancy *tenancy = hb_device_tenancy(device, i);
-		if (!tenancy)
-			continue;
-		for (uint32_t slot = 0; slot < tenancy->slots_end; slot++)
-			if (tenancy->members[slot].watch)
-				hb_gate_beat(gate_of(tenancy, slot, device->seats[i].gpu), now_ns);
-		hb_device_give_slices(device, tenancy);
+		if (tenancy)
+			hb_device_give_slices(device, tenancy);
 	}
 }

@@ -44,7 +44,8 @@ struct hb_server {
 	struct hb_daemon *daemon;
 	int fd, lock_fd;
 	uv_poll_t poll;
-	bool deaf; /* until the next tick: there was no descriptor for who knocks */
+	bool deaf;                        /* until the next tick: there was no descriptor for who knocks */
+	struct hb_log_limit bad_messages; /* whoever sends one after the other would fill the log */
 	struct connection *connections[HB_CONNECTIONS_MAX];
 	union hb_msg message; /* the one being read or written */
 };
@@ -302,6 +303,18 @@ static int serve(struct connection *connection, const struct hb_wire_fds *fds)
 	}
 }
 
+static void tell_bad_message(struct connection *connection, const char *why)
+{
+	uint64_t unsaid;
+	if (!hb_log_limit_pass(&connection->server->bad_messages, hb_clock_now_ns(), &unsaid))
+		return;
+	if (unsaid)
+		hb_log_warning("%llu more bad messages were sent since the last that was told of",
+			       (unsigned long long)unsaid);
+	hb_log_warning("process %d (user %s) sent a bad message: %s", (int)connection->peer.pid, connection->peer.user,
+		       why);
+}
+
 static void read_request(struct connection *connection)
 {
 	struct hb_server *server = connection->server;
@@ -311,8 +324,7 @@ static void read_request(struct connection *connection)
 	if (result == -EAGAIN)
 		return;
 	if (result == -EPROTO)
-		hb_log_warning("process %d (user %s) sent a bad message: %s", (int)connection->peer.pid,
-			       connection->peer.user, why);
+		tell_bad_message(connection, why);
 	if (result == 0) {
 		connection->last_ns = hb_clock_now_ns();
 		result = serve(connection, &fds);
@@ -468,6 +480,7 @@ int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb
 	made->daemon = daemon;
 	made->fd = fd;
 	made->lock_fd = lock_fd;
+	made->bad_messages.period_ns = HB_NS_PER_S;
 	uv_poll_init(&daemon->loop, &made->poll, fd);
 	made->poll.data = made;
 	uv_poll_start(&made->poll, UV_READABLE, accept_ready);

@@ -170,7 +170,7 @@ int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint
 		return result;
 	}
 	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		hb_device_join(tenancy->devices[i], tenancy, (uint32_t)slot, hb_clock_now_ns());
+		hb_device_join(tenancy->devices[i], tenancy, (uint32_t)slot);
 	return slot;
 }
 

@@ -109,11 +109,6 @@ bool hb_gate_completed(struct hb_gate *gate, uint64_t launches)
 	return atomic_load(&gate->waiters) != 0;
 }
 
-bool hb_gate_cancel(struct hb_gate *gate)
-{
-	return hb_gate_completed(gate, 1);
-}
-
 uint32_t hb_gate_wait_begin(struct hb_gate *gate)
 {
 	atomic_fetch_add(&gate->waiters, 1);
@@ -130,12 +125,6 @@ void hb_gate_ring(struct hb_gate *gate)
 	atomic_fetch_add(&gate->bell, 1);
 }
 
-bool hb_gate_stale(const struct hb_gate *gate, int64_t now_ns, int64_t limit_ns)
-{
-	int64_t beat_ns = atomic_load_explicit(&gate->heartbeat_ns, memory_order_relaxed);
-	return !beat_ns || now_ns - beat_ns > limit_ns;
-}
-
 void hb_gate_init(struct hb_gate *gate)
 {
 	atomic_store(&gate->word, pack(HB_GATE_OPEN, 0, 0));
@@ -143,7 +132,7 @@ void hb_gate_init(struct hb_gate *gate)
 	atomic_store(&gate->completed, 0);
 	atomic_store(&gate->asked, 0);
 	atomic_store(&gate->admitted, 0);
-	atomic_store(&gate->heartbeat_ns, 0);
+	gate->reserved = 0;
 	atomic_store(&gate->waiters, 0);
 	atomic_store(&gate->bell, 0);
 }
@@ -165,11 +154,6 @@ bool hb_gate_admit(struct hb_gate *gate, uint64_t ticket)
 		atomic_store(&gate->admitted, ticket + 1);
 	hb_gate_ring(gate);
 	return atomic_load(&gate->waiters) != 0;
-}
-
-void hb_gate_beat(struct hb_gate *gate, int64_t now_ns)
-{
-	atomic_store_explicit(&gate->heartbeat_ns, now_ns, memory_order_relaxed);
 }
 
 uint64_t hb_gate_in_flight(const struct hb_gate *gate)

@@ -7,7 +7,7 @@
  * simulated thread) is the caller's business.
  *
  * Who writes what
- *	word, admitted, heartbeat_ns   the owner only (one thread)
+ *	word, admitted                 the owner only (one thread)
  *	submitted, completed, asked    the tenant's threads, by atomic addition
  *	waiters                        the tenant's threads, by atomic addition
  *	bell                           both, by atomic addition; its value has no meaning
@@ -37,18 +37,18 @@ enum hb_gate_state { HB_GATE_OPEN, HB_GATE_CLOSED, HB_GATE_PER_LAUNCH };
 struct hb_gate {
 	/* Bits 0..31 epoch (counts changes), 32..61 depth, 62..63 state. */
 	_Alignas(64) _Atomic uint64_t word;
-	_Atomic uint64_t submitted;   /* launches told GO, or not gated at all */
-	_Atomic uint64_t completed;   /* of those: finished or given up */
-	_Atomic uint64_t asked;       /* tickets given out while per_launch */
-	_Atomic uint64_t admitted;    /* tickets below this may go */
-	_Atomic int64_t heartbeat_ns; /* owner's last sign of life; 0 = none yet */
-	_Atomic uint32_t waiters;     /* threads inside a wait */
-	_Atomic uint32_t bell;        /* futex word: changes when waiting may be over */
+	_Atomic uint64_t submitted; /* launches told GO, or not gated at all */
+	_Atomic uint64_t completed; /* of those: finished or given up */
+	_Atomic uint64_t asked;     /* tickets given out while per_launch */
+	_Atomic uint64_t admitted;  /* tickets below this may go */
+	uint64_t reserved;          /* 0 */
+	_Atomic uint32_t waiters;   /* threads inside a wait */
+	_Atomic uint32_t bell;      /* futex word: changes when waiting may be over */
 };
 _Static_assert(sizeof(struct hb_gate) == 64, "a gate is one cache line");
 
 enum hb_gate_answer {
-	HB_GATE_GO,   /* submit, then hb_gate_completed() later or hb_gate_cancel() */
+	HB_GATE_GO,   /* submit, then hb_gate_completed() later */
 	HB_GATE_WAIT, /* closed, or as many in flight as the depth allows */
 	HB_GATE_ASK,  /* per launch: take a ticket, report it, wait for it */
 };
@@ -63,14 +63,12 @@ uint64_t hb_gate_ask(struct hb_gate *gate);
 enum hb_gate_answer hb_gate_try_ticket(struct hb_gate *gate, uint64_t ticket);
 /* Counts work that is submitted without asking (calls that must not wait). */
 void hb_gate_bypass(struct hb_gate *gate, uint64_t launches);
-/* `launches` finished. True: somebody waits, ring and wake. */
+/* `launches` finished, or were not submitted after all. True: somebody waits, ring and wake. */
 bool hb_gate_completed(struct hb_gate *gate, uint64_t launches);
-/* The launch that was told GO was not submitted after all. Result as above. */
-bool hb_gate_cancel(struct hb_gate *gate);
 /*
  * Waiting without lost wake-ups:
  *	seen = hb_gate_wait_begin(gate);
- *	while ((answer = hb_gate_try(gate)) == HB_GATE_WAIT && !hb_gate_stale(...))
+ *	while ((answer = hb_gate_try(gate)) == HB_GATE_WAIT && somebody is there to open it)
  *		sleep until gate->bell != seen (with a time-out), seen = bell;
  *	hb_gate_wait_end(gate);
  */
@@ -78,8 +76,6 @@ uint32_t hb_gate_wait_begin(struct hb_gate *gate);
 void hb_gate_wait_end(struct hb_gate *gate);
 /* Changes the bell. Waking sleepers is the caller's. */
 void hb_gate_ring(struct hb_gate *gate);
-/* The owner has been silent for longer than limit_ns (or was never there): do not wait for it. */
-bool hb_gate_stale(const struct hb_gate *gate, int64_t now_ns, int64_t limit_ns);
 
 /* --- owner side --- */
 
@@ -89,7 +85,6 @@ void hb_gate_init(struct hb_gate *gate);
 bool hb_gate_set(struct hb_gate *gate, enum hb_gate_state state, uint32_t depth);
 /* Carries out an `admit` action: tickets up to and including this one may go. Result as above. */
 bool hb_gate_admit(struct hb_gate *gate, uint64_t ticket);
-void hb_gate_beat(struct hb_gate *gate, int64_t now_ns);
 
 /* --- either side --- */
 

@@ -42,7 +42,7 @@ static uint8_t gpc_layout[MASK_BITS];
 static bool gpcs_made;
 static _Atomic(const struct words *) in_force = masks;
 static _Atomic(uint32_t) state, sms_all, tpcs_all;
-static _Atomic(uint64_t) masked, called, unknown_versions;
+static _Atomic(uint64_t) called, unknown_versions;
 
 /* What this thread's launches are given; NULL: nothing. Initial-exec, so that a thread's first use allocates nothing. */
 static __thread const struct words *mine __attribute__((tls_model("initial-exec")));
@@ -63,7 +63,6 @@ static void before_upload(void *user, int domain, int id, const void *parameters
 	}
 	memcpy(&descriptor[WORD_MASK], mask->word, sizeof mask->word);
 	descriptor[WORD_VALID] |= VALID_BIT;
-	atomic_fetch_add_explicit(&masked, 1, memory_order_relaxed);
 }
 
 /* Once a process: the driver keeps the callback. */
@@ -354,9 +353,4 @@ void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32])
 uint32_t hb_mask_sms(void)
 {
 	return atomic_load_explicit(&sms_all, memory_order_acquire);
-}
-
-uint64_t hb_mask_count(void)
-{
-	return atomic_load_explicit(&masked, memory_order_relaxed);
 }

@@ -86,7 +86,4 @@ void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32]);
 /* SMs of the GPU that was probed; 0 = masks do not work. */
 uint32_t hb_mask_sms(void);
 
-/* Descriptors that were given a mask since the start. */
-uint64_t hb_mask_count(void);
-
 #endif

@@ -3,15 +3,19 @@
  * A daemon whose tenants write what they like to the pages that they share with
  * it: it goes on, and serves the others.
  */
+#include "base/clock.h"
 #include "daemon/process.h"
 #include "one_daemon.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void scribbled_pages_do_not_hurt_the_daemon(void **state)
@@ -216,6 +220,56 @@ static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
 	hb_membership_fini(&member);
 }
 
+/* --- the log --- */
+
+static void send_nonsense(void)
+{
+	static const char nonsense[64] = {1};
+	char byte;
+	int fd = daemon_connect(&daemon_);
+	assert_true(send(fd, nonsense, sizeof nonsense, 0) > 0);
+	assert_int_equal(recv(fd, &byte, 1, 0), 0);
+	close(fd);
+}
+
+static long lines_with(const char *path, const char *text)
+{
+	char line[1024];
+	long n = 0;
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file))
+		n += strstr(line, text) != NULL;
+	fclose(file);
+	return n;
+}
+
+/* One line a second, however many are sent; in the background, where the log is a file. */
+static void bad_messages_do_not_fill_the_log(void **state)
+{
+	enum { N = 200 };
+	char command[sizeof HBD + 256], log[128];
+	daemon_end(&daemon_, SIGTERM);
+	snprintf(command, sizeof command, "%s --socket %s --config %s/hummingbird.yaml", HBD, daemon_.socket,
+		 daemon_.dir);
+	assert_int_equal(system(command), 0);
+	json_t *root = daemon_status(&daemon_);
+	pid_t pid = (pid_t)json_integer_value(json_object_get(json_object_get(root, "daemon"), "pid"));
+	json_decref(root);
+	int pidfd = hb_process_open(pid);
+	int64_t since_ns = hb_clock_now_ns();
+	for (int i = 0; i < N; i++)
+		send_nonsense();
+	long seconds = (long)((hb_clock_now_ns() - since_ns) / HB_NS_PER_S);
+	kill(pid, SIGTERM);
+	struct pollfd end = {.fd = pidfd, .events = POLLIN};
+	assert_int_equal(poll(&end, 1, 20000), 1);
+	close(pidfd);
+	snprintf(log, sizeof log, "%s/hbd.log", daemon_.dir);
+	long told = lines_with(log, "sent a bad message");
+	assert_in_range(told, 1, seconds + 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -223,6 +277,7 @@ int main(void)
 		TEST(a_scribbled_slot_is_not_given_away_again),
 		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
 		TEST(made_up_gpus_take_nobodys_place_for_good),
+		TEST(bad_messages_do_not_fill_the_log),
 		TEST(a_page_that_names_somebody_elses_process_does_not_keep_it),
 		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
 	};

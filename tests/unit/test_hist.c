@@ -92,7 +92,7 @@ static void short_values_are_exact(void **state)
 	}
 }
 
-static void count_mean_and_extremes_are_exact(void **state)
+static void count_and_extremes_are_exact(void **state)
 {
 	hb_hist_record(&hist, 1000003);
 	hb_hist_record(&hist, 5);
@@ -100,13 +100,11 @@ static void count_mean_and_extremes_are_exact(void **state)
 	assert_int_equal(hist.count, 3);
 	assert_int_equal(hist.min_ns, 5);
 	assert_int_equal(hist.max_ns, 2000000);
-	assert_true(hb_hist_mean(&hist) == 3000008.0 / 3);
 }
 
 static void an_empty_histogram_says_zero(void **state)
 {
 	assert_int_equal(hb_hist_percentile(&hist, 0.99), 0);
-	assert_true(hb_hist_mean(&hist) == 0);
 	assert_int_equal(hb_hist_count_at_most(&hist, INT64_MAX), 0);
 }
 
@@ -156,7 +154,7 @@ int main(void)
 		cmocka_unit_test_setup(percentiles_are_within_a_thousandth_of_the_sorted_samples, empty_hists),
 		cmocka_unit_test_setup(every_value_keeps_three_digits, empty_hists),
 		cmocka_unit_test_setup(short_values_are_exact, empty_hists),
-		cmocka_unit_test_setup(count_mean_and_extremes_are_exact, empty_hists),
+		cmocka_unit_test_setup(count_and_extremes_are_exact, empty_hists),
 		cmocka_unit_test_setup(an_empty_histogram_says_zero, empty_hists),
 		cmocka_unit_test_setup(merging_is_recording_both, empty_hists),
 		cmocka_unit_test_setup(values_out_of_bounds_are_counted_at_the_ends, empty_hists),
