@@ -138,7 +138,24 @@ check_docs() {
 	return "$bad"
 }
 
-all=(format shell spdx header_comment unique_names length function_length words links mentions docs tidy)
+# A folder of src/ includes only from those that its row of docs/architecture.md names ("may use"; everything: any).
+check_layers() {
+	local folder other allowed bad=0
+	for folder in src/*/; do
+		folder=$(basename "$folder")
+		allowed=$(grep -F "| [\`src/$folder\`]" docs/architecture.md | sed 's/ *|$//; s/.*| //')
+		[[ $allowed == everything ]] && continue
+		while read -r other; do
+			[[ $other == "$folder" || $other == hummingbird || ! -d src/$other || $allowed == *"\`$other\`"* ]] || {
+				echo "src/$folder includes from src/$other, which docs/architecture.md does not say: it may use $allowed"
+				bad=1
+			}
+		done < <(files "src/$folder/*.c" "src/$folder/*.h" | xargs grep -hoE '^#include "[a-z]+/' | sed 's/.*"//; s,/,,' | sort -u)
+	done
+	return "$bad"
+}
+
+all=(format shell spdx header_comment unique_names length function_length words links mentions docs layers tidy)
 
 if [[ ${1:-} == format && ${2:-} == --fix ]]; then
 	shift
