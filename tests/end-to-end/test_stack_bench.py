@@ -3,6 +3,7 @@
 says of a program that fails, and that nothing is left however it ends.
 
 Speeds are not judged: the machine may be busy.
+usage: test_stack_bench.py measures|ends
 """
 import glob
 import json
@@ -377,16 +378,15 @@ def test_a_program_that_dies_in_a_window_is_named(place):
     assert bench.returncode == 1 and "was ended by signal 9" in out, (bench.returncode, out)
 
 
-TESTS = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
-         test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped, test_everything_in_one_command,
-         test_xsched_is_used_as_it_says, test_ctrl_c_leaves_nothing,
-         test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
-         test_a_case_that_cannot_go_on_ends, test_programs_that_stand_still_end_their_case,
-         test_what_was_measured_is_kept_at_once,
-         test_a_way_of_sharing_that_fails_does_not_end_the_others,
-         test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
+MEASURES = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
+            test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped,
+            test_everything_in_one_command, test_xsched_is_used_as_it_says]
+ENDS = [test_ctrl_c_leaves_nothing, test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
+        test_a_case_that_cannot_go_on_ends, test_programs_that_stand_still_end_their_case,
+        test_what_was_measured_is_kept_at_once, test_a_way_of_sharing_that_fails_does_not_end_the_others,
+        test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
 
-for test in TESTS:
+for test in {"measures": MEASURES, "ends": ENDS}[sys.argv[1]]:
     with Place() as here:
         try:
             test(here)
