@@ -7,7 +7,8 @@ usage: count_tests.py FILE...
 A file named testlog.json is Meson's (one object a test program); any other
 holds "ok NAME" or "failed NAME" lines. A test program that prints its cases
 (cmocka) counts as that many; a step that is a test run counts only by its
-tests. Exits 1 if anything failed or nothing ran.
+tests. What Python's unittest skipped counts as skipped; a program of it that
+ran no test has failed. Exits 1 if anything failed or nothing ran.
 """
 
 import json
@@ -15,12 +16,21 @@ import re
 import sys
 
 CASE = re.compile(r"^\[ (RUN|      OK|  SKIPPED) +\] ", re.M)
+UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in ", re.M)
+UNITTEST_SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 
 
 def cases(output):
     """How many cmocka cases began, passed and were skipped."""
     found = [kind.strip() for kind in CASE.findall(output)]
     return found.count("RUN"), found.count("OK"), found.count("SKIPPED")
+
+
+def unittests(output):
+    """Whether unittest had nothing to run, and how much it skipped."""
+    ran = [int(n) for n in UNITTEST_RAN.findall(output)]
+    skipped = sum(int(n) for n in UNITTEST_SKIPPED.findall(output))
+    return bool(ran) and not any(ran) and not skipped, skipped
 
 
 def count_meson(lines):
@@ -30,9 +40,13 @@ def count_meson(lines):
         begun, good, left_out = cases(test.get("stdout") or "")
         if test.get("second_try"):
             print("passed at its second try:", test["name"])
-        if test["result"] in ("OK", "EXPECTEDFAIL"):
+        ran_nothing, left_out_here = unittests(test.get("stderr") or "")
+        if test["result"] in ("OK", "EXPECTEDFAIL") and ran_nothing:
+            failed += 1
+            print("failed:", test["name"], "(ran no test)")
+        elif test["result"] in ("OK", "EXPECTEDFAIL"):
             passed += max(good, 1)
-            skipped += left_out
+            skipped += left_out + left_out_here
         elif test["result"] == "SKIP":
             skipped += 1
         else:

@@ -19,8 +19,8 @@ ONE_BAD = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n[  FAILED  ] b\n[  FA
 CRASHED = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n"
 
 
-def record(result, stdout=""):
-    return json.dumps({"name": "t", "stdout": stdout, "result": result})
+def record(result, stdout="", stderr=""):
+    return json.dumps({"name": "t", "stdout": stdout, "stderr": stderr, "result": result})
 
 
 class Counting(unittest.TestCase):
@@ -54,6 +54,16 @@ class Counting(unittest.TestCase):
         tried = json.dumps({"name": "t", "result": "OK", "second_try": True})
         self.assertEqual(self.count([tried]), ("1 passed, 0 failed", 0))
         self.assertIn("passed at its second try: t", self.lines)
+
+    def test_what_unittest_skipped_is_told(self):
+        self.assertEqual(self.count([record("OK", stderr="..s\nRan 3 tests in 1.000s\n\nOK (skipped=1)\n")]), ("1 passed, 0 failed", 0))
+        self.assertIn("1 skipped", self.lines)
+
+    def test_a_class_that_is_skipped_is_no_failure(self):
+        self.assertEqual(self.count([record("OK", stderr="Ran 0 tests in 0.000s\n\nOK (skipped=1)\n")]), ("1 passed, 0 failed", 0))
+
+    def test_a_program_without_tests_has_failed(self):
+        self.assertEqual(self.count([record("OK", stderr="Ran 0 tests in 0.000s\n\nOK\n")]), ("0 passed, 1 failed", 1))
 
     def test_skipped_tests_count_as_neither(self):
         self.assertEqual(self.count([record("SKIP"), record("OK")]), ("1 passed, 0 failed", 0))
