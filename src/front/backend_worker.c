@@ -20,6 +20,7 @@
 #include "front/worker_process.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,17 @@ static void tend_process(struct worker *worker, int64_t now_ns)
 
 /* ---- batches to the worker ---- */
 
+/*
+ * A worker that has filled the counter, which only it could, needs no ring, and must not stop us. One that does so at this
+ * very moment is not guarded against.
+ */
+static void ring_bell(const struct worker *worker)
+{
+	struct pollfd bell = {.fd = worker->submitted_bell, .events = POLLOUT};
+	if (poll(&bell, 1, 0) == 1 && (bell.revents & POLLOUT))
+		eventfd_write(worker->submitted_bell, 1);
+}
+
 static void submit_waiting(struct worker *worker, int64_t now_ns)
 {
 	bool any = false;
@@ -262,7 +274,7 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 		any = true;
 	}
 	if (any)
-		eventfd_write(worker->submitted_bell, 1);
+		ring_bell(worker);
 }
 
 /* One input of all requests of the batch, one behind the other. */
@@ -427,7 +439,7 @@ static void look(struct worker *worker, int64_t now_ns)
 	submit_waiting(worker, now_ns);
 }
 
-static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
+static bool poll_worker(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
 {
 	struct worker *worker = self;
 	if (worker->given == worker->n_events) {
@@ -455,7 +467,7 @@ static void expect(void *self, int64_t now_ns)
 			return;
 	worker->expected_ns = now_ns;
 	atomic_fetch_add_explicit(&worker->memory.page->expected, 1, memory_order_release);
-	eventfd_write(worker->submitted_bell, 1);
+	ring_bell(worker);
 }
 
 /* One that the worker does not have yet ends here; of the others it is told, and ends them when it will. */
@@ -470,6 +482,7 @@ static void cancel(void *self, int64_t now_ns, uint32_t slot)
 		else if (worker->lanes[i].state == LANE_SUBMITTED)
 			atomic_store(&shared_lane(worker, i)->unwanted, 1);
 	}
+	ring_bell(worker); /* one that sleeps beside its batch */
 }
 
 static void hold_low(void *self, int64_t now_ns, bool held)
@@ -539,7 +552,7 @@ static const struct hb_serve_provider_ops ops = {
 	.expect = expect,
 	.cancel = cancel,
 	.hold_low = hold_low,
-	.poll = poll,
+	.poll = poll_worker,
 	.next_ns = next_ns,
 	.descriptor = descriptor,
 	.close = close_worker,

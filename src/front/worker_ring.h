@@ -70,7 +70,7 @@ struct hb_worker_lane {
 	uint32_t status;            /* worker */
 	uint32_t interruptible;     /* server: 1 = it may be held */
 	char error[480];            /* worker; NUL-terminated */
-	_Atomic(uint32_t) unwanted; /* server: 1 = nobody waits for it: it need not be begun, or gone on with */
+	_Atomic(uint32_t) unwanted; /* server, which rings: 1 = nobody waits: it need not be begun, or gone on with */
 	int64_t deadline_ns;        /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };

@@ -8,7 +8,7 @@ import signal
 import struct
 import unittest
 
-from serve_process import TENSORS, wait_until
+from serve_process import TENSORS, Asked, wait_until
 from worker_programs import HAVE_NUMPY, HEAD, appears, serve
 
 ANSWERS = HEAD + """
@@ -91,6 +91,24 @@ def infer(x):
     return x
 
 worker.serve(infer)
+"""
+# As full as it can be: who writes to it now waits.
+FILLS = HEAD + """
+import select
+take = worker._Server.take
+
+def fill_and_take(server):
+    if os.path.exists("once"):
+        while select.select([server.submitted_bell], [], [], 0)[0]:
+            os.read(server.submitted_bell, 8)
+        os.write(server.submitted_bell, b"\\xfe" + b"\\xff" * 7)
+        there("full")
+        wait_for("go")
+    there("once")
+    return take(server)
+
+worker._Server.take = fill_and_take
+worker.serve(lambda x: x)
 """
 # The worker is a child of what was started, and has a child; both say who they are.
 PARENT = HEAD + """
@@ -175,6 +193,19 @@ class Answers(unittest.TestCase):
         self.assertEqual(server.infer("chatty")[0], 200)
         wait_until("it was logged", lambda: sum(line.startswith("xxx") for line in server.log) == 4096)
         self.assertIn("http: port 1\n", server.log)
+
+
+    def test_a_worker_that_fills_its_bell_stops_nobody(self):
+        server = serve(self, {"fills": ("", FILLS), "other": ("", HEAD + "worker.serve(lambda x: x)")})
+        self.assertEqual(server.infer("fills")[0], 200)
+        appears(server, "fills/full")
+        asked = Asked(server)
+        asked.ask("again", "fills")
+        wait_until("it is there", lambda: server.pending("fills") == 1)
+        self.assertEqual(server.infer("other")[0], 200)
+        server.write("fills/go", "")
+        asked.join()
+        self.assertEqual(asked.answers["again"][0], 200)
 
 
 @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
