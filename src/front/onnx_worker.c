@@ -10,9 +10,11 @@
 #include "front/worker_ring.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -28,6 +30,8 @@ struct session {
 	char names[2][HB_TENSORS_MAX][HB_TENSOR_NAME_MAX];
 	struct hb_onnx_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 	uint32_t n_inputs, n_outputs;
+	pthread_mutex_t lock;
+	struct hb_worker_lane *running; /* with the lock */
 };
 
 static struct hb_worker_lane *lane_at(const struct session *session, uint32_t lane)
@@ -57,15 +61,36 @@ static int read_tensors(const char *variable, char names[][HB_TENSOR_NAME_MAX], 
 	return n ? n : -EINVAL;
 }
 
+/* Lines of numbers, one a tensor. 0, -EINVAL. */
+static int read_shapes(const char **at, struct hb_onnx_tensor *tensors, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		for (; **at && **at != '\n'; *at += strspn(*at, " ")) {
+			char *end;
+			if (tensors[i].n_dims == HB_TENSOR_DIMS_MAX)
+				return -EINVAL;
+			tensors[i].dims[tensors[i].n_dims++] = strtoll(*at, &end, 10);
+			if (end == *at)
+				return -EINVAL;
+			*at = end;
+		}
+		if (*(*at)++ != '\n')
+			return -EINVAL;
+	}
+	return 0;
+}
+
 /* 0, or -EINVAL: it was not started by hb serve, or by another version. */
 static int attach(struct session *session)
 {
 	struct stat status;
 	int memory;
-	const char *fds = getenv("HB_WORKER_FDS");
+	const char *fds = getenv("HB_WORKER_FDS"), *shapes = getenv("HB_WORKER_SHAPES");
 	int n_inputs = read_tensors("HB_WORKER_INPUTS", session->names[0], session->inputs);
 	int n_outputs = read_tensors("HB_WORKER_OUTPUTS", session->names[1], session->outputs);
-	if (!fds || n_inputs < 0 || n_outputs < 0 ||
+	if (!fds || !shapes || n_inputs < 0 || n_outputs < 0 ||
+	    read_shapes(&shapes, session->inputs, (uint32_t)n_inputs) < 0 ||
+	    read_shapes(&shapes, session->outputs, (uint32_t)n_outputs) < 0 ||
 	    sscanf(fds, "%d,%d,%d", &memory, &session->submitted_bell, &session->completed_bell) !=
 		    3 || /* NOLINT(cert-err34-c) */
 	    fstat(memory, &status) < 0)
@@ -119,18 +144,50 @@ static int run_lane(struct session *session, struct hb_worker_lane *lane, struct
 	return result;
 }
 
+/* ---- batches that nobody waits for ---- */
+
+static void note_running(struct session *session, struct hb_worker_lane *lane)
+{
+	pthread_mutex_lock(&session->lock);
+	session->running = lane;
+	hb_onnx_stop(session->onnx, false);
+	pthread_mutex_unlock(&session->lock);
+}
+
+/* Each ring of the bell wakes it, by the edge: the counter stays for serve(). The server rings for what is unwanted, too. */
+static void *watch_for_unwanted(void *argument)
+{
+	struct session *session = argument;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, session->submitted_bell, &event) < 0)
+		return NULL; /* such batches go on to their end */
+	for (;;) {
+		if (epoll_wait(epoll, &event, 1, -1) < 0 && errno != EINTR)
+			return NULL;
+		pthread_mutex_lock(&session->lock);
+		if (session->running && atomic_load(&session->running->unwanted))
+			hb_onnx_stop(session->onnx, true);
+		pthread_mutex_unlock(&session->lock);
+	}
+}
+
+/* ---- serving ---- */
+
 static void complete(struct session *session, uint32_t number)
 {
 	struct hb_worker_lane *lane = lane_at(session, number);
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
 	atomic_store(&lane->stage, HB_WORKER_COPIES_IN);
+	note_running(session, lane);
 	if (atomic_load(&lane->unwanted))
 		hb_error_set(&error, -ECANCELED, "nobody waits for it");
 	if (error.text[0] || run_lane(session, lane, &error) < 0) {
 		set_error(lane, error.text);
 		lane->status = HB_WORKER_ERROR;
 	}
+	note_running(session, NULL);
 	uint32_t head = atomic_load_explicit(&completed->head, memory_order_relaxed);
 	completed->lanes[head % HB_WORKER_RING] = number;
 	atomic_store_explicit(&completed->head, head + 1, memory_order_release);
@@ -161,7 +218,8 @@ static int give_up(struct session *session, const char *why)
 
 int main(int argc, char **argv)
 {
-	static struct session session;
+	static struct session session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	pthread_t watcher;
 	struct hb_error error = {.text = ""};
 	hb_log_name_set("hb-onnx-worker");
 	if (argc < 2 || attach(&session) < 0) {
@@ -174,9 +232,10 @@ int main(int argc, char **argv)
 				       session.n_outputs, &error);
 	if (result < 0)
 		return give_up(&session, error.text);
+	if (pthread_create(&watcher, NULL, watch_for_unwanted, &session) == 0)
+		pthread_detach(watcher);
 	atomic_store(&session.page->ready, HB_WORKER_READY);
 	ring(&session);
 	serve(&session);
-	hb_onnx_close(session.onnx);
-	return 0;
+	return 0; /* with what is open: the watcher is there, too */
 }

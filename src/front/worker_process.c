@@ -25,7 +25,8 @@ struct start {
 	bool simulated;
 	char **environment; /* ours and the worker's variables */
 	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
-		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32];
+		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
+		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32];
 };
 
 bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
@@ -88,19 +89,36 @@ static void list_tensors(const char *name, const struct hb_tensor_spec *specs, u
 				       hb_dtype_name((enum hb_dtype)specs[i].dtype), specs[i].name);
 }
 
+/* Lines of numbers; the batch's first, where there is one. */
+static size_t list_shapes(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n,
+			  char *out, size_t size)
+{
+	size_t at = 0;
+	for (uint32_t i = 0; i < n && at < size; i++) {
+		if (config->max_batch)
+			at += (size_t)snprintf(out + at, size - at, "%d ", config->max_batch == 1 ? 1 : -1);
+		for (uint32_t d = 0; d < specs[i].n_dims && at < size; d++)
+			at += (size_t)snprintf(out + at, size - at, "%lld ", (long long)specs[i].dims[d]);
+		if (at < size)
+			at += (size_t)snprintf(out + at, size - at, "\n");
+	}
+	return at;
+}
+
 static bool make_environment(struct start *start)
 {
 	size_t n = 0;
 	while (environ[n])
 		n++;
-	start->environment = calloc(n + 4, sizeof(*start->environment));
+	start->environment = calloc(n + 5, sizeof(*start->environment));
 	if (!start->environment)
 		return false;
 	/* getenv() finds the first. */
 	start->environment[0] = start->fds;
 	start->environment[1] = start->inputs;
 	start->environment[2] = start->outputs;
-	memcpy(start->environment + 3, environ, n * sizeof(*environ));
+	start->environment[3] = start->shapes;
+	memcpy(start->environment + 4, environ, n * sizeof(*environ));
 	return true;
 }
 
@@ -132,6 +150,11 @@ static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3]
 		     sizeof(start->inputs));
 	list_tensors("HB_WORKER_OUTPUTS", start->config->outputs, start->config->n_outputs, start->outputs,
 		     sizeof(start->outputs));
+	size_t at = (size_t)snprintf(start->shapes, sizeof(start->shapes), "HB_WORKER_SHAPES=");
+	at += list_shapes(start->config, start->config->inputs, start->config->n_inputs, start->shapes + at,
+			  sizeof(start->shapes) - at);
+	list_shapes(start->config, start->config->outputs, start->config->n_outputs, start->shapes + at,
+		    sizeof(start->shapes) - at);
 	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
 }
 
