@@ -13,9 +13,12 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#define LOOK_NS HB_NS_PER_S
+
 struct hb_http_peer {
 	int fd;
 	_Atomic int64_t since_ns; /* INT64_MAX = it waits for us */
+	int64_t looked_ns;        /* since_ns when it was asked whether its client has gone */
 	struct hb_http_peer *next, **link;
 };
 
@@ -28,15 +31,33 @@ struct hb_http_peers {
 	struct hb_http_peer *first;
 };
 
+/* Its client has closed its side, and all that it sent was read. */
+static bool has_ended(const struct hb_http_peer *peer)
+{
+	char next;
+	return recv(peer->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Asked once in each wait: an end that comes later wakes the library. */
+static bool is_left(struct hb_http_peer *peer, int64_t since_ns, int64_t now_ns)
+{
+	if (now_ns - since_ns < LOOK_NS || peer->looked_ns == since_ns)
+		return false;
+	peer->looked_ns = since_ns;
+	return has_ended(peer);
+}
+
 static void look(struct hb_http_peers *peers)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	for (struct hb_http_peer *peer = peers->first; peer; peer = peer->next) {
 		int64_t since_ns = atomic_load_explicit(&peer->since_ns, memory_order_relaxed);
-		if (since_ns == INT64_MAX || now_ns - since_ns <= peers->limit_ns)
+		bool late = since_ns != INT64_MAX && now_ns - since_ns > peers->limit_ns;
+		if (since_ns == INT64_MAX || (!late && !is_left(peer, since_ns, now_ns)))
 			continue;
 		shutdown(peer->fd, SHUT_RDWR); /* the library reads its end, and closes it */
-		hb_log_info("http: a request did not come whole in time; its connection is closed");
+		if (late)
+			hb_log_info("http: a request did not come whole in time; its connection is closed");
 	}
 }
 

@@ -5,6 +5,10 @@
  * place and its memory for days. Each has until twice the idle limit for a
  * request to come whole, and longer the more of it has come. One thread looks
  * once a second; what a request costs here is two stores.
+ *
+ * It also finds clients that closed their side together with their last bytes:
+ * the library (0.9.75) reads those, asks for no more, and would keep the
+ * connection until it is idle for too long.
  */
 #ifndef HB_FRONT_HTTP_PEERS_H
 #define HB_FRONT_HTTP_PEERS_H

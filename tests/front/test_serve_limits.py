@@ -328,6 +328,24 @@ class Limits(unittest.TestCase):
         finally:
             server.stop()
 
+    def test_a_client_that_closes_with_its_request_is_let_go(self):
+        server = LimitedServer("--idle", "1h")
+        try:
+            request = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+            crowd = [server.connect(request) for _ in range(8)]
+            for connection in crowd:
+                self.assertIn(b"200", connection.recv(4096))
+            server.process.send_signal(signal.SIGSTOP)  # the next request's end comes together with it
+            for n, connection in enumerate(crowd):
+                connection.sendall(request * (n + 1))
+                half_close(connection)
+            server.process.send_signal(signal.SIGCONT)
+            for connection in crowd:
+                self.assertTrue(is_closed(connection))
+                connection.close()
+        finally:
+            server.stop()
+
     def test_more_connections_than_open_files(self):
         server = LimitedServer("--connections", "1000", open_files=(400, 400))
         try:
