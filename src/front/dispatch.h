@@ -98,6 +98,11 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch);
  */
 void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
+ * Whether requests for that model are of low priority if they do not say so themselves, for one that is still being read;
+ * true where there is no such model. The name is not trusted (`length` bytes of it).
+ */
+bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length);
+/*
  * Hands over a request that was checked and holds its model. True: it is done,
  * done() was not called and will not be. False: done() will be called.
  */

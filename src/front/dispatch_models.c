@@ -62,15 +62,32 @@ struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char
 	return model;
 }
 
-void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length)
+/* NULL = no model has this name. */
+static struct hb_model *find_untrusted(struct hb_dispatch *dispatch, const char *model, size_t length)
 {
 	char name[HB_MODEL_NAME_MAX];
-	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed) || length >= sizeof(name))
-		return;
+	if (length >= sizeof(name))
+		return NULL;
 	memcpy(name, model, length);
 	name[length] = '\0';
+	return hb_dispatch_find(dispatch, name);
+}
+
+bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_model *found = hb_dispatch_find(dispatch, name);
+	const struct hb_model *found = find_untrusted(dispatch, model, length);
+	bool low = !found || found->config.priority == HB_SERVE_LOW;
+	pthread_mutex_unlock(&dispatch->lock);
+	return low;
+}
+
+void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
+	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	const struct hb_model *found = find_untrusted(dispatch, model, length);
 	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
 	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
 		backend->ops->expect(backend->self, hb_clock_now_ns());

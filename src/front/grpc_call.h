@@ -82,6 +82,11 @@ void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescripto
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* The message has come whole: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
+/* Bytes that its message may have. */
+uint64_t hb_grpc_call_most(const struct hb_grpc_call *call);
+/* While it is read: whether its model has low priority, as far as that can be seen. */
+bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
+bool hb_grpc_infer_is_low(const struct hb_grpc_call *call);
 /* A part of the message has come. */
 void hb_grpc_foresee(struct hb_grpc_call *call);
 void hb_grpc_infer(struct hb_grpc_call *call);

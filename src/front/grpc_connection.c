@@ -314,7 +314,9 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 		capacity *= 2;
 	if (capacity == call->capacity)
 		return true;
-	call->crowded = !hb_memory_charge_add(&call->charge, capacity - call->capacity);
+	size_t more = capacity - call->capacity;
+	call->crowded = (hb_memory_crowds(&call->charge, more) && hb_grpc_call_is_low(call)) ||
+			!hb_memory_charge_add(&call->charge, more);
 	uint8_t *data = call->crowded ? NULL : realloc(call->data, capacity);
 	if (!data)
 		return false;
@@ -339,8 +341,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
 	if (!call || call->too_large || call->crowded || call->waits || call->refused)
 		return 0;
-	if (bytes > call->grpc->config.body_bytes + HB_GRPC_PREFIX - call->bytes ||
-	    !make_room(call, call->bytes + bytes)) {
+	if (bytes > hb_grpc_call_most(call) + HB_GRPC_PREFIX - call->bytes || !make_room(call, call->bytes + bytes)) {
 		refuse(call);
 		return 0;
 	}

@@ -373,22 +373,38 @@ static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
 	return hb_infer_check(infer, &infer->model->config);
 }
 
-/*
- * What takes the GPU from others can begin while the rest of the message is on its way: who writes one puts the model's
- * name first, which is field 1, a string. A message that is compressed, or begins otherwise, is not looked at again.
- */
+enum name { NAME_COMING, NAME_NONE, NAME_THERE };
+
+/* Who writes a message puts the model's name first, which is field 1, a string; one that is compressed shows none. */
+static enum name find_name(const struct hb_grpc_call *call, const char **name, size_t *length)
+{
+	if (call->bytes < HB_GRPC_PREFIX + 2)
+		return NAME_COMING;
+	const uint8_t *at = call->data + HB_GRPC_PREFIX;
+	if (call->data[0] != 0 || at[0] != NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= VARINT_LONG)
+		return NAME_NONE;
+	*name = (const char *)at + 2;
+	*length = at[1];
+	return call->bytes < HB_GRPC_PREFIX + 2 + *length ? NAME_COMING : NAME_THERE;
+}
+
+bool hb_grpc_infer_is_low(const struct hb_grpc_call *call)
+{
+	const char *name;
+	size_t length;
+	return find_name(call, &name, &length) == NAME_THERE &&
+	       hb_dispatch_is_low(call->grpc->config.dispatch, name, length);
+}
+
+/* What takes the GPU from others can begin while the rest of the message is on its way. */
 void hb_grpc_infer_foresee(struct hb_grpc_call *call)
 {
-	const uint8_t *at = call->data + HB_GRPC_PREFIX;
-	if (call->bytes < HB_GRPC_PREFIX + 2)
-		return;
-	size_t length = at[1];
-	bool named = call->data[0] == 0 && at[0] == NAME_TAG && length < HB_MODEL_NAME_MAX && length < VARINT_LONG;
-	if (named && call->bytes < HB_GRPC_PREFIX + 2 + length)
-		return;
-	call->foreseen = true;
-	if (named)
-		hb_dispatch_expect(call->grpc->config.dispatch, (const char *)at + 2, length);
+	const char *name;
+	size_t length;
+	enum name found = find_name(call, &name, &length);
+	call->foreseen = found != NAME_COMING;
+	if (found == NAME_THERE)
+		hb_dispatch_expect(call->grpc->config.dispatch, name, length);
 }
 
 void hb_grpc_infer(struct hb_grpc_call *call)

@@ -50,10 +50,6 @@ void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescripto
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
-	if (bytes > HB_CONTROL_MOST) {
-		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "%s", HB_CONTROL_LARGE);
-		return NULL;
-	}
 	void *message = protobuf_c_message_unpack(type, NULL, bytes, data);
 	if (!message)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the message is no %s", type->short_name);
@@ -424,7 +420,7 @@ static bool expand(struct hb_grpc_call *call)
 		return false;
 	}
 	int result = hb_coding_expand(call->coding, call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX,
-				      call->grpc->config.body_bytes, &call->charge, &data, &bytes);
+				      hb_grpc_call_most(call), &call->charge, &data, &bytes);
 	if (result < 0) {
 		hb_grpc_fail(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
 			     "%s",
@@ -452,9 +448,25 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 	return false;
 }
 
+static bool infers(const struct hb_grpc_call *call)
+{
+	return call->method && call->method->function == hb_grpc_infer;
+}
+
+uint64_t hb_grpc_call_most(const struct hb_grpc_call *call)
+{
+	uint64_t most = call->grpc->config.body_bytes;
+	return infers(call) || most < HB_CONTROL_MOST ? most : HB_CONTROL_MOST;
+}
+
+bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
+{
+	return infers(call) && hb_grpc_infer_is_low(call);
+}
+
 void hb_grpc_foresee(struct hb_grpc_call *call)
 {
-	if (!call->foreseen && call->method && call->method->function == hb_grpc_infer)
+	if (!call->foreseen && infers(call))
 		hb_grpc_infer_foresee(call);
 }
 

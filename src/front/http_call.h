@@ -36,6 +36,9 @@ struct hb_http_call {
 	struct hb_http_peer *peer;
 	struct hb_body *body;
 	size_t capacity;
+	uint64_t most;     /* bytes that its body may have */
+	const char *model; /* to infer with, not ended by a NUL; NULL = it is another request */
+	size_t model_length;
 	bool watched, waits;
 	int refused; /* HTTP status, before the body has come whole; 0 = not */
 	atomic_int parked;

@@ -121,10 +121,6 @@ static json_t *parse(struct hb_http_call *call, enum MHD_Result *result)
 	json_t *root = NULL;
 	if (call->body->bytes == 0)
 		return json_object();
-	if (call->body->bytes > HB_CONTROL_MOST) {
-		*result = hb_http_refuse(call, 413, HB_CONTROL_LARGE);
-		return NULL;
-	}
 	if (hb_json_parse(call->body->data, call->body->bytes, "request", &root, &error) == 0 && json_is_object(root))
 		return root;
 	json_decref(root);

@@ -138,6 +138,12 @@ void hb_http_resume(struct hb_http_call *call)
 
 /* ---- bodies ---- */
 
+/* While it is read: by its model, since what it says itself has not come. */
+static bool is_low(const struct hb_http_call *call)
+{
+	return call->model && hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length);
+}
+
 static bool make_room(struct hb_http_call *call, size_t bytes)
 {
 	size_t capacity = call->capacity ? call->capacity : FIRST_BYTES;
@@ -145,7 +151,9 @@ static bool make_room(struct hb_http_call *call, size_t bytes)
 		capacity *= 2;
 	if (capacity == call->capacity)
 		return true;
-	if (!hb_memory_charge_add(&call->body->charge, capacity - call->capacity))
+	size_t more = capacity - call->capacity;
+	if ((hb_memory_crowds(&call->body->charge, more) && is_low(call)) ||
+	    !hb_memory_charge_add(&call->body->charge, more))
 		return false;
 	char *data = realloc(call->body->data, capacity);
 	if (!data)
@@ -167,7 +175,7 @@ static void receive(struct hb_http_call *call, const char *data, size_t bytes)
 	struct hb_body *body = call->body;
 	if (call->refused)
 		return;
-	if (bytes > call->http->config.body_bytes - body->bytes) {
+	if (bytes > call->most - body->bytes) {
 		refuse_body(call, 413);
 	} else if (!make_room(call, body->bytes + bytes)) {
 		refuse_body(call, 503);
@@ -200,8 +208,7 @@ static int expand(struct hb_http_call *call)
 		return 200;
 	if (coding == HB_CODING_UNKNOWN)
 		return 415;
-	int result = hb_coding_expand(coding, body->data, body->bytes, call->http->config.body_bytes, &body->charge,
-				      &data, &bytes);
+	int result = hb_coding_expand(coding, body->data, body->bytes, call->most, &body->charge, &data, &bytes);
 	if (result < 0)
 		return result == -EINVAL ? 400 : result == -E2BIG ? 413 : 503;
 	free(body->data); /* its charge stays until the end */
@@ -216,7 +223,18 @@ static struct hb_http_peer *peer_of(struct MHD_Connection *connection)
 	return info ? info->socket_context : NULL;
 }
 
-static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection)
+/* The model's name in the path of an infer call, and its length; NULL = it is another path. */
+static const char *model_of(const char *url, size_t *length)
+{
+	static const char before[] = "/v2/models/", after[] = "/infer";
+	size_t bytes = strlen(url), skip = sizeof(before) - 1, end = sizeof(after) - 1;
+	if (bytes < skip + end || strncmp(url, before, skip) != 0 || strcmp(url + bytes - end, after) != 0)
+		return NULL;
+	*length = strcspn(url + skip, "/");
+	return url + skip;
+}
+
+static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection, const char *url)
 {
 	struct hb_http_call *call = calloc(1, sizeof(*call));
 	if (!call)
@@ -233,6 +251,9 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 	call->body->charge.budget = call->charge.budget = http->config.memory;
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
+	call->model = model_of(url, &call->model_length);
+	call->most = call->model || http->config.body_bytes < HB_CONTROL_MOST ? http->config.body_bytes
+									      : HB_CONTROL_MOST;
 	if (bytes > http->config.body_bytes)
 		call->refused = 413;
 	else if (bytes > 0 && !make_room(call, bytes < ANNOUNCED_MOST ? bytes : ANNOUNCED_MOST))
@@ -241,12 +262,10 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 }
 
 /* What takes the GPU from others can begin while the body is still on its way. */
-static void foresee(const struct hb_kserve_http *http, const char *url, const char *method)
+static void foresee(const struct hb_http_call *call, const char *method)
 {
-	static const char before[] = "/v2/models/";
-	size_t length = strlen(before);
-	if (strcmp(method, "POST") == 0 && strncmp(url, before, length) == 0)
-		hb_dispatch_expect(http->config.dispatch, url + length, strcspn(url + length, "/"));
+	if (call->model && strcmp(method, "POST") == 0)
+		hb_dispatch_expect(call->http->config.dispatch, call->model, call->model_length);
 }
 
 static enum MHD_Result handle(void *argument, struct MHD_Connection *connection, const char *url, const char *method,
@@ -254,10 +273,10 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *connection,
 {
 	struct hb_http_call *call = *context;
 	if (!call) {
-		call = *context = begin(argument, connection);
+		call = *context = begin(argument, connection, url);
 		if (!call)
 			return MHD_NO;
-		foresee(argument, url, method);
+		foresee(call, method);
 		/* Refused before the body is sent; the connection ends after that. */
 		return call->refused ? answer_refused(call) : MHD_YES;
 	}

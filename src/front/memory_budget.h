@@ -47,6 +47,20 @@ static inline bool hb_memory_scarce(const struct hb_memory_budget *budget)
 	return used > budget->limit_bytes - budget->limit_bytes / 4;
 }
 
+/*
+ * Whether so much more for this charge would come out of the last quarter, while others hold a quarter or more: what can
+ * wait leaves it to what cannot. One that is nearly alone may take all.
+ */
+static inline bool hb_memory_crowds(const struct hb_memory_charge *charge, uint64_t bytes)
+{
+	const struct hb_memory_budget *budget = charge->budget;
+	if (!budget)
+		return false;
+	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed),
+		 quarter = budget->limit_bytes / 4;
+	return used + bytes > budget->limit_bytes - quarter && used - charge->bytes >= quarter;
+}
+
 static inline void hb_memory_charge_end(struct hb_memory_charge *charge)
 {
 	if (charge->budget && charge->bytes)

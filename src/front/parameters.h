@@ -36,11 +36,9 @@ enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor
 
 /* What is said of a load that failed: name, why. And two reasons. */
 /*
- * A request that is no inference is read into a tree, which takes up to sixty times its bytes: more than this is refused
- * before it is looked at.
+ * A request that is no inference is read into a tree, which takes up to sixty times its bytes: more than this is refused.
  */
 #define HB_CONTROL_MOST (1 << 20)
-#define HB_CONTROL_LARGE "larger than the 1 MiB that a request other than inference may have"
 #define HB_LOAD_FAILED "failed to load '%s': %s"
 #define HB_LOAD_NO_NAME "no model can have this name"
 #define HB_LOAD_OVERRIDES "a configuration or files that come with the request are not taken; its folder has them"

@@ -23,7 +23,8 @@ from serve_process import BUILD, LIMIT, Server, is_closed, wait_until
 KIB = 1024
 LEAK = 2 * 1024 * KIB  # in REQUESTS: an allocation lost with each of them is more, if it is not tiny; those the sanitizer finds
 REQUESTS = 50000
-MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n"}
+MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n",
+          "low": "platform: echo\npriority: low\n"}
 # Its answers are larger than what the system keeps for a client that does not read.
 LARGE_BYTES = 24 * 1024 * KIB
 LARGE = ("large/model.yaml", "platform: echo\ninputs: [{name: x, datatype: FP32, shape: [4]}]\n"
@@ -47,9 +48,12 @@ class LimitedServer(Server):
     def ask(self, path, body=None, headers=None):
         return self.exchange("POST" if body else "GET", path, body, headers)
 
-    def part_of_a_request(self, length, sent):
-        return self.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+    def part_of_a_request(self, length, sent, model=b"fast"):
+        return self.connect(b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (model, length)
                             + b" " * sent)
+
+    def part_of_a_call(self, length, model=b"fast"):
+        return self.connect(grpc_begin() + data_frames(1, field(1, model) + b" " * length, end=False), self.grpc_port)
 
     def takes_no_answer(self, calls):
         """A gRPC client whose window is 0, with so many calls."""
@@ -193,6 +197,32 @@ class Limits(unittest.TestCase):
             wait_until("all of it is given back", lambda: server.memory() == 0)
             self.assertEqual(server.ask("/v2/models/fast/infer", BODY)[0], 200)
             wait_until("nothing is left behind", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_low_priority_that_is_still_read_leaves_memory_to_high(self):
+        server = LimitedServer("--body", "1MiB", "--memory", "4MiB")
+        body = BODY + b" " * 500 * KIB
+        try:
+            for hold in (server.part_of_a_request, server.part_of_a_call):
+                arguments = (900 * KIB, 800 * KIB) if hold == server.part_of_a_request else (800 * KIB,)
+                holding = [hold(*arguments, model=b"low") for _ in range(3)]
+                wait_until("they hold their memory", lambda: server.memory() == 3 * 1024 * KIB)
+                self.assertEqual(server.ask("/v2/models/low/infer", body)[0], 503)
+                with server.connect(grpc_begin() + data_frames(1, field(1, b"low") + b" " * 800 * KIB), server.grpc_port) as client:
+                    wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
+                self.assertEqual(server.ask("/v2/models/fast/infer", body)[0], 200)
+                for connection in holding:
+                    connection.close()
+                wait_until("all of it is given back", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_a_request_of_low_priority_alone_may_take_all_memory(self):
+        server = LimitedServer("--body", "1MiB", "--memory", "1MiB")
+        try:
+            with server.part_of_a_request(1024 * KIB, 900 * KIB, model=b"low"):
+                wait_until("it holds all", lambda: server.memory() == 1024 * KIB)
         finally:
             server.stop()
 
