@@ -6,9 +6,12 @@
 #include "cli/daemon_link.h"
 #include "daemon/daemon_client.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define VERSION 1
 
 int hb_status_ask(bool simulated, json_t **root, struct hb_error *error)
 {
@@ -25,9 +28,30 @@ int hb_status_ask(bool simulated, json_t **root, struct hb_error *error)
 	return result;
 }
 
+/* Any other JSON would be shown as a daemon of nobody. */
+static bool is_status(const json_t *root)
+{
+	return json_integer_value(json_object_get(root, "version")) == VERSION &&
+	       json_is_object(json_object_get(root, "daemon")) && json_is_array(json_object_get(root, "gpus")) &&
+	       json_is_array(json_object_get(root, "tenants"));
+}
+
 int hb_status_load(const char *file, json_t **root, struct hb_error *error)
 {
-	return hb_json_load(strcmp(file, "-") == 0 ? "/dev/stdin" : file, root, error);
+	json_t *read;
+	bool standard_input = strcmp(file, "-") == 0;
+	int result = hb_json_load(standard_input ? "/dev/stdin" : file, &read, error);
+	if (result < 0)
+		return result;
+	if (!is_status(read)) {
+		json_decref(read);
+		return hb_error_set(error, -EINVAL,
+				    "%s: hb status --json of this version did not write it: it has no \"version\" %d, "
+				    "\"daemon\", \"gpus\" and \"tenants\"",
+				    standard_input ? "standard input" : file, VERSION);
+	}
+	*root = read;
+	return 0;
 }
 
 int hb_status_change(bool simulated, const struct hb_msg_set *change, struct hb_error *error)
