@@ -387,6 +387,16 @@ static void take_option(int code, struct wish *wish)
 	}
 }
 
+static void free_all(struct load *loads, struct wish *wish)
+{
+	for (uint32_t i = 0; i < wish->threads; i++) {
+		free(loads[i].all);
+		free(loads[i].idle);
+	}
+	free(loads);
+	free(wish->message);
+}
+
 int main(int argc, char **argv)
 {
 	struct wish wish = {.connections = 16, .threads = 1, .seconds = 5, .method = "GET", .path = "/", .headers = ""};
@@ -404,6 +414,8 @@ int main(int argc, char **argv)
 		die("--threads takes 1 to %d, and no more than connections and requests", THREADS_MAX);
 	raise_descriptors();
 	make_message(&wish);
-	print(&wish, run_all(&wish));
+	struct load *loads = run_all(&wish);
+	print(&wish, loads);
+	free_all(loads, &wish);
 	return 0;
 }
