@@ -100,6 +100,8 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data};
 	/* One byte more than allowed is room enough to see that it is more. */
 	struct growing grown = {.charge = charge, .most = most + 1};
+	if (bytes == 0)
+		return -EINVAL;
 	if (inflateInit2(&stream, coding == HB_CODING_GZIP ? GZIP_WINDOW : MAX_WBITS) != Z_OK)
 		return -ENOMEM;
 	int result = inflate_all(&stream, (const unsigned char *)data + bytes, &grown);

@@ -40,7 +40,8 @@ struct hb_http_call {
 	const char *model; /* to infer with, not ended by a NUL; NULL = it is another request */
 	size_t model_length;
 	bool watched, waits;
-	int refused; /* HTTP status, before the body has come whole; 0 = not */
+	bool unframed; /* where it ends is not clear: its connection goes no further */
+	int refused;   /* HTTP status, before the body has come whole; 0 = not */
 	atomic_int parked;
 	struct hb_infer *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define HEAD_BYTES (16 * 1024)     /* of a connection: the longest head */
@@ -53,6 +54,8 @@ static enum MHD_Result respond(struct hb_http_call *call, int status, const char
 		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (coding)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
+	if (call->unframed)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
 	if (json_bytes)
 		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, json_bytes);
 	enum MHD_Result result = MHD_queue_response(call->connection, (unsigned int)status, response);
@@ -188,7 +191,8 @@ static void receive(struct hb_http_call *call, const char *data, size_t bytes)
 
 static enum MHD_Result answer_refused(struct hb_http_call *call)
 {
-	const char *why = call->refused == 400   ? "the body is not compressed as Content-Encoding says"
+	const char *why = call->unframed         ? "one Content-Length is needed, or Transfer-Encoding: chunked"
+			  : call->refused == 400 ? "the body is not compressed as Content-Encoding says"
 			  : call->refused == 413 ? "the request is larger than the server takes"
 			  : call->refused == 415 ? "Content-Encoding: gzip, deflate and identity are taken"
 						 : HB_CROWDED;
@@ -234,6 +238,34 @@ static const char *model_of(const char *url, size_t *length)
 	return url + skip;
 }
 
+/* How a request says where it ends. */
+struct framing {
+	uint32_t lengths, codings;
+	bool chunked;
+};
+
+static enum MHD_Result note_framing(void *framing_, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct framing *framing = framing_;
+	framing->lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+	if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+		framing->codings++;
+		framing->chunked = value && strcasecmp(value, "chunked") == 0;
+	}
+	return MHD_YES;
+}
+
+/*
+ * In one way, and in one that the library knows: it takes the first of two, and a proxy in front of it may take the other.
+ * What follows would then be another client's request.
+ */
+static bool is_framed(struct MHD_Connection *connection)
+{
+	struct framing framing = {.lengths = 0};
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, note_framing, &framing);
+	return framing.lengths + framing.codings <= 1 && (framing.chunked || !framing.codings);
+}
+
 static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection, const char *url)
 {
 	struct hb_http_call *call = calloc(1, sizeof(*call));
@@ -249,12 +281,15 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 		return NULL;
 	}
 	call->body->charge.budget = call->charge.budget = http->config.memory;
+	call->unframed = !is_framed(connection);
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
 	call->model = model_of(url, &call->model_length);
 	call->most = call->model || http->config.body_bytes < HB_CONTROL_MOST ? http->config.body_bytes
 									      : HB_CONTROL_MOST;
-	if (bytes > http->config.body_bytes)
+	if (call->unframed)
+		call->refused = 400;
+	else if (bytes > http->config.body_bytes)
 		call->refused = 413;
 	else if (bytes > 0 && !make_room(call, bytes < ANNOUNCED_MOST ? bytes : ANNOUNCED_MOST))
 		call->refused = 503;

@@ -277,6 +277,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(call(compress(BODY)), 200)
             self.assertEqual(call(compress(BODY)[:-1]), 400)
             self.assertEqual(call(BODY), 400)
+            self.assertEqual(call(b""), 400)
             self.assertEqual(call(compress(BODY), "br"), 415)
             self.assertEqual(call(compress(b" " * (1 << 20) + BODY)), 413)  # 1 KiB that becomes more than --body
             status, data, head = self.server.ask("/metrics", headers={"Accept-Encoding": name})
@@ -305,6 +306,24 @@ class Limits(unittest.TestCase):
         message = field(1, b"fast") + field(5, field(1, b"x") + field(2, b"FP32")) + field(7, b"\0" * 16)
         with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
             wait_until("the call is refused", lambda: b"\x013" in client.recv(65536))  # grpc-status INVALID_ARGUMENT
+
+    def test_a_request_whose_end_is_not_clear_is_the_last(self):
+        path = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\n"
+        next_request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+        length, chunked = b"Content-Length: %d\r\n" % len(BODY), b"Transfer-Encoding: chunked\r\n"
+        pieces = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+        for head in (length + b"content-length: 0\r\n", b"Content-Length: 0\r\n" + length, length + length, length + chunked,
+                     chunked + length, chunked + chunked, b"Transfer-Encoding: gzip, chunked\r\n", b"Transfer-Encoding: x\r\n"):
+            with self.server.connect(path + head + b"\r\n" + (pieces if b"Transfer" in head else BODY) + next_request) as client:
+                said = b""
+                try:
+                    while data := client.recv(65536):
+                        said += data
+                except ConnectionError:
+                    pass  # what was sent behind it is not read
+                self.assertEqual(said.count(b"HTTP/1.1"), said.count(b"HTTP/1.1 400"), (head, said))
+        with self.server.connect(path + chunked + b"\r\n" + pieces + next_request) as client:
+            wait_until("both are answered", lambda said=[]: (said.append(client.recv(65536)) or b"".join(said).count(b" 200 OK") == 2))
 
     def test_a_stream_is_told_at_once_that_there_is_none(self):
         path = "/inference.GRPCInferenceService/ModelStreamInfer"
