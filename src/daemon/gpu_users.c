@@ -5,9 +5,11 @@
  * memory that contexts take beside what tenants hold, and the processes that
  * are on a GPU without being tenants. Nothing is decided by it.
  *
- * The driver may take its time, so a look runs on a thread of libuv's pool, one
- * at a time, and touches nothing of the daemon but its own record. A status
- * waits for the look for WAIT_NS at most (server.c); then it shows the last one.
+ * The driver may take its time, so a look runs on a thread of its own, one at a
+ * time, and touches nothing of the daemon but its own record. (Not of libuv's
+ * pool: libuv ends the program where it cannot make that.) Where there can be no
+ * thread there is no look. A status waits for the look for LOOK_LIMIT_NS at most
+ * (server.c); then it shows the last one.
  */
 #include "base/clock.h"
 #include "daemon/daemon.h"
@@ -24,7 +26,8 @@
 struct hb_users {
 	struct hb_daemon *daemon;
 	const struct hb_provider *provider;
-	uv_work_t work;
+	uv_thread_t thread;
+	uv_async_t ended; /* by the thread, at the end of a look */
 	bool looking, closing;
 	bool again;        /* somebody asked while a look was under way, which may have missed what they ask for */
 	int64_t looked_ns; /* the end of the last look; 0 = none yet */
@@ -34,42 +37,37 @@ struct hb_users {
 	struct hb_gpu_use seen[HB_DEVICES_MAX];
 };
 
-int hb_users_new(struct hb_daemon *daemon, struct hb_users **users)
+static void closed(uv_handle_t *handle)
 {
-	struct hb_users *made = calloc(1, sizeof *made);
-	if (!made)
-		return -ENOMEM;
-	made->daemon = daemon;
-	made->provider = hb_provider_of(daemon->options.simulated);
-	made->work.data = made;
-	*users = made;
-	return 0;
+	free(handle->data);
 }
 
 void hb_users_free(struct hb_users *users)
 {
 	if (users && users->looking)
-		users->closing = true; /* freed when the look has ended */
-	else
-		free(users);
+		users->closing = true; /* closed when the look has ended */
+	else if (users)
+		uv_close((uv_handle_t *)&users->ended, closed);
 }
 
-/* On a thread of the pool. */
-static void look(uv_work_t *work)
+/* On the thread. */
+static void look(void *argument)
 {
-	struct hb_users *users = work->data;
+	struct hb_users *users = argument;
 	for (uint32_t i = 0; i < users->n; i++)
 		users->provider->gpu_use(users->uuids[i], &users->seen[i]);
+	uv_async_send(&users->ended);
 }
 
 static bool begin(struct hb_users *users);
 
-static void looked(uv_work_t *work, int status)
+static void looked(uv_async_t *ended)
 {
-	struct hb_users *users = work->data;
+	struct hb_users *users = ended->data;
+	uv_thread_join(&users->thread);
 	users->looking = false;
 	if (users->closing) {
-		free(users);
+		hb_users_free(users);
 		return;
 	}
 	users->looked_ns = hb_clock_now_ns();
@@ -91,8 +89,25 @@ static bool begin(struct hb_users *users)
 	users->n = daemon->n_devices;
 	for (uint32_t i = 0; i < users->n; i++)
 		memcpy(users->uuids[i], daemon->devices[i]->uuid, HB_UUID_BYTES);
-	users->looking = uv_queue_work(&daemon->loop, &users->work, look, looked) == 0;
+	users->looking = uv_thread_create(&users->thread, look, users) == 0;
 	return users->looking;
+}
+
+int hb_users_new(struct hb_daemon *daemon, struct hb_users **users)
+{
+	struct hb_users *made = calloc(1, sizeof *made);
+	if (!made)
+		return -ENOMEM;
+	int result = uv_async_init(&daemon->loop, &made->ended, looked);
+	if (result < 0) {
+		free(made);
+		return result;
+	}
+	made->daemon = daemon;
+	made->provider = hb_provider_of(daemon->options.simulated);
+	made->ended.data = made;
+	*users = made;
+	return 0;
 }
 
 bool hb_users_look(struct hb_users *users)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +144,45 @@ static void without_a_list_the_reason_is_shown(void **state)
 	json_decref(status);
 }
 
+/* In bytes; 0 where a sanitizer has reserved more than any machine has. */
+static rlim_t daemon_size(void)
+{
+	char path[64], line[256];
+	unsigned long long kib = 0;
+	snprintf(path, sizeof path, "/proc/%d/status", (int)daemon_.pid);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (!kib && fgets(line, sizeof line, file))
+		sscanf(line, "VmSize: %llu kB", &kib);
+	fclose(file);
+	return kib < UINT64_C(1) << 30 ? (rlim_t)kib * 1024 : 0;
+}
+
+static void where_no_thread_can_be_made_the_driver_is_asked_later(void **state)
+{
+	const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
+	say("HB_FAKE_NVML_COMPUTE", "667942912", NULL);
+	daemon_start(&daemon_, HBD, NULL);
+	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	assert_int_equal(create(&daemon_, wish), 0);
+	assert_int_equal(join(&daemon_, &wish, &member), 0);
+	rlim_t size = daemon_size();
+	if (!size)
+		skip();
+	const struct rlimit small = {size + MIB, RLIM_INFINITY}; /* no room for a thread's stack */
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_AS, &small, NULL), 0);
+	for (int i = 0; i < 10; i++)
+		json_decref(daemon_status(&daemon_));
+	assert_int_equal(prlimit(daemon_.pid, RLIMIT_AS, &any, NULL), 0);
+	json_t *status = daemon_status(&daemon_);
+	while (json_is_null(json_object_get(use_of(status), "memory_overhead"))) {
+		json_decref(status);
+		status = daemon_status(&daemon_);
+	}
+	assert_int_equal(json_integer_value(json_object_get(gpu_of(status), "memory_total")), 80 * 1024 * MIB);
+	json_decref(status);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -152,6 +192,7 @@ int main(void)
 		T(processes_that_are_no_tenants_are_listed),
 		T(a_figure_that_the_driver_does_not_give_is_not_made_up),
 		T(without_a_list_the_reason_is_shown),
+		T(where_no_thread_can_be_made_the_driver_is_asked_later),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
