@@ -10,25 +10,75 @@ top=build-test
 # Sanitizers stop at the first finding; leaks count. Memory for traces may be large, never returned as NULL by the tool.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0
+# Every process under the thread sanitizer would sleep a second at its end, for races of other threads with that.
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=50
 export CMOCKA_MESSAGE_OUTPUT=STDOUT
 
-# tests FOLDER [MESON TEST ARGUMENT...]: a failed test has a second try, alone (tools/second_try.py)
-tests() {
-	local folder=$1
-	shift
-	rm -f "$folder"/meson-logs/testlog*
-	"${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" ||
-		"${runner[@]}" tools/second_try.py "$folder" "$@"
+# build NAME "SETUP ARGUMENTS"
+build() {
+	local folder=$top/$1 setup
+	read -ra setup <<<"$2"
+	hb_step "build $1" hb_build "$folder" "${setup[@]}"
 }
 
-# variant NAME "SETUP ARGUMENTS" [MESON TEST ARGUMENT...]: a build, and its tests if that worked
-variant() {
-	local name=$1 folder=$top/$1
-	read -ra setup <<<"$2"
-	shift 2
-	hb_step "build $name" hb_build "$folder" "${setup[@]}" || return 0
-	hb_step "test $name" tests "$folder" "$@" || true
+# run_tests FOLDER [MESON TEST ARGUMENT...]: a failed test has a second try at the end, alone
+run_tests() {
+	local folder=$1
+	shift
+	"${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" && return
+	# Meson itself may have broken.
+	[[ -s $folder/meson-logs/testlog.json ]] || return
+	: >"$folder/again"
+	if (($#)); then printf '%s\n' "$@" >"$folder/again"; fi
+}
+
+# variant_tests NAME [MESON TEST ARGUMENT...]
+variant_tests() {
+	local name=$1
+	shift
+	hb_step "test $name" run_tests "$top/$name" "$@" || true
+}
+
+# second_try NAME: of what failed (tools/second_try.py); where that does not help, says again how it had failed
+second_try() {
+	local options
+	mapfile -t options <"$top/$1/again"
+	"${runner[@]}" tools/second_try.py "$top/$1" "${options[@]}" || { cat "$HB_LOGS/test-$1.log"; return 1; }
+}
+
+# idly COMMAND...: with the least claim to a processor that there is, so that tests at the same time hardly notice
+idly() {
+	"$@" &
+	echo $! >$top/idly
+	[[ -f $top/hurry ]] || chrt --idle --pid 0 $! || true
+	wait $!
+}
+
+# What needs no real time, beside tests that mostly wait. Says when asan and tsan are built, or failed to, and when all is over.
+# Reports of sanitizers name lines, which needs no more than -g1.
+beside() {
+	hb_run_under=(idly)
+	export CC=gcc
+	local clang=failed
+	# What runs in real time says the same from either compiler.
+	CC=clang CFLAGS=-g1 build clang "--werror" >&3 && clang=ok
+	CFLAGS="-g1 -fno-sanitize-recover=all" build asan "-Db_sanitize=address,undefined -Doptimization=1" >&3 && echo ok || echo failed
+	runner=(nice -n 10)
+	[[ $clang == failed ]] || variant_tests clang --suite fast --no-suite live --timeout-multiplier 4 >&3
+	CFLAGS=-g1 build tsan "-Db_sanitize=thread -Doptimization=1" >&3 && echo ok || echo failed
+	runner=("${fixed_addresses[@]}")
+	hb_step "same bytes from gcc, clang and sanitizers" same_bytes >&3 || true
+	echo over
+}
+
+# await: the next word of beside(), whose builds may claim what they need meanwhile
+await() {
+	local word
+	touch $top/hurry
+	chrt --other --pid 0 "$(cat $top/idly)" 2>/dev/null || true
+	read -r word <&4
+	rm $top/hurry
+	echo "$word"
 }
 
 # One seed, the same bytes from every compiler; only the time the run took may differ.
@@ -48,19 +98,27 @@ if [[ ${1:-} != --no-install ]]; then
 fi
 hb_results_begin $top/results.txt
 find $top -path "*/meson-logs/testlog*" -delete
+rm -f $top/hurry $top/idly "$top"/*/again
 runner=()
-
-CC=gcc variant gcc "--werror"
-# What runs in real time says the same from either compiler.
-CC=clang variant clang "--werror" --suite fast --no-suite live
-CC=gcc variant asan "-Db_sanitize=address,undefined -Doptimization=1 -Dc_args=-fno-sanitize-recover=all" \
-	--suite fast --timeout-multiplier 4
 # gcc 12's thread sanitizer does not know the address layout of newer kernels.
+fixed_addresses=()
 if setarch -R true 2>/dev/null; then
-	runner=(setarch -R)
+	fixed_addresses=(setarch -R)
 fi
-CC=gcc variant tsan "-Db_sanitize=thread -Doptimization=1" --suite threads --timeout-multiplier 4
-hb_step "same bytes from gcc, clang and sanitizers" same_bytes || true
+
+exec 3>&1
+CC=gcc build gcc "--werror" && gcc=ok || gcc=failed
+exec 4< <(beside)
+[[ $gcc == failed ]] || variant_tests gcc
+asan=$(await)
+[[ $asan == failed ]] || variant_tests asan --suite fast --timeout-multiplier 4
+tsan=$(await)
+runner=("${fixed_addresses[@]}")
+[[ $tsan == failed ]] || variant_tests tsan --suite threads --timeout-multiplier 4
+[[ $(await) == over ]]
+for name in gcc clang asan tsan; do
+	[[ ! -f $top/$name/again ]] || hb_step "test $name again" second_try "$name" || true
+done
 
 echo "time: $((SECONDS / 60)) min $((SECONDS % 60)) s"
 find $top -path '*/meson-logs/testlog.json' -print0 | sort -z | xargs -0 tools/count_tests.py $top/results.txt

@@ -11,7 +11,7 @@ often needs this is seen. Not tried again, because they are findings at the firs
 sight: what a sanitizer reported, and a program that a signal ended. More than
 MOST failures are no accident either: none is tried again then.
 
-Exits 1 if a test has still failed, 2 without the log of a run.
+Exits 1 if a test has still failed or none had, so that the run itself broke; 2 without the log of a run.
 """
 import json
 import os
@@ -55,6 +55,8 @@ def main():
         return 2
     tests = read(log)
     failed = [test for test in tests if test["result"] in FAILED]
+    if not failed:
+        return 1
     spoilt = [test for test in failed if not is_finding(test)] if len(failed) <= MOST else []
     if spoilt:
         again = try_again(folder, [plain_name(test) for test in spoilt], options)

@@ -37,12 +37,13 @@ hb_install() {
 	}
 }
 
-# hb_build FOLDER [MESON ARGUMENT...]: configures the folder unless it is, and builds everything in it.
+# hb_build FOLDER [MESON ARGUMENT...]: configures the folder unless it is, and builds everything in it; under hb_run_under.
+hb_run_under=()
 hb_build() {
 	local folder=$1
 	shift
 	[[ -f $folder/build.ninja ]] || meson setup "$folder" "$@"
-	ninja -C "$folder" -j "$HB_JOBS"
+	"${hb_run_under[@]}" ninja -C "$folder" -j "$HB_JOBS"
 }
 
 # Results of steps, one "ok NAME" or "failed NAME" a line; tools/count_tests.py adds them to the tests' results.
