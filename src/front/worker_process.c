@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/install_path.h"
+#include "base/paths.h"
 #include "front/infer_request.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ struct start {
 	char **environment; /* ours and the worker's variables */
 	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
-		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32];
+		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32], python[2 * PATH_MAX];
 };
 
 bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
@@ -105,21 +106,55 @@ static size_t list_shapes(const struct hb_model_config *config, const struct hb_
 	return at;
 }
 
+/* $PYTHONPATH with the folder that has the module `hummingbird` behind it, which the worker's Python may not know. */
+static void list_python_folders(char *out, size_t size)
+{
+	char ours[PATH_MAX];
+	const char *theirs = getenv("PYTHONPATH");
+	bool given = theirs && theirs[0];
+	if (hb_path_data("python", ours, sizeof(ours), NULL) < 0 && /* installed */
+	    hb_path_data("../python", ours, sizeof(ours), NULL) < 0)
+		ours[0] = '\0';
+	snprintf(out, size, "PYTHONPATH=%s%s%s", given ? theirs : "", given && ours[0] ? ":" : "", ours);
+}
+
+static bool same_name(const char *a, const char *b)
+{
+	size_t length = strcspn(a, "=");
+	return strncmp(a, b, length + 1) == 0;
+}
+
+/* Ours, and of the server's those that are not among them: shells take the last of two, other programs the first. */
 static bool make_environment(struct start *start)
 {
-	size_t n = 0;
+	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python};
+	size_t n = 0, at = sizeof(ours) / sizeof(*ours);
 	while (environ[n])
 		n++;
-	start->environment = calloc(n + 5, sizeof(*start->environment));
+	start->environment = calloc(n + at + 1, sizeof(*start->environment));
 	if (!start->environment)
 		return false;
-	/* getenv() finds the first. */
-	start->environment[0] = start->fds;
-	start->environment[1] = start->inputs;
-	start->environment[2] = start->outputs;
-	start->environment[3] = start->shapes;
-	memcpy(start->environment + 4, environ, n * sizeof(*environ));
+	memcpy(start->environment, ours, sizeof(ours));
+	for (size_t i = 0; i < n; i++) {
+		bool given = false;
+		for (size_t k = 0; k < sizeof(ours) / sizeof(*ours); k++)
+			given |= same_name(ours[k], environ[i]);
+		if (!given)
+			start->environment[at++] = environ[i];
+	}
 	return true;
+}
+
+static void list_all(struct start *start, const int fds[3])
+{
+	const struct hb_model_config *config = start->config;
+	snprintf(start->fds, sizeof(start->fds), "HB_WORKER_FDS=%d,%d,%d", fds[0], fds[1], fds[2]);
+	list_tensors("HB_WORKER_INPUTS", config->inputs, config->n_inputs, start->inputs, sizeof(start->inputs));
+	list_tensors("HB_WORKER_OUTPUTS", config->outputs, config->n_outputs, start->outputs, sizeof(start->outputs));
+	size_t at = (size_t)snprintf(start->shapes, sizeof(start->shapes), "HB_WORKER_SHAPES=");
+	at += list_shapes(config, config->inputs, config->n_inputs, start->shapes + at, sizeof(start->shapes) - at);
+	list_shapes(config, config->outputs, config->n_outputs, start->shapes + at, sizeof(start->shapes) - at);
+	list_python_folders(start->python, sizeof(start->python));
 }
 
 /*
@@ -145,16 +180,7 @@ static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3]
 		return hb_error_set(error, -ENOENT, "model %s: hb, which gives its worker a priority, is not installed",
 				    name);
 	make_command(start->config->command, start->shell, sizeof(start->shell));
-	snprintf(start->fds, sizeof(start->fds), "HB_WORKER_FDS=%d,%d,%d", fds[0], fds[1], fds[2]);
-	list_tensors("HB_WORKER_INPUTS", start->config->inputs, start->config->n_inputs, start->inputs,
-		     sizeof(start->inputs));
-	list_tensors("HB_WORKER_OUTPUTS", start->config->outputs, start->config->n_outputs, start->outputs,
-		     sizeof(start->outputs));
-	size_t at = (size_t)snprintf(start->shapes, sizeof(start->shapes), "HB_WORKER_SHAPES=");
-	at += list_shapes(start->config, start->config->inputs, start->config->n_inputs, start->shapes + at,
-			  sizeof(start->shapes) - at);
-	list_shapes(start->config, start->config->outputs, start->config->n_outputs, start->shapes + at,
-		    sizeof(start->shapes) - at);
+	list_all(start, fds);
 	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
 }
 

@@ -34,7 +34,7 @@ struct hb_worker_process {
 /*
  * The worker finds in its environment HB_WORKER_FDS (memory,submitted,completed: descriptors), HB_WORKER_INPUTS and
  * HB_WORKER_OUTPUTS (lines of "TYPE name"), HB_WORKER_SHAPES (lines of dimensions, of inputs, then outputs; with the batch's
- * where there is one; -1 = any). 0, or negative errno with *error.
+ * where there is one; -1 = any), and in PYTHONPATH, last, where the module `hummingbird` is. 0, or negative errno with *error.
  */
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error);
