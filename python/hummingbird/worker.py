@@ -28,6 +28,7 @@ whether it should go no further for now (a policy that interrupts low priority),
 and unwanted() whether all who asked for it have gone: a callable that takes long
 may look and raise Unwanted. A batch that is not begun by then is not begun.
 """
+import contextlib
 import mmap
 import os
 import struct
@@ -214,8 +215,9 @@ class _Server:
         except Unwanted as error:
             self.fail(base, error)
         except Exception as error:  # pylint: disable=broad-except
-            traceback.print_exc()
             self.fail(base, error)
+            with contextlib.suppress(OSError):  # nobody reads the log any more
+                traceback.print_exc()
         self.give(lane)
 
     def pin(self):

@@ -92,6 +92,18 @@ def infer(x):
 
 worker.serve(infer)
 """
+UNREAD = HEAD + """
+ends = os.pipe()
+os.dup2(ends[1], 2)
+os.close(ends[0])
+
+def infer(x):
+    if x[0, 0] == 1:
+        raise ValueError("one")
+    return x
+
+worker.serve(infer)
+"""
 # As full as it can be: who writes to it now waits.
 FILLS = HEAD + """
 import select
@@ -194,6 +206,12 @@ class Answers(unittest.TestCase):
         wait_until("it was logged", lambda: sum(line.startswith("xxx") for line in server.log) == 4096)
         self.assertIn("http: port 1\n", server.log)
 
+
+    def test_an_error_that_cannot_be_logged_fails_its_batch_only(self):
+        server = serve(self, {"unread": ("", UNREAD)})
+        for value, status in ((1, 500), (2, 200)):
+            self.assertEqual(server.infer("unread", (value, 0, 0, 0))[0], status)
+        self.assertEqual([line for line in server.log if "worker ended" in line], [])
 
     def test_a_worker_that_fills_its_bell_stops_nobody(self):
         server = serve(self, {"fills": ("", FILLS), "other": ("", HEAD + "worker.serve(lambda x: x)")})
