@@ -93,6 +93,15 @@ uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec)
 	return all;
 }
 
+/* Workers are told names a line each. */
+static bool tensor_name_fits(const char *name)
+{
+	const unsigned char *at = (const unsigned char *)name;
+	while (*at >= ' ' && *at != 0x7f)
+		at++;
+	return name[0] && !*at;
+}
+
 static int check_tensors(const char *path, const char *what, const struct hb_tensor_spec *specs, uint32_t n,
 			 bool batched, struct hb_error *error)
 {
@@ -100,6 +109,10 @@ static int check_tensors(const char *path, const char *what, const struct hb_ten
 		return hb_error_set(error, -EINVAL, "%s: %s: at least one tensor is needed", path, what);
 	for (uint32_t i = 0; i < n; i++) {
 		double elements = 1;
+		if (!tensor_name_fits(specs[i].name))
+			return hb_error_set(error, -EINVAL,
+					    "%s: %s[%u].name: must not be empty or have control characters", path, what,
+					    i);
 		if (batched && specs[i].n_dims == HB_TENSOR_DIMS_MAX)
 			return hb_error_set(error, -EINVAL, "%s: %s: %s: at most %d dimensions beside the batch's",
 					    path, what, specs[i].name, HB_TENSOR_DIMS_MAX - 1);
@@ -155,6 +168,8 @@ static int check_platform(const char *path, const struct hb_model_config *config
 		result = check_key(path, "model", config->file, config, HB_PLATFORM_onnxruntime, error);
 	if (result == 0 && config->library[0] && config->platform != HB_PLATFORM_onnxruntime)
 		result = hb_error_set(error, -EINVAL, "%s: library: only for platform onnxruntime", path);
+	if (result == 0 && config->delay_ns && config->platform != HB_PLATFORM_echo)
+		result = hb_error_set(error, -EINVAL, "%s: delay: only for platform echo", path);
 	return result;
 }
 

@@ -79,6 +79,13 @@ static void a_model_that_cannot_be_is_refused_by_key(void **state)
 	expect_model_error("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [0]}]\n"
 			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
 			   "dimension");
+	expect_model_error("platform: worker\ncommand: x\ndelay: 5ms\n" TENSORS, "delay");
+	expect_model_error("platform: echo\ninputs: [{name: '', datatype: FP32, shape: [2]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "inputs[0].name");
+	expect_model_error("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [2]}]\n"
+			   "outputs: [{name: \"a\\nb\", datatype: FP32, shape: [2]}]\n",
+			   "outputs[0].name");
 	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
 	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
 	assert_int_equal(config.max_batch, 4);
