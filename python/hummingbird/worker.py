@@ -41,12 +41,12 @@ import numpy
 import hummingbird
 
 # The layout of src/front/worker_ring.h.
-MAGIC, VERSION = 0x31524B4F57424800, 3
+MAGIC, VERSION = 0x31524B4F57424800, 4
 PAGE = struct.Struct("<QIIQQQQIII")
 READY_OFFSET, HELD_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 60, 64, 104, 8, 8
 EXPECTED_OFFSET, HINT_S = 144, 0.0002
-PAGE_BYTES, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, LANE_UNWANTED, \
-    LANE_DEADLINE = 4096, 4, 8, 12, 16, 20, 480, 500, 504
+PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, \
+    LANE_DROPPED, LANE_UNWANTED, LANE_DEADLINE = 4096, 0, 4, 8, 12, 16, 20, 476, 496, 500, 504
 NEVER = (1 << 63) - 1
 COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
 LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
@@ -96,6 +96,10 @@ def _to_numpy(value):
 
 class Unwanted(Exception):
     """Nobody waits for the batch any more."""
+
+
+class _NoRoom(ValueError):
+    """Outputs of open size are larger than the model's `room`."""
 
 
 class _Server:
@@ -155,7 +159,7 @@ class _Server:
             raise ValueError("output %s: %d dimensions" % (name, array.ndim))
         data = _write_strings(array) if dtype == "BYTES" else _write_numbers(array, dtype)
         if at + data.nbytes > self.out_bytes:
-            raise ValueError("output %s: %d bytes, more than there is room for" % (name, data.nbytes))
+            raise _NoRoom("output %s: %d bytes, more than there is room for" % (name, data.nbytes))
         begin = base + self.out_offset + at
         self.view[begin:begin + data.nbytes] = data.reshape(-1).view(numpy.uint8)
         dims = list(array.shape) + [0] * (DIMS_MAX - array.ndim)
@@ -168,11 +172,40 @@ class _Server:
             if len(self.outputs) != 1:
                 raise TypeError("the callable must return a dict of its %d outputs" % len(self.outputs))
             values = {self.outputs[0][0]: values}
-        at = 0
-        for index, (name, _) in enumerate(self.outputs):
+        for name, _ in self.outputs:
             if name not in values:
                 raise KeyError("the callable returned no output %s" % name)
-            at = self.write_output(base, index, _to_numpy(values[name]), at)
+        arrays = [_to_numpy(values[name]) for name, _ in self.outputs]
+        try:
+            self.write_arrays(base, arrays)
+        except _NoRoom as error:
+            self.write_smallest(base, arrays, error)
+
+    def write_arrays(self, base, arrays):
+        at = 0
+        for index, array in enumerate(arrays):
+            at = self.write_output(base, index, array, at)
+
+    def write_smallest(self, base, arrays, error):
+        """Texts that do not fit together: the largest are left out, so that few requests fail."""
+        texts = [index for index, (_, dtype) in enumerate(self.outputs) if dtype == "BYTES"]
+        items, dropped = self.word(base + LANE_ITEMS), 0
+        if items == 1 or not texts or any(array.ndim == 0 or len(array) != items for array in arrays):
+            raise error
+        sizes = [sum(_write_strings(arrays[index][item:item + 1]).nbytes for index in texts) for item in range(items)]
+        for index in texts:
+            arrays[index] = arrays[index].astype(object)
+        for item in sorted(range(items), key=lambda item: -sizes[item]):
+            dropped |= 1 << item
+            for index in texts:
+                arrays[index][item:item + 1] = b""
+            try:
+                self.write_arrays(base, arrays)
+            except _NoRoom:
+                continue
+            self.set_word(base + LANE_DROPPED, dropped)
+            return
+        raise error
 
     def fail(self, base, error):
         text = ("%s: %s" % (type(error).__name__, error)).encode(errors="replace")[:LANE_ERROR_BYTES - 1] + b"\0"

@@ -338,6 +338,7 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	lane->status = HB_WORKER_OK;
 	lane->interruptible = batch->priority == HB_SERVE_LOW && *worker->interruptible;
 	lane->error[0] = '\0';
+	lane->dropped = 0;
 	atomic_store(&lane->unwanted, 0);
 	lane->deadline_ns = batch->deadline_ns;
 	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
@@ -356,7 +357,7 @@ static void complete(struct worker *worker, uint32_t index)
 	const struct hb_worker_lane *shared = shared_lane(worker, index);
 	const char *data = (const char *)shared + worker->memory.out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
-	uint32_t first = 0, wrong;
+	uint32_t first = 0, dropped = shared->dropped;
 	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */
 	if (shared->status != HB_WORKER_OK) {
 		char said[151];
@@ -373,15 +374,8 @@ static void complete(struct worker *worker, uint32_t index)
 		}
 	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
 		struct hb_infer *infer = hb_backend_request(lane->batch.cookies[i]);
-		int result = infer->answered ? 0
-					     : hb_worker_outputs_give(&worker->config, lane->items, outputs, data,
-								      infer, first, &wrong);
-		if (result == -ENOMEM)
-			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
-		else if (result < 0)
-			hb_infer_fail(infer, HB_ANSWER_BROKEN,
-				      "model %s: its worker gave output \"%s\" with other texts than its shape says",
-				      worker->config.name, worker->config.outputs[wrong].name);
+		if (!infer->answered)
+			hb_worker_outputs_answer(&worker->config, lane->items, outputs, data, dropped, infer, first);
 		first += infer->items;
 	}
 	worker->tries = 0;

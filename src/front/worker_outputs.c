@@ -78,8 +78,9 @@ static bool has_strings(const struct hb_tensor *tensor)
 	return left == 0;
 }
 
-int hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
-			   const char *data, struct hb_infer *infer, uint32_t first, uint32_t *wrong)
+/* 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has not as many texts as its shape says. */
+static int give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
+		const char *data, struct hb_infer *infer, uint32_t first, uint32_t *wrong)
 {
 	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
@@ -103,4 +104,23 @@ int hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items,
 			return -EINVAL;
 	}
 	return 0;
+}
+
+void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
+			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,
+			      struct hb_infer *infer, uint32_t first)
+{
+	_Static_assert(HB_SERVE_BATCH_MAX <= 32, "dropped has a bit for each item");
+	uint64_t mine = ((UINT64_C(1) << infer->items) - 1) << first;
+	uint32_t wrong = 0;
+	int result = dropped & mine ? -ENOSPC : give(config, items, outputs, data, infer, first, &wrong);
+	if (result == -ENOMEM)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	else if (result == -ENOSPC)
+		hb_infer_fail(infer, HB_ANSWER_BROKEN, "model %s: its outputs do not fit: raise \"room\" in model.yaml",
+			      config->name);
+	else if (result < 0)
+		hb_infer_fail(infer, HB_ANSWER_BROKEN,
+			      "model %s: its worker gave output \"%s\" with other texts than its shape says",
+			      config->name, config->outputs[wrong].name);
 }

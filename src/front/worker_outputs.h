@@ -15,10 +15,11 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 			   const struct hb_worker_tensor *out);
 /*
  * Copies the request's share of each output, all of which fit: `first` of the
- * batch's items were others'. 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has
- * not as many texts as its shape says.
+ * batch's items were others'. Or ends it with the reason: no memory, one of its
+ * items is among those the worker dropped (a bit each), or texts are missing.
  */
-int hb_worker_outputs_give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
-			   const char *data, struct hb_infer *infer, uint32_t first, uint32_t *wrong);
+void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
+			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,
+			      struct hb_infer *infer, uint32_t first);
 
 #endif

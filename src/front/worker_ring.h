@@ -24,7 +24,7 @@
 #include <stddef.h>
 
 #define HB_WORKER_MAGIC UINT64_C(0x31524b4f57424800) /* "\0HBWOKR1" */
-#define HB_WORKER_VERSION 3
+#define HB_WORKER_VERSION 4
 #define HB_WORKER_LANES 4
 #define HB_WORKER_RING 8 /* entries, more than lanes */
 
@@ -69,7 +69,8 @@ struct hb_worker_lane {
 	_Atomic(uint32_t) stage;    /* worker; enum hb_worker_stage */
 	uint32_t status;            /* worker */
 	uint32_t interruptible;     /* server: 1 = it may be held */
-	char error[480];            /* worker; NUL-terminated */
+	char error[476];            /* worker; NUL-terminated */
+	uint32_t dropped;           /* worker: items whose outputs found no room, one bit each; theirs are empty */
 	_Atomic(uint32_t) unwanted; /* server, which rings: 1 = nobody waits: it need not be begun, or gone on with */
 	int64_t deadline_ns;        /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
@@ -86,5 +87,6 @@ _Static_assert(sizeof(struct hb_worker_page) == 152 && offsetof(struct hb_worker
 _Static_assert(sizeof(struct hb_worker_tensor) == 88, "tensor");
 _Static_assert(offsetof(struct hb_worker_lane, inputs) == 512 && sizeof(struct hb_worker_lane) == 512 + 32 * 88,
 	       "lane");
+_Static_assert(offsetof(struct hb_worker_lane, dropped) == 496, "dropped");
 
 #endif

@@ -69,6 +69,16 @@ worker.serve(infer)
 WORDS_TENSORS = """inputs: [{name: x, datatype: FP32, shape: [4]}]
 outputs: [{name: y, datatype: BYTES, shape: [1]}]
 """
+TEXTS = HEAD + """
+import numpy
+
+def infer(x):
+    there("runs-%d" % len(x), " ".join(str(length[0]) for length in x))
+    wait_for("go")
+    return {"y": numpy.array([["w" * length[0]] for length in x])}
+
+worker.serve(infer)
+"""
 LENGTHS = HEAD + """
 import numpy
 
@@ -307,6 +317,30 @@ class Workers(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(answers, {length: [length] for length in (1, 600, 700, 301)})
+
+    def test_outputs_that_do_not_fit_fail_none_but_the_largest(self):
+        tensors = "inputs: [{name: x, datatype: INT32, shape: [1]}]\noutputs: [{name: y, datatype: BYTES, shape: [1]}]\n"
+        server = serve(self, {"open": ("room: 1KiB\n", TEXTS)}, tensors=tensors)
+        answers = {}
+
+        def ask(*lengths):
+            body = {"inputs": [{"name": "x", "datatype": "INT32", "shape": [len(lengths), 1], "data": lengths}]}
+            status, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
+            answers[lengths] = [len(text) for text in json.loads(answer)["outputs"][0]["data"]] if status == 200 else answer
+        threads = []
+        for lengths in ((1,), (600,), (10, 700), (300,)):  # one runs, the others wait for it and are one batch
+            threads.append(threading.Thread(target=ask, args=lengths))
+            threads[-1].start()
+            appears(server, "open/runs-1")
+            wait_until("it waits", lambda: server.pending("open") == len(threads))
+        server.write("open/go", "")
+        for thread in threads:
+            thread.join()
+        self.assertEqual(appears(server, "open/runs-4"), "600 10 700 300")
+        self.assertIn(b"room", answers.pop((10, 700)))
+        self.assertEqual(answers, {lengths: list(lengths) for lengths in ((1,), (600,), (300,))})
+        ask(5000)
+        self.assertIn(b"more than there is room for", answers[(5000,)])
 
     def test_a_model_that_has_failed_tells_all_who_wait_why(self):
         server = serve(self, {"gated": ("", GATED)})
