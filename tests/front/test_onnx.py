@@ -208,6 +208,23 @@ class Fake(unittest.TestCase):
         self.assertEqual(self.server.deaths(), [])
 
 
+    def held(self):
+        """How much of the system's the server holds."""
+        return [len(os.listdir("/proc/%d/%s" % (self.server.process.pid, what))) for what in ("fd", "task")] \
+            + [len(self.server.workers())]
+
+    def test_a_model_that_is_loaded_often_leaves_nothing_behind(self):
+        self.server.wait_for("all")
+        for name in ("slow", "unsaid"):
+            self.server.wait_for(name)
+        before = self.held()
+        for _ in range(100):
+            self.assertEqual(self.server.call("POST", "/v2/repository/models/unsaid/load"), (200, b""))
+        self.assertEqual(self.server.infer("unsaid")[0], 200)
+        # Connections that end and the like come and go.
+        wait_until("there is no more than before", lambda: all(now < then + 20 for now, then in zip(self.held(), before)))
+
+
 class Onnx(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -104,6 +104,13 @@ def infer(x):
 
 worker.serve(infer)
 """
+# Says that it loads, and is ready when it may be.
+LOADS = HEAD + """
+there("loads-%d" % os.getpid())
+while not os.path.exists("ready"):
+    time.sleep(0.005)
+worker.serve(lambda x: x)
+"""
 # As full as it can be: who writes to it now waits.
 FILLS = HEAD + """
 import select
@@ -257,6 +264,33 @@ worker.serve(lambda x: x)
             wait_until("it was reported", lambda what=word: any("worker ended: " + what in line for line in server.log))
             wait_until("both have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
             self.assertEqual(server.infer("parent", (5, 0, 0, 0))[0], 200)
+
+    def loading(self, server, killed):
+        """The number of a worker that loads and is none of those."""
+        found = []
+
+        def look():
+            found[:] = [int(name[6:]) for name in os.listdir(os.path.join(server.folder, "loads"))
+                        if name.startswith("loads-") and not name.endswith(".new") and int(name[6:]) not in killed]
+            return found
+        wait_until("another loads", look)
+        return found[0]
+
+    def test_workers_that_are_killed_while_they_load_cost_no_request(self):
+        server = serve(self, {"loads": ("", LOADS)}, files=[("loads/ready", "")])
+        killed = []
+        os.remove(os.path.join(server.folder, "loads", "ready"))
+        asked = Asked(server)
+        for k in range(3):  # the first one waits for a request, the others load
+            killed.append(self.loading(server, killed))
+            os.kill(killed[-1], signal.SIGKILL)
+            wait_until("it was reported", lambda n=k: sum("ended: signal 9" in line for line in server.log) == n + 1)
+            asked.ask(k, "loads", (k, 0, 0, 0))
+        wait_until("all wait", lambda: server.pending("loads") == 3)
+        server.write("loads/ready", "")
+        asked.join()
+        self.assertEqual({k: answer["outputs"][0]["data"][0] if status == 200 else answer
+                          for k, (status, answer) in asked.answers.items()}, {0: 0, 1: 1, 2: 2})
 
     def test_workers_and_their_children_end_with_a_server_that_is_killed(self):
         for command in ("/usr/bin/python3 model.py", "sh start.sh"):
