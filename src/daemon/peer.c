@@ -17,14 +17,21 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static void read_cgroup(struct hb_peer *peer)
+/* By errno: it is we who lack something, which says nothing of the other process. 0 or negative errno. */
+static int lack(void)
+{
+	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
+}
+
+/* Where that cannot be told no rule for a unit or cgroup fits; but not because we have no descriptor left. */
+static int read_cgroup(struct hb_peer *peer)
 {
 	/* Whole lines: the rest of a long one may look like a line of its own, and users name cgroups as they like. */
 	char *line = NULL;
 	size_t size = 0;
 	FILE *file = hb_process_file(peer->pid, "cgroup");
 	if (!file)
-		return;
+		return lack();
 	while (getline(&line, &size, file) > 0) {
 		if (strncmp(line, "0::", 3) != 0)
 			continue;
@@ -33,6 +40,7 @@ static void read_cgroup(struct hb_peer *peer)
 	}
 	free(line);
 	fclose(file);
+	return 0;
 }
 
 /* The first service or scope: below it users may have made folders of any name. Where there is none, the last slice. */
@@ -114,13 +122,16 @@ int hb_peer_open(int socket, struct hb_peer *peer)
 	if (pidfd < 0)
 		return pidfd;
 	peer->pidfd = pidfd;
+	errno = 0;
 	bool same = hb_process_start_ticks(peer->pid) == peer->start_ticks;
-	read_cgroup(peer);
+	int result = same ? 0 : lack();
+	if (result == 0)
+		result = read_cgroup(peer);
 	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
-	if (same && hb_process_lives(peer->pidfd))
+	if (result == 0 && same && hb_process_lives(peer->pidfd))
 		return 0;
 	hb_peer_close(peer);
-	return -ESRCH;
+	return result < 0 ? result : -ESRCH;
 }
 
 int hb_peer_of(pid_t pid, struct hb_peer *peer)
@@ -131,12 +142,12 @@ int hb_peer_of(pid_t pid, struct hb_peer *peer)
 	*peer = (struct hb_peer){.pid = pid, .pidfd = pidfd, .start_ticks = hb_process_start_ticks(pid)};
 	bool has_user = hb_process_user(pid, &peer->uid, &peer->gid);
 	read_user(peer);
-	read_cgroup(peer);
+	int result = read_cgroup(peer);
 	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);
-	if (has_user && hb_process_lives(pidfd))
+	if (result == 0 && has_user && hb_process_lives(pidfd))
 		return 0;
 	hb_peer_close(peer);
-	return -ESRCH;
+	return result < 0 ? result : -ESRCH;
 }
 
 void hb_peer_close(struct hb_peer *peer)

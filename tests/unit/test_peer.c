@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -138,6 +139,40 @@ static void a_living_peer_is_opened(void **state)
 	close(other.socket);
 }
 
+/* So many descriptors can still be opened. */
+static void leave_descriptors(struct rlimit *before, rlim_t n)
+{
+	int next = dup(STDERR_FILENO);
+	assert_true(next >= 0);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
+	const struct rlimit few = {(rlim_t)next + n, before->rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+/* It has not ended, and its unit and cgroup are not "none": rules go by them. */
+static void without_descriptors_a_peer_is_not_taken_for_another(void **state)
+{
+	struct hb_peer peer;
+	struct rlimit before;
+	int its_end;
+	(void)state;
+	struct other other = start_other(&its_end);
+	assert_int_equal(hb_peer_read(other.socket, &peer), 0);
+	for (rlim_t n = 0; n < 2; n++) {
+		leave_descriptors(&before, n);
+		int result = hb_peer_open(other.socket, &peer);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+		assert_int_equal(result, -EMFILE);
+		assert_int_equal(peer.pidfd, -1);
+	}
+	assert_int_equal(hb_peer_open(other.socket, &peer), 0);
+	hb_peer_close(&peer);
+	end_process(other.pid);
+	close(its_end);
+	close(other.socket);
+}
+
 static void a_peer_that_has_ended_is_none(void **state)
 {
 	struct hb_peer before, after;
@@ -236,6 +271,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_living_peer_is_opened),
+		cmocka_unit_test(without_descriptors_a_peer_is_not_taken_for_another),
 		cmocka_unit_test(a_peer_that_has_ended_is_none),
 		cmocka_unit_test(a_stranger_with_its_pid_is_not_the_peer),
 		cmocka_unit_test(what_a_process_began_with_is_known),
