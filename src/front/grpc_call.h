@@ -53,7 +53,7 @@ struct hb_grpc_call {
 	bool bare; /* data are without their prefix */
 	bool foreseen;
 	bool refused;                   /* before it came whole, and answered */
-	struct hb_memory_charge charge; /* for data, then for the answer of an inference */
+	struct hb_memory_charge charge; /* for data, then for the answer */
 	struct hb_infer *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
 
@@ -82,6 +82,8 @@ void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescripto
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* The message has come whole: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
+/* Its method is ModelInfer. */
+bool hb_grpc_call_infers(const struct hb_grpc_call *call);
 /* Bytes that its message may have. */
 uint64_t hb_grpc_call_most(const struct hb_grpc_call *call);
 /* While it is read: whether its model has low priority, as far as that can be seen. */

@@ -315,8 +315,10 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 	if (capacity == call->capacity)
 		return true;
 	size_t more = capacity - call->capacity;
-	call->crowded = (hb_memory_crowds(&call->charge, more) && hb_grpc_call_is_low(call)) ||
-			!hb_memory_charge_add(&call->charge, more);
+	/* Small questions, as whether the server lives, are heard however crowded it is. */
+	bool free_of_charge = capacity == FIRST_BYTES && !hb_grpc_call_infers(call);
+	call->crowded = !free_of_charge && ((hb_memory_crowds(&call->charge, more) && hb_grpc_call_is_low(call)) ||
+					    !hb_memory_charge_add(&call->charge, more));
 	uint8_t *data = call->crowded ? NULL : realloc(call->data, capacity);
 	if (!data)
 		return false;

@@ -297,12 +297,8 @@ static void write_answer(struct hb_grpc_call *call)
 		if (is_wanted(infer, infer->outputs[i].name, &in_region))
 			add_output(&answer, &infer->outputs[i], in_region);
 	answer.message.n_raw_output_contents = answer.message.n_outputs;
-	size_t bytes = inference__model_infer_response__get_packed_size(&answer.message);
-	bool crowded = !hb_memory_charge_add(&call->charge, bytes);
-	uint8_t *out = crowded ? NULL : hb_grpc_make_out(call, bytes);
-	if (crowded)
-		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
-	else if (out)
+	uint8_t *out = hb_grpc_make_out(call, inference__model_infer_response__get_packed_size(&answer.message));
+	if (out)
 		inference__model_infer_response__pack(&answer.message, out);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALL_BYTES 1024 /* of an answer: larger ones count as memory */
 #define SERVICE "/inference.GRPCInferenceService/"
 
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...)
@@ -20,8 +21,24 @@ void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...
 	call->status = status;
 }
 
+struct hb_grpc_method {
+	const char *name;
+	void (*function)(struct hb_grpc_call *call);
+};
+
+bool hb_grpc_call_infers(const struct hb_grpc_call *call)
+{
+	return call->method && call->method->function == hb_grpc_infer;
+}
+
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 {
+	/* Who asks whether the server lives is told so, however crowded it is. */
+	bool free_of_charge = bytes <= SMALL_BYTES && !hb_grpc_call_infers(call);
+	if (!free_of_charge && !hb_memory_charge_add(&call->charge, bytes)) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+		return NULL;
+	}
 	call->out = bytes <= UINT32_MAX ? malloc(bytes + HB_GRPC_PREFIX) : NULL;
 	if (!call->out) {
 		hb_grpc_fail(call, GRPC_UNAVAILABLE, "out of memory");
@@ -369,11 +386,6 @@ static void refuse_cuda(struct hb_grpc_call *call)
 
 /* ---- the table ---- */
 
-struct hb_grpc_method {
-	const char *name;
-	void (*function)(struct hb_grpc_call *call);
-};
-
 static const struct hb_grpc_method methods[] = {
 	{"ModelInfer", hb_grpc_infer},
 	{"ServerLive", server_live},
@@ -448,25 +460,20 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 	return false;
 }
 
-static bool infers(const struct hb_grpc_call *call)
-{
-	return call->method && call->method->function == hb_grpc_infer;
-}
-
 uint64_t hb_grpc_call_most(const struct hb_grpc_call *call)
 {
 	uint64_t most = call->grpc->config.body_bytes;
-	return infers(call) || most < HB_CONTROL_MOST ? most : HB_CONTROL_MOST;
+	return hb_grpc_call_infers(call) || most < HB_CONTROL_MOST ? most : HB_CONTROL_MOST;
 }
 
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
 {
-	return infers(call) && hb_grpc_infer_is_low(call);
+	return hb_grpc_call_infers(call) && hb_grpc_infer_is_low(call);
 }
 
 void hb_grpc_foresee(struct hb_grpc_call *call)
 {
-	if (!call->foreseen && infers(call))
+	if (!call->foreseen && hb_grpc_call_infers(call))
 		hb_grpc_infer_foresee(call);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bound on the memory that all requests hold together: what they sent, and
- * what reading them makes of it. Each part of a request adds what it takes to its
- * charge before it takes it, and is refused when the budget is used up; the end of
- * the charge gives it back. Any thread, no lock. Used by both front ends.
+ * A bound on the memory that all requests hold together: what they sent, what
+ * reading them makes of it, and answers until their clients have them. Each part
+ * of a request adds what it takes to its charge before it takes it, and is refused
+ * when the budget is used up; the end of the charge gives it back. Any thread, no
+ * lock. Used by both front ends.
  */
 #ifndef HB_FRONT_MEMORY_BUDGET_H
 #define HB_FRONT_MEMORY_BUDGET_H

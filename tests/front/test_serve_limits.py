@@ -30,7 +30,6 @@ LARGE_BYTES = 24 * 1024 * KIB
 LARGE = ("large/model.yaml", "platform: echo\ninputs: [{name: x, datatype: FP32, shape: [4]}]\n"
          "outputs: [{name: y, datatype: FP32, shape: [%d]}]\n" % (LARGE_BYTES // 4))
 SERVICE = "/inference.GRPCInferenceService/"
-INFER = SERVICE + "ModelInfer"
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}).encode()
 
 
@@ -42,8 +41,9 @@ def half_close(connection):
 
 
 class LimitedServer(Server):
-    def __init__(self, *options, open_files=None):
-        super().__init__(MODELS, "--gpu", "none", *options, files=[LARGE], open_files=open_files)
+    def __init__(self, *options, open_files=None, models=0):
+        more = [("more-%d/model.yaml" % i, LARGE[1]) for i in range(models)]
+        super().__init__(MODELS, "--gpu", "none", *options, files=[LARGE] + more, open_files=open_files)
 
     def ask(self, path, body=None, headers=None):
         return self.exchange("POST" if body else "GET", path, body, headers)
@@ -55,10 +55,10 @@ class LimitedServer(Server):
     def part_of_a_call(self, length, model=b"fast"):
         return self.connect(grpc_begin() + data_frames(1, field(1, model) + b" " * length, end=False), self.grpc_port)
 
-    def takes_no_answer(self, calls):
+    def takes_no_answer(self, calls, method="ModelInfer", message=infer_message(b"large")):
         """A gRPC client whose window is 0, with so many calls."""
         return self.connect(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + b"".join(
-            headers(stream, INFER) + data_frames(stream, infer_message(b"large")) for stream in range(1, 2 * calls, 2)),
+            headers(stream, SERVICE + method) + data_frames(stream, message) for stream in range(1, 2 * calls, 2)),
                             self.grpc_port)
 
     def resident(self):
@@ -252,6 +252,21 @@ class Limits(unittest.TestCase):
                 wait_until("all of it is given back", lambda: server.memory() == 0)
                 self.assertEqual(server.ask(path, body)[0], 200)
                 wait_until("nothing is left behind", lambda: server.memory() == 0)
+        finally:
+            server.stop()
+
+    def test_documents_that_wait_for_their_client_have_a_bound(self):
+        server = LimitedServer("--memory", "64KiB", "--body", "64KiB", "--idle", "1h", models=40)
+        try:
+            with server.takes_no_answer(100, "ModelStatistics", b"") as client:
+                # Each is more than 1 KiB, so some of a hundred do not fit.
+                said = b""
+                while b"\x018" not in said:  # one is refused
+                    said += client.recv(65536)
+                self.assertLessEqual(server.memory(), 64 * KIB)
+                with server.connect(grpc_begin(path=SERVICE + "ServerLive") + data_frames(1, b""), server.grpc_port) as other:
+                    wait_until("it says that it lives", lambda: b"\x08\x01" in other.recv(65536))
+            wait_until("all of it is given back", lambda: server.memory() == 0)
         finally:
             server.stop()
 
