@@ -82,7 +82,7 @@ static void probe_shim(struct report *report)
 	char path[PATH_MAX] = "";
 	probe->works = hb_install_shim_dir(path, sizeof path - 16) == 0 &&
 		       access(strcat(path, "/libcuda.so.1"), R_OK) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.120s%s", *path ? path : "libcuda.so.1 of ours",
+	snprintf(probe->found, sizeof probe->found, "%.440s%s", *path ? path : "libcuda.so.1 of ours",
 		 probe->works ? "" : " is not there");
 	if (!probe->works)
 		strcpy(probe->remedy, "install it, or set HB_SHIM_DIR to its folder");
@@ -104,7 +104,7 @@ static void probe_daemon(struct report *report, bool simulated)
 	char path[HB_PATH_MAX];
 	int socket = hb_daemon_link(simulated, true, path, &error);
 	probe->works = socket >= 0;
-	snprintf(probe->found, sizeof probe->found, "%.150s", probe->works ? path : error.text);
+	snprintf(probe->found, sizeof probe->found, "%.470s", probe->works ? path : error.text);
 	if (socket >= 0)
 		close(socket);
 	else

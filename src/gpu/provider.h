@@ -34,7 +34,7 @@ struct hb_probe {
 	char name[32]; /* what the mechanism is called */
 	bool works;
 	bool required;    /* without it nothing can be scheduled; else there is a fallback */
-	char found[160];  /* what was seen */
+	char found[480];  /* what was seen; a path is whole */
 	char remedy[240]; /* what to do, "" where nothing is to be done */
 };
 

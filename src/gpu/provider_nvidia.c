@@ -154,7 +154,7 @@ static void probe_mps(struct hb_probe *probe)
 	const char *why = "";
 	strcpy(probe->name, "MPS");
 	probe->works = mps_control(path, sizeof path, &why) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.159s", probe->works ? path : why);
+	snprintf(probe->found, sizeof probe->found, "%.479s", probe->works ? path : why);
 	if (!probe->works)
 		strcpy(probe->remedy, "install nvidia-cuda-mps-control; until then low-priority tenants take turns");
 }

@@ -118,7 +118,7 @@ static void probe_library(struct hb_probe *probe)
 	strcpy(probe->name, "simulated driver");
 	probe->required = true;
 	probe->works = driver_library(path, sizeof path) == 0 && access(path, R_OK) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.150s",
+	snprintf(probe->found, sizeof probe->found, "%.470s",
 		 probe->works ? path : "libcuda.so.1 of the simulated driver is missing");
 	if (!probe->works)
 		strcpy(probe->remedy, "build or install it, or set HB_SIMCUDA_DIR to its folder");
@@ -130,7 +130,7 @@ static void probe_mps(struct hb_probe *probe)
 	const char *why = "";
 	strcpy(probe->name, "MPS");
 	probe->works = mps_control(path, sizeof path, &why) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.150s", probe->works ? path : why);
+	snprintf(probe->found, sizeof probe->found, "%.470s", probe->works ? path : why);
 	if (!probe->works)
 		strcpy(probe->remedy, "build or install it; until then low-priority tenants take turns");
 }

@@ -194,19 +194,32 @@ def test_engines_are_told_the_objective(place):
     bench.communicate(timeout=LIMIT_RUN)
 
 
+# In mounts of its own: /dev is a folder with the file by which a real GPU is known, and with what every program needs.
+WITH_GPU_FILE = """touch "$0/nvidiactl" "$0/null" "$0/urandom" && mount --bind /dev/null "$0/null" &&
+mount --bind /dev/urandom "$0/urandom" && mount --bind "$0" /dev && exec "$@\""""
+
+
 def test_a_case_whose_programs_lack_a_module_is_skipped(place):
     """A python3 without site-packages; the real GPU that is asked for is never reached."""
+    devices = place.folder + "/devices"
+    os.makedirs(devices)
+    mounts = ["unshare", "--map-root-user", "--mount", "sh", "-c", WITH_GPU_FILE, devices]
+    if subprocess.run([*mounts, "true"], capture_output=True, check=False).returncode:
+        shutil.rmtree(devices)
+        raise unittest.SkipTest("no mounts of its own can be made")
     folder = place.folder + "/python"
     os.makedirs(folder)
     with open(folder + "/python3", "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     os.chmod(folder + "/python3", 0o755)
-    done = place.run("run", "adversary", "--gpu", "0", "--case", "gemm", "--json",
-                     PATH=folder + ":" + os.environ["PATH"])
+    done = subprocess.run([*mounts, HB, "bench", "run", "adversary", "--gpu", "0", "--case", "gemm", "--json"],
+                          env=place.environment | {"PATH": folder + ":" + os.environ["PATH"]}, capture_output=True,
+                          text=True, timeout=LIMIT_RUN, check=False)
     assert done.returncode == 0, done
     case = json.loads(done.stdout)["cases"][0]
     assert case["skipped"] == "python3 has no module torch, which gemm needs" and case["world"] == "skipped", case
     shutil.rmtree(folder)
+    shutil.rmtree(devices)
 
 
 def test_everything_in_one_command(place):

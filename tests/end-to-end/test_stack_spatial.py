@@ -71,7 +71,7 @@ class Spatial(unittest.TestCase):
             high = by_priority(stack)["high"]
             self.assertIsNone(high["slo_asked_ns"] or None)
             wait_until("requests are seen", lambda: by_priority(stack)["high"]["counters"]["requests"] > 0)
-            self.assertGreater(by_priority(stack)["high"]["counters"]["graphs"], 0)
+            wait_until("graphs are seen", lambda: by_priority(stack)["high"]["counters"]["graphs"] > 0)
             service.signal(signal.SIGTERM)
             self.assertIn("results=right", service.output()[-1])
             low.signal(signal.SIGTERM)
