@@ -23,12 +23,8 @@
  * on the input; a low-priority model whose single batch takes longer than high
  * priority can wait, which gets no more than the share for aged requests.
  */
-#include "serve/serve_policy.h"
+#include "serve/plan.h"
 
-#include <string.h>
-
-/* Costs that differ by less are the same. */
-#define SAME_COST 0.01
 /* High-priority misses that a low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
 /* A second batch must get so much more done, in batches alone. */
@@ -37,145 +33,8 @@
 #define EXPECTED_FOR_LOW 0.02
 /* An idle GPU and low priority that may not start: asked again. */
 #define RETRY_NS INT64_C(5000000)
-#define ERROR_LEAST_NS 20e3
-/* An even chance at the deadline itself, one in ten at the error estimate before it. */
-#define MISS_SLOPE 0.4
 /* Sums of misses in another order differ by less. */
 #define ROUNDING 1e-6
-
-struct plan {
-	struct hb_forecast forecast;
-	int64_t deadline_ns[HB_FORECAST_MAX];
-	double weight[HB_FORECAST_MAX]; /* requests */
-	uint32_t expected;              /* the one that may come; HB_FORECAST_MAX = none */
-};
-
-/* Requests expected to miss. */
-struct cost {
-	double class[HB_SERVE_PRIORITIES];
-	double expected;
-};
-
-static void plan_flights(struct hb_serve *serve, int64_t now_ns, struct plan *plan)
-{
-	plan->expected = HB_FORECAST_MAX;
-	hb_forecast_begin(&serve->predictor, now_ns, &plan->forecast);
-	for (uint32_t i = 0; i < plan->forecast.n; i++) {
-		const struct hb_serve_batch *batch = &serve->batches[plan->forecast.slot[i]];
-		plan->deadline_ns[i] = batch->deadline_ns;
-		plan->weight[i] = batch->n_requests;
-	}
-}
-
-static void plan_copy(struct plan *to, const struct plan *from)
-{
-	uint32_t n = to->forecast.n = from->forecast.n;
-	memcpy(to->forecast.flow, from->forecast.flow, n * sizeof *to->forecast.flow);
-	memcpy(to->deadline_ns, from->deadline_ns, n * sizeof *to->deadline_ns);
-	memcpy(to->weight, from->weight, n * sizeof *to->weight);
-	to->forecast.turns = from->forecast.turns;
-	to->expected = from->expected;
-}
-
-static uint32_t plan_add(struct hb_serve *serve, struct plan *plan, uint32_t model, uint32_t items,
-			 enum hb_serve_priority class, bool waits, int64_t deadline_ns, double weight)
-{
-	uint32_t index = hb_forecast_add(&serve->predictor, &plan->forecast, model, items, class, waits);
-	if (index < HB_FORECAST_MAX) {
-		plan->deadline_ns[index] = deadline_ns;
-		plan->weight[index] = weight;
-	}
-	return index;
-}
-
-struct queued_batch {
-	uint32_t model, items;
-	int64_t deadline_ns;
-};
-
-/* What is left of the queue of a model when its first `skip` items have started, as one batch. */
-static bool queued_rest(struct hb_serve *serve, uint32_t model, uint32_t skip, struct queued_batch *batch)
-{
-	const struct hb_serve_queue *queue = &serve->queues[model][HB_SERVE_HIGH];
-	uint32_t items = 0, most = serve->predictor.models[model].max_items;
-	if (queue->items <= skip)
-		return false;
-	for (uint32_t i = queue->first[HB_ORDER_URGENCY]; i != HB_SERVE_NONE;) {
-		const struct hb_waiting *request = hb_serve_waiting(serve, i);
-		items += request->items;
-		if (items > skip) {
-			uint32_t left = queue->items - skip;
-			*batch = (struct queued_batch){model, left < most ? left : most, request->deadline_ns};
-			return true;
-		}
-		i = request->next[HB_ORDER_URGENCY];
-	}
-	return false;
-}
-
-/* High priority that waits, by deadline, a batch a model; `skip_items` of one model are taken as started. */
-static uint32_t queue_look(struct hb_serve *serve, uint32_t skip_model, uint32_t skip_items,
-			   struct queued_batch batches[HB_SERVE_MODELS_MAX])
-{
-	struct queued_batch one;
-	uint32_t n = 0;
-	if (!serve->queued[HB_SERVE_HIGH])
-		return 0;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		if (!queued_rest(serve, model, model == skip_model ? skip_items : 0, &one))
-			continue;
-		uint32_t at = n++;
-		for (; at > 0 && batches[at - 1].deadline_ns > one.deadline_ns; at--)
-			batches[at] = batches[at - 1];
-		batches[at] = one;
-	}
-	return n;
-}
-
-static void plan_queue(struct hb_serve *serve, struct plan *plan, const struct queued_batch *batches, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		plan_add(serve, plan, batches[i].model, batches[i].items, HB_SERVE_HIGH, true, batches[i].deadline_ns,
-			 batches[i].items);
-}
-
-static double miss_chance(const struct hb_serve *serve, const struct plan *plan, int64_t now_ns, uint32_t i)
-{
-	if (plan->deadline_ns[i] == INT64_MAX)
-		return 0;
-	double left_ns = (double)(plan->deadline_ns[i] - now_ns) - plan->forecast.flow[i].finish_ns;
-	double error_ns = hb_forecast_error_ns(&serve->predictor, &plan->forecast, i);
-	double chance = 0.5 - MISS_SLOPE * left_ns / (error_ns > ERROR_LEAST_NS ? error_ns : ERROR_LEAST_NS);
-	return chance < 0 ? 0 : chance > 1 ? 1 : chance;
-}
-
-static void plan_cost(struct hb_serve *serve, struct plan *plan, int64_t now_ns, struct cost *cost)
-{
-	*cost = (struct cost){0};
-	for (uint32_t i = 0; i < plan->forecast.n; i++) {
-		double misses = plan->weight[i] * miss_chance(serve, plan, now_ns, i);
-		*(i == plan->expected ? &cost->expected : &cost->class[plan->forecast.flow[i].priority]) += misses;
-	}
-}
-
-/* A forecast goes on only while what it costs, as far as it got, is within limits. */
-struct limit {
-	struct hb_serve *serve;
-	const struct plan *plan;
-	int64_t now_ns;
-	double high, expected; /* left */
-};
-
-static bool over_limit(void *self, const struct hb_flow *finished)
-{
-	struct limit *limit = self;
-	uint32_t i = (uint32_t)(finished - limit->plan->forecast.flow);
-	if (finished->priority != HB_SERVE_HIGH)
-		return false;
-	double *left = i == limit->plan->expected ? &limit->expected : &limit->high;
-	*left -= limit->plan->weight[i] * miss_chance(limit->serve, limit->plan, limit->now_ns, i);
-	return *left < 0;
-}
 
 /* The most urgent request of models that may start a batch. */
 static struct hb_waiting *most_urgent(struct hb_serve *serve, enum hb_serve_priority class, int64_t after_ns)
@@ -210,7 +69,7 @@ static bool refuse_hopeless(struct hb_serve *serve, int64_t now_ns, struct hb_se
 }
 
 /* Whether a batch more in flight gets more done than the ones that are: `before`, as hb_forecast_speed() says. */
-static bool gains(struct hb_serve *serve, struct plan *flights, double before, uint32_t model, uint32_t items,
+static bool gains(struct hb_serve *serve, struct hb_plan *flights, double before, uint32_t model, uint32_t items,
 		  enum hb_serve_priority class)
 {
 	struct hb_forecast *forecast = &flights->forecast;
@@ -218,18 +77,18 @@ static bool gains(struct hb_serve *serve, struct plan *flights, double before, u
 	       hb_forecast_speed_with(&serve->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct plan *flights,
+static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct hb_plan *flights,
 			    const struct hb_waiting *first, uint32_t items)
 {
-	struct plan plan;
-	struct cost cost;
-	struct queued_batch queued[HB_SERVE_MODELS_MAX];
-	plan_copy(&plan, flights);
+	struct hb_plan plan;
+	struct hb_plan_cost cost;
+	struct hb_plan_queue queue;
+	hb_plan_copy(&plan, flights);
 	if (items)
-		plan_add(serve, &plan, first->model, items, HB_SERVE_HIGH, false, first->deadline_ns, items);
-	plan_queue(serve, &plan, queued, queue_look(serve, first->model, items, queued));
-	hb_forecast_run(&serve->predictor, &plan.forecast, NULL);
-	plan_cost(serve, &plan, now_ns, &cost);
+		hb_plan_add(serve, &plan, first->model, items, HB_SERVE_HIGH, false, first->deadline_ns, items);
+	hb_plan_queue_look(serve, first->model, items, &queue);
+	hb_plan_add_queue(serve, &plan, &queue);
+	hb_plan_run(serve, now_ns, &plan, &cost);
 	return cost.class[HB_SERVE_HIGH];
 }
 
@@ -237,15 +96,15 @@ static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct
  * Whether the batch should wait for the ones of high priority in flight. Costs
  * are not negative: where starting costs nothing, waiting cannot cost less.
  */
-static bool should_wait(struct hb_serve *serve, int64_t now_ns, struct plan *flights, const struct hb_waiting *first,
+static bool should_wait(struct hb_serve *serve, int64_t now_ns, struct hb_plan *flights, const struct hb_waiting *first,
 			uint32_t items, double start_cost)
 {
 	double speed = hb_forecast_speed(&serve->predictor, &flights->forecast);
 	bool gain = gains(serve, flights, speed, first->model, items, HB_SERVE_HIGH);
-	if (gain && start_cost <= SAME_COST)
+	if (gain && start_cost <= HB_PLAN_SAME)
 		return false;
 	double wait_cost = cost_of_start(serve, now_ns, flights, first, 0);
-	return wait_cost < start_cost - SAME_COST || (!gain && wait_cost < start_cost + SAME_COST);
+	return wait_cost < start_cost - HB_PLAN_SAME || (!gain && wait_cost < start_cost + HB_PLAN_SAME);
 }
 
 static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
@@ -253,19 +112,19 @@ static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
 	struct hb_waiting *first = most_urgent(serve, HB_SERVE_HIGH, INT64_MIN);
 	if (!first)
 		return false;
-	struct plan flights;
+	struct hb_plan flights;
 	uint32_t best = 0,
 		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
 	double best_cost = 0;
-	plan_flights(serve, now_ns, &flights);
+	hb_plan_flights(serve, now_ns, &flights);
 	for (uint32_t items = most; items >= first->items; items--) {
 		/* Nothing costs less than nothing. */
-		if (best && best_cost <= SAME_COST)
+		if (best && best_cost <= HB_PLAN_SAME)
 			break;
 		if (hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, items) != items)
 			continue;
 		double cost = cost_of_start(serve, now_ns, &flights, first, items);
-		if (!best || cost < best_cost - SAME_COST) {
+		if (!best || cost < best_cost - HB_PLAN_SAME) {
 			best = items;
 			best_cost = cost;
 		}
@@ -280,25 +139,24 @@ static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
  * the plan of starting nothing would be made again for every batch that might.
  */
 struct ground {
-	struct plan flights;
+	struct hb_plan flights;
 	double speed; /* of those */
 	bool known;   /* the rest is: it is needed only where a batch would gain something */
-	uint32_t n_queued;
-	struct queued_batch queued[HB_SERVE_MODELS_MAX];
+	struct hb_plan_queue queue;
 	uint32_t n_habits, tightest; /* tightest: the model with the least room; HB_SERVE_NONE = none comes */
 	double gap_ns[HB_SERVE_MODELS_MAX];
-	struct cost before; /* of starting nothing; of the expected one, were it sure to come */
+	struct hb_plan_cost before; /* of starting nothing; of the expected one, were it sure to come */
 };
 
 /*
  * A request of high priority as it may come while low priority runs: one of the
  * model with the least room, behind all that waits.
  */
-static void plan_expected(struct hb_serve *serve, struct plan *plan, int64_t now_ns, uint32_t model, double chance)
+static void plan_expected(struct hb_serve *serve, struct hb_plan *plan, int64_t now_ns, uint32_t model, double chance)
 {
 	if (model != HB_SERVE_NONE)
-		plan->expected = plan_add(serve, plan, model, 1, HB_SERVE_HIGH, true,
-					  now_ns + serve->habits[model].deadline_ns, chance);
+		plan->expected = hb_plan_add(serve, plan, model, 1, HB_SERVE_HIGH, true,
+					     now_ns + serve->habits[model].deadline_ns, chance);
 }
 
 static void ground_habits(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
@@ -331,39 +189,38 @@ static double chance_of_high(const struct ground *ground, double lasts_ns)
 
 static void ground_know(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
 {
-	struct plan plan;
+	struct hb_plan plan;
 	if (ground->known)
 		return;
 	ground->known = true;
-	ground->n_queued = queue_look(serve, HB_SERVE_NONE, 0, ground->queued);
+	hb_plan_queue_look(serve, HB_SERVE_NONE, 0, &ground->queue);
 	ground_habits(serve, now_ns, ground);
-	plan_copy(&plan, &ground->flights);
-	plan_queue(serve, &plan, ground->queued, ground->n_queued);
+	hb_plan_copy(&plan, &ground->flights);
+	hb_plan_add_queue(serve, &plan, &ground->queue);
 	plan_expected(serve, &plan, now_ns, ground->tightest, 1);
-	hb_forecast_run(&serve->predictor, &plan.forecast, NULL);
-	plan_cost(serve, &plan, now_ns, &ground->before);
+	hb_plan_run(serve, now_ns, &plan, &ground->before);
 }
 
 /* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
 static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct ground *ground,
 		       const struct hb_waiting *first, uint32_t items)
 {
-	struct plan plan;
-	struct cost after;
-	const struct cost *before = &ground->before;
+	struct hb_plan plan;
+	struct hb_plan_cost after;
+	const struct hb_plan_cost *before = &ground->before;
 	double chance = chance_of_high(ground, hb_predictor_alone(&serve->predictor, first->model, items).ns);
-	plan_copy(&plan, &ground->flights);
-	plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
-	plan_queue(serve, &plan, ground->queued, ground->n_queued);
+	hb_plan_copy(&plan, &ground->flights);
+	hb_plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
+	hb_plan_add_queue(serve, &plan, &ground->queue);
 	plan_expected(serve, &plan, now_ns, ground->tightest, chance);
 	/* At most this can be gained, so at most this much may be lost for it. */
 	double most = items + before->class[HB_SERVE_LOW];
-	struct limit limit = {.serve = serve, .plan = &plan, .now_ns = now_ns};
-	limit.high = before->class[HB_SERVE_HIGH] + HIGH_FOR_LOW * most + ROUNDING;
-	limit.expected = chance * before->expected + EXPECTED_FOR_LOW * most + ROUNDING;
-	if (!hb_forecast_run(&serve->predictor, &plan.forecast, &(struct hb_forecast_watch){over_limit, &limit}))
+	struct hb_plan_cost limit = {
+		.class[HB_SERVE_HIGH] = before->class[HB_SERVE_HIGH] + HIGH_FOR_LOW * most + ROUNDING,
+		.expected = chance * before->expected + EXPECTED_FOR_LOW * most + ROUNDING,
+	};
+	if (!hb_plan_run_within(serve, now_ns, &plan, &limit, &after))
 		return 0;
-	plan_cost(serve, &plan, now_ns, &after);
 	double gain = items - (after.class[HB_SERVE_LOW] - before->class[HB_SERVE_LOW]);
 	bool harmless = after.class[HB_SERVE_HIGH] - before->class[HB_SERVE_HIGH] <= HIGH_FOR_LOW * gain &&
 			after.expected - chance * before->expected <= EXPECTED_FOR_LOW * gain;
@@ -424,7 +281,7 @@ static void low_best(struct hb_serve *serve, int64_t now_ns, const struct ground
  */
 static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, struct ground *ground, const struct hb_waiting *first)
 {
-	struct choice best = {0, SAME_COST};
+	struct choice best = {0, HB_PLAN_SAME};
 	struct sizes sizes = low_sizes(serve, ground, first);
 	if (!sizes.gaining)
 		return 0;
@@ -469,7 +326,7 @@ static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_ac
 	if (!serve->queued[HB_SERVE_LOW])
 		return false;
 	ground.known = false;
-	plan_flights(serve, now_ns, &ground.flights);
+	hb_plan_flights(serve, now_ns, &ground.flights);
 	ground.speed = hb_forecast_speed(&serve->predictor, &ground.flights.forecast);
 	/* A model whose batch does not fit now does not keep the next one from it. */
 	while ((first = most_urgent(serve, HB_SERVE_LOW, after_ns))) {
