@@ -26,6 +26,8 @@ MODELS = {
     "speech": (4, 960000, 3072000, "[0.8, 1]", "[0.3, 0.3]"),
     "decode": (16, 8, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
 }
+# serve_worker.py launches a batch in 8 pieces, 2 ahead; of those the first is half done.
+STOP_SHARE = 1.5 / 8
 PRIORITIES = ("high", "low")
 HIGH_SHARE = 0.4
 DEADLINES = {"high": 4, "low": 8}  # times the latency of one request alone
@@ -49,9 +51,10 @@ def model_text(name, priority, how):
     most, to_gpu, back, sm, memory = MODELS[name]
     runs = "command: %s %s %s\n" % (sys.executable, os.path.join(HERE, "serve_worker.py"), name) \
         if how == "torch" else "platform: trace\ntrace: %s\n" % name
-    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nlimit: 20s\n"
+    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nstop_share: %s\n"
+            "limit: 20s\n"
             "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
-            % (most, priority, to_gpu, back, sm, memory))
+            % (most, priority, to_gpu, back, sm, memory, STOP_SHARE))
 
 
 @contextlib.contextmanager

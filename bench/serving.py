@@ -29,7 +29,7 @@ COPIES = ["--models", "stream,upscale,clip,recommend,resume,prefill"]
 MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s": ([80, 110], COPIES + ["--link", "12"])}
 TRAFFIC = ["poisson", "bursts"]
 BASELINES = ["fifo", "priority-fifo", "edf", "clockwork", "preempt"]
-ABLATIONS = ["ours-no-transfer", "ours-no-interference"]
+ABLATIONS = ["ours-no-transfer", "ours-no-interference", "ours-no-preemption"]
 PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interference": "no interference",
          "neither": "neither"}
 RUN, COPY = ["run_median", "run_p95"], ["copy_median", "copy_p95"]

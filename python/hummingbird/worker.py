@@ -41,14 +41,15 @@ import numpy
 import hummingbird
 
 # The layout of src/front/worker_ring.h.
-MAGIC, VERSION = 0x31524B4F57424800, 4
+MAGIC, VERSION = 0x31524B4F57424800, 5
 PAGE = struct.Struct("<QIIQQQQIII")
-READY_OFFSET, HELD_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 60, 64, 104, 8, 8
+READY_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 64, 104, 8, 8
 EXPECTED_OFFSET, HINT_S = 144, 0.0002
-PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_INTERRUPTIBLE, LANE_ERROR, LANE_ERROR_BYTES, \
+PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_HOLD, LANE_ERROR, LANE_ERROR_BYTES, \
     LANE_DROPPED, LANE_UNWANTED, LANE_DEADLINE = 4096, 0, 4, 8, 12, 16, 20, 476, 496, 500, 504
 NEVER = (1 << 63) - 1
 COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
+NEVER_HELD, HELD = 0, 2
 LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
 TENSOR = struct.Struct("<QQII8q")
 DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
@@ -277,12 +278,12 @@ def priority():
 
 def interruptible():
     """Whether held() can become true for the batch that runs."""
-    return _server.word(_server.base + LANE_INTERRUPTIBLE) == 1
+    return _server.word(_server.base + LANE_HOLD) != NEVER_HELD
 
 
 def held():
     """Whether the batch that runs should launch nothing more for now."""
-    return interruptible() and _server.word(HELD_OFFSET) == 1
+    return _server.word(_server.base + LANE_HOLD) == HELD
 
 
 def unwanted():

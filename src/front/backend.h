@@ -24,7 +24,6 @@ struct hb_backend {
 struct hb_backend_shared {
 	struct trace_gpu *trace; /* backend_trace.c's, while one of its models is open */
 	double speed;            /* of the simulated GPU: seconds of its time a second */
-	bool interruptible;      /* low priority can be held at the next kernel, where a back end can do that */
 	int gpu;                 /* enum hb_worker_gpu: how workers are started */
 };
 

@@ -118,11 +118,14 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t number, con
 	return result;
 }
 
-static void hold_low(void *self, int64_t now_ns, bool held)
+static void hold(void *self, int64_t now_ns, uint32_t slot, bool held)
 {
-	struct trace_gpu *gpu = ((struct trace_model *)self)->gpu;
+	const struct trace_model *model = self;
+	struct trace_gpu *gpu = model->gpu;
 	look(gpu, now_ns);
-	hb_serve_gpu_ops.hold_low(gpu->gpu, gpu_time(gpu), held);
+	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
+		if (gpu->flights[i].used && gpu->flights[i].model == model && gpu->flights[i].slot == slot)
+			hb_serve_gpu_ops.hold(gpu->gpu, gpu_time(gpu), i, held);
 }
 
 static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
@@ -166,6 +169,7 @@ static int describe(void *self, uint32_t number, struct hb_serve_model *out)
 	memcpy(out->memory_demand, known.memory_demand, sizeof(out->memory_demand));
 	out->in_bytes = known.in_bytes;
 	out->out_bytes = known.out_bytes;
+	out->stop_share = known.stop_share;
 	return 0;
 }
 
@@ -247,8 +251,7 @@ static int open_gpu(struct hb_backend_shared *shared, struct hb_error *error)
 	gpu->begun_ns = gpu->looked_ns = hb_clock_now_ns();
 	int result = hb_path_data(TRACE, path, sizeof(path), error);
 	result = result ? result : hb_trace_read_csv(path, &gpu->traces, error);
-	struct hb_serve_gpu_options options = {
-		.traces = &gpu->traces, .gpu = GPU, .lanes = LANES, .interruptible = shared->interruptible, .only = ""};
+	struct hb_serve_gpu_options options = {.traces = &gpu->traces, .gpu = GPU, .lanes = LANES, .only = ""};
 	result = result ? result : hb_serve_gpu_new(&options, &gpu->gpu, error);
 	if (result < 0) {
 		free_gpu(gpu);
@@ -282,7 +285,7 @@ static const struct hb_serve_provider_ops ops = {
 	.model = describe,
 	.profile = profile,
 	.start = start,
-	.hold_low = hold_low,
+	.hold = hold,
 	.poll = poll,
 	.next_ns = next_ns,
 	.close = close_model,

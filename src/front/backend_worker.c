@@ -48,7 +48,6 @@ struct lane {
 struct worker {
 	struct hb_model_config config;
 	enum hb_worker_gpu gpu;
-	const bool *interruptible;
 	struct hb_worker_process process;
 	struct hb_worker_memory memory;
 	int submitted_bell, completed_bell, epoll;
@@ -336,7 +335,7 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	lane->items = batch->items;
 	lane->priority = batch->priority;
 	lane->status = HB_WORKER_OK;
-	lane->interruptible = batch->priority == HB_SERVE_LOW && *worker->interruptible;
+	atomic_store(&lane->hold, batch->can_stop ? HB_WORKER_GOES_ON : HB_WORKER_NEVER_HELD);
 	lane->error[0] = '\0';
 	lane->dropped = 0;
 	atomic_store(&lane->unwanted, 0);
@@ -479,10 +478,12 @@ static void cancel(void *self, int64_t now_ns, uint32_t slot)
 	ring_bell(worker); /* one that sleeps beside its batch */
 }
 
-static void hold_low(void *self, int64_t now_ns, bool held)
+static void hold(void *self, int64_t now_ns, uint32_t slot, bool held)
 {
-	struct worker *worker = self;
-	atomic_store(&worker->memory.page->held, held);
+	const struct worker *worker = self;
+	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
+		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].slot == slot)
+			atomic_store(&shared_lane(worker, i)->hold, held ? HB_WORKER_HELD : HB_WORKER_GOES_ON);
 }
 
 static int64_t next_ns(void *self)
@@ -545,7 +546,7 @@ static const struct hb_serve_provider_ops ops = {
 	.start = start,
 	.expect = expect,
 	.cancel = cancel,
-	.hold_low = hold_low,
+	.hold = hold,
 	.poll = poll_worker,
 	.next_ns = next_ns,
 	.descriptor = descriptor,
@@ -564,7 +565,6 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
-	worker->interruptible = &shared->interruptible;
 	worker->state = HB_MODEL_LOADING;
 	worker->memory.fd = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd =
 		-1;

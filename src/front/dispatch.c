@@ -128,6 +128,14 @@ static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb
 	answer(dispatch, infer, now_ns);
 }
 
+static void hold_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool held)
+{
+	const struct hb_backend *backend = &dispatch->backends[hb_serve_batch_get(dispatch->serve, slot)->model];
+	hb_journal_hold(dispatch->journal, now_ns, slot, held);
+	if (backend->ops && backend->ops->hold)
+		backend->ops->hold(backend->self, now_ns, slot, held);
+}
+
 static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_action *action)
 {
 	switch (action->kind) {
@@ -139,10 +147,7 @@ static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct
 		break;
 	case HB_SERVE_HOLD:
 	case HB_SERVE_RELEASE:
-		for (uint32_t i = 0; i < dispatch->n_pollable; i++)
-			if (dispatch->pollable[i]->ops->hold_low)
-				dispatch->pollable[i]->ops->hold_low(dispatch->pollable[i]->self, now_ns,
-								     action->kind == HB_SERVE_HOLD);
+		hold_batch(dispatch, now_ns, action->slot, action->kind == HB_SERVE_HOLD);
 		break;
 	}
 }

@@ -241,6 +241,7 @@ static void describe(const struct hb_model_config *config, const struct hb_backe
 		out->out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
 	memcpy(out->sm_demand, config->sm_share, sizeof(out->sm_demand));
 	memcpy(out->memory_demand, config->memory_share, sizeof(out->memory_demand));
+	out->stop_share = backend->ops->hold ? config->stop_share : 0;
 	backend->ops->model(backend->self, 0, out);
 }
 
@@ -253,7 +254,7 @@ static bool same_model(const struct hb_serve_model *a, const struct hb_serve_mod
 {
 	return a->max_items == b->max_items && a->slots == b->slots && a->room_bytes == b->room_bytes &&
 	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
-	       same_shares(a->memory_demand, b->memory_demand);
+	       same_shares(a->memory_demand, b->memory_demand) && a->stop_share == b->stop_share;
 }
 
 /* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
@@ -436,19 +437,12 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 	return 0;
 }
 
-static bool interrupts(const char *policy)
-{
-	return strcmp(policy, "preempt") == 0;
-}
-
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error)
 {
 	pthread_mutex_lock(&dispatch->lock);
 	int result = hb_serve_set_policy(dispatch->serve, policy, error);
-	if (result == 0) {
-		dispatch->shared.interruptible = interrupts(policy);
+	if (result == 0)
 		hb_journal_mark(dispatch->journal, hb_clock_now_ns(), mark);
-	}
 	pthread_mutex_unlock(&dispatch->lock);
 	return result;
 }
@@ -463,7 +457,6 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	dispatch->drain_ns = config->drain_ns;
 	dispatch->shared.speed = config->speed;
 	dispatch->shared.gpu = config->gpu;
-	dispatch->shared.interruptible = interrupts(config->policy);
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
 	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
 	if (result == 0)

@@ -42,9 +42,9 @@ void hb_journal_free(struct hb_journal *journal)
 void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_serve_model *model)
 {
 	if (journal)
-		fprintf(journal->file, "model %u %s %u %.0f %.0f %.4f %.4f %.4f %.4f %.0f\n", number, model->name,
+		fprintf(journal->file, "model %u %s %u %.0f %.0f %.4f %.4f %.4f %.4f %.0f %.4f\n", number, model->name,
 			model->max_items, model->in_bytes, model->out_bytes, model->sm_demand[0], model->sm_demand[1],
-			model->memory_demand[0], model->memory_demand[1], model->run_guess_ns);
+			model->memory_demand[0], model->memory_demand[1], model->run_guess_ns, model->stop_share);
 }
 
 void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES])
@@ -65,6 +65,12 @@ void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot,
 {
 	if (journal)
 		fprintf(journal->file, "stage %" PRId64 " %u %d\n", now_ns, slot, (int)stage);
+}
+
+void hb_journal_hold(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool held)
+{
+	if (journal)
+		fprintf(journal->file, "hold %" PRId64 " %u %d\n", now_ns, slot, held);
 }
 
 void hb_journal_end(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool whole)

@@ -6,11 +6,12 @@
  * --journal FILE` asks for it; otherwise NULL, with which every function does
  * nothing. src/sim/serve_journal.c reads it. Times are CLOCK_MONOTONIC in ns.
  *
- *	model NUMBER NAME ITEMS IN_BYTES OUT_BYTES SM1 SMN MEMORY1 MEMORYN GUESS_NS
+ *	model NUMBER NAME ITEMS IN_BYTES OUT_BYTES SM1 SMN MEMORY1 MEMORYN GUESS_NS STOP_SHARE
  *	                                          the next number, or one that stands for another model from here on
  *	profile MODEL ITEMS IN_NS RUN_NS OUT_NS
  *	start TIME SLOT MODEL ITEMS PRIORITY      stage TIME SLOT STAGE
- *	end TIME SLOT WHOLE                       mark TIME TEXT
+ *	hold TIME SLOT HELD                       end TIME SLOT WHOLE
+ *	mark TIME TEXT
  */
 #ifndef HB_FRONT_JOURNAL_H
 #define HB_FRONT_JOURNAL_H
@@ -27,6 +28,7 @@ void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct 
 void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES]);
 void hb_journal_start(struct hb_journal *journal, int64_t now_ns, uint32_t slot, const struct hb_serve_batch *batch);
 void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
+void hb_journal_hold(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool held);
 void hb_journal_end(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool whole);
 /* Divides it: from here on something else is tried. Everything before is on the disk. */
 void hb_journal_mark(struct hb_journal *journal, int64_t now_ns, const char *text);

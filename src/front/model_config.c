@@ -64,6 +64,7 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_DURATION(struct hb_model_config, delay_ns, "delay"),
 	HB_CONFIG_LIST(struct hb_model_config, sm_share, n_sm_share, "sm_share", .keys = share_keys),
 	HB_CONFIG_LIST(struct hb_model_config, memory_share, n_memory_share, "memory_share", .keys = share_keys),
+	HB_CONFIG_REAL(struct hb_model_config, stop_share, "stop_share", .min = 0, .max = 1),
 	HB_CONFIG_LIST(struct hb_model_config, inputs, n_inputs, "inputs", .required = true, .keys = tensor_keys),
 	HB_CONFIG_LIST(struct hb_model_config, outputs, n_outputs, "outputs", .required = true, .keys = tensor_keys),
 	HB_CONFIG_END,

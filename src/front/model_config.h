@@ -61,6 +61,7 @@ struct hb_model_config {
 	int64_t delay_ns;                    /* echo: how long a batch takes */
 	double sm_share[2], memory_share[2]; /* demand of a batch of 1 and of max_batch, alone */
 	uint32_t n_sm_share, n_memory_share;
+	double stop_share; /* worker: of a batch's run that goes on once it is held; 0 = it cannot be held */
 	uint32_t n_inputs, n_outputs;
 	struct hb_tensor_spec inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };

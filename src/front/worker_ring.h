@@ -24,7 +24,7 @@
 #include <stddef.h>
 
 #define HB_WORKER_MAGIC UINT64_C(0x31524b4f57424800) /* "\0HBWOKR1" */
-#define HB_WORKER_VERSION 4
+#define HB_WORKER_VERSION 5
 #define HB_WORKER_LANES 4
 #define HB_WORKER_RING 8 /* entries, more than lanes */
 
@@ -42,7 +42,7 @@ struct hb_worker_page {
 	uint64_t out_bytes;             /* room for outputs */
 	_Atomic(uint32_t) ready;        /* worker; enum hb_worker_ready */
 	uint32_t n_inputs, n_outputs;
-	_Atomic(uint32_t) held; /* server: interruptible batches go no further until this is 0 */
+	uint32_t unused;
 	struct hb_worker_ring submitted, completed;
 	_Atomic(uint32_t) expected; /* server: raised, with the bell of `submitted`, when a request begins to arrive */
 	uint32_t reserved;
@@ -64,11 +64,17 @@ enum hb_worker_status { HB_WORKER_OK = 0, HB_WORKER_ERROR = 1 };
 
 enum hb_worker_stage { HB_WORKER_NOT_BEGUN, HB_WORKER_COPIES_IN, HB_WORKER_RUNS, HB_WORKER_COPIES_OUT };
 
+enum hb_worker_hold {
+	HB_WORKER_NEVER_HELD, /* it need not look again */
+	HB_WORKER_GOES_ON,
+	HB_WORKER_HELD, /* it is to launch nothing more until this is over */
+};
+
 struct hb_worker_lane {
 	uint32_t items, priority;   /* server; priority: 0 = high */
 	_Atomic(uint32_t) stage;    /* worker; enum hb_worker_stage */
 	uint32_t status;            /* worker */
-	uint32_t interruptible;     /* server: 1 = it may be held */
+	_Atomic(uint32_t) hold;     /* server; enum hb_worker_hold */
 	char error[476];            /* worker; NUL-terminated */
 	uint32_t dropped;           /* worker: items whose outputs found no room, one bit each; theirs are empty */
 	_Atomic(uint32_t) unwanted; /* server, which rings: 1 = nobody waits: it need not be begun, or gone on with */

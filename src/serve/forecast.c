@@ -12,6 +12,8 @@
 #define OVERDUE_SHARE 0.05
 /* What the learned weights may say at most: a batch is not 20 times slower for its company. */
 #define SLOWDOWN_MAX 20.0
+/* Rounding leaves a last bit. */
+#define STOPS_NEAR_NS 1e-3
 
 struct crowd {
 	uint32_t runs;
@@ -29,6 +31,19 @@ static void crowd_run(struct crowd *crowd, const struct hb_flow *flow)
 	crowd->runs++;
 	crowd->sm[flow->priority] += flow->sm;
 	crowd->memory += flow->memory;
+}
+
+/* What is left of its stage where it stops for being held; 0 = it goes on to the end. */
+static double stops_at(const struct hb_flow *flow)
+{
+	return flow->held && flow->stage == HB_STAGE_RUN ? flow->stops_ns : 0;
+}
+
+/* It has come to there. */
+static bool stands(const struct hb_flow *flow)
+{
+	double stops_ns = stops_at(flow);
+	return stops_ns > 0 && flow->left_ns[HB_STAGE_RUN] <= stops_ns + STOPS_NEAR_NS;
 }
 
 /* Whether a copy of the same process in the same direction is before it. */
@@ -73,7 +88,8 @@ static double run_rate(const struct hb_predictor *predictor, const struct hb_flo
 	double slower = 0;
 	features_of(flow, crowd, features);
 	if (predictor->parts.interference)
-		slower = hb_rls_predict(&predictor->slowdown[flow->priority], features);
+		slower = hb_rls_predict(&predictor->slowdown[flow->priority], features) *
+			 hb_predictor_sensitivity(predictor, flow->model, flow->priority);
 	slower = slower > SLOWDOWN_MAX ? SLOWDOWN_MAX : slower > 0 ? slower : 0;
 	return 1 / (1 + slower);
 }
@@ -85,7 +101,7 @@ static double copy_rate(const struct hb_predictor *predictor, const struct hb_fl
 	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
 }
 
-/* Of flows that are all at work. `features` (or NULL) of those that run. */
+/* Of flows that are all at work. `features` (or NULL) of those that run; of others as they were. */
 static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
 		     double (*features)[HB_INTERFERENCE_FEATURES])
 {
@@ -93,7 +109,7 @@ static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow
 	double x[HB_INTERFERENCE_FEATURES];
 	bool waits[HB_FORECAST_MAX];
 	for (uint32_t i = 0; i < n; i++) {
-		waits[i] = predictor->parts.transfer && has_to_wait(flow[i], flow, n);
+		waits[i] = stands(flow[i]) || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
 		if (!waits[i])
 			crowd_join(&crowd, flow[i]);
 	}
@@ -110,6 +126,7 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 {
 	struct hb_flow *at_work[HB_FORECAST_MAX];
 	double rates[HB_FORECAST_MAX], seen[HB_FORECAST_MAX][HB_INTERFERENCE_FEATURES];
+	memset(seen, 0, sizeof seen);
 	uint32_t n_at_work = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		rate[i] = 0;
@@ -123,6 +140,13 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 		if (features)
 			memcpy(features[place], seen[i], sizeof seen[i]);
 	}
+}
+
+void hb_flight_overdue(struct hb_flight *flight)
+{
+	double least = OVERDUE_SHARE * flight->whole_ns[flight->flow.stage];
+	double *left = &flight->flow.left_ns[flight->flow.stage];
+	*left = *left > least ? *left : least;
 }
 
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
@@ -142,6 +166,7 @@ void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb
 		struct hb_flow *flow = &forecast->flow[i];
 		double left = flow->left_ns[flow->stage] - (since_ns > 0 ? since_ns * rate[i] : 0);
 		double least = OVERDUE_SHARE * predictor->flights[forecast->slot[i]].whole_ns[flow->stage];
+		least = stops_at(flow) > least ? stops_at(flow) : least;
 		flow->left_ns[flow->stage] = left > least ? left : least;
 	}
 }
@@ -190,7 +215,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	forecast->flow[index].waits = waits;
 	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
-		forecast->flow[index].crowd += in_flight(&forecast->flow[i]);
+		forecast->flow[index].crowd += in_flight(&forecast->flow[i]) && !forecast->flow[i].held;
 	return index;
 }
 
@@ -215,26 +240,30 @@ static void work_join(struct at_work *work, struct hb_flow *flow)
 	work->high += keeps_waiting(flow);
 }
 
-/* The first batch that waits begins once no high-priority one is at work. */
+/* The first batch that waits begins once no high-priority one is at work; when none waits, what is held goes on. */
 static void begin_waiting(struct hb_forecast *forecast, struct at_work *work, uint32_t *next)
 {
 	if (work->high)
 		return;
 	while (*next < forecast->n && !forecast->flow[*next].waits)
 		++*next;
-	if (*next == forecast->n)
+	if (*next == forecast->n) {
+		for (uint32_t i = 0; i < work->n; i++)
+			work->flow[i]->held = false;
 		return;
+	}
 	forecast->flow[*next].waits = false;
 	work_join(work, &forecast->flow[*next]);
 }
 
-/* Time until the first stage of any flow ends. */
+/* Time until the first stage of any flow ends, or stands. */
 static double next_change_ns(const struct at_work *work)
 {
 	double next = INFINITY;
 	for (uint32_t i = 0; i < work->n; i++) {
 		const struct hb_flow *flow = work->flow[i];
-		double left = flow->left_ns[flow->stage] / work->rate[i];
+		double work_ns = flow->left_ns[flow->stage] - stops_at(flow);
+		double left = work->rate[i] > 0 ? work_ns / work->rate[i] : INFINITY;
 		next = left < next ? left : next;
 	}
 	return next > 0 ? next : 0;
@@ -286,8 +315,8 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (in_flight(&forecast->flow[i]))
 			work_join(&work, &forecast->flow[i]);
-	/* Every step ends a stage, so there are at most so many. */
-	for (uint32_t step = 0; step <= HB_STAGES * forecast->n; step++) {
+	/* Every step ends a stage, or makes a held run stand, so there are at most so many. */
+	for (uint32_t step = 0; step <= (HB_STAGES + 1) * forecast->n; step++) {
 		begin_waiting(forecast, &work, &waiting);
 		if (!work.n)
 			break;
@@ -298,6 +327,31 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 			return false;
 	}
 	return true;
+}
+
+void hb_flow_hold(struct hb_flow *flow, double goes_on_ns, bool held)
+{
+	double left_ns = flow->left_ns[HB_STAGE_RUN];
+	if (goes_on_ns <= 0 || held == flow->held)
+		return;
+	flow->held = held;
+	/* Before its run it does not begin one; in it, something is on its way. */
+	flow->stops_ns = flow->stage < HB_STAGE_RUN ? left_ns : left_ns > goes_on_ns ? left_ns - goes_on_ns : 0;
+}
+
+double hb_flow_stops_after(const struct hb_flow *flow)
+{
+	double stops_ns = stops_at(flow), left_ns = flow->left_ns[flow->stage] - stops_ns;
+	return flow->live && stops_ns > 0 && left_ns > STOPS_NEAR_NS ? left_ns : 0;
+}
+
+void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool held)
+{
+	struct hb_flow *flow = &forecast->flow[index];
+	uint32_t slot = forecast->slot[index];
+	double whole_ns = slot < HB_SERVE_FLIGHTS_MAX ? predictor->flights[slot].whole_ns[HB_STAGE_RUN]
+						      : flow->left_ns[HB_STAGE_RUN];
+	hb_flow_hold(flow, whole_ns * predictor->models[flow->model].stop_share, held);
 }
 
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index)
@@ -313,10 +367,10 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
 	/* Wherever they are now: running is where they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]))
+		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].held)
 			crowd_run(&crowd, &forecast->flow[i]);
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]))
+		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].held)
 			sum += run_rate(predictor, &forecast->flow[i], &crowd, x);
 	return sum;
 }

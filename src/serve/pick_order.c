@@ -66,11 +66,9 @@ static bool preempt_decide(struct hb_serve *serve, int64_t now_ns, struct hb_ser
 	    start_first(serve, now_ns, HB_SERVE_HIGH, HB_ORDER_ARRIVAL, action))
 		return true;
 	bool high = serve->n_in_flight[HB_SERVE_HIGH] > 0;
-	if (high != serve->holding) {
-		serve->holding = high;
-		*action = (struct hb_serve_action){.kind = high ? HB_SERVE_HOLD : HB_SERVE_RELEASE};
-		return true;
-	}
+	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++)
+		if (hb_serve_hold(serve, now_ns, slot, high, action))
+			return true;
 	return !high && serve->n_in_flight[HB_SERVE_LOW] < serve->config.concurrency &&
 	       start_first(serve, now_ns, HB_SERVE_LOW, HB_ORDER_ARRIVAL, action);
 }
@@ -79,4 +77,5 @@ const struct hb_serve_ops hb_serve_fifo = {.parts = {true, true}, .decide = fifo
 const struct hb_serve_ops hb_serve_priority_fifo = {
 	.parts = {true, true}, .priorities = true, .decide = priority_decide};
 const struct hb_serve_ops hb_serve_edf = {.parts = {true, true}, .decide = edf_decide};
-const struct hb_serve_ops hb_serve_preempt = {.parts = {true, true}, .priorities = true, .decide = preempt_decide};
+const struct hb_serve_ops hb_serve_preempt = {
+	.parts = {true, true}, .priorities = true, .holds = true, .decide = preempt_decide};

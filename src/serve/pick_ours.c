@@ -3,27 +3,26 @@
  * Our policy, after Strait: who starts is decided by what the predictor says
  * would become of everybody's deadline. docs/serve.md has the argument.
  *
- * A plan is a forecast of what is in flight, what may start now and what waits.
- * Its cost is the number of requests expected to miss their deadline: each
- * finish has an error estimate, which turns the distance to the deadline into a
- * probability. High priority, by earliest deadline: of starting a batch of each
+ * Plans are forecasts, their cost is the number of requests expected to miss
+ * (plan.h). High priority, by earliest deadline: of starting a batch of each
  * size and of waiting, the plan with the least cost, of equal ones the largest
  * batch. Where high priority runs already, a second batch needs that both
  * together get more done than one after the other. Low priority, by earliest
  * deadline: the batch with the most requests in time among those that add
  * (nearly) nothing to high priority's cost, also for a request of high priority
  * that might come the next moment. So what limits concurrency is the prediction.
+ * What has begun can be held (pick_hold.c).
  *
  * Example. HP runs 3 ms yet and has 5 ms left; a queued LP batch of 8 takes 6 ms
- * and is predicted to slow HP by a fifth: 3.6 ms, with an error of 10 % at 4 ms
- * still in time: it starts. With 3.5 ms left HP would miss with probability 0.6
- * instead of 0: half the batch is tried, then none.
+ * and is predicted to slow HP by a fifth: 3.6 ms, four times its error of 10 %
+ * before the deadline, so HP misses with a probability of 1 %: it starts. With
+ * 3.5 ms left it would be 0.6 instead of 0.1: half the batch is tried, then none.
  *
- * Bad at: work it has begun, which is never stopped; models whose time depends
- * on the input; a low-priority model whose single batch takes longer than high
+ * Bad at: what has begun where it cannot be held; models whose time depends on
+ * the input; a low-priority model whose single batch takes longer than high
  * priority can wait, which gets no more than the share for aged requests.
  */
-#include "serve/plan.h"
+#include "serve/pick_hold.h"
 
 /* High-priority misses that a low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
@@ -309,13 +308,15 @@ static bool aged_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
 	int64_t due_ns = oldest->arrival_ns + serve->config.age_ns;
 	due_ns = due_ns > serve->aged_after_ns ? due_ns : serve->aged_after_ns;
 	if (now_ns < due_ns) {
-		serve->policy_wake_ns = due_ns;
+		serve->policy_wake_ns = due_ns < serve->policy_wake_ns ? due_ns : serve->policy_wake_ns;
 		return false;
 	}
 	double takes_ns = hb_predictor_alone(&serve->predictor, oldest->model, oldest->items).ns;
 	serve->aged_after_ns = now_ns + (int64_t)(takes_ns / serve->config.aged_share);
 	serve->counts.aged++;
-	return hb_serve_start(serve, now_ns, oldest->model, HB_SERVE_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
+	hb_serve_start(serve, now_ns, oldest->model, HB_SERVE_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
+	serve->batches[action->slot].goes_on = true;
+	return true;
 }
 
 static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
@@ -344,12 +345,16 @@ static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_ac
 
 static bool ours_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
 {
-	return refuse_hopeless(serve, now_ns, action) || high_start(serve, now_ns, action) ||
-	       aged_start(serve, now_ns, action) || low_start(serve, now_ns, action);
+	return refuse_hopeless(serve, now_ns, action) || hb_hold_decide(serve, now_ns, action) ||
+	       high_start(serve, now_ns, action) || aged_start(serve, now_ns, action) ||
+	       low_start(serve, now_ns, action);
 }
 
-const struct hb_serve_ops hb_serve_ours = {.parts = {true, true}, .priorities = true, .decide = ours_decide};
+const struct hb_serve_ops hb_serve_ours = {
+	.parts = {true, true}, .priorities = true, .holds = true, .decide = ours_decide};
 const struct hb_serve_ops hb_serve_ours_no_transfer = {
-	.parts = {false, true}, .priorities = true, .decide = ours_decide};
+	.parts = {false, true}, .priorities = true, .holds = true, .decide = ours_decide};
 const struct hb_serve_ops hb_serve_ours_no_interference = {
-	.parts = {true, false}, .priorities = true, .decide = ours_decide};
+	.parts = {true, false}, .priorities = true, .holds = true, .decide = ours_decide};
+const struct hb_serve_ops hb_serve_ours_no_preemption = {
+	.parts = {true, true}, .priorities = true, .decide = ours_decide};

@@ -24,6 +24,10 @@
 #define ALONE_SHARE 0.05
 /* A slowdown that no interference explains (a process was stopped) teaches nothing. */
 #define SLOWDOWN_SANE 30.0
+/* Of a model: it counts as one that is like all others until so much was seen of it; half of what is known is from 35 batches. */
+#define SENSITIVITY_PRIOR 2.0
+#define SENSITIVITY_FORGET 0.98
+#define SENSITIVITY_MOST 4.0
 /* Expected lateness before there are outcomes, and its share of them. */
 #define ERROR_GUESS 0.3
 #define ERROR_QUANTILE 0.9
@@ -58,12 +62,14 @@ static bool bytes_valid(double bytes)
 static bool model_valid(const struct hb_serve_model *model)
 {
 	return model->max_items >= 1 && model->max_items <= HB_SERVE_BATCH_MAX && bytes_valid(model->in_bytes) &&
-	       bytes_valid(model->out_bytes) && share_valid(model->sm_demand) && share_valid(model->memory_demand);
+	       bytes_valid(model->out_bytes) && share_valid(model->sm_demand) && share_valid(model->memory_demand) &&
+	       model->stop_share >= 0 && model->stop_share <= 1;
 }
 
 static void model_put(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model)
 {
 	predictor->models[number] = *model;
+	memset(predictor->sensitivity[number], 0, sizeof predictor->sensitivity[number]);
 	hb_solo_time_init(&predictor->solo[number], model->run_guess_ns);
 }
 
@@ -147,18 +153,18 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 		hb_rls_update(&predictor->link[1], out, stage_ns[HB_STAGE_OUT] / 1e3);
 }
 
-/* Everything in flight has progressed since the last change. */
-static void advance(struct hb_predictor *predictor, int64_t now_ns)
+/* As far as the next held run comes to where it stands, at most dt_ns: the time that took. */
+static double advance_part(struct hb_predictor *predictor, double dt_ns)
 {
-	double dt_ns = (double)(now_ns - predictor->now_ns);
-	if (dt_ns <= 0)
-		return;
-	predictor->now_ns = now_ns;
 	struct hb_flow flow[HB_SERVE_FLIGHTS_MAX];
 	double rate[HB_SERVE_FLIGHTS_MAX], features[HB_SERVE_FLIGHTS_MAX][HB_INTERFERENCE_FEATURES];
 	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
 		flow[i] = predictor->flights[i].flow;
 	hb_flows_rate(predictor, flow, HB_SERVE_FLIGHTS_MAX, rate, features);
+	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
+		double left_ns = rate[i] > 0 ? hb_flow_stops_after(&flow[i]) / rate[i] : 0;
+		dt_ns = left_ns > 0 && left_ns < dt_ns ? left_ns : dt_ns;
+	}
 	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
 		struct hb_flight *flight = &predictor->flights[i];
 		double work_ns = dt_ns * rate[i];
@@ -173,6 +179,19 @@ static void advance(struct hb_predictor *predictor, int64_t now_ns)
 		for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
 			flight->features_ns[k] += work_ns * features[i][k];
 	}
+	return dt_ns;
+}
+
+/* Everything in flight has progressed since the last change. */
+static void advance(struct hb_predictor *predictor, int64_t now_ns)
+{
+	double dt_ns = (double)(now_ns - predictor->now_ns);
+	if (dt_ns <= 0)
+		return;
+	predictor->now_ns = now_ns;
+	/* Each part but the last ends with a run that stands from there on. */
+	for (uint32_t part = 0; part <= HB_SERVE_FLIGHTS_MAX && dt_ns > 0; part++)
+		dt_ns -= advance_part(predictor, dt_ns);
 }
 
 static double predict_new(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot)
@@ -213,6 +232,27 @@ static void learn_transfer(struct hb_predictor *predictor, const struct hb_fligh
 	hb_rls_update(&predictor->link[out], x, flight->done_ns[flight->flow.stage] / 1e3);
 }
 
+double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model, enum hb_serve_priority priority)
+{
+	const struct hb_sensitivity *known = &predictor->sensitivity[model][priority];
+	double s = (known->yx + SENSITIVITY_PRIOR) / (known->xx + SENSITIVITY_PRIOR);
+	return s < 1 / SENSITIVITY_MOST ? 1 / SENSITIVITY_MOST : s > SENSITIVITY_MOST ? SENSITIVITY_MOST : s;
+}
+
+/* It was slower by y, where the weights alone say `said`. What it was taken for until now. */
+static double sensitivity_learn(struct hb_predictor *predictor, const struct hb_flight *flight, double said, double y)
+{
+	uint32_t model = flight->flow.model;
+	enum hb_serve_priority priority = flight->flow.priority;
+	double before = hb_predictor_sensitivity(predictor, model, priority);
+	struct hb_sensitivity *known = &predictor->sensitivity[model][priority];
+	if (said > 0) {
+		known->yx = SENSITIVITY_FORGET * known->yx + y * said;
+		known->xx = SENSITIVITY_FORGET * known->xx + said * said;
+	}
+	return before;
+}
+
 /* y = how much longer than alone it ran; x = its company's features, by the work done under each. */
 static void learn_run(struct hb_predictor *predictor, const struct hb_flight *flight, int64_t now_ns)
 {
@@ -225,20 +265,25 @@ static void learn_run(struct hb_predictor *predictor, const struct hb_flight *fl
 		x[k] = flight->features_ns[k] / work_ns;
 	if (flight->company_ns < ALONE_SHARE * took_ns) {
 		double slower = predictor->parts.interference ? hb_rls_predict(slowdown, x) : 0;
+		slower *= hb_predictor_sensitivity(predictor, flight->flow.model, flight->flow.priority);
 		hb_solo_time_learn(&predictor->solo[flight->flow.model], flight->flow.items,
 				   took_ns / (1 + (slower > 0 ? slower : 0)));
 		return;
 	}
 	double y = took_ns / flight->whole_ns[HB_STAGE_RUN] - 1;
-	if (y < SLOWDOWN_SANE)
-		hb_rls_update(slowdown, x, y);
+	if (y >= SLOWDOWN_SANE)
+		return;
+	double sensitivity = sensitivity_learn(predictor, flight, hb_rls_predict(slowdown, x), y);
+	for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
+		x[k] *= sensitivity;
+	hb_rls_update(slowdown, x, y);
 }
 
 static void stage_over(struct hb_predictor *predictor, struct hb_flight *flight, int64_t now_ns)
 {
-	if (flight->flow.stage == HB_STAGE_RUN)
+	if (flight->flow.stage == HB_STAGE_RUN && !flight->was_held)
 		learn_run(predictor, flight, now_ns);
-	else
+	else if (flight->flow.stage != HB_STAGE_RUN)
 		learn_transfer(predictor, flight);
 }
 
@@ -256,6 +301,18 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	flight->stage_ns = now_ns;
 }
 
+void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held)
+{
+	if (slot >= HB_SERVE_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
+		return;
+	advance(predictor, now_ns);
+	struct hb_flight *flight = &predictor->flights[slot];
+	hb_flight_overdue(flight);
+	hb_flow_hold(&flight->flow, flight->whole_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
+		     held);
+	flight->was_held |= flight->flow.held;
+}
+
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole)
 {
 	if (slot >= HB_SERVE_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
@@ -269,7 +326,7 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	if (flight->flow.stage >= (predictor->models[flight->flow.model].out_bytes > 0 ? HB_STAGE_OUT : HB_STAGE_RUN))
 		stage_over(predictor, flight, now_ns);
 	predictor->ended++;
-	if (flight->predicted_ns <= 0)
+	if (flight->predicted_ns <= 0 || flight->was_held)
 		return;
 	double late = (double)(now_ns - flight->begun_ns) / flight->predicted_ns - 1;
 	uint32_t row = crowd_row(flight->flow.crowd);

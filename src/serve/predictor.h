@@ -12,9 +12,9 @@
  *	transfer       latency + bytes / rate, learned; the processes (a model and a
  *	               priority each) that copy in one direction share the link
  *	               equally, but for the latency; the copies of one go in turn
- *	interference   a running batch is slower by w . features(who else runs),
+ *	interference   a running batch is slower by s * w . features(who else runs),
  *	               w learned by recursive least squares (rls.h), one w for each
- *	               priority
+ *	               priority; s, how sensitive its model is, by least squares
  *
  * Both rates of progress depend only on the set of batches in flight, so between
  * two changes of the set everything progresses linearly: a forecast goes from
@@ -53,6 +53,7 @@ struct hb_serve_model {
 	double run_guess_ns;        /* until it was measured */
 	double sm_demand[2];        /* of a batch of 1 and of max_items, alone */
 	double memory_demand[2];
+	double stop_share; /* of a batch's run that still goes on once the batch is held, on average; 0 = it cannot be held */
 };
 
 /* Which parts are on: the others answer as if every batch were alone. */
@@ -67,9 +68,11 @@ struct hb_flow {
 	enum hb_serve_stage stage;
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch is in flight */
+	bool held;                 /* its run stands once left_ns has come down to stops_ns */
 	uint32_t crowd;            /* batches beside it when it began */
 	uint32_t turn;             /* counts stages that began: the copies of one process go in this order */
 	double left_ns[HB_STAGES]; /* of each stage, as if alone */
+	double stops_ns;           /* held: left_ns of its run where it stands */
 	double sm, memory;         /* demands */
 	double link_use[2];        /* part of each copy's time alone in which it uses the link; the rest is latency */
 	double finish_ns;          /* forecast: from now */
@@ -79,6 +82,7 @@ struct hb_flight {
 	struct hb_flow flow;
 	int64_t begun_ns, stage_ns;
 	double predicted_ns; /* from begin to end, when it began */
+	bool was_held;       /* when it ends was decided, so nothing is learned from when */
 	double whole_ns[HB_STAGES];
 	double company_ns;                            /* it ran beside others */
 	double done_ns[HB_STAGES];                    /* of each stage, as if alone */
@@ -99,6 +103,9 @@ struct hb_predictor {
 	struct hb_solo_time solo[HB_SERVE_MODELS_MAX];
 	struct hb_rls link[2]; /* us = w . (1, MB): in, out */
 	struct hb_rls slowdown[HB_SERVE_PRIORITIES];
+	struct hb_sensitivity {
+		double yx, xx; /* sums with forgetting: slowdown as it was times as it is said, the latter squared */
+	} sensitivity[HB_SERVE_MODELS_MAX][HB_SERVE_PRIORITIES];
 	struct hb_quantile_ring late[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX];
 	double error[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX]; /* what `late` says: hb_predictor_error() */
 	struct hb_quantile_ring off;                           /* sizes of the last errors, relative */
@@ -122,6 +129,8 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 			enum hb_serve_priority priority);
 /* It has entered `stage`. */
 void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
+/* Its run is to stand as soon as it can, or goes on. One that cannot be held is ignored. */
+void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held);
 /* It has ended; `whole` false: it was cut off, nothing is learned. Nor from stages that were not told apart. */
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole);
 
@@ -136,12 +145,15 @@ double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_pr
 /*
  * Forecasts: begin with what is in flight, add what is planned, run. `waits`
  * plans a batch of the queue: it begins when the high-priority ones before it
- * have ended; without it a batch begins now. add returns its place in f->flow,
+ * have ended; without it a batch begins now. Batches that are held go on when no
+ * high-priority one is left. add returns its place in f->flow,
  * or HB_FORECAST_MAX when there is no room (it is left out).
  */
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast);
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			 uint32_t items, enum hb_serve_priority priority, bool waits);
+/* As if a batch of the forecast were held from now on, or were not; one that cannot be held is left as it is. */
+void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool held);
 /* Told of every flow when it finishes, in order of time; true: no need to go on. */
 struct hb_forecast_watch {
 	bool (*enough)(void *self, const struct hb_flow *finished);
@@ -159,7 +171,15 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			      uint32_t items, enum hb_serve_priority priority);
 
-/* forecast.c, for predictor.c: how fast each of at most HB_FORECAST_MAX flows progresses, and the features of those that run. */
+/* How much more, or less, than others of its priority a model suffers from the same company; 1 = as they do. */
+double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model, enum hb_serve_priority priority);
+/* forecast.c, for predictor.c: one that should have ended by now has a little left yet. */
+void hb_flight_overdue(struct hb_flight *flight);
+/* Its run stands, held, after `goes_on_ns` more of its work; 0 = it cannot be held. */
+void hb_flow_hold(struct hb_flow *flow, double goes_on_ns, bool held);
+/* Work until it stands for being held; 0 = it stands, or does not stop. */
+double hb_flow_stops_after(const struct hb_flow *flow);
+/* How fast each of at most HB_FORECAST_MAX flows progresses, and the features of those that run. */
 void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
 		   double (*features)[HB_INTERFERENCE_FEATURES]);
 

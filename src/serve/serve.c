@@ -116,7 +116,7 @@ int hb_serve_set_policy(struct hb_serve *serve, const char *policy, struct hb_er
 	const struct hb_serve_ops *ops = policy_find(policy);
 	if (!ops)
 		return hb_error_set(error, -EINVAL, "no serving policy '%s'", policy);
-	if (hb_serve_busy(serve) || serve->holding || serve->queued[HB_SERVE_HIGH] || serve->queued[HB_SERVE_LOW])
+	if (hb_serve_busy(serve) || serve->queued[HB_SERVE_HIGH] || serve->queued[HB_SERVE_LOW])
 		return hb_error_set(error, -EBUSY, "requests wait or run: the policy cannot change now");
 	serve->ops = ops;
 	serve->predictor.parts = ops->parts;
@@ -337,8 +337,13 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 {
 	uint32_t slot = slot_take(serve), items = hb_serve_batch_items(serve, model, class, order, most);
 	struct hb_serve_batch *batch = &serve->batches[slot];
-	*batch = (struct hb_serve_batch){
-		.model = model, .priority = class, .begun_ns = now_ns, .deadline_ns = INT64_MAX, .used = true};
+	*batch = (struct hb_serve_batch){.model = model,
+					 .priority = class,
+					 .begun_ns = now_ns,
+					 .deadline_ns = INT64_MAX,
+					 .hold_ns = INT64_MIN,
+					 .used = true};
+	batch->can_stop = class == HB_SERVE_LOW && serve->ops->holds && serve->predictor.models[model].stop_share > 0;
 	batch_fill(serve, slot, order, items);
 	serve->in_flight[model][class]++;
 	serve->n_in_flight[class]++;
@@ -352,6 +357,20 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 		.finish_ns = now_ns + (int64_t)flight->predicted_ns,
 		.error_ns = (int64_t)error,
 	};
+	return true;
+}
+
+bool hb_serve_hold(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool held, struct hb_serve_action *action)
+{
+	struct hb_serve_batch *batch = &serve->batches[slot];
+	/* Once at any time: whoever changes his mind as a consequence would go on for ever. */
+	if (!batch->used || !batch->can_stop || batch->held == held || batch->hold_ns == now_ns)
+		return false;
+	batch->held = held;
+	batch->hold_ns = now_ns;
+	serve->counts.held += held;
+	hb_predictor_hold(&serve->predictor, now_ns, slot, held);
+	*action = (struct hb_serve_action){.kind = held ? HB_SERVE_HOLD : HB_SERVE_RELEASE, .slot = slot};
 	return true;
 }
 

@@ -55,8 +55,8 @@ enum hb_serve_reason { HB_SERVE_LATE, HB_SERVE_TIMEOUT };
 enum hb_serve_action_kind {
 	HB_SERVE_START,   /* the batch in `slot` */
 	HB_SERVE_REFUSE,  /* the request `cookie`; it is forgotten */
-	HB_SERVE_HOLD,    /* low-priority batches in flight stop as soon as they can (preemption by software) */
-	HB_SERVE_RELEASE, /* and go on */
+	HB_SERVE_HOLD,    /* the batch in `slot` stops as soon as it can (preemption by software) */
+	HB_SERVE_RELEASE, /* and goes on */
 };
 
 struct hb_serve_action {
@@ -75,13 +75,17 @@ struct hb_serve_batch {
 	int64_t begun_ns, deadline_ns;   /* of the request that is most urgent */
 	uint64_t cookies[HB_SERVE_BATCH_MAX];
 	bool used;
+	bool can_stop;      /* it may be held, so it is to be launched in pieces */
+	bool held, goes_on; /* goes_on: it was held for so long that it is not any more */
+	int64_t hold_ns;    /* when it was held, or let go on, last */
 };
 
 struct hb_serve_counts {
 	uint64_t submitted[HB_SERVE_PRIORITIES], started[HB_SERVE_PRIORITIES], refused[HB_SERVE_PRIORITIES];
 	uint64_t timeouts[HB_SERVE_PRIORITIES], downgraded[HB_SERVE_PRIORITIES], cancelled[HB_SERVE_PRIORITIES];
 	uint64_t full[HB_SERVE_PRIORITIES]; /* not submitted: queue_max of that priority were there */
-	uint64_t batches, aged;             /* aged: low-priority batches started for having waited long */
+	uint64_t batches, aged; /* aged: low-priority batches started, or let go on, for having waited long */
+	uint64_t held;          /* times that a batch was held */
 };
 
 void hb_serve_config_init(struct hb_serve_config *config);

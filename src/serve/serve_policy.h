@@ -12,6 +12,7 @@
 struct hb_serve_ops {
 	struct hb_predictor_parts parts;
 	bool priorities; /* false: both priorities share queues and streams */
+	bool holds;      /* it may hold low-priority batches of models that can be (hb_serve_model.stop_share) */
 	/*
 	 * The next action now, if any: start a batch (hb_serve_start), refuse a
 	 * request (hb_serve_refuse), hold or release. Called until it says false;
@@ -47,7 +48,6 @@ struct hb_serve {
 	struct hb_serve_counts counts;
 	int64_t policy_wake_ns;
 	int64_t settled_ns; /* nothing is to be decided before, unless something happens; INT64_MIN = something has */
-	bool holding;
 	struct hb_serve_habit habits[HB_SERVE_MODELS_MAX];
 	int64_t aged_after_ns; /* pick_ours.c: the next batch for having waited long, not before */
 };
@@ -73,6 +73,8 @@ uint32_t hb_serve_batch_items(struct hb_serve *serve, uint32_t model, enum hb_se
 /* Starts it; true. */
 bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum hb_serve_priority class,
 		    enum hb_serve_order order, uint32_t most, struct hb_serve_action *action);
+/* Holds the batch in `slot` or lets it go on; false: it is so already, or cannot be held. */
+bool hb_serve_hold(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool held, struct hb_serve_action *action);
 /*
  * Deals with a request that will be late, or is, as configured. True: *action
  * is to refuse it; false: it has been downgraded (not where low priority's queue is full).

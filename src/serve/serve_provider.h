@@ -37,8 +37,8 @@ struct hb_serve_provider_ops {
 	void (*expect)(void *self, int64_t now_ns);
 	/* Stops a batch as soon as that is possible; it ends with whole = false, or with true when it was too late. May be NULL. */
 	void (*cancel)(void *self, int64_t now_ns, uint32_t slot);
-	/* Low-priority batches stop at the next kernel, or go on. NULL: cannot be done. */
-	void (*hold_low)(void *self, int64_t now_ns, bool held);
+	/* A batch that can stop (its can_stop) stops at the next kernel, or goes on. NULL: cannot be done, no model says it can. */
+	void (*hold)(void *self, int64_t now_ns, uint32_t slot, bool held);
 	/* The next thing that happened up to now_ns; false = nothing more. */
 	bool (*poll)(void *self, int64_t now_ns, struct hb_serve_provider_event *event);
 	/* When poll has something; INT64_MAX = not before the next call. Back ends in real time have a descriptor instead. */

@@ -28,8 +28,7 @@ struct flight {
 	double out_bytes;
 	size_t next; /* first kernel not launched yet */
 	uint32_t pieces;
-	enum hb_serve_priority priority;
-	bool used, copies_in;
+	bool used, copies_in, can_stop, held;
 };
 
 struct serve_gpu {
@@ -39,7 +38,6 @@ struct serve_gpu {
 	int context;
 	struct hb_model *model;
 	uint32_t lanes_each;
-	bool interruptible, held;
 	struct lane lanes[HB_SERVE_MODELS_MAX][HB_SERVE_PRIORITIES][LANES_MAX];
 	struct flight flights[HB_SERVE_FLIGHTS_MAX];
 };
@@ -127,7 +125,6 @@ int hb_serve_gpu_new(const struct hb_serve_gpu_options *options, void **out, str
 	if (!gpu)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	gpu->lanes_each = options->lanes;
-	gpu->interruptible = options->interruptible;
 	gpu->traces = options->traces;
 	gpu->spec = spec;
 	rc = gpu_fill(gpu, options->only, error);
@@ -150,6 +147,9 @@ static int gpu_model(void *self, uint32_t model, struct hb_serve_model *out)
 	if (model >= gpu->models.n)
 		return -EINVAL;
 	*out = gpu->models.known[model];
+	/* Of what is on its way the first piece is half done. */
+	double goes_on = (PIECES_AHEAD - 0.5) * PIECE_KERNELS / (double)gpu->models.program[model][1].n;
+	out->stop_share = goes_on < 1 ? goes_on : 1;
 	return 0;
 }
 
@@ -212,9 +212,9 @@ static int out_submit(struct serve_gpu *gpu, int64_t now_ns, const struct flight
 static int run_submit(struct serve_gpu *gpu, int64_t now_ns, struct flight *flight, uint32_t slot)
 {
 	const struct hb_serve_program *program = flight->program;
-	bool whole = !gpu->interruptible || flight->priority == HB_SERVE_HIGH;
+	bool whole = !flight->can_stop;
 	int rc = 0;
-	while (!rc && flight->next < program->n && (whole || (!gpu->held && flight->pieces < PIECES_AHEAD))) {
+	while (!rc && flight->next < program->n && (whole || (!flight->held && flight->pieces < PIECES_AHEAD))) {
 		size_t left = program->n - flight->next;
 		size_t n = whole || left < PIECE_KERNELS ? left : PIECE_KERNELS;
 		rc = hb_model_submit_graph(gpu->model, now_ns, flight->lane->stream, &program->works[flight->next], n,
@@ -247,8 +247,8 @@ static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, 
 		.program = &gpu->models.program[model][items],
 		.lane = lane,
 		.out_bytes = known->out_bytes * items,
-		.priority = priority,
 		.used = true,
+		.can_stop = batch->can_stop,
 		.copies_in = known->in_bytes > 0,
 	};
 	lane->busy = true;
@@ -256,13 +256,13 @@ static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, 
 	return rc ? rc : run_submit(gpu, now_ns, flight, slot);
 }
 
-static void gpu_hold_low(void *self, int64_t now_ns, bool held)
+static void gpu_hold(void *self, int64_t now_ns, uint32_t slot, bool held)
 {
 	struct serve_gpu *gpu = self;
-	gpu->held = held;
-	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX && !held; slot++)
-		if (gpu->flights[slot].used)
-			run_submit(gpu, now_ns, &gpu->flights[slot], slot);
+	if (slot >= HB_SERVE_FLIGHTS_MAX || !gpu->flights[slot].used)
+		return;
+	gpu->flights[slot].held = held;
+	run_submit(gpu, now_ns, &gpu->flights[slot], slot);
 }
 
 /* What a completion means to the batch; false: nothing that is to be told. */
@@ -322,7 +322,7 @@ const struct hb_serve_provider_ops hb_serve_gpu_ops = {
 	.model = gpu_model,
 	.profile = gpu_profile,
 	.start = gpu_start,
-	.hold_low = gpu_hold_low,
+	.hold = gpu_hold,
 	.poll = gpu_poll,
 	.next_ns = gpu_next_ns,
 	.close = gpu_close,

@@ -17,7 +17,6 @@ struct hb_serve_gpu_options {
 	const char *gpu;
 	double link_bytes_per_s; /* host link, each direction; 0 = the GPU's own */
 	uint32_t lanes;          /* batches of one model and priority at one time */
-	bool interruptible;      /* low priority is launched in small pieces, so that hold_low stops it */
 	const char *only; /* of serve_models.def, "a,b"; NULL = the usual ones, "" = none but those that are added */
 };
 

@@ -30,10 +30,10 @@ static int model_take(struct journal *journal, const char *text)
 {
 	struct hb_serve_model model = {.max_items = 0};
 	uint32_t number;
-	if (sscanf(text, "%u %63s %u %lf %lf %lf %lf %lf %lf %lf", &number, model.name, &model.max_items,
+	if (sscanf(text, "%u %63s %u %lf %lf %lf %lf %lf %lf %lf %lf", &number, model.name, &model.max_items,
 		   &model.in_bytes, &model.out_bytes, &model.sm_demand[0], &model.sm_demand[1], &model.memory_demand[0],
-		   &model.memory_demand[1], &model.run_guess_ns) != 10)
-		return bad(journal, "model: ten values are needed");
+		   &model.memory_demand[1], &model.run_guess_ns, &model.stop_share) != 11)
+		return bad(journal, "model: eleven values are needed");
 	if (number < journal->watch.shadows[0].n_models) {
 		int result = hb_serve_watch_replace(&journal->watch, number, &model);
 		return result == -EBUSY ? bad(journal, "model: batches of the one before run")
@@ -80,6 +80,17 @@ static int stage_take(struct journal *journal, const char *text)
 	    !journal->flies[slot] || stage >= HB_STAGES)
 		return bad(journal, "stage: a time, the slot of a batch and a stage are needed");
 	hb_serve_watch_stage(&journal->watch, now_ns, slot, (enum hb_serve_stage)stage);
+	return 0;
+}
+
+static int hold_take(struct journal *journal, const char *text)
+{
+	int64_t now_ns;
+	uint32_t slot, held;
+	if (sscanf(text, "%" SCNd64 " %u %u", &now_ns, &slot, &held) != 3 || slot >= HB_SERVE_FLIGHTS_MAX ||
+	    !journal->flies[slot] || held > 1)
+		return bad(journal, "hold: a time, the slot of a batch and 0 or 1 are needed");
+	hb_serve_watch_hold(&journal->watch, now_ns, slot, held);
 	return 0;
 }
 
@@ -137,8 +148,8 @@ static int line_take(struct journal *journal, char *line)
 	static const struct {
 		const char *word;
 		int (*take)(struct journal *journal, const char *text);
-	} words[] = {{"model", model_take}, {"profile", profile_take}, {"start", start_take},
-		     {"stage", stage_take}, {"end", end_take},         {"mark", mark_take}};
+	} words[] = {{"model", model_take}, {"profile", profile_take}, {"start", start_take}, {"stage", stage_take},
+		     {"hold", hold_take},   {"end", end_take},         {"mark", mark_take}};
 	size_t length = strcspn(line, " ");
 	line[strcspn(line, "\n")] = '\0';
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)

@@ -80,14 +80,14 @@ static json_t *models_pack(const struct hb_serve_run_result *result, struct hb_e
 static json_t *row_pack(const struct hb_serve_row *row, bool errors, struct hb_error *error)
 {
 	const struct hb_serve_run_result *result = &row->result;
-	return hb_json_pack(error, "{s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "policy",
+	return hb_json_pack(error, "{s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "policy",
 			    row->policy, "load", number(row->load), "traffic", row->bursts ? "bursts" : "poisson",
 			    "seed", (json_int_t)row->seed, "offered_per_s", number(result->offered_per_s), "high",
 			    class_pack(&result->class[HB_SERVE_HIGH], error), "low",
 			    class_pack(&result->class[HB_SERVE_LOW], error), "models", models_pack(result, error),
 			    "gpu_busy", number(result->gpu_busy), "items_a_batch", number(result->items_a_batch),
-			    "aged_batches", (json_int_t)result->counts.aged, "prediction_error",
-			    errors ? errors_pack(result->error, error) : json_null());
+			    "aged_batches", (json_int_t)result->counts.aged, "holds", (json_int_t)result->counts.held,
+			    "prediction_error", errors ? errors_pack(result->error, error) : json_null());
 }
 
 int hb_serve_json_write(FILE *out, const struct hb_serve_run_options *options, const struct hb_serve_row *rows,

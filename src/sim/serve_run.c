@@ -170,7 +170,6 @@ static int run_open(const struct hb_serve_run_options *options, struct run **out
 		.only = options->models,
 		.link_bytes_per_s = options->link_bytes_per_s,
 		.lanes = options->config.slots,
-		.interruptible = strcmp(options->config.policy, "preempt") == 0,
 	};
 	struct run *run = calloc(1, sizeof *run);
 	if (!run)
@@ -206,7 +205,8 @@ static void action_do(struct run *run, const struct hb_serve_action *action)
 		break;
 	case HB_SERVE_HOLD:
 	case HB_SERVE_RELEASE:
-		gpu_ops->hold_low(run->gpu, run->now_ns, action->kind == HB_SERVE_HOLD);
+		gpu_ops->hold(run->gpu, run->now_ns, action->slot, action->kind == HB_SERVE_HOLD);
+		hb_serve_watch_hold(&run->watch, run->now_ns, action->slot, action->kind == HB_SERVE_HOLD);
 		break;
 	}
 }

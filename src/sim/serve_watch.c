@@ -108,7 +108,8 @@ static void stage_record(struct hb_serve_watch *watch, uint32_t shadow, const st
 {
 	double whole_ns = flight->whole_ns[stage];
 	struct hb_hist *errors = stage == HB_STAGE_RUN ? watch->run_error : watch->copy_error;
-	if (flight->begun_ns >= watch->count_from_ns && whole_ns > 0)
+	bool foreseeable = stage != HB_STAGE_RUN || !flight->was_held;
+	if (flight->begun_ns >= watch->count_from_ns && whole_ns > 0 && foreseeable)
 		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / whole_ns - 1) * MILLION));
 }
 
@@ -123,12 +124,18 @@ void hb_serve_watch_stage(struct hb_serve_watch *watch, int64_t now_ns, uint32_t
 	}
 }
 
+void hb_serve_watch_hold(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot, bool held)
+{
+	for (uint32_t i = 0; i < watch->n_shadows; i++)
+		hb_predictor_hold(&watch->shadows[i], now_ns, slot, held);
+}
+
 static void error_record(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot)
 {
 	for (uint32_t i = 0; i < watch->n_shadows; i++) {
 		const struct hb_flight *flight = &watch->shadows[i].flights[slot];
 		double took_ns = (double)(now_ns - flight->begun_ns);
-		if (flight->begun_ns >= watch->count_from_ns && took_ns > 0)
+		if (flight->begun_ns >= watch->count_from_ns && took_ns > 0 && !flight->was_held)
 			hb_hist_record(&watch->error[i],
 				       (int64_t)(fabs(flight->predicted_ns - took_ns) / took_ns * MILLION));
 		hb_predictor_end(&watch->shadows[i], now_ns, slot, true);

@@ -45,6 +45,7 @@ void hb_serve_watch_refused(struct hb_serve_watch *watch, const struct hb_serve_
 void hb_serve_watch_start(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot,
 			  const struct hb_serve_batch *batch);
 void hb_serve_watch_stage(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
+void hb_serve_watch_hold(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot, bool held);
 void hb_serve_watch_end(struct hb_serve_watch *watch, int64_t now_ns, uint32_t slot,
 			const struct hb_serve_batch *batch);
 void hb_serve_watch_result(const struct hb_serve_watch *watch, struct hb_serve_run_result *result);
