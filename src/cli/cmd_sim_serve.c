@@ -132,10 +132,11 @@ static int policies_take(struct command *command, char *list)
 		while (hb_serve_policy_names[i] && strcmp(hb_serve_policy_names[i], word) != 0)
 			i++;
 		if (!hb_serve_policy_names[i])
-			return hb_cli_usage_error(COMMAND,
-						  "--policy %s: no such policy; there are ours, ours-no-transfer, "
-						  "ours-no-interference, fifo, priority-fifo, edf, clockwork, preempt",
-						  word);
+			return hb_cli_usage_error(
+				COMMAND,
+				"--policy %s: no such policy; there are ours, ours-no-transfer, "
+				"ours-no-interference, ours-no-preemption, fifo, priority-fifo, edf, clockwork, preempt",
+				word);
 		command->policies[command->n_policies++] = hb_serve_policy_names[i];
 	}
 	return HB_EXIT_OK;

@@ -18,6 +18,7 @@
 /* High-priority misses that holding must save, and so many for each low-priority request that misses for it. */
 #define HOLD_LEAST 0.02
 #define HIGH_FOR_LOW 0.02
+#define HOLD_CHANGE_NS INT64_C(200000)
 
 /* High priority of its own model waits for the place it takes: standing it would be in the way for ever. */
 static bool is_waited_for(const struct hb_serve *serve, const struct hb_serve_batch *batch)
@@ -86,6 +87,21 @@ static bool should_hold(struct hb_serve *serve, int64_t now_ns)
 	return saved >= HOLD_LEAST && saved >= HIGH_FOR_LOW * lost;
 }
 
+/* Not twice within HOLD_CHANGE_NS: what is held now changes what is best, and back. It is asked again then. */
+static bool change(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool held, struct hb_serve_action *action)
+{
+	struct hb_serve_batch *batch = &serve->batches[slot];
+	if (!batch->used || batch->held == held)
+		return false;
+	if (now_ns < batch->hold_after_ns) {
+		int64_t *wake_ns = &serve->policy_wake_ns;
+		*wake_ns = *wake_ns < batch->hold_after_ns ? *wake_ns : batch->hold_after_ns;
+		return false;
+	}
+	batch->hold_after_ns = now_ns + HOLD_CHANGE_NS;
+	return hb_serve_hold(serve, now_ns, slot, held, action);
+}
+
 bool hb_hold_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
 {
 	bool any = false;
@@ -98,7 +114,7 @@ bool hb_hold_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_acti
 	bool hold = high && should_hold(serve, now_ns);
 	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
 		bool held = hold && may_stand(serve, slot) && !serve->batches[slot].goes_on;
-		if (hb_serve_hold(serve, now_ns, slot, held, action))
+		if (change(serve, now_ns, slot, held, action))
 			return true;
 	}
 	return false;

@@ -337,12 +337,8 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 {
 	uint32_t slot = slot_take(serve), items = hb_serve_batch_items(serve, model, class, order, most);
 	struct hb_serve_batch *batch = &serve->batches[slot];
-	*batch = (struct hb_serve_batch){.model = model,
-					 .priority = class,
-					 .begun_ns = now_ns,
-					 .deadline_ns = INT64_MAX,
-					 .hold_ns = INT64_MIN,
-					 .used = true};
+	*batch = (struct hb_serve_batch){
+		.model = model, .priority = class, .begun_ns = now_ns, .deadline_ns = INT64_MAX, .used = true};
 	batch->can_stop = class == HB_SERVE_LOW && serve->ops->holds && serve->predictor.models[model].stop_share > 0;
 	batch_fill(serve, slot, order, items);
 	serve->in_flight[model][class]++;
@@ -363,11 +359,9 @@ bool hb_serve_start(struct hb_serve *serve, int64_t now_ns, uint32_t model, enum
 bool hb_serve_hold(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool held, struct hb_serve_action *action)
 {
 	struct hb_serve_batch *batch = &serve->batches[slot];
-	/* Once at any time: whoever changes his mind as a consequence would go on for ever. */
-	if (!batch->used || !batch->can_stop || batch->held == held || batch->hold_ns == now_ns)
+	if (!batch->used || !batch->can_stop || batch->held == held)
 		return false;
 	batch->held = held;
-	batch->hold_ns = now_ns;
 	serve->counts.held += held;
 	hb_predictor_hold(&serve->predictor, now_ns, slot, held);
 	*action = (struct hb_serve_action){.kind = held ? HB_SERVE_HOLD : HB_SERVE_RELEASE, .slot = slot};

@@ -75,9 +75,9 @@ struct hb_serve_batch {
 	int64_t begun_ns, deadline_ns;   /* of the request that is most urgent */
 	uint64_t cookies[HB_SERVE_BATCH_MAX];
 	bool used;
-	bool can_stop;      /* it may be held, so it is to be launched in pieces */
-	bool held, goes_on; /* goes_on: it was held for so long that it is not any more */
-	int64_t hold_ns;    /* when it was held, or let go on, last */
+	bool can_stop;         /* it may be held, so it is to be launched in pieces */
+	bool held, goes_on;    /* goes_on: it was held for so long that it is not any more */
+	int64_t hold_after_ns; /* pick_hold.c: it is not held, or let go on, again before */
 };
 
 struct hb_serve_counts {

@@ -196,10 +196,12 @@ class Workers(unittest.TestCase):
 
     def test_a_journal_that_is_wrong_is_refused_by_line(self):
         path = os.path.join(self.folder(), "journal")
-        good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000\nstart 10 0 0 1 0\nend 20 0 1\n"
-        for text, word in ((good + "end 30 0 1\n", ":4:"), (good + "nonsense\n", "word"), ("start 10 0 0 1 0\n", ":1:"),
+        good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000 0.1\nstart 10 0 0 1 0\nhold 12 0 1\nhold 15 0 0\nend 20 0 1\n"
+        good += "start 20 0 0 1 0\nend 25 0 1\n"
+        for text, word in ((good + "end 30 0 1\n", ":8:"), (good + "nonsense\n", "word"), ("start 10 0 0 1 0\n", ":1:"),
                            (good + "start 30 99 0 1 0\n", "start"), (good + "start 30 1 0 77 0\n", "start"),
-                           ("model 0 a 400 0 0 0.5 1 0.3 0.5 1000\n", "model"), (good + "profile 7 1 1 1 1\n", "profile")):
+                           ("model 0 a 400 0 0 0.5 1 0.3 0.5 1000 0\n", "model"), (good + "hold 30 0 1\n", "hold"),
+                           ("model 0 a 4 0 0 0.5 1 0.3 0.5 1000 2\n", "model"), (good + "profile 7 1 1 1 1\n", "profile")):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", path], capture_output=True, text=True,
@@ -208,6 +210,7 @@ class Workers(unittest.TestCase):
                              (text, done.stderr))
         with open(path, "w", encoding="utf-8") as file:
             file.write(good)
+        # When one that was held ends was decided, not predicted.
         self.assertEqual(self.judged(path)[""]["all_parts"]["batches"], 1)
 
     def test_the_policy_changes_only_while_nothing_is_there(self):
@@ -222,7 +225,7 @@ class Workers(unittest.TestCase):
         self.assertEqual(server.call("POST", "/v2/policy/fifo")[0], 200)
 
     def test_low_priority_is_held_while_high_runs(self):
-        server = serve(self, {"low": ("", HELD), "high": ("", HELD)}, "--policy", "preempt")
+        server = serve(self, {"low": ("stop_share: 0.1\n", HELD), "high": ("", HELD)}, "--policy", "preempt")
         asked = Asked(server)
         asked.ask("low", "low", priority="low")
         appears(server, "low/runs-low")

@@ -20,7 +20,9 @@
 #define REQUESTS_MAX 4096
 
 struct batch {
-	int64_t stage_end_ns; /* 0 = free */
+	int64_t stage_end_ns; /* 0 = free; INT64_MAX = it stands, or will */
+	int64_t stands_ns,
+		rest_ns; /* held: from when it stands, and what is left of its run then; 0 = it is not held */
 	enum hb_serve_stage stage;
 	double beside;
 };
@@ -82,10 +84,39 @@ static void batch_start(struct scenario *scenario, const struct hb_serve_action 
 	batch->stage_end_ns = scenario->now_ns + stage_ns(scenario, of, batch->stage, batch->beside);
 }
 
+static const char *model_in(const struct scenario *scenario, uint32_t slot)
+{
+	return scenario->models[hb_serve_batch_get(scenario->serve, slot)->model].name;
+}
+
+/* What is on its way still runs: stop_share of the whole run. */
+static void batch_hold(struct scenario *scenario, uint32_t slot)
+{
+	struct batch *batch = &scenario->batches[slot];
+	const struct hb_serve_batch *of = hb_serve_batch_get(scenario->serve, slot);
+	int64_t run_ns = stage_ns(scenario, of, HB_STAGE_RUN, batch->beside);
+	int64_t goes_on_ns = (int64_t)((double)run_ns * scenario->models[of->model].stop_share);
+	int64_t left_ns = batch->stage_end_ns - scenario->now_ns;
+	if (batch->stage != HB_STAGE_RUN || left_ns <= goes_on_ns)
+		return;
+	batch->stands_ns = scenario->now_ns + goes_on_ns;
+	batch->rest_ns = left_ns - goes_on_ns;
+	batch->stage_end_ns = INT64_MAX;
+}
+
+static void batch_release(struct scenario *scenario, uint32_t slot)
+{
+	struct batch *batch = &scenario->batches[slot];
+	int64_t from_ns = scenario->now_ns > batch->stands_ns ? scenario->now_ns : batch->stands_ns;
+	if (batch->rest_ns)
+		batch->stage_end_ns = from_ns + batch->rest_ns;
+	batch->rest_ns = 0;
+}
+
 static void steps(struct scenario *scenario)
 {
 	struct hb_serve_action action;
-	char text[128], finish[32];
+	char text[256], finish[32];
 	while (hb_serve_step(scenario->serve, scenario->now_ns, &action)) {
 		unsigned long long cookie = action.cookie;
 		switch (action.kind) {
@@ -100,10 +131,12 @@ static void steps(struct scenario *scenario)
 					 ms(action.finish_ns, finish));
 			break;
 		case HB_SERVE_HOLD:
-			snprintf(text, sizeof text, "- hold low priority");
+			batch_hold(scenario, action.slot);
+			snprintf(text, sizeof text, "- hold %s", model_in(scenario, action.slot));
 			break;
 		case HB_SERVE_RELEASE:
-			snprintf(text, sizeof text, "- release low priority");
+			batch_release(scenario, action.slot);
+			snprintf(text, sizeof text, "- release %s", model_in(scenario, action.slot));
 			break;
 		}
 		say(scenario, text);
@@ -171,16 +204,21 @@ static int open_serve(struct scenario *scenario, struct hb_error *error)
 	return scenario->serve ? 0 : hb_serve_new(&scenario->config, &scenario->serve, error);
 }
 
-/* model NAME max=N run=TIME more=TIME in=TIME: an item takes run, each further one more; in = copying one. */
+/*
+ * model NAME max=N run=TIME more=TIME in=TIME stop=SHARE: an item takes run, each further one more; in = copying one; stop =
+ * of a run that goes on once it is held.
+ */
 static int model_add(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	uint32_t index = scenario->n_models;
 	if (n < 2 || index == HB_SERVE_MODELS_MAX)
 		return hb_error_set(error, -1, "model: needs a name, and room for it");
 	struct hb_serve_model *model = &scenario->models[index];
-	const char *max = value_of(words, n, "max");
-	*model = (struct hb_serve_model){
-		.max_items = max ? (uint32_t)atoi(max) : 1, .run_guess_ns = 1, .sm_demand = {1, 1}};
+	const char *max = value_of(words, n, "max"), *stop = value_of(words, n, "stop");
+	*model = (struct hb_serve_model){.max_items = max ? (uint32_t)atoi(max) : 1,
+					 .run_guess_ns = 1,
+					 .sm_demand = {1, 1},
+					 .stop_share = stop ? atof(stop) : 0};
 	snprintf(model->name, sizeof model->name, "%s", words[1]);
 	if (open_serve(scenario, error) || time_of(words, n, "run", &scenario->run_ns[index], error) ||
 	    time_of(words, n, "more", &scenario->more_ns[index], error) ||

@@ -230,6 +230,83 @@ static void interference_is_learned_and_unlearned(void **state)
 	assert_true(near(pair_forecast_ns(now_ns, &error_ns), 4 * MS, 0.001));
 }
 
+/* A batch of 4 ms of which a tenth goes on when it is held; beside a copy of 10 ms that is of high priority. */
+static void a_held_batch_stands_until_high_priority_has_gone(void **state)
+{
+	struct hb_serve_model stops = running;
+	struct hb_forecast forecast;
+	double stage_ns[HB_STAGES] = {0, 4 * MS, 0};
+	stops.stop_share = 0.1;
+	assert_int_equal(hb_predictor_replace_model(predictor, 1, &stops), 0);
+	hb_predictor_profiled(predictor, 1, 1, stage_ns);
+	hb_predictor_begin(predictor, 0, 0, 1, 1, HB_SERVE_LOW);
+	hb_predictor_stage(predictor, 0, 0, HB_STAGE_RUN);
+	hb_predictor_begin(predictor, 0, 1, 0, 8, HB_SERVE_HIGH); /* copies for 8 ms, then runs for nothing */
+	hb_forecast_begin(predictor, 1000000, &forecast);
+	hb_forecast_hold(predictor, &forecast, 0, true);
+	hb_forecast_run(predictor, &forecast, NULL);
+	/* 1.4 of 4 ms are done when it stands, at 1.4 ms; 2.6 ms are left at 8 ms. */
+	assert_true(near(forecast.flow[0].finish_ns, 9.6 * MS, 0.001));
+	hb_predictor_hold(predictor, 1000000, 0, true);
+	/* Looked at late: it has stood since 1.4 ms. */
+	hb_forecast_begin(predictor, 6000000, &forecast);
+	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 2.6 * MS, 0.001));
+	hb_predictor_hold(predictor, 6000000, 0, false);
+	hb_forecast_begin(predictor, 7000000, &forecast);
+	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 1.6 * MS, 0.001));
+	/* When it ends was decided: neither its time alone nor the error learns from it. */
+	double alone_ns = hb_predictor_alone(predictor, 1, 1).ns,
+	       error = hb_predictor_error(predictor, HB_SERVE_LOW, 0);
+	hb_predictor_end(predictor, 60000000, 0, true);
+	assert_true(hb_predictor_alone(predictor, 1, 1).ns == alone_ns);
+	assert_true(hb_predictor_error(predictor, HB_SERVE_LOW, 0) == error);
+}
+
+static void a_model_that_cannot_be_held_goes_on(void **state)
+{
+	struct hb_forecast forecast;
+	double stage_ns[HB_STAGES] = {0, 4 * MS, 0};
+	hb_predictor_profiled(predictor, 1, 1, stage_ns);
+	hb_predictor_begin(predictor, 0, 0, 1, 1, HB_SERVE_LOW);
+	hb_predictor_stage(predictor, 0, 0, HB_STAGE_RUN);
+	hb_predictor_hold(predictor, 0, 0, true);
+	hb_forecast_begin(predictor, 0, &forecast);
+	hb_forecast_hold(predictor, &forecast, 0, true);
+	hb_forecast_run(predictor, &forecast, NULL);
+	assert_true(near(forecast.flow[0].finish_ns, 4 * MS, 0.001));
+}
+
+/* Two models under the same company: one is slowed three times as much as the other, and is known for it. */
+static void a_model_is_as_sensitive_as_it_was_seen_to_be(void **state)
+{
+	static const double slower[] = {1.3, 1.9};
+	struct hb_serve_model other = running;
+	double stage_ns[HB_STAGES] = {0, 4 * MS, 0};
+	int64_t now_ns = 0;
+	int second = hb_predictor_add_model(predictor, &other);
+	uint32_t models[] = {1, (uint32_t)second};
+	hb_predictor_profiled(predictor, 1, 1, stage_ns);
+	hb_predictor_profiled(predictor, models[1], 1, stage_ns);
+	for (int i = 0; i < 100; i++) {
+		for (uint32_t slot = 0; slot < 2; slot++) {
+			hb_predictor_begin(predictor, now_ns, slot, models[slot], 1, HB_SERVE_HIGH);
+			hb_predictor_stage(predictor, now_ns, slot, HB_STAGE_RUN);
+		}
+		for (uint32_t slot = 0; slot < 2; slot++) {
+			int64_t end_ns = now_ns + (int64_t)(4 * MS * slower[slot]);
+			hb_predictor_stage(predictor, end_ns, slot, HB_STAGE_OUT);
+			hb_predictor_end(predictor, end_ns, slot, true);
+		}
+		now_ns += (int64_t)(20 * MS);
+	}
+	double first = hb_predictor_sensitivity(predictor, 1, HB_SERVE_HIGH);
+	double more = hb_predictor_sensitivity(predictor, models[1], HB_SERVE_HIGH);
+	assert_true(more > 1.8 * first);
+	/* Another model under its number begins as others do. */
+	assert_int_equal(hb_predictor_replace_model(predictor, models[1], &other), 0);
+	assert_true(hb_predictor_sensitivity(predictor, models[1], HB_SERVE_HIGH) == 1);
+}
+
 static void the_error_estimate_says_how_wrong_predictions_were(void **state)
 {
 	int64_t now_ns = 0;
@@ -286,6 +363,9 @@ int main(void)
 		TEST(without_the_transfer_part_copies_do_not_disturb_each_other),
 		TEST(a_change_of_the_set_is_taken_into_account),
 		TEST(interference_is_learned_and_unlearned),
+		TEST(a_held_batch_stands_until_high_priority_has_gone),
+		TEST(a_model_that_cannot_be_held_goes_on),
+		TEST(a_model_is_as_sensitive_as_it_was_seen_to_be),
 		TEST(the_error_estimate_says_how_wrong_predictions_were),
 		TEST(what_was_not_begun_or_cannot_be_is_ignored),
 	};
