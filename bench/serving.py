@@ -38,7 +38,7 @@ ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median",
 # Of the GPU's capacity; from here on the load is high.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
 # Live, in order of importance: what does not fit into --budget is left out.
-LIVE = [("poisson", 100), ("bursts", 100), ("poisson", 110), ("poisson", 80), ("bursts", 80), ("poisson", 60)]
+LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]
 BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
 
