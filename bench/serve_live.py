@@ -26,6 +26,17 @@ MODELS = {
     "speech": (4, 960000, 3072000, "[0.8, 1]", "[0.3, 0.3]"),
     "decode": (16, 8, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
 }
+# The second mix copies much. Those of another name run the network behind it, and copy what such a service does besides:
+# 16 frames of a video, embeddings of 512 candidates, keys and values of 4096 tokens from the host, those of a prompt to it.
+COPIES = {
+    "clip": (8, 10235904, 4000, "[0.5, 0.9]", "[0.3, 0.5]"),
+    "detect": MODELS["detect"],
+    "stream": MODELS["stream"],
+    "recommend": (8, 6816768, 4096, "[0.3, 0.9]", "[0.5, 0.3]"),
+    "prefill": (4, 960000, 36626432, "[0.8, 1]", "[0.3, 0.3]"),
+    "resume": (4, 134217736, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
+}
+NETWORK = {"clip": "classify", "recommend": "bert", "prefill": "speech", "resume": "decode"}
 # serve_worker.py launches a batch in 8 pieces, 2 ahead; of those the first is half done.
 STOP_SHARE = 1.5 / 8
 PRIORITIES = ("high", "low")
@@ -47,10 +58,16 @@ def say(text):
 
 # ---- the server ----
 
-def model_text(name, priority, how):
-    most, to_gpu, back, sm, memory = MODELS[name]
-    runs = "command: %s %s %s\n" % (sys.executable, os.path.join(HERE, "serve_worker.py"), name) \
-        if how == "torch" else "platform: trace\ntrace: %s\n" % name
+def worker_command(name, models):
+    """The network, and where it is not of that name bytes that an item copies besides its own."""
+    network = NETWORK.get(name, name)
+    more = "" if network == name else " %d %d" % tuple(models[name][i] - MODELS[network][i] for i in (1, 2))
+    return "%s %s %s%s" % (sys.executable, os.path.join(HERE, "serve_worker.py"), network, more)
+
+
+def model_text(name, priority, how, models):
+    most, to_gpu, back, sm, memory = models[name]
+    runs = "command: %s\n" % worker_command(name, models) if how == "torch" else "platform: trace\ntrace: %s\n" % name
     return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nstop_share: %s\n"
             "limit: 20s\n"
             "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
@@ -74,14 +91,14 @@ def mps(folder):
 
 
 @contextlib.contextmanager
-def server(hb, how, journal, speed, log):
+def server(hb, how, journal, speed, log, models):
     with tempfile.TemporaryDirectory(prefix="hb-serving-") as folder, mps(os.path.join(folder, "mps")) as env:
-        for name in MODELS:
+        for name in models:
             for priority in PRIORITIES:
                 os.makedirs(os.path.join(folder, "models", "%s-%s" % (name, priority)))
                 with open(os.path.join(folder, "models", "%s-%s" % (name, priority), "model.yaml"), "w",
                           encoding="utf-8") as file:
-                    file.write(model_text(name, priority, how))
+                    file.write(model_text(name, priority, how, models))
         command = [hb, "serve", "--models", os.path.join(folder, "models"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                    "--gpu", "none", "--journal", journal, "--speed", str(speed)]
         with open(log, "w", encoding="utf-8") as errors, \
@@ -134,8 +151,8 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    def __init__(self, port):
-        self.port, self.idle = port, []
+    def __init__(self, port, models=None):
+        self.port, self.idle, self.models = port, [], models or MODELS
 
     async def ask(self, method, path, body=b""):
         connection = self.idle.pop() if self.idle else None
@@ -174,7 +191,7 @@ class Client:
 async def wait_ready(client):
     """Every model loaded. One that has failed says why when it is asked."""
     end = time.monotonic() + READY_S
-    names = ["%s-%s" % (name, priority) for name in MODELS for priority in PRIORITIES]
+    names = ["%s-%s" % (name, priority) for name in client.models for priority in PRIORITIES]
     while names:
         if time.monotonic() > end:
             raise RuntimeError("not ready within %d s: %s" % (READY_S, ", ".join(names)))
@@ -192,7 +209,7 @@ async def wait_ready(client):
 async def profile(client):
     """Every size alone, so that the server has seen it; the latency of one request of each model."""
     alone = {}
-    for name, (most, *_) in MODELS.items():
+    for name, (most, *_) in client.models.items():
         for priority in PRIORITIES:
             items = 1
             while True:
@@ -275,7 +292,7 @@ def arrivals(rate, seconds, bursts, draws):
 
 def schedule(per_s, share, seconds, bursts, seed):
     due = []
-    for name in MODELS:
+    for name in share:
         for priority in PRIORITIES:
             part = HIGH_SHARE if priority == "high" else 1 - HIGH_SHARE
             draws = random.Random("%s %s %s" % (seed, name, priority))
@@ -354,8 +371,8 @@ async def try_window(client, policy, mark, due, alone, seconds):
         raise
 
 
-async def measure(port, plan, seconds, until):
-    with contextlib.closing(Client(port)) as client:
+async def measure(port, plan, seconds, until, models=None):
+    with contextlib.closing(Client(port, models)) as client:
         return await measured(client, plan, seconds, until)
 
 
@@ -404,11 +421,12 @@ def prediction_errors(hb, journal):
     return {stretch["mark"]: stretch["prediction_error"] for stretch in json.loads(done.stdout)["stretches"]}
 
 
-def run(hb, how, plan, seconds, until, keep, speed=1.0):
+def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None):
     """What measure() says, with prediction errors of each run. `keep`: folder for journal and log."""
     journal = os.path.join(keep, "journal.txt")
-    with server(hb, how, journal, speed, os.path.join(keep, "server.log")) as port:
-        found = asyncio.run(measure(port, plan, seconds, until))
+    models = models or MODELS
+    with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models) as port:
+        found = asyncio.run(measure(port, plan, seconds, until, models))
     errors = prediction_errors(hb, journal)
     for of_load in found["runs"].values():
         for one in of_load:

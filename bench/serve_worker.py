@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker of `hb serve` for bench/serving.py: one of the six models of the evaluation, in PyTorch with random weights.
 
-  serve_worker.py NAME                  classify, detect, stream, bert, speech, decode
+  serve_worker.py NAME [IN OUT]         classify, detect, stream, bert, speech, decode
+
+IN and OUT are bytes that an item copies to the GPU and back besides (a service that keeps its cache on the host, say).
 
 A request holds one number an item. What goes over the link for it is what such a
 model's input and output would be (MODELS below, and `transfer` in model.yaml):
@@ -248,8 +250,28 @@ class Program:
         self.result = x
 
 
+class Besides:
+    """Bytes that each item copies to the GPU and back besides input and output: of no use to the network."""
+
+    def __init__(self, in_bytes, out_bytes, most, device):
+        self.ways = []
+        for n_bytes in (in_bytes, out_bytes):
+            host = torch.zeros(most, n_bytes, dtype=torch.uint8, pin_memory=CUDA and n_bytes > 0)
+            self.ways.append((host, torch.zeros(most, n_bytes, dtype=torch.uint8, device=device)))
+
+    def copy_in(self, n):
+        host, there = self.ways[0]
+        if host.numel():
+            there[:n].copy_(host[:n], non_blocking=True)
+
+    def copy_out(self, n):
+        host, there = self.ways[1]
+        if host.numel():
+            host[:n].copy_(there[:n], non_blocking=True)
+
+
 class Model:
-    def __init__(self, name):
+    def __init__(self, name, in_bytes=0, out_bytes=0, most_besides=8):
         gc.freeze()  # capturing collects garbage each time
         layers, shape, dtype, most = MODELS[name]
         self.device = "cuda" if CUDA else "cpu"
@@ -269,6 +291,7 @@ class Model:
             else:
                 program = Program(layers, shape, dtype, n, self.device)
             self.programs[n] = program
+        self.besides = Besides(in_bytes, out_bytes, min(most, most_besides), self.device)
         self.done = [torch.cuda.Event() for _ in range(PIECES)] if CUDA else []
 
     def wait(self, stream):
@@ -283,6 +306,7 @@ class Model:
         self.program = self.programs[min(size for size in self.programs if size >= n)]
         with torch.cuda.stream(self.stream()):
             self.program.device_in[:n].copy_(self.program.host_in[:n], non_blocking=True)
+            self.besides.copy_in(n)
         self.wait(self.stream())
         return {"n": n}
 
@@ -313,13 +337,14 @@ class Model:
     def copy_out(self, n):
         with torch.cuda.stream(self.stream()):
             self.program.host_out[:n].copy_(self.program.result[:n], non_blocking=True)
+            self.besides.copy_out(n)
         self.wait(self.stream())
         return self.program.host_out[:n].reshape(n, -1)[:, :1].float().numpy()
 
 
 def main():
     with torch.inference_mode():
-        model = Model(sys.argv[1])
+        model = Model(sys.argv[1], *map(int, sys.argv[2:4]))
         worker.serve(model.infer, model.copy_in, model.copy_out)
 
 

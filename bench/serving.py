@@ -39,6 +39,7 @@ ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median",
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
 # Live, in order of importance: what does not fit into --budget is left out.
 LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]
+LIVE_MIXES = {USUAL: serve_live.MODELS, "copies": serve_live.COPIES}
 BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
 
 
@@ -74,14 +75,16 @@ def live(arguments):
     with tempfile.TemporaryDirectory() as folder:
         keep = arguments.keep or folder
         os.makedirs(keep, exist_ok=True)
-        found = serve_live.run(arguments.hb, arguments.live, [(*key, policies) for key in LIVE], arguments.seconds, until,
-                               keep, arguments.speed)
+        plan = [(*key, policies) for key in LIVE if not arguments.loads or key[1] in arguments.loads]
+        plan += [(traffic, load, policies) for load in arguments.loads if load not in LOADS for traffic in TRAFFIC]
+        found = serve_live.run(arguments.hb, arguments.live, plan, arguments.seconds, until, keep, arguments.speed,
+                               LIVE_MIXES[arguments.mix])
     if arguments.raw:
         with open(arguments.raw, "w") as file:
             json.dump({**found, "runs": [run for runs in found["runs"].values() for run in runs]}, file)
     for window in found["left_out"]:
         print(f"left out: {window['mark']}: {window['why']}", file=sys.stderr)
-    compared = {(USUAL, *key): runs for key, runs in found["runs"].items() if "ours" in {run["policy"] for run in runs}}
+    compared = {(arguments.mix, *key): runs for key, runs in found["runs"].items() if "ours" in {run["policy"] for run in runs}}
     return compared, bool(found["left_out"])
 
 
@@ -182,6 +185,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hb", default=os.path.join(ROOT, "build", "hb"))
     parser.add_argument("--live", choices=("torch", "trace"))
+    parser.add_argument("--mix", choices=LIVE_MIXES, default=USUAL, help="live: the models")
+    parser.add_argument("--loads", type=lambda text: [int(load) for load in text.split(",")], default=[],
+                        help="live: these only, also others than the usual: 100,130")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="simulations at one time")
     parser.add_argument("--seconds", type=float, default=None, help="of requests in a run (4; live 1.6)")
     parser.add_argument("--budget", type=float, default=600, help="live: seconds after which no run begins")
@@ -207,6 +213,8 @@ def main():
     if not found:
         return 2
     command = "bench/serving.py" + (f" --live {arguments.live}" if arguments.live else "") + f" --seconds {arguments.seconds:g}"
+    command += f" --mix {arguments.mix}" if arguments.mix != USUAL else ""
+    command += " --loads " + ",".join(map(str, arguments.loads)) if arguments.loads else ""
     about = {key: getattr(arguments, key) for key in ("driver", "commit") if getattr(arguments, key)}
     rows = rows_of(found, command, about)
     if arguments.results:
