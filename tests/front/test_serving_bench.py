@@ -55,7 +55,7 @@ class ServingBench(unittest.TestCase):
         program = self.in_folder("worker.py", WORKER % self.folder)
         quick = {"MODELS": {"tiny": (2, 0, 0, "", "")}, "LEARN_S": 0.1, "CAPACITY_S": 0.1, "WARM_S": 0.0, "CONNECTIONS": 4,
                  "DEADLINES": dict.fromkeys(serve_live.PRIORITIES, 1e5), "DRAIN_S": LIMIT, "READY_S": LIMIT, "ANSWER_S": LIMIT,
-                 "model_text": lambda name, priority, how: MODEL % (program, priority),
+                 "model_text": lambda name, priority, how, models: MODEL % (program, priority),
                  "schedule": lambda *_: [(0.02 * i, "tiny", serve_live.PRIORITIES[i % 2]) for i in range(8)]}
         for name, value in quick.items():
             self.enterContext(mock.patch.object(serve_live, name, value))
