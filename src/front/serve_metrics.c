@@ -154,6 +154,13 @@ static void write_queues(void *argument, const struct hb_serve *serve)
 	hb_prom_family(page->out, "hb_serve_held_requests_limit", HB_PROM_GAUGE,
 		       "What --queue allows of each priority");
 	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_serve_queue_max(serve));
+	hb_prom_family(
+		page->out, "hb_serve_holds_total", HB_PROM_COUNTER,
+		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
+	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_serve_counts_get(serve)->held);
+	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
+		       "Low-priority batches started, or let go on, for having waited long");
+	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_serve_counts_get(serve)->aged);
 	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
 		       "Requests refused because as many of their priority were there as --queue allows");
 	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {

@@ -235,6 +235,7 @@ class Workers(unittest.TestCase):
         server.write("high/go", "")
         asked.join()
         self.assertEqual([status for status, _ in asked.answers.values()], [200, 200])
+        self.assertEqual(server.metric("hb_serve_holds_total"), 1)
 
     def test_counters_that_run_over_a_byte_confuse_nobody(self):
         """The 256th batch and its neighbours are answered with what they asked for, and so are those after them."""
