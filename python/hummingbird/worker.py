@@ -24,9 +24,10 @@ returning when it is done, and say the bytes in model.yaml (`transfer`):
 
 Inputs go through copy_in(**inputs), infer(**what it returned), copy_out(what
 that returned). While a batch runs, priority() is its priority, held() says
-whether it should go no further for now (a policy that interrupts low priority),
-and unwanted() whether all who asked for it have gone: a callable that takes long
-may look and raise Unwanted. A batch that is not begun by then is not begun.
+whether it should go no further for now (low priority of a model with
+`stop_share` in model.yaml), and unwanted() whether all who asked for it have
+gone: a callable that takes long may look and raise Unwanted. A batch that is not
+begun by then is not begun.
 """
 import contextlib
 import mmap
