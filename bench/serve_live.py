@@ -67,11 +67,11 @@ def worker_command(name, models):
 
 def model_text(name, priority, how, models):
     most, to_gpu, back, sm, memory = models[name]
-    runs = "command: %s\n" % worker_command(name, models) if how == "torch" else "platform: trace\ntrace: %s\n" % name
-    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nstop_share: %s\n"
-            "limit: 20s\n"
+    runs = "command: %s\nstop_share: %s\n" % (worker_command(name, models), STOP_SHARE) if how == "torch" \
+        else "platform: trace\ntrace: %s\n" % name
+    return (runs + "max_batch: %d\npriority: %s\ntransfer: [%dB, %dB]\nsm_share: %s\nmemory_share: %s\nlimit: 20s\n"
             "inputs: [{name: x, datatype: FP32, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
-            % (most, priority, to_gpu, back, sm, memory, STOP_SHARE))
+            % (most, priority, to_gpu, back, sm, memory))
 
 
 @contextlib.contextmanager

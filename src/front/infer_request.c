@@ -175,8 +175,7 @@ static void print_shape(char *text, size_t size, const int64_t *dims, uint32_t n
 		snprintf(text + at, size - at, "]");
 }
 
-/* Elements of BYTES carry their length before them: 4 bytes, little-endian. */
-static bool strings_fit(const struct hb_tensor *tensor, int64_t elements)
+bool hb_tensor_has_texts(const struct hb_tensor *tensor, int64_t elements)
 {
 	const unsigned char *at = tensor->data, *end = at + tensor->bytes;
 	for (int64_t i = 0; i < elements; i++) {
@@ -212,7 +211,7 @@ static enum hb_answer check_input(struct hb_infer *infer, struct hb_tensor *tens
 	}
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
 	if (!hb_tensor_holds(tensor->dtype, elements, tensor->bytes) &&
-	    (tensor->dtype != HB_DTYPE_BYTES || elements < 0 || !strings_fit(tensor, elements)))
+	    (tensor->dtype != HB_DTYPE_BYTES || elements < 0 || !hb_tensor_has_texts(tensor, elements)))
 		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
 				     "input \"%s\": %llu bytes do not make %lld elements of %s", tensor->name,
 				     (unsigned long long)tensor->bytes, (long long)elements,

@@ -123,6 +123,8 @@ bool hb_infer_make_outputs(struct hb_infer *infer, const struct hb_model_config 
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
 /* Whether so many bytes hold so many elements; never of BYTES, whose elements have any size. */
 bool hb_tensor_holds(enum hb_dtype dtype, int64_t elements, uint64_t bytes);
+/* Whether a tensor of BYTES is so many texts and nothing else: each has its length before it, 4 bytes, little-endian. */
+bool hb_tensor_has_texts(const struct hb_tensor *tensor, int64_t elements);
 /* Whether requests may bring any size of it: text, or a dimension that is left open. */
 bool hb_tensor_spec_open(const struct hb_tensor_spec *spec);
 /* Of an element; 0 for BYTES. */

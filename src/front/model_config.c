@@ -64,7 +64,7 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_DURATION(struct hb_model_config, delay_ns, "delay"),
 	HB_CONFIG_LIST(struct hb_model_config, sm_share, n_sm_share, "sm_share", .keys = share_keys),
 	HB_CONFIG_LIST(struct hb_model_config, memory_share, n_memory_share, "memory_share", .keys = share_keys),
-	HB_CONFIG_REAL(struct hb_model_config, stop_share, "stop_share", .min = 0, .max = 1),
+	HB_CONFIG_REAL(struct hb_model_config, stop_share, "stop_share", .real_min = 0, .real_max = 1),
 	HB_CONFIG_LIST(struct hb_model_config, inputs, n_inputs, "inputs", .required = true, .keys = tensor_keys),
 	HB_CONFIG_LIST(struct hb_model_config, outputs, n_outputs, "outputs", .required = true, .keys = tensor_keys),
 	HB_CONFIG_END,
@@ -171,6 +171,9 @@ static int check_platform(const char *path, const struct hb_model_config *config
 		result = hb_error_set(error, -EINVAL, "%s: library: only for platform onnxruntime", path);
 	if (result == 0 && config->delay_ns && config->platform != HB_PLATFORM_echo)
 		result = hb_error_set(error, -EINVAL, "%s: delay: only for platform echo", path);
+	bool may_look = config->platform == HB_PLATFORM_worker || config->platform == HB_PLATFORM_BY_GPU;
+	if (result == 0 && config->stop_share > 0 && !may_look)
+		result = hb_error_set(error, -EINVAL, "%s: stop_share: only for platform worker", path);
 	return result;
 }
 

@@ -157,7 +157,7 @@ static void write_queues(void *argument, const struct hb_serve *serve)
 	hb_prom_family(
 		page->out, "hb_serve_holds_total", HB_PROM_COUNTER,
 		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
-	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_serve_counts_get(serve)->held);
+	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_serve_counts_get(serve)->holds);
 	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
 		       "Low-priority batches started, or let go on, for having waited long");
 	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_serve_counts_get(serve)->aged);

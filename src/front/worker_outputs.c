@@ -60,22 +60,10 @@ static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_wo
 	return string_bytes(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
 }
 
-/* The request's own copy, which nobody changes: so many texts, and nothing else. */
-static bool has_strings(const struct hb_tensor *tensor)
+/* Looked at in the request's own copy, which nobody changes. */
+static bool has_texts(const struct hb_tensor *tensor)
 {
-	const char *at = tensor->data;
-	uint64_t left = tensor->bytes;
-	uint32_t length;
-	for (int64_t n = hb_tensor_elements(tensor->dims, tensor->n_dims); n > 0; n--) {
-		if (left < sizeof(length))
-			return false;
-		memcpy(&length, at, sizeof(length));
-		if (length > left - sizeof(length))
-			return false;
-		at += sizeof(length) + length;
-		left -= sizeof(length) + length;
-	}
-	return left == 0;
+	return hb_tensor_has_texts(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
 }
 
 /* 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has not as many texts as its shape says. */
@@ -100,7 +88,7 @@ static int give(const struct hb_model_config *config, uint32_t items, const stru
 			    config->max_batch > 0);
 		at += hb_worker_aligned(share[i]);
 		*wrong = i;
-		if (!hb_dtype_bytes((enum hb_dtype)config->outputs[i].dtype) && !has_strings(&infer->outputs[i]))
+		if (!hb_dtype_bytes((enum hb_dtype)config->outputs[i].dtype) && !has_texts(&infer->outputs[i]))
 			return -EINVAL;
 	}
 	return 0;

@@ -101,7 +101,7 @@ static double copy_rate(const struct hb_predictor *predictor, const struct hb_fl
 	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
 }
 
-/* Of flows that are all at work. `features` (or NULL) of those that run; of others as they were. */
+/* Of flows that are all at work. `features` (or NULL) of those that run; 0 of one that stands. */
 static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
 		     double (*features)[HB_INTERFERENCE_FEATURES])
 {
@@ -109,9 +109,12 @@ static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow
 	double x[HB_INTERFERENCE_FEATURES];
 	bool waits[HB_FORECAST_MAX];
 	for (uint32_t i = 0; i < n; i++) {
-		waits[i] = stands(flow[i]) || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
+		bool stood = stands(flow[i]);
+		waits[i] = stood || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
 		if (!waits[i])
 			crowd_join(&crowd, flow[i]);
+		if (stood && features)
+			memset(features[i], 0, sizeof features[i]);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		rate[i] = waits[i]                         ? 0
@@ -126,7 +129,6 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 {
 	struct hb_flow *at_work[HB_FORECAST_MAX];
 	double rates[HB_FORECAST_MAX], seen[HB_FORECAST_MAX][HB_INTERFERENCE_FEATURES];
-	memset(seen, 0, sizeof seen);
 	uint32_t n_at_work = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		rate[i] = 0;
@@ -142,11 +144,16 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 	}
 }
 
+/* What is left of its stage at least, as far as anybody knows. */
+static double least_left(const struct hb_flight *flight)
+{
+	return OVERDUE_SHARE * flight->whole_ns[flight->flow.stage];
+}
+
 void hb_flight_overdue(struct hb_flight *flight)
 {
-	double least = OVERDUE_SHARE * flight->whole_ns[flight->flow.stage];
 	double *left = &flight->flow.left_ns[flight->flow.stage];
-	*left = *left > least ? *left : least;
+	*left = *left > least_left(flight) ? *left : least_left(flight);
 }
 
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
@@ -165,7 +172,7 @@ void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb
 	for (uint32_t i = 0; i < forecast->n; i++) {
 		struct hb_flow *flow = &forecast->flow[i];
 		double left = flow->left_ns[flow->stage] - (since_ns > 0 ? since_ns * rate[i] : 0);
-		double least = OVERDUE_SHARE * predictor->flights[forecast->slot[i]].whole_ns[flow->stage];
+		double least = least_left(&predictor->flights[forecast->slot[i]]);
 		least = stops_at(flow) > least ? stops_at(flow) : least;
 		flow->left_ns[flow->stage] = left > least ? left : least;
 	}

@@ -30,7 +30,7 @@ static bool is_waited_for(const struct hb_serve *serve, const struct hb_serve_ba
 static bool may_stand(const struct hb_serve *serve, uint32_t slot)
 {
 	const struct hb_serve_batch *batch = &serve->batches[slot];
-	return batch->used && batch->can_stop && !is_waited_for(serve, batch);
+	return batch->used && batch->can_stop && !batch->goes_on && !is_waited_for(serve, batch);
 }
 
 static double left_ns(const struct hb_serve *serve, uint32_t slot)
@@ -62,8 +62,8 @@ static void plan_hold(const struct hb_serve *serve, struct hb_plan *plan, bool h
 {
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
 		uint32_t slot = plan->forecast.slot[i];
-		if (slot < HB_SERVE_FLIGHTS_MAX && may_stand(serve, slot))
-			hb_forecast_hold(&serve->predictor, &plan->forecast, i, held && !serve->batches[slot].goes_on);
+		if (slot < HB_SERVE_FLIGHTS_MAX)
+			hb_forecast_hold(&serve->predictor, &plan->forecast, i, held && may_stand(serve, slot));
 	}
 }
 
@@ -113,8 +113,7 @@ bool hb_hold_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_acti
 	bool high = serve->n_in_flight[HB_SERVE_HIGH] || serve->queued[HB_SERVE_HIGH];
 	bool hold = high && should_hold(serve, now_ns);
 	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
-		bool held = hold && may_stand(serve, slot) && !serve->batches[slot].goes_on;
-		if (change(serve, now_ns, slot, held, action))
+		if (change(serve, now_ns, slot, hold && may_stand(serve, slot), action))
 			return true;
 	}
 	return false;

@@ -138,7 +138,9 @@ static bool over_limit(void *self, const struct hb_flow *finished)
 bool hb_plan_run_within(struct hb_serve *serve, int64_t now_ns, struct hb_plan *plan, const struct hb_plan_cost *most,
 			struct hb_plan_cost *cost)
 {
-	struct limit limit = {serve, plan, now_ns, most->class[HB_SERVE_HIGH], most -> expected};
+	struct limit limit = {.serve = serve, .plan = plan, .now_ns = now_ns};
+	limit.high = most->class[HB_SERVE_HIGH];
+	limit.expected = most->expected;
 	if (!hb_forecast_run(&serve->predictor, &plan->forecast, &(struct hb_forecast_watch){over_limit, &limit}))
 		return false;
 	plan_cost(serve, plan, now_ns, cost);

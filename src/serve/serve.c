@@ -362,7 +362,7 @@ bool hb_serve_hold(struct hb_serve *serve, int64_t now_ns, uint32_t slot, bool h
 	if (!batch->used || !batch->can_stop || batch->held == held)
 		return false;
 	batch->held = held;
-	serve->counts.held += held;
+	serve->counts.holds += held;
 	hb_predictor_hold(&serve->predictor, now_ns, slot, held);
 	*action = (struct hb_serve_action){.kind = held ? HB_SERVE_HOLD : HB_SERVE_RELEASE, .slot = slot};
 	return true;

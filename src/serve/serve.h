@@ -85,7 +85,7 @@ struct hb_serve_counts {
 	uint64_t timeouts[HB_SERVE_PRIORITIES], downgraded[HB_SERVE_PRIORITIES], cancelled[HB_SERVE_PRIORITIES];
 	uint64_t full[HB_SERVE_PRIORITIES]; /* not submitted: queue_max of that priority were there */
 	uint64_t batches, aged; /* aged: low-priority batches started, or let go on, for having waited long */
-	uint64_t held;          /* times that a batch was held */
+	uint64_t holds;         /* times that a batch was held */
 };
 
 void hb_serve_config_init(struct hb_serve_config *config);

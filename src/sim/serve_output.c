@@ -86,7 +86,7 @@ static json_t *row_pack(const struct hb_serve_row *row, bool errors, struct hb_e
 			    class_pack(&result->class[HB_SERVE_HIGH], error), "low",
 			    class_pack(&result->class[HB_SERVE_LOW], error), "models", models_pack(result, error),
 			    "gpu_busy", number(result->gpu_busy), "items_a_batch", number(result->items_a_batch),
-			    "aged_batches", (json_int_t)result->counts.aged, "holds", (json_int_t)result->counts.held,
+			    "aged_batches", (json_int_t)result->counts.aged, "holds", (json_int_t)result->counts.holds,
 			    "prediction_error", errors ? errors_pack(result->error, error) : json_null());
 }
 

@@ -80,6 +80,8 @@ static void a_model_that_cannot_be_is_refused_by_key(void **state)
 			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
 			   "dimension");
 	expect_model_error("platform: worker\ncommand: x\ndelay: 5ms\n" TENSORS, "delay");
+	expect_model_error("platform: echo\nstop_share: 0.1\n" TENSORS, "stop_share");
+	expect_model_error("platform: worker\ncommand: x\nstop_share: 1.5\n" TENSORS, "stop_share");
 	expect_model_error("platform: echo\ninputs: [{name: '', datatype: FP32, shape: [2]}]\n"
 			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
 			   "inputs[0].name");

@@ -439,7 +439,7 @@ static void every_request_has_one_fate(void **state)
 		/* Without interference nothing is predicted to be gained by it. */
 		bool holds = strcmp(*policy, "preempt") == 0 || strcmp(*policy, "ours") == 0 ||
 			     strcmp(*policy, "ours-no-transfer") == 0;
-		assert_int_equal(hb_serve_counts_get(rig.serve)->held > 0, holds);
+		assert_int_equal(hb_serve_counts_get(rig.serve)->holds > 0, holds);
 		free(rig.fate);
 		closes(NULL);
 	}
