@@ -11,7 +11,7 @@
  * `meson test --benchmark serve_cost`; nothing is asserted.
  */
 #include "base/rng.h"
-#include "serve/serve.h"
+#include "server/scheduler/serve.h"
 
 #include <math.h>
 #include <stdio.h>

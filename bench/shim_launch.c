@@ -12,7 +12,7 @@
  * "recorded" is a tenant whose launches are noted for `hb trace record`.
  */
 #include "base/clock.h"
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "hummingbird/page_trace.h"
 #include "page_host.h"
 

@@ -5,7 +5,7 @@
  * Reads of one byte from /dev/zero (no sign) and of eight from an eventfd (a
  * sign). Run by hand or by `meson test --benchmark`; no test depends on it.
  *
- *   HB_SIGNS=.../src/shim/libhb-signs.so signs-cost
+ *   HB_SIGNS=.../src/signs/libhb-signs.so signs-cost
  */
 #include "base/clock.h"
 #include "signs/signs.h"

@@ -5,8 +5,8 @@
  * what HP pays for a launch. `meson test --benchmark slack`; nothing is asserted.
  */
 #include "base/clock.h"
-#include "core/slack_high.h"
-#include "core/slack_low.h"
+#include "decide/slack_high.h"
+#include "decide/slack_low.h"
 
 #include <stdio.h>
 #include <stdlib.h>

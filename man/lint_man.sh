@@ -26,7 +26,7 @@ keys() {
 	((found > 5)) || { echo "$1: no keys were found"; bad=1; }
 }
 keys "$source/src/daemon/daemon_config.c" "$source/man/hummingbird.yaml.5"
-keys "$source/src/front/model_config.c" "$source/man/hb-model.yaml.5"
+keys "$source/src/server/models/model_config.c" "$source/man/hb-model.yaml.5"
 # The check itself: a broken page is not passed over.
 mandoc -T lint -W warning <<<$'.Dd x\n.Sh BROKEN\n.Bl' >/dev/null && { echo "a broken page was accepted"; bad=1; }
 exit $bad

@@ -15,7 +15,7 @@
  * Latencies count from the launch of the work to the end of the synchronize;
  * "moments" are relative to that launch too.
  */
-#include "gpu/hold_kernel.h"
+#include "nvidia/hold_kernel.h"
 #include "micro_driver.h"
 
 #include <stdbool.h>

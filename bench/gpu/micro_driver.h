@@ -8,7 +8,7 @@
 #ifndef HB_BENCH_MICRO_DRIVER_H
 #define HB_BENCH_MICRO_DRIVER_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>

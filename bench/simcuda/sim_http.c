@@ -6,7 +6,7 @@
  *
  *   sim_http KERNEL_US PREPARE_US     prints "port N", serves until it is ended
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -7,7 +7,7 @@
 #ifndef HB_BENCH_TENANT_DRIVER_H
 #define HB_BENCH_TENANT_DRIVER_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdbool.h>
 

@@ -7,7 +7,7 @@
 #ifndef HB_BENCH_WORKLOADS_BENCH_WORK_H
 #define HB_BENCH_WORKLOADS_BENCH_WORK_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>

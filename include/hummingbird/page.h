@@ -149,7 +149,7 @@ struct hb_page_process {
 	hb_page_u32 mask_state;  /* process; whether its launches can leave SMs to others, row of mask_states.def */
 	hb_page_u32 rings;       /* process; 1: it rings the bell of the GPU's page */
 	hb_page_u32
-		gpc_state; /* process; whether its masks leave out whole GPCs, row of gpu/gpc_states.def; 0 = not wanted */
+		gpc_state; /* process; whether its masks leave out whole GPCs, row of nvidia/gpc_states.def; 0 = not wanted */
 	hb_page_u32 reserved1[3];
 	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
@@ -229,7 +229,7 @@ struct hb_gpu_page {
 	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
 	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
 	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
-	/* The spatial engine: struct hb_slack_board of core/slack.h, whose header says who writes what. */
+	/* The spatial engine: struct hb_slack_board of decide/slack.h, whose header says who writes what. */
 	_Alignas(64) unsigned char slack[HB_PAGE_SLACK_BYTES];
 	/* daemon; the bounds of the spatial engine, from its configuration. */
 	hb_page_u32 window_us; /* predicted LP time in flight while HP is at work */
@@ -246,7 +246,7 @@ struct hb_gpu_page {
 	hb_page_u32 high_alone_ns; /* what a request takes alone; 0 = not known */
 	/* Masks of LP leave out whole GPCs: whether they are wanted so, and which bits of a mask are of which GPC. */
 	hb_page_u32 masks_whole; /* daemon; 0 = masks are spread over the GPU */
-	hb_page_u32 gpc_state;   /* daemon; row of gpu/gpc_states.def (release, after gpc_of, which is constant then) */
+	hb_page_u32 gpc_state;   /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, which is constant then) */
 	unsigned char gpc_of[128];   /* daemon; counted from 1, 0 = the bit is no TPC */
 	hb_page_i64 daemon_since_ns; /* daemon; when it started */
 	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_SLACK_BYTES];

@@ -41,7 +41,7 @@ import numpy
 
 import hummingbird
 
-# The layout of src/front/worker_ring.h.
+# The layout of src/server/backends/worker_ring.h.
 MAGIC, VERSION = 0x31524B4F57424800, 5
 PAGE = struct.Struct("<QIIQQQQIII")
 READY_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 64, 104, 8, 8

@@ -81,6 +81,20 @@ int hb_install_shim_dir(char *path, size_t size)
 	return find_library("HB_SHIM_DIR", shim_folders, path, size);
 }
 
+/* An installation has it beside the shim; a build tree in a folder beside the shim's. */
+int hb_install_signs(char *path, size_t size)
+{
+	char folder[PATH_MAX];
+	static const char *const places[] = {"libhb-signs.so", "../signs/libhb-signs.so"};
+	int result = hb_install_shim_dir(folder, sizeof folder);
+	for (size_t i = 0; result == 0 && i < sizeof places / sizeof places[0]; i++) {
+		int n = snprintf(path, size, "%s/%s", folder, places[i]);
+		if (n > 0 && (size_t)n < size && access(path, R_OK) == 0)
+			return 0;
+	}
+	return result < 0 ? result : -ENOENT;
+}
+
 int hb_install_simcuda_dir(char *path, size_t size)
 {
 	return find_library("HB_SIMCUDA_DIR", simcuda_folders, path, size);

@@ -10,6 +10,8 @@
 
 /* The folder that holds the shim's libcuda.so.1; $HB_SHIM_DIR wins. 0, -ENOENT, -ENAMETOOLONG. */
 int hb_install_shim_dir(char *path, size_t size);
+/* libhb-signs.so, which `hb run --priority high` preloads. 0, -ENOENT, -ENAMETOOLONG. */
+int hb_install_signs(char *path, size_t size);
 /* The folder that holds the simulated driver's libcuda.so.1; $HB_SIMCUDA_DIR wins. */
 int hb_install_simcuda_dir(char *path, size_t size);
 /* One of our programs ("hbd", "hb"), else what $PATH has by this name. */

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/install_path.h"
 #include "base/json.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "bench/bench_output.h"
 #include "bench/bench_overall.h"
-#include "sim/text_input.h"
+#include "trace/text_input.h"
 
 #include <errno.h>
 #include <math.h>

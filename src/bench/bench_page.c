@@ -7,8 +7,8 @@
 #include "bench/bench_output.h"
 #include "bench/bench_overall.h"
 #include "bench_assets.h"
-#include "sim/output.h"
-#include "sim/plot.h"
+#include "report/output.h"
+#include "report/plot.h"
 
 #include <errno.h>
 #include <math.h>

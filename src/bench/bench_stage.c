@@ -14,7 +14,7 @@
 #include "bench/bench_daemon.h"
 #include "bench/bench_scripts.h"
 #include "bench/bench_xsched.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 #include "gpu/provider.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
-#include "sim/number.h"
+#include "trace/number.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "cli/out_file.h"
 #include "hb-commit.h"
-#include "sim/gzip_stream.h"
+#include "trace/gzip_stream.h"
 
 #include <errno.h>
 #include <limits.h>

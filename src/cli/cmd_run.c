@@ -9,8 +9,8 @@
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
 #include "cli/wish_options.h"
-#include "daemon/socket_path.h"
-#include "daemon/wish_env.h"
+#include "protocol/socket_path.h"
+#include "protocol/wish_env.h"
 #include "gpu/provider.h"
 
 #include <errno.h>
@@ -197,19 +197,14 @@ static int set_library_path(struct hb_error *error)
 /* Programs of high priority get libhb-signs, first of what is preloaded. An installation may lack it. */
 static int set_preload(const struct request *request, struct hb_error *error)
 {
-	char folder[PATH_MAX], *signs = NULL, *preload = NULL;
+	char signs[PATH_MAX], *preload;
 	const char *old = getenv("LD_PRELOAD");
-	int result = 0;
-	if (request->wish.priority != HB_PAGE_HIGH || request->no_signs ||
-	    hb_install_shim_dir(folder, sizeof folder) < 0)
+	if (request->wish.priority != HB_PAGE_HIGH || request->no_signs || hb_install_signs(signs, sizeof signs) < 0)
 		return 0;
-	if (asprintf(&signs, "%s/libhb-signs.so", folder) < 0 ||
-	    asprintf(&preload, "%s%s%s", signs, old && *old ? ":" : "", old ? old : "") < 0)
-		result = hb_error_set(error, -ENOMEM, "out of memory");
-	else if (access(signs, R_OK) == 0)
-		result = set_variable("LD_PRELOAD", preload, error);
+	if (asprintf(&preload, "%s%s%s", signs, old && *old ? ":" : "", old ? old : "") < 0)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	int result = set_variable("LD_PRELOAD", preload, error);
 	free(preload);
-	free(signs);
 	return result;
 }
 

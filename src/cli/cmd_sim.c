@@ -10,7 +10,7 @@
 #include "cli/out_file.h"
 #include "cli/sim_options.h"
 #include "cli/trace_record.h"
-#include "sim/output.h"
+#include "report/output.h"
 
 #include <errno.h>
 #include <pthread.h>

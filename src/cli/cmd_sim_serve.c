@@ -2,13 +2,13 @@
 /*
  * `hb sim-serve`: inference requests of two priorities with deadlines against
  * serving policies, in virtual time on the GPU model. Every policy gets the same
- * requests. The runs are src/sim/serve_run.c's; here are options and order.
+ * requests. The runs are src/simserving/serve_run.c's; here are options and order.
  */
 #include "base/paths.h"
 #include "cli/cli.h"
-#include "sim/number.h"
-#include "sim/serve_models.h"
-#include "sim/serve_output.h"
+#include "trace/number.h"
+#include "simserving/serve_models.h"
+#include "simserving/serve_output.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -37,7 +37,7 @@ static const char help[] =
 	"  --concurrency N       batches at one time, of policies that need to be told (2)\n"
 	"  --seconds N           simulated time of each run (10)\n"
 	"  --seeds N             runs of each, with other arrivals (1)\n"
-	"  --models NAME[,...]   which are asked for, of src/sim/serve_models.def (the six usual)\n"
+	"  --models NAME[,...]   which are asked for, of src/simserving/serve_models.def (the six usual)\n"
 	"  --gpu NAME            the GPU, a file of data/gpus or a path (h200)\n"
 	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
 	"  --errors              also ask the predictor with parts switched off; needs --json\n"

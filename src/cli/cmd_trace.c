@@ -9,8 +9,8 @@
 #include "cli/out_file.h"
 #include "cli/trace_info_output.h"
 #include "cli/trace_record.h"
-#include "sim/gzip_stream.h"
-#include "sim/trace_import.h"
+#include "trace/gzip_stream.h"
+#include "trace/trace_import.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -16,7 +16,7 @@
 #include "cli/status_source.h"
 #include "core/policy.h"
 #include "core/recording.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <getopt.h>

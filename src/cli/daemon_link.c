@@ -3,7 +3,7 @@
 #include "cli/daemon_link.h"
 
 #include "base/install_path.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <fcntl.h>

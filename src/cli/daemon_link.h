@@ -4,7 +4,7 @@
 #define HB_CLI_DAEMON_LINK_H
 
 #include "base/error.h"
-#include "daemon/socket_path.h"
+#include "protocol/socket_path.h"
 
 #include <stdbool.h>
 

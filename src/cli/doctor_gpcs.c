@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/doctor_masks.h"
 #include "cli/doctor_slice.h"
-#include "gpu/gpc_trial.h"
+#include "nvidia/gpc_trial.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

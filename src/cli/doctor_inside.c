@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/trial_calls.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/doctor_slice.h"
 #include "cli/trial_calls.h"
-#include "gpu/launch_mask.h"
+#include "nvidia/launch_mask.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef HB_CLI_DOCTOR_MASKS_H
 #define HB_CLI_DOCTOR_MASKS_H
 
-#include "gpu/launch_mask.h"
+#include "nvidia/launch_mask.h"
 
 #include <stdbool.h>
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/trial_calls.h"
-#include "gpu/nvidia_rm.h"
+#include "nvidia/nvidia_rm.h"
 #include "gpu/provider.h"
 
 #include <dlfcn.h>

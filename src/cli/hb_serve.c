@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "front/kserve_grpc.h"
-#include "front/kserve_http.h"
-#include "front/worker_process.h"
+#include "server/grpc/kserve_grpc.h"
+#include "server/http/kserve_http.h"
+#include "server/backends/worker_process.h"
 
 #include <errno.h>
 #include <getopt.h>

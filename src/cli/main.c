@@ -6,7 +6,7 @@
  */
 #include "base/nearest.h"
 #include "cli/cli.h"
-#include "hb-version.h"
+#include "base/hb-version.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "sim/modes.h"
-#include "sim/number.h"
+#include "trace/number.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -6,7 +6,7 @@
 #ifndef HB_CLI_SIM_OPTIONS_H
 #define HB_CLI_SIM_OPTIONS_H
 
-#include "sim/output.h"
+#include "report/output.h"
 #include "sim/sim.h"
 
 #define HB_SIM_TRACES_MAX 16

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "cli/daemon_link.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <stdlib.h>

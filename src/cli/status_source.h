@@ -4,7 +4,7 @@
 #define HB_CLI_STATUS_SOURCE_H
 
 #include "base/error.h"
-#include "daemon/protocol.h"
+#include "protocol/protocol.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef HB_CLI_TRACE_INFO_OUTPUT_H
 #define HB_CLI_TRACE_INFO_OUTPUT_H
 
-#include "sim/trace_info.h"
+#include "trace/trace_info.h"
 
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #ifndef HB_CLI_TRIAL_CALLS_H
 #define HB_CLI_TRIAL_CALLS_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #define HB_TRIAL_CALLS(X) \
 	X(cuInit) \

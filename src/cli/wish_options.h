@@ -3,7 +3,7 @@
 #ifndef HB_CLI_WISH_OPTIONS_H
 #define HB_CLI_WISH_OPTIONS_H
 
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 
 /*
  * Each takes an option's value into the wish: -1, or after a message that names

@@ -6,7 +6,7 @@
  */
 #include "base/hist.h"
 #include "core/core_priv.h"
-#include "core/costs.h"
+#include "decide/costs.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -45,7 +45,7 @@
 #ifndef HB_CORE_CORE_H
 #define HB_CORE_CORE_H
 
-#include "core/foresight.h"
+#include "decide/foresight.h"
 #include "gate/gate.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * a timer at once, what does not becomes the fault for which guard.c ejects.
  */
 #include "core/core_priv.h"
-#include "core/slack.h"
+#include "decide/slack.h"
 
 /* --- looking --- */
 

@@ -25,7 +25,7 @@
  * know how much a pair really slows each other. An eager HP program is idle
  * between its kernels, so LP starts kernels of any size there.
  */
-#include "core/orion_rule.h"
+#include "decide/orion_rule.h"
 #include "core/policy.h"
 
 struct state {

@@ -35,7 +35,7 @@
  * out; and it needs hundreds of requests to notice a point.
  */
 #include "core/policy.h"
-#include "core/slack.h"
+#include "decide/slack.h"
 
 #define TERMS_START 30000
 #define TERMS_LEAST 7500

@@ -41,7 +41,7 @@
  * turns: a turn is 50 ms. Two HP tenants: nothing is held for one while the other
  * works, so its first kernel after that pays the switch between the two.
  */
-#include "core/costs.h"
+#include "decide/costs.h"
 #include "core/policy.h"
 
 #define SLICE_LEAST_NS INT64_C(1000000)

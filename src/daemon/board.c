@@ -3,11 +3,11 @@
  * The daemon's part of the spatial engine: the settings on the page of a GPU,
  * the terms of each HP tenant (what LP may cost its requests: by the policy, or
  * fixed by the configuration), and the beacons of processes that have died. All
- * else on the board is the processes' own business (core/slack.h). Called by
+ * else on the board is the processes' own business (decide/slack.h). Called by
  * device.c, tenancy.c and daemon.c.
  */
 #include "base/clock.h"
-#include "core/slack.h"
+#include "decide/slack.h"
 #include "daemon/daemon.h"
 
 static struct hb_slack_board *board_of(struct hb_device *device)

@@ -13,8 +13,8 @@
 #include "daemon/daemon_config.h"
 #include "daemon/engine_memory.h"
 #include "daemon/pid_watch.h"
-#include "daemon/protocol.h"
-#include "daemon/socket_path.h"
+#include "protocol/protocol.h"
+#include "protocol/socket_path.h"
 
 #include <stdbool.h>
 #include <uv.h>

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "core/costs.h"
+#include "decide/costs.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"

@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/fault_point.h"
-#include "core/costs.h"
+#include "decide/costs.h"
 #include "daemon/daemon.h"
 
 static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)

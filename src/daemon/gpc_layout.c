@@ -2,7 +2,7 @@
 /*
  * Which bits of SM masks are of one GPC, asked once for each GPU with `masks:
  * gpcs` when the spatial engine is first wanted there: a child runs the trial
- * (`hb doctor --gpcs`, gpu/gpc_trial.h) in a context of its own and is killed
+ * (`hb doctor --gpcs`, nvidia/gpc_trial.h) in a context of its own and is killed
  * when it takes too long. What it found goes to
  * the page of the GPU, whose processes compare it with the bits that they find
  * themselves. Whatever is wrong leaves masks spread, with the reason on the page.
@@ -13,7 +13,7 @@
 #include "base/uuid.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
-#include "gpu/gpc_find.h"
+#include "nvidia/gpc_find.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/service_notify.h"
-#include "hb-version.h"
+#include "base/hb-version.h"
 
 #include <errno.h>
 #include <fcntl.h>

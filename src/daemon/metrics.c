@@ -15,7 +15,7 @@
 #include "core/tenant.h"
 #include "daemon/meters.h"
 #include "gpu/provider.h"
-#include "hb-version.h"
+#include "base/hb-version.h"
 
 #include <jansson.h>
 #include <stdio_ext.h>

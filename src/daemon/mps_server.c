@@ -15,7 +15,7 @@
 #include "daemon/command.h"
 #include "daemon/daemon.h"
 #include "daemon/mps_takeover.h"
-#include "daemon/wish_env.h"
+#include "protocol/wish_env.h"
 #include "gpu/provider.h"
 
 #include <errno.h>

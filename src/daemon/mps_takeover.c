@@ -2,7 +2,7 @@
 /* See mps_takeover.h. */
 #include "daemon/mps_takeover.h"
 
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
 

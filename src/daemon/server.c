@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "daemon/recorder.h"
 #include "daemon/registration.h"
-#include "daemon/wire.h"
+#include "protocol/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,13 +8,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "core/slack.h"
+#include "decide/slack.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
-#include "gpu/gpc_states.h"
-#include "gpu/mask_states.h"
+#include "nvidia/gpc_states.h"
+#include "nvidia/mask_states.h"
 #include "gpu/provider.h"
 
 #include <stdio.h>
@@ -423,7 +423,7 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 	set(object, "uncovered_why", json_string(use ? use->why : "the GPU has not been looked at yet"));
 }
 
-/* What HP's processes allow LP in the spatial engine; core/slack.h. */
+/* What HP's processes allow LP in the spatial engine; decide/slack.h. */
 static json_t *beacon_json(const struct hb_slack_beacon *beacon)
 {
 	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",

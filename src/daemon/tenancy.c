@@ -8,7 +8,7 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
-#include "daemon/daemon_client.h"
+#include "protocol/daemon_client.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
 

@@ -41,7 +41,7 @@ const struct hb_hook hb_hooks[HB_N_FNS] = {
 
 static const char *const names[HB_N_FNS] = {
 #define X(name) #name,
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Driver functions that the shim hooks by hand and gpu/cuda_abi.h does not
+ * Driver functions that the shim hooks by hand and nvidia/cuda_abi.h does not
  * declare: old forms, and forms that the simulated driver does without.
  * Compiled against cuda.h by test_shim_abi where a toolkit is installed, so a
  * wrong signature is an error there. Never called by these names: that would
@@ -10,7 +10,7 @@
 #define HB_SHIM_CUDA_CALLS_H
 
 #ifndef HB_ABI_REAL
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUgreenCtx_st *CUgreenCtx;

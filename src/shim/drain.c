@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
-#include "gpu/nvidia_rm.h"
+#include "nvidia/nvidia_rm.h"
 #include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/window.h"

@@ -11,7 +11,7 @@
 #ifndef HB_SHIM_DRAIN_H
 #define HB_SHIM_DRAIN_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "shim/shim_tenant.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include "shim/foresee.h"
 
 #include "base/clock.h"
-#include "core/foresight_share.h"
+#include "decide/foresight_share.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"

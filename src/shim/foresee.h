@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The foresight of this process: gathers the signs that it is about to use the
- * GPU, asks core/foresight.h what to do, and gets it done by the thread of
+ * GPU, asks decide/foresight.h what to do, and gets it done by the thread of
  * hold_thread.c. Only where the process is an HP tenant; elsewhere each of
  * these calls is one relaxed load.
  *
@@ -11,8 +11,8 @@
 #ifndef HB_SHIM_FORESEE_H
 #define HB_SHIM_FORESEE_H
 
-#include "core/foresight.h"
-#include "gpu/cuda_abi.h"
+#include "decide/foresight.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

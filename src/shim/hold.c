@@ -21,7 +21,7 @@
  */
 #include "shim/hold_slots.h"
 
-#include "core/foresight.h"
+#include "decide/foresight.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"

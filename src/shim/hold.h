@@ -20,7 +20,7 @@
 #ifndef HB_SHIM_HOLD_H
 #define HB_SHIM_HOLD_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #define HB_SHIM_HOLD_SLOTS_H
 
 #include "base/clock.h"
-#include "gpu/hold_kernel.h"
+#include "nvidia/hold_kernel.h"
 #include "shim/hold.h"
 
 #include <pthread.h>

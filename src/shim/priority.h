@@ -8,7 +8,7 @@
 #ifndef HB_SHIM_PRIORITY_H
 #define HB_SHIM_PRIORITY_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
  * (device and inode) or another copy of the shim.
  */
 #include "shim/real_library.h"
-#include "gpu/nvidia_rm.h"
+#include "nvidia/nvidia_rm.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 

@@ -12,7 +12,7 @@
 #ifndef HB_SHIM_SHIM_H
 #define HB_SHIM_SHIM_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "hummingbird/page.h"
 #include "shim/cuda_calls.h"
 
@@ -22,7 +22,7 @@
 
 enum hb_fn {
 #define X(name) HB_FN_##name,
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 	HB_N_FNS
 };

@@ -17,7 +17,7 @@
 #define HB_SHIM_SLICE_H
 
 #include "cubin/slice_reason.h"
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>

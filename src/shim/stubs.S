@@ -73,17 +73,17 @@ hb_forward_\name:
 
 	.set	.Lfn, 0
 #define X(name) exported name
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 
 	.data
 table hb_shim_entry
 #define X(name) entry_slot name
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 table hb_shim_real
 #define X(name) real_slot name
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 
 	.text

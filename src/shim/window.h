@@ -12,7 +12,7 @@
 #ifndef HB_SHIM_WINDOW_H
 #define HB_SHIM_WINDOW_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "shim/shim_tenant.h"
 
 #include <stdint.h>

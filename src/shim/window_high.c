@@ -7,7 +7,7 @@
  * not counted does no harm.
  */
 #include "base/clock.h"
-#include "core/slack_high.h"
+#include "decide/slack_high.h"
 #include "shim/page_signs.h"
 #include "shim/shim.h"
 #include "shim/window.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The spatial engine in a process of low priority; see window.h. Each launch
- * looks at HP's requests on the page of the GPU and asks core/slack_low.h; it
+ * looks at HP's requests on the page of the GPU and asks decide/slack_low.h; it
  * waits on the calling thread, so the order of the program stays as it is. How
  * far the GPU has come is told by a number that the GPU writes to host memory
  * behind a launch now and then.
@@ -13,7 +13,7 @@
  * masked but not bounded, and counted.
  */
 #include "base/clock.h"
-#include "gpu/launch_mask.h"
+#include "nvidia/launch_mask.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/window.h"

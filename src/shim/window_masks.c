@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which masks launches of low priority may have (gpu/launch_mask.h): tried once
+ * Which masks launches of low priority may have (nvidia/launch_mask.h): tried once
  * in each process, on the GPU of the context that is current then. Which bits
  * are real differs from GPU to GPU, so on the others of the process there are
  * no masks.
  */
-#include "gpu/gpc_find.h"
-#include "gpu/launch_mask.h"
+#include "nvidia/gpc_find.h"
+#include "nvidia/launch_mask.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
 #include "shim/window.h"

@@ -2,16 +2,16 @@
 /*
  * Orion's rule between processes, for `hb bench` (low_rule: orion): HP's process
  * tells on the page of the GPU what kind of kernel it launched last and how long
- * a request takes alone; LP's asks core/orion_rule.h for each launch beside a
+ * a request takes alone; LP's asks decide/orion_rule.h for each launch beside a
  * request. See window.h. Both know kernels as far as a closed library lets them
  * be known: the kind from the name, the size from grid and occupancy, the
  * duration from launches while HP was away (a kernel that was never measured
  * waits, as without a profile in Orion). What HP runs out of a graph has no kind.
  */
 #include "shim/window_orion.h"
-#include "core/kernel_class.h"
-#include "core/orion_rule.h"
-#include "core/slack_high.h"
+#include "decide/kernel_class.h"
+#include "decide/orion_rule.h"
+#include "decide/slack_high.h"
 #include "shim/shim.h"
 #include "shim/window.h"
 

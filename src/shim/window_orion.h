@@ -3,9 +3,9 @@
 #ifndef HB_SHIM_WINDOW_ORION_H
 #define HB_SHIM_WINDOW_ORION_H
 
-#include "core/slack_high.h"
-#include "core/slack_low.h"
-#include "gpu/cuda_abi.h"
+#include "decide/slack_high.h"
+#include "decide/slack_low.h"
+#include "nvidia/cuda_abi.h"
 #include "hummingbird/page.h"
 
 /* In place of a time alone: the request measures it, nothing goes beside it. */

@@ -7,8 +7,8 @@
 #ifndef HB_SHIM_WINDOW_ROWS_H
 #define HB_SHIM_WINDOW_ROWS_H
 
-#include "core/slack_low.h"
-#include "gpu/cuda_abi.h"
+#include "decide/slack_low.h"
+#include "nvidia/cuda_abi.h"
 #include "hummingbird/page.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * attributes, and from what window_marks.c knows of the kernel; where those say
  * nothing the launch goes whole.
  */
-#include "core/slack_low.h"
+#include "decide/slack_low.h"
 #include "shim/hold.h"
 #include "shim/shim.h"
 #include "shim/slice.h"

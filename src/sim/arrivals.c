@@ -3,9 +3,9 @@
 #include "sim/arrivals.h"
 
 #include "base/rng.h"
-#include "sim/grow.h"
-#include "sim/line_reader.h"
-#include "sim/number.h"
+#include "trace/grow.h"
+#include "trace/line_reader.h"
+#include "trace/number.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
 #ifndef HB_SIM_ARRIVALS_H
 #define HB_SIM_ARRIVALS_H
 
-#include "sim/trace.h"
+#include "trace/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -9,8 +9,8 @@
 #define HB_SIM_HOST_PLAN_H
 
 #include "base/rng.h"
-#include "gpu/spec.h"
-#include "sim/trace.h"
+#include "gpumodel/spec.h"
+#include "trace/trace.h"
 
 struct hb_host_plan {
 	/* One an op of the workload: host time between the launch before it (or the request's start) and this launch. */

@@ -8,7 +8,7 @@
 #ifndef HB_SIM_MODES_H
 #define HB_SIM_MODES_H
 
-#include "sim/trace.h"
+#include "trace/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>

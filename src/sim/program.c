@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host side of a simulated tenant; see program.h. */
-#include "core/kernel_class.h"
+#include "decide/kernel_class.h"
 #include "sim/engine.h"
 
 #include <errno.h>

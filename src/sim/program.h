@@ -14,10 +14,10 @@
 
 #include "base/rng.h"
 #include "core/core.h"
-#include "core/slack_high.h"
-#include "core/slack_low.h"
+#include "decide/slack_high.h"
+#include "decide/slack_low.h"
 #include "gate/gate.h"
-#include "gpu/model.h"
+#include "gpumodel/model.h"
 #include "sim/host_plan.h"
 #include "sim/modes.h"
 #include "sim/sim.h"

@@ -9,7 +9,7 @@
 
 #include "sim/arrivals.h"
 #include "sim/result.h"
-#include "sim/trace.h"
+#include "trace/trace.h"
 
 struct hb_sim_tenant {
 	const struct hb_workload *workload;

@@ -8,7 +8,7 @@
 #ifndef HB_SIMCUDA_BROKER_H
 #define HB_SIMCUDA_BROKER_H
 
-#include "gpu/model.h"
+#include "gpumodel/model.h"
 #include "simcuda/sim_wire.h"
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
  * What the model cannot do (suspend a group, change its preemption) is refused
  * with NV_ERR_NOT_SUPPORTED, never accepted without effect.
  */
-#include "gpu/nvidia_rm_abi.h"
+#include "nvidia/nvidia_rm_abi.h"
 #include "simcuda/broker.h"
 #include "simcuda/sim_rm_abi.h"
 

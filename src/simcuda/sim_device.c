@@ -101,7 +101,7 @@ static const struct {
 	const char *name, *text;
 } errors[] = {
 #define HB_CUDA_ERROR(name, value, text) {name, #name, text},
-#include "gpu/cuda_errors.def"
+#include "nvidia/cuda_errors.def"
 #undef HB_CUDA_ERROR
 };
 
@@ -292,7 +292,7 @@ CUresult sim_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice d
 		int number, value;
 	} values[] = {
 #define HB_CUDA_ATTRIBUTE(name, number, value) {number, value},
-#include "gpu/cuda_attributes.def"
+#include "nvidia/cuda_attributes.def"
 #undef HB_CUDA_ATTRIBUTE
 	};
 	CUresult result = check(pi, dev);

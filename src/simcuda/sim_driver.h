@@ -15,7 +15,7 @@
 #ifndef HB_SIMCUDA_SIM_DRIVER_H
 #define HB_SIMCUDA_SIM_DRIVER_H
 
-#include "gpu/model.h"
+#include "gpumodel/model.h"
 #include "simcuda/sim_wire.h"
 #include "simcuda/simcuda.h"
 
@@ -25,7 +25,7 @@
 #include <sys/types.h>
 
 #define HB_CU(base, symbol, since, streams, params, args) CUresult sim_##symbol params;
-#include "gpu/cuda_api.def"
+#include "nvidia/cuda_api.def"
 #undef HB_CU
 
 #define SIM_PARAMS_MAX 64

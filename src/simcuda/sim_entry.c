@@ -20,7 +20,7 @@ _Thread_local int sim_per_thread;
 
 enum {
 #define HB_CU(base, symbol, since, streams, params, args) ENTRY_##symbol,
-#include "gpu/cuda_api.def"
+#include "nvidia/cuda_api.def"
 #undef HB_CU
 	ENTRIES
 };
@@ -81,7 +81,7 @@ static CUresult fault_of(int entry)
 	}
 #define TWIN_PTSZ(symbol, params, args) TWIN(symbol##_ptsz, symbol, params, args)
 #define TWIN_PTDS(symbol, params, args) TWIN(symbol##_ptds, symbol, params, args)
-#include "gpu/cuda_api.def"
+#include "nvidia/cuda_api.def"
 #undef HB_CU
 
 #define ADDRESS_NONE(symbol) NULL
@@ -90,7 +90,7 @@ static CUresult fault_of(int entry)
 static const struct entry entries[ENTRIES] = {
 #define HB_CU(base, symbol, since, streams, params, args) \
 	{#base, #symbol, since, (void *)(uintptr_t)symbol, ADDRESS_##streams(symbol)},
-#include "gpu/cuda_api.def"
+#include "nvidia/cuda_api.def"
 #undef HB_CU
 };
 

@@ -2,7 +2,7 @@
 /*
  * Which bits of TPC masks there are and of which GPC, and the kernel by which a
  * program finds that out: blocks of clusters that write down where they run
- * (gpu/gpc_trial.h). Bits come with gaps, as counted on an H200 (of the first 10
+ * (nvidia/gpc_trial.h). Bits come with gaps, as counted on an H200 (of the first 10
  * bits 5 are TPCs, of 16 11, of 32 25, of 64 54), in no order that follows the
  * GPCs. Those are as found there, too: of an H200's eight one has four TPCs only,
  * and four TPCs are of none: no cluster of more than two blocks comes there, each

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The callback before a launch descriptor is handed over, as the real driver
- * has it in a private table (gpu/launch_mask.h): a descriptor of the Hopper
+ * has it in a private table (nvidia/launch_mask.h): a descriptor of the Hopper
  * layout is shown to the subscriber, and its TPC mask bounds the launch's SMs.
  * HB_SIM_MASKS makes it one of the drivers on which masks do not work: none (no
  * table), version (another descriptor), silent (never called), ignored (masks

@@ -17,7 +17,7 @@ void *sim_missing_find(const char *base);
 	{ \
 		return sim_unsupported(#name); \
 	}
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 
 static const struct {
@@ -25,7 +25,7 @@ static const struct {
 	void *function;
 } names[] = {
 #define X(name) {#name, (void *)(uintptr_t)name},
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 };
 

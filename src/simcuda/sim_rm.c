@@ -8,7 +8,7 @@
  */
 #include "simcuda/sim_driver.h"
 
-#include "gpu/nvidia_rm_abi.h"
+#include "nvidia/nvidia_rm_abi.h"
 #include "simcuda/sim_rm_abi.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Resource-manager numbers that only the simulated driver needs, beside those
- * of gpu/nvidia_rm_abi.h: from NVIDIA's open kernel modules, tag 580.95.05
+ * of nvidia/nvidia_rm_abi.h: from NVIDIA's open kernel modules, tag 580.95.05
  * (class/, ctrl/ctrla06c/, nvstatuscodes.h under src/common/sdk/nvidia/inc).
  */
 #ifndef HB_SIMCUDA_SIM_RM_ABI_H

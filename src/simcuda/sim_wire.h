@@ -13,7 +13,7 @@
 #ifndef HB_SIMCUDA_SIM_WIRE_H
 #define HB_SIMCUDA_SIM_WIRE_H
 
-#include "gpu/spec.h"
+#include "gpumodel/spec.h"
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -8,7 +8,7 @@
 #ifndef HB_SIMCUDA_SIMCUDA_H
 #define HB_SIMCUDA_SIMCUDA_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 
 /*
  * What a kernel's host function is given. `args[i]` points to parameter i as it

@@ -10,7 +10,7 @@
 
 #include "../unit/unit.h"
 #include "base/json.h"
-#include "daemon/wish_env.h"
+#include "protocol/wish_env.h"
 
 #include <sys/types.h>
 

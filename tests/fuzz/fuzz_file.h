@@ -7,7 +7,7 @@
 #ifndef HB_TESTS_FUZZ_FUZZ_FILE_H
 #define HB_TESTS_FUZZ_FUZZ_FILE_H
 
-#include "sim/trace.h"
+#include "trace/trace.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define HB_TESTS_FUZZ_FUZZ_IMPORT_H
 
 #include "fuzz_file.h"
-#include "sim/trace_import.h"
+#include "trace/trace_import.h"
 
 static inline void fuzz_import(const uint8_t *data, size_t size, enum hb_import_format format)
 {

@@ -4,7 +4,7 @@
  * binary data. What is accepted has its tensors inside the body or in memory of
  * the request's own, and can be answered again.
  */
-#include "front/kserve_json.h"
+#include "server/kserve/kserve_json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * that is read of it afterwards lies inside the packet and in range. The first
  * byte of the input is the sender (bit 7) and the number of descriptors.
  */
-#include "daemon/protocol.h"
+#include "protocol/protocol.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/gpu-files.md lists the keys of src/gpu/spec.def, says how to measure each,
+"""docs/gpu-files.md lists the keys of src/gpumodel/spec.def, says how to measure each,
 and every file of data/gpus holds exactly them, each with its origin.
 
 usage: test_gpu_files.py [--refresh]     --refresh writes the list anew
@@ -21,9 +21,9 @@ def read(*path):
 
 
 def fields():
-    rows = re.findall(r'^HB_SPEC_FIELD\((\w+), "([^"]*)", ([^,]*), ([^,]*), "([^"]*)"\)', read("src/gpu/spec.def"), re.M)
-    if len(rows) != read("src/gpu/spec.def").count("\nHB_SPEC_FIELD("):
-        sys.exit("src/gpu/spec.def: a row is not understood")
+    rows = re.findall(r'^HB_SPEC_FIELD\((\w+), "([^"]*)", ([^,]*), ([^,]*), "([^"]*)"\)', read("src/gpumodel/spec.def"), re.M)
+    if len(rows) != read("src/gpumodel/spec.def").count("\nHB_SPEC_FIELD("):
+        sys.exit("src/gpumodel/spec.def: a row is not understood")
     return rows
 
 

@@ -9,7 +9,7 @@
  * Built twice: as it is, and linked with libcuda (CALLER_LINKED, with plugin.c inside).
  */
 #include "fake/fake_driver.h"
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "plugin.h"
 
 #include <dlfcn.h>

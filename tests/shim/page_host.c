@@ -5,7 +5,7 @@
 #include "hummingbird/page_trace.h"
 
 #include "base/clock.h"
-#include "daemon/wire.h"
+#include "protocol/wire.h"
 #include "fake/fake_driver.h"
 
 #include <dirent.h>

@@ -7,7 +7,7 @@
 #ifndef HB_TEST_PAGE_HOST_H
 #define HB_TEST_PAGE_HOST_H
 
-#include "daemon/protocol.h"
+#include "protocol/protocol.h"
 #include "gate/gate.h"
 
 #include <stdbool.h>

@@ -23,7 +23,7 @@ static const char *const hooked[] = {
 
 static const char *const exports[] = {
 #define X(name) #name,
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 };
 

@@ -8,7 +8,7 @@
 #ifndef HB_TEST_SPACE_RIG_H
 #define HB_TEST_SPACE_RIG_H
 
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

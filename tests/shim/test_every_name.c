@@ -71,7 +71,7 @@ static void every_name_arrives(void **state)
 {
 	static const char *const names[] = {
 #define X(name) #name,
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 	};
 	for (unsigned round = 0; round < 2; round++) /* binding, then bound */

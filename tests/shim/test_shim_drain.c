@@ -4,7 +4,7 @@
  * Over the fake driver, which counts the looks. More of it in test_shim_tenant.c
  * (with a daemon) and test_shim_contexts.c (with real work).
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "shim/cuda_calls.h"
 #include "unit/unit.h"

@@ -4,7 +4,7 @@
  * outlasts the launch that it was for; over the simulated driver, read from the
  * counters of the page. (Bytes: tests/signs; what holds: test_shim_holds.c.)
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

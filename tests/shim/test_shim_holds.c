@@ -6,7 +6,7 @@
  * that would wait for a hold ends at the hold's limit, and then the counter of
  * its reason is missing.
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

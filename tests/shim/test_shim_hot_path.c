@@ -5,7 +5,7 @@
  * kills the child at the first system call. Each check has its negative
  * control. Not built with sanitizers, which bring allocators of their own.
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "hummingbird/page_trace.h"
 #include "page_host.h"
 #include "unit/unit.h"

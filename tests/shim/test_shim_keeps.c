@@ -6,7 +6,7 @@
  * takes; what lets a kept GPU go, and that nothing waits for it, as in
  * test_shim_holds.c.
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

@@ -4,7 +4,7 @@
  * is none, and what it sees of a driver that lacks names.
  */
 #include "fake/fake_driver.h"
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "shim/real_library.h"
 #include "unit/unit.h"

@@ -7,8 +7,8 @@
  */
 #include "base/clock.h"
 #include "core/core.h"
-#include "core/orion_rule.h"
-#include "core/slack.h"
+#include "decide/orion_rule.h"
+#include "decide/slack.h"
 #include "shim/window_orion.h"
 #include "space_rig.h"
 

@@ -6,7 +6,7 @@
  * while the request allows nothing. How often something is cut depends on times,
  * so the scenarios try until it was.
  */
-#include "core/slack.h"
+#include "decide/slack.h"
 #include "fake/fake_driver.h"
 #include "page_host.h"
 #include "shim/cuda_calls.h"

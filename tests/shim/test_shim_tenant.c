@@ -3,7 +3,7 @@
  * The shim as member of a tenant: who joins, what is counted, what is held at
  * the gate and what never is, and that nothing hangs without a daemon.
  */
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

@@ -6,9 +6,9 @@
  * counters and from the kernel itself, so nothing depends on times.
  */
 #include "base/clock.h"
-#include "core/slack.h"
-#include "gpu/gpc_find.h"
-#include "gpu/launch_mask.h"
+#include "decide/slack.h"
+#include "nvidia/gpc_find.h"
+#include "nvidia/launch_mask.h"
 #include "space_rig.h"
 
 #include <pthread.h>

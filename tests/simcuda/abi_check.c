@@ -14,18 +14,18 @@
 #include <cuda.h>
 #include <cudaProfiler.h>
 #else
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 #endif
 
 #define HB_CUDA_ERROR(name, value, text) _Static_assert((name) == (value), #name);
-#include "gpu/cuda_errors.def"
+#include "nvidia/cuda_errors.def"
 #undef HB_CUDA_ERROR
 #define HB_CUDA_ATTRIBUTE(name, number, value) _Static_assert(CU_DEVICE_ATTRIBUTE_##name == (number), #name);
-#include "gpu/cuda_attributes.def"
+#include "nvidia/cuda_attributes.def"
 #undef HB_CUDA_ATTRIBUTE
 #define HB_CU(base, symbol, since, streams, params, args) \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(*) params), #symbol);
-#include "gpu/cuda_api.def"
+#include "nvidia/cuda_api.def"
 #undef HB_CU
 
 int main(void)

@@ -6,8 +6,8 @@
  */
 #include "sim_test.h"
 
-#include "gpu/import_redirect.h"
-#include "gpu/nvidia_rm_abi.h"
+#include "nvidia/import_redirect.h"
+#include "nvidia/nvidia_rm_abi.h"
 #include "simcuda/sim_rm_abi.h"
 
 #include <dlfcn.h>

@@ -4,7 +4,7 @@
  * as libcuda does; test_nvidia_rm loads it. Built twice: with all relocations
  * done at load and read-only afterwards, and bound lazily.
  */
-#include "gpu/nvidia_rm_abi.h"
+#include "nvidia/nvidia_rm_abi.h"
 
 int fake_alloc(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class_id, void *params);
 int fake_alloc_short(int fd, uint32_t client, uint32_t parent, uint32_t object, uint32_t class_id, void *params);

@@ -8,7 +8,7 @@
 #define HB_TESTS_MODEL_RIG_H
 
 #include "base/rng.h"
-#include "gpu/model.h"
+#include "gpumodel/model.h"
 #include "unit.h"
 
 #define US INT64_C(1000)

@@ -3,7 +3,7 @@
 #ifndef HB_TESTS_SLACK_RIG_H
 #define HB_TESTS_SLACK_RIG_H
 
-#include "core/slack_high.h"
+#include "decide/slack_high.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)

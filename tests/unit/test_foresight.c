@@ -6,7 +6,7 @@
  * of sign leads to holds that hide the switch. HB_SEED=N repeats a random run.
  */
 #include "base/rng.h"
-#include "core/foresight_plan.h"
+#include "decide/foresight_plan.h"
 #include "unit.h"
 
 #include <stdlib.h>

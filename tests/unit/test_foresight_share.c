@@ -7,8 +7,8 @@
  * random run.
  */
 #include "base/rng.h"
-#include "core/costs.h"
-#include "core/foresight_share.h"
+#include "decide/costs.h"
+#include "decide/foresight_share.h"
 #include "unit.h"
 
 #include <stdlib.h>

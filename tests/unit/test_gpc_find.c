@@ -5,8 +5,8 @@
  * behave like one is refused. The GPU here places clusters as a real one does:
  * anywhere in one group.
  */
-#include "gpu/gpc_find.h"
-#include "gpu/gpc_rank.h"
+#include "nvidia/gpc_find.h"
+#include "nvidia/gpc_rank.h"
 #include "unit.h"
 
 #include <errno.h>

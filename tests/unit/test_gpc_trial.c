@@ -4,7 +4,7 @@
  * when it is read: groups are found where they are, lone TPCs too, no cluster is
  * ever launched that fits nowhere, and a launch that never ends is not waited for.
  */
-#include "gpu/gpc_trial.h"
+#include "nvidia/gpc_trial.h"
 
 #include "base/clock.h"
 #include "unit.h"

@@ -4,8 +4,8 @@
  * linked, get the slices of the page and are read back; failures show on the
  * page; the library's own calls keep their results.
  */
-#include "gpu/nvidia_rm.h"
-#include "gpu/nvidia_rm_abi.h"
+#include "nvidia/nvidia_rm.h"
+#include "nvidia/nvidia_rm_abi.h"
 #include "unit.h"
 
 #include <dlfcn.h>

@@ -3,9 +3,9 @@
  * Messages: what is built is accepted, whatever breaks a rule is refused before
  * anything is done with it, and descriptors arrive or are closed.
  */
-#include "daemon/daemon_client.h"
-#include "daemon/wire.h"
-#include "daemon/wish_env.h"
+#include "protocol/daemon_client.h"
+#include "protocol/wire.h"
+#include "protocol/wish_env.h"
 #include "unit.h"
 
 #include <dirent.h>
@@ -40,7 +40,7 @@ static void every_message_has_its_own_number_and_name(void **state)
 		unsigned number;
 	} all[] = {
 #define HB_MESSAGE(name, number, sender, type, text_max, fds_max) {#name, number},
-#include "daemon/messages.def"
+#include "protocol/messages.def"
 #undef HB_MESSAGE
 	};
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -8,7 +8,7 @@
  */
 #include "base/rng.h"
 #include "counted_malloc.h"
-#include "serve/serve.h"
+#include "server/scheduler/serve.h"
 #include "unit.h"
 
 #include <errno.h>

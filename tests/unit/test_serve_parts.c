@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the serving predictor is made of: least squares that converge, forget and survive anything; quantiles; times alone. */
 #include "base/rng.h"
-#include "serve/quantile_ring.h"
-#include "serve/rls.h"
-#include "serve/solo_time.h"
+#include "server/scheduler/quantile_ring.h"
+#include "server/scheduler/rls.h"
+#include "server/scheduler/solo_time.h"
 #include "unit.h"
 
 #include <math.h>

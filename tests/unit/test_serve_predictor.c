@@ -5,7 +5,7 @@
  * each has an error estimate that grows with how wrong they were.
  */
 #include "base/rng.h"
-#include "serve/predictor.h"
+#include "server/scheduler/predictor.h"
 #include "unit.h"
 
 #include <math.h>

@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "fake_results.h"
-#include "sim/output.h"
-#include "sim/request_view.h"
-#include "sim/svg.h"
+#include "report/output.h"
+#include "report/request_view.h"
+#include "report/svg.h"
 
 struct text {
 	char *bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What slack promises of a single decision: HP's beacon, LP's answers, the window, what is learned. */
-#include "core/slack_low.h"
+#include "decide/slack_low.h"
 #include "slack_rig.h"
 #include "unit.h"
 

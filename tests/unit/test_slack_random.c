@@ -6,8 +6,8 @@
  * and what stands on the board cannot stop it for good. HB_SEED=N repeats a run.
  */
 #include "base/rng.h"
-#include "core/slack_high.h"
-#include "core/slack_low.h"
+#include "decide/slack_high.h"
+#include "decide/slack_low.h"
 #include "unit.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Promises of the trace reader: what a good file becomes, and what each bad one is told. */
 #include "test_files.h"
 
-#include "sim/trace.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>

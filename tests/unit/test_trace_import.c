@@ -6,7 +6,7 @@
  */
 #include "test_files.h"
 
-#include "sim/trace_import.h"
+#include "trace/trace_import.h"
 
 #include <errno.h>
 #include <sqlite3.h>

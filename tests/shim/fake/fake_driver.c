@@ -14,11 +14,11 @@
 #include <string.h>
 
 #pragma GCC visibility push(default)
-#include "gpu/cuda_abi.h"
+#include "nvidia/cuda_abi.h"
 const struct hb_fake_call *hb_fake_last_call(void);
 unsigned hb_fake_calls(const char *name);
 #define X(name) extern char name##_address[] __asm__(#name);
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 #pragma GCC visibility pop
 
@@ -27,7 +27,7 @@ static const struct name {
 	void *address;
 } names[] = {
 #define X(name) {#name, name##_address},
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 #undef X
 };
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };

@@ -22,7 +22,7 @@
 	.text
 	.set	.Lfn, 0
 #define X(name) recording name
-#include "shim/exports.def"
+#include "nvidia/exports.def"
 
 	call_c_and_jump record, hb_fake_record, 1
 

@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signs, attempts, holds and their budget; see foresight.h. The arithmetic of a plan is in foresight_plan.c. */
+#include "decide/foresight.h"
+
+#include "decide/costs.h"
+#include "decide/foresight_plan.h"
+
+#include <string.h>
+
+#define PPM 1000000
+/* A plan is made anew after this many outcomes. */
+#define STALE 4
+
+void hb_foresight_costs_init(struct hb_foresight_costs *costs)
+{
+	*costs = (struct hb_foresight_costs){
+		.switch_ns = HB_H200_SWITCH_NS,
+		.ready_ns = HB_H200_HOLD_READY_NS,
+		.yield_ns = HB_H200_YIELD_NS,
+		.lead_ns = HB_H200_HOLD_LEAD_NS,
+		.grace_ns = HB_HOLD_GRACE_NS,
+		.weight_ppm = HB_HOLD_WEIGHT_PPM,
+		.kept_weight_ppm = HB_HOLD_WEIGHT_PPM,
+		.budget_ppm = HB_HOLD_BUDGET_PPM,
+		.budget_cap_ns = HB_HOLD_BUDGET_CAP_NS,
+	};
+}
+
+void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight_costs *costs,
+		       struct hb_foresight_budget *budget, bool learns)
+{
+	memset(foresight, 0, sizeof *foresight);
+	foresight->costs = *costs;
+	foresight->budget = budget;
+	foresight->learns = learns;
+	foresight->idle_since_ns = -1;
+	foresight->n_signs = HB_FORESIGHT_TOLD;
+	foresight->signs[HB_FORESIGHT_PERIOD].kind = HB_SIGN_PERIOD;
+}
+
+/* --- budget --- */
+
+static void settle_budget(const struct hb_foresight *foresight, int64_t now_ns)
+{
+	struct hb_foresight_budget *budget = foresight->budget;
+	int64_t cap_ns = foresight->costs.budget_cap_ns, ppm = foresight->costs.budget_ppm;
+	int64_t elapsed_ns = now_ns - budget->since_ns;
+	budget->since_ns = now_ns;
+	if (!budget->begun) {
+		budget->begun = true;
+		budget->tokens_ns = cap_ns;
+		return;
+	}
+	if (budget->busy || !ppm)
+		return;
+	if (elapsed_ns / PPM >= cap_ns / ppm + 1) {
+		budget->tokens_ns = cap_ns;
+		return;
+	}
+	int64_t parts = budget->part_ppm + elapsed_ns * ppm;
+	budget->tokens_ns += parts / PPM;
+	budget->part_ppm = parts % PPM;
+	if (budget->tokens_ns > cap_ns)
+		budget->tokens_ns = cap_ns;
+}
+
+/* Takes a price, where the bucket is full enough for a sign that misses this often. */
+static bool take(struct hb_foresight *foresight, int64_t now_ns, int64_t price_ns, uint32_t miss_ppm)
+{
+	settle_budget(foresight, now_ns);
+	int64_t floor_ns = foresight->costs.budget_cap_ns * miss_ppm / PPM;
+	if (foresight->budget->tokens_ns < floor_ns + price_ns &&
+	    foresight->budget->tokens_ns < foresight->costs.budget_cap_ns)
+		return false;
+	if (foresight->budget->tokens_ns < price_ns)
+		return false;
+	foresight->budget->tokens_ns -= price_ns;
+	foresight->reserved_ns += price_ns;
+	return true;
+}
+
+/* Gives back what the hold that ends was not worth after all. */
+static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
+{
+	settle_budget(foresight, now_ns);
+	if (foresight->reserved_ns > spent_ns)
+		foresight->budget->tokens_ns += foresight->reserved_ns - spent_ns;
+	if (foresight->budget->tokens_ns > foresight->costs.budget_cap_ns)
+		foresight->budget->tokens_ns = foresight->costs.budget_cap_ns;
+	foresight->reserved_ns = 0;
+}
+
+/* --- holds --- */
+
+static bool is_end_of_work(uint32_t slot)
+{
+	return slot >= HB_FORESIGHT_IDLE && slot < HB_FORESIGHT_TOLD;
+}
+
+/* A hold for this sign keeps what HP still has, instead of taking it from LP. */
+static bool keeps(const struct hb_foresight *foresight, uint32_t slot)
+{
+	return is_end_of_work(slot) && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
+}
+
+static void end_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
+{
+	give_back(foresight, now_ns, spent_ns);
+	foresight->hold_until_ns = 0;
+	foresight->lingering = false;
+}
+
+static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
+{
+	foresight->counts.wrong++;
+	foresight->counts.wrong_ns += (uint64_t)(foresight->hold_until_ns - foresight->hold_since_ns);
+	end_hold(foresight, now_ns, foresight->reserved_ns);
+}
+
+/* A hold that was right is charged what it weighs against one in vain. */
+static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahead_ns)
+{
+	const struct hb_foresight_costs *costs = &foresight->costs;
+	int64_t loss_ns = hb_foresight_loss_ns(costs, foresight->lingering, ahead_ns);
+	return costs->weight_ppm ? loss_ns * costs->kept_weight_ppm / costs->weight_ppm : loss_ns;
+}
+
+/* Begins a hold, or lengthens the one that runs. `linger`: HP has the GPU still. */
+static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns, uint32_t miss_ppm, bool linger)
+{
+	bool runs = foresight->hold_until_ns != 0;
+	int64_t from_ns = runs ? foresight->hold_until_ns : now_ns;
+	if (until_ns <= from_ns)
+		return;
+	int64_t price_ns = until_ns - from_ns + (runs || linger ? 0 : 2 * foresight->costs.switch_ns);
+	if (!take(foresight, now_ns, price_ns, miss_ppm)) {
+		foresight->counts.throttled++;
+		return;
+	}
+	foresight->hold_until_ns = until_ns;
+	if (runs)
+		return;
+	foresight->hold_since_ns = now_ns;
+	foresight->lingering = linger;
+	foresight->counts.holds++;
+	foresight->counts.lingers += linger;
+}
+
+static bool planned(const struct hb_foresight_sign *sign)
+{
+	return sign->end_ns && !sign->fired;
+}
+
+static void fire(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
+{
+	struct hb_foresight_sign *sign = &foresight->signs[slot];
+	sign->fired = true;
+	if (sign->end_ns <= now_ns)
+		return;
+	if (foresight->allowed)
+		begin_hold(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps(foresight, slot));
+	else if (slot >= HB_FORESIGHT_TOLD)
+		foresight->counts.needless++;
+}
+
+void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns)
+{
+	if (foresight->hold_until_ns && foresight->hold_until_ns <= now_ns)
+		end_wrong(foresight, now_ns);
+	if (foresight->busy)
+		return;
+	for (uint64_t left = foresight->pending; left; left &= left - 1) {
+		uint32_t slot = (uint32_t)__builtin_ctzll(left);
+		if (planned(&foresight->signs[slot]) && foresight->signs[slot].start_ns <= now_ns)
+			fire(foresight, now_ns, slot);
+	}
+}
+
+int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
+{
+	int64_t next_ns = foresight->hold_until_ns ? foresight->hold_until_ns : INT64_MAX;
+	for (uint64_t left = foresight->busy ? 0 : foresight->pending; left; left &= left - 1) {
+		const struct hb_foresight_sign *sign = &foresight->signs[__builtin_ctzll(left)];
+		if (planned(sign) && sign->start_ns < next_ns)
+			next_ns = sign->start_ns;
+	}
+	return next_ns;
+}
+
+void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed)
+{
+	foresight->allowed = allowed;
+	if (allowed || !foresight->hold_until_ns)
+		return;
+	hb_foresight_step(foresight, now_ns);
+	if (!foresight->hold_until_ns)
+		return;
+	foresight->counts.needless++;
+	end_hold(foresight, now_ns, now_ns - foresight->hold_since_ns + 2 * foresight->costs.switch_ns);
+}
+
+/* --- attempts --- */
+
+static bool holds(const struct hb_foresight_plan *plan)
+{
+	return plan->end_ns > plan->start_ns;
+}
+
+static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
+{
+	struct hb_foresight_sign *sign = &foresight->signs[slot];
+	if (!foresight->learns || sign->seen < HB_FORESIGHT_LEAST || sign->stale < STALE)
+		return;
+	enum hb_foresight_shape shape = keeps(foresight, slot) ? HB_SHAPE_IDLE
+					: sign->timed          ? HB_SHAPE_TIME
+							       : HB_SHAPE_SIGN;
+	sign->plan = hb_foresight_plan_make(&foresight->costs, shape, sign->outcome_ns, hb_foresight_known(sign));
+	if (is_end_of_work(slot))
+		foresight->keep[slot] = hb_foresight_plan_make(&foresight->costs, HB_SHAPE_IDLE, sign->outcome_ns,
+							       hb_foresight_known(sign));
+	sign->stale = 0;
+}
+
+static void begin_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t base_ns)
+{
+	struct hb_foresight_sign *sign = &foresight->signs[slot];
+	refresh_plan(foresight, slot);
+	foresight->pending |= UINT64_C(1) << slot;
+	sign->base_ns = base_ns;
+	sign->fired = false;
+	sign->start_ns = base_ns + sign->plan.start_ns;
+	sign->end_ns = holds(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
+	/* What follows that soon has to be kept for: a hold begun now would come when it is there already. */
+	if (is_end_of_work(slot) && !keeps(foresight, slot) && sign->plan.end_ns < foresight->costs.ready_ns)
+		sign->end_ns = 0;
+}
+
+static void end_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t outcome_ns)
+{
+	struct hb_foresight_sign *sign = &foresight->signs[slot];
+	foresight->pending &= ~(UINT64_C(1) << slot);
+	if (outcome_ns > HB_FORESIGHT_HORIZON_NS)
+		outcome_ns = HB_FORESIGHT_NONE;
+	if (outcome_ns < -HB_FORESIGHT_HORIZON_NS)
+		outcome_ns = -HB_FORESIGHT_HORIZON_NS;
+	sign->outcome_ns[sign->seen % HB_FORESIGHT_WINDOW] = (int32_t)outcome_ns;
+	/* Stays a multiple of the window apart when it saturates. */
+	sign->seen = sign->seen + 1 < UINT32_MAX ? sign->seen + 1 : sign->seen + 1 - 2 * HB_FORESIGHT_WINDOW;
+	sign->stale++;
+}
+
+/* --- signs --- */
+
+static uint32_t make_room(const struct hb_foresight *foresight)
+{
+	uint32_t oldest = HB_FORESIGHT_TOLD;
+	for (uint32_t slot = HB_FORESIGHT_TOLD; slot < HB_FORESIGHT_SIGNS; slot++)
+		if (foresight->signs[slot].used_ns < foresight->signs[oldest].used_ns)
+			oldest = slot;
+	return oldest;
+}
+
+static uint32_t find(struct hb_foresight *foresight, enum hb_sign kind, uint64_t source, bool timed)
+{
+	for (uint32_t slot = HB_FORESIGHT_TOLD; slot < foresight->n_signs; slot++)
+		if (foresight->sources[slot] == source && foresight->signs[slot].kind == kind &&
+		    foresight->signs[slot].timed == timed)
+			return slot;
+	uint32_t slot = foresight->n_signs < HB_FORESIGHT_SIGNS ? foresight->n_signs++ : make_room(foresight);
+	foresight->pending &= ~(UINT64_C(1) << slot);
+	foresight->sources[slot] = source;
+	memset(&foresight->signs[slot], 0, sizeof foresight->signs[slot]);
+	foresight->signs[slot].kind = kind;
+	foresight->signs[slot].timed = timed;
+	/* A time that somebody names is believed until its outcomes say otherwise. */
+	if (timed) {
+		foresight->signs[slot].plan.start_ns = (int32_t)-foresight->costs.lead_ns;
+		foresight->signs[slot].plan.end_ns = (int32_t)foresight->costs.grace_ns;
+	}
+	return slot;
+}
+
+/* The attempt that runs also stands for this sign: true. Else the old one led to nothing, or to an earlier time. */
+static bool merges(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot, int64_t base_ns)
+{
+	struct hb_foresight_sign *sign = &foresight->signs[slot];
+	int64_t merge_until_ns = sign->base_ns + HB_FORESIGHT_MERGE_NS;
+	if (now_ns > (sign->end_ns > merge_until_ns ? sign->end_ns : merge_until_ns)) {
+		end_attempt(foresight, slot, INT64_MAX);
+		return false;
+	}
+	return !(sign->timed && base_ns < sign->base_ns && !sign->fired);
+}
+
+/* A sign that is worth a hold: somebody is there. Of those that do not say who, the first after idle is the one that the
+ * next launch serves, and `at_least` says how many a repeated one makes. */
+static void hear(struct hb_foresight *foresight, uint32_t slot, uint32_t who, uint32_t at_least)
+{
+	if (!holds(&foresight->signs[slot].plan))
+		return;
+	if (who)
+		foresight->heard_from |= UINT64_C(1) << who % 64;
+	else if (foresight->heard < at_least)
+		foresight->heard = at_least;
+}
+
+void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source, uint32_t who,
+		       int64_t expected_ns)
+{
+	bool timed = expected_ns > 0;
+	foresight->counts.signs++;
+	hb_foresight_step(foresight, now_ns);
+	if (!timed && !foresight->learns) {
+		foresight->counts.needless++;
+		return;
+	}
+	uint32_t slot = find(foresight, kind, source, timed);
+	int64_t base_ns = timed ? expected_ns : now_ns;
+	foresight->signs[slot].used_ns = now_ns;
+	if (foresight->busy) {
+		hear(foresight, slot, who, 1);
+		foresight->counts.needless++;
+		return;
+	}
+	if (foresight->pending & UINT64_C(1) << slot && merges(foresight, now_ns, slot, base_ns)) {
+		hear(foresight, slot, who, 2);
+		foresight->counts.needless++;
+		return;
+	}
+	begin_attempt(foresight, slot, base_ns);
+	hear(foresight, slot, who, 0);
+	int64_t *start_ns = &foresight->signs[slot].start_ns;
+	if (*start_ns > now_ns && *start_ns - now_ns <= foresight->costs.soon_ns)
+		*start_ns = now_ns;
+	hb_foresight_step(foresight, now_ns);
+}
+
+/* --- HP's work --- */
+
+/* Its launch answers all signs; the period only where LP could have had the GPU since its last work. */
+static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
+{
+	bool late = false;
+	uint64_t left = foresight->pending;
+	if (!start)
+		left &= ~(UINT64_C(1) << HB_FORESIGHT_PERIOD);
+	for (; left; left &= left - 1) {
+		uint32_t slot = (uint32_t)__builtin_ctzll(left);
+		late |= slot >= HB_FORESIGHT_TOLD && planned(&foresight->signs[slot]);
+		end_attempt(foresight, slot, now_ns - foresight->signs[slot].base_ns);
+	}
+	return late;
+}
+
+/* A start serves one of those that were heard; those who wait for longer than any hold had come for something else. */
+static void serve_one(struct hb_foresight *foresight, int64_t now_ns)
+{
+	if (now_ns - foresight->idle_since_ns > HB_FORESIGHT_HOLD_MAX_NS)
+		foresight->waiting = 0;
+	foresight->waiting += foresight->heard_from ? (uint32_t)__builtin_popcountll(foresight->heard_from)
+						    : foresight->heard;
+	if (foresight->waiting)
+		foresight->waiting--;
+	if (foresight->waiting > HB_FORESIGHT_WINDOW)
+		foresight->waiting = HB_FORESIGHT_WINDOW;
+	foresight->heard_from = 0;
+	foresight->heard = 0;
+}
+
+void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
+{
+	if (foresight->busy)
+		return;
+	if (foresight->hold_until_ns && foresight->hold_until_ns <= now_ns)
+		end_wrong(foresight, now_ns);
+	bool start = foresight->idle_since_ns < 0 ||
+		     now_ns - foresight->idle_since_ns >= 2 * foresight->costs.switch_ns;
+	bool late = answer(foresight, now_ns, start);
+	if (foresight->hold_until_ns) {
+		int64_t ahead_ns = now_ns - foresight->hold_since_ns;
+		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
+		foresight->counts.hidden += !late;
+		end_hold(foresight, now_ns, right_price_ns(foresight, ahead_ns));
+	}
+	foresight->counts.late += late;
+	settle_budget(foresight, now_ns);
+	foresight->budget->busy++;
+	foresight->busy = true;
+	foresight->later = !start;
+	if (start) {
+		serve_one(foresight, now_ns);
+		foresight->start_ns = now_ns;
+	}
+}
+
+static uint32_t end_of_work(const struct hb_foresight *foresight)
+{
+	bool queued = foresight->waiting || foresight->heard_from || foresight->heard;
+	if (foresight->later)
+		return queued ? HB_FORESIGHT_LATER_QUEUED : HB_FORESIGHT_LATER_IDLE;
+	return queued ? HB_FORESIGHT_QUEUED : HB_FORESIGHT_IDLE;
+}
+
+int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
+{
+	const struct hb_foresight_plan *plan = &foresight->keep[end_of_work(foresight)];
+	settle_budget(foresight, now_ns);
+	if (!foresight->busy || !foresight->allowed || !foresight->learns || !holds(plan))
+		return 0;
+	return foresight->budget->tokens_ns >= plan->end_ns ? plan->end_ns : 0;
+}
+
+void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns)
+{
+	if (!foresight->busy)
+		return;
+	settle_budget(foresight, now_ns);
+	foresight->budget->busy--;
+	foresight->busy = false;
+	foresight->idle_since_ns = now_ns;
+	/* Not at the launch that began the period, which must not wait for a plan to be made. */
+	if (foresight->learns && !(foresight->pending & UINT64_C(1) << HB_FORESIGHT_PERIOD))
+		begin_attempt(foresight, HB_FORESIGHT_PERIOD, foresight->start_ns);
+	if (foresight->learns) {
+		uint32_t slot = end_of_work(foresight);
+		begin_attempt(foresight, slot, now_ns);
+		if (keep_ns > 0 && foresight->allowed)
+			begin_hold(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
+	}
+	hb_foresight_step(foresight, now_ns);
+}
+
+void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
+{
+	hb_foresight_idle_kept(foresight, now_ns, 0);
+}
+
+void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns)
+{
+	if (foresight->hold_until_ns)
+		end_hold(foresight, now_ns, now_ns - foresight->hold_since_ns);
+	if (!foresight->busy)
+		return;
+	settle_budget(foresight, now_ns);
+	foresight->budget->busy--;
+	foresight->busy = false;
+}

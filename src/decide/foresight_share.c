@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See foresight_share.h. */
+#include "decide/foresight_share.h"
+
+#include "decide/costs.h"
+
+bool hb_foresight_share_is_due(const struct hb_foresight_share *share, int64_t now_ns)
+{
+	return now_ns >= share->again_ns;
+}
+
+/* A change that is seen late counts from when it was seen: what happened meanwhile is not known. */
+static bool was_active(struct hb_foresight_share *share, uint32_t i, uint64_t activity, int64_t now_ns)
+{
+	if (activity && activity != share->activity[i])
+		share->active_ns[i] = now_ns;
+	share->activity[i] = activity;
+	return activity && share->active_ns[i] && now_ns - share->active_ns[i] <= HB_FORESIGHT_AWAY_NS;
+}
+
+void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresight *foresight, int64_t now_ns,
+			     const uint64_t *activity, uint32_t n, uint32_t self)
+{
+	uint32_t others = 0;
+	bool away = !share->looked_ns || now_ns - share->looked_ns >= HB_FORESIGHT_AWAY_NS;
+	for (uint32_t i = 0; i < n && i < HB_FORESIGHT_SHARERS; i++)
+		if (i != self)
+			others += was_active(share, i, activity[i], now_ns);
+	share->looked_ns = now_ns;
+	share->again_ns = now_ns + HB_FORESIGHT_SHARE_EVERY_NS;
+	foresight->costs.budget_ppm = HB_HOLD_BUDGET_PPM / (others + 1);
+	if (!away || !others)
+		return;
+	foresight->costs.budget_ppm = 0; /* until they have looked, too */
+	foresight->budget->begun = true;
+	foresight->budget->since_ns = now_ns;
+}

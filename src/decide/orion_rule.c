@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may run beside HP; see orion_rule.h. */
+#include "decide/orion_rule.h"
+
+#define PPM 1000000
+
+int64_t hb_orion_budget_ns(int64_t alone_ns)
+{
+	return alone_ns > 0 ? alone_ns / PPM * HB_ORION_BUDGET_PPM + alone_ns % PPM * HB_ORION_BUDGET_PPM / PPM
+			    : HB_ORION_BUDGET_NS;
+}
+
+bool hb_orion_fits(const struct hb_orion_launch *launch, uint32_t limit_sms, int64_t left_ns, enum hb_class high)
+{
+	bool same = launch->class != HB_CLASS_UNKNOWN && launch->class == high;
+	return launch->sms && launch->sms <= limit_sms && launch->duration_ns && launch->duration_ns <= left_ns &&
+	       !same;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU model: one simulated GPU in virtual time. Work is submitted to
+ * streams, time is advanced by the caller, completions are popped. It reads no
+ * clock, so the simulator runs it on an event heap and the simulated driver
+ * runs it against real time; one thread at a time.
+ *
+ * What is modelled: SM occupancy in blocks (threads, registers, shared memory,
+ * block slots), in-order streams with priorities, several contexts that the
+ * hardware time-slices, clients of one shared (MPS) context with SM limits,
+ * per-launch SM masks, holds, copy engines, graphs as one submission, and
+ * memory-bandwidth contention. Constants come from a data file (spec.h).
+ */
+#ifndef HB_GPU_MODEL_H
+#define HB_GPU_MODEL_H
+
+#include "gpumodel/spec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct hb_model;
+
+/* How a context's compute work is taken off the GPU. */
+enum hb_model_preempt { HB_PREEMPT_INSTRUCTION, HB_PREEMPT_BLOCK, HB_PREEMPT_WAIT_IDLE };
+
+struct hb_model_context {
+	int64_t slice_ns;      /* compute time slice; 0 = the GPU's default */
+	int64_t copy_slice_ns; /* copy engines; 0 = default */
+	enum hb_model_preempt preempt;
+	bool mps; /* an MPS server's: its clients pay the server's boundaries */
+};
+
+enum hb_model_kind { HB_MODEL_KERNEL, HB_MODEL_COPY_H2D, HB_MODEL_COPY_D2H, HB_MODEL_HOLD };
+
+/* One piece of work. Kernels and memsets run on SMs, copies on a copy engine. */
+struct hb_model_work {
+	enum hb_model_kind kind;
+	int64_t duration_ns;   /* kernel: measured alone, > 0; copy: ignored */
+	uint64_t blocks;       /* kernel: grid size, >= 1 */
+	uint32_t threads;      /* per block */
+	uint32_t registers;    /* per thread; 0 = 32 */
+	uint32_t shared_bytes; /* per block */
+	uint32_t cluster;      /* blocks per cluster, placed together; 0 or 1 = none */
+	uint64_t bytes;        /* copies */
+	double block_spread; /* how much the lengths of its blocks differ, relative; 0 = all alike: waves stay in step */
+	double memory_share;   /* 0..1: share of the GPU's memory bandwidth it uses alone */
+	double power_share;    /* 0..1: how much of it is matrix arithmetic, which takes power from everybodys clock */
+	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */
+	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
+	bool sm_spread;        /* those are spread over the GPCs; else whole GPCs are left out as far as that goes */
+	uint64_t cookie;       /* given back in the completion */
+	const char *name;      /* for spans; not copied, may be NULL */
+};
+
+struct hb_model_completion {
+	uint64_t cookie;
+	int64_t start_ns; /* first block running (copy: first byte) */
+	int64_t end_ns;
+	int stream;
+};
+
+/* A context switch, for timelines and counters. */
+struct hb_model_switch {
+	int64_t start_ns, end_ns;
+	int from_context, to_context; /* -1 = idle */
+};
+
+/* Blocks of a kernel that one SM holds; at least 1. */
+uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+
+/* NULL when out of memory. The spec is copied. */
+struct hb_model *hb_model_new(const struct hb_gpu_spec *spec);
+void hb_model_free(struct hb_model *model);
+
+/* Ids are small integers >= 0; negative errno on failure. Removing drops unfinished work. */
+int hb_model_add_context(struct hb_model *model, const struct hb_model_context *context);
+int hb_model_set_slice(struct hb_model *model, int context, int64_t slice_ns, int64_t copy_slice_ns);
+void hb_model_remove_context(struct hb_model *model, int64_t now_ns, int context);
+/* A process in a context: several share one under MPS. sm_limit 0 = all SMs. */
+int hb_model_add_client(struct hb_model *model, int context, uint32_t sm_limit);
+void hb_model_remove_client(struct hb_model *model, int64_t now_ns, int client);
+/* Lower number = higher priority, as in CUDA (-5..0). */
+int hb_model_add_stream(struct hb_model *model, int client, int priority);
+void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int stream);
+
+/*
+ * Queues work on a stream at now_ns, which must not be before the last
+ * advance. 0, -EINVAL (bad work or stream), -ENOMEM.
+ */
+int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work);
+/* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
+int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
+			  size_t n_work, uint64_t cookie);
+/* Holds run until released (or, where duration_ns > 0, until that long after their launch). Releases those running or queued on the stream. */
+void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int stream);
+
+/* When something will happen on its own; INT64_MAX = never. */
+int64_t hb_model_next_ns(const struct hb_model *model);
+/* Runs everything due up to and including now_ns. */
+void hb_model_advance(struct hb_model *model, int64_t now_ns);
+/* Completions and switches in time order; false = none left. */
+bool hb_model_pop(struct hb_model *model, struct hb_model_completion *completion);
+bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change);
+
+/* Blocks of such a kernel that one SM holds; at least 1. */
+uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+
+/* Time in which at least one kernel ran, and work not finished yet on a stream. */
+int64_t hb_model_busy_ns(const struct hb_model *model);
+size_t hb_model_pending(const struct hb_model *model, int stream);
+
+#endif

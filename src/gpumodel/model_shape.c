@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a kernel is to the SMs: blocks an SM holds, how long one runs on the SMs
+ * it may use, and what matrix kernels take from everybody's clock. Part of the
+ * GPU model (model_internal.h).
+ */
+#include "gpumodel/model_internal.h"
+
+static uint32_t warps(uint32_t threads)
+{
+	return (threads + 31) / 32;
+}
+
+static uint32_t block_registers(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
+{
+	uint32_t unit = (uint32_t)spec->register_unit;
+	uint32_t warp = (work->registers ? work->registers : 32) * 32;
+	return (warp + unit - 1) / unit * unit * warps(work->threads);
+}
+
+uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
+{
+	uint32_t shared = work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes;
+	uint32_t blocks = (uint32_t)spec->sm_blocks;
+	blocks = model_min_u32(blocks, (uint32_t)spec->sm_threads / (warps(work->threads) * 32));
+	blocks = model_min_u32(blocks, (uint32_t)spec->sm_registers / block_registers(spec, work));
+	if (shared)
+		blocks = model_min_u32(blocks, (uint32_t)spec->sm_shared_bytes / shared);
+	return blocks ? blocks : 1; /* it did run: a recorded kernel fits at least once */
+}
+
+/* Share of recent time that a client spent in matrix kernels, now. */
+static double recent_power(const struct hb_model *model, const struct model_client *client)
+{
+	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
+	return age < 1 ? client->power * (1 - age) : 0;
+}
+
+void hb_model_note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work)
+{
+	if (work->power_share <= 0)
+		return;
+	double share = (double)work->duration_ns / model->spec.power_window_ns * work->power_share;
+	client->power = recent_power(model, client) + share;
+	client->power_ns = model->now_ns;
+}
+
+static double clock_cost(const struct hb_model *model, double power)
+{
+	double above = power - model->spec.power_free_share;
+	return above > 0 ? 1 + above * model->spec.power_slowdown : 1;
+}
+
+/*
+ * At the power limit the clock falls for everybody. A recorded duration holds
+ * what its own program did to the clock when it ran alone: beside others it is
+ * slower, and faster where its own matrix kernels are held back.
+ */
+static double power_factor(const struct hb_model *model, const struct hb_model_work *work)
+{
+	double power = 0;
+	for (uint32_t i = 0; i < model->n_clients; i++)
+		if (model->clients[i].used)
+			power += recent_power(model, &model->clients[i]);
+	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
+}
+
+/* SMs of the GPC that has most of those that a kernel may use. Where they are spread that is GPC 0. */
+static uint32_t most_in_a_gpc(const struct hb_model *model, const struct model_kernel *kernel)
+{
+	uint32_t gpcs = (uint32_t)model->spec.gpc_count, round = 2 * gpcs, most = 0;
+	uint32_t n[HB_MODEL_GPCS_MAX] = {0};
+	if (kernel->rank == model->rank_spread)
+		return kernel->sms / round * 2 + model_min_u32(kernel->sms % round, 2);
+	for (uint32_t i = 0; i < model->sms; i++) {
+		uint32_t gpc = model_gpc_of(i, gpcs);
+		n[gpc] += kernel->rank[i] < kernel->sms;
+		most = n[gpc] > most ? n[gpc] : most;
+	}
+	return most;
+}
+
+/* Blocks placed together: its clusters', or one at a time where a cluster is larger than what even an idle GPC could hold. */
+static uint32_t placed_together(const struct hb_model *model, const struct model_kernel *kernel)
+{
+	uint32_t cluster = kernel->work->cluster;
+	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
+}
+
+/*
+ * Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def.
+ * Programs size persistent grids by the SMs they are shown, so the limit of an
+ * MPS client shrinks them; a mask put on the launch does not, but their blocks
+ * share the work out as they run, which comes to the same: there is no second
+ * round (measured, docs/spatial-programs.md).
+ */
+void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
+{
+	const struct hb_model_work *work = kernel->work;
+	const struct hb_gpu_spec *spec = &model->spec;
+	kernel->occupancy = hb_model_occupancy(spec, work);
+	kernel->threads_block = model_min_u32(warps(work->threads) * 32, (uint32_t)spec->sm_threads);
+	kernel->registers_block = model_min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
+	kernel->shared_block = model_min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,
+					     (uint32_t)spec->sm_shared_bytes);
+	kernel->cluster = placed_together(model, kernel);
+	uint64_t all = (uint64_t)kernel->occupancy * model->sms;
+	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
+	double duration = (double)work->duration_ns * power_factor(model, work);
+	kernel->blocks_left = work->blocks;
+	bool one_wave = work->blocks <= all;
+	if (kernel->sms < model->sms && work->blocks > mine / 2) {
+		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
+		if (one_wave && work->blocks > mine)
+			kernel->blocks_left = mine;
+	}
+	uint64_t rounds = model_div_up(kernel->blocks_left, mine);
+	kernel->block_ns = (int64_t)(duration / (double)rounds);
+	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
+	if (kernel->block_ns < 1)
+		kernel->block_ns = 1;
+}

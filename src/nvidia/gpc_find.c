@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See gpc_find.h. */
+#include "nvidia/gpc_find.h"
+
+#include "nvidia/gpc_rank.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+/* A look at a GPU that others use may show less than there is: so often it is repeated before that is believed. */
+#define LOOKS_MOST 4
+
+/* ---- sightings ---- */
+
+static uint32_t first_of(const struct hb_gpc_sights *sights, uint32_t sm)
+{
+	while (sights->above[sm] != sm + 1)
+		sm = sights->above[sm] - 1u;
+	return sm;
+}
+
+static void see(struct hb_gpc_sights *sights, uint32_t sm)
+{
+	if (!sights->above[sm])
+		sights->above[sm] = (uint16_t)(sm + 1);
+}
+
+int hb_gpc_join(struct hb_gpc_sights *sights, const uint32_t *where, uint32_t n_blocks, uint32_t cluster)
+{
+	if (!cluster || n_blocks % cluster)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n_blocks; i++) {
+		if (where[i] >= HB_GPC_SMS_MAX)
+			return -EINVAL;
+		see(sights, where[i]);
+		uint32_t a = first_of(sights, where[i - i % cluster]), b = first_of(sights, where[i]);
+		sights->above[a > b ? a : b] = (uint16_t)((a > b ? b : a) + 1);
+	}
+	return 0;
+}
+
+void hb_gpc_sizes_of(const struct hb_gpc_sights *sights, struct hb_gpc_sizes *sizes)
+{
+	uint16_t n[HB_GPC_SMS_MAX] = {0};
+	memset(sizes, 0, sizeof *sizes);
+	for (uint32_t sm = 0; sm < HB_GPC_SMS_MAX; sm++) {
+		if (!sights->above[sm])
+			continue;
+		n[first_of(sights, sm)]++;
+		sizes->n_sms++;
+	}
+	for (uint32_t sm = 0; sm < HB_GPC_SMS_MAX; sm++) {
+		if (!n[sm])
+			continue;
+		sizes->n_groups++;
+		sizes->with[n[sm]]++;
+	}
+}
+
+/* ---- the search ---- */
+
+struct search {
+	hb_gpc_show *show;
+	void *user;
+	const uint8_t *bits;
+	uint32_t n_bits;
+	struct hb_gpc_sizes whole;
+	struct hb_gpc_seen *seen;
+	uint16_t class_of[HB_GPC_BITS]; /* of each of `bits`: the size of its group */
+	uint8_t group_of[HB_GPC_BITS];  /* of each of `bits`, from 1; 0 = not known yet */
+	uint16_t size_of[HB_GPC_MOST];
+	uint32_t n_groups;
+	enum hb_gpc_state failed; /* UNTRIED: nothing has */
+};
+
+struct removal {
+	uint32_t word[HB_GPC_WORDS], n;
+};
+
+static void take_away(const struct search *search, struct removal *removal, uint32_t i)
+{
+	removal->word[search->bits[i] / 32] |= UINT32_C(1) << search->bits[i] % 32;
+	removal->n++;
+}
+
+/* False: the search is over. */
+static bool look(struct search *search, const struct removal *removal, struct hb_gpc_sizes *sizes)
+{
+	uint32_t left = (search->n_bits - removal->n) * HB_GPC_SMS_PER_BIT;
+	memset(sizes, 0, sizeof *sizes);
+	int result = search->show(search->user, removal->word, left, sizes);
+	search->seen->last = *sizes;
+	memcpy(search->seen->removed, removal->word, sizeof removal->word);
+	if (result < 0)
+		search->failed = (enum hb_gpc_state) - result;
+	return result >= 0;
+}
+
+/* Groups of `from` SMs became such of `to`, `n` of them; of 0 SMs is gone. */
+static void change(struct hb_gpc_sizes *sizes, uint32_t from, uint32_t to, uint32_t n)
+{
+	sizes->with[from] = (uint8_t)(sizes->with[from] - n);
+	sizes->n_sms = (uint16_t)(sizes->n_sms - n * (from - to));
+	if (to)
+		sizes->with[to] = (uint8_t)(sizes->with[to] + n);
+	else
+		sizes->n_groups = (uint16_t)(sizes->n_groups - n);
+}
+
+bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *b)
+{
+	return a->n_groups == b->n_groups && a->n_sms == b->n_sms && memcmp(a->with, b->with, sizeof a->with) == 0;
+}
+
+/* The only one of n that these sizes fit; -1 = there is none, or more than one. */
+static int which_fits(const struct hb_gpc_sizes *sizes, const struct hb_gpc_sizes *expected, int n)
+{
+	int found = -1;
+	for (int i = 0; i < n; i++) {
+		if (!hb_gpc_same_sizes(sizes, &expected[i]))
+			continue;
+		if (found >= 0)
+			return -1;
+		found = i;
+	}
+	return found;
+}
+
+/* Sees the same as expected[i] for one i < n: that i; -1: something else, however often; the search is over then. */
+static int recognise(struct search *search, const struct removal *removal, const struct hb_gpc_sizes *expected, int n,
+		     enum hb_gpc_state otherwise)
+{
+	struct hb_gpc_sizes sizes;
+	for (int again = 0; again < LOOKS_MOST; again++) {
+		if (!look(search, removal, &sizes))
+			return -1;
+		int found = which_fits(&sizes, expected, n);
+		if (found >= 0)
+			return found;
+	}
+	search->failed = otherwise;
+	return -1;
+}
+
+/* Every group must be made of TPCs, and one that holds a cluster must leave another one that does when it is gone. */
+static bool are_groups(const struct search *search)
+{
+	const struct hb_gpc_sizes *whole = &search->whole;
+	uint32_t n = 0, with_room = 0;
+	for (uint32_t size = 1; size <= HB_GPC_SMS_MAX; size++) {
+		if (whole->with[size] && size % HB_GPC_SMS_PER_BIT)
+			return false;
+		n += size * whole->with[size];
+		with_room += size >= HB_GPC_ROOM_SMS ? whole->with[size] : 0;
+	}
+	return n == search->n_bits * HB_GPC_SMS_PER_BIT && whole->n_sms == n && with_room >= 2 &&
+	       whole->n_groups <= HB_GPC_MOST;
+}
+
+static bool see_whole(struct search *search)
+{
+	const struct removal nothing = {{0}, 0};
+	for (int again = 0; again < LOOKS_MOST; again++) {
+		bool looked = look(search, &nothing, &search->whole);
+		search->seen->whole = search->whole;
+		if (!looked)
+			return false;
+		if (are_groups(search))
+			return true;
+	}
+	search->failed = HB_GPC_NO_GROUPS;
+	return false;
+}
+
+/* Without bit i: the group of which size has become smaller? */
+static bool find_class(struct search *search, uint32_t i)
+{
+	struct hb_gpc_sizes expected[HB_GPC_MOST];
+	uint16_t size_of[HB_GPC_MOST];
+	struct removal removal = {{0}, 0};
+	int n = 0;
+	for (uint32_t size = HB_GPC_SMS_PER_BIT; size <= HB_GPC_SMS_MAX; size++) {
+		if (!search->whole.with[size])
+			continue;
+		size_of[n] = (uint16_t)size;
+		expected[n] = search->whole;
+		change(&expected[n++], size, size - HB_GPC_SMS_PER_BIT, 1);
+	}
+	take_away(search, &removal, i);
+	int found = recognise(search, &removal, expected, n, HB_GPC_UNCLEAR);
+	if (found >= 0)
+		search->class_of[i] = size_of[found];
+	return found >= 0;
+}
+
+static bool find_classes(struct search *search)
+{
+	uint32_t n[HB_GPC_SMS_MAX + 1] = {0};
+	for (uint32_t i = 0; i < search->n_bits; i++) {
+		if (!find_class(search, i))
+			return false;
+		n[search->class_of[i]]++;
+	}
+	for (uint32_t size = 0; size <= HB_GPC_SMS_MAX; size++)
+		if (n[size] * HB_GPC_SMS_PER_BIT != size * search->whole.with[size])
+			search->failed = HB_GPC_UNCLEAR;
+	return search->failed == HB_GPC_UNTRIED;
+}
+
+/* Two bits of groups of one size, more than one bit each: 1 = of the same group; -1 = cannot be told. */
+static int are_together(struct search *search, uint32_t i, uint32_t j)
+{
+	struct removal removal = {{0}, 0};
+	struct hb_gpc_sizes expected[2] = {search->whole, search->whole};
+	uint32_t size = search->class_of[i];
+	take_away(search, &removal, i);
+	take_away(search, &removal, j);
+	change(&expected[1], size, size - 2 * HB_GPC_SMS_PER_BIT, 1);
+	if (search->whole.with[size] < 2)
+		return recognise(search, &removal, &expected[1], 1, HB_GPC_UNCLEAR) == 0 ? 1 : -1;
+	change(&expected[0], size, size - HB_GPC_SMS_PER_BIT, 2);
+	return recognise(search, &removal, expected, 2, HB_GPC_UNCLEAR);
+}
+
+/* The group of bit i, which is the first of it: every other one of its class is asked, where it has more than one. */
+static bool find_group(struct search *search, uint32_t i)
+{
+	uint32_t n = 1, size = search->class_of[i];
+	if (search->n_groups == HB_GPC_MOST)
+		return false;
+	search->size_of[search->n_groups] = (uint16_t)size;
+	search->group_of[i] = (uint8_t)++search->n_groups;
+	for (uint32_t j = i + 1; size > HB_GPC_SMS_PER_BIT && j < search->n_bits; j++) {
+		if (search->group_of[j] || search->class_of[j] != size)
+			continue;
+		int together = are_together(search, i, j);
+		if (together < 0)
+			return false;
+		if (together)
+			search->group_of[j] = search->group_of[i];
+		n += (uint32_t)together;
+	}
+	if (n * HB_GPC_SMS_PER_BIT != size)
+		search->failed = HB_GPC_UNCLEAR;
+	return search->failed == HB_GPC_UNTRIED;
+}
+
+static bool find_groups(struct search *search)
+{
+	for (uint32_t i = 0; i < search->n_bits; i++)
+		if (!search->group_of[i] && !find_group(search, i))
+			return false;
+	return search->n_groups == search->whole.n_groups;
+}
+
+/* ---- the proof ---- */
+
+/* As many bits as `group` has, of all groups in turn, but never the last one of a group. False: there are not so many. */
+static bool take_in_turn(const struct search *search, uint32_t group, struct removal *removal,
+			 uint32_t left[HB_GPC_MOST])
+{
+	uint32_t want = search->size_of[group] / HB_GPC_SMS_PER_BIT;
+	for (uint32_t of = 0; of < search->n_groups; of++)
+		left[of] = search->size_of[of];
+	for (uint32_t round = 0; removal->n < want && round < want; round++)
+		for (uint32_t i = 0; i < search->n_bits && removal->n < want; i++) {
+			uint32_t of = search->group_of[i] - 1u, taken = search->size_of[of] - left[of];
+			if (taken != round * HB_GPC_SMS_PER_BIT || left[of] == HB_GPC_SMS_PER_BIT ||
+			    (removal->word[search->bits[i] / 32] >> search->bits[i] % 32 & 1))
+				continue;
+			take_away(search, removal, i);
+			left[of] -= HB_GPC_SMS_PER_BIT;
+		}
+	return removal->n == want;
+}
+
+/* What must be left then. */
+static bool expect_spread(const struct search *search, uint32_t group, struct removal *removal,
+			  struct hb_gpc_sizes *expected)
+{
+	uint32_t left[HB_GPC_MOST];
+	memset(expected, 0, sizeof *expected);
+	if (!take_in_turn(search, group, removal, left))
+		return false;
+	for (uint32_t of = 0; of < search->n_groups; of++) {
+		expected->with[left[of]]++;
+		expected->n_sms = (uint16_t)(expected->n_sms + left[of]);
+		expected->n_groups++;
+	}
+	return true;
+}
+
+static bool prove(struct search *search, uint32_t group)
+{
+	struct removal out = {{0}, 0}, only = {{0}, 0}, spread = {{0}, 0};
+	struct hb_gpc_sizes without = search->whole, alone = {0}, others;
+	uint32_t size = search->size_of[group];
+	for (uint32_t i = 0; i < search->n_bits; i++)
+		take_away(search, search->group_of[i] == group + 1 ? &out : &only, i);
+	change(&without, size, 0, 1);
+	alone.n_groups = alone.with[size] = 1;
+	alone.n_sms = (uint16_t)size;
+	if (recognise(search, &out, &without, 1, HB_GPC_NOT_PROVEN) < 0 ||
+	    recognise(search, &only, &alone, 1, HB_GPC_NOT_PROVEN) < 0)
+		return false;
+	/* Where the others are too small for this it is no control. */
+	return !expect_spread(search, group, &spread, &others) ||
+	       recognise(search, &spread, &others, 1, HB_GPC_NOT_PROVEN) == 0;
+}
+
+static void tell(const struct search *search, struct hb_gpc_layout *layout)
+{
+	memset(layout, 0, sizeof *layout);
+	for (uint32_t size = HB_GPC_SMS_MAX; size > 0; size--)
+		for (uint32_t group = 0; group < search->n_groups; group++) {
+			if (search->size_of[group] != size)
+				continue;
+			layout->sms[layout->n_groups++] = (uint8_t)size;
+			for (uint32_t i = 0; i < search->n_bits; i++)
+				if (search->group_of[i] == group + 1)
+					layout->group_of[search->bits[i]] = layout->n_groups;
+		}
+}
+
+enum hb_gpc_state hb_gpc_find(const uint8_t *bits, uint32_t n_bits, hb_gpc_show *show, void *user,
+			      struct hb_gpc_layout *layout, struct hb_gpc_seen *seen)
+{
+	struct search search = {.show = show, .user = user, .bits = bits, .n_bits = n_bits, .seen = seen};
+	memset(seen, 0, sizeof *seen);
+	if (n_bits > HB_GPC_BITS || n_bits * HB_GPC_SMS_PER_BIT > HB_GPC_SMS_MAX)
+		return HB_GPC_UNCLEAR;
+	if (!see_whole(&search) || !find_classes(&search))
+		return search.failed;
+	if (!find_groups(&search))
+		return search.failed ? search.failed : HB_GPC_UNCLEAR;
+	for (uint32_t group = 0; group < search.n_groups; group++)
+		if (!prove(&search, group))
+			return search.failed;
+	tell(&search, layout);
+	return HB_GPC_KNOWN;
+}

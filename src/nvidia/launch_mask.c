@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See launch_mask.h. The table and its slots are those of the driver's tools
+ * interface; the layout of the descriptor was measured on an H200 (driver 580).
+ * What the callback reads and writes is the descriptor only, and only after its
+ * version was looked at, each time.
+ */
+#include "nvidia/launch_mask.h"
+
+#include "nvidia/gpc_rank.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TABLE_ID ((CUuuid){"\x2c\x8e\x0a\xd8\x07\x10\xab\x4e\x90\xdd\x54\x71\x9f\xe5\xf7\x4b"})
+enum { SLOT_SUBSCRIBE = 3, SLOT_ENABLE = 6, TABLE_LEAST_BYTES = 7 * 8 };
+enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
+
+/* In 32-bit words of the descriptor. */
+enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = HB_MASK_BITS, MASK_WORDS = MASK_BITS / 32 };
+#define VALID_BIT UINT32_C(0x80000000)
+#define VERSION_4_0 0x40
+
+enum { SMS_MAX = 256, SMS_PER_TPC = 2, BLOCKS_PER_SM = 4, ATTEMPTS = 3, LAUNCHES_MOST = 100 };
+enum { ROOM_TPCS = HB_GPC_ROOM_SMS / SMS_PER_TPC };
+
+typedef void callback(void *user, int domain, int id, const void *parameters);
+typedef int subscribe(uint32_t *handle, callback *called, void *user);
+typedef int enable(uint32_t on, uint32_t handle, int domain, int id);
+
+struct words {
+	uint32_t word[MASK_WORDS];
+};
+
+/* The mask for each number of TPCs; written before `state` says WORKS, then constant. */
+static struct words masks[SMS_MAX / SMS_PER_TPC + 1];
+static uint8_t bits_found[MASK_BITS];
+/* The same with whole GPCs, written once before `in_force` leads there; of this layout. */
+static struct words gpc_masks[SMS_MAX / SMS_PER_TPC + 1];
+static uint8_t gpc_layout[MASK_BITS];
+static bool gpcs_made;
+static _Atomic(const struct words *) in_force = masks;
+static _Atomic(uint32_t) state, sms_all, tpcs_all;
+static _Atomic(uint64_t) called, unknown_versions;
+
+/* What this thread's launches are given; NULL: nothing. Initial-exec, so that a thread's first use allocates nothing. */
+static __thread const struct words *mine __attribute__((tls_model("initial-exec")));
+
+/* Inside the driver, on the launching thread: calls nothing. The parameters begin with their own size. */
+static void before_upload(void *user, int domain, int id, const void *parameters)
+{
+	const struct words *mask = mine;
+	uint32_t bytes;
+	if (!mask || domain != DOMAIN_LAUNCH || id != ID_BEFORE_UPLOAD || !parameters)
+		return;
+	atomic_fetch_add_explicit(&called, 1, memory_order_relaxed);
+	memcpy(&bytes, parameters, sizeof bytes);
+	uint32_t *descriptor = bytes < 5 * sizeof(void *) ? NULL : ((uint32_t *const *)parameters)[4];
+	if (!descriptor || (descriptor[WORD_VERSION] & 0xff) != VERSION_4_0) {
+		atomic_fetch_add_explicit(&unknown_versions, 1, memory_order_relaxed);
+		return;
+	}
+	memcpy(&descriptor[WORD_MASK], mask->word, sizeof mask->word);
+	descriptor[WORD_VALID] |= VALID_BIT;
+}
+
+/* Once a process: the driver keeps the callback. */
+static enum hb_mask_state take_callback(const struct hb_mask_calls *cuda)
+{
+	static enum hb_mask_state taken = HB_MASK_UNTRIED;
+	const CUuuid id = TABLE_ID;
+	const void *const *table = NULL;
+	uint32_t handle = 0;
+	if (taken != HB_MASK_UNTRIED)
+		return taken;
+	taken = HB_MASK_NO_TABLE;
+	const void *found = NULL;
+	if (cuda->cuGetExportTable(&found, &id) != CUDA_SUCCESS || !found)
+		return taken;
+	table = found;
+	/* Tables begin with their size. */
+	if ((uintptr_t)table[0] < TABLE_LEAST_BYTES || !table[SLOT_SUBSCRIBE] || !table[SLOT_ENABLE])
+		return taken;
+	taken = HB_MASK_NOT_TAKEN;
+	if (((subscribe *)(uintptr_t)table[SLOT_SUBSCRIBE])(&handle, before_upload, NULL) == 0 &&
+	    ((enable *)(uintptr_t)table[SLOT_ENABLE])(1, handle, DOMAIN_LAUNCH, ID_BEFORE_UPLOAD) == 0)
+		taken = HB_MASK_WORKS;
+	return taken;
+}
+
+/* --- the trial ------------------------------------------------------------------------ */
+
+/* Marks its SM and stays for a while, so that every SM gets a block. */
+static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+			  ".visible .entry hb_mark(.param .u64 marks, .param .u64 ns)\n{\n"
+			  ".reg .u64 %at, %off, %now, %end;\n.reg .u32 %sm, %one;\n.reg .pred %more;\n"
+			  "ld.param.u64 %at, [marks];\nld.param.u64 %end, [ns];\n"
+			  "mov.u32 %sm, %smid;\nmul.wide.u32 %off, %sm, 4;\nadd.u64 %at, %at, %off;\n"
+			  "mov.u32 %one, 1;\nst.global.u32 [%at], %one;\n"
+			  "mov.u64 %now, %globaltimer;\nadd.u64 %end, %end, %now;\n"
+			  "L: mov.u64 %now, %globaltimer;\nsetp.lt.u64 %more, %now, %end;\n@%more bra L;\nret;\n}\n";
+static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
+
+struct trial {
+	const struct hb_mask_calls *cuda;
+	CUmodule module;
+	CUfunction kernel;
+	CUdeviceptr marks;
+	CUstream stream;
+	int sms;
+	uint64_t stay_ns;
+	int calm; /* launches without a new SM after which no more are expected */
+	bool failed;
+};
+
+/* One launch with this mask: marks the SMs that it used. */
+static void mark_sms(struct trial *trial, const struct words *mask, uint32_t marks[SMS_MAX])
+{
+	const struct hb_mask_calls *cuda = trial->cuda;
+	uint64_t address = trial->marks;
+	void *arguments[] = {&address, &trial->stay_ns};
+	mine = mask;
+	CUresult result = cuda->cuLaunchKernel(trial->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
+					       0, trial->stream, arguments, NULL);
+	mine = NULL;
+	if (result == CUDA_SUCCESS)
+		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, SMS_MAX * sizeof *marks, trial->stream);
+	if (result == CUDA_SUCCESS)
+		result = cuda->cuStreamSynchronize(trial->stream);
+	trial->failed |= result != CUDA_SUCCESS;
+}
+
+/*
+ * The SMs that launches with this mask use; `least` are expected. Where others have taken some for a while a launch
+ * misses them, so there may have to be many.
+ */
+static int count_sms(struct trial *trial, const struct words *mask, int least)
+{
+	uint32_t marks[SMS_MAX];
+	int n = 0, calm = 0;
+	trial->failed |= trial->cuda->cuMemsetD8Async(trial->marks, 0, sizeof marks, trial->stream) != CUDA_SUCCESS;
+	for (int i = 0; i < LAUNCHES_MOST && !trial->failed && n < trial->sms && (n < least || calm < trial->calm);
+	     i++) {
+		int before = n;
+		mark_sms(trial, mask, marks);
+		n = 0;
+		for (int sm = 0; !trial->failed && sm < SMS_MAX; sm++)
+			n += marks[sm] != 0;
+		calm = n == before ? calm + 1 : 0;
+	}
+	return trial->failed ? 0 : n;
+}
+
+/* One bit at a time is taken away, so a launch always has SMs to run on. */
+static int find_bits(struct trial *trial, int bits[MASK_BITS])
+{
+	int n = 0, left = trial->sms - SMS_PER_TPC;
+	for (int bit = 0; bit < MASK_BITS && !trial->failed; bit++) {
+		struct words one = {.word = {0}};
+		one.word[bit / 32] = UINT32_C(1) << bit % 32;
+		if (count_sms(trial, &one, left) == left)
+			bits[n++] = bit;
+	}
+	return n;
+}
+
+/* For each number of TPCs those that stay, spread over the GPU; bits that are no TPC stay set. */
+static void make_masks(const int *bits, int n)
+{
+	for (int keep = 0; keep <= n; keep++) {
+		struct words *mask = &masks[keep];
+		memset(mask, 0xff, sizeof *mask);
+		for (int i = 0; i < n; i++)
+			if ((i + 1) * keep / n > i * keep / n)
+				mask->word[bits[i] / 32] &= ~(UINT32_C(1) << bits[i] % 32);
+	}
+}
+
+/* What was found must explain all SMs, and half of the mask half of the launch's. */
+static enum hb_mask_state judge(struct trial *trial)
+{
+	int bits[MASK_BITS], n;
+	if (count_sms(trial, NULL, trial->sms) != trial->sms)
+		return trial->failed ? HB_MASK_CALL_FAILED : HB_MASK_UNCLEAR;
+	n = find_bits(trial, bits);
+	if (trial->failed)
+		return HB_MASK_CALL_FAILED;
+	if (!atomic_load(&called))
+		return HB_MASK_NOT_CALLED;
+	if (atomic_load(&unknown_versions))
+		return HB_MASK_VERSION;
+	if (n == 0)
+		return HB_MASK_NO_EFFECT;
+	if (n * SMS_PER_TPC != trial->sms)
+		return HB_MASK_UNCLEAR;
+	make_masks(bits, n);
+	for (int i = 0; i < n; i++)
+		bits_found[i] = (uint8_t)bits[i];
+	if (count_sms(trial, &masks[n / 2], n / 2 * SMS_PER_TPC) != n / 2 * SMS_PER_TPC)
+		return HB_MASK_UNCLEAR;
+	atomic_store(&tpcs_all, (uint32_t)n);
+	atomic_store(&sms_all, (uint32_t)trial->sms);
+	return HB_MASK_WORKS;
+}
+
+static bool begin_trial(struct trial *trial)
+{
+	const struct hb_mask_calls *cuda = trial->cuda;
+	CUdevice device;
+	int least, greatest;
+	if (cuda->cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    cuda->cuDeviceGetAttribute(&trial->sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
+	    trial->sms < 2 * SMS_PER_TPC || trial->sms > SMS_MAX ||
+	    cuda->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS)
+		return false;
+	/* A real driver refuses the one, a simulated one the other. */
+	if (cuda->cuModuleLoadData(&trial->module, ptx) != CUDA_SUCCESS &&
+	    cuda->cuModuleLoadData(&trial->module, simulated) != CUDA_SUCCESS) {
+		trial->module = NULL;
+		return false;
+	}
+	return cuda->cuModuleGetFunction(&trial->kernel, trial->module, "hb_mark") == CUDA_SUCCESS &&
+	       cuda->cuMemAlloc_v2(&trial->marks, SMS_MAX * sizeof(uint32_t)) == CUDA_SUCCESS &&
+	       cuda->cuStreamCreateWithPriority(&trial->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
+}
+
+static void end_trial(struct trial *trial)
+{
+	const struct hb_mask_calls *cuda = trial->cuda;
+	if (trial->stream)
+		cuda->cuStreamDestroy_v2(trial->stream);
+	if (trial->marks)
+		cuda->cuMemFree_v2(trial->marks);
+	if (trial->module)
+		cuda->cuModuleUnload(trial->module);
+}
+
+static bool is_profiled(void)
+{
+	const char *injected = getenv("CUDA_INJECTION64_PATH");
+	return injected && *injected;
+}
+
+static bool is_switched_off(void)
+{
+	const char *masks_wanted = getenv("HB_MASKS");
+	return masks_wanted && strcmp(masks_wanted, "0") == 0;
+}
+
+static enum hb_mask_state probe(const struct hb_mask_calls *cuda)
+{
+	struct trial trial = {.cuda = cuda, .stay_ns = 8000, .calm = 0};
+	if (is_switched_off())
+		return HB_MASK_SWITCHED_OFF;
+	if (is_profiled())
+		return HB_MASK_PROFILER;
+	enum hb_mask_state found = take_callback(cuda);
+	if (found != HB_MASK_WORKS)
+		return found;
+	found = begin_trial(&trial) ? HB_MASK_UNCLEAR : HB_MASK_CALL_FAILED;
+	/* Beside others blocks miss SMs that are taken: wait longer for those. */
+	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.calm += 4)
+		found = judge(&trial);
+	end_trial(&trial);
+	return found;
+}
+
+enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda)
+{
+	enum hb_mask_state known = (enum hb_mask_state)atomic_load(&state);
+	if (known == HB_MASK_WORKS)
+		return known;
+	known = probe(cuda);
+	atomic_store(&state, known);
+	return known;
+}
+
+void hb_mask_set(uint32_t sms)
+{
+	uint32_t all = atomic_load_explicit(&sms_all, memory_order_acquire);
+	uint32_t half = (all / SMS_PER_TPC + 1) / 2, tpcs = sms / SMS_PER_TPC;
+	const struct words *table = atomic_load_explicit(&in_force, memory_order_acquire);
+	mine = sms && sms < all ? &table[tpcs > half ? tpcs : half] : NULL;
+}
+
+/* ---- whole GPCs ---------------------------------------------------------------------- */
+
+static bool are_our_bits(const uint8_t *group_of)
+{
+	uint8_t found[MASK_BITS];
+	bool is_tpc[MASK_BITS] = {false};
+	uint32_t n = hb_mask_bits(found);
+	for (uint32_t i = 0; i < n; i++)
+		is_tpc[found[i]] = true;
+	for (int bit = 0; bit < MASK_BITS; bit++)
+		if (is_tpc[bit] != (group_of[bit] != 0))
+			return false;
+	return n > 0;
+}
+
+static void make_gpc_masks(const uint8_t *group_of)
+{
+	uint8_t found[MASK_BITS], groups[MASK_BITS], rank[MASK_BITS];
+	uint32_t n = hb_mask_bits(found);
+	for (uint32_t i = 0; i < n; i++)
+		groups[i] = group_of[found[i]];
+	for (uint32_t keep = 0; keep <= n; keep++) {
+		struct words *mask = &gpc_masks[keep];
+		hb_gpc_rank(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
+		memset(mask, 0xff, sizeof *mask);
+		for (uint32_t i = 0; i < n; i++)
+			if (rank[i] < keep)
+				mask->word[found[i] / 32] &= ~(UINT32_C(1) << found[i] % 32);
+	}
+	memcpy(gpc_layout, group_of, sizeof gpc_layout);
+	gpcs_made = true;
+}
+
+bool hb_mask_use_gpcs(const uint8_t *group_of)
+{
+	if (group_of && !gpcs_made && are_our_bits(group_of))
+		make_gpc_masks(group_of);
+	if (group_of && (!gpcs_made || memcmp(gpc_layout, group_of, sizeof gpc_layout) != 0))
+		return false;
+	atomic_store_explicit(&in_force, group_of ? gpc_masks : masks, memory_order_release);
+	return true;
+}
+
+bool hb_mask_uses_gpcs(void)
+{
+	return atomic_load_explicit(&in_force, memory_order_relaxed) == gpc_masks;
+}
+
+uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS])
+{
+	uint32_t n = atomic_load_explicit(&sms_all, memory_order_acquire) / SMS_PER_TPC;
+	memcpy(bits, bits_found, n);
+	return n;
+}
+
+void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32])
+{
+	static __thread struct words own __attribute__((tls_model("initial-exec")));
+	bool any = false;
+	for (int i = 0; removed && i < MASK_WORDS; i++) {
+		own.word[i] = removed[i];
+		any |= removed[i] != 0;
+	}
+	mine = any ? &own : NULL;
+}
+
+uint32_t hb_mask_sms(void)
+{
+	return atomic_load_explicit(&sms_all, memory_order_acquire);
+}

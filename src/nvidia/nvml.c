@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NVML through dlopen; see nvml.h. */
+#include "nvidia/nvml.h"
+
+#include "nvidia/nvml_abi.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct calls {
+#define HB_NVML(field, wanted, name, older, params) int(*field) params;
+#include "nvidia/nvml_calls.def"
+};
+
+/* What 0xa5a5a5a5 as a pid would mean: nobody's. Tells bytes that the library wrote from those that it left alone. */
+#define UNTOUCHED 0xa5
+
+static struct calls calls;
+static char failure[sizeof(((struct hb_gpu_use *)0)->why)];
+static enum { UNTRIED, READY, UNUSABLE } state;
+
+static const char *text_of(int code)
+{
+	switch (code) {
+	case HB_NVML_NOT_SUPPORTED:
+		return "not supported on this GPU";
+	case HB_NVML_NO_PERMISSION:
+		return "no permission";
+	case HB_NVML_NOT_FOUND:
+		return "it knows no such GPU";
+	case HB_NVML_DRIVER_NOT_LOADED:
+		return "the driver is not loaded";
+	default:
+		return "it failed";
+	}
+}
+
+static void *find(void *library, const char *name, const char *older)
+{
+	void *found = dlsym(library, name);
+	return found || !older ? found : dlsym(library, older);
+}
+
+/* The first name that is missing, or NULL. */
+static const char *find_calls(void *library)
+{
+	enum { MAY, MUST };
+	const struct {
+		const char *name, *older;
+		void *place;
+		int wanted;
+	} rows[] = {
+#define HB_NVML(field, wanted, name, older, params) {name, older, &calls.field, wanted},
+#include "nvidia/nvml_calls.def"
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		void *found = find(library, rows[i].name, rows[i].older);
+		if (!found && rows[i].wanted == MUST)
+			return rows[i].name;
+		memcpy(rows[i].place, &found, sizeof found);
+	}
+	return NULL;
+}
+
+/* Tried once: a library that is not there does not come while a process runs. */
+static void load(void)
+{
+	void *library = dlopen(HB_NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	const char *missing = library ? find_calls(library) : NULL;
+	int code = library && !missing ? calls.init() : HB_NVML_SUCCESS;
+	state = UNUSABLE;
+	if (!library)
+		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " cannot be loaded");
+	else if (missing)
+		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " has no %s", missing);
+	else if (code != HB_NVML_SUCCESS)
+		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " does not start: %s (%d)", text_of(code), code);
+	else
+		state = READY;
+}
+
+static int failed(struct hb_gpu_use *use, const char *what, int code)
+{
+	snprintf(use->why, sizeof use->why, "NVML's %s: %s (%d)", what, text_of(code), code);
+	return -EIO;
+}
+
+/* --- the list of processes ------------------------------------------------------------- */
+
+struct list {
+	unsigned n;
+	size_t stride;
+	unsigned char bytes[HB_GPU_USERS_MAX * HB_NVML_RECORD_MAX];
+};
+
+/*
+ * How far apart the records are: the smallest known size that all written bytes
+ * fit in. A library that clears the whole array first shows it by where it ends.
+ */
+static size_t stride_of(const struct list *list)
+{
+	size_t end = sizeof list->bytes;
+	while (end > 0 && list->bytes[end - 1] == UNTOUCHED)
+		end--;
+	if (end > (size_t)list->n * HB_NVML_RECORD_MAX)
+		return end / HB_GPU_USERS_MAX / 8 * 8;
+	for (size_t stride = sizeof(struct hb_nvml_process); stride < HB_NVML_RECORD_MAX; stride += 8)
+		if (end <= stride * list->n)
+			return stride;
+	return HB_NVML_RECORD_MAX;
+}
+
+static int read_list(int (*call)(void *, unsigned *, void *), void *device, struct list *list)
+{
+	/* Room for records of the largest size, and told as such. */
+	list->n = HB_GPU_USERS_MAX;
+	memset(list->bytes, UNTOUCHED, sizeof list->bytes);
+	int code = call(device, &list->n, list->bytes);
+	if (code != HB_NVML_SUCCESS)
+		return code;
+	if (list->n > HB_GPU_USERS_MAX)
+		list->n = HB_GPU_USERS_MAX;
+	list->stride = stride_of(list);
+	return code;
+}
+
+/* A process may be in both lists; the larger figure is the one that says something. */
+static void add_user(struct hb_gpu_use *use, const struct hb_nvml_process *process)
+{
+	uint64_t bytes = process->bytes == HB_NVML_NOT_AVAILABLE ? HB_GPU_BYTES_UNKNOWN : process->bytes;
+	for (uint32_t i = 0; i < use->n_users; i++) {
+		uint64_t *known = &use->users[i].bytes;
+		if (use->users[i].pid != (pid_t)process->pid)
+			continue;
+		if (*known == HB_GPU_BYTES_UNKNOWN || (bytes != HB_GPU_BYTES_UNKNOWN && bytes > *known))
+			*known = bytes;
+		return;
+	}
+	if (use->n_users < HB_GPU_USERS_MAX)
+		use->users[use->n_users++] = (struct hb_gpu_user){.pid = (pid_t)process->pid, .bytes = bytes};
+}
+
+/* Processes that this pid namespace cannot name come with pid 0. */
+static uint32_t add_users(struct hb_gpu_use *use, const struct list *list)
+{
+	uint32_t nameless = 0;
+	for (unsigned i = 0; i < list->n; i++) {
+		struct hb_nvml_process process;
+		memcpy(&process, list->bytes + i * list->stride, sizeof process);
+		if ((int32_t)process.pid > 0)
+			add_user(use, &process);
+		else
+			nameless++;
+	}
+	return nameless;
+}
+
+static int read_users(void *device, struct hb_gpu_use *use)
+{
+	static struct list list; /* one thread at a time */
+	int code = read_list(calls.compute_processes, device, &list);
+	if (code == HB_NVML_INSUFFICIENT_SIZE) {
+		snprintf(use->why, sizeof use->why, "more than %d processes are on the GPU", HB_GPU_USERS_MAX);
+		return -E2BIG;
+	}
+	if (code != HB_NVML_SUCCESS)
+		return failed(use, "list of processes", code);
+	uint32_t nameless = add_users(use, &list);
+	/* Clients of an MPS server are in a list of their own. */
+	if (calls.mps_processes && read_list(calls.mps_processes, device, &list) == HB_NVML_SUCCESS)
+		nameless += add_users(use, &list);
+	if (nameless)
+		snprintf(use->why, sizeof use->why, "%u processes of other pid namespaces are not named", nameless);
+	return 0;
+}
+
+int hb_nvml_use(const char *uuid_text, struct hb_gpu_use *use)
+{
+	struct hb_nvml_memory memory;
+	void *device = NULL;
+	memset(use, 0, sizeof *use);
+	if (state == UNTRIED)
+		load();
+	if (state == UNUSABLE) {
+		snprintf(use->why, sizeof use->why, "%s", failure);
+		return -ENOENT;
+	}
+	int code = calls.device_by_uuid(uuid_text, &device);
+	if (code != HB_NVML_SUCCESS)
+		return failed(use, "look for the GPU", code);
+	if (calls.memory_info && calls.memory_info(device, &memory) == HB_NVML_SUCCESS) {
+		use->total_bytes = memory.total;
+		use->used_bytes = memory.used;
+	}
+	return read_users(device, use);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * NVIDIA GPUs as the daemon and `hb doctor` see them from outside: files of the
+ * kernel module, the driver's library, the MPS control program, NVML.
+ */
+#include "base/install_path.h"
+#include "base/uuid.h"
+#include "nvidia/nvml.h"
+#include "gpu/provider.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROC "/proc/driver/nvidia"
+#define CONTROL_NODE "/dev/nvidiactl"
+#define OLDEST_DRIVER 535
+
+static int mps_control(char *path, size_t size, const char **why)
+{
+	if (hb_install_program("nvidia-cuda-mps-control", path, size) == 0)
+		return 0;
+	*why = "nvidia-cuda-mps-control is not on PATH";
+	return -ENOENT;
+}
+
+static int driver_library(char *path, size_t size)
+{
+	return -ENOENT;
+}
+
+/* Value of "Key: value" in a small file; false = no such file or key. */
+static bool read_value(const char *file, const char *key, char *value, size_t size)
+{
+	char line[256];
+	bool found = false;
+	FILE *stream = fopen(file, "re");
+	while (stream && !found && fgets(line, sizeof line, stream)) {
+		if (strncmp(line, key, strlen(key)) != 0)
+			continue;
+		char *text = line + strlen(key);
+		text += strspn(text, ": \t");
+		text[strcspn(text, "\n")] = '\0';
+		snprintf(value, size, "%s", text);
+		found = true;
+	}
+	if (stream)
+		fclose(stream);
+	return found;
+}
+
+static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
+{
+	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
+	int result = -ENOENT;
+	hb_uuid_format(uuid, wanted);
+	DIR *folder = opendir(PROC "/gpus");
+	for (struct dirent *entry; folder && (entry = readdir(folder));) {
+		snprintf(file, sizeof file, PROC "/gpus/%s/information", entry->d_name);
+		if (!read_value(file, "GPU UUID", found, sizeof found) || strcmp(found, wanted) != 0)
+			continue;
+		if (read_value(file, "Model", name, size))
+			result = 0;
+	}
+	if (folder)
+		closedir(folder);
+	return result;
+}
+
+/* Folders of GPUs are named by their place on the bus; the number is how many come before. */
+static int gpu_index(const unsigned char uuid[16])
+{
+	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
+	struct dirent **entries;
+	int index = -ENOENT, before = 0, n = scandir(PROC "/gpus", &entries, NULL, alphasort);
+	hb_uuid_format(uuid, wanted);
+	for (int i = 0; i < n; i++) {
+		snprintf(file, sizeof file, PROC "/gpus/%s/information", entries[i]->d_name);
+		bool is_gpu = read_value(file, "GPU UUID", found, sizeof found);
+		if (is_gpu && strcmp(found, wanted) == 0)
+			index = before;
+		before += is_gpu;
+		free(entries[i]);
+	}
+	if (n >= 0)
+		free(entries);
+	return index;
+}
+
+static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
+{
+	char text[HB_UUID_TEXT_SIZE];
+	return hb_nvml_use(hb_uuid_format(uuid, text), use);
+}
+
+/* --- probes --------------------------------------------------------------------- */
+
+static void probe_module(struct hb_probe *probe)
+{
+	char version[128];
+	strcpy(probe->name, "kernel module");
+	probe->required = true;
+	if (!read_value(PROC "/version", "NVRM version", version, sizeof version)) {
+		strcpy(probe->found, PROC "/version is not there");
+		strcpy(probe->remedy,
+		       "install and load NVIDIA's driver (modprobe nvidia); in a container, give it the GPU; "
+		       "without a GPU use --gpu sim");
+		return;
+	}
+	/* "NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build ...": the first number with a dot. */
+	const char *number = version;
+	while (*number && !(strchr(number, '.') && strtol(number, NULL, 10) > 99))
+		number++;
+	snprintf(probe->found, sizeof probe->found, "%.150s", version);
+	probe->works = strtol(number, NULL, 10) >= OLDEST_DRIVER;
+	if (!probe->works)
+		snprintf(probe->remedy, sizeof probe->remedy, "driver %d or newer is needed", OLDEST_DRIVER);
+}
+
+static void probe_node(struct hb_probe *probe)
+{
+	strcpy(probe->name, "device node");
+	probe->required = true;
+	probe->works = access(CONTROL_NODE, R_OK | W_OK) == 0;
+	snprintf(probe->found, sizeof probe->found, CONTROL_NODE ": %s", probe->works ? "usable" : strerror(errno));
+	if (!probe->works)
+		strcpy(probe->remedy, "give this user or container access to /dev/nvidiactl and /dev/nvidia*");
+}
+
+static void probe_library(struct hb_probe *probe)
+{
+	strcpy(probe->name, "driver library");
+	probe->required = true;
+	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+	probe->works = library && dlsym(library, "cuGetProcAddress");
+	if (probe->works)
+		strcpy(probe->found, "libcuda.so.1 loads and has cuGetProcAddress");
+	else if (library)
+		strcpy(probe->found, "libcuda.so.1 is older than CUDA 11.3");
+	else
+		snprintf(probe->found, sizeof probe->found, "%.150s", dlerror());
+	if (!probe->works)
+		strcpy(probe->remedy,
+		       "install the driver's user-space libraries of the same version as the kernel module");
+}
+
+static void probe_mps(struct hb_probe *probe)
+{
+	char path[256];
+	const char *why = "";
+	strcpy(probe->name, "MPS");
+	probe->works = mps_control(path, sizeof path, &why) == 0;
+	snprintf(probe->found, sizeof probe->found, "%.479s", probe->works ? path : why);
+	if (!probe->works)
+		strcpy(probe->remedy, "install nvidia-cuda-mps-control; until then low-priority tenants take turns");
+}
+
+/* Nothing to mend, but to be known before low-priority programs are put together. */
+static void probe_mps_limits(struct hb_probe *probe)
+{
+	strcpy(probe->name, "MPS limits");
+	probe->works = true;
+	strcpy(probe->found,
+	       "one user at a time, about 48 processes a GPU; a crash on the GPU of one low-priority program "
+	       "ends the others of low priority");
+}
+
+static void probe_mps_elsewhere(struct hb_probe *probe)
+{
+	const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	char file[300];
+	snprintf(file, sizeof file, "%.200s/control", folder ? folder : "/tmp/nvidia-mps");
+	strcpy(probe->name, "no other MPS");
+	probe->works = access(file, F_OK) != 0;
+	snprintf(probe->found, sizeof probe->found, "%.120s %s", file, probe->works ? "is not there" : "is there");
+	if (!probe->works)
+		strcpy(probe->remedy,
+		       "another MPS control daemon is running: programs started without `hb run` share its "
+		       "server, which Hummingbird cannot schedule; stop it with "
+		       "`echo quit | nvidia-cuda-mps-control`");
+}
+
+static void (*const probes[])(struct hb_probe *probe) = {
+	probe_module, probe_node, probe_library, probe_mps, probe_mps_limits, probe_mps_elsewhere, NULL};
+
+const struct hb_provider hb_provider_nvidia = {
+	.name = "nvidia",
+	.mps_control = mps_control,
+	.gpu_name = gpu_name,
+	.gpu_index = gpu_index,
+	.driver_library = driver_library,
+	.gpu_use = gpu_use,
+	.probes = probes,
+};

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client side of the protocol; see daemon_client.h. */
+#include "protocol/daemon_client.h"
+
+#include "base/clock.h"
+#include "base/fault_point.h"
+#include "protocol/socket_path.h"
+#include "protocol/wire.h"
+#include "hummingbird/page_trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Applications close low descriptors wholesale (daemons, shells): stay out of their way. */
+#define FD_FLOOR 512
+
+/* The time limit of an answer runs in parts: a pause of the machine, in which the daemon cannot answer either, uses up one. */
+#define LIMIT_PARTS 20
+
+/* poll(), whatever signals come meanwhile. limit_ms 0: without a limit. */
+static bool comes_within(int socket, int limit_ms)
+{
+	struct pollfd answer = {.fd = socket, .events = POLLIN};
+	int64_t until_ns = hb_clock_now_ns() + limit_ms * HB_NS_PER_MS;
+	int ready, left_ms = limit_ms ? limit_ms : -1;
+	while ((ready = poll(&answer, 1, left_ms)) < 0 && errno == EINTR) {
+		int64_t left_ns = until_ns - hb_clock_now_ns();
+		if (limit_ms)
+			left_ms = left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) : 0;
+	}
+	return ready > 0;
+}
+
+static bool answer_comes(int socket)
+{
+	struct timeval limit = {0};
+	socklen_t size = sizeof limit;
+	getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, &size);
+	int64_t part_ms = ((int64_t)limit.tv_sec * 1000 + limit.tv_usec / 1000) / LIMIT_PARTS;
+	for (int part = 0; part < LIMIT_PARTS; part++)
+		if (comes_within(socket, (int)part_ms))
+			return true;
+	return false;
+}
+
+static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, unsigned expected,
+		   struct hb_error *error)
+{
+	const char *why = "";
+	int result = answer_comes(socket) ? hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why) : -EAGAIN;
+	if (result == -EPROTO)
+		return hb_error_set(error, result, "the daemon's answer is damaged: %s", why);
+	if (result == -EAGAIN)
+		return hb_error_set(error, -ETIMEDOUT, "the daemon does not answer; look at its log and restart it");
+	if (result < 0)
+		return hb_error_set(error, result, "the daemon has hung up: %s", strerror(-result));
+	if (message->header.kind == HB_MSG_ERROR) {
+		size_t length;
+		const char *text = hb_msg_text(message, &length);
+		return hb_error_set(error, message->as_ERROR.code, "%.*s", (int)length, text);
+	}
+	if (message->header.kind == expected)
+		return 0;
+	hb_wire_close_fds(fds);
+	return hb_error_set(error, -EPROTO, "unexpected answer %s", hb_msg_name(message->header.kind));
+}
+
+/* One request and the (first) answer to it, in the same buffer. */
+static int call(int socket, union hb_msg *message, int fd, struct hb_wire_fds *fds, unsigned expected,
+		struct hb_error *error)
+{
+	int result = hb_wire_send(socket, message, &fd, fd >= 0);
+	if (expected == HB_MSG_REGISTERED)
+		HB_FAULT(client_register_sent);
+	fds->n = 0;
+	if (result < 0)
+		return hb_error_set(error, result, "cannot send to the daemon: %s", strerror(-result));
+	return receive(socket, message, fds, expected, error);
+}
+
+static int say_hello(int socket, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_HELLO);
+	message->as_HELLO.version_min = HB_PROTOCOL_VERSION;
+	message->as_HELLO.version_max = HB_PROTOCOL_VERSION;
+	message->as_HELLO.page_version = HB_PAGE_VERSION;
+	int result = call(socket, message, -1, &fds, HB_MSG_WELCOME, error);
+	if (!result && message->as_WELCOME.page_version != HB_PAGE_VERSION)
+		result = hb_error_set(error, -EPROTO,
+				      "the daemon has page version %u, this program %u: restart the older one",
+				      message->as_WELCOME.page_version, HB_PAGE_VERSION);
+	free(message);
+	return result;
+}
+
+static int connect_to(const char *path, int timeout_ms)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+	if (strlen(path) >= sizeof address.sun_path)
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+	int result;
+	do
+		result = connect(fd, (struct sockaddr *)&address, sizeof address);
+	while (result < 0 && errno == EINTR);
+	if (result == 0)
+		return fd;
+	result = -errno;
+	close(fd);
+	return result;
+}
+
+/*
+ * What a daemon tells is put into the environment of programs, so it has to be root's or our own: a folder in /tmp, or
+ * one that came with the environment of another user, may be somebody else's. Whoever sets HB_SOCKET has chosen, and in
+ * the system's folder only root makes sockets (in a container root may have another number).
+ */
+static int check_server(int fd, const char *path, struct hb_error *error)
+{
+	struct ucred server;
+	socklen_t size = sizeof server;
+	const char *chosen = getenv("HB_SOCKET");
+	if ((chosen && *chosen) || strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0)
+		return 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) < 0)
+		return hb_error_set(error, -errno, "%s: whose daemon this is cannot be told: %s", path,
+				    strerror(errno));
+	if (server.uid == 0 || server.uid == geteuid())
+		return 0;
+	return hb_error_set(error, -EPERM,
+			    "%s: the daemon there is user %u's, neither root's nor your own; set XDG_RUNTIME_DIR to a "
+			    "folder of your own, or HB_SOCKET to this path to use it",
+			    path, (unsigned)server.uid);
+}
+
+int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
+{
+	int fd = connect_to(path, timeout_ms);
+	if (fd < 0)
+		return hb_error_set(error, fd, "%s: no daemon answers there: %s", path, strerror(-fd));
+	HB_FAULT(client_connected);
+	int result = check_server(fd, path, error);
+	if (result == 0)
+		result = say_hello(fd, error);
+	HB_FAULT(client_greeted);
+	if (result == 0)
+		return fd;
+	close(fd);
+	return result;
+}
+
+static void fill_register(struct hb_msg_register *m, const struct hb_wish *wish)
+{
+	m->flags = wish->flags & ~(uint32_t)HB_REGISTER_PAGE;
+	m->priority = wish->priority;
+	m->engine = wish->engine;
+	m->slo_ns = wish->slo_ns;
+	m->attainment_ppm = wish->attainment_ppm;
+	m->pcie_weight = wish->pcie_weight;
+	m->memory_bytes = wish->memory_bytes;
+	memcpy(m->token, wish->token, sizeof m->token);
+	m->slot = HB_PAGE_PROCESSES;
+	m->n_gpus = wish->n_gpus;
+	memcpy(m->uuids, wish->uuids, sizeof m->uuids);
+	memcpy(m->totals, wish->totals, sizeof m->totals);
+}
+
+/* The descriptor of our page for the daemon, or -1 when the application has closed or replaced it. */
+static int page_fd_of(const struct hb_membership *member)
+{
+	struct stat found;
+	if (member->page_fd < 0 || fstat(member->page_fd, &found) < 0 || found.st_ino != member->page_inode)
+		return -1;
+	return member->page_fd;
+}
+
+static int map_page(struct hb_membership *member, int fd)
+{
+	struct stat found;
+	if (fstat(fd, &found) < 0)
+		return -errno;
+	if (!hb_page_size_is_known((size_t)found.st_size))
+		return -EPROTO;
+	if (member->page) /* registered again: the daemon took over the page that we have */
+		return found.st_ino == member->page_inode ? 0 : -EPROTO;
+	struct hb_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	if (page->magic != HB_PAGE_MAGIC || page->version != HB_PAGE_VERSION || page->size_bytes != sizeof *page) {
+		munmap(page, sizeof *page);
+		return -EPROTO;
+	}
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FLOOR);
+	member->page_fd = high >= 0 ? high : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	member->page_inode = found.st_ino;
+	member->page = page;
+	return 0;
+}
+
+static int map_gpu(struct hb_membership *member, uint32_t index, int fd)
+{
+	struct hb_gpu_page *old = member->gpus[index];
+	struct stat found;
+	if (fstat(fd, &found) < 0 || found.st_size != (off_t)sizeof *old)
+		return -EPROTO;
+	void *page = mmap(old, sizeof *old, PROT_READ | PROT_WRITE, MAP_SHARED | (old ? MAP_FIXED : 0), fd, 0);
+	if (page == MAP_FAILED)
+		return -errno;
+	member->gpus[index] = page;
+	return 0;
+}
+
+static int take_grant(struct hb_membership *member, const struct hb_msg_registered *grant,
+		      const struct hb_wire_fds *fds)
+{
+	struct hb_membership taken = *member;
+	int result = map_page(&taken, fds->fd[0]);
+	HB_FAULT(client_page_mapped);
+	for (uint32_t i = 0; result == 0 && i + 1 < fds->n; i++)
+		result = map_gpu(&taken, i, fds->fd[i + 1]);
+	if (result < 0) {
+		if (!member->page)
+			hb_membership_fini(&taken);
+		return result;
+	}
+	taken.n_gpus = (uint32_t)fds->n - 1;
+	taken.tenant = grant->tenant;
+	taken.slot = grant->slot;
+	taken.generation = grant->generation;
+	*member = taken;
+	return 0;
+}
+
+static void copy_environment(const union hb_msg *message, char *environment, size_t size)
+{
+	size_t length;
+	const char *text = hb_msg_text(message, &length);
+	if (!environment || size < 2)
+		return;
+	if (length > size - 2) /* cannot happen with a buffer of the message's size; never cut a value in half */
+		length = 0;
+	memcpy(environment, text, length);
+	environment[length] = environment[length + 1] = '\0';
+}
+
+int hb_client_register(int socket, const struct hb_wish *wish, struct hb_membership *member, char *environment,
+		       size_t environment_size, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_REGISTER);
+	fill_register(&message->as_REGISTER, wish);
+	int page_fd = page_fd_of(member);
+	if (page_fd >= 0)
+		message->as_REGISTER.flags |= HB_REGISTER_PAGE;
+	if (member->page) {
+		message->as_REGISTER.slot = member->slot;
+		message->as_REGISTER.generation = member->generation;
+	}
+	if (wish->command)
+		hb_msg_add_text(message, wish->command, strlen(wish->command));
+	int result = call(socket, message, page_fd, &fds, HB_MSG_REGISTERED, error);
+	if (result == 0) {
+		HB_FAULT(client_granted);
+		copy_environment(message, environment, environment_size);
+		result = take_grant(member, &message->as_REGISTERED, &fds);
+		if (result < 0)
+			hb_error_set(error, result, "cannot use the daemon's pages: %s", strerror(-result));
+		hb_wire_close_fds(&fds);
+		HB_FAULT(client_registered);
+	}
+	free(message);
+	return result;
+}
+
+void hb_membership_fini(struct hb_membership *member)
+{
+	for (size_t i = 0; i < HB_PAGE_GPUS; i++)
+		if (member->gpus[i])
+			munmap(member->gpus[i], sizeof *member->gpus[i]);
+	if (member->page)
+		munmap(member->page, sizeof *member->page);
+	if (member->page_fd >= 0)
+		close(member->page_fd);
+	*member = (struct hb_membership)HB_MEMBERSHIP_NONE;
+}
+
+static int call_for_done(int socket, union hb_msg *message, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	int result = call(socket, message, -1, &fds, HB_MSG_DONE, error);
+	free(message);
+	return result;
+}
+
+int hb_client_bye(int socket, const unsigned char token[HB_TOKEN_BYTES], struct hb_error *error)
+{
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_BYE);
+	memcpy(message->as_BYE.token, token, HB_TOKEN_BYTES);
+	return call_for_done(socket, message, error);
+}
+
+int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *error)
+{
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_SET);
+	struct hb_msg_header header = message->header;
+	message->as_SET = *change;
+	message->header = header;
+	return call_for_done(socket, message, error);
+}
+
+/* Collects TEXT messages until the one without `more`; the first is already in *message. */
+static int read_text(int socket, union hb_msg *message, char **text, struct hb_error *error)
+{
+	char *whole = NULL;
+	size_t used = 0;
+	for (;;) {
+		size_t length;
+		const char *piece = hb_msg_text(message, &length);
+		char *grown = realloc(whole, used + length + 1);
+		if (!grown) {
+			free(whole);
+			return hb_error_set(error, -ENOMEM, "out of memory");
+		}
+		whole = grown;
+		memcpy(whole + used, piece, length);
+		used += length;
+		whole[used] = '\0';
+		if (!message->as_TEXT.more)
+			break;
+		struct hb_wire_fds fds;
+		int result = receive(socket, message, &fds, HB_MSG_TEXT, error);
+		if (result < 0) {
+			free(whole);
+			return result;
+		}
+	}
+	*text = whole;
+	return 0;
+}
+
+int hb_client_record(int socket, uint32_t seconds, char **text, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_RECORD);
+	message->as_RECORD.action = text ? HB_RECORD_STOP : HB_RECORD_START;
+	message->as_RECORD.seconds = seconds;
+	if (!text)
+		return call_for_done(socket, message, error);
+	int result = call(socket, message, -1, &fds, HB_MSG_TEXT, error);
+	if (result == 0)
+		result = read_text(socket, message, text, error);
+	free(message);
+	return result;
+}
+
+int hb_client_status(int socket, char **json, struct hb_error *error)
+{
+	struct hb_wire_fds fds;
+	union hb_msg *message = malloc(sizeof *message);
+	if (!message)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	hb_msg_init(message, HB_MSG_STATUS);
+	int result = call(socket, message, -1, &fds, HB_MSG_TEXT, error);
+	if (result == 0)
+		result = read_text(socket, message, json, error);
+	free(message);
+	return result;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int hb_token_parse(const char *text, unsigned char token[HB_TOKEN_BYTES])
+{
+	unsigned char parsed[HB_TOKEN_BYTES];
+	if (!text || strlen(text) != 2 * HB_TOKEN_BYTES)
+		return -EINVAL;
+	for (size_t i = 0; i < HB_TOKEN_BYTES; i++) {
+		int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return -EINVAL;
+		parsed[i] = (unsigned char)(high << 4 | low);
+	}
+	memcpy(token, parsed, sizeof parsed);
+	return 0;
+}
+
+void hb_token_format(const unsigned char token[HB_TOKEN_BYTES], char text[2 * HB_TOKEN_BYTES + 1])
+{
+	for (size_t i = 0; i < HB_TOKEN_BYTES; i++)
+		snprintf(text + 2 * i, 3, "%02x", token[i]);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choice of a typical request and where its time went; see request_view.h. */
+#include "report/request_view.h"
+
+#include <math.h>
+
+/* Kernels outside the window were not kept, so a request that leaves it is not whole. */
+static bool candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
+{
+	int64_t to_ns = report->spans_to_ns;
+	if (result->spans_truncated)
+		to_ns = result->spans[result->n_spans - 1].start_ns;
+	return span->kind == HB_SPAN_REQUEST && span->tenant == 0 && span->start_ns >= report->spans_from_ns &&
+	       span->end_ns <= to_ns;
+}
+
+/* 0 for a request exactly as long as its mode's median. */
+static double strangeness(const struct hb_sim_result *result, const struct hb_span *span)
+{
+	double latency = (double)(span->end_ns - span->start_ns);
+	return fabs(log(fmax(1, latency) / fmax(1, (double)result->high[0].p50_ns)));
+}
+
+/* Spans are ordered by start; many may start together. */
+static const struct hb_span *request_at(const struct hb_report *report, const struct hb_sim_result *result,
+					int64_t arrival_ns)
+{
+	size_t low = 0;
+	size_t high = result->n_spans;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (result->spans[middle].start_ns < arrival_ns)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < result->n_spans && result->spans[low].start_ns == arrival_ns; low++)
+		if (candidate(report, result, &result->spans[low]))
+			return &result->spans[low];
+	return NULL;
+}
+
+static const struct hb_span *most_typical(const struct hb_report *report, const struct hb_sim_result *result)
+{
+	const struct hb_span *best = NULL;
+	for (size_t i = 0; i < result->n_spans; i++) {
+		const struct hb_span *span = &result->spans[i];
+		if (!candidate(report, result, span))
+			continue;
+		if (!best || strangeness(result, span) < strangeness(result, best))
+			best = span;
+	}
+	return best;
+}
+
+/* Sum over all modes; infinite when one of them does not have this request whole. */
+static double shared_strangeness(const struct hb_report *report, int64_t arrival_ns)
+{
+	double sum = 0;
+	for (size_t i = 0; i < report->n; i++) {
+		const struct hb_span *span = request_at(report, &report->results[i], arrival_ns);
+		if (!span)
+			return INFINITY;
+		sum += strangeness(&report->results[i], span);
+	}
+	return sum;
+}
+
+/* With given arrivals the same requests are there under every mode. */
+static bool shared_choose(const struct hb_report *report, const struct hb_span **views)
+{
+	const struct hb_sim_result *first = &report->results[0];
+	double best = INFINITY;
+	int64_t arrival_ns = 0;
+	for (size_t i = 0; i < first->n_spans; i++) {
+		if (!candidate(report, first, &first->spans[i]))
+			continue;
+		double sum = shared_strangeness(report, first->spans[i].start_ns);
+		if (sum >= best)
+			continue;
+		best = sum;
+		arrival_ns = first->spans[i].start_ns;
+	}
+	if (isinf(best))
+		return false;
+	for (size_t i = 0; i < report->n; i++)
+		views[i] = request_at(report, &report->results[i], arrival_ns);
+	return true;
+}
+
+void hb_request_views_choose(const struct hb_report *report, const struct hb_span **views)
+{
+	if (report->n > 0 && report->results[0].n_high > 0 && shared_choose(report, views))
+		return;
+	for (size_t i = 0; i < report->n; i++)
+		views[i] = report->results[i].n_high > 0 ? most_typical(report, &report->results[i]) : NULL;
+}
+
+static int64_t overlap(int64_t start_ns, int64_t end_ns, const struct hb_span *request)
+{
+	int64_t start = start_ns > request->start_ns ? start_ns : request->start_ns;
+	int64_t end = end_ns < request->end_ns ? end_ns : request->end_ns;
+	return end > start ? end - start : 0;
+}
+
+static int64_t running_ns(const struct hb_residency *residency, const struct hb_span *span,
+			  const struct hb_span *request)
+{
+	struct hb_span_piece piece = {.span = span};
+	int64_t sum = 0;
+	while (hb_residency_piece(residency, &piece))
+		sum += overlap(piece.start_ns, piece.end_ns, request);
+	return sum;
+}
+
+static void cost_add(struct hb_request_costs *costs, const struct hb_residency *residency, const struct hb_span *span,
+		     const struct hb_span *request)
+{
+	int64_t ns = overlap(span->start_ns, span->end_ns, request);
+	bool own = span->tenant == request->tenant;
+	switch ((enum hb_span_kind)span->kind) {
+	case HB_SPAN_KERNEL:
+	case HB_SPAN_COPY:
+		*(own ? &costs->high_ns : &costs->others_ns) += running_ns(residency, span, request);
+		break;
+	case HB_SPAN_SWITCH:
+		costs->switch_ns += ns;
+		costs->switches += ns > 0;
+		break;
+	case HB_SPAN_HOLD:
+		costs->hold_ns += own ? ns : 0;
+		break;
+	case HB_SPAN_GATED:
+		costs->gated_ns += own ? 0 : ns;
+		break;
+	case HB_SPAN_REQUEST:
+		break;
+	}
+}
+
+struct hb_request_costs hb_request_costs_of(const struct hb_sim_result *result, const struct hb_residency *residency,
+					    const struct hb_span *request)
+{
+	struct hb_request_costs costs = {0};
+	for (size_t i = 0; i < result->n_spans && result->spans[i].start_ns < request->end_ns; i++)
+		if (result->spans[i].end_ns > request->start_ns)
+			cost_add(&costs, residency, &result->spans[i], request);
+	return costs;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results as JSON; see output.h. The keys and their order are the interface of
+ * `hb sim --json`. What does not exist is null: the percentiles of no request,
+ * the rate of a closed loop, the bound of a program without one.
+ */
+#include "report/output.h"
+
+#include "base/json.h"
+
+#include <errno.h>
+#include <math.h>
+
+/* A number cut to `decimals`, so that no digit depends on how it was summed; null when it is not finite. */
+static json_t *number(double value, int decimals)
+{
+	if (!isfinite(value))
+		return json_null();
+	double scale = pow(10, decimals);
+	return json_real(round(value * scale) / scale);
+}
+
+static json_t *microseconds(int64_t ns, bool known)
+{
+	return known ? number((double)ns / 1e3, 3) : json_null();
+}
+
+static json_t *high_pack(const struct hb_sim_high *high, struct hb_error *error)
+{
+	bool known = high->requests > 0;
+	return hb_json_pack(error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", high->workload,
+			    "rate_per_s", high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(), "requests",
+			    (json_int_t)high->requests, "p50_us", microseconds(high->p50_ns, known), "p90_us",
+			    microseconds(high->p90_ns, known), "p99_us", microseconds(high->p99_ns, known), "max_us",
+			    microseconds(high->max_ns, known), "slo_us", microseconds(high->slo_ns, high->slo_ns > 0),
+			    "attainment", number(high->attainment, 6));
+}
+
+static json_t *low_pack(const struct hb_sim_low *low, struct hb_error *error)
+{
+	return hb_json_pack(error, "{s:s, s:o, s:o}", "workload", low->workload, "iterations_per_s",
+			    number(low->iterations_per_s, 6), "relative", number(low->relative, 6));
+}
+
+/* `list` is released and NULL returned when an element is NULL. */
+static json_t *append(json_t *list, json_t *element)
+{
+	if (list && element && json_array_append_new(list, element) == 0)
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
+static json_t *result_pack(const struct hb_sim_result *result, struct hb_error *error)
+{
+	json_t *high = json_array();
+	json_t *low = json_array();
+	for (uint32_t i = 0; i < result->n_high && high; i++)
+		high = append(high, high_pack(&result->high[i], error));
+	for (uint32_t i = 0; i < result->n_low && low; i++)
+		low = append(low, low_pack(&result->low[i], error));
+	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
+			    result->sharing, "seconds", number(result->seconds, 9), "seed", (json_int_t)result->seed,
+			    "high", high, "low", low, "gpu_busy", number(result->gpu_busy, 6), "wall_s",
+			    number(result->wall_s, 3));
+}
+
+int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error)
+{
+	json_t *root = array ? json_array() : NULL;
+	for (size_t i = 0; i < n; i++) {
+		json_t *object = result_pack(&results[i], error);
+		root = array ? append(root, object) : object;
+		if (!root)
+			return -EINVAL;
+	}
+	int rc = hb_json_write(root, out, error);
+	json_decref(root);
+	return rc;
+}

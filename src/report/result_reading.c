@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a comparison of sharing modes says, in one sentence computed from the
+ * numbers; see output.h. Printed under the table and at the top of the report.
+ */
+#include "report/output.h"
+
+#include "report/report_parts.h"
+
+#include <string.h>
+
+/* Everything in one number each: the worst served service, the mean of the low programs' speeds. */
+struct outcome {
+	double attainment;
+	double relative;
+	const char *worst; /* the service behind `attainment` */
+	double slo_ms;
+};
+
+static struct outcome outcome_of(const struct hb_sim_result *result)
+{
+	struct outcome outcome = {.attainment = 2};
+	for (uint32_t i = 0; i < result->n_high; i++) {
+		const struct hb_sim_high *high = &result->high[i];
+		if (high->slo_ns <= 0 || high->attainment >= outcome.attainment)
+			continue;
+		outcome.attainment = high->attainment;
+		outcome.worst = high->workload;
+		outcome.slo_ms = (double)high->slo_ns / 1e6;
+	}
+	for (uint32_t i = 0; i < result->n_low; i++)
+		outcome.relative += result->low[i].relative / result->n_low;
+	return outcome;
+}
+
+/* Exclusive is no way to share: each program has a GPU of its own. */
+static bool shares(const struct hb_sim_result *result)
+{
+	return strcmp(result->sharing, "exclusive") != 0;
+}
+
+/* Of the modes that keep the service the one that gives most to LP; else the one that serves best. */
+static const struct hb_sim_result *best_find(const struct hb_sim_result *results, size_t n, bool *kept)
+{
+	const struct hb_sim_result *best = NULL;
+	struct outcome top = {0};
+	*kept = false;
+	for (size_t i = 0; i < n; i++) {
+		struct outcome outcome = outcome_of(&results[i]);
+		bool keeps = outcome.attainment >= HB_SIM_SLO_KEPT;
+		if (!shares(&results[i]) || (*kept && !keeps))
+			continue;
+		bool better = keeps ? !*kept || outcome.relative > top.relative : outcome.attainment > top.attainment;
+		if (best && !better)
+			continue;
+		best = &results[i];
+		top = outcome;
+		*kept = keeps;
+	}
+	return best;
+}
+
+const struct hb_sim_result *hb_result_best(const struct hb_sim_result *results, size_t n)
+{
+	bool kept;
+	return best_find(results, n, &kept);
+}
+
+static const struct hb_sim_result *default_find(const struct hb_sim_result *results, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(results[i].sharing, "timeslice") == 0)
+			return &results[i];
+	return NULL;
+}
+
+static size_t sharing_count(const struct hb_sim_result *results, size_t n)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		count += shares(&results[i]);
+	return count;
+}
+
+static uint32_t slo_count(const struct hb_sim_result *result)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < result->n_high; i++)
+		count += result->high[i].slo_ns > 0;
+	return count;
+}
+
+static void low_name_write(FILE *out, const struct hb_sim_result *result)
+{
+	if (result->n_low == 1)
+		fputs(result->low[0].workload, out);
+	else
+		fprintf(out, "the %u low-priority programs", result->n_low);
+}
+
+/* "95 % of NAME's requests within 5.60 ms", or with several services "... of every service's requests within its SLO". */
+static void promise_write(FILE *out, const struct hb_sim_result *result, const struct outcome *outcome)
+{
+	fprintf(out, "%.0f %% of ", 100 * HB_SIM_SLO_KEPT);
+	if (slo_count(result) == 1)
+		fprintf(out, "%s's requests within %.2f ms", outcome->worst, outcome->slo_ms);
+	else
+		fputs("every service's requests within its SLO", out);
+}
+
+static void best_write(FILE *out, const struct hb_sim_result *best, const struct outcome *top, bool kept)
+{
+	if (kept) {
+		fprintf(out, "%s lets ", best->sharing);
+		low_name_write(out, best);
+		fprintf(out, " run fastest (%.1f %% of alone) among those that keep at least ", 100 * top->relative);
+		promise_write(out, best, top);
+		return;
+	}
+	fputs("none keeps ", out);
+	promise_write(out, best, top);
+	fprintf(out, "; %s comes closest (%.1f %%", best->sharing, 100 * top->attainment);
+	if (slo_count(best) > 1)
+		fprintf(out, " of %s's", top->worst);
+	fputs(", with ", out);
+	low_name_write(out, best);
+	fprintf(out, " at %.1f %% of alone)", 100 * top->relative);
+}
+
+void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n)
+{
+	bool kept = false;
+	const struct hb_sim_result *best = best_find(results, n, &kept);
+	if (!best || sharing_count(results, n) < 2 || best->n_low == 0)
+		return;
+	struct outcome top = outcome_of(best);
+	if (!top.worst)
+		return;
+	fprintf(out, "Of %zu ways to share, ", sharing_count(results, n));
+	best_write(out, best, &top, kept);
+	const struct hb_sim_result *driver = default_find(results, n);
+	if (driver && driver != best) {
+		struct outcome usual = outcome_of(driver);
+		fprintf(out, "; the driver's own time slicing keeps %.1f %%", 100 * usual.attainment);
+		if (slo_count(driver) > 1)
+			fprintf(out, " of %s's", usual.worst);
+		fprintf(out, " and leaves %.1f %%", 100 * usual.relative);
+	}
+	fputs(".\n", out);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hb-onnx-worker FILE [LIBRARY]: a worker (worker_ring.h) that runs an ONNX model
+ * by ONNX Runtime. A process of its own, as every worker: under `hb run` it has its
+ * model's priority on the GPU, and what crashes there is one batch. Started by
+ * backend_onnx.c in the model's folder; never by hand.
+ */
+#include "base/log.h"
+#include "server/backends/onnx_runtime.h"
+#include "server/backends/worker_ring.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE_BYTES 4096
+
+struct session {
+	struct hb_worker_page *page;
+	int submitted_bell, completed_bell;
+	uint32_t taken;
+	struct hb_onnx *onnx;
+	char names[2][HB_TENSORS_MAX][HB_TENSOR_NAME_MAX];
+	struct hb_onnx_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
+	uint32_t n_inputs, n_outputs;
+	pthread_mutex_t lock;
+	struct hb_worker_lane *running; /* with the lock */
+};
+
+static struct hb_worker_lane *lane_at(const struct session *session, uint32_t lane)
+{
+	return (struct hb_worker_lane *)((char *)session->page + PAGE_BYTES + lane * session->page->lane_bytes);
+}
+
+/* Lines of "TYPE name". How many; -EINVAL. */
+static int read_tensors(const char *variable, char names[][HB_TENSOR_NAME_MAX], struct hb_onnx_tensor *out)
+{
+	const char *at = getenv(variable);
+	char type[16];
+	int n = 0;
+	for (; at && *at && n < HB_TENSORS_MAX; n++) {
+		size_t length = strcspn(at, "\n");
+		const char *space = strchr(at, ' ');
+		if (!space || (size_t)(space - at) >= sizeof(type) ||
+		    length - (size_t)(space - at) > HB_TENSOR_NAME_MAX)
+			return -EINVAL;
+		snprintf(type, sizeof(type), "%.*s", (int)(space - at), at);
+		snprintf(names[n], HB_TENSOR_NAME_MAX, "%.*s", (int)(at + length - space - 1), space + 1);
+		out[n] = (struct hb_onnx_tensor){.name = names[n], .dtype = hb_dtype_parse(type)};
+		if (out[n].dtype == HB_DTYPES)
+			return -EINVAL;
+		at += length + (at[length] == '\n');
+	}
+	return n ? n : -EINVAL;
+}
+
+/* Lines of numbers, one a tensor. 0, -EINVAL. */
+static int read_shapes(const char **at, struct hb_onnx_tensor *tensors, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		for (; **at && **at != '\n'; *at += strspn(*at, " ")) {
+			char *end;
+			if (tensors[i].n_dims == HB_TENSOR_DIMS_MAX)
+				return -EINVAL;
+			tensors[i].dims[tensors[i].n_dims++] = strtoll(*at, &end, 10);
+			if (end == *at)
+				return -EINVAL;
+			*at = end;
+		}
+		if (*(*at)++ != '\n')
+			return -EINVAL;
+	}
+	return 0;
+}
+
+/* 0, or -EINVAL: it was not started by hb serve, or by another version. */
+static int attach(struct session *session)
+{
+	struct stat status;
+	int memory;
+	const char *fds = getenv("HB_WORKER_FDS"), *shapes = getenv("HB_WORKER_SHAPES");
+	int n_inputs = read_tensors("HB_WORKER_INPUTS", session->names[0], session->inputs);
+	int n_outputs = read_tensors("HB_WORKER_OUTPUTS", session->names[1], session->outputs);
+	if (!fds || !shapes || n_inputs < 0 || n_outputs < 0 ||
+	    read_shapes(&shapes, session->inputs, (uint32_t)n_inputs) < 0 ||
+	    read_shapes(&shapes, session->outputs, (uint32_t)n_outputs) < 0 ||
+	    sscanf(fds, "%d,%d,%d", &memory, &session->submitted_bell, &session->completed_bell) !=
+		    3 || /* NOLINT(cert-err34-c) */
+	    fstat(memory, &status) < 0)
+		return -EINVAL;
+	void *page = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	if (page == MAP_FAILED)
+		return -EINVAL;
+	session->page = page;
+	session->n_inputs = (uint32_t)n_inputs;
+	session->n_outputs = (uint32_t)n_outputs;
+	return session->page->magic == HB_WORKER_MAGIC && session->page->version == HB_WORKER_VERSION ? 0 : -EINVAL;
+}
+
+static void set_error(struct hb_worker_lane *lane, const char *text)
+{
+	snprintf(lane->error, sizeof(lane->error), "%.*s", (int)sizeof(lane->error) - 1, text);
+}
+
+static void ring(const struct session *session)
+{
+	while (eventfd_write(session->completed_bell, 1) != 0 && errno == EINTR)
+		;
+}
+
+static int run_lane(struct session *session, struct hb_worker_lane *lane, struct hb_error *error)
+{
+	uint64_t at = 0;
+	char *in = (char *)lane + session->page->in_offset, *out = (char *)lane + session->page->out_offset;
+	for (uint32_t i = 0; i < session->n_inputs; i++) {
+		const struct hb_worker_tensor *given = &lane->inputs[i];
+		session->inputs[i].data = in + given->offset;
+		session->inputs[i].bytes = given->bytes;
+		session->inputs[i].n_dims = given->n_dims;
+		memcpy(session->inputs[i].dims, given->dims, sizeof(given->dims));
+	}
+	int result = hb_onnx_run(session->onnx, session->inputs, session->n_inputs, session->outputs,
+				 session->n_outputs, error);
+	for (uint32_t i = 0; i < session->n_outputs && result == 0; i++) {
+		const struct hb_onnx_tensor *tensor = &session->outputs[i];
+		if (at > session->page->out_bytes || tensor->bytes > session->page->out_bytes - at)
+			return hb_error_set(error, -E2BIG,
+					    "output %s: %llu bytes, more than there is room for (`room`)", tensor->name,
+					    (unsigned long long)tensor->bytes);
+		if (tensor->bytes)
+			memcpy(out + at, tensor->data, tensor->bytes);
+		lane->outputs[i] = (struct hb_worker_tensor){
+			.offset = at, .bytes = tensor->bytes, .n_dims = tensor->n_dims};
+		memcpy(lane->outputs[i].dims, tensor->dims, sizeof(tensor->dims));
+		at += (tensor->bytes + 63) & ~UINT64_C(63);
+	}
+	return result;
+}
+
+/* ---- batches that nobody waits for ---- */
+
+static void note_running(struct session *session, struct hb_worker_lane *lane)
+{
+	pthread_mutex_lock(&session->lock);
+	session->running = lane;
+	hb_onnx_stop(session->onnx, false);
+	pthread_mutex_unlock(&session->lock);
+}
+
+/* Each ring of the bell wakes it, by the edge: the counter stays for serve(). The server rings for what is unwanted, too. */
+static void *watch_for_unwanted(void *argument)
+{
+	struct session *session = argument;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, session->submitted_bell, &event) < 0)
+		return NULL; /* such batches go on to their end */
+	for (;;) {
+		if (epoll_wait(epoll, &event, 1, -1) < 0 && errno != EINTR)
+			return NULL;
+		pthread_mutex_lock(&session->lock);
+		if (session->running && atomic_load(&session->running->unwanted))
+			hb_onnx_stop(session->onnx, true);
+		pthread_mutex_unlock(&session->lock);
+	}
+}
+
+/* ---- serving ---- */
+
+static void complete(struct session *session, uint32_t number)
+{
+	struct hb_worker_lane *lane = lane_at(session, number);
+	struct hb_worker_ring *completed = &session->page->completed;
+	struct hb_error error = {.text = ""};
+	atomic_store(&lane->stage, HB_WORKER_COPIES_IN);
+	note_running(session, lane);
+	if (atomic_load(&lane->unwanted))
+		hb_error_set(&error, -ECANCELED, "nobody waits for it");
+	if (error.text[0] || run_lane(session, lane, &error) < 0) {
+		set_error(lane, error.text);
+		lane->status = HB_WORKER_ERROR;
+	}
+	note_running(session, NULL);
+	uint32_t head = atomic_load_explicit(&completed->head, memory_order_relaxed);
+	completed->lanes[head % HB_WORKER_RING] = number;
+	atomic_store_explicit(&completed->head, head + 1, memory_order_release);
+	ring(session);
+}
+
+static void serve(struct session *session)
+{
+	struct hb_worker_ring *submitted = &session->page->submitted;
+	eventfd_t value;
+	for (;;) {
+		while (atomic_load_explicit(&submitted->head, memory_order_acquire) == session->taken)
+			if (eventfd_read(session->submitted_bell, &value) != 0 && errno != EINTR)
+				return;
+		complete(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
+	}
+}
+
+/* So that the server can say why, and does not try again. */
+static int give_up(struct session *session, const char *why)
+{
+	hb_log_error("%s", why);
+	set_error(lane_at(session, 0), why);
+	atomic_store(&session->page->ready, HB_WORKER_CANNOT);
+	ring(session);
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	static struct session session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	pthread_t watcher;
+	struct hb_error error = {.text = ""};
+	hb_log_name_set("hb-onnx-worker");
+	if (argc < 2 || attach(&session) < 0) {
+		hb_log_error("is started by hb serve, for platform onnxruntime");
+		return 2;
+	}
+	int result = hb_onnx_open(argc > 2 ? argv[2] : "", argv[1], &session.onnx, &error);
+	if (result == 0)
+		result = hb_onnx_check(session.onnx, session.inputs, session.n_inputs, session.outputs,
+				       session.n_outputs, &error);
+	if (result < 0)
+		return give_up(&session, error.text);
+	if (pthread_create(&watcher, NULL, watch_for_unwanted, &session) == 0)
+		pthread_detach(watcher);
+	atomic_store(&session.page->ready, HB_WORKER_READY);
+	ring(&session);
+	serve(&session);
+	return 0; /* with what is open: the watcher is there, too */
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See worker_process.h. */
+#include "server/backends/worker_process.h"
+
+#include "base/clock.h"
+#include "base/install_path.h"
+#include "base/paths.h"
+#include "server/kserve/infer_request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The command line of the worker; `hb` is "" where it is run as it is. */
+struct start {
+	const struct hb_model_config *config;
+	char hb[4096], shell[1100];
+	bool simulated;
+	char **environment; /* ours and the worker's variables */
+	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
+		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
+		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32], python[2 * PATH_MAX];
+};
+
+bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
+{
+	return gpu == HB_WORKER_GPU_REAL || gpu == HB_WORKER_GPU_SIM ||
+	       (gpu == HB_WORKER_GPU_AUTO && access("/dev/nvidiactl", F_OK) == 0);
+}
+
+static void become(const struct start *start)
+{
+	const char *priority = start->config->priority == HB_SERVE_HIGH ? "high" : "low";
+	if (!start->hb[0])
+		execle("/bin/sh", "sh", "-c", start->shell, (char *)NULL, start->environment);
+	else if (start->simulated)
+		execle(start->hb, "hb", "run", "--gpu", "sim", "--priority", priority, "--", "/bin/sh", "-c",
+		       start->shell, (char *)NULL, start->environment);
+	else
+		execle(start->hb, "hb", "run", "--priority", priority, "--", "/bin/sh", "-c", start->shell,
+		       (char *)NULL, start->environment);
+}
+
+/*
+ * PR_SET_PDEATHSIG ends the worker with the server, but not the processes that it has started, which may hold the GPU's
+ * memory (`command: ./start.sh`). So the whole group is killed, by the kernel, when the last that could write to the pipe
+ * behind `lifeline`, which is the server, is gone.
+ */
+static void end_with_server(int lifeline)
+{
+	fcntl(lifeline, F_SETOWN, -getpid());
+	fcntl(lifeline, F_SETSIG, SIGKILL);
+	fcntl(lifeline, F_SETFL, O_ASYNC);
+	fcntl(lifeline, F_SETFD, 0); /* as long as one of the group has it */
+}
+
+/* Between fork and exec: nothing that may wait for another thread of the server. */
+static void run_child(const struct start *start, const int fds[3], int lifeline, pid_t parent)
+{
+	sigset_t none;
+	setsid();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	end_with_server(lifeline);
+	if (getppid() != parent || chdir(start->config->folder) < 0)
+		_exit(126);
+	for (int i = 0; i < 3; i++)
+		fcntl(fds[i], F_SETFD, 0);
+	dup2(STDERR_FILENO, STDOUT_FILENO); /* on the server's stdout, which may be read by nobody, are its addresses */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	become(start);
+	_exit(127);
+}
+
+/* NAME=TYPE tensor, a line each. */
+static void list_tensors(const char *name, const struct hb_tensor_spec *specs, uint32_t n, char *out, size_t size)
+{
+	size_t at = (size_t)snprintf(out, size, "%s=", name);
+	for (uint32_t i = 0; i < n && at < size; i++)
+		at += (size_t)snprintf(out + at, size - at, "%s%s %s", i ? "\n" : "",
+				       hb_dtype_name((enum hb_dtype)specs[i].dtype), specs[i].name);
+}
+
+/* Lines of numbers; the batch's first, where there is one. */
+static size_t list_shapes(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n,
+			  char *out, size_t size)
+{
+	size_t at = 0;
+	for (uint32_t i = 0; i < n && at < size; i++) {
+		if (config->max_batch)
+			at += (size_t)snprintf(out + at, size - at, "%d ", config->max_batch == 1 ? 1 : -1);
+		for (uint32_t d = 0; d < specs[i].n_dims && at < size; d++)
+			at += (size_t)snprintf(out + at, size - at, "%lld ", (long long)specs[i].dims[d]);
+		if (at < size)
+			at += (size_t)snprintf(out + at, size - at, "\n");
+	}
+	return at;
+}
+
+/* $PYTHONPATH with the folder that has the module `hummingbird` behind it, which the worker's Python may not know. */
+static void list_python_folders(char *out, size_t size)
+{
+	char ours[PATH_MAX];
+	const char *theirs = getenv("PYTHONPATH");
+	bool given = theirs && theirs[0];
+	if (hb_path_data("python", ours, sizeof(ours), NULL) < 0 && /* installed */
+	    hb_path_data("../python", ours, sizeof(ours), NULL) < 0)
+		ours[0] = '\0';
+	snprintf(out, size, "PYTHONPATH=%s%s%s", given ? theirs : "", given && ours[0] ? ":" : "", ours);
+}
+
+static bool same_name(const char *a, const char *b)
+{
+	size_t length = strcspn(a, "=");
+	return strncmp(a, b, length + 1) == 0;
+}
+
+/* Ours, and of the server's those that are not among them: shells take the last of two, other programs the first. */
+static bool make_environment(struct start *start)
+{
+	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python};
+	size_t n = 0, at = sizeof(ours) / sizeof(*ours);
+	while (environ[n])
+		n++;
+	start->environment = calloc(n + at + 1, sizeof(*start->environment));
+	if (!start->environment)
+		return false;
+	memcpy(start->environment, ours, sizeof(ours));
+	for (size_t i = 0; i < n; i++) {
+		bool given = false;
+		for (size_t k = 0; k < sizeof(ours) / sizeof(*ours); k++)
+			given |= same_name(ours[k], environ[i]);
+		if (!given)
+			start->environment[at++] = environ[i];
+	}
+	return true;
+}
+
+static void list_all(struct start *start, const int fds[3])
+{
+	const struct hb_model_config *config = start->config;
+	snprintf(start->fds, sizeof(start->fds), "HB_WORKER_FDS=%d,%d,%d", fds[0], fds[1], fds[2]);
+	list_tensors("HB_WORKER_INPUTS", config->inputs, config->n_inputs, start->inputs, sizeof(start->inputs));
+	list_tensors("HB_WORKER_OUTPUTS", config->outputs, config->n_outputs, start->outputs, sizeof(start->outputs));
+	size_t at = (size_t)snprintf(start->shapes, sizeof(start->shapes), "HB_WORKER_SHAPES=");
+	at += list_shapes(config, config->inputs, config->n_inputs, start->shapes + at, sizeof(start->shapes) - at);
+	list_shapes(config, config->outputs, config->n_outputs, start->shapes + at, sizeof(start->shapes) - at);
+	list_python_folders(start->python, sizeof(start->python));
+}
+
+/*
+ * The worker takes the shell's place where that can be: then the process that is watched is the worker. It cannot in a list
+ * or a pipe of commands.
+ */
+static void make_command(const char *command, char *out, size_t size)
+{
+	const char *begin = command + strspn(command, " \t\n"), *assigned = strchr(begin, '=');
+	if (strpbrk(begin, ";&|\n"))
+		snprintf(out, size, "%s", begin);
+	else if (assigned && assigned < begin + strcspn(begin, " \t"))
+		snprintf(out, size, "exec env %s", begin);
+	else
+		snprintf(out, size, "exec %s", begin);
+}
+
+static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3], struct hb_error *error)
+{
+	const char *name = start->config->name;
+	start->simulated = gpu == HB_WORKER_GPU_SIM;
+	if (hb_worker_gpu_there(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
+		return hb_error_set(error, -ENOENT, "model %s: hb, which gives its worker a priority, is not installed",
+				    name);
+	make_command(start->config->command, start->shell, sizeof(start->shell));
+	list_all(start, fds);
+	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
+}
+
+/* ---- those that were left ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	uint32_t n;
+} dying = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+static void note_dying(int change)
+{
+	pthread_mutex_lock(&dying.lock);
+	dying.n += (uint32_t)change;
+	pthread_cond_broadcast(&dying.ended);
+	pthread_mutex_unlock(&dying.lock);
+}
+
+static void *await_end(void *pid)
+{
+	while (waitpid((pid_t)(intptr_t)pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	note_dying(-1);
+	return NULL;
+}
+
+static void leave(pid_t pid)
+{
+	pthread_t thread;
+	if (waitpid(pid, NULL, WNOHANG) == pid)
+		return;
+	note_dying(1);
+	/* Without a thread it stays a zombie until the server ends. */
+	if (pthread_create(&thread, NULL, await_end, (void *)(intptr_t)pid) ==
+	    0) /* NOLINT(performance-no-int-to-ptr) */
+		pthread_detach(thread);
+	else
+		note_dying(-1);
+}
+
+uint32_t hb_worker_processes_await(int64_t for_ns)
+{
+	int64_t until_ns = hb_clock_now_ns() + for_ns;
+	const struct timespec until = {.tv_sec = until_ns / HB_NS_PER_S, .tv_nsec = until_ns % HB_NS_PER_S};
+	pthread_mutex_lock(&dying.lock);
+	while (dying.n && pthread_cond_clockwait(&dying.ended, &dying.lock, CLOCK_MONOTONIC, &until) == 0)
+		;
+	uint32_t left = dying.n;
+	pthread_mutex_unlock(&dying.lock);
+	return left;
+}
+
+/* ---- one ---- */
+
+static int fork_worker(const struct start *start, const int fds[3], struct hb_worker_process *out,
+		       struct hb_error *error)
+{
+	const char *name = start->config->name;
+	int lifeline[2];
+	pid_t parent = getpid();
+	if (pipe2(lifeline, O_CLOEXEC) < 0)
+		return hb_error_set(error, -errno, "model %s: pipe: %s", name, strerror(errno));
+	pid_t pid = fork();
+	if (pid == 0)
+		run_child(start, fds, lifeline[0], parent);
+	int result = pid < 0 ? -errno : 0;
+	int pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	if (pid > 0 && pidfd < 0) {
+		result = -errno;
+		kill(pid, SIGKILL);
+		leave(pid);
+	}
+	close(lifeline[0]);
+	if (result < 0) {
+		close(lifeline[1]);
+		return hb_error_set(error, result, "model %s: no process for its worker: %s", name, strerror(-result));
+	}
+	*out = (struct hb_worker_process){.pid = pid, .pidfd = pidfd, .lifeline = lifeline[1]};
+	return 0;
+}
+
+int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
+			    struct hb_worker_process *out, struct hb_error *error)
+{
+	struct start start = {.config = config};
+	int result = prepare(&start, gpu, fds, error);
+	if (result == 0)
+		result = fork_worker(&start, fds, out, error);
+	free(start.environment);
+	return result;
+}
+
+/* ---- its end ---- */
+
+static void forget(struct hb_worker_process *process)
+{
+	close(process->pidfd);
+	close(process->lifeline);
+	*process = (struct hb_worker_process){.pidfd = -1, .lifeline = -1};
+}
+
+bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size)
+{
+	siginfo_t info = {.si_pid = 0};
+	int status;
+	if (!process->pid || waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
+		return false;
+	kill(-process->pid, SIGKILL); /* what it left behind, while the number cannot be another's */
+	if (waitpid(process->pid, &status, 0) != process->pid)
+		return false;
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		snprintf(text, size, "exit status %d", WEXITSTATUS(status));
+	forget(process);
+	return true;
+}
+
+void hb_worker_process_kill(const struct hb_worker_process *process)
+{
+	if (!process->pid)
+		return;
+	kill(-process->pid, SIGKILL);
+	kill(process->pid, SIGKILL);
+}
+
+void hb_worker_process_leave(struct hb_worker_process *process)
+{
+	if (!process->pid)
+		return;
+	hb_worker_process_kill(process);
+	leave(process->pid);
+	forget(process);
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See grpc_connection.h. What comes in goes through nghttp2_session_mem_recv(),
+ * whose callbacks build calls; what goes out is taken from mem_send() while less
+ * than WRITE_MOST waits in the socket, so a slow reader costs no memory. A
+ * stream that closes early cancels its call; a call that still waits for the GPU
+ * then outlives its stream and is freed when it wakes.
+ */
+#include "server/grpc/grpc_connection.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/kserve/pace.h"
+
+#include <nghttp2/nghttp2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STREAMS_MOST 1024 /* calls at one time on a connection */
+#define WINDOW_BYTES (8 << 20)
+#define WRITE_MOST (1 << 20)
+#define READ_BYTES (64 * 1024)
+#define FIRST_BYTES 1024
+
+struct hb_grpc_connection {
+	struct hb_kserve_grpc *grpc;
+	uv_tcp_t socket;
+	nghttp2_session *session;
+	int64_t read_ns;    /* when a call last began to come, or came whole; at first, when the connection came */
+	int64_t written_ns; /* when the socket last took something */
+	uint32_t n_coming;  /* calls whose message is not whole */
+	uint32_t n_owed;    /* calls whose answers the client has not let us send */
+	int64_t owed_ns;    /* since when; later, the more of them went */
+	struct hb_grpc_call *calls;
+	bool closing, in_callback, greeted;
+	struct hb_grpc_connection *next, **link;
+	char read[READ_BYTES];
+};
+
+/* ---- sending ---- */
+
+struct write {
+	uv_write_t request;
+	char data[];
+};
+
+static void flush(struct hb_grpc_connection *connection);
+
+static void written(uv_write_t *request, int status)
+{
+	struct hb_grpc_connection *connection = request->handle->data;
+	free(request->data);
+	connection->written_ns = hb_clock_now_ns();
+	if (status == 0)
+		flush(connection);
+}
+
+static void closed(uv_handle_t *handle)
+{
+	struct hb_grpc_connection *connection = handle->data;
+	connection->grpc->n_connections--;
+	free(connection);
+}
+
+/* A call's message is whole, or will not be. */
+static void note_whole(struct hb_grpc_call *call)
+{
+	if (call->whole)
+		return;
+	call->whole = true;
+	call->connection->n_coming--;
+	call->connection->read_ns = hb_clock_now_ns();
+}
+
+/* An answer is to be sent: the client must let it go, and not byte by byte. */
+static void note_owed(struct hb_grpc_call *call)
+{
+	call->owed = true;
+	if (call->connection->n_owed++ == 0)
+		call->connection->owed_ns = hb_clock_now_ns();
+}
+
+static void note_sent(struct hb_grpc_call *call, size_t bytes)
+{
+	struct hb_grpc_connection *connection = call->connection;
+	connection->owed_ns = hb_pace_later(connection->owed_ns, bytes, hb_clock_now_ns());
+}
+
+static void note_gone(struct hb_grpc_call *call)
+{
+	call->connection->n_owed -= call->owed;
+	call->owed = false;
+}
+
+/* Its stream has ended. One that still waits for the GPU is freed when it wakes. */
+static void drop_call(struct hb_grpc_call *call)
+{
+	note_whole(call);
+	note_gone(call);
+	*call->link = call->sibling;
+	if (call->sibling)
+		call->sibling->link = call->link;
+	call->connection = NULL;
+	if (!call->waits)
+		hb_grpc_call_free(call);
+	else if (call->infer)
+		hb_dispatch_cancel(call->grpc->config.dispatch, call->infer);
+}
+
+static void close_connection(struct hb_grpc_connection *connection)
+{
+	if (connection->closing)
+		return;
+	connection->closing = true;
+	while (connection->calls) /* nghttp2 tells of no stream that its end closes */
+		drop_call(connection->calls);
+	nghttp2_session_del(connection->session);
+	connection->session = NULL;
+	*connection->link = connection->next;
+	if (connection->next)
+		connection->next->link = connection->link;
+	uv_close((uv_handle_t *)&connection->socket, closed);
+}
+
+static bool send_some(struct hb_grpc_connection *connection)
+{
+	const uint8_t *data;
+	ssize_t n = nghttp2_session_mem_send(connection->session, &data);
+	if (n <= 0)
+		return false;
+	struct write *write = malloc(sizeof(*write) + (size_t)n);
+	if (!write)
+		return false;
+	memcpy(write->data, data, (size_t)n);
+	write->request.data = write;
+	uv_buf_t buffer = uv_buf_init(write->data, (unsigned int)n);
+	if (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) == 0)
+		connection->written_ns = hb_clock_now_ns();
+	if (uv_write(&write->request, (uv_stream_t *)&connection->socket, &buffer, 1, written) == 0)
+		return true;
+	free(write);
+	return false;
+}
+
+static void flush(struct hb_grpc_connection *connection)
+{
+	if (connection->closing || connection->in_callback)
+		return;
+	while (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) < WRITE_MOST && send_some(connection))
+		;
+	if (!nghttp2_session_want_read(connection->session) && !nghttp2_session_want_write(connection->session))
+		close_connection(connection);
+}
+
+/* ---- answers ---- */
+
+#define HEADER(name_, value_, length) \
+	{ \
+		.name = (uint8_t *)(name_), .value = (uint8_t *)(value_), .namelen = sizeof(name_) - 1, \
+		.valuelen = (length), .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME \
+	}
+
+/* gRPC's percent-encoding of messages. */
+static size_t encode(const char *from, char *to, size_t size)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	size_t n = 0;
+	for (; *from && n + 4 < size; from++) {
+		unsigned char c = (unsigned char)*from;
+		if (c >= 0x20 && c <= 0x7e && c != '%') {
+			to[n++] = (char)c;
+			continue;
+		}
+		to[n++] = '%';
+		to[n++] = digits[c >> 4];
+		to[n++] = digits[c & 15];
+	}
+	return n;
+}
+
+static void submit_trailers(nghttp2_session *session, const struct hb_grpc_call *call)
+{
+	char status[12], message[1024];
+	size_t status_length = (size_t)snprintf(status, sizeof(status), "%d", call->status);
+	nghttp2_nv trailers[] = {HEADER("grpc-status", status, status_length),
+				 HEADER("grpc-message", message, encode(call->message, message, sizeof(message)))};
+	nghttp2_submit_trailer(session, call->stream, trailers, 2);
+}
+
+static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *buffer, size_t size, uint32_t *flags,
+			   nghttp2_data_source *source, void *connection)
+{
+	struct hb_grpc_call *call = source->ptr;
+	size_t left = call->out_bytes - call->sent, n = left < size ? left : size;
+	memcpy(buffer, call->out + call->sent, n);
+	call->sent += n;
+	note_sent(call, n);
+	if (call->sent == call->out_bytes) {
+		*flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+		submit_trailers(session, call);
+		note_gone(call);
+	}
+	return (ssize_t)n;
+}
+
+static void submit_answer(struct hb_grpc_call *call)
+{
+	nghttp2_session *session = call->connection->session;
+	char status[12], message[1024];
+	size_t status_length = (size_t)snprintf(status, sizeof(status), "%d", call->status);
+	nghttp2_nv headers[] = {
+		HEADER(":status", "200", 3),
+		HEADER("content-type", "application/grpc", 16),
+		HEADER("grpc-accept-encoding", "identity,deflate,gzip", 21),
+		HEADER("grpc-status", status, status_length),
+		HEADER("grpc-message", message, encode(call->message, message, sizeof(message))),
+	};
+	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
+	if (call->status == 0) {
+		note_owed(call);
+		nghttp2_submit_response(session, call->stream, headers, 3, &provider);
+	} else {
+		nghttp2_submit_response(session, call->stream, headers, 5, NULL);
+	}
+}
+
+void hb_grpc_connection_answer(struct hb_grpc_call *call)
+{
+	struct hb_grpc_connection *connection = call->connection;
+	submit_answer(call);
+	flush(connection);
+}
+
+/* ---- calls ---- */
+
+static void run(struct hb_grpc_call *call)
+{
+	hb_grpc_call_run(call);
+	if (!call->waits)
+		submit_answer(call);
+}
+
+static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
+{
+	struct hb_grpc_connection *connection = connection_;
+	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+		return 0;
+	struct hb_grpc_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	call->grpc = connection->grpc;
+	call->connection = connection;
+	call->stream = frame->hd.stream_id;
+	call->begun_ns = hb_clock_now_ns();
+	call->charge.budget = connection->grpc->config.memory;
+	if (connection->n_coming++ == 0)
+		connection->read_ns = call->begun_ns;
+	call->sibling = connection->calls;
+	call->link = &connection->calls;
+	if (call->sibling)
+		call->sibling->link = &call->sibling;
+	connection->calls = call;
+	nghttp2_session_set_stream_user_data(session, call->stream, call);
+	return 0;
+}
+
+/* "100m": a number and a unit. 0 = none, or not understood. */
+static int64_t timeout_of(const char *text, size_t length)
+{
+	static const struct {
+		char unit;
+		int64_t ns;
+	} units[] = {{'H', INT64_C(3600000000000)}, {'M', INT64_C(60000000000)}, {'S', HB_NS_PER_S},
+		     {'m', HB_NS_PER_MS},           {'u', HB_NS_PER_US},         {'n', 1}};
+	int64_t number = 0;
+	if (length < 2 || length > 9) /* at most 8 digits, says the protocol */
+		return 0;
+	for (size_t i = 0; i + 1 < length; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return 0;
+		number = number * 10 + (text[i] - '0');
+	}
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+		if (units[i].unit == text[length - 1])
+			return number > INT64_C(86400000000000) / units[i].ns ? INT64_C(86400000000000)
+									      : number * units[i].ns;
+	return 0;
+}
+
+static bool is_named(const uint8_t *name, size_t length, const char *wanted)
+{
+	return length == strlen(wanted) && memcmp(name, wanted, length) == 0;
+}
+
+static int header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_length,
+		  const uint8_t *value, size_t value_length, uint8_t flags, void *connection)
+{
+	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+	if (!call)
+		return 0;
+	if (is_named(name, name_length, ":path"))
+		snprintf(call->path, sizeof(call->path), "%.*s", (int)value_length, (const char *)value);
+	else if (is_named(name, name_length, "grpc-timeout"))
+		call->timeout_ns = timeout_of((const char *)value, value_length);
+	else if (is_named(name, name_length, "grpc-encoding"))
+		call->coding = hb_coding_parse((const char *)value, value_length);
+	return 0;
+}
+
+static bool make_room(struct hb_grpc_call *call, size_t bytes)
+{
+	size_t capacity = call->capacity ? call->capacity : FIRST_BYTES;
+	while (capacity < bytes)
+		capacity *= 2;
+	if (capacity == call->capacity)
+		return true;
+	size_t more = capacity - call->capacity;
+	/* Small questions, as whether the server lives, are heard however crowded it is. */
+	bool free_of_charge = capacity == FIRST_BYTES && !hb_grpc_call_infers(call);
+	call->crowded = !free_of_charge && ((hb_memory_crowds(&call->charge, more) && hb_grpc_call_is_low(call)) ||
+					    !hb_memory_charge_add(&call->charge, more));
+	uint8_t *data = call->crowded ? NULL : realloc(call->data, capacity);
+	if (!data)
+		return false;
+	call->data = data;
+	call->capacity = capacity;
+	return true;
+}
+
+/* What has come is forgotten, and what comes is not kept. */
+static void refuse(struct hb_grpc_call *call)
+{
+	call->too_large = !call->crowded;
+	free(call->data);
+	call->data = NULL;
+	call->bytes = call->capacity = 0;
+	hb_memory_charge_end(&call->charge);
+}
+
+static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data, size_t bytes,
+		      void *connection)
+{
+	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
+	if (!call || call->too_large || call->crowded || call->waits || call->refused)
+		return 0;
+	if (bytes > hb_grpc_call_most(call) + HB_GRPC_PREFIX - call->bytes || !make_room(call, call->bytes + bytes)) {
+		refuse(call);
+		return 0;
+	}
+	memcpy(call->data + call->bytes, data, bytes);
+	call->bytes += bytes;
+	hb_grpc_foresee(call);
+	return 0;
+}
+
+/* A client that streams ends its side only after an answer. */
+static void refuse_early(struct hb_grpc_call *call)
+{
+	call->refused = true;
+	note_whole(call);
+	submit_answer(call);
+}
+
+/* Once that answer has gone the stream is closed; sooner, and the library would not send it. */
+static int frame_went(nghttp2_session *session, const nghttp2_frame *frame, void *connection)
+{
+	const struct hb_grpc_call *call;
+	if (frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+	if (call && call->refused)
+		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_NO_ERROR);
+	return 0;
+}
+
+static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
+{
+	struct hb_grpc_connection *connection = connection_;
+	struct hb_grpc_call *call;
+	connection->greeted = true;
+	if (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+	if (!call || call->refused)
+		return 0;
+	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
+		note_whole(call);
+		run(call);
+	} else if (frame->hd.type == NGHTTP2_HEADERS && !hb_grpc_call_begin(call)) {
+		refuse_early(call);
+	}
+	return 0;
+}
+
+static int stream_closed(nghttp2_session *session, int32_t stream, uint32_t error, void *connection)
+{
+	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
+	if (call)
+		drop_call(call);
+	return 0;
+}
+
+/* ---- receiving ---- */
+
+static void allocate(uv_handle_t *handle, size_t size, uv_buf_t *buffer)
+{
+	struct hb_grpc_connection *connection = handle->data;
+	*buffer = uv_buf_init(connection->read, sizeof(connection->read));
+}
+
+static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+{
+	struct hb_grpc_connection *connection = stream->data;
+	if (connection->closing || n == 0)
+		return;
+	if (n < 0) {
+		close_connection(connection);
+		return;
+	}
+	connection->in_callback = true;
+	ssize_t used = nghttp2_session_mem_recv(connection->session, (const uint8_t *)buffer->base, (size_t)n);
+	connection->in_callback = false;
+	if (used < 0)
+		close_connection(connection);
+	else
+		flush(connection);
+}
+
+static int open_session(struct hb_grpc_connection *connection)
+{
+	nghttp2_session_callbacks *callbacks;
+	nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MOST},
+					     {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES}};
+	if (nghttp2_session_callbacks_new(&callbacks) != 0)
+		return -1;
+	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers);
+	nghttp2_session_callbacks_set_on_header_callback(callbacks, header);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_came);
+	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_went);
+	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed);
+	int result = nghttp2_session_server_new(&connection->session, callbacks, connection);
+	nghttp2_session_callbacks_del(callbacks);
+	if (result != 0)
+		return -1;
+	if (nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, settings, 2) != 0 ||
+	    nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, WINDOW_BYTES) != 0) {
+		nghttp2_session_del(connection->session);
+		return -1;
+	}
+	return 0;
+}
+
+/* Closed again at once: that many are not served. */
+static void free_socket(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+static bool admit(struct hb_grpc_connection *connection)
+{
+	struct hb_kserve_grpc *grpc = connection->grpc;
+	return uv_accept((uv_stream_t *)&grpc->listener, (uv_stream_t *)&connection->socket) == 0 &&
+	       grpc->n_connections < grpc->config.connections && open_session(connection) == 0;
+}
+
+void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
+{
+	struct hb_grpc_connection *connection = calloc(1, sizeof(*connection));
+	if (!connection)
+		return;
+	connection->grpc = grpc;
+	connection->read_ns = hb_clock_now_ns();
+	connection->socket.data = connection;
+	if (uv_tcp_init(&grpc->loop, &connection->socket) != 0) {
+		free(connection);
+		return;
+	}
+	if (!admit(connection)) {
+		uv_close((uv_handle_t *)&connection->socket, free_socket);
+		return;
+	}
+	grpc->n_connections++;
+	connection->next = grpc->connections;
+	connection->link = &grpc->connections;
+	if (connection->next)
+		connection->next->link = &connection->next;
+	grpc->connections = connection;
+	uv_tcp_nodelay(&connection->socket, 1);
+	uv_read_start((uv_stream_t *)&connection->socket, allocate, came);
+	flush(connection);
+}
+
+void hb_grpc_connections_tick(struct hb_kserve_grpc *grpc, int64_t now_ns)
+{
+	struct hb_grpc_connection *next;
+	int64_t limit_ns = (int64_t)grpc->config.idle_s * HB_NS_PER_S;
+	for (struct hb_grpc_connection *connection = grpc->connections; connection; connection = next) {
+		next = connection->next;
+		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
+		/* A client without calls may keep its connection, and one may wait for us as long as it likes. */
+		if (((connection->n_coming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
+		    (unread && now_ns - connection->written_ns > limit_ns) ||
+		    (connection->n_owed && now_ns - connection->owed_ns > 2 * limit_ns))
+			close_connection(connection);
+	}
+}
+
+void hb_grpc_connections_close(struct hb_kserve_grpc *grpc)
+{
+	while (grpc->connections)
+		close_connection(grpc->connections);
+}

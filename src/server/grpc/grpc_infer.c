@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ModelInfer over gRPC: message to request, request to message. See grpc_call.h. */
+#include "base/clock.h"
+#include "server/grpc/grpc_call.h"
+#include "kserve.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MALLOC_OVERHEAD 16
+
+#define NAME_TAG 0x0a    /* field 1 of ModelInferRequest, of the kind that has a length */
+#define VARINT_LONG 0x80 /* a length from here on takes more than a byte */
+
+typedef Inference__ModelInferRequest message_in;
+typedef Inference__ModelInferRequest__InferInputTensor input_in;
+
+/* What a request's inputs point into. */
+struct source {
+	message_in *message;
+	struct hb_memory_charge *charge; /* the request's */
+	bool crowded;
+	void *more[HB_TENSORS_MAX];
+};
+
+static void free_source(void *source_)
+{
+	struct source *source = source_;
+	for (uint32_t i = 0; i < HB_TENSORS_MAX; i++)
+		free(source->more[i]);
+	if (source->message)
+		inference__model_infer_request__free_unpacked(source->message, NULL);
+	free(source);
+}
+
+static struct hb_parameter parameter_of(const Inference__InferParameter *value)
+{
+	struct hb_parameter out = {.kind = HB_PARAMETER_OTHER};
+	if (!value)
+		return out;
+	if (value->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM)
+		out = (struct hb_parameter){.kind = HB_PARAMETER_BOOL, .truth = value->bool_param};
+	else if (value->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
+		out = (struct hb_parameter){.kind = HB_PARAMETER_INT, .number = value->int64_param};
+	else if (value->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM)
+		out = (struct hb_parameter){.kind = HB_PARAMETER_INT,
+					    .number = value->uint64_param > INT64_MAX ? INT64_MAX
+										      : (int64_t)value->uint64_param};
+	else if (value->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM)
+		out = (struct hb_parameter){.kind = HB_PARAMETER_TEXT, .text = value->string_param};
+	return out;
+}
+
+static enum hb_answer read_tensor_parameters(struct hb_infer *infer, const char *tensor, size_t n,
+					     Inference__ParametersEntry *const *entries,
+					     struct hb_tensor_parameters *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct hb_parameter value = parameter_of(entries[i]->value);
+		if (hb_parameter_of_tensor(infer, tensor, entries[i]->key, &value, out) != HB_ANSWER_OK)
+			return infer->answer;
+	}
+	return HB_ANSWER_OK;
+}
+
+/* ---- typed contents ---- */
+
+/* Wider numbers of the message to the type's own, where they fit. */
+static bool narrow(const void *from, size_t from_bytes, bool is_signed, size_t n, void *to, size_t to_bytes)
+{
+	for (size_t i = 0; i < n; i++) {
+		int64_t value = 0;
+		memcpy(&value, (const char *)from + i * from_bytes, from_bytes);
+		if (is_signed)
+			value = (int32_t)value;
+		int64_t most = (INT64_C(1) << (8 * to_bytes - is_signed)) - 1, least = is_signed ? -most - 1 : 0;
+		if (value < least || value > most)
+			return false;
+		memcpy((char *)to + i * to_bytes, &value, to_bytes);
+	}
+	return true;
+}
+
+static enum hb_answer pack_strings(struct hb_infer *infer, const Inference__InferTensorContents *contents,
+				   struct hb_tensor *tensor, void **memory)
+{
+	uint64_t all = 0;
+	for (size_t i = 0; i < contents->n_bytes_contents; i++)
+		all += 4 + contents->bytes_contents[i].len;
+	if (hb_infer_allocate(infer, all + 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
+	char *at = *memory;
+	for (size_t i = 0; i < contents->n_bytes_contents; i++) {
+		uint32_t length = (uint32_t)contents->bytes_contents[i].len;
+		memcpy(at, &length, 4);
+		if (length)
+			memcpy(at + 4, contents->bytes_contents[i].data, length);
+		at += 4 + (size_t)length;
+	}
+	tensor->data = *memory;
+	tensor->bytes = all;
+	return HB_ANSWER_OK;
+}
+
+struct contents {
+	const void *data;
+	size_t n, bytes; /* of an element in the message */
+};
+
+static struct contents contents_of(const Inference__InferTensorContents *from, enum hb_dtype dtype)
+{
+	switch (dtype) {
+	case HB_DTYPE_BOOL:
+		return (struct contents){from->bool_contents, from->n_bool_contents, sizeof(protobuf_c_boolean)};
+	case HB_DTYPE_INT8:
+	case HB_DTYPE_INT16:
+	case HB_DTYPE_INT32:
+		return (struct contents){from->int_contents, from->n_int_contents, 4};
+	case HB_DTYPE_UINT8:
+	case HB_DTYPE_UINT16:
+	case HB_DTYPE_UINT32:
+		return (struct contents){from->uint_contents, from->n_uint_contents, 4};
+	case HB_DTYPE_INT64:
+		return (struct contents){from->int64_contents, from->n_int64_contents, 8};
+	case HB_DTYPE_UINT64:
+		return (struct contents){from->uint64_contents, from->n_uint64_contents, 8};
+	case HB_DTYPE_FP32:
+		return (struct contents){from->fp32_contents, from->n_fp32_contents, 4};
+	case HB_DTYPE_FP64:
+		return (struct contents){from->fp64_contents, from->n_fp64_contents, 8};
+	default:
+		return (struct contents){NULL, 0, 0};
+	}
+}
+
+static enum hb_answer read_contents(struct hb_infer *infer, const Inference__InferTensorContents *from,
+				    struct hb_tensor *tensor, void **memory)
+{
+	struct contents contents = contents_of(from, tensor->dtype);
+	size_t size = hb_dtype_bytes(tensor->dtype);
+	bool is_signed = tensor->dtype >= HB_DTYPE_INT8 && tensor->dtype <= HB_DTYPE_INT64;
+	if (tensor->dtype == HB_DTYPE_BYTES)
+		return pack_strings(infer, from, tensor, memory);
+	if (!contents.data && contents.bytes == 0)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s needs raw_input_contents",
+				     tensor->name, hb_dtype_name(tensor->dtype));
+	tensor->data = contents.data;
+	tensor->bytes = contents.n * size;
+	if (contents.bytes == size)
+		return HB_ANSWER_OK;
+	if (hb_infer_allocate(infer, tensor->bytes + 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
+	tensor->data = *memory;
+	if (!narrow(contents.data, contents.bytes, is_signed, contents.n, *memory, size))
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit %s",
+				     tensor->name, hb_dtype_name(tensor->dtype));
+	return HB_ANSWER_OK;
+}
+
+/* ---- the request ---- */
+
+static enum hb_answer read_head(struct hb_infer *infer, const input_in *from, struct hb_tensor *tensor)
+{
+	*tensor = (struct hb_tensor){.n_dims = (uint32_t)from->n_shape};
+	if (!from->name[0] || strlen(from->name) >= sizeof(tensor->name) || from->n_shape > HB_TENSOR_DIMS_MAX)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
+				     "an input needs a name of up to %d characters and up to %d dimensions",
+				     HB_TENSOR_NAME_MAX - 1, HB_TENSOR_DIMS_MAX);
+	strcpy(tensor->name, from->name);
+	for (uint32_t i = 0; i < tensor->n_dims; i++)
+		tensor->dims[i] = from->shape[i];
+	tensor->dtype = hb_dtype_parse(from->datatype);
+	if (tensor->dtype == HB_DTYPES)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": no data type \"%.32s\" is known",
+				     tensor->name, from->datatype);
+	return HB_ANSWER_OK;
+}
+
+static enum hb_answer read_input(struct hb_infer *infer, struct source *source, const input_in *from, size_t *next_raw,
+				 struct hb_regions *regions)
+{
+	uint32_t index = infer->n_inputs++;
+	struct hb_tensor *tensor = &infer->inputs[index];
+	struct hb_tensor_parameters given = {.data_bytes = -1};
+	const message_in *message = source->message;
+	if (read_head(infer, from, tensor) != HB_ANSWER_OK ||
+	    read_tensor_parameters(infer, tensor->name, from->n_parameters, from->parameters, &given) != HB_ANSWER_OK)
+		return infer->answer;
+	tensor->part = given.part;
+	if (given.part.region[0])
+		return hb_region_fetch(infer, regions, tensor, &source->more[index]);
+	if (from->contents)
+		return read_contents(infer, from->contents, tensor, &source->more[index]);
+	if (*next_raw >= message->n_raw_input_contents)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\" has no data", tensor->name);
+	tensor->data = message->raw_input_contents[*next_raw].data;
+	tensor->bytes = message->raw_input_contents[(*next_raw)++].len;
+	return HB_ANSWER_OK;
+}
+
+static enum hb_answer read_wish(struct hb_infer *infer,
+				const Inference__ModelInferRequest__InferRequestedOutputTensor *from)
+{
+	struct hb_wish *wish = &infer->wishes[infer->n_wishes++];
+	struct hb_tensor_parameters given = {.data_bytes = -1};
+	*wish = (struct hb_wish){.binary = true};
+	if (!from->name[0] || strlen(from->name) >= sizeof(wish->name))
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "an output needs a name of up to %d characters",
+				     HB_TENSOR_NAME_MAX - 1);
+	strcpy(wish->name, from->name);
+	enum hb_answer answer = read_tensor_parameters(infer, wish->name, from->n_parameters, from->parameters, &given);
+	wish->part = given.part;
+	return answer;
+}
+
+static enum hb_answer read_request(struct hb_infer *infer, struct source *source, struct hb_regions *regions)
+{
+	const message_in *message = source->message;
+	size_t next_raw = 0;
+	if (message->n_inputs > HB_TENSORS_MAX || message->n_outputs > HB_TENSORS_MAX)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "more than %d inputs or outputs", HB_TENSORS_MAX);
+	if (strlen(message->id) >= sizeof(infer->id))
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "id: more than %d bytes", HB_REQUEST_ID_MAX - 1);
+	strcpy(infer->id, message->id);
+	for (size_t i = 0; i < message->n_parameters; i++) {
+		struct hb_parameter value = parameter_of(message->parameters[i]->value);
+		if (hb_parameter_of_request(infer, message->parameters[i]->key, &value) != HB_ANSWER_OK)
+			return infer->answer;
+	}
+	for (size_t i = 0; i < message->n_inputs; i++) {
+		if (read_input(infer, source, message->inputs[i], &next_raw, regions) != HB_ANSWER_OK)
+			return infer->answer;
+		if (infer->inputs[i].bytes == 0)
+			infer->inputs[i].data = ""; /* protobuf-c has no memory for it */
+	}
+	for (size_t i = 0; i < message->n_outputs; i++)
+		if (read_wish(infer, message->outputs[i]) != HB_ANSWER_OK)
+			return infer->answer;
+	if (next_raw != message->n_raw_input_contents)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "raw_input_contents: %zu belong to no input",
+				     message->n_raw_input_contents - next_raw);
+	return HB_ANSWER_OK;
+}
+
+/* ---- the answer ---- */
+
+static void forget(struct hb_grpc_call *call)
+{
+	hb_dispatch_give_model(call->grpc->config.dispatch, call->infer->model);
+	hb_infer_free(call->infer);
+	call->infer = NULL;
+}
+
+struct answer {
+	Inference__ModelInferResponse message;
+	Inference__ModelInferResponse__InferOutputTensor outputs[HB_TENSORS_MAX], *pointers[HB_TENSORS_MAX];
+	ProtobufCBinaryData raw[HB_TENSORS_MAX];
+};
+
+static bool is_wanted(const struct hb_infer *infer, const char *name, bool *in_region)
+{
+	*in_region = false;
+	for (uint32_t i = 0; i < infer->n_wishes; i++)
+		if (strcmp(infer->wishes[i].name, name) == 0) {
+			*in_region = infer->wishes[i].part.region[0] != '\0';
+			return true;
+		}
+	return infer->n_wishes == 0;
+}
+
+static void add_output(struct answer *answer, struct hb_tensor *tensor, bool in_region)
+{
+	size_t n = answer->message.n_outputs++;
+	Inference__ModelInferResponse__InferOutputTensor *output = &answer->outputs[n];
+	inference__model_infer_response__infer_output_tensor__init(output);
+	output->name = tensor->name;
+	output->datatype = (char *)hb_dtype_name(tensor->dtype);
+	output->n_shape = tensor->n_dims;
+	output->shape = tensor->dims;
+	answer->pointers[n] = output;
+	/* In a region: its bytes are there already; an empty one keeps the places. */
+	answer->raw[n] = (ProtobufCBinaryData){.len = in_region ? 0 : tensor->bytes, .data = (uint8_t *)tensor->data};
+}
+
+static void write_answer(struct hb_grpc_call *call)
+{
+	struct hb_infer *infer = call->infer;
+	struct answer answer;
+	bool in_region;
+	inference__model_infer_response__init(&answer.message);
+	answer.message.model_name = infer->model->config.name;
+	answer.message.model_version = (char *)"1";
+	answer.message.id = infer->id;
+	answer.message.outputs = answer.pointers;
+	answer.message.raw_output_contents = answer.raw;
+	for (uint32_t i = 0; i < infer->n_outputs; i++)
+		if (is_wanted(infer, infer->outputs[i].name, &in_region))
+			add_output(&answer, &infer->outputs[i], in_region);
+	answer.message.n_raw_output_contents = answer.message.n_outputs;
+	uint8_t *out = hb_grpc_make_out(call, inference__model_infer_response__get_packed_size(&answer.message));
+	if (out)
+		inference__model_infer_response__pack(&answer.message, out);
+}
+
+static void finish(struct hb_grpc_call *call)
+{
+	struct hb_infer *infer = call->infer;
+	if (infer->answer == HB_ANSWER_OK && hb_region_store(infer, call->grpc->config.regions) == HB_ANSWER_OK)
+		write_answer(call);
+	else
+		hb_grpc_fail(call, hb_answer_grpc(infer->answer), "%s", infer->reason);
+	forget(call);
+}
+
+static void done(struct hb_infer *infer)
+{
+	hb_grpc_wake(infer->owner);
+}
+
+/* A message of tiny parts takes far more memory than it has bytes: each part is charged. */
+static void *allocate(void *source_, size_t bytes)
+{
+	struct source *source = source_;
+	if (hb_memory_charge_add(source->charge, bytes + MALLOC_OVERHEAD))
+		return malloc(bytes);
+	source->crowded = true;
+	return NULL;
+}
+
+static void release(void *source, void *memory)
+{
+	free(memory); /* what it was charged with goes with the request */
+}
+
+static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_infer *infer)
+{
+	size_t bytes;
+	const uint8_t *data = hb_grpc_message(call, &bytes);
+	struct source *source = calloc(1, sizeof(*source));
+	if (!source)
+		return hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+	source->charge = &infer->charge;
+	ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = source};
+	source->message = inference__model_infer_request__unpack(&allocator, bytes, data);
+	infer->source = source;
+	infer->free_source = free_source;
+	free(call->data); /* it has been copied */
+	call->data = NULL;
+	hb_memory_charge_end(&call->charge);
+	if (source->crowded)
+		return hb_infer_crowded(infer);
+	return source->message ? HB_ANSWER_OK
+			       : hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
+}
+
+static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
+{
+	struct source *source;
+	if (unpack(call, infer) != HB_ANSWER_OK)
+		return infer->answer;
+	source = infer->source;
+	infer->model = hb_dispatch_take_model(call->grpc->config.dispatch, source->message->model_name,
+					      source->message->model_version, &infer->answer, infer->reason,
+					      sizeof(infer->reason));
+	if (!infer->model || read_request(infer, source, call->grpc->config.regions) != HB_ANSWER_OK)
+		return infer->answer;
+	if (call->timeout_ns && (!infer->timeout_ns || call->timeout_ns < infer->timeout_ns))
+		infer->timeout_ns = call->timeout_ns;
+	return hb_infer_check(infer, &infer->model->config);
+}
+
+enum name { NAME_COMING, NAME_NONE, NAME_THERE };
+
+/* Who writes a message puts the model's name first, which is field 1, a string; one that is compressed shows none. */
+static enum name find_name(const struct hb_grpc_call *call, const char **name, size_t *length)
+{
+	if (call->bytes < HB_GRPC_PREFIX + 2)
+		return NAME_COMING;
+	const uint8_t *at = call->data + HB_GRPC_PREFIX;
+	if (call->data[0] != 0 || at[0] != NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= VARINT_LONG)
+		return NAME_NONE;
+	*name = (const char *)at + 2;
+	*length = at[1];
+	return call->bytes < HB_GRPC_PREFIX + 2 + *length ? NAME_COMING : NAME_THERE;
+}
+
+bool hb_grpc_infer_is_low(const struct hb_grpc_call *call)
+{
+	const char *name;
+	size_t length;
+	return find_name(call, &name, &length) == NAME_THERE &&
+	       hb_dispatch_is_low(call->grpc->config.dispatch, name, length);
+}
+
+/* What takes the GPU from others can begin while the rest of the message is on its way. */
+void hb_grpc_infer_foresee(struct hb_grpc_call *call)
+{
+	const char *name;
+	size_t length;
+	enum name found = find_name(call, &name, &length);
+	call->foreseen = found != NAME_COMING;
+	if (found == NAME_THERE)
+		hb_dispatch_expect(call->grpc->config.dispatch, name, length);
+}
+
+void hb_grpc_infer(struct hb_grpc_call *call)
+{
+	struct hb_infer *infer = call->infer = hb_infer_new();
+	if (!infer) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_UNAVAILABLE), "out of memory");
+		return;
+	}
+	infer->times.arrived_ns = hb_clock_now_ns();
+	infer->owner = call;
+	infer->charge.budget = call->grpc->config.memory;
+	infer->done = done;
+	call->finish = finish;
+	if (prepare(call, infer) != HB_ANSWER_OK) {
+		finish(call);
+		return;
+	}
+	call->waits = true;
+	call->grpc->n_waiting++;
+	if (hb_dispatch_submit(call->grpc->config.dispatch, infer)) {
+		call->waits = false;
+		call->grpc->n_waiting--;
+		finish(call);
+	}
+}

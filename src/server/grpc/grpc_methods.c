@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which function answers which gRPC method: one table. ModelInfer is in grpc_infer.c, the models' configuration and repository in grpc_repository.c. */
+#include "server/grpc/grpc_call.h"
+#include "server/kserve/kserve_json.h"
+#include "base/hb-version.h"
+#include "kserve.pb-c.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_BYTES 1024 /* of an answer: larger ones count as memory */
+#define SERVICE "/inference.GRPCInferenceService/"
+
+void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(call->message, sizeof(call->message), format, arguments);
+	va_end(arguments);
+	call->status = status;
+}
+
+struct hb_grpc_method {
+	const char *name;
+	void (*function)(struct hb_grpc_call *call);
+};
+
+bool hb_grpc_call_infers(const struct hb_grpc_call *call)
+{
+	return call->method && call->method->function == hb_grpc_infer;
+}
+
+uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
+{
+	/* Who asks whether the server lives is told so, however crowded it is. */
+	bool free_of_charge = bytes <= SMALL_BYTES && !hb_grpc_call_infers(call);
+	if (!free_of_charge && !hb_memory_charge_add(&call->charge, bytes)) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+		return NULL;
+	}
+	call->out = bytes <= UINT32_MAX ? malloc(bytes + HB_GRPC_PREFIX) : NULL;
+	if (!call->out) {
+		hb_grpc_fail(call, GRPC_UNAVAILABLE, "out of memory");
+		return NULL;
+	}
+	call->out_bytes = bytes + HB_GRPC_PREFIX;
+	call->out[0] = 0;
+	for (int i = 0; i < 4; i++)
+		call->out[1 + i] = (uint8_t)(bytes >> (24 - 8 * i));
+	return call->out + HB_GRPC_PREFIX;
+}
+
+static struct hb_dispatch *dispatch_of(const struct hb_grpc_call *call)
+{
+	return call->grpc->config.dispatch;
+}
+
+void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message)
+{
+	uint8_t *out = hb_grpc_make_out(call, protobuf_c_message_get_packed_size(message));
+	if (out)
+		protobuf_c_message_pack(message, out);
+}
+
+void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type)
+{
+	size_t bytes;
+	const uint8_t *data = hb_grpc_message(call, &bytes);
+	void *message = protobuf_c_message_unpack(type, NULL, bytes, data);
+	if (!message)
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the message is no %s", type->short_name);
+	return message;
+}
+
+/* ---- health and metadata ---- */
+
+static void server_live(struct hb_grpc_call *call)
+{
+	Inference__ServerLiveResponse answer = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
+	answer.live = 1;
+	hb_grpc_answer_with(call, &answer);
+}
+
+static void server_ready(struct hb_grpc_call *call)
+{
+	Inference__ServerReadyResponse answer = INFERENCE__SERVER_READY_RESPONSE__INIT;
+	answer.ready = hb_dispatch_ready(dispatch_of(call));
+	hb_grpc_answer_with(call, &answer);
+}
+
+static void model_ready(struct hb_grpc_call *call)
+{
+	Inference__ModelReadyResponse answer = INFERENCE__MODEL_READY_RESPONSE__INIT;
+	Inference__ModelReadyRequest *request = hb_grpc_receive(call, &inference__model_ready_request__descriptor);
+	char reason[256];
+	enum hb_answer why;
+	if (!request)
+		return;
+	struct hb_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
+							reason, sizeof(reason));
+	answer.ready = model != NULL;
+	hb_dispatch_give_model(dispatch_of(call), model);
+	inference__model_ready_request__free_unpacked(request, NULL);
+	hb_grpc_answer_with(call, &answer);
+}
+
+static void server_metadata(struct hb_grpc_call *call)
+{
+	Inference__ServerMetadataResponse answer = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
+	answer.name = (char *)"hummingbird";
+	answer.version = (char *)HB_VERSION;
+	answer.extensions = (char **)hb_kserve_extensions;
+	while (hb_kserve_extensions[answer.n_extensions])
+		answer.n_extensions++;
+	hb_grpc_answer_with(call, &answer);
+}
+
+typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
+
+struct metadata {
+	tensor_metadata tensors[2 * HB_TENSORS_MAX], *pointers[2 * HB_TENSORS_MAX];
+	int64_t dims[2 * HB_TENSORS_MAX][HB_TENSOR_DIMS_MAX + 1];
+};
+
+static void describe(struct metadata *metadata, uint32_t at, const struct hb_tensor_spec *spec, bool batched)
+{
+	tensor_metadata *tensor = metadata->pointers[at] = &metadata->tensors[at];
+	inference__model_metadata_response__tensor_metadata__init(tensor);
+	metadata->dims[at][0] = -1;
+	memcpy(&metadata->dims[at][batched], spec->dims, spec->n_dims * sizeof(*spec->dims));
+	tensor->name = (char *)spec->name;
+	tensor->datatype = (char *)hb_dtype_name((enum hb_dtype)spec->dtype);
+	tensor->shape = metadata->dims[at];
+	tensor->n_shape = spec->n_dims + batched;
+}
+
+static void send_metadata(struct hb_grpc_call *call, const struct hb_model_config *model)
+{
+	Inference__ModelMetadataResponse answer = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
+	struct metadata metadata;
+	char *versions[] = {(char *)"1"};
+	for (uint32_t i = 0; i < model->n_inputs; i++)
+		describe(&metadata, i, &model->inputs[i], model->max_batch > 0);
+	for (uint32_t i = 0; i < model->n_outputs; i++)
+		describe(&metadata, HB_TENSORS_MAX + i, &model->outputs[i], model->max_batch > 0);
+	answer.name = (char *)model->name;
+	answer.n_versions = 1;
+	answer.versions = versions;
+	answer.platform = (char *)hb_kserve_platform(model);
+	answer.n_inputs = model->n_inputs;
+	answer.inputs = metadata.pointers;
+	answer.n_outputs = model->n_outputs;
+	answer.outputs = metadata.pointers + HB_TENSORS_MAX;
+	hb_grpc_answer_with(call, &answer);
+}
+
+static void model_metadata(struct hb_grpc_call *call)
+{
+	Inference__ModelMetadataRequest *request = hb_grpc_receive(call,
+								   &inference__model_metadata_request__descriptor);
+	char reason[256];
+	enum hb_answer why;
+	if (!request)
+		return;
+	struct hb_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
+							reason, sizeof(reason));
+	if (model)
+		send_metadata(call, &model->config);
+	else
+		hb_grpc_fail(call, hb_answer_grpc(why), "%s", reason);
+	hb_dispatch_give_model(dispatch_of(call), model);
+	inference__model_metadata_request__free_unpacked(request, NULL);
+}
+
+/* ---- statistics ---- */
+
+struct statistics {
+	Inference__ModelStatistics message;
+	Inference__InferStatistics inference;
+	Inference__StatisticDuration durations[8], batch_durations[HB_SERVE_BATCH_MAX + 1][3];
+	Inference__InferBatchStatistics batches[HB_SERVE_BATCH_MAX + 1], *batch_pointers[HB_SERVE_BATCH_MAX + 1];
+	char name[HB_MODEL_NAME_MAX];
+};
+
+struct statistics_list {
+	const char *name; /* "" = all */
+	size_t n;
+	struct statistics *models[HB_SERVE_MODELS_MAX];
+	Inference__ModelStatistics *pointers[HB_SERVE_MODELS_MAX];
+};
+
+static Inference__StatisticDuration *duration(Inference__StatisticDuration *out, const struct hb_duration *from)
+{
+	inference__statistic_duration__init(out);
+	out->count = from->count;
+	out->ns = from->ns;
+	return out;
+}
+
+static void fill_batches(struct statistics *out, const struct hb_model_stats *stats)
+{
+	for (uint32_t i = 1; i <= HB_SERVE_BATCH_MAX; i++) {
+		Inference__InferBatchStatistics *batch = &out->batches[i];
+		if (!stats->batch[i].infer.count)
+			continue;
+		inference__infer_batch_statistics__init(batch);
+		batch->batch_size = i;
+		batch->compute_input = duration(&out->batch_durations[i][0], &stats->batch[i].input);
+		batch->compute_infer = duration(&out->batch_durations[i][1], &stats->batch[i].infer);
+		batch->compute_output = duration(&out->batch_durations[i][2], &stats->batch[i].output);
+		out->batch_pointers[out->message.n_batch_stats++] = batch;
+	}
+	out->message.batch_stats = out->batch_pointers;
+}
+
+static void fill(struct statistics *out, const struct hb_model *model)
+{
+	static const struct hb_duration none;
+	const struct hb_model_stats *stats = &model->stats;
+	inference__model_statistics__init(&out->message);
+	inference__infer_statistics__init(&out->inference);
+	strcpy(out->name, model->config.name);
+	out->message.name = out->name;
+	out->message.version = (char *)"1";
+	out->message.last_inference = stats->ended_ms;
+	out->message.inference_count = stats->inferences;
+	out->message.execution_count = stats->executions;
+	out->message.inference_stats = &out->inference;
+	out->inference.success = duration(&out->durations[0], &stats->success);
+	out->inference.fail = duration(&out->durations[1], &stats->fail);
+	out->inference.queue = duration(&out->durations[2], &stats->queue);
+	out->inference.compute_input = duration(&out->durations[3], &stats->input);
+	out->inference.compute_infer = duration(&out->durations[4], &stats->infer);
+	out->inference.compute_output = duration(&out->durations[5], &stats->output);
+	out->inference.cache_hit = duration(&out->durations[6], &none);
+	out->inference.cache_miss = duration(&out->durations[7], &none);
+	fill_batches(out, stats);
+}
+
+static void add_statistics(void *argument, struct hb_model *model)
+{
+	struct statistics_list *list = argument;
+	if ((list->name[0] && strcmp(list->name, model->config.name) != 0) || model->state == HB_MODEL_UNLOADED)
+		return;
+	struct statistics *out = calloc(1, sizeof(*out));
+	if (!out)
+		return;
+	fill(out, model);
+	list->models[list->n] = out;
+	list->pointers[list->n++] = &out->message;
+}
+
+static void model_statistics(struct hb_grpc_call *call)
+{
+	Inference__ModelStatisticsResponse answer = INFERENCE__MODEL_STATISTICS_RESPONSE__INIT;
+	Inference__ModelStatisticsRequest *request = hb_grpc_receive(call,
+								     &inference__model_statistics_request__descriptor);
+	if (!request)
+		return;
+	struct statistics_list list = {.name = request->name};
+	hb_dispatch_each_model(dispatch_of(call), add_statistics, &list);
+	answer.n_model_stats = list.n;
+	answer.model_stats = list.pointers;
+	if (list.n == 0 && request->name[0])
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_NOT_FOUND), "no model \"%.64s\" is loaded", request->name);
+	else
+		hb_grpc_answer_with(call, &answer);
+	for (size_t i = 0; i < list.n; i++)
+		free(list.models[i]);
+	inference__model_statistics_request__free_unpacked(request, NULL);
+}
+
+/* ---- shared memory ---- */
+
+struct region_list {
+	struct hb_region regions[HB_REGIONS_MAX];
+	Inference__SystemSharedMemoryStatusResponse__RegionStatus status[HB_REGIONS_MAX];
+	Inference__SystemSharedMemoryStatusResponse__RegionsEntry entries[HB_REGIONS_MAX], *pointers[HB_REGIONS_MAX];
+};
+
+static void send_regions(struct hb_grpc_call *call, struct region_list *list, int n)
+{
+	Inference__SystemSharedMemoryStatusResponse answer = INFERENCE__SYSTEM_SHARED_MEMORY_STATUS_RESPONSE__INIT;
+	for (int i = 0; i < n; i++) {
+		inference__system_shared_memory_status_response__region_status__init(&list->status[i]);
+		inference__system_shared_memory_status_response__regions_entry__init(&list->entries[i]);
+		list->status[i].name = list->entries[i].key = list->regions[i].name;
+		list->status[i].key = list->regions[i].key;
+		list->status[i].offset = list->regions[i].offset;
+		list->status[i].byte_size = list->regions[i].bytes;
+		list->entries[i].value = &list->status[i];
+		list->pointers[i] = &list->entries[i];
+	}
+	answer.n_regions = (size_t)n;
+	answer.regions = list->pointers;
+	hb_grpc_answer_with(call, &answer);
+}
+
+static void regions_status(struct hb_grpc_call *call)
+{
+	Inference__SystemSharedMemoryStatusRequest *request = hb_grpc_receive(
+		call, &inference__system_shared_memory_status_request__descriptor);
+	struct region_list *list = calloc(1, sizeof(*list));
+	struct hb_error error = {.text = "out of memory"};
+	if (request) {
+		int n = list ? hb_regions_list(call->grpc->config.regions, request->name, list->regions, HB_REGIONS_MAX,
+					       &error)
+			     : -1;
+		if (n < 0)
+			hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
+		else
+			send_regions(call, list, n);
+	}
+	free(list);
+	inference__system_shared_memory_status_request__free_unpacked(request, NULL);
+}
+
+static void region_register(struct hb_grpc_call *call)
+{
+	Inference__SystemSharedMemoryRegisterResponse answer = INFERENCE__SYSTEM_SHARED_MEMORY_REGISTER_RESPONSE__INIT;
+	Inference__SystemSharedMemoryRegisterRequest *request = hb_grpc_receive(
+		call, &inference__system_shared_memory_register_request__descriptor);
+	struct hb_error error = {.text = "name and key must be shorter"};
+	struct hb_region region = {.offset = 0};
+	if (!request)
+		return;
+	int result = -1;
+	if (strlen(request->name) < sizeof(region.name) && strlen(request->key) < sizeof(region.key) &&
+	    request->name[0]) {
+		strcpy(region.name, request->name);
+		strcpy(region.key, request->key);
+		region.offset = request->offset;
+		region.bytes = request->byte_size;
+		result = hb_regions_register(call->grpc->config.regions, &region, &error);
+	}
+	if (result < 0)
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
+	else
+		hb_grpc_answer_with(call, &answer);
+	inference__system_shared_memory_register_request__free_unpacked(request, NULL);
+}
+
+static void region_unregister(struct hb_grpc_call *call)
+{
+	Inference__SystemSharedMemoryUnregisterResponse answer =
+		INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+	Inference__SystemSharedMemoryUnregisterRequest *request = hb_grpc_receive(
+		call, &inference__system_shared_memory_unregister_request__descriptor);
+	struct hb_error error = {.text = ""};
+	if (!request)
+		return;
+	if (hb_regions_unregister(call->grpc->config.regions, request->name, &error) < 0)
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
+	else
+		hb_grpc_answer_with(call, &answer);
+	inference__system_shared_memory_unregister_request__free_unpacked(request, NULL);
+}
+
+static void cuda_regions_status(struct hb_grpc_call *call)
+{
+	Inference__CudaSharedMemoryStatusResponse answer = INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
+	hb_grpc_answer_with(call, &answer);
+}
+
+/* All of none; Triton's examples do this first. */
+static void cuda_region_unregister(struct hb_grpc_call *call)
+{
+	Inference__CudaSharedMemoryUnregisterResponse answer = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+	Inference__CudaSharedMemoryUnregisterRequest *request = hb_grpc_receive(
+		call, &inference__cuda_shared_memory_unregister_request__descriptor);
+	if (!request)
+		return;
+	if (request->name[0])
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "no region \"%s\" is registered", request->name);
+	else
+		hb_grpc_answer_with(call, &answer);
+	inference__cuda_shared_memory_unregister_request__free_unpacked(request, NULL);
+}
+
+/* CUDA's handles cannot be opened here: the server has no context of its own. */
+static void refuse_cuda(struct hb_grpc_call *call)
+{
+	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "CUDA shared memory is not supported; use system shared memory");
+}
+
+/* ---- the table ---- */
+
+static const struct hb_grpc_method methods[] = {
+	{"ModelInfer", hb_grpc_infer},
+	{"ServerLive", server_live},
+	{"ServerReady", server_ready},
+	{"ModelReady", model_ready},
+	{"ServerMetadata", server_metadata},
+	{"ModelMetadata", model_metadata},
+	{"ModelConfig", hb_grpc_model_config},
+	{"ModelStatistics", model_statistics},
+	{"RepositoryIndex", hb_grpc_repository_index},
+	{"RepositoryModelLoad", hb_grpc_model_load},
+	{"RepositoryModelUnload", hb_grpc_model_unload},
+	{"SystemSharedMemoryStatus", regions_status},
+	{"SystemSharedMemoryRegister", region_register},
+	{"SystemSharedMemoryUnregister", region_unregister},
+	{"CudaSharedMemoryStatus", cuda_regions_status},
+	{"CudaSharedMemoryRegister", refuse_cuda},
+	{"CudaSharedMemoryUnregister", cuda_region_unregister},
+};
+
+/* One message, whole. */
+static bool is_whole(const struct hb_grpc_call *call)
+{
+	if (call->bytes < HB_GRPC_PREFIX)
+		return false;
+	const uint8_t *at = call->data;
+	size_t length = (size_t)at[1] << 24 | (size_t)at[2] << 16 | (size_t)at[3] << 8 | at[4];
+	return at[0] <= 1 && length == call->bytes - HB_GRPC_PREFIX;
+}
+
+/* A compressed message becomes what it was, without its prefix. False: the call has failed. */
+static bool expand(struct hb_grpc_call *call)
+{
+	void *data;
+	size_t bytes;
+	if (call->data[0] == 0)
+		return true;
+	if (call->coding == HB_CODING_IDENTITY) {
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "a compressed message without grpc-encoding");
+		return false;
+	}
+	if (call->coding == HB_CODING_UNKNOWN) {
+		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "grpc-encoding: gzip, deflate and identity are taken");
+		return false;
+	}
+	int result = hb_coding_expand(call->coding, call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX,
+				      hb_grpc_call_most(call), &call->charge, &data, &bytes);
+	if (result < 0) {
+		hb_grpc_fail(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
+			     "%s",
+			     result == -EINVAL  ? "the message is not compressed as grpc-encoding says"
+			     : result == -E2BIG ? "the message is larger than the server takes"
+						: HB_CROWDED);
+		return false;
+	}
+	free(call->data); /* its charge stays until the message is read */
+	call->data = data;
+	call->bytes = bytes;
+	call->bare = true;
+	return true;
+}
+
+bool hb_grpc_call_begin(struct hb_grpc_call *call)
+{
+	size_t skip = strlen(SERVICE);
+	for (size_t i = 0; strncmp(call->path, SERVICE, skip) == 0 && i < sizeof(methods) / sizeof(*methods); i++)
+		if (strcmp(call->path + skip, methods[i].name) == 0) {
+			call->method = &methods[i];
+			return true;
+		}
+	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);
+	return false;
+}
+
+uint64_t hb_grpc_call_most(const struct hb_grpc_call *call)
+{
+	uint64_t most = call->grpc->config.body_bytes;
+	return hb_grpc_call_infers(call) || most < HB_CONTROL_MOST ? most : HB_CONTROL_MOST;
+}
+
+bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
+{
+	return hb_grpc_call_infers(call) && hb_grpc_infer_is_low(call);
+}
+
+void hb_grpc_foresee(struct hb_grpc_call *call)
+{
+	if (!call->foreseen && hb_grpc_call_infers(call))
+		hb_grpc_infer_foresee(call);
+}
+
+void hb_grpc_call_run(struct hb_grpc_call *call)
+{
+	/* A call may be whole with its head, which then nobody has begun. */
+	if (!call->method && !hb_grpc_call_begin(call))
+		return;
+	if (call->too_large) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
+		return;
+	}
+	if (call->crowded) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+		return;
+	}
+	if (!is_whole(call))
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
+	else if (expand(call))
+		call->method->function(call);
+}

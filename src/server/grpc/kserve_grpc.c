@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See kserve_grpc.h: the loop, its thread and what wakes it. Connections are in grpc_connection.c. */
+#include "server/grpc/kserve_grpc.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/grpc/grpc_connection.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_MS 1000
+#define BACKLOG 4096
+
+void hb_grpc_call_free(struct hb_grpc_call *call)
+{
+	free(call->data);
+	hb_memory_charge_end(&call->charge);
+	free(call->out);
+	free(call);
+}
+
+void hb_grpc_wake(struct hb_grpc_call *call)
+{
+	struct hb_kserve_grpc *grpc = call->grpc;
+	pthread_mutex_lock(&grpc->lock);
+	call->next = grpc->woken;
+	grpc->woken = call;
+	/* Under the lock: once the last call was taken the loop may end. */
+	uv_async_send(&grpc->bell);
+	pthread_mutex_unlock(&grpc->lock);
+}
+
+static void answer(struct hb_grpc_call *call)
+{
+	call->waits = false;
+	call->grpc->n_waiting--;
+	call->finish(call);
+	if (call->connection)
+		hb_grpc_connection_answer(call);
+	else
+		hb_grpc_call_free(call);
+}
+
+static void close_all(struct hb_kserve_grpc *grpc)
+{
+	hb_grpc_connections_close(grpc);
+	if (!uv_is_closing((uv_handle_t *)&grpc->listener))
+		uv_close((uv_handle_t *)&grpc->listener, NULL);
+	if (!uv_is_closing((uv_handle_t *)&grpc->tick))
+		uv_close((uv_handle_t *)&grpc->tick, NULL);
+	if (grpc->n_waiting == 0 && !uv_is_closing((uv_handle_t *)&grpc->bell))
+		uv_close((uv_handle_t *)&grpc->bell, NULL);
+}
+
+static void rung(uv_async_t *bell)
+{
+	struct hb_kserve_grpc *grpc = bell->data;
+	pthread_mutex_lock(&grpc->lock);
+	struct hb_grpc_call *call = grpc->woken;
+	bool stopping = grpc->stopping;
+	grpc->woken = NULL;
+	pthread_mutex_unlock(&grpc->lock);
+	while (call) {
+		struct hb_grpc_call *next = call->next;
+		answer(call);
+		call = next;
+	}
+	if (stopping)
+		close_all(grpc);
+}
+
+static void tick(uv_timer_t *timer)
+{
+	struct hb_kserve_grpc *grpc = timer->data;
+	hb_grpc_connections_tick(grpc, hb_clock_now_ns());
+}
+
+static void connected(uv_stream_t *listener, int status)
+{
+	if (status == 0)
+		hb_grpc_connection_accept(listener->data);
+}
+
+static void *run(void *argument)
+{
+	struct hb_kserve_grpc *grpc = argument;
+	uv_run(&grpc->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static int listen_on(struct hb_kserve_grpc *grpc, struct hb_error *error)
+{
+	struct sockaddr_storage bound;
+	int size = sizeof(bound);
+	int result = uv_tcp_bind(&grpc->listener, (const struct sockaddr *)&grpc->config.address, 0);
+	if (result == 0)
+		result = uv_listen((uv_stream_t *)&grpc->listener, BACKLOG, connected);
+	if (result == 0)
+		result = uv_tcp_getsockname(&grpc->listener, (struct sockaddr *)&bound, &size);
+	if (result != 0)
+		return hb_error_set(error, result, "grpc: cannot listen: %s", uv_strerror(result));
+	grpc->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+						       : ((struct sockaddr_in *)&bound)->sin_port);
+	return 0;
+}
+
+static int start(struct hb_kserve_grpc *grpc, struct hb_error *error)
+{
+	uv_tcp_init(&grpc->loop, &grpc->listener);
+	uv_async_init(&grpc->loop, &grpc->bell, rung);
+	uv_timer_init(&grpc->loop, &grpc->tick);
+	grpc->listener.data = grpc->bell.data = grpc->tick.data = grpc;
+	int result = listen_on(grpc, error);
+	if (result < 0)
+		return result;
+	uv_timer_start(&grpc->tick, tick, TICK_MS, TICK_MS);
+	result = -pthread_create(&grpc->thread, NULL, run, grpc);
+	grpc->runs = result == 0;
+	return result == 0 ? 0 : hb_error_set(error, result, "grpc: thread: %s", strerror(-result));
+}
+
+int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kserve_grpc **out, struct hb_error *error)
+{
+	struct hb_kserve_grpc *grpc = calloc(1, sizeof(*grpc));
+	if (!grpc || uv_loop_init(&grpc->loop) != 0) {
+		free(grpc);
+		return hb_error_set(error, -ENOMEM, "grpc: out of memory");
+	}
+	grpc->config = *config;
+	pthread_mutex_init(&grpc->lock, NULL);
+	int result = start(grpc, error);
+	if (result < 0) {
+		hb_kserve_grpc_free(grpc);
+		return result;
+	}
+	*out = grpc;
+	return 0;
+}
+
+uint16_t hb_kserve_grpc_port(const struct hb_kserve_grpc *grpc)
+{
+	return grpc->port;
+}
+
+void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc)
+{
+	if (!grpc)
+		return;
+	if (grpc->runs) {
+		pthread_mutex_lock(&grpc->lock);
+		grpc->stopping = true;
+		uv_async_send(&grpc->bell);
+		pthread_mutex_unlock(&grpc->lock);
+		pthread_join(grpc->thread, NULL);
+	} else {
+		close_all(grpc);
+		uv_run(&grpc->loop, UV_RUN_DEFAULT);
+	}
+	uv_loop_close(&grpc->loop);
+	pthread_mutex_destroy(&grpc->lock);
+	free(grpc);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * KServe v2 over gRPC, unary calls: HTTP/2 by nghttp2, messages by protobuf-c
+ * (kserve.proto), one event loop in a thread of its own. A call that waits for
+ * the GPU holds nothing but its memory; a client that cancels or goes away has
+ * its queued work dropped.
+ */
+#ifndef HB_FRONT_KSERVE_GRPC_H
+#define HB_FRONT_KSERVE_GRPC_H
+
+#include "server/models/dispatch.h"
+#include "server/kserve/memory_budget.h"
+#include "server/kserve/regions.h"
+
+#include <netinet/in.h>
+
+struct hb_kserve_grpc;
+
+struct hb_kserve_grpc_config {
+	struct sockaddr_storage address;
+	uint32_t connections;
+	uint64_t body_bytes; /* a larger message is refused */
+	uint32_t idle_s;     /* a connection whose calls do not move, or that says nothing at first, is closed */
+	struct hb_dispatch *dispatch;
+	struct hb_regions *regions;
+	struct hb_memory_budget *memory;
+};
+
+/* 0, or negative errno with *error. */
+int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kserve_grpc **out, struct hb_error *error);
+uint16_t hb_kserve_grpc_port(const struct hb_kserve_grpc *grpc);
+void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc);
+
+#endif

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See kserve_http.h. How a request lives: libmicrohttpd calls handle() when the
+ * head has come, for each piece of the body, and when all is there. Then it is
+ * routed (http_routes.c). One that must wait is suspended; whoever ends it
+ * resumes the connection, handle() is called again and answers.
+ */
+#include "server/http/http_call.h"
+
+#include "base/log.h"
+#include "server/http/content_coding.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define HEAD_BYTES (16 * 1024)     /* of a connection: the longest head */
+#define COMPRESS_LEAST 512         /* bytes of an answer */
+#define FIRST_BYTES 1024           /* of a body */
+#define ANNOUNCED_MOST (16 * 1024) /* made room for at once; more only when it really comes */
+
+/* ---- answers ---- */
+
+/* As the client accepts it, where that is worth the time. */
+static const char *compress(const struct hb_http_call *call, char **body, size_t *bytes)
+{
+	void *shrunk;
+	size_t shrunk_bytes;
+	if (*bytes < COMPRESS_LEAST)
+		return NULL;
+	enum hb_coding coding = hb_coding_choose(
+		MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT_ENCODING));
+	if (coding == HB_CODING_IDENTITY || !hb_coding_shrink(coding, *body, *bytes, &shrunk, &shrunk_bytes))
+		return NULL;
+	free(*body);
+	*body = shrunk;
+	*bytes = shrunk_bytes;
+	return hb_coding_name(coding);
+}
+
+static enum MHD_Result respond(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			       const char *coding, const char *json_bytes)
+{
+	struct MHD_Response *response = MHD_create_response_from_buffer(bytes, body, MHD_RESPMEM_MUST_FREE);
+	if (!response) {
+		free(body);
+		return MHD_NO;
+	}
+	MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	if (status == 503)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+	if (coding)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, coding);
+	if (call->unframed)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+	if (json_bytes)
+		MHD_add_response_header(response, HB_HTTP_JSON_LENGTH, json_bytes);
+	enum MHD_Result result = MHD_queue_response(call->connection, (unsigned int)status, response);
+	MHD_destroy_response(response);
+	return result;
+}
+
+enum MHD_Result hb_http_send(struct hb_http_call *call, int status, const char *type, char *body, size_t bytes,
+			     size_t json_bytes)
+{
+	char length[24];
+	bool parts = json_bytes < bytes;
+	snprintf(length, sizeof(length), "%zu", json_bytes);
+	const char *coding = compress(call, &body, &bytes);
+	return respond(call, status, type, body, bytes, coding, parts ? length : NULL);
+}
+
+enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *json)
+{
+	if (!json)
+		return MHD_NO; /* no memory: the connection is closed */
+	return respond(call, status, "application/json", json, strlen(json), NULL, NULL);
+}
+
+enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason)
+{
+	return hb_http_send_json(call, status, hb_kserve_error(reason));
+}
+
+enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
+{
+	char *body = calloc(1, 1);
+	return body ? respond(call, status, "application/json", body, 0, NULL, NULL) : MHD_NO;
+}
+
+/* ---- waiting ---- */
+
+bool hb_http_waits_more(struct hb_kserve_http *http)
+{
+	int waiting = atomic_load(&http->waiting);
+	while (waiting > 0)
+		if (atomic_compare_exchange_weak(&http->waiting, &waiting, waiting + 1))
+			return true;
+	return false;
+}
+
+/* The count reaches 0 once, when the server ends, so requests take no lock. */
+void hb_http_waits_less(struct hb_kserve_http *http)
+{
+	if (atomic_fetch_sub(&http->waiting, 1) != 1)
+		return;
+	pthread_mutex_lock(&http->lock);
+	http->over = true;
+	pthread_cond_broadcast(&http->ended);
+	pthread_mutex_unlock(&http->lock);
+}
+
+static void resume(struct hb_http_call *call)
+{
+	/* The call may end at once, and the server with it. */
+	struct hb_kserve_http *http = call->http;
+	struct hb_http_loop *loop = call->loop;
+	bool counted = hb_http_waits_more(http);
+	MHD_resume_connection(call->connection);
+	hb_http_loop_wake(loop);
+	if (counted)
+		hb_http_waits_less(http);
+}
+
+enum MHD_Result hb_http_park(struct hb_http_call *call)
+{
+	MHD_suspend_connection(call->connection);
+	if (atomic_exchange(&call->parked, HB_CALL_PARKED) == HB_CALL_DONE)
+		resume(call);
+	return MHD_YES;
+}
+
+void hb_http_resume(struct hb_http_call *call)
+{
+	if (atomic_exchange(&call->parked, HB_CALL_DONE) == HB_CALL_PARKED)
+		resume(call);
+}
+
+/* ---- bodies ---- */
+
+/* While it is read: by its model, since what it says itself has not come. */
+static bool is_low(const struct hb_http_call *call)
+{
+	return call->model && hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length);
+}
+
+static bool make_room(struct hb_http_call *call, size_t bytes)
+{
+	size_t capacity = call->capacity ? call->capacity : FIRST_BYTES;
+	while (capacity < bytes)
+		capacity *= 2;
+	if (capacity == call->capacity)
+		return true;
+	size_t more = capacity - call->capacity;
+	if ((hb_memory_crowds(&call->body->charge, more) && is_low(call)) ||
+	    !hb_memory_charge_add(&call->body->charge, more))
+		return false;
+	char *data = realloc(call->body->data, capacity);
+	if (!data)
+		return false;
+	call->body->data = data;
+	call->capacity = capacity;
+	return true;
+}
+
+/* The rest of its body is read, since the client may read no answer before, and forgotten. */
+static void refuse_body(struct hb_http_call *call, int status)
+{
+	call->refused = status;
+	hb_body_clear(call->body);
+}
+
+static void receive(struct hb_http_call *call, const char *data, size_t bytes)
+{
+	struct hb_body *body = call->body;
+	if (call->refused)
+		return;
+	if (bytes > call->most - body->bytes) {
+		refuse_body(call, 413);
+	} else if (!make_room(call, body->bytes + bytes)) {
+		refuse_body(call, 503);
+	} else {
+		memcpy(body->data + body->bytes, data, bytes);
+		body->bytes += bytes;
+		hb_http_peer_came(call->peer, bytes);
+	}
+}
+
+static enum MHD_Result answer_refused(struct hb_http_call *call)
+{
+	const char *why = call->unframed         ? "one Content-Length is needed, or Transfer-Encoding: chunked"
+			  : call->refused == 400 ? "the body is not compressed as Content-Encoding says"
+			  : call->refused == 413 ? "the request is larger than the server takes"
+			  : call->refused == 415 ? "Content-Encoding: gzip, deflate and identity are taken"
+						 : HB_CROWDED;
+	return hb_http_refuse(call, call->refused, why);
+}
+
+/* A compressed body becomes what it was. HTTP status; 200 = go on. */
+static int expand(struct hb_http_call *call)
+{
+	struct hb_body *body = call->body;
+	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
+							MHD_HTTP_HEADER_CONTENT_ENCODING);
+	enum hb_coding coding = given ? hb_coding_parse(given, strlen(given)) : HB_CODING_IDENTITY;
+	void *data;
+	size_t bytes;
+	if (coding == HB_CODING_IDENTITY)
+		return 200;
+	if (coding == HB_CODING_UNKNOWN)
+		return 415;
+	int result = hb_coding_expand(coding, body->data, body->bytes, call->most, &body->charge, &data, &bytes);
+	if (result < 0)
+		return result == -EINVAL ? 400 : result == -E2BIG ? 413 : 503;
+	free(body->data); /* its charge stays until the end */
+	body->data = data;
+	body->bytes = bytes;
+	return 200;
+}
+
+static struct hb_http_peer *peer_of(struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	return info ? info->socket_context : NULL;
+}
+
+/* The model's name in the path of an infer call, and its length; NULL = it is another path. */
+static const char *model_of(const char *url, size_t *length)
+{
+	static const char before[] = "/v2/models/", after[] = "/infer";
+	size_t bytes = strlen(url), skip = sizeof(before) - 1, end = sizeof(after) - 1;
+	if (bytes < skip + end || strncmp(url, before, skip) != 0 || strcmp(url + bytes - end, after) != 0)
+		return NULL;
+	*length = strcspn(url + skip, "/");
+	return url + skip;
+}
+
+/* How a request says where it ends. */
+struct framing {
+	uint32_t lengths, codings;
+	bool chunked;
+};
+
+static enum MHD_Result note_framing(void *framing_, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	struct framing *framing = framing_;
+	framing->lengths += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+	if (strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0) {
+		framing->codings++;
+		framing->chunked = value && strcasecmp(value, "chunked") == 0;
+	}
+	return MHD_YES;
+}
+
+/*
+ * In one way, and in one that the library knows: it takes the first of two, and a proxy in front of it may take the other.
+ * What follows would then be another client's request.
+ */
+static bool is_framed(struct MHD_Connection *connection)
+{
+	struct framing framing = {.lengths = 0};
+	MHD_get_connection_values(connection, MHD_HEADER_KIND, note_framing, &framing);
+	return framing.lengths + framing.codings <= 1 && (framing.chunked || !framing.codings);
+}
+
+static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connection *connection, const char *url)
+{
+	struct hb_http_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NULL;
+	call->http = http;
+	call->connection = connection;
+	call->loop = hb_http_loop_here();
+	call->peer = peer_of(connection);
+	call->body = hb_body_new();
+	if (!call->body) {
+		free(call);
+		return NULL;
+	}
+	call->body->charge.budget = call->charge.budget = http->config.memory;
+	call->unframed = !is_framed(connection);
+	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
+	call->model = model_of(url, &call->model_length);
+	call->most = call->model || http->config.body_bytes < HB_CONTROL_MOST ? http->config.body_bytes
+									      : HB_CONTROL_MOST;
+	if (call->unframed)
+		call->refused = 400;
+	else if (bytes > http->config.body_bytes)
+		call->refused = 413;
+	else if (bytes > 0 && !make_room(call, bytes < ANNOUNCED_MOST ? bytes : ANNOUNCED_MOST))
+		call->refused = 503;
+	return call;
+}
+
+/* What takes the GPU from others can begin while the body is still on its way. */
+static void foresee(const struct hb_http_call *call, const char *method)
+{
+	if (call->model && strcmp(method, "POST") == 0)
+		hb_dispatch_expect(call->http->config.dispatch, call->model, call->model_length);
+}
+
+static enum MHD_Result handle(void *argument, struct MHD_Connection *connection, const char *url, const char *method,
+			      const char *version, const char *data, size_t *bytes, void **context)
+{
+	struct hb_http_call *call = *context;
+	if (!call) {
+		call = *context = begin(argument, connection, url);
+		if (!call)
+			return MHD_NO;
+		foresee(call, method);
+		/* Refused before the body is sent; the connection ends after that. */
+		return call->refused ? answer_refused(call) : MHD_YES;
+	}
+	if (*bytes > 0) {
+		receive(call, data, *bytes);
+		*bytes = 0;
+		return MHD_YES;
+	}
+	hb_http_peer_served(call->peer);
+	if (call->refused)
+		return answer_refused(call);
+	if (call->finish)
+		return call->finish(call);
+	int status = expand(call);
+	if (status != 200) {
+		call->refused = status;
+		return answer_refused(call);
+	}
+	return hb_http_route(call, url, method);
+}
+
+static void end(void *argument, struct MHD_Connection *connection, void **context, enum MHD_RequestTerminationCode why)
+{
+	struct hb_http_call *call = *context;
+	if (!call)
+		return;
+	if (call->infer)
+		hb_http_forget_infer(call);
+	hb_http_peer_listens(call->peer);
+	hb_memory_charge_end(&call->charge);
+	hb_body_free(call->body);
+	free(call->answer);
+	free(call);
+	*context = NULL;
+}
+
+/* ---- the server ---- */
+
+static void notify(void *argument, struct MHD_Connection *connection, void **peer,
+		   enum MHD_ConnectionNotificationCode what)
+{
+	struct hb_kserve_http *http = argument;
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		hb_http_peers_remove(http->peers, *peer);
+	else if (info)
+		*peer = hb_http_peers_add(http->peers, info->connect_fd);
+}
+
+__attribute__((format(printf, 2, 0))) static void log_line(void *argument, const char *format, va_list arguments)
+{
+	char line[256];
+	int n = vsnprintf(line, sizeof(line), format, arguments);
+	while (n > 0 && (size_t)n < sizeof(line) && line[n - 1] == '\n')
+		line[--n] = '\0';
+	hb_log_info("http: %s", line);
+}
+
+static struct MHD_Daemon *start(void *argument, unsigned flags, int listening, uint32_t connections)
+{
+	struct hb_kserve_http *http = argument;
+	return MHD_start_daemon(flags | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, http,
+				MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_LISTEN_SOCKET, listening,
+				MHD_OPTION_CONNECTION_LIMIT, (unsigned)connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+				(size_t)HEAD_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)http->config.idle_s,
+				MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, notify, http,
+				MHD_OPTION_END);
+}
+
+static int start_loops(struct hb_kserve_http *http, struct hb_error *error)
+{
+	struct hb_http_loops_config config = {
+		.address = http->config.address,
+		.threads = http->config.threads,
+		.connections = http->config.connections,
+		.start = start,
+		.argument = http,
+	};
+	return hb_http_loops_new(&config, &http->loops, error);
+}
+
+int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kserve_http **out, struct hb_error *error)
+{
+	struct hb_kserve_http *http = calloc(1, sizeof(*http));
+	if (!http)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	http->config = *config;
+	pthread_mutex_init(&http->lock, NULL);
+	pthread_cond_init(&http->ended, NULL);
+	atomic_init(&http->waiting, 1);
+	http->gone = hb_gone_watch_new(config->dispatch);
+	http->peers = hb_http_peers_new(config->idle_s);
+	int result = http->gone && http->peers ? start_loops(http, error)
+					       : hb_error_set(error, -ENOMEM, "http: out of memory or threads");
+	if (result < 0) {
+		hb_kserve_http_free(http);
+		return result;
+	}
+	*out = http;
+	return 0;
+}
+
+uint16_t hb_kserve_http_port(const struct hb_kserve_http *http)
+{
+	return hb_http_loops_port(http->loops);
+}
+
+void hb_kserve_http_free(struct hb_kserve_http *http)
+{
+	if (!http)
+		return;
+	if (http->loops) {
+		hb_http_loops_quiesce(http->loops);
+		hb_http_waits_less(http);
+		pthread_mutex_lock(&http->lock);
+		while (!http->over || http->slow)
+			pthread_cond_wait(&http->ended, &http->lock);
+		pthread_mutex_unlock(&http->lock);
+		hb_http_loops_free(http->loops);
+	}
+	hb_gone_watch_free(http->gone);
+	hb_http_peers_free(http->peers);
+	pthread_mutex_destroy(&http->lock);
+	pthread_cond_destroy(&http->ended);
+	free(http);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See cut_heap.h. */
+#include "server/kserve/cut_heap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int hb_cut_heap_init(struct hb_cut_heap *heap, uint32_t capacity)
+{
+	*heap = (struct hb_cut_heap){.at = calloc(capacity, sizeof(*heap->at)), .capacity = capacity};
+	return heap->at ? 0 : -ENOMEM;
+}
+
+void hb_cut_heap_fini(struct hb_cut_heap *heap)
+{
+	free(heap->at);
+}
+
+static void put(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+{
+	heap->at[place] = infer;
+	infer->heap = place;
+}
+
+static void rise(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+{
+	while (place > 0 && heap->at[(place - 1) / 2]->cut_ns > infer->cut_ns) {
+		put(heap, place, heap->at[(place - 1) / 2]);
+		place = (place - 1) / 2;
+	}
+	put(heap, place, infer);
+}
+
+static void sink(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+{
+	for (uint32_t child; (child = 2 * place + 1) < heap->n; place = child) {
+		if (child + 1 < heap->n && heap->at[child + 1]->cut_ns < heap->at[child]->cut_ns)
+			child++;
+		if (heap->at[child]->cut_ns >= infer->cut_ns)
+			break;
+		put(heap, place, heap->at[child]);
+	}
+	put(heap, place, infer);
+}
+
+void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_infer *infer)
+{
+	if (heap->n < heap->capacity)
+		rise(heap, heap->n++, infer);
+}
+
+void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_infer *infer)
+{
+	uint32_t place = infer->heap;
+	struct hb_infer *last = heap->at[--heap->n];
+	infer->heap = UINT32_MAX;
+	if (place == heap->n)
+		return;
+	rise(heap, place, last);
+	sink(heap, last->heap, last);
+}
+
+struct hb_infer *hb_cut_heap_first(const struct hb_cut_heap *heap)
+{
+	return heap->n ? heap->at[0] : NULL;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests by the time at which they are cut off: a binary heap, the first on top. Used by the dispatcher, under its lock. */
+#ifndef HB_FRONT_CUT_HEAP_H
+#define HB_FRONT_CUT_HEAP_H
+
+#include "server/kserve/infer_request.h"
+
+struct hb_cut_heap {
+	struct hb_infer **at;
+	uint32_t n, capacity;
+};
+
+/* Room for that many, which is never more than the queue takes. 0 or -ENOMEM. */
+int hb_cut_heap_init(struct hb_cut_heap *heap, uint32_t capacity);
+void hb_cut_heap_fini(struct hb_cut_heap *heap);
+/* By its cut_ns. A full heap leaves it out: it then has no time-out. */
+void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_infer *infer);
+void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_infer *infer);
+struct hb_infer *hb_cut_heap_first(const struct hb_cut_heap *heap);
+
+#endif

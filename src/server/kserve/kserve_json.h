@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * KServe v2's JSON bodies with the binary tensor extension: reading inference
+ * requests, writing their answers and the other documents. No sockets; called by
+ * kserve_http.c and by the fuzz target.
+ */
+#ifndef HB_FRONT_KSERVE_JSON_H
+#define HB_FRONT_KSERVE_JSON_H
+
+#include "server/models/dispatch.h"
+#include "server/kserve/parameters.h"
+
+/* A body that was received: the request keeps it (infer->source) while it is used. */
+struct hb_body {
+	char *data; /* from malloc */
+	size_t bytes;
+	size_t json_bytes;              /* the first part; the rest is binary */
+	void *more[HB_TENSORS_MAX];     /* decoded from JSON or read from regions */
+	struct hb_memory_charge charge; /* for data */
+};
+
+struct hb_body *hb_body_new(void);
+void hb_body_free(void *body);
+/* Its data only. */
+void hb_body_clear(struct hb_body *body);
+
+/* Fills *infer but for its model. HB_ANSWER_OK, or the answer to give. The body must outlive the request's inputs. */
+enum hb_answer hb_kserve_read(struct hb_infer *infer, struct hb_body *body, struct hb_regions *regions);
+
+/*
+ * The answer to a request that was OK: *out from malloc, *json_bytes of it are
+ * JSON; equal to the result where nothing is binary. 0 = no memory, or a number
+ * that JSON does not know (infer->answer and reason then say so).
+ */
+size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *model, char **out, size_t *json_bytes);
+
+/* Documents, from malloc; NULL = no memory. */
+char *hb_kserve_error(const char *reason);
+char *hb_kserve_server(void);
+char *hb_kserve_model(const struct hb_model_config *model);
+char *hb_kserve_model_config(const struct hb_model_config *model); /* as Triton's ModelConfig */
+char *hb_kserve_statistics(struct hb_dispatch *dispatch, const char *name);
+char *hb_kserve_index(struct hb_dispatch *dispatch, bool ready_only);
+char *hb_kserve_regions(const struct hb_region *regions, uint32_t n);
+
+extern const char *const hb_kserve_extensions[]; /* NULL-terminated */
+const char *hb_kserve_platform(const struct hb_model_config *model);
+const char *hb_kserve_state(const struct hb_model *model);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See parameters.h. */
+#include "server/kserve/parameters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_US INT64_C(86400000000) /* a day */
+#define REGION_MOST (UINT64_C(1) << 31)
+
+static enum hb_answer wrong(struct hb_infer *infer, const char *tensor, const char *name, const char *wanted)
+{
+	return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "%s%s%sparameter \"%s\": %s", tensor ? "tensor \"" : "",
+			     tensor ? tensor : "", tensor ? "\": " : "", name, wanted);
+}
+
+static enum hb_answer set_priority(struct hb_infer *infer, const struct hb_parameter *value)
+{
+	if (value->kind == HB_PARAMETER_TEXT && strcmp(value->text, "high") == 0)
+		infer->priority = HB_SERVE_HIGH;
+	else if (value->kind == HB_PARAMETER_TEXT && strcmp(value->text, "low") == 0)
+		infer->priority = HB_SERVE_LOW;
+	else if (value->kind == HB_PARAMETER_INT && value->number >= 0)
+		infer->priority = value->number == 0   ? HB_SERVE_PRIORITIES
+				  : value->number == 1 ? HB_SERVE_HIGH
+						       : HB_SERVE_LOW;
+	else
+		return wrong(infer, NULL, "priority",
+			     "must be \"high\", \"low\" or a number: 0 = the model's, 1 = high, 2 = low");
+	return HB_ANSWER_OK;
+}
+
+static enum hb_answer set_time(struct hb_infer *infer, const char *name, const struct hb_parameter *value,
+			       int64_t *out_ns)
+{
+	if (value->kind != HB_PARAMETER_INT || value->number < 0 || value->number > LONGEST_US)
+		return wrong(infer, NULL, name, "must be microseconds, 0 to 86400000000");
+	*out_ns = value->number * 1000;
+	return HB_ANSWER_OK;
+}
+
+/* 0 and "" mean: none. */
+static enum hb_answer refuse_sequence(struct hb_infer *infer, const struct hb_parameter *value)
+{
+	if ((value->kind == HB_PARAMETER_INT && value->number == 0) ||
+	    (value->kind == HB_PARAMETER_TEXT && !value->text[0]))
+		return HB_ANSWER_OK;
+	return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED, "parameter \"sequence_id\": sequences are not supported");
+}
+
+bool hb_parameter_overrides(const char *name)
+{
+	return strcmp(name, "config") == 0 || strncmp(name, "file:", 5) == 0;
+}
+
+enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name, const struct hb_parameter *value)
+{
+	if (strcmp(name, "priority") == 0)
+		return set_priority(infer, value);
+	if (strcmp(name, "timeout") == 0)
+		return set_time(infer, name, value, &infer->timeout_ns);
+	if (strcmp(name, "deadline") == 0)
+		return set_time(infer, name, value, &infer->deadline_ns);
+	if (strcmp(name, "binary_data_output") == 0) {
+		if (value->kind != HB_PARAMETER_BOOL)
+			return wrong(infer, NULL, name, "must be true or false");
+		infer->binary_outputs = value->truth;
+	}
+	if (strcmp(name, "sequence_id") == 0)
+		return refuse_sequence(infer, value);
+	return HB_ANSWER_OK;
+}
+
+static enum hb_answer set_size(struct hb_infer *infer, const char *tensor, const char *name,
+			       const struct hb_parameter *value, uint64_t *out)
+{
+	if (value->kind != HB_PARAMETER_INT || value->number < 0)
+		return wrong(infer, tensor, name, "must be a number, 0 or more");
+	*out = (uint64_t)value->number;
+	return HB_ANSWER_OK;
+}
+
+enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor, const char *name,
+				      const struct hb_parameter *value, struct hb_tensor_parameters *out)
+{
+	uint64_t bytes = 0;
+	if (strcmp(name, "binary_data_size") == 0) {
+		enum hb_answer answer = set_size(infer, tensor, name, value, &bytes);
+		out->data_bytes = (int64_t)bytes;
+		return answer;
+	}
+	if (strcmp(name, "binary_data") == 0) {
+		if (value->kind != HB_PARAMETER_BOOL)
+			return wrong(infer, tensor, name, "must be true or false");
+		out->binary = value->truth;
+		out->binary_given = true;
+	} else if (strcmp(name, "shared_memory_region") == 0) {
+		if (value->kind != HB_PARAMETER_TEXT || !value->text[0] ||
+		    strlen(value->text) >= sizeof(out->part.region))
+			return wrong(infer, tensor, name, "must be the name of a region");
+		snprintf(out->part.region, sizeof(out->part.region), "%s", value->text);
+	} else if (strcmp(name, "classification") == 0 && (value->kind != HB_PARAMETER_INT || value->number != 0)) {
+		return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED,
+				     "tensor \"%s\": parameter \"classification\" is not supported", tensor);
+	} else if (strcmp(name, "shared_memory_offset") == 0) {
+		return set_size(infer, tensor, name, value, &out->part.offset);
+	} else if (strcmp(name, "shared_memory_byte_size") == 0) {
+		return set_size(infer, tensor, name, value, &out->part.bytes);
+	}
+	return HB_ANSWER_OK;
+}
+
+enum hb_answer hb_region_fetch(struct hb_infer *infer, struct hb_regions *regions, struct hb_tensor *tensor,
+			       void **memory)
+{
+	struct hb_error error = {.text = ""};
+	const struct hb_region_part *part = &tensor->part;
+	if (part->bytes > REGION_MOST)
+		return hb_infer_fail(infer, HB_ANSWER_TOO_LARGE, "input \"%s\": more than 2 GiB", tensor->name);
+	if (hb_infer_allocate(infer, part->bytes ? part->bytes : 1, memory) != HB_ANSWER_OK)
+		return infer->answer;
+	if (hb_regions_read(regions, part->region, part->offset, *memory, part->bytes, &error) < 0)
+		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s", tensor->name, error.text);
+	tensor->data = *memory;
+	tensor->bytes = part->bytes;
+	return HB_ANSWER_OK;
+}
+
+static struct hb_tensor *output_named(struct hb_infer *infer, const char *name)
+{
+	for (uint32_t i = 0; i < infer->n_outputs; i++)
+		if (strcmp(infer->outputs[i].name, name) == 0)
+			return &infer->outputs[i];
+	return NULL;
+}
+
+enum hb_answer hb_region_store(struct hb_infer *infer, struct hb_regions *regions)
+{
+	struct hb_error error = {.text = ""};
+	for (uint32_t i = 0; i < infer->n_wishes; i++) {
+		const struct hb_region_part *part = &infer->wishes[i].part;
+		struct hb_tensor *output = output_named(infer, infer->wishes[i].name);
+		if (!part->region[0] || !output)
+			continue;
+		if (output->bytes > part->bytes)
+			return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
+					     "output \"%s\": %llu bytes, its region has %llu", output->name,
+					     (unsigned long long)output->bytes, (unsigned long long)part->bytes);
+		if (hb_regions_write(regions, part->region, part->offset, output->data, output->bytes, &error) < 0)
+			return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "output \"%s\": %s", output->name,
+					     error.text);
+		output->part = *part;
+		output->part.bytes = output->bytes;
+	}
+	return HB_ANSWER_OK;
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See dispatch.h. One lock; whoever holds it carries the state forward as far as
+ * it goes (advance()): the scheduler's actions, what back ends report, time-outs.
+ * Requests that end on the way are collected and answered after the lock is
+ * left. The thread sleeps until the next moment that anything asked for.
+ */
+#include "server/models/dispatch_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- requests that end ---- */
+
+static void leave_heap(struct hb_dispatch *dispatch, struct hb_infer *infer)
+{
+	if (infer->heap != UINT32_MAX)
+		hb_cut_heap_remove(&dispatch->cuts, infer);
+}
+
+/* With the lock held: the answer is in *infer. */
+static void answer(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns)
+{
+	infer->answered = true;
+	infer->handle = 0;
+	infer->times.ended_ns = now_ns;
+	leave_heap(dispatch, infer);
+	hb_model_note_answer(infer->model, infer);
+	infer->next = dispatch->ended;
+	dispatch->ended = infer;
+}
+
+bool hb_dispatch_tell(struct hb_infer *ended, const struct hb_infer *self)
+{
+	bool found = false;
+	while (ended) {
+		struct hb_infer *next = ended->next;
+		if (ended == self)
+			found = true;
+		else
+			ended->done(ended);
+		ended = next;
+	}
+	return found;
+}
+
+struct hb_infer *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
+{
+	struct hb_infer *ended = dispatch->ended;
+	dispatch->ended = NULL;
+	return ended;
+}
+
+/* ---- batches ---- */
+
+static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool whole, const char *why)
+{
+	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	if (!batch)
+		return;
+	struct hb_model *model = dispatch->of_number[batch->model];
+	if (whole)
+		hb_model_note_batch(model, &dispatch->slots[slot], batch->items, now_ns);
+	for (uint32_t i = 0; i < batch->n_requests; i++) {
+		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		if (!infer->answered) {
+			if (!whole && infer->answer == HB_ANSWER_OK)
+				hb_infer_fail(infer, HB_ANSWER_BROKEN, "%s", why);
+			infer->times.run_ns = dispatch->slots[slot].run_ns;
+			infer->times.out_ns = dispatch->slots[slot].out_ns;
+			answer(dispatch, infer, now_ns);
+		}
+		hb_model_drop(dispatch, infer->model);
+		hb_infer_free(infer);
+	}
+	hb_serve_end(dispatch->serve, now_ns, slot, whole);
+	hb_journal_end(dispatch->journal, now_ns, slot, whole);
+}
+
+static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+{
+	hb_serve_stage(dispatch->serve, now_ns, slot, stage);
+	hb_journal_stage(dispatch->journal, now_ns, slot, stage);
+}
+
+static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot)
+{
+	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	struct hb_backend *backend = &dispatch->backends[batch->model];
+	dispatch->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
+	hb_journal_start(dispatch->journal, now_ns, slot, batch);
+	for (uint32_t i = 0; i < batch->n_requests; i++) {
+		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		infer->handle = 0;
+		infer->slot = slot;
+		infer->times.begun_ns = now_ns;
+		infer->model->users++;
+		atomic_fetch_add(&infer->holders, 1);
+		if (!backend->ops)
+			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
+	}
+	/* One without a copy of its own to the GPU runs from the first. */
+	if (hb_serve_predictor(dispatch->serve)->models[batch->model].in_bytes <= 0)
+		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
+	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
+	if (result < 0)
+		end_batch(dispatch, now_ns, slot, false, strerror(-result));
+}
+
+static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_action *action)
+{
+	struct hb_infer *infer = hb_backend_request(action->cookie);
+	if (action->reason == HB_SERVE_TIMEOUT)
+		hb_infer_fail(infer, HB_ANSWER_TIMEOUT, "the deadline has passed while the request was waiting");
+	else
+		hb_infer_fail(
+			infer, HB_ANSWER_LATE,
+			"refused: it would be late; predicted finish in %.3f ms (+- %.3f ms), deadline in %.3f ms",
+			(double)(action->finish_ns - now_ns) / 1e6, (double)action->error_ns / 1e6,
+			(double)(infer->times.arrived_ns + infer->deadline_ns - now_ns) / 1e6);
+	answer(dispatch, infer, now_ns);
+}
+
+static void hold_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool held)
+{
+	const struct hb_backend *backend = &dispatch->backends[hb_serve_batch_get(dispatch->serve, slot)->model];
+	hb_journal_hold(dispatch->journal, now_ns, slot, held);
+	if (backend->ops && backend->ops->hold)
+		backend->ops->hold(backend->self, now_ns, slot, held);
+}
+
+static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_action *action)
+{
+	switch (action->kind) {
+	case HB_SERVE_START:
+		start_batch(dispatch, now_ns, action->slot);
+		break;
+	case HB_SERVE_REFUSE:
+		refuse(dispatch, now_ns, action);
+		break;
+	case HB_SERVE_HOLD:
+	case HB_SERVE_RELEASE:
+		hold_batch(dispatch, now_ns, action->slot, action->kind == HB_SERVE_HOLD);
+		break;
+	}
+}
+
+static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_provider_event *event)
+{
+	struct hb_slot_times *times = &dispatch->slots[event->slot];
+	if (event->stage == HB_STAGES) {
+		end_batch(dispatch, now_ns, event->slot, event->whole, "what ran the model has ended");
+		return;
+	}
+	if (event->stage == HB_STAGE_RUN)
+		times->run_ns = now_ns;
+	else if (event->stage == HB_STAGE_OUT)
+		times->out_ns = now_ns;
+	note_stage(dispatch, now_ns, event->slot, event->stage);
+}
+
+static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	struct hb_serve_provider_event event;
+	bool any = false;
+	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
+		const struct hb_backend *backend = dispatch->pollable[i];
+		while (backend->ops->poll(backend->self, now_ns, &event)) {
+			note_event(dispatch, now_ns, &event);
+			any = true;
+		}
+	}
+	return any;
+}
+
+/* ---- time ---- */
+
+static bool is_queued(const struct hb_infer *infer)
+{
+	return infer->handle != 0;
+}
+
+/* A batch of which nobody waits for anything any more is stopped, where its back end can do that. */
+static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
+{
+	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	for (uint32_t i = 0; i < batch->n_requests; i++)
+		if (!hb_backend_request(batch->cookies[i])->answered)
+			return;
+	const struct hb_backend *backend = &dispatch->backends[batch->model];
+	if (backend->ops && backend->ops->cancel)
+		backend->ops->cancel(backend->self, now_ns, slot);
+}
+
+/* Answered before its end: a queued one is forgotten; of one in a batch the rest goes on. */
+static void cut_off(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns)
+{
+	bool queued = is_queued(infer);
+	if (queued)
+		hb_serve_cancel(dispatch->serve, now_ns, infer->handle);
+	answer(dispatch, infer, now_ns);
+	if (!queued)
+		stop_for_nobody(dispatch, infer->slot, now_ns);
+}
+
+static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	struct hb_infer *first;
+	while ((first = hb_cut_heap_first(&dispatch->cuts)) && first->cut_ns <= now_ns) {
+		hb_infer_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
+			      (double)(now_ns - first->times.arrived_ns) / 1e6,
+			      is_queued(first) ? ", while it was waiting" : "");
+		cut_off(dispatch, first, now_ns);
+	}
+}
+
+static int64_t next_moment(struct hb_dispatch *dispatch)
+{
+	int64_t next_ns = hb_serve_next_wake_ns(dispatch->serve), drain_ns = hb_dispatch_drain_moment(dispatch);
+	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
+	const struct hb_infer *first = hb_cut_heap_first(&dispatch->cuts);
+	if (first && first->cut_ns < next_ns)
+		next_ns = first->cut_ns;
+	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
+		const struct hb_backend *backend = dispatch->pollable[i];
+		int64_t at_ns = backend->ops->next_ns ? backend->ops->next_ns(backend->self) : INT64_MAX;
+		next_ns = at_ns < next_ns ? at_ns : next_ns;
+	}
+	return next_ns;
+}
+
+void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
+{
+	struct hb_serve_action action;
+	do {
+		cut_late(dispatch, now_ns);
+		while (hb_serve_step(dispatch->serve, now_ns, &action))
+			carry_out(dispatch, now_ns, &action);
+	} while (poll_backends(dispatch, now_ns) || hb_dispatch_end_drains(dispatch, now_ns));
+	hb_dispatch_update_states(dispatch);
+	int64_t next_ns = next_moment(dispatch);
+	if (next_ns < dispatch->armed_ns)
+		hb_dispatch_wake(dispatch);
+	dispatch->next_ns = next_ns;
+}
+
+void hb_dispatch_wake(struct hb_dispatch *dispatch)
+{
+	dispatch->armed_ns = INT64_MIN; /* once is enough */
+	while (eventfd_write(dispatch->bell, 1) != 0 && errno == EINTR)
+		;
+}
+
+/* ---- the front ends' ---- */
+
+/*
+ * Low priority that waits leaves memory to high priority, which would be refused while it is read. One request of low
+ * priority alone may take all of it.
+ */
+static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_infer *infer)
+{
+	const struct hb_memory_budget *budget = infer->charge.budget;
+	return infer->priority == HB_SERVE_LOW && budget && hb_memory_scarce(budget) &&
+	       hb_serve_held(dispatch->serve, HB_SERVE_LOW) > 0;
+}
+
+/* The scheduler's handle; 0 = it is refused, and the answer is in *infer. */
+static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns,
+			  const struct hb_serve_request *request)
+{
+	const char *why = dispatch->ending                        ? "the server is going down"
+			  : infer->model->state != HB_MODEL_READY ? "the model is not ready"
+								  : NULL;
+	uint64_t handle = 0;
+	if (why)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+	else if (is_crowded_out(dispatch, infer))
+		hb_infer_crowded(infer);
+	else if ((handle = hb_serve_submit(dispatch->serve, now_ns, request)) == 0)
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
+			      infer->priority == HB_SERVE_HIGH ? "high" : "low");
+	return handle;
+}
+
+bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	struct hb_model *model = infer->model;
+	struct hb_serve_request request = {.cookie = (uintptr_t)infer, .items = infer->items, .deadline_ns = INT64_MAX};
+	if (!infer->times.arrived_ns)
+		infer->times.arrived_ns = now_ns;
+	pthread_mutex_lock(&dispatch->lock);
+	if (infer->priority == HB_SERVE_PRIORITIES)
+		infer->priority = (enum hb_serve_priority)model->config.priority;
+	if (infer->deadline_ns == 0)
+		infer->deadline_ns = model->config.deadline_ns;
+	if (infer->deadline_ns > 0)
+		request.deadline_ns = infer->times.arrived_ns + infer->deadline_ns;
+	request.model = model->number;
+	request.priority = infer->priority;
+	request.room_bytes = infer->open_bytes;
+	model->stats.pending++;
+	infer->handle = hand_over(dispatch, infer, now_ns, &request);
+	if (!infer->handle) {
+		answer(dispatch, infer, now_ns);
+	} else if (infer->timeout_ns > 0) {
+		infer->cut_ns = infer->times.arrived_ns + infer->timeout_ns;
+		hb_cut_heap_insert(&dispatch->cuts, infer);
+	}
+	hb_dispatch_advance(dispatch, now_ns);
+	struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+	pthread_mutex_unlock(&dispatch->lock);
+	return hb_dispatch_tell(ended, infer);
+}
+
+void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_infer *infer)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	pthread_mutex_lock(&dispatch->lock);
+	if (!infer->answered) {
+		hb_infer_fail(infer, HB_ANSWER_CANCELLED, "the client has gone");
+		cut_off(dispatch, infer, now_ns);
+		hb_dispatch_advance(dispatch, now_ns);
+	}
+	struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+	pthread_mutex_unlock(&dispatch->lock);
+	hb_dispatch_tell(ended, NULL);
+}
+
+/* ---- the thread ---- */
+
+static void wait_until(struct hb_dispatch *dispatch, int64_t next_ns)
+{
+	struct epoll_event events[16];
+	struct timespec wait = {0};
+	int64_t left_ns = next_ns == INT64_MAX ? INT64_MAX : next_ns - hb_clock_now_ns();
+	eventfd_t value;
+	if (left_ns > 0 && left_ns != INT64_MAX)
+		wait = (struct timespec){.tv_sec = left_ns / HB_NS_PER_S, .tv_nsec = left_ns % HB_NS_PER_S};
+	int n = epoll_pwait2(dispatch->epoll, events, 16, left_ns == INT64_MAX ? NULL : &wait, NULL);
+	for (int i = 0; i < n; i++)
+		if (events[i].data.fd == dispatch->bell)
+			eventfd_read(dispatch->bell, &value);
+}
+
+void *hb_dispatch_run(void *argument)
+{
+	struct hb_dispatch *dispatch = argument;
+	pthread_mutex_lock(&dispatch->lock);
+	while (!dispatch->stopping) {
+		hb_dispatch_advance(dispatch, hb_clock_now_ns());
+		struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+		int64_t next_ns = dispatch->armed_ns = dispatch->next_ns;
+		pthread_mutex_unlock(&dispatch->lock);
+		hb_dispatch_tell(ended, NULL);
+		wait_until(dispatch, next_ns);
+		pthread_mutex_lock(&dispatch->lock);
+	}
+	pthread_mutex_unlock(&dispatch->lock);
+	return NULL;
+}
+
+/* ---- a model that is unloaded, with the lock held ---- */
+
+void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
+		const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+		if (batch && batch->model == model->number)
+			end_batch(dispatch, now_ns, slot, false, why);
+	}
+}
+
+void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+{
+	int64_t now_ns = hb_clock_now_ns();
+	uint64_t cookie;
+	while (hb_serve_cancel_any(dispatch->serve, model->number, &cookie)) {
+		struct hb_infer *infer = hb_backend_request(cookie);
+		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+		answer(dispatch, infer, now_ns);
+	}
+}

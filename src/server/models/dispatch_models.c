@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dispatcher's models: loading (unloading: dispatch_unload.c), their states
+ * and what is counted of them. A model that is loaded again is a new object; the
+ * old one lives until its last request is gone.
+ */
+#include "server/models/dispatch_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/backends/worker_process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOAD_WAIT_S 120
+#define WORKERS_WAIT_NS (5 * HB_NS_PER_S) /* until they have ended, when the server does */
+
+static const struct hb_platform *const platforms[] = {
+#define HB_PLATFORM(name, symbol, what) &symbol,
+#include "server/models/platforms.def"
+#undef HB_PLATFORM
+};
+
+/* ---- looking models up ---- */
+
+struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (strcmp(dispatch->models[i]->config.name, name) == 0)
+			return dispatch->models[i];
+	return NULL;
+}
+
+struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
+					enum hb_answer *answer, char *reason, size_t size)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	struct hb_model *model = hb_dispatch_find(dispatch, name);
+	*answer = HB_ANSWER_OK;
+	if (!model || model->state == HB_MODEL_UNLOADED) {
+		*answer = HB_ANSWER_NOT_FOUND;
+		snprintf(reason, size, "Request for unknown model: '%s' is not loaded", name); /* Triton's words */
+	} else if (version && version[0] && strcmp(version, "1") != 0) {
+		*answer = HB_ANSWER_NOT_FOUND;
+		snprintf(reason, size, "model \"%s\" has version 1 only, not \"%s\"", name, version);
+	} else if (model->state != HB_MODEL_READY) {
+		*answer = HB_ANSWER_UNAVAILABLE;
+		snprintf(reason, size, "model \"%s\" is not ready%s%s", name, model->why[0] ? ": " : "", model->why);
+	}
+	if (*answer != HB_ANSWER_OK)
+		model = NULL;
+	else
+		model->users++;
+	pthread_mutex_unlock(&dispatch->lock);
+	return model;
+}
+
+/* NULL = no model has this name. */
+static struct hb_model *find_untrusted(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
+	char name[HB_MODEL_NAME_MAX];
+	if (length >= sizeof(name))
+		return NULL;
+	memcpy(name, model, length);
+	name[length] = '\0';
+	return hb_dispatch_find(dispatch, name);
+}
+
+bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	const struct hb_model *found = find_untrusted(dispatch, model, length);
+	bool low = !found || found->config.priority == HB_SERVE_LOW;
+	pthread_mutex_unlock(&dispatch->lock);
+	return low;
+}
+
+void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length)
+{
+	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	const struct hb_model *found = find_untrusted(dispatch, model, length);
+	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
+	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
+		backend->ops->expect(backend->self, hb_clock_now_ns());
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+static void free_model(struct hb_model *model)
+{
+	for (int i = 0; i < HB_SERVE_PRIORITIES; i++)
+		free(model->latency[i]);
+	free(model);
+}
+
+static bool is_listed(const struct hb_dispatch *dispatch, const struct hb_model *model)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		if (dispatch->models[i] == model)
+			return true;
+	return false;
+}
+
+void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	if (--model->users == 0 && !is_listed(dispatch, model))
+		free_model(model);
+}
+
+void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	if (!model)
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	hb_model_drop(dispatch, model);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_model *model),
+			    void *argument)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		look(argument, dispatch->models[i]);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+bool hb_dispatch_ready(struct hb_dispatch *dispatch)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	bool ready = !dispatch->ending;
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		ready &= dispatch->models[i]->state != HB_MODEL_LOADING;
+	pthread_mutex_unlock(&dispatch->lock);
+	return ready;
+}
+
+void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_serve *serve),
+			 void *argument)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	look(argument, dispatch->serve);
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+/* ---- counting, with the lock held ---- */
+
+static void add(struct hb_duration *duration, int64_t ns)
+{
+	duration->count++;
+	duration->ns += ns > 0 ? (uint64_t)ns : 0;
+}
+
+void hb_model_note_answer(struct hb_model *model, const struct hb_infer *infer)
+{
+	const struct hb_infer_times *times = &infer->times;
+	struct hb_model_stats *stats = &model->stats;
+	int64_t whole_ns = times->ended_ns - times->arrived_ns;
+	stats->pending--;
+	stats->answers[infer->priority][infer->answer]++;
+	add(infer->answer == HB_ANSWER_OK ? &stats->success : &stats->fail, whole_ns);
+	if (infer->answer != HB_ANSWER_OK)
+		return;
+	add(&stats->queue, times->begun_ns - times->arrived_ns);
+	add(&stats->input, times->run_ns ? times->run_ns - times->begun_ns : 0);
+	add(&stats->infer,
+	    (times->out_ns ? times->out_ns : times->ended_ns) - (times->run_ns ? times->run_ns : times->begun_ns));
+	add(&stats->output, times->out_ns ? times->ended_ns - times->out_ns : 0);
+	stats->inferences += infer->items;
+	if (infer->deadline_ns > 0 && whole_ns > infer->deadline_ns)
+		stats->late[infer->priority]++;
+	struct hb_hist **latency = &model->latency[infer->priority];
+	if (!*latency)
+		*latency = calloc(1, sizeof(**latency));
+	if (*latency)
+		hb_hist_record(*latency, whole_ns);
+}
+
+void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *times, uint32_t items, int64_t now_ns)
+{
+	struct timespec wall;
+	if (items > HB_SERVE_BATCH_MAX)
+		return;
+	clock_gettime(CLOCK_REALTIME_COARSE, &wall);
+	model->stats.executions++;
+	model->stats.ended_ms = (uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000;
+	int64_t run_ns = times->run_ns ? times->run_ns : times->begun_ns,
+		out_ns = times->out_ns ? times->out_ns : now_ns;
+	add(&model->stats.batch[items].input, run_ns - times->begun_ns);
+	add(&model->stats.batch[items].infer, out_ns - run_ns);
+	add(&model->stats.batch[items].output, now_ns - out_ns);
+}
+
+/* ---- states ---- */
+
+void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
+{
+	uint32_t n = 0;
+	bool expects = false;
+	for (uint32_t i = 0; i < HB_SERVE_MODELS_MAX; i++)
+		if (dispatch->backends[i].ops) {
+			dispatch->pollable[n++] = &dispatch->backends[i];
+			expects |= dispatch->backends[i].ops->expect != NULL;
+		}
+	dispatch->n_pollable = n;
+	atomic_store(&dispatch->expects, expects);
+}
+
+void hb_dispatch_update_states(struct hb_dispatch *dispatch)
+{
+	for (uint32_t i = 0; i < dispatch->n_models; i++) {
+		struct hb_model *model = dispatch->models[i];
+		const struct hb_backend *backend = &dispatch->backends[model->number];
+		if (!backend->ops || !backend->state || model->state == HB_MODEL_UNLOADING ||
+		    model->state == (enum hb_model_state) * backend->state)
+			continue;
+		model->state = (enum hb_model_state) * backend->state;
+		snprintf(model->why, sizeof(model->why), "%s", backend->why ? backend->why : "");
+		pthread_cond_broadcast(&dispatch->state_changed);
+	}
+}
+
+/* ---- loading, with the lock held ---- */
+
+static void describe(const struct hb_model_config *config, const struct hb_backend *backend, struct hb_serve_model *out)
+{
+	*out = (struct hb_serve_model){.max_items = config->max_batch ? (uint32_t)config->max_batch : 1,
+				       .run_guess_ns = (double)config->run_ns};
+	memcpy(out->name, config->name, sizeof(out->name));
+	for (uint32_t i = 0; i < config->n_inputs; i++)
+		out->in_bytes += (double)hb_tensor_spec_bytes(&config->inputs[i]);
+	for (uint32_t i = 0; i < config->n_outputs; i++)
+		out->out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
+	memcpy(out->sm_demand, config->sm_share, sizeof(out->sm_demand));
+	memcpy(out->memory_demand, config->memory_share, sizeof(out->memory_demand));
+	out->stop_share = backend->ops->hold ? config->stop_share : 0;
+	backend->ops->model(backend->self, 0, out);
+}
+
+static bool same_shares(const double a[2], const double b[2])
+{
+	return a[0] == b[0] && a[1] == b[1];
+}
+
+static bool same_model(const struct hb_serve_model *a, const struct hb_serve_model *b)
+{
+	return a->max_items == b->max_items && a->slots == b->slots && a->room_bytes == b->room_bytes &&
+	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
+	       same_shares(a->memory_demand, b->memory_demand) && a->stop_share == b->stop_share;
+}
+
+/* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
+static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
+{
+	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	uint32_t next = predictor->n_models, use = next;
+	for (uint32_t i = 0; i < next; i++) {
+		if (dispatch->backends[i].ops || hb_serve_in_flight(dispatch->serve, i))
+			continue;
+		if (strcmp(predictor->models[i].name, name) == 0)
+			return i;
+		if (next == HB_SERVE_MODELS_MAX && (use == next || dispatch->left[i] < dispatch->left[use]))
+			use = i;
+	}
+	return use;
+}
+
+/* A model that comes back as it was keeps its number and what was learned under it. */
+static int number_for(struct hb_dispatch *dispatch, const struct hb_serve_model *described, struct hb_error *error)
+{
+	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	uint32_t number = number_to_use(dispatch, described->name);
+	const struct hb_serve_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
+	if (before && strcmp(before->name, described->name) == 0 && same_model(before, described))
+		return (int)number;
+	int result = before ? hb_serve_replace_model(dispatch->serve, number, described, error)
+			    : hb_serve_add_model(dispatch->serve, described, error);
+	if (result < 0)
+		return result;
+	hb_journal_model(dispatch->journal, number, described);
+	return (int)number;
+}
+
+/* What is known of it before it has run, at sizes 1, 2, 4 ... */
+static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backend, uint32_t number, uint32_t most)
+{
+	double stage_ns[HB_STAGES];
+	if (!backend->ops->profile)
+		return;
+	for (uint32_t items = 1;; items = 2 * items < most ? 2 * items : most) {
+		if (backend->ops->profile(backend->self, 0, items, stage_ns) == 0) {
+			hb_serve_profiled(dispatch->serve, number, items, stage_ns);
+			hb_journal_profile(dispatch->journal, number, items, stage_ns);
+		}
+		if (items >= most)
+			return;
+	}
+}
+
+static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
+{
+	struct hb_model *before = hb_dispatch_find(dispatch, model->config.name);
+	uint32_t at = 0;
+	while (at < dispatch->n_models && strcmp(dispatch->models[at]->config.name, model->config.name) < 0)
+		at++;
+	if (!before) {
+		memmove(&dispatch->models[at + 1], &dispatch->models[at],
+			(dispatch->n_models - at) * sizeof(*dispatch->models));
+		dispatch->n_models++;
+	}
+	dispatch->models[at] = model;
+	if (before && before->users == 0)
+		free_model(before);
+}
+
+/* Makes room for another: of those that are not loaded, the one that was closed first is listed no more. */
+static bool forget_one(struct hb_dispatch *dispatch)
+{
+	uint32_t first = dispatch->n_models;
+	for (uint32_t i = 0; i < dispatch->n_models; i++) {
+		const struct hb_model *model = dispatch->models[i];
+		if (!dispatch->backends[model->number].ops &&
+		    (first == dispatch->n_models || model->left < dispatch->models[first]->left))
+			first = i;
+	}
+	if (first == dispatch->n_models)
+		return false;
+	struct hb_model *model = dispatch->models[first];
+	dispatch->n_models--;
+	memmove(&dispatch->models[first], &dispatch->models[first + 1],
+		(dispatch->n_models - first) * sizeof(*dispatch->models));
+	if (model->users == 0)
+		free_model(model);
+	return true;
+}
+
+static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, struct hb_error *error)
+{
+	struct hb_backend backend = {0};
+	struct hb_serve_model described;
+	int result = platforms[model->config.platform]->open(&model->config, &dispatch->shared, &backend, error);
+	if (result < 0)
+		return result;
+	describe(&model->config, &backend, &described);
+	result = number_for(dispatch, &described, error);
+	if (result < 0) {
+		backend.ops->close(backend.self);
+		return result;
+	}
+	model->number = (uint32_t)result;
+	dispatch->of_number[model->number] = model;
+	dispatch->backends[model->number] = backend;
+	profile(dispatch, &backend, model->number, described.max_items);
+	hb_backend_watch(dispatch, &dispatch->backends[model->number], true);
+	hb_dispatch_list_pollable(dispatch);
+	model->state = backend.state ? (enum hb_model_state) * backend.state : HB_MODEL_READY;
+	return 0;
+}
+
+/* May leave the lock to wait until batches of the one that is loaded have ended. */
+static int load(struct hb_dispatch *dispatch, const char *name, const struct timespec *until, struct hb_error *error)
+{
+	struct hb_model *model = calloc(1, sizeof(*model));
+	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
+	if (result == 0)
+		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
+	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SERVE_MODELS_MAX &&
+	    !forget_one(dispatch))
+		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
+				      HB_SERVE_MODELS_MAX);
+	if (result < 0) {
+		free(model);
+		return result;
+	}
+	model->number = HB_MODEL_NO_NUMBER;
+	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
+	result = open_model(dispatch, model, error);
+	if (result < 0) {
+		model->state = HB_MODEL_FAILED;
+		hb_model_note_left(dispatch, model);
+		snprintf(model->why, sizeof(model->why), "%s", error ? error->text : strerror(-result));
+	}
+	list_model(dispatch, model);
+	hb_dispatch_wake(dispatch);
+	return result;
+}
+
+int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOAD_WAIT_S;
+	pthread_mutex_lock(&dispatch->lock);
+	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
+				      : load(dispatch, name, &until, error);
+	struct hb_model *model = hb_dispatch_find(dispatch, name);
+	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
+		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
+		model = hb_dispatch_find(dispatch, name);
+	}
+	if (result == -ETIMEDOUT)
+		hb_error_set(error, result, "model %s: still loading after %d s", name, LOAD_WAIT_S);
+	if (result == 0 && (!model || model->state != HB_MODEL_READY))
+		result = hb_error_set(error, -EIO, "model %s: %s", name, model ? model->why : "unloaded meanwhile");
+	pthread_mutex_unlock(&dispatch->lock);
+	return result;
+}
+
+/* ---- the dispatcher itself ---- */
+
+static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
+{
+	DIR *folder = opendir(dispatch->models_folder);
+	const struct dirent *entry;
+	const struct timespec now = {0};
+	if (!folder)
+		return hb_error_set(error, -errno, "%s: %s", dispatch->models_folder, strerror(errno));
+	while ((entry = readdir(folder))) {
+		struct hb_error why = {.text = ""};
+		if (entry->d_name[0] == '.' || !hb_model_name_fits(entry->d_name))
+			continue;
+		if (load(dispatch, entry->d_name, &now, &why) < 0)
+			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
+	}
+	closedir(folder);
+	if (dispatch->n_models == 0)
+		return hb_error_set(error, -ENOENT, "%s: no model in it; each is a folder with a model.yaml",
+				    dispatch->models_folder);
+	return 0;
+}
+
+int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error)
+{
+	pthread_mutex_lock(&dispatch->lock);
+	int result = hb_serve_set_policy(dispatch->serve, policy, error);
+	if (result == 0)
+		hb_journal_mark(dispatch->journal, hb_clock_now_ns(), mark);
+	pthread_mutex_unlock(&dispatch->lock);
+	return result;
+}
+
+static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
+{
+	struct hb_serve_config serve;
+	hb_serve_config_init(&serve);
+	serve.policy = config->policy;
+	serve.queue_max = config->queue_max;
+	memcpy(serve.late, config->late, sizeof(serve.late));
+	dispatch->drain_ns = config->drain_ns;
+	dispatch->shared.speed = config->speed;
+	dispatch->shared.gpu = config->gpu;
+	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
+	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
+	if (result == 0)
+		result = hb_serve_new(&serve, &dispatch->serve, error);
+	if (result == 0)
+		result = hb_cut_heap_init(&dispatch->cuts, HB_SERVE_PRIORITIES * config->queue_max);
+	if (result < 0)
+		return result;
+	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	dispatch->epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = dispatch->bell};
+	if (dispatch->bell < 0 || dispatch->epoll < 0 ||
+	    epoll_ctl(dispatch->epoll, EPOLL_CTL_ADD, dispatch->bell, &event) < 0)
+		return hb_error_set(error, -errno, "epoll: %s", strerror(errno));
+	return load_all(dispatch, error);
+}
+
+int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error)
+{
+	struct hb_dispatch *dispatch = calloc(1, sizeof(*dispatch));
+	pthread_condattr_t clock;
+	if (!dispatch)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	pthread_mutex_init(&dispatch->lock, NULL);
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&dispatch->state_changed, &clock);
+	pthread_condattr_destroy(&clock);
+	dispatch->bell = dispatch->epoll = -1;
+	dispatch->next_ns = dispatch->armed_ns = INT64_MAX;
+	int result = set_up(dispatch, config, error);
+	if (result == 0) {
+		result = -pthread_create(&dispatch->thread, NULL, hb_dispatch_run, dispatch);
+		dispatch->runs = result == 0;
+		if (result < 0)
+			hb_error_set(error, result, "thread: %s", strerror(-result));
+	}
+	if (result < 0) {
+		hb_dispatch_free(dispatch);
+		return result;
+	}
+	*out = dispatch;
+	return 0;
+}
+
+static void stop_thread(struct hb_dispatch *dispatch)
+{
+	if (!dispatch->runs)
+		return;
+	pthread_mutex_lock(&dispatch->lock);
+	dispatch->stopping = true;
+	hb_dispatch_wake(dispatch);
+	pthread_mutex_unlock(&dispatch->lock);
+	pthread_join(dispatch->thread, NULL);
+}
+
+static uint64_t pending(const struct hb_dispatch *dispatch)
+{
+	uint64_t n = 0;
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		n += dispatch->models[i]->stats.pending;
+	return n;
+}
+
+void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
+{
+	int64_t until_ns = hb_clock_now_ns() + grace_ns;
+	const struct timespec nap = {.tv_nsec = 5000000};
+	pthread_mutex_lock(&dispatch->lock);
+	dispatch->ending = true;
+	while (pending(dispatch) && hb_clock_now_ns() < until_ns) {
+		pthread_mutex_unlock(&dispatch->lock);
+		nanosleep(&nap, NULL);
+		pthread_mutex_lock(&dispatch->lock);
+	}
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		hb_model_close(dispatch, dispatch->models[i]);
+	hb_dispatch_wake(dispatch); /* tells those that were left */
+	pthread_mutex_unlock(&dispatch->lock);
+}
+
+void hb_dispatch_free(struct hb_dispatch *dispatch)
+{
+	if (!dispatch)
+		return;
+	stop_thread(dispatch);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		hb_model_close(dispatch, dispatch->models[i]);
+	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
+	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
+	if (left)
+		hb_log_warning("%u workers were killed and have not ended", left);
+	for (uint32_t i = 0; i < dispatch->n_models; i++)
+		free_model(dispatch->models[i]);
+	hb_cut_heap_fini(&dispatch->cuts);
+	hb_serve_free(dispatch->serve);
+	hb_journal_free(dispatch->journal);
+	if (dispatch->bell >= 0)
+		close(dispatch->bell);
+	if (dispatch->epoll >= 0)
+		close(dispatch->epoll);
+	pthread_mutex_destroy(&dispatch->lock);
+	pthread_cond_destroy(&dispatch->state_changed);
+	free(dispatch);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines of what ran when; see journal.h. */
+#include "server/models/journal.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hb_journal {
+	FILE *file;
+};
+
+int hb_journal_new(const char *path, struct hb_journal **out, struct hb_error *error)
+{
+	struct hb_journal *journal = calloc(1, sizeof(*journal));
+	if (!journal)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	journal->file = fopen(path, "we");
+	if (!journal->file) {
+		int result = hb_error_set(error, -errno, "--journal %s: %s", path, strerror(errno));
+		free(journal);
+		return result;
+	}
+	*out = journal;
+	return 0;
+}
+
+void hb_journal_free(struct hb_journal *journal)
+{
+	if (!journal)
+		return;
+	bool failed = ferror(journal->file) != 0;
+	if (fclose(journal->file) != 0 || failed)
+		hb_log_error("the journal is not whole: it could not be written");
+	free(journal);
+}
+
+void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_serve_model *model)
+{
+	if (journal)
+		fprintf(journal->file, "model %u %s %u %.0f %.0f %.4f %.4f %.4f %.4f %.0f %.4f\n", number, model->name,
+			model->max_items, model->in_bytes, model->out_bytes, model->sm_demand[0], model->sm_demand[1],
+			model->memory_demand[0], model->memory_demand[1], model->run_guess_ns, model->stop_share);
+}
+
+void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES])
+{
+	if (journal)
+		fprintf(journal->file, "profile %u %u %.0f %.0f %.0f\n", number, items, stage_ns[HB_STAGE_IN],
+			stage_ns[HB_STAGE_RUN], stage_ns[HB_STAGE_OUT]);
+}
+
+void hb_journal_start(struct hb_journal *journal, int64_t now_ns, uint32_t slot, const struct hb_serve_batch *batch)
+{
+	if (journal)
+		fprintf(journal->file, "start %" PRId64 " %u %u %u %d\n", now_ns, slot, batch->model, batch->items,
+			(int)batch->priority);
+}
+
+void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+{
+	if (journal)
+		fprintf(journal->file, "stage %" PRId64 " %u %d\n", now_ns, slot, (int)stage);
+}
+
+void hb_journal_hold(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool held)
+{
+	if (journal)
+		fprintf(journal->file, "hold %" PRId64 " %u %d\n", now_ns, slot, held);
+}
+
+void hb_journal_end(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool whole)
+{
+	if (journal)
+		fprintf(journal->file, "end %" PRId64 " %u %d\n", now_ns, slot, whole);
+}
+
+void hb_journal_mark(struct hb_journal *journal, int64_t now_ns, const char *text)
+{
+	if (!journal)
+		return;
+	fprintf(journal->file, "mark %" PRId64 " ", now_ns);
+	for (; *text; text++)
+		fputc((unsigned char)*text < ' ' ? '?' : *text, journal->file);
+	fputc('\n', journal->file);
+	fflush(journal->file);
+}

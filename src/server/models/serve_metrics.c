@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See serve_metrics.h. A family's samples stand together, so each is one walk over the models. */
+#include "server/models/serve_metrics.h"
+
+#include "base/prom_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LABELS_MAX 320
+
+static const char *const priority_names[HB_SERVE_PRIORITIES] = {"high", "low"};
+
+static const char *const outcome_names[] = {
+#define HB_ANSWER(name, http, grpc, reason) #name,
+#include "server/kserve/answers.def"
+#undef HB_ANSWER
+};
+
+struct page {
+	FILE *out;
+	const char *family;
+	size_t row;
+};
+
+static size_t label_model(const struct hb_model *model, char labels[LABELS_MAX])
+{
+	size_t n = hb_prom_label(labels, LABELS_MAX, "model", model->config.name);
+	labels[n++] = ',';
+	return n + hb_prom_label(labels + n, LABELS_MAX - n, "version", "1");
+}
+
+static size_t label_more(char labels[LABELS_MAX], size_t n, const char *name, const char *value)
+{
+	labels[n++] = ',';
+	return n + hb_prom_label(labels + n, LABELS_MAX - n, name, value);
+}
+
+/* ---- one value a model ---- */
+
+static const struct {
+	const char *name;
+	enum hb_prom_type type;
+	const char *help;
+} rows[] = {
+#define HB_SERVE_METRIC(name, type, value, help) {name, type, help},
+#include "server/models/serve_metrics.def"
+#undef HB_SERVE_METRIC
+};
+
+static uint64_t value_of(const struct hb_model_stats *stats, size_t row)
+{
+	const uint64_t values[] = {
+#define HB_SERVE_METRIC(name, type, value, help) value,
+#include "server/models/serve_metrics.def"
+#undef HB_SERVE_METRIC
+	};
+	return values[row];
+}
+
+static void write_row(void *argument, struct hb_model *model)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	label_model(model, labels);
+	hb_prom_count(page->out, page->family, labels, value_of(&model->stats, page->row));
+}
+
+/* ---- more than one ---- */
+
+static void write_failures(void *argument, struct hb_model *model)
+{
+	static const char *const reasons[] = {"REJECTED", "CANCELED", "BACKEND", "TIMEOUT", "OTHER"};
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	for (size_t r = 0; r < sizeof(reasons) / sizeof(*reasons); r++) {
+		uint64_t n = 0;
+		for (int answer = 0; answer < HB_ANSWERS; answer++)
+			if (strcmp(hb_answer_reason((enum hb_answer)answer), reasons[r]) == 0)
+				n += model->stats.answers[HB_SERVE_HIGH][answer] +
+				     model->stats.answers[HB_SERVE_LOW][answer];
+		label_more(labels, label_model(model, labels), "reason", reasons[r]);
+		hb_prom_count(page->out, page->family, labels, n);
+	}
+}
+
+static void write_outcomes(void *argument, struct hb_model *model)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++)
+		for (int answer = 0; answer < HB_ANSWERS; answer++) {
+			size_t n = label_more(labels, label_model(model, labels), "priority", priority_names[p]);
+			label_more(labels, n, "outcome", outcome_names[answer]);
+			hb_prom_count(page->out, page->family, labels, model->stats.answers[p][answer]);
+		}
+}
+
+static void write_missed(void *argument, struct hb_model *model)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
+		const uint64_t *answers = model->stats.answers[p];
+		hb_prom_count(page->out, page->family, labels,
+			      model->stats.late[p] + answers[HB_ANSWER_LATE] + answers[HB_ANSWER_TIMEOUT]);
+	}
+}
+
+static void write_latency(void *argument, struct hb_model *model)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
+		hb_prom_histogram(page->out, page->family, labels, model->latency[p]);
+	}
+}
+
+static void write_predictions(void *argument, const struct hb_serve *serve)
+{
+	const struct page *page = argument;
+	const struct hb_predictor *predictor = hb_serve_predictor(serve);
+	static const struct {
+		const char *label;
+		double share;
+	} quantiles[] = {{"0.5", 0.5}, {"0.95", 0.95}};
+	char labels[LABELS_MAX];
+	hb_prom_family(page->out, "hb_serve_prediction_error_ratio", HB_PROM_GAUGE,
+		       "Size of the last prediction errors, relative to what was predicted");
+	for (size_t i = 0; i < 2; i++) {
+		hb_prom_label(labels, sizeof(labels), "quantile", quantiles[i].label);
+		hb_prom_ratio(page->out, "hb_serve_prediction_error_ratio", labels,
+			      (uint64_t)(hb_quantile_ring_get(&predictor->off, quantiles[i].share, 0) * 1e6));
+	}
+	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE, "Requests that wait, by priority");
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
+		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_serve_queued(serve, p));
+	}
+}
+
+/* How full the queues are; each priority has one, so that neither takes the other's room. */
+static void write_queues(void *argument, const struct hb_serve *serve)
+{
+	const struct page *page = argument;
+	char labels[LABELS_MAX];
+	hb_prom_family(page->out, "hb_serve_held_requests", HB_PROM_GAUGE, "Requests that wait or run, by priority");
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
+		hb_prom_count(page->out, "hb_serve_held_requests", labels, hb_serve_held(serve, p));
+	}
+	hb_prom_family(page->out, "hb_serve_held_requests_limit", HB_PROM_GAUGE,
+		       "What --queue allows of each priority");
+	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_serve_queue_max(serve));
+	hb_prom_family(
+		page->out, "hb_serve_holds_total", HB_PROM_COUNTER,
+		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
+	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_serve_counts_get(serve)->holds);
+	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
+		       "Low-priority batches started, or let go on, for having waited long");
+	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_serve_counts_get(serve)->aged);
+	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
+		       "Requests refused because as many of their priority were there as --queue allows");
+	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
+		hb_prom_count(page->out, "hb_serve_queue_full_total", labels, hb_serve_counts_get(serve)->full[p]);
+	}
+}
+
+static void write_families(struct hb_dispatch *dispatch, struct page *page)
+{
+	static const struct {
+		const char *name;
+		enum hb_prom_type type;
+		void (*write)(void *argument, struct hb_model *model);
+		const char *help;
+	} families[] = {
+		{"nv_inference_request_failure", HB_PROM_COUNTER, write_failures,
+		 "Number of failed inference requests, by reason"},
+		{"hb_serve_requests_total", HB_PROM_COUNTER, write_outcomes,
+		 "Requests answered, by priority and outcome"},
+		{"hb_serve_deadlines_missed_total", HB_PROM_COUNTER, write_missed,
+		 "Requests refused because they would be late, timed out, or answered after their deadline"},
+		{"hb_serve_request_seconds", HB_PROM_HISTOGRAM, write_latency,
+		 "From the arrival of a request to its results, in the server"},
+	};
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
+		page->family = families[i].name;
+		hb_prom_family(page->out, page->family, families[i].type, families[i].help);
+		hb_dispatch_each_model(dispatch, families[i].write, page);
+	}
+}
+
+static void write_memory(FILE *out, const struct hb_memory_budget *memory)
+{
+	hb_prom_family(out, "hb_serve_request_memory_bytes", HB_PROM_GAUGE,
+		       "Memory that requests hold, of what --memory allows");
+	hb_prom_count(out, "hb_serve_request_memory_bytes", "", atomic_load(&memory->used_bytes));
+	hb_prom_family(out, "hb_serve_request_memory_limit_bytes", HB_PROM_GAUGE, "What --memory allows");
+	hb_prom_count(out, "hb_serve_request_memory_limit_bytes", "", memory->limit_bytes);
+}
+
+char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes)
+{
+	char *text = NULL;
+	struct page page = {.out = open_memstream(&text, bytes)};
+	if (!page.out)
+		return NULL;
+	for (page.row = 0; page.row < sizeof(rows) / sizeof(*rows); page.row++) {
+		page.family = rows[page.row].name;
+		hb_prom_family(page.out, page.family, rows[page.row].type, rows[page.row].help);
+		hb_dispatch_each_model(dispatch, write_row, &page);
+	}
+	write_families(dispatch, &page);
+	hb_dispatch_inspect(dispatch, write_predictions, &page);
+	hb_dispatch_inspect(dispatch, write_queues, &page);
+	if (memory)
+		write_memory(page.out, memory);
+	if (fclose(page.out) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Baselines that only order the queue: whatever is first starts as soon as
+ * fewer than `concurrency` batches are in flight, with everything of its model
+ * that is queued, up to the model's largest batch.
+ *
+ *	fifo           by arrival, priorities unknown: the simplest server
+ *	priority-fifo  high priority first, each by arrival, high on urgent streams:
+ *	               what an inference server with priority queues does (Triton)
+ *	edf            by deadline, priorities unknown
+ *
+ * Bad at: a long low-priority batch that has begun is in the way of whatever
+ * comes, and a batch of everything is late for its first request. `concurrency`
+ * is right for one load and one mix only.
+ */
+#include "server/scheduler/serve_policy.h"
+
+static bool start_first(struct hb_serve *serve, int64_t now_ns, enum hb_serve_priority class, enum hb_serve_order order,
+			struct hb_serve_action *action)
+{
+	struct hb_waiting *best = NULL;
+	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_serve_first(serve, model, class, order);
+		if (!first || !hb_serve_slot_free(serve, model, class))
+			continue;
+		bool sooner = order == HB_ORDER_ARRIVAL ? !best || first->arrival_ns < best->arrival_ns
+							: !best || first->deadline_ns < best->deadline_ns;
+		best = sooner ? first : best;
+	}
+	return best && hb_serve_start(serve, now_ns, best->model, class, order, HB_SERVE_BATCH_MAX, action);
+}
+
+static bool has_room(const struct hb_serve *serve)
+{
+	return hb_serve_busy(serve) < serve->config.concurrency;
+}
+
+static bool fifo_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	return has_room(serve) && start_first(serve, now_ns, HB_SERVE_HIGH, HB_ORDER_ARRIVAL, action);
+}
+
+static bool priority_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	return has_room(serve) && (start_first(serve, now_ns, HB_SERVE_HIGH, HB_ORDER_ARRIVAL, action) ||
+				   start_first(serve, now_ns, HB_SERVE_LOW, HB_ORDER_ARRIVAL, action));
+}
+
+static bool edf_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	return has_room(serve) && start_first(serve, now_ns, HB_SERVE_HIGH, HB_ORDER_URGENCY, action);
+}
+
+/*
+ * After REEF: low priority is stopped as soon as high priority has work, and
+ * goes on when it has none. It stops at the next kernel (HB_SERVE_HOLD), which
+ * needs kernels launched one by one. High priority is first come, first served.
+ *
+ * Bad at: low priority under load, which pays for every interruption, and never
+ * runs beside high priority however much room there is; high priority among
+ * itself, which knows no deadlines.
+ */
+static bool preempt_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+{
+	if (serve->n_in_flight[HB_SERVE_HIGH] < serve->config.concurrency &&
+	    start_first(serve, now_ns, HB_SERVE_HIGH, HB_ORDER_ARRIVAL, action))
+		return true;
+	bool high = serve->n_in_flight[HB_SERVE_HIGH] > 0;
+	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++)
+		if (hb_serve_hold(serve, now_ns, slot, high, action))
+			return true;
+	return !high && serve->n_in_flight[HB_SERVE_LOW] < serve->config.concurrency &&
+	       start_first(serve, now_ns, HB_SERVE_LOW, HB_ORDER_ARRIVAL, action);
+}
+
+const struct hb_serve_ops hb_serve_fifo = {.parts = {true, true}, .decide = fifo_decide};
+const struct hb_serve_ops hb_serve_priority_fifo = {
+	.parts = {true, true}, .priorities = true, .decide = priority_decide};
+const struct hb_serve_ops hb_serve_edf = {.parts = {true, true}, .decide = edf_decide};
+const struct hb_serve_ops hb_serve_preempt = {
+	.parts = {true, true}, .priorities = true, .holds = true, .decide = preempt_decide};

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stdio over zlib; see gzip_stream.h. */
+#include "trace/gzip_stream.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <unistd.h>
+#include <zlib.h>
+
+static ssize_t stream_write(void *cookie, const char *bytes, size_t length)
+{
+	unsigned part = length > INT_MAX ? INT_MAX : (unsigned)length;
+	int written = gzwrite(cookie, bytes, part);
+	/* stdio's contract for cookies: 0 is an error, negative is not allowed. */
+	return written > 0 ? written : 0;
+}
+
+static int stream_close(void *cookie)
+{
+	if (gzclose(cookie) == Z_OK)
+		return 0;
+	errno = EIO;
+	return EOF;
+}
+
+FILE *hb_gzip_stream_new(int fd)
+{
+	int own = dup(fd);
+	gzFile file = own < 0 ? NULL : gzdopen(own, "wb9");
+	if (!file) {
+		if (own >= 0)
+			close(own);
+		return NULL;
+	}
+	FILE *stream = fopencookie(file, "w", (cookie_io_functions_t){.write = stream_write, .close = stream_close});
+	if (!stream)
+		gzclose(file);
+	return stream;
+}

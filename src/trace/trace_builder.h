@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Builds workloads op by op and joins them to a trace set at the end, all or
+ * nothing. Used by every reader (trace_csv.c, trace_kineto.c, trace_nsys.c),
+ * which checks values first; the builder checks amounts and names only.
+ */
+#ifndef HB_SIM_TRACE_BUILDER_H
+#define HB_SIM_TRACE_BUILDER_H
+
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hb_trace_builder {
+	struct hb_trace_set *into;
+	struct hb_workload *workloads;
+	char **names;    /* the first into->n_names belong to *into */
+	uint32_t *slots; /* hash of names: index + 1, 0 = free */
+	uint32_t n_workloads, n_names, n_slots, total_ops;
+	size_t ops_room, iterations_room; /* of the last workload */
+};
+
+/* 0 or -ENOMEM. *into must stay as it is until finish or fini. */
+int hb_trace_builder_init(struct hb_trace_builder *builder, struct hb_trace_set *into);
+/* After finish too; drops what was not joined. */
+void hb_trace_builder_fini(struct hb_trace_builder *builder);
+
+/* The index of a kernel's name, added when new. 0, -E2BIG or -ENOMEM. */
+int hb_trace_builder_name(struct hb_trace_builder *builder, const char *name, uint32_t *index);
+/* Begins a workload. 0, -EEXIST, -E2BIG or -ENOMEM. */
+int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name);
+/* Begins an iteration of the last workload. 0 or -ENOMEM. */
+int hb_trace_builder_iteration(struct hb_trace_builder *builder);
+/* Adds an op to the last iteration. 0, -E2BIG or -ENOMEM. */
+int hb_trace_builder_op(struct hb_trace_builder *builder, const struct hb_op *op);
+/* NULL when there is none of that name in what was built. */
+struct hb_workload *hb_trace_builder_find(struct hb_trace_builder *builder, const char *name);
+/* Joins everything to *into. 0 or -ENOMEM, then *into is as it was. */
+int hb_trace_builder_finish(struct hb_trace_builder *builder);
+
+/* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, where there is one. */
+int hb_trace_read_alone(const char *path, struct hb_trace_builder *builder, struct hb_error *error);
+
+#endif

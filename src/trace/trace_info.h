@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is in a recorded workload, in numbers: behind `hb trace info`. Counts
+ * and times are means over the iterations, percentiles are over all ops.
+ */
+#ifndef HB_SIM_TRACE_INFO_H
+#define HB_SIM_TRACE_INFO_H
+
+#include "gpumodel/spec.h"
+#include "trace/trace.h"
+
+enum hb_wave_class {
+#define HB_WAVE_CLASS(id, key, waves, text) HB_WAVE_##id,
+#include "trace/wave_classes.def"
+#undef HB_WAVE_CLASS
+	HB_WAVE_CLASSES
+};
+
+#define HB_SHAPES_SHOWN 5
+
+/* Kernels of one launch shape. */
+struct hb_shape {
+	uint32_t grid[3];
+	uint16_t block[3];
+	uint32_t count; /* over all iterations */
+	double waves;
+	double share; /* of the time in kernels */
+};
+
+struct hb_workload_info {
+	double ops, kernels, memsets, copies;  /* an iteration */
+	double span_us;                        /* first op's start to the last one's end, as recorded */
+	double busy_us;                        /* of it with any op running */
+	double p50_us, p90_us, p99_us, max_us; /* durations of ops */
+	double wave_share[HB_WAVE_CLASSES];    /* of the time in kernels */
+	uint32_t n_shapes;                     /* different ones */
+	uint32_t n_shown;
+	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* most time first */
+};
+
+/* One entry a workload of the set, in its order; free() it. NULL without memory. */
+struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const struct hb_gpu_spec *gpu);
+
+/* Names of the classes: for people and as JSON keys. */
+extern const char *const hb_wave_texts[HB_WAVE_CLASSES];
+extern const char *const hb_wave_keys[HB_WAVE_CLASSES];
+
+#endif
