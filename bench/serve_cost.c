@@ -11,7 +11,7 @@
  * `meson test --benchmark serve_cost`; nothing is asserted.
  */
 #include "base/rng.h"
-#include "server/scheduler/serve.h"
+#include "server/scheduler/scheduler.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@
 
 struct flight {
 	bool used;
-	enum hb_serve_stage stage;
+	enum hb_scheduler_stage stage;
 	double left_ns;
 };
 
@@ -36,16 +36,16 @@ struct scene {
 	const char *name;
 	uint32_t models; /* half of them for high priority */
 	double load, seconds;
-	double deadline[HB_SERVE_PRIORITIES]; /* times the model's time alone */
+	double deadline[HB_SCHEDULER_PRIORITIES]; /* times the model's time alone */
 };
 
 struct world {
-	struct hb_serve *serve;
+	struct hb_scheduler *serve;
 	const struct scene *scene;
 	struct hb_rng rng;
 	double now_ns, arrival_ns, gap_ns;
 	double run_ns[MODELS_MOST];
-	struct flight flights[HB_SERVE_FLIGHTS_MAX];
+	struct flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 	uint64_t requests, steps, digest;
 };
 
@@ -67,7 +67,7 @@ static void note(struct world *world, uint64_t value)
 static double rate(const struct world *world)
 {
 	uint32_t running = 0;
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		running += world->flights[i].used && world->flights[i].stage == HB_STAGE_RUN;
 	return running ? 1 / (1 + BESIDE * (running - 1)) : 1;
 }
@@ -75,7 +75,7 @@ static double rate(const struct world *world)
 static double next_end_ns(const struct world *world)
 {
 	double next = INFINITY, running = rate(world);
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
 		const struct flight *flight = &world->flights[i];
 		if (!flight->used)
 			continue;
@@ -85,7 +85,7 @@ static double next_end_ns(const struct world *world)
 	return next;
 }
 
-static double stage_time(const struct world *world, uint32_t model, uint32_t items, enum hb_serve_stage stage)
+static double stage_time(const struct world *world, uint32_t model, uint32_t items, enum hb_scheduler_stage stage)
 {
 	return stage == HB_STAGE_RUN ? world->run_ns[model] * (0.6 + 0.4 * items) : COPY_NS * items;
 }
@@ -95,20 +95,20 @@ static void pass(struct world *world, double to_ns)
 {
 	double running = rate(world), took_ns = to_ns - world->now_ns;
 	world->now_ns = to_ns;
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
 		struct flight *flight = &world->flights[i];
 		flight->left_ns -= took_ns * (flight->stage == HB_STAGE_RUN ? running : 1);
 		if (!flight->used || flight->left_ns > 1)
 			continue;
 		if (flight->stage == HB_STAGE_OUT) {
 			flight->used = false;
-			hb_serve_end(world->serve, (int64_t)to_ns, i, true);
+			hb_scheduler_end(world->serve, (int64_t)to_ns, i, true);
 			continue;
 		}
-		const struct hb_serve_batch *batch = hb_serve_batch_get(world->serve, i);
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->serve, i);
 		flight->stage++;
 		flight->left_ns = stage_time(world, batch->model, batch->items, flight->stage);
-		hb_serve_stage(world->serve, (int64_t)to_ns, i, flight->stage);
+		hb_scheduler_stage(world->serve, (int64_t)to_ns, i, flight->stage);
 	}
 }
 
@@ -117,26 +117,26 @@ static void arrive(struct world *world)
 	uint32_t models = world->scene->models, model = (uint32_t)hb_rng_below(&world->rng, models);
 	bool low = model >= models / 2;
 	double allowed_ns = world->scene->deadline[low] * (world->run_ns[model] + 2 * COPY_NS);
-	hb_serve_submit(world->serve, (int64_t)world->now_ns,
-			&(struct hb_serve_request){.cookie = world->requests++,
-						   .model = model,
-						   .items = 1,
-						   .priority = low ? HB_SERVE_LOW : HB_SERVE_HIGH,
-						   .deadline_ns = (int64_t)(world->now_ns + allowed_ns)});
+	hb_scheduler_submit(world->serve, (int64_t)world->now_ns,
+			    &(struct hb_scheduler_request){.cookie = world->requests++,
+							   .model = model,
+							   .items = 1,
+							   .priority = low ? HB_SCHEDULER_LOW : HB_SCHEDULER_HIGH,
+							   .deadline_ns = (int64_t)(world->now_ns + allowed_ns)});
 	world->arrival_ns = world->now_ns + hb_rng_exponential(&world->rng, world->gap_ns);
 }
 
 static void decide(struct world *world)
 {
-	struct hb_serve_action action;
+	struct hb_scheduler_action action;
 	world->steps++;
-	while (hb_serve_step(world->serve, (int64_t)world->now_ns, &action)) {
+	while (hb_scheduler_step(world->serve, (int64_t)world->now_ns, &action)) {
 		note(world, (uint64_t)world->now_ns);
 		note(world, (uint64_t)action.kind << 32 | action.slot);
 		note(world, (uint64_t)action.finish_ns);
-		if (action.kind != HB_SERVE_START)
+		if (action.kind != HB_SCHEDULER_START)
 			continue;
-		const struct hb_serve_batch *batch = hb_serve_batch_get(world->serve, action.slot);
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->serve, action.slot);
 		note(world, (uint64_t)batch->model << 32 | batch->items);
 		world->flights[action.slot] = (struct flight){
 			.used = true,
@@ -150,19 +150,19 @@ static void models_open(struct world *world)
 {
 	double sum = 0;
 	for (uint32_t i = 0; i < world->scene->models; i++) {
-		struct hb_serve_model model = {.max_items = 8,
-					       .in_bytes = 1e6,
-					       .out_bytes = 1e6,
-					       .sm_demand = {0.5, 1},
-					       .memory_demand = {0.3, 0.5}};
+		struct hb_scheduler_model model = {.max_items = 8,
+						   .in_bytes = 1e6,
+						   .out_bytes = 1e6,
+						   .sm_demand = {0.5, 1},
+						   .memory_demand = {0.3, 0.5}};
 		world->run_ns[i] = (0.6 + 5.4 * (i * 7 % world->scene->models) / world->scene->models) * MS;
 		model.run_guess_ns = world->run_ns[i];
-		hb_serve_add_model(world->serve, &model, NULL);
+		hb_scheduler_add_model(world->serve, &model, NULL);
 		for (uint32_t items = 1; items <= 8; items *= 2) {
 			double stage_ns[HB_STAGES];
 			for (int stage = 0; stage < HB_STAGES; stage++)
 				stage_ns[stage] = stage_time(world, i, items, stage);
-			hb_serve_profiled(world->serve, i, items, stage_ns);
+			hb_scheduler_profiled(world->serve, i, items, stage_ns);
 		}
 		sum += world->run_ns[i];
 	}
@@ -178,12 +178,12 @@ static double cpu_ns(void)
 
 static int measure(const struct scene *scene, const char *policy)
 {
-	struct hb_serve_config config;
+	struct hb_scheduler_config config;
 	struct hb_error error;
 	struct world world = {.scene = scene, .digest = UINT64_C(14695981039346656037)};
-	hb_serve_config_init(&config);
+	hb_scheduler_config_init(&config);
 	config.policy = policy;
-	if (hb_serve_new(&config, &world.serve, &error)) {
+	if (hb_scheduler_new(&config, &world.serve, &error)) {
 		fprintf(stderr, "serve-cost: %s\n", error.text);
 		return 1;
 	}
@@ -191,7 +191,7 @@ static int measure(const struct scene *scene, const char *policy)
 	models_open(&world);
 	double begun_ns = cpu_ns();
 	while (world.now_ns < scene->seconds * 1e9) {
-		double end_ns = next_end_ns(&world), wake_ns = (double)hb_serve_next_wake_ns(world.serve);
+		double end_ns = next_end_ns(&world), wake_ns = (double)hb_scheduler_next_wake_ns(world.serve);
 		double next_ns = end_ns < world.arrival_ns ? end_ns : world.arrival_ns;
 		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
 		pass(&world, next_ns > world.now_ns ? next_ns : world.now_ns);
@@ -203,7 +203,7 @@ static int measure(const struct scene *scene, const char *policy)
 	printf("%-42s %7.1f us a request, %6.2f us a decision, digest %016llx\n", scene->name,
 	       spent_ns / US / (double)world.requests, spent_ns / US / (double)world.steps,
 	       (unsigned long long)world.digest);
-	hb_serve_free(world.serve);
+	hb_scheduler_free(world.serve);
 	return 0;
 }
 

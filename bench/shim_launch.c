@@ -12,8 +12,8 @@
  * "recorded" is a tenant whose launches are noted for `hb trace record`.
  */
 #include "base/clock.h"
-#include "nvidia/cuda_abi.h"
 #include "hummingbird/page_trace.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 
 #include <stdio.h>

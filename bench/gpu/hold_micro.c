@@ -15,8 +15,8 @@
  * Latencies count from the launch of the work to the end of the synchronize;
  * "moments" are relative to that launch too.
  */
-#include "nvidia/hold_kernel.h"
 #include "micro_driver.h"
+#include "nvidia/takeover_kernel.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static struct {
 	CUstream stream, second;
 	CUevent event;
 	CUdeviceptr word, memory;
-	struct hb_hold_page *page;
+	struct hb_takeover_page *page;
 	void *host_memory;
 	CUgraphExec two, three; /* holds as a graph: one submission */
 	CUgraphExec work;
@@ -97,7 +97,7 @@ static void hold_and_copy(void)
 }
 static void wait_in_the_stream(void)
 {
-	CHECK(cuStreamWaitValue32_v2(own.stream, own.word, HB_HOLD_END, 0));
+	CHECK(cuStreamWaitValue32_v2(own.stream, own.word, HB_TAKEOVER_END, 0));
 	launch_hold(own.stream, 0);
 }
 static void hold_graph(void)
@@ -255,8 +255,8 @@ static void set_up_holds(void)
 {
 	CUmodule module;
 	int least, greatest;
-	CHECK(cuModuleLoadData(&module, hb_hold_ptx));
-	CHECK(cuModuleGetFunction(&own.kernel, module, HB_HOLD_KERNEL_NAME));
+	CHECK(cuModuleLoadData(&module, hb_takeover_ptx));
+	CHECK(cuModuleGetFunction(&own.kernel, module, HB_TAKEOVER_KERNEL_NAME));
 	CHECK(cuCtxGetStreamPriorityRange(&least, &greatest));
 	CHECK(cuStreamCreateWithPriority(&own.stream, 1, greatest));
 	CHECK(cuStreamCreateWithPriority(&own.second, 1, greatest));
@@ -264,7 +264,7 @@ static void set_up_holds(void)
 	own.page = micro_map_page(&own.word);
 	CHECK(cuMemAlloc_v2(&own.memory, COPY_BYTES));
 	CHECK(cuMemHostAlloc(&own.host_memory, COPY_BYTES, 0));
-	own.page->word = HB_HOLD_END;
+	own.page->word = HB_TAKEOVER_END;
 	hold_two(); /* loads the kernel */
 	own.two = record(hold_two, own.stream);
 	own.three = record(hold_three, own.stream);
@@ -294,7 +294,7 @@ static void one_trial(const struct variant *variant, const struct work *work, in
 {
 	int64_t start = micro_now_ns() + lead_ns, first_ns = 0;
 	own.page->began_ns = own.page->ended_ns = 0;
-	own.page->word = HB_HOLD_KEEP;
+	own.page->word = HB_TAKEOVER_KEEP;
 	if (variant->after) {
 		first_ns = work_before(variant);
 		start = micro_now_ns() + lead_ns;
@@ -310,7 +310,7 @@ static void one_trial(const struct variant *variant, const struct work *work, in
 	while (micro_now_ns() < at[RETURNED] + late_ns)
 		if (!at[DONE] && p_cuStreamQuery(micro.stream) == CUDA_SUCCESS)
 			at[DONE] = micro_now_ns();
-	own.page->word = HB_HOLD_END;
+	own.page->word = HB_TAKEOVER_END;
 	at[RELEASED] = micro_now_ns();
 	CHECK(cuStreamSynchronize(micro.stream));
 	if (!at[DONE])

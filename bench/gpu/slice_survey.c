@@ -10,7 +10,7 @@
  */
 #include "cubin/fatbin.h"
 #include "cubin/sass.h"
-#include "cubin/slice_rule.h"
+#include "cubin/split_rule.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static void count_kernel(struct survey *survey, const struct hb_cubin *cubin, co
 {
 	struct hb_code_facts facts;
 	size_t where = 0;
-	enum hb_slice_reason reason = hb_slice_rule(cubin, kernel, &facts);
+	enum hb_split_reason reason = hb_split_rule(cubin, kernel, &facts);
 	survey->n_kernels++;
 	survey->n_by_reason[reason]++;
 	if (reason == HB_SLICE_instruction) {
@@ -40,7 +40,7 @@ static void count_kernel(struct survey *survey, const struct hb_cubin *cubin, co
 		hb_sass_check(cubin->arch, code, cubin->sections[kernel->text].sh_size, &where);
 		survey->n_by_opcode[hb_sass_opcode(hb_sass_at(code, where / HB_SASS_BYTES))]++;
 	}
-	if (survey->why && strcmp(survey->why, hb_slice_reason_name(reason)) == 0)
+	if (survey->why && strcmp(survey->why, hb_split_reason_name(reason)) == 0)
 		printf("%s +0x%zx\n", kernel->name, where);
 }
 
@@ -116,7 +116,7 @@ static void print(const struct survey *survey)
 		if (survey->n_by_reason[reason])
 			printf("%8zu %5.1f %%  %s: %s\n", survey->n_by_reason[reason],
 			       100.0 * (double)survey->n_by_reason[reason] / (double)survey->n_kernels,
-			       hb_slice_reason_name(reason), hb_slice_reason_text(reason));
+			       hb_split_reason_name(reason), hb_split_reason_text(reason));
 	for (int opcode = 0; opcode < 4096; opcode++)
 		if (survey->n_by_opcode[opcode])
 			printf("%8zu          opcode 0x%03x\n", survey->n_by_opcode[opcode], (unsigned)opcode);

@@ -122,7 +122,7 @@ enum hb_page_request_flag {
 #define HB_PAGE_REQUESTS 20
 struct hb_page_signs {
 	hb_page_u64 written;    /* process */
-	hb_page_u32 hold_fault; /* process; row of hold_faults.def, 0 = holds work */
+	hb_page_u32 hold_fault; /* process; row of takeover_faults.def, 0 = holds work */
 	hb_page_u32 reserved0;
 	/* process; the request that runs, of several the one that began first: since when, 0 = none, and its own deadline. */
 	hb_page_i64 running_since_ns;
@@ -229,7 +229,7 @@ struct hb_gpu_page {
 	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
 	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
 	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
-	/* The spatial engine: struct hb_slack_board of decide/slack.h, whose header says who writes what. */
+	/* The spatial engine: struct hb_spatial_board of decide/spatial.h, whose header says who writes what. */
 	_Alignas(64) unsigned char slack[HB_PAGE_SLACK_BYTES];
 	/* daemon; the bounds of the spatial engine, from its configuration. */
 	hb_page_u32 window_us; /* predicted LP time in flight while HP is at work */
@@ -241,12 +241,13 @@ struct hb_gpu_page {
 	hb_page_u32 bell;      /* processes, by atomic addition; its value has no meaning */
 	hb_page_u32 listening; /* daemon; enum hb_gpu_news, several */
 	hb_page_u32 low_rule;  /* daemon; enum hb_low_rule */
-	/* HP, where the rule is Orion's: see window_orion.c. */
+	/* HP, where the rule is Orion's: see shim_orion.c. */
 	hb_page_u32 high_class;    /* the kind of kernel that was launched last */
 	hb_page_u32 high_alone_ns; /* what a request takes alone; 0 = not known */
 	/* Masks of LP leave out whole GPCs: whether they are wanted so, and which bits of a mask are of which GPC. */
 	hb_page_u32 masks_whole; /* daemon; 0 = masks are spread over the GPU */
-	hb_page_u32 gpc_state;   /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, which is constant then) */
+	hb_page_u32
+		gpc_state; /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, which is constant then) */
 	unsigned char gpc_of[128];   /* daemon; counted from 1, 0 = the bit is no TPC */
 	hb_page_i64 daemon_since_ns; /* daemon; when it started */
 	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_SLACK_BYTES];

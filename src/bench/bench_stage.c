@@ -14,8 +14,8 @@
 #include "bench/bench_daemon.h"
 #include "bench/bench_scripts.h"
 #include "bench/bench_xsched.h"
-#include "protocol/daemon_client.h"
 #include "gpu/provider.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <fcntl.h>

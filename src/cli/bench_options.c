@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
-#include "trace/number.h"
+#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>

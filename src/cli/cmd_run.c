@@ -8,10 +8,10 @@
 #include "base/install_path.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
-#include "cli/wish_options.h"
-#include "protocol/socket_path.h"
-#include "protocol/wish_env.h"
+#include "cli/tenant_options_cli.h"
 #include "gpu/provider.h"
+#include "protocol/socket_path.h"
+#include "protocol/tenant_options_env.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -58,7 +58,7 @@ enum option_code {
 };
 
 struct request {
-	struct hb_wish wish;
+	struct hb_tenant_options wish;
 	bool has_priority;
 	bool no_signs;
 	char **command;
@@ -92,13 +92,13 @@ static int take_option(struct request *request, int code, const char *value)
 	switch (code) {
 	case OPTION_PRIORITY:
 		request->has_priority = true;
-		return hb_wish_take_priority(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_priority(COMMAND, &request->wish, value);
 	case OPTION_SLO:
-		return hb_wish_take_slo(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_slo(COMMAND, &request->wish, value);
 	case OPTION_MEMORY:
-		return hb_wish_take_memory(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_memory(COMMAND, &request->wish, value);
 	case OPTION_WEIGHT:
-		return hb_wish_take_weight(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_weight(COMMAND, &request->wish, value);
 	case OPTION_ENGINE:
 		return take_engine(request, value);
 	case OPTION_GPU:
@@ -224,7 +224,7 @@ static int set_driver(bool simulated, struct hb_error *error)
 static int set_environment(struct request *request, const char *socket_path, const char *from_daemon,
 			   struct hb_error *error)
 {
-	int result = hb_wish_to_environment(&request->wish);
+	int result = hb_tenant_options_to_environment(&request->wish);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot set the environment: %s", strerror(-result));
 	result = set_variable("HB_SOCKET", socket_path, error);
@@ -245,7 +245,7 @@ static int enroll(struct request *request, char path[HB_PATH_MAX], char *environ
 		  struct hb_error *error)
 {
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	struct hb_wish wish = request->wish;
+	struct hb_tenant_options wish = request->wish;
 	if (getrandom(wish.token, sizeof wish.token, 0) != (ssize_t)sizeof wish.token)
 		return hb_error_set(error, -EIO, "no random numbers to be had");
 	memcpy(request->wish.token, wish.token, sizeof wish.token);
@@ -286,7 +286,7 @@ int hb_cmd_run(int argc, char **argv)
 	struct request request = {.has_priority = false};
 	struct hb_error error = {""};
 	char path[HB_PATH_MAX], environment[4096] = "\0";
-	hb_wish_init(&request.wish);
+	hb_tenant_options_init(&request.wish);
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
-#include "cli/wish_options.h"
+#include "cli/tenant_options_cli.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -45,7 +45,7 @@ enum option_code {
 };
 
 struct request {
-	struct hb_wish wish;
+	struct hb_tenant_options wish;
 	uint32_t tenant;
 	uint32_t fields; /* enum hb_set_fields */
 	bool json, simulated;
@@ -56,13 +56,13 @@ static int take_memory(struct request *request, const char *value)
 {
 	request->fields |= HB_SET_MEMORY;
 	request->wish.memory_bytes = 0;
-	return strcmp(value, "none") == 0 ? -1 : hb_wish_take_memory(COMMAND, &request->wish, value);
+	return strcmp(value, "none") == 0 ? -1 : hb_tenant_options_take_memory(COMMAND, &request->wish, value);
 }
 
 static int take_slo(struct request *request, const char *value)
 {
 	request->fields |= HB_SET_SLO;
-	int status = hb_wish_take_slo(COMMAND, &request->wish, value);
+	int status = hb_tenant_options_take_slo(COMMAND, &request->wish, value);
 	if (!request->wish.attainment_ppm)
 		request->wish.attainment_ppm = ATTAINMENT_DEFAULT_PPM;
 	return status;
@@ -73,14 +73,14 @@ static int take_option(struct request *request, int code, const char *value)
 	switch (code) {
 	case OPTION_PRIORITY:
 		request->fields |= HB_SET_PRIORITY;
-		return hb_wish_take_priority(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_priority(COMMAND, &request->wish, value);
 	case OPTION_SLO:
 		return take_slo(request, value);
 	case OPTION_MEMORY:
 		return take_memory(request, value);
 	case OPTION_WEIGHT:
 		request->fields |= HB_SET_WEIGHT;
-		return hb_wish_take_weight(COMMAND, &request->wish, value);
+		return hb_tenant_options_take_weight(COMMAND, &request->wish, value);
 	case OPTION_GPU:
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
 	case OPTION_JSON:
@@ -185,7 +185,7 @@ static int show(const struct request *request, int socket, struct hb_error *erro
 static int change(const struct request *request, struct hb_error *error)
 {
 	char path[HB_PATH_MAX];
-	const struct hb_wish *wish = &request->wish;
+	const struct hb_tenant_options *wish = &request->wish;
 	const struct hb_msg_set message = {.tenant = request->tenant,
 					   .fields = request->fields,
 					   .priority = wish->priority,

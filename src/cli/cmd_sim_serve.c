@@ -2,13 +2,13 @@
 /*
  * `hb sim-serve`: inference requests of two priorities with deadlines against
  * serving policies, in virtual time on the GPU model. Every policy gets the same
- * requests. The runs are src/simserving/serve_run.c's; here are options and order.
+ * requests. The runs are src/simserving/serving_run.c's; here are options and order.
  */
 #include "base/paths.h"
 #include "cli/cli.h"
-#include "trace/number.h"
-#include "simserving/serve_models.h"
-#include "simserving/serve_output.h"
+#include "simserving/serving_models.h"
+#include "simserving/serving_output.h"
+#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -37,7 +37,7 @@ static const char help[] =
 	"  --concurrency N       batches at one time, of policies that need to be told (2)\n"
 	"  --seconds N           simulated time of each run (10)\n"
 	"  --seeds N             runs of each, with other arrivals (1)\n"
-	"  --models NAME[,...]   which are asked for, of src/simserving/serve_models.def (the six usual)\n"
+	"  --models NAME[,...]   which are asked for, of src/simserving/serving_models.def (the six usual)\n"
 	"  --gpu NAME            the GPU, a file of data/gpus or a path (h200)\n"
 	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
 	"  --errors              also ask the predictor with parts switched off; needs --json\n"
@@ -49,7 +49,7 @@ static const char help[] =
 	"  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
 
 struct command {
-	struct hb_serve_run_options run;
+	struct hb_serving_run_options run;
 	const char *policies[LIST_MAX];
 	double loads[LIST_MAX];
 	bool bursts[2];
@@ -123,21 +123,21 @@ static char *list_next(char **list)
 static int policies_take(struct command *command, char *list)
 {
 	command->n_policies = 0;
-	for (const char *const *name = hb_serve_policy_names; strcmp(list, "all") == 0 && *name; name++)
+	for (const char *const *name = hb_scheduler_policy_names; strcmp(list, "all") == 0 && *name; name++)
 		command->policies[command->n_policies++] = *name;
 	if (command->n_policies)
 		return HB_EXIT_OK;
 	for (char *word; (word = list_next(&list)) && command->n_policies < LIST_MAX;) {
 		uint32_t i = 0;
-		while (hb_serve_policy_names[i] && strcmp(hb_serve_policy_names[i], word) != 0)
+		while (hb_scheduler_policy_names[i] && strcmp(hb_scheduler_policy_names[i], word) != 0)
 			i++;
-		if (!hb_serve_policy_names[i])
+		if (!hb_scheduler_policy_names[i])
 			return hb_cli_usage_error(
 				COMMAND,
 				"--policy %s: no such policy; there are ours, ours-no-transfer, "
 				"ours-no-interference, ours-no-preemption, fifo, priority-fifo, edf, clockwork, preempt",
 				word);
-		command->policies[command->n_policies++] = hb_serve_policy_names[i];
+		command->policies[command->n_policies++] = hb_scheduler_policy_names[i];
 	}
 	return HB_EXIT_OK;
 }
@@ -147,7 +147,7 @@ static int models_take(struct command *command, const char *list)
 	char copy[256], *rest = copy;
 	snprintf(copy, sizeof copy, "%s", list);
 	for (char *word; (word = list_next(&rest));)
-		if (!hb_serve_model_known(word))
+		if (!hb_serving_model_known(word))
 			return hb_cli_usage_error(COMMAND, "--models %s: no such model", word);
 	command->run.models = list;
 	return HB_EXIT_OK;
@@ -183,8 +183,8 @@ static int deadlines_take(struct command *command, char *list)
 	char *high = list_next(&list);
 	if (!list)
 		return hb_cli_usage_error(COMMAND, "--deadlines %s: give two factors, for example 4,8", high);
-	int code = number_take("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SERVE_HIGH]);
-	return code ? code : number_take("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SERVE_LOW]);
+	int code = number_take("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_HIGH]);
+	return code ? code : number_take("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_LOW]);
 }
 
 static int option_take(struct command *command, int option, char *value)
@@ -207,7 +207,7 @@ static int option_take(struct command *command, int option, char *value)
 	case DEADLINES:
 		return deadlines_take(command, value);
 	case CONCURRENCY:
-		code = number_take("concurrency", value, 1, HB_SERVE_FLIGHTS_MAX, &number);
+		code = number_take("concurrency", value, 1, HB_SCHEDULER_FLIGHTS_MAX, &number);
 		command->run.config.concurrency = (uint32_t)number;
 		return code;
 	case SECONDS:
@@ -250,7 +250,7 @@ static int command_parse(struct command *command, int argc, char **argv)
 				    .bursts = {false, true},
 				    .n_traffic = 2,
 				    .seeds = 1};
-	hb_serve_run_options_init(&command->run);
+	hb_serving_run_options_init(&command->run);
 	policies_take(command, all);
 	int option, code = HB_EXIT_OK;
 	opterr = 0;
@@ -267,20 +267,20 @@ static int command_parse(struct command *command, int argc, char **argv)
 	return code;
 }
 
-static int runs_do(struct command *command, struct hb_serve_row *rows, size_t *n, struct hb_error *error)
+static int runs_do(struct command *command, struct hb_serving_row *rows, size_t *n, struct hb_error *error)
 {
-	struct hb_serve_run_options *run = &command->run;
-	int rc = run->capacity_per_s > 0 ? 0 : hb_serve_capacity(run, &run->capacity_per_s, error);
+	struct hb_serving_run_options *run = &command->run;
+	int rc = run->capacity_per_s > 0 ? 0 : hb_serving_capacity(run, &run->capacity_per_s, error);
 	for (uint32_t traffic = 0; traffic < command->n_traffic; traffic++)
 		for (uint32_t load = 0; load < command->n_loads; load++)
 			for (uint32_t seed = 1; seed <= command->seeds; seed++)
 				for (uint32_t policy = 0; policy < command->n_policies && !rc; policy++) {
-					struct hb_serve_row *row = &rows[*n];
+					struct hb_serving_row *row = &rows[*n];
 					run->config.policy = row->policy = command->policies[policy];
 					run->load = row->load = command->loads[load];
 					run->bursts = row->bursts = command->bursts[traffic];
 					run->seed = row->seed = seed;
-					rc = hb_serve_run(run, &row->result, error);
+					rc = hb_serving_run(run, &row->result, error);
 					*n += !rc;
 				}
 	return rc;
@@ -292,15 +292,15 @@ static int command_run(struct command *command)
 	struct hb_trace_set traces = {0};
 	char path[PATH_MAX];
 	size_t n = 0, most = (size_t)command->n_policies * command->n_loads * command->n_traffic * command->seeds;
-	struct hb_serve_row *rows = calloc(most + 1, sizeof *rows); /* calloc of nothing may be NULL */
+	struct hb_serving_row *rows = calloc(most + 1, sizeof *rows); /* calloc of nothing may be NULL */
 	int rc = rows ? hb_path_data(TRACE, path, sizeof path, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
 	rc = rc ? rc : hb_trace_read_csv(path, &traces, &error);
 	command->run.traces = &traces;
 	rc = rc ? rc : runs_do(command, rows, &n, &error);
 	if (!rc && command->json)
-		rc = hb_serve_json_write(stdout, &command->run, rows, n, &error);
+		rc = hb_serving_json_write(stdout, &command->run, rows, n, &error);
 	else if (!rc)
-		hb_serve_table_write(stdout, rows, n);
+		hb_serving_table_write(stdout, rows, n);
 	hb_trace_set_fini(&traces);
 	command->run.traces = NULL;
 	free(rows);
@@ -310,12 +310,12 @@ static int command_run(struct command *command)
 static int journal_judge(const char *path)
 {
 	struct hb_error error = {""};
-	struct hb_serve_stretch *stretches = NULL;
+	struct hb_serving_stretch *stretches = NULL;
 	size_t n = 0;
 	FILE *file = fopen(path, "re");
-	int rc = file ? hb_serve_journal_read(file, path, &stretches, &n, &error)
+	int rc = file ? hb_serving_journal_read(file, path, &stretches, &n, &error)
 		      : hb_error_set(&error, -errno, "--journal %s: %s", path, strerror(errno));
-	rc = rc ? rc : hb_serve_stretches_write(stdout, stretches, n, &error);
+	rc = rc ? rc : hb_serving_stretches_write(stdout, stretches, n, &error);
 	if (file)
 		fclose(file);
 	free(stretches);

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/trial_calls.h"
-#include "nvidia/nvidia_rm.h"
 #include "gpu/provider.h"
+#include "nvidia/nvidia_rm.h"
 
 #include <dlfcn.h>
 #include <limits.h>

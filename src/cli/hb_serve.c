@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "server/backends/worker_process.h"
 #include "server/grpc/kserve_grpc.h"
 #include "server/http/kserve_http.h"
-#include "server/backends/worker_process.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -87,19 +87,19 @@ static int parse_address(const char *text, struct sockaddr_storage *out, const c
 	return hb_http_address_parse(text, out, &error);
 }
 
-static int parse_late(const char *text, enum hb_serve_late *late)
+static int parse_late(const char *text, enum hb_scheduler_late *late)
 {
 	char copy[64], *rest = NULL;
 	int n = 0;
 	if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
 		return -EINVAL;
 	for (char *word = strtok_r(copy, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-		if (n == HB_SERVE_PRIORITIES || (strcmp(word, "reject") != 0 && strcmp(word, "downgrade") != 0))
+		if (n == HB_SCHEDULER_PRIORITIES || (strcmp(word, "reject") != 0 && strcmp(word, "downgrade") != 0))
 			return -EINVAL;
-		late[n++] = strcmp(word, "reject") == 0 ? HB_SERVE_REJECT : HB_SERVE_DOWNGRADE;
+		late[n++] = strcmp(word, "reject") == 0 ? HB_SCHEDULER_REJECT : HB_SCHEDULER_DOWNGRADE;
 	}
 	if (n == 1)
-		late[HB_SERVE_LOW] = late[HB_SERVE_HIGH];
+		late[HB_SCHEDULER_LOW] = late[HB_SCHEDULER_HIGH];
 	return n ? 0 : -EINVAL;
 }
 

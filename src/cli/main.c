@@ -4,9 +4,9 @@
  * command are the program's own (--help, --version); everything after belongs
  * to the command. No command's logic lives here.
  */
+#include "base/hb-version.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
-#include "base/hb-version.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "sim/modes.h"
-#include "trace/number.h"
+#include "sim/sharing_modes.h"
+#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -40,8 +40,8 @@ void hb_core_config_init(struct hb_core_config *config)
 		.high_slice_ns = HB_HIGH_SLICE_NS,
 		.switch_ns = HB_H200_SWITCH_NS,
 		.hold_lead_ns = HB_H200_HOLD_LEAD_NS,
-		.hold_grace_ns = HB_HOLD_GRACE_NS,
-		.hold_budget_ppm = HB_HOLD_BUDGET_PPM,
+		.hold_grace_ns = HB_TAKEOVER_GRACE_NS,
+		.hold_budget_ppm = HB_TAKEOVER_BUDGET_PPM,
 	};
 }
 
@@ -53,10 +53,10 @@ static bool config_valid(const struct hb_core_config *config)
 	       config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
 	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
 	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->sms && config->gate_depth <= HB_GATE_DEPTH_MAX &&
-	       config->low_slice_ns >= 0 && config->low_slice_ns <= HB_SLICE_MAX_NS && config->high_slice_ns >= 0 &&
-	       config->high_slice_ns <= HB_SLICE_MAX_NS && config->switch_ns >= 0 && config->hold_lead_ns >= 0 &&
-	       config->hold_grace_ns > 0 && config->hold_lead_ns <= HB_HOLD_MAX_NS / 2 &&
-	       config->hold_grace_ns <= HB_HOLD_MAX_NS / 2 && config->hold_budget_ppm <= 1000000 &&
+	       config->low_slice_ns >= 0 && config->low_slice_ns <= HB_SPLIT_MAX_NS && config->high_slice_ns >= 0 &&
+	       config->high_slice_ns <= HB_SPLIT_MAX_NS && config->switch_ns >= 0 && config->hold_lead_ns >= 0 &&
+	       config->hold_grace_ns > 0 && config->hold_lead_ns <= HB_TAKEOVER_MAX_NS / 2 &&
+	       config->hold_grace_ns <= HB_TAKEOVER_MAX_NS / 2 && config->hold_budget_ppm <= 1000000 &&
 	       config->orion_budget_ns >= 0 && config->orion_budget_ns < HB_TIME_LIMIT_NS;
 }
 

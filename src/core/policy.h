@@ -28,8 +28,8 @@
 #define HB_POLICY_TIMERS 4         /* for each tenant, and as many without */
 
 /* Bounds of what may be asked; beyond them is nonsense. */
-#define HB_SLICE_MAX_NS (10 * INT64_C(1000000000))
-#define HB_HOLD_MAX_NS (1 * INT64_C(1000000000))
+#define HB_SPLIT_MAX_NS (10 * INT64_C(1000000000))
+#define HB_TAKEOVER_MAX_NS (1 * INT64_C(1000000000))
 /* Asks in one callback: a few for each tenant. */
 #define HB_POLICY_ASKS(tenants) (16 + 4 * (uint32_t)(tenants))
 /* Timers that fire within HB_TIMER_WINDOW_NS of time before it is called a storm. */
@@ -109,7 +109,7 @@ void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_
 void hb_policy_hold(struct hb_policy *policy, uint32_t tenant, int64_t limit_ns);
 void hb_policy_release(struct hb_policy *policy, uint32_t tenant);
 void hb_policy_mask(struct hb_policy *policy, uint32_t tenant, uint32_t sms);
-/* HP tenants: the delay that LP may cause each request, in ppm of its time alone, at most 1000000; see slack.h. */
+/* HP tenants: the delay that LP may cause each request, in ppm of its time alone, at most 1000000; see spatial.h. */
 void hb_policy_terms(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm);
 /* Calls timer() at at_ns (or as soon as possible). One timer for each tenant and tag < HB_POLICY_TIMERS; setting replaces. */
 void hb_policy_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag, int64_t at_ns);

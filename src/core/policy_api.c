@@ -5,7 +5,7 @@
  * a timer at once, what does not becomes the fault for which guard.c ejects.
  */
 #include "core/core_priv.h"
-#include "decide/slack.h"
+#include "decide/spatial.h"
 
 /* --- looking --- */
 
@@ -150,8 +150,8 @@ void hb_policy_admit(struct hb_policy *policy, uint32_t tenant, uint64_t launch)
 void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_ns, int64_t copy_ns)
 {
 	struct hb_slot *slot = ask(policy, tenant, "slice");
-	if (!slot || !length_valid(policy, tenant, "compute slice", compute_ns, HB_SLICE_MAX_NS) ||
-	    !length_valid(policy, tenant, "copy slice", copy_ns, HB_SLICE_MAX_NS))
+	if (!slot || !length_valid(policy, tenant, "compute slice", compute_ns, HB_SPLIT_MAX_NS) ||
+	    !length_valid(policy, tenant, "copy slice", copy_ns, HB_SPLIT_MAX_NS))
 		return;
 	if (slot->tenant.slice_compute_ns == compute_ns && slot->tenant.slice_copy_ns == copy_ns)
 		return;
@@ -165,7 +165,7 @@ void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_
 void hb_policy_hold(struct hb_policy *policy, uint32_t tenant, int64_t limit_ns)
 {
 	struct hb_slot *slot = ask(policy, tenant, "hold");
-	if (!slot || !length_valid(policy, tenant, "hold", limit_ns, HB_HOLD_MAX_NS))
+	if (!slot || !length_valid(policy, tenant, "hold", limit_ns, HB_TAKEOVER_MAX_NS))
 		return;
 	slot->tenant.holding = true;
 	slot->tenant.counters.holds++;
@@ -202,7 +202,7 @@ void hb_policy_terms(struct hb_policy *policy, uint32_t tenant, uint32_t delay_p
 	struct hb_slot *slot = ask(policy, tenant, "terms");
 	if (!slot)
 		return;
-	if (delay_ppm > HB_SLACK_PPM || slot->tenant.priority != HB_PRIORITY_HIGH) {
+	if (delay_ppm > HB_SPATIAL_PPM || slot->tenant.priority != HB_PRIORITY_HIGH) {
 		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "terms of %u ppm for an %s tenant", delay_ppm,
 			       slot->tenant.priority == HB_PRIORITY_HIGH ? "HP" : "LP");
 		return;

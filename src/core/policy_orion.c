@@ -25,8 +25,8 @@
  * know how much a pair really slows each other. An eager HP program is idle
  * between its kernels, so LP starts kernels of any size there.
  */
-#include "decide/orion_rule.h"
 #include "core/policy.h"
+#include "decide/orion_rule.h"
 
 struct state {
 	int64_t used_ns; /* LP time admitted beside HP since it was idle */

@@ -41,8 +41,8 @@
  * turns: a turn is 50 ms. Two HP tenants: nothing is held for one while the other
  * works, so its first kernel after that pays the switch between the two.
  */
-#include "decide/costs.h"
 #include "core/policy.h"
+#include "decide/costs.h"
 
 #define SLICE_LEAST_NS INT64_C(1000000)
 #define COPY_ROUND_NS HB_H200_COPY_ROUND_NS

@@ -87,7 +87,7 @@ unsigned hb_code_info_stride(unsigned attribute)
 	return row && (row->treatment == STRIDE || row->treatment == EXITS) ? row->detail : 0;
 }
 
-static enum hb_slice_reason read_layout(const struct hb_code_info *record, struct hb_code_facts *facts)
+static enum hb_split_reason read_layout(const struct hb_code_info *record, struct hb_code_facts *facts)
 {
 	if (record->attribute == HB_EIATTR_CBANK_PARAM_SIZE) {
 		facts->parameter_bytes = half(record->value);
@@ -110,7 +110,7 @@ static bool are_places(const struct hb_code_info *record, unsigned stride, uint6
 	return true;
 }
 
-static enum hb_slice_reason read_record(const struct hb_code_info *record, uint64_t code_bytes,
+static enum hb_split_reason read_record(const struct hb_code_info *record, uint64_t code_bytes,
 					struct hb_code_facts *facts)
 {
 	const struct row *row = row_of(record->attribute);
@@ -120,7 +120,7 @@ static enum hb_slice_reason read_record(const struct hb_code_info *record, uint6
 		return HB_SLICE_attribute;
 	switch ((enum treatment)row->treatment) {
 	case WHOLE:
-		return (enum hb_slice_reason)row->detail;
+		return (enum hb_split_reason)row->detail;
 	case STRIDE:
 	case EXITS:
 		return are_places(record, row->detail, code_bytes) ? HB_SLICE_none : HB_SLICE_attribute;
@@ -165,7 +165,7 @@ static uint32_t registers_of(const struct hb_cubin *cubin, uint32_t symbol)
 	return 0;
 }
 
-enum hb_slice_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
+enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				       struct hb_code_facts *facts)
 {
 	struct hb_code_info record;
@@ -177,7 +177,7 @@ enum hb_slice_reason hb_code_info_read(const struct hb_cubin *cubin, const struc
 	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
 	int more;
 	while ((more = hb_code_info_next(&list, &record)) == 1) {
-		enum hb_slice_reason reason = read_record(&record, code_bytes, facts);
+		enum hb_split_reason reason = read_record(&record, code_bytes, facts);
 		if (reason != HB_SLICE_none)
 			return reason;
 	}

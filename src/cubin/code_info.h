@@ -8,7 +8,7 @@
 #define HB_CUBIN_CODE_INFO_H
 
 #include "cubin/elf_cubin.h"
-#include "cubin/slice_reason.h"
+#include "cubin/split_reason.h"
 
 enum hb_code_info_format { HB_CODE_INFO_NONE = 1, HB_CODE_INFO_BYTE = 2, HB_CODE_INFO_HALF = 3, HB_CODE_INFO_LIST = 4 };
 
@@ -47,7 +47,7 @@ int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *recor
 unsigned hb_code_info_stride(unsigned attribute);
 
 /* Reads the attributes of a kernel. HB_SLICE_none and the facts, or why the kernel must be left whole. */
-enum hb_slice_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
+enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				       struct hb_code_facts *facts);
 
 #endif

@@ -71,20 +71,20 @@ bool hb_sass_is_predicated(struct hb_sass instruction)
 	return (instruction.low >> 12 & 0xf) != 7;
 }
 
-static enum hb_slice_reason check_load(struct hb_sass instruction)
+static enum hb_split_reason check_load(struct hb_sass instruction)
 {
 	unsigned order = instruction.high >> 13 & 0xf;
 	return order == ORDER_WEAK || order == ORDER_CONSTANT || order == ORDER_STRONG_SM ? HB_SLICE_none
 											  : HB_SLICE_waits;
 }
 
-static enum hb_slice_reason check_bank(struct hb_sass instruction)
+static enum hb_split_reason check_bank(struct hb_sass instruction)
 {
 	unsigned bank = instruction.low >> 54 & 0x1f;
 	return bank == BANK_LAUNCH || bank == BANK_KERNEL ? HB_SLICE_none : HB_SLICE_variables;
 }
 
-static enum hb_slice_reason check_instruction(struct hb_sass instruction)
+static enum hb_split_reason check_instruction(struct hb_sass instruction)
 {
 	struct row row = sm90[hb_sass_opcode(instruction)];
 	switch ((enum treatment)row.treatment) {
@@ -95,14 +95,14 @@ static enum hb_slice_reason check_instruction(struct hb_sass instruction)
 	case CONSTANT:
 		return check_bank(instruction);
 	case WHOLE:
-		return (enum hb_slice_reason)row.reason;
+		return (enum hb_split_reason)row.reason;
 	case UNKNOWN:
 		break;
 	}
 	return HB_SLICE_instruction;
 }
 
-enum hb_slice_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where)
+enum hb_split_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where)
 {
 	*where = 0;
 	if (arch != 90)
@@ -110,7 +110,7 @@ enum hb_slice_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_
 	if (n_bytes == 0 || n_bytes % HB_SASS_BYTES != 0)
 		return HB_SLICE_form;
 	for (size_t i = 0; i < n_bytes / HB_SASS_BYTES; i++) {
-		enum hb_slice_reason reason = check_instruction(hb_sass_at(code, i));
+		enum hb_split_reason reason = check_instruction(hb_sass_at(code, i));
 		if (reason != HB_SLICE_none) {
 			*where = i * HB_SASS_BYTES;
 			return reason;

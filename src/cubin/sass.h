@@ -8,7 +8,7 @@
 #ifndef HB_CUBIN_SASS_H
 #define HB_CUBIN_SASS_H
 
-#include "cubin/slice_reason.h"
+#include "cubin/split_reason.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,6 +43,6 @@ bool hb_sass_is_predicated(struct hb_sass instruction);
  * another one, and nothing in it depends on where it lies or on variables of the
  * module. Otherwise the first thing found that speaks against it, and where.
  */
-enum hb_slice_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where);
+enum hb_split_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where);
 
 #endif

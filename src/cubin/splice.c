@@ -8,8 +8,8 @@
  */
 #include "cubin/splice.h"
 
-#include "cubin/slice_rule.h"
 #include "cubin/splice_info.h"
+#include "cubin/split_rule.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -101,10 +101,10 @@ static int edit_kernel(struct job *job, const struct hb_cubin_kernel *kernel, co
 	return code;
 }
 
-static enum hb_slice_reason decide(const struct job *job, const struct hb_cubin_kernel *kernel,
+static enum hb_split_reason decide(const struct job *job, const struct hb_cubin_kernel *kernel,
 				   struct hb_code_facts *facts)
 {
-	enum hb_slice_reason reason = hb_slice_rule(job->cubin, kernel, facts);
+	enum hb_split_reason reason = hb_split_rule(job->cubin, kernel, facts);
 	if (reason != HB_SLICE_none)
 		return reason;
 	if (job->cubin->arch != job->prologue->arch)
@@ -250,7 +250,7 @@ static int check_result(const struct job *job, const struct hb_splice *splice)
 	for (uint32_t i = 0; code == 0 && i < again.n_kernels; i++) {
 		struct hb_code_facts facts;
 		if (splice->kernels[i].reason == HB_SLICE_none &&
-		    (hb_slice_rule(&again, &again.kernels[i], &facts) != HB_SLICE_none ||
+		    (hb_split_rule(&again, &again.kernels[i], &facts) != HB_SLICE_none ||
 		     facts.n_parameters != splice->kernels[i].n_parameters + 1))
 			code = -EINVAL;
 	}

@@ -16,14 +16,14 @@
 
 #include "cubin/elf_cubin.h"
 #include "cubin/prologue.h"
-#include "cubin/slice_reason.h"
+#include "cubin/split_reason.h"
 
 struct hb_splice {
 	uint8_t *bytes; /* the new cubin; NULL when no kernel can be sliced */
 	size_t size;
 	uint32_t n_kernels, n_sliced;
 	struct hb_spliced_kernel {
-		enum hb_slice_reason reason; /* HB_SLICE_none: sliced */
+		enum hb_split_reason reason; /* HB_SLICE_none: sliced */
 		uint32_t n_parameters;       /* of the original; the bounds are the next one */
 		uint32_t parameter_bytes;    /* of the original */
 		uint32_t bounds_place;       /* among the parameters */

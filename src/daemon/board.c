@@ -3,16 +3,16 @@
  * The daemon's part of the spatial engine: the settings on the page of a GPU,
  * the terms of each HP tenant (what LP may cost its requests: by the policy, or
  * fixed by the configuration), and the beacons of processes that have died. All
- * else on the board is the processes' own business (decide/slack.h). Called by
+ * else on the board is the processes' own business (decide/spatial.h). Called by
  * device.c, tenancy.c and daemon.c.
  */
 #include "base/clock.h"
-#include "decide/slack.h"
 #include "daemon/daemon.h"
+#include "decide/spatial.h"
 
-static struct hb_slack_board *board_of(struct hb_device *device)
+static struct hb_spatial_board *board_of(struct hb_device *device)
 {
-	return (struct hb_slack_board *)device->page->slack;
+	return (struct hb_spatial_board *)device->page->slack;
 }
 
 void hb_board_configure(struct hb_device *device)
@@ -32,8 +32,8 @@ static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy
 	for (uint32_t slot = 0; slot < HB_PAGE_PROCESSES; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
-		for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++) {
-			struct hb_slack_beacon *beacon = &board_of(device)->beacons[i];
+		for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++) {
+			struct hb_spatial_beacon *beacon = &board_of(device)->beacons[i];
 			if (beacon->owner == (uint32_t)tenancy->members[slot].pid)
 				beacon->terms_ppm = terms_ppm;
 		}
@@ -45,8 +45,8 @@ static uint32_t terms_of(const struct hb_device *device, uint32_t seat)
 {
 	const struct hb_daemon_config *config = &device->daemon->config;
 	if (config->low_rule == HB_LOW_RULE_ORION)
-		return HB_SLACK_PPM;
-	return config->harm_percent >= 0 ? (uint32_t)config->harm_percent * (HB_SLACK_PPM / 100)
+		return HB_SPATIAL_PPM;
+	return config->harm_percent >= 0 ? (uint32_t)config->harm_percent * (HB_SPATIAL_PPM / 100)
 					 : device->seats[seat].terms_ppm;
 }
 
@@ -61,7 +61,7 @@ void hb_board_beat(struct hb_device *device)
 
 void hb_board_forget(struct hb_device *device, pid_t pid)
 {
-	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
+	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
 		if (board_of(device)->beacons[i].owner == (uint32_t)pid)
-			hb_slack_leave(&board_of(device)->beacons[i]);
+			hb_spatial_leave(&board_of(device)->beacons[i]);
 }

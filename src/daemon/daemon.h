@@ -24,7 +24,7 @@
 #define HB_CONNECTIONS_MAX 256
 #define HB_TICK_MS 100
 
-struct hb_bell_listener;
+struct hb_doorbell_listener;
 struct hb_command;
 struct hb_daemon;
 struct hb_device;
@@ -174,14 +174,14 @@ struct hb_device {
 	uint32_t n_high, n_low;
 	uint64_t not_carried_out; /* actions of the core that this daemon has no mechanism for */
 	bool repair_low;
-	struct hb_command *gpcs_trial; /* command.h; NULL = it does not run */
-	bool gpcs_looked;              /* the trial of GPCs was started, or could not be */
-	struct hb_bell_listener *bell; /* bell_listener.h; NULL = never needed so far, or it cannot be made */
-	uint32_t listening;            /* what its page says: enum hb_gpu_news */
-	bool look_again;               /* something may have come just before it was listened for */
-	int64_t life_beat_ns;          /* the last beat; 0 = none yet */
-	struct hb_gpu_use *use;        /* what the driver last said of it; NULL = not looked yet */
-	struct hb_meters *meters;      /* meters.h */
+	struct hb_command *gpcs_trial;     /* command.h; NULL = it does not run */
+	bool gpcs_looked;                  /* the trial of GPCs was started, or could not be */
+	struct hb_doorbell_listener *bell; /* doorbell_listener.h; NULL = never needed so far, or it cannot be made */
+	uint32_t listening;                /* what its page says: enum hb_gpu_news */
+	bool look_again;                   /* something may have come just before it was listened for */
+	int64_t life_beat_ns;              /* the last beat; 0 = none yet */
+	struct hb_gpu_use *use;            /* what the driver last said of it; NULL = not looked yet */
+	struct hb_meters *meters;          /* meters.h */
 };
 
 int hb_device_new(struct hb_daemon *daemon, const unsigned char uuid[HB_UUID_BYTES], uint32_t number,
@@ -350,7 +350,7 @@ struct hb_daemon_options {
 struct hb_daemon {
 	uv_loop_t loop;
 	uv_timer_t tick, wake;
-	uv_poll_t called; /* by a bell_listener.h, through this eventfd: run the GPUs now */
+	uv_poll_t called; /* by a doorbell_listener.h, through this eventfd: run the GPUs now */
 	int called_fd;
 	uv_signal_t terminate, interrupt, reload;
 	struct hb_daemon_options options;

@@ -7,13 +7,13 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
-#include "decide/costs.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
 #include "daemon/recorder.h"
+#include "decide/costs.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -405,7 +405,7 @@ void hb_device_core_config(const struct hb_device *device, struct hb_core_config
 	core->max_tenants = HB_TENANCIES_MAX;
 	core->quantum_ns = config->quantum_ns;
 	core->turn_grace_ns = TURN_GRACE_NS;
-	core->foresight_off = true; /* it is in the tenants' processes: shim/foresee.c */
+	core->foresight_off = true; /* it is in the tenants' processes: shim/shim_foresight.c */
 	core->low_shared = device->engine != HB_ENGINE_TURNS;
 	if (config->low_slice_ns)
 		core->low_slice_ns = config->low_slice_ns;

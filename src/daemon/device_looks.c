@@ -8,8 +8,8 @@
  * that has begun to launch again does not, nor does an older shim.
  */
 #include "base/clock.h"
-#include "daemon/bell_listener.h"
 #include "daemon/daemon.h"
+#include "daemon/doorbell_listener.h"
 
 /* Somebody waits for a drain that will be told; should it not be, this is what that costs. */
 #define DRAIN_LOOK_NS (20 * HB_NS_PER_MS)
@@ -51,7 +51,7 @@ static uint32_t wanted_news(const struct hb_device *device)
 void hb_device_listen(struct hb_device *device)
 {
 	if (takes_turns(device) && !device->bell)
-		device->bell = hb_bell_listener_new(device->page, device->daemon->called_fd);
+		device->bell = hb_doorbell_listener_new(device->page, device->daemon->called_fd);
 	uint32_t wanted = takes_turns(device) && device->bell ? wanted_news(device) : 0;
 	device->look_again = wanted & ~device->listening;
 	device->listening = wanted;
@@ -60,7 +60,7 @@ void hb_device_listen(struct hb_device *device)
 
 void hb_device_listen_end(struct hb_device *device)
 {
-	hb_bell_listener_free(device->bell);
+	hb_doorbell_listener_free(device->bell);
 	device->bell = NULL;
 }
 

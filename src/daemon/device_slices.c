@@ -6,8 +6,8 @@
  */
 #include "base/clock.h"
 #include "base/fault_point.h"
-#include "decide/costs.h"
 #include "daemon/daemon.h"
+#include "decide/costs.h"
 
 static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the temporal and the spatial engine showed for a pair of programs, one
- * of each priority: what `engine: auto` chooses by (core/choose.h has the rule).
+ * of each priority: what `engine: auto` chooses by (core/engine_auto_rule.h has the rule).
  * A program is a user and a command line. Fixed memory; the pair that was used
  * longest ago makes room. Pure: no clock, no daemon. Used by engine_life.c.
  */
 #ifndef HB_DAEMON_ENGINE_MEMORY_H
 #define HB_DAEMON_ENGINE_MEMORY_H
 
-#include "core/choose.h"
+#include "core/engine_auto_rule.h"
 
 #include <stddef.h>
 #include <stdint.h>

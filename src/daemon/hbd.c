@@ -3,11 +3,11 @@
  * hbd: reads the command line, finds its folder, goes to the background and
  * runs the daemon. Started by `hb run`, by systemd, or by hand.
  */
+#include "base/hb-version.h"
 #include "base/http_address.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/service_notify.h"
-#include "base/hb-version.h"
 
 #include <errno.h>
 #include <fcntl.h>

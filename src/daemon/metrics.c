@@ -9,13 +9,13 @@
 #include "daemon/metrics.h"
 
 #include "base/clock.h"
+#include "base/hb-version.h"
 #include "base/paths.h"
 #include "base/prom_text.h"
 #include "base/uuid.h"
 #include "core/tenant.h"
 #include "daemon/meters.h"
 #include "gpu/provider.h"
-#include "base/hb-version.h"
 
 #include <jansson.h>
 #include <stdio_ext.h>

@@ -15,8 +15,8 @@
 #include "daemon/command.h"
 #include "daemon/daemon.h"
 #include "daemon/mps_takeover.h"
-#include "protocol/wish_env.h"
 #include "gpu/provider.h"
+#include "protocol/tenant_options_env.h"
 
 #include <errno.h>
 #include <fcntl.h>

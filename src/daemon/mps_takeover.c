@@ -2,9 +2,9 @@
 /* See mps_takeover.h. */
 #include "daemon/mps_takeover.h"
 
-#include "protocol/daemon_client.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
+#include "protocol/daemon_client.h"
 
 #include <dirent.h>
 #include <errno.h>

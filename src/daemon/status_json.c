@@ -8,14 +8,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/uuid.h"
-#include "decide/slack.h"
 #include "core/tenant.h"
 #include "daemon/daemon.h"
 #include "daemon/meters.h"
 #include "daemon/metrics.h"
+#include "decide/spatial.h"
+#include "gpu/provider.h"
 #include "nvidia/gpc_states.h"
 #include "nvidia/mask_states.h"
-#include "gpu/provider.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,9 +45,9 @@ static const char *const counter_names[] = {
 };
 
 static const char *const hold_faults[] = {
-#define HB_HOLD_FAULT(name, text) text,
-#include "hummingbird/hold_faults.def"
-#undef HB_HOLD_FAULT
+#define HB_TAKEOVER_FAULT(name, text) text,
+#include "hummingbird/takeover_faults.def"
+#undef HB_TAKEOVER_FAULT
 };
 
 /* Appends and takes the reference; a NULL (out of memory) is left out, and shows as a missing entry. */
@@ -423,21 +423,21 @@ static void add_use(json_t *object, const struct hb_daemon *daemon, const struct
 	set(object, "uncovered_why", json_string(use ? use->why : "the GPU has not been looked at yet"));
 }
 
-/* What HP's processes allow LP in the spatial engine; decide/slack.h. */
-static json_t *beacon_json(const struct hb_slack_beacon *beacon)
+/* What HP's processes allow LP in the spatial engine; decide/spatial.h. */
+static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
 {
 	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
 			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "terms_ppm",
-			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & HB_SLACK_RESERVE_MASK), "gaps",
-			 (int)(beacon->reserve >> HB_SLACK_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
+			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK),
+			 "gaps", (int)(beacon->reserve >> HB_SPATIAL_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
 			 "excess_ns", (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
 }
 
 static json_t *beacons_json(const struct hb_device *device)
 {
-	const struct hb_slack_board *board = (const struct hb_slack_board *)device->page->slack;
+	const struct hb_spatial_board *board = (const struct hb_spatial_board *)device->page->slack;
 	json_t *array = json_array();
-	for (uint32_t i = 0; i < HB_SLACK_BEACONS; i++)
+	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
 		if (board->beacons[i].owner)
 			json_array_append_new(array, beacon_json(&board->beacons[i]));
 	return array;

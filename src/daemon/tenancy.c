@@ -8,9 +8,9 @@
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
-#include "protocol/daemon_client.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
+#include "protocol/daemon_client.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -26,11 +26,11 @@
 #define HB_H200_YIELD_NS INT64_C(4000)
 
 /* What LP's time is worth against HP's delay when a hold is weighed. Chosen: ten ns of LP for one of HP. */
-#define HB_HOLD_WEIGHT_PPM 100000
+#define HB_TAKEOVER_WEIGHT_PPM 100000
 
 /* What holds may take of LP's time, and what may be saved up: one second's worth. Chosen. */
-#define HB_HOLD_BUDGET_PPM 20000
-#define HB_HOLD_BUDGET_CAP_NS INT64_C(20000000)
+#define HB_TAKEOVER_BUDGET_PPM 20000
+#define HB_TAKEOVER_BUDGET_CAP_NS INT64_C(20000000)
 
 /* LP's compute slice: 1 us gives HP p99 240 to 250 us, 20 us 260 us, the default 2048 us 2300 us. */
 #define HB_H200_LOW_SLICE_NS INT64_C(1000)
@@ -53,6 +53,6 @@
 #define HB_HIGH_SLICE_NS INT64_C(100000000)
 
 /* A hint later than this was wrong: two switches' worth of LP time and then some. Chosen, not measured. */
-#define HB_HOLD_GRACE_NS INT64_C(1000000)
+#define HB_TAKEOVER_GRACE_NS INT64_C(1000000)
 
 #endif

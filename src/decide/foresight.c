@@ -18,11 +18,11 @@ void hb_foresight_costs_init(struct hb_foresight_costs *costs)
 		.ready_ns = HB_H200_HOLD_READY_NS,
 		.yield_ns = HB_H200_YIELD_NS,
 		.lead_ns = HB_H200_HOLD_LEAD_NS,
-		.grace_ns = HB_HOLD_GRACE_NS,
-		.weight_ppm = HB_HOLD_WEIGHT_PPM,
-		.kept_weight_ppm = HB_HOLD_WEIGHT_PPM,
-		.budget_ppm = HB_HOLD_BUDGET_PPM,
-		.budget_cap_ns = HB_HOLD_BUDGET_CAP_NS,
+		.grace_ns = HB_TAKEOVER_GRACE_NS,
+		.weight_ppm = HB_TAKEOVER_WEIGHT_PPM,
+		.kept_weight_ppm = HB_TAKEOVER_WEIGHT_PPM,
+		.budget_ppm = HB_TAKEOVER_BUDGET_PPM,
+		.budget_cap_ns = HB_TAKEOVER_BUDGET_CAP_NS,
 	};
 }
 

@@ -28,7 +28,7 @@ void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresig
 			others += was_active(share, i, activity[i], now_ns);
 	share->looked_ns = now_ns;
 	share->again_ns = now_ns + HB_FORESIGHT_SHARE_EVERY_NS;
-	foresight->costs.budget_ppm = HB_HOLD_BUDGET_PPM / (others + 1);
+	foresight->costs.budget_ppm = HB_TAKEOVER_BUDGET_PPM / (others + 1);
 	if (!away || !others)
 		return;
 	foresight->costs.budget_ppm = 0; /* until they have looked, too */

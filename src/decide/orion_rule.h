@@ -2,7 +2,7 @@
 /*
  * The rule of Orion (Strati et al., EuroSys 2024): may this LP launch run beside
  * HP's work? One rule, two users: policy_orion.c, which asks for each launch in
- * the core (simulator, scenarios), and the shim's window_orion.c, which asks in
+ * the core (simulator, scenarios), and the shim's shim_orion.c, which asks in
  * LP's process. Pure; a baseline, not an engine of ours.
  */
 #ifndef HB_CORE_ORION_RULE_H

@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct hb_model *hb_model_new(const struct hb_gpu_spec *spec)
+struct hb_gpu_model *hb_gpu_model_new(const struct hb_gpu_spec *spec)
 {
-	struct hb_model *model = calloc(1, sizeof *model);
+	struct hb_gpu_model *model = calloc(1, sizeof *model);
 	if (!model)
 		return NULL;
 	model->spec = *spec;
 	model->sms = (uint32_t)spec->sm_count;
-	hb_model_rank_sms(model);
+	hb_gpu_model_rank_sms(model);
 	model->free_kernel = model->free_cohort = UINT32_MAX;
 	model->resident = model->incoming = -1;
-	model->timer_ns = HB_MODEL_NEVER;
+	model->timer_ns = HB_GPU_MODEL_NEVER;
 	model->copies[0].client = model->copies[1].client = -1;
 	return model;
 }
@@ -33,18 +33,18 @@ static void free_entries(struct model_entry *entry)
 	}
 }
 
-void hb_model_free(struct hb_model *model)
+void hb_gpu_model_free(struct hb_gpu_model *model)
 {
 	if (!model)
 		return;
 	for (uint32_t i = 0; i < model->n_contexts; i++) {
-		hb_model_heap_fini(&model->contexts[i].heap);
+		hb_gpu_model_heap_fini(&model->contexts[i].heap);
 		free(model->contexts[i].active);
 	}
 	for (uint32_t i = 0; i < model->n_streams; i++)
 		free_entries(model->streams[i].head);
 	free_entries(model->free_entries);
-	hb_model_heap_fini(&model->heap);
+	hb_gpu_model_heap_fini(&model->heap);
 	free(model->contexts);
 	free(model->clients);
 	free(model->streams);
@@ -71,7 +71,7 @@ static int new_slot(void **array, uint32_t *count, size_t size, size_t used_offs
 	return (int)(*count)++;
 }
 
-int hb_model_add_context(struct hb_model *model, const struct hb_model_context *params)
+int hb_gpu_model_add_context(struct hb_gpu_model *model, const struct hb_gpu_model_context *params)
 {
 	if (params->slice_ns < 0 || params->copy_slice_ns < 0)
 		return -EINVAL;
@@ -88,27 +88,27 @@ int hb_model_add_context(struct hb_model *model, const struct hb_model_context *
 	return id;
 }
 
-static bool valid_context(const struct hb_model *model, int id)
+static bool valid_context(const struct hb_gpu_model *model, int id)
 {
 	return id >= 0 && (uint32_t)id < model->n_contexts && model->contexts[id].used;
 }
 
-static bool valid_stream(const struct hb_model *model, int id)
+static bool valid_stream(const struct hb_gpu_model *model, int id)
 {
 	return id >= 0 && (uint32_t)id < model->n_streams && model->streams[id].used;
 }
 
-int hb_model_set_slice(struct hb_model *model, int id, int64_t slice_ns, int64_t copy_slice_ns)
+int hb_gpu_model_set_slice(struct hb_gpu_model *model, int id, int64_t slice_ns, int64_t copy_slice_ns)
 {
 	if (!valid_context(model, id) || slice_ns < 0 || copy_slice_ns < 0)
 		return -EINVAL;
 	model->contexts[id].params.slice_ns = slice_ns;
 	model->contexts[id].params.copy_slice_ns = copy_slice_ns;
-	hb_model_engine_update(model);
+	hb_gpu_model_engine_update(model);
 	return 0;
 }
 
-int hb_model_add_client(struct hb_model *model, int context, uint32_t sm_limit)
+int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm_limit)
 {
 	if (!valid_context(model, context))
 		return -EINVAL;
@@ -121,7 +121,7 @@ int hb_model_add_client(struct hb_model *model, int context, uint32_t sm_limit)
 	return id;
 }
 
-int hb_model_add_stream(struct hb_model *model, int client, int priority)
+int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority)
 {
 	if (client < 0 || (uint32_t)client >= model->n_clients || !model->clients[client].used)
 		return -EINVAL;
@@ -135,17 +135,17 @@ int hb_model_add_stream(struct hb_model *model, int client, int priority)
 	return id;
 }
 
-static struct model_context *stream_context(const struct hb_model *model, const struct model_stream *stream)
+static struct model_context *stream_context(const struct hb_gpu_model *model, const struct model_stream *stream)
 {
 	return &model->contexts[model->clients[stream->client].context];
 }
 
-static bool shares_server(const struct hb_model *model, const struct model_stream *stream)
+static bool shares_server(const struct hb_gpu_model *model, const struct model_stream *stream)
 {
 	return stream_context(model, stream)->params.mps;
 }
 
-static void mark_busy(struct hb_model *model)
+static void mark_busy(struct hb_gpu_model *model)
 {
 	bool busy = model->resident >= 0 && model->engine != ENGINE_SWITCH &&
 		    model->contexts[model->resident].n_started > 0;
@@ -158,76 +158,76 @@ static void mark_busy(struct hb_model *model)
 	model->busy = busy;
 }
 
-static bool is_copy(const struct hb_model_work *work)
+static bool is_copy(const struct hb_gpu_model_work *work)
 {
-	return work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H;
+	return work->kind == HB_GPU_MODEL_COPY_H2D || work->kind == HB_GPU_MODEL_COPY_D2H;
 }
 
-static const struct hb_model_work *next_piece(const struct model_stream *stream)
+static const struct hb_gpu_model_work *next_piece(const struct model_stream *stream)
 {
 	return &stream->head->pieces[stream->head->next_piece];
 }
 
-void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int id)
+void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
 	if (!valid_stream(model, id))
 		return;
-	hb_model_advance(model, now_ns);
+	hb_gpu_model_advance(model, now_ns);
 	struct model_stream *stream = &model->streams[id];
 	if (stream->state == STREAM_BOUNDARY)
 		stream_context(model, stream)->n_boundary--;
 	if (stream->state == STREAM_RUNNING) {
 		if (is_copy(next_piece(stream)))
-			hb_model_copy_drop(model, id);
+			hb_gpu_model_copy_drop(model, id);
 		else
-			hb_model_kernel_drop(model, stream->kernel);
+			hb_gpu_model_kernel_drop(model, stream->kernel);
 	}
 	free_entries(stream->head);
 	*stream = (struct model_stream){.generation = stream->generation + 1};
-	hb_model_engine_update(model);
+	hb_gpu_model_engine_update(model);
 	mark_busy(model);
 }
 
-void hb_model_remove_client(struct hb_model *model, int64_t now_ns, int id)
+void hb_gpu_model_remove_client(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
 	if (id < 0 || (uint32_t)id >= model->n_clients || !model->clients[id].used)
 		return;
 	for (uint32_t i = 0; i < model->n_streams; i++)
 		if (model->streams[i].used && model->streams[i].client == id)
-			hb_model_remove_stream(model, now_ns, (int)i);
+			hb_gpu_model_remove_stream(model, now_ns, (int)i);
 	model->contexts[model->clients[id].context].n_clients--;
 	model->clients[id].used = false;
 }
 
-void hb_model_remove_context(struct hb_model *model, int64_t now_ns, int id)
+void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
 	if (!valid_context(model, id))
 		return;
 	for (uint32_t i = 0; i < model->n_clients; i++)
 		if (model->clients[i].used && model->clients[i].context == id)
-			hb_model_remove_client(model, now_ns, (int)i);
+			hb_gpu_model_remove_client(model, now_ns, (int)i);
 	model->contexts[id].used = false;
-	hb_model_engine_leave(model, id);
-	hb_model_engine_update(model);
+	hb_gpu_model_engine_leave(model, id);
+	hb_gpu_model_engine_update(model);
 	mark_busy(model);
 }
 
-static bool valid_work(const struct hb_model *model, const struct hb_model_work *work)
+static bool valid_work(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
 {
 	switch (work->kind) {
-	case HB_MODEL_KERNEL:
+	case HB_GPU_MODEL_KERNEL:
 		return work->duration_ns > 0 && work->blocks > 0 && work->threads > 0 &&
 		       work->threads <= (uint32_t)model->spec.sm_threads;
-	case HB_MODEL_HOLD:
+	case HB_GPU_MODEL_HOLD:
 		return work->duration_ns >= 0;
-	case HB_MODEL_COPY_H2D:
-	case HB_MODEL_COPY_D2H:
+	case HB_GPU_MODEL_COPY_H2D:
+	case HB_GPU_MODEL_COPY_D2H:
 		return true;
 	}
 	return false;
 }
 
-static struct model_entry *new_entry(struct hb_model *model)
+static struct model_entry *new_entry(struct hb_gpu_model *model)
 {
 	struct model_entry *entry = model->free_entries;
 	if (entry)
@@ -239,17 +239,17 @@ static struct model_entry *new_entry(struct hb_model *model)
 	return entry;
 }
 
-static void start_piece(struct hb_model *model, uint32_t id)
+static void start_piece(struct hb_gpu_model *model, uint32_t id)
 {
-	const struct hb_model_work *work = next_piece(&model->streams[id]);
+	const struct hb_gpu_model_work *work = next_piece(&model->streams[id]);
 	if (is_copy(work))
-		model->failed |= hb_model_copy_start(model, id, work) < 0;
+		model->failed |= hb_gpu_model_copy_start(model, id, work) < 0;
 	else
-		model->failed |= hb_model_kernel_start(model, id, work) < 0;
+		model->failed |= hb_gpu_model_kernel_start(model, id, work) < 0;
 }
 
 /* Whether another client of the stream's server has a stream with at least so many launches queued. */
-static bool others_queue(const struct hb_model *model, const struct model_stream *stream, uint32_t at_least)
+static bool others_queue(const struct hb_gpu_model *model, const struct model_stream *stream, uint32_t at_least)
 {
 	if (!shares_server(model, stream))
 		return false;
@@ -264,17 +264,17 @@ static bool others_queue(const struct hb_model *model, const struct model_stream
 }
 
 /* The launch at the head of an idle stream is on its way. */
-static void expect_head(struct hb_model *model, uint32_t id)
+static void expect_head(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_stream *stream = &model->streams[id];
 	int64_t at = stream->head->ready_ns > model->now_ns ? stream->head->ready_ns : model->now_ns;
 	if (is_copy(next_piece(stream)))
-		at += hb_model_copy_delay_ns(model, stream, next_piece(stream)->kind);
+		at += hb_gpu_model_copy_delay_ns(model, stream, next_piece(stream)->kind);
 	stream->state = STREAM_ARRIVING;
-	model->failed |= hb_model_heap_push(&model->heap, at, EVENT_ARRIVE, id, stream->generation) < 0;
+	model->failed |= hb_gpu_model_heap_push(&model->heap, at, EVENT_ARRIVE, id, stream->generation) < 0;
 }
 
-static int submit(struct hb_model *model, int64_t now_ns, int id, struct model_entry *entry, double latency_ns)
+static int submit(struct hb_gpu_model *model, int64_t now_ns, int id, struct model_entry *entry, double latency_ns)
 {
 	struct model_stream *stream = &model->streams[id];
 	if (!stream->queued && !is_copy(entry->pieces) && others_queue(model, stream, 1))
@@ -290,20 +290,20 @@ static int submit(struct hb_model *model, int64_t now_ns, int id, struct model_e
 	if (stream->queued == 1)
 		expect_head(model, (uint32_t)id);
 	else
-		hb_model_engine_update(model); /* a lone hold has company now */
+		hb_gpu_model_engine_update(model); /* a lone hold has company now */
 	return model->failed ? -ENOMEM : 0;
 }
 
-int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work)
+int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, const struct hb_gpu_model_work *work)
 {
 	if (!valid_stream(model, stream) || now_ns < model->now_ns || !valid_work(model, work))
 		return -EINVAL;
-	hb_model_advance(model, now_ns);
+	hb_gpu_model_advance(model, now_ns);
 	struct model_entry *entry = new_entry(model);
 	if (!entry)
 		return -ENOMEM;
 	entry->single = *work;
-	if (work->kind == HB_MODEL_HOLD) {
+	if (work->kind == HB_GPU_MODEL_HOLD) {
 		entry->single.blocks = 1;
 		entry->single.threads = 32;
 	}
@@ -312,15 +312,15 @@ int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const st
 	return submit(model, now_ns, stream, entry, model->spec.launch_latency_ns);
 }
 
-int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
-			  size_t n_work, uint64_t cookie)
+int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int stream,
+			      const struct hb_gpu_model_work *work, size_t n_work, uint64_t cookie)
 {
 	if (!valid_stream(model, stream) || now_ns < model->now_ns || n_work == 0 || n_work > UINT32_MAX)
 		return -EINVAL;
 	for (size_t i = 0; i < n_work; i++)
-		if (!valid_work(model, &work[i]) || work[i].kind == HB_MODEL_HOLD)
+		if (!valid_work(model, &work[i]) || work[i].kind == HB_GPU_MODEL_HOLD)
 			return -EINVAL;
-	hb_model_advance(model, now_ns);
+	hb_gpu_model_advance(model, now_ns);
 	struct model_entry *entry = new_entry(model);
 	if (!entry)
 		return -ENOMEM;
@@ -345,7 +345,7 @@ static int grow_ring(void **ring, size_t *capacity, size_t head, size_t count, s
 	return 0;
 }
 
-static void note_done(struct hb_model *model, const struct hb_model_completion *completion)
+static void note_done(struct hb_gpu_model *model, const struct hb_gpu_model_completion *completion)
 {
 	if (model->done_count == model->done_capacity) {
 		if (grow_ring((void **)&model->done, &model->done_capacity, model->done_head, model->done_count,
@@ -358,7 +358,7 @@ static void note_done(struct hb_model *model, const struct hb_model_completion *
 	model->done[(model->done_head + model->done_count++) % model->done_capacity] = *completion;
 }
 
-int hb_model_note_switch(struct hb_model *model, const struct hb_model_switch *change)
+int hb_gpu_model_note_switch(struct hb_gpu_model *model, const struct hb_gpu_model_switch *change)
 {
 	if (model->switch_count == model->switch_capacity) {
 		/* Nobody has to read them: keep the newest. */
@@ -376,7 +376,7 @@ int hb_model_note_switch(struct hb_model *model, const struct hb_model_switch *c
 	return 0;
 }
 
-bool hb_model_pop(struct hb_model *model, struct hb_model_completion *completion)
+bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion)
 {
 	if (!model->done_count)
 		return false;
@@ -386,7 +386,7 @@ bool hb_model_pop(struct hb_model *model, struct hb_model_completion *completion
 	return true;
 }
 
-bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change)
+bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change)
 {
 	if (!model->switch_count)
 		return false;
@@ -397,7 +397,7 @@ bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change)
 }
 
 /* The next piece is queued already: it starts after the boundary, which passes in the context's own time. */
-static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph)
+static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool graph)
 {
 	struct model_stream *stream = &model->streams[id];
 	struct model_context *context = stream_context(model, stream);
@@ -408,24 +408,24 @@ static void start_after_boundary(struct hb_model *model, uint32_t id, bool graph
 		boundary += others_queue(model, stream, 2) ? model->spec.mps_turn_ns : 0;
 	stream->state = STREAM_BOUNDARY;
 	context->n_boundary++;
-	model->failed |= hb_model_heap_push(&context->heap, model_own_ns(model, context) + (int64_t)boundary,
-					    EVENT_NEXT, id, stream->generation) < 0;
+	model->failed |= hb_gpu_model_heap_push(&context->heap, model_own_ns(model, context) + (int64_t)boundary,
+						EVENT_NEXT, id, stream->generation) < 0;
 }
 
 /* A piece of the stream's head ended. Called by the parts that run pieces. */
-void hb_model_stream_finished(struct hb_model *model, uint32_t id, int64_t start_ns)
+void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64_t start_ns)
 {
 	struct model_stream *stream = &model->streams[id];
 	struct model_entry *entry = stream->head;
-	enum hb_model_kind kind = entry->pieces[entry->next_piece].kind;
+	enum hb_gpu_model_kind kind = entry->pieces[entry->next_piece].kind;
 	bool graph = entry->graph;
 	if (entry->start_ns < 0)
 		entry->start_ns = start_ns;
 	if (++entry->next_piece == entry->n_pieces) {
-		struct hb_model_completion completion = {.cookie = entry->cookie,
-							 .start_ns = entry->start_ns,
-							 .end_ns = model->now_ns,
-							 .stream = (int)id};
+		struct hb_gpu_model_completion completion = {.cookie = entry->cookie,
+							     .start_ns = entry->start_ns,
+							     .end_ns = model->now_ns,
+							     .stream = (int)id};
 		stream->head = entry->next;
 		if (!stream->head)
 			stream->tail = NULL;
@@ -440,60 +440,60 @@ void hb_model_stream_finished(struct hb_model *model, uint32_t id, int64_t start
 		stream->state = STREAM_EMPTY;
 		return;
 	}
-	const struct hb_model_work *next = next_piece(stream);
+	const struct hb_gpu_model_work *next = next_piece(stream);
 	bool ready = entry->ready_ns <= model->now_ns;
 	if (ready && is_copy(next) && next->kind == kind)
 		start_piece(model, id); /* the engine goes on without a pause */
-	else if (ready && !is_copy(next) && kind != HB_MODEL_COPY_H2D && kind != HB_MODEL_COPY_D2H)
+	else if (ready && !is_copy(next) && kind != HB_GPU_MODEL_COPY_H2D && kind != HB_GPU_MODEL_COPY_D2H)
 		start_after_boundary(model, id, graph);
 	else
 		expect_head(model, id);
 }
 
-void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int id)
+void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
 	if (!valid_stream(model, id))
 		return;
-	hb_model_advance(model, now_ns);
+	hb_gpu_model_advance(model, now_ns);
 	struct model_stream *stream = &model->streams[id];
 	for (struct model_entry *entry = stream->head; entry; entry = entry->next) {
-		if (entry->single.kind != HB_MODEL_HOLD || entry->graph)
+		if (entry->single.kind != HB_GPU_MODEL_HOLD || entry->graph)
 			continue;
 		entry->single.duration_ns = 1; /* for those that have not started */
 		if (entry == stream->head && stream->state == STREAM_RUNNING)
-			hb_model_hold_end(model, stream->kernel);
+			hb_gpu_model_hold_end(model, stream->kernel);
 	}
-	hb_model_engine_update(model);
+	hb_gpu_model_engine_update(model);
 }
 
-static int64_t next_own_ns(const struct hb_model *model)
+static int64_t next_own_ns(const struct hb_gpu_model *model)
 {
 	if (model->resident < 0 || model->engine == ENGINE_SWITCH)
-		return HB_MODEL_NEVER;
+		return HB_GPU_MODEL_NEVER;
 	const struct model_context *context = &model->contexts[model->resident];
-	int64_t own = hb_model_heap_next(&context->heap);
-	return own == HB_MODEL_NEVER ? own : own + context->offset_ns;
+	int64_t own = hb_gpu_model_heap_next(&context->heap);
+	return own == HB_GPU_MODEL_NEVER ? own : own + context->offset_ns;
 }
 
-int64_t hb_model_next_ns(const struct hb_model *model)
+int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model)
 {
-	int64_t global = hb_model_heap_next(&model->heap);
+	int64_t global = hb_gpu_model_heap_next(&model->heap);
 	int64_t own = next_own_ns(model);
 	return own < global ? own : global;
 }
 
-static void run_global(struct hb_model *model, const struct model_event *event)
+static void run_global(struct hb_gpu_model *model, const struct model_event *event)
 {
-	switch ((enum hb_model_event_kind)event->kind) {
+	switch ((enum hb_gpu_model_event_kind)event->kind) {
 	case EVENT_ARRIVE:
 		if (model->streams[event->object].generation == event->generation)
 			start_piece(model, event->object);
 		break;
 	case EVENT_SWITCH:
-		hb_model_engine_event(model, event);
+		hb_gpu_model_engine_event(model, event);
 		break;
 	case EVENT_COPY:
-		hb_model_copy_event(model, event);
+		hb_gpu_model_copy_event(model, event);
 		break;
 	case EVENT_NEXT:
 	case EVENT_SOLO_END:
@@ -502,10 +502,10 @@ static void run_global(struct hb_model *model, const struct model_event *event)
 	}
 }
 
-static void run_own(struct hb_model *model, struct model_context *context, const struct model_event *event)
+static void run_own(struct hb_gpu_model *model, struct model_context *context, const struct model_event *event)
 {
 	if (event->kind != EVENT_NEXT) {
-		hb_model_kernel_event(model, context, event);
+		hb_gpu_model_kernel_event(model, context, event);
 		return;
 	}
 	if (model->streams[event->object].generation != event->generation)
@@ -514,37 +514,37 @@ static void run_own(struct hb_model *model, struct model_context *context, const
 	start_piece(model, event->object);
 }
 
-void hb_model_advance(struct hb_model *model, int64_t now_ns)
+void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns)
 {
 	for (;;) {
 		struct model_event event;
-		int64_t global = hb_model_heap_next(&model->heap);
+		int64_t global = hb_gpu_model_heap_next(&model->heap);
 		int64_t own = next_own_ns(model);
 		if ((own < global ? own : global) > now_ns)
 			break;
 		if (own < global) {
 			struct model_context *context = &model->contexts[model->resident];
-			hb_model_heap_pop(&context->heap, INT64_MAX, &event);
+			hb_gpu_model_heap_pop(&context->heap, INT64_MAX, &event);
 			model->now_ns = own > model->now_ns ? own : model->now_ns;
 			run_own(model, context, &event);
 		} else {
-			hb_model_heap_pop(&model->heap, INT64_MAX, &event);
+			hb_gpu_model_heap_pop(&model->heap, INT64_MAX, &event);
 			model->now_ns = global > model->now_ns ? global : model->now_ns;
 			run_global(model, &event);
 		}
-		hb_model_engine_update(model);
+		hb_gpu_model_engine_update(model);
 		mark_busy(model);
 	}
 	if (now_ns > model->now_ns)
 		model->now_ns = now_ns;
 }
 
-int64_t hb_model_busy_ns(const struct hb_model *model)
+int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model)
 {
 	return model->busy_ns + (model->busy ? model->now_ns - model->busy_since_ns : 0);
 }
 
-size_t hb_model_pending(const struct hb_model *model, int stream)
+size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream)
 {
 	return valid_stream(model, stream) ? model->streams[stream].queued : 0;
 }

@@ -20,23 +20,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct hb_model;
+struct hb_gpu_model;
 
 /* How a context's compute work is taken off the GPU. */
-enum hb_model_preempt { HB_PREEMPT_INSTRUCTION, HB_PREEMPT_BLOCK, HB_PREEMPT_WAIT_IDLE };
+enum hb_gpu_model_preempt { HB_PREEMPT_INSTRUCTION, HB_PREEMPT_BLOCK, HB_PREEMPT_WAIT_IDLE };
 
-struct hb_model_context {
+struct hb_gpu_model_context {
 	int64_t slice_ns;      /* compute time slice; 0 = the GPU's default */
 	int64_t copy_slice_ns; /* copy engines; 0 = default */
-	enum hb_model_preempt preempt;
+	enum hb_gpu_model_preempt preempt;
 	bool mps; /* an MPS server's: its clients pay the server's boundaries */
 };
 
-enum hb_model_kind { HB_MODEL_KERNEL, HB_MODEL_COPY_H2D, HB_MODEL_COPY_D2H, HB_MODEL_HOLD };
+enum hb_gpu_model_kind { HB_GPU_MODEL_KERNEL, HB_GPU_MODEL_COPY_H2D, HB_GPU_MODEL_COPY_D2H, HB_GPU_MODEL_HOLD };
 
 /* One piece of work. Kernels and memsets run on SMs, copies on a copy engine. */
-struct hb_model_work {
-	enum hb_model_kind kind;
+struct hb_gpu_model_work {
+	enum hb_gpu_model_kind kind;
 	int64_t duration_ns;   /* kernel: measured alone, > 0; copy: ignored */
 	uint64_t blocks;       /* kernel: grid size, >= 1 */
 	uint32_t threads;      /* per block */
@@ -54,7 +54,7 @@ struct hb_model_work {
 	const char *name;      /* for spans; not copied, may be NULL */
 };
 
-struct hb_model_completion {
+struct hb_gpu_model_completion {
 	uint64_t cookie;
 	int64_t start_ns; /* first block running (copy: first byte) */
 	int64_t end_ns;
@@ -62,53 +62,53 @@ struct hb_model_completion {
 };
 
 /* A context switch, for timelines and counters. */
-struct hb_model_switch {
+struct hb_gpu_model_switch {
 	int64_t start_ns, end_ns;
 	int from_context, to_context; /* -1 = idle */
 };
 
 /* Blocks of a kernel that one SM holds; at least 1. */
-uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
 /* NULL when out of memory. The spec is copied. */
-struct hb_model *hb_model_new(const struct hb_gpu_spec *spec);
-void hb_model_free(struct hb_model *model);
+struct hb_gpu_model *hb_gpu_model_new(const struct hb_gpu_spec *spec);
+void hb_gpu_model_free(struct hb_gpu_model *model);
 
 /* Ids are small integers >= 0; negative errno on failure. Removing drops unfinished work. */
-int hb_model_add_context(struct hb_model *model, const struct hb_model_context *context);
-int hb_model_set_slice(struct hb_model *model, int context, int64_t slice_ns, int64_t copy_slice_ns);
-void hb_model_remove_context(struct hb_model *model, int64_t now_ns, int context);
+int hb_gpu_model_add_context(struct hb_gpu_model *model, const struct hb_gpu_model_context *context);
+int hb_gpu_model_set_slice(struct hb_gpu_model *model, int context, int64_t slice_ns, int64_t copy_slice_ns);
+void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int context);
 /* A process in a context: several share one under MPS. sm_limit 0 = all SMs. */
-int hb_model_add_client(struct hb_model *model, int context, uint32_t sm_limit);
-void hb_model_remove_client(struct hb_model *model, int64_t now_ns, int client);
+int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm_limit);
+void hb_gpu_model_remove_client(struct hb_gpu_model *model, int64_t now_ns, int client);
 /* Lower number = higher priority, as in CUDA (-5..0). */
-int hb_model_add_stream(struct hb_model *model, int client, int priority);
-void hb_model_remove_stream(struct hb_model *model, int64_t now_ns, int stream);
+int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority);
+void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
 /*
  * Queues work on a stream at now_ns, which must not be before the last
  * advance. 0, -EINVAL (bad work or stream), -ENOMEM.
  */
-int hb_model_submit(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work);
+int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, const struct hb_gpu_model_work *work);
 /* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
-int hb_model_submit_graph(struct hb_model *model, int64_t now_ns, int stream, const struct hb_model_work *work,
-			  size_t n_work, uint64_t cookie);
+int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int stream,
+			      const struct hb_gpu_model_work *work, size_t n_work, uint64_t cookie);
 /* Holds run until released (or, where duration_ns > 0, until that long after their launch). Releases those running or queued on the stream. */
-void hb_model_release_holds(struct hb_model *model, int64_t now_ns, int stream);
+void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
 /* When something will happen on its own; INT64_MAX = never. */
-int64_t hb_model_next_ns(const struct hb_model *model);
+int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model);
 /* Runs everything due up to and including now_ns. */
-void hb_model_advance(struct hb_model *model, int64_t now_ns);
+void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
 /* Completions and switches in time order; false = none left. */
-bool hb_model_pop(struct hb_model *model, struct hb_model_completion *completion);
-bool hb_model_pop_switch(struct hb_model *model, struct hb_model_switch *change);
+bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion);
+bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change);
 
 /* Blocks of such a kernel that one SM holds; at least 1. */
-uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work);
+uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
 /* Time in which at least one kernel ran, and work not finished yet on a stream. */
-int64_t hb_model_busy_ns(const struct hb_model *model);
-size_t hb_model_pending(const struct hb_model *model, int stream);
+int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model);
+size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream);
 
 #endif

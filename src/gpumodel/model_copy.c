@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct copy_engine *engine_of(struct hb_model *model, enum hb_model_kind kind)
+static struct copy_engine *engine_of(struct hb_gpu_model *model, enum hb_gpu_model_kind kind)
 {
-	return &model->copies[kind == HB_MODEL_COPY_D2H];
+	return &model->copies[kind == HB_GPU_MODEL_COPY_D2H];
 }
 
-static int32_t client_of(const struct hb_model *model, const struct copy_job *job)
+static int32_t client_of(const struct hb_gpu_model *model, const struct copy_job *job)
 {
 	return model->streams[job->stream].client;
 }
 
-static int64_t slice_of(const struct hb_model *model, int32_t client)
+static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
 {
 	const struct model_context *context = &model->contexts[model->clients[client].context];
 	int64_t least = (int64_t)model->spec.copy_turn_min_ns;
@@ -32,7 +32,7 @@ static int64_t slice_of(const struct hb_model *model, int32_t client)
 }
 
 /* First job of the next client after the one served, in order of arrival; n_jobs = none but the served one's. */
-static uint32_t next_client_job(const struct hb_model *model, const struct copy_engine *engine)
+static uint32_t next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
 {
 	uint32_t best = engine->n_jobs;
 	for (uint32_t i = 0; i < engine->n_jobs; i++) {
@@ -52,7 +52,7 @@ static uint32_t next_client_job(const struct hb_model *model, const struct copy_
 	return best;
 }
 
-static uint32_t first_job_of(const struct hb_model *model, const struct copy_engine *engine, int32_t client)
+static uint32_t first_job_of(const struct hb_gpu_model *model, const struct copy_engine *engine, int32_t client)
 {
 	for (uint32_t i = 0; i < engine->n_jobs; i++)
 		if (client_of(model, &engine->jobs[i]) == client)
@@ -61,7 +61,7 @@ static uint32_t first_job_of(const struct hb_model *model, const struct copy_eng
 }
 
 /* Serves a job from now_ns on (after the cost of turning). */
-static void serve(struct hb_model *model, struct copy_engine *engine, uint32_t job)
+static void serve(struct hb_gpu_model *model, struct copy_engine *engine, uint32_t job)
 {
 	int32_t client = client_of(model, &engine->jobs[job]);
 	int64_t turn = engine->client >= 0 && engine->client != client ? (int64_t)model->spec.copy_switch_ns : 0;
@@ -75,7 +75,7 @@ static void serve(struct hb_model *model, struct copy_engine *engine, uint32_t j
 }
 
 /* When something has to be decided next: the job's end, or the end of a slice others wait for. */
-static void arm(struct hb_model *model, struct copy_engine *engine)
+static void arm(struct hb_gpu_model *model, struct copy_engine *engine)
 {
 	engine->generation++;
 	if (engine->n_jobs == 0 || engine->client < 0)
@@ -87,18 +87,19 @@ static void arm(struct hb_model *model, struct copy_engine *engine)
 		int64_t end = engine->turn_ns + (elapsed / slice + 1) * slice;
 		at = end < at ? end : at;
 	}
-	hb_model_heap_push(&model->heap, at, EVENT_COPY, (uint32_t)(engine - model->copies), engine->generation);
+	hb_gpu_model_heap_push(&model->heap, at, EVENT_COPY, (uint32_t)(engine - model->copies), engine->generation);
 }
 
 /* From a copy's launch, or the end of what it waited for, to its place in the engine's queue. */
-int64_t hb_model_copy_delay_ns(const struct hb_model *model, const struct model_stream *stream, enum hb_model_kind kind)
+int64_t hb_gpu_model_copy_delay_ns(const struct hb_gpu_model *model, const struct model_stream *stream,
+				   enum hb_gpu_model_kind kind)
 {
-	const struct copy_engine *engine = &model->copies[kind == HB_MODEL_COPY_D2H];
+	const struct copy_engine *engine = &model->copies[kind == HB_GPU_MODEL_COPY_D2H];
 	bool others = engine->n_jobs > 0 && first_job_of(model, engine, stream->client) == engine->n_jobs;
 	return (int64_t)(model->spec.copy_latency_ns + (others ? model->spec.copy_wake_ns : 0));
 }
 
-int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work)
+int hb_gpu_model_copy_start(struct hb_gpu_model *model, uint32_t stream, const struct hb_gpu_model_work *work)
 {
 	struct copy_engine *engine = engine_of(model, work->kind);
 	if (engine->n_jobs == engine->capacity) {
@@ -109,8 +110,8 @@ int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb
 		engine->jobs = jobs;
 		engine->capacity = capacity;
 	}
-	double rate = work->kind == HB_MODEL_COPY_D2H ? model->spec.pcie_d2h_bytes_per_s
-						      : model->spec.pcie_h2d_bytes_per_s;
+	double rate = work->kind == HB_GPU_MODEL_COPY_D2H ? model->spec.pcie_d2h_bytes_per_s
+							  : model->spec.pcie_h2d_bytes_per_s;
 	int64_t length = (int64_t)((double)work->bytes * 1e9 / rate);
 	model->streams[stream].state = STREAM_RUNNING;
 	uint32_t job = engine->n_jobs++;
@@ -134,7 +135,7 @@ static void remove_job(struct copy_engine *engine, uint32_t job)
 }
 
 /* Picks what to serve after a job ended or was dropped. */
-static void pick_next(struct hb_model *model, struct copy_engine *engine)
+static void pick_next(struct hb_gpu_model *model, struct copy_engine *engine)
 {
 	uint32_t job = first_job_of(model, engine, engine->client);
 	if (job == engine->n_jobs)
@@ -145,7 +146,7 @@ static void pick_next(struct hb_model *model, struct copy_engine *engine)
 		engine->client = -1;
 }
 
-void hb_model_copy_event(struct hb_model *model, const struct model_event *event)
+void hb_gpu_model_copy_event(struct hb_gpu_model *model, const struct model_event *event)
 {
 	struct copy_engine *engine = &model->copies[event->object];
 	if (event->generation != engine->generation || engine->n_jobs == 0)
@@ -159,7 +160,7 @@ void hb_model_copy_event(struct hb_model *model, const struct model_event *event
 		int64_t start = job->start_ns;
 		remove_job(engine, engine->job);
 		engine->deciding = true;
-		hb_model_stream_finished(model, stream, start);
+		hb_gpu_model_stream_finished(model, stream, start);
 		engine->deciding = false;
 		pick_next(model, engine);
 		arm(model, engine);
@@ -171,7 +172,7 @@ void hb_model_copy_event(struct hb_model *model, const struct model_event *event
 	arm(model, engine);
 }
 
-void hb_model_copy_drop(struct hb_model *model, int32_t stream)
+void hb_gpu_model_copy_drop(struct hb_gpu_model *model, int32_t stream)
 {
 	for (int direction = 0; direction < 2; direction++) {
 		struct copy_engine *engine = &model->copies[direction];

@@ -10,8 +10,8 @@ static bool before(const struct model_event *a, const struct model_event *b)
 	return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->order < b->order);
 }
 
-int hb_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_model_event_kind kind, uint32_t object,
-		       uint32_t generation)
+int hb_gpu_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_gpu_model_event_kind kind, uint32_t object,
+			   uint32_t generation)
 {
 	if (heap->count == heap->capacity) {
 		uint32_t capacity = heap->capacity ? 2 * heap->capacity : 32;
@@ -32,7 +32,7 @@ int hb_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_model_eve
 	return 0;
 }
 
-bool hb_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct model_event *event)
+bool hb_gpu_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct model_event *event)
 {
 	if (heap->count == 0 || heap->events[0].at_ns > until_ns)
 		return false;
@@ -55,12 +55,12 @@ bool hb_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct model_e
 	return true;
 }
 
-int64_t hb_model_heap_next(const struct model_heap *heap)
+int64_t hb_gpu_model_heap_next(const struct model_heap *heap)
 {
-	return heap->count ? heap->events[0].at_ns : HB_MODEL_NEVER;
+	return heap->count ? heap->events[0].at_ns : HB_GPU_MODEL_NEVER;
 }
 
-void hb_model_heap_fini(struct model_heap *heap)
+void hb_gpu_model_heap_fini(struct model_heap *heap)
 {
 	free(heap->events);
 	*heap = (struct model_heap){0};

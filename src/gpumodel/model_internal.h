@@ -22,14 +22,14 @@
 #ifndef HB_GPU_MODEL_INTERNAL_H
 #define HB_GPU_MODEL_INTERNAL_H
 
-#include "nvidia/gpc_rank.h"
 #include "gpumodel/model.h"
+#include "nvidia/gpc_rank.h"
 
-#define HB_MODEL_SMS_MAX 256
-#define HB_MODEL_GPCS_MAX 32
-#define HB_MODEL_NEVER INT64_MAX
+#define HB_GPU_MODEL_SMS_MAX 256
+#define HB_GPU_MODEL_GPCS_MAX 32
+#define HB_GPU_MODEL_NEVER INT64_MAX
 
-enum hb_model_event_kind {
+enum hb_gpu_model_event_kind {
 	EVENT_ARRIVE,   /* global: a launch has reached the front of its stream; object = stream */
 	EVENT_NEXT,     /* own: the boundary after a kernel is over; object = stream */
 	EVENT_SOLO_END, /* own: object = kernel */
@@ -52,16 +52,16 @@ struct model_heap {
 	uint64_t next_order;
 };
 
-int hb_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_model_event_kind kind, uint32_t object,
-		       uint32_t generation);
-bool hb_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct model_event *event);
-int64_t hb_model_heap_next(const struct model_heap *heap);
-void hb_model_heap_fini(struct model_heap *heap);
+int hb_gpu_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_gpu_model_event_kind kind, uint32_t object,
+			   uint32_t generation);
+bool hb_gpu_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct model_event *event);
+int64_t hb_gpu_model_heap_next(const struct model_heap *heap);
+void hb_gpu_model_heap_fini(struct model_heap *heap);
 
 /* One submission: a piece of work, or a graph's pieces in order. */
 struct model_entry {
-	struct hb_model_work single;
-	const struct hb_model_work *pieces; /* graph: the caller's array; else &single */
+	struct hb_gpu_model_work single;
+	const struct hb_gpu_model_work *pieces; /* graph: the caller's array; else &single */
 	uint32_t n_pieces, next_piece;
 	uint64_t cookie;
 	int64_t ready_ns; /* global: not before this */
@@ -98,11 +98,11 @@ struct model_cohort {
 	uint32_t slots;  /* blocks resident */
 	uint64_t blocks; /* blocks they stand for: short ones run several in a row */
 	uint32_t next_free;
-	uint8_t count[HB_MODEL_SMS_MAX]; /* resident blocks on each SM */
+	uint8_t count[HB_GPU_MODEL_SMS_MAX]; /* resident blocks on each SM */
 };
 
 struct model_kernel {
-	const struct hb_model_work *work;
+	const struct hb_gpu_model_work *work;
 	uint32_t stream;
 	uint32_t generation;
 	uint64_t blocks_left; /* not placed yet */
@@ -127,7 +127,7 @@ struct model_sm {
 };
 
 struct model_context {
-	struct hb_model_context params;
+	struct hb_gpu_model_context params;
 	struct model_heap heap; /* own time */
 	int64_t offset_ns;      /* global - own, while resident */
 	int64_t frozen_own_ns;  /* own time at which it was switched out */
@@ -135,7 +135,7 @@ struct model_context {
 	uint32_t n_active, active_capacity;
 	uint32_t n_started;  /* of those, with blocks on SMs */
 	uint32_t n_boundary; /* streams between two queued kernels */
-	struct model_sm sm[HB_MODEL_SMS_MAX];
+	struct model_sm sm[HB_GPU_MODEL_SMS_MAX];
 	bool placed; /* sm[] in use: cohorts exist */
 	bool used, had_demand;
 	uint32_t n_clients;
@@ -161,11 +161,11 @@ struct copy_engine {
 
 enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
 
-struct hb_model {
+struct hb_gpu_model {
 	struct hb_gpu_spec spec;
 	uint32_t sms;
-	/* Of each SM: see hb_model_rank_sms. Where whole GPCs are left out, by the SMs beyond whole rooms. */
-	uint8_t rank_spread[HB_MODEL_SMS_MAX], rank_gpc[HB_GPC_ROOM_SMS][HB_MODEL_SMS_MAX];
+	/* Of each SM: see hb_gpu_model_rank_sms. Where whole GPCs are left out, by the SMs beyond whole rooms. */
+	uint8_t rank_spread[HB_GPU_MODEL_SMS_MAX], rank_gpc[HB_GPC_ROOM_SMS][HB_GPU_MODEL_SMS_MAX];
 	int64_t now_ns;
 	struct model_heap heap; /* global */
 	struct model_context *contexts;
@@ -182,24 +182,24 @@ struct hb_model {
 	int32_t resident, incoming;
 	uint32_t engine_generation;
 	int64_t run_since_ns, switch_since_ns;
-	int64_t timer_ns; /* of the valid EVENT_SWITCH; HB_MODEL_NEVER = none */
+	int64_t timer_ns; /* of the valid EVENT_SWITCH; HB_GPU_MODEL_NEVER = none */
 	/* busy accounting */
 	bool busy;
 	int64_t busy_ns, busy_since_ns;
 	struct copy_engine copies[2];
 	/* results */
-	struct hb_model_completion *done;
+	struct hb_gpu_model_completion *done;
 	size_t done_head, done_count, done_capacity;
-	struct hb_model_switch *switches;
+	struct hb_gpu_model_switch *switches;
 	size_t switch_head, switch_count, switch_capacity;
 };
 
-static inline bool model_running(const struct hb_model *model, int32_t context)
+static inline bool model_running(const struct hb_gpu_model *model, int32_t context)
 {
 	return model->resident == context && model->engine != ENGINE_SWITCH;
 }
 
-static inline int64_t model_own_ns(const struct hb_model *model, const struct model_context *context)
+static inline int64_t model_own_ns(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	bool running = model_running(model, (int32_t)(context - model->contexts));
 	return running ? model->now_ns - context->offset_ns : context->frozen_own_ns;
@@ -222,30 +222,32 @@ static inline uint64_t model_div_up(uint64_t a, uint64_t b)
 }
 
 /* model.c */
-void hb_model_stream_finished(struct hb_model *model, uint32_t stream, int64_t start_ns);
-int hb_model_note_switch(struct hb_model *model, const struct hb_model_switch *change);
+void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t stream, int64_t start_ns);
+int hb_gpu_model_note_switch(struct hb_gpu_model *model, const struct hb_gpu_model_switch *change);
 /* model_shape.c */
-void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel);
-void hb_model_note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work);
+void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_kernel *kernel);
+void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *client,
+			     const struct hb_gpu_model_work *work);
 /* model_kernel.c */
-int hb_model_kernel_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work);
-void hb_model_kernel_event(struct hb_model *model, struct model_context *context, const struct model_event *event);
-void hb_model_kernel_drop(struct hb_model *model, uint32_t kernel);
-void hb_model_hold_end(struct hb_model *model, uint32_t kernel);
+int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream, const struct hb_gpu_model_work *work);
+void hb_gpu_model_kernel_event(struct hb_gpu_model *model, struct model_context *context,
+			       const struct model_event *event);
+void hb_gpu_model_kernel_drop(struct hb_gpu_model *model, uint32_t kernel);
+void hb_gpu_model_hold_end(struct hb_gpu_model *model, uint32_t kernel);
 /* model_sm.c */
-void hb_model_place(struct hb_model *model, struct model_context *context);
-void hb_model_rank_sms(struct hb_model *model);
-void hb_model_spread(struct hb_model *model, struct model_context *context);
-void hb_model_drop_cohort(struct hb_model *model, struct model_context *context, uint32_t cohort);
+void hb_gpu_model_place(struct hb_gpu_model *model, struct model_context *context);
+void hb_gpu_model_rank_sms(struct hb_gpu_model *model);
+void hb_gpu_model_spread(struct hb_gpu_model *model, struct model_context *context);
+void hb_gpu_model_drop_cohort(struct hb_gpu_model *model, struct model_context *context, uint32_t cohort);
 /* model_switch.c */
-void hb_model_engine_update(struct hb_model *model);
-void hb_model_engine_event(struct hb_model *model, const struct model_event *event);
-void hb_model_engine_leave(struct hb_model *model, int32_t context);
+void hb_gpu_model_engine_update(struct hb_gpu_model *model);
+void hb_gpu_model_engine_event(struct hb_gpu_model *model, const struct model_event *event);
+void hb_gpu_model_engine_leave(struct hb_gpu_model *model, int32_t context);
 /* model_copy.c */
-int64_t hb_model_copy_delay_ns(const struct hb_model *model, const struct model_stream *stream,
-			       enum hb_model_kind kind);
-int hb_model_copy_start(struct hb_model *model, uint32_t stream, const struct hb_model_work *work);
-void hb_model_copy_event(struct hb_model *model, const struct model_event *event);
-void hb_model_copy_drop(struct hb_model *model, int32_t stream);
+int64_t hb_gpu_model_copy_delay_ns(const struct hb_gpu_model *model, const struct model_stream *stream,
+				   enum hb_gpu_model_kind kind);
+int hb_gpu_model_copy_start(struct hb_gpu_model *model, uint32_t stream, const struct hb_gpu_model_work *work);
+void hb_gpu_model_copy_event(struct hb_gpu_model *model, const struct model_event *event);
+void hb_gpu_model_copy_drop(struct hb_gpu_model *model, int32_t stream);
 
 #endif

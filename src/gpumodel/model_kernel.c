@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t new_kernel(struct hb_model *model)
+static uint32_t new_kernel(struct hb_gpu_model *model)
 {
 	if (model->free_kernel == UINT32_MAX) {
 		uint32_t capacity = model->kernel_capacity ? 2 * model->kernel_capacity : 64;
@@ -30,12 +30,12 @@ static uint32_t new_kernel(struct hb_model *model)
 	return id;
 }
 
-static struct model_context *context_of(struct hb_model *model, const struct model_kernel *kernel)
+static struct model_context *context_of(struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	return &model->contexts[model->clients[model->streams[kernel->stream].client].context];
 }
 
-static int activate(struct hb_model *model, struct model_context *context, uint32_t id)
+static int activate(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	if (context->n_active == context->active_capacity) {
 		uint32_t capacity = context->active_capacity ? 2 * context->active_capacity : 16;
@@ -55,7 +55,7 @@ static int activate(struct hb_model *model, struct model_context *context, uint3
 	return 0;
 }
 
-int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const struct hb_model_work *work)
+int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream_id, const struct hb_gpu_model_work *work)
 {
 	struct model_stream *stream = &model->streams[stream_id];
 	const struct model_client *client = &model->clients[stream->client];
@@ -67,7 +67,7 @@ int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const stru
 	kernel->work = work;
 	kernel->stream = stream_id;
 	kernel->priority = stream->priority;
-	kernel->hold = work->kind == HB_MODEL_HOLD;
+	kernel->hold = work->kind == HB_GPU_MODEL_HOLD;
 	kernel->sms = model->sms;
 	if (client->sm_limit && client->sm_limit < kernel->sms)
 		kernel->sms = client->sm_limit;
@@ -77,17 +77,17 @@ int hb_model_kernel_start(struct hb_model *model, uint32_t stream_id, const stru
 		if (!work->sm_spread)
 			kernel->rank = model->rank_gpc[(model->sms - kernel->sms) % HB_GPC_ROOM_SMS];
 	}
-	hb_model_shape_kernel(model, kernel);
+	hb_gpu_model_shape_kernel(model, kernel);
 	stream->kernel = id;
 	stream->state = STREAM_RUNNING;
 	int result = activate(model, context, id);
 	if (result < 0)
 		return result;
-	hb_model_place(model, context);
+	hb_gpu_model_place(model, context);
 	return 0;
 }
 
-static void forget_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
+static void forget_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	for (uint32_t i = 0; i < context->n_active; i++)
@@ -106,43 +106,44 @@ static void forget_kernel(struct hb_model *model, struct model_context *context,
 	model->free_kernel = id;
 }
 
-static void finish_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
+static void finish_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	uint32_t stream = model->kernels[id].stream;
 	int64_t start = model->kernels[id].start_ns;
-	hb_model_note_power(model, &model->clients[model->streams[stream].client], model->kernels[id].work);
+	hb_gpu_model_note_power(model, &model->clients[model->streams[stream].client], model->kernels[id].work);
 	forget_kernel(model, context, id);
-	hb_model_stream_finished(model, stream, start);
+	hb_gpu_model_stream_finished(model, stream, start);
 }
 
 /* The room of all cohorts that end at one moment is given out together. */
-static bool another_ends_now(const struct hb_model *model, const struct model_context *context)
+static bool another_ends_now(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	const struct model_event *next = context->heap.events;
 	return context->heap.count && next->kind == EVENT_COHORT && next->at_ns <= model_own_ns(model, context) &&
 	       model->cohorts[next->object].generation == next->generation;
 }
 
-static void end_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
+static void end_cohort(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
 	uint32_t kernel_id = cohort->kernel;
 	struct model_kernel *kernel = &model->kernels[kernel_id];
 	kernel->blocks_running -= cohort->blocks;
-	hb_model_drop_cohort(model, context, id);
+	hb_gpu_model_drop_cohort(model, context, id);
 	if (kernel->blocks_left == 0 && kernel->blocks_running == 0)
 		finish_kernel(model, context, kernel_id);
 	if (!another_ends_now(model, context))
-		hb_model_place(model, context);
+		hb_gpu_model_place(model, context);
 }
 
-void hb_model_kernel_event(struct hb_model *model, struct model_context *context, const struct model_event *event)
+void hb_gpu_model_kernel_event(struct hb_gpu_model *model, struct model_context *context,
+			       const struct model_event *event)
 {
 	if (event->kind == EVENT_SOLO_END) {
 		if (model->kernels[event->object].generation != event->generation)
 			return;
 		finish_kernel(model, context, event->object);
-		hb_model_place(model, context);
+		hb_gpu_model_place(model, context);
 		return;
 	}
 	if (model->cohorts[event->object].generation == event->generation)
@@ -150,36 +151,36 @@ void hb_model_kernel_event(struct hb_model *model, struct model_context *context
 }
 
 /* Cohorts of a kernel that goes away: frees their SMs. */
-static void drop_cohorts(struct hb_model *model, struct model_context *context, uint32_t kernel_id)
+static void drop_cohorts(struct hb_gpu_model *model, struct model_context *context, uint32_t kernel_id)
 {
 	for (uint32_t i = 0; i < context->heap.count; i++) {
 		struct model_event *event = &context->heap.events[i];
 		if (event->kind != EVENT_COHORT || model->cohorts[event->object].generation != event->generation ||
 		    model->cohorts[event->object].kernel != kernel_id)
 			continue;
-		hb_model_drop_cohort(model, context, event->object);
+		hb_gpu_model_drop_cohort(model, context, event->object);
 	}
 	const struct model_kernel *kernel = &model->kernels[kernel_id];
 	if (kernel->hold && kernel->start_ns >= 0 && kernel->work->duration_ns == 0)
-		hb_model_drop_cohort(model, context, kernel->hold_cohort);
+		hb_gpu_model_drop_cohort(model, context, kernel->hold_cohort);
 }
 
 /* A hold that runs ends now; one that waits for the GPU ends as soon as it has it. */
-void hb_model_hold_end(struct hb_model *model, uint32_t id)
+void hb_gpu_model_hold_end(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	struct model_context *context = context_of(model, kernel);
 	kernel->released = true;
 	if (kernel->start_ns < 0)
 		return;
-	hb_model_heap_push(&context->heap, model_own_ns(model, context), EVENT_COHORT, kernel->hold_cohort,
-			   model->cohorts[kernel->hold_cohort].generation);
+	hb_gpu_model_heap_push(&context->heap, model_own_ns(model, context), EVENT_COHORT, kernel->hold_cohort,
+			       model->cohorts[kernel->hold_cohort].generation);
 }
 
-void hb_model_kernel_drop(struct hb_model *model, uint32_t id)
+void hb_gpu_model_kernel_drop(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_context *context = context_of(model, &model->kernels[id]);
 	drop_cohorts(model, context, id);
 	forget_kernel(model, context, id);
-	hb_model_place(model, context);
+	hb_gpu_model_place(model, context);
 }

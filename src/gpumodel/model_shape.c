@@ -11,14 +11,14 @@ static uint32_t warps(uint32_t threads)
 	return (threads + 31) / 32;
 }
 
-static uint32_t block_registers(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
+static uint32_t block_registers(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work)
 {
 	uint32_t unit = (uint32_t)spec->register_unit;
 	uint32_t warp = (work->registers ? work->registers : 32) * 32;
 	return (warp + unit - 1) / unit * unit * warps(work->threads);
 }
 
-uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_model_work *work)
+uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work)
 {
 	uint32_t shared = work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes;
 	uint32_t blocks = (uint32_t)spec->sm_blocks;
@@ -30,13 +30,14 @@ uint32_t hb_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_mode
 }
 
 /* Share of recent time that a client spent in matrix kernels, now. */
-static double recent_power(const struct hb_model *model, const struct model_client *client)
+static double recent_power(const struct hb_gpu_model *model, const struct model_client *client)
 {
 	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
 	return age < 1 ? client->power * (1 - age) : 0;
 }
 
-void hb_model_note_power(struct hb_model *model, struct model_client *client, const struct hb_model_work *work)
+void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *client,
+			     const struct hb_gpu_model_work *work)
 {
 	if (work->power_share <= 0)
 		return;
@@ -45,7 +46,7 @@ void hb_model_note_power(struct hb_model *model, struct model_client *client, co
 	client->power_ns = model->now_ns;
 }
 
-static double clock_cost(const struct hb_model *model, double power)
+static double clock_cost(const struct hb_gpu_model *model, double power)
 {
 	double above = power - model->spec.power_free_share;
 	return above > 0 ? 1 + above * model->spec.power_slowdown : 1;
@@ -56,7 +57,7 @@ static double clock_cost(const struct hb_model *model, double power)
  * what its own program did to the clock when it ran alone: beside others it is
  * slower, and faster where its own matrix kernels are held back.
  */
-static double power_factor(const struct hb_model *model, const struct hb_model_work *work)
+static double power_factor(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
 {
 	double power = 0;
 	for (uint32_t i = 0; i < model->n_clients; i++)
@@ -66,10 +67,10 @@ static double power_factor(const struct hb_model *model, const struct hb_model_w
 }
 
 /* SMs of the GPC that has most of those that a kernel may use. Where they are spread that is GPC 0. */
-static uint32_t most_in_a_gpc(const struct hb_model *model, const struct model_kernel *kernel)
+static uint32_t most_in_a_gpc(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, round = 2 * gpcs, most = 0;
-	uint32_t n[HB_MODEL_GPCS_MAX] = {0};
+	uint32_t n[HB_GPU_MODEL_GPCS_MAX] = {0};
 	if (kernel->rank == model->rank_spread)
 		return kernel->sms / round * 2 + model_min_u32(kernel->sms % round, 2);
 	for (uint32_t i = 0; i < model->sms; i++) {
@@ -81,7 +82,7 @@ static uint32_t most_in_a_gpc(const struct hb_model *model, const struct model_k
 }
 
 /* Blocks placed together: its clusters', or one at a time where a cluster is larger than what even an idle GPC could hold. */
-static uint32_t placed_together(const struct hb_model *model, const struct model_kernel *kernel)
+static uint32_t placed_together(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t cluster = kernel->work->cluster;
 	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
@@ -94,11 +95,11 @@ static uint32_t placed_together(const struct hb_model *model, const struct model
  * share the work out as they run, which comes to the same: there is no second
  * round (measured, docs/spatial-programs.md).
  */
-void hb_model_shape_kernel(const struct hb_model *model, struct model_kernel *kernel)
+void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_kernel *kernel)
 {
-	const struct hb_model_work *work = kernel->work;
+	const struct hb_gpu_model_work *work = kernel->work;
 	const struct hb_gpu_spec *spec = &model->spec;
-	kernel->occupancy = hb_model_occupancy(spec, work);
+	kernel->occupancy = hb_gpu_model_occupancy(spec, work);
 	kernel->threads_block = model_min_u32(warps(work->threads) * 32, (uint32_t)spec->sm_threads);
 	kernel->registers_block = model_min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
 	kernel->shared_block = model_min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,

@@ -19,7 +19,7 @@
 /* Blocks shorter than this run several in a row as one cohort: nobody waits long for them. */
 #define COHORT_MIN_NS 2000
 
-static uint32_t new_cohort(struct hb_model *model)
+static uint32_t new_cohort(struct hb_gpu_model *model)
 {
 	if (model->free_cohort == UINT32_MAX) {
 		uint32_t capacity = model->cohort_capacity ? 2 * model->cohort_capacity : 64;
@@ -44,7 +44,7 @@ static uint32_t new_cohort(struct hb_model *model)
 	return id;
 }
 
-static void mark_started(struct hb_model *model, struct model_context *context, struct model_kernel *kernel)
+static void mark_started(struct hb_gpu_model *model, struct model_context *context, struct model_kernel *kernel)
 {
 	if (kernel->start_ns >= 0)
 		return;
@@ -52,7 +52,7 @@ static void mark_started(struct hb_model *model, struct model_context *context, 
 	context->n_started++;
 }
 
-static void start_solo(struct hb_model *model, struct model_context *context, uint32_t id)
+static void start_solo(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	int64_t own = model_own_ns(model, context);
@@ -60,10 +60,10 @@ static void start_solo(struct hb_model *model, struct model_context *context, ui
 	kernel->solo = true;
 	kernel->solo_start_own_ns = own;
 	kernel->solo_end_own_ns += own;
-	hb_model_heap_push(&context->heap, kernel->solo_end_own_ns, EVENT_SOLO_END, id, kernel->generation);
+	hb_gpu_model_heap_push(&context->heap, kernel->solo_end_own_ns, EVENT_SOLO_END, id, kernel->generation);
 }
 
-static void prepare_sms(const struct hb_model *model, struct model_context *context)
+static void prepare_sms(const struct hb_gpu_model *model, struct model_context *context)
 {
 	if (context->placed)
 		return;
@@ -113,7 +113,7 @@ static int64_t wave_phase_ns(const struct model_kernel *kernel, int64_t end_ns)
 	return (end_ns + step / 2) / step * step;
 }
 
-static void push_cohort(struct hb_model *model, struct model_context *context, uint32_t kernel_id, uint32_t id,
+static void push_cohort(struct hb_gpu_model *model, struct model_context *context, uint32_t kernel_id, uint32_t id,
 			uint64_t blocks, int64_t length_ns, bool in_wave)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
@@ -131,16 +131,16 @@ static void push_cohort(struct hb_model *model, struct model_context *context, u
 	int64_t end = model_own_ns(model, context) + (length_ns > 0 ? length_ns : 1);
 	if (in_wave)
 		end = wave_phase_ns(kernel, end);
-	hb_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
+	hb_gpu_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
 }
 
 /*
  * Which SMs a kernel gets that may not use all. Under the limit of a client they are spread over the GPCs; a mask leaves out
  * whole GPCs as far as that goes, so that clusters of others find room there.
  */
-void hb_model_rank_sms(struct hb_model *model)
+void hb_gpu_model_rank_sms(struct hb_gpu_model *model)
 {
-	uint8_t gpcs[HB_MODEL_SMS_MAX];
+	uint8_t gpcs[HB_GPU_MODEL_SMS_MAX];
 	for (uint32_t i = 0; i < model->sms; i++) {
 		model->rank_spread[i] = (uint8_t)i;
 		gpcs[i] = (uint8_t)model_gpc_of(i, (uint32_t)model->spec.gpc_count);
@@ -150,12 +150,12 @@ void hb_model_rank_sms(struct hb_model *model)
 }
 
 /* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
-static uint64_t trim_to_clusters(const struct hb_model *model, const struct model_kernel *kernel,
-				 uint8_t room[HB_MODEL_SMS_MAX])
+static uint64_t trim_to_clusters(const struct hb_gpu_model *model, const struct model_kernel *kernel,
+				 uint8_t room[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, cluster = kernel->cluster;
 	uint64_t total = 0;
-	uint32_t over[HB_MODEL_GPCS_MAX] = {0};
+	uint32_t over[HB_GPU_MODEL_GPCS_MAX] = {0};
 	for (uint32_t i = 0; i < model->sms; i++)
 		over[model_gpc_of(i, gpcs)] += room[i];
 	for (uint32_t gpc = 0; gpc < gpcs; gpc++) {
@@ -171,9 +171,9 @@ static uint64_t trim_to_clusters(const struct hb_model *model, const struct mode
 }
 
 /* One block a round on each SM of a kind (idle or not) that has room; returns how many blocks found none. */
-static uint64_t spread_over(const struct hb_model *model, const struct model_context *context,
+static uint64_t spread_over(const struct hb_gpu_model *model, const struct model_context *context,
 			    const struct model_kernel *kernel, bool idle, uint64_t left,
-			    const uint8_t room[HB_MODEL_SMS_MAX], uint8_t count[HB_MODEL_SMS_MAX])
+			    const uint8_t room[HB_GPU_MODEL_SMS_MAX], uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	int32_t full = (int32_t)model->spec.sm_threads;
 	for (bool progress = true; progress && left;) {
@@ -189,10 +189,10 @@ static uint64_t spread_over(const struct hb_model *model, const struct model_con
 }
 
 /* How many of `wanted` blocks go on each SM: idle SMs first, one block a round. Returns how many in all. */
-static uint64_t choose(const struct hb_model *model, const struct model_context *context,
-		       const struct model_kernel *kernel, uint64_t wanted, uint8_t count[HB_MODEL_SMS_MAX])
+static uint64_t choose(const struct hb_gpu_model *model, const struct model_context *context,
+		       const struct model_kernel *kernel, uint64_t wanted, uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
-	uint8_t room[HB_MODEL_SMS_MAX];
+	uint8_t room[HB_GPU_MODEL_SMS_MAX];
 	uint64_t total = 0;
 	for (uint32_t i = 0; i < model->sms; i++) {
 		room[i] = may_use(kernel, i) ? (uint8_t)fits(&context->sm[i], kernel) : 0;
@@ -211,8 +211,8 @@ static uint64_t choose(const struct hb_model *model, const struct model_context 
 }
 
 /* A block beside others: bandwidth that is asked for twice, and company on its SM. */
-static double slowdown(const struct hb_model *model, const struct model_context *context,
-		       const struct model_kernel *kernel, const uint8_t count[HB_MODEL_SMS_MAX])
+static double slowdown(const struct hb_gpu_model *model, const struct model_context *context,
+		       const struct model_kernel *kernel, const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t shared = 0, used = 0;
 	for (uint32_t i = 0; i < model->sms; i++) {
@@ -236,8 +236,8 @@ static double slowdown(const struct hb_model *model, const struct model_context 
 }
 
 /* Blocks are placed on an SM one after another: what that takes beyond the kernel alone, where they are spread out. */
-static double crowding_ns(const struct hb_model *model, const struct model_kernel *kernel,
-			  const uint8_t count[HB_MODEL_SMS_MAX])
+static double crowding_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
+			  const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t most = 0;
 	for (uint32_t i = 0; i < model->sms; i++)
@@ -248,16 +248,16 @@ static double crowding_ns(const struct hb_model *model, const struct model_kerne
 }
 
 /* A hold's limit counts from its launch, also for one that waited behind another. */
-static double hold_left_ns(const struct hb_model *model, const struct model_kernel *kernel)
+static double hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
 	return end_ns > model->now_ns ? (double)(end_ns - model->now_ns) : 1;
 }
 
 /* Starts what fits of a kernel; false = blocks are left. */
-static bool place_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
+static bool place_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
-	uint8_t count[HB_MODEL_SMS_MAX];
+	uint8_t count[HB_GPU_MODEL_SMS_MAX];
 	struct model_kernel *kernel = &model->kernels[id];
 	uint64_t slots = choose(model, context, kernel, kernel->blocks_left, count);
 	if (!slots)
@@ -317,7 +317,7 @@ static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_
 }
 
 /* Turns a solo kernel into cohorts, as far as it got. */
-static void spread_kernel(struct hb_model *model, struct model_context *context, uint32_t id)
+static void spread_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
 	int64_t own = model_own_ns(model, context);
@@ -360,7 +360,7 @@ static void spread_kernel(struct hb_model *model, struct model_context *context,
 	}
 }
 
-void hb_model_spread(struct hb_model *model, struct model_context *context)
+void hb_gpu_model_spread(struct hb_gpu_model *model, struct model_context *context)
 {
 	for (uint32_t i = 0; i < context->n_active; i++)
 		if (model->kernels[context->active[i]].solo) {
@@ -369,7 +369,7 @@ void hb_model_spread(struct hb_model *model, struct model_context *context)
 		}
 }
 
-void hb_model_place(struct hb_model *model, struct model_context *context)
+void hb_gpu_model_place(struct hb_gpu_model *model, struct model_context *context)
 {
 	int32_t index = (int32_t)(context - model->contexts);
 	if (!model_running(model, index) || context->n_active == 0)
@@ -383,7 +383,7 @@ void hb_model_place(struct hb_model *model, struct model_context *context)
 			start_solo(model, context, context->active[0]);
 		return;
 	}
-	hb_model_spread(model, context);
+	hb_gpu_model_spread(model, context);
 	prepare_sms(model, context);
 	int32_t blocked = INT32_MAX; /* priority of a kernel with blocks that do not fit */
 	for (uint32_t i = 0; i < context->n_active; i++) {
@@ -397,7 +397,7 @@ void hb_model_place(struct hb_model *model, struct model_context *context)
 	}
 }
 
-void hb_model_drop_cohort(struct hb_model *model, struct model_context *context, uint32_t id)
+void hb_gpu_model_drop_cohort(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_cohort *cohort = &model->cohorts[id];
 	for (uint32_t sm = 0; sm < model->sms; sm++)

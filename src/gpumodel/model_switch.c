@@ -14,7 +14,7 @@
  */
 #include "gpumodel/model_internal.h"
 
-static bool lone_hold(const struct hb_model *model, const struct model_context *context)
+static bool lone_hold(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	if (context->n_active != 1)
 		return false;
@@ -22,7 +22,7 @@ static bool lone_hold(const struct hb_model *model, const struct model_context *
 	return kernel->hold && !kernel->released && kernel->start_ns >= 0 && model->streams[kernel->stream].queued == 1;
 }
 
-static bool demands(const struct hb_model *model, int32_t index)
+static bool demands(const struct hb_gpu_model *model, int32_t index)
 {
 	const struct model_context *context = &model->contexts[index];
 	if (!context->used)
@@ -30,7 +30,7 @@ static bool demands(const struct hb_model *model, int32_t index)
 	return context->n_boundary > 0 || (context->n_active > 0 && !lone_hold(model, context));
 }
 
-static int32_t next_context(const struct hb_model *model)
+static int32_t next_context(const struct hb_gpu_model *model)
 {
 	for (uint32_t step = 1; step <= model->n_contexts; step++) {
 		int32_t index = (int32_t)(((uint32_t)(model->resident + 1) + step - 1) % model->n_contexts);
@@ -40,17 +40,17 @@ static int32_t next_context(const struct hb_model *model)
 	return -1;
 }
 
-static void set_timer(struct hb_model *model, int64_t at_ns)
+static void set_timer(struct hb_gpu_model *model, int64_t at_ns)
 {
 	if (model->timer_ns == at_ns)
 		return;
 	model->engine_generation++;
 	model->timer_ns = at_ns;
-	if (at_ns != HB_MODEL_NEVER)
-		hb_model_heap_push(&model->heap, at_ns, EVENT_SWITCH, 0, model->engine_generation);
+	if (at_ns != HB_GPU_MODEL_NEVER)
+		hb_gpu_model_heap_push(&model->heap, at_ns, EVENT_SWITCH, 0, model->engine_generation);
 }
 
-static void make_resident(struct hb_model *model, int32_t index)
+static void make_resident(struct hb_gpu_model *model, int32_t index)
 {
 	struct model_context *context = &model->contexts[index];
 	model->resident = index;
@@ -59,10 +59,10 @@ static void make_resident(struct hb_model *model, int32_t index)
 	model->run_since_ns = model->now_ns;
 	context->offset_ns = model->now_ns - context->frozen_own_ns;
 	context->had_demand = true;
-	hb_model_place(model, context);
+	hb_gpu_model_place(model, context);
 }
 
-static void begin_switch(struct hb_model *model, int32_t next)
+static void begin_switch(struct hb_gpu_model *model, int32_t next)
 {
 	double cost = 0;
 	if (model->resident >= 0) {
@@ -83,7 +83,7 @@ static void begin_switch(struct hb_model *model, int32_t next)
 	set_timer(model, model->now_ns + (int64_t)cost);
 }
 
-static bool blocks_running(const struct hb_model *model, const struct model_context *context)
+static bool blocks_running(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	for (uint32_t i = 0; i < context->n_active; i++)
 		if (model->kernels[context->active[i]].blocks_running || model->kernels[context->active[i]].solo)
@@ -91,7 +91,7 @@ static bool blocks_running(const struct hb_model *model, const struct model_cont
 	return false;
 }
 
-static bool drained(const struct hb_model *model, const struct model_context *context)
+static bool drained(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	if (context->params.preempt == HB_PREEMPT_BLOCK)
 		return !blocks_running(model, context);
@@ -99,7 +99,7 @@ static bool drained(const struct hb_model *model, const struct model_context *co
 }
 
 /* The slice is over and another context waits. */
-static void leave_at_slice_end(struct hb_model *model, int32_t next)
+static void leave_at_slice_end(struct hb_gpu_model *model, int32_t next)
 {
 	struct model_context *context = &model->contexts[model->resident];
 	if (context->params.preempt == HB_PREEMPT_INSTRUCTION) {
@@ -108,16 +108,16 @@ static void leave_at_slice_end(struct hb_model *model, int32_t next)
 	}
 	if (model->engine != ENGINE_DRAIN) {
 		if (context->params.preempt == HB_PREEMPT_BLOCK)
-			hb_model_spread(model, context);
+			hb_gpu_model_spread(model, context);
 		model->engine = ENGINE_DRAIN;
 	}
 	if (drained(model, context))
 		begin_switch(model, next);
 	else
-		set_timer(model, HB_MODEL_NEVER);
+		set_timer(model, HB_GPU_MODEL_NEVER);
 }
 
-static int64_t slice_end_ns(const struct hb_model *model)
+static int64_t slice_end_ns(const struct hb_gpu_model *model)
 {
 	const struct model_context *context = &model->contexts[model->resident];
 	int64_t slice = context->params.slice_ns ? context->params.slice_ns : (int64_t)model->spec.slice_ns;
@@ -126,7 +126,7 @@ static int64_t slice_end_ns(const struct hb_model *model)
 	return model->run_since_ns + (slices > 0 ? slices : 1) * slice;
 }
 
-void hb_model_engine_update(struct hb_model *model)
+void hb_gpu_model_engine_update(struct hb_gpu_model *model)
 {
 	if (model->engine == ENGINE_SWITCH)
 		return;
@@ -140,9 +140,9 @@ void hb_model_engine_update(struct hb_model *model)
 	if (next < 0) {
 		if (context && model->engine == ENGINE_DRAIN) {
 			model->engine = ENGINE_RUN;
-			hb_model_place(model, context);
+			hb_gpu_model_place(model, context);
 		}
-		set_timer(model, HB_MODEL_NEVER);
+		set_timer(model, HB_GPU_MODEL_NEVER);
 		return;
 	}
 	if (!context) {
@@ -162,20 +162,20 @@ void hb_model_engine_update(struct hb_model *model)
 		begin_switch(model, next);
 }
 
-void hb_model_engine_event(struct hb_model *model, const struct model_event *event)
+void hb_gpu_model_engine_event(struct hb_gpu_model *model, const struct model_event *event)
 {
 	if (event->generation != model->engine_generation)
 		return;
-	model->timer_ns = HB_MODEL_NEVER;
+	model->timer_ns = HB_GPU_MODEL_NEVER;
 	if (model->engine != ENGINE_SWITCH)
 		return; /* slice end or yield: the update after this event decides */
-	struct hb_model_switch change = {
+	struct hb_gpu_model_switch change = {
 		.start_ns = model->switch_since_ns,
 		.end_ns = model->now_ns,
 		.from_context = model->resident,
 		.to_context = model->incoming,
 	};
-	hb_model_note_switch(model, &change);
+	hb_gpu_model_note_switch(model, &change);
 	if (model->incoming >= 0)
 		make_resident(model, model->incoming);
 	else {
@@ -185,7 +185,7 @@ void hb_model_engine_event(struct hb_model *model, const struct model_event *eve
 }
 
 /* A context is being removed: nothing of it may stay in the engine. */
-void hb_model_engine_leave(struct hb_model *model, int32_t index)
+void hb_gpu_model_engine_leave(struct hb_gpu_model *model, int32_t index)
 {
 	if (model->incoming == index) {
 		model->incoming = -1;

@@ -5,8 +5,8 @@
  */
 #include "base/install_path.h"
 #include "base/uuid.h"
-#include "nvidia/nvml.h"
 #include "gpu/provider.h"
+#include "nvidia/nvml.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

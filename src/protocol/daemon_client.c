@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/fault_point.h"
+#include "hummingbird/page_trace.h"
 #include "protocol/socket_path.h"
 #include "protocol/wire.h"
-#include "hummingbird/page_trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -169,7 +169,7 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 	return result;
 }
 
-static void fill_register(struct hb_msg_register *m, const struct hb_wish *wish)
+static void fill_register(struct hb_msg_register *m, const struct hb_tenant_options *wish)
 {
 	m->flags = wish->flags & ~(uint32_t)HB_REGISTER_PAGE;
 	m->priority = wish->priority;
@@ -263,8 +263,8 @@ static void copy_environment(const union hb_msg *message, char *environment, siz
 	environment[length] = environment[length + 1] = '\0';
 }
 
-int hb_client_register(int socket, const struct hb_wish *wish, struct hb_membership *member, char *environment,
-		       size_t environment_size, struct hb_error *error)
+int hb_client_register(int socket, const struct hb_tenant_options *wish, struct hb_membership *member,
+		       char *environment, size_t environment_size, struct hb_error *error)
 {
 	struct hb_wire_fds fds;
 	union hb_msg *message = malloc(sizeof *message);

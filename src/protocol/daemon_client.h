@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 /* What a process asks for; see struct hb_msg_register. */
-struct hb_wish {
+struct hb_tenant_options {
 	uint32_t flags; /* enum hb_register_flags; HB_REGISTER_PAGE is set by hb_client_register itself */
 	enum hb_page_priority priority;
 	enum hb_engine engine;
@@ -61,8 +61,8 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error);
  * the daemon is just starting, ask again in a second. *member is unchanged on
  * failure.
  */
-int hb_client_register(int socket, const struct hb_wish *wish, struct hb_membership *member, char *environment,
-		       size_t environment_size, struct hb_error *error);
+int hb_client_register(int socket, const struct hb_tenant_options *wish, struct hb_membership *member,
+		       char *environment, size_t environment_size, struct hb_error *error);
 
 /* Unmaps and closes; the daemon is not told. For tests and hb; a shim never gives its mappings up. */
 void hb_membership_fini(struct hb_membership *member);

@@ -6,8 +6,8 @@
 #ifndef HB_SIM_PLOT_H
 #define HB_SIM_PLOT_H
 
-#include "sim/result.h"
 #include "report/svg.h"
+#include "sim/result.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,9 +6,9 @@
  */
 #include "report/output.h"
 
-#include "report_assets.h"
 #include "report/plot.h"
 #include "report/report_parts.h"
+#include "report_assets.h"
 
 #include <errno.h>
 #include <stdlib.h>

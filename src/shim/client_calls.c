@@ -4,7 +4,7 @@
  * hummingbird/client.h. Found by name at run time; none of
  * them ever fails or blocks.
  */
-#include "shim/foresee.h"
+#include "shim/shim_foresight.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -14,18 +14,18 @@ PUBLIC void hb_shim_request_end(void);
 
 void hb_shim_request_begin(int64_t deadline_ns)
 {
-	hb_foresee_request_begin(deadline_ns);
-	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_BEGIN, 0, 0);
-	hb_foresee_tend();
+	hb_shim_foresight_request_begin(deadline_ns);
+	hb_shim_foresight_sign(HB_SIGN_API, HB_SOURCE_BEGIN, 0, 0);
+	hb_shim_foresight_tend();
 }
 
 void hb_shim_hint(int64_t expected_start_ns)
 {
-	hb_foresee_sign(HB_SIGN_API, HB_SOURCE_HINT, 0, expected_start_ns);
-	hb_foresee_tend();
+	hb_shim_foresight_sign(HB_SIGN_API, HB_SOURCE_HINT, 0, expected_start_ns);
+	hb_shim_foresight_tend();
 }
 
 void hb_shim_request_end(void)
 {
-	hb_foresee_request_end();
+	hb_shim_foresight_request_end();
 }

@@ -21,7 +21,7 @@
 #include "nvidia/nvidia_rm.h"
 #include "shim/launch_trace.h"
 #include "shim/shim.h"
-#include "shim/window.h"
+#include "shim/shim_spatial.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -327,7 +327,7 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 		watched = true;
 		busy |= look_at_gpu(place, gpu, &seen[gpu]) && is_waited_for(place, gpu);
 	}
-	hb_window_watch(place);
+	hb_shim_spatial_watch(place);
 	hb_launch_trace_tend(place);
 	if (!watched)
 		return LOOK_UNUSED_NS;

@@ -4,18 +4,18 @@
  * by the forwarding thunks of stubs.S on every launch, copy and memset. On the
  * common path (gate open, nothing captured or held): no lock, no allocation, no
  * system call, no call into the driver; two atomic additions. Everything else is in
- * functions of their own, out of line: what hb_shim_alert asks for (hold.h), and
+ * functions of their own, out of line: what hb_shim_alert asks for (takeover.h), and
  * slow calls.
  */
 #include "base/clock.h"
-#include "shim/foresee.h"
-#include "shim/hold.h"
 #include "shim/launch_trace.h"
 #include "shim/priority.h"
 #include "shim/shim.h"
+#include "shim/shim_foresight.h"
+#include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
-#include "shim/slice.h"
-#include "shim/window.h"
+#include "shim/split.h"
+#include "shim/takeover.h"
 
 #include <string.h>
 
@@ -80,25 +80,25 @@ static void after_slow_call(CUresult result)
 {
 	struct begun was = begun;
 	if (was.duty & HB_DUTY_WIDE)
-		hb_hold_end_wide();
+		hb_takeover_end_wide();
 	if (was.duty & HB_DUTY_DOUBT)
-		hb_hold_end_doubt(was.doubt_since_ns);
+		hb_takeover_end_doubt(was.doubt_since_ns);
 	if ((was.duty & HB_DUTY_ENDS) && result == CUDA_SUCCESS && was.launches == launches_so_far(hb_place()))
-		hb_foresee_idle();
+		hb_shim_foresight_idle();
 	else if (was.duty & HB_DUTY_KEEP)
-		hb_foresee_wait_ends();
+		hb_shim_foresight_wait_ends();
 }
 
 static void wait_for_work(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
 	if (hook->stream == HB_NO_STREAM) {
-		hb_foresee_wait(NULL, (CUevent)hb_argument(args, 0));
+		hb_shim_foresight_wait(NULL, (CUevent)hb_argument(args, 0));
 		return;
 	}
 	CUstream stream = (CUstream)hb_argument(args, hook->stream);
 	if (!stream)
 		stream = fn == HB_FN_cuStreamSynchronize_ptsz ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-	hb_foresee_wait(stream, NULL);
+	hb_shim_foresight_wait(stream, NULL);
 }
 
 /* Returns what is left to do after the call. */
@@ -106,17 +106,18 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 					 const struct hb_place *place))(CUresult)
 {
 	if (hook->duty & HB_DUTY_SIGN)
-		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
+		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
 	if (hook->duty & HB_DUTY_TEND)
 		hb_tenant_tend();
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
 	if (hook->duty & HB_DUTY_MASK)
-		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW ? hb_window_graph()
-												    : NULL;
+		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW
+			       ? hb_shim_spatial_graph()
+			       : NULL;
 	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_ENDS)) &&
 	    (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW) && hb_tenant_is_high())
-		hb_window_wait();
+		hb_shim_spatial_wait();
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	/* The end of a request, but only where one runs. */
 	if ((hook->duty & HB_DUTY_ENDS) &&
@@ -127,9 +128,9 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	begun.duty = after;
 	begun.launches = launches_so_far(place);
 	if (after & HB_DUTY_WIDE)
-		hb_hold_begin_wide();
+		hb_takeover_begin_wide();
 	if (after & HB_DUTY_DOUBT)
-		begun.doubt_since_ns = hb_hold_begin_doubt();
+		begun.doubt_since_ns = hb_takeover_begin_doubt();
 	if (after & HB_DUTY_KEEP)
 		wait_for_work(fn, hook, args);
 	return after_slow_call;
@@ -137,12 +138,12 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 
 static void after_launch(CUresult result)
 {
-	hb_hold_note_launch(hb_clock_now_ns());
+	hb_takeover_note_launch(hb_clock_now_ns());
 }
 
 static void after_wide_launch(CUresult result)
 {
-	hb_hold_release();
+	hb_takeover_release();
 }
 
 /* An SM has 228 KiB of shared memory; a block that takes nearly all of it finds no room beside a hold, which needs one. */
@@ -159,20 +160,20 @@ static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64
 
 /*
  * The first launch after idle; the spatial engine; or something is held: that lingers from now on, also behind a
- * graph, which may have to wait for a copy. Where the process waits for its work, the end of that lets it go (foresee.c).
+ * graph, which may have to wait for a copy. Where the process waits for its work, the end of that lets it go (shim_foresight.c).
  */
 OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
 				     uint32_t alert))(CUresult)
 {
 	/* First, for the plan ends with the launch, and a hold without a launch is let go where the plan has ended. */
 	if (alert & HB_ALERT_HELD)
-		hb_hold_note_launch(hb_clock_now_ns());
+		hb_takeover_note_launch(hb_clock_now_ns());
 	if (alert & HB_ALERT_FIRST)
-		hb_foresee_launch();
+		hb_shim_foresight_launch();
 	if (alert & HB_ALERT_WINDOW) {
 		if (!hb_tenant_is_high())
-			return hb_window_low(fn, args);
-		hb_window_launch(fn, args);
+			return hb_shim_spatial_low(fn, args);
+		hb_shim_spatial_launch(fn, args);
 	}
 	if (!(alert & HB_ALERT_HELD))
 		return NULL;
@@ -184,14 +185,14 @@ static void pass_gate(const struct hb_place *place)
 	struct hb_gate *gate = hb_tenant_gate(place);
 	enum hb_gate_answer answer = hb_gate_try(gate);
 	if (__builtin_expect(answer != HB_GATE_GO, 0))
-		hb_gate_hold(place, gate, answer);
+		hb_gate_block(place, gate, answer);
 }
 
 /* In pieces, or with another priority; pieces have that, too. */
 OUT_OF_LINE static void *detour(unsigned fn, const uint64_t *args, uint32_t alert, void *target)
 {
-	if (alert & HB_ALERT_SLICE || hb_window_wants_pieces())
-		return hb_slice_way(fn, target);
+	if (alert & HB_ALERT_SLICE || hb_shim_spatial_wants_pieces())
+		return hb_split_way(fn, target);
 	return hb_priority_way(fn, args, target);
 }
 
@@ -225,7 +226,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 		if (__builtin_expect(alert & (HB_ALERT_SLICE | HB_ALERT_WINDOW), 0))
 			way.target = detour(fn, args, alert, way.target);
 	} else if (hook->duty == HB_DUTY_SIGN) {
-		hb_foresee_first_call(HB_SOURCE_CALLS + fn);
+		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
 	} else if (hook->duty) {
 		way.after = do_slow_duties(fn, hook, args, place);
 	}

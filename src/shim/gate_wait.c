@@ -80,7 +80,7 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
  * Launches told one by one (HB_GATE_ASK) need a ring to tell them through,
  * which this page version does not have: they go, and are counted in flight.
  */
-void hb_gate_hold(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer)
+void hb_gate_block(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer)
 {
 	if (answer == HB_GATE_ASK) {
 		hb_gate_bypass(gate, 1);

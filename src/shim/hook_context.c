@@ -7,12 +7,12 @@
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
-#include "shim/hold.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
+#include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
-#include "shim/slice.h"
-#include "shim/window.h"
+#include "shim/split.h"
+#include "shim/takeover.h"
 
 /* By CUDA's device number; NULL: never retained here. */
 static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
@@ -22,7 +22,7 @@ CUresult hb_hook_cuInit(unsigned int flags)
 	CUresult result = HB_REAL(cuInit)(flags);
 	if (result == CUDA_SUCCESS) {
 		hb_tenant_join();
-		hb_slice_begin();
+		hb_split_begin();
 	}
 	return result;
 }
@@ -33,7 +33,7 @@ static CUresult created(CUresult result, const CUcontext *context, CUdevice devi
 	if (result == CUDA_SUCCESS) {
 		hb_shim_count(HB_COUNT_contexts, 1);
 		hb_drain_add_context(*context, device);
-		hb_hold_add_context(*context, device);
+		hb_takeover_add_context(*context, device);
 	}
 	return result;
 }
@@ -69,17 +69,17 @@ static void leaves(CUcontext context)
 		return;
 	hb_drain_context_leaves(context);
 	hb_capture_context_leaves(context);
-	hb_hold_forget_context(context);
-	hb_window_context_leaves(context);
+	hb_takeover_forget_context(context);
+	hb_shim_spatial_context_leaves(context);
 }
 
 static void gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
 	hb_capture_context_left(context, true);
-	hb_window_context_gone(context);
-	hb_window_code_of_context_gone(context);
-	hb_slice_context_gone(context);
+	hb_shim_spatial_context_gone(context);
+	hb_shim_spatial_code_of_context_gone(context);
+	hb_split_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
 
@@ -87,10 +87,10 @@ static void stays(CUcontext context)
 {
 	hb_drain_context_stays(context);
 	hb_capture_context_left(context, false);
-	hb_window_context_stays(context);
+	hb_shim_spatial_context_stays(context);
 	for (CUdevice device = 0; device < HB_PAGE_GPUS; device++)
 		if (atomic_load(&primary[device]) == context)
-			hb_hold_add_context(context, device);
+			hb_takeover_add_context(context, device);
 }
 
 static CUresult destroyed(CUcontext context, CUresult result)
@@ -123,7 +123,7 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	    atomic_exchange(&primary[device], *context) != *context) {
 		hb_shim_count(HB_COUNT_contexts, 1);
 		hb_drain_add_context(*context, device);
-		hb_hold_add_context(*context, device);
+		hb_takeover_add_context(*context, device);
 	}
 	return result;
 }

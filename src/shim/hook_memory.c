@@ -7,8 +7,8 @@
  * 3.2 in hook_memory_old.c.
  */
 #include "shim/hook_memory.h"
-#include "shim/hold.h"
 #include "shim/shim_tenant.h"
+#include "shim/takeover.h"
 
 static uint64_t current_context(void)
 {

@@ -4,9 +4,9 @@
  * bits, which drivers still export. Accounted like the forms of today; whether
  * a 64-bit driver serves them at all is its own affair.
  */
-#include "shim/hold.h"
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
+#include "shim/takeover.h"
 
 CUresult hb_hook_cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
 {

@@ -8,9 +8,9 @@
  * for nothing is given back before an allocation is refused, as the driver does
  * when the GPU is full.
  */
-#include "shim/hold.h"
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
+#include "shim/takeover.h"
 
 #include <pthread.h>
 

@@ -17,8 +17,8 @@
 #include "shim/drain.h"
 #include "shim/priority.h"
 #include "shim/shim.h"
+#include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
-#include "shim/window.h"
 
 /* True: *priority is what this program may have in place of what it asks. CUDA counts down: the least is 0, more is below. */
 static bool moves_priority(int *priority)
@@ -145,7 +145,7 @@ void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 	CUresult hb_hook_##name(CUstream stream) \
 	{ \
 		hb_drain_forget_stream(stream); \
-		hb_window_forget_stream(stream); \
+		hb_shim_spatial_forget_stream(stream); \
 		hb_capture_stream_leaves(stream); \
 		CUresult result = HB_REAL(name)(stream); \
 		hb_capture_stream_left(stream, result == CUDA_SUCCESS); \

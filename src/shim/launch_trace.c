@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "hummingbird/page_trace.h"
-#include "shim/hold.h"
 #include "shim/shim.h"
+#include "shim/takeover.h"
 
 #include <errno.h>
 #include <string.h>

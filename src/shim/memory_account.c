@@ -7,7 +7,7 @@
 #include "shim/memory_account.h"
 
 #include "base/fault_point.h"
-#include "shim/foresee.h"
+#include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 
 #include <string.h>
@@ -112,7 +112,7 @@ static void give_back(unsigned gpu, uint64_t bytes)
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 {
 	const struct hb_place *place = hb_place();
-	hb_foresee_first_call(HB_SOURCE_ALLOCATION);
+	hb_shim_foresight_first_call(HB_SOURCE_ALLOCATION);
 	claim->bytes = bytes;
 	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
 	if (claim->gpu >= HB_PAGE_GPUS || take(place, gpu, bytes, true))
@@ -137,7 +137,7 @@ static uint64_t take_kept(unsigned gpu, uint64_t bytes)
 bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 {
 	const struct hb_place *place = hb_place();
-	hb_foresee_first_call(HB_SOURCE_ALLOCATION);
+	hb_shim_foresight_first_call(HB_SOURCE_ALLOCATION);
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return hb_memory_claim(claim, gpu, bytes);
 	uint64_t part = take_kept(gpu, bytes);

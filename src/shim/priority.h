@@ -3,7 +3,7 @@
  * Priorities that single launches ask for, inside the MPS server: kept in the
  * half of the range that belongs to the program, as those of its streams
  * (hook_stream_priority.c, which does it). Called by forward.c and
- * slice_launch.c. No lock, no allocation; what the caller handed in is not changed.
+ * split_launch.c. No lock, no allocation; what the caller handed in is not changed.
  */
 #ifndef HB_SHIM_PRIORITY_H
 #define HB_SHIM_PRIORITY_H

@@ -12,8 +12,8 @@
 #ifndef HB_SHIM_SHIM_H
 #define HB_SHIM_SHIM_H
 
-#include "nvidia/cuda_abi.h"
 #include "hummingbird/page.h"
+#include "nvidia/cuda_abi.h"
 #include "shim/cuda_calls.h"
 
 #include <stdatomic.h>

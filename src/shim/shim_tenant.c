@@ -2,7 +2,7 @@
 /*
  * Joining a tenant, staying in it, and leaving it in a forked child; see
  * shim_tenant.h. All of it runs on the application's threads, in calls that
- * are slow by nature (the shim's own threads are those of drain.c and hold_thread.c). A daemon that is missing,
+ * are slow by nature (the shim's own threads are those of drain.c and takeover_thread.c). A daemon that is missing,
  * slow or gone is no error: the process runs on as if it were alone.
  */
 #include "shim/shim_tenant.h"
@@ -10,18 +10,18 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
+#include "nvidia/nvidia_rm.h"
 #include "protocol/daemon_client.h"
 #include "protocol/socket_path.h"
-#include "protocol/wish_env.h"
-#include "nvidia/nvidia_rm.h"
+#include "protocol/tenant_options_env.h"
 #include "shim/drain.h"
-#include "shim/foresee.h"
 #include "shim/launch_trace.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
+#include "shim/shim_foresight.h"
+#include "shim/shim_spatial.h"
 #include "shim/shim_version.h"
-#include "shim/slice.h"
-#include "shim/window.h"
+#include "shim/split.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -46,7 +46,7 @@ _Atomic(const struct hb_place *) hb_shim_place = &alone;
 /* Held while registering; guards the four below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_membership member = HB_MEMBERSHIP_NONE;
-static struct hb_wish wish;
+static struct hb_tenant_options wish;
 static int n_devices;
 static int64_t pause_ns = AGAIN_AFTER_NS;
 
@@ -211,10 +211,10 @@ static void leave_in_child(void)
 	hb_tenant_gpu_forget();
 	hb_memory_leave_in_child();
 	hb_drain_leave_in_child();
-	hb_foresee_leave_in_child();
+	hb_shim_foresight_leave_in_child();
 	hb_launch_trace_leave_in_child();
-	hb_slice_leave_in_child();
-	hb_window_leave_in_child();
+	hb_split_leave_in_child();
+	hb_shim_spatial_leave_in_child();
 	hb_membership_fini(&member);
 	HB_FAULT(shim_left_in_child);
 }
@@ -226,15 +226,15 @@ void hb_tenant_join(void)
 	if (!watching_forks)
 		watching_forks = pthread_atfork(NULL, NULL, leave_in_child) == 0;
 	if (!hb_place()->page && atomic_load(&next_try_ns) == INT64_MAX) {
-		hb_wish_init(&wish);
-		if (watching_forks && hb_wish_from_environment(&wish) == 0) {
+		hb_tenant_options_init(&wish);
+		if (watching_forks && hb_tenant_options_from_environment(&wish) == 0) {
 			wish.command = program_invocation_short_name;
 			ask_for_devices();
 			HB_FAULT(shim_joining);
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
-			hb_foresee_tend();
-			hb_window_watch(hb_place());
+			hb_shim_foresight_tend();
+			hb_shim_spatial_watch(hb_place());
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -281,8 +281,8 @@ void hb_tenant_join_server(void)
 	bool first = next_ns == INT64_MAX;
 	if (!hb_place()->page && (first || hb_clock_now_ns() >= next_ns)) {
 		if (first)
-			hb_wish_init(&wish);
-		if (!first || hb_wish_from_environment(&wish) == 0) {
+			hb_tenant_options_init(&wish);
+		if (!first || hb_tenant_options_from_environment(&wish) == 0) {
 			wish.command = program_invocation_short_name;
 			wish.n_gpus = (uint32_t)hb_rm_watch_uuids(wish.uuids, HB_PAGE_GPUS);
 			if (wish.n_gpus)
@@ -300,8 +300,8 @@ void hb_tenant_tend(void)
 		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
 		hb_memory_look_at_kept();
-		hb_foresee_tend();
-		hb_window_tend();
+		hb_shim_foresight_tend();
+		hb_shim_spatial_tend();
 	}
 	if (needs_daemon(hb_place()))
 		register_again();

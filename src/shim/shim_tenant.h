@@ -69,10 +69,10 @@ void hb_tenant_gpu_forget(void);
 struct hb_gate *hb_tenant_gate(const struct hb_place *place);
 
 /* gate_wait.c: the gate said this instead of GO; returns when the launch may go. `fn` tells what it is. */
-void hb_gate_hold(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer);
+void hb_gate_block(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer);
 /* gate_wait.c: whoever waits there looks again. */
 void hb_gate_wake(struct hb_gate *gate);
-/* gpu_bell.c: the daemon may want to look at this GPU of the page (HB_PAGE_GPUS: none) now. A system call, if it does. */
+/* gpu_doorbell.c: the daemon may want to look at this GPU of the page (HB_PAGE_GPUS: none) now. A system call, if it does. */
 void hb_gpu_ring(const struct hb_place *place, unsigned gpu, enum hb_gpu_news news);
 /* gate_wait.c: the heart of the daemon has stopped (or never beat on this page). */
 bool hb_daemon_silent(const struct hb_place *place);

@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "trace/grow.h"
 #include "trace/line_reader.h"
-#include "trace/number.h"
+#include "trace/parse_number.h"
 
 #include <errno.h>
 #include <stdlib.h>

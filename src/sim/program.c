@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host side of a simulated tenant; see program.h. */
 #include "decide/kernel_class.h"
-#include "sim/engine.h"
+#include "sim/simulation.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@
 /* A counter is written behind a launch by a stream memory operation: what the call takes. */
 #define MARK_NS 1500
 
-void hb_program_fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
+void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
 {
 	const char *name = traces->names[op->name];
-	*work = (struct hb_model_work){.kind = HB_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name};
+	*work = (struct hb_gpu_model_work){.kind = HB_GPU_MODEL_KERNEL, .duration_ns = op->duration_ns, .name = name};
 	if ((op->kind == HB_OP_COPY_H2D || op->kind == HB_OP_COPY_D2H) && op->bytes) {
-		work->kind = op->kind == HB_OP_COPY_H2D ? HB_MODEL_COPY_H2D : HB_MODEL_COPY_D2H;
+		work->kind = op->kind == HB_OP_COPY_H2D ? HB_GPU_MODEL_COPY_H2D : HB_GPU_MODEL_COPY_D2H;
 		work->bytes = op->bytes;
 		return;
 	}
@@ -54,29 +54,29 @@ static double matrix_share(const struct hb_program *program)
 	return matrix / (alone > busy ? alone : busy);
 }
 
-static int open_streams(struct hb_program *program, struct hb_engine *engine)
+static int open_streams(struct hb_program *program, struct hb_simulation *engine)
 {
 	uint32_t limit = 0;
 	if (!program->high && engine->mode.sm_limit_percent < 100)
 		limit = (uint32_t)(engine->spec.sm_count * engine->mode.sm_limit_percent / 100.0 + 0.5);
-	program->client = hb_model_add_client(engine->model, engine->context_of[program->id], limit);
+	program->client = hb_gpu_model_add_client(engine->model, engine->context_of[program->id], limit);
 	if (program->client < 0)
 		return program->client;
 	int priority = program->high && engine->mode.priorities ? -5 : 0;
-	program->stream = hb_model_add_stream(engine->model, program->client, priority);
-	program->hold_stream = hb_model_add_stream(engine->model, program->client, -5);
+	program->stream = hb_gpu_model_add_stream(engine->model, program->client, priority);
+	program->hold_stream = hb_gpu_model_add_stream(engine->model, program->client, -5);
 	return program->stream < 0 ? program->stream : program->hold_stream < 0 ? program->hold_stream : 0;
 }
 
-static void next_arrival(struct hb_program *program, struct hb_engine *engine)
+static void next_arrival(struct hb_program *program, struct hb_simulation *engine)
 {
 	int64_t next = hb_arrivals_next(program->arrivals);
 	int64_t shifted = next == INT64_MAX ? next : next + engine->options->lead_ns;
 	program->next_arrival_ns = shifted < engine->end_ns ? shifted : INT64_MAX;
-	hb_engine_plan_hint(engine, program);
+	hb_simulation_plan_hint(engine, program);
 }
 
-int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant,
+int hb_program_init(struct hb_program *program, struct hb_simulation *engine, const struct hb_sim_tenant *tenant,
 		    uint32_t id, bool high, struct hb_error *error)
 {
 	const struct hb_workload *workload = tenant->workload;
@@ -107,7 +107,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 		program->works[op].recorded_power = recorded_power;
 	result = open_streams(program, engine);
 	if (!result && engine->mode.slack)
-		result = hb_engine_open_slack(engine, program);
+		result = hb_simulation_open_slack(engine, program);
 	if (result < 0)
 		return result;
 	if (tenant->arrivals) {
@@ -131,7 +131,7 @@ int hb_program_init(struct hb_program *program, struct hb_engine *engine, const 
 void hb_program_fini(struct hb_program *program)
 {
 	hb_host_plan_fini(&program->plan);
-	hb_engine_close_slack(program);
+	hb_simulation_close_slack(program);
 	free(program->works);
 	free(program->latency_ns);
 	hb_arrivals_free(program->arrivals);
@@ -142,7 +142,7 @@ static const struct hb_iteration *iteration_of(const struct hb_program *program)
 	return &program->workload->iterations[program->iteration];
 }
 
-static int64_t gap_ns(const struct hb_engine *engine, struct hb_program *program)
+static int64_t gap_ns(const struct hb_simulation *engine, struct hb_program *program)
 {
 	int64_t gap = program->plan.gap_ns[iteration_of(program)->first_op + program->op];
 	if (program->tenant->graph)
@@ -155,7 +155,7 @@ static int64_t gap_ns(const struct hb_engine *engine, struct hb_program *program
 	return gap;
 }
 
-static void begin_iteration(struct hb_engine *engine, struct hb_program *program)
+static void begin_iteration(struct hb_simulation *engine, struct hb_program *program)
 {
 	program->op = 0;
 	program->state = PROGRAM_LAUNCHES;
@@ -171,35 +171,35 @@ static void begin_iteration(struct hb_engine *engine, struct hb_program *program
 	else
 		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
 	struct hb_event event = {.kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request};
-	hb_engine_post(engine, program, &event);
-	hb_engine_begin_calls(engine, program);
+	hb_simulation_post(engine, program, &event);
+	hb_simulation_begin_calls(engine, program);
 }
 
-static void submit(struct hb_engine *engine, struct hb_program *program)
+static void submit(struct hb_simulation *engine, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
 	if (program->slack)
-		hb_engine_slack_launch(engine, program);
+		hb_simulation_slack_launch(engine, program);
 	uint32_t op = iteration->first_op + program->op;
 	uint64_t cookie = hb_cookie(program->id, op, program->ticket);
 	int result;
 	if (program->tenant->graph) {
-		result = hb_model_submit_graph(engine->model, engine->now_ns, program->stream, &program->works[op],
-					       iteration->n_ops, cookie);
+		result = hb_gpu_model_submit_graph(engine->model, engine->now_ns, program->stream, &program->works[op],
+						   iteration->n_ops, cookie);
 		program->op = iteration->n_ops;
 	} else {
-		struct hb_model_work work = program->works[op];
+		struct hb_gpu_model_work work = program->works[op];
 		work.cookie = cookie;
 		work.sm_limit = program->sm_limit;
 		if (program->slack && !program->high)
-			hb_engine_slack_shape(engine, program, &work);
-		result = hb_model_submit(engine->model, engine->now_ns, program->stream, &work);
+			hb_simulation_slack_shape(engine, program, &work);
+		result = hb_gpu_model_submit(engine->model, engine->now_ns, program->stream, &work);
 		program->op += !(program->slack && program->slack->blocks_done);
 	}
 	if (result < 0)
 		engine->failure = result;
 	if (program->in_flight++ == 0)
-		hb_engine_post_kind(engine, program, HB_EVENT_BUSY);
+		hb_simulation_post_kind(engine, program, HB_EVENT_BUSY);
 	if (program->op < iteration->n_ops) {
 		program->state = PROGRAM_LAUNCHES;
 		program->wake_ns = engine->now_ns + gap_ns(engine, program);
@@ -211,7 +211,7 @@ static void submit(struct hb_engine *engine, struct hb_program *program)
 	}
 }
 
-static void wait_at_gate(struct hb_engine *engine, struct hb_program *program)
+static void wait_at_gate(struct hb_simulation *engine, struct hb_program *program)
 {
 	if (program->state != PROGRAM_GATED)
 		program->gated_since_ns = engine->now_ns;
@@ -219,15 +219,15 @@ static void wait_at_gate(struct hb_engine *engine, struct hb_program *program)
 	program->wake_ns = INT64_MAX;
 	if (!program->told_waiting) {
 		program->told_waiting = true;
-		hb_engine_post_kind(engine, program, HB_EVENT_WAITING);
+		hb_simulation_post_kind(engine, program, HB_EVENT_WAITING);
 	}
 }
 
 /* Tells the core of the launch, which may or may not have to wait for an answer. */
-static void announce(struct hb_engine *engine, struct hb_program *program)
+static void announce(struct hb_simulation *engine, struct hb_program *program)
 {
-	const struct hb_model_work *work = &program->works[iteration_of(program)->first_op + program->op];
-	uint32_t occupancy = work->kind == HB_MODEL_KERNEL ? hb_model_occupancy(&engine->spec, work) : 1;
+	const struct hb_gpu_model_work *work = &program->works[iteration_of(program)->first_op + program->op];
+	uint32_t occupancy = work->kind == HB_GPU_MODEL_KERNEL ? hb_gpu_model_occupancy(&engine->spec, work) : 1;
 	uint64_t sms = work->blocks / occupancy + 1;
 	struct hb_event event = {.kind = HB_EVENT_LAUNCH};
 	program->ticket = hb_gate_ask(&program->gate);
@@ -238,14 +238,14 @@ static void announce(struct hb_engine *engine, struct hb_program *program)
 	program->state = PROGRAM_ASKED;
 	program->wake_ns = INT64_MAX;
 	program->gated_since_ns = engine->now_ns;
-	hb_engine_post(engine, program, &event);
+	hb_simulation_post(engine, program, &event);
 }
 
 /* In the launch call: goes through, waits at the gate, or asks. */
-static void try_launch(struct hb_engine *engine, struct hb_program *program)
+static void try_launch(struct hb_simulation *engine, struct hb_program *program)
 {
 	enum hb_gate_answer answer;
-	if (program->slack && !program->high && !hb_engine_slack_go(engine, program))
+	if (program->slack && !program->high && !hb_simulation_slack_go(engine, program))
 		return;
 	if (program->state == PROGRAM_ASKED) {
 		answer = hb_gate_try_ticket(&program->gate, program->ticket);
@@ -260,8 +260,8 @@ static void try_launch(struct hb_engine *engine, struct hb_program *program)
 	}
 	if (answer == HB_GATE_GO) {
 		if (program->gated_since_ns >= 0 && program->gated_since_ns < engine->now_ns)
-			hb_engine_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
-				       engine->now_ns);
+			hb_simulation_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
+					   engine->now_ns);
 		program->gated_since_ns = -1;
 		submit(engine, program);
 	} else if (program->state != PROGRAM_ASKED) {
@@ -269,7 +269,7 @@ static void try_launch(struct hb_engine *engine, struct hb_program *program)
 	}
 }
 
-static void record_latency(struct hb_engine *engine, struct hb_program *program)
+static void record_latency(struct hb_simulation *engine, struct hb_program *program)
 {
 	if (program->n_latency == program->latency_capacity) {
 		size_t capacity = program->latency_capacity ? 2 * program->latency_capacity : 1024;
@@ -285,27 +285,27 @@ static void record_latency(struct hb_engine *engine, struct hb_program *program)
 }
 
 /* The synchronize call returns: the iteration is over. */
-static void end_iteration(struct hb_engine *engine, struct hb_program *program)
+static void end_iteration(struct hb_simulation *engine, struct hb_program *program)
 {
 	program->iterations++;
 	program->last_end_ns = engine->now_ns;
 	program->iteration = (program->iteration + 1) % program->workload->n_iterations;
 	if (program->slack && program->high)
-		hb_engine_slack_end(engine, program);
+		hb_simulation_slack_end(engine, program);
 	else if (program->slack)
-		hb_engine_slack_idle(engine, program);
+		hb_simulation_slack_idle(engine, program);
 	if (!program->high) {
 		begin_iteration(engine, program);
 		return;
 	}
 	record_latency(engine, program);
-	hb_engine_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
+	hb_simulation_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
 	struct hb_event event = {.kind = HB_EVENT_REQUEST_END, .request_end.request = program->request};
-	if (program->slack && hb_slack_high_harm_ns(&program->slack->high) >= 0) {
+	if (program->slack && hb_spatial_high_harm_ns(&program->slack->high) >= 0) {
 		event.request_end.measured = true;
-		event.request_end.harm_ns = hb_slack_high_harm_ns(&program->slack->high);
+		event.request_end.harm_ns = hb_spatial_high_harm_ns(&program->slack->high);
 	}
-	hb_engine_post(engine, program, &event);
+	hb_simulation_post(engine, program, &event);
 	if (!program->arrivals)
 		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;
 	program->state = PROGRAM_WAITS_ARRIVAL;
@@ -316,7 +316,7 @@ static void end_iteration(struct hb_engine *engine, struct hb_program *program)
 		begin_iteration(engine, program);
 }
 
-void hb_program_step(struct hb_engine *engine, struct hb_program *program)
+void hb_program_step(struct hb_simulation *engine, struct hb_program *program)
 {
 	program->wake_ns = INT64_MAX;
 	switch (program->state) {
@@ -336,37 +336,38 @@ void hb_program_step(struct hb_engine *engine, struct hb_program *program)
 	}
 }
 
-static void note_drained(struct hb_engine *engine, struct hb_program *program)
+static void note_drained(struct hb_simulation *engine, struct hb_program *program)
 {
 	if (!program->draining || program->in_flight)
 		return;
 	program->draining = false;
-	hb_engine_post_kind(engine, program, HB_EVENT_DRAINED);
+	hb_simulation_post_kind(engine, program, HB_EVENT_DRAINED);
 }
 
-void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done)
+void hb_program_completed(struct hb_simulation *engine, struct hb_program *program,
+			  const struct hb_gpu_model_completion *done)
 {
 	hb_gate_completed(&program->gate, 1);
 	program->in_flight--;
 	if (!engine->passive && hb_core_wants_launches(engine->core)) {
 		struct hb_event event = {.kind = HB_EVENT_COMPLETE};
 		event.complete.launch = hb_cookie_ticket(done->cookie);
-		hb_engine_post(engine, program, &event);
+		hb_simulation_post(engine, program, &event);
 	}
 	if (program->in_flight == 0)
-		hb_engine_post_kind(engine, program, HB_EVENT_IDLE);
+		hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
 	note_drained(engine, program);
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
 		int64_t from = program->sync_from_ns > engine->now_ns ? program->sync_from_ns : engine->now_ns;
 		program->wake_ns = from + (int64_t)engine->spec.sync_latency_ns;
 	} else if (program->slack && !program->high) {
-		hb_engine_slack_marked(engine, program, (uint32_t)hb_cookie_ticket(done->cookie));
+		hb_simulation_slack_marked(engine, program, (uint32_t)hb_cookie_ticket(done->cookie));
 	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
 		program->wake_ns = engine->now_ns + DEPTH_POLL_NS;
 	}
 }
 
-void hb_program_gate_changed(struct hb_engine *engine, struct hb_program *program)
+void hb_program_gate_changed(struct hb_simulation *engine, struct hb_program *program)
 {
 	program->told_waiting = false;
 	program->draining = hb_gate_state(&program->gate) == HB_GATE_CLOSED;

@@ -14,15 +14,15 @@
 
 #include "base/rng.h"
 #include "core/core.h"
-#include "decide/slack_high.h"
-#include "decide/slack_low.h"
+#include "decide/spatial_high.h"
+#include "decide/spatial_low.h"
 #include "gate/gate.h"
 #include "gpumodel/model.h"
 #include "sim/host_plan.h"
-#include "sim/modes.h"
+#include "sim/sharing_modes.h"
 #include "sim/sim.h"
 
-struct hb_engine;
+struct hb_simulation;
 
 enum program_state {
 	PROGRAM_WAITS_ARRIVAL, /* until the next request */
@@ -33,17 +33,17 @@ enum program_state {
 	PROGRAM_DONE,          /* no more requests */
 };
 
-/* A program's side of the spatial engine; see engine_slack.c. */
+/* A program's side of the spatial engine; see simulation_spatial.c. */
 struct hb_program_slack {
-	struct hb_slack_high high;
-	struct hb_slack_low *low; /* NULL = an HP program */
-	struct hb_slack_stream stream;
-	struct hb_slack_answer answer;
-	struct hb_slack_shape *shapes; /* one an op */
-	uint32_t counter;              /* the last mark that was reached */
-	int64_t looked_ns;             /* the counter was read */
-	uint64_t blocks_done;          /* of the kernel that goes in slices */
-	bool marks;                    /* the launch before wrote a mark */
+	struct hb_spatial_high high;
+	struct hb_spatial_low *low; /* NULL = an HP program */
+	struct hb_spatial_stream stream;
+	struct hb_spatial_answer answer;
+	struct hb_spatial_shape *shapes; /* one an op */
+	uint32_t counter;                /* the last mark that was reached */
+	int64_t looked_ns;               /* the counter was read */
+	uint64_t blocks_done;            /* of the kernel that goes in slices */
+	bool marks;                      /* the launch before wrote a mark */
 };
 
 struct hb_program {
@@ -52,7 +52,7 @@ struct hb_program {
 	uint32_t id; /* core tenant and index in the engine */
 	bool high;
 	struct hb_host_plan plan;
-	struct hb_model_work *works; /* one an op */
+	struct hb_gpu_model_work *works; /* one an op */
 	int client, stream, hold_stream;
 	struct hb_arrivals *arrivals; /* NULL = closed loop */
 
@@ -88,14 +88,15 @@ struct hb_program {
 };
 
 /* 0, -EINVAL (arrivals), -ENOMEM. */
-int hb_program_init(struct hb_program *program, struct hb_engine *engine, const struct hb_sim_tenant *tenant,
+int hb_program_init(struct hb_program *program, struct hb_simulation *engine, const struct hb_sim_tenant *tenant,
 		    uint32_t id, bool high, struct hb_error *error);
 void hb_program_fini(struct hb_program *program);
-void hb_program_step(struct hb_engine *engine, struct hb_program *program);
-void hb_program_completed(struct hb_engine *engine, struct hb_program *program, const struct hb_model_completion *done);
-void hb_program_gate_changed(struct hb_engine *engine, struct hb_program *program);
+void hb_program_step(struct hb_simulation *engine, struct hb_program *program);
+void hb_program_completed(struct hb_simulation *engine, struct hb_program *program,
+			  const struct hb_gpu_model_completion *done);
+void hb_program_gate_changed(struct hb_simulation *engine, struct hb_program *program);
 
 /* A recorded op as the GPU model takes it. Its power is the caller's to set. */
-void hb_program_fill_work(struct hb_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op);
+void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op);
 
 #endif

@@ -22,7 +22,7 @@ struct hb_sim_tenant {
 struct hb_sim_options {
 	const struct hb_trace_set *traces;
 	const char *gpu;     /* name of a file in data/gpus, or a path */
-	const char *sharing; /* one mode, see modes.h */
+	const char *sharing; /* one mode, see sharing_modes.h */
 	struct hb_sim_tenant high[HB_SIM_TENANTS_MAX];
 	struct hb_sim_tenant low[HB_SIM_TENANTS_MAX];
 	uint32_t n_high, n_low;

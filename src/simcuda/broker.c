@@ -71,7 +71,7 @@ static int open_gpus(struct broker *broker)
 			return result;
 		}
 		gpu->memory_total = (int64_t)number_from("HB_SIM_MEMORY", 1 << 20, 1e15, (double)MEMORY_DEFAULT);
-		gpu->model = hb_model_new(&gpu->spec);
+		gpu->model = hb_gpu_model_new(&gpu->spec);
 		if (!gpu->model)
 			return -ENOMEM;
 	}
@@ -249,7 +249,7 @@ int main(int argc, char **argv)
 	hb_log_info("%u GPU(s) of type %s, scale %g", broker.n_gpus, broker.gpu[0].spec.name, broker.scale);
 	serve(&broker, folder, listener);
 	for (uint32_t i = 0; i < broker.n_gpus; i++)
-		hb_model_free(broker.gpu[i].model);
+		hb_gpu_model_free(broker.gpu[i].model);
 	free(broker.clients);
 	return 0;
 }

@@ -47,7 +47,7 @@ struct broker_stream {
 struct broker_graph {
 	uint32_t users; /* launches not finished, plus one while the client holds it */
 	size_t n, room;
-	struct hb_model_work *work;
+	struct hb_gpu_model_work *work;
 };
 
 /* A context on a GPU: of one process, or an MPS server's with many members. */
@@ -91,7 +91,7 @@ struct broker_client {
 };
 
 struct broker_gpu {
-	struct hb_model *model;
+	struct hb_gpu_model *model;
 	struct hb_gpu_spec spec;
 	int64_t memory_total, memory_used;
 	int64_t switches, submitted, finished;

@@ -71,14 +71,14 @@ static void leave(struct broker *broker, struct broker_client *client, uint32_t 
 	struct broker_context *context = member->context;
 	if (!context)
 		return;
-	struct hb_model *model = broker->gpu[context->gpu].model;
+	struct hb_gpu_model *model = broker->gpu[context->gpu].model;
 	broker_drop_streams(broker, client, index);
 	if (!context->dead)
-		hb_model_remove_client(model, broker->now_ns, member->model_client);
+		hb_gpu_model_remove_client(model, broker->now_ns, member->model_client);
 	if (context->owner == client) {
 		lose_members(broker, context);
 		broker_rm_unbind(client, context);
-		hb_model_remove_context(model, broker->now_ns, context->model_context);
+		hb_gpu_model_remove_context(model, broker->now_ns, context->model_context);
 		context->dead = true;
 		context->owner = NULL;
 	}
@@ -134,9 +134,10 @@ static struct broker_context *new_context(struct broker *broker, struct broker_c
 	context->gpu = (int)request->gpu;
 	context->token = ++broker->next_token;
 	memcpy(context->groups, request->groups, sizeof context->groups);
-	struct hb_model_context model = {.preempt = (enum hb_model_preempt)request->preempt, .mps = request->mps != 0};
+	struct hb_gpu_model_context model = {.preempt = (enum hb_gpu_model_preempt)request->preempt,
+					     .mps = request->mps != 0};
 	broker_rm_slices(broker, client, context, &model.slice_ns, &model.copy_slice_ns);
-	context->model_context = hb_model_add_context(broker->gpu[request->gpu].model, &model);
+	context->model_context = hb_gpu_model_add_context(broker->gpu[request->gpu].model, &model);
 	if (context->model_context < 0) {
 		free(context);
 		return NULL;
@@ -162,8 +163,8 @@ static int create_context(struct broker *broker, struct broker_client *client, c
 		return -ENOMEM;
 	if (!context)
 		context = new_context(broker, client, request);
-	int member = context ? hb_model_add_client(broker->gpu[request->gpu].model, context->model_context,
-						   request->sm_limit)
+	int member = context ? hb_gpu_model_add_client(broker->gpu[request->gpu].model, context->model_context,
+						       request->sm_limit)
 			     : -ENOMEM;
 	if (member < 0) {
 		take_memory(broker, client, (int)request->gpu, -CONTEXT_BYTES);
@@ -262,7 +263,7 @@ static int answer(struct broker *broker, struct broker_client *client, const str
 	reply->memory_free = (uint64_t)(gpu->memory_total - gpu->memory_used);
 	reply->memory_own = (uint64_t)client->memory[request->gpu];
 	reply->switches = gpu->switches;
-	reply->busy_ns = hb_model_busy_ns(gpu->model);
+	reply->busy_ns = hb_gpu_model_busy_ns(gpu->model);
 	reply->submitted = gpu->submitted;
 	reply->finished = gpu->finished;
 	return result;

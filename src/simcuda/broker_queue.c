@@ -87,10 +87,10 @@ static bool wait_is_over(const struct broker_client *client, const struct broker
 	return !other || other->done >= item->wait_seq;
 }
 
-static struct hb_model_work model_work(const struct sim_work *work)
+static struct hb_gpu_model_work model_work(const struct sim_work *work)
 {
-	return (struct hb_model_work){
-		.kind = (enum hb_model_kind)work->kind,
+	return (struct hb_gpu_model_work){
+		.kind = (enum hb_gpu_model_kind)work->kind,
 		.duration_ns = work->duration_ns,
 		.blocks = work->blocks,
 		.threads = work->threads,
@@ -112,12 +112,13 @@ static void give_to_model(struct broker *broker, struct broker_stream *stream, s
 	bool was_idle = stream->running.head == NULL;
 	int result = -EINVAL;
 	if (item->op == SIM_OP_GRAPH_LAUNCH && item->graph->n) {
-		result = hb_model_submit_graph(gpu->model, now_ns, stream->model_stream, item->graph->work,
-					       item->graph->n, cookie);
-	} else if (item->op == SIM_OP_WORK && !(item->work.kind == HB_MODEL_HOLD && item->seq <= stream->released)) {
-		struct hb_model_work work = model_work(&item->work);
+		result = hb_gpu_model_submit_graph(gpu->model, now_ns, stream->model_stream, item->graph->work,
+						   item->graph->n, cookie);
+	} else if (item->op == SIM_OP_WORK &&
+		   !(item->work.kind == HB_GPU_MODEL_HOLD && item->seq <= stream->released)) {
+		struct hb_gpu_model_work work = model_work(&item->work);
 		work.cookie = cookie;
-		result = hb_model_submit(gpu->model, now_ns, stream->model_stream, &work);
+		result = hb_gpu_model_submit(gpu->model, now_ns, stream->model_stream, &work);
 	}
 	gpu->submitted++;
 	if (result < 0)
@@ -158,7 +159,7 @@ static void stream_free(struct broker *broker, struct broker_stream *stream, int
 	stream->client->streams[stream->id] = NULL;
 	stream->client->recheck = true;
 	if (stream->model_stream >= 0)
-		hb_model_remove_stream(broker->gpu[stream->gpu].model, now_ns, stream->model_stream);
+		hb_gpu_model_remove_stream(broker->gpu[stream->gpu].model, now_ns, stream->model_stream);
 	list_drop(&stream->queue);
 	list_drop(&stream->running);
 	if (stream->removing)
@@ -183,7 +184,7 @@ static void settle(struct broker *broker, struct broker_client *client, int64_t 
 	}
 }
 
-static void complete(struct broker *broker, const struct hb_model_completion *completion)
+static void complete(struct broker *broker, const struct hb_gpu_model_completion *completion)
 {
 	struct broker_item *item = (struct broker_item *)(uintptr_t)completion->cookie;
 	struct broker_stream *stream = item->stream;
@@ -197,14 +198,14 @@ static void complete(struct broker *broker, const struct hb_model_completion *co
 
 static void collect(struct broker *broker, struct broker_gpu *gpu)
 {
-	struct hb_model_completion completion;
-	struct hb_model_switch change;
-	while (hb_model_pop(gpu->model, &completion)) {
+	struct hb_gpu_model_completion completion;
+	struct hb_gpu_model_switch change;
+	while (hb_gpu_model_pop(gpu->model, &completion)) {
 		struct broker_client *client = ((struct broker_item *)(uintptr_t)completion.cookie)->stream->client;
 		complete(broker, &completion);
 		settle(broker, client, broker->now_ns);
 	}
-	while (hb_model_pop_switch(gpu->model, &change))
+	while (hb_gpu_model_pop_switch(gpu->model, &change))
 		gpu->switches++;
 }
 
@@ -212,7 +213,7 @@ int64_t broker_next_ns(const struct broker *broker)
 {
 	int64_t next_ns = INT64_MAX;
 	for (uint32_t i = 0; i < broker->n_gpus; i++) {
-		int64_t at_ns = hb_model_next_ns(broker->gpu[i].model);
+		int64_t at_ns = hb_gpu_model_next_ns(broker->gpu[i].model);
 		next_ns = at_ns < next_ns ? at_ns : next_ns;
 	}
 	return next_ns;
@@ -227,7 +228,7 @@ static void advance(struct broker *broker, int64_t to_ns)
 		if (step_ns > broker->now_ns)
 			broker->now_ns = step_ns;
 		for (uint32_t i = 0; i < broker->n_gpus; i++) {
-			hb_model_advance(broker->gpu[i].model, broker->now_ns);
+			hb_gpu_model_advance(broker->gpu[i].model, broker->now_ns);
 			collect(broker, &broker->gpu[i]);
 		}
 		if (next_ns > to_ns)
@@ -269,8 +270,8 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 	stream->done = stream->released = entry->seq; /* an id used again goes on counting */
 	stream->context = context;
 	stream->gpu = client->member[context].context->gpu;
-	stream->model_stream = hb_model_add_stream(broker->gpu[stream->gpu].model, client->member[context].model_client,
-						   entry->u.add.priority);
+	stream->model_stream = hb_gpu_model_add_stream(broker->gpu[stream->gpu].model,
+						       client->member[context].model_client, entry->u.add.priority);
 	list_init(&stream->queue);
 	list_init(&stream->running);
 	client->streams[entry->stream] = stream;
@@ -290,7 +291,7 @@ static void graph_piece(struct broker_client *client, const struct sim_entry *en
 	}
 	if (graph->n == graph->room) {
 		size_t room = graph->room ? graph->room * 2 : 16;
-		struct hb_model_work *work = realloc(graph->work, room * sizeof *work);
+		struct hb_gpu_model_work *work = realloc(graph->work, room * sizeof *work);
 		if (!work)
 			return;
 		graph->work = work;
@@ -353,7 +354,7 @@ static void release_holds(struct broker *broker, struct broker_stream *stream, u
 {
 	if (seq > stream->released)
 		stream->released = seq;
-	hb_model_release_holds(broker->gpu[stream->gpu].model, broker->now_ns, stream->model_stream);
+	hb_gpu_model_release_holds(broker->gpu[stream->gpu].model, broker->now_ns, stream->model_stream);
 }
 
 static void take_entry(struct broker *broker, struct broker_client *client, const struct sim_entry *entry)

@@ -139,8 +139,9 @@ static uint32_t set_slice(struct broker *broker, struct broker_client *client, s
 	if (context) {
 		int64_t slice_ns, copy_slice_ns;
 		broker_rm_slices(broker, client, context, &slice_ns, &copy_slice_ns);
-		if (hb_model_set_slice(broker->gpu[context->gpu].model, context->model_context,
-				       slice_ns > 0 ? slice_ns : 1000, copy_slice_ns > 0 ? copy_slice_ns : 1000) < 0)
+		if (hb_gpu_model_set_slice(broker->gpu[context->gpu].model, context->model_context,
+					   slice_ns > 0 ? slice_ns : 1000,
+					   copy_slice_ns > 0 ? copy_slice_ns : 1000) < 0)
 			return SIM_NV_INVALID_ARGUMENT;
 	}
 	return SIM_NV_OK;

@@ -63,13 +63,13 @@ static void cost(struct sim_task *task, enum side from, enum side to)
 	task->u.copy.on_gpu = from == SIDE_GPU || to == SIDE_GPU;
 	task->work = (struct sim_work){.bytes = bytes};
 	if (from == SIDE_GPU && to == SIDE_GPU) {
-		task->work.kind = HB_MODEL_KERNEL;
+		task->work.kind = HB_GPU_MODEL_KERNEL;
 		task->work.duration_ns = 1500 + (int64_t)(2e9 * (double)bytes / sim.info.spec.memory_bytes_per_s);
 		task->work.blocks = (uint32_t)sim.info.spec.sm_count;
 		task->work.threads = 512;
 		task->work.memory_share = 0.9f;
 	} else {
-		task->work.kind = to == SIDE_GPU ? HB_MODEL_COPY_H2D : HB_MODEL_COPY_D2H;
+		task->work.kind = to == SIDE_GPU ? HB_GPU_MODEL_COPY_H2D : HB_GPU_MODEL_COPY_D2H;
 	}
 }
 
@@ -134,7 +134,7 @@ static CUresult run(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
 	if (result != CUDA_SUCCESS)
 		return result;
 	bool captured = atomic_load(&stream->capture) != NULL;
-	bool wait = !captured && (!stage(task) || (!async && task->work.kind != HB_MODEL_KERNEL));
+	bool wait = !captured && (!stage(task) || (!async && task->work.kind != HB_GPU_MODEL_KERNEL));
 	if (!captured && !async && !task->u.copy.on_gpu)
 		wait = true;
 	result = sim_issue(stream, task, &seq);

@@ -199,8 +199,8 @@ CUresult sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *pa
 static int blocks_per_sm(const struct sim_kernel *kernel, int threads, size_t dynamic)
 {
 	const struct hb_gpu_spec *spec = &sim.info.spec;
-	const struct hb_model_work work = {
-		.kind = HB_MODEL_KERNEL,
+	const struct hb_gpu_model_work work = {
+		.kind = HB_GPU_MODEL_KERNEL,
 		.duration_ns = 1,
 		.blocks = 1,
 		.threads = (uint32_t)threads,
@@ -210,7 +210,7 @@ static int blocks_per_sm(const struct sim_kernel *kernel, int threads, size_t dy
 	if (threads > (int)kernel->max_threads || (double)threads * kernel->registers > spec->sm_registers ||
 	    work.shared_bytes + spec->block_shared_overhead_bytes > spec->sm_shared_bytes)
 		return 0;
-	return (int)hb_model_occupancy(spec, &work);
+	return (int)hb_gpu_model_occupancy(spec, &work);
 }
 
 CUresult sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,

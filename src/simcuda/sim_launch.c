@@ -106,7 +106,7 @@ static void price(struct sim_task *task, const unsigned char *args)
 	const struct sim_kernel *kernel = task->u.kernel.kernel;
 	uint32_t cluster = task->work.cluster;
 	task->work = (struct sim_work){
-		.kind = kernel->hold ? HB_MODEL_HOLD : HB_MODEL_KERNEL,
+		.kind = kernel->hold ? HB_GPU_MODEL_HOLD : HB_GPU_MODEL_KERNEL,
 		.blocks = product(task->u.kernel.grid),
 		.threads = (uint32_t)product(task->u.kernel.block),
 		.registers = kernel->registers,

@@ -24,7 +24,7 @@ CUresult sim_set_task(CUdeviceptr to, size_t pitch, unsigned value, unsigned ele
 	task->u.set.height = height ? height : 1;
 	task->u.set.value = value;
 	task->u.set.element = element;
-	task->work = (struct sim_work){.kind = HB_MODEL_KERNEL, .threads = 512, .memory_share = 0.8f};
+	task->work = (struct sim_work){.kind = HB_GPU_MODEL_KERNEL, .threads = 512, .memory_share = 0.8f};
 	task->work.duration_ns = 1500 + (int64_t)(1e9 * (double)bytes / sim.info.spec.memory_bytes_per_s);
 	task->work.blocks = bytes / 65536 + 1;
 	if (task->work.blocks > (uint32_t)sim.info.spec.sm_count)

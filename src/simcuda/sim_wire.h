@@ -40,7 +40,7 @@ enum sim_op {
 	SIM_OP_GRAPH_FREE,
 };
 
-/* hb_model_work without what the broker adds. */
+/* hb_gpu_model_work without what the broker adds. */
 struct sim_work {
 	uint32_t kind, threads;
 	int64_t duration_ns;

@@ -28,12 +28,12 @@ static const double wave_limits[HB_WAVE_CLASSES] = {
 
 static double waves_of(const struct hb_op *op, const struct hb_gpu_spec *gpu)
 {
-	struct hb_model_work work = {
+	struct hb_gpu_model_work work = {
 		.threads = op->threads,
 		.registers = op->registers,
 		.shared_bytes = op->shared_bytes,
 	};
-	return (double)op->blocks / (hb_model_occupancy(gpu, &work) * gpu->sm_count);
+	return (double)op->blocks / (hb_gpu_model_occupancy(gpu, &work) * gpu->sm_count);
 }
 
 static void count_ops(const struct hb_workload *workload, const struct hb_gpu_spec *gpu, struct hb_workload_info *info)

@@ -130,10 +130,10 @@ size_t daemon_fds(const struct daemon *daemon)
 	return n;
 }
 
-struct hb_wish wish_of(unsigned seed, enum hb_page_priority priority)
+struct hb_tenant_options wish_of(unsigned seed, enum hb_page_priority priority)
 {
-	struct hb_wish wish;
-	hb_wish_init(&wish);
+	struct hb_tenant_options wish;
+	hb_tenant_options_init(&wish);
 	memset(wish.token, 0x5a, sizeof wish.token);
 	memcpy(wish.token, &seed, sizeof seed);
 	wish.priority = priority;
@@ -143,7 +143,7 @@ struct hb_wish wish_of(unsigned seed, enum hb_page_priority priority)
 	return wish;
 }
 
-int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_membership *member)
+int join(const struct daemon *daemon, const struct hb_tenant_options *wish, struct hb_membership *member)
 {
 	struct hb_error error = {""};
 	int fd = hb_client_open(daemon->socket, TIMEOUT_MS, &error);
@@ -154,12 +154,12 @@ int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_memb
 	return result;
 }
 
-int create(const struct daemon *daemon, struct hb_wish wish)
+int create(const struct daemon *daemon, struct hb_tenant_options wish)
 {
 	return create_with(daemon, wish, NULL, 0);
 }
 
-int create_with(const struct daemon *daemon, struct hb_wish wish, char *environment, size_t size)
+int create_with(const struct daemon *daemon, struct hb_tenant_options wish, char *environment, size_t size)
 {
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct hb_error error = {""};

@@ -10,7 +10,7 @@
 
 #include "../unit/unit.h"
 #include "base/json.h"
-#include "protocol/wish_env.h"
+#include "protocol/tenant_options_env.h"
 
 #include <sys/types.h>
 
@@ -41,12 +41,12 @@ size_t daemon_tenants(const struct daemon *daemon);
 size_t daemon_fds(const struct daemon *daemon);
 
 /* A wish with a token made of `seed`, and one GPU. */
-struct hb_wish wish_of(unsigned seed, enum hb_page_priority priority);
+struct hb_tenant_options wish_of(unsigned seed, enum hb_page_priority priority);
 /* Registers on a connection of its own; 0 or negative errno. */
-int join(const struct daemon *daemon, const struct hb_wish *wish, struct hb_membership *member);
-int create(const struct daemon *daemon, struct hb_wish wish);
+int join(const struct daemon *daemon, const struct hb_tenant_options *wish, struct hb_membership *member);
+int create(const struct daemon *daemon, struct hb_tenant_options wish);
 /* The same, with the environment that `hb run` would give its command. */
-int create_with(const struct daemon *daemon, struct hb_wish wish, char *environment, size_t size);
+int create_with(const struct daemon *daemon, struct hb_tenant_options wish, char *environment, size_t size);
 
 /* The gate of a process on the GPU at that place of its wish. */
 struct hb_gate *gate_of(const struct hb_membership *member, uint32_t gpu);

@@ -29,7 +29,7 @@ static json_t *tenant_at(json_t *root, size_t i)
 
 static void a_process_joins_the_tenant_of_its_token(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	wish.slo_ns = 10000000;
 	wish.memory_bytes = 1 << 20;
@@ -56,7 +56,7 @@ static void a_process_joins_the_tenant_of_its_token(void **state)
 
 static void an_unknown_token_must_wait_for_survivors_first(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(join(&daemon_, &wish, &member), -EAGAIN);
 	assert_null(member.page);
@@ -65,7 +65,7 @@ static void an_unknown_token_must_wait_for_survivors_first(void **state)
 
 static void wrong_kinds_of_gpu_and_engine_are_refused(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	wish.flags = HB_REGISTER_SIMULATED;
 	assert_int_equal(create(&daemon_, wish), -EINVAL);
 	wish.flags = 0;
@@ -79,7 +79,7 @@ static void wrong_kinds_of_gpu_and_engine_are_refused(void **state)
 
 static void more_gpus_may_come_later(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -96,7 +96,7 @@ static void more_gpus_may_come_later(void **state)
 /* --- dying ------------------------------------------------------------------------------ */
 
 struct join_arguments {
-	struct hb_wish wish;
+	struct hb_tenant_options wish;
 	uint64_t memory;
 };
 
@@ -157,7 +157,7 @@ static void a_tenant_ends_with_its_last_process(void **state)
 
 static void a_process_may_say_goodbye(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_error error;
 	assert_int_equal(create(&daemon_, wish), 0);
 	int fd = daemon_connect(&daemon_);
@@ -254,7 +254,7 @@ static void without_descriptors_it_waits_for_some(void **state)
 
 static void survivors_bring_their_page_to_the_next_daemon(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct join_arguments silent = {.wish = wish, .memory = 500};
 	int status;
@@ -293,7 +293,7 @@ static void survivors_bring_their_page_to_the_next_daemon(void **state)
 
 static void a_process_that_died_meanwhile_is_not_adopted(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct join_arguments silent = {.wish = wish, .memory = 500};
 	int status;
@@ -312,7 +312,7 @@ static void a_process_that_died_meanwhile_is_not_adopted(void **state)
 
 static void a_descriptor_that_the_application_reused_is_not_sent(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -329,7 +329,7 @@ static void a_descriptor_that_the_application_reused_is_not_sent(void **state)
 
 static void another_page_for_the_same_token_is_refused(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -356,7 +356,7 @@ static void a_second_daemon_does_not_take_the_socket(void **state)
 
 static void it_ends_cleanly_and_takes_its_socket_along(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(daemon_end(&daemon_, SIGTERM), 0);
 	assert_int_equal(access(daemon_.socket, F_OK), -1);
@@ -401,7 +401,7 @@ static void without_descriptors_it_does_not_start(void **state)
 
 static void the_turn_of_a_dead_process_passes_on(void **state)
 {
-	struct hb_wish other = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options other = wish_of(2, HB_PAGE_LOW);
 	struct join_arguments holder = {.wish = wish_of(1, HB_PAGE_LOW)};
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int status;
@@ -423,7 +423,7 @@ static void the_turn_of_a_dead_process_passes_on(void **state)
 
 static void priority_and_slo_can_be_changed(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct hb_error error = {""};
 	assert_int_equal(create(&daemon_, wish), 0);
@@ -482,7 +482,7 @@ static void rules_hold_for_new_tenants(void **state)
 {
 	daemon_clean(&daemon_);
 	daemon_start(&daemon_, HBD, "mps: false\nrules:\n  - {name: all, priority: low, memory: 1MiB}\n");
-	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);

@@ -36,7 +36,7 @@ static int record(uint32_t seconds, char **text)
 
 static int set_up(void **state)
 {
-	struct hb_wish low = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options low = wish_of(1, HB_PAGE_LOW);
 	member = (struct hb_membership)HB_MEMBERSHIP_NONE;
 	daemon_start(&daemon_, HBD, NULL);
 	assert_int_equal(create(&daemon_, low), 0);

@@ -18,7 +18,7 @@ static struct hb_membership high, low, other;
 
 static void register_as(unsigned seed, enum hb_page_priority priority, int64_t slo_ns, struct hb_membership *member)
 {
-	struct hb_wish wish = wish_of(seed, priority);
+	struct hb_tenant_options wish = wish_of(seed, priority);
 	wish.slo_ns = slo_ns;
 	*member = (struct hb_membership)HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);

@@ -11,7 +11,7 @@
 
 static void slices_follow_priority(void **state)
 {
-	struct hb_wish high = wish_of(1, HB_PAGE_HIGH), low = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options high = wish_of(1, HB_PAGE_HIGH), low = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, high), 0);
 	assert_int_equal(create(&daemon_, low), 0);
@@ -35,7 +35,7 @@ static void expect_slice(struct hb_page *page, uint32_t slice_us)
 static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
 {
 	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
-	struct hb_wish low = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options low = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, low), 0);
 	assert_int_equal(join(&daemon_, &low, &member), 0);
@@ -50,7 +50,7 @@ static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
 /* A launch of the second one was on its way when its gate closed, and comes in the turn of the first. */
 static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state)
 {
-	struct hb_wish first = wish_of(2, HB_PAGE_LOW), second = wish_of(3, HB_PAGE_LOW);
+	struct hb_tenant_options first = wish_of(2, HB_PAGE_LOW), second = wish_of(3, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, first), 0);
 	assert_int_equal(create(&daemon_, second), 0);
@@ -87,7 +87,7 @@ static void ring(struct hb_gpu_page *page)
 /* Which news the daemon wants to be told; who scribbles there or rings for nothing changes nothing for long. */
 static void the_daemon_says_what_it_listens_for(void **state)
 {
-	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, one), 0);
 	assert_int_equal(join(&daemon_, &one, &a), 0);
@@ -124,7 +124,7 @@ static void the_daemon_says_what_it_listens_for(void **state)
 /* Two LP tenants without MPS: one gate opens at a time, and the next only when the first has drained. */
 static void low_tenants_take_turns(void **state)
 {
-	struct hb_wish one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, one), 0);
 	assert_int_equal(create(&daemon_, two), 0);
@@ -159,7 +159,7 @@ static void low_tenants_take_turns(void **state)
 
 static int work_and_execute_another(void *argument)
 {
-	const struct hb_wish *wish = argument;
+	const struct hb_tenant_options *wish = argument;
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	if (create(&daemon_, *wish) != 0 || join(&daemon_, wish, &member) != 0)
 		return 1;
@@ -182,7 +182,7 @@ static void expect_open(struct hb_gate *gate)
 /* Nobody is left to tell that its work is done: the turn goes on to the next, and its memory back, as if it had ended. */
 static void a_program_that_executes_another_leaves(void **state)
 {
-	struct hb_wish wish = wish_of(2, HB_PAGE_LOW), gone = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(2, HB_PAGE_LOW), gone = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int status;
 	pid_t child = child_start(work_and_execute_another, &gone, &status);
@@ -204,7 +204,7 @@ static void a_program_that_executes_another_leaves(void **state)
 /* The same, but the next program uses CUDA, too: it registers without anything that it had. */
 static void the_next_program_of_a_process_begins_anew(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership before = HB_MEMBERSHIP_NONE, after = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &before), 0);

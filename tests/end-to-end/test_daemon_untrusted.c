@@ -20,7 +20,7 @@
 
 static void scribbled_pages_do_not_hurt_the_daemon(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE, bystander = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(create(&daemon_, other), 0);
@@ -44,7 +44,7 @@ static int join_only(void *argument)
 }
 
 /* Once as its process, once as its leader. */
-static void leave(const struct hb_wish *wish)
+static void leave(const struct hb_tenant_options *wish)
 {
 	struct hb_error error;
 	int fd = daemon_connect(&daemon_);
@@ -56,7 +56,7 @@ static void leave(const struct hb_wish *wish)
 /* Which slots are free the daemon knows by itself. */
 static void a_scribbled_slot_is_not_given_away_again(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int status;
 	assert_int_equal(create(&daemon_, wish), 0);
@@ -75,7 +75,7 @@ static void a_scribbled_slot_is_not_given_away_again(void **state)
 
 static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW), stranger = wish_of(2, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW), stranger = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -88,7 +88,7 @@ static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
 	hb_membership_fini(&member);
 }
 
-static void fill_uuids(struct hb_wish *wish, unsigned seed)
+static void fill_uuids(struct hb_tenant_options *wish, unsigned seed)
 {
 	wish->n_gpus = HB_PAGE_GPUS;
 	for (unsigned i = 0; i < HB_PAGE_GPUS; i++)
@@ -98,7 +98,7 @@ static void fill_uuids(struct hb_wish *wish, unsigned seed)
 /* Which GPUs there are is what programs say: those that nobody uses any more make room for others. */
 static void made_up_gpus_take_nobodys_place_for_good(void **state)
 {
-	struct hb_wish liars[4], honest = wish_of(9, HB_PAGE_HIGH);
+	struct hb_tenant_options liars[4], honest = wish_of(9, HB_PAGE_HIGH);
 	for (unsigned i = 0; i < 4; i++) {
 		struct hb_membership member = HB_MEMBERSHIP_NONE;
 		liars[i] = wish_of(100 + i, HB_PAGE_LOW);
@@ -158,7 +158,7 @@ static size_t processes_of_first(void)
 
 static void a_page_that_names_somebody_elses_process_does_not_keep_it(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_HIGH);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	pid_t stranger = stranger_start();
 	if (!stranger)
@@ -198,7 +198,7 @@ static void *flap(void *argument)
 /* A page is the tenant's to write while the daemon reads it: whether the race is met or not, nothing happens. */
 static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
 {
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	pthread_t thread;
 	assert_int_equal(create(&daemon_, wish), 0);
@@ -206,7 +206,7 @@ static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
 	atomic_store(&flapping, true);
 	assert_int_equal(pthread_create(&thread, NULL, flap, member.page), 0);
 	for (unsigned i = 0; i < 200; i++) {
-		struct hb_wish stranger = wish_of(100 + i, HB_PAGE_LOW);
+		struct hb_tenant_options stranger = wish_of(100 + i, HB_PAGE_LOW);
 		struct hb_error error;
 		int fd = daemon_connect(&daemon_);
 		assert_true(fd >= 0);

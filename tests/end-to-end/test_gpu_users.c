@@ -56,7 +56,7 @@ static void say(const char *variable, const char *ours, const char *strangers)
 static json_t *status_with(uint32_t flags)
 {
 	daemon_start(&daemon_, HBD, NULL);
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	wish.flags |= flags;
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -163,7 +163,7 @@ static void where_no_thread_can_be_made_the_driver_is_asked_later(void **state)
 	const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
 	say("HB_FAKE_NVML_COMPUTE", "667942912", NULL);
 	daemon_start(&daemon_, HBD, NULL);
-	struct hb_wish wish = wish_of(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
 	rlim_t size = daemon_size();

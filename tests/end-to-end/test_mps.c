@@ -28,9 +28,9 @@ static int set_up(void **state)
 	return daemon_.pid > 0 ? 0 : -1;
 }
 
-static struct hb_wish simulated(unsigned seed, enum hb_page_priority priority)
+static struct hb_tenant_options simulated(unsigned seed, enum hb_page_priority priority)
 {
-	struct hb_wish wish = wish_of(seed, priority);
+	struct hb_tenant_options wish = wish_of(seed, priority);
 	wish.flags = HB_REGISTER_SIMULATED;
 	return wish;
 }
@@ -170,7 +170,7 @@ static void high_tenants_stay_outside(void **state)
 
 static void turns_can_be_asked_for(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	wish.engine = HB_ENGINE_TURNS;
 	assert_int_equal(create_with(&daemon_, wish, environment, sizeof environment), 0);
 	expect_outside();
@@ -179,7 +179,7 @@ static void turns_can_be_asked_for(void **state)
 
 static void a_tenant_in_the_server_cannot_become_high(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct hb_error error = {""};
 	assert_int_equal(create(&daemon_, wish), 0);
@@ -211,7 +211,7 @@ static void a_dead_server_is_replaced_for_the_next_tenant(void **state)
 
 static void the_server_outlives_the_daemon_and_is_found_again(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, wish), 0);
 	wish.flags |= HB_REGISTER_MPS;
@@ -262,7 +262,7 @@ static void wait_for_look(void)
 /* No program makes it come back by itself. */
 static void the_next_daemon_takes_the_server_over_at_once(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	assert_int_equal(create(&daemon_, wish), 0);
 	pid_t server = server_pid();
 	assert_true(server > 0);
@@ -294,12 +294,12 @@ static void a_server_of_somebody_else_is_not_taken_over(void **state)
 
 static int low_child(void *argument)
 {
-	return create(&daemon_, *(const struct hb_wish *)argument);
+	return create(&daemon_, *(const struct hb_tenant_options *)argument);
 }
 
 static void what_was_started_is_stopped(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	int status;
 	pid_t child = child_start(low_child, &wish, &status);
 	assert_int_equal(status, 0);
@@ -314,7 +314,7 @@ static void what_was_started_is_stopped(void **state)
 
 static void one_that_a_dead_daemon_left_behind_is_stopped_too(void **state)
 {
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	int status;
 	pid_t child = child_start(low_child, &wish, &status);
 	pid_t control = control_pid();
@@ -333,7 +333,7 @@ static void without_it_low_tenants_take_turns(void **state)
 	daemon_ = (struct daemon){.simulated = true};
 	daemon_start(&daemon_, HBD, "mps: true\n");
 	unsetenv("HB_SIM_NO_MPS");
-	struct hb_wish wish = simulated(1, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create_with(&daemon_, wish, environment, sizeof environment), 0);
 	expect_outside();
@@ -353,7 +353,7 @@ static void ask_with_descriptors(unsigned seed, size_t more)
 	few = before;
 	few.rlim_cur = n_open + more;
 	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, &few, NULL), 0);
-	struct hb_wish wish = simulated(seed, HB_PAGE_LOW);
+	struct hb_tenant_options wish = simulated(seed, HB_PAGE_LOW);
 	bool made = create(&daemon_, wish) == 0;
 	assert_int_equal(prlimit(daemon_.pid, RLIMIT_NOFILE, &before, NULL), 0);
 	struct hb_error error;

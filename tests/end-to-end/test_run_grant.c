@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `hb run` takes from a daemon for its command's environment: a test process plays the daemon. */
 #include "../unit/unit.h"
-#include "protocol/wire.h"
 #include "hummingbird/page_trace.h"
+#include "protocol/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -31,7 +31,7 @@ static struct daemon daemon_;
 
 static int worker(void *argument)
 {
-	const struct hb_wish *wish = argument;
+	const struct hb_tenant_options *wish = argument;
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int result = join(&daemon_, wish, &member);
 	if (result == 0) {
@@ -44,11 +44,11 @@ static int worker(void *argument)
 
 static int leader(void *argument)
 {
-	return create(&daemon_, *(const struct hb_wish *)argument);
+	return create(&daemon_, *(const struct hb_tenant_options *)argument);
 }
 
 /* All that can be asked of a daemon, whether it lives or not: nothing here may hang or crash. */
-static void live_through(const struct hb_wish *wish, struct hb_membership *member)
+static void live_through(const struct hb_tenant_options *wish, struct hb_membership *member)
 {
 	struct hb_error error;
 	char *text = NULL;
@@ -56,7 +56,7 @@ static void live_through(const struct hb_wish *wish, struct hb_membership *membe
 	create(&daemon_, *wish);
 	join(&daemon_, wish, member);
 	pid_t first = child_start(worker, (void *)(uintptr_t)wish, &status);
-	struct hb_wish other = wish_of(77, HB_PAGE_HIGH);
+	struct hb_tenant_options other = wish_of(77, HB_PAGE_HIGH);
 	pid_t second = child_start(leader, &other, &status);
 	int fd = hb_client_open(daemon_.socket, 20000, &error);
 	if (fd >= 0) {
@@ -75,7 +75,7 @@ static void live_through(const struct hb_wish *wish, struct hb_membership *membe
 	}
 }
 
-static void expect_empty(struct hb_membership *member, const struct hb_wish *wish)
+static void expect_empty(struct hb_membership *member, const struct hb_tenant_options *wish)
 {
 	struct hb_error error;
 	int fd = daemon_connect(&daemon_);
@@ -94,7 +94,7 @@ static void expect_empty(struct hb_membership *member, const struct hb_wish *wis
 
 static void daemon_dies_at(const char *name)
 {
-	struct hb_wish wish = wish_of(5, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(5, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	setenv("HB_FAULT", name, 1);
 	daemon_start(&daemon_, HBD_FAULTS, NULL);
@@ -119,7 +119,7 @@ static void daemon_dies_at(const char *name)
 
 static int fail_at(void *argument)
 {
-	struct hb_wish wish = wish_of(6, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(6, HB_PAGE_LOW);
 	setenv("HB_FAULT", argument, 1);
 	leader(&wish);
 	return worker(&wish);
@@ -127,7 +127,7 @@ static int fail_at(void *argument)
 
 static void client_dies_at(const char *name)
 {
-	struct hb_wish wish = wish_of(6, HB_PAGE_LOW);
+	struct hb_tenant_options wish = wish_of(6, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int status;
 	daemon_start(&daemon_, HBD_FAULTS, NULL);

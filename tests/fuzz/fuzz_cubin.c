@@ -6,8 +6,8 @@
  */
 #include "cubin/fatbin.h"
 #include "cubin/sass.h"
-#include "cubin/slice_rule.h"
 #include "cubin/splice.h"
+#include "cubin/split_rule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void splice(const struct hb_cubin *cubin)
 		require(result.size > cubin->size && hb_cubin_open(&again, result.bytes, result.size) == 0);
 		for (uint32_t i = 0; i < again.n_kernels; i++)
 			if (result.kernels[i].reason == HB_SLICE_none)
-				require(hb_slice_rule(&again, &again.kernels[i], &facts) == HB_SLICE_none);
+				require(hb_split_rule(&again, &again.kernels[i], &facts) == HB_SLICE_none);
 		hb_cubin_close(&again);
 	}
 	hb_splice_free(&result);

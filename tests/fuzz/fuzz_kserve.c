@@ -28,7 +28,7 @@ static const struct hb_model_config model = {
 };
 
 /* Every byte of every input is read, so that a sanitizer sees one that is not there. */
-static void touch(const struct hb_infer *infer)
+static void touch(const struct hb_inference *infer)
 {
 	volatile unsigned sum = 0;
 	for (uint32_t i = 0; i < infer->n_inputs; i++)
@@ -36,12 +36,12 @@ static void touch(const struct hb_infer *infer)
 			sum = sum + ((const unsigned char *)infer->inputs[i].data)[k];
 }
 
-static void answer(struct hb_infer *infer)
+static void answer(struct hb_inference *infer)
 {
 	char *out = NULL;
 	size_t json_bytes = 0;
 	require(infer->items >= 1 && infer->items <= 4 && infer->inputs[0].bytes == 8 * (uint64_t)infer->items);
-	require(hb_infer_make_outputs(infer, &model));
+	require(hb_inference_make_outputs(infer, &model));
 	size_t bytes = hb_kserve_write(infer, &model, &out, &json_bytes);
 	require(bytes > 0 && json_bytes <= bytes);
 	free(out);
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!regions)
 		regions = hb_regions_new();
-	struct hb_infer *infer = hb_infer_new();
+	struct hb_inference *infer = hb_inference_new();
 	struct hb_body *body = hb_body_new();
 	require(infer && body);
 	body->bytes = size - 2;
@@ -68,10 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	infer->free_source = hb_body_free;
 	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK) {
 		touch(infer);
-		if (hb_infer_check(infer, &model) == HB_ANSWER_OK)
+		if (hb_inference_check(infer, &model) == HB_ANSWER_OK)
 			answer(infer);
 	}
 	require(infer->answer == HB_ANSWER_OK || infer->reason[0] != '\0');
-	hb_infer_free(infer);
+	hb_inference_free(infer);
 	return 0;
 }

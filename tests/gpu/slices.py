@@ -48,8 +48,8 @@ def proof(program, arguments, timeout_s, env=None):
 
 # How training runs: without the shim; in as many pieces as there are waves, whatever that costs; in few pieces, as the
 # planner finds them where pieces may be short and cost much; as in use, where these small models may have nothing to cut.
-HOWS = {"whole": {}, "forced": {"HB_SLICE_US": "1", "HB_SLICE_COST_PERCENT": "1000000"},
-        "short": {"HB_SLICE_US": "10", "HB_SLICE_COST_PERCENT": "200"}, "usual": {"HB_SLICE_US": "50"}}
+HOWS = {"whole": {}, "forced": {"HB_SPLIT_US": "1", "HB_SPLIT_COST_PERCENT": "1000000"},
+        "short": {"HB_SPLIT_US": "10", "HB_SPLIT_COST_PERCENT": "200"}, "usual": {"HB_SPLIT_US": "50"}}
 MUST_SLICE = ("forced", "short")
 DIGESTS = ("losses", "parameters", "libraries")
 
@@ -58,7 +58,7 @@ def start_training(options, model, how):
     env, report = dict(os.environ), f"/tmp/hb-slices-{os.getpid()}-{model}-{how}.json"
     if how != "whole":
         shim = os.path.join(os.path.abspath(options.build), "src", "shim")
-        env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_SLICE_REPORT=report)
+        env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_SPLIT_REPORT=report)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slice_training.py")
     log = open(f"{report}.log", "w+", encoding="utf-8")
     return report, log, subprocess.Popen([sys.executable, script, model, str(options.steps)], text=True, env=env,

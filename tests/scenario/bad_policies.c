@@ -27,7 +27,7 @@ static void timer_bad_tag(struct hb_policy *policy, uint32_t tenant)
 
 static void slice_long(struct hb_policy *policy, uint32_t tenant)
 {
-	hb_policy_slice(policy, tenant, HB_SLICE_MAX_NS + 1, 0);
+	hb_policy_slice(policy, tenant, HB_SPLIT_MAX_NS + 1, 0);
 }
 
 static void slice_negative(struct hb_policy *policy, uint32_t tenant)
@@ -37,7 +37,7 @@ static void slice_negative(struct hb_policy *policy, uint32_t tenant)
 
 static void hold_long(struct hb_policy *policy, uint32_t tenant)
 {
-	hb_policy_hold(policy, tenant, HB_HOLD_MAX_NS + 1);
+	hb_policy_hold(policy, tenant, HB_TAKEOVER_MAX_NS + 1);
 }
 
 static void mask_large(struct hb_policy *policy, uint32_t tenant)

@@ -18,7 +18,7 @@ struct bench {
 	char folder[64];
 	struct hb_dispatch *dispatch;
 	struct hb_gone_watch *watch;
-	struct hb_infer *infers[REQUESTS];
+	struct hb_inference *infers[REQUESTS];
 	int fds[REQUESTS][2]; /* ours and the client's, -1 = it has gone */
 	atomic_bool done[REQUESTS];
 	sem_t one_is_done;
@@ -74,7 +74,7 @@ static void replace(void)
 }
 
 /* On the watch's thread, so what becomes ready here comes in one lot, in this order. */
-static void done(struct hb_infer *infer)
+static void done(struct hb_inference *infer)
 {
 	int request = (int)((atomic_bool *)infer->owner - bench.done);
 	atomic_store(&bench.done[request], true);
@@ -97,7 +97,7 @@ static void wait_for(int request)
 
 static void submit(int request)
 {
-	struct hb_infer *infer = bench.infers[request] = hb_infer_new();
+	struct hb_inference *infer = bench.infers[request] = hb_inference_new();
 	assert_non_null(infer);
 	infer->model = hb_dispatch_take_model(bench.dispatch, "m", NULL, &infer->answer, infer->reason,
 					      sizeof(infer->reason));
@@ -135,7 +135,7 @@ static int tear_down(void **state)
 	for (int request = 0; request < REQUESTS; request++) {
 		wait_for(request);
 		hb_dispatch_give_model(bench.dispatch, bench.infers[request]->model);
-		hb_infer_free(bench.infers[request]);
+		hb_inference_free(bench.infers[request]);
 	}
 	hb_dispatch_free(bench.dispatch);
 	remove_model(bench.folder);

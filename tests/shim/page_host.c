@@ -5,8 +5,8 @@
 #include "hummingbird/page_trace.h"
 
 #include "base/clock.h"
-#include "protocol/wire.h"
 #include "fake/fake_driver.h"
+#include "protocol/wire.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -7,8 +7,8 @@
 #ifndef HB_TEST_PAGE_HOST_H
 #define HB_TEST_PAGE_HOST_H
 
-#include "protocol/protocol.h"
 #include "gate/gate.h"
+#include "protocol/protocol.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

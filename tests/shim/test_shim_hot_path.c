@@ -5,8 +5,8 @@
  * kills the child at the first system call. Each check has its negative
  * control. Not built with sanitizers, which bring allocators of their own.
  */
-#include "nvidia/cuda_abi.h"
 #include "hummingbird/page_trace.h"
+#include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"
 

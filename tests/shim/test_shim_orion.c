@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "core/core.h"
 #include "decide/orion_rule.h"
-#include "decide/slack.h"
-#include "shim/window_orion.h"
+#include "decide/spatial.h"
+#include "shim/shim_orion.h"
 #include "space_rig.h"
 
 static const char image[] = "HBSIM1\nkernel gemm ns=10000\nkernel copy ns=10000\nkernel other ns=10000\n";
@@ -20,9 +20,9 @@ enum { SMALL = 8, LARGE = 4 * 132 }; /* blocks; four fit on an SM */
 
 static CUfunction gemm, copy, other;
 
-static struct hb_slack_beacon *beacon(void)
+static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_slack_board *)space_host.gpu->slack)->beacons[0];
+	return &((struct hb_spatial_board *)space_host.gpu->slack)->beacons[0];
 }
 
 static void raise_beacon(void)

@@ -18,48 +18,48 @@ void rig_init(struct rig *rig)
 	*rig = (struct rig){0};
 	if (hb_gpu_spec_load(GPUS "/h200.yaml", &rig->spec, &error))
 		fail_msg("%s", error.text);
-	rig->model = hb_model_new(&rig->spec);
+	rig->model = hb_gpu_model_new(&rig->spec);
 	assert_non_null(rig->model);
 }
 
 void rig_fini(struct rig *rig)
 {
-	hb_model_free(rig->model);
+	hb_gpu_model_free(rig->model);
 	rig->model = NULL;
 }
 
-int rig_context(struct rig *rig, const struct hb_model_context *params)
+int rig_context(struct rig *rig, const struct hb_gpu_model_context *params)
 {
-	int context = hb_model_add_context(rig->model, params);
+	int context = hb_gpu_model_add_context(rig->model, params);
 	assert_true(context >= 0);
 	return context;
 }
 
 int rig_stream(struct rig *rig, int context, uint32_t sm_limit, int priority)
 {
-	int client = hb_model_add_client(rig->model, context, sm_limit);
+	int client = hb_gpu_model_add_client(rig->model, context, sm_limit);
 	assert_true(client >= 0);
-	int stream = hb_model_add_stream(rig->model, client, priority);
+	int stream = hb_gpu_model_add_stream(rig->model, client, priority);
 	assert_true(stream >= 0);
 	return stream;
 }
 
 int rig_process(struct rig *rig, int64_t slice_ns, int64_t copy_slice_ns)
 {
-	struct hb_model_context params = {.slice_ns = slice_ns, .copy_slice_ns = copy_slice_ns};
+	struct hb_gpu_model_context params = {.slice_ns = slice_ns, .copy_slice_ns = copy_slice_ns};
 	return rig_stream(rig, rig_context(rig, &params), 0, 0);
 }
 
 static void refill(struct rig *rig, uint32_t index)
 {
 	struct rig_busy *busy = &rig->busy[index];
-	struct hb_model_work work = busy->work;
+	struct hb_gpu_model_work work = busy->work;
 	work.cookie = BUSY_COOKIE | index;
-	while (hb_model_pending(rig->model, busy->stream) < busy->depth)
-		assert_int_equal(hb_model_submit(rig->model, rig->now_ns, busy->stream, &work), 0);
+	while (hb_gpu_model_pending(rig->model, busy->stream) < busy->depth)
+		assert_int_equal(hb_gpu_model_submit(rig->model, rig->now_ns, busy->stream, &work), 0);
 }
 
-struct rig_busy *rig_keep_busy(struct rig *rig, int stream, const struct hb_model_work *work, uint32_t depth)
+struct rig_busy *rig_keep_busy(struct rig *rig, int stream, const struct hb_gpu_model_work *work, uint32_t depth)
 {
 	uint32_t index = rig->n_busy++;
 	assert_true(index < RIG_BUSY_MAX);
@@ -70,9 +70,9 @@ struct rig_busy *rig_keep_busy(struct rig *rig, int stream, const struct hb_mode
 
 static void take_completions(struct rig *rig)
 {
-	struct hb_model_completion done;
-	struct hb_model_switch change;
-	while (hb_model_pop(rig->model, &done)) {
+	struct hb_gpu_model_completion done;
+	struct hb_gpu_model_switch change;
+	while (hb_gpu_model_pop(rig->model, &done)) {
 		if (!(done.cookie & BUSY_COOKIE)) {
 			rig->last = done;
 			rig->finished++;
@@ -83,18 +83,18 @@ static void take_completions(struct rig *rig)
 		rig->busy[index].ran_ns += done.end_ns - done.start_ns;
 		refill(rig, index);
 	}
-	while (hb_model_pop_switch(rig->model, &change))
+	while (hb_gpu_model_pop_switch(rig->model, &change))
 		rig->switches++;
 }
 
 /* One thing that happens on its own, if it is due by at_ns. */
 static bool step(struct rig *rig, int64_t at_ns)
 {
-	int64_t next = hb_model_next_ns(rig->model);
+	int64_t next = hb_gpu_model_next_ns(rig->model);
 	if (next > at_ns)
 		return false;
 	rig->now_ns = next > rig->now_ns ? next : rig->now_ns;
-	hb_model_advance(rig->model, rig->now_ns);
+	hb_gpu_model_advance(rig->model, rig->now_ns);
 	take_completions(rig);
 	return true;
 }
@@ -105,28 +105,28 @@ void rig_run_until(struct rig *rig, int64_t at_ns)
 		;
 	if (at_ns > rig->now_ns)
 		rig->now_ns = at_ns;
-	hb_model_advance(rig->model, rig->now_ns);
+	hb_gpu_model_advance(rig->model, rig->now_ns);
 }
 
-void rig_submit(struct rig *rig, int stream, const struct hb_model_work *work)
+void rig_submit(struct rig *rig, int stream, const struct hb_gpu_model_work *work)
 {
-	assert_int_equal(hb_model_submit(rig->model, rig->now_ns, stream, work), 0);
+	assert_int_equal(hb_gpu_model_submit(rig->model, rig->now_ns, stream, work), 0);
 }
 
 int64_t rig_await(struct rig *rig, int stream)
 {
 	int64_t until_ns = rig->now_ns + 10000 * MS;
-	while (hb_model_pending(rig->model, stream))
+	while (hb_gpu_model_pending(rig->model, stream))
 		if (!step(rig, until_ns))
 			fail_msg("stream %d still has %zu submissions after 10 s", stream,
-				 hb_model_pending(rig->model, stream));
+				 hb_gpu_model_pending(rig->model, stream));
 	return rig->now_ns;
 }
 
-int64_t rig_launch_and_wait(struct rig *rig, int stream, const struct hb_model_work *work)
+int64_t rig_launch_and_wait(struct rig *rig, int stream, const struct hb_gpu_model_work *work)
 {
 	int64_t from = rig->now_ns;
-	bool copy = work->kind == HB_MODEL_COPY_H2D || work->kind == HB_MODEL_COPY_D2H;
+	bool copy = work->kind == HB_GPU_MODEL_COPY_H2D || work->kind == HB_GPU_MODEL_COPY_D2H;
 	rig_submit(rig, stream, work);
 	return rig_await(rig, stream) - from + (copy ? 0 : EMPTY_KERNEL_NS) + (int64_t)rig->spec.sync_latency_ns;
 }
@@ -146,7 +146,7 @@ struct rig_latency rig_latency_of(int64_t *latency_ns, size_t n)
 				    .max_ns = latency_ns[n - 1]};
 }
 
-struct rig_latency rig_measure(struct rig *rig, int stream, const struct hb_model_work *work, unsigned n,
+struct rig_latency rig_measure(struct rig *rig, int stream, const struct hb_gpu_model_work *work, unsigned n,
 			       int64_t low_ns, int64_t high_ns)
 {
 	struct hb_rng rng;
@@ -163,20 +163,20 @@ struct rig_latency rig_measure(struct rig *rig, int stream, const struct hb_mode
 	return result;
 }
 
-struct hb_model_work rig_kernel(const struct rig *rig, int64_t block_ns, uint64_t blocks, uint32_t threads)
+struct hb_gpu_model_work rig_kernel(const struct rig *rig, int64_t block_ns, uint64_t blocks, uint32_t threads)
 {
-	struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .blocks = blocks, .threads = threads};
-	uint64_t wave = (uint64_t)hb_model_occupancy(&rig->spec, &work) * (uint64_t)rig->spec.sm_count;
+	struct hb_gpu_model_work work = {.kind = HB_GPU_MODEL_KERNEL, .blocks = blocks, .threads = threads};
+	uint64_t wave = (uint64_t)hb_gpu_model_occupancy(&rig->spec, &work) * (uint64_t)rig->spec.sm_count;
 	work.duration_ns = block_ns * (int64_t)((blocks + wave - 1) / wave);
 	return work;
 }
 
-struct hb_model_work rig_copy(uint64_t bytes)
+struct hb_gpu_model_work rig_copy(uint64_t bytes)
 {
-	return (struct hb_model_work){.kind = HB_MODEL_COPY_H2D, .bytes = bytes};
+	return (struct hb_gpu_model_work){.kind = HB_GPU_MODEL_COPY_H2D, .bytes = bytes};
 }
 
-struct hb_model_work rig_foreground(const struct rig *rig)
+struct hb_gpu_model_work rig_foreground(const struct rig *rig)
 {
 	return rig_kernel(rig, 20 * US, 264, 512);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `auto` tries both engines, keeps the one that is better, and tries the other again, more rarely where it hurt HP. */
-#include "core/choose.h"
+#include "core/engine_auto_rule.h"
 #include "unit.h"
 
 #define TARGET 990000

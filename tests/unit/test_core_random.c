@@ -170,11 +170,11 @@ static void take_actions(struct owner *owner)
 		else if (action.kind == HB_ACTION_ADMIT)
 			apply_admit(owner, &action);
 		else if (action.kind == HB_ACTION_SLICE)
-			CHECK(owner, action.slice.compute_ns >= 0 && action.slice.compute_ns <= HB_SLICE_MAX_NS);
+			CHECK(owner, action.slice.compute_ns >= 0 && action.slice.compute_ns <= HB_SPLIT_MAX_NS);
 		else if (action.kind == HB_ACTION_TERMS)
 			CHECK(owner, owner->clients[action.tenant].high && action.terms.delay_ppm <= 60000);
 		else if (action.kind == HB_ACTION_HOLD)
-			CHECK(owner, owner->clients[action.tenant].high && action.hold.limit_ns <= HB_HOLD_MAX_NS);
+			CHECK(owner, owner->clients[action.tenant].high && action.hold.limit_ns <= HB_TAKEOVER_MAX_NS);
 	}
 }
 

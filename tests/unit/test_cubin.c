@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading of fatbins and cubins, and the rules that say which kernels may be sliced. */
 #include "cubin/sass.h"
-#include "cubin/slice_rule.h"
+#include "cubin/split_rule.h"
 
 #include <errno.h>
 
@@ -147,8 +147,8 @@ static void rules_say_what_names_say(void **state)
 	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
 	for (uint32_t i = 0; i < cubin.n_kernels; i++) {
 		const char *name = cubin.kernels[i].name;
-		enum hb_slice_reason reason = hb_slice_rule(&cubin, &cubin.kernels[i], &facts);
-		const char *word = hb_slice_reason_name(reason);
+		enum hb_split_reason reason = hb_split_rule(&cubin, &cubin.kernels[i], &facts);
+		const char *word = hb_split_reason_name(reason);
 		if (strncmp(name, "run_", 4) == 0) {
 			assert_string_equal(word, "none");
 			n_run++;
@@ -165,7 +165,7 @@ static void rules_say_what_names_say(void **state)
 }
 
 /* The rule for a kernel after one change to the file. */
-static enum hb_slice_reason after(const char *kernel_name,
+static enum hb_split_reason after(const char *kernel_name,
 				  void (*change)(uint8_t *, const struct hb_cubin *, const struct hb_cubin_kernel *))
 {
 	struct hb_cubin cubin;
@@ -176,7 +176,7 @@ static enum hb_slice_reason after(const char *kernel_name,
 	change(bytes, &cubin, hb_cubin_find_kernel(&cubin, kernel_name));
 	hb_cubin_close(&cubin);
 	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
-	enum hb_slice_reason reason = hb_slice_rule(&cubin, hb_cubin_find_kernel(&cubin, kernel_name), &facts);
+	enum hb_split_reason reason = hb_split_rule(&cubin, hb_cubin_find_kernel(&cubin, kernel_name), &facts);
 	hb_cubin_close(&cubin);
 	free(bytes);
 	return reason;

@@ -21,7 +21,7 @@ static struct rig_latency beside_copying(struct rig *rig, int n_low, int64_t sli
 					 uint64_t request)
 {
 	rig_init(rig);
-	struct hb_model_work work = rig_copy(piece), mine = rig_copy(request);
+	struct hb_gpu_model_work work = rig_copy(piece), mine = rig_copy(request);
 	int high = rig_process(rig, 0, 0);
 	for (int i = 0; i < n_low; i++)
 		rig_keep_busy(rig, rig_process(rig, 0, slice_ns), &work, depth);
@@ -93,7 +93,7 @@ static void slice_is_the_weight_of_a_process(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = rig_copy(PIECE);
+	struct hb_gpu_model_work work = rig_copy(PIECE);
 	rig_keep_busy(&rig, rig_process(&rig, 0, 100 * US), &work, 4);
 	rig_keep_busy(&rig, rig_process(&rig, 0, 300 * US), &work, 4);
 	rig_run_until(&rig, 1000 * MS);
@@ -105,8 +105,8 @@ static void directions_do_not_disturb_each_other(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work down = rig_copy(PIECE), up = rig_copy(REQUEST);
-	down.kind = HB_MODEL_COPY_D2H;
+	struct hb_gpu_model_work down = rig_copy(PIECE), up = rig_copy(REQUEST);
+	down.kind = HB_GPU_MODEL_COPY_D2H;
 	rig_keep_busy(&rig, rig_process(&rig, 0, 0), &down, 4);
 	int high = rig_process(&rig, 0, 0);
 	rig_run_until(&rig, 10 * MS);
@@ -118,7 +118,7 @@ static void copies_need_no_turn_of_the_compute_engine(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work kernel = rig_kernel(&rig, 20 * US, 264000, 1024), copy = rig_copy(REQUEST);
+	struct hb_gpu_model_work kernel = rig_kernel(&rig, 20 * US, 264000, 1024), copy = rig_copy(REQUEST);
 	rig_keep_busy(&rig, rig_process(&rig, 0, 0), &kernel, 4);
 	int high = rig_process(&rig, 0, 0);
 	rig_run_until(&rig, 10 * MS);

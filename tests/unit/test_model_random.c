@@ -15,16 +15,16 @@
 #define PIECES 12
 
 struct log {
-	struct hb_model_completion done[STEPS * 2];
+	struct hb_gpu_model_completion done[STEPS * 2];
 	size_t n;
 	int64_t busy_ns;
 };
 
-static struct hb_model_work random_kernel(struct hb_rng *rng)
+static struct hb_gpu_model_work random_kernel(struct hb_rng *rng)
 {
 	static const uint32_t threads[] = {32, 96, 128, 256, 512, 1024};
-	struct hb_model_work work = {
-		.kind = HB_MODEL_KERNEL,
+	struct hb_gpu_model_work work = {
+		.kind = HB_GPU_MODEL_KERNEL,
 		.duration_ns = 500 + (int64_t)hb_rng_below(rng, hb_rng_below(rng, 4) ? 60000 : 900000),
 		.blocks = 1 + hb_rng_below(rng, hb_rng_below(rng, 3) ? 400 : 20000),
 		.threads = threads[hb_rng_below(rng, 6)],
@@ -42,15 +42,15 @@ static struct hb_model_work random_kernel(struct hb_rng *rng)
 	return work;
 }
 
-static struct hb_model_work random_work(struct hb_rng *rng, uint64_t cookie)
+static struct hb_gpu_model_work random_work(struct hb_rng *rng, uint64_t cookie)
 {
-	struct hb_model_work work = random_kernel(rng);
+	struct hb_gpu_model_work work = random_kernel(rng);
 	uint64_t kind = hb_rng_below(rng, 8);
 	if (kind < 2) {
 		work = rig_copy(hb_rng_below(rng, 4 << 20));
-		work.kind = kind ? HB_MODEL_COPY_H2D : HB_MODEL_COPY_D2H;
+		work.kind = kind ? HB_GPU_MODEL_COPY_H2D : HB_GPU_MODEL_COPY_D2H;
 	} else if (kind == 2) {
-		work = (struct hb_model_work){.kind = HB_MODEL_HOLD, .duration_ns = 200 * US};
+		work = (struct hb_gpu_model_work){.kind = HB_GPU_MODEL_HOLD, .duration_ns = 200 * US};
 	}
 	work.cookie = cookie;
 	return work;
@@ -59,10 +59,10 @@ static struct hb_model_work random_work(struct hb_rng *rng, uint64_t cookie)
 static void open_streams(struct rig *rig, struct hb_rng *rng, int stream[STREAMS])
 {
 	for (int i = 0; i < STREAMS;) {
-		struct hb_model_context params = {
+		struct hb_gpu_model_context params = {
 			.slice_ns = 300 * US + (int64_t)hb_rng_below(rng, 3) * MS,
 			.copy_slice_ns = (int64_t)hb_rng_below(rng, 3) * 30 * US,
-			.preempt = (enum hb_model_preempt)hb_rng_below(rng, 3),
+			.preempt = (enum hb_gpu_model_preempt)hb_rng_below(rng, 3),
 			.mps = hb_rng_below(rng, 2),
 		};
 		int context = rig_context(rig, &params);
@@ -73,7 +73,7 @@ static void open_streams(struct rig *rig, struct hb_rng *rng, int stream[STREAMS
 
 static void collect(struct rig *rig, struct log *log)
 {
-	while (log->n < STEPS * 2 && hb_model_pop(rig->model, &log->done[log->n]))
+	while (log->n < STEPS * 2 && hb_gpu_model_pop(rig->model, &log->done[log->n]))
 		log->n++;
 }
 
@@ -82,7 +82,7 @@ static void advance(struct rig *rig, int64_t to_ns, int parts, struct log *log)
 {
 	int64_t from_ns = rig->now_ns;
 	for (int i = 1; i <= parts; i++) {
-		hb_model_advance(rig->model, from_ns + (to_ns - from_ns) * i / parts);
+		hb_gpu_model_advance(rig->model, from_ns + (to_ns - from_ns) * i / parts);
 		if (parts > 1)
 			collect(rig, log);
 	}
@@ -92,7 +92,7 @@ static void advance(struct rig *rig, int64_t to_ns, int parts, struct log *log)
 
 static void run(uint64_t seed, int parts, struct log *log)
 {
-	struct hb_model_work graph[PIECES];
+	struct hb_gpu_model_work graph[PIECES];
 	struct hb_rng rng;
 	struct rig rig;
 	int stream[STREAMS];
@@ -104,26 +104,26 @@ static void run(uint64_t seed, int parts, struct log *log)
 		graph[i] = random_kernel(&rng);
 	for (uint64_t step = 0; step < STEPS; step++) {
 		int to = stream[hb_rng_below(&rng, STREAMS)];
-		struct hb_model_work work = random_work(&rng, step);
+		struct hb_gpu_model_work work = random_work(&rng, step);
 		if (hb_rng_below(&rng, 10) == 0)
-			assert_int_equal(hb_model_submit_graph(rig.model, rig.now_ns, to, graph, PIECES, step), 0);
+			assert_int_equal(hb_gpu_model_submit_graph(rig.model, rig.now_ns, to, graph, PIECES, step), 0);
 		else
 			rig_submit(&rig, to, &work);
 		if (hb_rng_below(&rng, 12) == 0)
-			hb_model_release_holds(rig.model, rig.now_ns, to);
+			hb_gpu_model_release_holds(rig.model, rig.now_ns, to);
 		if (hb_rng_below(&rng, 20) == 0)
-			hb_model_set_slice(rig.model, 0, 100 * US + (int64_t)hb_rng_below(&rng, 2000) * US, 0);
+			hb_gpu_model_set_slice(rig.model, 0, 100 * US + (int64_t)hb_rng_below(&rng, 2000) * US, 0);
 		advance(&rig, rig.now_ns + (int64_t)hb_rng_below(&rng, 200000), parts, log);
 	}
 	for (int round = 0; round < 200; round++) {
 		for (int i = 0; i < STREAMS; i++)
-			hb_model_release_holds(rig.model, rig.now_ns, stream[i]);
+			hb_gpu_model_release_holds(rig.model, rig.now_ns, stream[i]);
 		advance(&rig, rig.now_ns + 5 * MS, parts, log);
 	}
 	for (int i = 0; i < STREAMS; i++)
-		if (hb_model_pending(rig.model, stream[i]))
+		if (hb_gpu_model_pending(rig.model, stream[i]))
 			fail_msg("seed %d: stream %d is not done after a second", (int)seed, i);
-	log->busy_ns = hb_model_busy_ns(rig.model);
+	log->busy_ns = hb_gpu_model_busy_ns(rig.model);
 	if (log->busy_ns > rig.now_ns)
 		fail_msg("seed %d: busy for longer than it ran", (int)seed);
 	rig_fini(&rig);
@@ -133,7 +133,7 @@ static void run(uint64_t seed, int parts, struct log *log)
 static int first_difference(const struct log *one, const struct log *other)
 {
 	for (size_t i = 0; i < one->n && i < other->n; i++) {
-		const struct hb_model_completion *a = &one->done[i], *b = &other->done[i];
+		const struct hb_gpu_model_completion *a = &one->done[i], *b = &other->done[i];
 		if (a->cookie != b->cookie || a->start_ns != b->start_ns || a->end_ns != b->end_ns ||
 		    a->stream != b->stream)
 			return (int)i;
@@ -164,7 +164,7 @@ static void work_ends_once_and_in_the_order_of_its_stream(void **state)
 		if (log.n != STEPS)
 			fail_msg("seed %d: %zu of %d submissions ended", (int)seed, log.n, STEPS);
 		for (size_t i = 0; i < log.n; i++) {
-			const struct hb_model_completion *done = &log.done[i];
+			const struct hb_gpu_model_completion *done = &log.done[i];
 			bool order = !end_ns[done->stream] || done->cookie > last[done->stream];
 			if (seen[done->cookie] || !order || done->start_ns < end_ns[done->stream] ||
 			    done->end_ns < done->start_ns || (i && done->end_ns < log.done[i - 1].end_ns))

@@ -13,11 +13,11 @@
 /* HP's stream in an MPS server in which LP keeps blocks of block_ns queued. */
 static int beside_low_client(struct rig *rig, int64_t block_ns, int high_priority, uint32_t low_sms)
 {
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	rig_init(rig);
 	int context = rig_context(rig, &server);
 	int high = rig_stream(rig, context, 0, high_priority);
-	struct hb_model_work work = rig_kernel(rig, block_ns, 2640, 1024); /* ten waves */
+	struct hb_gpu_model_work work = rig_kernel(rig, block_ns, 2640, 1024); /* ten waves */
 	work.sm_limit = low_sms;
 	rig_keep_busy(rig, rig_stream(rig, context, 0, 0), &work, 4);
 	rig_run_until(rig, 50 * MS);
@@ -33,7 +33,7 @@ static void with_priorities_high_waits_for_running_blocks_only(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct rig rig;
 		int high = beside_low_client(&rig, rows[i].block_us * US, TOP, 0);
-		struct hb_model_work work = rig_foreground(&rig);
+		struct hb_gpu_model_work work = rig_foreground(&rig);
 		struct rig_latency latency = rig_measure(&rig, high, &work, 200, 3 * MS, 7 * MS);
 		char what[64];
 		snprintf(what, sizeof what, "HP beside LP blocks of %d us", (int)rows[i].block_us);
@@ -47,7 +47,7 @@ static void without_priorities_high_waits_for_whole_kernels(void **state)
 {
 	struct rig rig;
 	int high = beside_low_client(&rig, 20 * US, 0, 0);
-	struct hb_model_work work = rig_foreground(&rig);
+	struct hb_gpu_model_work work = rig_foreground(&rig);
 	struct rig_latency latency = rig_measure(&rig, high, &work, 100, 3 * MS, 7 * MS);
 	/* Up to four kernels of 200 us are queued before it. */
 	assert_true(latency.p50_ns > 100 * US);
@@ -69,7 +69,7 @@ static void sms_kept_from_low_are_a_landing_strip(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct rig rig;
 		int high = beside_low_client(&rig, 1000 * US, TOP, rows[i].kept ? 132 - rows[i].kept : 0);
-		struct hb_model_work work = rig_kernel(&rig, 20 * US, rows[i].blocks, 512);
+		struct hb_gpu_model_work work = rig_kernel(&rig, 20 * US, rows[i].blocks, 512);
 		struct rig_latency latency = rig_measure(&rig, high, &work, 200, 3 * MS, 7 * MS);
 		char what[64];
 		snprintf(what, sizeof what, "%d SMs kept free, %d blocks", (int)rows[i].kept, (int)rows[i].blocks);
@@ -81,11 +81,12 @@ static void sms_kept_from_low_are_a_landing_strip(void **state)
 static void limited_client_leaves_the_other_sms_free(void **state)
 {
 	struct rig rig;
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	rig_init(&rig);
 	int context = rig_context(&rig, &server);
 	int low = rig_stream(&rig, context, 66, 0), high = rig_stream(&rig, context, 0, 0);
-	struct hb_model_work busy = rig_kernel(&rig, 1000 * US, 2640, 1024), work = rig_kernel(&rig, 20 * US, 66, 1024);
+	struct hb_gpu_model_work busy = rig_kernel(&rig, 1000 * US, 2640, 1024),
+				 work = rig_kernel(&rig, 20 * US, 66, 1024);
 	rig_keep_busy(&rig, low, &busy, 4);
 	rig_run_until(&rig, 5 * MS);
 	rig_assert_near("half of the GPU is free", (double)rig_launch_and_wait(&rig, high, &work), 39e3, 5);
@@ -97,9 +98,9 @@ static void limited_client_is_slower_by_less_than_its_limit(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	int context = rig_context(&rig, &server);
-	struct hb_model_work work = rig_kernel(&rig, 100 * US, 264 * 50, 1024);
+	struct hb_gpu_model_work work = rig_kernel(&rig, 100 * US, 264 * 50, 1024);
 	int64_t took[3];
 	uint32_t limits[3] = {0, 116, 79};
 	for (int i = 0; i < 3; i++) {
@@ -119,9 +120,9 @@ static double persistent_us(uint32_t limit, uint32_t mask)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	int stream = rig_stream(&rig, rig_context(&rig, &server), limit, 0);
-	struct hb_model_work work = rig_kernel(&rig, 600 * US, 132, 1024);
+	struct hb_gpu_model_work work = rig_kernel(&rig, 600 * US, 132, 1024);
 	work.registers = 64;
 	work.sm_limit = mask;
 	rig_submit(&rig, stream, &work);
@@ -145,9 +146,9 @@ static void persistent_kernel_behind_a_mask_has_no_second_round(void **state)
 
 static uint32_t occupancy(const struct rig *rig, uint32_t threads, uint32_t registers, uint32_t shared_bytes)
 {
-	struct hb_model_work work = {
-		.kind = HB_MODEL_KERNEL, .threads = threads, .registers = registers, .shared_bytes = shared_bytes};
-	return hb_model_occupancy(&rig->spec, &work);
+	struct hb_gpu_model_work work = {
+		.kind = HB_GPU_MODEL_KERNEL, .threads = threads, .registers = registers, .shared_bytes = shared_bytes};
+	return hb_gpu_model_occupancy(&rig->spec, &work);
 }
 
 /* As the occupancy calculator of CUDA 13 says for compute capability 9.0. */
@@ -173,10 +174,11 @@ static void blocks_wait_for_registers_of_others(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context plain = {0};
+	struct hb_gpu_model_context plain = {0};
 	int context = rig_context(&rig, &plain);
 	int first = rig_stream(&rig, context, 0, 0), second = rig_stream(&rig, context, 0, 0);
-	struct hb_model_work full = rig_kernel(&rig, 100 * US, 132, 256), small = rig_kernel(&rig, 10 * US, 132, 32);
+	struct hb_gpu_model_work full = rig_kernel(&rig, 100 * US, 132, 256),
+				 small = rig_kernel(&rig, 10 * US, 132, 32);
 	full.registers = 255; /* 65,280 of 65,536 */
 	small.registers = 32; /* 1,024 */
 	rig_submit(&rig, first, &full);
@@ -195,10 +197,10 @@ static void blocks_wait_for_registers_of_others(void **state)
 static void small_gpu(struct rig *rig, int sms, int gpcs)
 {
 	rig_init(rig);
-	hb_model_free(rig->model);
+	hb_gpu_model_free(rig->model);
 	rig->spec.sm_count = sms;
 	rig->spec.gpc_count = gpcs;
-	rig->model = hb_model_new(&rig->spec);
+	rig->model = hb_gpu_model_new(&rig->spec);
 	assert_non_null(rig->model);
 }
 
@@ -207,19 +209,19 @@ static void cluster_needs_room_in_one_gpc(void **state)
 	for (uint32_t cluster = 1; cluster <= 2; cluster++) {
 		struct rig rig;
 		small_gpu(&rig, 4, 2); /* GPCs of SMs 0 and 1, 2 and 3 */
-		struct hb_model_context plain = {0};
+		struct hb_gpu_model_context plain = {0};
 		int context = rig_context(&rig, &plain);
 		int left = rig_stream(&rig, context, 0, 0), right = rig_stream(&rig, context, 0, 0);
-		struct hb_model_work one = {
-			.kind = HB_MODEL_KERNEL, .blocks = 1, .threads = 1024, .duration_ns = 1 * MS};
+		struct hb_gpu_model_work one = {
+			.kind = HB_GPU_MODEL_KERNEL, .blocks = 1, .threads = 1024, .duration_ns = 1 * MS};
 		one.shared_bytes = 200000;
 		one.sm_limit = 1; /* SM 0 */
 		rig_submit(&rig, left, &one);
 		one.sm_limit = 0; /* SM 3: the last idle one */
 		rig_submit(&rig, right, &one);
 		rig_run_until(&rig, 100 * US);
-		struct hb_model_work pair = {
-			.kind = HB_MODEL_KERNEL, .blocks = 2, .threads = 1024, .duration_ns = 50 * US};
+		struct hb_gpu_model_work pair = {
+			.kind = HB_GPU_MODEL_KERNEL, .blocks = 2, .threads = 1024, .duration_ns = 50 * US};
 		pair.shared_bytes = 200000;
 		pair.cluster = cluster;
 		int last = rig_stream(&rig, context, 0, 0);
@@ -238,10 +240,10 @@ static int64_t cluster_starts_ns(bool spread)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	int context = rig_context(&rig, &server);
-	struct hb_model_work low = rig_kernel(&rig, 1 * MS, 100, 1024);
-	struct hb_model_work high = rig_kernel(&rig, 10 * US, 8, 1024);
+	struct hb_gpu_model_work low = rig_kernel(&rig, 1 * MS, 100, 1024);
+	struct hb_gpu_model_work high = rig_kernel(&rig, 10 * US, 8, 1024);
 	low.shared_bytes = high.shared_bytes = 200000;
 	low.sm_limit = 100;
 	low.sm_spread = spread;
@@ -267,13 +269,14 @@ static void mask_of_whole_gpcs_leaves_room_for_clusters(void **state)
 static void cluster_larger_than_the_mask_still_runs(void **state)
 {
 	struct rig rig;
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	rig_init(&rig);
 	int context = rig_context(&rig, &server);
-	struct hb_model_work busy = rig_kernel(&rig, 20 * US, 2640, 1024);
+	struct hb_gpu_model_work busy = rig_kernel(&rig, 20 * US, 2640, 1024);
 	rig_keep_busy(&rig, rig_stream(&rig, context, 0, 0), &busy, 2);
 	int high = rig_stream(&rig, context, 4, TOP);
-	struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .blocks = 64, .threads = 1024, .duration_ns = 50 * US};
+	struct hb_gpu_model_work work = {
+		.kind = HB_GPU_MODEL_KERNEL, .blocks = 64, .threads = 1024, .duration_ns = 50 * US};
 	work.cluster = 16;
 	work.shared_bytes = 200000;
 	rig_run_until(&rig, 1 * MS);
@@ -285,13 +288,14 @@ static void cluster_larger_than_the_mask_still_runs(void **state)
 static void cluster_larger_than_the_gpcs_that_are_left_still_runs(void **state)
 {
 	struct rig rig;
-	struct hb_model_context server = {.mps = true};
+	struct hb_gpu_model_context server = {.mps = true};
 	small_gpu(&rig, 44, 3);
 	int context = rig_context(&rig, &server);
-	struct hb_model_work busy = rig_kernel(&rig, 20 * US, 880, 1024);
+	struct hb_gpu_model_work busy = rig_kernel(&rig, 20 * US, 880, 1024);
 	rig_keep_busy(&rig, rig_stream(&rig, context, 0, 0), &busy, 2);
 	int high = rig_stream(&rig, context, 4, TOP);
-	struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .blocks = 32, .threads = 1024, .duration_ns = 50 * US};
+	struct hb_gpu_model_work work = {
+		.kind = HB_GPU_MODEL_KERNEL, .blocks = 32, .threads = 1024, .duration_ns = 50 * US};
 	work.cluster = 16;
 	work.shared_bytes = 200000;
 	work.sm_limit = 28;
@@ -305,9 +309,9 @@ static void waiting_kernels_go_by_priority(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context plain = {0};
+	struct hb_gpu_model_context plain = {0};
 	int context = rig_context(&rig, &plain);
-	struct hb_model_work full = rig_kernel(&rig, 100 * US, 264, 1024);
+	struct hb_gpu_model_work full = rig_kernel(&rig, 100 * US, 264, 1024);
 	rig_submit(&rig, rig_stream(&rig, context, 0, 0), &full);
 	rig_run_until(&rig, 10 * US);
 	static const int priorities[] = {0, -2, -5};
@@ -315,11 +319,11 @@ static void waiting_kernels_go_by_priority(void **state)
 		full.cookie = i + 1;
 		rig_submit(&rig, rig_stream(&rig, context, 0, priorities[i]), &full);
 	}
-	hb_model_advance(rig.model, 10 * MS);
-	struct hb_model_completion done;
+	hb_gpu_model_advance(rig.model, 10 * MS);
+	struct hb_gpu_model_completion done;
 	static const uint64_t order[] = {0, 3, 2, 1};
 	for (int i = 0; i < 4; i++) {
-		assert_true(hb_model_pop(rig.model, &done));
+		assert_true(hb_gpu_model_pop(rig.model, &done));
 		assert_int_equal(done.cookie, order[i]);
 	}
 	rig_fini(&rig);
@@ -329,17 +333,17 @@ static void kernels_of_one_priority_go_first_come_first_served(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context plain = {0};
+	struct hb_gpu_model_context plain = {0};
 	int context = rig_context(&rig, &plain);
-	struct hb_model_work full = rig_kernel(&rig, 100 * US, 264, 1024);
+	struct hb_gpu_model_work full = rig_kernel(&rig, 100 * US, 264, 1024);
 	for (uint64_t i = 0; i < 4; i++) {
 		full.cookie = i;
 		rig_submit(&rig, rig_stream(&rig, context, 0, 0), &full);
 	}
-	hb_model_advance(rig.model, 10 * MS);
-	struct hb_model_completion done;
+	hb_gpu_model_advance(rig.model, 10 * MS);
+	struct hb_gpu_model_completion done;
 	for (uint64_t i = 0; i < 4; i++) {
-		assert_true(hb_model_pop(rig.model, &done));
+		assert_true(hb_gpu_model_pop(rig.model, &done));
 		assert_int_equal(done.cookie, i);
 	}
 	rig_fini(&rig);
@@ -350,17 +354,18 @@ static void work_of_one_stream_runs_in_order(void **state)
 	struct rig rig;
 	rig_init(&rig);
 	int stream = rig_process(&rig, 0, 0);
-	struct hb_model_work small = {.kind = HB_MODEL_KERNEL, .blocks = 1, .threads = 32, .duration_ns = 5 * US};
-	struct hb_model_work copy = rig_copy(600000);
-	struct hb_model_completion done;
+	struct hb_gpu_model_work small = {
+		.kind = HB_GPU_MODEL_KERNEL, .blocks = 1, .threads = 32, .duration_ns = 5 * US};
+	struct hb_gpu_model_work copy = rig_copy(600000);
+	struct hb_gpu_model_completion done;
 	for (uint64_t i = 0; i < 9; i++) {
 		small.cookie = copy.cookie = i;
 		rig_submit(&rig, stream, i % 3 ? &small : &copy);
 	}
-	hb_model_advance(rig.model, 10 * MS);
+	hb_gpu_model_advance(rig.model, 10 * MS);
 	int64_t end_ns = 0;
 	for (uint64_t i = 0; i < 9; i++) {
-		assert_true(hb_model_pop(rig.model, &done));
+		assert_true(hb_gpu_model_pop(rig.model, &done));
 		assert_int_equal(done.cookie, i);
 		assert_true(done.start_ns >= end_ns);
 		end_ns = done.end_ns;
@@ -375,7 +380,7 @@ static void kernel_alone_takes_its_recorded_time_whatever_its_shape(void **state
 	rig_init(&rig);
 	int stream = rig_process(&rig, 0, 0);
 	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
-		struct hb_model_work work = {.kind = HB_MODEL_KERNEL, .duration_ns = 12345, .threads = 384};
+		struct hb_gpu_model_work work = {.kind = HB_GPU_MODEL_KERNEL, .duration_ns = 12345, .threads = 384};
 		work.blocks = blocks[i];
 		rig_submit(&rig, stream, &work);
 		rig_await(&rig, stream);
@@ -390,14 +395,14 @@ static void graph_is_one_submission_with_cheap_boundaries(void **state)
 	for (int mps = 0; mps < 2; mps++) {
 		struct rig rig;
 		rig_init(&rig);
-		struct hb_model_context params = {.mps = mps};
+		struct hb_gpu_model_context params = {.mps = mps};
 		int stream = rig_stream(&rig, rig_context(&rig, &params), 0, 0);
-		struct hb_model_work kernels[280];
+		struct hb_gpu_model_work kernels[280];
 		for (int i = 0; i < 280; i++)
-			kernels[i] = (struct hb_model_work){
-				.kind = HB_MODEL_KERNEL, .duration_ns = 2679, .blocks = 100, .threads = 256};
-		assert_int_equal(hb_model_submit_graph(rig.model, 0, stream, kernels, 280, 77), 0);
-		assert_int_equal(hb_model_pending(rig.model, stream), 1);
+			kernels[i] = (struct hb_gpu_model_work){
+				.kind = HB_GPU_MODEL_KERNEL, .duration_ns = 2679, .blocks = 100, .threads = 256};
+		assert_int_equal(hb_gpu_model_submit_graph(rig.model, 0, stream, kernels, 280, 77), 0);
+		assert_int_equal(hb_gpu_model_pending(rig.model, stream), 1);
 		int64_t end_ns = rig_await(&rig, stream) + (int64_t)rig.spec.sync_latency_ns;
 		rig_assert_near(mps ? "graph under MPS" : "graph", (double)end_ns, mps ? 940e3 : 770e3, 2);
 		assert_int_equal(rig.finished, 1);

@@ -10,7 +10,7 @@
 
 #define HIGH_SLICE_NS (100 * MS)
 
-static struct hb_model_work low_kernel(const struct rig *rig, int64_t block_ns)
+static struct hb_gpu_model_work low_kernel(const struct rig *rig, int64_t block_ns)
 {
 	return rig_kernel(rig, block_ns, (uint64_t)(264 * (20 * MS / block_ns)), 1024);
 }
@@ -20,7 +20,7 @@ static int beside_busy_low(struct rig *rig, int64_t low_slice_ns)
 {
 	int high = rig_process(rig, HIGH_SLICE_NS, 0);
 	int low = rig_process(rig, low_slice_ns, 0);
-	struct hb_model_work work = low_kernel(rig, 20 * US);
+	struct hb_gpu_model_work work = low_kernel(rig, 20 * US);
 	rig_keep_busy(rig, low, &work, 4);
 	rig_run_until(rig, 50 * MS);
 	return high;
@@ -36,7 +36,7 @@ static void alone_high_takes_28_8_us(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = rig_foreground(&rig);
+	struct hb_gpu_model_work work = rig_foreground(&rig);
 	int high = rig_process(&rig, 0, 0);
 	rig_assert_near("HP alone", (double)rig_launch_and_wait(&rig, high, &work), 28.8e3, 4);
 	rig_fini(&rig);
@@ -54,7 +54,7 @@ static void high_waits_for_the_slice_of_low_and_a_switch(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct rig rig;
 		rig_init(&rig);
-		struct hb_model_work work = rig_foreground(&rig);
+		struct hb_gpu_model_work work = rig_foreground(&rig);
 		int high = beside_busy_low(&rig, rows[i].slice_us * US);
 		struct rig_latency latency = rig_measure(&rig, high, &work, 600, 3 * MS, 7 * MS);
 		char what[64];
@@ -72,7 +72,7 @@ static void tiny_slice_costs_low_nothing_while_it_is_alone(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct rig rig;
 		rig_init(&rig);
-		struct hb_model_work work = rig_foreground(&rig);
+		struct hb_gpu_model_work work = rig_foreground(&rig);
 		int high = beside_busy_low(&rig, i ? 1 * US : 0);
 		rig_measure(&rig, high, &work, 400, 3 * MS, 7 * MS);
 		share[i] = low_share(&rig, 0);
@@ -85,7 +85,7 @@ static void tiny_slice_costs_low_nothing_while_it_is_alone(void **state)
 /* How long after the end of HP's kernel the next one, arriving gap_ns later, has ended. */
 static int64_t second_kernel_ns(struct rig *rig, int high, int64_t gap_ns)
 {
-	struct hb_model_work work = rig_foreground(rig);
+	struct hb_gpu_model_work work = rig_foreground(rig);
 	rig_submit(rig, high, &work);
 	int64_t first = rig_await(rig, high);
 	rig_run_until(rig, first + gap_ns - (int64_t)rig->spec.launch_latency_ns);
@@ -120,7 +120,7 @@ static void two_low_contexts_with_tiny_slices_livelock(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = rig_kernel(&rig, 20 * US, 2640, 1024);
+	struct hb_gpu_model_work work = rig_kernel(&rig, 20 * US, 2640, 1024);
 	for (int i = 0; i < 2; i++)
 		rig_keep_busy(&rig, rig_process(&rig, 1 * US, 0), &work, 4);
 	rig_run_until(&rig, 500 * MS);
@@ -134,7 +134,7 @@ static void two_low_contexts_with_default_slices_share_alike(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = rig_kernel(&rig, 20 * US, 2640, 1024);
+	struct hb_gpu_model_work work = rig_kernel(&rig, 20 * US, 2640, 1024);
 	for (int i = 0; i < 2; i++)
 		rig_keep_busy(&rig, rig_process(&rig, 0, 0), &work, 4);
 	rig_run_until(&rig, 1000 * MS);
@@ -147,9 +147,9 @@ static void high_waits_for_every_low_context_before_its_turn(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = rig_foreground(&rig);
+	struct hb_gpu_model_work work = rig_foreground(&rig);
 	int high = beside_busy_low(&rig, 2000 * US);
-	struct hb_model_work low = low_kernel(&rig, 20 * US);
+	struct hb_gpu_model_work low = low_kernel(&rig, 20 * US);
 	rig_keep_busy(&rig, rig_process(&rig, 2000 * US, 0), &low, 4);
 	struct rig_latency latency = rig_measure(&rig, high, &work, 600, 3 * MS, 7 * MS);
 	rig_assert_near("longest wait for two LP contexts", (double)latency.max_ns, 4700e3, 8);
@@ -160,10 +160,10 @@ static void several_low_programs_in_one_server_are_one_context(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context server = {.slice_ns = 1 * US, .mps = true};
+	struct hb_gpu_model_context server = {.slice_ns = 1 * US, .mps = true};
 	int high = rig_process(&rig, HIGH_SLICE_NS, 0);
 	int context = rig_context(&rig, &server);
-	struct hb_model_work work = rig_foreground(&rig), low = rig_kernel(&rig, 20 * US, 264 * 10, 1024);
+	struct hb_gpu_model_work work = rig_foreground(&rig), low = rig_kernel(&rig, 20 * US, 264 * 10, 1024);
 	for (int i = 0; i < 2; i++)
 		rig_keep_busy(&rig, rig_stream(&rig, context, 0, 0), &low, 4);
 	rig_run_until(&rig, 500 * MS);
@@ -179,16 +179,16 @@ static void busy_contexts_take_turns_in_order(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_work work = low_kernel(&rig, 20 * US);
+	struct hb_gpu_model_work work = low_kernel(&rig, 20 * US);
 	for (int i = 0; i < 3; i++) {
 		work.cookie = (uint64_t)i;
 		rig_submit(&rig, rig_process(&rig, 500 * US, 0), &work);
 	}
-	struct hb_model_switch change;
-	hb_model_advance(rig.model, 30 * MS);
+	struct hb_gpu_model_switch change;
+	hb_gpu_model_advance(rig.model, 30 * MS);
 	int32_t expected = 1; /* the first got the idle GPU without a switch that costs */
 	int seen = 0;
-	for (; hb_model_pop_switch(rig.model, &change); seen++) {
+	for (; hb_gpu_model_pop_switch(rig.model, &change); seen++) {
 		assert_int_equal(change.to_context, expected);
 		assert_int_equal(change.end_ns - change.start_ns, (int64_t)rig.spec.switch_ns);
 		expected = (expected + 1) % 3;
@@ -197,14 +197,14 @@ static void busy_contexts_take_turns_in_order(void **state)
 	rig_fini(&rig);
 }
 
-static struct rig_latency beside_preempted_low(enum hb_model_preempt preempt, int64_t block_ns)
+static struct rig_latency beside_preempted_low(enum hb_gpu_model_preempt preempt, int64_t block_ns)
 {
 	struct rig rig;
 	rig_init(&rig);
-	struct hb_model_context params = {.slice_ns = 1 * US, .preempt = preempt};
+	struct hb_gpu_model_context params = {.slice_ns = 1 * US, .preempt = preempt};
 	int high = rig_process(&rig, HIGH_SLICE_NS, 0);
 	int low = rig_stream(&rig, rig_context(&rig, &params), 0, 0);
-	struct hb_model_work work = rig_foreground(&rig), busy = low_kernel(&rig, block_ns);
+	struct hb_gpu_model_work work = rig_foreground(&rig), busy = low_kernel(&rig, block_ns);
 	rig_keep_busy(&rig, low, &busy, 4);
 	rig_run_until(&rig, 50 * MS);
 	struct rig_latency latency = rig_measure(&rig, high, &work, 300, 3 * MS, 7 * MS);
@@ -214,7 +214,7 @@ static struct rig_latency beside_preempted_low(enum hb_model_preempt preempt, in
 
 static void block_level_preemption_waits_for_running_blocks_only(void **state)
 {
-	enum hb_model_preempt block = HB_PREEMPT_BLOCK;
+	enum hb_gpu_model_preempt block = HB_PREEMPT_BLOCK;
 	rig_assert_near("5 us blocks", (double)beside_preempted_low(block, 5 * US).p50_ns, 182e3, 5);
 	rig_assert_near("20 us blocks", (double)beside_preempted_low(block, 20 * US).p50_ns, 192e3, 5);
 	rig_assert_near("200 us blocks", (double)beside_preempted_low(block, 200 * US).p50_ns, 278e3, 5);
@@ -233,7 +233,7 @@ static double held_p50_ns(unsigned n_holds, int64_t lead_ns, int64_t high_kernel
 	int64_t latency[200];
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512), hold = {.kind = HB_MODEL_HOLD};
+	struct hb_gpu_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512), hold = {.kind = HB_GPU_MODEL_HOLD};
 	for (int i = 0; i < 200; i++) {
 		rig_run_until(&rig, rig.now_ns + 3 * MS + i * 17 * US);
 		for (unsigned n = 0; n < n_holds; n++)
@@ -242,7 +242,7 @@ static double held_p50_ns(unsigned n_holds, int64_t lead_ns, int64_t high_kernel
 		rig_run_until(&rig, launch);
 		rig_submit(&rig, high, &work);
 		rig_run_until(&rig, launch + (int64_t)rig.spec.launch_latency_ns);
-		hb_model_release_holds(rig.model, rig.now_ns, high);
+		hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
 		latency[i] = rig_await(&rig, high) - launch + 4900; /* as rig_launch_and_wait() counts */
 	}
 	double p50 = (double)rig_latency_of(latency, 200).p50_ns;
@@ -273,7 +273,7 @@ static void two_holds_keep_the_gpu_and_one_gives_it_away(void **state)
 		struct rig rig;
 		rig_init(&rig);
 		int high = beside_busy_low(&rig, 1 * US);
-		struct hb_model_work hold = {.kind = HB_MODEL_HOLD};
+		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD};
 		for (unsigned i = 0; i < n; i++)
 			rig_submit(&rig, high, &hold);
 		rig_run_until(&rig, rig.now_ns + 1 * MS);
@@ -283,7 +283,7 @@ static void two_holds_keep_the_gpu_and_one_gives_it_away(void **state)
 			assert_true((int64_t)rig.busy[0].done > low_ns);
 		else
 			assert_int_equal(rig.busy[0].done, low_ns);
-		hb_model_release_holds(rig.model, rig.now_ns, high);
+		hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
 		rig_await(&rig, high);
 		rig_run_until(&rig, rig.now_ns + 60 * MS);
 		assert_true((int64_t)rig.busy[0].done > low_ns);
@@ -296,7 +296,7 @@ static void holds_end_at_their_limit(void **state)
 	struct rig rig;
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_model_work hold = {.kind = HB_MODEL_HOLD, .duration_ns = 300 * US};
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD, .duration_ns = 300 * US};
 	int64_t from = rig.now_ns;
 	rig_submit(&rig, high, &hold);
 	rig_submit(&rig, high, &hold);
@@ -309,10 +309,10 @@ static void hold_released_before_it_runs_ends_when_it_has_the_gpu(void **state)
 	struct rig rig;
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_model_work hold = {.kind = HB_MODEL_HOLD};
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD};
 	int64_t from = rig.now_ns;
 	rig_submit(&rig, high, &hold);
-	hb_model_release_holds(rig.model, rig.now_ns, high);
+	hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
 	rig_assert_near("one switch", (double)(rig_await(&rig, high) - from), 196e3, 2);
 	rig_fini(&rig);
 }

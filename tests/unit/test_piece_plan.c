@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces are whole waves within the allowed time, cover the grid, and cost no more than their share. */
-#include "cubin/piece_plan.h"
+#include "cubin/split_plan.h"
 
 #include "base/rng.h"
 
 #include "unit.h"
 
-static const struct hb_piece_question usual = {.duration_ns = 2000000,
+static const struct hb_split_question usual = {.duration_ns = 2000000,
 					       .allowed_ns = 200000,
 					       .n_blocks = 5280,
 					       .n_threads = 1024,
 					       .n_resident = 264,
-					       .cost_percent = HB_PIECE_COST_PERCENT};
+					       .cost_percent = HB_SPLIT_COST_PERCENT};
 
 static void ten_pieces_of_two_waves(void **state)
 {
-	struct hb_piece_plan plan;
-	assert_int_equal(hb_piece_plan(&usual, &plan), HB_SLICE_none);
+	struct hb_split_plan plan;
+	assert_int_equal(hb_split_plan(&usual, &plan), HB_SLICE_none);
 	assert_int_equal(plan.n_pieces, 10); /* 20 waves of 100 us */
 	assert_int_equal(plan.n_blocks_each, 528);
 	assert_int_equal(plan.piece_ns, 200000);
@@ -24,46 +24,46 @@ static void ten_pieces_of_two_waves(void **state)
 
 static void what_fits_at_once_runs_whole(void **state)
 {
-	struct hb_piece_plan plan;
-	struct hb_piece_question question = usual;
+	struct hb_split_plan plan;
+	struct hb_split_question question = usual;
 	question.n_blocks = question.n_resident;
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_resident);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_resident);
 	question.n_blocks++;
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
 	question.n_resident = 0; /* not known */
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_resident);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_resident);
 }
 
 static void what_is_brief_runs_whole(void **state)
 {
-	struct hb_piece_plan plan;
-	struct hb_piece_question question = usual;
+	struct hb_split_plan plan;
+	struct hb_split_question question = usual;
 	question.duration_ns = question.allowed_ns;
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_brief);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_brief);
 }
 
 /* 2 ms of a million blocks: a piece would cost 0.6 to 1.25 ms. */
 static void pieces_that_cost_too_much(void **state)
 {
-	struct hb_piece_plan plan;
-	struct hb_piece_question question = usual;
+	struct hb_split_plan plan;
+	struct hb_split_question question = usual;
 	question.n_blocks = 1000000;
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_costly);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_costly);
 	question.n_blocks = 26400; /* 35 us a piece: five of them */
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
 	assert_int_equal(plan.n_pieces, 5);
 	question.cost_percent = 1000000; /* whatever it costs */
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
 	assert_int_equal(plan.n_pieces, 10); /* 100 waves, ten a piece */
 }
 
 /* A wave that is longer than allowed is a piece. */
 static void long_blocks(void **state)
 {
-	struct hb_piece_plan plan;
-	struct hb_piece_question question = usual;
+	struct hb_split_plan plan;
+	struct hb_split_question question = usual;
 	question.allowed_ns = 1000;
-	assert_int_equal(hb_piece_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
 	assert_int_equal(plan.n_blocks_each, 264);
 	assert_int_equal(plan.n_pieces, 20);
 }
@@ -73,8 +73,8 @@ static void any_plan_covers_the_grid(void **state)
 	struct hb_rng rng;
 	hb_rng_init(&rng, 7, 1);
 	for (int i = 0; i < 20000; i++) {
-		struct hb_piece_plan plan;
-		struct hb_piece_question question = {
+		struct hb_split_plan plan;
+		struct hb_split_question question = {
 			.duration_ns = (int64_t)(hb_rng_u64(&rng) % 5000000),
 			.allowed_ns = (int64_t)(hb_rng_u64(&rng) % 500000),
 			.n_blocks = (uint32_t)(hb_rng_u64(&rng) >> (hb_rng_u64(&rng) % 32 + 32)),
@@ -82,7 +82,7 @@ static void any_plan_covers_the_grid(void **state)
 			.n_resident = (uint32_t)(hb_rng_u64(&rng) % 4000),
 			.cost_percent = (uint32_t)(hb_rng_u64(&rng) % 1000000),
 		};
-		if (hb_piece_plan(&question, &plan) != HB_SLICE_none)
+		if (hb_split_plan(&question, &plan) != HB_SLICE_none)
 			continue;
 		assert_true(plan.n_pieces >= 2);
 		assert_true((uint64_t)plan.n_pieces * plan.n_blocks_each >= question.n_blocks);
@@ -94,17 +94,17 @@ static void any_plan_covers_the_grid(void **state)
 /* The first piece goes at once, the others when all but the lead has drained. */
 static void pacing(void **state)
 {
-	struct hb_piece_clock clock = {0};
+	struct hb_split_clock clock = {0};
 	int64_t now_ns = 1000000;
-	assert_int_equal(hb_piece_wait_ns(&clock, now_ns), 0);
-	hb_piece_issued(&clock, now_ns, 200000);
-	assert_int_equal(hb_piece_wait_ns(&clock, now_ns), 200000 - HB_PIECE_LEAD_NS);
-	now_ns += 200000 - HB_PIECE_LEAD_NS;
-	assert_int_equal(hb_piece_wait_ns(&clock, now_ns), 0);
-	hb_piece_issued(&clock, now_ns, 200000); /* it follows the one before */
+	assert_int_equal(hb_split_wait_ns(&clock, now_ns), 0);
+	hb_split_issued(&clock, now_ns, 200000);
+	assert_int_equal(hb_split_wait_ns(&clock, now_ns), 200000 - HB_SPLIT_LEAD_NS);
+	now_ns += 200000 - HB_SPLIT_LEAD_NS;
+	assert_int_equal(hb_split_wait_ns(&clock, now_ns), 0);
+	hb_split_issued(&clock, now_ns, 200000); /* it follows the one before */
 	assert_int_equal(clock.drained_ns, 1400000);
 	now_ns = 5000000; /* late: nothing is left, and time that was lost is not caught up */
-	hb_piece_issued(&clock, now_ns, 200000);
+	hb_split_issued(&clock, now_ns, 200000);
 	assert_int_equal(clock.drained_ns, 5200000);
 }
 

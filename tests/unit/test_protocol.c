@@ -4,8 +4,8 @@
  * anything is done with it, and descriptors arrive or are closed.
  */
 #include "protocol/daemon_client.h"
+#include "protocol/tenant_options_env.h"
 #include "protocol/wire.h"
-#include "protocol/wish_env.h"
 #include "unit.h"
 
 #include <dirent.h>
@@ -200,8 +200,8 @@ static void tokens_are_32_hexadecimal_digits(void **state)
 
 static void a_wish_survives_the_environment(void **state)
 {
-	struct hb_wish wish, read;
-	hb_wish_init(&wish);
+	struct hb_tenant_options wish, read;
+	hb_tenant_options_init(&wish);
 	memset(wish.token, 9, sizeof wish.token);
 	wish.priority = HB_PAGE_HIGH;
 	wish.slo_ns = -1;
@@ -210,15 +210,15 @@ static void a_wish_survives_the_environment(void **state)
 	wish.pcie_weight = 3;
 	wish.engine = HB_ENGINE_TURNS;
 	wish.flags = HB_REGISTER_SERVER | HB_REGISTER_SIMULATED | HB_REGISTER_MPS;
-	assert_int_equal(hb_wish_to_environment(&wish), 0);
-	hb_wish_init(&read);
-	assert_int_equal(hb_wish_from_environment(&read), 0);
+	assert_int_equal(hb_tenant_options_to_environment(&wish), 0);
+	hb_tenant_options_init(&read);
+	assert_int_equal(hb_tenant_options_from_environment(&read), 0);
 	assert_memory_equal(&read, &wish, sizeof wish);
 }
 
 static void values_that_are_none_are_ignored(void **state)
 {
-	struct hb_wish wish;
+	struct hb_tenant_options wish;
 	setenv("HB_PRIORITY", "urgent", 1);
 	setenv("HB_SLO_NS", "-5", 1);
 	setenv("HB_PCIE_WEIGHT", "0", 1);
@@ -229,10 +229,10 @@ static void values_that_are_none_are_ignored(void **state)
 	unsetenv("HB_ROLE");
 	unsetenv("HB_GPU");
 	unsetenv("HB_MPS");
-	hb_wish_init(&wish);
-	assert_int_equal(hb_wish_from_environment(&wish), -ENOENT);
-	struct hb_wish plain;
-	hb_wish_init(&plain);
+	hb_tenant_options_init(&wish);
+	assert_int_equal(hb_tenant_options_from_environment(&wish), -ENOENT);
+	struct hb_tenant_options plain;
+	hb_tenant_options_init(&plain);
 	assert_memory_equal(&wish, &plain, sizeof wish);
 }
 

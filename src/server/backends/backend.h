@@ -2,21 +2,21 @@
 /*
  * What runs models: one row of platforms.def and one file backend_NAME.c each.
  * A back end is opened for one model; it runs batches through the functions of
- * server/scheduler/serve_provider.h (the model's number is always 0), where a batch's cookies are the addresses of its
- * requests (struct hb_infer). Before it reports that a batch has ended whole, it
+ * server/scheduler/scheduler_provider.h (the model's number is always 0), where a batch's cookies are the addresses of its
+ * requests (struct hb_inference). Before it reports that a batch has ended whole, it
  * has filled in the outputs of each. All calls come under the dispatcher's lock
  * and must not block.
  */
 #ifndef HB_FRONT_BACKEND_H
 #define HB_FRONT_BACKEND_H
 
-#include "server/kserve/infer_request.h"
-#include "server/scheduler/serve_provider.h"
+#include "server/kserve/inference.h"
+#include "server/scheduler/scheduler_provider.h"
 
 struct hb_backend {
-	const struct hb_serve_provider_ops *ops; /* of one model, number 0 */
+	const struct hb_scheduler_provider_ops *ops; /* of one model, number 0 */
 	void *self;
-	const int *state; /* enum hb_model_state, kept up to date by poll(); NULL = always ready */
+	const int *state; /* enum hb_served_model_state, kept up to date by poll(); NULL = always ready */
 	const char *why;  /* with it: why it has failed */
 };
 
@@ -38,9 +38,9 @@ struct hb_platform {
 #include "server/models/platforms.def"
 #undef HB_PLATFORM
 
-static inline struct hb_infer *hb_backend_request(uint64_t cookie)
+static inline struct hb_inference *hb_backend_request(uint64_t cookie)
 {
-	return (struct hb_infer *)(uintptr_t)cookie; /* NOLINT(performance-no-int-to-ptr) */
+	return (struct hb_inference *)(uintptr_t)cookie; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 #endif

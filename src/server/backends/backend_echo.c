@@ -18,7 +18,7 @@ struct echo_flight {
 struct echo_backend {
 	struct hb_model_config config;
 	uint32_t n_flights;
-	struct echo_flight flights[HB_SERVE_FLIGHTS_MAX];
+	struct echo_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 };
 
 static uint32_t models(void *self)
@@ -26,7 +26,7 @@ static uint32_t models(void *self)
 	return 1;
 }
 
-static int describe(void *self, uint32_t model, struct hb_serve_model *out)
+static int describe(void *self, uint32_t model, struct hb_scheduler_model *out)
 {
 	const struct hb_model_config *config = &((struct echo_backend *)self)->config;
 	out->in_bytes = out->out_bytes = 0;
@@ -43,9 +43,9 @@ static bool fits(const struct hb_tensor *input, const struct hb_tensor_spec *out
 }
 
 /* What an output is: its input where that fits, of open sizes too; those bytes where only their number fits; else zeros. */
-static bool fill_in(struct hb_infer *infer, const struct hb_model_config *config)
+static bool fill_in(struct hb_inference *infer, const struct hb_model_config *config)
 {
-	if (!hb_infer_make_outputs(infer, config))
+	if (!hb_inference_make_outputs(infer, config))
 		return false;
 	for (uint32_t i = 0; i < infer->n_outputs && i < infer->n_inputs; i++)
 		if (fits(&infer->inputs[i], &config->outputs[i], config->max_batch > 0)) {
@@ -58,7 +58,7 @@ static bool fill_in(struct hb_infer *infer, const struct hb_model_config *config
 	return true;
 }
 
-static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch)
+static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch)
 {
 	struct echo_backend *backend = self;
 	for (uint32_t i = 0; i < batch->n_requests; i++)
@@ -81,24 +81,24 @@ static void cancel(void *self, int64_t now_ns, uint32_t slot)
 
 static uint32_t first_to_end(const struct echo_backend *backend)
 {
-	uint32_t first = HB_SERVE_FLIGHTS_MAX;
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX && backend->n_flights; i++)
+	uint32_t first = HB_SCHEDULER_FLIGHTS_MAX;
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX && backend->n_flights; i++)
 		if (backend->flights[i].used &&
-		    (first == HB_SERVE_FLIGHTS_MAX || backend->flights[i].end_ns < backend->flights[first].end_ns))
+		    (first == HB_SCHEDULER_FLIGHTS_MAX || backend->flights[i].end_ns < backend->flights[first].end_ns))
 			first = i;
 	return first;
 }
 
-static bool poll(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
+static bool poll(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
 {
 	struct echo_backend *backend = self;
 	uint32_t slot = first_to_end(backend);
-	if (slot == HB_SERVE_FLIGHTS_MAX || backend->flights[slot].end_ns > now_ns)
+	if (slot == HB_SCHEDULER_FLIGHTS_MAX || backend->flights[slot].end_ns > now_ns)
 		return false;
-	*event = (struct hb_serve_provider_event){.at_ns = backend->flights[slot].end_ns,
-						  .slot = slot,
-						  .stage = HB_STAGES,
-						  .whole = !backend->flights[slot].cut};
+	*event = (struct hb_scheduler_provider_event){.at_ns = backend->flights[slot].end_ns,
+						      .slot = slot,
+						      .stage = HB_STAGES,
+						      .whole = !backend->flights[slot].cut};
 	backend->flights[slot].used = false;
 	backend->n_flights--;
 	return true;
@@ -108,10 +108,10 @@ static int64_t next_ns(void *self)
 {
 	const struct echo_backend *backend = self;
 	uint32_t slot = first_to_end(backend);
-	return slot == HB_SERVE_FLIGHTS_MAX ? INT64_MAX : backend->flights[slot].end_ns;
+	return slot == HB_SCHEDULER_FLIGHTS_MAX ? INT64_MAX : backend->flights[slot].end_ns;
 }
 
-static const struct hb_serve_provider_ops ops = {
+static const struct hb_scheduler_provider_ops ops = {
 	.name = "echo",
 	.models = models,
 	.model = describe,

@@ -14,10 +14,10 @@
 #include "base/json_scan.h"
 #include "base/log.h"
 #include "server/backends/backend.h"
-#include "server/models/dispatch.h"
 #include "server/backends/worker_memory.h"
 #include "server/backends/worker_outputs.h"
 #include "server/backends/worker_process.h"
+#include "server/models/dispatch.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -42,7 +42,7 @@ struct lane {
 	uint32_t stage; /* enum hb_worker_stage, the last that was reported */
 	uint32_t slot, items;
 	int64_t since_ns; /* submitted */
-	struct hb_serve_batch batch;
+	struct hb_scheduler_batch batch;
 };
 
 struct worker {
@@ -60,10 +60,10 @@ struct worker {
 	int64_t killed_ns;
 	int64_t expected_ns; /* the last sign of a request */
 	bool ready;
-	int state; /* enum hb_model_state */
+	int state; /* enum hb_served_model_state */
 	char why[256];
 	uint32_t n_events, given;
-	struct hb_serve_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* happened, not reported yet */
+	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* happened, not reported yet */
 };
 
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
@@ -128,9 +128,9 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	return result;
 }
 
-static void add_event(struct worker *worker, uint32_t lane, enum hb_serve_stage stage, bool whole)
+static void add_event(struct worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool whole)
 {
-	worker->events[worker->n_events++] = (struct hb_serve_provider_event){
+	worker->events[worker->n_events++] = (struct hb_scheduler_provider_event){
 		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .whole = whole};
 }
 
@@ -143,16 +143,16 @@ static void end_lane(struct worker *worker, uint32_t lane, bool whole)
 __attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worker, uint32_t lane, const char *format,
 							    ...)
 {
-	const struct hb_serve_batch *batch = &worker->lanes[lane].batch;
+	const struct hb_scheduler_batch *batch = &worker->lanes[lane].batch;
 	char text[200];
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
 		if (!infer->answered)
-			hb_infer_fail(infer, HB_ANSWER_BROKEN, "%s", text);
+			hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", text);
 	}
 	end_lane(worker, lane, false);
 }
@@ -277,7 +277,7 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 }
 
 /* One input of all requests of the batch, one behind the other. */
-static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_serve_batch *batch,
+static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_scheduler_batch *batch,
 		       uint32_t input, uint64_t *offset)
 {
 	struct hb_worker_tensor out = {.offset = *offset};
@@ -285,7 +285,7 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	uint64_t room = worker->memory.out_offset - worker->memory.in_offset;
 	char *data = (char *)lane + worker->memory.in_offset;
 	for (uint32_t r = 0; r < batch->n_requests; r++) {
-		const struct hb_infer *infer = hb_backend_request(batch->cookies[r]);
+		const struct hb_inference *infer = hb_backend_request(batch->cookies[r]);
 		for (uint32_t i = 0; i < infer->n_inputs; i++) {
 			const struct hb_tensor *tensor = &infer->inputs[i];
 			if (strcmp(tensor->name, name) != 0)
@@ -305,14 +305,14 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	return *offset <= room + 63;
 }
 
-static int refuse(const struct hb_serve_batch *batch, enum hb_answer answer, const char *why)
+static int refuse(const struct hb_scheduler_batch *batch, enum hb_answer answer, const char *why)
 {
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		hb_infer_fail(hb_backend_request(batch->cookies[i]), answer, "%s", why);
+		hb_inference_fail(hb_backend_request(batch->cookies[i]), answer, "%s", why);
 	return -EIO;
 }
 
-static int refuse_large(const struct worker *worker, const struct hb_serve_batch *batch, uint32_t input)
+static int refuse_large(const struct worker *worker, const struct hb_scheduler_batch *batch, uint32_t input)
 {
 	char why[256];
 	snprintf(why, sizeof(why), "input \"%.64s\" does not fit: send less, or raise \"room\" in model.yaml",
@@ -320,7 +320,7 @@ static int refuse_large(const struct worker *worker, const struct hb_serve_batch
 	return refuse(batch, HB_ANSWER_TOO_LARGE, why);
 }
 
-static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_serve_batch *batch)
+static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch)
 {
 	struct worker *worker = self;
 	uint32_t index = 0;
@@ -372,7 +372,7 @@ static void complete(struct worker *worker, uint32_t index)
 			return;
 		}
 	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
-		struct hb_infer *infer = hb_backend_request(lane->batch.cookies[i]);
+		struct hb_inference *infer = hb_backend_request(lane->batch.cookies[i]);
 		if (!infer->answered)
 			hb_worker_outputs_answer(&worker->config, lane->items, outputs, data, dropped, infer, first);
 		first += infer->items;
@@ -432,7 +432,7 @@ static void look(struct worker *worker, int64_t now_ns)
 	submit_waiting(worker, now_ns);
 }
 
-static bool poll_worker(void *self, int64_t now_ns, struct hb_serve_provider_event *event)
+static bool poll_worker(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
 {
 	struct worker *worker = self;
 	if (worker->given == worker->n_events) {
@@ -452,7 +452,7 @@ static bool poll_worker(void *self, int64_t now_ns, struct hb_serve_provider_eve
 static void expect(void *self, int64_t now_ns)
 {
 	struct worker *worker = self;
-	if (worker->config.priority != HB_SERVE_HIGH || !worker->ready ||
+	if (worker->config.priority != HB_SCHEDULER_HIGH || !worker->ready ||
 	    now_ns - worker->expected_ns < EXPECT_AGAIN_NS)
 		return;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
@@ -512,7 +512,7 @@ static uint32_t models(void *self)
 	return 1;
 }
 
-static int describe(void *self, uint32_t model, struct hb_serve_model *out)
+static int describe(void *self, uint32_t model, struct hb_scheduler_model *out)
 {
 	const struct hb_model_config *config = &((struct worker *)self)->config;
 	out->slots = 1; /* a worker takes one after another */
@@ -539,7 +539,7 @@ static void close_worker(void *self)
 	free(worker);
 }
 
-static const struct hb_serve_provider_ops ops = {
+static const struct hb_scheduler_provider_ops ops = {
 	.name = "worker",
 	.models = models,
 	.model = describe,

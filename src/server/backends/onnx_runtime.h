@@ -8,7 +8,7 @@
 #ifndef HB_FRONT_ONNX_RUNTIME_H
 #define HB_FRONT_ONNX_RUNTIME_H
 
-#include "server/kserve/infer_request.h"
+#include "server/kserve/inference.h"
 
 struct hb_onnx;
 

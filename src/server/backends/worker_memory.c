@@ -2,7 +2,7 @@
 /* See worker_memory.h. */
 #include "server/backends/worker_memory.h"
 
-#include "server/kserve/infer_request.h"
+#include "server/kserve/inference.h"
 
 #include <errno.h>
 #include <fcntl.h>

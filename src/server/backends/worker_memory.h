@@ -7,8 +7,8 @@
 #ifndef HB_FRONT_WORKER_MEMORY_H
 #define HB_FRONT_WORKER_MEMORY_H
 
-#include "server/models/model_config.h"
 #include "server/backends/worker_ring.h"
+#include "server/models/model_config.h"
 
 struct hb_worker_memory {
 	int fd; /* -1 = none */

@@ -23,8 +23,8 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 	       (!batched || out->dims[0] == (int64_t)items);
 }
 
-static void give_output(struct hb_infer *infer, const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out,
-			uint64_t bytes, char *at, const char *from, bool batched)
+static void give_output(struct hb_inference *infer, const struct hb_tensor_spec *spec,
+			const struct hb_worker_tensor *out, uint64_t bytes, char *at, const char *from, bool batched)
 {
 	struct hb_tensor *tensor = &infer->outputs[infer->n_outputs++];
 	*tensor = (struct hb_tensor){
@@ -68,7 +68,7 @@ static bool has_texts(const struct hb_tensor *tensor)
 
 /* 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has not as many texts as its shape says. */
 static int give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
-		const char *data, struct hb_infer *infer, uint32_t first, uint32_t *wrong)
+		const char *data, struct hb_inference *infer, uint32_t first, uint32_t *wrong)
 {
 	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
@@ -96,19 +96,19 @@ static int give(const struct hb_model_config *config, uint32_t items, const stru
 
 void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
 			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,
-			      struct hb_infer *infer, uint32_t first)
+			      struct hb_inference *infer, uint32_t first)
 {
-	_Static_assert(HB_SERVE_BATCH_MAX <= 32, "dropped has a bit for each item");
+	_Static_assert(HB_SCHEDULER_BATCH_MAX <= 32, "dropped has a bit for each item");
 	uint64_t mine = ((UINT64_C(1) << infer->items) - 1) << first;
 	uint32_t wrong = 0;
 	int result = dropped & mine ? -ENOSPC : give(config, items, outputs, data, infer, first, &wrong);
 	if (result == -ENOMEM)
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	else if (result == -ENOSPC)
-		hb_infer_fail(infer, HB_ANSWER_BROKEN, "model %s: its outputs do not fit: raise \"room\" in model.yaml",
-			      config->name);
+		hb_inference_fail(infer, HB_ANSWER_BROKEN,
+				  "model %s: its outputs do not fit: raise \"room\" in model.yaml", config->name);
 	else if (result < 0)
-		hb_infer_fail(infer, HB_ANSWER_BROKEN,
-			      "model %s: its worker gave output \"%s\" with other texts than its shape says",
-			      config->name, config->outputs[wrong].name);
+		hb_inference_fail(infer, HB_ANSWER_BROKEN,
+				  "model %s: its worker gave output \"%s\" with other texts than its shape says",
+				  config->name, config->outputs[wrong].name);
 }

@@ -7,8 +7,8 @@
 #ifndef HB_FRONT_WORKER_OUTPUTS_H
 #define HB_FRONT_WORKER_OUTPUTS_H
 
-#include "server/kserve/infer_request.h"
 #include "server/backends/worker_ring.h"
+#include "server/kserve/inference.h"
 
 /* Whether output `index` of a batch is as the model says and inside `room` bytes; `out` is the server's own copy. */
 bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index, uint32_t items, uint64_t room,
@@ -20,6 +20,6 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
  */
 void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
 			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,
-			      struct hb_infer *infer, uint32_t first);
+			      struct hb_inference *infer, uint32_t first);
 
 #endif

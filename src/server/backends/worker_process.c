@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/install_path.h"
 #include "base/paths.h"
-#include "server/kserve/infer_request.h"
+#include "server/kserve/inference.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
 
 static void become(const struct start *start)
 {
-	const char *priority = start->config->priority == HB_SERVE_HIGH ? "high" : "low";
+	const char *priority = start->config->priority == HB_SCHEDULER_HIGH ? "high" : "low";
 	if (!start->hb[0])
 		execle("/bin/sh", "sh", "-c", start->shell, (char *)NULL, start->environment);
 	else if (start->simulated)

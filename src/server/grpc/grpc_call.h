@@ -7,8 +7,8 @@
 #ifndef HB_FRONT_GRPC_CALL_H
 #define HB_FRONT_GRPC_CALL_H
 
-#include "server/http/content_coding.h"
 #include "server/grpc/kserve_grpc.h"
+#include "server/http/content_coding.h"
 #include "server/kserve/parameters.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -54,7 +54,7 @@ struct hb_grpc_call {
 	bool foreseen;
 	bool refused;                   /* before it came whole, and answered */
 	struct hb_memory_charge charge; /* for data, then for the answer */
-	struct hb_infer *infer;
+	struct hb_inference *infer;
 	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
 
 	int status; /* gRPC's; 0 = OK */

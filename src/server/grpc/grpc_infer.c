@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModelInfer over gRPC: message to request, request to message. See grpc_call.h. */
 #include "base/clock.h"
-#include "server/grpc/grpc_call.h"
 #include "kserve.pb-c.h"
+#include "server/grpc/grpc_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static struct hb_parameter parameter_of(const Inference__InferParameter *value)
 	return out;
 }
 
-static enum hb_answer read_tensor_parameters(struct hb_infer *infer, const char *tensor, size_t n,
+static enum hb_answer read_tensor_parameters(struct hb_inference *infer, const char *tensor, size_t n,
 					     Inference__ParametersEntry *const *entries,
 					     struct hb_tensor_parameters *out)
 {
@@ -81,13 +81,13 @@ static bool narrow(const void *from, size_t from_bytes, bool is_signed, size_t n
 	return true;
 }
 
-static enum hb_answer pack_strings(struct hb_infer *infer, const Inference__InferTensorContents *contents,
+static enum hb_answer pack_strings(struct hb_inference *infer, const Inference__InferTensorContents *contents,
 				   struct hb_tensor *tensor, void **memory)
 {
 	uint64_t all = 0;
 	for (size_t i = 0; i < contents->n_bytes_contents; i++)
 		all += 4 + contents->bytes_contents[i].len;
-	if (hb_infer_allocate(infer, all + 1, memory) != HB_ANSWER_OK)
+	if (hb_inference_allocate(infer, all + 1, memory) != HB_ANSWER_OK)
 		return infer->answer;
 	char *at = *memory;
 	for (size_t i = 0; i < contents->n_bytes_contents; i++) {
@@ -133,7 +133,7 @@ static struct contents contents_of(const Inference__InferTensorContents *from, e
 	}
 }
 
-static enum hb_answer read_contents(struct hb_infer *infer, const Inference__InferTensorContents *from,
+static enum hb_answer read_contents(struct hb_inference *infer, const Inference__InferTensorContents *from,
 				    struct hb_tensor *tensor, void **memory)
 {
 	struct contents contents = contents_of(from, tensor->dtype);
@@ -142,42 +142,42 @@ static enum hb_answer read_contents(struct hb_infer *infer, const Inference__Inf
 	if (tensor->dtype == HB_DTYPE_BYTES)
 		return pack_strings(infer, from, tensor, memory);
 	if (!contents.data && contents.bytes == 0)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s needs raw_input_contents",
-				     tensor->name, hb_dtype_name(tensor->dtype));
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s needs raw_input_contents",
+					 tensor->name, hb_dtype_name(tensor->dtype));
 	tensor->data = contents.data;
 	tensor->bytes = contents.n * size;
 	if (contents.bytes == size)
 		return HB_ANSWER_OK;
-	if (hb_infer_allocate(infer, tensor->bytes + 1, memory) != HB_ANSWER_OK)
+	if (hb_inference_allocate(infer, tensor->bytes + 1, memory) != HB_ANSWER_OK)
 		return infer->answer;
 	tensor->data = *memory;
 	if (!narrow(contents.data, contents.bytes, is_signed, contents.n, *memory, size))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit %s",
-				     tensor->name, hb_dtype_name(tensor->dtype));
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit %s",
+					 tensor->name, hb_dtype_name(tensor->dtype));
 	return HB_ANSWER_OK;
 }
 
 /* ---- the request ---- */
 
-static enum hb_answer read_head(struct hb_infer *infer, const input_in *from, struct hb_tensor *tensor)
+static enum hb_answer read_head(struct hb_inference *infer, const input_in *from, struct hb_tensor *tensor)
 {
 	*tensor = (struct hb_tensor){.n_dims = (uint32_t)from->n_shape};
 	if (!from->name[0] || strlen(from->name) >= sizeof(tensor->name) || from->n_shape > HB_TENSOR_DIMS_MAX)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
-				     "an input needs a name of up to %d characters and up to %d dimensions",
-				     HB_TENSOR_NAME_MAX - 1, HB_TENSOR_DIMS_MAX);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "an input needs a name of up to %d characters and up to %d dimensions",
+					 HB_TENSOR_NAME_MAX - 1, HB_TENSOR_DIMS_MAX);
 	strcpy(tensor->name, from->name);
 	for (uint32_t i = 0; i < tensor->n_dims; i++)
 		tensor->dims[i] = from->shape[i];
 	tensor->dtype = hb_dtype_parse(from->datatype);
 	if (tensor->dtype == HB_DTYPES)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": no data type \"%.32s\" is known",
-				     tensor->name, from->datatype);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": no data type \"%.32s\" is known",
+					 tensor->name, from->datatype);
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_input(struct hb_infer *infer, struct source *source, const input_in *from, size_t *next_raw,
-				 struct hb_regions *regions)
+static enum hb_answer read_input(struct hb_inference *infer, struct source *source, const input_in *from,
+				 size_t *next_raw, struct hb_regions *regions)
 {
 	uint32_t index = infer->n_inputs++;
 	struct hb_tensor *tensor = &infer->inputs[index];
@@ -192,35 +192,36 @@ static enum hb_answer read_input(struct hb_infer *infer, struct source *source, 
 	if (from->contents)
 		return read_contents(infer, from->contents, tensor, &source->more[index]);
 	if (*next_raw >= message->n_raw_input_contents)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\" has no data", tensor->name);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\" has no data", tensor->name);
 	tensor->data = message->raw_input_contents[*next_raw].data;
 	tensor->bytes = message->raw_input_contents[(*next_raw)++].len;
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_wish(struct hb_infer *infer,
+static enum hb_answer read_wish(struct hb_inference *infer,
 				const Inference__ModelInferRequest__InferRequestedOutputTensor *from)
 {
-	struct hb_wish *wish = &infer->wishes[infer->n_wishes++];
+	struct hb_output_request *wish = &infer->wishes[infer->n_wishes++];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
-	*wish = (struct hb_wish){.binary = true};
+	*wish = (struct hb_output_request){.binary = true};
 	if (!from->name[0] || strlen(from->name) >= sizeof(wish->name))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "an output needs a name of up to %d characters",
-				     HB_TENSOR_NAME_MAX - 1);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "an output needs a name of up to %d characters",
+					 HB_TENSOR_NAME_MAX - 1);
 	strcpy(wish->name, from->name);
 	enum hb_answer answer = read_tensor_parameters(infer, wish->name, from->n_parameters, from->parameters, &given);
 	wish->part = given.part;
 	return answer;
 }
 
-static enum hb_answer read_request(struct hb_infer *infer, struct source *source, struct hb_regions *regions)
+static enum hb_answer read_request(struct hb_inference *infer, struct source *source, struct hb_regions *regions)
 {
 	const message_in *message = source->message;
 	size_t next_raw = 0;
 	if (message->n_inputs > HB_TENSORS_MAX || message->n_outputs > HB_TENSORS_MAX)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "more than %d inputs or outputs", HB_TENSORS_MAX);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "more than %d inputs or outputs",
+					 HB_TENSORS_MAX);
 	if (strlen(message->id) >= sizeof(infer->id))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "id: more than %d bytes", HB_REQUEST_ID_MAX - 1);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "id: more than %d bytes", HB_REQUEST_ID_MAX - 1);
 	strcpy(infer->id, message->id);
 	for (size_t i = 0; i < message->n_parameters; i++) {
 		struct hb_parameter value = parameter_of(message->parameters[i]->value);
@@ -237,8 +238,8 @@ static enum hb_answer read_request(struct hb_infer *infer, struct source *source
 		if (read_wish(infer, message->outputs[i]) != HB_ANSWER_OK)
 			return infer->answer;
 	if (next_raw != message->n_raw_input_contents)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "raw_input_contents: %zu belong to no input",
-				     message->n_raw_input_contents - next_raw);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "raw_input_contents: %zu belong to no input",
+					 message->n_raw_input_contents - next_raw);
 	return HB_ANSWER_OK;
 }
 
@@ -247,7 +248,7 @@ static enum hb_answer read_request(struct hb_infer *infer, struct source *source
 static void forget(struct hb_grpc_call *call)
 {
 	hb_dispatch_give_model(call->grpc->config.dispatch, call->infer->model);
-	hb_infer_free(call->infer);
+	hb_inference_free(call->infer);
 	call->infer = NULL;
 }
 
@@ -257,7 +258,7 @@ struct answer {
 	ProtobufCBinaryData raw[HB_TENSORS_MAX];
 };
 
-static bool is_wanted(const struct hb_infer *infer, const char *name, bool *in_region)
+static bool is_wanted(const struct hb_inference *infer, const char *name, bool *in_region)
 {
 	*in_region = false;
 	for (uint32_t i = 0; i < infer->n_wishes; i++)
@@ -284,7 +285,7 @@ static void add_output(struct answer *answer, struct hb_tensor *tensor, bool in_
 
 static void write_answer(struct hb_grpc_call *call)
 {
-	struct hb_infer *infer = call->infer;
+	struct hb_inference *infer = call->infer;
 	struct answer answer;
 	bool in_region;
 	inference__model_infer_response__init(&answer.message);
@@ -304,7 +305,7 @@ static void write_answer(struct hb_grpc_call *call)
 
 static void finish(struct hb_grpc_call *call)
 {
-	struct hb_infer *infer = call->infer;
+	struct hb_inference *infer = call->infer;
 	if (infer->answer == HB_ANSWER_OK && hb_region_store(infer, call->grpc->config.regions) == HB_ANSWER_OK)
 		write_answer(call);
 	else
@@ -312,7 +313,7 @@ static void finish(struct hb_grpc_call *call)
 	forget(call);
 }
 
-static void done(struct hb_infer *infer)
+static void done(struct hb_inference *infer)
 {
 	hb_grpc_wake(infer->owner);
 }
@@ -332,13 +333,13 @@ static void release(void *source, void *memory)
 	free(memory); /* what it was charged with goes with the request */
 }
 
-static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_infer *infer)
+static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_inference *infer)
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
 	struct source *source = calloc(1, sizeof(*source));
 	if (!source)
-		return hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+		return hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	source->charge = &infer->charge;
 	ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = source};
 	source->message = inference__model_infer_request__unpack(&allocator, bytes, data);
@@ -348,12 +349,12 @@ static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_infer *infer)
 	call->data = NULL;
 	hb_memory_charge_end(&call->charge);
 	if (source->crowded)
-		return hb_infer_crowded(infer);
+		return hb_inference_crowded(infer);
 	return source->message ? HB_ANSWER_OK
-			       : hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
+			       : hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
 }
 
-static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
+static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_inference *infer)
 {
 	struct source *source;
 	if (unpack(call, infer) != HB_ANSWER_OK)
@@ -366,7 +367,7 @@ static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_infer *infer)
 		return infer->answer;
 	if (call->timeout_ns && (!infer->timeout_ns || call->timeout_ns < infer->timeout_ns))
 		infer->timeout_ns = call->timeout_ns;
-	return hb_infer_check(infer, &infer->model->config);
+	return hb_inference_check(infer, &infer->model->config);
 }
 
 enum name { NAME_COMING, NAME_NONE, NAME_THERE };
@@ -405,7 +406,7 @@ void hb_grpc_infer_foresee(struct hb_grpc_call *call)
 
 void hb_grpc_infer(struct hb_grpc_call *call)
 {
-	struct hb_infer *infer = call->infer = hb_infer_new();
+	struct hb_inference *infer = call->infer = hb_inference_new();
 	if (!infer) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_UNAVAILABLE), "out of memory");
 		return;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which function answers which gRPC method: one table. ModelInfer is in grpc_infer.c, the models' configuration and repository in grpc_repository.c. */
-#include "server/grpc/grpc_call.h"
-#include "server/kserve/kserve_json.h"
 #include "base/hb-version.h"
 #include "kserve.pb-c.h"
+#include "server/grpc/grpc_call.h"
+#include "server/kserve/kserve_json.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -97,8 +97,8 @@ static void model_ready(struct hb_grpc_call *call)
 	enum hb_answer why;
 	if (!request)
 		return;
-	struct hb_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
-							reason, sizeof(reason));
+	struct hb_served_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
+							       reason, sizeof(reason));
 	answer.ready = model != NULL;
 	hb_dispatch_give_model(dispatch_of(call), model);
 	inference__model_ready_request__free_unpacked(request, NULL);
@@ -163,8 +163,8 @@ static void model_metadata(struct hb_grpc_call *call)
 	enum hb_answer why;
 	if (!request)
 		return;
-	struct hb_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
-							reason, sizeof(reason));
+	struct hb_served_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
+							       reason, sizeof(reason));
 	if (model)
 		send_metadata(call, &model->config);
 	else
@@ -178,16 +178,17 @@ static void model_metadata(struct hb_grpc_call *call)
 struct statistics {
 	Inference__ModelStatistics message;
 	Inference__InferStatistics inference;
-	Inference__StatisticDuration durations[8], batch_durations[HB_SERVE_BATCH_MAX + 1][3];
-	Inference__InferBatchStatistics batches[HB_SERVE_BATCH_MAX + 1], *batch_pointers[HB_SERVE_BATCH_MAX + 1];
+	Inference__StatisticDuration durations[8], batch_durations[HB_SCHEDULER_BATCH_MAX + 1][3];
+	Inference__InferBatchStatistics batches[HB_SCHEDULER_BATCH_MAX + 1],
+		*batch_pointers[HB_SCHEDULER_BATCH_MAX + 1];
 	char name[HB_MODEL_NAME_MAX];
 };
 
 struct statistics_list {
 	const char *name; /* "" = all */
 	size_t n;
-	struct statistics *models[HB_SERVE_MODELS_MAX];
-	Inference__ModelStatistics *pointers[HB_SERVE_MODELS_MAX];
+	struct statistics *models[HB_SCHEDULER_MODELS_MAX];
+	Inference__ModelStatistics *pointers[HB_SCHEDULER_MODELS_MAX];
 };
 
 static Inference__StatisticDuration *duration(Inference__StatisticDuration *out, const struct hb_duration *from)
@@ -198,9 +199,9 @@ static Inference__StatisticDuration *duration(Inference__StatisticDuration *out,
 	return out;
 }
 
-static void fill_batches(struct statistics *out, const struct hb_model_stats *stats)
+static void fill_batches(struct statistics *out, const struct hb_served_model_stats *stats)
 {
-	for (uint32_t i = 1; i <= HB_SERVE_BATCH_MAX; i++) {
+	for (uint32_t i = 1; i <= HB_SCHEDULER_BATCH_MAX; i++) {
 		Inference__InferBatchStatistics *batch = &out->batches[i];
 		if (!stats->batch[i].infer.count)
 			continue;
@@ -214,10 +215,10 @@ static void fill_batches(struct statistics *out, const struct hb_model_stats *st
 	out->message.batch_stats = out->batch_pointers;
 }
 
-static void fill(struct statistics *out, const struct hb_model *model)
+static void fill(struct statistics *out, const struct hb_served_model *model)
 {
 	static const struct hb_duration none;
-	const struct hb_model_stats *stats = &model->stats;
+	const struct hb_served_model_stats *stats = &model->stats;
 	inference__model_statistics__init(&out->message);
 	inference__infer_statistics__init(&out->inference);
 	strcpy(out->name, model->config.name);
@@ -238,7 +239,7 @@ static void fill(struct statistics *out, const struct hb_model *model)
 	fill_batches(out, stats);
 }
 
-static void add_statistics(void *argument, struct hb_model *model)
+static void add_statistics(void *argument, struct hb_served_model *model)
 {
 	struct statistics_list *list = argument;
 	if ((list->name[0] && strcmp(list->name, model->config.name) != 0) || model->state == HB_MODEL_UNLOADED)

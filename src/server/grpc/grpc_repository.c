@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gRPC methods about models as a whole: their configuration, the repository's index, loading and unloading. See grpc_call.h. */
+#include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
 #include "server/kserve/kserve_json.h"
-#include "kserve.pb-c.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void configure(struct configuration *out, const struct hb_model_config *m
 	if (model->max_batch == 0)
 		return;
 	out->message.dynamic_batching = &out->batching;
-	out->batching.priority_levels = HB_SERVE_PRIORITIES;
+	out->batching.priority_levels = HB_SCHEDULER_PRIORITIES;
 	out->batching.default_priority_level = (uint64_t)model->priority + 1; /* 1 is the highest */
 }
 
@@ -73,8 +73,8 @@ void hb_grpc_model_config(struct hb_grpc_call *call)
 	enum hb_answer why;
 	if (!request)
 		return;
-	struct hb_model *model = hb_dispatch_take_model(dispatch, request->name, request->version, &why, reason,
-							sizeof(reason));
+	struct hb_served_model *model = hb_dispatch_take_model(dispatch, request->name, request->version, &why, reason,
+							       sizeof(reason));
 	inference__model_config_request__free_unpacked(request, NULL);
 	if (!model) {
 		hb_grpc_fail(call, hb_answer_grpc(why), "%s", reason);
@@ -91,11 +91,12 @@ void hb_grpc_model_config(struct hb_grpc_call *call)
 struct index {
 	bool ready_only;
 	size_t n;
-	Inference__RepositoryIndexResponse__ModelIndex models[HB_SERVE_MODELS_MAX], *pointers[HB_SERVE_MODELS_MAX];
-	char names[HB_SERVE_MODELS_MAX][HB_MODEL_NAME_MAX], reasons[HB_SERVE_MODELS_MAX][512];
+	Inference__RepositoryIndexResponse__ModelIndex models[HB_SCHEDULER_MODELS_MAX],
+		*pointers[HB_SCHEDULER_MODELS_MAX];
+	char names[HB_SCHEDULER_MODELS_MAX][HB_MODEL_NAME_MAX], reasons[HB_SCHEDULER_MODELS_MAX][512];
 };
 
-static void add_to_index(void *argument, struct hb_model *model)
+static void add_to_index(void *argument, struct hb_served_model *model)
 {
 	struct index *index = argument;
 	if (index->ready_only && model->state != HB_MODEL_READY)
@@ -153,7 +154,7 @@ static const char *why_not_loaded(const Inference__RepositoryModelLoadRequest *r
 	for (size_t i = 0; i < request->n_parameters; i++)
 		if (hb_parameter_overrides(request->parameters[i]->key))
 			return HB_LOAD_OVERRIDES;
-	return hb_model_name_fits(request->model_name) ? NULL : HB_LOAD_NO_NAME;
+	return hb_served_model_name_fits(request->model_name) ? NULL : HB_LOAD_NO_NAME;
 }
 
 void hb_grpc_model_load(struct hb_grpc_call *call)

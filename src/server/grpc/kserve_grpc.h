@@ -8,9 +8,9 @@
 #ifndef HB_FRONT_KSERVE_GRPC_H
 #define HB_FRONT_KSERVE_GRPC_H
 
-#include "server/models/dispatch.h"
 #include "server/kserve/memory_budget.h"
 #include "server/kserve/regions.h"
+#include "server/models/dispatch.h"
 
 #include <netinet/in.h>
 

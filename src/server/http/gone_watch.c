@@ -12,7 +12,7 @@
 
 /* A descriptor that is closed comes back as another connection's, so an event counts for the turn it was asked for in. */
 struct place {
-	struct hb_infer *infer;
+	struct hb_inference *infer;
 	uint32_t turn;
 };
 
@@ -31,11 +31,11 @@ static uint64_t token(int fd, uint32_t turn)
 }
 
 /* NULL: that turn is over. Events come in lots, and what is done about one may end the turn of the next. */
-static struct hb_infer *take(struct hb_gone_watch *watch, uint64_t of)
+static struct hb_inference *take(struct hb_gone_watch *watch, uint64_t of)
 {
 	pthread_mutex_lock(&watch->lock);
 	const struct place *place = &watch->of_fd[(uint32_t)of];
-	struct hb_infer *infer = place->turn == of >> 32 ? place->infer : NULL;
+	struct hb_inference *infer = place->turn == of >> 32 ? place->infer : NULL;
 	if (infer)
 		atomic_fetch_add(&infer->holders, 1);
 	pthread_mutex_unlock(&watch->lock);
@@ -51,10 +51,10 @@ static void *run(void *argument)
 		for (int i = 0; i < n; i++) {
 			if (events[i].data.u64 == token(watch->bell, 0))
 				return NULL;
-			struct hb_infer *infer = take(watch, events[i].data.u64);
+			struct hb_inference *infer = take(watch, events[i].data.u64);
 			if (infer)
 				hb_dispatch_cancel(watch->dispatch, infer);
-			hb_infer_free(infer);
+			hb_inference_free(infer);
 		}
 	}
 }
@@ -110,7 +110,7 @@ void hb_gone_watch_free(struct hb_gone_watch *watch)
 	release(watch);
 }
 
-void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_infer *infer)
+void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_inference *infer)
 {
 	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT};
 	if (fd < 0 || (uint32_t)fd >= watch->n)
@@ -129,8 +129,8 @@ void hb_gone_watch_forget(struct hb_gone_watch *watch, int fd)
 		return;
 	epoll_ctl(watch->epoll, EPOLL_CTL_DEL, fd, NULL);
 	pthread_mutex_lock(&watch->lock);
-	struct hb_infer *infer = watch->of_fd[fd].infer;
+	struct hb_inference *infer = watch->of_fd[fd].infer;
 	watch->of_fd[fd].infer = NULL;
 	pthread_mutex_unlock(&watch->lock);
-	hb_infer_free(infer);
+	hb_inference_free(infer);
 }

@@ -15,7 +15,7 @@ struct hb_gone_watch;
 struct hb_gone_watch *hb_gone_watch_new(struct hb_dispatch *dispatch);
 void hb_gone_watch_free(struct hb_gone_watch *watch);
 /* From now until forget, the request of this socket is cancelled when its peer has gone. */
-void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_infer *infer);
+void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_inference *infer);
 void hb_gone_watch_forget(struct hb_gone_watch *watch, int fd);
 
 #endif

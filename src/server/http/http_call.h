@@ -43,7 +43,7 @@ struct hb_http_call {
 	bool unframed; /* where it ends is not clear: its connection goes no further */
 	int refused;   /* HTTP status, before the body has come whole; 0 = not */
 	atomic_int parked;
-	struct hb_infer *infer;
+	struct hb_inference *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* after a wait */
 	char name[HB_MODEL_NAME_MAX];                         /* of a model to load */
 	char *answer;                                         /* of a load: its error */

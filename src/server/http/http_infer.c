@@ -33,13 +33,13 @@ void hb_http_forget_infer(struct hb_http_call *call)
 	if (call->watched)
 		hb_gone_watch_forget(call->http->gone, socket_of(call));
 	hb_dispatch_give_model(call->http->config.dispatch, call->infer->model);
-	hb_infer_free(call->infer);
+	hb_inference_free(call->infer);
 	call->infer = NULL;
 }
 
 static enum MHD_Result answer(struct hb_http_call *call)
 {
-	struct hb_infer *infer = call->infer;
+	struct hb_inference *infer = call->infer;
 	char *out = NULL;
 	size_t json_bytes = 0, bytes = 0;
 	if (call->watched)
@@ -50,7 +50,7 @@ static enum MHD_Result answer(struct hb_http_call *call)
 	if (bytes && !hb_memory_charge_add(&call->charge, bytes)) {
 		free(out);
 		bytes = 0;
-		hb_infer_crowded(infer);
+		hb_inference_crowded(infer);
 	}
 	if (!bytes)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
@@ -65,7 +65,7 @@ static enum MHD_Result answer_after_wait(struct hb_http_call *call)
 	return answer(call);
 }
 
-static void done(struct hb_infer *infer)
+static void done(struct hb_inference *infer)
 {
 	hb_http_resume(infer->owner);
 }
@@ -84,7 +84,8 @@ static bool split(struct hb_http_call *call)
 	return end != given && *end == '\0' && given[0] != '-' && length <= body->bytes;
 }
 
-static enum hb_answer prepare(struct hb_http_call *call, struct hb_infer *infer, const char *model, const char *version)
+static enum hb_answer prepare(struct hb_http_call *call, struct hb_inference *infer, const char *model,
+			      const char *version)
 {
 	struct hb_dispatch *dispatch = call->http->config.dispatch;
 	infer->model = hb_dispatch_take_model(dispatch, model, version, &infer->answer, infer->reason,
@@ -92,20 +93,20 @@ static enum hb_answer prepare(struct hb_http_call *call, struct hb_infer *infer,
 	if (!infer->model)
 		return infer->answer;
 	if (!split(call))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
-				     HB_HTTP_JSON_LENGTH ": must be at most the body's length");
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 HB_HTTP_JSON_LENGTH ": must be at most the body's length");
 	infer->source = call->body;
 	infer->free_source = hb_body_free;
 	call->body = NULL;
 	if (hb_kserve_read(infer, infer->source, call->http->config.regions) != HB_ANSWER_OK)
 		return infer->answer;
-	return hb_infer_check(infer, &infer->model->config);
+	return hb_inference_check(infer, &infer->model->config);
 }
 
 enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, const char *version)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	struct hb_infer *infer = call->infer = hb_infer_new();
+	struct hb_inference *infer = call->infer = hb_inference_new();
 	if (!infer)
 		return MHD_NO;
 	infer->times.arrived_ns = now_ns;

@@ -42,11 +42,11 @@ static enum MHD_Result server(struct hb_http_call *call, const struct captures *
 	return hb_http_send_json(call, 200, hb_kserve_server());
 }
 
-static struct hb_model *take(struct hb_http_call *call, const struct captures *captures, int *status, char *reason,
-			     size_t size)
+static struct hb_served_model *take(struct hb_http_call *call, const struct captures *captures, int *status,
+				    char *reason, size_t size)
 {
 	enum hb_answer answer;
-	struct hb_model *model = hb_dispatch_take_model(
+	struct hb_served_model *model = hb_dispatch_take_model(
 		dispatch_of(call), captures->at[0], captures->n > 1 ? captures->at[1] : NULL, &answer, reason, size);
 	*status = hb_answer_http(answer);
 	return model;
@@ -64,7 +64,7 @@ static enum MHD_Result model(struct hb_http_call *call, const struct captures *c
 {
 	char reason[256];
 	int status;
-	struct hb_model *found = take(call, captures, &status, reason, sizeof(reason));
+	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
 	char *json = hb_kserve_model(&found->config);
@@ -76,7 +76,7 @@ static enum MHD_Result model_config(struct hb_http_call *call, const struct capt
 {
 	char reason[256];
 	int status;
-	struct hb_model *found = take(call, captures, &status, reason, sizeof(reason));
+	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
 	char *json = hb_kserve_model_config(&found->config);
@@ -98,7 +98,7 @@ static enum MHD_Result statistics(struct hb_http_call *call, const struct captur
 {
 	char reason[256];
 	int status;
-	struct hb_model *found = take(call, captures, &status, reason, sizeof(reason));
+	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
 	hb_dispatch_give_model(dispatch_of(call), found);
@@ -187,7 +187,7 @@ static enum MHD_Result load(struct hb_http_call *call, const struct captures *ca
 		return result;
 	bool overrides = overrides_files(root);
 	json_decref(root);
-	if (!hb_model_name_fits(captures->at[0]))
+	if (!hb_served_model_name_fits(captures->at[0]))
 		return refuse_load(call, 400, captures->at[0], HB_LOAD_NO_NAME);
 	if (overrides)
 		return refuse_load(call, 501, captures->at[0], HB_LOAD_OVERRIDES);

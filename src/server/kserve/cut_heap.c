@@ -16,13 +16,13 @@ void hb_cut_heap_fini(struct hb_cut_heap *heap)
 	free(heap->at);
 }
 
-static void put(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+static void put(struct hb_cut_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	heap->at[place] = infer;
 	infer->heap = place;
 }
 
-static void rise(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+static void rise(struct hb_cut_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	while (place > 0 && heap->at[(place - 1) / 2]->cut_ns > infer->cut_ns) {
 		put(heap, place, heap->at[(place - 1) / 2]);
@@ -31,7 +31,7 @@ static void rise(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infe
 	put(heap, place, infer);
 }
 
-static void sink(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infer)
+static void sink(struct hb_cut_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	for (uint32_t child; (child = 2 * place + 1) < heap->n; place = child) {
 		if (child + 1 < heap->n && heap->at[child + 1]->cut_ns < heap->at[child]->cut_ns)
@@ -43,16 +43,16 @@ static void sink(struct hb_cut_heap *heap, uint32_t place, struct hb_infer *infe
 	put(heap, place, infer);
 }
 
-void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_infer *infer)
+void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_inference *infer)
 {
 	if (heap->n < heap->capacity)
 		rise(heap, heap->n++, infer);
 }
 
-void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_infer *infer)
+void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_inference *infer)
 {
 	uint32_t place = infer->heap;
-	struct hb_infer *last = heap->at[--heap->n];
+	struct hb_inference *last = heap->at[--heap->n];
 	infer->heap = UINT32_MAX;
 	if (place == heap->n)
 		return;
@@ -60,7 +60,7 @@ void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_infer *infer)
 	sink(heap, last->heap, last);
 }
 
-struct hb_infer *hb_cut_heap_first(const struct hb_cut_heap *heap)
+struct hb_inference *hb_cut_heap_first(const struct hb_cut_heap *heap)
 {
 	return heap->n ? heap->at[0] : NULL;
 }

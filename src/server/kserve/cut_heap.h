@@ -3,10 +3,10 @@
 #ifndef HB_FRONT_CUT_HEAP_H
 #define HB_FRONT_CUT_HEAP_H
 
-#include "server/kserve/infer_request.h"
+#include "server/kserve/inference.h"
 
 struct hb_cut_heap {
-	struct hb_infer **at;
+	struct hb_inference **at;
 	uint32_t n, capacity;
 };
 
@@ -14,8 +14,8 @@ struct hb_cut_heap {
 int hb_cut_heap_init(struct hb_cut_heap *heap, uint32_t capacity);
 void hb_cut_heap_fini(struct hb_cut_heap *heap);
 /* By its cut_ns. A full heap leaves it out: it then has no time-out. */
-void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_infer *infer);
-void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_infer *infer);
-struct hb_infer *hb_cut_heap_first(const struct hb_cut_heap *heap);
+void hb_cut_heap_insert(struct hb_cut_heap *heap, struct hb_inference *infer);
+void hb_cut_heap_remove(struct hb_cut_heap *heap, struct hb_inference *infer);
+struct hb_inference *hb_cut_heap_first(const struct hb_cut_heap *heap);
 
 #endif

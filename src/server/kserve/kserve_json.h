@@ -7,8 +7,8 @@
 #ifndef HB_FRONT_KSERVE_JSON_H
 #define HB_FRONT_KSERVE_JSON_H
 
-#include "server/models/dispatch.h"
 #include "server/kserve/parameters.h"
+#include "server/models/dispatch.h"
 
 /* A body that was received: the request keeps it (infer->source) while it is used. */
 struct hb_body {
@@ -25,14 +25,14 @@ void hb_body_free(void *body);
 void hb_body_clear(struct hb_body *body);
 
 /* Fills *infer but for its model. HB_ANSWER_OK, or the answer to give. The body must outlive the request's inputs. */
-enum hb_answer hb_kserve_read(struct hb_infer *infer, struct hb_body *body, struct hb_regions *regions);
+enum hb_answer hb_kserve_read(struct hb_inference *infer, struct hb_body *body, struct hb_regions *regions);
 
 /*
  * The answer to a request that was OK: *out from malloc, *json_bytes of it are
  * JSON; equal to the result where nothing is binary. 0 = no memory, or a number
  * that JSON does not know (infer->answer and reason then say so).
  */
-size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *model, char **out, size_t *json_bytes);
+size_t hb_kserve_write(struct hb_inference *infer, const struct hb_model_config *model, char **out, size_t *json_bytes);
 
 /* Documents, from malloc; NULL = no memory. */
 char *hb_kserve_error(const char *reason);
@@ -45,6 +45,6 @@ char *hb_kserve_regions(const struct hb_region *regions, uint32_t n);
 
 extern const char *const hb_kserve_extensions[]; /* NULL-terminated */
 const char *hb_kserve_platform(const struct hb_model_config *model);
-const char *hb_kserve_state(const struct hb_model *model);
+const char *hb_kserve_state(const struct hb_served_model *model);
 
 #endif

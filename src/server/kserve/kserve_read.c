@@ -36,15 +36,15 @@ void hb_body_free(void *body_)
 	free(body);
 }
 
-static enum hb_answer bad(struct hb_infer *infer, const char *what)
+static enum hb_answer bad(struct hb_inference *infer, const char *what)
 {
-	return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "%s", what);
+	return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%s", what);
 }
 
 /* What a walk over one request knows. */
 struct reader {
 	struct hb_json_scan scan;
-	struct hb_infer *infer;
+	struct hb_inference *infer;
 	struct hb_body *body;
 	struct hb_regions *regions;
 	size_t binary_at;                /* of the next input whose data follow the JSON */
@@ -221,23 +221,23 @@ static enum hb_answer decode(struct reader *reader, struct hb_json_scan *scan, s
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
 	/* Each element takes a byte of text at least, so a shape cannot ask for more memory than was sent. */
 	if (elements < 0 || (uint64_t)elements > body->json_bytes)
-		return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-				     "input \"%s\": its shape has more elements than its data", tensor->name);
+		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": its shape has more elements than its data", tensor->name);
 	size_t size = hb_dtype_bytes(tensor->dtype);
 	size_t room = size ? (size_t)elements * size : (size_t)elements * 4 + body->json_bytes;
 	struct decoder decoder = {.dtype = tensor->dtype, .left = (uint64_t)elements};
-	enum hb_answer answer = hb_infer_allocate(reader->infer, room + 1, memory);
+	enum hb_answer answer = hb_inference_allocate(reader->infer, room + 1, memory);
 	if (answer != HB_ANSWER_OK)
 		return answer;
 	decoder.at = *memory;
 	decoder.end = decoder.at + room;
 	if (!put_all(&decoder, scan, HB_TENSOR_DIMS_MAX + 1) || decoder.left)
-		return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-				     "input \"%s\": \"data\" does not hold %lld elements of %s%s", tensor->name,
-				     (long long)elements, hb_dtype_name(tensor->dtype),
-				     tensor->dtype == HB_DTYPE_FP16 || tensor->dtype == HB_DTYPE_BF16
-					     ? ", which JSON cannot carry: send it as binary data"
-					     : "");
+		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": \"data\" does not hold %lld elements of %s%s", tensor->name,
+					 (long long)elements, hb_dtype_name(tensor->dtype),
+					 tensor->dtype == HB_DTYPE_FP16 || tensor->dtype == HB_DTYPE_BF16
+						 ? ", which JSON cannot carry: send it as binary data"
+						 : "");
 	tensor->data = *memory;
 	tensor->bytes = (uint64_t)(decoder.at - (char *)*memory);
 	return HB_ANSWER_OK;
@@ -251,8 +251,8 @@ static enum hb_answer read_name(struct reader *reader, const char *what, char *o
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_TEXT ||
 	    !hb_json_scan_text(&reader->scan, out, HB_TENSOR_NAME_MAX - 1, &length) || length == 0 ||
 	    length >= HB_TENSOR_NAME_MAX)
-		return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-				     "an %s needs a \"name\" of up to %d characters", what, HB_TENSOR_NAME_MAX - 1);
+		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+					 "an %s needs a \"name\" of up to %d characters", what, HB_TENSOR_NAME_MAX - 1);
 	out[length] = '\0';
 	return HB_ANSWER_OK;
 }
@@ -268,27 +268,27 @@ static enum hb_answer read_datatype(struct reader *reader, struct hb_tensor *ten
 	tensor->dtype = hb_dtype_parse(name);
 	return tensor->dtype < HB_DTYPES
 		       ? HB_ANSWER_OK
-		       : hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-				       "input \"%s\": no \"datatype\" \"%.32s\" is known", tensor->name, name);
+		       : hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+					   "input \"%s\": no \"datatype\" \"%.32s\" is known", tensor->name, name);
 }
 
 static enum hb_answer read_shape(struct reader *reader, struct hb_tensor *tensor)
 {
 	struct hb_json_number number;
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_ARRAY)
-		return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": \"shape\" must be a list",
-				     tensor->name);
+		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": \"shape\" must be a list",
+					 tensor->name);
 	hb_json_scan_enter(&reader->scan, '[');
 	while (hb_json_scan_more(&reader->scan, ']')) {
 		if (tensor->n_dims == HB_TENSOR_DIMS_MAX)
-			return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					     "input \"%s\": \"shape\" must have up to %d numbers", tensor->name,
-					     HB_TENSOR_DIMS_MAX);
+			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+						 "input \"%s\": \"shape\" must have up to %d numbers", tensor->name,
+						 HB_TENSOR_DIMS_MAX);
 		if (hb_json_scan_kind(&reader->scan) != HB_JSON_NUMBER ||
 		    !hb_json_scan_number(&reader->scan, &number) || !number.integer || number.negative ||
 		    number.magnitude > INT64_MAX)
-			return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					     "input \"%s\": \"shape\" must have numbers, 0 or more", tensor->name);
+			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+						 "input \"%s\": \"shape\" must have numbers, 0 or more", tensor->name);
 		tensor->dims[tensor->n_dims++] = (int64_t)number.magnitude;
 	}
 	return HB_ANSWER_OK;
@@ -298,21 +298,22 @@ static enum hb_answer read_shape(struct reader *reader, struct hb_tensor *tensor
 static enum hb_answer find_data(struct reader *reader, struct hb_tensor *tensor,
 				const struct hb_tensor_parameters *given, bool in_json)
 {
-	struct hb_infer *infer = reader->infer;
+	struct hb_inference *infer = reader->infer;
 	const struct hb_body *body = reader->body;
 	size_t left = body->bytes - reader->binary_at;
 	if (in_json + (given->data_bytes >= 0) + (given->part.region[0] != '\0') != 1)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
-				     "input \"%s\": one of \"data\", binary data and a region is needed", tensor->name);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": one of \"data\", binary data and a region is needed",
+					 tensor->name);
 	tensor->part = given->part;
 	if (in_json)
 		return HB_ANSWER_OK;
 	if (given->part.region[0])
 		return hb_region_fetch(infer, reader->regions, tensor, &reader->body->more[infer->n_inputs]);
 	if ((uint64_t)given->data_bytes > left)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
-				     "input \"%s\": binary_data_size %lld, but only %zu bytes follow", tensor->name,
-				     (long long)given->data_bytes, left);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": binary_data_size %lld, but only %zu bytes follow", tensor->name,
+					 (long long)given->data_bytes, left);
 	tensor->data = body->data + reader->binary_at;
 	tensor->bytes = (uint64_t)given->data_bytes;
 	reader->binary_at += tensor->bytes;
@@ -351,15 +352,15 @@ static enum hb_answer check_described(struct reader *reader, const struct hb_ten
 	static const char *const names[] = {"name", "datatype", "shape"};
 	for (int i = 0; i <= INPUT_SHAPE; i++)
 		if (!(seen & 1U << i))
-			return hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					     "input %u \"%s\" has no \"%s\" that is known", reader->infer->n_inputs + 1,
-					     tensor->name, names[i]);
+			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+						 "input %u \"%s\" has no \"%s\" that is known",
+						 reader->infer->n_inputs + 1, tensor->name, names[i]);
 	return HB_ANSWER_OK;
 }
 
 static enum hb_answer read_input(struct reader *reader)
 {
-	struct hb_infer *infer = reader->infer;
+	struct hb_inference *infer = reader->infer;
 	struct hb_tensor *tensor = &infer->inputs[infer->n_inputs];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
 	struct hb_json_scan later = {.at = NULL};
@@ -383,12 +384,12 @@ static enum hb_answer read_input(struct reader *reader)
 static enum hb_answer read_wish(struct reader *reader)
 {
 	static const char *const names[] = {"name", "parameters", NULL};
-	struct hb_infer *infer = reader->infer;
-	struct hb_wish *wish = &infer->wishes[infer->n_wishes];
+	struct hb_inference *infer = reader->infer;
+	struct hb_output_request *wish = &infer->wishes[infer->n_wishes];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
 	enum hb_answer answer = HB_ANSWER_OK;
 	uint32_t seen = 0;
-	*wish = (struct hb_wish){.binary = false};
+	*wish = (struct hb_output_request){.binary = false};
 	hb_json_scan_enter(&reader->scan, '{');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, '}')) {
 		int which = member(reader, names, &seen);
@@ -413,10 +414,10 @@ static enum hb_answer read_list(struct reader *reader, enum hb_answer (*read)(st
 		return bad(reader->infer, "\"inputs\" and \"outputs\" must be lists");
 	hb_json_scan_enter(&reader->scan, '[');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, ']'))
-		answer = n++ < HB_TENSORS_MAX
-				 ? read(reader)
-				 : hb_infer_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-						 "\"inputs\" and \"outputs\" have up to %d tensors", HB_TENSORS_MAX);
+		answer = n++ < HB_TENSORS_MAX ? read(reader)
+					      : hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+								  "\"inputs\" and \"outputs\" have up to %d tensors",
+								  HB_TENSORS_MAX);
 	return answer;
 }
 
@@ -424,13 +425,13 @@ static enum hb_answer read_list(struct reader *reader, enum hb_answer (*read)(st
 
 static enum hb_answer read_id(struct reader *reader)
 {
-	struct hb_infer *infer = reader->infer;
+	struct hb_inference *infer = reader->infer;
 	size_t length = 0;
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_TEXT ||
 	    (hb_json_scan_text(&reader->scan, infer->id, sizeof(infer->id) - 1, &length) &&
 	     length >= sizeof(infer->id)))
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "\"id\" must be text of up to %d bytes",
-				     HB_REQUEST_ID_MAX - 1);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "\"id\" must be text of up to %d bytes",
+					 HB_REQUEST_ID_MAX - 1);
 	infer->id[length < sizeof(infer->id) ? length : 0] = '\0';
 	return HB_ANSWER_OK;
 }
@@ -440,7 +441,7 @@ enum { ROOT_ID, ROOT_PARAMETERS, ROOT_INPUTS, ROOT_OUTPUTS };
 static enum hb_answer read_root(struct reader *reader)
 {
 	static const char *const names[] = {"id", "parameters", "inputs", "outputs", NULL};
-	struct hb_infer *infer = reader->infer;
+	struct hb_inference *infer = reader->infer;
 	enum hb_answer answer = HB_ANSWER_OK;
 	uint32_t seen = 0;
 	hb_json_scan_enter(&reader->scan, '{');
@@ -460,12 +461,12 @@ static enum hb_answer read_root(struct reader *reader)
 		if (!reader->wish_given[i])
 			infer->wishes[i].binary = infer->binary_outputs;
 	if (reader->binary_at != reader->body->bytes)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "%zu bytes of binary data belong to no input",
-				     reader->body->bytes - reader->binary_at);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%zu bytes of binary data belong to no input",
+					 reader->body->bytes - reader->binary_at);
 	return HB_ANSWER_OK;
 }
 
-enum hb_answer hb_kserve_read(struct hb_infer *infer, struct hb_body *body, struct hb_regions *regions)
+enum hb_answer hb_kserve_read(struct hb_inference *infer, struct hb_body *body, struct hb_regions *regions)
 {
 	struct reader reader = {.infer = infer, .body = body, .regions = regions, .binary_at = body->json_bytes};
 	hb_json_scan_init(&reader.scan, body->data, body->json_bytes);
@@ -474,7 +475,7 @@ enum hb_answer hb_kserve_read(struct hb_infer *infer, struct hb_body *body, stru
 		return bad(infer, "the request must be a JSON object");
 	enum hb_answer answer = read_root(&reader);
 	if (reader.scan.wrong) /* that came first, whatever was made of it */
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "request:%d: %s", hb_json_scan_line(&reader.scan),
-				     reader.scan.wrong);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "request:%d: %s",
+					 hb_json_scan_line(&reader.scan), reader.scan.wrong);
 	return answer;
 }

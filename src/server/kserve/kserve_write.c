@@ -2,8 +2,8 @@
 /* Writing answers and documents; see kserve_json.h. */
 #include "server/kserve/kserve_json.h"
 
-#include "base/json_text.h"
 #include "base/hb-version.h"
+#include "base/json_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ const char *hb_kserve_platform(const struct hb_model_config *model)
 	return platform_names[model->platform];
 }
 
-const char *hb_kserve_state(const struct hb_model *model)
+const char *hb_kserve_state(const struct hb_served_model *model)
 {
 	static const char *const names[] = {"UNAVAILABLE", "LOADING", "READY", "UNAVAILABLE", "UNLOADING"};
 	return names[model->state];
@@ -122,7 +122,7 @@ static bool add_elements(struct hb_json_text *text, const struct hb_tensor *tens
 
 /* ---- answers ---- */
 
-static const struct hb_wish *wish_for(const struct hb_infer *infer, const char *name)
+static const struct hb_output_request *wish_for(const struct hb_inference *infer, const char *name)
 {
 	for (uint32_t i = 0; i < infer->n_wishes; i++)
 		if (strcmp(infer->wishes[i].name, name) == 0)
@@ -148,13 +148,13 @@ static void add_region(struct hb_json_text *text, const struct hb_region_part *p
 	HB_JSON_TEXT_ADD(text, "}");
 }
 
-static bool is_binary(const struct hb_infer *infer, const struct hb_wish *wish)
+static bool is_binary(const struct hb_inference *infer, const struct hb_output_request *wish)
 {
 	return wish ? wish->binary && !wish->part.region[0] : infer->binary_outputs;
 }
 
-static bool add_output(struct hb_json_text *text, struct hb_infer *infer, const struct hb_tensor *tensor,
-		       const struct hb_wish *wish)
+static bool add_output(struct hb_json_text *text, struct hb_inference *infer, const struct hb_tensor *tensor,
+		       const struct hb_output_request *wish)
 {
 	bool written = true;
 	add_member(text, "{\"name\":", tensor->name);
@@ -177,7 +177,7 @@ static bool add_output(struct hb_json_text *text, struct hb_infer *infer, const 
 	}
 	HB_JSON_TEXT_ADD(text, "}");
 	if (!written)
-		hb_infer_fail(
+		hb_inference_fail(
 			infer, HB_ANSWER_BROKEN,
 			"output \"%s\" cannot be written as JSON (not finite, not UTF-8, or a type that JSON lacks): ask for "
 			"binary data",
@@ -186,7 +186,8 @@ static bool add_output(struct hb_json_text *text, struct hb_infer *infer, const 
 }
 
 /* One after the other: those that are wanted. */
-static const struct hb_tensor *next_output(const struct hb_infer *infer, uint32_t *at, const struct hb_wish **wish)
+static const struct hb_tensor *next_output(const struct hb_inference *infer, uint32_t *at,
+					   const struct hb_output_request **wish)
 {
 	while (*at < infer->n_outputs) {
 		const struct hb_tensor *tensor = &infer->outputs[(*at)++];
@@ -197,9 +198,9 @@ static const struct hb_tensor *next_output(const struct hb_infer *infer, uint32_
 	return NULL;
 }
 
-static bool add_outputs(struct hb_json_text *text, struct hb_infer *infer)
+static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 {
-	const struct hb_wish *wish;
+	const struct hb_output_request *wish;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
 	HB_JSON_TEXT_ADD(text, ",\"outputs\":[");
@@ -213,9 +214,9 @@ static bool add_outputs(struct hb_json_text *text, struct hb_infer *infer)
 	return true;
 }
 
-static void add_binary(struct hb_json_text *text, const struct hb_infer *infer)
+static void add_binary(struct hb_json_text *text, const struct hb_inference *infer)
 {
-	const struct hb_wish *wish;
+	const struct hb_output_request *wish;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
 	while ((tensor = next_output(infer, &at, &wish)))
@@ -224,7 +225,7 @@ static void add_binary(struct hb_json_text *text, const struct hb_infer *infer)
 }
 
 /* So that a usual answer is written without making room again. */
-static size_t room_for(const struct hb_infer *infer)
+static size_t room_for(const struct hb_inference *infer)
 {
 	size_t room = 512;
 	for (uint32_t i = 0; i < infer->n_outputs; i++)
@@ -232,7 +233,7 @@ static size_t room_for(const struct hb_infer *infer)
 	return room;
 }
 
-size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *model, char **out, size_t *json_bytes)
+size_t hb_kserve_write(struct hb_inference *infer, const struct hb_model_config *model, char **out, size_t *json_bytes)
 {
 	struct hb_json_text text;
 	hb_json_text_init(&text, room_for(infer));
@@ -249,7 +250,7 @@ size_t hb_kserve_write(struct hb_infer *infer, const struct hb_model_config *mod
 		return text.bytes;
 	}
 	if (infer->answer == HB_ANSWER_OK)
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
+		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	free(text.data);
 	return 0;
 }
@@ -322,7 +323,7 @@ char *hb_kserve_model_config(const struct hb_model_config *model)
 				 config_tensors(model->outputs, model->n_outputs, false));
 	if (model->max_batch > 0)
 		json_object_set_new(root, "dynamic_batching",
-				    json_pack("{s:i, s:i}", "priority_levels", HB_SERVE_PRIORITIES,
+				    json_pack("{s:i, s:i}", "priority_levels", HB_SCHEDULER_PRIORITIES,
 					      "default_priority_level", model->priority + 1));
 	return dump(root);
 }
@@ -332,10 +333,10 @@ static json_t *duration(const struct hb_duration *duration)
 	return json_pack("{s:I, s:I}", "count", (json_int_t)duration->count, "ns", (json_int_t)duration->ns);
 }
 
-static json_t *batches(const struct hb_model_stats *stats)
+static json_t *batches(const struct hb_served_model_stats *stats)
 {
 	json_t *list = json_array();
-	for (int i = 1; i <= HB_SERVE_BATCH_MAX; i++)
+	for (int i = 1; i <= HB_SCHEDULER_BATCH_MAX; i++)
 		if (stats->batch[i].infer.count)
 			json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:o}", "batch_size", i, "compute_input",
 							      duration(&stats->batch[i].input), "compute_infer",
@@ -350,10 +351,10 @@ struct listing {
 	bool ready_only;
 };
 
-static void add_statistics(void *argument, struct hb_model *model)
+static void add_statistics(void *argument, struct hb_served_model *model)
 {
 	struct listing *listing = argument;
-	const struct hb_model_stats *stats = &model->stats;
+	const struct hb_served_model_stats *stats = &model->stats;
 	static const struct hb_duration none;
 	if ((listing->name && strcmp(listing->name, model->config.name) != 0) || model->state == HB_MODEL_UNLOADED)
 		return;
@@ -376,7 +377,7 @@ char *hb_kserve_statistics(struct hb_dispatch *dispatch, const char *name)
 	return dump(json_pack("{s:o}", "model_stats", listing.list));
 }
 
-static void add_to_index(void *argument, struct hb_model *model)
+static void add_to_index(void *argument, struct hb_served_model *model)
 {
 	struct listing *listing = argument;
 	if (!listing->ready_only || model->state == HB_MODEL_READY)

@@ -9,29 +9,29 @@
 #define LONGEST_US INT64_C(86400000000) /* a day */
 #define REGION_MOST (UINT64_C(1) << 31)
 
-static enum hb_answer wrong(struct hb_infer *infer, const char *tensor, const char *name, const char *wanted)
+static enum hb_answer wrong(struct hb_inference *infer, const char *tensor, const char *name, const char *wanted)
 {
-	return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "%s%s%sparameter \"%s\": %s", tensor ? "tensor \"" : "",
-			     tensor ? tensor : "", tensor ? "\": " : "", name, wanted);
+	return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%s%s%sparameter \"%s\": %s", tensor ? "tensor \"" : "",
+				 tensor ? tensor : "", tensor ? "\": " : "", name, wanted);
 }
 
-static enum hb_answer set_priority(struct hb_infer *infer, const struct hb_parameter *value)
+static enum hb_answer set_priority(struct hb_inference *infer, const struct hb_parameter *value)
 {
 	if (value->kind == HB_PARAMETER_TEXT && strcmp(value->text, "high") == 0)
-		infer->priority = HB_SERVE_HIGH;
+		infer->priority = HB_SCHEDULER_HIGH;
 	else if (value->kind == HB_PARAMETER_TEXT && strcmp(value->text, "low") == 0)
-		infer->priority = HB_SERVE_LOW;
+		infer->priority = HB_SCHEDULER_LOW;
 	else if (value->kind == HB_PARAMETER_INT && value->number >= 0)
-		infer->priority = value->number == 0   ? HB_SERVE_PRIORITIES
-				  : value->number == 1 ? HB_SERVE_HIGH
-						       : HB_SERVE_LOW;
+		infer->priority = value->number == 0   ? HB_SCHEDULER_PRIORITIES
+				  : value->number == 1 ? HB_SCHEDULER_HIGH
+						       : HB_SCHEDULER_LOW;
 	else
 		return wrong(infer, NULL, "priority",
 			     "must be \"high\", \"low\" or a number: 0 = the model's, 1 = high, 2 = low");
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer set_time(struct hb_infer *infer, const char *name, const struct hb_parameter *value,
+static enum hb_answer set_time(struct hb_inference *infer, const char *name, const struct hb_parameter *value,
 			       int64_t *out_ns)
 {
 	if (value->kind != HB_PARAMETER_INT || value->number < 0 || value->number > LONGEST_US)
@@ -41,12 +41,13 @@ static enum hb_answer set_time(struct hb_infer *infer, const char *name, const s
 }
 
 /* 0 and "" mean: none. */
-static enum hb_answer refuse_sequence(struct hb_infer *infer, const struct hb_parameter *value)
+static enum hb_answer refuse_sequence(struct hb_inference *infer, const struct hb_parameter *value)
 {
 	if ((value->kind == HB_PARAMETER_INT && value->number == 0) ||
 	    (value->kind == HB_PARAMETER_TEXT && !value->text[0]))
 		return HB_ANSWER_OK;
-	return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED, "parameter \"sequence_id\": sequences are not supported");
+	return hb_inference_fail(infer, HB_ANSWER_NOT_SUPPORTED,
+				 "parameter \"sequence_id\": sequences are not supported");
 }
 
 bool hb_parameter_overrides(const char *name)
@@ -54,7 +55,7 @@ bool hb_parameter_overrides(const char *name)
 	return strcmp(name, "config") == 0 || strncmp(name, "file:", 5) == 0;
 }
 
-enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name, const struct hb_parameter *value)
+enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *name, const struct hb_parameter *value)
 {
 	if (strcmp(name, "priority") == 0)
 		return set_priority(infer, value);
@@ -72,7 +73,7 @@ enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name,
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer set_size(struct hb_infer *infer, const char *tensor, const char *name,
+static enum hb_answer set_size(struct hb_inference *infer, const char *tensor, const char *name,
 			       const struct hb_parameter *value, uint64_t *out)
 {
 	if (value->kind != HB_PARAMETER_INT || value->number < 0)
@@ -81,7 +82,7 @@ static enum hb_answer set_size(struct hb_infer *infer, const char *tensor, const
 	return HB_ANSWER_OK;
 }
 
-enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor, const char *name,
+enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out)
 {
 	uint64_t bytes = 0;
@@ -101,8 +102,8 @@ enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor
 			return wrong(infer, tensor, name, "must be the name of a region");
 		snprintf(out->part.region, sizeof(out->part.region), "%s", value->text);
 	} else if (strcmp(name, "classification") == 0 && (value->kind != HB_PARAMETER_INT || value->number != 0)) {
-		return hb_infer_fail(infer, HB_ANSWER_NOT_SUPPORTED,
-				     "tensor \"%s\": parameter \"classification\" is not supported", tensor);
+		return hb_inference_fail(infer, HB_ANSWER_NOT_SUPPORTED,
+					 "tensor \"%s\": parameter \"classification\" is not supported", tensor);
 	} else if (strcmp(name, "shared_memory_offset") == 0) {
 		return set_size(infer, tensor, name, value, &out->part.offset);
 	} else if (strcmp(name, "shared_memory_byte_size") == 0) {
@@ -111,23 +112,23 @@ enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor
 	return HB_ANSWER_OK;
 }
 
-enum hb_answer hb_region_fetch(struct hb_infer *infer, struct hb_regions *regions, struct hb_tensor *tensor,
+enum hb_answer hb_region_fetch(struct hb_inference *infer, struct hb_regions *regions, struct hb_tensor *tensor,
 			       void **memory)
 {
 	struct hb_error error = {.text = ""};
 	const struct hb_region_part *part = &tensor->part;
 	if (part->bytes > REGION_MOST)
-		return hb_infer_fail(infer, HB_ANSWER_TOO_LARGE, "input \"%s\": more than 2 GiB", tensor->name);
-	if (hb_infer_allocate(infer, part->bytes ? part->bytes : 1, memory) != HB_ANSWER_OK)
+		return hb_inference_fail(infer, HB_ANSWER_TOO_LARGE, "input \"%s\": more than 2 GiB", tensor->name);
+	if (hb_inference_allocate(infer, part->bytes ? part->bytes : 1, memory) != HB_ANSWER_OK)
 		return infer->answer;
 	if (hb_regions_read(regions, part->region, part->offset, *memory, part->bytes, &error) < 0)
-		return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s", tensor->name, error.text);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s", tensor->name, error.text);
 	tensor->data = *memory;
 	tensor->bytes = part->bytes;
 	return HB_ANSWER_OK;
 }
 
-static struct hb_tensor *output_named(struct hb_infer *infer, const char *name)
+static struct hb_tensor *output_named(struct hb_inference *infer, const char *name)
 {
 	for (uint32_t i = 0; i < infer->n_outputs; i++)
 		if (strcmp(infer->outputs[i].name, name) == 0)
@@ -135,7 +136,7 @@ static struct hb_tensor *output_named(struct hb_infer *infer, const char *name)
 	return NULL;
 }
 
-enum hb_answer hb_region_store(struct hb_infer *infer, struct hb_regions *regions)
+enum hb_answer hb_region_store(struct hb_inference *infer, struct hb_regions *regions)
 {
 	struct hb_error error = {.text = ""};
 	for (uint32_t i = 0; i < infer->n_wishes; i++) {
@@ -144,12 +145,12 @@ enum hb_answer hb_region_store(struct hb_infer *infer, struct hb_regions *region
 		if (!part->region[0] || !output)
 			continue;
 		if (output->bytes > part->bytes)
-			return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST,
-					     "output \"%s\": %llu bytes, its region has %llu", output->name,
-					     (unsigned long long)output->bytes, (unsigned long long)part->bytes);
+			return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+						 "output \"%s\": %llu bytes, its region has %llu", output->name,
+						 (unsigned long long)output->bytes, (unsigned long long)part->bytes);
 		if (hb_regions_write(regions, part->region, part->offset, output->data, output->bytes, &error) < 0)
-			return hb_infer_fail(infer, HB_ANSWER_BAD_REQUEST, "output \"%s\": %s", output->name,
-					     error.text);
+			return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "output \"%s\": %s", output->name,
+						 error.text);
 		output->part = *part;
 		output->part.bytes = output->bytes;
 	}

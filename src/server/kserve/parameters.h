@@ -10,7 +10,7 @@
 #ifndef HB_FRONT_PARAMETERS_H
 #define HB_FRONT_PARAMETERS_H
 
-#include "server/kserve/infer_request.h"
+#include "server/kserve/inference.h"
 #include "server/kserve/regions.h"
 
 enum hb_parameter_kind { HB_PARAMETER_BOOL, HB_PARAMETER_INT, HB_PARAMETER_TEXT, HB_PARAMETER_OTHER };
@@ -30,8 +30,8 @@ struct hb_tensor_parameters {
 };
 
 /* HB_ANSWER_OK; or BAD_REQUEST or NOT_SUPPORTED with the reason. */
-enum hb_answer hb_parameter_of_request(struct hb_infer *infer, const char *name, const struct hb_parameter *value);
-enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor, const char *name,
+enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *name, const struct hb_parameter *value);
+enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out);
 
 /* What is said of a load that failed: name, why. And two reasons. */
@@ -46,9 +46,9 @@ enum hb_answer hb_parameter_of_tensor(struct hb_infer *infer, const char *tensor
 bool hb_parameter_overrides(const char *name);
 
 /* Reads an input from its region into memory from malloc, which is the request's. */
-enum hb_answer hb_region_fetch(struct hb_infer *infer, struct hb_regions *regions, struct hb_tensor *tensor,
+enum hb_answer hb_region_fetch(struct hb_inference *infer, struct hb_regions *regions, struct hb_tensor *tensor,
 			       void **memory);
 /* Writes the outputs that were asked for in regions. */
-enum hb_answer hb_region_store(struct hb_infer *infer, struct hb_regions *regions);
+enum hb_answer hb_region_store(struct hb_inference *infer, struct hb_regions *regions);
 
 #endif

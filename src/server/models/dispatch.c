@@ -19,29 +19,29 @@
 
 /* ---- requests that end ---- */
 
-static void leave_heap(struct hb_dispatch *dispatch, struct hb_infer *infer)
+static void leave_heap(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
 	if (infer->heap != UINT32_MAX)
 		hb_cut_heap_remove(&dispatch->cuts, infer);
 }
 
 /* With the lock held: the answer is in *infer. */
-static void answer(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns)
+static void answer(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
 	infer->answered = true;
 	infer->handle = 0;
 	infer->times.ended_ns = now_ns;
 	leave_heap(dispatch, infer);
-	hb_model_note_answer(infer->model, infer);
+	hb_served_model_note_answer(infer->model, infer);
 	infer->next = dispatch->ended;
 	dispatch->ended = infer;
 }
 
-bool hb_dispatch_tell(struct hb_infer *ended, const struct hb_infer *self)
+bool hb_dispatch_tell(struct hb_inference *ended, const struct hb_inference *self)
 {
 	bool found = false;
 	while (ended) {
-		struct hb_infer *next = ended->next;
+		struct hb_inference *next = ended->next;
 		if (ended == self)
 			found = true;
 		else
@@ -51,9 +51,9 @@ bool hb_dispatch_tell(struct hb_infer *ended, const struct hb_infer *self)
 	return found;
 }
 
-struct hb_infer *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
+struct hb_inference *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
 {
-	struct hb_infer *ended = dispatch->ended;
+	struct hb_inference *ended = dispatch->ended;
 	dispatch->ended = NULL;
 	return ended;
 }
@@ -62,65 +62,65 @@ struct hb_infer *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
 
 static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool whole, const char *why)
 {
-	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
 	if (!batch)
 		return;
-	struct hb_model *model = dispatch->of_number[batch->model];
+	struct hb_served_model *model = dispatch->of_number[batch->model];
 	if (whole)
-		hb_model_note_batch(model, &dispatch->slots[slot], batch->items, now_ns);
+		hb_served_model_note_batch(model, &dispatch->slots[slot], batch->items, now_ns);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
 		if (!infer->answered) {
 			if (!whole && infer->answer == HB_ANSWER_OK)
-				hb_infer_fail(infer, HB_ANSWER_BROKEN, "%s", why);
+				hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", why);
 			infer->times.run_ns = dispatch->slots[slot].run_ns;
 			infer->times.out_ns = dispatch->slots[slot].out_ns;
 			answer(dispatch, infer, now_ns);
 		}
-		hb_model_drop(dispatch, infer->model);
-		hb_infer_free(infer);
+		hb_served_model_drop(dispatch, infer->model);
+		hb_inference_free(infer);
 	}
-	hb_serve_end(dispatch->serve, now_ns, slot, whole);
+	hb_scheduler_end(dispatch->serve, now_ns, slot, whole);
 	hb_journal_end(dispatch->journal, now_ns, slot, whole);
 }
 
-static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	hb_serve_stage(dispatch->serve, now_ns, slot, stage);
+	hb_scheduler_stage(dispatch->serve, now_ns, slot, stage);
 	hb_journal_stage(dispatch->journal, now_ns, slot, stage);
 }
 
 static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot)
 {
-	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
 	struct hb_backend *backend = &dispatch->backends[batch->model];
 	dispatch->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
 	hb_journal_start(dispatch->journal, now_ns, slot, batch);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_infer *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
 		infer->handle = 0;
 		infer->slot = slot;
 		infer->times.begun_ns = now_ns;
 		infer->model->users++;
 		atomic_fetch_add(&infer->holders, 1);
 		if (!backend->ops)
-			hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
+			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
 	}
 	/* One without a copy of its own to the GPU runs from the first. */
-	if (hb_serve_predictor(dispatch->serve)->models[batch->model].in_bytes <= 0)
+	if (hb_scheduler_predictor(dispatch->serve)->models[batch->model].in_bytes <= 0)
 		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
 	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
 	if (result < 0)
 		end_batch(dispatch, now_ns, slot, false, strerror(-result));
 }
 
-static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_action *action)
+static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
 {
-	struct hb_infer *infer = hb_backend_request(action->cookie);
-	if (action->reason == HB_SERVE_TIMEOUT)
-		hb_infer_fail(infer, HB_ANSWER_TIMEOUT, "the deadline has passed while the request was waiting");
+	struct hb_inference *infer = hb_backend_request(action->cookie);
+	if (action->reason == HB_SCHEDULER_TIMEOUT)
+		hb_inference_fail(infer, HB_ANSWER_TIMEOUT, "the deadline has passed while the request was waiting");
 	else
-		hb_infer_fail(
+		hb_inference_fail(
 			infer, HB_ANSWER_LATE,
 			"refused: it would be late; predicted finish in %.3f ms (+- %.3f ms), deadline in %.3f ms",
 			(double)(action->finish_ns - now_ns) / 1e6, (double)action->error_ns / 1e6,
@@ -130,29 +130,29 @@ static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb
 
 static void hold_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool held)
 {
-	const struct hb_backend *backend = &dispatch->backends[hb_serve_batch_get(dispatch->serve, slot)->model];
+	const struct hb_backend *backend = &dispatch->backends[hb_scheduler_batch_get(dispatch->serve, slot)->model];
 	hb_journal_hold(dispatch->journal, now_ns, slot, held);
 	if (backend->ops && backend->ops->hold)
 		backend->ops->hold(backend->self, now_ns, slot, held);
 }
 
-static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_action *action)
+static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
 {
 	switch (action->kind) {
-	case HB_SERVE_START:
+	case HB_SCHEDULER_START:
 		start_batch(dispatch, now_ns, action->slot);
 		break;
-	case HB_SERVE_REFUSE:
+	case HB_SCHEDULER_REFUSE:
 		refuse(dispatch, now_ns, action);
 		break;
-	case HB_SERVE_HOLD:
-	case HB_SERVE_RELEASE:
-		hold_batch(dispatch, now_ns, action->slot, action->kind == HB_SERVE_HOLD);
+	case HB_SCHEDULER_HOLD:
+	case HB_SCHEDULER_RELEASE:
+		hold_batch(dispatch, now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
 		break;
 	}
 }
 
-static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_serve_provider_event *event)
+static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_provider_event *event)
 {
 	struct hb_slot_times *times = &dispatch->slots[event->slot];
 	if (event->stage == HB_STAGES) {
@@ -168,7 +168,7 @@ static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struc
 
 static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
 {
-	struct hb_serve_provider_event event;
+	struct hb_scheduler_provider_event event;
 	bool any = false;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
 		const struct hb_backend *backend = dispatch->pollable[i];
@@ -182,7 +182,7 @@ static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
 
 /* ---- time ---- */
 
-static bool is_queued(const struct hb_infer *infer)
+static bool is_queued(const struct hb_inference *infer)
 {
 	return infer->handle != 0;
 }
@@ -190,7 +190,7 @@ static bool is_queued(const struct hb_infer *infer)
 /* A batch of which nobody waits for anything any more is stopped, where its back end can do that. */
 static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
 {
-	const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
 		if (!hb_backend_request(batch->cookies[i])->answered)
 			return;
@@ -200,11 +200,11 @@ static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t
 }
 
 /* Answered before its end: a queued one is forgotten; of one in a batch the rest goes on. */
-static void cut_off(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns)
+static void cut_off(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
 	bool queued = is_queued(infer);
 	if (queued)
-		hb_serve_cancel(dispatch->serve, now_ns, infer->handle);
+		hb_scheduler_cancel(dispatch->serve, now_ns, infer->handle);
 	answer(dispatch, infer, now_ns);
 	if (!queued)
 		stop_for_nobody(dispatch, infer->slot, now_ns);
@@ -212,20 +212,20 @@ static void cut_off(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_
 
 static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
 {
-	struct hb_infer *first;
+	struct hb_inference *first;
 	while ((first = hb_cut_heap_first(&dispatch->cuts)) && first->cut_ns <= now_ns) {
-		hb_infer_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
-			      (double)(now_ns - first->times.arrived_ns) / 1e6,
-			      is_queued(first) ? ", while it was waiting" : "");
+		hb_inference_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
+				  (double)(now_ns - first->times.arrived_ns) / 1e6,
+				  is_queued(first) ? ", while it was waiting" : "");
 		cut_off(dispatch, first, now_ns);
 	}
 }
 
 static int64_t next_moment(struct hb_dispatch *dispatch)
 {
-	int64_t next_ns = hb_serve_next_wake_ns(dispatch->serve), drain_ns = hb_dispatch_drain_moment(dispatch);
+	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->serve), drain_ns = hb_dispatch_drain_moment(dispatch);
 	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
-	const struct hb_infer *first = hb_cut_heap_first(&dispatch->cuts);
+	const struct hb_inference *first = hb_cut_heap_first(&dispatch->cuts);
 	if (first && first->cut_ns < next_ns)
 		next_ns = first->cut_ns;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
@@ -238,10 +238,10 @@ static int64_t next_moment(struct hb_dispatch *dispatch)
 
 void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 {
-	struct hb_serve_action action;
+	struct hb_scheduler_action action;
 	do {
 		cut_late(dispatch, now_ns);
-		while (hb_serve_step(dispatch->serve, now_ns, &action))
+		while (hb_scheduler_step(dispatch->serve, now_ns, &action))
 			carry_out(dispatch, now_ns, &action);
 	} while (poll_backends(dispatch, now_ns) || hb_dispatch_end_drains(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
@@ -264,41 +264,42 @@ void hb_dispatch_wake(struct hb_dispatch *dispatch)
  * Low priority that waits leaves memory to high priority, which would be refused while it is read. One request of low
  * priority alone may take all of it.
  */
-static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_infer *infer)
+static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_inference *infer)
 {
 	const struct hb_memory_budget *budget = infer->charge.budget;
-	return infer->priority == HB_SERVE_LOW && budget && hb_memory_scarce(budget) &&
-	       hb_serve_held(dispatch->serve, HB_SERVE_LOW) > 0;
+	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_scarce(budget) &&
+	       hb_scheduler_held(dispatch->serve, HB_SCHEDULER_LOW) > 0;
 }
 
 /* The scheduler's handle; 0 = it is refused, and the answer is in *infer. */
-static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_infer *infer, int64_t now_ns,
-			  const struct hb_serve_request *request)
+static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns,
+			  const struct hb_scheduler_request *request)
 {
 	const char *why = dispatch->ending                        ? "the server is going down"
 			  : infer->model->state != HB_MODEL_READY ? "the model is not ready"
 								  : NULL;
 	uint64_t handle = 0;
 	if (why)
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 	else if (is_crowded_out(dispatch, infer))
-		hb_infer_crowded(infer);
-	else if ((handle = hb_serve_submit(dispatch->serve, now_ns, request)) == 0)
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
-			      infer->priority == HB_SERVE_HIGH ? "high" : "low");
+		hb_inference_crowded(infer);
+	else if ((handle = hb_scheduler_submit(dispatch->serve, now_ns, request)) == 0)
+		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
+				  infer->priority == HB_SCHEDULER_HIGH ? "high" : "low");
 	return handle;
 }
 
-bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
+bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	struct hb_model *model = infer->model;
-	struct hb_serve_request request = {.cookie = (uintptr_t)infer, .items = infer->items, .deadline_ns = INT64_MAX};
+	struct hb_served_model *model = infer->model;
+	struct hb_scheduler_request request = {
+		.cookie = (uintptr_t)infer, .items = infer->items, .deadline_ns = INT64_MAX};
 	if (!infer->times.arrived_ns)
 		infer->times.arrived_ns = now_ns;
 	pthread_mutex_lock(&dispatch->lock);
-	if (infer->priority == HB_SERVE_PRIORITIES)
-		infer->priority = (enum hb_serve_priority)model->config.priority;
+	if (infer->priority == HB_SCHEDULER_PRIORITIES)
+		infer->priority = (enum hb_scheduler_priority)model->config.priority;
 	if (infer->deadline_ns == 0)
 		infer->deadline_ns = model->config.deadline_ns;
 	if (infer->deadline_ns > 0)
@@ -315,21 +316,21 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer)
 		hb_cut_heap_insert(&dispatch->cuts, infer);
 	}
 	hb_dispatch_advance(dispatch, now_ns);
-	struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 	pthread_mutex_unlock(&dispatch->lock);
 	return hb_dispatch_tell(ended, infer);
 }
 
-void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_infer *infer)
+void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	pthread_mutex_lock(&dispatch->lock);
 	if (!infer->answered) {
-		hb_infer_fail(infer, HB_ANSWER_CANCELLED, "the client has gone");
+		hb_inference_fail(infer, HB_ANSWER_CANCELLED, "the client has gone");
 		cut_off(dispatch, infer, now_ns);
 		hb_dispatch_advance(dispatch, now_ns);
 	}
-	struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 	pthread_mutex_unlock(&dispatch->lock);
 	hb_dispatch_tell(ended, NULL);
 }
@@ -356,7 +357,7 @@ void *hb_dispatch_run(void *argument)
 	pthread_mutex_lock(&dispatch->lock);
 	while (!dispatch->stopping) {
 		hb_dispatch_advance(dispatch, hb_clock_now_ns());
-		struct hb_infer *ended = hb_dispatch_take_ended(dispatch);
+		struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 		int64_t next_ns = dispatch->armed_ns = dispatch->next_ns;
 		pthread_mutex_unlock(&dispatch->lock);
 		hb_dispatch_tell(ended, NULL);
@@ -369,23 +370,23 @@ void *hb_dispatch_run(void *argument)
 
 /* ---- a model that is unloaded, with the lock held ---- */
 
-void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
-		const struct hb_serve_batch *batch = hb_serve_batch_get(dispatch->serve, slot);
+	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
 		if (batch && batch->model == model->number)
 			end_batch(dispatch, now_ns, slot, false, why);
 	}
 }
 
-void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_model *model, const char *why)
+void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	uint64_t cookie;
-	while (hb_serve_cancel_any(dispatch->serve, model->number, &cookie)) {
-		struct hb_infer *infer = hb_backend_request(cookie);
-		hb_infer_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
+	while (hb_scheduler_cancel_any(dispatch->serve, model->number, &cookie)) {
+		struct hb_inference *infer = hb_backend_request(cookie);
+		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 		answer(dispatch, infer, now_ns);
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The middle of the server: models, the scheduler (server/scheduler/serve.h) and the back
+ * The middle of the server: models, the scheduler (server/scheduler/scheduler.h) and the back
  * ends that run batches, behind one lock. Front ends submit requests from any
  * thread; one thread of the dispatcher's own waits for back ends and for time.
  *
@@ -11,8 +11,8 @@
 #define HB_FRONT_DISPATCH_H
 
 #include "base/hist.h"
-#include "server/kserve/infer_request.h"
-#include "server/scheduler/serve.h"
+#include "server/kserve/inference.h"
+#include "server/scheduler/scheduler.h"
 
 #include <jansson.h>
 
@@ -20,8 +20,8 @@ struct hb_dispatch;
 
 struct hb_dispatch_config {
 	const char *models; /* folder; one folder a model in it */
-	const char *policy; /* of serve_policies.def */
-	enum hb_serve_late late[HB_SERVE_PRIORITIES];
+	const char *policy; /* of scheduler_policies.def */
+	enum hb_scheduler_late late[HB_SCHEDULER_PRIORITIES];
 	uint32_t queue_max;  /* requests of each priority that wait or run */
 	int64_t drain_ns;    /* for batches that run when their model is unloaded; then their requests end */
 	double speed;        /* of the simulated GPU: seconds of its time a second */
@@ -29,37 +29,37 @@ struct hb_dispatch_config {
 	const char *journal; /* file to write what ran when to; NULL = none */
 };
 
-enum hb_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED, HB_MODEL_UNLOADING };
+enum hb_served_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED, HB_MODEL_UNLOADING };
 
 struct hb_duration {
 	uint64_t count, ns;
 };
 
 /* Of one model; updated under the dispatcher's lock. */
-struct hb_model_stats {
+struct hb_served_model_stats {
 	uint64_t inferences, executions, ended_ms; /* ended_ms: wall clock of the last, since 1970 */
 	struct hb_duration success, fail, queue, input, infer, output;
 	struct {
 		struct hb_duration input, infer, output;
-	} batch[HB_SERVE_BATCH_MAX + 1];
-	uint64_t answers[HB_SERVE_PRIORITIES][HB_ANSWERS];
-	uint64_t late[HB_SERVE_PRIORITIES]; /* answered with results after the deadline */
+	} batch[HB_SCHEDULER_BATCH_MAX + 1];
+	uint64_t answers[HB_SCHEDULER_PRIORITIES][HB_ANSWERS];
+	uint64_t late[HB_SCHEDULER_PRIORITIES]; /* answered with results after the deadline */
 	uint64_t pending;
 };
 
-struct hb_model {
+struct hb_served_model {
 	struct hb_model_config config;
-	enum hb_model_state state;
+	enum hb_served_model_state state;
 	char why[512];
-	uint32_t number; /* the scheduler's; HB_SERVE_MODELS_MAX: it has none, it could not be opened */
+	uint32_t number; /* the scheduler's; HB_SCHEDULER_MODELS_MAX: it has none, it could not be opened */
 	uint32_t users;  /* requests that hold it */
 	/* While it is unloading: until when its batches may run, whether all have ended, whether somebody waits to load it. */
 	int64_t close_ns;
 	bool drained, reloads;
 	/* Counts models that were closed, or could not be opened: those that were first are forgotten first. */
 	uint64_t left;
-	struct hb_model_stats stats;
-	struct hb_hist *latency[HB_SERVE_PRIORITIES]; /* of requests with results; NULL until the first */
+	struct hb_served_model_stats stats;
+	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* of requests with results; NULL until the first */
 };
 
 /* Loads every model of the folder; one that cannot be loaded is logged and stays listed with its reason. */
@@ -83,11 +83,11 @@ int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb
  * The model by its name, taken for a request (hb_dispatch_give_model() gives it
  * back); its config does not change while it is taken. NULL: *answer and reason say why.
  */
-struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
-					enum hb_answer *answer, char *reason, size_t size);
-void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_model *model);
+struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
+					       enum hb_answer *answer, char *reason, size_t size);
+void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_served_model *model);
 /* Calls look for each model under the lock, in order of name. */
-void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_model *model),
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_served_model *model),
 			    void *argument);
 /* No model is being loaded, and the server does not end. */
 bool hb_dispatch_ready(struct hb_dispatch *dispatch);
@@ -106,15 +106,15 @@ bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t 
  * Hands over a request that was checked and holds its model. True: it is done,
  * done() was not called and will not be. False: done() will be called.
  */
-bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_infer *infer);
+bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer);
 /* The client is gone: queued work is dropped at once. done() is called as for any other end. */
-void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_infer *infer);
+void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer);
 
 /* Another policy, and a mark in the journal. 0, -EINVAL (no such policy), -EBUSY (requests are there), with *error. */
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error);
 
 /* What the scheduler and predictor know, for metrics; under the lock. */
-void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_serve *serve),
+void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_scheduler *serve),
 			 void *argument);
 
 #endif

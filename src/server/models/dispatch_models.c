@@ -30,7 +30,7 @@ static const struct hb_platform *const platforms[] = {
 
 /* ---- looking models up ---- */
 
-struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name)
+struct hb_served_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		if (strcmp(dispatch->models[i]->config.name, name) == 0)
@@ -38,11 +38,11 @@ struct hb_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name
 	return NULL;
 }
 
-struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
-					enum hb_answer *answer, char *reason, size_t size)
+struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
+					       enum hb_answer *answer, char *reason, size_t size)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	struct hb_model *model = hb_dispatch_find(dispatch, name);
+	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
 	*answer = HB_ANSWER_OK;
 	if (!model || model->state == HB_MODEL_UNLOADED) {
 		*answer = HB_ANSWER_NOT_FOUND;
@@ -63,7 +63,7 @@ struct hb_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char
 }
 
 /* NULL = no model has this name. */
-static struct hb_model *find_untrusted(struct hb_dispatch *dispatch, const char *model, size_t length)
+static struct hb_served_model *find_untrusted(struct hb_dispatch *dispatch, const char *model, size_t length)
 {
 	char name[HB_MODEL_NAME_MAX];
 	if (length >= sizeof(name))
@@ -76,8 +76,8 @@ static struct hb_model *find_untrusted(struct hb_dispatch *dispatch, const char 
 bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_model *found = find_untrusted(dispatch, model, length);
-	bool low = !found || found->config.priority == HB_SERVE_LOW;
+	const struct hb_served_model *found = find_untrusted(dispatch, model, length);
+	bool low = !found || found->config.priority == HB_SCHEDULER_LOW;
 	pthread_mutex_unlock(&dispatch->lock);
 	return low;
 }
@@ -87,21 +87,21 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_model *found = find_untrusted(dispatch, model, length);
+	const struct hb_served_model *found = find_untrusted(dispatch, model, length);
 	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
 	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
 		backend->ops->expect(backend->self, hb_clock_now_ns());
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
-static void free_model(struct hb_model *model)
+static void free_model(struct hb_served_model *model)
 {
-	for (int i = 0; i < HB_SERVE_PRIORITIES; i++)
+	for (int i = 0; i < HB_SCHEDULER_PRIORITIES; i++)
 		free(model->latency[i]);
 	free(model);
 }
 
-static bool is_listed(const struct hb_dispatch *dispatch, const struct hb_model *model)
+static bool is_listed(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		if (dispatch->models[i] == model)
@@ -109,22 +109,22 @@ static bool is_listed(const struct hb_dispatch *dispatch, const struct hb_model 
 	return false;
 }
 
-void hb_model_drop(struct hb_dispatch *dispatch, struct hb_model *model)
+void hb_served_model_drop(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	if (--model->users == 0 && !is_listed(dispatch, model))
 		free_model(model);
 }
 
-void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_model *model)
+void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	if (!model)
 		return;
 	pthread_mutex_lock(&dispatch->lock);
-	hb_model_drop(dispatch, model);
+	hb_served_model_drop(dispatch, model);
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
-void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_model *model),
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_served_model *model),
 			    void *argument)
 {
 	pthread_mutex_lock(&dispatch->lock);
@@ -143,7 +143,7 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch)
 	return ready;
 }
 
-void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_serve *serve),
+void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_scheduler *serve),
 			 void *argument)
 {
 	pthread_mutex_lock(&dispatch->lock);
@@ -159,10 +159,10 @@ static void add(struct hb_duration *duration, int64_t ns)
 	duration->ns += ns > 0 ? (uint64_t)ns : 0;
 }
 
-void hb_model_note_answer(struct hb_model *model, const struct hb_infer *infer)
+void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_inference *infer)
 {
-	const struct hb_infer_times *times = &infer->times;
-	struct hb_model_stats *stats = &model->stats;
+	const struct hb_inference_times *times = &infer->times;
+	struct hb_served_model_stats *stats = &model->stats;
 	int64_t whole_ns = times->ended_ns - times->arrived_ns;
 	stats->pending--;
 	stats->answers[infer->priority][infer->answer]++;
@@ -184,10 +184,11 @@ void hb_model_note_answer(struct hb_model *model, const struct hb_infer *infer)
 		hb_hist_record(*latency, whole_ns);
 }
 
-void hb_model_note_batch(struct hb_model *model, const struct hb_slot_times *times, uint32_t items, int64_t now_ns)
+void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_slot_times *times, uint32_t items,
+				int64_t now_ns)
 {
 	struct timespec wall;
-	if (items > HB_SERVE_BATCH_MAX)
+	if (items > HB_SCHEDULER_BATCH_MAX)
 		return;
 	clock_gettime(CLOCK_REALTIME_COARSE, &wall);
 	model->stats.executions++;
@@ -205,7 +206,7 @@ void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
 {
 	uint32_t n = 0;
 	bool expects = false;
-	for (uint32_t i = 0; i < HB_SERVE_MODELS_MAX; i++)
+	for (uint32_t i = 0; i < HB_SCHEDULER_MODELS_MAX; i++)
 		if (dispatch->backends[i].ops) {
 			dispatch->pollable[n++] = &dispatch->backends[i];
 			expects |= dispatch->backends[i].ops->expect != NULL;
@@ -217,12 +218,12 @@ void hb_dispatch_list_pollable(struct hb_dispatch *dispatch)
 void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 {
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
-		struct hb_model *model = dispatch->models[i];
+		struct hb_served_model *model = dispatch->models[i];
 		const struct hb_backend *backend = &dispatch->backends[model->number];
 		if (!backend->ops || !backend->state || model->state == HB_MODEL_UNLOADING ||
-		    model->state == (enum hb_model_state) * backend->state)
+		    model->state == (enum hb_served_model_state) * backend->state)
 			continue;
-		model->state = (enum hb_model_state) * backend->state;
+		model->state = (enum hb_served_model_state) * backend->state;
 		snprintf(model->why, sizeof(model->why), "%s", backend->why ? backend->why : "");
 		pthread_cond_broadcast(&dispatch->state_changed);
 	}
@@ -230,10 +231,11 @@ void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 
 /* ---- loading, with the lock held ---- */
 
-static void describe(const struct hb_model_config *config, const struct hb_backend *backend, struct hb_serve_model *out)
+static void describe(const struct hb_model_config *config, const struct hb_backend *backend,
+		     struct hb_scheduler_model *out)
 {
-	*out = (struct hb_serve_model){.max_items = config->max_batch ? (uint32_t)config->max_batch : 1,
-				       .run_guess_ns = (double)config->run_ns};
+	*out = (struct hb_scheduler_model){.max_items = config->max_batch ? (uint32_t)config->max_batch : 1,
+					   .run_guess_ns = (double)config->run_ns};
 	memcpy(out->name, config->name, sizeof(out->name));
 	for (uint32_t i = 0; i < config->n_inputs; i++)
 		out->in_bytes += (double)hb_tensor_spec_bytes(&config->inputs[i]);
@@ -250,7 +252,7 @@ static bool same_shares(const double a[2], const double b[2])
 	return a[0] == b[0] && a[1] == b[1];
 }
 
-static bool same_model(const struct hb_serve_model *a, const struct hb_serve_model *b)
+static bool same_model(const struct hb_scheduler_model *a, const struct hb_scheduler_model *b)
 {
 	return a->max_items == b->max_items && a->slots == b->slots && a->room_bytes == b->room_bytes &&
 	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
@@ -260,29 +262,29 @@ static bool same_model(const struct hb_serve_model *a, const struct hb_serve_mod
 /* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
 static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
 {
-	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->serve);
 	uint32_t next = predictor->n_models, use = next;
 	for (uint32_t i = 0; i < next; i++) {
-		if (dispatch->backends[i].ops || hb_serve_in_flight(dispatch->serve, i))
+		if (dispatch->backends[i].ops || hb_scheduler_in_flight(dispatch->serve, i))
 			continue;
 		if (strcmp(predictor->models[i].name, name) == 0)
 			return i;
-		if (next == HB_SERVE_MODELS_MAX && (use == next || dispatch->left[i] < dispatch->left[use]))
+		if (next == HB_SCHEDULER_MODELS_MAX && (use == next || dispatch->left[i] < dispatch->left[use]))
 			use = i;
 	}
 	return use;
 }
 
 /* A model that comes back as it was keeps its number and what was learned under it. */
-static int number_for(struct hb_dispatch *dispatch, const struct hb_serve_model *described, struct hb_error *error)
+static int number_for(struct hb_dispatch *dispatch, const struct hb_scheduler_model *described, struct hb_error *error)
 {
-	const struct hb_predictor *predictor = hb_serve_predictor(dispatch->serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->serve);
 	uint32_t number = number_to_use(dispatch, described->name);
-	const struct hb_serve_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
+	const struct hb_scheduler_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
 	if (before && strcmp(before->name, described->name) == 0 && same_model(before, described))
 		return (int)number;
-	int result = before ? hb_serve_replace_model(dispatch->serve, number, described, error)
-			    : hb_serve_add_model(dispatch->serve, described, error);
+	int result = before ? hb_scheduler_replace_model(dispatch->serve, number, described, error)
+			    : hb_scheduler_add_model(dispatch->serve, described, error);
 	if (result < 0)
 		return result;
 	hb_journal_model(dispatch->journal, number, described);
@@ -297,7 +299,7 @@ static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backe
 		return;
 	for (uint32_t items = 1;; items = 2 * items < most ? 2 * items : most) {
 		if (backend->ops->profile(backend->self, 0, items, stage_ns) == 0) {
-			hb_serve_profiled(dispatch->serve, number, items, stage_ns);
+			hb_scheduler_profiled(dispatch->serve, number, items, stage_ns);
 			hb_journal_profile(dispatch->journal, number, items, stage_ns);
 		}
 		if (items >= most)
@@ -305,9 +307,9 @@ static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backe
 	}
 }
 
-static void list_model(struct hb_dispatch *dispatch, struct hb_model *model)
+static void list_model(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
-	struct hb_model *before = hb_dispatch_find(dispatch, model->config.name);
+	struct hb_served_model *before = hb_dispatch_find(dispatch, model->config.name);
 	uint32_t at = 0;
 	while (at < dispatch->n_models && strcmp(dispatch->models[at]->config.name, model->config.name) < 0)
 		at++;
@@ -326,14 +328,14 @@ static bool forget_one(struct hb_dispatch *dispatch)
 {
 	uint32_t first = dispatch->n_models;
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
-		const struct hb_model *model = dispatch->models[i];
+		const struct hb_served_model *model = dispatch->models[i];
 		if (!dispatch->backends[model->number].ops &&
 		    (first == dispatch->n_models || model->left < dispatch->models[first]->left))
 			first = i;
 	}
 	if (first == dispatch->n_models)
 		return false;
-	struct hb_model *model = dispatch->models[first];
+	struct hb_served_model *model = dispatch->models[first];
 	dispatch->n_models--;
 	memmove(&dispatch->models[first], &dispatch->models[first + 1],
 		(dispatch->n_models - first) * sizeof(*dispatch->models));
@@ -342,10 +344,10 @@ static bool forget_one(struct hb_dispatch *dispatch)
 	return true;
 }
 
-static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, struct hb_error *error)
+static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *model, struct hb_error *error)
 {
 	struct hb_backend backend = {0};
-	struct hb_serve_model described;
+	struct hb_scheduler_model described;
 	int result = platforms[model->config.platform]->open(&model->config, &dispatch->shared, &backend, error);
 	if (result < 0)
 		return result;
@@ -361,21 +363,21 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_model *model, stru
 	profile(dispatch, &backend, model->number, described.max_items);
 	hb_backend_watch(dispatch, &dispatch->backends[model->number], true);
 	hb_dispatch_list_pollable(dispatch);
-	model->state = backend.state ? (enum hb_model_state) * backend.state : HB_MODEL_READY;
+	model->state = backend.state ? (enum hb_served_model_state) * backend.state : HB_MODEL_READY;
 	return 0;
 }
 
 /* May leave the lock to wait until batches of the one that is loaded have ended. */
 static int load(struct hb_dispatch *dispatch, const char *name, const struct timespec *until, struct hb_error *error)
 {
-	struct hb_model *model = calloc(1, sizeof(*model));
+	struct hb_served_model *model = calloc(1, sizeof(*model));
 	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
 	if (result == 0)
 		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
-	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SERVE_MODELS_MAX &&
+	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SCHEDULER_MODELS_MAX &&
 	    !forget_one(dispatch))
 		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
-				      HB_SERVE_MODELS_MAX);
+				      HB_SCHEDULER_MODELS_MAX);
 	if (result < 0) {
 		free(model);
 		return result;
@@ -385,7 +387,7 @@ static int load(struct hb_dispatch *dispatch, const char *name, const struct tim
 	result = open_model(dispatch, model, error);
 	if (result < 0) {
 		model->state = HB_MODEL_FAILED;
-		hb_model_note_left(dispatch, model);
+		hb_served_model_note_left(dispatch, model);
 		snprintf(model->why, sizeof(model->why), "%s", error ? error->text : strerror(-result));
 	}
 	list_model(dispatch, model);
@@ -401,7 +403,7 @@ int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_e
 	pthread_mutex_lock(&dispatch->lock);
 	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
 				      : load(dispatch, name, &until, error);
-	struct hb_model *model = hb_dispatch_find(dispatch, name);
+	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
 	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
 		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
 		model = hb_dispatch_find(dispatch, name);
@@ -425,7 +427,7 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 		return hb_error_set(error, -errno, "%s: %s", dispatch->models_folder, strerror(errno));
 	while ((entry = readdir(folder))) {
 		struct hb_error why = {.text = ""};
-		if (entry->d_name[0] == '.' || !hb_model_name_fits(entry->d_name))
+		if (entry->d_name[0] == '.' || !hb_served_model_name_fits(entry->d_name))
 			continue;
 		if (load(dispatch, entry->d_name, &now, &why) < 0)
 			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
@@ -440,7 +442,7 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	int result = hb_serve_set_policy(dispatch->serve, policy, error);
+	int result = hb_scheduler_set_policy(dispatch->serve, policy, error);
 	if (result == 0)
 		hb_journal_mark(dispatch->journal, hb_clock_now_ns(), mark);
 	pthread_mutex_unlock(&dispatch->lock);
@@ -449,8 +451,8 @@ int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, con
 
 static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
 {
-	struct hb_serve_config serve;
-	hb_serve_config_init(&serve);
+	struct hb_scheduler_config serve;
+	hb_scheduler_config_init(&serve);
 	serve.policy = config->policy;
 	serve.queue_max = config->queue_max;
 	memcpy(serve.late, config->late, sizeof(serve.late));
@@ -460,9 +462,9 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
 	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
 	if (result == 0)
-		result = hb_serve_new(&serve, &dispatch->serve, error);
+		result = hb_scheduler_new(&serve, &dispatch->serve, error);
 	if (result == 0)
-		result = hb_cut_heap_init(&dispatch->cuts, HB_SERVE_PRIORITIES * config->queue_max);
+		result = hb_cut_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
 	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -533,7 +535,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
 		pthread_mutex_lock(&dispatch->lock);
 	}
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		hb_model_close(dispatch, dispatch->models[i]);
+		hb_served_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_wake(dispatch); /* tells those that were left */
 	pthread_mutex_unlock(&dispatch->lock);
 }
@@ -544,7 +546,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 		return;
 	stop_thread(dispatch);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		hb_model_close(dispatch, dispatch->models[i]);
+		hb_served_model_close(dispatch, dispatch->models[i]);
 	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
 	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
 	if (left)
@@ -552,7 +554,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
 	hb_cut_heap_fini(&dispatch->cuts);
-	hb_serve_free(dispatch->serve);
+	hb_scheduler_free(dispatch->serve);
 	hb_journal_free(dispatch->journal);
 	if (dispatch->bell >= 0)
 		close(dispatch->bell);

@@ -25,7 +25,7 @@ void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *bac
 		epoll_ctl(dispatch->epoll, watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
 }
 
-void hb_model_note_left(struct hb_dispatch *dispatch, struct hb_model *model)
+void hb_served_model_note_left(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	model->left = ++dispatch->n_left;
 	if (model->number == HB_MODEL_NO_NUMBER)
@@ -34,7 +34,7 @@ void hb_model_note_left(struct hb_dispatch *dispatch, struct hb_model *model)
 	dispatch->of_number[model->number] = NULL;
 }
 
-void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model)
+void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	struct hb_backend *backend = &dispatch->backends[model->number];
 	if (model->state == HB_MODEL_UNLOADED)
@@ -46,7 +46,7 @@ void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model)
 		backend->ops->close(backend->self);
 	}
 	*backend = (struct hb_backend){0};
-	hb_model_note_left(dispatch, model);
+	hb_served_model_note_left(dispatch, model);
 	hb_dispatch_list_pollable(dispatch);
 	dispatch->n_draining -= model->state == HB_MODEL_UNLOADING;
 	model->state = HB_MODEL_UNLOADED;
@@ -55,12 +55,12 @@ void hb_model_close(struct hb_dispatch *dispatch, struct hb_model *model)
 	hb_dispatch_wake(dispatch);                       /* tells those that waited or ran */
 }
 
-static bool runs(const struct hb_dispatch *dispatch, const struct hb_model *model)
+static bool runs(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
 {
-	return model->number != HB_MODEL_NO_NUMBER && hb_serve_in_flight(dispatch->serve, model->number);
+	return model->number != HB_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->serve, model->number);
 }
 
-static void begin(struct hb_dispatch *dispatch, struct hb_model *model)
+static void begin(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	if (model->state == HB_MODEL_UNLOADING)
 		return;
@@ -79,11 +79,11 @@ bool hb_dispatch_end_drains(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < dispatch->n_models && dispatch->n_draining; i++) {
-		struct hb_model *model = dispatch->models[i];
+		struct hb_served_model *model = dispatch->models[i];
 		if (model->state != HB_MODEL_UNLOADING || (now_ns < model->close_ns && runs(dispatch, model)))
 			continue;
 		if (!model->reloads) {
-			hb_model_close(dispatch, model);
+			hb_served_model_close(dispatch, model);
 			any = true;
 		} else if (!model->drained) {
 			model->drained = true;
@@ -97,7 +97,7 @@ int64_t hb_dispatch_drain_moment(const struct hb_dispatch *dispatch)
 {
 	int64_t next_ns = INT64_MAX;
 	for (uint32_t i = 0; i < dispatch->n_models && dispatch->n_draining; i++) {
-		const struct hb_model *model = dispatch->models[i];
+		const struct hb_served_model *model = dispatch->models[i];
 		if (model->state == HB_MODEL_UNLOADING && !model->drained && model->close_ns < next_ns)
 			next_ns = model->close_ns;
 	}
@@ -108,13 +108,13 @@ int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, c
 			       struct hb_error *error)
 {
 	int result = 0;
-	struct hb_model *model;
+	struct hb_served_model *model;
 	/* It may be another one each time: somebody else loaded it meanwhile. */
 	while ((model = hb_dispatch_find(dispatch, name)) && model->state != HB_MODEL_UNLOADED) {
 		begin(dispatch, model);
 		model->reloads = result == 0;
 		if (model->drained)
-			hb_model_close(dispatch, model);
+			hb_served_model_close(dispatch, model);
 		else if (result == 0)
 			result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, until);
 		else
@@ -130,7 +130,7 @@ int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb
 {
 	int result = 0;
 	pthread_mutex_lock(&dispatch->lock);
-	struct hb_model *model = hb_dispatch_find(dispatch, name);
+	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
 	if (!model)
 		result = hb_error_set(error, -ENOENT, "no model \"%s\"", name);
 	else if (model->state != HB_MODEL_UNLOADED)

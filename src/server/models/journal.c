@@ -39,7 +39,7 @@ void hb_journal_free(struct hb_journal *journal)
 	free(journal);
 }
 
-void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_serve_model *model)
+void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_scheduler_model *model)
 {
 	if (journal)
 		fprintf(journal->file, "model %u %s %u %.0f %.0f %.4f %.4f %.4f %.4f %.0f %.4f\n", number, model->name,
@@ -54,14 +54,14 @@ void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t it
 			stage_ns[HB_STAGE_RUN], stage_ns[HB_STAGE_OUT]);
 }
 
-void hb_journal_start(struct hb_journal *journal, int64_t now_ns, uint32_t slot, const struct hb_serve_batch *batch)
+void hb_journal_start(struct hb_journal *journal, int64_t now_ns, uint32_t slot, const struct hb_scheduler_batch *batch)
 {
 	if (journal)
 		fprintf(journal->file, "start %" PRId64 " %u %u %u %d\n", now_ns, slot, batch->model, batch->items,
 			(int)batch->priority);
 }
 
-void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
 	if (journal)
 		fprintf(journal->file, "stage %" PRId64 " %u %d\n", now_ns, slot, (int)stage);

@@ -70,7 +70,7 @@ static const struct hb_config_key model_keys[] = {
 	HB_CONFIG_END,
 };
 
-bool hb_model_name_fits(const char *name)
+bool hb_served_model_name_fits(const char *name)
 {
 	size_t length = strlen(name);
 	if (length == 0 || length >= HB_MODEL_NAME_MAX || name[0] == '.')
@@ -215,7 +215,7 @@ int hb_model_config_load(const char *folder, const char *name, struct hb_model_c
 				       .memory_share = {0.3, 0.5},
 				       .n_sm_share = 2,
 				       .n_memory_share = 2};
-	if (!hb_model_name_fits(name))
+	if (!hb_served_model_name_fits(name))
 		return hb_error_set(error, -EINVAL, "model \"%s\": a name has letters, digits and ._- only", name);
 	snprintf(read.name, sizeof(read.name), "%s", name);
 	if ((size_t)snprintf(read.folder, sizeof(read.folder), "%s/%s", folder, name) >= sizeof(read.folder))

@@ -9,7 +9,7 @@
 
 #define LABELS_MAX 320
 
-static const char *const priority_names[HB_SERVE_PRIORITIES] = {"high", "low"};
+static const char *const priority_names[HB_SCHEDULER_PRIORITIES] = {"high", "low"};
 
 static const char *const outcome_names[] = {
 #define HB_ANSWER(name, http, grpc, reason) #name,
@@ -23,7 +23,7 @@ struct page {
 	size_t row;
 };
 
-static size_t label_model(const struct hb_model *model, char labels[LABELS_MAX])
+static size_t label_model(const struct hb_served_model *model, char labels[LABELS_MAX])
 {
 	size_t n = hb_prom_label(labels, LABELS_MAX, "model", model->config.name);
 	labels[n++] = ',';
@@ -48,7 +48,7 @@ static const struct {
 #undef HB_SERVE_METRIC
 };
 
-static uint64_t value_of(const struct hb_model_stats *stats, size_t row)
+static uint64_t value_of(const struct hb_served_model_stats *stats, size_t row)
 {
 	const uint64_t values[] = {
 #define HB_SERVE_METRIC(name, type, value, help) value,
@@ -58,7 +58,7 @@ static uint64_t value_of(const struct hb_model_stats *stats, size_t row)
 	return values[row];
 }
 
-static void write_row(void *argument, struct hb_model *model)
+static void write_row(void *argument, struct hb_served_model *model)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
@@ -68,7 +68,7 @@ static void write_row(void *argument, struct hb_model *model)
 
 /* ---- more than one ---- */
 
-static void write_failures(void *argument, struct hb_model *model)
+static void write_failures(void *argument, struct hb_served_model *model)
 {
 	static const char *const reasons[] = {"REJECTED", "CANCELED", "BACKEND", "TIMEOUT", "OTHER"};
 	const struct page *page = argument;
@@ -77,18 +77,18 @@ static void write_failures(void *argument, struct hb_model *model)
 		uint64_t n = 0;
 		for (int answer = 0; answer < HB_ANSWERS; answer++)
 			if (strcmp(hb_answer_reason((enum hb_answer)answer), reasons[r]) == 0)
-				n += model->stats.answers[HB_SERVE_HIGH][answer] +
-				     model->stats.answers[HB_SERVE_LOW][answer];
+				n += model->stats.answers[HB_SCHEDULER_HIGH][answer] +
+				     model->stats.answers[HB_SCHEDULER_LOW][answer];
 		label_more(labels, label_model(model, labels), "reason", reasons[r]);
 		hb_prom_count(page->out, page->family, labels, n);
 	}
 }
 
-static void write_outcomes(void *argument, struct hb_model *model)
+static void write_outcomes(void *argument, struct hb_served_model *model)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++)
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++)
 		for (int answer = 0; answer < HB_ANSWERS; answer++) {
 			size_t n = label_more(labels, label_model(model, labels), "priority", priority_names[p]);
 			label_more(labels, n, "outcome", outcome_names[answer]);
@@ -96,11 +96,11 @@ static void write_outcomes(void *argument, struct hb_model *model)
 		}
 }
 
-static void write_missed(void *argument, struct hb_model *model)
+static void write_missed(void *argument, struct hb_served_model *model)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
 		const uint64_t *answers = model->stats.answers[p];
 		hb_prom_count(page->out, page->family, labels,
@@ -108,20 +108,20 @@ static void write_missed(void *argument, struct hb_model *model)
 	}
 }
 
-static void write_latency(void *argument, struct hb_model *model)
+static void write_latency(void *argument, struct hb_served_model *model)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
 		hb_prom_histogram(page->out, page->family, labels, model->latency[p]);
 	}
 }
 
-static void write_predictions(void *argument, const struct hb_serve *serve)
+static void write_predictions(void *argument, const struct hb_scheduler *serve)
 {
 	const struct page *page = argument;
-	const struct hb_predictor *predictor = hb_serve_predictor(serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(serve);
 	static const struct {
 		const char *label;
 		double share;
@@ -135,37 +135,37 @@ static void write_predictions(void *argument, const struct hb_serve *serve)
 			      (uint64_t)(hb_quantile_ring_get(&predictor->off, quantiles[i].share, 0) * 1e6));
 	}
 	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE, "Requests that wait, by priority");
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_serve_queued(serve, p));
+		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_scheduler_queued(serve, p));
 	}
 }
 
 /* How full the queues are; each priority has one, so that neither takes the other's room. */
-static void write_queues(void *argument, const struct hb_serve *serve)
+static void write_queues(void *argument, const struct hb_scheduler *serve)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
 	hb_prom_family(page->out, "hb_serve_held_requests", HB_PROM_GAUGE, "Requests that wait or run, by priority");
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_held_requests", labels, hb_serve_held(serve, p));
+		hb_prom_count(page->out, "hb_serve_held_requests", labels, hb_scheduler_held(serve, p));
 	}
 	hb_prom_family(page->out, "hb_serve_held_requests_limit", HB_PROM_GAUGE,
 		       "What --queue allows of each priority");
-	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_serve_queue_max(serve));
+	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_scheduler_queue_max(serve));
 	hb_prom_family(
 		page->out, "hb_serve_holds_total", HB_PROM_COUNTER,
 		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
-	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_serve_counts_get(serve)->holds);
+	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_scheduler_counts_get(serve)->holds);
 	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
 		       "Low-priority batches started, or let go on, for having waited long");
-	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_serve_counts_get(serve)->aged);
+	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_scheduler_counts_get(serve)->aged);
 	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
 		       "Requests refused because as many of their priority were there as --queue allows");
-	for (int p = 0; p < HB_SERVE_PRIORITIES; p++) {
+	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queue_full_total", labels, hb_serve_counts_get(serve)->full[p]);
+		hb_prom_count(page->out, "hb_serve_queue_full_total", labels, hb_scheduler_counts_get(serve)->full[p]);
 	}
 }
 
@@ -174,7 +174,7 @@ static void write_families(struct hb_dispatch *dispatch, struct page *page)
 	static const struct {
 		const char *name;
 		enum hb_prom_type type;
-		void (*write)(void *argument, struct hb_model *model);
+		void (*write)(void *argument, struct hb_served_model *model);
 		const char *help;
 	} families[] = {
 		{"nv_inference_request_failure", HB_PROM_COUNTER, write_failures,

@@ -18,7 +18,7 @@
 struct crowd {
 	uint32_t runs;
 	double link[2];
-	double sm[HB_SERVE_PRIORITIES], memory;
+	double sm[HB_SCHEDULER_PRIORITIES], memory;
 };
 
 static bool in_flight(const struct hb_flow *flow)
@@ -72,9 +72,10 @@ static void crowd_join(struct crowd *crowd, const struct hb_flow *flow)
  */
 static void features_of(const struct hb_flow *flow, const struct crowd *crowd, double *features)
 {
-	bool high = flow->priority == HB_SERVE_HIGH;
-	double beside = high ? crowd->sm[HB_SERVE_HIGH] : crowd->sm[HB_SERVE_HIGH] + crowd->sm[HB_SERVE_LOW];
-	double below = high ? crowd->sm[HB_SERVE_LOW] : 0;
+	bool high = flow->priority == HB_SCHEDULER_HIGH;
+	double beside = high ? crowd->sm[HB_SCHEDULER_HIGH]
+			     : crowd->sm[HB_SCHEDULER_HIGH] + crowd->sm[HB_SCHEDULER_LOW];
+	double below = high ? crowd->sm[HB_SCHEDULER_LOW] : 0;
 	features[0] = crowd->runs > 1;
 	features[1] = beside - flow->sm;
 	features[2] = below;
@@ -161,8 +162,8 @@ void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb
 	forecast->n = 0;
 	forecast->turns = predictor->turns;
 	double since_ns = (double)(now_ns - predictor->now_ns);
-	double rate[HB_SERVE_FLIGHTS_MAX];
-	for (uint32_t slot = 0; slot < HB_SERVE_FLIGHTS_MAX; slot++) {
+	double rate[HB_SCHEDULER_FLIGHTS_MAX];
+	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
 		if (!predictor->flights[slot].flow.live)
 			continue;
 		forecast->slot[forecast->n] = slot;
@@ -185,9 +186,9 @@ static double between(const double ends[2], uint32_t items, uint32_t most)
 
 /* Its demands; what it has to do is left open. */
 static struct hb_flow flow_demand(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
-				  enum hb_serve_priority priority)
+				  enum hb_scheduler_priority priority)
 {
-	const struct hb_serve_model *known = &predictor->models[model];
+	const struct hb_scheduler_model *known = &predictor->models[model];
 	return (struct hb_flow){
 		.model = model,
 		.items = items,
@@ -201,7 +202,7 @@ static struct hb_flow flow_demand(const struct hb_predictor *predictor, uint32_t
 
 static void flow_work(const struct hb_predictor *predictor, struct hb_flow *flow)
 {
-	const struct hb_serve_model *known = &predictor->models[flow->model];
+	const struct hb_scheduler_model *known = &predictor->models[flow->model];
 	double in_bytes = known->in_bytes * flow->items, out_bytes = known->out_bytes * flow->items;
 	flow->left_ns[HB_STAGE_IN] = hb_predictor_transfer_ns(predictor, HB_STAGE_IN, in_bytes);
 	flow->left_ns[HB_STAGE_RUN] = hb_solo_time_get(&predictor->solo[flow->model], flow->items).ns;
@@ -211,7 +212,7 @@ static void flow_work(const struct hb_predictor *predictor, struct hb_flow *flow
 }
 
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
-			 uint32_t items, enum hb_serve_priority priority, bool waits)
+			 uint32_t items, enum hb_scheduler_priority priority, bool waits)
 {
 	if (forecast->n == HB_FORECAST_MAX || model >= predictor->n_models)
 		return HB_FORECAST_MAX;
@@ -235,7 +236,7 @@ struct at_work {
 
 static bool keeps_waiting(const struct hb_flow *flow)
 {
-	return flow->priority == HB_SERVE_HIGH && flow->stage != HB_STAGE_OUT;
+	return flow->priority == HB_SCHEDULER_HIGH && flow->stage != HB_STAGE_OUT;
 }
 
 static void work_join(struct at_work *work, struct hb_flow *flow)
@@ -356,8 +357,8 @@ void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *
 {
 	struct hb_flow *flow = &forecast->flow[index];
 	uint32_t slot = forecast->slot[index];
-	double whole_ns = slot < HB_SERVE_FLIGHTS_MAX ? predictor->flights[slot].whole_ns[HB_STAGE_RUN]
-						      : flow->left_ns[HB_STAGE_RUN];
+	double whole_ns = slot < HB_SCHEDULER_FLIGHTS_MAX ? predictor->flights[slot].whole_ns[HB_STAGE_RUN]
+							  : flow->left_ns[HB_STAGE_RUN];
 	hb_flow_hold(flow, whole_ns * predictor->models[flow->model].stop_share, held);
 }
 
@@ -383,7 +384,7 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 }
 
 double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
-			      uint32_t items, enum hb_serve_priority priority)
+			      uint32_t items, enum hb_scheduler_priority priority)
 {
 	if (forecast->n == HB_FORECAST_MAX || model >= predictor->n_models)
 		return hb_forecast_speed(predictor, forecast);

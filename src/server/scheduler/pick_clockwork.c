@@ -9,10 +9,10 @@
  * Bad at: priorities, which it does not know, and GPUs that one small batch
  * does not fill.
  */
-#include "server/scheduler/serve_policy.h"
+#include "server/scheduler/scheduler_policy.h"
 
 /* Time until the GPU is free of what is in flight. */
-static double runs_end_ns(struct hb_serve *serve, int64_t now_ns)
+static double runs_end_ns(struct hb_scheduler *serve, int64_t now_ns)
 {
 	struct hb_forecast forecast;
 	double end_ns = 0;
@@ -23,12 +23,12 @@ static double runs_end_ns(struct hb_serve *serve, int64_t now_ns)
 	return end_ns;
 }
 
-static struct hb_waiting *most_urgent(struct hb_serve *serve)
+static struct hb_waiting *most_urgent(struct hb_scheduler *serve)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_serve_first(serve, model, HB_SERVE_HIGH, HB_ORDER_URGENCY);
-		if (first && hb_serve_slot_free(serve, model, HB_SERVE_HIGH) &&
+		struct hb_waiting *first = hb_scheduler_first(serve, model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY);
+		if (first && hb_scheduler_slot_free(serve, model, HB_SCHEDULER_HIGH) &&
 		    (!best || first->deadline_ns < best->deadline_ns))
 			best = first;
 	}
@@ -36,20 +36,21 @@ static struct hb_waiting *most_urgent(struct hb_serve *serve)
 }
 
 /* The largest batch that the deadline allows; 0 = not even the request alone. */
-static uint32_t items_in_time(struct hb_serve *serve, const struct hb_waiting *first, double left_ns)
+static uint32_t items_in_time(struct hb_scheduler *serve, const struct hb_waiting *first, double left_ns)
 {
-	uint32_t items = hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
+	uint32_t items = hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+						  HB_SCHEDULER_BATCH_MAX);
 	for (; items >= first->items; items--)
 		if (hb_predictor_alone(&serve->predictor, first->model, items).ns <= left_ns)
 			return items;
 	return 0;
 }
 
-static bool clockwork_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool clockwork_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first;
 	while ((first = most_urgent(serve))) {
-		const struct hb_serve_model *model = &serve->predictor.models[first->model];
+		const struct hb_scheduler_model *model = &serve->predictor.models[first->model];
 		double busy_ns = runs_end_ns(serve, now_ns);
 		double left_ns = first->deadline_ns == INT64_MAX ? 1e18 : (double)(first->deadline_ns - now_ns);
 		double copy_ns = hb_predictor_transfer_ns(&serve->predictor, HB_STAGE_IN,
@@ -59,17 +60,17 @@ static bool clockwork_decide(struct hb_serve *serve, int64_t now_ns, struct hb_s
 		if (!items) {
 			double takes_ns = hb_predictor_alone(&serve->predictor, first->model, first->items).ns;
 			int64_t finish_ns = now_ns + (int64_t)(delay_ns + takes_ns);
-			if (hb_serve_refuse(serve, now_ns, first, HB_SERVE_LATE, finish_ns, action))
+			if (hb_scheduler_refuse(serve, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
 				return true;
 			continue;
 		}
 		if (delay_ns < 1)
-			return hb_serve_start(serve, now_ns, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, items,
-					      action);
+			return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+						  items, action);
 		serve->policy_wake_ns = now_ns + (int64_t)delay_ns;
 		return false;
 	}
 	return false;
 }
 
-const struct hb_serve_ops hb_serve_clockwork = {.parts = {true, false}, .decide = clockwork_decide};
+const struct hb_scheduler_ops hb_scheduler_clockwork = {.parts = {true, false}, .decide = clockwork_decide};

@@ -11,7 +11,7 @@
  * deadline: the batch with the most requests in time among those that add
  * (nearly) nothing to high priority's cost, also for a request of high priority
  * that might come the next moment. So what limits concurrency is the prediction.
- * What has begun can be held (pick_hold.c).
+ * What has begun can be held (pick_pause.c).
  *
  * Example. HP runs 3 ms yet and has 5 ms left; a queued LP batch of 8 takes 6 ms
  * and is predicted to slow HP by a fifth: 3.6 ms, four times its error of 10 %
@@ -22,7 +22,7 @@
  * the input; a low-priority model whose single batch takes longer than high
  * priority can wait, which gets no more than the share for aged requests.
  */
-#include "server/scheduler/pick_hold.h"
+#include "server/scheduler/pick_pause.h"
 
 /* High-priority misses that a low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
@@ -36,12 +36,12 @@
 #define ROUNDING 1e-6
 
 /* The most urgent request of models that may start a batch. */
-static struct hb_waiting *most_urgent(struct hb_serve *serve, enum hb_serve_priority class, int64_t after_ns)
+static struct hb_waiting *most_urgent(struct hb_scheduler *serve, enum hb_scheduler_priority class, int64_t after_ns)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_serve_first(serve, model, class, HB_ORDER_URGENCY);
-		if (first && hb_serve_slot_free(serve, model, class) && first->deadline_ns > after_ns &&
+		struct hb_waiting *first = hb_scheduler_first(serve, model, class, HB_ORDER_URGENCY);
+		if (first && hb_scheduler_slot_free(serve, model, class) && first->deadline_ns > after_ns &&
 		    (!best || first->deadline_ns < best->deadline_ns))
 			best = first;
 	}
@@ -49,34 +49,34 @@ static struct hb_waiting *most_urgent(struct hb_serve *serve, enum hb_serve_prio
 }
 
 /* Requests that would be late even with the GPU to themselves. */
-static bool refuse_hopeless(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool refuse_hopeless(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++)
-		for (int class = 0; class < HB_SERVE_PRIORITIES; class ++)
+		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
 			for (;;) {
-				struct hb_waiting *first = hb_serve_first(serve, model, class, HB_ORDER_URGENCY);
+				struct hb_waiting *first = hb_scheduler_first(serve, model, class, HB_ORDER_URGENCY);
 				if (!first || first->deadline_ns == INT64_MAX)
 					break;
 				double alone_ns = hb_predictor_alone(&serve->predictor, model, first->items).ns;
 				if (alone_ns <= (double)(first->deadline_ns - now_ns))
 					break;
 				int64_t finish_ns = now_ns + (int64_t)alone_ns;
-				if (hb_serve_refuse(serve, now_ns, first, HB_SERVE_LATE, finish_ns, action))
+				if (hb_scheduler_refuse(serve, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
 					return true;
 			}
 	return false;
 }
 
 /* Whether a batch more in flight gets more done than the ones that are: `before`, as hb_forecast_speed() says. */
-static bool gains(struct hb_serve *serve, struct hb_plan *flights, double before, uint32_t model, uint32_t items,
-		  enum hb_serve_priority class)
+static bool gains(struct hb_scheduler *serve, struct hb_plan *flights, double before, uint32_t model, uint32_t items,
+		  enum hb_scheduler_priority class)
 {
 	struct hb_forecast *forecast = &flights->forecast;
 	return !forecast->n ||
 	       hb_forecast_speed_with(&serve->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct hb_plan *flights,
+static double cost_of_start(struct hb_scheduler *serve, int64_t now_ns, const struct hb_plan *flights,
 			    const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
@@ -84,43 +84,43 @@ static double cost_of_start(struct hb_serve *serve, int64_t now_ns, const struct
 	struct hb_plan_queue queue;
 	hb_plan_copy(&plan, flights);
 	if (items)
-		hb_plan_add(serve, &plan, first->model, items, HB_SERVE_HIGH, false, first->deadline_ns, items);
+		hb_plan_add(serve, &plan, first->model, items, HB_SCHEDULER_HIGH, false, first->deadline_ns, items);
 	hb_plan_queue_look(serve, first->model, items, &queue);
 	hb_plan_add_queue(serve, &plan, &queue);
 	hb_plan_run(serve, now_ns, &plan, &cost);
-	return cost.class[HB_SERVE_HIGH];
+	return cost.class[HB_SCHEDULER_HIGH];
 }
 
 /*
  * Whether the batch should wait for the ones of high priority in flight. Costs
  * are not negative: where starting costs nothing, waiting cannot cost less.
  */
-static bool should_wait(struct hb_serve *serve, int64_t now_ns, struct hb_plan *flights, const struct hb_waiting *first,
-			uint32_t items, double start_cost)
+static bool should_wait(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *flights,
+			const struct hb_waiting *first, uint32_t items, double start_cost)
 {
 	double speed = hb_forecast_speed(&serve->predictor, &flights->forecast);
-	bool gain = gains(serve, flights, speed, first->model, items, HB_SERVE_HIGH);
+	bool gain = gains(serve, flights, speed, first->model, items, HB_SCHEDULER_HIGH);
 	if (gain && start_cost <= HB_PLAN_SAME)
 		return false;
 	double wait_cost = cost_of_start(serve, now_ns, flights, first, 0);
 	return wait_cost < start_cost - HB_PLAN_SAME || (!gain && wait_cost < start_cost + HB_PLAN_SAME);
 }
 
-static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool high_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	struct hb_waiting *first = most_urgent(serve, HB_SERVE_HIGH, INT64_MIN);
+	struct hb_waiting *first = most_urgent(serve, HB_SCHEDULER_HIGH, INT64_MIN);
 	if (!first)
 		return false;
 	struct hb_plan flights;
-	uint32_t best = 0,
-		 most = hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, HB_SERVE_BATCH_MAX);
+	uint32_t best = 0, most = hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+							   HB_SCHEDULER_BATCH_MAX);
 	double best_cost = 0;
 	hb_plan_flights(serve, now_ns, &flights);
 	for (uint32_t items = most; items >= first->items; items--) {
 		/* Nothing costs less than nothing. */
 		if (best && best_cost <= HB_PLAN_SAME)
 			break;
-		if (hb_serve_batch_items(serve, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, items) != items)
+		if (hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, items) != items)
 			continue;
 		double cost = cost_of_start(serve, now_ns, &flights, first, items);
 		if (!best || cost < best_cost - HB_PLAN_SAME) {
@@ -128,9 +128,9 @@ static bool high_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
 			best_cost = cost;
 		}
 	}
-	if (serve->n_in_flight[HB_SERVE_HIGH] && should_wait(serve, now_ns, &flights, first, best, best_cost))
+	if (serve->n_in_flight[HB_SCHEDULER_HIGH] && should_wait(serve, now_ns, &flights, first, best, best_cost))
 		return false;
-	return hb_serve_start(serve, now_ns, first->model, HB_SERVE_HIGH, HB_ORDER_URGENCY, best, action);
+	return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, best, action);
 }
 
 /*
@@ -142,8 +142,8 @@ struct ground {
 	double speed; /* of those */
 	bool known;   /* the rest is: it is needed only where a batch would gain something */
 	struct hb_plan_queue queue;
-	uint32_t n_habits, tightest; /* tightest: the model with the least room; HB_SERVE_NONE = none comes */
-	double gap_ns[HB_SERVE_MODELS_MAX];
+	uint32_t n_habits, tightest; /* tightest: the model with the least room; HB_SCHEDULER_NONE = none comes */
+	double gap_ns[HB_SCHEDULER_MODELS_MAX];
 	struct hb_plan_cost before; /* of starting nothing; of the expected one, were it sure to come */
 };
 
@@ -151,26 +151,27 @@ struct ground {
  * A request of high priority as it may come while low priority runs: one of the
  * model with the least room, behind all that waits.
  */
-static void plan_expected(struct hb_serve *serve, struct hb_plan *plan, int64_t now_ns, uint32_t model, double chance)
+static void plan_expected(struct hb_scheduler *serve, struct hb_plan *plan, int64_t now_ns, uint32_t model,
+			  double chance)
 {
-	if (model != HB_SERVE_NONE)
-		plan->expected = hb_plan_add(serve, plan, model, 1, HB_SERVE_HIGH, true,
+	if (model != HB_SCHEDULER_NONE)
+		plan->expected = hb_plan_add(serve, plan, model, 1, HB_SCHEDULER_HIGH, true,
 					     now_ns + serve->habits[model].deadline_ns, chance);
 }
 
-static void ground_habits(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
+static void ground_habits(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground)
 {
 	double least = 0;
 	ground->n_habits = 0;
-	ground->tightest = HB_SERVE_NONE;
+	ground->tightest = HB_SCHEDULER_NONE;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		const struct hb_serve_habit *habit = &serve->habits[model];
+		const struct hb_scheduler_habit *habit = &serve->habits[model];
 		if (habit->deadline_ns <= 0)
 			continue;
 		double silent_ns = (double)(now_ns - habit->seen_ns);
 		ground->gap_ns[ground->n_habits++] = silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns;
 		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&serve->predictor, model, 1).ns);
-		if (ground->tightest == HB_SERVE_NONE || room < least) {
+		if (ground->tightest == HB_SCHEDULER_NONE || room < least) {
 			ground->tightest = model;
 			least = room;
 		}
@@ -186,13 +187,13 @@ static double chance_of_high(const struct ground *ground, double lasts_ns)
 	return chance < 1 ? chance : 1;
 }
 
-static void ground_know(struct hb_serve *serve, int64_t now_ns, struct ground *ground)
+static void ground_know(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground)
 {
 	struct hb_plan plan;
 	if (ground->known)
 		return;
 	ground->known = true;
-	hb_plan_queue_look(serve, HB_SERVE_NONE, 0, &ground->queue);
+	hb_plan_queue_look(serve, HB_SCHEDULER_NONE, 0, &ground->queue);
 	ground_habits(serve, now_ns, ground);
 	hb_plan_copy(&plan, &ground->flights);
 	hb_plan_add_queue(serve, &plan, &ground->queue);
@@ -201,7 +202,7 @@ static void ground_know(struct hb_serve *serve, int64_t now_ns, struct ground *g
 }
 
 /* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
-static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct ground *ground,
+static double low_gain(struct hb_scheduler *serve, int64_t now_ns, const struct ground *ground,
 		       const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
@@ -209,26 +210,26 @@ static double low_gain(struct hb_serve *serve, int64_t now_ns, const struct grou
 	const struct hb_plan_cost *before = &ground->before;
 	double chance = chance_of_high(ground, hb_predictor_alone(&serve->predictor, first->model, items).ns);
 	hb_plan_copy(&plan, &ground->flights);
-	hb_plan_add(serve, &plan, first->model, items, HB_SERVE_LOW, false, first->deadline_ns, items);
+	hb_plan_add(serve, &plan, first->model, items, HB_SCHEDULER_LOW, false, first->deadline_ns, items);
 	hb_plan_add_queue(serve, &plan, &ground->queue);
 	plan_expected(serve, &plan, now_ns, ground->tightest, chance);
 	/* At most this can be gained, so at most this much may be lost for it. */
-	double most = items + before->class[HB_SERVE_LOW];
+	double most = items + before->class[HB_SCHEDULER_LOW];
 	struct hb_plan_cost limit = {
-		.class[HB_SERVE_HIGH] = before->class[HB_SERVE_HIGH] + HIGH_FOR_LOW * most + ROUNDING,
+		.class[HB_SCHEDULER_HIGH] = before->class[HB_SCHEDULER_HIGH] + HIGH_FOR_LOW * most + ROUNDING,
 		.expected = chance * before->expected + EXPECTED_FOR_LOW * most + ROUNDING,
 	};
 	if (!hb_plan_run_within(serve, now_ns, &plan, &limit, &after))
 		return 0;
-	double gain = items - (after.class[HB_SERVE_LOW] - before->class[HB_SERVE_LOW]);
-	bool harmless = after.class[HB_SERVE_HIGH] - before->class[HB_SERVE_HIGH] <= HIGH_FOR_LOW * gain &&
+	double gain = items - (after.class[HB_SCHEDULER_LOW] - before->class[HB_SCHEDULER_LOW]);
+	bool harmless = after.class[HB_SCHEDULER_HIGH] - before->class[HB_SCHEDULER_HIGH] <= HIGH_FOR_LOW * gain &&
 			after.expected - chance * before->expected <= EXPECTED_FOR_LOW * gain;
 	return harmless ? gain : 0;
 }
 
-static bool low_gains(struct hb_serve *serve, struct ground *ground, const struct hb_waiting *first, uint32_t items)
+static bool low_gains(struct hb_scheduler *serve, struct ground *ground, const struct hb_waiting *first, uint32_t items)
 {
-	return gains(serve, &ground->flights, ground->speed, first->model, items, HB_SERVE_LOW);
+	return gains(serve, &ground->flights, ground->speed, first->model, items, HB_SCHEDULER_LOW);
 }
 
 /* Sizes of batches that the first requests of the queue make up: those that gain in one, the others in the other. */
@@ -236,18 +237,18 @@ struct sizes {
 	uint32_t gaining, other; /* bit n - 1: n items */
 };
 
-static struct sizes low_sizes(struct hb_serve *serve, struct ground *ground, const struct hb_waiting *first)
+static struct sizes low_sizes(struct hb_scheduler *serve, struct ground *ground, const struct hb_waiting *first)
 {
 	struct sizes sizes = {0};
 	uint32_t items = 0;
 	for (const struct hb_waiting *last = first;;) {
 		items += last->items;
-		if (hb_serve_batch_items(serve, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items) != items)
+		if (hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY, items) != items)
 			return sizes;
 		*(low_gains(serve, ground, first, items) ? &sizes.gaining : &sizes.other) |= 1u << (items - 1);
-		if (last->next[HB_ORDER_URGENCY] == HB_SERVE_NONE)
+		if (last->next[HB_ORDER_URGENCY] == HB_SCHEDULER_NONE)
 			return sizes;
-		last = hb_serve_waiting(serve, last->next[HB_ORDER_URGENCY]);
+		last = hb_scheduler_waiting(serve, last->next[HB_ORDER_URGENCY]);
 	}
 }
 struct choice {
@@ -256,14 +257,14 @@ struct choice {
 };
 
 /* The best of those sizes, the largest of equals, if it beats *best. */
-static void low_best(struct hb_serve *serve, int64_t now_ns, const struct ground *ground,
+static void low_best(struct hb_scheduler *serve, int64_t now_ns, const struct ground *ground,
 		     const struct hb_waiting *first, uint32_t sizes, struct choice *best)
 {
-	for (uint32_t items = HB_SERVE_BATCH_MAX; items >= first->items; items--) {
+	for (uint32_t items = HB_SCHEDULER_BATCH_MAX; items >= first->items; items--) {
 		if (!(sizes >> (items - 1) & 1))
 			continue;
 		/* More cannot be won by so few. */
-		double most = items + ground->before.class[HB_SERVE_LOW];
+		double most = items + ground->before.class[HB_SCHEDULER_LOW];
 		if (most < best->gain || (most <= best->gain && items < best->items))
 			return;
 		double gain = low_gain(serve, now_ns, ground, first, items);
@@ -278,7 +279,8 @@ static void low_best(struct hb_serve *serve, int64_t now_ns, const struct ground
  * only where something else was found, which it may surpass: the usual answer,
  * beside batches that fill the GPU, is that nothing gains.
  */
-static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, struct ground *ground, const struct hb_waiting *first)
+static uint32_t low_items(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground,
+			  const struct hb_waiting *first)
 {
 	struct choice best = {0, HB_PLAN_SAME};
 	struct sizes sizes = low_sizes(serve, ground, first);
@@ -294,12 +296,12 @@ static uint32_t low_items(struct hb_serve *serve, int64_t now_ns, struct ground 
 }
 
 /* A low-priority request that has waited for longer than it should, where its share allows a batch. */
-static bool aged_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool aged_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *oldest = NULL;
 	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_serve_first(serve, model, HB_SERVE_LOW, HB_ORDER_ARRIVAL);
-		if (first && hb_serve_slot_free(serve, model, HB_SERVE_LOW) &&
+		struct hb_waiting *first = hb_scheduler_first(serve, model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL);
+		if (first && hb_scheduler_slot_free(serve, model, HB_SCHEDULER_LOW) &&
 		    (!oldest || first->arrival_ns < oldest->arrival_ns))
 			oldest = first;
 	}
@@ -314,47 +316,47 @@ static bool aged_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_a
 	double takes_ns = hb_predictor_alone(&serve->predictor, oldest->model, oldest->items).ns;
 	serve->aged_after_ns = now_ns + (int64_t)(takes_ns / serve->config.aged_share);
 	serve->counts.aged++;
-	hb_serve_start(serve, now_ns, oldest->model, HB_SERVE_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
+	hb_scheduler_start(serve, now_ns, oldest->model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
 	serve->batches[action->slot].goes_on = true;
 	return true;
 }
 
-static bool low_start(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool low_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	int64_t after_ns = INT64_MIN;
 	struct hb_waiting *first;
 	struct ground ground;
-	if (!serve->queued[HB_SERVE_LOW])
+	if (!serve->queued[HB_SCHEDULER_LOW])
 		return false;
 	ground.known = false;
 	hb_plan_flights(serve, now_ns, &ground.flights);
 	ground.speed = hb_forecast_speed(&serve->predictor, &ground.flights.forecast);
 	/* A model whose batch does not fit now does not keep the next one from it. */
-	while ((first = most_urgent(serve, HB_SERVE_LOW, after_ns))) {
+	while ((first = most_urgent(serve, HB_SCHEDULER_LOW, after_ns))) {
 		uint32_t items = low_items(serve, now_ns, &ground, first);
 		if (items)
-			return hb_serve_start(serve, now_ns, first->model, HB_SERVE_LOW, HB_ORDER_URGENCY, items,
-					      action);
+			return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY,
+						  items, action);
 		after_ns = first->deadline_ns;
 	}
 	/* What was expected and does not come is a reason less by and by. */
-	if (!hb_serve_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
+	if (!hb_scheduler_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
 		serve->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
 }
 
-static bool ours_decide(struct hb_serve *serve, int64_t now_ns, struct hb_serve_action *action)
+static bool ours_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return refuse_hopeless(serve, now_ns, action) || hb_hold_decide(serve, now_ns, action) ||
+	return refuse_hopeless(serve, now_ns, action) || hb_takeover_decide(serve, now_ns, action) ||
 	       high_start(serve, now_ns, action) || aged_start(serve, now_ns, action) ||
 	       low_start(serve, now_ns, action);
 }
 
-const struct hb_serve_ops hb_serve_ours = {
+const struct hb_scheduler_ops hb_scheduler_ours = {
 	.parts = {true, true}, .priorities = true, .holds = true, .decide = ours_decide};
-const struct hb_serve_ops hb_serve_ours_no_transfer = {
+const struct hb_scheduler_ops hb_scheduler_ours_no_transfer = {
 	.parts = {false, true}, .priorities = true, .holds = true, .decide = ours_decide};
-const struct hb_serve_ops hb_serve_ours_no_interference = {
+const struct hb_scheduler_ops hb_scheduler_ours_no_interference = {
 	.parts = {true, false}, .priorities = true, .holds = true, .decide = ours_decide};
-const struct hb_serve_ops hb_serve_ours_no_preemption = {
+const struct hb_scheduler_ops hb_scheduler_ours_no_preemption = {
 	.parts = {true, true}, .priorities = true, .decide = ours_decide};

@@ -40,11 +40,11 @@ void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts
 	predictor->parts = parts;
 	for (int i = 0; i < 2; i++)
 		hb_rls_init(&predictor->link[i], 2, LINK_FORGET, LINK_P0);
-	for (int i = 0; i < HB_SERVE_PRIORITIES; i++) {
+	for (int i = 0; i < HB_SCHEDULER_PRIORITIES; i++) {
 		hb_rls_init(&predictor->slowdown[i], HB_INTERFERENCE_FEATURES, SLOWDOWN_FORGET, SLOWDOWN_P0);
 		predictor->slowdown[i].w[1] = SLOWDOWN_GUESS_BESIDE;
 		predictor->slowdown[i].w[2] = SLOWDOWN_GUESS_BELOW;
-		for (int row = 0; row < HB_SERVE_CROWD_MAX; row++)
+		for (int row = 0; row < HB_SCHEDULER_CROWD_MAX; row++)
 			predictor->error[i][row] = ERROR_GUESS;
 	}
 }
@@ -59,42 +59,42 @@ static bool bytes_valid(double bytes)
 	return bytes >= 0 && bytes < 1e15;
 }
 
-static bool model_valid(const struct hb_serve_model *model)
+static bool model_valid(const struct hb_scheduler_model *model)
 {
-	return model->max_items >= 1 && model->max_items <= HB_SERVE_BATCH_MAX && bytes_valid(model->in_bytes) &&
+	return model->max_items >= 1 && model->max_items <= HB_SCHEDULER_BATCH_MAX && bytes_valid(model->in_bytes) &&
 	       bytes_valid(model->out_bytes) && share_valid(model->sm_demand) && share_valid(model->memory_demand) &&
 	       model->stop_share >= 0 && model->stop_share <= 1;
 }
 
-static void model_put(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model)
+static void model_put(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
 {
 	predictor->models[number] = *model;
 	memset(predictor->sensitivity[number], 0, sizeof predictor->sensitivity[number]);
 	hb_solo_time_init(&predictor->solo[number], model->run_guess_ns);
 }
 
-int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_serve_model *model)
+int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_scheduler_model *model)
 {
 	if (!model_valid(model))
 		return -EINVAL;
-	if (predictor->n_models == HB_SERVE_MODELS_MAX)
+	if (predictor->n_models == HB_SCHEDULER_MODELS_MAX)
 		return -ENOSPC;
 	model_put(predictor, predictor->n_models, model);
 	return (int)predictor->n_models++;
 }
 
-int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model)
+int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
 {
 	if (number >= predictor->n_models || !model_valid(model))
 		return -EINVAL;
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
 			return -EBUSY;
 	model_put(predictor, number, model);
 	return 0;
 }
 
-double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes)
+double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes)
 {
 	if (bytes <= 0)
 		return 0;
@@ -104,7 +104,7 @@ double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_se
 	return us > 0 ? us * 1e3 : 0;
 }
 
-double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double transfer_ns)
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double transfer_ns)
 {
 	const struct hb_rls *link = &predictor->link[stage == HB_STAGE_OUT];
 	double latency_us = link->updates ? link->w[0] : LINK_GUESS_US;
@@ -114,7 +114,7 @@ double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve
 
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items)
 {
-	const struct hb_serve_model *known = &predictor->models[model];
+	const struct hb_scheduler_model *known = &predictor->models[model];
 	struct hb_estimate run = hb_solo_time_get(&predictor->solo[model], items);
 	run.ns += hb_predictor_transfer_ns(predictor, HB_STAGE_IN, known->in_bytes * items);
 	run.ns += hb_predictor_transfer_ns(predictor, HB_STAGE_OUT, known->out_bytes * items);
@@ -131,10 +131,10 @@ static double error_of(const struct hb_quantile_ring *ring)
 
 static uint32_t crowd_row(uint32_t crowd)
 {
-	return crowd < HB_SERVE_CROWD_MAX ? crowd : HB_SERVE_CROWD_MAX - 1;
+	return crowd < HB_SCHEDULER_CROWD_MAX ? crowd : HB_SCHEDULER_CROWD_MAX - 1;
 }
 
-double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd)
+double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t crowd)
 {
 	return predictor->error[priority][crowd_row(crowd)];
 }
@@ -144,7 +144,7 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 {
 	if (model >= predictor->n_models)
 		return;
-	const struct hb_serve_model *known = &predictor->models[model];
+	const struct hb_scheduler_model *known = &predictor->models[model];
 	hb_solo_time_learn(&predictor->solo[model], items, stage_ns[HB_STAGE_RUN]);
 	double in[2] = {1, known->in_bytes * items / 1e6}, out[2] = {1, known->out_bytes * items / 1e6};
 	if (in[1] > 0)
@@ -156,16 +156,16 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 /* As far as the next held run comes to where it stands, at most dt_ns: the time that took. */
 static double advance_part(struct hb_predictor *predictor, double dt_ns)
 {
-	struct hb_flow flow[HB_SERVE_FLIGHTS_MAX];
-	double rate[HB_SERVE_FLIGHTS_MAX], features[HB_SERVE_FLIGHTS_MAX][HB_INTERFERENCE_FEATURES];
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++)
+	struct hb_flow flow[HB_SCHEDULER_FLIGHTS_MAX];
+	double rate[HB_SCHEDULER_FLIGHTS_MAX], features[HB_SCHEDULER_FLIGHTS_MAX][HB_INTERFERENCE_FEATURES];
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		flow[i] = predictor->flights[i].flow;
-	hb_flows_rate(predictor, flow, HB_SERVE_FLIGHTS_MAX, rate, features);
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
+	hb_flows_rate(predictor, flow, HB_SCHEDULER_FLIGHTS_MAX, rate, features);
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
 		double left_ns = rate[i] > 0 ? hb_flow_stops_after(&flow[i]) / rate[i] : 0;
 		dt_ns = left_ns > 0 && left_ns < dt_ns ? left_ns : dt_ns;
 	}
-	for (uint32_t i = 0; i < HB_SERVE_FLIGHTS_MAX; i++) {
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
 		struct hb_flight *flight = &predictor->flights[i];
 		double work_ns = dt_ns * rate[i];
 		if (!flight->flow.live)
@@ -190,7 +190,7 @@ static void advance(struct hb_predictor *predictor, int64_t now_ns)
 		return;
 	predictor->now_ns = now_ns;
 	/* Each part but the last ends with a run that stands from there on. */
-	for (uint32_t part = 0; part <= HB_SERVE_FLIGHTS_MAX && dt_ns > 0; part++)
+	for (uint32_t part = 0; part <= HB_SCHEDULER_FLIGHTS_MAX && dt_ns > 0; part++)
 		dt_ns -= advance_part(predictor, dt_ns);
 }
 
@@ -206,9 +206,9 @@ static double predict_new(struct hb_predictor *predictor, int64_t now_ns, uint32
 }
 
 void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
-			enum hb_serve_priority priority)
+			enum hb_scheduler_priority priority)
 {
-	if (slot >= HB_SERVE_FLIGHTS_MAX || model >= predictor->n_models || predictor->flights[slot].flow.live)
+	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || model >= predictor->n_models || predictor->flights[slot].flow.live)
 		return;
 	advance(predictor, now_ns);
 	struct hb_forecast forecast;
@@ -223,7 +223,7 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 
 static void learn_transfer(struct hb_predictor *predictor, const struct hb_flight *flight)
 {
-	const struct hb_serve_model *model = &predictor->models[flight->flow.model];
+	const struct hb_scheduler_model *model = &predictor->models[flight->flow.model];
 	bool out = flight->flow.stage == HB_STAGE_OUT;
 	double bytes = (out ? model->out_bytes : model->in_bytes) * flight->flow.items;
 	if (bytes <= 0)
@@ -232,7 +232,8 @@ static void learn_transfer(struct hb_predictor *predictor, const struct hb_fligh
 	hb_rls_update(&predictor->link[out], x, flight->done_ns[flight->flow.stage] / 1e3);
 }
 
-double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model, enum hb_serve_priority priority)
+double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model,
+				enum hb_scheduler_priority priority)
 {
 	const struct hb_sensitivity *known = &predictor->sensitivity[model][priority];
 	double s = (known->yx + SENSITIVITY_PRIOR) / (known->xx + SENSITIVITY_PRIOR);
@@ -243,7 +244,7 @@ double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t m
 static double sensitivity_learn(struct hb_predictor *predictor, const struct hb_flight *flight, double said, double y)
 {
 	uint32_t model = flight->flow.model;
-	enum hb_serve_priority priority = flight->flow.priority;
+	enum hb_scheduler_priority priority = flight->flow.priority;
 	double before = hb_predictor_sensitivity(predictor, model, priority);
 	struct hb_sensitivity *known = &predictor->sensitivity[model][priority];
 	if (said > 0) {
@@ -287,9 +288,9 @@ static void stage_over(struct hb_predictor *predictor, struct hb_flight *flight,
 		learn_transfer(predictor, flight);
 }
 
-void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage)
+void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	if (slot >= HB_SERVE_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
+	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	struct hb_flight *flight = &predictor->flights[slot];
 	if (stage <= flight->flow.stage || stage >= HB_STAGES)
@@ -303,7 +304,7 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 
 void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held)
 {
-	if (slot >= HB_SERVE_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
+	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	advance(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
@@ -315,7 +316,7 @@ void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t 
 
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole)
 {
-	if (slot >= HB_SERVE_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
+	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	advance(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];

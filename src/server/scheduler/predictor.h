@@ -2,7 +2,7 @@
 /*
  * The predictor of `serve`: when will a batch be done that shares the link and
  * the GPU with others? After Strait; docs/serve.md has the formulas. Pure: no
- * clock, no allocation, one caller at a time. Callers: the scheduler (serve.c),
+ * clock, no allocation, one caller at a time. Callers: the scheduler (scheduler.c),
  * the evaluation harness, which runs several side by side.
  *
  * A batch goes through three stages: copy in, run, copy out. Told of every
@@ -24,8 +24,8 @@
  * Every prediction has an error estimate: how much later than predicted one in
  * ten like it came, from the last outcomes with as much company.
  */
-#ifndef HB_SERVE_PREDICTOR_H
-#define HB_SERVE_PREDICTOR_H
+#ifndef HB_SCHEDULER_PREDICTOR_H
+#define HB_SCHEDULER_PREDICTOR_H
 
 #include "server/scheduler/rls.h"
 #include "server/scheduler/solo_time.h"
@@ -34,19 +34,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HB_SERVE_MODELS_MAX 64
-#define HB_SERVE_FLIGHTS_MAX 32 /* batches on the GPU and the link at one time */
-#define HB_FORECAST_MAX 64      /* those, and planned ones */
-#define HB_SERVE_CROWD_MAX 4    /* errors are kept apart for 0, 1, 2 and more batches beside */
+#define HB_SCHEDULER_MODELS_MAX 64
+#define HB_SCHEDULER_FLIGHTS_MAX 32 /* batches on the GPU and the link at one time */
+#define HB_FORECAST_MAX 64          /* those, and planned ones */
+#define HB_SCHEDULER_CROWD_MAX 4    /* errors are kept apart for 0, 1, 2 and more batches beside */
 #define HB_INTERFERENCE_FEATURES 5
 
-enum hb_serve_priority { HB_SERVE_HIGH, HB_SERVE_LOW, HB_SERVE_PRIORITIES };
-enum hb_serve_stage { HB_STAGE_IN, HB_STAGE_RUN, HB_STAGE_OUT, HB_STAGES };
+enum hb_scheduler_priority { HB_SCHEDULER_HIGH, HB_SCHEDULER_LOW, HB_SCHEDULER_PRIORITIES };
+enum hb_scheduler_stage { HB_STAGE_IN, HB_STAGE_RUN, HB_STAGE_OUT, HB_STAGES };
 
 /* What is known of a model when it is loaded. Demands are shares (0..1) of the GPU's SMs and memory bandwidth. */
-struct hb_serve_model {
+struct hb_scheduler_model {
 	char name[64];
-	uint32_t max_items;         /* of one batch, 1..HB_SERVE_BATCH_MAX */
+	uint32_t max_items;         /* of one batch, 1..HB_SCHEDULER_BATCH_MAX */
 	uint32_t slots;             /* batches of both priorities at one time; 0 = as many as the scheduler allows */
 	uint64_t room_bytes;        /* for what requests of a batch bring that has no fixed size; 0 = any amount */
 	double in_bytes, out_bytes; /* over the link, an item; 0 = no such stage is reported */
@@ -64,8 +64,8 @@ struct hb_predictor_parts {
 /* A batch as the predictor sees it, in flight or planned. */
 struct hb_flow {
 	uint32_t model, items;
-	enum hb_serve_priority priority;
-	enum hb_serve_stage stage;
+	enum hb_scheduler_priority priority;
+	enum hb_scheduler_stage stage;
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch is in flight */
 	bool held;                 /* its run stands once left_ns has come down to stops_ns */
@@ -99,36 +99,36 @@ struct hb_predictor {
 	struct hb_predictor_parts parts;
 	uint32_t n_models, turns;
 	int64_t now_ns;
-	struct hb_serve_model models[HB_SERVE_MODELS_MAX];
-	struct hb_solo_time solo[HB_SERVE_MODELS_MAX];
+	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
+	struct hb_solo_time solo[HB_SCHEDULER_MODELS_MAX];
 	struct hb_rls link[2]; /* us = w . (1, MB): in, out */
-	struct hb_rls slowdown[HB_SERVE_PRIORITIES];
+	struct hb_rls slowdown[HB_SCHEDULER_PRIORITIES];
 	struct hb_sensitivity {
 		double yx, xx; /* sums with forgetting: slowdown as it was times as it is said, the latter squared */
-	} sensitivity[HB_SERVE_MODELS_MAX][HB_SERVE_PRIORITIES];
-	struct hb_quantile_ring late[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX];
-	double error[HB_SERVE_PRIORITIES][HB_SERVE_CROWD_MAX]; /* what `late` says: hb_predictor_error() */
-	struct hb_quantile_ring off;                           /* sizes of the last errors, relative */
-	struct hb_flight flights[HB_SERVE_FLIGHTS_MAX];
+	} sensitivity[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
+	struct hb_quantile_ring late[HB_SCHEDULER_PRIORITIES][HB_SCHEDULER_CROWD_MAX];
+	double error[HB_SCHEDULER_PRIORITIES][HB_SCHEDULER_CROWD_MAX]; /* what `late` says: hb_predictor_error() */
+	struct hb_quantile_ring off;                                   /* sizes of the last errors, relative */
+	struct hb_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 	uint64_t ended;
 };
 
 /* Large (1 MiB): allocate it. */
 void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts parts);
 /* The model's number; -EINVAL, -ENOSPC. */
-int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_serve_model *model);
+int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_scheduler_model *model);
 /* The number stands for another model from now on, of which nothing is known. 0, -EINVAL, -EBUSY (a batch is in flight). */
-int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_serve_model *model);
+int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model);
 
 /* A batch was run alone, when the model was loaded: ns of each stage. */
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,
 			   const double stage_ns[HB_STAGES]);
 
-/* What happened, in order of time. `slot` < HB_SERVE_FLIGHTS_MAX names the flight; one that was not begun is ignored. */
+/* What happened, in order of time. `slot` < HB_SCHEDULER_FLIGHTS_MAX names the flight; one that was not begun is ignored. */
 void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
-			enum hb_serve_priority priority);
+			enum hb_scheduler_priority priority);
 /* It has entered `stage`. */
-void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_serve_stage stage);
+void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
 /* Its run is to stand as soon as it can, or goes on. One that cannot be held is ignored. */
 void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held);
 /* It has ended; `whole` false: it was cut off, nothing is learned. Nor from stages that were not told apart. */
@@ -136,11 +136,11 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 
 /* As if alone: copy in, run and copy out, together. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
-double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_serve_stage stage, double bytes);
+double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes);
 /* The part of a transfer of that time in which the link is used, 0..1. */
-double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_serve_stage stage, double transfer_ns);
+double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double transfer_ns);
 /* Relative: what the last outcomes of that priority and so much company say. */
-double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_priority priority, uint32_t crowd);
+double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t crowd);
 
 /*
  * Forecasts: begin with what is in flight, add what is planned, run. `waits`
@@ -151,7 +151,7 @@ double hb_predictor_error(const struct hb_predictor *predictor, enum hb_serve_pr
  */
 void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast);
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
-			 uint32_t items, enum hb_serve_priority priority, bool waits);
+			 uint32_t items, enum hb_scheduler_priority priority, bool waits);
 /* As if a batch of the forecast were held from now on, or were not; one that cannot be held is left as it is. */
 void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool held);
 /* Told of every flow when it finishes, in order of time; true: no need to go on. */
@@ -169,10 +169,11 @@ double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct h
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast);
 /* The same if such a batch began now, too; the forecast is left as it was. */
 double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
-			      uint32_t items, enum hb_serve_priority priority);
+			      uint32_t items, enum hb_scheduler_priority priority);
 
 /* How much more, or less, than others of its priority a model suffers from the same company; 1 = as they do. */
-double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model, enum hb_serve_priority priority);
+double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model,
+				enum hb_scheduler_priority priority);
 /* forecast.c, for predictor.c: one that should have ended by now has a little left yet. */
 void hb_flight_overdue(struct hb_flight *flight);
 /* Its run stands, held, after `goes_on_ns` more of its work; 0 = it cannot be held. */

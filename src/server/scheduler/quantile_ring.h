@@ -5,8 +5,8 @@
  * samples, and one outlier never moves a median. Fixed size, no allocation.
  * Samples that are not finite are not taken.
  */
-#ifndef HB_SERVE_QUANTILE_RING_H
-#define HB_SERVE_QUANTILE_RING_H
+#ifndef HB_SCHEDULER_QUANTILE_RING_H
+#define HB_SCHEDULER_QUANTILE_RING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -16,8 +16,8 @@
  * over what it began with (rows and columns are scaled together, which keeps P
  * positive). Should rounding break P nevertheless, it begins anew and w stays.
  */
-#ifndef HB_SERVE_RLS_H
-#define HB_SERVE_RLS_H
+#ifndef HB_SCHEDULER_RLS_H
+#define HB_SCHEDULER_RLS_H
 
 #include <stdbool.h>
 #include <stdint.h>

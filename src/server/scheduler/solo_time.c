@@ -23,7 +23,7 @@ static struct hb_estimate quantiles(const struct hb_quantile_ring *ring)
 
 bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns)
 {
-	if (batch < 1 || batch > HB_SERVE_BATCH_MAX || !(ns > 0))
+	if (batch < 1 || batch > HB_SCHEDULER_BATCH_MAX || !(ns > 0))
 		return false;
 	if (!hb_quantile_ring_add(&solo->size[batch], ns))
 		return false;
@@ -65,7 +65,7 @@ struct hb_estimate hb_solo_time_get(const struct hb_solo_time *solo, uint32_t ba
 {
 	if (!solo->largest || batch < 1)
 		return (struct hb_estimate){solo->guess_ns, ERROR_UNKNOWN};
-	batch = batch < HB_SERVE_BATCH_MAX ? batch : HB_SERVE_BATCH_MAX;
+	batch = batch < HB_SCHEDULER_BATCH_MAX ? batch : HB_SCHEDULER_BATCH_MAX;
 	if (solo->size[batch].seen)
 		return solo->measured[batch];
 	if (batch > solo->largest)

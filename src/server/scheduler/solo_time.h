@@ -13,12 +13,12 @@
  * Each answer says how wrong it may be: the spread of the samples, and more
  * where it was not measured. Fixed size, no allocation. Times are ns.
  */
-#ifndef HB_SERVE_SOLO_TIME_H
-#define HB_SERVE_SOLO_TIME_H
+#ifndef HB_SCHEDULER_SOLO_TIME_H
+#define HB_SCHEDULER_SOLO_TIME_H
 
 #include "server/scheduler/quantile_ring.h"
 
-#define HB_SERVE_BATCH_MAX 32
+#define HB_SCHEDULER_BATCH_MAX 32
 
 struct hb_estimate {
 	double ns;
@@ -27,9 +27,9 @@ struct hb_estimate {
 
 struct hb_solo_time {
 	double guess_ns;
-	uint32_t smallest, largest;                          /* seen; 0 = none */
-	struct hb_estimate measured[HB_SERVE_BATCH_MAX + 1]; /* of sizes that were seen: the ring's quantiles */
-	struct hb_quantile_ring size[HB_SERVE_BATCH_MAX + 1];
+	uint32_t smallest, largest;                              /* seen; 0 = none */
+	struct hb_estimate measured[HB_SCHEDULER_BATCH_MAX + 1]; /* of sizes that were seen: the ring's quantiles */
+	struct hb_quantile_ring size[HB_SCHEDULER_BATCH_MAX + 1];
 };
 
 void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns);

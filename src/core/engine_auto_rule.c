@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Temporal or spatial, by what each showed; see engine_auto_rule.h. */
+#include "core/engine_auto_rule.h"
+
+/* A mean that forgets: half of the newest life. */
+#define MEAN_SHIFT 1
+
+static bool kept_target(const struct hb_choose_record *record, uint32_t target_ppm)
+{
+	return record->attainment_ppm + HB_CHOOSE_MARGIN_PPM >= target_ppm;
+}
+
+/* The other one is better by what is known. */
+static bool other_is_better(const struct hb_choose_record *current, const struct hb_choose_record *other,
+			    uint32_t target_ppm)
+{
+	bool current_kept = kept_target(current, target_ppm), other_kept = kept_target(other, target_ppm);
+	if (current_kept != other_kept)
+		return other_kept;
+	if (!current_kept)
+		return other->attainment_ppm > current->attainment_ppm;
+	return other->low_ppm > current->low_ppm + HB_CHOOSE_BETTER_PPM;
+}
+
+static bool is_due(const struct hb_choose_record *record)
+{
+	return record->ago >= (uint32_t)HB_CHOOSE_AGAIN << record->penalty;
+}
+
+enum hb_choose_engine hb_choose_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works)
+{
+	enum hb_choose_engine other = choose->current == HB_CHOOSE_TEMPORAL ? HB_CHOOSE_SPATIAL : HB_CHOOSE_TEMPORAL;
+	const struct hb_choose_record *current = &choose->records[choose->current], *next = &choose->records[other];
+	if (!spatial_works)
+		return HB_CHOOSE_TEMPORAL;
+	if (!choose->records[HB_CHOOSE_TEMPORAL].lives)
+		return HB_CHOOSE_TEMPORAL;
+	if (!choose->records[HB_CHOOSE_SPATIAL].lives)
+		return HB_CHOOSE_SPATIAL;
+	if (other_is_better(current, next, target_ppm)) {
+		choose->current = other;
+		return other;
+	}
+	return is_due(next) ? other : choose->current;
+}
+
+static uint32_t follow(uint32_t mean, uint32_t value)
+{
+	return value < mean ? mean - ((mean - value) >> MEAN_SHIFT) : mean + ((value - mean) >> MEAN_SHIFT);
+}
+
+void hb_choose_note(struct hb_choose *choose, enum hb_choose_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
+		    uint32_t target_ppm)
+{
+	for (uint32_t i = 0; i < HB_CHOOSE_ENGINES; i++)
+		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;
+	struct hb_choose_record *record = &choose->records[engine];
+	bool first = record->lives == 0;
+	record->lives += record->lives < UINT32_MAX;
+	record->ago = 0;
+	record->attainment_ppm = first ? attainment_ppm : follow(record->attainment_ppm, attainment_ppm);
+	record->low_ppm = first ? low_ppm : follow(record->low_ppm, low_ppm);
+	if (attainment_ppm + HB_CHOOSE_MARGIN_PPM >= target_ppm)
+		record->penalty = 0;
+	else if (record->penalty < HB_CHOOSE_PENALTY_MOST)
+		record->penalty++;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The board of beacons; see spatial.h. Compiled into the core and the shim: no
+ * lock, no allocation, no clock.
+ */
+#include "decide/spatial.h"
+
+/* LP may use up to this share of the slack that is left, so that the rest of the request keeps some. */
+#define SLACK_SHARE_SHIFT 2
+/* LP may lose its CPU between its look at the clock and its look at the board: HP's sign of life is the newer one, then. */
+#define AHEAD_NS UINT64_C(1000000000)
+/* While LP waits for HP: a look at least this often, for beacons that fall silent. */
+#define LOOK_NS INT64_C(1000000)
+
+static uint32_t load32(const _Atomic uint32_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static int64_t load64(const _Atomic int64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+struct hb_spatial_beacon *hb_spatial_claim(struct hb_spatial_board *board, uint32_t owner)
+{
+	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++) {
+		struct hb_spatial_beacon *beacon = &board->beacons[i];
+		uint32_t nobody = 0;
+		if (!atomic_compare_exchange_strong(&beacon->owner, &nobody, owner))
+			continue;
+		return beacon;
+	}
+	return 0;
+}
+
+void hb_spatial_leave(struct hb_spatial_beacon *beacon)
+{
+	uint32_t word = load32(&beacon->word);
+	atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);
+	atomic_store_explicit(&beacon->expect_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->allow_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->reserve, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->gap_ns, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->terms_ppm, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
+}
+
+/* A sign of life from further in the future is none. Unsigned: any value may stand there. */
+static bool serves(const struct hb_spatial_beacon *beacon, int64_t now_ns)
+{
+	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_acquire);
+	uint64_t age_ns = (uint64_t)now_ns + AHEAD_NS - (uint64_t)load64(&beacon->seen_ns);
+	return (word & 1) && age_ns < HB_SPATIAL_SILENT_NS + AHEAD_NS;
+}
+
+bool hb_spatial_present(const struct hb_spatial_board *board, int64_t now_ns)
+{
+	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
+		if (load32(&board->beacons[i].owner) && serves(&board->beacons[i], now_ns))
+			return true;
+	return false;
+}
+
+/* What LP may cost this request from here on: its terms, and a part of its slack. */
+static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_ns)
+{
+	int64_t allow_ns = load32(&beacon->allow_ns);
+	int64_t latest_ns = load64(&beacon->latest_ns), end_ns = load64(&beacon->end_ns);
+	if (latest_ns == INT64_MAX || !end_ns)
+		return allow_ns;
+	if (end_ns < now_ns)
+		end_ns = now_ns; /* it takes longer than it should */
+	int64_t slack_ns = 0;
+	if (latest_ns > end_ns)
+		slack_ns = (int64_t)(((uint64_t)latest_ns - (uint64_t)end_ns) >> SLACK_SHARE_SHIFT);
+	return slack_ns < allow_ns ? slack_ns : allow_ns;
+}
+
+static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, struct hb_spatial_view *view)
+{
+	uint32_t told = load32(&beacon->reserve), reserve = told & HB_SPATIAL_RESERVE_MASK,
+		 gap_ns = load32(&beacon->gap_ns);
+	uint32_t outcome = load32(&beacon->outcome), next_ns = load32(&beacon->allow_ns);
+	view->tenants++;
+	view->entry_ns = next_ns < view->entry_ns ? next_ns : view->entry_ns;
+	if (serves(beacon, now_ns)) {
+		int64_t allow_ns = allowance_ns(beacon, now_ns);
+		view->present = true;
+		view->allow_ns = allow_ns < view->allow_ns ? allow_ns : view->allow_ns;
+	} else if (load64(&beacon->expect_ns) > now_ns) {
+		view->expected = true;
+	}
+	if (reserve > view->reserve)
+		view->reserve = reserve;
+	uint32_t gaps = told >> HB_SPATIAL_GAPS_SHIFT;
+	if (gaps < view->gaps)
+		view->gaps = gaps;
+	if (gap_ns && (!view->gap_ns || gap_ns < view->gap_ns))
+		view->gap_ns = gap_ns;
+	view->epoch += load32(&beacon->word);
+	view->outcome += outcome;
+	if (outcome)
+		view->excess_ns = atomic_load_explicit(&beacon->excess_ns, memory_order_relaxed);
+}
+
+void hb_spatial_look(const struct hb_spatial_board *board, int64_t now_ns, struct hb_spatial_view *view)
+{
+	*view = (struct hb_spatial_view){.allow_ns = INT64_MAX,
+					 .entry_ns = UINT32_MAX,
+					 .gaps = HB_SPATIAL_GAPS_MOST,
+					 .look_at_ns = now_ns + LOOK_NS};
+	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
+		if (load32(&board->beacons[i].owner))
+			add_beacon(&board->beacons[i], now_ns, view);
+	view->granted = view->entry_ns > 0;
+	if (view->present)
+		view->expected = false;
+}

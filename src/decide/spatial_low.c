@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * LP's side of slack: the decision at each launch, the window, the marks; see
+ * spatial_low.h. Compiled into the core and the shim: no lock, no allocation, no
+ * clock.
+ *
+ * The decision, in order
+ *  1. Window. The predicted end of what is in flight must be near: `window_ns`,
+ *     or `beside_ns` while HP is served or expected; `steady_ns` where HP's requests
+ *     follow each other closely, `tight_ns` while it allows nothing. And what is
+ *     not confirmed by the counter, the newest launch aside, must be little:
+ *     predictions that are too short cannot pile up work.
+ *  2. HP allows nothing (terms, closed window): wait while it is served.
+ *  3. HP is served, or its requests follow each other closely: masked. The
+ *     reserve bounds what masked launches do to HP (spatial_high.h).
+ *  4. What cannot be masked goes if its price, its time there * harm, fits into
+ *     the allowance; else it waits. Where requests are far apart long kernels that
+ *     can be cut go in slices, also where only the price of a slice fits.
+ *  5. HP is absent: go, on the whole GPU. But a kernel whose blocks hold their SMs
+ *     for long is masked where the harm to expect is more than the mask costs:
+ *     HP comes within hold with the probability hold / gap and then waits for half
+ *     of it, so
+ *	weight * entry * hold^2 / (2 gap)  >  beside - duration
+ */
+#include "decide/spatial_kernel.h"
+
+#include <string.h>
+
+/* A mark is a measurement where its time is known to an eighth, or to 2 us. */
+#define EXACT_SHIFT 3
+#define EXACT_NS 2000
+/* From a launch on an empty stream to its first block. */
+#define LAUNCH_NS 3000
+/* A spot is surveyed until it was measured, or seen, so often. */
+#define MEASURED_ENOUGH 4
+#define SEEN_ENOUGH 16
+#define SURVEY 4
+/* While waiting for its own work LP looks at least this often. */
+#define LOOK_NS INT64_C(20000)
+/* Above this, HP's delay for work in flight at its request's begin; see entry_ppm. */
+#define ENTRY_PPM 500000
+/* A hold shorter than this is never worth a mask without HP. */
+#define HOLD_LEAST_NS 50000
+/* A slice is cut only from what is at least twice as long. */
+#define SLICE_WORTH 2
+/* Blocks that a slice leaves out take up to 1.25 ns each to leave; a slice is at least so many times as long as that. */
+#define SLICE_WORTH_STARTS 10
+
+void hb_spatial_low_init(struct hb_spatial_low *low, const struct hb_spatial_limits *limits)
+{
+	memset(low, 0, sizeof *low);
+	low->limits = *limits;
+	low->entry_ppm = ENTRY_PPM;
+}
+
+int64_t hb_spatial_in_flight_ns(const struct hb_spatial_stream *stream, int64_t now_ns)
+{
+	if (stream->sum_ns == stream->done_ns)
+		return 0;
+	return stream->ends_ns > now_ns ? stream->ends_ns - now_ns : 0;
+}
+
+/* --- the request, as LP sees it --- */
+
+static void note_use(struct hb_spatial_low *low, uint32_t kernel, uint32_t ns, bool wide)
+{
+	/* The same kernel again soon is common (layers); the last place takes what has none of its own. */
+	for (uint32_t i = 0; i < low->n_uses; i++) {
+		struct hb_spatial_use *use = &low->uses[i];
+		if ((use->kernel == kernel && use->wide == wide) || i == HB_SPATIAL_BESIDE - 1) {
+			use->ns = use->ns < INT32_MAX - ns ? use->ns + ns : INT32_MAX;
+			return;
+		}
+	}
+	low->uses[low->n_uses++] = (struct hb_spatial_use){.kernel = kernel, .ns = ns, .wide = wide};
+}
+
+static void end_request(struct hb_spatial_low *low)
+{
+	memcpy(low->last, low->uses, low->n_uses * sizeof *low->uses);
+	low->n_last = low->n_uses;
+	low->n_uses = 0;
+	low->spent_ns = 0;
+}
+
+static void note_view(struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
+		      const struct hb_spatial_view *view, int64_t now_ns)
+{
+	if (view->epoch != low->epoch) {
+		low->epoch = view->epoch;
+		if (low->present)
+			end_request(low);
+		low->present = view->present;
+		low->allow_ns = view->present ? view->allow_ns : 0;
+		int64_t left_ns = hb_spatial_in_flight_ns(stream, now_ns);
+		if (view->present && left_ns)
+			note_use(low, HB_SPATIAL_KERNELS, left_ns < INT32_MAX ? (uint32_t)left_ns : INT32_MAX, true);
+	}
+	if (view->outcome != low->outcome) {
+		low->outcome = view->outcome;
+		hb_spatial_note_excess(low, view->excess_ns);
+	}
+}
+
+/* --- deciding --- */
+
+static void wait_until(struct hb_spatial_low *low, struct hb_spatial_answer *answer, int64_t until_ns, bool for_high)
+{
+	answer->verdict = HB_SPATIAL_WAIT;
+	answer->until_ns = until_ns;
+	answer->for_high = for_high;
+	if (for_high)
+		low->counts.waits_high++;
+	else
+		low->counts.waits_window++;
+}
+
+static void go(struct hb_spatial_answer *answer, uint32_t sms, uint32_t ns, int64_t price_ns)
+{
+	answer->verdict = HB_SPATIAL_GO;
+	answer->sms = sms;
+	answer->ns = ns;
+	answer->price_ns = price_ns < UINT32_MAX ? (uint32_t)price_ns : UINT32_MAX;
+	answer->part_ppm = HB_SPATIAL_PPM;
+}
+
+/* One launch and what is known of it. */
+struct launch {
+	const struct hb_spatial_kernel *kernel;
+	uint32_t left_ppm;                     /* of its grid */
+	uint32_t alone_ns, masked_ns, hold_ns; /* on the whole GPU, masked; one block alone */
+	bool known, maskable;
+};
+
+static uint32_t cut(uint64_t ns)
+{
+	return ns < INT32_MAX ? (uint32_t)ns : INT32_MAX;
+}
+
+static void predict(const struct hb_spatial_low *low, const struct hb_spatial_kernel *kernel,
+		    const struct hb_spatial_spot *spot, const struct hb_spatial_shape *shape, struct launch *launch)
+{
+	uint32_t ns = spot->duration_ns     ? spot->duration_ns
+		      : kernel->duration_ns ? kernel->duration_ns
+					    : HB_SPATIAL_GUESS_NS;
+	launch->kernel = kernel;
+	launch->known = kernel->measured > 0;
+	launch->maskable = low->limits.masks && (kernel->flags & HB_SPATIAL_MASKABLE) && kernel->reserve;
+	launch->hold_ns = cut((uint64_t)ns * kernel->one_wave_q16 >> 16);
+	launch->left_ppm = shape->left_ppm ? shape->left_ppm : HB_SPATIAL_PPM;
+	if (shape->left_ppm)
+		ns = cut((uint64_t)ns * shape->left_ppm / HB_SPATIAL_PPM);
+	launch->alone_ns = ns;
+	launch->masked_ns = cut((uint64_t)ns * kernel->stretch_q10 >> 10);
+}
+
+static void go_masked(struct hb_spatial_answer *answer, const struct launch *launch, int64_t price_ns)
+{
+	go(answer, launch->kernel->sms, launch->masked_ns, price_ns);
+	answer->slower = answer->beside || launch->masked_ns > launch->alone_ns;
+}
+
+/* Short kernels on few SMs or with short blocks: more of them may be in flight, HP hardly notices. */
+static bool is_light(const struct hb_spatial_low *low, const struct launch *launch)
+{
+	return launch->known && launch->alone_ns <= low->limits.light_ns;
+}
+
+/* HP's requests follow each other so closely that to change between them gains less than it costs. */
+static bool is_close(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
+{
+	return view->gap_ns && view->gap_ns < low->limits.close_ns;
+}
+
+/*
+ * A request that began now would pay more for what may be in flight on the whole GPU than it allows. By the first guess of
+ * that harm: what is learned later is of work that was masked.
+ */
+static bool is_dear(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
+{
+	return view->granted && (uint64_t)view->entry_ns * HB_SPATIAL_PPM < (uint64_t)low->limits.window_ns * ENTRY_PPM;
+}
+
+/* LP is masked between HP's requests as it is beside them. */
+static bool is_steady(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
+{
+	return low->limits.masks && (is_close(low, view) || (is_dear(low, view) && !view->gaps));
+}
+
+/* Without masks only little in flight protects a request that begins: what it allows, or what is usual while it allows nothing. */
+static int64_t unmasked_window(const struct hb_spatial_limits *limits, const struct hb_spatial_view *view,
+			       int64_t window_ns)
+{
+	int64_t allowed_ns = (int64_t)view->entry_ns * HB_SPATIAL_PPM / ENTRY_PPM;
+	int64_t most_ns = allowed_ns > limits->tight_ns ? allowed_ns : limits->tight_ns;
+	return window_ns < most_ns ? window_ns : most_ns;
+}
+
+/* A reserve above the usual says that HP suffers: what its requests meet at their begin is made less, too. */
+static int64_t window_of(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
+{
+	const struct hb_spatial_limits *limits = &low->limits;
+	if (!view->granted)
+		return limits->tight_ns;
+	if (is_steady(low, view))
+		return limits->steady_ns;
+	int64_t window_ns = view->present || view->expected ? limits->beside_ns : limits->window_ns;
+	if (!limits->masks)
+		return unmasked_window(limits, view, window_ns);
+	if (!view->present && is_dear(low, view))
+		window_ns = limits->open_ns * (INT64_C(1) << view->gaps) / 2;
+	return view->reserve > limits->sms * 3 / 8 ? window_ns / 4
+	       : view->reserve > limits->sms / 4   ? window_ns / 2
+						   : window_ns;
+}
+
+/* True: enough is in flight already. Light launches have a window of their own, so that the host can run ahead of them. */
+static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
+			   const struct hb_spatial_view *view, const struct launch *launch, int64_t now_ns,
+			   struct hb_spatial_answer *answer)
+{
+	if (stream->sum_ns == stream->done_ns || !view->tenants)
+		return false;
+	const struct hb_spatial_limits *limits = &low->limits;
+	int64_t window_ns = window_of(low, view);
+	if (!launch->known && window_ns > limits->window_ns)
+		window_ns = limits->window_ns; /* it is only guessed how long it takes */
+	if (view->present && launch->left_ppm < HB_SPATIAL_PPM && window_ns > limits->tick_ns)
+		window_ns = limits->tick_ns;
+	int64_t left_ns = stream->ends_ns - now_ns;
+	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
+	uint64_t heavy_ns = stream->sum_ns - stream->done_ns - light_ns - stream->heavy_ns;
+	bool full = left_ns > window_ns || heavy_ns > 2 * (uint64_t)window_ns + limits->mark_ns;
+	if (is_light(low, launch))
+		full = light_ns > (view->granted ? limits->ahead_ns : limits->tight_ns);
+	if (!full && stream->marked - stream->done < HB_SPATIAL_MARKS - 1)
+		return false;
+	if (now_ns - stream->moved_at_ns > HB_SPATIAL_STUCK_NS) {
+		low->counts.stuck++;
+		return false;
+	}
+	int64_t wait_ns = left_ns > window_ns ? left_ns - window_ns : LOOK_NS;
+	wait_until(low, answer, now_ns + (wait_ns < LOOK_NS ? wait_ns : LOOK_NS), false);
+	return true;
+}
+
+/* While HP is absent: the harm to expect of a kernel that holds its SMs for long is more than its mask costs LP. */
+static bool better_masked(const struct hb_spatial_low *low, const struct launch *launch,
+			  const struct hb_spatial_view *view)
+{
+	uint64_t hold_ns = launch->hold_ns;
+	if (!launch->maskable)
+		return false;
+	if (launch->masked_ns <= launch->alone_ns)
+		return true; /* it costs nothing, and HP may come */
+	if (hold_ns < HOLD_LEAST_NS)
+		return false;
+	if (view->expected || !view->granted)
+		return true;
+	if (!view->gap_ns)
+		return false;
+	uint64_t loss_ns = launch->masked_ns > launch->alone_ns ? launch->masked_ns - launch->alone_ns : 0;
+	unsigned __int128 harm = (unsigned __int128)(hold_ns * hold_ns) * low->limits.weight * low->entry_ppm;
+	return harm > (unsigned __int128)loss_ns * view->gap_ns * (2 * (uint64_t)HB_SPATIAL_PPM);
+}
+
+static void decide_alone(const struct hb_spatial_low *low, const struct launch *launch,
+			 const struct hb_spatial_view *view, struct hb_spatial_answer *answer)
+{
+	if (better_masked(low, launch, view))
+		go_masked(answer, launch, 0);
+	else
+		go(answer, 0, launch->alone_ns, 0);
+}
+
+static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
+{
+	return (int64_t)((uint64_t)ns * harm_ppm / HB_SPATIAL_PPM);
+}
+
+/* A long kernel whose grid can be cut: as much of it as fits in a slice, which starts every block of the grid; 0 = whole. */
+static uint32_t slice_of(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns)
+{
+	const struct hb_spatial_kernel *kernel = launch->kernel;
+	uint64_t least_ns = SLICE_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
+	uint32_t slice_ns = low->limits.slice_ns > least_ns ? low->limits.slice_ns : cut(least_ns);
+	if (!(kernel->flags & HB_SPATIAL_SLICEABLE) || kernel->class != HB_SPATIAL_PLAIN ||
+	    ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
+		return 0;
+	return slice_ns;
+}
+
+/* What of a launch goes in one piece, and what that costs; `ns` and the price are those of all that is left of it. */
+struct piece {
+	uint32_t slice_ns; /* 0: all */
+	uint32_t part_ppm;
+	int64_t price_ns;
+};
+
+static struct piece piece_of(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns,
+			     int64_t price_ns)
+{
+	uint32_t slice_ns = slice_of(low, launch, ns);
+	if (!slice_ns)
+		return (struct piece){.part_ppm = HB_SPATIAL_PPM, .price_ns = price_ns};
+	uint32_t part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SPATIAL_PPM / ns);
+	return (struct piece){
+		.slice_ns = slice_ns, .part_ppm = part_ppm, .price_ns = price_of(cut((uint64_t)price_ns), part_ppm)};
+}
+
+static void go_in_slices(struct hb_spatial_answer *answer, const struct launch *launch, const struct piece *piece)
+{
+	if (!piece->slice_ns)
+		return;
+	answer->verdict = HB_SPATIAL_SLICE;
+	answer->part = true;
+	answer->price_ns = cut((uint64_t)piece->price_ns);
+	answer->part_ppm = (uint32_t)price_of(piece->part_ppm, launch->left_ppm);
+	answer->ns = piece->slice_ns;
+}
+
+/* Without a mask the choice is whole or nothing, for this launch and all behind it. */
+static void decide_whole(struct hb_spatial_low *low, const struct launch *launch, const struct hb_spatial_view *view,
+			 struct hb_spatial_answer *answer)
+{
+	int64_t price_ns = price_of(launch->alone_ns, launch->kernel->harm_ppm[1]);
+	struct piece piece = piece_of(low, launch, launch->alone_ns, price_ns);
+	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
+	if (view->allow_ns > 0 && launch->known && piece.price_ns <= view->allow_ns - low->spent_ns) {
+		go(answer, 0, launch->alone_ns, price_ns);
+		go_in_slices(answer, launch, &piece);
+	} else {
+		wait_until(low, answer, view->look_at_ns, true);
+	}
+}
+
+static void decide_beside(struct hb_spatial_low *low, const struct launch *launch, const struct hb_spatial_view *view,
+			  struct hb_spatial_answer *answer)
+{
+	int64_t masked_ns = price_of(launch->masked_ns, launch->kernel->harm_ppm[0]);
+	struct piece masked = piece_of(low, launch, launch->masked_ns, masked_ns);
+	if (!launch->maskable) {
+		decide_whole(low, launch, view, answer);
+	} else if (view->granted) {
+		go_masked(answer, launch, masked_ns);
+		if (!is_close(low, view))
+			go_in_slices(answer, launch, &masked);
+	} else {
+		wait_until(low, answer, view->look_at_ns, true);
+	}
+}
+
+void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
+		    const struct hb_spatial_view *view, int64_t now_ns, const struct hb_spatial_shape *shape,
+		    struct hb_spatial_answer *answer)
+{
+	struct launch launch;
+	note_view(low, stream, view, now_ns);
+	uint32_t place = hb_spatial_place(low, shape), spot = hb_spatial_spot(low, stream->after, shape->key);
+	struct hb_spatial_kernel *kernel = &low->kernels[place];
+	if (kernel->reserve != view->reserve)
+		hb_spatial_fit(low, kernel, view->reserve);
+	predict(low, kernel, &low->spots[spot], shape, &launch);
+	*answer = (struct hb_spatial_answer){.kernel = place,
+					     .spot = spot,
+					     .beside = view->present,
+					     .known = launch.known,
+					     .light = is_light(low, &launch),
+					     .part = shape->left_ppm != 0};
+	if (shape->flags & HB_SPATIAL_FREE)
+		go(answer, 0, launch.alone_ns, 0);
+	else if (window_is_full(low, stream, view, &launch, now_ns, answer))
+		return;
+	else if (view->present)
+		decide_beside(low, &launch, view, answer);
+	else if (launch.maskable && is_steady(low, view))
+		go_masked(answer, &launch, 0);
+	else
+		decide_alone(low, &launch, view, answer);
+}
+
+void hb_spatial_whole(struct hb_spatial_low *low, uint32_t kernel)
+{
+	low->kernels[kernel].flags &= (uint8_t)~HB_SPATIAL_SLICEABLE;
+}
+
+/* --- what is in flight --- */
+
+static void count_launch(struct hb_spatial_low *low, const struct hb_spatial_answer *answer)
+{
+	struct hb_spatial_kernel *kernel = &low->kernels[answer->kernel];
+	kernel->used = ++low->launches;
+	kernel->seen += kernel->seen < UINT32_MAX;
+	if (answer->verdict == HB_SPATIAL_SLICE)
+		low->counts.sliced++;
+	if (!answer->beside) {
+		low->counts.free++;
+		return;
+	}
+	low->counts.unknown += !answer->known;
+	if (answer->sms)
+		low->counts.beside++;
+	else
+		low->counts.wide++;
+	low->spent_ns += answer->price_ns;
+	note_use(low, answer->kernel, answer->ns, !answer->sms);
+}
+
+/* Which launches the next one follows. A kernel in slices counts once, when it is whole. */
+static void note_order(struct hb_spatial_stream *stream, uint64_t key)
+{
+	for (uint32_t i = HB_SPATIAL_AFTER - 1; i > 0; i--)
+		stream->after[i] = stream->after[i - 1];
+	stream->after[0] = key;
+}
+
+static bool is_unsure(const struct hb_spatial_spot *spot)
+{
+	return spot->measured < MEASURED_ENOUGH && spot->seen < SEEN_ENOUGH;
+}
+
+static uint32_t place_mark(struct hb_spatial_stream *stream)
+{
+	uint32_t value = ++stream->marked;
+	if (!value)
+		value = ++stream->marked; /* 0 means none */
+	stream->next.sum_ns = stream->sum_ns;
+	stream->next.light_ns = stream->light_ns;
+	stream->marks[value & (HB_SPATIAL_MARKS - 1)] = stream->next;
+	stream->next = (struct hb_spatial_mark){0};
+	stream->next_ns = 0;
+	return value;
+}
+
+uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *stream, int64_t now_ns,
+			 const struct hb_spatial_answer *answer)
+{
+	bool empty = stream->sum_ns == stream->done_ns;
+	struct hb_spatial_mark *next = &stream->next;
+	count_launch(low, answer);
+	if (empty || stream->ends_ns < now_ns)
+		stream->ends_ns = now_ns + LAUNCH_NS;
+	if (empty)
+		stream->moved_at_ns = now_ns;
+	if (!stream->next_ns)
+		next->first_ns = now_ns;
+	next->others_ns = stream->next_ns;
+	next->own_ns = answer->ns;
+	next->kernel = answer->kernel;
+	next->spot = answer->spot;
+	next->beside |= (uint8_t)(answer->slower | answer->beside << 1);
+	next->part |= answer->part || (stream->next_ns && !answer->known);
+	stream->sum_ns += answer->ns;
+	stream->ends_ns += answer->ns;
+	stream->next_ns += answer->ns;
+	if (answer->light)
+		stream->light_ns += answer->ns;
+	else
+		stream->heavy_ns = answer->ns;
+	struct hb_spatial_spot *spot = &low->spots[answer->spot];
+	bool unsure = is_unsure(spot);
+	spot->seen += spot->seen < UINT32_MAX;
+	if (answer->verdict != HB_SPATIAL_SLICE)
+		note_order(stream, low->kernels[answer->kernel].key);
+	if (unsure)
+		low->survey = SURVEY;
+	if (low->survey)
+		low->survey--;
+	/* Each slice is marked, so that the one behind it goes when this one ends and not when it should. */
+	bool due = unsure || low->survey || answer->verdict == HB_SPATIAL_SLICE;
+	if (!due && stream->next_ns < low->limits.mark_ns)
+		return 0;
+	if (stream->marked - stream->done >= HB_SPATIAL_MARKS - 1)
+		return 0; /* no room; those in flight say enough */
+	return place_mark(stream);
+}
+
+/* What is known of the time between two marks that were seen. */
+struct interval {
+	int64_t least_ns, most_ns;
+	bool exact;
+};
+
+/* The GPU began with the first launch when that had arrived and the one before was done, and ended between two looks. */
+static struct interval interval_of(const struct hb_spatial_stream *stream, const struct hb_spatial_mark *first,
+				   int64_t looked_ns, int64_t now_ns)
+{
+	int64_t arrived_ns = first->first_ns + LAUNCH_NS, begin_ns = stream->done_from_ns, late_ns = stream->done_at_ns;
+	if (begin_ns < arrived_ns)
+		begin_ns = arrived_ns;
+	if (late_ns < begin_ns)
+		late_ns = begin_ns;
+	struct interval interval = {.least_ns = looked_ns - late_ns, .most_ns = now_ns - begin_ns};
+	if (interval.least_ns < 0)
+		interval.least_ns = 0;
+	int64_t doubt_ns = interval.most_ns - interval.least_ns;
+	interval.exact = doubt_ns <= EXACT_NS || doubt_ns <= interval.most_ns >> EXACT_SHIFT;
+	return interval;
+}
+
+/* The mark's last kernel took what the interval has beyond the others; not more, where the end was seen late. */
+static void measure(struct hb_spatial_low *low, const struct hb_spatial_mark *mark, const struct interval *interval)
+{
+	int64_t own_ns = interval->most_ns - mark->others_ns;
+	if (mark->part || own_ns <= 0)
+		return;
+	/* Beside HP a kernel on the whole GPU says nothing; masked it says what masked ones take there. */
+	if (!mark->beside)
+		hb_spatial_note_duration(low, mark->kernel, mark->spot, own_ns, !interval->exact);
+	else if ((mark->beside & 1) && interval->exact && !mark->others_ns)
+		hb_spatial_note_masked(low, mark->kernel, mark->spot, own_ns);
+}
+
+/* Several marks in less time than their kernels should take: those that were only guessed are shorter. */
+static void shorten(struct hb_spatial_low *low, const struct hb_spatial_stream *stream, uint32_t value, uint64_t sum_ns,
+		    const struct interval *interval)
+{
+	uint64_t guessed_ns = 0, over_ns = sum_ns - (uint64_t)interval->most_ns;
+	if (interval->most_ns <= 0 || sum_ns <= (uint64_t)interval->most_ns)
+		return;
+	for (uint32_t i = stream->done + 1; i - 1 != value; i++) {
+		const struct hb_spatial_mark *mark = &stream->marks[i & (HB_SPATIAL_MARKS - 1)];
+		guessed_ns += low->spots[mark->spot].measured ? 0 : mark->own_ns;
+	}
+	for (uint32_t i = stream->done + 1; guessed_ns && i - 1 != value; i++) {
+		const struct hb_spatial_mark *mark = &stream->marks[i & (HB_SPATIAL_MARKS - 1)];
+		uint64_t less_ns = over_ns < guessed_ns ? mark->own_ns * over_ns / guessed_ns : mark->own_ns;
+		if (!low->spots[mark->spot].measured && !mark->part && !mark->beside)
+			hb_spatial_note_duration(low, mark->kernel, mark->spot, (int64_t)(mark->own_ns - less_ns),
+						 true);
+	}
+}
+
+/* The newest heavy launch counts as done once all heavy ones are. */
+static void settle(struct hb_spatial_stream *stream)
+{
+	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
+	if (stream->sum_ns - stream->done_ns - light_ns < stream->heavy_ns)
+		stream->heavy_ns = (uint32_t)(stream->sum_ns - stream->done_ns - light_ns);
+}
+
+void hb_spatial_done(struct hb_spatial_low *low, struct hb_spatial_stream *stream, uint32_t value, int64_t looked_ns,
+		     int64_t now_ns)
+{
+	uint32_t steps = value - stream->done;
+	if (!steps || steps > stream->marked - stream->done)
+		return; /* nothing new, or not a value that was given out */
+	const struct hb_spatial_mark *mark = &stream->marks[value & (HB_SPATIAL_MARKS - 1)];
+	const struct hb_spatial_mark *first = &stream->marks[(stream->done + 1) & (HB_SPATIAL_MARKS - 1)];
+	struct interval interval = interval_of(stream, first, looked_ns, now_ns);
+	if (steps == 1)
+		measure(low, mark, &interval);
+	else
+		shorten(low, stream, value, mark->sum_ns - stream->done_ns, &interval);
+	stream->done = value;
+	stream->done_ns = mark->sum_ns;
+	stream->light_done_ns = mark->light_ns;
+	settle(stream);
+	stream->done_from_ns = looked_ns;
+	stream->done_at_ns = stream->moved_at_ns = now_ns;
+	int64_t left_ns = (int64_t)(stream->sum_ns - stream->done_ns);
+	if (stream->ends_ns > now_ns + left_ns)
+		stream->ends_ns = now_ns + left_ns;
+	if (stream->ends_ns < looked_ns + left_ns)
+		stream->ends_ns = looked_ns + left_ns;
+}
+
+void hb_spatial_idle(struct hb_spatial_stream *stream, int64_t now_ns)
+{
+	stream->done = stream->marked;
+	stream->done_ns = stream->sum_ns;
+	stream->light_done_ns = stream->light_ns;
+	settle(stream);
+	stream->done_from_ns = stream->done_at_ns = now_ns;
+	stream->ends_ns = stream->moved_at_ns = now_ns;
+	stream->next = (struct hb_spatial_mark){0};
+	stream->next_ns = 0;
+}

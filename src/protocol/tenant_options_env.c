@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A wish as environment variables; see tenant_options_env.h. */
+#include "protocol/tenant_options_env.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const engines[] = {
+	[HB_ENGINE_TEMPORAL] = "temporal", [HB_ENGINE_TURNS] = "turns", [HB_ENGINE_SPATIAL] = "spatial"};
+
+void hb_tenant_options_init(struct hb_tenant_options *wish)
+{
+	*wish = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .pcie_weight = 1};
+}
+
+/* Leaves *value alone unless the variable holds a whole number within the bounds. */
+static void read_number(const char *name, int64_t min, int64_t max, int64_t *value)
+{
+	const char *text = getenv(name);
+	char *end;
+	if (!text || !*text)
+		return;
+	errno = 0;
+	long long number = strtoll(text, &end, 10);
+	if (errno == 0 && *end == '\0' && number >= min && number <= max)
+		*value = number;
+}
+
+static bool is(const char *name, const char *expected)
+{
+	const char *text = getenv(name);
+	return text && strcmp(text, expected) == 0;
+}
+
+int hb_tenant_options_from_environment(struct hb_tenant_options *wish)
+{
+	int64_t slo_ns = wish->slo_ns, ppm = wish->attainment_ppm, weight = wish->pcie_weight;
+	int64_t bytes = (int64_t)wish->memory_bytes;
+	read_number("HB_SLO_NS", -1, INT64_MAX, &slo_ns);
+	read_number("HB_ATTAINMENT_PPM", 0, 1000000, &ppm);
+	read_number("HB_MEMORY_BYTES", 0, INT64_MAX, &bytes);
+	read_number("HB_PCIE_WEIGHT", 1, 1000, &weight);
+	wish->slo_ns = slo_ns;
+	wish->attainment_ppm = (uint32_t)ppm;
+	wish->memory_bytes = (uint64_t)bytes;
+	wish->pcie_weight = (uint32_t)weight;
+	if (is("HB_PRIORITY", "high"))
+		wish->priority = HB_PAGE_HIGH;
+	for (int i = HB_ENGINE_TEMPORAL; i <= HB_ENGINE_SPATIAL; i++)
+		if (is("HB_ENGINE", engines[i]))
+			wish->engine = (enum hb_engine)i;
+	if (is("HB_ROLE", "server"))
+		wish->flags |= HB_REGISTER_SERVER;
+	if (is("HB_MPS", "1"))
+		wish->flags |= HB_REGISTER_MPS;
+	if (is("HB_GPU", "sim"))
+		wish->flags |= HB_REGISTER_SIMULATED;
+	return hb_token_parse(getenv("HB_TENANT"), wish->token) < 0 ? -ENOENT : 0;
+}
+
+static int write_text(const char *name, const char *value)
+{
+	int result = value ? setenv(name, value, 1) : unsetenv(name);
+	return result < 0 ? -errno : 0;
+}
+
+static int write_number(const char *name, int64_t value)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%lld", (long long)value);
+	return write_text(name, value ? text : NULL);
+}
+
+int hb_tenant_options_to_environment(const struct hb_tenant_options *wish)
+{
+	char token[2 * HB_TOKEN_BYTES + 1];
+	hb_token_format(wish->token, token);
+	int results[] = {
+		write_text("HB_TENANT", token),
+		write_text("HB_PRIORITY", wish->priority == HB_PAGE_HIGH ? "high" : "low"),
+		write_number("HB_SLO_NS", wish->slo_ns),
+		write_number("HB_ATTAINMENT_PPM", wish->attainment_ppm),
+		write_number("HB_MEMORY_BYTES", (int64_t)wish->memory_bytes),
+		write_number("HB_PCIE_WEIGHT", wish->pcie_weight),
+		write_text("HB_ENGINE", wish->engine ? engines[wish->engine] : NULL),
+		write_text("HB_ROLE", wish->flags & HB_REGISTER_SERVER ? "server" : NULL),
+		write_text("HB_MPS", wish->flags & HB_REGISTER_MPS ? "1" : NULL),
+		write_text("HB_GPU", wish->flags & HB_REGISTER_SIMULATED ? "sim" : NULL),
+	};
+	for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
+		if (results[i] < 0)
+			return results[i];
+	return 0;
+}

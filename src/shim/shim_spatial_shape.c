@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a launch of low priority is: which kernel, how many blocks, on which
+ * stream, and whether it may be masked or held back. Decided from arguments and
+ * attributes, and from what shim_spatial_marks.c knows of the kernel; where those say
+ * nothing the launch goes whole.
+ */
+#include "decide/spatial_low.h"
+#include "shim/shim.h"
+#include "shim/shim_spatial.h"
+#include "shim/split.h"
+#include "shim/takeover.h"
+
+/* Clusters up to this size fit where a mask leaves half of each GPC. */
+#define CLUSTER_MOST 8
+
+/* ---- launches ---- */
+
+static bool is_per_thread(unsigned fn)
+{
+	return fn == HB_FN_cuLaunchKernel_ptsz || fn == HB_FN_cuLaunchKernelEx_ptsz ||
+	       fn == HB_FN_cuLaunchCooperativeKernel_ptsz || fn == HB_FN_cuGraphLaunch_ptsz;
+}
+
+static CUstream stream_of(unsigned fn, uint64_t argument)
+{
+	CUstream stream = (CUstream)(uintptr_t)
+		argument; /* NOLINT(performance-no-int-to-ptr): as the caller passed it */
+	if (stream)
+		return stream;
+	return is_per_thread(fn) ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+static void set_kernel(struct hb_shim_spatial_launch *launch, struct hb_spatial_shape *shape, const unsigned grid[3],
+		       const unsigned block[3], uint32_t shared_bytes)
+{
+	launch->threads = block[0] * block[1] * block[2];
+	launch->shared_bytes = shared_bytes;
+	shape->blocks = (uint64_t)grid[0] * grid[1] * grid[2];
+	shape->key = hb_spatial_key((uint64_t)(uintptr_t)launch->function, grid[0], grid[1], grid[2], launch->threads,
+				    shared_bytes);
+}
+
+/* Whether a kernel's code can be cut is looked at when slack wants it in pieces. */
+static uint32_t can_slice(void)
+{
+	return hb_split_is_possible() ? HB_SPATIAL_SLICEABLE : 0;
+}
+
+static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, struct hb_shim_spatial_launch *launch,
+			   struct hb_spatial_shape *shape)
+{
+	unsigned grid[3], block[3];
+	for (int i = 0; i < 3; i++) {
+		grid[i] = (unsigned)hb_argument(args, 1 + i);
+		block[i] = (unsigned)hb_argument(args, 4 + i);
+	}
+	launch->function = (CUfunction)(uintptr_t)hb_argument(args, 0); /* NOLINT(performance-no-int-to-ptr) */
+	launch->stream = stream_of(fn, hb_argument(args, 8));
+	shape->flags = cooperative ? 0 : HB_SPATIAL_MASKABLE | can_slice();
+	set_kernel(launch, shape, grid, block, (uint32_t)hb_argument(args, 7));
+}
+
+static uint32_t flags_of(const CUlaunchConfig *config)
+{
+	uint32_t flags = HB_SPATIAL_MASKABLE | can_slice();
+	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++) {
+		const CUlaunchAttribute *attribute = &config->attrs[i];
+		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative)
+			flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
+		if (attribute->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+			continue;
+		flags |= HB_SPATIAL_CLUSTER;
+		if (attribute->value.clusterDim.x * attribute->value.clusterDim.y * attribute->value.clusterDim.z >
+		    CLUSTER_MOST)
+			flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
+	}
+	return flags;
+}
+
+static void describe_config(unsigned fn, const uint64_t *args, struct hb_shim_spatial_launch *launch,
+			    struct hb_spatial_shape *shape)
+{
+	const CUlaunchConfig *config = (const CUlaunchConfig *)(uintptr_t)hb_argument(
+		args, 0); /* NOLINT(performance-no-int-to-ptr) */
+	if (!config)
+		return;
+	const unsigned grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+	const unsigned block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
+	launch->function = (CUfunction)(uintptr_t)hb_argument(args, 1); /* NOLINT(performance-no-int-to-ptr) */
+	launch->stream = stream_of(fn, (uint64_t)(uintptr_t)config->hStream);
+	shape->flags = flags_of(config);
+	set_kernel(launch, shape, grid, block, config->sharedMemBytes);
+}
+
+CUfunction hb_shim_spatial_function(unsigned fn, const uint64_t *args)
+{
+	switch (fn) {
+	case HB_FN_cuLaunchKernel:
+	case HB_FN_cuLaunchKernel_ptsz:
+	case HB_FN_cuLaunchCooperativeKernel:
+	case HB_FN_cuLaunchCooperativeKernel_ptsz:
+		return (CUfunction)(uintptr_t)hb_argument(args, 0); /* NOLINT(performance-no-int-to-ptr) */
+	case HB_FN_cuLaunchKernelEx:
+	case HB_FN_cuLaunchKernelEx_ptsz:
+		return (CUfunction)(uintptr_t)hb_argument(args, 1); /* NOLINT(performance-no-int-to-ptr) */
+	default:
+		return NULL;
+	}
+}
+
+void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_shim_spatial_launch *launch,
+			      struct hb_spatial_shape *shape)
+{
+	*launch = (struct hb_shim_spatial_launch){.stream = NULL};
+	*shape = (struct hb_spatial_shape){.key = hb_spatial_key(fn, 0, 0, 0, 0, 0)};
+	switch (fn) {
+	case HB_FN_cuLaunchKernel:
+	case HB_FN_cuLaunchKernel_ptsz:
+		describe_plain(fn, args, false, launch, shape);
+		break;
+	case HB_FN_cuLaunchCooperativeKernel:
+	case HB_FN_cuLaunchCooperativeKernel_ptsz:
+		describe_plain(fn, args, true, launch, shape);
+		break;
+	case HB_FN_cuLaunchKernelEx:
+	case HB_FN_cuLaunchKernelEx_ptsz:
+		describe_config(fn, args, launch, shape);
+		break;
+	case HB_FN_cuGraphLaunch:
+	case HB_FN_cuGraphLaunch_ptsz:
+		launch->stream = stream_of(fn, hb_argument(args, 1));
+		shape->key = hb_spatial_key(hb_argument(args, 0), 0, 0, 0, 0, 1);
+		break;
+	default: /* memsets, copies inside the device, launches of old: short, or rare */
+		if (hb_hooks[fn].stream >= 0)
+			launch->stream = stream_of(fn, hb_argument(args, hb_hooks[fn].stream));
+		shape->flags = HB_SPATIAL_FREE;
+		break;
+	}
+	if (launch->function && hb_shim_spatial_is_marked(HB_MARK_COLLECTIVE, launch->function))
+		shape->flags = HB_SPATIAL_FREE;
+	if (launch->function && !(shape->flags & HB_SPATIAL_CLUSTER) &&
+	    hb_shim_spatial_is_marked(HB_MARK_WIDE, launch->function))
+		shape->flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
+	/* What is known of a kernel holds for launches that may all be masked, or none of them. */
+	if (!(shape->flags & HB_SPATIAL_MASKABLE))
+		shape->key ^= 2;
+}
+
+void hb_shim_spatial_classify(const struct hb_shim_spatial_launch *launch, struct hb_spatial_shape *shape)
+{
+	int per_sm = 0;
+	if (!launch->function)
+		return;
+	if (HB_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&per_sm, launch->function, (int)launch->threads,
+								 launch->shared_bytes) == CUDA_SUCCESS &&
+	    per_sm > 0)
+		shape->per_sm = (uint32_t)per_sm;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contexts that can be held (takeover_slots.h): told by hook_context.c as they
+ * come and go, prepared by the thread of takeover_thread.c: streams, a word that the
+ * GPU sees, the kernel loaded and launched once. With the lock held it makes no
+ * call that waits for the application's work.
+ */
+#include "shim/takeover_slots.h"
+
+#include "base/log.h"
+#include "shim/page_requests.h"
+#include "shim/shim.h"
+#include "shim/shim_foresight.h"
+
+#include <sys/mman.h>
+
+/* ---- contexts ---- */
+
+static void take_slot(struct slot *slot, CUcontext context, CUdevice device)
+{
+	slot->device = device;
+	slot->streams[TAKE] = slot->streams[KEEP] = NULL;
+	slot->work_done = NULL;
+	slot->module = NULL;
+	slot->kernel = NULL;
+	slot->address = 0;
+	slot->state = SLOT_NEW;
+	atomic_store_explicit(&slot->age, atomic_fetch_add(&hb_takeover_next_age, 1) + 1, memory_order_relaxed);
+	atomic_store_explicit(&slot->context, context, memory_order_relaxed);
+}
+
+static void leave_slot(struct slot *slot)
+{
+	atomic_store_explicit(&slot->context, NULL, memory_order_relaxed);
+	slot->state = SLOT_FREE;
+}
+
+void hb_takeover_add_context(CUcontext context, CUdevice device)
+{
+	struct slot *place = NULL;
+	pthread_mutex_lock(&hb_takeover_lock);
+	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
+		if (hb_takeover_slots[i].state != SLOT_FREE && hb_takeover_slots[i].context == context)
+			place = NULL, i = HB_TAKEOVER_CONTEXTS;
+		else if (hb_takeover_slots[i].state == SLOT_FREE && !place)
+			place = &hb_takeover_slots[i];
+	}
+	if (place)
+		take_slot(place, context, device);
+	pthread_mutex_unlock(&hb_takeover_lock);
+	hb_takeover_thread_call(0); /* it prepares */
+}
+
+/* With the context current. What fails here goes with the context. */
+static void tear_down(struct slot *slot, unsigned index)
+{
+	for (enum kind kind = TAKE; kind <= KEEP; kind++)
+		if (slot->streams[kind])
+			HB_REAL(cuStreamDestroy_v2)(slot->streams[kind]);
+	if (slot->work_done)
+		HB_REAL(cuEventDestroy_v2)(slot->work_done);
+	if (slot->module)
+		HB_REAL(cuModuleUnload)(slot->module);
+	if (slot->address)
+		HB_REAL(cuMemHostUnregister)((void *)hb_takeover_page_of(index));
+}
+
+/* The slot of a context that is to be held no more: torn down by the caller, who has it alone, or free already. */
+static struct slot *take_leave(CUcontext context)
+{
+	struct slot *leaving = NULL;
+	pthread_mutex_lock(&hb_takeover_lock);
+	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
+		struct slot *slot = &hb_takeover_slots[i];
+		if (slot->state == SLOT_FREE || slot->state == SLOT_LEAVING || slot->context != context)
+			continue;
+		if (slot->state == SLOT_READY) {
+			slot->state = SLOT_LEAVING;
+			leaving = slot;
+		} else {
+			leave_slot(slot);
+		}
+	}
+	pthread_mutex_unlock(&hb_takeover_lock);
+	return leaving;
+}
+
+/* Without the lock the driver is called: unloading our kernel may wait for the application's work. */
+void hb_takeover_forget_context(CUcontext context)
+{
+	CUcontext popped;
+	hb_takeover_release();
+	struct slot *slot = take_leave(context);
+	if (slot) {
+		hb_takeover_release(); /* what began meanwhile; nothing begins there any more */
+		if (HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
+			tear_down(slot, (unsigned)(slot - hb_takeover_slots));
+			HB_REAL(cuCtxPopCurrent_v2)(&popped);
+		}
+		pthread_mutex_lock(&hb_takeover_lock);
+		leave_slot(slot);
+		pthread_mutex_unlock(&hb_takeover_lock);
+	}
+	hb_shim_foresight_idle(); /* what was launched there is no more */
+}
+
+/* ---- our own thread: preparing ---- */
+
+bool hb_takeover_fail(enum hb_takeover_fault fault, CUresult result)
+{
+	hb_page_signs_fault(fault);
+	hb_log_warning("no holds in this process any more: %s (CUDA error %d)", hb_takeover_fault_text(fault),
+		       (int)result);
+	return false;
+}
+
+CUresult hb_takeover_launch(const struct slot *slot, enum kind kind, int64_t limit_ns)
+{
+	struct hb_takeover_params params = {.word = slot->address + hb_takeover_offset_of(kind),
+					    .limit_ns = (uint64_t)limit_ns,
+					    .linger_ns = LINGER_NS};
+	void *arguments[] = {&params.word, &params.limit_ns, &params.linger_ns};
+	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, slot->streams[kind], arguments, NULL);
+}
+
+static CUresult load(struct slot *slot)
+{
+	CUresult result = HB_REAL(cuModuleLoadData)(&slot->module, hb_takeover_ptx);
+	slot->lingers = result == CUDA_SUCCESS;
+	if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) /* the simulated driver's answer to PTX */
+		result = HB_REAL(cuModuleLoadData)(&slot->module, hb_takeover_simulated);
+	if (result == CUDA_SUCCESS)
+		result = HB_REAL(cuModuleGetFunction)(&slot->kernel, slot->module, HB_TAKEOVER_KERNEL_NAME);
+	/* As much shared memory on its SM as there can be: a block that needs 200 KiB then runs beside it. A wish only. */
+	if (result == CUDA_SUCCESS)
+		HB_REAL(cuFuncSetAttribute)(slot->kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
+	return result;
+}
+
+static CUresult map_word(struct slot *slot, unsigned index)
+{
+	void *page = (void *)hb_takeover_page_of(index);
+	CUresult result = HB_REAL(cuMemHostRegister_v2)(page, PAGE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
+	if (result == CUDA_SUCCESS)
+		result = HB_REAL(cuMemHostGetDevicePointer_v2)(&slot->address, page, 0);
+	return result;
+}
+
+static CUresult make_streams(struct slot *slot)
+{
+	int least = 0, greatest = 0;
+	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
+	CUresult result = HB_REAL(cuEventCreate)(&slot->work_done, CU_EVENT_DISABLE_TIMING);
+	for (enum kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++)
+		result = HB_REAL(cuStreamCreateWithPriority)(&slot->streams[kind], CU_STREAM_NON_BLOCKING, greatest);
+	return result;
+}
+
+/* Launched once, with a word that ends it, so that a lazily loading driver has loaded it. */
+static CUresult try_once(struct slot *slot, unsigned index)
+{
+	atomic_store(&hb_takeover_page_of(index)->word, HB_TAKEOVER_END);
+	CUresult result = hb_takeover_launch(slot, TAKE, 0);
+	return result == CUDA_SUCCESS ? HB_REAL(cuStreamSynchronize)(slot->streams[TAKE]) : result;
+}
+
+/* With the lock held and the context current. */
+static bool set_up(struct slot *slot, unsigned index)
+{
+	CUresult result = make_streams(slot);
+	if (result != CUDA_SUCCESS)
+		return hb_takeover_fail(HB_TAKEOVER_NO_STREAM, result);
+	result = map_word(slot, index);
+	if (result != CUDA_SUCCESS)
+		return hb_takeover_fail(HB_TAKEOVER_NO_MEMORY, result);
+	result = load(slot);
+	if (result != CUDA_SUCCESS)
+		return hb_takeover_fail(HB_TAKEOVER_NO_IMAGE, result);
+	result = try_once(slot, index);
+	if (result != CUDA_SUCCESS)
+		return hb_takeover_fail(HB_TAKEOVER_NO_LAUNCH, result);
+	slot->state = SLOT_READY;
+	return true;
+}
+
+static bool make_pages(void)
+{
+	if (atomic_load(&hb_takeover_pages))
+		return true;
+	char *made = mmap(NULL, (size_t)HB_TAKEOVER_CONTEXTS * PAGE_BYTES, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (made == MAP_FAILED)
+		return hb_takeover_fail(HB_TAKEOVER_NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+	atomic_store_explicit(&hb_takeover_pages, made, memory_order_release);
+	return true;
+}
+
+void hb_takeover_enter_thread(void)
+{
+	/* Legal beside any capture of another thread, and invalidates none. */
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+}
+
+/* Not while a stream records: what is legal beside a capture differs between drivers. */
+static bool can_prepare(void)
+{
+	return !hb_takeover_stopped && atomic_load(&hb_captures) == 0;
+}
+
+bool hb_takeover_prepare(void)
+{
+	bool all = true;
+	if (hb_page_signs_faulty() || !make_pages())
+		return true;
+	pthread_mutex_lock(&hb_takeover_lock);
+	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
+		if (hb_takeover_slots[i].state != SLOT_NEW)
+			continue;
+		if (can_prepare() && HB_REAL(cuCtxSetCurrent)(hb_takeover_slots[i].context) == CUDA_SUCCESS)
+			set_up(&hb_takeover_slots[i], i);
+		HB_REAL(cuCtxSetCurrent)(NULL); /* contexts must be free to go */
+		all &= hb_takeover_slots[i].state != SLOT_NEW;
+	}
+	pthread_mutex_unlock(&hb_takeover_lock);
+	return all;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of sharing modes and what they set; see sharing_modes.h. */
+#include "sim/sharing_modes.h"
+
+#include "base/units.h"
+
+#include "core/core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODES_HELP \
+	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME (100us to 1s), auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+
+/* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
+#define HIGH_SLICE_NS INT64_C(100000000)
+#define LIMIT_MAX_US 10000000
+#define WINDOW_LEAST_NS INT64_C(100000)
+#define WINDOW_MOST_NS INT64_C(1000000000)
+
+const char *const hb_modes_all[] = {"exclusive", "timeslice", "ts100",     "ts1",          "mps",
+				    "mps_prio",  "mps_88",    "mps_gate2", "mps_gate2_88", "reef",
+				    "orion",     "temporal",  "spatial",   "auto",         NULL};
+
+/* A whole number at *text, up to `max`; moves *text behind it. False = none. */
+static bool take_number(const char **text, long max, long *value)
+{
+	char *end;
+	if (**text < '0' || **text > '9')
+		return false;
+	errno = 0;
+	*value = strtol(*text, &end, 10);
+	if (errno || *value > max)
+		return false;
+	*text = end;
+	return true;
+}
+
+static bool parse_mps(const char *rest, struct hb_mode *mode)
+{
+	long value;
+	mode->mps = true;
+	if (strcmp(rest, "") == 0)
+		return true;
+	mode->priorities = true;
+	if (strcmp(rest, "_prio") == 0)
+		return true;
+	if (*rest++ != '_')
+		return false;
+	if (strncmp(rest, "gate", 4) == 0) {
+		rest += 4;
+		if (!take_number(&rest, 1024, &value) || value < 1)
+			return false;
+		mode->policy = "gate";
+		mode->gate_depth = (uint32_t)value;
+		if (!*rest)
+			return true;
+		if (*rest++ != '_')
+			return false;
+	}
+	if (!take_number(&rest, 100, &value) || value < 1 || *rest)
+		return false;
+	mode->sm_limit_percent = (uint32_t)value;
+	return true;
+}
+
+static bool parse_temporal(const char *rest, struct hb_mode *mode)
+{
+	static const char *const names[] = {
+		[HB_HINTS_NONE] = "none",       [HB_HINTS_PERFECT] = "perfect", [HB_HINTS_LATE] = "late",
+		[HB_HINTS_EARLY] = "early",     [HB_HINTS_MISSING] = "missing", [HB_HINTS_WRONG] = "wrong",
+		[HB_HINTS_LEARNED] = "learned",
+	};
+	mode->policy = "temporal";
+	mode->mps_low = true;
+	if (!*rest)
+		return true;
+	if (strncmp(rest, ":hints=", 7) != 0)
+		return false;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strcmp(rest + 7, names[i]) == 0) {
+			mode->hints = (enum hb_hint_quality)i;
+			return true;
+		}
+	return false;
+}
+
+/* One of spatial's options, without its colon: what it does with, without, or another window. */
+static bool parse_spatial_option(const char *option, struct hb_mode *mode)
+{
+	struct hb_error error;
+	int64_t ns;
+	if (strcmp(option, "with=gpcs") == 0)
+		return mode->with_gpcs = true;
+	if (strcmp(option, "without=masks") == 0)
+		return mode->without_masks = true;
+	if (strcmp(option, "without=slices") == 0)
+		return mode->without_slices = true;
+	if (strcmp(option, "without=beside") == 0)
+		return mode->without_beside = true;
+	if (strncmp(option, "window=", 7) != 0 || hb_duration_parse(option + 7, &ns, &error) < 0 ||
+	    ns < WINDOW_LEAST_NS || ns > WINDOW_MOST_NS)
+		return false;
+	mode->window_ns = (uint32_t)ns;
+	return true;
+}
+
+static bool parse_spatial(const char *rest, struct hb_mode *mode)
+{
+	mode->mps = mode->priorities = mode->slack = true;
+	mode->policy = "slack";
+	while (*rest == ':') {
+		char option[32];
+		size_t length = strcspn(++rest, ":");
+		if (length >= sizeof option)
+			return false;
+		memcpy(option, rest, length);
+		option[length] = '\0';
+		if (!parse_spatial_option(option, mode))
+			return false;
+		rest += length;
+	}
+	return !*rest;
+}
+
+static bool parse(const char *text, struct hb_mode *mode)
+{
+	long value;
+	if (strcmp(text, "exclusive") == 0) {
+		mode->exclusive = true;
+		return true;
+	}
+	if (strcmp(text, "timeslice") == 0)
+		return true;
+	if (strncmp(text, "ts", 2) == 0) {
+		const char *rest = text + 2;
+		mode->high_slice_ns = HIGH_SLICE_NS;
+		if (!take_number(&rest, LIMIT_MAX_US, &value) || value < 1 || *rest)
+			return false;
+		mode->low_slice_ns = value * 1000;
+		return true;
+	}
+	if (strncmp(text, "mps", 3) == 0)
+		return parse_mps(text + 3, mode);
+	if (strcmp(text, "reef") == 0 || strcmp(text, "orion") == 0) {
+		mode->mps = mode->priorities = true;
+		mode->policy = *text == 'r' ? "reef" : "orion";
+		return true;
+	}
+	if (strcmp(text, "auto") == 0) {
+		mode->automatic = true;
+		return true;
+	}
+	if (strncmp(text, "spatial", 7) == 0)
+		return parse_spatial(text + 7, mode);
+	return strncmp(text, "temporal", 8) == 0 && parse_temporal(text + 8, mode);
+}
+
+int hb_mode_parse(const char *text, struct hb_mode *mode, struct hb_error *error)
+{
+	struct hb_mode parsed = {.sm_limit_percent = 100, .policy = "builtin"};
+	if (strlen(text) >= sizeof parsed.name || !parse(text, &parsed))
+		return hb_error_set(error, -EINVAL, "sharing mode '%.60s' is not known; " MODES_HELP, text);
+	memcpy(parsed.name, text, strlen(text) + 1);
+	*mode = parsed;
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
+ * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
+ * `reef`, `orion`, `spatial[:with=gpcs|:without=masks|slices|beside|:window=TIME]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
+ */
+#ifndef HB_SIM_MODES_H
+#define HB_SIM_MODES_H
+
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum hb_hint_quality {
+	HB_HINTS_NONE,
+	HB_HINTS_PERFECT,
+	HB_HINTS_LATE,
+	HB_HINTS_EARLY,
+	HB_HINTS_MISSING,
+	HB_HINTS_WRONG,
+	HB_HINTS_LEARNED /* not a hint but signs, see simulation_hints.c */
+};
+
+struct hb_mode {
+	char name[64];
+	bool exclusive;                      /* every tenant has the GPU to itself */
+	bool mps;                            /* one context for all; else one a tenant */
+	bool mps_low;                        /* LP tenants share one MPS context, HP outside it */
+	bool priorities;                     /* HP streams at the highest priority */
+	uint32_t sm_limit_percent;           /* LP clients; 100 = none */
+	int64_t low_slice_ns, high_slice_ns; /* 0 = the GPU's default */
+	const char *policy;                  /* core policy name */
+	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
+	enum hb_hint_quality hints;
+	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
+	bool with_gpcs;     /* masks leave out whole GPCs, as the shim does with `masks: gpcs`; else they are spread */
+	bool without_masks; /* what `spatial:without=...` leaves out */
+	bool without_slices;
+	bool without_beside; /* plain gating */
+	uint32_t window_ns;  /* of LP, as in a real program (`spatial:window=3ms`); 0 = what an ideal host needs */
+	bool automatic;      /* temporal or spatial, whichever was better in a trial of each */
+};
+
+/* 0, -EINVAL (error lists the modes). */
+int hb_mode_parse(const char *text, struct hb_mode *mode, struct hb_error *error);
+/* The modes `--sharing all` runs, NULL-terminated. */
+extern const char *const hb_modes_all[];
+
+#endif

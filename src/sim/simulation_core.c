@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the engine and the scheduling core: posts what happened and carries
+ * out what the core asks for on the GPU model and the programs' gates.
+ */
+#include "sim/simulation.h"
+
+#include <errno.h>
+
+int hb_simulation_open_core(struct hb_simulation *engine)
+{
+	struct hb_core_config config;
+	hb_core_config_init(&config);
+	config.policy = engine->mode.policy;
+	config.sms = (uint32_t)engine->spec.sm_count;
+	config.gate_depth = engine->mode.gate_depth;
+	config.low_shared = engine->mode.mps || engine->mode.mps_low;
+	config.switch_ns = (int64_t)engine->spec.switch_ns;
+	config.foresight_off = engine->mode.hints != HB_HINTS_LEARNED;
+	int error = 0;
+	engine->core = hb_core_new(&config, 0, &error);
+	engine->passive = engine->mode.policy[0] == 'b'; /* builtin */
+	return engine->core ? 0 : error;
+}
+
+static void set_slice(struct hb_simulation *engine, uint32_t tenant, int64_t compute_ns, int64_t copy_ns)
+{
+	hb_gpu_model_set_slice(engine->model, engine->context_of[tenant], compute_ns, copy_ns);
+}
+
+static void start_hold(struct hb_simulation *engine, struct hb_program *program, int64_t limit_ns)
+{
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD, .duration_ns = limit_ns, .name = "hold"};
+	hold.cookie = hb_cookie(program->id, 0, 0) | HB_COOKIE_HOLD;
+	/* Two: a lone one gives the GPU away as soon as it runs. */
+	for (int i = 0; i < 2; i++)
+		if (hb_gpu_model_submit(engine->model, engine->now_ns, program->hold_stream, &hold) < 0)
+			engine->failure = -ENOMEM;
+}
+
+/* The shim releases holds when the launch call it made returns: the work is queued behind them by then. */
+static int64_t launch_ns(const struct hb_simulation *engine, const struct hb_program *program)
+{
+	return (int64_t)(program->tenant->graph ? engine->spec.graph_launch_ns : engine->spec.launch_latency_ns);
+}
+
+static void apply(struct hb_simulation *engine, const struct hb_action *action)
+{
+	struct hb_program *program = action->tenant < engine->n_programs ? &engine->programs[action->tenant] : NULL;
+	if (!program)
+		return;
+	switch (action->kind) {
+	case HB_ACTION_GATE:
+		hb_gate_set(&program->gate, action->gate.state, action->gate.depth);
+		hb_program_gate_changed(engine, program);
+		break;
+	case HB_ACTION_ADMIT:
+		hb_gate_admit(&program->gate, action->admit.launch);
+		hb_program_gate_changed(engine, program);
+		break;
+	case HB_ACTION_SLICE:
+		set_slice(engine, action->tenant, action->slice.compute_ns, action->slice.copy_ns);
+		break;
+	case HB_ACTION_HOLD:
+		start_hold(engine, program, action->hold.limit_ns);
+		break;
+	case HB_ACTION_RELEASE:
+		program->release_ns = engine->now_ns + launch_ns(engine, program);
+		break;
+	case HB_ACTION_MASK:
+		program->sm_limit = action->mask.sms;
+		break;
+	case HB_ACTION_TERMS:
+		if (program->slack && !engine->mode.without_beside)
+			atomic_store(&program->slack->high.beacon->terms_ppm, action->terms.delay_ppm);
+		break;
+	case HB_ACTION_EJECTED:
+		engine->failure = hb_error_set(engine->error, -EPROTO, "policy %s was ejected: %s",
+					       hb_core_ejection(engine->core)->policy.text,
+					       hb_core_ejection(engine->core)->message);
+		break;
+	case HB_ACTION_KINDS:
+		break;
+	}
+}
+
+static void drain(struct hb_simulation *engine)
+{
+	struct hb_action action;
+	while (hb_core_next_action(engine->core, &action))
+		apply(engine, &action);
+}
+
+void hb_simulation_post(struct hb_simulation *engine, const struct hb_program *program, struct hb_event *event)
+{
+	if (engine->passive)
+		return;
+	event->tenant = program->id;
+	int result = hb_core_post(engine->core, engine->now_ns, event);
+	if (result < 0 && !engine->failure)
+		engine->failure = hb_error_set(engine->error, result,
+					       "the core refused event %d of tenant %u at %lld ns", (int)event->kind,
+					       event->tenant, (long long)engine->now_ns);
+	drain(engine);
+}
+
+void hb_simulation_post_kind(struct hb_simulation *engine, const struct hb_program *program, enum hb_event_kind kind)
+{
+	struct hb_event event = {.kind = kind};
+	hb_simulation_post(engine, program, &event);
+}
+
+void hb_simulation_step_core(struct hb_simulation *engine)
+{
+	hb_core_step(engine->core, engine->now_ns);
+	drain(engine);
+}

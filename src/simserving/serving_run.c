@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The evaluation run: arrivals, scheduler and back end in virtual time; see serving_run.h. */
+#include "simserving/serving_run.h"
+
+#include "base/clock.h"
+#include "sim/arrivals.h"
+#include "simserving/serving_gpu.h"
+#include "simserving/serving_watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Requests that arrive before do not count: queues fill, the predictor learns. */
+#define WARM_NS (500 * HB_NS_PER_MS)
+/* Measuring capacity: so long, in queues so full, begun so long before. */
+#define CAPACITY_NS HB_NS_PER_S
+#define CAPACITY_QUEUE 64
+/* A load of which nothing gets through (its deadlines are missed) still ends. */
+#define DRAIN_NS (10 * HB_NS_PER_S)
+/* Each size is run alone so often when a model is loaded. */
+#define PROFILE_RUNS 3
+
+struct source {
+	uint32_t model;
+	enum hb_scheduler_priority priority;
+	struct hb_arrivals *arrivals;
+	int64_t next_ns;
+};
+
+struct run {
+	const struct hb_serving_run_options *options;
+	struct hb_error *error;
+	void *gpu;
+	struct hb_scheduler *serve;
+	struct hb_serving_watch watch;
+	uint32_t n_models;
+	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
+	double alone_ns[HB_SCHEDULER_MODELS_MAX], item_ns[HB_SCHEDULER_MODELS_MAX];
+	double share[HB_SCHEDULER_MODELS_MAX]; /* of requests */
+	struct source sources[HB_SCHEDULER_MODELS_MAX * HB_SCHEDULER_PRIORITIES];
+	uint32_t n_sources;
+	int64_t now_ns, end_ns, busy_before_ns;
+	int failure;
+};
+
+void hb_serving_run_options_init(struct hb_serving_run_options *options)
+{
+	*options = (struct hb_serving_run_options){
+		.gpu = "h200",
+		.load = 0.8,
+		.high_share = 0.4,
+		.deadline_factor = {4, 8},
+		.seconds = 10,
+		.seed = 1,
+	};
+	hb_scheduler_config_init(&options->config);
+}
+
+static const struct hb_scheduler_provider_ops *const gpu_ops = &hb_serving_gpu_ops;
+
+/* One batch alone on the GPU, each stage timed. */
+static void batch_time(struct run *run, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
+{
+	struct hb_scheduler_provider_event event = {.stage = HB_STAGE_IN};
+	int64_t since_ns = run->now_ns;
+	enum hb_scheduler_stage stage = run->models[model].in_bytes > 0 ? HB_STAGE_IN : HB_STAGE_RUN;
+	memset(stage_ns, 0, HB_STAGES * sizeof *stage_ns);
+	const struct hb_scheduler_batch batch = {.model = model, .items = items, .priority = HB_SCHEDULER_HIGH};
+	if (gpu_ops->start(run->gpu, run->now_ns, 0, model, &batch) < 0)
+		return;
+	while (event.stage < HB_STAGES) {
+		int64_t next = gpu_ops->next_ns(run->gpu);
+		if (next == INT64_MAX)
+			return;
+		while (event.stage < HB_STAGES && gpu_ops->poll(run->gpu, next, &event)) {
+			stage_ns[stage] = (double)(event.at_ns - since_ns);
+			since_ns = run->now_ns = event.at_ns;
+			stage = event.stage;
+		}
+	}
+}
+
+/* What a server does when it loads a model: runs batches of sizes 1, 2, 4 ... alone. */
+static void profile(struct run *run, uint32_t model)
+{
+	uint32_t most = run->models[model].max_items, items = 1;
+	double stage_ns[HB_STAGES];
+	for (;;) {
+		for (int i = 0; i < PROFILE_RUNS; i++) {
+			batch_time(run, model, items, stage_ns);
+			hb_scheduler_profiled(run->serve, model, items, stage_ns);
+			hb_serving_watch_profiled(&run->watch, model, items, stage_ns);
+			run->now_ns += HB_NS_PER_MS;
+		}
+		if (items == 1) {
+			run->alone_ns[model] = stage_ns[0] + stage_ns[1] + stage_ns[2];
+			run->item_ns[model] = stage_ns[HB_STAGE_RUN];
+		}
+		if (items == most)
+			break;
+		items = 2 * items < most ? 2 * items : most;
+	}
+}
+
+static int models_open(struct run *run)
+{
+	double sum = 0;
+	run->n_models = gpu_ops->models(run->gpu);
+	for (uint32_t model = 0; model < run->n_models; model++) {
+		int rc = gpu_ops->model(run->gpu, model, &run->models[model]);
+		rc = rc ? rc : hb_scheduler_add_model(run->serve, &run->models[model], run->error);
+		if (rc < 0)
+			return rc;
+		hb_serving_watch_model(&run->watch, &run->models[model]);
+		profile(run, model);
+		run->share[model] = 1 / run->item_ns[model];
+		sum += run->share[model];
+	}
+	for (uint32_t model = 0; model < run->n_models; model++)
+		run->share[model] /= sum;
+	return 0;
+}
+
+static int source_open(struct run *run, uint32_t model, enum hb_scheduler_priority priority, double per_s)
+{
+	char spec[64];
+	snprintf(spec, sizeof spec, "%.6f/s%s", per_s, run->options->bursts ? ":burst" : "");
+	struct source *source = &run->sources[run->n_sources];
+	uint64_t seed = run->options->seed * 1000 + run->n_sources;
+	int rc = hb_arrivals_new(spec, seed, &source->arrivals, run->error);
+	if (rc)
+		return rc;
+	run->n_sources++;
+	source->model = model;
+	source->priority = priority;
+	source->next_ns = hb_arrivals_next(source->arrivals);
+	return 0;
+}
+
+static int sources_open(struct run *run, double per_s)
+{
+	for (uint32_t model = 0; model < run->n_models; model++)
+		for (int priority = 0; priority < HB_SCHEDULER_PRIORITIES; priority++) {
+			double high = run->options->high_share;
+			double share = run->share[model] * (priority == HB_SCHEDULER_HIGH ? high : 1 - high);
+			int rc = source_open(run, model, priority, share * per_s);
+			if (rc)
+				return rc;
+		}
+	return 0;
+}
+
+static void run_close(struct run *run)
+{
+	for (uint32_t i = 0; i < run->n_sources; i++)
+		hb_arrivals_free(run->sources[i].arrivals);
+	hb_scheduler_free(run->serve);
+	hb_serving_watch_fini(&run->watch);
+	gpu_ops->close(run->gpu);
+	free(run);
+}
+
+static int run_open(const struct hb_serving_run_options *options, struct run **out, struct hb_error *error)
+{
+	struct hb_serving_gpu_options gpu = {
+		.traces = options->traces,
+		.gpu = options->gpu,
+		.only = options->models,
+		.link_bytes_per_s = options->link_bytes_per_s,
+		.lanes = options->config.slots,
+	};
+	struct run *run = calloc(1, sizeof *run);
+	if (!run)
+		return hb_error_set(error, -ENOMEM, "out of memory");
+	run->options = options;
+	run->error = error;
+	int rc = hb_serving_gpu_new(&gpu, &run->gpu, error);
+	rc = rc ? rc : hb_scheduler_new(&options->config, &run->serve, error);
+	rc = rc ? rc : hb_serving_watch_init(&run->watch, options->errors);
+	rc = rc ? rc : models_open(run);
+	if (rc) {
+		run_close(run);
+		return rc;
+	}
+	*out = run;
+	return 0;
+}
+
+static void action_do(struct run *run, const struct hb_scheduler_action *action)
+{
+	const struct hb_scheduler_batch *batch;
+	switch (action->kind) {
+	case HB_SCHEDULER_START:
+		batch = hb_scheduler_batch_get(run->serve, action->slot);
+		hb_serving_watch_start(&run->watch, run->now_ns, action->slot, batch);
+		if (gpu_ops->start(run->gpu, run->now_ns, action->slot, batch->model, batch) < 0)
+			run->failure = hb_error_set(run->error, -EINVAL, "the simulated GPU did not take a batch");
+		if (run->models[batch->model].in_bytes <= 0)
+			hb_scheduler_stage(run->serve, run->now_ns, action->slot, HB_STAGE_RUN);
+		break;
+	case HB_SCHEDULER_REFUSE:
+		hb_serving_watch_refused(&run->watch, action);
+		break;
+	case HB_SCHEDULER_HOLD:
+	case HB_SCHEDULER_RELEASE:
+		gpu_ops->hold(run->gpu, run->now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
+		hb_serving_watch_hold(&run->watch, run->now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
+		break;
+	}
+}
+
+static void steps_do(struct run *run)
+{
+	struct hb_scheduler_action action;
+	while (!run->failure && hb_scheduler_step(run->serve, run->now_ns, &action))
+		action_do(run, &action);
+}
+
+static void event_take(struct run *run, const struct hb_scheduler_provider_event *event)
+{
+	run->now_ns = event->at_ns;
+	if (event->stage < HB_STAGES) {
+		hb_scheduler_stage(run->serve, run->now_ns, event->slot, event->stage);
+		hb_serving_watch_stage(&run->watch, run->now_ns, event->slot, event->stage);
+	} else {
+		hb_serving_watch_end(&run->watch, run->now_ns, event->slot,
+				     hb_scheduler_batch_get(run->serve, event->slot));
+		hb_scheduler_end(run->serve, run->now_ns, event->slot, event->whole);
+	}
+}
+
+static void request_come(struct run *run, struct source *source)
+{
+	double allowed_ns = run->options->deadline_factor[source->priority] * run->alone_ns[source->model];
+	int64_t deadline_ns = run->now_ns + (int64_t)allowed_ns;
+	struct hb_scheduler_request request = {
+		.cookie = hb_serving_watch_request(&run->watch, run->now_ns, source->model, source->priority,
+						   deadline_ns),
+		.model = source->model,
+		.items = 1,
+		.priority = source->priority,
+		.deadline_ns = deadline_ns,
+	};
+	if (!hb_scheduler_submit(run->serve, run->now_ns, &request))
+		hb_serving_watch_refused(&run->watch, &(struct hb_scheduler_action){.cookie = request.cookie});
+	int64_t next = hb_arrivals_next(source->arrivals);
+	source->next_ns = next == INT64_MAX ? next : next + run->watch.base_ns;
+}
+
+static struct source *source_next(struct run *run)
+{
+	struct source *best = &run->sources[0];
+	for (uint32_t i = 1; i < run->n_sources; i++)
+		if (run->sources[i].next_ns < best->next_ns)
+			best = &run->sources[i];
+	return best;
+}
+
+/* One point in time: what the GPU has to tell, or a request, or a wake. False: nothing comes any more. */
+static bool advance(struct run *run)
+{
+	struct source *source = source_next(run);
+	int64_t arrival = source->next_ns < run->end_ns ? source->next_ns : INT64_MAX;
+	int64_t gpu = gpu_ops->next_ns(run->gpu), wake = hb_scheduler_next_wake_ns(run->serve);
+	int64_t next = gpu < arrival ? gpu : arrival;
+	next = wake < next ? wake : next;
+	if (next == INT64_MAX || run->failure)
+		return false;
+	run->now_ns = next > run->now_ns ? next : run->now_ns;
+	int64_t until_ns = run->now_ns;
+	struct hb_scheduler_provider_event event;
+	while (gpu_ops->poll(run->gpu, until_ns, &event)) {
+		event_take(run, &event);
+		steps_do(run);
+	}
+	run->now_ns = until_ns;
+	if (arrival <= until_ns)
+		request_come(run, source);
+	/* Most points in time are kernels within a batch, of which the scheduler knows nothing. */
+	if (arrival <= until_ns || wake <= until_ns)
+		steps_do(run);
+	return true;
+}
+
+static void result_fill(struct run *run, struct hb_serving_run_result *result)
+{
+	result->n_models = run->n_models;
+	for (uint32_t model = 0; model < run->n_models; model++) {
+		memcpy(result->model_name[model], run->models[model].name, sizeof run->models[model].name);
+		result->model_alone_ns[model] = run->alone_ns[model];
+	}
+	result->counts = *hb_scheduler_counts_get(run->serve);
+	double span_ns = (double)(run->end_ns - run->watch.base_ns);
+	double busy_ns = (double)(hb_serving_gpu_busy_ns(run->gpu) - run->busy_before_ns);
+	result->gpu_busy = busy_ns / span_ns;
+	hb_serving_watch_result(&run->watch, result);
+}
+
+int hb_serving_run(const struct hb_serving_run_options *options, struct hb_serving_run_result *result,
+		   struct hb_error *error)
+{
+	double capacity = options->capacity_per_s;
+	int rc = capacity > 0 ? 0 : hb_serving_capacity(options, &capacity, error);
+	struct run *run;
+	rc = rc ? rc : run_open(options, &run, error);
+	if (rc)
+		return rc;
+	rc = sources_open(run, capacity * options->load);
+	/* Arrivals count from when every model was profiled. */
+	run->busy_before_ns = hb_serving_gpu_busy_ns(run->gpu);
+	run->watch.base_ns = run->now_ns;
+	run->watch.count_from_ns = run->now_ns + WARM_NS;
+	run->end_ns = run->now_ns + WARM_NS + (int64_t)(options->seconds * 1e9);
+	for (uint32_t i = 0; i < run->n_sources; i++)
+		run->sources[i].next_ns += run->watch.base_ns;
+	while (!rc && run->now_ns < run->end_ns + DRAIN_NS && advance(run))
+		continue;
+	rc = rc ? rc : run->failure ? run->failure : run->watch.failure;
+	if (!rc) {
+		*result = (struct hb_serving_run_result){.capacity_per_s = capacity,
+							 .offered_per_s = capacity * options->load};
+		result_fill(run, result);
+	}
+	run_close(run);
+	return rc;
+}
+
+/* Keeps each model's queue at CAPACITY_QUEUE, in turn by their share. */
+static void queues_top_up(struct run *run, uint64_t *sent)
+{
+	for (uint32_t model = 0; model < run->n_models; model++) {
+		struct hb_scheduler_request request = {.model = model, .items = 1, .deadline_ns = INT64_MAX};
+		while (hb_scheduler_queued(run->serve, HB_SCHEDULER_HIGH) < CAPACITY_QUEUE * run->n_models &&
+		       !run->failure) {
+			/* The model furthest behind its share comes next. */
+			uint32_t next = 0;
+			for (uint32_t i = 1; i < run->n_models; i++)
+				if ((double)sent[i] / run->share[i] < (double)sent[next] / run->share[next])
+					next = i;
+			request.model = next;
+			sent[next]++;
+			if (!hb_scheduler_submit(run->serve, run->now_ns, &request))
+				return;
+		}
+	}
+}
+
+int hb_serving_capacity(const struct hb_serving_run_options *options, double *per_s, struct hb_error *error)
+{
+	struct hb_serving_run_options full = *options;
+	uint64_t sent[HB_SCHEDULER_MODELS_MAX] = {0}, done = 0;
+	struct hb_scheduler_provider_event event;
+	struct run *run;
+	full.config.policy = "fifo";
+	full.config.batch_most = 1;
+	full.errors = false;
+	int rc = run_open(&full, &run, error);
+	if (rc)
+		return rc;
+	int64_t from_ns = run->now_ns + WARM_NS, to_ns = from_ns + CAPACITY_NS;
+	run->watch.count_from_ns = INT64_MAX;
+	while (run->now_ns < to_ns && !run->failure) {
+		queues_top_up(run, sent);
+		steps_do(run);
+		run->now_ns = gpu_ops->next_ns(run->gpu);
+		while (gpu_ops->poll(run->gpu, run->now_ns, &event)) {
+			if (event.stage == HB_STAGES && run->now_ns >= from_ns && run->now_ns < to_ns)
+				done += hb_scheduler_batch_get(run->serve, event.slot)->items;
+			event_take(run, &event);
+		}
+	}
+	rc = run->failure;
+	if (!rc)
+		*per_s = (double)done * 1e9 / (double)CAPACITY_NS;
+	run_close(run);
+	return rc;
+}

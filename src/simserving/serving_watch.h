@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an evaluation run of `serve` keeps count of: every request's fate, and
+ * how far predictions were off, also those of predictors with parts switched
+ * off that watch the same batches. Used by serving_run.c.
+ */
+#ifndef HB_SIM_SERVE_WATCH_H
+#define HB_SIM_SERVE_WATCH_H
+
+#include "base/hist.h"
+#include "simserving/serving_run.h"
+
+struct hb_serving_fate {
+	int64_t arrival_ns, deadline_ns;
+	uint32_t model;
+	enum hb_scheduler_priority priority;
+};
+
+struct hb_serving_watch {
+	struct hb_serving_fate *requests;
+	size_t n, capacity;
+	int64_t base_ns, count_from_ns;
+	uint64_t arrived[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES],
+		in_time[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
+	uint64_t late[HB_SCHEDULER_PRIORITIES], refused[HB_SCHEDULER_PRIORITIES], timeouts[HB_SCHEDULER_PRIORITIES];
+	uint64_t batches, items;
+	struct hb_hist *latency; /* one a priority */
+	struct hb_hist *error;   /* one a shadow, in millionths */
+	struct hb_hist *run_error, *copy_error;
+	struct hb_predictor *shadows;
+	uint32_t n_shadows, n_models;
+	int failure;
+};
+
+int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors);
+void hb_serving_watch_fini(struct hb_serving_watch *watch);
+void hb_serving_watch_model(struct hb_serving_watch *watch, const struct hb_scheduler_model *model);
+/* As hb_predictor_replace_model(). */
+int hb_serving_watch_replace(struct hb_serving_watch *watch, uint32_t number, const struct hb_scheduler_model *model);
+void hb_serving_watch_profiled(struct hb_serving_watch *watch, uint32_t model, uint32_t items,
+			       const double stage_ns[HB_STAGES]);
+/* The request's cookie. */
+uint64_t hb_serving_watch_request(struct hb_serving_watch *watch, int64_t now_ns, uint32_t model,
+				  enum hb_scheduler_priority priority, int64_t deadline_ns);
+void hb_serving_watch_refused(struct hb_serving_watch *watch, const struct hb_scheduler_action *action);
+void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
+			    const struct hb_scheduler_batch *batch);
+void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
+			    enum hb_scheduler_stage stage);
+void hb_serving_watch_hold(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot, bool held);
+void hb_serving_watch_end(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
+			  const struct hb_scheduler_batch *batch);
+void hb_serving_watch_result(const struct hb_serving_watch *watch, struct hb_serving_run_result *result);
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts, a server that ends. */
+#include "server/backends/worker_outputs.h"
+#include "server/http/content_coding.h"
+#include "server/kserve/cut_heap.h"
+#include "server/kserve/kserve_json.h"
+#include "server/models/dispatch.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void write_model(const char *text)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/m/model.yaml", folder);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+#define TENSORS "inputs: [{name: x, datatype: FP32, shape: [2]}]\noutputs: [{name: y, datatype: FP32, shape: [2]}]\n"
+
+static int set_up(void **state)
+{
+	char path[128];
+	strcpy(folder, "/tmp/hb-front-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/m", folder);
+	return mkdir(path, 0700);
+}
+
+static int tear_down(void **state)
+{
+	char path[128];
+	snprintf(path, sizeof(path), "%s/m/model.yaml", folder);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/m", folder);
+	rmdir(path);
+	return rmdir(folder);
+}
+
+static void expect_model_error(const char *text, const char *word)
+{
+	struct hb_model_config config = {.name = "unchanged"};
+	struct hb_error error = {.text = ""};
+	write_model(text);
+	assert_true(hb_model_config_load(folder, "m", &config, &error) < 0);
+	if (!strstr(error.text, word) || !strstr(error.text, "model.yaml"))
+		fail_msg("\"%s\" does not name %s", error.text, word);
+	assert_string_equal(config.name, "unchanged");
+}
+
+static void a_model_that_cannot_be_is_refused_by_key(void **state)
+{
+	struct hb_model_config config;
+	expect_model_error("platform: echo\n", "inputs");
+	expect_model_error("platform: nothing\n" TENSORS, "platform");
+	expect_model_error("platform: worker\n" TENSORS, "command");
+	expect_model_error("platform: echo\ncommand: x\n" TENSORS, "command");
+	expect_model_error("platform: trace\n" TENSORS, "trace");
+	expect_model_error("platform: worker\ncommand: x\ntrace: bert\n" TENSORS, "trace");
+	expect_model_error(TENSORS, "platform");
+	expect_model_error("platform: echo\ntransfer: [1MB]\n" TENSORS, "transfer");
+	expect_model_error("platform: echo\nmax_batch: 33\n" TENSORS, "max_batch");
+	expect_model_error("platform: echo\nmax_batch: 2\ninputs: [{name: x, datatype: FP32, shape: [-1]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "max_batch");
+	expect_model_error("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [0]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "dimension");
+	expect_model_error("platform: worker\ncommand: x\ndelay: 5ms\n" TENSORS, "delay");
+	expect_model_error("platform: echo\nstop_share: 0.1\n" TENSORS, "stop_share");
+	expect_model_error("platform: worker\ncommand: x\nstop_share: 1.5\n" TENSORS, "stop_share");
+	expect_model_error("platform: echo\ninputs: [{name: '', datatype: FP32, shape: [2]}]\n"
+			   "outputs: [{name: y, datatype: FP32, shape: [2]}]\n",
+			   "inputs[0].name");
+	expect_model_error("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [2]}]\n"
+			   "outputs: [{name: \"a\\nb\", datatype: FP32, shape: [2]}]\n",
+			   "outputs[0].name");
+	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	assert_int_equal(config.max_batch, 4);
+	assert_int_equal(hb_tensor_spec_bytes(&config.inputs[0]), 8);
+	assert_true(hb_model_config_load(folder, "../m", &config, NULL) < 0);
+}
+
+static void expect_platform(const char *text, bool gpu, enum hb_platform_number expected)
+{
+	struct hb_model_config config;
+	write_model(text);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	hb_model_config_settle(&config, gpu);
+	assert_int_equal(config.platform, expected);
+}
+
+static void a_platform_that_is_not_named_depends_on_the_gpu(void **state)
+{
+	expect_platform("command: x\ntrace: bert\n" TENSORS, true, HB_PLATFORM_worker);
+	expect_platform("command: x\ntrace: bert\n" TENSORS, false, HB_PLATFORM_trace);
+	expect_platform("command: x\n" TENSORS, false, HB_PLATFORM_worker);
+	expect_platform("trace: bert\n" TENSORS, true, HB_PLATFORM_trace);
+	expect_platform("platform: echo\n" TENSORS, true, HB_PLATFORM_echo);
+}
+
+static enum hb_answer read_request(const char *json, const void *binary, size_t bytes, char *reason)
+{
+	static struct hb_model_config config;
+	struct hb_inference *infer = hb_inference_new();
+	struct hb_body *body = hb_body_new();
+	struct hb_regions *regions = hb_regions_new();
+	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	body->json_bytes = strlen(json);
+	body->bytes = body->json_bytes + bytes;
+	body->data = malloc(body->bytes + 1);
+	memcpy(body->data, json, body->json_bytes);
+	if (bytes)
+		memcpy(body->data + body->json_bytes, binary, bytes);
+	infer->source = body;
+	infer->free_source = hb_body_free;
+	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK)
+		hb_inference_check(infer, &config);
+	enum hb_answer answer = infer->answer;
+	strcpy(reason, infer->reason);
+	if (answer == HB_ANSWER_OK)
+		assert_int_equal(infer->inputs[0].bytes, infer->items * 8);
+	hb_inference_free(infer);
+	hb_regions_free(regions);
+	return answer;
+}
+
+#define INPUT(rest) "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\"," rest "}]}"
+
+static void requests_are_read_or_refused_with_a_reason(void **state)
+{
+	static const struct {
+		const char *json, *reason; /* NULL = it is fine */
+		size_t binary;
+	} cases[] = {
+		{INPUT("\"shape\":[1,2],\"data\":[1,2]"), NULL, 0},
+		{INPUT("\"shape\":[2,2],\"data\":[[1,2],[3,4.5]]"), NULL, 0},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), NULL, 8},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "only 7 bytes", 7},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "belong to no input", 9},
+		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":-8}"), "binary_data_size", 8},
+		{INPUT("\"shape\":[1,2],\"data\":[1]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,2,3]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,\"2\"]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,3],\"data\":[1,2,3]"), "shape [1,3]", 0},
+		{INPUT("\"shape\":[5,2],\"data\":[1,2,3,4,5,6,7,8,9,10]"), "a batch of 5", 0},
+		{INPUT("\"shape\":[1099511627776,1099511627776],\"data\":[1]"), "more elements", 0},
+		{INPUT("\"shape\":[-1,2],\"data\":[1]"), "0 or more", 0},
+		{INPUT("\"shape\":[1,2]"), "one of", 0},
+		{"{\"inputs\":[]}", "0 inputs", 0},
+		{"{\"inputs\":[{\"name\":\"z\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1,2]}]}",
+		 "no input \"z\"", 0},
+		{"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"INT32\",\"shape\":[1,2],\"data\":[1,2]}]}",
+		 "data type INT32", 0},
+		{"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP99\",\"shape\":[1,2],\"data\":[1,2]}]}", "FP99", 0},
+		{"[]", "object", 0},
+		{"{\"inputs\":", "request:", 0},
+		{"", "request:", 0},
+		{"{\"parameters\":{\"priority\":\"urgent\"},\"inputs\":[]}", "priority", 0},
+		{"{\"parameters\":{\"timeout\":-1},\"inputs\":[]}", "timeout", 0},
+	};
+	char reason[256];
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		enum hb_answer answer = read_request(cases[i].json, "12345678901234567890", cases[i].binary, reason);
+		if (!cases[i].reason && answer != HB_ANSWER_OK)
+			fail_msg("%s: refused: %s", cases[i].json, reason);
+		if (cases[i].reason && (answer != HB_ANSWER_BAD_REQUEST || !strstr(reason, cases[i].reason)))
+			fail_msg("%s: \"%s\" has no \"%s\"", cases[i].json, reason, cases[i].reason);
+	}
+}
+
+/* The product of elements and their size is 0 in 64 bits. */
+static void a_shape_whose_bytes_overflow_is_refused(void **state)
+{
+	static const int64_t dims[] = {INT64_C(1) << 62};
+	struct hb_model_config config;
+	write_model("platform: echo\ninputs: [{name: x, datatype: FP32, shape: [-1]}]\n"
+		    "outputs: [{name: y, datatype: FP32, shape: [-1]}]\n");
+	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
+	struct hb_inference *infer = hb_inference_new();
+	infer->n_inputs = 1;
+	infer->inputs[0] = (struct hb_tensor){.name = "x", .dtype = HB_DTYPE_FP32, .n_dims = 1, .data = ""};
+	infer->inputs[0].dims[0] = dims[0];
+	assert_int_equal(hb_inference_check(infer, &config), HB_ANSWER_BAD_REQUEST);
+	assert_non_null(strstr(infer->reason, "0 bytes do not make 4611686018427387904 elements"));
+	hb_inference_free(infer);
+
+	struct hb_worker_tensor output = {.n_dims = 1, .dims = {dims[0]}};
+	assert_false(hb_worker_output_fits(&config, 0, 1, 4096, &output));
+	output.dims[0] = 0;
+	assert_true(hb_worker_output_fits(&config, 0, 1, 4096, &output));
+}
+
+static void time_outs_come_in_order(void **state)
+{
+	enum { N = 200 };
+	struct hb_cut_heap heap;
+	struct hb_inference *infers[N];
+	uint64_t random = 1;
+	int64_t last = INT64_MIN;
+	assert_int_equal(hb_cut_heap_init(&heap, N - 1), 0);
+	for (int i = 0; i < N; i++) {
+		random = random * 6364136223846793005U + 1442695040888963407U;
+		infers[i] = hb_inference_new();
+		infers[i]->cut_ns = (int64_t)(random >> 40);
+		hb_cut_heap_insert(&heap, infers[i]);
+	}
+	assert_int_equal(infers[N - 1]->heap, UINT32_MAX); /* full: left out */
+	for (int i = 0; i < N - 1; i += 3)
+		hb_cut_heap_remove(&heap, infers[i]);
+	uint32_t n = heap.n;
+	assert_int_equal(n, N - 1 - (N + 1) / 3);
+	for (struct hb_inference *first; (first = hb_cut_heap_first(&heap)); n--) {
+		assert_true(first->cut_ns >= last);
+		last = first->cut_ns;
+		hb_cut_heap_remove(&heap, first);
+	}
+	assert_int_equal(n, 0);
+	for (int i = 0; i < N; i++)
+		hb_inference_free(infers[i]);
+	hb_cut_heap_fini(&heap);
+}
+
+static void a_region_that_its_owner_cuts_is_an_error_and_no_crash(void **state)
+{
+	struct hb_regions *regions = hb_regions_new();
+	struct hb_region region = {.name = "r", .offset = 16, .bytes = 64};
+	struct hb_error error = {.text = ""};
+	char data[64] = "hello", back[64] = "";
+	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
+	assert_true(hb_regions_register(regions, &region, &error) < 0); /* not there yet */
+	int fd = shm_open(region.key, O_RDWR | O_CREAT | O_EXCL, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 79), 0);
+	assert_true(hb_regions_register(regions, &region, &error) < 0); /* too short */
+	assert_int_equal(ftruncate(fd, 80), 0);
+	assert_int_equal(hb_regions_register(regions, &region, &error), 0);
+	assert_int_equal(hb_regions_register(regions, &region, &error), -EEXIST);
+	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), 0);
+	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), 0);
+	assert_string_equal(back, "hello");
+	assert_int_equal(hb_regions_read(regions, "r", 1, back, 64, &error), -ERANGE);
+	assert_int_equal(hb_regions_read(regions, "r", UINT64_MAX, back, 2, &error), -ERANGE);
+	assert_int_equal(ftruncate(fd, 20), 0);
+	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), -EIO);
+	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), -EIO);
+	assert_int_equal(hb_regions_unregister(regions, "r", &error), 0);
+	assert_int_equal(hb_regions_unregister(regions, "r", &error), -ENOENT);
+	strcpy(region.key, "/../etc/passwd");
+	assert_int_equal(hb_regions_register(regions, &region, &error), -EINVAL);
+	close(fd);
+	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
+	shm_unlink(region.key);
+	hb_regions_free(regions);
+}
+
+static void what_was_compressed_comes_back(void **state)
+{
+	enum { BYTES = 1000000 };
+	char *plain = calloc(1, BYTES);
+	for (int i = 0; i < BYTES; i += 100)
+		plain[i] = (char)(i / 100);
+	for (int coding = HB_CODING_GZIP; coding <= HB_CODING_DEFLATE; coding++) {
+		struct hb_memory_budget budget = {.limit_bytes = 4 * BYTES};
+		struct hb_memory_charge charge = {.budget = &budget};
+		void *small = NULL, *back = NULL;
+		size_t small_bytes = 0, bytes = 0;
+		assert_true(hb_coding_shrink(coding, plain, BYTES, &small, &small_bytes));
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES, &charge, &back, &bytes), 0);
+		assert_int_equal(bytes, BYTES);
+		assert_memory_equal(back, plain, BYTES);
+		assert_true(budget.used_bytes >= BYTES);
+		hb_memory_charge_end(&charge);
+		assert_int_equal(budget.used_bytes, 0);
+		free(back);
+		/* A byte less is allowed, of memory or of size; a byte less is there, or one more. */
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES - 1, &charge, &back, &bytes),
+				 -E2BIG);
+		hb_memory_charge_end(&charge);
+		budget.limit_bytes = BYTES / 2;
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES, &charge, &back, &bytes), -ENOBUFS);
+		hb_memory_charge_end(&charge);
+		budget.limit_bytes = 4 * BYTES;
+		assert_int_equal(hb_coding_expand(coding, small, small_bytes - 1, BYTES, &charge, &back, &bytes),
+				 -EINVAL);
+		assert_int_equal(hb_coding_expand(coding, plain, BYTES, BYTES, &charge, &back, &bytes), -EINVAL);
+		char *longer = realloc(small, small_bytes + 1);
+		longer[small_bytes] = 0;
+		assert_int_equal(hb_coding_expand(coding, longer, small_bytes + 1, BYTES, &charge, &back, &bytes),
+				 -EINVAL);
+		free(longer);
+	}
+	void *none = NULL;
+	size_t none_bytes = 0;
+	assert_false(hb_coding_shrink(HB_CODING_GZIP, "abc", 3, &none, &none_bytes)); /* not smaller */
+	free(plain);
+}
+
+static void the_coding_that_a_client_accepts_is_chosen(void **state)
+{
+	assert_int_equal(hb_coding_choose(NULL), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_choose("identity"), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_choose("br, GZIP"), HB_CODING_GZIP);
+	assert_int_equal(hb_coding_choose("gzip;q=0, deflate;q=0.5"), HB_CODING_DEFLATE);
+	assert_int_equal(hb_coding_choose("gzipped"), HB_CODING_IDENTITY);
+	assert_int_equal(hb_coding_parse("br", 2), HB_CODING_UNKNOWN);
+	assert_int_equal(hb_coding_parse("", 0), HB_CODING_IDENTITY);
+}
+
+static void a_server_that_ends_is_not_ready_and_loads_nothing(void **state)
+{
+	const struct hb_dispatch_config config = {.models = folder, .policy = "ours", .queue_max = 4, .speed = 1};
+	struct hb_dispatch *dispatch = NULL;
+	struct hb_error error = {.text = ""};
+	write_model("platform: echo\n" TENSORS);
+	assert_int_equal(hb_dispatch_new(&config, &dispatch, &error), 0);
+	assert_true(hb_dispatch_ready(dispatch));
+	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), 0);
+	hb_dispatch_end(dispatch, 0);
+	assert_false(hb_dispatch_ready(dispatch));
+	assert_int_equal(hb_dispatch_load(dispatch, "m", &error), -ESHUTDOWN);
+	assert_non_null(strstr(error.text, "going down"));
+	hb_dispatch_free(dispatch);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_compressed_comes_back),
+		cmocka_unit_test(the_coding_that_a_client_accepts_is_chosen),
+		cmocka_unit_test(a_model_that_cannot_be_is_refused_by_key),
+		cmocka_unit_test(a_platform_that_is_not_named_depends_on_the_gpu),
+		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
+		cmocka_unit_test(a_shape_whose_bytes_overflow_is_refused),
+		cmocka_unit_test(time_outs_come_in_order),
+		cmocka_unit_test(a_server_that_ends_is_not_ready_and_loads_nothing),
+		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

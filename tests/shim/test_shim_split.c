@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches in pieces, over a fake driver that notes which blocks would run. The
+ * kernels are those of tests/cubin; the driver says that each takes 2 ms and that
+ * 16 blocks fit at once. What must hold whatever happens: each block runs once.
+ */
+#include "fake/fake_driver.h"
+#include "page_host.h"
+#include "shim/cuda_calls.h"
+#include "unit/cubin_fixture.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define OK(call) CHECK((call) == CUDA_SUCCESS)
+#define STREAM ((CUstream)0x5000)
+#define FAKE(name, type) ((type)hb_test_fake_symbol(name))
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	setenv("HB_SPLIT_US", "500", 1);
+	unsetenv("HB_SPLIT_COST_PERCENT");
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static void run(void (*scenario)(void))
+{
+	assert_non_null(hb_page_host_run(&host, scenario));
+}
+
+/* ---- in the child ---- */
+
+static CUmodule module;
+static CUdeviceptr cells, shape;
+
+static CUfunction function_of(const char *name)
+{
+	CUfunction function;
+	if (!module) {
+		size_t size;
+		uint8_t *file = fixture("kernels.fatbin", &size);
+		OK(CU(cuInit)(0));
+		OK(CU(cuModuleLoadData)(&module, file));
+		memset(file, 0xee, size); /* the image is the application's again */
+		free(file);
+	}
+	OK(CU(cuModuleGetFunction)(&function, module, name));
+	return function;
+}
+
+static void expect_each_block_once(uint32_t n_blocks)
+{
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	for (uint32_t i = 0; i < 4096; i++)
+		CHECK(runs_of(i) == (i < n_blocks ? 1u : 0u));
+}
+
+static unsigned pieces(void)
+{
+	return FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))();
+}
+
+static void launch(CUfunction function, unsigned x, unsigned y, unsigned z)
+{
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	OK(CU(cuLaunchKernel)(function, x, y, z, 64, 1, 1, 0, STREAM, parameters, NULL));
+	expect_each_block_once(x * y * z);
+}
+
+/* The first launch is timed, the next one finds the time. */
+static void long_kernel_goes_in_pieces(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5); /* 10 waves of 200 us, two a piece */
+	launch(plain, 10, 4, 4);
+	CHECK(pieces() == 5); /* as many blocks, as many threads: the same shape */
+	launch(plain, 161, 1, 1);
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 6);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 3 && hb_page_host_count(&host, HB_COUNT_pieces) == 16 &&
+	      hb_page_host_count(&host, HB_COUNT_whole) == 2);
+	CHECK(hb_page_host_count(&host, HB_COUNT_kernels) == 5); /* as the application counts */
+}
+
+static void test_long(void **state)
+{
+	run(long_kernel_goes_in_pieces);
+}
+
+static void kernels_of_libraries(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	CHECK(pieces() == 7); /* waves of 286 us, one a piece */
+	free(file);
+}
+
+static unsigned fake_calls(const char *name)
+{
+	return FAKE("hb_fake_calls", unsigned (*)(const char *))(name);
+}
+
+static unsigned modules_loaded(void)
+{
+	return fake_calls("cuModuleLoadData");
+}
+
+/* A library outlives its context, and the next one may get the same address: nothing of ours is left of the first. */
+static void library_in_a_second_context(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUcontext context;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	for (unsigned round = 1; round <= 3; round++) {
+		launch((CUfunction)(void *)kernel, 100, 1, 1);
+		launch((CUfunction)(void *)kernel, 100, 1, 1);
+		CHECK(pieces() == 7 && modules_loaded() == round);
+		OK(CU(cuCtxGetCurrent)(&context));
+		OK(CU(cuCtxDestroy_v2)(context));
+	}
+	free(file);
+}
+
+/* A kernel of a library is another function in each context, and so is its copy. */
+static void kernel_in_two_contexts(void)
+{
+	static int places[2];
+	CUlibrary library;
+	CUkernel kernel;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuLibraryLoadData)(&library, file, NULL, NULL, 0, NULL, NULL, 0));
+	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < 2; i++) {
+			OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[i]));
+			launch((CUfunction)(void *)kernel, 100, 1, 1);
+			CHECK(pieces() == (round ? 7 : 0)); /* the first is timed */
+		}
+	CHECK(modules_loaded() == 2);
+	/* One goes, the other stays. */
+	OK(CU(cuCtxDestroy_v2)((CUcontext)(void *)&places[1]));
+	OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[0]));
+	launch((CUfunction)(void *)kernel, 100, 1, 1);
+	CHECK(pieces() == 7 && modules_loaded() == 2);
+	free(file);
+}
+
+static void test_two_contexts(void **state)
+{
+	run(kernel_in_two_contexts);
+}
+
+static void test_libraries(void **state)
+{
+	run(kernels_of_libraries);
+}
+
+static void test_second_context(void **state)
+{
+	run(library_in_a_second_context);
+}
+
+static void packed_parameters(void)
+{
+	CUfunction plain = function_of("run_plain");
+	CUdeviceptr packed[2] = {1, 2};
+	size_t size = sizeof packed;
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
+	for (int i = 0; i < 2; i++) {
+		OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, NULL, extra));
+		expect_each_block_once(160);
+	}
+	CHECK(pieces() == 5);
+	CHECK(size == sizeof packed && packed[0] == 1 && packed[1] == 2);
+}
+
+static void test_packed(void **state)
+{
+	run(packed_parameters);
+}
+
+/* What the code, the grid, the launch or the time says against pieces. */
+static void others_stay_whole(void)
+{
+	static const char *const names[] = {"whole_waits_atomic", "whole_cluster", "whole_variables_global",
+					    "whole_calls_printf", "whole_dependents"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		for (int k = 0; k < 2; k++)
+			launch(function_of(names[i]), 160, 1, 1);
+	CUfunction plain = function_of("run_plain");
+	for (int k = 0; k < 2; k++)
+		launch(plain, 16, 1, 1); /* fits at once */
+	void *parameters[] = {&cells, &shape};
+	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+	CUlaunchConfig config = {160, 1, 1, 64, 1, 1, 0, STREAM, &cluster, 1};
+	launch(plain, 160, 1, 1);
+	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
+	expect_each_block_once(160);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_sliced) == 0);
+	config.numAttrs = 0; /* and now it may */
+	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
+	expect_each_block_once(160);
+	CHECK(pieces() == 5);
+}
+
+static void test_others(void **state)
+{
+	run(others_stay_whole);
+}
+
+/* Another stream records: to ask whether an event is done would spoil that. */
+static void launch_beside_a_capture(void)
+{
+	CUstream other = (CUstream)0x6000;
+	CUgraph graph;
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	OK(CU(cuStreamBeginCapture_v2)(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	unsigned asked = fake_calls("cuEventQuery"), recorded = fake_calls("cuEventRecord");
+	launch(plain, 160, 1, 1);
+	launch(plain, 161, 1, 1);
+	CHECK(fake_calls("cuEventQuery") == asked && fake_calls("cuEventRecord") == recorded && pieces() == 0);
+	OK(CU(cuStreamEndCapture)(other, &graph));
+	launch(plain, 160, 1, 1);
+	CHECK(fake_calls("cuEventQuery") > asked && pieces() == 5);
+}
+
+static void test_beside_capture(void **state)
+{
+	run(launch_beside_a_capture);
+}
+
+static void brief_kernel(void)
+{
+	CUfunction plain = function_of("run_plain");
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
+}
+
+static void test_brief(void **state)
+{
+	setenv("HB_SPLIT_US", "2000", 1);
+	run(brief_kernel);
+}
+
+static void not_asked_for(void)
+{
+	CUfunction plain = function_of("run_plain");
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
+}
+
+/* Without the setting, and in high priority. */
+static void test_off(void **state)
+{
+	unsetenv("HB_SPLIT_US");
+	run(not_asked_for);
+	setenv("HB_SPLIT_US", "500", 1);
+	atomic_store(&host.page->priority, HB_PAGE_HIGH);
+	run(not_asked_for);
+}
+
+static void refused(const char *what)
+{
+	CUfunction plain = function_of("run_plain");
+	FAKE("hb_fake_set_refusal", void (*)(const char *))(what);
+	for (int i = 0; i < 3; i++)
+		launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
+}
+
+static void no_linker(void)
+{
+	refused("link");
+}
+
+static void no_copy(void)
+{
+	refused("load");
+}
+
+static void test_refusals(void **state)
+{
+	run(no_linker);
+	run(no_copy);
+}
+
+/* The same handle after its module went is not the old kernel. */
+static void modules_go(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5);
+	OK(CU(cuModuleUnload)(module));
+	launch(plain, 160, 1, 1); /* the fake driver does not mind */
+	CHECK(pieces() == 0);
+}
+
+static void test_unload(void **state)
+{
+	run(modules_go);
+}
+
+/* A program that compiles all day loads and unloads more functions than the table has places for. */
+static void modules_come_and_go(void)
+{
+	static const char *const names[] = {"run_plain",       "run_reduction",          "whole_waits_atomic",
+					    "whole_cluster",   "whole_variables_global", "whole_calls_printf",
+					    "whole_dependents"};
+	enum { N = sizeof names / sizeof *names };
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	for (int n = 0; n < 4200; n += N) {
+		for (int i = 0; i < N; i++)
+			OK(CU(cuLaunchKernel)(function_of(names[i]), 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+		OK(CU(cuModuleUnload)(module));
+		module = NULL;
+	}
+	for (uint32_t i = 0; i < 160; i++)
+		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 0); /* what is known of the time of one that had the same place is not this one's */
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5);
+}
+
+static void test_come_and_go(void **state)
+{
+	run(modules_come_and_go);
+}
+
+/* A program whose launches differ in their size every time, and one of them again and again. */
+static void launch_in_ever_new_shapes(void)
+{
+	CUfunction plain = function_of("run_plain");
+	void *parameters[] = {&cells, &shape};
+	for (unsigned i = 0; i < 4400; i++) {
+		OK(CU(cuLaunchKernel)(plain, 17, 1, 1, 64, 1, 1, 64 + i, STREAM, parameters, NULL));
+		if (i % 100 == 0)
+			OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	}
+	CHECK(fake_calls("cuEventDestroy_v2") > 600); /* those of shapes that made room */
+	CHECK(pieces() > 0);
+	for (uint32_t i = 0; i < 160; i++)
+		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
+	launch(plain, 160, 1, 1);
+	CHECK(pieces() == 5); /* known still */
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 0);
+	launch(plain, 161, 1, 1);
+	CHECK(pieces() == 6); /* there is room */
+}
+
+static void test_new_shapes(void **state)
+{
+	run(launch_in_ever_new_shapes);
+}
+
+/* Settings of the original hold for the copy. */
+static void settings_follow(void)
+{
+	CUfunction plain = function_of("run_plain");
+	launch(plain, 160, 1, 1);
+	launch(plain, 160, 1, 1);
+	unsigned before = fake_calls("cuLaunchKernelEx");
+	OK(CU(cuFuncSetAttribute)(plain, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
+	launch(plain, 160, 1, 1);
+	CHECK(fake_calls("cuLaunchKernelEx") == before + 5);
+	CHECK(FAKE("hb_fake_setting_of_copy", int (*)(int))(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == 65536);
+}
+
+static void test_settings(void **state)
+{
+	run(settings_follow);
+}
+
+enum { THREADS = 4, ROUNDS = 20 };
+
+static void *launch_often(void *argument)
+{
+	CUfunction *functions = argument;
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	for (int i = 0; i < ROUNDS; i++)
+		for (int k = 0; k < 3; k++)
+			OK(CU(cuLaunchKernel)(functions[k], 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+	return NULL;
+}
+
+/* All at once: the first launches make the copy and take the times. */
+static void many_threads(void)
+{
+	CUfunction functions[] = {function_of("run_plain"), function_of("run_reduction"), function_of("whole_cluster")};
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, launch_often, functions) == 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	for (uint32_t i = 0; i < 160; i++)
+		CHECK(runs_of(i) == THREADS * ROUNDS * 3);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) + hb_page_host_count(&host, HB_COUNT_whole) ==
+	      THREADS * ROUNDS * 3);
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0 && pieces() == hb_page_host_count(&host, HB_COUNT_pieces));
+}
+
+static void test_threads(void **state)
+{
+	run(many_threads);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_long),   T(test_libraries), T(test_second_context), T(test_two_contexts), T(test_beside_capture),
+		T(test_packed), T(test_others),    T(test_brief),          T(test_off),          T(test_refusals),
+		T(test_unload), T(test_settings),  T(test_threads),        T(test_come_and_go),  T(test_new_shapes)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

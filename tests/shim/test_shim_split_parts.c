@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Launches that slack wants in pieces, in the spatial engine, over the fake
+ * driver of test_shim_split.c. The test plays the daemon and a request of high
+ * priority. What must hold whatever happens: each block runs once; no piece goes
+ * while the request allows nothing. How often something is cut depends on times,
+ * so the scenarios try until it was.
+ */
+#include "decide/spatial.h"
+#include "fake/fake_driver.h"
+#include "page_host.h"
+#include "shim/cuda_calls.h"
+#include "unit/cubin_fixture.h"
+
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define OK(call) CHECK((call) == CUDA_SUCCESS)
+#define STREAM ((CUstream)0x5000)
+#define FAKE(name, type) ((type)hb_test_fake_symbol(name))
+#define ALLOW_NS 1000000000u
+#define TRIES 2000
+
+enum { BLOCKS = 16384 };
+
+static struct hb_page_host host;
+
+static int set_up(void **state)
+{
+	hb_page_host_init(&host);
+	setenv("HB_MPS", "1", 1);
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+	unsetenv("HB_SLICES");
+	unsetenv("HB_SPLIT_US");
+	host.page->gpus[0].engine = HB_ENGINE_SPATIAL;
+	host.gpu->tenants_high = 1;
+	host.gpu->tenants_low = 1;
+	host.gpu->high_at_work = 1;
+	host.gpu->window_us = 100000;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	hb_page_host_fini(&host);
+	return 0;
+}
+
+static void run(void (*scenario)(void))
+{
+	assert_non_null(hb_page_host_run(&host, scenario));
+}
+
+/* ---- in the child ---- */
+
+static CUdeviceptr cells, shape;
+static CUfunction kernel;
+
+static struct hb_spatial_beacon *beacon(void)
+{
+	return &((struct hb_spatial_board *)host.gpu->slack)->beacons[0];
+}
+
+static void raise_beacon(uint32_t allow_ns)
+{
+	beacon()->owner = 4242;
+	beacon()->seen_ns = hb_clock_now_ns();
+	beacon()->latest_ns = INT64_MAX;
+	beacon()->allow_ns = allow_ns;
+	beacon()->word |= 1;
+}
+
+static void lower_beacon(void)
+{
+	beacon()->word = (beacon()->word | 1) + 1;
+}
+
+static void begin(const char *name)
+{
+	CUmodule module;
+	size_t size;
+	uint8_t *file = fixture("kernels.fatbin", &size);
+	OK(CU(cuInit)(0));
+	OK(CU(cuModuleLoadData)(&module, file));
+	free(file);
+	OK(CU(cuModuleGetFunction)(&kernel, module, name));
+	CU(cuCtxSynchronize)(); /* where what the engine needs is made */
+}
+
+static void launch(void)
+{
+	void *parameters[] = {&cells, &shape, &cells, &shape};
+	OK(CU(cuLaunchKernel)(kernel, BLOCKS, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
+}
+
+static void expect_each_block_once(void)
+{
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		CHECK(runs_of(i) == 1);
+}
+
+static void wait_until_idle(void)
+{
+	bool (*is_idle)(void) = FAKE("hb_fake_is_idle", bool (*)(void));
+	while (!is_idle())
+		usleep(100);
+}
+
+/* Without a request, then beside one: how long it runs is learned from the first, and the shorter the better. */
+static void launch_alone_and_beside(void)
+{
+	launch();
+	expect_each_block_once();
+	wait_until_idle();
+	raise_beacon(ALLOW_NS);
+	launch();
+	expect_each_block_once();
+	wait_until_idle();
+	lower_beacon();
+}
+
+static void try_until_sliced(void)
+{
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_sliced); i++)
+		launch_alone_and_beside();
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0);
+}
+
+static void beside_a_request(void)
+{
+	begin("run_plain");
+	try_until_sliced();
+	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) >= 2 * hb_page_host_count(&host, HB_COUNT_sliced));
+	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_pieces));
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 0);
+	lower_beacon();
+	uint64_t n = hb_page_host_count(&host, HB_COUNT_pieces);
+	launch(); /* nobody is served */
+	expect_each_block_once();
+	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) == n);
+}
+
+static void test_beside(void **state)
+{
+	run(beside_a_request);
+}
+
+/* OPEN until the request allows no more, in the middle of a kernel; and again where that proved nothing. */
+enum { OPEN, CLOSED, SEEN };
+static atomic_uint door, n_pieces;
+static _Atomic(int64_t) raised_ns;
+
+static void close_at_the_third(unsigned n)
+{
+	if (atomic_fetch_add(&n_pieces, 1) == 2) {
+		beacon()->allow_ns = 0;
+		atomic_store(&door, CLOSED);
+	}
+}
+
+/* A request that could not be kept alive on a busy machine says nothing: what is left goes once it is silent. */
+static bool may_be_silent(int64_t since_ns)
+{
+	return hb_clock_now_ns() - since_ns >= HB_SPATIAL_SILENT_NS;
+}
+
+static void *launch_until_seen(void *unused)
+{
+	unsigned closed;
+	do {
+		closed = CLOSED;
+		lower_beacon();
+		launch();
+		wait_until_idle();
+		atomic_store(&n_pieces, 0);
+		atomic_store(&raised_ns, hb_clock_now_ns());
+		raise_beacon(ALLOW_NS);
+		launch();
+		/* Not seen yet: the third was the last, or the request fell silent. */
+	} while (atomic_load(&door) == OPEN || atomic_compare_exchange_strong(&door, &closed, OPEN));
+	return NULL;
+}
+
+/* True: the rest of a kernel did not go. False: it has to be closed again. */
+static bool stays_closed(void)
+{
+	unsigned closed = CLOSED;
+	int64_t since_ns = hb_clock_now_ns(), request_ns;
+	do {
+		request_ns = atomic_load(&raised_ns);
+		beacon()->seen_ns = hb_clock_now_ns();
+		usleep(1000);
+		bool went = atomic_load(&n_pieces) > 3;
+		CHECK(!went || may_be_silent(request_ns));
+		if (went || atomic_load(&door) != CLOSED)
+			return false;
+	} while (hb_clock_now_ns() - since_ns < 100 * HB_NS_PER_MS);
+	return !may_be_silent(request_ns) && atomic_compare_exchange_strong(&door, &closed, SEEN);
+}
+
+/* Returns how many pieces the last launch had. */
+static unsigned close_once(void)
+{
+	pthread_t thread;
+	atomic_store(&door, OPEN);
+	CHECK(pthread_create(&thread, NULL, launch_until_seen, NULL) == 0);
+	do
+		while (atomic_load(&door) != CLOSED)
+			usleep(100);
+	while (!stays_closed());
+	lower_beacon();
+	CHECK(pthread_join(thread, NULL) == 0);
+	return atomic_load(&n_pieces);
+}
+
+static void closed_between_pieces(void)
+{
+	unsigned n;
+	begin("run_plain");
+	try_until_sliced();
+	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
+	FAKE("hb_fake_on_piece", void (*)(void (*)(unsigned)))(close_at_the_third);
+	do {
+		n = close_once();
+		unsigned runs = runs_of(0); /* of each launch until one was caught in its middle */
+		for (uint32_t i = 1; i < BLOCKS; i++)
+			CHECK(runs_of(i) == runs);
+	} while (n == 3); /* the third was the last */
+	CHECK(n >= 4);
+}
+
+static void test_closed(void **state)
+{
+	run(closed_between_pieces);
+}
+
+/* Slack would have it in pieces; its code, or the driver, has not. */
+static void left_whole(enum hb_page_counter why)
+{
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_whole); i++)
+		launch_alone_and_beside();
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1 && hb_page_host_count(&host, why) == 1);
+	for (int i = 0; i < 3; i++)
+		launch_alone_and_beside();
+	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1); /* it is known now */
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_pieces) == 0);
+}
+
+static void whole_by_its_code(void)
+{
+	begin("whole_waits_atomic");
+	left_whole(HB_COUNT_whole_code);
+}
+
+static void whole_by_the_driver(void)
+{
+	begin("run_plain");
+	FAKE("hb_fake_set_refusal", void (*)(const char *))("load");
+	left_whole(HB_COUNT_whole_image);
+}
+
+static void test_whole(void **state)
+{
+	run(whole_by_its_code);
+	hb_page_host_begin_again(&host);
+	run(whole_by_the_driver);
+}
+
+static void never_in_pieces(void)
+{
+	begin("run_plain");
+	for (int i = 0; i < 20; i++)
+		launch_alone_and_beside();
+	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
+}
+
+/* Switched off, and in the temporal engine. */
+static void test_off(void **state)
+{
+	setenv("HB_SLICES", "0", 1);
+	run(never_in_pieces);
+	unsetenv("HB_SLICES");
+	hb_page_host_begin_again(&host);
+	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
+	run(never_in_pieces);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {T(test_beside), T(test_closed), T(test_whole), T(test_off)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

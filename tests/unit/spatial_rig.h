@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HP's side of slack as the unit tests drive it: a board with one HP process that serves requests. */
+#ifndef HB_TESTS_SLACK_RIG_H
+#define HB_TESTS_SLACK_RIG_H
+
+#include "decide/spatial_high.h"
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+#define SMS 132
+
+struct service {
+	struct hb_spatial_board board;
+	struct hb_spatial_beacon *beacon;
+	struct hb_spatial_high high;
+	int64_t now_ns;
+};
+
+static inline void start_service(struct service *service)
+{
+	service->now_ns = 10 * MS;
+	service->beacon = hb_spatial_claim(&service->board, 77);
+	hb_spatial_high_init(&service->high, service->beacon, SMS);
+}
+
+/* A request of `launches` launches, evenly over took_ns, then a pause of as much. */
+static inline void serve(struct service *service, uint32_t launches, int64_t took_ns)
+{
+	hb_spatial_high_begin(&service->high, service->now_ns, 0);
+	for (uint32_t i = 0; i < launches; i++) {
+		service->now_ns += took_ns / launches;
+		hb_spatial_high_launch(&service->high, service->now_ns);
+	}
+	hb_spatial_high_end(&service->high, service->now_ns);
+	service->now_ns += took_ns;
+}
+
+/* HP is known, and its terms allow a twentieth. */
+static inline void let_beside(struct service *service)
+{
+	service->beacon->terms_ppm = 50000;
+	for (uint32_t i = 0; i < HB_SPATIAL_FIRST_CLOSED; i++)
+		serve(service, 160, 2 * MS);
+}
+
+#endif

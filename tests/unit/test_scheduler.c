@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the serving scheduler promises, on a back end that takes exactly as long
+ * as it was profiled: nothing starts that cannot be in time, nobody starves,
+ * whoever is cancelled or too late goes at once, every request has one fate, and
+ * nothing is allocated. Baselines are the negative controls. HB_SEED=N repeats a
+ * random run. Linked with malloc wrapped, so that allocations are counted.
+ */
+#include "base/rng.h"
+#include "counted_malloc.h"
+#include "server/scheduler/scheduler.h"
+#include "unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+#define RUN_NS (2 * MS) /* of one item; each further one adds */
+#define RUN_MORE_NS (1 * MS)
+#define BATCH_MOST 8
+
+static struct {
+	struct hb_scheduler *serve;
+	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = held */
+	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a batch that is held */
+	uint64_t started, items, refused, hopeless, late_starts;
+	uint64_t last_cookie;
+	uint32_t last_items, last_slot;
+	enum hb_scheduler_reason last_reason;
+	int64_t beside; /* a batch takes so many times as long when it starts beside others; 0 = 1 */
+	uint8_t *fate;  /* by cookie: how often it got one; NULL = not kept */
+} rig;
+
+static int64_t run_ns(uint32_t items)
+{
+	return RUN_NS + RUN_MORE_NS * (items - 1);
+}
+
+static void open_stopping(struct hb_scheduler_config config, uint32_t models, double stop_share)
+{
+	struct hb_error error = {""};
+	memset(&rig, 0, sizeof rig);
+	rig.now_ns = 1;
+	assert_int_equal(hb_scheduler_new(&config, &rig.serve, &error), 0);
+	for (uint32_t model = 0; model < models; model++) {
+		struct hb_scheduler_model known = {.max_items = BATCH_MOST, .run_guess_ns = 1, .sm_demand = {1, 1}};
+		known.stop_share = stop_share;
+		assert_int_equal(hb_scheduler_add_model(rig.serve, &known, &error), model);
+		for (uint32_t items = 1; items <= BATCH_MOST; items++) {
+			double stage_ns[HB_STAGES] = {0, (double)run_ns(items), 0};
+			hb_scheduler_profiled(rig.serve, model, items, stage_ns);
+		}
+	}
+}
+
+static void open_with(struct hb_scheduler_config config, uint32_t models)
+{
+	open_stopping(config, models, 0);
+}
+
+static void open_policy(const char *policy, uint32_t models)
+{
+	struct hb_scheduler_config config;
+	hb_scheduler_config_init(&config);
+	config.policy = policy;
+	open_with(config, models);
+}
+
+static int closes(void **state)
+{
+	hb_scheduler_free(rig.serve);
+	rig.serve = NULL;
+	return 0;
+}
+
+static uint64_t submit(uint64_t cookie, uint32_t model, enum hb_scheduler_priority priority, int64_t within_ns)
+{
+	int64_t deadline_ns = within_ns == INT64_MAX ? within_ns : rig.now_ns + within_ns;
+	return hb_scheduler_submit(rig.serve, rig.now_ns,
+				   &(struct hb_scheduler_request){cookie, model, 1, priority, deadline_ns});
+}
+
+static void batch_started(uint32_t slot)
+{
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(rig.serve, slot);
+	assert_non_null(batch);
+	assert_int_equal(rig.end_ns[slot], 0);
+	hb_scheduler_stage(rig.serve, rig.now_ns, slot, HB_STAGE_RUN);
+	bool company = false;
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
+		company |= rig.end_ns[i] != 0;
+	rig.end_ns[slot] = rig.now_ns + run_ns(batch->items) * (company && rig.beside ? rig.beside : 1);
+	rig.late_starts += batch->deadline_ns < rig.end_ns[slot];
+	rig.started++;
+	rig.items += batch->items;
+	rig.last_items = batch->items;
+	rig.last_slot = slot;
+	rig.last_cookie = batch->cookies[0];
+	for (uint32_t i = 0; rig.fate && i < batch->n_requests; i++)
+		rig.fate[batch->cookies[i]]++;
+}
+
+static void hold(uint32_t slot, bool held)
+{
+	if (held)
+		rig.left_ns[slot] = rig.end_ns[slot] - rig.now_ns;
+	rig.end_ns[slot] = held ? INT64_MAX : rig.now_ns + rig.left_ns[slot];
+}
+
+static void steps(void)
+{
+	struct hb_scheduler_action action;
+	while (hb_scheduler_step(rig.serve, rig.now_ns, &action)) {
+		if (action.kind == HB_SCHEDULER_START) {
+			batch_started(action.slot);
+		} else if (action.kind == HB_SCHEDULER_REFUSE) {
+			rig.refused++;
+			rig.last_cookie = action.cookie;
+			rig.last_reason = action.reason;
+			if (rig.fate)
+				rig.fate[action.cookie]++;
+		} else {
+			hold(action.slot, action.kind == HB_SCHEDULER_HOLD);
+		}
+	}
+}
+
+static int64_t next_end(uint32_t *slot)
+{
+	int64_t next = INT64_MAX;
+	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
+		if (rig.end_ns[i] && rig.end_ns[i] < next) {
+			next = rig.end_ns[i];
+			*slot = i;
+		}
+	return next;
+}
+
+/* Time passes; what is due is done on the way. */
+static void advance_to(int64_t until_ns)
+{
+	for (;;) {
+		uint32_t slot = 0;
+		int64_t end = next_end(&slot), wake = hb_scheduler_next_wake_ns(rig.serve);
+		int64_t next = end < wake ? end : wake;
+		if (next > until_ns)
+			break;
+		assert_true(next >= rig.now_ns); /* a wake that has passed would be one for ever */
+		rig.now_ns = next;
+		if (end <= next) {
+			rig.end_ns[slot] = 0;
+			hb_scheduler_end(rig.serve, rig.now_ns, slot, true);
+		}
+		steps();
+	}
+	rig.now_ns = until_ns;
+}
+
+static void a_request_alone_starts_at_once(void **state)
+{
+	open_policy("ours", 1);
+	assert_true(submit(7, 0, HB_SCHEDULER_HIGH, 10 * MS) != 0);
+	steps();
+	assert_int_equal(rig.started, 1);
+	assert_int_equal(rig.last_cookie, 7);
+	assert_int_equal(hb_scheduler_queued(rig.serve, HB_SCHEDULER_HIGH), 0);
+	advance_to(20 * MS);
+	assert_null(hb_scheduler_batch_get(rig.serve, rig.last_slot));
+}
+
+static void the_earliest_deadline_is_first(void **state)
+{
+	open_policy("ours", 3);
+	submit(1, 0, HB_SCHEDULER_HIGH, 40 * MS);
+	submit(2, 1, HB_SCHEDULER_HIGH, 20 * MS);
+	submit(3, 2, HB_SCHEDULER_HIGH, 30 * MS);
+	struct hb_scheduler_action action;
+	assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
+	assert_int_equal(hb_scheduler_batch_get(rig.serve, action.slot)->cookies[0], 2);
+}
+
+/* Eight together take 9 ms, five 6 ms; the first one's deadline leaves 14 ms, less several times what predictions are off. */
+static void a_batch_is_as_large_as_its_deadline_allows(void **state)
+{
+	open_policy("ours", 1);
+	for (uint64_t i = 0; i < 8; i++)
+		submit(i, 0, HB_SCHEDULER_HIGH, i ? 60 * MS : 14 * MS);
+	struct hb_scheduler_action action;
+	assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
+	batch_started(action.slot);
+	assert_in_range(rig.last_items, 3, 6);
+	/* Control: with time enough all eight go together, and a server that does not look takes all at once. */
+	closes(NULL);
+	open_policy("ours", 1);
+	for (uint64_t i = 0; i < 8; i++)
+		submit(i, 0, HB_SCHEDULER_HIGH, 60 * MS);
+	steps();
+	assert_int_equal(rig.last_items, 8);
+	closes(NULL);
+	open_policy("fifo", 1);
+	for (uint64_t i = 0; i < 8; i++)
+		submit(i, 0, HB_SCHEDULER_HIGH, i ? 60 * MS : 14 * MS);
+	steps();
+	assert_int_equal(rig.last_items, 8);
+}
+
+/* High priority beside low priority takes twice as long, and the predictor has seen it. */
+static void teach_interference(void)
+{
+	rig.beside = 2;
+	for (uint64_t i = 0; i < 40; i++) {
+		for (int k = 0; k < BATCH_MOST; k++)
+			submit(1, 1, HB_SCHEDULER_LOW, INT64_MAX);
+		steps();
+		submit(2, 0, HB_SCHEDULER_HIGH, 1000 * MS);
+		steps();
+		advance_to(rig.now_ns + 10 * MS);
+	}
+	assert_int_equal(rig.started, 80);
+	rig.started = 0;
+}
+
+/* The batch in flight is in time only alone. */
+static void low_priority_waits_where_high_would_miss(void **state)
+{
+	for (int tight = 0; tight < 2; tight++) {
+		open_policy("ours", 2);
+		teach_interference();
+		submit(1, 0, HB_SCHEDULER_HIGH, tight ? 2200 * US : 50 * MS);
+		steps();
+		assert_int_equal(rig.started, 1);
+		submit(2, 1, HB_SCHEDULER_LOW, INT64_MAX);
+		steps();
+		assert_int_equal(rig.started, tight ? 1 : 2);
+		advance_to(rig.now_ns + 3000 * MS); /* and starts once no such request is expected any more */
+		assert_int_equal(rig.started, 2);
+		closes(NULL);
+	}
+}
+
+/* What an answer says about a request that is not taken. */
+static void the_outlook_knows_who_is_in_flight(void **state)
+{
+	open_policy("ours", 2);
+	teach_interference();
+	assert_true(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns < 2.01e6);
+	for (int i = 0; i < BATCH_MOST; i++)
+		submit(1, 1, HB_SCHEDULER_LOW, INT64_MAX);
+	steps();
+	assert_int_equal(rig.started, 1);
+	struct hb_estimate beside = hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH);
+	assert_true(beside.ns > 3.5e6 && beside.ns < 4.5e6);
+	assert_true(beside.error >= 0 && beside.error < 1);
+}
+
+static void what_cannot_be_in_time_is_refused_at_once(void **state)
+{
+	open_policy("ours", 1);
+	submit(5, 0, HB_SCHEDULER_HIGH, 1900 * US);
+	submit(6, 0, HB_SCHEDULER_LOW, 1900 * US);
+	steps();
+	assert_int_equal(rig.started, 0);
+	assert_int_equal(rig.refused, 2);
+	assert_int_equal(rig.last_reason, HB_SCHEDULER_LATE);
+	assert_int_equal(hb_scheduler_counts_get(rig.serve)->refused[HB_SCHEDULER_HIGH], 1);
+}
+
+static uint64_t seed_of(uint64_t fallback)
+{
+	const char *text = getenv("HB_SEED");
+	return text ? strtoull(text, NULL, 10) : fallback;
+}
+
+static uint64_t random_load(const char *policy, uint64_t seed)
+{
+	struct hb_rng rng;
+	hb_rng_init(&rng, seed, 1);
+	open_policy(policy, 4);
+	for (uint64_t i = 0; i < 2000; i++) {
+		advance_to(rig.now_ns + (int64_t)hb_rng_exponential(&rng, 1.5e6));
+		submit(i, (uint32_t)hb_rng_below(&rng, 4), hb_rng_below(&rng, 2) ? HB_SCHEDULER_HIGH : HB_SCHEDULER_LOW,
+		       (int64_t)hb_rng_below(&rng, 12 * MS));
+		steps();
+	}
+	uint64_t hopeless = rig.late_starts;
+	assert_true(rig.started > 100);
+	closes(NULL);
+	return hopeless;
+}
+
+/* A batch that, even alone, ends after its first deadline. */
+static void nothing_starts_that_cannot_be_in_time(void **state)
+{
+	uint64_t seed = seed_of(1);
+	assert_int_equal(random_load("clockwork", seed), 0);
+	assert_int_equal(random_load("ours", seed), 0);
+	assert_true(random_load("fifo", seed) > 10);
+	assert_true(random_load("priority-fifo", seed) > 10);
+}
+
+/* High priority that takes all there is, and a low-priority request without a deadline. */
+static uint64_t low_served_beside_saturation(const char *policy)
+{
+	open_policy(policy, 2);
+	submit(1000000, 1, HB_SCHEDULER_LOW, INT64_MAX);
+	for (uint64_t i = 0; i < 4000; i++) {
+		submit(i, 0, HB_SCHEDULER_HIGH, 3 * MS);
+		advance_to(rig.now_ns + 1 * MS);
+	}
+	uint64_t started = hb_scheduler_counts_get(rig.serve)->started[HB_SCHEDULER_LOW];
+	closes(NULL);
+	return started;
+}
+
+static void low_priority_does_not_starve(void **state)
+{
+	assert_int_equal(low_served_beside_saturation("ours"), 1);
+	assert_int_equal(low_served_beside_saturation("preempt"), 0);
+}
+
+/* Aged requests get their share of time and no more. */
+static void aged_requests_take_no_more_than_their_share(void **state)
+{
+	open_policy("ours", 2);
+	teach_interference();
+	for (uint64_t i = 0; i < 3000; i++)
+		submit(100000 + i, 1, HB_SCHEDULER_LOW, INT64_MAX);
+	for (uint64_t i = 0; i < 5000; i++) {
+		submit(i, 0, HB_SCHEDULER_HIGH, 2100 * US);
+		advance_to(rig.now_ns + 1 * MS);
+	}
+	const struct hb_scheduler_counts *counts = hb_scheduler_counts_get(rig.serve);
+	/* 4 s after the first second, 2 ms each, 2 % of the time: 40. */
+	assert_in_range(counts->aged, 20, 42);
+}
+
+static void who_is_cancelled_never_starts(void **state)
+{
+	open_policy("ours", 1);
+	uint64_t first = submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
+	uint64_t second = submit(2, 0, HB_SCHEDULER_LOW, 50 * MS);
+	assert_true(hb_scheduler_cancel(rig.serve, rig.now_ns, second));
+	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, second)); /* only once */
+	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, UINT64_MAX));
+	steps();
+	assert_int_equal(rig.started, 1);
+	assert_int_equal(rig.last_cookie, 1);
+	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, first)); /* it runs */
+	advance_to(50 * MS);
+	assert_int_equal(rig.started, 1);
+	uint64_t again = submit(3, 0, HB_SCHEDULER_HIGH, 50 * MS);
+	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, first)); /* its place has another owner */
+	assert_true(hb_scheduler_cancel(rig.serve, rig.now_ns, again));
+}
+
+static void a_timeout_is_told_when_it_comes(void **state)
+{
+	open_policy("fifo", 3);
+	submit(1, 0, HB_SCHEDULER_HIGH, 90 * MS);
+	submit(2, 1, HB_SCHEDULER_HIGH, 90 * MS);
+	steps(); /* two in flight, no more */
+	submit(3, 2, HB_SCHEDULER_LOW, 500 * US);
+	steps();
+	assert_int_equal(rig.refused, 0);
+	assert_int_equal(hb_scheduler_next_wake_ns(rig.serve), rig.now_ns + 500 * US);
+	advance_to(rig.now_ns + 500 * US);
+	assert_int_equal(rig.refused, 1);
+	assert_int_equal(rig.last_cookie, 3);
+	assert_int_equal(rig.last_reason, HB_SCHEDULER_TIMEOUT);
+}
+
+static void late_work_is_downgraded_where_that_is_wanted(void **state)
+{
+	struct hb_scheduler_config config;
+	hb_scheduler_config_init(&config);
+	config.late[HB_SCHEDULER_HIGH] = HB_SCHEDULER_DOWNGRADE;
+	open_with(config, 1);
+	submit(1, 0, HB_SCHEDULER_HIGH, 1 * MS);
+	steps();
+	assert_int_equal(rig.refused, 0);
+	assert_int_equal(rig.started, 1);
+	assert_int_equal(hb_scheduler_batch_get(rig.serve, rig.last_slot)->priority, HB_SCHEDULER_LOW);
+	assert_int_equal(hb_scheduler_counts_get(rig.serve)->downgraded[HB_SCHEDULER_HIGH], 1);
+}
+
+/* A worker that died: the slot is free again and nothing was learned from it. */
+static void a_batch_that_was_cut_off_frees_its_slot(void **state)
+{
+	open_policy("ours", 1);
+	submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
+	steps();
+	uint64_t known = hb_scheduler_predictor(rig.serve)->ended;
+	hb_scheduler_end(rig.serve, rig.now_ns, rig.last_slot, false);
+	rig.end_ns[rig.last_slot] = 0;
+	assert_int_equal(hb_scheduler_predictor(rig.serve)->ended, known);
+	submit(2, 0, HB_SCHEDULER_HIGH, 50 * MS);
+	steps();
+	assert_int_equal(rig.started, 2);
+}
+
+#define REQUESTS 5000
+
+/* Every policy, odd requests, cancellations and deaths: each accepted request has exactly one fate. */
+/* Also those whose batch was held: nothing stands for ever. */
+static void every_request_has_one_fate(void **state)
+{
+	static uint64_t handles[REQUESTS];
+	uint64_t seed = seed_of(3);
+	for (const char *const *policy = hb_scheduler_policy_names; *policy; policy++) {
+		struct hb_rng rng;
+		hb_rng_init(&rng, seed, 2);
+		struct hb_scheduler_config config;
+		hb_scheduler_config_init(&config);
+		config.policy = *policy;
+		open_stopping(config, 5, 0.05);
+		rig.beside = 2;
+		rig.fate = calloc(REQUESTS, 1);
+		for (uint64_t i = 0; i < REQUESTS; i++) {
+			int64_t within = hb_rng_below(&rng, 8) ? (int64_t)hb_rng_below(&rng, 40 * MS) : INT64_MAX;
+			handles[i] = submit(i, (uint32_t)hb_rng_below(&rng, 6),
+					    (enum hb_scheduler_priority)hb_rng_below(&rng, 2), within);
+			rig.fate[i] += !handles[i];
+			uint64_t other = hb_rng_below(&rng, i + 1);
+			if (hb_rng_below(&rng, 10) == 0 && handles[other])
+				rig.fate[other] += hb_scheduler_cancel(rig.serve, rig.now_ns, handles[other]);
+			steps();
+			if (hb_rng_below(&rng, 50) == 0 && rig.end_ns[rig.last_slot]) {
+				rig.end_ns[rig.last_slot] = 0;
+				hb_scheduler_end(rig.serve, rig.now_ns, rig.last_slot, false);
+				steps();
+			}
+			advance_to(rig.now_ns + (int64_t)hb_rng_exponential(&rng, 1e6));
+		}
+		advance_to(rig.now_ns + 2000000 * MS);
+		for (uint64_t i = 0; i < REQUESTS; i++)
+			assert_int_equal(rig.fate[i], 1);
+		/* Without interference nothing is predicted to be gained by it. */
+		bool holds = strcmp(*policy, "preempt") == 0 || strcmp(*policy, "ours") == 0 ||
+			     strcmp(*policy, "ours-no-transfer") == 0;
+		assert_int_equal(hb_scheduler_counts_get(rig.serve)->holds > 0, holds);
+		free(rig.fate);
+		closes(NULL);
+	}
+}
+
+static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
+{
+	struct hb_scheduler_config config;
+	hb_scheduler_config_init(&config);
+	config.queue_max = 16;
+	open_with(config, 2);
+	for (uint64_t i = 0; i < 16; i++)
+		assert_true(submit(i, 0, HB_SCHEDULER_LOW, 900 * MS) != 0);
+	assert_true(submit(16, 0, HB_SCHEDULER_LOW, 900 * MS) == 0);
+	for (uint64_t i = 17; i < 33; i++)
+		assert_true(submit(i, 0, HB_SCHEDULER_HIGH, 900 * MS) != 0);
+	assert_true(submit(33, 0, HB_SCHEDULER_HIGH, 900 * MS) == 0);
+	assert_int_equal(hb_scheduler_counts_get(rig.serve)->full[HB_SCHEDULER_LOW], 1);
+	assert_int_equal(hb_scheduler_counts_get(rig.serve)->full[HB_SCHEDULER_HIGH], 1);
+	unsigned long before = hb_test_allocations;
+	for (uint64_t i = 0; i < 50000; i++) {
+		submit(i, i % 3 == 0, i % 2 ? HB_SCHEDULER_HIGH : HB_SCHEDULER_LOW, 20 * MS);
+		steps();
+		advance_to(rig.now_ns + 1 * MS);
+	}
+	assert_int_equal(hb_test_allocations, before);
+	assert_true(rig.items > 30000);
+}
+
+static void a_batch_is_made_of_what_fits_its_room(void **state)
+{
+	const struct hb_scheduler_model roomy = {
+		.max_items = BATCH_MOST, .run_guess_ns = 1 * MS, .sm_demand = {1, 1}, .room_bytes = 100};
+	static const uint64_t bytes[] = {60, 40, 1, 99, 101, 100}, batches[] = {2, 2, 1, 1};
+	struct hb_error error;
+	for (size_t policy = 0; hb_scheduler_policy_names[policy]; policy++) {
+		open_policy(hb_scheduler_policy_names[policy], 1);
+		assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &roomy, &error), 0);
+		for (uint64_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+			assert_true(
+				hb_scheduler_submit(rig.serve, rig.now_ns,
+						    &(struct hb_scheduler_request){i, 0, 1, HB_SCHEDULER_HIGH,
+										   rig.now_ns + 5000 * MS, bytes[i]}));
+		for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+			struct hb_scheduler_action action;
+			assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
+			assert_int_equal(action.kind, HB_SCHEDULER_START);
+			assert_int_equal(hb_scheduler_batch_get(rig.serve, action.slot)->n_requests, batches[i]);
+			rig.now_ns += 1 * MS;
+			hb_scheduler_stage(rig.serve, rig.now_ns, action.slot, HB_STAGE_RUN);
+			hb_scheduler_end(rig.serve, rig.now_ns, action.slot, true);
+		}
+		closes(NULL);
+	}
+}
+
+static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there(void **state)
+{
+	const struct hb_scheduler_model other = {
+		.name = "other", .max_items = 1, .run_guess_ns = 7 * MS, .sm_demand = {1, 1}};
+	struct hb_error error;
+	open_policy("ours", 2);
+	double known_ns = hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns;
+	assert_true(submit(1, 0, HB_SCHEDULER_HIGH, 90 * MS) != 0);
+	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it waits */
+	steps();
+	assert_int_equal(rig.started, 1);
+	assert_int_equal(hb_scheduler_in_flight(rig.serve, 0), 1);
+	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it runs */
+	advance_to(rig.now_ns + 50 * MS);
+	assert_int_equal(hb_scheduler_in_flight(rig.serve, 0), 0);
+	assert_int_equal(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, known_ns);
+	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), 0);
+	assert_int_equal(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, 7 * MS);
+	assert_int_equal(hb_scheduler_replace_model(rig.serve, 2, &other, &error), -EINVAL);
+	struct hb_scheduler_model wrong = other;
+	wrong.max_items = 0;
+	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &wrong, &error), -EINVAL);
+}
+
+static void what_cannot_be_asked_for_is_refused(void **state)
+{
+	struct hb_scheduler_config config, good;
+	struct hb_error error;
+	struct hb_scheduler *serve = NULL;
+	hb_scheduler_config_init(&good);
+#define BAD(field, value) \
+	config = good; \
+	config.field = value; \
+	assert_true(hb_scheduler_new(&config, &serve, &error) < 0); \
+	assert_null(serve)
+	BAD(policy, "best");
+	BAD(queue_max, 0);
+	BAD(slots, 0);
+	BAD(concurrency, 0);
+	BAD(batch_most, 0);
+	BAD(age_ns, 0);
+	BAD(aged_share, 0);
+	BAD(aged_share, 2);
+	open_policy("ours", 1);
+	struct hb_scheduler_request request = {.model = 0, .items = BATCH_MOST + 1, .deadline_ns = INT64_MAX};
+	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+	request.items = 0;
+	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+	request = (struct hb_scheduler_request){.model = 1, .items = 1, .deadline_ns = INT64_MAX};
+	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, closes)
+	const struct CMUnitTest tests[] = {
+		TEST(a_request_alone_starts_at_once),
+		TEST(the_earliest_deadline_is_first),
+		TEST(a_batch_is_as_large_as_its_deadline_allows),
+		TEST(low_priority_waits_where_high_would_miss),
+		TEST(the_outlook_knows_who_is_in_flight),
+		TEST(what_cannot_be_in_time_is_refused_at_once),
+		TEST(nothing_starts_that_cannot_be_in_time),
+		TEST(low_priority_does_not_starve),
+		TEST(aged_requests_take_no_more_than_their_share),
+		TEST(who_is_cancelled_never_starts),
+		TEST(a_timeout_is_told_when_it_comes),
+		TEST(late_work_is_downgraded_where_that_is_wanted),
+		TEST(a_batch_that_was_cut_off_frees_its_slot),
+		TEST(every_request_has_one_fate),
+		TEST(a_full_queue_says_so_and_nothing_is_allocated),
+		TEST(a_batch_is_made_of_what_fits_its_room),
+		TEST(a_number_stands_for_another_model_once_nothing_of_the_first_is_there),
+		TEST(what_cannot_be_asked_for_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What slack promises of a single decision: HP's beacon, LP's answers, the window, what is learned. */
+#include "decide/spatial_low.h"
+#include "spatial_rig.h"
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rig {
+	struct service hp;
+	struct hb_spatial_limits limits;
+	struct hb_spatial_low *low;
+	struct hb_spatial_stream stream;
+	struct hb_spatial_answer answer;
+};
+
+static const struct hb_spatial_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SPATIAL_MASKABLE};
+static const struct hb_spatial_shape plain = {
+	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE | HB_SPATIAL_SLICEABLE};
+static const struct hb_spatial_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE};
+static const struct hb_spatial_shape graph = {.key = 17};
+static const struct hb_spatial_shape unmasked = {.key = 19, .blocks = 16, .per_sm = 2};
+
+static int set_up(void **state)
+{
+	struct rig *rig = calloc(1, sizeof *rig);
+	rig->low = calloc(1, sizeof *rig->low);
+	start_service(&rig->hp);
+	hb_spatial_limits_init(&rig->limits, SMS);
+	hb_spatial_low_init(rig->low, &rig->limits);
+	*state = rig;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct rig *rig = *state;
+	free(rig->low);
+	free(rig);
+	return 0;
+}
+
+static enum hb_spatial_verdict ask(struct rig *rig, const struct hb_spatial_shape *shape)
+{
+	struct hb_spatial_view view;
+	hb_spatial_look(&rig->hp.board, rig->hp.now_ns, &view);
+	hb_spatial_ask(rig->low, &rig->stream, &view, rig->hp.now_ns, shape, &rig->answer);
+	return rig->answer.verdict;
+}
+
+static void test_without_high_all_goes(void **state)
+{
+	struct rig *rig = *state;
+	hb_spatial_leave(rig->hp.beacon);
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
+}
+
+static void test_waits_until_the_request_ends(void **state)
+{
+	struct rig *rig = *state;
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
+	assert_true(rig->answer.for_high);
+	assert_true(rig->answer.until_ns > rig->hp.now_ns);
+	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns + MS);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+}
+
+static void test_silent_high_does_not_hold(void **state)
+{
+	struct rig *rig = *state;
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.now_ns += HB_SPATIAL_SILENT_NS - 1;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
+	rig->hp.now_ns += 1;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+}
+
+/* LP looked at the clock, lost its CPU, and looks at the board: what HP has told meanwhile holds it, too. */
+static void test_newer_signs_of_life_hold(void **state)
+{
+	struct rig *rig = *state;
+	int64_t looked_ns = rig->hp.now_ns;
+	hb_spatial_high_begin(&rig->hp.high, looked_ns + HB_SPATIAL_SILENT_NS, 0);
+	rig->hp.now_ns = looked_ns;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
+	rig->hp.now_ns = looked_ns - MS; /* so far ahead is no process, but what somebody wrote there */
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+}
+
+static void test_dead_high_does_not_hold(void **state)
+{
+	struct rig *rig = *state;
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_true(hb_spatial_present(&rig->hp.board, rig->hp.now_ns));
+	hb_spatial_leave(rig->hp.beacon);
+	assert_false(hb_spatial_present(&rig->hp.board, rig->hp.now_ns));
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+	assert_ptr_equal(hb_spatial_claim(&rig->hp.board, 78), rig->hp.beacon);
+}
+
+static void test_board_fills(void **state)
+{
+	struct rig *rig = *state;
+	for (uint32_t i = 1; i < HB_SPATIAL_BEACONS; i++)
+		assert_non_null(hb_spatial_claim(&rig->hp.board, 100 + i));
+	assert_null(hb_spatial_claim(&rig->hp.board, 99));
+}
+
+/* All that the reserve leaves, persistent kernels too; what cannot be masked is as dear as it is long. */
+static void test_beside_masked(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &persistent, 600 * US);
+	hb_spatial_learn(rig->low, &small, 10 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100);
+	assert_in_range(rig->answer.ns, 790 * US, 793 * US);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_WAIT);
+}
+
+static void test_no_masks_no_long_kernels(void **state)
+{
+	struct rig *rig = *state;
+	rig->low->limits.masks = false;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &persistent, 600 * US);
+	hb_spatial_learn(rig->low, &small, 2 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_WAIT);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+}
+
+static void test_without_slack_it_waits(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &unmasked, 2 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + 10 * MS);
+	assert_int_equal(ask(rig, &unmasked), HB_SPATIAL_GO);
+	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns + 1);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, rig->hp.now_ns + MS);
+	assert_int_equal(ask(rig, &unmasked), HB_SPATIAL_WAIT);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100);
+}
+
+static void test_allowance_is_spent(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t launches = 0;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &unmasked, 2 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	int64_t allow_ns = rig->hp.beacon->allow_ns, price_ns = 0;
+	assert_in_range(allow_ns, 95 * US, 105 * US);
+	for (; ask(rig, &unmasked) == HB_SPATIAL_GO && launches < 100000; launches++) {
+		price_ns += rig->answer.price_ns;
+		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	}
+	assert_true(launches > 10 && launches < 100000);
+	assert_true(price_ns <= allow_ns);
+	assert_true(rig->answer.for_high);
+}
+
+static void test_slice_beside(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_int_equal(rig->answer.ns, 100 * US);
+	assert_in_range(rig->answer.part_ppm, 50000, 120000);
+}
+
+/* Where HP allows less than the whole kernel would cost it, a slice of it may still go. */
+static void test_only_in_slices(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_spatial_shape uncut = plain;
+	rig->low->limits.masks = false;
+	let_beside(&rig->hp);
+	uncut.key += 2;
+	uncut.flags = HB_SPATIAL_MASKABLE;
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	hb_spatial_learn(rig->low, &uncut, 900 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &uncut), HB_SPATIAL_WAIT);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->hp.beacon->allow_ns);
+	hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	/* That was all that was allowed. */
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_WAIT);
+	assert_true(rig->answer.for_high);
+}
+
+/* Found to be a kernel that cannot be cut: judged as a whole from then on. */
+static void test_slices_that_are_not_possible(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	hb_spatial_whole(rig->low, rig->answer.kernel);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_true(rig->answer.ns >= 900 * US);
+}
+
+/* However much may be in flight, the next slice goes when the one before is about to end; once HP is gone, all the rest. */
+static void test_slices_tick(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_spatial_shape rest = plain;
+	rig->low->limits.window_ns = rig->low->limits.beside_ns = rig->low->limits.mark_ns = 3 * MS;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	assert_int_not_equal(mark, 0);
+	rest.left_ppm = HB_SPATIAL_PPM - rig->answer.part_ppm;
+	assert_int_equal(ask(rig, &rest), HB_SPATIAL_WAIT);
+	assert_false(rig->answer.for_high);
+	rig->hp.now_ns += 60 * US;
+	assert_int_equal(ask(rig, &rest), HB_SPATIAL_SLICE);
+	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns);
+	assert_int_equal(ask(rig, &rest), HB_SPATIAL_GO);
+	assert_true(rig->answer.part && rig->answer.ns > 700 * US);
+}
+
+/* Graphs are not masked or cut: how long one runs decides whether it goes beside a request; without one it goes. */
+static void test_graphs_go_by_their_time(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_spatial_shape brief = graph;
+	let_beside(&rig->hp);
+	brief.key += 2;
+	hb_spatial_learn(rig->low, &graph, 5 * MS);
+	hb_spatial_learn(rig->low, &brief, 20 * US);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_WAIT);
+	assert_true(rig->answer.for_high);
+	assert_int_equal(ask(rig, &brief), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->hp.beacon->allow_ns);
+	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns + MS);
+	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
+}
+
+/* Each slice starts all blocks of its grid: with very many of them slices are longer, or there are none. */
+static void test_slices_of_many_blocks(void **state)
+{
+	struct rig *rig = *state;
+	struct hb_spatial_shape many = plain;
+	let_beside(&rig->hp);
+	many.key += 2;
+	many.blocks = 40000;
+	hb_spatial_learn(rig->low, &many, 2000 * US);
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	assert_int_equal(ask(rig, &many), HB_SPATIAL_SLICE);
+	assert_int_equal(rig->answer.ns, 500 * US);
+	many.key += 2;
+	many.blocks = 400000;
+	hb_spatial_learn(rig->low, &many, 2000 * US);
+	assert_int_equal(ask(rig, &many), HB_SPATIAL_GO);
+}
+
+/* Long holds are masked where HP comes often, not where it comes rarely; short ones never. */
+static void test_long_hold_while_absent(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &persistent, 1400 * US);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	rig->hp.beacon->gap_ns = 7 * MS;
+	assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 0);
+	hb_spatial_high_expect(&rig->hp.high, rig->hp.now_ns + MS);
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 100);
+	rig->hp.now_ns += MS;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 0);
+}
+
+static void test_window(void **state)
+{
+	struct rig *rig = *state;
+	uint32_t mark = 0;
+	for (int i = 0; i < 8; i++)
+		hb_spatial_learn(rig->low, &small, 25 * US);
+	int launches = 0;
+	for (; ask(rig, &small) == HB_SPATIAL_GO; launches++) {
+		uint32_t value = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		mark = value ? value : mark;
+	}
+	assert_in_range(launches, 3, 4);
+	assert_false(rig->answer.for_high);
+	/* Time alone lets more in, but never much that the counter does not confirm. */
+	for (int i = 0; i < 100; i++) {
+		rig->hp.now_ns += 20 * US;
+		if (ask(rig, &small) == HB_SPATIAL_GO)
+			launches++, hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	}
+	assert_in_range(launches, 5, 12);
+	rig->hp.now_ns += HB_SPATIAL_STUCK_NS;
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+	hb_spatial_done(rig->low, &rig->stream, rig->stream.marked, 0, rig->hp.now_ns);
+	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
+	assert_true(mark > 0);
+}
+
+/* A mark behind each unknown kernel; the counter's times become its duration. */
+static void test_durations_are_learned(void **state)
+{
+	struct rig *rig = *state;
+	hb_spatial_leave(rig->hp.beacon);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(ask(rig, &persistent), HB_SPATIAL_GO);
+		uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		assert_true(mark > 0);
+		rig->hp.now_ns += 603 * US;
+		hb_spatial_done(rig->low, &rig->stream, mark, rig->hp.now_ns - US, rig->hp.now_ns);
+	}
+	const struct hb_spatial_kernel *kernel = hb_spatial_find(rig->low, persistent.key);
+	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
+	assert_int_equal(kernel->class, HB_SPATIAL_PERSISTENT);
+	/* A look that came late teaches nothing. */
+	ask(rig, &persistent);
+	uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	rig->hp.now_ns += 6 * MS;
+	hb_spatial_done(rig->low, &rig->stream, mark, rig->hp.now_ns - 5 * MS, rig->hp.now_ns);
+	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
+}
+
+/* Requests beside `shape` take excess_ns longer than alone. */
+static void serve_beside(struct rig *rig, const struct hb_spatial_shape *shape, int64_t excess_ns)
+{
+	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
+	if (ask(rig, shape) == HB_SPATIAL_GO) {
+		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+		hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	}
+	for (uint32_t i = 0; i < 160; i++)
+		hb_spatial_high_launch(&rig->hp.high, rig->hp.now_ns + 12 * US * i);
+	rig->hp.now_ns += 2 * MS + (rig->hp.high.closed ? 0 : excess_ns);
+	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns);
+	rig->hp.now_ns += MS;
+	ask(rig, shape);
+}
+
+static void test_harm_is_learned(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &small, 100 * US);
+	uint32_t before = hb_spatial_find(rig->low, small.key)->harm_ppm[0];
+	for (int i = 0; i < 300; i++)
+		serve_beside(rig, &small, 20 * US);
+	uint32_t harmful = hb_spatial_find(rig->low, small.key)->harm_ppm[0];
+	assert_true(harmful > 5 * before);
+	assert_in_range(harmful, 150000, 250000);
+	for (int i = 0; i < 600; i++)
+		serve_beside(rig, &small, 0);
+	assert_true(hb_spatial_find(rig->low, small.key)->harm_ppm[0] < harmful / 8);
+}
+
+/* Close requests: masked between them as beside them, and the host may run ahead; far ones: whole between them. */
+static void test_close_requests(void **state)
+{
+	struct rig *rig = *state;
+	int launches = 0;
+	let_beside(&rig->hp);
+	uint32_t allow_ns = rig->hp.beacon->allow_ns;
+	hb_spatial_learn(rig->low, &small, 25 * US);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	rig->hp.beacon->gap_ns = 2 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100);
+	for (; ask(rig, &small) == HB_SPATIAL_GO; launches++)
+		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	assert_in_range(launches, 12, 20);
+	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	/* A closed window is coming: little in flight. */
+	rig->hp.beacon->allow_ns = 0;
+	for (launches = 0; ask(rig, &small) == HB_SPATIAL_GO; launches++)
+		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+	assert_in_range(launches, 1, 3);
+	rig->hp.beacon->allow_ns = allow_ns;
+	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	rig->hp.beacon->gap_ns = 50 * MS;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+}
+
+/* Half of what is in flight is what a request pays that begins: one that allows less finds LP masked. */
+static void test_short_requests_find_low_masked(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &plain, 900 * US);
+	rig->hp.beacon->gap_ns = 50 * MS;
+	rig->hp.beacon->allow_ns = 51 * US;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 0);
+	rig->hp.beacon->allow_ns = 49 * US;
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
+	assert_int_equal(rig->answer.sms, 100);
+}
+
+/* Without masks the same request finds less in flight. */
+static void test_short_requests_find_little_in_flight(void **state)
+{
+	struct rig *rig = *state;
+	int launches[2] = {0, 0};
+	let_beside(&rig->hp);
+	rig->low->limits.masks = false;
+	rig->low->limits.window_ns = 3 * MS;
+	hb_spatial_learn(rig->low, &small, 25 * US);
+	for (int i = 0; i < 2; i++) {
+		rig->hp.beacon->allow_ns = i ? 100 * US : 2 * MS;
+		while (ask(rig, &small) == HB_SPATIAL_GO) {
+			hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
+			launches[i]++;
+		}
+		hb_spatial_idle(&rig->stream, rig->hp.now_ns);
+	}
+	assert_in_range(launches[0], 100, 200);
+	assert_in_range(launches[1], 7, 20);
+}
+
+/* While HP allows nothing, work that would hold its SMs for long is masked, however rare requests are. */
+static void test_long_hold_while_gated(void **state)
+{
+	struct rig *rig = *state;
+	let_beside(&rig->hp);
+	hb_spatial_learn(rig->low, &persistent, 1400 * US);
+	rig->hp.beacon->gap_ns = 100 * MS;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 0);
+	rig->hp.beacon->allow_ns = 0;
+	ask(rig, &persistent);
+	assert_int_equal(rig->answer.sms, 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+		TEST(test_without_high_all_goes),
+		TEST(test_waits_until_the_request_ends),
+		TEST(test_silent_high_does_not_hold),
+		TEST(test_newer_signs_of_life_hold),
+		TEST(test_dead_high_does_not_hold),
+		TEST(test_board_fills),
+		TEST(test_beside_masked),
+		TEST(test_no_masks_no_long_kernels),
+		TEST(test_without_slack_it_waits),
+		TEST(test_allowance_is_spent),
+		TEST(test_slice_beside),
+		TEST(test_only_in_slices),
+		TEST(test_slices_that_are_not_possible),
+		TEST(test_slices_tick),
+		TEST(test_graphs_go_by_their_time),
+		TEST(test_slices_of_many_blocks),
+		TEST(test_long_hold_while_absent),
+		TEST(test_window),
+		TEST(test_durations_are_learned),
+		TEST(test_harm_is_learned),
+		TEST(test_close_requests),
+		TEST(test_short_requests_find_low_masked),
+		TEST(test_short_requests_find_little_in_flight),
+		TEST(test_long_hold_while_gated),
+	};
+	return cmocka_run_group_tests(tests, 0, 0);
+}
