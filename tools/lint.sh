@@ -138,24 +138,15 @@ check_docs() {
 	return "$bad"
 }
 
-# A folder of src/ includes only from those that its row of docs/architecture.md names ("may use"; everything: any).
-check_layers() {
-	local folder other allowed bad=0
-	for folder in src/*/; do
-		folder=$(basename "$folder")
-		allowed=$(grep -F "| [\`src/$folder\`]" docs/architecture.md | sed 's/ *|$//; s/.*| //')
-		[[ $allowed == everything ]] && continue
-		while read -r other; do
-			[[ $other == "$folder" || $other == hummingbird || ! -d src/$other || $allowed == *"\`$other\`"* ]] || {
-				echo "src/$folder includes from src/$other, which docs/architecture.md does not say: it may use $allowed"
-				bad=1
-			}
-		done < <(files "src/$folder/*.c" "src/$folder/*.h" | xargs grep -hoE '^#include "[a-z]+/' | sed 's/.*"//; s,/,,' | sort -u)
-	done
-	return "$bad"
-}
+# The shape of the tree: see tools/check_structure.py.
+check_tags() { tools/check_structure.py tags; }
+check_sources() { tools/check_structure.py sources; }
+check_statics() { tools/check_structure.py statics; }
+check_house() { tools/check_structure.py house; }
+check_titles() { tools/check_structure.py titles; }
+check_layers() { tools/check_structure.py layers; }
 
-all=(format shell spdx header_comment unique_names length function_length words links mentions docs layers tidy)
+all=(format shell spdx header_comment unique_names length function_length words links mentions docs tags sources statics house titles layers tidy)
 
 if [[ ${1:-} == format && ${2:-} == --fix ]]; then
 	shift

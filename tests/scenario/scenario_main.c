@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run [--check | --refresh] FILE.txt|FOLDER...: the scenarios of the core; see house/golden_main.h. */
-#include "house/golden_main.h"
+/* run [--check | --refresh] FILE.txt|FOLDER...: the scenarios of the core; see golden/golden_main.h. */
+#include "golden/golden_main.h"
 #include "scenario.h"
 
 static void run(const char *name, FILE *in, FILE *out)

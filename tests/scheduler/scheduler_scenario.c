@@ -3,14 +3,14 @@
  * Scenarios of the serving scheduler: text that says which requests come when,
  * and the exact text of what the scheduler did.
  *
- *	serve_scenario [--check | --refresh] FILE.txt|FOLDER... (house/golden_main.h)
+ *	serve_scenario [--check | --refresh] FILE.txt|FOLDER... (golden/golden_main.h)
  *
  * A scenario that cannot be understood ends with "FILE:LINE: why". The language
  * is in tests/scheduler/README.md. Batches take as long as the model says, `beside` times
  * that when they start beside others; no clock, no GPU.
  */
 #include "base/units.h"
-#include "house/golden_main.h"
+#include "golden/golden_main.h"
 #include "server/scheduler/scheduler.h"
 
 #include <stdio.h>

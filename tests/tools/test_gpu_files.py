@@ -50,7 +50,7 @@ def main():
         return 0
     errors = []
     if listed != table(rows):
-        errors.append("docs/gpu-files.md: the list of keys is not spec.def's; run tests/house/test_gpu_files.py --refresh")
+        errors.append("docs/gpu-files.md: the list of keys is not spec.def's; run tests/tools/test_gpu_files.py --refresh")
     errors += [f"docs/gpu-files.md: does not say how to measure {key}" for key in keys if f"`{key}`" not in after]
     files = glob.glob(os.path.join(ROOT, "data", "gpus", "*.yaml"))
     if not files:

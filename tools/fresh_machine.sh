@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the README's two commands as a newcomer would: in a chroot with a minimal
+# Debian 12, git, and nothing else. It clones this checkout's HEAD, so commit
+# first. Needs root, debootstrap and a Debian mirror; takes about 25 minutes on
+# 2 cores. Prints how each command ended; exits 1 if one of them failed.
+# usage: tools/fresh_machine.sh [demo|test|both]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+what=${1:-both}
+[[ $what == demo || $what == test || $what == both ]] || { echo "usage: $0 [demo|test|both]" >&2; exit 2; }
+((EUID == 0)) || { echo "error: a chroot needs root" >&2; exit 1; }
+command -v debootstrap >/dev/null || { echo "error: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
+
+root=$(mktemp -d "${TMPDIR:-/var/tmp}/hb-fresh.XXXXXX")
+kernel_folders=(proc sys dev dev/shm dev/pts)
+
+leave_chroot() {
+	local i
+	for ((i = ${#kernel_folders[@]} - 1; i >= 0; i--)); do
+		umount -l "$root/${kernel_folders[i]}" 2>/dev/null || true
+	done
+	rm -rf --one-file-system "$root"
+}
+trap leave_chroot EXIT
+
+# The mirror that this machine installs from.
+debian_mirror() {
+	{
+		grep -hs '^URIs:' /etc/apt/sources.list.d/* | awk '{print $2}'
+		grep -hs '^deb ' /etc/apt/sources.list | awk '{print $2}'
+		echo http://deb.debian.org/debian
+	} | head -n 1
+}
+
+make_chroot() {
+	debootstrap --variant=minbase --include=git,ca-certificates bookworm "$root" "$(debian_mirror)" >"$root.log" 2>&1 ||
+		{ tail -n 5 "$root.log"; exit 1; }
+	# Settings of this machine that package installation may need (a proxy, name servers).
+	cp /etc/apt/apt.conf.d/*proxy* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true
+	cp /etc/resolv.conf "$root/etc/"
+	local folder
+	for folder in "${kernel_folders[@]}"; do
+		mount --rbind "/$folder" "$root/$folder" 2>/dev/null && mount --make-rslave "$root/$folder" || true
+	done
+	git clone -q . "$root/root/hummingbird"
+}
+
+# run_inside SCRIPT: runs it in the chroot with a bare environment; its output goes to a log beside the chroot.
+run_inside() {
+	local begin=$SECONDS status=0
+	env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$root" \
+		bash -c "cd /root/hummingbird && ./$1" </dev/null >"$root.$1.log" 2>&1 || status=$?
+	echo "$1: exit status $status after $((SECONDS - begin)) s: $(tail -n 1 "$root.$1.log") (log: $root.$1.log)"
+	((status == 0)) && return
+	grep -E '^failed|error:|not found|No such file|cannot find' "$root.$1.log" | head -n 20 || true
+	failed=1
+}
+
+failed=0
+make_chroot
+[[ $what == test ]] || run_inside demo.sh
+[[ $what == demo ]] || run_inside test.sh
+exit $failed
