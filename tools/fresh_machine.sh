@@ -42,7 +42,9 @@ make_chroot() {
 	cp /etc/resolv.conf "$root/etc/"
 	local folder
 	for folder in "${kernel_folders[@]}"; do
-		mount --rbind "/$folder" "$root/$folder" 2>/dev/null && mount --make-rslave "$root/$folder" || true
+		# dev/shm and dev/pts come with dev on some machines.
+		mount --rbind "/$folder" "$root/$folder" 2>/dev/null || continue
+		mount --make-rslave "$root/$folder"
 	done
 	git clone -q . "$root/root/hummingbird"
 }
