@@ -12,9 +12,14 @@
 
 The callable gets one keyword argument an input and returns a dict of outputs
 (arrays, or PyTorch, JAX or CuPy tensors), or a single one where the model has
-one output; BF16 arrays are uint16, the bits, and outputs may be any numbers. Inputs lie in memory shared with the server: they are valid until
-the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
+one output; BF16 arrays are uint16, the bits, and outputs may be any numbers. Inputs are in memory shared with the server:
+they are valid until the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
 the GPU are fast. An exception fails that batch only, with its text.
+
+A model that needs no arrays can do without NumPy: with worker.serve(infer, lists=True) inputs and outputs are nested lists.
+
+Import this module before others: if the Python that runs the model lacks one of them, `hb serve` can then name the module
+and that Python as the reason why the model does not load.
 
 Deadlines are kept better where the server sees copies and run apart, because it
 then knows what else is on the link and on the GPU. Give them apart, each
@@ -30,6 +35,7 @@ gone: a callable that takes long may look and raise Unwanted. A batch that is no
 begun by then is not begun.
 """
 import contextlib
+import ctypes
 import mmap
 import os
 import struct
@@ -37,9 +43,8 @@ import sys
 import time
 import traceback
 
-import numpy
-
 import hummingbird
+from hummingbird import tensors
 
 # The layout of src/server/backends/worker_ring.h.
 MAGIC, VERSION = 0x31524B4F57424800, 5
@@ -49,51 +54,11 @@ EXPECTED_OFFSET, HINT_S = 144, 0.0002
 PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_HOLD, LANE_ERROR, LANE_ERROR_BYTES, \
     LANE_DROPPED, LANE_UNWANTED, LANE_DEADLINE = 4096, 0, 4, 8, 12, 16, 20, 476, 496, 500, 504
 NEVER = (1 << 63) - 1
+READY, CANNOT = 1, 2
 COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
 NEVER_HELD, HELD = 0, 2
 LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
 TENSOR = struct.Struct("<QQII8q")
-DTYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
-          "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<u2", "FP32": "<f4", "FP64": "<f8", "BYTES": None}
-
-
-def _read_strings(data, shape):
-    """BYTES: each with its length before it."""
-    values, at = [], 0
-    while at < len(data):
-        (length,) = struct.unpack_from("<I", data, at)
-        values.append(bytes(data[at + 4:at + 4 + length]))
-        at += 4 + length
-    return numpy.array(values, dtype=object).reshape(shape)
-
-
-def _write_strings(array):
-    parts = []
-    for value in array.reshape(-1):
-        if not isinstance(value, (str, bytes, bytearray)):
-            raise TypeError("a BYTES tensor has str or bytes, not %s" % type(value).__name__)
-        text = value.encode() if isinstance(value, str) else bytes(value)
-        parts.append(struct.pack("<I", len(text)) + text)
-    return numpy.frombuffer(b"".join(parts), dtype=numpy.uint8)
-
-
-def _write_numbers(array, dtype):
-    """As they lie in memory. BF16, which numpy lacks: from its bits (uint16), or rounded from numbers."""
-    if dtype == "BF16" and array.dtype != numpy.uint16:
-        bits = array.astype("<f4").view("<u4") if array.ndim else array.astype("<f4").reshape(1).view("<u4")
-        rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
-        return numpy.where(bits & 0x7FFFFFFF > 0x7F800000, bits >> 16 | 0x40, rounded).astype("<u2")
-    return numpy.ascontiguousarray(array, dtype=DTYPES[dtype])
-
-
-def _to_numpy(value):
-    if hasattr(value, "detach"):  # PyTorch
-        value = value.detach()
-        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy()
-    elif hasattr(value, "get") and not isinstance(value, (dict, numpy.ndarray)):  # CuPy
-        value = value.get()
-    array = numpy.asarray(value)
-    return array.astype(numpy.float32) if array.dtype.name == "bfloat16" else array  # JAX's
 
 
 class Unwanted(Exception):
@@ -105,7 +70,7 @@ class _NoRoom(ValueError):
 
 
 class _Server:
-    def __init__(self, inputs, outputs):
+    def __init__(self, inputs, outputs, codec=None):
         memory, self.submitted_bell, self.completed_bell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
         self.map = mmap.mmap(memory, 0)
         self.view = memoryview(self.map)
@@ -116,7 +81,7 @@ class _Server:
             PAGE.unpack_from(self.map, 0)
         if (magic, version) != (MAGIC, VERSION):
             raise RuntimeError("this hummingbird.worker and the server do not fit together")
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs, self.outputs, self.codec = inputs, outputs, codec
         self.taken = self.put = 0
         self.base = 0  # of the lane of the batch that runs
         self.expected = 0
@@ -150,24 +115,23 @@ class _Server:
         for i, (name, dtype) in enumerate(self.inputs):
             offset, n_bytes, n_dims, _, *dims = TENSOR.unpack_from(self.map, base + LANE_INPUTS + i * TENSOR.size)
             begin = base + self.in_offset + offset
-            data, shape = self.view[begin:begin + n_bytes], dims[:n_dims]
-            arrays[name] = _read_strings(data, shape) if dtype == "BYTES" else \
-                numpy.frombuffer(data, dtype=DTYPES[dtype]).reshape(shape)
+            arrays[name] = self.codec.read(self.view[begin:begin + n_bytes], dtype, dims[:n_dims])
         return arrays
 
-    def write_output(self, base, index, array, at):
-        name, dtype = self.outputs[index]
-        if array.ndim > DIMS_MAX:
-            raise ValueError("output %s: %d dimensions" % (name, array.ndim))
-        data = _write_strings(array) if dtype == "BYTES" else _write_numbers(array, dtype)
-        if at + data.nbytes > self.out_bytes:
-            raise _NoRoom("output %s: %d bytes, more than there is room for" % (name, data.nbytes))
+    def write_output(self, base, index, output, at):
+        name = self.outputs[index][0]
+        shape, content = output
+        if len(shape) > DIMS_MAX:
+            raise ValueError("output %s: %d dimensions" % (name, len(shape)))
+        data = tensors.join_strings(content) if isinstance(content, list) else content
+        if at + len(data) > self.out_bytes:
+            raise _NoRoom("output %s: %d bytes, more than there is room for" % (name, len(data)))
         begin = base + self.out_offset + at
-        self.view[begin:begin + data.nbytes] = data.reshape(-1).view(numpy.uint8)
-        dims = list(array.shape) + [0] * (DIMS_MAX - array.ndim)
+        self.view[begin:begin + len(data)] = data
+        dims = list(shape) + [0] * (DIMS_MAX - len(shape))
         where = base + LANE_INPUTS + (TENSORS_MAX + index) * TENSOR.size
-        TENSOR.pack_into(self.map, where, at, data.nbytes, array.ndim, 0, *dims)
-        return at + (data.nbytes + 63) // 64 * 64
+        TENSOR.pack_into(self.map, where, at, len(data), len(shape), 0, *dims)
+        return at + (len(data) + 63) // 64 * 64
 
     def write_outputs(self, base, values):
         if not isinstance(values, dict):
@@ -177,40 +141,42 @@ class _Server:
         for name, _ in self.outputs:
             if name not in values:
                 raise KeyError("the callable returned no output %s" % name)
-        arrays = [_to_numpy(values[name]) for name, _ in self.outputs]
+        outputs = [self.codec.write(values[name], dtype) for name, dtype in self.outputs]
         try:
-            self.write_arrays(base, arrays)
+            self.write_all(base, outputs)
         except _NoRoom as error:
-            self.write_smallest(base, arrays, error)
+            self.write_smallest(base, outputs, error)
 
-    def write_arrays(self, base, arrays):
+    def write_all(self, base, outputs):
         at = 0
-        for index, array in enumerate(arrays):
-            at = self.write_output(base, index, array, at)
+        for index, output in enumerate(outputs):
+            at = self.write_output(base, index, output, at)
 
-    def write_smallest(self, base, arrays, error):
+    def write_smallest(self, base, outputs, error):
         """Texts that do not fit together: the largest are left out, so that few requests fail."""
-        texts = [index for index, (_, dtype) in enumerate(self.outputs) if dtype == "BYTES"]
+        texts = [content for _, content in outputs if isinstance(content, list)]
         items, dropped = self.word(base + LANE_ITEMS), 0
-        if items == 1 or not texts or any(array.ndim == 0 or len(array) != items for array in arrays):
+        if items == 1 or not texts or any(not shape or shape[0] != items for shape, _ in outputs):
             raise error
-        sizes = [sum(_write_strings(arrays[index][item:item + 1]).nbytes for index in texts) for item in range(items)]
-        for index in texts:
-            arrays[index] = arrays[index].astype(object)
+
+        def part(content, item):
+            return slice(len(content) // items * item, len(content) // items * (item + 1))
+        sizes = [sum(4 + len(text) for content in texts for text in content[part(content, item)]) for item in range(items)]
         for item in sorted(range(items), key=lambda item: -sizes[item]):
             dropped |= 1 << item
-            for index in texts:
-                arrays[index][item:item + 1] = b""
+            for content in texts:
+                left_out = part(content, item)
+                content[left_out] = [b""] * len(content[left_out])
             try:
-                self.write_arrays(base, arrays)
+                self.write_all(base, outputs)
             except _NoRoom:
                 continue
             self.set_word(base + LANE_DROPPED, dropped)
             return
         raise error
 
-    def fail(self, base, error):
-        text = ("%s: %s" % (type(error).__name__, error)).encode(errors="replace")[:LANE_ERROR_BYTES - 1] + b"\0"
+    def fail(self, base, text):
+        text = text.encode(errors="replace")[:LANE_ERROR_BYTES - 1] + b"\0"
         self.map[base + LANE_ERROR:base + LANE_ERROR + len(text)] = text
         self.set_word(base + LANE_STATUS, 1)
 
@@ -248,9 +214,9 @@ class _Server:
                 values = self.compute(function, copy_in, copy_out)
             self.write_outputs(base, values)
         except Unwanted as error:
-            self.fail(base, error)
+            self.fail(base, "%s: %s" % (type(error).__name__, error))
         except Exception as error:  # pylint: disable=broad-except
-            self.fail(base, error)
+            self.fail(base, "%s: %s" % (type(error).__name__, error))
             with contextlib.suppress(OSError):  # nobody reads the log any more
                 traceback.print_exc()
         self.give(lane)
@@ -260,7 +226,7 @@ class _Server:
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
             return
-        address = numpy.frombuffer(self.view, dtype=numpy.uint8).ctypes.data
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         torch.cuda.cudart().cudaHostRegister(address, len(self.map), 0)
 
 
@@ -292,14 +258,36 @@ def unwanted():
     return _server.word(_server.base + LANE_UNWANTED) == 1
 
 
-def serve(function, copy_in=None, copy_out=None):
-    """Runs batches until the server ends."""
+def _report_to_server(text):
+    """Ends the model with `text` as its reason: the server does not start this worker again."""
+    server = _Server([], [])
+    server.fail(PAGE_BYTES, text)
+    server.set_word(READY_OFFSET, CANNOT)
+    server.ring()
+
+
+def _report_missing_module(kind, error, trace):
+    """An exception that ends the program. A missing module is missing at the next start, too, so the server is informed."""
+    sys.__excepthook__(kind, error, trace)
+    if isinstance(error, ModuleNotFoundError) and (_server is None or _server.word(READY_OFFSET) == 0):
+        with contextlib.suppress(OSError, ValueError):
+            _report_to_server("%s has no module %s. Install it for this Python, or name another Python in \"command\" of "
+                              "model.yaml." % (sys.executable, error.name))
+
+
+if "HB_WORKER_FDS" in os.environ:
+    sys.excepthook = _report_missing_module
+
+
+def serve(function, copy_in=None, copy_out=None, lists=False):
+    """Runs batches until the server ends. With `lists`, tensors are nested lists instead of NumPy arrays."""
     global _server
     if "HB_WORKER_FDS" not in os.environ:
         raise RuntimeError("hummingbird.worker is started by hb serve (platform: worker)")
-    server = _server = _Server(_tensors("HB_WORKER_INPUTS"), _tensors("HB_WORKER_OUTPUTS"))
+    codec = tensors.Lists() if lists else tensors.Arrays()
+    server = _server = _Server(_tensors("HB_WORKER_INPUTS"), _tensors("HB_WORKER_OUTPUTS"), codec)
     server.pin()
-    server.set_word(READY_OFFSET, 1)
+    server.set_word(READY_OFFSET, READY)
     server.ring()
     while True:
         lane = server.take()
