@@ -8,7 +8,7 @@ checks what the engine has to reach there. Exact and repeatable.
 
 usage: spatial_sim.py [--hb BINARY] [--seconds N] [--jobs N] [--json] [--only TEXT] [--check]
   --only TEXT   combinations whose name contains TEXT, such as resnet50_b1@220
-  --check       only exclusive, temporal and spatial with masks of whole GPCs (what a real GPU has by default),
+  --check       only exclusive, temporal and spatial,
                 and exit status 1 where a goal is missed
 exit status: 0, 1 a goal is missed (--check), 2 a run failed.
 """
@@ -23,9 +23,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SERVICES = ["resnet50_b1@60/s", "resnet50_b1@220/s", "llama8_decode_b8@60/s", "llama8_decode_b8@130/s"]
 TRAININGS = ["resnet50_train_b128", "llama8_train_b4"]
 TEMPORAL = "temporal:hints=learned"
-CHECKED = "spatial:with=gpcs"
+CHECKED = "spatial"
 MODES = ["exclusive", "timeslice", "mps", "mps_prio", "mps_88", "mps_60", "reef", "orion", TEMPORAL,
-         "spatial", "spatial:with=gpcs", "spatial:without=masks", "spatial:without=beside", "auto"]
+         "spatial", "spatial:masks=spread", "spatial:without=masks", "spatial:without=beside", "auto"]
 # HP attainment at most this much below alone, in every combination.
 POINTS = 0.01
 # LP against alone; None = no goal.

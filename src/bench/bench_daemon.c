@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/install_path.h"
 #include "base/json.h"
+#include "decide/defaults.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define ANSWER_NS (15 * HB_NS_PER_S)
-#define SLO_SHARE_PPM 990000
+#define SLO_SHARE_PPM HB_DEFAULT_ATTAINMENT_PPM
 
 static int answer_ms(void)
 {

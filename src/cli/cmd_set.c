@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/daemon_link.h"
 #include "cli/tenant_options_cli.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define COMMAND "set"
-#define ATTAINMENT_DEFAULT_PPM 990000
 
 static const char usage[] = "usage: hb set TENANT OPTION...\n"
 			    "\n"
@@ -64,7 +64,7 @@ static int take_slo(struct request *request, const char *value)
 	request->fields |= HB_SET_SLO;
 	int status = hb_tenant_options_take_slo(COMMAND, &request->wish, value);
 	if (!request->wish.attainment_ppm)
-		request->wish.attainment_ppm = ATTAINMENT_DEFAULT_PPM;
+		request->wish.attainment_ppm = HB_DEFAULT_ATTAINMENT_PPM;
 	return status;
 }
 

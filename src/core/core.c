@@ -6,7 +6,7 @@
  */
 #include "base/hist.h"
 #include "core/core_priv.h"
-#include "decide/costs.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,16 +32,16 @@ void hb_core_config_init(struct hb_core_config *config)
 		.max_high = 64,
 		.max_requests = 16384,
 		.max_launches = 16384,
-		.quantum_ns = INT64_C(50000000),
-		.turn_grace_ns = INT64_C(1000000),
-		.stall_limit_ns = INT64_C(1000000000),
-		.sms = HB_H200_SMS,
-		.low_slice_ns = HB_H200_LOW_SLICE_NS,
-		.high_slice_ns = HB_HIGH_SLICE_NS,
-		.switch_ns = HB_H200_SWITCH_NS,
-		.hold_lead_ns = HB_H200_HOLD_LEAD_NS,
-		.hold_grace_ns = HB_TAKEOVER_GRACE_NS,
-		.hold_budget_ppm = HB_TAKEOVER_BUDGET_PPM,
+		.quantum_ns = HB_DEFAULT_QUANTUM_NS,
+		.turn_grace_ns = HB_DEFAULT_TURN_GRACE_NS,
+		.stall_limit_ns = HB_DEFAULT_STALL_LIMIT_NS,
+		.sms = HB_DEFAULT_SMS,
+		.low_slice_ns = HB_DEFAULT_LOW_SLICE_NS,
+		.high_slice_ns = HB_DEFAULT_HIGH_SLICE_NS,
+		.switch_ns = HB_DEFAULT_SWITCH_NS,
+		.hold_lead_ns = HB_DEFAULT_TAKEOVER_LEAD_NS,
+		.hold_grace_ns = HB_DEFAULT_TAKEOVER_GRACE_NS,
+		.hold_budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM,
 	};
 }
 

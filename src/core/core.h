@@ -162,7 +162,7 @@ struct hb_core_config {
 	int64_t orion_budget_ns;             /* LP time beside HP until HP is idle; 0 = see policy_orion.c */
 };
 
-/* Defaults, measured on an H200; see costs.h. */
+/* The settings that ship; see decide/defaults.def. */
 void hb_core_config_init(struct hb_core_config *config);
 
 struct hb_core;

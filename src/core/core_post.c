@@ -7,12 +7,12 @@
  */
 #include "base/hist.h"
 #include "core/core_priv.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define WEIGHT_MAX 1000
-#define SHARE_DEFAULT_PPM 990000
 #define PPM 1000000
 
 /* --- tenants --- */
@@ -25,7 +25,7 @@ static bool slo_valid(int64_t slo_ns, uint32_t share_ppm, uint32_t weight)
 static void set_slo(struct hb_tenant *tenant, int64_t slo_ns, uint32_t share_ppm, bool automatic, uint32_t weight)
 {
 	tenant->slo_ns = slo_ns;
-	tenant->slo_share_ppm = share_ppm ? share_ppm : SHARE_DEFAULT_PPM;
+	tenant->slo_share_ppm = share_ppm ? share_ppm : HB_DEFAULT_ATTAINMENT_PPM;
 	tenant->slo_auto = automatic;
 	tenant->weight = weight ? weight : 1;
 }

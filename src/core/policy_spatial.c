@@ -35,11 +35,12 @@
  * out; and it needs hundreds of requests to notice a point.
  */
 #include "core/policy.h"
+#include "decide/defaults.h"
 #include "decide/spatial.h"
 
-#define TERMS_START 30000
-#define TERMS_LEAST 7500
-#define TERMS_MOST 60000
+#define TERMS_START HB_DEFAULT_ALLOWANCE_START_PPM
+#define TERMS_LEAST HB_DEFAULT_ALLOWANCE_LEAST_PPM
+#define TERMS_MOST HB_DEFAULT_ALLOWANCE_MOST_PPM
 #define HALF_POINT_PPM 5000
 #define ALARM INT64_C(6000000) /* debt in ppm of a miss */
 #define ALARM_MOST INT64_C(64000000)

@@ -42,10 +42,10 @@
  * works, so its first kernel after that pays the switch between the two.
  */
 #include "core/policy.h"
-#include "decide/costs.h"
+#include "decide/defaults.h"
 
 #define SLICE_LEAST_NS INT64_C(1000000)
-#define COPY_ROUND_NS HB_H200_COPY_ROUND_NS
+#define COPY_ROUND_NS HB_DEFAULT_COPY_ROUND_NS
 
 enum timer_tag { TIMER_FORESIGHT };
 
@@ -78,7 +78,7 @@ static void slice_low(struct hb_policy *policy)
 	}
 	while ((id = hb_policy_next(policy, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
 		int64_t turn_ns = COPY_ROUND_NS * hb_policy_tenant(policy, id)->weight / weights;
-		int64_t copy_ns = turn_ns - HB_H200_COPY_OVERRUN_NS;
+		int64_t copy_ns = turn_ns - HB_DEFAULT_COPY_OVERRUN_NS;
 		if (n == 1 || copy_ns < config->low_slice_ns)
 			copy_ns = config->low_slice_ns;
 		hb_policy_slice(policy, id, config->low_slice_ns, copy_ns);
@@ -123,7 +123,7 @@ static void slice_high(struct hb_policy *policy)
 	bool single = hb_policy_next(policy, HB_PRIORITY_HIGH, first) == HB_TENANT_NONE;
 	bool known = sum_urgency(policy, &strictest_ns, &urgency_ppm);
 	for (uint32_t id = first; id != HB_TENANT_NONE; id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) {
-		int64_t slice_ns = HB_H200_DEFAULT_SLICE_NS;
+		int64_t slice_ns = HB_DEFAULT_DRIVER_SLICE_NS;
 		if (single)
 			slice_ns = longest_ns;
 		else if (known)
@@ -149,6 +149,10 @@ static void begin_foresight(struct hb_policy *policy, uint32_t tenant)
 	struct hb_foresight_costs costs;
 	hb_foresight_costs_init(&costs);
 	costs.switch_ns = config->switch_ns;
+	/* The core's owner sees the end of work at once, and no thread has to wake up. */
+	costs.ready_ns = HB_DEFAULT_TAKEOVER_READY_NS;
+	costs.idle_seen_ns = costs.soon_ns = 0;
+	costs.kept_weight_ppm = costs.weight_ppm;
 	costs.lead_ns = config->hold_lead_ns;
 	costs.grace_ns = config->hold_grace_ns;
 	costs.budget_ppm = config->hold_budget_ppm;

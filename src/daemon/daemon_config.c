@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/http_address.h"
 #include "core/policy.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -73,10 +74,10 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->mps = true;
 	config->engine = HB_CONFIG_ENGINE_TEMPORAL;
 	config->others = HB_CONFIG_LOW;
-	config->quantum_ns = 50 * HB_NS_PER_MS;
-	config->window_ns = 3 * HB_NS_PER_MS;
+	config->quantum_ns = HB_DEFAULT_QUANTUM_NS;
+	config->window_ns = HB_DEFAULT_WINDOW_NS;
 	config->harm_percent = -1;
-	config->masks = HB_CONFIG_MASKS_GPCS;
+	config->masks = HB_DEFAULT_MASKS_GPCS ? HB_CONFIG_MASKS_GPCS : HB_CONFIG_MASKS_SPREAD;
 	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
 

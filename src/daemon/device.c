@@ -13,7 +13,7 @@
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
 #include "daemon/recorder.h"
-#include "decide/costs.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,8 +27,8 @@
 /* An HP tenant that launched nothing for so long has no request. */
 #define AT_WORK_NS HB_NS_PER_S
 
-/* So a holder whose gate has opened is known to be busy at the next look at the earliest: it must not pass for idle before. */
-#define TURN_GRACE_NS (3 * HB_POLL_NS)
+/* The daemon sees that a holder of the turn is busy at its next poll at the earliest; the holder must not pass for idle before. */
+_Static_assert(HB_DEFAULT_TURN_GRACE_NS >= 3 * HB_POLL_NS, "a turn outlasts the daemon's polling");
 
 /* LP kernels take milliseconds, and the shim tells within some more. */
 #define DRAIN_PATIENCE_NS HB_NS_PER_S
@@ -48,7 +48,7 @@ static void wake(struct hb_gate *gate)
 
 static int64_t low_slice_ns(const struct hb_daemon *daemon)
 {
-	return daemon->config.low_slice_ns ? daemon->config.low_slice_ns : HB_H200_LOW_SLICE_NS;
+	return daemon->config.low_slice_ns ? daemon->config.low_slice_ns : HB_DEFAULT_LOW_SLICE_NS;
 }
 
 /* --- actions ----------------------------------------------------------------------- */
@@ -404,7 +404,6 @@ void hb_device_core_config(const struct hb_device *device, struct hb_core_config
 	core->policy = device->engine == HB_ENGINE_SPATIAL && !chosen ? "slack" : config->policy;
 	core->max_tenants = HB_TENANCIES_MAX;
 	core->quantum_ns = config->quantum_ns;
-	core->turn_grace_ns = TURN_GRACE_NS;
 	core->foresight_off = true; /* it is in the tenants' processes: shim/shim_foresight.c */
 	core->low_shared = device->engine != HB_ENGINE_TURNS;
 	if (config->low_slice_ns)

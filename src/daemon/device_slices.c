@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "daemon/daemon.h"
-#include "decide/costs.h"
+#include "decide/defaults.h"
 
 static uint32_t count_compute_groups(struct hb_tenancy *tenancy, uint32_t gpu)
 {
@@ -50,14 +50,14 @@ static uint32_t slice_for(const struct hb_device *device, struct hb_tenancy *ten
 	if (device->engine == HB_ENGINE_SPATIAL && !hb_tenancy_is_server(tenancy))
 		return 0;
 	if (device->engine == HB_ENGINE_SPATIAL)
-		return to_us(group_class == HB_GROUP_COMPUTE ? HB_H200_DEFAULT_SLICE_NS
-							     : HB_H200_DEFAULT_COPY_SLICE_NS);
+		return to_us(group_class == HB_GROUP_COMPUTE ? HB_DEFAULT_DRIVER_SLICE_NS
+							     : HB_DEFAULT_DRIVER_COPY_SLICE_NS);
 	if (!hb_tenancy_is_low(tenancy) || group_class == HB_GROUP_COPY)
 		return to_us(asked_ns);
 	if (device->engine == HB_ENGINE_TEMPORAL) /* the server's group carries it */
 		return 0;
-	if (asked_ns && asked_ns < HB_H200_DEFAULT_SLICE_NS && is_not_alone(tenancy, seat))
-		return to_us(HB_H200_DEFAULT_SLICE_NS);
+	if (asked_ns && asked_ns < HB_DEFAULT_DRIVER_SLICE_NS && is_not_alone(tenancy, seat))
+		return to_us(HB_DEFAULT_DRIVER_SLICE_NS);
 	return to_us(asked_ns);
 }
 

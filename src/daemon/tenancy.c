@@ -10,6 +10,7 @@
 #include "daemon/daemon.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
+#include "decide/defaults.h"
 #include "protocol/daemon_client.h"
 
 #include <errno.h>
@@ -297,7 +298,7 @@ static void fill_terms(struct hb_tenancy *tenancy, const struct hb_msg_register 
 					   .memory_bytes = request->memory_bytes};
 	tenancy->terms = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &tenancy->asked,
 				  tenancy->reduced);
-	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : 990000;
+	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : HB_DEFAULT_ATTAINMENT_PPM;
 	tenancy->weight = request->pcie_weight ? request->pcie_weight : 1;
 	tenancy->engine = (enum hb_engine)request->engine;
 	tenancy->flags = request->flags & ~(uint32_t)(HB_REGISTER_CREATE | HB_REGISTER_PAGE);

@@ -2,7 +2,7 @@
 /* Signs, attempts, holds and their budget; see foresight.h. The arithmetic of a plan is in foresight_plan.c. */
 #include "decide/foresight.h"
 
-#include "decide/costs.h"
+#include "decide/defaults.h"
 #include "decide/foresight_plan.h"
 
 #include <string.h>
@@ -14,15 +14,17 @@
 void hb_foresight_costs_init(struct hb_foresight_costs *costs)
 {
 	*costs = (struct hb_foresight_costs){
-		.switch_ns = HB_H200_SWITCH_NS,
-		.ready_ns = HB_H200_HOLD_READY_NS,
-		.yield_ns = HB_H200_YIELD_NS,
-		.lead_ns = HB_H200_HOLD_LEAD_NS,
-		.grace_ns = HB_TAKEOVER_GRACE_NS,
-		.weight_ppm = HB_TAKEOVER_WEIGHT_PPM,
-		.kept_weight_ppm = HB_TAKEOVER_WEIGHT_PPM,
-		.budget_ppm = HB_TAKEOVER_BUDGET_PPM,
-		.budget_cap_ns = HB_TAKEOVER_BUDGET_CAP_NS,
+		.switch_ns = HB_DEFAULT_SWITCH_NS,
+		.ready_ns = HB_DEFAULT_TAKEOVER_READY_NS + HB_DEFAULT_TAKEOVER_WAKE_NS,
+		.idle_seen_ns = HB_DEFAULT_IDLE_SEEN_NS,
+		.soon_ns = HB_DEFAULT_TAKEOVER_SOON_NS,
+		.yield_ns = HB_DEFAULT_YIELD_NS,
+		.lead_ns = HB_DEFAULT_TAKEOVER_LEAD_NS,
+		.grace_ns = HB_DEFAULT_TAKEOVER_GRACE_NS,
+		.weight_ppm = HB_DEFAULT_TAKEOVER_WEIGHT_PPM,
+		.kept_weight_ppm = HB_DEFAULT_TAKEOVER_KEPT_WEIGHT_PPM,
+		.budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM,
+		.budget_cap_ns = HB_DEFAULT_TAKEOVER_BUDGET_CAP_NS,
 	};
 }
 

@@ -197,7 +197,7 @@ struct hb_foresight {
 	struct hb_foresight_sign signs[HB_FORESIGHT_SIGNS];
 };
 
-/* The costs measured on an H200; see costs.h. */
+/* The costs that ship; see defaults.def. */
 void hb_foresight_costs_init(struct hb_foresight_costs *costs);
 
 /* Nothing is known, nothing is held, holding is not allowed. `budget` outlives it. */

@@ -2,7 +2,7 @@
 /* See foresight_share.h. */
 #include "decide/foresight_share.h"
 
-#include "decide/costs.h"
+#include "decide/defaults.h"
 
 bool hb_foresight_share_is_due(const struct hb_foresight_share *share, int64_t now_ns)
 {
@@ -28,7 +28,7 @@ void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresig
 			others += was_active(share, i, activity[i], now_ns);
 	share->looked_ns = now_ns;
 	share->again_ns = now_ns + HB_FORESIGHT_SHARE_EVERY_NS;
-	foresight->costs.budget_ppm = HB_TAKEOVER_BUDGET_PPM / (others + 1);
+	foresight->costs.budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (others + 1);
 	if (!away || !others)
 		return;
 	foresight->costs.budget_ppm = 0; /* until they have looked, too */

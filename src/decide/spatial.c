@@ -51,7 +51,7 @@ static bool serves(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 {
 	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_acquire);
 	uint64_t age_ns = (uint64_t)now_ns + AHEAD_NS - (uint64_t)load64(&beacon->seen_ns);
-	return (word & 1) && age_ns < HB_SPATIAL_SILENT_NS + AHEAD_NS;
+	return (word & 1) && age_ns < HB_DEFAULT_SILENT_NS + AHEAD_NS;
 }
 
 bool hb_spatial_present(const struct hb_spatial_board *board, int64_t now_ns)

@@ -19,13 +19,13 @@
 #ifndef HB_CORE_SLACK_H
 #define HB_CORE_SLACK_H
 
+#include "decide/defaults.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HB_SPATIAL_BEACONS 16
-/* A request without a sign of life for this long does not hold LP back. */
-#define HB_SPATIAL_SILENT_NS INT64_C(1000000000)
 #define HB_SPATIAL_PPM 1000000
 /*
  * In `reserve`, above the SMs: how far LP may go between requests where one that begins then may meet more than it allows.

@@ -50,13 +50,13 @@ static uint32_t share_of(uint32_t sms, uint32_t ppm)
 /* Not nothing: behind no mask at all LP's launches count as such that cannot be masked. */
 static uint32_t least_reserve(const struct hb_spatial_high *high)
 {
-	uint32_t least = share_of(high->sms, HB_SPATIAL_LEAST_PPM);
+	uint32_t least = share_of(high->sms, HB_DEFAULT_RESERVE_LEAST_PPM);
 	return least > LEAST_SMS ? least : LEAST_SMS;
 }
 
 static uint32_t first_reserve(const struct hb_spatial_high *high)
 {
-	return share_of(high->sms, HB_SPATIAL_RESERVE_PPM);
+	return share_of(high->sms, HB_DEFAULT_RESERVE_PPM);
 }
 
 /* While LP is gated a large reserve would only slow it between the requests. */

@@ -45,8 +45,8 @@
  *	                        to half of it (a mask that leaves less may never start a cluster)
  *	even with the largest   plain gating for HB_SPATIAL_PAUSE requests, then the largest again;
  *	                        twice as long each time until it went well for long
- *	below an eighth of the  the reserve shrinks by a sixteenth, from HB_SPATIAL_RESERVE_PPM at first to
- *	terms for `patience`    HB_SPATIAL_LEAST_PPM; where that was wrong, the next try after twice as many
+ *	below an eighth of the  the reserve shrinks by a sixteenth, from HB_DEFAULT_RESERVE_PPM at first to
+ *	terms for `patience`    HB_DEFAULT_RESERVE_LEAST_PPM; where that was wrong, the next try after twice as many
  * This needs no SLO: it is the promise that holds without one (docs/decisions/0014).
  */
 #ifndef HB_CORE_SLACK_HIGH_H
@@ -61,8 +61,6 @@
 #define HB_SPATIAL_CLOSED_RUN 4
 #define HB_SPATIAL_FIRST_CLOSED 8
 #define HB_SPATIAL_SAMPLES 8
-#define HB_SPATIAL_RESERVE_PPM 240000
-#define HB_SPATIAL_LEAST_PPM 60000
 #define HB_SPATIAL_BATCH 64
 #define HB_SPATIAL_PATIENCE 256 /* requests; at first */
 #define HB_SPATIAL_PAUSE 256    /* the same */

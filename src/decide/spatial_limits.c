@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bounds LP in the spatial engine, in numbers; see spatial_low.h. Compiled into the core and the shim. */
+/* The limits of LP in the spatial engine; see spatial_low.h. Used by the shim and the simulator. */
+#include "decide/defaults.h"
 #include "decide/spatial_low.h"
 
 void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms)
 {
 	*limits = (struct hb_spatial_limits){
 		.sms = sms,
-		.window_ns = 100000,
-		.open_ns = 100000,
-		.ahead_ns = 200000,
-		.light_ns = 20000,
-		.beside_ns = 60000,
-		.steady_ns = 400000,
-		.tight_ns = 60000,
-		.close_ns = 6000000,
-		.mark_ns = 30000,
-		.slice_ns = 100000,
-		.tick_ns = 60000,
-		.weight = 8,
+		.light_ns = HB_DEFAULT_LIGHT_NS,
+		.close_ns = HB_DEFAULT_CLOSE_NS,
+		.slice_ns = HB_DEFAULT_SPLIT_NS,
+		.tick_ns = HB_DEFAULT_SPLIT_NEXT_NS,
+		.weight = HB_DEFAULT_MASK_WEIGHT,
 		.masks = true,
 	};
+	hb_spatial_limits_set_window(limits, HB_DEFAULT_WINDOW_NS);
 }
 
 void hb_spatial_limits_set_window(struct hb_spatial_limits *limits, uint32_t window_ns)

@@ -200,11 +200,12 @@ struct hb_spatial_answer {
 	int64_t until_ns;      /* WAIT: look again then at the latest */
 };
 
-/* Limits measured on an H200, for a GPU with so many SMs. */
+/* The limits that ship (defaults.def), for a GPU with `sms` SMs. */
 void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms);
 /*
- * For a host that has to run ahead of its GPU: window_ns beside and between requests, half of it where those that begin may
- * meet more than they allow, four times as much where all is masked, an eighth while HP allows nothing; a mark each eighth.
+ * Sets all windows from one: window_ns beside and between requests; half of it where a request that begins may meet more
+ * than it allows; four times as much where all launches are masked; an eighth while HP allows nothing. A mark is written
+ * after each eighth.
  */
 void hb_spatial_limits_set_window(struct hb_spatial_limits *limits, uint32_t window_ns);
 void hb_spatial_low_init(struct hb_spatial_low *low, const struct hb_spatial_limits *limits);

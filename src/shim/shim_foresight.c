@@ -3,6 +3,7 @@
 #include "shim/shim_foresight.h"
 
 #include "base/clock.h"
+#include "decide/defaults.h"
 #include "decide/foresight_share.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
@@ -15,15 +16,9 @@
 #include <time.h>
 
 #define NAP_NS (20 * HB_NS_PER_US)
-#define TRIES 200                        /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
-#define IDLE_SEEN_NS (10 * HB_NS_PER_US) /* a synchronize returns that long after the last kernel */
+#define TRIES 200 /* about 1 us; whoever holds the lock is done sooner unless it lost its CPU */
 #define WORK_SHOWS_NS (12 * HB_NS_PER_S / 10) /* so long the daemon counts us among those at work */
 #define ALLOW_EVERY_NS (10 * HB_NS_PER_MS)
-
-#define WAKE_NS (40 * HB_NS_PER_US)  /* our thread launches late, and the two kernels take it 25 us with cold caches */
-#define SOON_NS (100 * HB_NS_PER_US) /* it wakes: 36 us by the median, three of four times within 56 */
-/* Against HB_TAKEOVER_WEIGHT_PPM for holds in vain. Measured: an HTTP server's requests, 95 % covered instead of 90. */
-#define KEPT_WEIGHT_PPM 50000
 
 atomic_bool hb_shim_foresight_wanted;
 
@@ -94,10 +89,6 @@ static void begin(void)
 {
 	struct hb_foresight_costs costs;
 	hb_foresight_costs_init(&costs);
-	costs.ready_ns += WAKE_NS;
-	costs.soon_ns = SOON_NS;
-	costs.kept_weight_ppm = KEPT_WEIGHT_PPM;
-	costs.idle_seen_ns = IDLE_SEEN_NS;
 	hb_foresight_init(&foresight, &costs, &budget, true);
 	begun = true;
 }
@@ -277,7 +268,6 @@ static void end_in_space(void)
  * To arrange it takes about 8 us of the thread that is about to wait, so it is done only where the wait lasts longer. How long
  * it lasts is learned by what was launched since the end of work before: the shortest wait lately, which rises slowly.
  */
-#define ARRANGE_NS (50 * HB_NS_PER_US)
 enum { WAIT_KINDS = 64 };
 
 static int64_t shortest_wait_ns[WAIT_KINDS]; /* with the lock held */
@@ -321,7 +311,7 @@ void hb_shim_foresight_wait(CUstream stream, CUevent event)
 	look_whether_allowed(now_ns);
 	waiting.since_ns = now_ns;
 	waiting.kind = kind_of_work();
-	if (shortest_wait_ns[waiting.kind] >= ARRANGE_NS)
+	if (shortest_wait_ns[waiting.kind] >= HB_DEFAULT_KEEP_LEAST_NS)
 		keep_ns = hb_foresight_keep_ns(&foresight, now_ns);
 	leave();
 	if (keep_ns && hb_takeover_keep(stream, event, keep_ns))

@@ -21,6 +21,7 @@
  */
 #include "shim/takeover_slots.h"
 
+#include "decide/defaults.h"
 #include "decide/foresight.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
@@ -28,9 +29,6 @@
 
 #include <string.h>
 
-/* A program that launches faster than the GPU works is far enough ahead by then, and each boundary between two kernels costs
- * 0.7 us more while the GPU is held. */
-#define LINGER_AT_MOST_NS (300 * HB_NS_PER_US)
 #define DOUBT_NS (300 * HB_NS_PER_US) /* longer than a copy of some MB takes */
 #define END_WAIT_NS (200 * HB_NS_PER_US)
 _Atomic(uint32_t) hb_shim_alert = HB_ALERT_FIRST;
@@ -97,7 +95,7 @@ bool hb_takeover_is_held(void)
 bool hb_takeover_is_lingering(int64_t now_ns)
 {
 	int64_t last_ns = atomic_load(&launched_last_ns);
-	return last_ns && now_ns - last_ns < LINGER_NS;
+	return last_ns && now_ns - last_ns < HB_DEFAULT_TAKEOVER_LINGER_NS;
 }
 
 bool hb_takeover_is_there(void)
@@ -118,7 +116,7 @@ void hb_takeover_note_launch(int64_t now_ns)
 		first_ns = now_ns;
 		hb_shim_count(HB_COUNT_holds_released, 1);
 	}
-	if (now_ns - first_ns > LINGER_AT_MOST_NS)
+	if (now_ns - first_ns > HB_DEFAULT_TAKEOVER_LINGER_MOST_NS)
 		return;
 	atomic_store(&launched_last_ns, now_ns);
 	write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);

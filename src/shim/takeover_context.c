@@ -8,6 +8,7 @@
 #include "shim/takeover_slots.h"
 
 #include "base/log.h"
+#include "decide/defaults.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
 #include "shim/shim_foresight.h"
@@ -118,7 +119,7 @@ CUresult hb_takeover_launch(const struct slot *slot, enum kind kind, int64_t lim
 {
 	struct hb_takeover_params params = {.word = slot->address + hb_takeover_offset_of(kind),
 					    .limit_ns = (uint64_t)limit_ns,
-					    .linger_ns = LINGER_NS};
+					    .linger_ns = HB_DEFAULT_TAKEOVER_LINGER_NS};
 	void *arguments[] = {&params.word, &params.limit_ns, &params.linger_ns};
 	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, slot->streams[kind], arguments, NULL);
 }

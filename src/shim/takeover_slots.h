@@ -14,11 +14,6 @@
 #include <pthread.h>
 #include <stddef.h>
 
-/*
- * After a launch: the next one comes within some 30 us where a program goes on launching (Python takes 10 to 20 us a call), and
- * a gap of 6 us already costs two switches. A launch takes 3 us; one that loads its kernel first may wait for us.
- */
-#define LINGER_NS (100 * HB_NS_PER_US)
 #define PAGE_BYTES 4096
 
 /* The two kinds of holds of a context: their streams, bits and words. */

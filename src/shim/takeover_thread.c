@@ -7,6 +7,7 @@
  * capture mode only, with no context current in between.
  */
 #include "base/clock.h"
+#include "decide/defaults.h"
 #include "shim/shim_foresight.h"
 #include "shim/shim_tenant.h"
 #include "shim/takeover.h"
@@ -20,8 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (100 * HB_NS_PER_US)  /* while held */
-#define EARLY_NS (150 * HB_NS_PER_US) /* an idle CPU of a virtual machine: 36 us by the median, one in ten 180 */
+#define LOOK_NS (100 * HB_NS_PER_US) /* while held */
 #define AWAKE INT64_MIN
 #define NAP_NS (100 * HB_NS_PER_MS) /* while a context cannot be prepared yet */
 
@@ -133,7 +133,7 @@ static int64_t carry_out(const struct hb_shim_foresight_plan *plan, int64_t now_
 /* A sleeping CPU may take that long to come back; awake in time, the thread waits for the rest. */
 static void sleep_precisely(int64_t at_ns, uint32_t seen)
 {
-	int64_t early_ns = at_ns > EARLY_NS ? at_ns - EARLY_NS : 0;
+	int64_t early_ns = at_ns > HB_DEFAULT_TAKEOVER_EARLY_NS ? at_ns - HB_DEFAULT_TAKEOVER_EARLY_NS : 0;
 	sleep_until(at_ns == INT64_MAX ? at_ns : early_ns, seen);
 	while (at_ns != INT64_MAX && atomic_load(&bell) == seen && hb_clock_now_ns() < at_ns)
 		relax();

@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 
-#include "core/core.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +12,10 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME (100us to 1s), auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
-/* LP gets the N of tsN; HP a slice that outlasts its requests, as in the recorded runs. */
-#define HIGH_SLICE_NS INT64_C(100000000)
 #define LIMIT_MAX_US 10000000
-#define WINDOW_LEAST_NS INT64_C(100000)
+#define WINDOW_LEAST_NS INT64_C(20000)
 #define WINDOW_MOST_NS INT64_C(1000000000)
 
 const char *const hb_modes_all[] = {"exclusive", "timeslice", "ts100",     "ts1",          "mps",
@@ -87,13 +85,15 @@ static bool parse_temporal(const char *rest, struct hb_mode *mode)
 	return false;
 }
 
-/* One of spatial's options, without its colon: what it does with, without, or another window. */
+/* Reads one option of `spatial`, without its colon. The defaults are those of hb run (decide/defaults.def). */
 static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 {
 	struct hb_error error;
 	int64_t ns;
-	if (strcmp(option, "with=gpcs") == 0)
-		return mode->with_gpcs = true;
+	if (strcmp(option, "masks=gpcs") == 0)
+		return mode->masks_gpcs = true;
+	if (strcmp(option, "masks=spread") == 0)
+		return !(mode->masks_gpcs = false);
 	if (strcmp(option, "without=masks") == 0)
 		return mode->without_masks = true;
 	if (strcmp(option, "without=slices") == 0)
@@ -111,6 +111,8 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
 	mode->mps = mode->priorities = mode->slack = true;
 	mode->policy = "slack";
+	mode->masks_gpcs = HB_DEFAULT_MASKS_GPCS;
+	mode->window_ns = HB_DEFAULT_WINDOW_NS;
 	while (*rest == ':') {
 		char option[32];
 		size_t length = strcspn(++rest, ":");
@@ -136,7 +138,7 @@ static bool parse(const char *text, struct hb_mode *mode)
 		return true;
 	if (strncmp(text, "ts", 2) == 0) {
 		const char *rest = text + 2;
-		mode->high_slice_ns = HIGH_SLICE_NS;
+		mode->high_slice_ns = HB_DEFAULT_HIGH_SLICE_NS;
 		if (!take_number(&rest, LIMIT_MAX_US, &value) || value < 1 || *rest)
 			return false;
 		mode->low_slice_ns = value * 1000;

@@ -2,7 +2,8 @@
 /*
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
- * `reef`, `orion`, `spatial[:with=gpcs|:without=masks|slices|beside|:window=TIME]`, `auto`, `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:without=masks|slices|beside]`, `auto`,
+ * `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
  * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
  */
 #ifndef HB_SIM_MODES_H
@@ -35,11 +36,11 @@ struct hb_mode {
 	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
 	enum hb_hint_quality hints;
 	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
-	bool with_gpcs;     /* masks leave out whole GPCs, as the shim does with `masks: gpcs`; else they are spread */
+	bool masks_gpcs;    /* masks leave out complete GPCs; else they are spread over all of them */
 	bool without_masks; /* what `spatial:without=...` leaves out */
 	bool without_slices;
 	bool without_beside; /* plain gating */
-	uint32_t window_ns;  /* of LP, as in a real program (`spatial:window=3ms`); 0 = what an ideal host needs */
+	uint32_t window_ns;  /* predicted LP time in flight (`spatial:window=TIME`) */
 	bool automatic;      /* temporal or spatial, whichever was better in a trial of each */
 };
 

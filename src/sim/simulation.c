@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "core/engine_auto_rule.h"
+#include "decide/defaults.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 /* How long each engine is tried by `auto`. */
 #define TRIAL_SECONDS 2.0
 /* Share of requests within the p99 alone. */
-#define AUTO_TARGET_PPM 990000
+#define AUTO_TARGET_PPM HB_DEFAULT_ATTAINMENT_PPM
 /* An overloaded service may take this many times the span of its arrivals to answer them all. */
 #define OVERRUN 20
 

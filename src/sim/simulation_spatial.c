@@ -62,8 +62,7 @@ int hb_simulation_open_slack(struct hb_simulation *engine, struct hb_program *pr
 	struct hb_spatial_limits limits;
 	hb_spatial_limits_init(&limits, sms);
 	limits.masks = !engine->mode.without_masks;
-	if (engine->mode.window_ns)
-		hb_spatial_limits_set_window(&limits, engine->mode.window_ns);
+	hb_spatial_limits_set_window(&limits, engine->mode.window_ns);
 	program->slack->low = malloc(sizeof *program->slack->low);
 	if (!program->slack->low)
 		return -ENOMEM;
@@ -161,7 +160,7 @@ void hb_simulation_slack_shape(const struct hb_simulation *engine, struct hb_pro
 	if (work->kind != HB_GPU_MODEL_KERNEL)
 		return;
 	work->sm_limit = program->slack->answer.sms;
-	work->sm_spread = !engine->mode.with_gpcs;
+	work->sm_spread = !engine->mode.masks_gpcs;
 	cut(program->slack, work);
 }
 

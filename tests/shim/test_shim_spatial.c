@@ -315,7 +315,7 @@ static void *launch_and_look(void *unused)
 	OK(CU(cuCtxSetCurrent)(space_context));
 	int64_t since_ns = beacon()->seen_ns;
 	launch(space_stream);
-	CHECK(atomic_load(&opened) || hb_clock_now_ns() - since_ns >= HB_SPATIAL_SILENT_NS);
+	CHECK(atomic_load(&opened) || hb_clock_now_ns() - since_ns >= HB_DEFAULT_SILENT_NS);
 	return NULL;
 }
 
@@ -357,7 +357,7 @@ static void capture_during_a_request(void)
 static void launch_beside_a_silent_request(void)
 {
 	space_begin();
-	raise_beacon(hb_clock_now_ns() - 2 * HB_SPATIAL_SILENT_NS);
+	raise_beacon(hb_clock_now_ns() - 2 * HB_DEFAULT_SILENT_NS);
 	CHECK(sms_of_a_launch() != 0);
 	CHECK(space_count_of(HB_COUNT_window_waits) == 0);
 	while (space_count_of(HB_COUNT_window_waits) == 0) { /* a machine that pauses may let it fall silent before */

@@ -164,7 +164,7 @@ static void close_at_the_third(unsigned n)
 /* A request that could not be kept alive on a busy machine says nothing: what is left goes once it is silent. */
 static bool may_be_silent(int64_t since_ns)
 {
-	return hb_clock_now_ns() - since_ns >= HB_SPATIAL_SILENT_NS;
+	return hb_clock_now_ns() - since_ns >= HB_DEFAULT_SILENT_NS;
 }
 
 static void *launch_until_seen(void *unused)

@@ -4,6 +4,7 @@
 #define HB_TESTS_SLACK_RIG_H
 
 #include "decide/spatial_high.h"
+#include "decide/spatial_low.h"
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
@@ -21,6 +22,16 @@ static inline void start_service(struct service *service)
 	service->now_ns = 10 * MS;
 	service->beacon = hb_spatial_claim(&service->board, 77);
 	hb_spatial_high_init(&service->high, service->beacon, SMS);
+}
+
+/* Windows so short that a few kernels fill them, for tests that count launches. */
+static inline void set_short_windows(struct hb_spatial_limits *limits)
+{
+	limits->window_ns = limits->open_ns = 100 * US;
+	limits->ahead_ns = 200 * US;
+	limits->beside_ns = limits->tight_ns = 60 * US;
+	limits->steady_ns = 400 * US;
+	limits->mark_ns = 30 * US;
 }
 
 /* A request of `launches` launches, evenly over took_ns, then a pause of as much. */

@@ -7,7 +7,7 @@
  * random run.
  */
 #include "base/rng.h"
-#include "decide/costs.h"
+#include "decide/defaults.h"
 #include "decide/foresight_share.h"
 #include "unit.h"
 
@@ -66,19 +66,20 @@ static int64_t cost_ns(const struct world *world)
 	int64_t sum_ns = 0;
 	for (uint32_t i = 0; i < PROCESSES; i++) {
 		const struct hb_foresight_counts *counts = &world->processes[i].foresight.counts;
-		sum_ns += (int64_t)(counts->wrong_ns + counts->wrong * 2 * (uint64_t)HB_H200_SWITCH_NS);
+		sum_ns += (int64_t)(counts->wrong_ns + counts->wrong * 2 * (uint64_t)HB_DEFAULT_SWITCH_NS);
 	}
 	return sum_ns;
 }
 
 static int64_t share_ns(void)
 {
-	return TIME_NS / 1000000 * HB_TAKEOVER_BUDGET_PPM;
+	return TIME_NS / 1000000 * HB_DEFAULT_TAKEOVER_BUDGET_PPM;
 }
 
 static void expect_cost(const struct world *world, int64_t least_percent)
 {
-	assert_in_range(cost_ns(world), share_ns() * least_percent / 100, share_ns() + HB_TAKEOVER_BUDGET_CAP_NS);
+	assert_in_range(cost_ns(world), share_ns() * least_percent / 100,
+			share_ns() + HB_DEFAULT_TAKEOVER_BUDGET_CAP_NS);
 }
 
 /* Who is there at `since_ns` after the begin. */
@@ -170,7 +171,7 @@ static void test_so_they_do_whoever_comes_and_goes(void **state)
 				if (there[i])
 					tell(world, i);
 			}
-		if (cost_ns(world) > share_ns() + HB_TAKEOVER_BUDGET_CAP_NS)
+		if (cost_ns(world) > share_ns() + HB_DEFAULT_TAKEOVER_BUDGET_CAP_NS)
 			fail_msg("HB_SEED=%llu: %lld ns", (unsigned long long)seed, (long long)cost_ns(world));
 		free(world);
 	}

@@ -210,7 +210,7 @@ static void assert_refused(const struct hb_sim_options *options, int code, const
 
 #define KNOWN \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:with=gpcs, spatial:without=masks|slices|beside, spatial:window=TIME (100us to 1s), auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
 
 static void bad_modes_are_refused(void **state)
 {
@@ -230,7 +230,8 @@ static void bad_modes_are_refused(void **state)
 					    "temporal:hints=good",
 					    "spatial:",
 					    "spatial:without=x",
-					    "spatial:window=99us",
+					    "spatial:window=19us",
+					    "spatial:masks=none",
 					    "spatial:window=3ms:",
 					    "auto:spatial",
 					    "exclusiv"};

@@ -28,6 +28,7 @@ static int set_up(void **state)
 	rig->low = calloc(1, sizeof *rig->low);
 	start_service(&rig->hp);
 	hb_spatial_limits_init(&rig->limits, SMS);
+	set_short_windows(&rig->limits);
 	hb_spatial_low_init(rig->low, &rig->limits);
 	*state = rig;
 	return 0;
@@ -73,7 +74,7 @@ static void test_silent_high_does_not_hold(void **state)
 {
 	struct rig *rig = *state;
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
-	rig->hp.now_ns += HB_SPATIAL_SILENT_NS - 1;
+	rig->hp.now_ns += HB_DEFAULT_SILENT_NS - 1;
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
 	rig->hp.now_ns += 1;
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
@@ -84,7 +85,7 @@ static void test_newer_signs_of_life_hold(void **state)
 {
 	struct rig *rig = *state;
 	int64_t looked_ns = rig->hp.now_ns;
-	hb_spatial_high_begin(&rig->hp.high, looked_ns + HB_SPATIAL_SILENT_NS, 0);
+	hb_spatial_high_begin(&rig->hp.high, looked_ns + HB_DEFAULT_SILENT_NS, 0);
 	rig->hp.now_ns = looked_ns;
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
 	rig->hp.now_ns = looked_ns - MS; /* so far ahead is no process, but what somebody wrote there */

@@ -6,16 +6,12 @@
  * and what stands on the board cannot stop it for good. HB_SEED=N repeats a run.
  */
 #include "base/rng.h"
-#include "decide/spatial_high.h"
-#include "decide/spatial_low.h"
+#include "spatial_rig.h"
 #include "unit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define US INT64_C(1000)
-#define MS INT64_C(1000000)
-#define SMS 132
 #define KERNELS 40
 #define LAUNCHES 20000
 #define QUEUE 4096
@@ -64,6 +60,7 @@ static void begin(struct world *world, uint64_t seed)
 	world->now_ns = 5000 * MS;
 	hb_rng_init(&world->rng, seed, 0);
 	hb_spatial_limits_init(&limits, SMS);
+	set_short_windows(&limits);
 	limits.masks = below(world, 4) != 0;
 	hb_spatial_low_init(low, &limits);
 	struct hb_spatial_beacon *beacon = hb_spatial_claim(&world->board, 1);
@@ -233,7 +230,7 @@ static void what_stands_on_the_board_stops_nobody_for_good(void **state)
 				hb_spatial_went(world->low, &world->stream, world->now_ns, &answer);
 			hb_spatial_idle(&world->stream, world->now_ns);
 		}
-		world->now_ns += HB_SPATIAL_SILENT_NS + 5 * MS;
+		world->now_ns += HB_DEFAULT_SILENT_NS + 5 * MS;
 		CHECK(world, ask(world, 0, &answer) != HB_SPATIAL_WAIT);
 	}
 }
