@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What only a real GPU can show: the stack survives killed clients, servers and daemons there.
+"""Checks on a real GPU that programs survive killed clients, servers and daemons.
 
   tests/gpu/real_gpu.py --build build [--only killed_client,killed_server]
 
@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 
-# Seconds to run, seconds of pause between bursts: HP must leave the GPU now and then, or LP waits for ever (as it should).
-# Prints a line each time 50 steps are done, and once at the end.
+# Arguments: seconds to run, seconds of pause between bursts. Without pauses of HP, LP would rightly wait forever.
+# Prints a line after each 50 steps, and one at the end.
 WORK = """
 import sys, time, torch
 x = torch.randn(2048, 2048, device="cuda"); end = time.time() + float(sys.argv[1]); n = 0
@@ -91,11 +91,11 @@ class Stack:
         return json.loads(done.stdout) if done.returncode == 0 else {"tenants": [], "daemon": {"pid": 0}}
 
     def servers(self):
-        """Pids of the MPS server as the daemon knows it."""
+        """Returns the pids of the MPS server that the daemon reports."""
         return [tenant["pid"] for tenant in self.status()["tenants"] if tenant["priority"] == "mps server"]
 
     def processes(self):
-        """Everything that was started below this stack, however far down."""
+        """Returns the pids of all descendants of this stack."""
         marker = f"XDG_RUNTIME_DIR={self.dir}\0".encode()
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -108,19 +108,19 @@ class Stack:
         return found
 
     def end_child(self, child, seconds):
-        """Its exit status, None = it still runs."""
+        """Waits for the child. Returns its exit status, or None if it still runs."""
         try:
             return child.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def quit_mps(self, pipe):
-        """A server with a client that cannot end may never answer."""
+        """Stops the MPS server. A server with a client that cannot end may never answer."""
         try:
             subprocess.run(["nvidia-cuda-mps-control"], input="quit -t 5\n", text=True, timeout=20, check=False,
                            env=dict(self.env, CUDA_MPS_PIPE_DIRECTORY=pipe), capture_output=True)
         except subprocess.TimeoutExpired:
-            self.check("the MPS server can be told to quit", False, "no answer within 20 s")
+            self.check("the MPS server obeys quit", False, "no answer within 20 s")
 
     def stop(self):
         for child in self.children:
@@ -143,7 +143,7 @@ class Stack:
 
 
 def forgotten_after(stack, pid, seconds=10):
-    """How long the daemon lists the tenant with this pid, None = longer."""
+    """Returns the seconds until the daemon no longer lists this pid, or None after the limit."""
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         if pid not in [tenant["pid"] for tenant in stack.status()["tenants"]]:
@@ -153,7 +153,7 @@ def forgotten_after(stack, pid, seconds=10):
 
 
 def start_three(stack, victim):
-    """An LP client that will be killed, another one, and an HP program, all at work."""
+    """Starts an LP client that will be killed, another LP client, and an HP program, and waits until all work."""
     other, high = stack.work("low", 30), stack.work("high", 30)
     words = {victim: "ready" if ENDLESS in victim.args else "steps", other: "steps", high: "steps"}
     stack.check("an LP client to be killed, another LP and an HP program run",
@@ -167,14 +167,14 @@ def start_three(stack, victim):
 def kill_it(stack, victim):
     victim.kill()
     killed = time.monotonic()
-    stack.check("the killed client ends", stack.end_child(victim, 90) is not None, "still there after 90 s")
-    print("       it was gone after %.2f s" % (time.monotonic() - killed), flush=True)
+    stack.check("the killed client ends", stack.end_child(victim, 90) is not None, "it still runs after 90 s")
+    print("       the client ended after %.2f s" % (time.monotonic() - killed), flush=True)
     took = forgotten_after(stack, victim.pid)
-    stack.check("the daemon forgets it", took is not None, stack.status()["tenants"])
+    stack.check("the daemon forgets the killed client", took is not None, stack.status()["tenants"])
 
 
 def start_low(stack):
-    """After a kill the server may refuse a newcomer for a moment."""
+    """Starts an LP program. After a kill the MPS server may refuse new clients for a moment."""
     for _ in range(3):
         child = stack.work("low", 60)
         if stack.wait_text(child, "steps"):
@@ -184,14 +184,14 @@ def start_low(stack):
 
 
 def killed_client(stack):
-    """In the middle of the kernels of ordinary programs, three times. HP does not notice. The other LP client may get CUDA's
-    error, as MPS warns (docs/limits.md); how often is counted. Nothing hangs."""
+    """Kills an LP client three times while its ordinary kernels run. HP must not notice and nothing may hang. The other LP
+    client may get CUDA's error, as MPS documents (docs/limits.md); the check counts how often."""
     victim = stack.work("low", 60)
     other, high = start_three(stack, victim)
     harmed = 0
     for _ in range(3):
         kill_it(stack, victim)
-        stack.check("HP goes on after an LP client was killed", stack.wait_progress(high) or stack.end_child(high, 0.1) == 0,
+        stack.check("HP continues after an LP client was killed", stack.wait_progress(high) or stack.end_child(high, 0.1) == 0,
                     stack.text(high))
         if not stack.wait_progress(other) and stack.end_child(other, 0.1) != 0:
             harmed += 1
@@ -207,16 +207,16 @@ def killed_client(stack):
 
 
 def killed_in_endless_kernel(stack):
-    """What MPS cannot do: its driver ends the other clients with an error (docs/limits.md). HP is not among them.
-    The endless kernel is 8 blocks of 32 threads, so there is room beside it; it ends by itself after a minute."""
+    """Kills an LP client inside a kernel that does not end. The driver then ends the other LP clients with an error
+    (docs/limits.md), but not HP. The kernel has 8 blocks of 32 threads, so other work fits beside it; it ends after a minute."""
     victim = stack.run("low", ENDLESS)
     other, high = start_three(stack, victim)
     kill_it(stack, victim)
-    stack.check("HP goes on after an LP client was killed in an endless kernel", stack.wait_progress(high) or
+    stack.check("HP continues after an LP client was killed in an endless kernel", stack.wait_progress(high) or
                 stack.end_child(high, 0.1) == 0, stack.text(high))
     end = stack.end_child(other, 60)
-    stack.check("the other LP client goes on or gets CUDA's error, and does not hang", end is not None, stack.text(other))
-    print("       it ended with %s" % end, flush=True)
+    stack.check("the other LP client continues or gets CUDA's error, and does not hang", end is not None, stack.text(other))
+    print("       the other LP client ended with %s" % end, flush=True)
     stack.check("HP ends with right results", stack.end_child(high, 60) == 0 and "True" in stack.text(high),
                 stack.text(high))
     newcomer = stack.work("low", 2)
@@ -230,8 +230,8 @@ def killed_daemon(stack):
     stack.wait_text(high, "steps")
     before = stack.status()
     os.kill(before["daemon"]["pid"], signal.SIGKILL)
-    stack.check("LP goes on without a daemon", stack.wait_progress(low), stack.text(low))
-    stack.check("HP goes on without a daemon", stack.wait_progress(high), stack.text(high))
+    stack.check("LP continues without a daemon", stack.wait_progress(low), stack.text(low))
+    stack.check("HP continues without a daemon", stack.wait_progress(high), stack.text(high))
     newcomer = stack.work("low", 1)
     newcomer.wait(60)
     stack.check("a new tenant starts a new daemon", newcomer.returncode == 0, stack.text(newcomer))
@@ -240,10 +240,10 @@ def killed_daemon(stack):
     while len(known) < 2 and time.monotonic() < end:
         known = {tenant["pid"] for tenant in stack.status()["tenants"]} & {low.pid, high.pid}
         time.sleep(0.1)
-    stack.check("the new daemon has the old tenants again", len(known) == 2, stack.status())
+    stack.check("the new daemon takes the old tenants over", len(known) == 2, stack.status())
     low.wait(60)
     high.wait(60)
-    stack.check("the old tenants end well", low.returncode == 0 and high.returncode == 0)
+    stack.check("the old tenants end without an error", low.returncode == 0 and high.returncode == 0)
 
 
 def killed_server(stack):
@@ -252,10 +252,10 @@ def killed_server(stack):
     stack.wait_text(low, "steps")
     stack.wait_text(high, "steps")
     servers = stack.servers()
-    stack.check("the MPS server is a member", len(servers) == 1, stack.status()["tenants"])
+    stack.check("the MPS server is registered", len(servers) == 1, stack.status()["tenants"])
     for pid in servers:
         os.kill(pid, signal.SIGKILL)
-    stack.check("HP goes on after the MPS server was killed", stack.wait_progress(high), stack.text(high))
+    stack.check("HP continues after the MPS server was killed", stack.wait_progress(high), stack.text(high))
     end = time.monotonic() + 30
     while low.poll() is None and time.monotonic() < end:
         time.sleep(0.1)
@@ -270,8 +270,8 @@ def limited(stack):
     child = stack.run("low", LIMIT, options=("--memory", "4GiB"))
     child.wait(90)
     words = stack.text(child).split()
-    stack.check("4 GiB are 15 or 16 pieces of 256 MiB", len(words) == 2 and words[0] in ("15", "16"), stack.text(child))
-    stack.check("cuMemGetInfo tells 4 GiB in all", words[-1:] == [str(4 << 30)], stack.text(child))
+    stack.check("a limit of 4 GiB allows 15 or 16 blocks of 256 MiB", len(words) == 2 and words[0] in ("15", "16"), stack.text(child))
+    stack.check("cuMemGetInfo reports 4 GiB in total", words[-1:] == [str(4 << 30)], stack.text(child))
 
 
 CHECKS = {"limited": limited, "killed_client": killed_client, "killed_in_endless_kernel": killed_in_endless_kernel,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proof on a GPU that sliced kernels do the same as whole ones. Started by
- * tests/gpu/slices.py; prints one JSON object. Opens the driver by name and
- * needs nothing else of Hummingbird running.
+ * Proves on a GPU that split kernels compute the same as unsplit ones. Started
+ * by tests/gpu/split_check.py; prints one JSON object. Opens the driver by name
+ * and needs no other running part of Hummingbird.
  *
- *   slice-proof exact KERNELS    every run_* kernel of tests/cubin in 1, 2 and 3 dimensions, whole and in pieces
+ *   split-proof exact KERNELS    runs every run_* kernel of tests/cubin in 1, 2 and 3 dimensions, unsplit and in parts
  *                                of many sizes: each block ran once, outputs equal the original's bit for bit
- *   slice-proof library FILE...  splices every cubin in the files and has the driver load the copies
- *   slice-proof cost KERNELS     what the range check and the pieces cost
+ *   split-proof library FILE...  splices every cubin in the files and has the driver load the copies
+ *   split-proof cost KERNELS     measures what the range check and the parts cost
  *
- * With HB_PROOF_BREAK=once|twice the pieces leave a block out, or overlap by one: `exact` must then fail.
+ * With HB_PROOF_BREAK=once|twice the parts omit a block, or overlap by one: `exact` must then fail.
  */
 #include "cubin/fatbin.h"
 #include "cubin/splice.h"
@@ -39,7 +39,7 @@ CALLS(DECLARE)
 	do { \
 		CUresult result_ = (call); \
 		if (result_ != CUDA_SUCCESS) { \
-			fprintf(stderr, "slice-proof: line %d: %s: error %d\n", __LINE__, #call, (int)result_); \
+			fprintf(stderr, "split-proof: line %d: %s: error %d\n", __LINE__, #call, (int)result_); \
 			exit(1); \
 		} \
 	} while (0)
@@ -66,7 +66,7 @@ static void compile_prologue(void)
 				 strlen(hb_prologue_ptx) + 1, "range", 0, NULL, NULL));
 	CHECK(p_cuLinkComplete(link, &cubin, &size));
 	if (hb_prologue_take(&prologue, cubin, size, &why)) {
-		fprintf(stderr, "slice-proof: %s\n", why);
+		fprintf(stderr, "split-proof: %s\n", why);
 		exit(1);
 	}
 	CHECK(p_cuLinkDestroy(link));
@@ -81,7 +81,7 @@ static void open_driver(void)
 #define LOAD(name) p_##name = library ? (__typeof__(&name))dlsym(library, #name) : NULL;
 	CALLS(LOAD)
 	if (!library || !p_cuInit) {
-		fprintf(stderr, "slice-proof: libcuda.so.1: %s\n", dlerror());
+		fprintf(stderr, "split-proof: libcuda.so.1: %s\n", dlerror());
 		exit(77);
 	}
 	CHECK(p_cuInit(0));
@@ -96,7 +96,7 @@ static const uint8_t *map_file(const char *path, size_t *size)
 	struct stat status;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &status) != 0) {
-		fprintf(stderr, "slice-proof: %s: cannot be read\n", path);
+		fprintf(stderr, "split-proof: %s: cannot be read\n", path);
 		exit(1);
 	}
 	void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -105,7 +105,7 @@ static const uint8_t *map_file(const char *path, size_t *size)
 	return bytes == MAP_FAILED ? NULL : bytes;
 }
 
-/* The kernels of tests/cubin, as they are and sliced. */
+/* The kernels of tests/cubin, original and split. */
 static struct {
 	struct hb_cubin cubin;
 	struct hb_splice splice;
@@ -122,7 +122,7 @@ static void load_kernels(const char *path)
 	if (!file || hb_fatbin_open(&fatbin, file, size) || hb_fatbin_next(&fatbin, &entry) != 1 ||
 	    hb_fatbin_unpack(&entry, &bytes, &size) || hb_cubin_open(&kernels.cubin, bytes, size) ||
 	    hb_splice(&kernels.cubin, &prologue, &kernels.splice) || !kernels.splice.bytes) {
-		fprintf(stderr, "slice-proof: %s: cannot be sliced\n", path);
+		fprintf(stderr, "split-proof: %s: cannot be sliced\n", path);
 		exit(1);
 	}
 	CHECK(p_cuModuleLoadData(&kernels.whole, bytes));
@@ -171,7 +171,7 @@ static bool is_right(unsigned n_blocks, int which)
 	return right;
 }
 
-/* How many of the ways to run it went wrong. */
+/* Returns how many of the ways to run the kernel gave a wrong result. */
 static unsigned run_grid(const struct test *test, struct grid grid, unsigned *n_tried)
 {
 	static const unsigned piece_counts[] = {1, 2, 3, 7, 64};
@@ -189,7 +189,7 @@ static unsigned run_grid(const struct test *test, struct grid grid, unsigned *n_
 		for (unsigned first = 0; first < n_blocks; first += size) {
 			struct hb_bounds bounds = {first, size};
 			if (fault && first)
-				bounds.first += *fault == 'o' ? 1 : UINT32_MAX; /* leave one out; do one twice */
+				bounds.first += *fault == 'o' ? 1 : UINT32_MAX; /* omit one block, or run one twice */
 			if (fault && *fault == 't' && first)
 				bounds.count++;
 			launch(sliced, test, grid, &bounds);
@@ -313,7 +313,7 @@ static int library(int n, char **paths)
 		struct tally t = {0};
 		struct hb_fatbin fatbin;
 		size_t size;
-		double limit = now_ms() + 30e3; /* of each file, what fits into this time */
+		double limit = now_ms() + 30e3; /* stop with the rest of a file after this time */
 		const uint8_t *file = map_file(paths[i], &size);
 		for (size_t at = 0; file && at + 16 <= size && now_ms() < limit;) {
 			if (hb_fatbin_open(&fatbin, file + at, size - at)) {
@@ -334,14 +334,14 @@ static int library(int n, char **paths)
 	return n_bad != 0;
 }
 
-/* Median over several runs of `n_pieces` pieces (0: the original). */
-static double time_us(const struct test *test, struct grid grid, unsigned n_pieces)
+/* Median over several runs of `n_parts` parts (0: the original). */
+static double time_us(const struct test *test, struct grid grid, unsigned n_parts)
 {
 	enum { ROUNDS = 15 };
 	double times[ROUNDS];
 	CUfunction function;
-	unsigned n_blocks = grid.x * grid.y * grid.z, size = n_pieces ? (n_blocks + n_pieces - 1) / n_pieces : n_blocks;
-	CHECK(p_cuModuleGetFunction(&function, n_pieces ? kernels.sliced : kernels.whole, test->kernel));
+	unsigned n_blocks = grid.x * grid.y * grid.z, size = n_parts ? (n_blocks + n_parts - 1) / n_parts : n_blocks;
+	CHECK(p_cuModuleGetFunction(&function, n_parts ? kernels.sliced : kernels.whole, test->kernel));
 	for (int i = 0; i < ROUNDS; i++) {
 		CHECK(p_cuStreamSynchronize(NULL));
 		double begin = now_ms();
@@ -386,7 +386,7 @@ static int cost(const char *path)
 int main(int argc, char **argv)
 {
 	if (argc < 3) {
-		fprintf(stderr, "usage: slice-proof exact|cost KERNELS, slice-proof library FILE...\n");
+		fprintf(stderr, "usage: split-proof exact|cost KERNELS, split-proof library FILE...\n");
 		return 2;
 	}
 	open_driver();

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a model for some steps and prints a JSON object whose digests must not depend on slicing.
+"""Trains a model for some steps and prints a JSON object whose digests must not depend on splitting.
 
-    slice_training.py resnet50|gpt [STEPS]
+    split_training.py resnet50|gpt [STEPS]
 
-Started by tests/gpu/slices.py with and without the shim. Deterministic algorithms only; the digests cover every
+Started by tests/gpu/split_check.py with and without the shim. Deterministic algorithms only; the digests cover every
 step's loss and the final parameters bit for bit, and outputs of matrix products and convolutions of many sizes.
 """
 
@@ -51,7 +51,7 @@ def digest(tensors):
 
 
 def library_outputs():
-    """Matrix products (cuBLAS) and convolutions (cuDNN) of sizes that a model has, and some that none has."""
+    """Computes matrix products (cuBLAS) and convolutions (cuDNN) of usual and unusual sizes."""
     found = []
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for m, n, k in ((4096, 4096, 1024), (1000, 3000, 777), (8192, 512, 4096), (64, 65536, 128)):

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Proof on an NVIDIA GPU that sliced kernels do the same as whole ones, and what slicing costs.
+"""Proves on an NVIDIA GPU that split kernels compute the same as unsplit ones, and measures what splitting costs.
 
-    tests/gpu/slices.py --build build [--out FILE] [--only exact,broken,library,cost,training]
+    tests/gpu/split_check.py --build build [--out FILE] [--only exact,broken,library,cost,training]
 
-exact    every kernel of tests/cubin, whole and in 1 to 64 pieces, in 1, 2 and 3 dimensions: each block ran once
-broken   the same with pieces that leave a block out, or overlap: must be found wrong (the test can fail)
-library  every cubin of PyTorch, cuBLAS and cuDNN is spliced, and the driver loads the copies
-cost     times of whole and sliced launches
-training PyTorch, 200 steps, in each way of HOWS: losses, parameters and outputs of cuBLAS and cuDNN are the same bit
-         for bit; what differs is told with the first step and both values
-Exits with 1 when something is not as it should be, 77 without a GPU.
+exact    runs every kernel of tests/cubin unsplit and in 1 to 64 parts, in 1, 2 and 3 dimensions: each block ran once
+broken   does the same with parts that omit a block or overlap: the check must fail
+library  splices every cubin of PyTorch, cuBLAS and cuDNN, and has the driver load the copies
+cost     measures unsplit and split launches
+training trains with PyTorch for 200 steps in each way of HOWS: losses, parameters and outputs of cuBLAS and cuDNN must
+         be identical bit for bit; a difference is reported with its first step and both values
+Exits with 1 if a check failed, with 77 without a GPU.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def libraries():
 
 
 def proof(program, arguments, timeout_s, env=None):
-    """Runs the program; its exit status and the JSON object it printed."""
+    """Runs the program. Returns its exit status and the JSON object that it printed."""
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=timeout_s, check=False,
                               env={**os.environ, **(env or {})})
@@ -46,8 +46,8 @@ def proof(program, arguments, timeout_s, env=None):
         return done.returncode or 1, {"error": (done.stderr or done.stdout).strip()[-500:]}
 
 
-# How training runs: without the shim; in as many pieces as there are waves, whatever that costs; in few pieces, as the
-# planner finds them where pieces may be short and cost much; as in use, where these small models may have nothing to cut.
+# The ways to train: without the shim; with one part for each wave of blocks, at any cost; with the few parts that the planner
+# chooses if parts may be short and expensive; with the usual settings, where these small models may have nothing to split.
 HOWS = {"whole": {}, "forced": {"HB_SPLIT_US": "1", "HB_SPLIT_COST_PERCENT": "1000000"},
         "short": {"HB_SPLIT_US": "10", "HB_SPLIT_COST_PERCENT": "200"}, "usual": {"HB_SPLIT_US": "50"}}
 MUST_SLICE = ("forced", "short")
@@ -59,7 +59,7 @@ def start_training(options, model, how):
     if how != "whole":
         shim = os.path.join(os.path.abspath(options.build), "src", "shim")
         env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_SPLIT_REPORT=report)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slice_training.py")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "split_training.py")
     log = open(f"{report}.log", "w+", encoding="utf-8")
     return report, log, subprocess.Popen([sys.executable, script, model, str(options.steps)], text=True, env=env,
                                          stdout=subprocess.PIPE, stderr=log)
@@ -85,7 +85,7 @@ def end_training(report, log, program, timeout_s):
 
 
 def difference(model, how, run, whole):
-    """What the run computed otherwise than the one without the shim, in words; None where nothing."""
+    """Describes what the run computed differently from the run without the shim. Returns None if nothing differs."""
     wrong = [key for key in DIGESTS if run.get(key, "missing") != whole.get(key)]
     if not wrong:
         return None
@@ -96,7 +96,7 @@ def difference(model, how, run, whole):
 
 
 def judge(results):
-    """What is not as it should be, a line each. Pure: the results are as training() made them."""
+    """Returns one line for each failure in the results of training(). Pure."""
     wrong = []
     for model, runs in results.items():
         for how, run in runs.items():
@@ -105,7 +105,7 @@ def judge(results):
             elif how != "whole" and "launches" not in run:
                 wrong.append(f"{model} {how}: the shim wrote no report")
             elif how in MUST_SLICE and not run["launches"]["sliced"]:
-                wrong.append(f"{model} {how}: nothing was sliced")
+                wrong.append(f"{model} {how}: no kernel was split")
             elif how != "whole" and "error" not in runs["whole"]:
                 found = difference(model, how, run, runs["whole"])
                 wrong += [found] if found else []
@@ -113,7 +113,7 @@ def judge(results):
 
 
 def training(options):
-    """All at once: only what they compute is looked at, not how fast."""
+    """Runs all trainings at the same time: only their results are compared, not their speed."""
     hows = ["whole", *(how for how in options.hows.split(",") if how != "whole")]
     programs = {(model, how): start_training(options, model, how) for model in options.models.split(",")
                 for how in hows}
@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--hows", default=",".join(HOWS))
     parser.add_argument("--limit-s", type=float, default=200, help="for all trainings together")
     options = parser.parse_args()
-    program = os.path.join(options.build, "tests", "gpu", "slice-proof")
+    program = os.path.join(options.build, "tests", "gpu", "split-proof")
     results, failed = {}, []
     for part in options.only.split(","):
         if part == "exact":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/gpu/slices.py says about trainings with slices, checked without a GPU.
+"""Checks the verdicts of tests/gpu/split_check.py about trainings with split kernels, without a GPU.
 
-    test_slice_verdicts.py slices.py
+    test_split_verdicts.py split_check.py
 """
 
 import copy
@@ -26,7 +26,7 @@ RUN = {"losses": "a", "parameters": "b", "libraries": "c", "each_loss": [3.0, 2.
 
 
 def runs_of(**changes):
-    """A model's runs in every way, all well, but for the changes."""
+    """Returns one run of a model for each way, all correct except for the given changes."""
     runs = {how: copy.deepcopy(RUN) for how in slices.HOWS}
     for how, run in runs.items():
         if how != "whole":
@@ -39,14 +39,14 @@ class Verdicts(unittest.TestCase):
     def test_all_equal(self):
         self.assertEqual(slices.judge(runs_of()), [])
 
-    def test_as_in_use_nothing_needs_to_be_sliced(self):
+    def test_usual_settings_may_split_nothing(self):
         self.assertEqual(slices.judge(runs_of(usual={"launches": {"sliced": 0, "pieces": 0}})), [])
 
-    def test_where_it_must_be(self):
+    def test_forced_settings_must_split(self):
         wrong = slices.judge(runs_of(short={"launches": {"sliced": 0, "pieces": 0}}))
-        self.assertEqual(wrong, ["gpt short: nothing was sliced"])
+        self.assertEqual(wrong, ["gpt short: no kernel was split"])
 
-    def test_other_losses_are_told(self):
+    def test_other_losses_are_reported(self):
         wrong = slices.judge(runs_of(forced={"losses": "x", "each_loss": [3.0, 2.5, 1.0]}))
         self.assertEqual(wrong, ["gpt forced: losses differ; first at step 1: 2.5 for 2.0"])
 
