@@ -40,7 +40,7 @@ struct scene {
 };
 
 struct world {
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	const struct scene *scene;
 	struct hb_rng rng;
 	double now_ns, arrival_ns, gap_ns;
@@ -102,13 +102,13 @@ static void pass(struct world *world, double to_ns)
 			continue;
 		if (flight->stage == HB_STAGE_OUT) {
 			flight->used = false;
-			hb_scheduler_end(world->serve, (int64_t)to_ns, i, true);
+			hb_scheduler_end(world->scheduler, (int64_t)to_ns, i, true);
 			continue;
 		}
-		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->serve, i);
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->scheduler, i);
 		flight->stage++;
 		flight->left_ns = stage_time(world, batch->model, batch->items, flight->stage);
-		hb_scheduler_stage(world->serve, (int64_t)to_ns, i, flight->stage);
+		hb_scheduler_stage(world->scheduler, (int64_t)to_ns, i, flight->stage);
 	}
 }
 
@@ -117,7 +117,7 @@ static void arrive(struct world *world)
 	uint32_t models = world->scene->models, model = (uint32_t)hb_rng_below(&world->rng, models);
 	bool low = model >= models / 2;
 	double allowed_ns = world->scene->deadline[low] * (world->run_ns[model] + 2 * COPY_NS);
-	hb_scheduler_submit(world->serve, (int64_t)world->now_ns,
+	hb_scheduler_submit(world->scheduler, (int64_t)world->now_ns,
 			    &(struct hb_scheduler_request){.cookie = world->requests++,
 							   .model = model,
 							   .items = 1,
@@ -130,13 +130,13 @@ static void decide(struct world *world)
 {
 	struct hb_scheduler_action action;
 	world->steps++;
-	while (hb_scheduler_step(world->serve, (int64_t)world->now_ns, &action)) {
+	while (hb_scheduler_step(world->scheduler, (int64_t)world->now_ns, &action)) {
 		note(world, (uint64_t)world->now_ns);
 		note(world, (uint64_t)action.kind << 32 | action.slot);
 		note(world, (uint64_t)action.finish_ns);
 		if (action.kind != HB_SCHEDULER_START)
 			continue;
-		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->serve, action.slot);
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(world->scheduler, action.slot);
 		note(world, (uint64_t)batch->model << 32 | batch->items);
 		world->flights[action.slot] = (struct flight){
 			.used = true,
@@ -157,12 +157,12 @@ static void models_open(struct world *world)
 						   .memory_demand = {0.3, 0.5}};
 		world->run_ns[i] = (0.6 + 5.4 * (i * 7 % world->scene->models) / world->scene->models) * MS;
 		model.run_guess_ns = world->run_ns[i];
-		hb_scheduler_add_model(world->serve, &model, NULL);
+		hb_scheduler_add_model(world->scheduler, &model, NULL);
 		for (uint32_t items = 1; items <= 8; items *= 2) {
 			double stage_ns[HB_STAGES];
 			for (int stage = 0; stage < HB_STAGES; stage++)
 				stage_ns[stage] = stage_time(world, i, items, stage);
-			hb_scheduler_profiled(world->serve, i, items, stage_ns);
+			hb_scheduler_profiled(world->scheduler, i, items, stage_ns);
 		}
 		sum += world->run_ns[i];
 	}
@@ -183,7 +183,7 @@ static int measure(const struct scene *scene, const char *policy)
 	struct world world = {.scene = scene, .digest = UINT64_C(14695981039346656037)};
 	hb_scheduler_config_init(&config);
 	config.policy = policy;
-	if (hb_scheduler_new(&config, &world.serve, &error)) {
+	if (hb_scheduler_new(&config, &world.scheduler, &error)) {
 		fprintf(stderr, "serve-cost: %s\n", error.text);
 		return 1;
 	}
@@ -191,7 +191,7 @@ static int measure(const struct scene *scene, const char *policy)
 	models_open(&world);
 	double begun_ns = cpu_ns();
 	while (world.now_ns < scene->seconds * 1e9) {
-		double end_ns = next_end_ns(&world), wake_ns = (double)hb_scheduler_next_wake_ns(world.serve);
+		double end_ns = next_end_ns(&world), wake_ns = (double)hb_scheduler_next_wake_ns(world.scheduler);
 		double next_ns = end_ns < world.arrival_ns ? end_ns : world.arrival_ns;
 		next_ns = wake_ns < next_ns ? wake_ns : next_ns;
 		pass(&world, next_ns > world.now_ns ? next_ns : world.now_ns);
@@ -203,7 +203,7 @@ static int measure(const struct scene *scene, const char *policy)
 	printf("%-42s %7.1f us a request, %6.2f us a decision, digest %016llx\n", scene->name,
 	       spent_ns / US / (double)world.requests, spent_ns / US / (double)world.steps,
 	       (unsigned long long)world.digest);
-	hb_scheduler_free(world.serve);
+	hb_scheduler_free(world.scheduler);
 	return 0;
 }
 

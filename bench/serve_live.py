@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of bench/serving.py that runs against a living `hb serve`: models in PyTorch on a GPU, or recorded programs on
 the simulated GPU in real time. One server with a worker process for each model and priority, all clients of one MPS server
-where there is a GPU; policies are changed while nothing runs (POST /v2/policy/NAME/mark/TEXT), so every policy meets the
-same processes and the same requests. Standard library only.
+where there is a GPU; policies are changed while nothing runs (POST /v2/policy/NAME), so every policy meets the same
+processes and the same requests. Each change divides the server's journal, from which build/bench/journal/journal-errors
+computes the prediction errors. Standard library only.
 """
 import asyncio
 import contextlib
@@ -153,6 +154,7 @@ class Connection(asyncio.Protocol):
 class Client:
     def __init__(self, port, models=None):
         self.port, self.idle, self.models = port, [], models or MODELS
+        self.set_ns = {}  # label of a window -> CLOCK_MONOTONIC after its policy was set
 
     async def ask(self, method, path, body=b""):
         connection = self.idle.pop() if self.idle else None
@@ -230,8 +232,9 @@ async def profile(client):
 async def set_policy(client, policy, mark):
     end = time.monotonic() + DRAIN_S
     while True:
-        status, answer = await client.ask("POST", "/v2/policy/%s/mark/%s" % (policy, mark))
+        status, answer = await client.ask("POST", "/v2/policy/%s" % policy)
         if status == 200:
+            client.set_ns[mark] = time.monotonic_ns()
             return
         if status != 409 or time.monotonic() > end:
             raise RuntimeError("policy %s: %s" % (policy, answer.decode(errors="replace")))
@@ -408,17 +411,24 @@ async def measured(client, plan, seconds, until):
             say("%s %d %% %-20s HP missed %.2f %%, LP %.2f %%" % (
                 traffic, load, policy, 100 * run["high"]["violations"], 100 * run["low"]["violations"]))
     return {"capacity_per_s": round(per_s, 1), "alone_ms": {name: round(1e3 * value, 3) for name, value in alone.items()},
-            "runs": runs, "left_out": left_out}
+            "runs": runs, "left_out": left_out, "set_ns": client.set_ns}
 
 
-def prediction_errors(hb, journal):
-    """By mark; none where the journal cannot be read to its end, as that of a server that was killed."""
-    done = subprocess.run([hb, "sim-serve", "--journal", journal], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          check=False)
+def prediction_errors(hb, journal, set_ns):
+    """The prediction error of each window of `set_ns`: it is the last interval of the journal that began before. Empty when
+    the journal cannot be read to its end, for example after the server was killed."""
+    program = os.path.join(os.path.dirname(hb), "bench", "journal", "journal-errors")
+    try:
+        done = subprocess.run([program, journal], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        say("prediction errors are not known: %s" % error)
+        return {}
     if done.returncode:
         say("prediction errors are not known: " + done.stderr.strip())
         return {}
-    return {stretch["mark"]: stretch["prediction_error"] for stretch in json.loads(done.stdout)["stretches"]}
+    intervals = json.loads(done.stdout)["intervals"]
+    found = {mark: [one for one in intervals if one["begin_ns"] <= at][-1]["prediction_error"] for mark, at in set_ns.items()}
+    return {mark: errors for mark, errors in found.items() if errors["all_parts"]["batches"]}
 
 
 def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None):
@@ -427,7 +437,7 @@ def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None):
     models = models or MODELS
     with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models) as port:
         found = asyncio.run(measure(port, plan, seconds, until, models))
-    errors = prediction_errors(hb, journal)
+    errors = prediction_errors(hb, journal, found.pop("set_ns"))
     for of_load in found["runs"].values():
         for one in of_load:
             one["prediction_error"] = errors.get(one["mark"])

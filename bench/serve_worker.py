@@ -11,7 +11,7 @@ model's input and output would be (MODELS below, and `transfer` in model.yaml):
 it lies in pinned memory of the worker's own, so that the server's copying of
 bodies is no part of what is measured. Each batch size is captured as CUDA
 graphs, PIECES for each model: launched at once, or one by one where the policy
-interrupts low priority (worker.held()). Without CUDA it runs as it is, for tests;
+interrupts low priority (worker.paused()). Without CUDA it runs as it is, for tests;
 HB_SERVE_SMALL=1 makes the models tiny.
 """
 import gc
@@ -325,11 +325,11 @@ class Model:
         return n
 
     def launch_slowly(self, stream):
-        """AHEAD pieces are on their way; the next one waits while the batch is held."""
+        """AHEAD pieces are on their way; the next one waits while the batch is paused."""
         for i, graph in enumerate(self.program.graphs):
             if i >= AHEAD:
                 self.done[i - AHEAD].synchronize()
-            while worker.held():
+            while worker.paused():
                 time.sleep(HELD_NAP)
             graph.replay()
             self.done[i].record(stream)

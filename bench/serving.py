@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serving policies at 60 to 110 % load: results file, tables of docs/serve.md.
+"""Serving policies at 60 to 110 % load: results file, tables of docs/serving-scheduler.md.
 
 Every policy gets the same requests, Poisson and bursts. Without --live in `hb
 sim-serve`: virtual time on the GPU model, exact, the same on every machine. With
 it against a living `hb serve` (serve_live.py): models in PyTorch on a GPU, or
 recorded programs on the simulated GPU in real time, to try this script.
 
-usage: serving.py [--hb BINARY] [--live torch|trace] [--seconds N] [--results FILE] [--page docs/serve.md] ...
+usage: serving.py [--hb BINARY] [--live torch|trace] [--seconds N] [--results FILE] [--page docs/serving-scheduler.md] ...
 exit status: 0 all targets met, 1 not, 2 a run failed.
 """
 import argparse

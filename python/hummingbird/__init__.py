@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells Hummingbird what a service of high priority is about to do.
+"""Announces the requests of a high-priority service to Hummingbird.
 
     import hummingbird
 
-    with hummingbird.request(deadline=0.010):     # 10 ms from now; may be left out
+    with hummingbird.request(deadline=0.010):     # 10 ms from now; optional
         hummingbird.hint(0.0003)                  # the first kernel is due in about 0.3 ms
         answer = model(decode(body))
 
-The same as hummingbird/client.h, over ctypes: the functions are found in the
-process if it runs under `hb run --priority high` and CUDA has been loaded, and
-do nothing elsewhere. Nobody has to use them; requests are also foreseen from
-what the process does. Times are seconds from now. Requests belong to threads:
-in asyncio, use request() only around code that does not await.
+The Python form of hummingbird/client.h, by ctypes. The calls have an effect if
+the process runs under `hb run --priority high` and has loaded CUDA; otherwise
+they do nothing. They are optional: Hummingbird also predicts requests without
+them. Times are seconds from now. A request belongs to a thread: in asyncio, use
+request() only around code that does not await.
 """
 import contextlib
 import ctypes
@@ -24,12 +24,12 @@ _calls = None
 
 
 def _find():
-    """The shim's functions; None while libcuda is not loaded, () where it is not the shim."""
+    """Finds the shim's functions. None = libcuda is not loaded yet; () = libcuda is not the shim."""
     global _calls
     if _calls is not None:
         return _calls
     try:
-        # Never loads it for our sake.
+        # NOLOAD: only the application decides whether CUDA is loaded.
         library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
         return None

@@ -1,38 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a model for `hb serve`: wrap a callable, and this module does the rest.
+"""Runs a model for `hb serve`. Wrap the model into a callable; this module does the rest.
 
     from hummingbird import worker
     model = load_my_model().cuda().eval()
 
-    def infer(x):                       # named as the inputs in model.yaml, numpy arrays
+    def infer(x):                       # NumPy arrays, named like the inputs in model.yaml
         with torch.inference_mode():
             return {"y": model(torch.from_numpy(x).cuda())}
 
     worker.serve(infer)
 
-The callable gets one keyword argument an input and returns a dict of outputs
-(arrays, or PyTorch, JAX or CuPy tensors), or a single one where the model has
-one output; BF16 arrays are uint16, the bits, and outputs may be any numbers. Inputs are in memory shared with the server:
-they are valid until the callable returns. With PyTorch on CUDA that memory is pinned, so copies to
-the GPU are fast. An exception fails that batch only, with its text.
+The callable gets one keyword argument per input. It returns a dict of outputs
+(arrays, or PyTorch, JAX or CuPy tensors), or one output without a dict if the
+model has only one. BF16 inputs are uint16 arrays with the bits; BF16 outputs may
+be such bits or any numbers. Inputs are in memory shared with the server and valid
+until the callable returns. With PyTorch on CUDA that memory is pinned, so copies
+to the GPU are fast. An exception fails this batch only; the clients get its text.
 
 A model that needs no arrays can do without NumPy: with worker.serve(infer, lists=True) inputs and outputs are nested lists.
 
 Import this module before others: if the Python that runs the model lacks one of them, `hb serve` can then name the module
 and that Python as the reason why the model does not load.
 
-Deadlines are kept better where the server sees copies and run apart, because it
-then knows what else is on the link and on the GPU. Give them apart, each
-returning when it is done, and say the bytes in model.yaml (`transfer`):
+The server predicts deadlines better if it sees copies and run as separate stages,
+because it then knows which batches use the link and which use the GPU. Give three
+callables, each of which returns when its stage has completed, and set the copied
+bytes in model.yaml (`transfer`):
 
     worker.serve(infer, copy_in=..., copy_out=...)
 
-Inputs go through copy_in(**inputs), infer(**what it returned), copy_out(what
-that returned). While a batch runs, priority() is its priority, held() says
-whether it should go no further for now (low priority of a model with
-`stop_share` in model.yaml), and unwanted() whether all who asked for it have
-gone: a callable that takes long may look and raise Unwanted. A batch that is not
-begun by then is not begun.
+copy_in(**inputs) returns a dict, infer(**dict) returns a value, copy_out(value)
+returns the outputs. While a batch runs, the callable may ask:
+
+    priority()       "high" or "low"
+    interruptible()  whether this batch may be paused (low priority, `stop_share` in model.yaml)
+    paused()         whether to launch nothing more until this is False again
+    unwanted()       whether all clients of the batch have gone; the callable may then raise Unwanted
+
+held() is the former name of paused().
 """
 import contextlib
 import ctypes
@@ -51,18 +56,18 @@ MAGIC, VERSION = 0x31524B4F57424800, 5
 PAGE = struct.Struct("<QIIQQQQIII")
 READY_OFFSET, SUBMITTED_OFFSET, COMPLETED_OFFSET, RING_ENTRIES_OFFSET, RING = 48, 64, 104, 8, 8
 EXPECTED_OFFSET, HINT_S = 144, 0.0002
-PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_HOLD, LANE_ERROR, LANE_ERROR_BYTES, \
+PAGE_BYTES, LANE_ITEMS, LANE_PRIORITY, LANE_STAGE, LANE_STATUS, LANE_PAUSE, LANE_ERROR, LANE_ERROR_BYTES, \
     LANE_DROPPED, LANE_UNWANTED, LANE_DEADLINE = 4096, 0, 4, 8, 12, 16, 20, 476, 496, 500, 504
 NEVER = (1 << 63) - 1
-READY, CANNOT = 1, 2
-COPIES_IN, RUNS, COPIES_OUT = 1, 2, 3
-NEVER_HELD, HELD = 0, 2
+READY, UNABLE = 1, 2
+COPY_IN, RUN, COPY_OUT = 1, 2, 3
+NEVER_PAUSED, PAUSED = 0, 2
 LANE_INPUTS, TENSORS_MAX, DIMS_MAX = 512, 16, 8
 TENSOR = struct.Struct("<QQII8q")
 
 
 class Unwanted(Exception):
-    """Nobody waits for the batch any more."""
+    """All clients that waited for the batch have gone."""
 
 
 class _NoRoom(ValueError):
@@ -74,16 +79,16 @@ class _Server:
         memory, self.submitted_bell, self.completed_bell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
         self.map = mmap.mmap(memory, 0)
         self.view = memoryview(self.map)
-        # For what both sides count with: struct writes and reads byte by byte, and a counter that goes from 255 to 256
-        # would for a moment be 0 to the other side. These are single words.
+        # Counters are accessed as single words. struct reads and writes byte by byte: the other side could see 0 while a
+        # counter changes from 255 to 256.
         self.words = self.view[:len(self.view) // 4 * 4].cast("I")
         magic, version, _, self.lane_bytes, self.in_offset, self.out_offset, self.out_bytes, *_ = \
             PAGE.unpack_from(self.map, 0)
         if (magic, version) != (MAGIC, VERSION):
-            raise RuntimeError("this hummingbird.worker and the server do not fit together")
+            raise RuntimeError("hummingbird.worker and hb serve are of different versions")
         self.inputs, self.outputs, self.codec = inputs, outputs, codec
         self.taken = self.put = 0
-        self.base = 0  # of the lane of the batch that runs
+        self.base = 0  # offset of the lane whose batch runs
         self.expected = 0
 
     def word(self, offset):
@@ -93,7 +98,7 @@ class _Server:
         self.words[offset // 4] = value & 0xFFFFFFFF
 
     def take(self):
-        """The next lane; waits for it. None when the server is gone."""
+        """Waits for the next submitted lane and returns it. None when the server has ended."""
         while self.word(SUBMITTED_OFFSET) == self.taken & 0xFFFFFFFF:
             if not os.read(self.submitted_bell, 8):
                 return None
@@ -153,7 +158,7 @@ class _Server:
             at = self.write_output(base, index, output, at)
 
     def write_smallest(self, base, outputs, error):
-        """Texts that do not fit together: the largest are left out, so that few requests fail."""
+        """Writes BYTES outputs that are too large together: empties the largest items, so that few requests fail."""
         texts = [content for _, content in outputs if isinstance(content, list)]
         items, dropped = self.word(base + LANE_ITEMS), 0
         if items == 1 or not texts or any(not shape or shape[0] != items for shape, _ in outputs):
@@ -181,7 +186,7 @@ class _Server:
         self.set_word(base + LANE_STATUS, 1)
 
     def time_left(self):
-        """Until the deadline of the batch, in seconds; None: it has none."""
+        """Seconds until the deadline of the batch; None = no deadline."""
         deadline = self.word(self.base + LANE_DEADLINE) | self.word(self.base + LANE_DEADLINE + 4) << 32
         return None if deadline == NEVER else max(0.0, deadline / 1e9 - time.monotonic())
 
@@ -190,26 +195,26 @@ class _Server:
 
     def set_stage(self, stage):
         self.set_word(self.base + LANE_STAGE, stage)
-        if stage > COPIES_IN:
+        if stage > COPY_IN:
             self.ring()
 
     def compute(self, function, copy_in, copy_out):
         values = self.read_inputs(self.base)
         if copy_in:
             values = copy_in(**values)
-            self.set_stage(RUNS)
+            self.set_stage(RUN)
         values = function(**values)
         if copy_out:
-            self.set_stage(COPIES_OUT)
+            self.set_stage(COPY_OUT)
             values = copy_out(values)
         return values
 
     def run(self, function, copy_in, copy_out, lane):
         self.base = base = PAGE_BYTES + lane * self.lane_bytes
-        self.set_stage(COPIES_IN)
+        self.set_stage(COPY_IN)
         try:
             if unwanted():
-                raise Unwanted("all who asked have gone")
+                raise Unwanted("all clients have gone")
             with hummingbird.request(self.time_left()):
                 values = self.compute(function, copy_in, copy_out)
             self.write_outputs(base, values)
@@ -217,12 +222,12 @@ class _Server:
             self.fail(base, "%s: %s" % (type(error).__name__, error))
         except Exception as error:  # pylint: disable=broad-except
             self.fail(base, "%s: %s" % (type(error).__name__, error))
-            with contextlib.suppress(OSError):  # nobody reads the log any more
+            with contextlib.suppress(OSError):  # the reader of the log has closed it
                 traceback.print_exc()
         self.give(lane)
 
     def pin(self):
-        """So that copies to the GPU need no copy on the way. Without PyTorch or CUDA nothing happens."""
+        """Pins the shared memory, so that CUDA copies from it directly. Does nothing without PyTorch or CUDA."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
             return
@@ -231,7 +236,7 @@ class _Server:
 
 
 def _tensors(variable):
-    """What the server says of the model: lines of "TYPE name"."""
+    """Reads an environment variable with lines of "TYPE name" into a list of (name, type)."""
     return [tuple(reversed(line.split(" ", 1))) for line in os.environ[variable].split("\n")]
 
 
@@ -239,22 +244,25 @@ _server = None
 
 
 def priority():
-    """"high" or "low", of the batch that runs."""
+    """The priority of the running batch: "high" or "low"."""
     return "high" if _server.word(_server.base + LANE_PRIORITY) == 0 else "low"
 
 
 def interruptible():
-    """Whether held() can become true for the batch that runs."""
-    return _server.word(_server.base + LANE_HOLD) != NEVER_HELD
+    """Whether paused() can become true for the running batch."""
+    return _server.word(_server.base + LANE_PAUSE) != NEVER_PAUSED
 
 
-def held():
-    """Whether the batch that runs should launch nothing more for now."""
-    return _server.word(_server.base + LANE_HOLD) == HELD
+def paused():
+    """Whether the running batch should launch nothing more until this is False again."""
+    return _server.word(_server.base + LANE_PAUSE) == PAUSED
+
+
+held = paused
 
 
 def unwanted():
-    """Whether nobody waits for the batch that runs any more."""
+    """Whether all clients of the running batch have gone."""
     return _server.word(_server.base + LANE_UNWANTED) == 1
 
 
@@ -262,12 +270,12 @@ def _report_to_server(text):
     """Ends the model with `text` as its reason: the server does not start this worker again."""
     server = _Server([], [])
     server.fail(PAGE_BYTES, text)
-    server.set_word(READY_OFFSET, CANNOT)
+    server.set_word(READY_OFFSET, UNABLE)
     server.ring()
 
 
 def _report_missing_module(kind, error, trace):
-    """An exception that ends the program. A missing module is missing at the next start, too, so the server is informed."""
+    """Handles an exception that ends the program. A missing module is also missing at the next start, so report it."""
     sys.__excepthook__(kind, error, trace)
     if isinstance(error, ModuleNotFoundError) and (_server is None or _server.word(READY_OFFSET) == 0):
         with contextlib.suppress(OSError, ValueError):

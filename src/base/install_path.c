@@ -118,3 +118,9 @@ int hb_install_program(const char *name, char *path, size_t size)
 	int result = find(program_folders, name, X_OK, 1, path, size);
 	return result == -ENOENT ? find_in_path(name, path, size) : result;
 }
+
+int hb_install_module(const char *name, char *path, size_t size)
+{
+	static const char *const folders[] = {".", NULL};
+	return find(folders, name, R_OK, 1, path, size);
+}

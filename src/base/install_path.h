@@ -16,5 +16,7 @@ int hb_install_signs(char *path, size_t size);
 int hb_install_simcuda_dir(char *path, size_t size);
 /* One of our programs ("hbd", "hb"), else what $PATH has by this name. */
 int hb_install_program(const char *name, char *path, size_t size);
+/* A shared object that the running program loads (dlopen), in the program's own folder. 0, -ENOENT, -ENAMETOOLONG. */
+int hb_install_module(const char *name, char *path, size_t size);
 
 #endif

@@ -42,8 +42,6 @@ static const char help[] =
 	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
 	"  --errors              also ask the predictor with parts switched off; needs --json\n"
 	"  --json                one object\n"
-	"  --journal FILE        nothing of this: prediction errors of what a journal of\n"
-	"                        'hb serve --journal' says ran, by stretch, as one object\n"
 	"\n"
 	"example:\n"
 	"  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
@@ -54,7 +52,6 @@ struct command {
 	double loads[LIST_MAX];
 	bool bursts[2];
 	uint32_t n_policies, n_loads, n_traffic, seeds;
-	const char *journal;
 	bool json, help;
 };
 
@@ -72,7 +69,6 @@ enum {
 	GPU,
 	LINK,
 	ERRORS,
-	JOURNAL,
 	JSON,
 	HELP
 };
@@ -91,7 +87,6 @@ static const struct option long_options[] = {
 	{"gpu", required_argument, NULL, GPU},
 	{"link", required_argument, NULL, LINK},
 	{"errors", no_argument, NULL, ERRORS},
-	{"journal", required_argument, NULL, JOURNAL},
 	{"json", no_argument, NULL, JSON},
 	{"help", no_argument, NULL, HELP},
 	{NULL, 0, NULL, 0},
@@ -228,9 +223,6 @@ static int option_take(struct command *command, int option, char *value)
 	case ERRORS:
 		command->run.errors = true;
 		return HB_EXIT_OK;
-	case JOURNAL:
-		command->journal = value;
-		return HB_EXIT_OK;
 	case JSON:
 		command->json = true;
 		return HB_EXIT_OK;
@@ -307,21 +299,6 @@ static int command_run(struct command *command)
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-static int journal_judge(const char *path)
-{
-	struct hb_error error = {""};
-	struct hb_serving_stretch *stretches = NULL;
-	size_t n = 0;
-	FILE *file = fopen(path, "re");
-	int rc = file ? hb_serving_journal_read(file, path, &stretches, &n, &error)
-		      : hb_error_set(&error, -errno, "--journal %s: %s", path, strerror(errno));
-	rc = rc ? rc : hb_serving_stretches_write(stdout, stretches, n, &error);
-	if (file)
-		fclose(file);
-	free(stretches);
-	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
-}
-
 int hb_cmd_sim_serve(int argc, char **argv)
 {
 	struct command command;
@@ -329,6 +306,6 @@ int hb_cmd_sim_serve(int argc, char **argv)
 	if (!code && command.help)
 		fputs(help, stdout);
 	else if (!code)
-		code = command.journal ? journal_judge(command.journal) : command_run(&command);
+		code = command_run(&command);
 	return code;
 }

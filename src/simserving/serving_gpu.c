@@ -28,7 +28,7 @@ struct flight {
 	double out_bytes;
 	size_t next; /* first kernel not launched yet */
 	uint32_t pieces;
-	bool used, copies_in, can_stop, held;
+	bool used, copies_in, can_pause, paused;
 };
 
 struct serve_gpu {
@@ -88,7 +88,7 @@ static int gpu_fill(struct serve_gpu *gpu, const char *only, struct hb_error *er
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : 0;
 }
 
-int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_wish *wish, struct hb_error *error)
+int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *wish, struct hb_error *error)
 {
 	struct serve_gpu *gpu = self;
 	int index = hb_serving_models_add(&gpu->models, wish, gpu->traces, &gpu->spec, error);
@@ -96,7 +96,7 @@ int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_wish *wis
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : index;
 }
 
-int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_wish *wish,
+int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wish,
 				 struct hb_error *error)
 {
 	struct serve_gpu *gpu = self;
@@ -212,9 +212,9 @@ static int out_submit(struct serve_gpu *gpu, int64_t now_ns, const struct flight
 static int run_submit(struct serve_gpu *gpu, int64_t now_ns, struct flight *flight, uint32_t slot)
 {
 	const struct hb_serving_program *program = flight->program;
-	bool whole = !flight->can_stop;
+	bool whole = !flight->can_pause;
 	int rc = 0;
-	while (!rc && flight->next < program->n && (whole || (!flight->held && flight->pieces < PIECES_AHEAD))) {
+	while (!rc && flight->next < program->n && (whole || (!flight->paused && flight->pieces < PIECES_AHEAD))) {
 		size_t left = program->n - flight->next;
 		size_t n = whole || left < PIECE_KERNELS ? left : PIECE_KERNELS;
 		rc = hb_gpu_model_submit_graph(gpu->model, now_ns, flight->lane->stream, &program->works[flight->next],
@@ -248,7 +248,7 @@ static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, 
 		.lane = lane,
 		.out_bytes = known->out_bytes * items,
 		.used = true,
-		.can_stop = batch->can_stop,
+		.can_pause = batch->can_pause,
 		.copies_in = known->in_bytes > 0,
 	};
 	lane->busy = true;
@@ -256,12 +256,12 @@ static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, 
 	return rc ? rc : run_submit(gpu, now_ns, flight, slot);
 }
 
-static void gpu_hold(void *self, int64_t now_ns, uint32_t slot, bool held)
+static void gpu_pause(void *self, int64_t now_ns, uint32_t slot, bool paused)
 {
 	struct serve_gpu *gpu = self;
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !gpu->flights[slot].used)
 		return;
-	gpu->flights[slot].held = held;
+	gpu->flights[slot].paused = paused;
 	run_submit(gpu, now_ns, &gpu->flights[slot], slot);
 }
 
@@ -281,7 +281,7 @@ static bool flight_completed(struct serve_gpu *gpu, const struct hb_gpu_model_co
 			stage = HB_STAGE_OUT;
 	}
 	*event = (struct hb_scheduler_provider_event){
-		.at_ns = done->end_ns, .slot = slot, .stage = stage + 1, .whole = true};
+		.at_ns = done->end_ns, .slot = slot, .stage = stage + 1, .complete = true};
 	if (event->stage == HB_STAGES) {
 		flight->used = false;
 		flight->lane->busy = false;
@@ -322,7 +322,7 @@ const struct hb_scheduler_provider_ops hb_serving_gpu_ops = {
 	.model = gpu_model,
 	.profile = gpu_profile,
 	.start = gpu_start,
-	.hold = gpu_hold,
+	.pause = gpu_pause,
 	.poll = gpu_poll,
 	.next_ns = gpu_next_ns,
 	.close = gpu_close,

@@ -24,9 +24,9 @@ struct hb_serving_gpu_options {
 int hb_serving_gpu_new(const struct hb_serving_gpu_options *options, void **out, struct hb_error *error);
 extern const struct hb_scheduler_provider_ops hb_serving_gpu_ops;
 /* The number of one more model; as hb_serving_models_add(). */
-int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_wish *wish, struct hb_error *error);
+int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *wish, struct hb_error *error);
 /* The number stands for another model; as hb_serving_models_replace(), or -EBUSY: batches of the one before run. */
-int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_wish *wish,
+int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wish,
 				 struct hb_error *error);
 /* Share of the time until now in which any kernel ran, in ns. */
 int64_t hb_serving_gpu_busy_ns(const void *self);

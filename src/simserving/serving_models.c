@@ -143,7 +143,7 @@ static int row_check(const struct row *row, const struct hb_trace_set *traces, s
 }
 
 /* What an item is where no row says it: one iteration of the program, its grids growing with the batch. */
-static const struct row *row_of(const struct hb_serving_model_wish *wish, uint32_t items, struct row *own)
+static const struct row *row_of(const struct hb_serving_model_options *wish, uint32_t items, struct row *own)
 {
 	const struct row *found = row_for(wish->program, items);
 	*own = (struct row){.name = wish->name,
@@ -154,8 +154,9 @@ static const struct row *row_of(const struct hb_serving_model_wish *wish, uint32
 	return found ? found : own;
 }
 
-static int programs_build(struct hb_serving_program *programs, const struct hb_serving_model_wish *wish, uint32_t most,
-			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+static int programs_build(struct hb_serving_program *programs, const struct hb_serving_model_options *wish,
+			  uint32_t most, const struct hb_trace_set *traces, const struct hb_gpu_spec *spec,
+			  struct hb_error *error)
 {
 	struct row own;
 	for (uint32_t items = 1; items <= most; items++) {
@@ -177,7 +178,7 @@ static void programs_free(struct hb_serving_program *programs)
 }
 
 /* At a place where nothing is. */
-static int model_put(struct hb_serving_models *models, uint32_t index, const struct hb_serving_model_wish *wish,
+static int model_put(struct hb_serving_models *models, uint32_t index, const struct hb_serving_model_options *wish,
 		     const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	struct row own;
@@ -204,7 +205,7 @@ static int model_put(struct hb_serving_models *models, uint32_t index, const str
 	return 0;
 }
 
-int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_wish *wish,
+int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wish,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	int rc = model_put(models, models->n, wish, traces, spec, error);
@@ -212,7 +213,7 @@ int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serv
 }
 
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
-			      const struct hb_serving_model_wish *wish, const struct hb_trace_set *traces,
+			      const struct hb_serving_model_options *wish, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	struct hb_scheduler_model known = models->known[number];
@@ -250,7 +251,7 @@ int hb_serving_models_init(struct hb_serving_models *models, const char *only, c
 {
 	memset(models, 0, sizeof *models);
 	for (size_t i = 0; i < N_ROWS; i++) {
-		const struct hb_serving_model_wish wish = {.name = rows[i].name, .program = rows[i].name};
+		const struct hb_serving_model_options wish = {.name = rows[i].name, .program = rows[i].name};
 		bool another = i == 0 || strcmp(rows[i].name, rows[i - 1].name) != 0;
 		int rc = another && is_wanted(&rows[i], only)
 				 ? hb_serving_models_add(models, &wish, traces, spec, error)

@@ -3,7 +3,7 @@
  * The models of the serving evaluation: recorded programs made into batches of
  * any size. Used by the trace back end (serving_gpu.c). The rows are in
  * serving_models.def; the rule by which a kernel grows with the batch is
- * scale_kernel() and explained in docs/serve.md.
+ * scale_kernel() and explained in docs/serving-scheduler.md.
  */
 #ifndef HB_SIM_SERVE_MODELS_H
 #define HB_SIM_SERVE_MODELS_H
@@ -24,7 +24,7 @@ struct hb_serving_models {
 };
 
 /* A model to add. What is 0 is as its row of serving_models.def has it. */
-struct hb_serving_model_wish {
+struct hb_serving_model_options {
 	const char *name;    /* what it is called */
 	const char *program; /* a model of serving_models.def, or a recorded program: then an item is one iteration */
 	uint32_t max_items;
@@ -32,11 +32,11 @@ struct hb_serving_model_wish {
 };
 
 /* The model's number; -EINVAL (no such program), -ENOSPC, -ENOMEM. `models` was zeroed, or initialised. */
-int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_wish *wish,
+int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wish,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
 /* In place of another, which must not run any more. The same errors; then nothing has changed. */
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
-			      const struct hb_serving_model_wish *wish, const struct hb_trace_set *traces,
+			      const struct hb_serving_model_options *wish, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error);
 /* Of serving_models.def. */
 bool hb_serving_model_known(const char *name);

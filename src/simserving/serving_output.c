@@ -47,12 +47,12 @@ static json_t *class_pack(const struct hb_serving_class_result *class, struct hb
 			    number((double)class->p99_ns / 1e3));
 }
 
-static json_t *errors_pack(const struct hb_serving_error_result *of, struct hb_error *error)
+json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error)
 {
 	static const char *const names[HB_SHADOWS] = {"all_parts", "no_transfer", "no_interference", "neither"};
 	json_t *object = json_object();
 	for (int i = 0; i < HB_SHADOWS && object; i++) {
-		const struct hb_serving_error_result *one = &of[i];
+		const struct hb_serving_error_result *one = &errors[i];
 		json_t *value = hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "batches",
 					     (json_int_t)one->batches, "median", number(one->median), "p95",
 					     number(one->p95), "run_median", number(one->run_median), "run_p95",
@@ -86,8 +86,9 @@ static json_t *row_pack(const struct hb_serving_row *row, bool errors, struct hb
 			    class_pack(&result->class[HB_SCHEDULER_HIGH], error), "low",
 			    class_pack(&result->class[HB_SCHEDULER_LOW], error), "models", models_pack(result, error),
 			    "gpu_busy", number(result->gpu_busy), "items_a_batch", number(result->items_a_batch),
-			    "aged_batches", (json_int_t)result->counts.aged, "holds", (json_int_t)result->counts.holds,
-			    "prediction_error", errors ? errors_pack(result->error, error) : json_null());
+			    "aged_batches", (json_int_t)result->counts.aged, "pauses",
+			    (json_int_t)result->counts.pauses, "prediction_error",
+			    errors ? hb_serving_errors_pack(result->error, error) : json_null());
 }
 
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,
@@ -106,21 +107,6 @@ int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *option
 		number(options->deadline_factor[HB_SCHEDULER_HIGH]), "low_deadline_factor",
 		number(options->deadline_factor[HB_SCHEDULER_LOW]), "concurrency_of_baselines",
 		(int)options->config.concurrency, "slots", (int)options->config.slots, "runs", runs);
-	int rc = hb_json_write(root, out, error);
-	json_decref(root);
-	return rc;
-}
-
-int hb_serving_stretches_write(FILE *out, const struct hb_serving_stretch *stretches, size_t n, struct hb_error *error)
-{
-	json_t *list = json_array();
-	for (size_t i = 0; i < n && list; i++)
-		if (stretches[i].error[HB_SHADOW_FULL].batches)
-			list = append(list, hb_json_pack(error, "{s:s, s:o}", "mark", stretches[i].mark,
-							 "prediction_error", errors_pack(stretches[i].error, error)));
-	json_t *root = list ? hb_json_pack(error, "{s:o}", "stretches", list) : NULL;
-	if (!root)
-		return -EINVAL;
 	int rc = hb_json_write(root, out, error);
 	json_decref(root);
 	return rc;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How evaluation runs of `serve` are shown; called by `hb sim-serve`. */
-#ifndef HB_SIM_SERVE_OUTPUT_H
-#define HB_SIM_SERVE_OUTPUT_H
+/* Writes the results of evaluation runs as a table or as JSON. Callers: `hb sim-serve`, bench/journal. */
+#ifndef HB_SIMSERVING_OUTPUT_H
+#define HB_SIMSERVING_OUTPUT_H
 
-#include "simserving/serving_journal.h"
 #include "simserving/serving_run.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
-/* A run with what told it apart from the others. */
+/* The result of one run with the options in which it differs from the other rows. */
 struct hb_serving_row {
 	const char *policy;
 	double load;
@@ -17,12 +17,12 @@ struct hb_serving_row {
 	struct hb_serving_run_result result;
 };
 
-/* One line a run. */
+/* Writes a table with one line per run. */
 void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t n);
-/* {"options": ..., "runs": [...]}. 0, -EIO, -EINVAL, -ENOMEM. */
+/* Writes {OPTION: VALUE, ..., "runs": [...]}. 0, -EIO, -EINVAL, -ENOMEM. */
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,
 			  size_t n, struct hb_error *error);
-/* {"stretches": [{"mark": ..., "prediction_error": ...}]}, those without batches left out. As above. */
-int hb_serving_stretches_write(FILE *out, const struct hb_serving_stretch *stretches, size_t n, struct hb_error *error);
+/* The errors of the HB_SHADOWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}. NULL = no memory. */
+json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error);
 
 #endif

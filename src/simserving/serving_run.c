@@ -33,7 +33,7 @@ struct run {
 	const struct hb_serving_run_options *options;
 	struct hb_error *error;
 	void *gpu;
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	struct hb_serving_watch watch;
 	uint32_t n_models;
 	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
@@ -90,7 +90,7 @@ static void profile(struct run *run, uint32_t model)
 	for (;;) {
 		for (int i = 0; i < PROFILE_RUNS; i++) {
 			batch_time(run, model, items, stage_ns);
-			hb_scheduler_profiled(run->serve, model, items, stage_ns);
+			hb_scheduler_profiled(run->scheduler, model, items, stage_ns);
 			hb_serving_watch_profiled(&run->watch, model, items, stage_ns);
 			run->now_ns += HB_NS_PER_MS;
 		}
@@ -110,7 +110,7 @@ static int models_open(struct run *run)
 	run->n_models = gpu_ops->models(run->gpu);
 	for (uint32_t model = 0; model < run->n_models; model++) {
 		int rc = gpu_ops->model(run->gpu, model, &run->models[model]);
-		rc = rc ? rc : hb_scheduler_add_model(run->serve, &run->models[model], run->error);
+		rc = rc ? rc : hb_scheduler_add_model(run->scheduler, &run->models[model], run->error);
 		if (rc < 0)
 			return rc;
 		hb_serving_watch_model(&run->watch, &run->models[model]);
@@ -156,7 +156,7 @@ static void run_close(struct run *run)
 {
 	for (uint32_t i = 0; i < run->n_sources; i++)
 		hb_arrivals_free(run->sources[i].arrivals);
-	hb_scheduler_free(run->serve);
+	hb_scheduler_free(run->scheduler);
 	hb_serving_watch_fini(&run->watch);
 	gpu_ops->close(run->gpu);
 	free(run);
@@ -177,7 +177,7 @@ static int run_open(const struct hb_serving_run_options *options, struct run **o
 	run->options = options;
 	run->error = error;
 	int rc = hb_serving_gpu_new(&gpu, &run->gpu, error);
-	rc = rc ? rc : hb_scheduler_new(&options->config, &run->serve, error);
+	rc = rc ? rc : hb_scheduler_new(&options->config, &run->scheduler, error);
 	rc = rc ? rc : hb_serving_watch_init(&run->watch, options->errors);
 	rc = rc ? rc : models_open(run);
 	if (rc) {
@@ -193,20 +193,20 @@ static void action_do(struct run *run, const struct hb_scheduler_action *action)
 	const struct hb_scheduler_batch *batch;
 	switch (action->kind) {
 	case HB_SCHEDULER_START:
-		batch = hb_scheduler_batch_get(run->serve, action->slot);
+		batch = hb_scheduler_batch_get(run->scheduler, action->slot);
 		hb_serving_watch_start(&run->watch, run->now_ns, action->slot, batch);
 		if (gpu_ops->start(run->gpu, run->now_ns, action->slot, batch->model, batch) < 0)
 			run->failure = hb_error_set(run->error, -EINVAL, "the simulated GPU did not take a batch");
 		if (run->models[batch->model].in_bytes <= 0)
-			hb_scheduler_stage(run->serve, run->now_ns, action->slot, HB_STAGE_RUN);
+			hb_scheduler_stage(run->scheduler, run->now_ns, action->slot, HB_STAGE_RUN);
 		break;
 	case HB_SCHEDULER_REFUSE:
 		hb_serving_watch_refused(&run->watch, action);
 		break;
-	case HB_SCHEDULER_HOLD:
-	case HB_SCHEDULER_RELEASE:
-		gpu_ops->hold(run->gpu, run->now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
-		hb_serving_watch_hold(&run->watch, run->now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
+	case HB_SCHEDULER_PAUSE:
+	case HB_SCHEDULER_RESUME:
+		gpu_ops->pause(run->gpu, run->now_ns, action->slot, action->kind == HB_SCHEDULER_PAUSE);
+		hb_serving_watch_pause(&run->watch, run->now_ns, action->slot, action->kind == HB_SCHEDULER_PAUSE);
 		break;
 	}
 }
@@ -214,7 +214,7 @@ static void action_do(struct run *run, const struct hb_scheduler_action *action)
 static void steps_do(struct run *run)
 {
 	struct hb_scheduler_action action;
-	while (!run->failure && hb_scheduler_step(run->serve, run->now_ns, &action))
+	while (!run->failure && hb_scheduler_step(run->scheduler, run->now_ns, &action))
 		action_do(run, &action);
 }
 
@@ -222,12 +222,12 @@ static void event_take(struct run *run, const struct hb_scheduler_provider_event
 {
 	run->now_ns = event->at_ns;
 	if (event->stage < HB_STAGES) {
-		hb_scheduler_stage(run->serve, run->now_ns, event->slot, event->stage);
+		hb_scheduler_stage(run->scheduler, run->now_ns, event->slot, event->stage);
 		hb_serving_watch_stage(&run->watch, run->now_ns, event->slot, event->stage);
 	} else {
 		hb_serving_watch_end(&run->watch, run->now_ns, event->slot,
-				     hb_scheduler_batch_get(run->serve, event->slot));
-		hb_scheduler_end(run->serve, run->now_ns, event->slot, event->whole);
+				     hb_scheduler_batch_get(run->scheduler, event->slot));
+		hb_scheduler_end(run->scheduler, run->now_ns, event->slot, event->complete);
 	}
 }
 
@@ -243,7 +243,7 @@ static void request_come(struct run *run, struct source *source)
 		.priority = source->priority,
 		.deadline_ns = deadline_ns,
 	};
-	if (!hb_scheduler_submit(run->serve, run->now_ns, &request))
+	if (!hb_scheduler_submit(run->scheduler, run->now_ns, &request))
 		hb_serving_watch_refused(&run->watch, &(struct hb_scheduler_action){.cookie = request.cookie});
 	int64_t next = hb_arrivals_next(source->arrivals);
 	source->next_ns = next == INT64_MAX ? next : next + run->watch.base_ns;
@@ -263,7 +263,7 @@ static bool advance(struct run *run)
 {
 	struct source *source = source_next(run);
 	int64_t arrival = source->next_ns < run->end_ns ? source->next_ns : INT64_MAX;
-	int64_t gpu = gpu_ops->next_ns(run->gpu), wake = hb_scheduler_next_wake_ns(run->serve);
+	int64_t gpu = gpu_ops->next_ns(run->gpu), wake = hb_scheduler_next_wake_ns(run->scheduler);
 	int64_t next = gpu < arrival ? gpu : arrival;
 	next = wake < next ? wake : next;
 	if (next == INT64_MAX || run->failure)
@@ -291,7 +291,7 @@ static void result_fill(struct run *run, struct hb_serving_run_result *result)
 		memcpy(result->model_name[model], run->models[model].name, sizeof run->models[model].name);
 		result->model_alone_ns[model] = run->alone_ns[model];
 	}
-	result->counts = *hb_scheduler_counts_get(run->serve);
+	result->counts = *hb_scheduler_counts_get(run->scheduler);
 	double span_ns = (double)(run->end_ns - run->watch.base_ns);
 	double busy_ns = (double)(hb_serving_gpu_busy_ns(run->gpu) - run->busy_before_ns);
 	result->gpu_busy = busy_ns / span_ns;
@@ -332,7 +332,7 @@ static void queues_top_up(struct run *run, uint64_t *sent)
 {
 	for (uint32_t model = 0; model < run->n_models; model++) {
 		struct hb_scheduler_request request = {.model = model, .items = 1, .deadline_ns = INT64_MAX};
-		while (hb_scheduler_queued(run->serve, HB_SCHEDULER_HIGH) < CAPACITY_QUEUE * run->n_models &&
+		while (hb_scheduler_queued(run->scheduler, HB_SCHEDULER_HIGH) < CAPACITY_QUEUE * run->n_models &&
 		       !run->failure) {
 			/* The model furthest behind its share comes next. */
 			uint32_t next = 0;
@@ -341,7 +341,7 @@ static void queues_top_up(struct run *run, uint64_t *sent)
 					next = i;
 			request.model = next;
 			sent[next]++;
-			if (!hb_scheduler_submit(run->serve, run->now_ns, &request))
+			if (!hb_scheduler_submit(run->scheduler, run->now_ns, &request))
 				return;
 		}
 	}
@@ -367,7 +367,7 @@ int hb_serving_capacity(const struct hb_serving_run_options *options, double *pe
 		run->now_ns = gpu_ops->next_ns(run->gpu);
 		while (gpu_ops->poll(run->gpu, run->now_ns, &event)) {
 			if (event.stage == HB_STAGES && run->now_ns >= from_ns && run->now_ns < to_ns)
-				done += hb_scheduler_batch_get(run->serve, event.slot)->items;
+				done += hb_scheduler_batch_get(run->scheduler, event.slot)->items;
 			event_take(run, &event);
 		}
 	}

@@ -108,7 +108,7 @@ static void stage_record(struct hb_serving_watch *watch, uint32_t shadow, const 
 {
 	double whole_ns = flight->whole_ns[stage];
 	struct hb_hist *errors = stage == HB_STAGE_RUN ? watch->run_error : watch->copy_error;
-	bool foreseeable = stage != HB_STAGE_RUN || !flight->was_held;
+	bool foreseeable = stage != HB_STAGE_RUN || !flight->was_paused;
 	if (flight->begun_ns >= watch->count_from_ns && whole_ns > 0 && foreseeable)
 		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / whole_ns - 1) * MILLION));
 }
@@ -125,10 +125,10 @@ void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint
 	}
 }
 
-void hb_serving_watch_hold(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot, bool held)
+void hb_serving_watch_pause(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot, bool paused)
 {
 	for (uint32_t i = 0; i < watch->n_shadows; i++)
-		hb_predictor_hold(&watch->shadows[i], now_ns, slot, held);
+		hb_predictor_pause(&watch->shadows[i], now_ns, slot, paused);
 }
 
 static void error_record(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)
@@ -136,7 +136,7 @@ static void error_record(struct hb_serving_watch *watch, int64_t now_ns, uint32_
 	for (uint32_t i = 0; i < watch->n_shadows; i++) {
 		const struct hb_flight *flight = &watch->shadows[i].flights[slot];
 		double took_ns = (double)(now_ns - flight->begun_ns);
-		if (flight->begun_ns >= watch->count_from_ns && took_ns > 0 && !flight->was_held)
+		if (flight->begun_ns >= watch->count_from_ns && took_ns > 0 && !flight->was_paused)
 			hb_hist_record(&watch->error[i],
 				       (int64_t)(fabs(flight->predicted_ns - took_ns) / took_ns * MILLION));
 		hb_predictor_end(&watch->shadows[i], now_ns, slot, true);

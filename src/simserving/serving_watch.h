@@ -47,7 +47,7 @@ void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint
 			    const struct hb_scheduler_batch *batch);
 void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
 			    enum hb_scheduler_stage stage);
-void hb_serving_watch_hold(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot, bool held);
+void hb_serving_watch_pause(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot, bool paused);
 void hb_serving_watch_end(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
 			  const struct hb_scheduler_batch *batch);
 void hb_serving_watch_result(const struct hb_serving_watch *watch, struct hb_serving_run_result *result);

@@ -30,7 +30,7 @@ struct batch {
 struct scenario {
 	FILE *out;
 	struct hb_scheduler_config config;
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
 	int64_t run_ns[HB_SCHEDULER_MODELS_MAX], more_ns[HB_SCHEDULER_MODELS_MAX], in_ns[HB_SCHEDULER_MODELS_MAX];
 	uint32_t n_models;
@@ -66,7 +66,7 @@ static int64_t stage_ns(const struct scenario *scenario, const struct hb_schedul
 
 static void batch_start(struct scenario *scenario, const struct hb_scheduler_action *action)
 {
-	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->serve, action->slot);
+	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, action->slot);
 	struct batch *batch = &scenario->batches[action->slot];
 	char text[512], finish[32], error[32];
 	int at = snprintf(text, sizeof text, "- start %s x%u %s, done at %s +%s:", scenario->models[of->model].name,
@@ -80,20 +80,20 @@ static void batch_start(struct scenario *scenario, const struct hb_scheduler_act
 		if (scenario->batches[i].stage_end_ns)
 			batch->beside = scenario->beside;
 	batch->stage = of->model < scenario->n_models && scenario->in_ns[of->model] ? HB_STAGE_IN : HB_STAGE_RUN;
-	hb_scheduler_stage(scenario->serve, scenario->now_ns, action->slot, batch->stage);
+	hb_scheduler_stage(scenario->scheduler, scenario->now_ns, action->slot, batch->stage);
 	batch->stage_end_ns = scenario->now_ns + stage_ns(scenario, of, batch->stage, batch->beside);
 }
 
 static const char *model_in(const struct scenario *scenario, uint32_t slot)
 {
-	return scenario->models[hb_scheduler_batch_get(scenario->serve, slot)->model].name;
+	return scenario->models[hb_scheduler_batch_get(scenario->scheduler, slot)->model].name;
 }
 
 /* What is on its way still runs: stop_share of the whole run. */
-static void batch_hold(struct scenario *scenario, uint32_t slot)
+static void batch_pause(struct scenario *scenario, uint32_t slot)
 {
 	struct batch *batch = &scenario->batches[slot];
-	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->serve, slot);
+	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
 	int64_t run_ns = stage_ns(scenario, of, HB_STAGE_RUN, batch->beside);
 	int64_t goes_on_ns = (int64_t)((double)run_ns * scenario->models[of->model].stop_share);
 	int64_t left_ns = batch->stage_end_ns - scenario->now_ns;
@@ -117,7 +117,7 @@ static void steps(struct scenario *scenario)
 {
 	struct hb_scheduler_action action;
 	char text[256], finish[32];
-	while (hb_scheduler_step(scenario->serve, scenario->now_ns, &action)) {
+	while (hb_scheduler_step(scenario->scheduler, scenario->now_ns, &action)) {
 		unsigned long long cookie = action.cookie;
 		switch (action.kind) {
 		case HB_SCHEDULER_START:
@@ -130,13 +130,13 @@ static void steps(struct scenario *scenario)
 				snprintf(text, sizeof text, "- refuse #%llu, it would be done at %s", cookie,
 					 ms(action.finish_ns, finish));
 			break;
-		case HB_SCHEDULER_HOLD:
-			batch_hold(scenario, action.slot);
-			snprintf(text, sizeof text, "- hold %s", model_in(scenario, action.slot));
+		case HB_SCHEDULER_PAUSE:
+			batch_pause(scenario, action.slot);
+			snprintf(text, sizeof text, "- pause %s", model_in(scenario, action.slot));
 			break;
-		case HB_SCHEDULER_RELEASE:
+		case HB_SCHEDULER_RESUME:
 			batch_release(scenario, action.slot);
-			snprintf(text, sizeof text, "- release %s", model_in(scenario, action.slot));
+			snprintf(text, sizeof text, "- resume %s", model_in(scenario, action.slot));
 			break;
 		}
 		say(scenario, text);
@@ -146,19 +146,19 @@ static void steps(struct scenario *scenario)
 static void stage_over(struct scenario *scenario, uint32_t slot)
 {
 	struct batch *batch = &scenario->batches[slot];
-	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->serve, slot);
+	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
 	char text[128];
 	if (batch->stage == HB_STAGE_IN) {
 		batch->stage = HB_STAGE_RUN;
 		batch->stage_end_ns = scenario->now_ns + stage_ns(scenario, of, HB_STAGE_RUN, batch->beside);
-		hb_scheduler_stage(scenario->serve, scenario->now_ns, slot, HB_STAGE_RUN);
+		hb_scheduler_stage(scenario->scheduler, scenario->now_ns, slot, HB_STAGE_RUN);
 		return;
 	}
 	snprintf(text, sizeof text, "> %s x%u done%s", scenario->models[of->model].name, of->items,
 		 scenario->now_ns > of->deadline_ns ? ", late" : "");
 	say(scenario, text);
 	batch->stage_end_ns = 0;
-	hb_scheduler_end(scenario->serve, scenario->now_ns, slot, true);
+	hb_scheduler_end(scenario->scheduler, scenario->now_ns, slot, true);
 }
 
 /* Everything that is due up to then, in order. */
@@ -166,7 +166,7 @@ static void advance(struct scenario *scenario, int64_t until_ns)
 {
 	for (;;) {
 		uint32_t slot = HB_SCHEDULER_FLIGHTS_MAX;
-		int64_t next = hb_scheduler_next_wake_ns(scenario->serve);
+		int64_t next = hb_scheduler_next_wake_ns(scenario->scheduler);
 		for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 			if (scenario->batches[i].stage_end_ns && scenario->batches[i].stage_end_ns <= next) {
 				next = scenario->batches[i].stage_end_ns;
@@ -201,7 +201,7 @@ static int time_of(char **words, uint32_t n, const char *key, int64_t *ns, struc
 
 static int open_serve(struct scenario *scenario, struct hb_error *error)
 {
-	return scenario->serve ? 0 : hb_scheduler_new(&scenario->config, &scenario->serve, error);
+	return scenario->scheduler ? 0 : hb_scheduler_new(&scenario->config, &scenario->scheduler, error);
 }
 
 /*
@@ -225,13 +225,13 @@ static int model_add(struct scenario *scenario, char **words, uint32_t n, struct
 	    time_of(words, n, "in", &scenario->in_ns[index], error))
 		return -1;
 	model->in_bytes = (double)scenario->in_ns[index]; /* a byte a ns */
-	if (hb_scheduler_add_model(scenario->serve, model, error) < 0)
+	if (hb_scheduler_add_model(scenario->scheduler, model, error) < 0)
 		return -1;
 	for (uint32_t items = 1; items <= model->max_items; items++) {
 		struct hb_scheduler_batch batch = {.model = index, .items = items};
 		double stage[HB_STAGES] = {(double)stage_ns(scenario, &batch, HB_STAGE_IN, 1),
 					   (double)stage_ns(scenario, &batch, HB_STAGE_RUN, 1), 0};
-		hb_scheduler_profiled(scenario->serve, index, items, stage);
+		hb_scheduler_profiled(scenario->scheduler, index, items, stage);
 	}
 	scenario->n_models++;
 	return 0;
@@ -265,7 +265,7 @@ static int requests_come(struct scenario *scenario, char **words, uint32_t n, st
 			 within ? " within " : "", within ? within : "");
 		say(scenario, text);
 		scenario->handles[cookie] = hb_scheduler_submit(
-			scenario->serve, scenario->now_ns,
+			scenario->scheduler, scenario->now_ns,
 			&(struct hb_scheduler_request){cookie, (uint32_t)model, 1, priority,
 						       within ? scenario->now_ns + within_ns : INT64_MAX});
 		if (!scenario->handles[cookie])
@@ -298,7 +298,7 @@ static int cancel(struct scenario *scenario, char **words, uint32_t n)
 	uint64_t cookie = n > 1 && words[1][0] == '#' ? strtoull(words[1] + 1, NULL, 10) : 0;
 	char text[64];
 	bool gone = cookie && cookie <= scenario->n_requests &&
-		    hb_scheduler_cancel(scenario->serve, scenario->now_ns, scenario->handles[cookie]);
+		    hb_scheduler_cancel(scenario->scheduler, scenario->now_ns, scenario->handles[cookie]);
 	snprintf(text, sizeof text, "> cancel #%llu: %s", (unsigned long long)cookie,
 		 gone ? "gone" : "it is not queued");
 	say(scenario, text);
@@ -312,7 +312,7 @@ static int command(struct scenario *scenario, char **words, uint32_t n, struct h
 		return config_set(scenario, words, n, error);
 	if (strcmp(words[0], "model") == 0)
 		return model_add(scenario, words, n, error);
-	if (!scenario->serve)
+	if (!scenario->scheduler)
 		return hb_error_set(error, -1, "%s: comes after a model", words[0]);
 	if (strcmp(words[0], "at") == 0 && n > 2) {
 		if (hb_duration_parse(words[1], &ns, error))
@@ -401,7 +401,7 @@ static void scenario_run(const char *name, FILE *in, FILE *out)
 		}
 	}
 	free(line);
-	hb_scheduler_free(scenario->serve);
+	hb_scheduler_free(scenario->scheduler);
 	free(scenario);
 }
 

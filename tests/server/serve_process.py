@@ -42,9 +42,9 @@ def is_closed(connection):
 
 
 class Server:
-    def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None):
+    def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None, program=None):
         """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, what it is);
-        open_files: how many the server may have open, by itself and at most."""
+        open_files: how many the server may have open, by itself and at most; program: instead of `hb serve`."""
         self.folder = tempfile.mkdtemp(prefix="hb-serve-")
         for name, text in models.items():
             self.write(name + "/model.yaml", text + tensors)
@@ -52,8 +52,8 @@ class Server:
             self.write(path, text)
         for path, target in links:
             os.symlink(target, os.path.join(self.folder, path))
-        command = [os.path.join(BUILD, "hb"), "serve", "--models", self.folder, "--http", "127.0.0.1:0", "--grpc",
-                   "127.0.0.1:0", *options]
+        command = [program] if program else [os.path.join(BUILD, "hb"), "serve"]
+        command += ["--models", self.folder, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *options]
         if open_files and os.geteuid() == 0:
             command = ["setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource"] + command
         self.process = subprocess.Popen(

@@ -110,8 +110,8 @@ class Trace(unittest.TestCase):
         status, answer = load("more", ECHO)
         self.assertEqual((status, b"more than %d models are loaded" % MODELS in answer), (400, True), answer)
         self.assertEqual(set(index().values()), {"READY"})
-        server.call("POST", "/v2/policy/ours/mark/end")  # what was written is in the file
-        done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", journal.name], capture_output=True,
+        server.call("POST", "/v2/policy/ours")  # writes all buffered lines to the file
+        done = subprocess.run([os.path.join(BUILD, "bench", "journal", "journal-errors"), journal.name], capture_output=True,
                               text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of `hb serve`: stages that they tell apart, low priority that is held, one that is killed, the journal of what ran
-and what `hb sim-serve --journal` says of it, policies changed while the server runs. Workers say through files when they
-are somewhere and wait for files to go on, so nothing depends on how fast the machine is."""
+"""Workers of `hb serve`: separate stages, batches that are paused, workers that die, the journal of batches and the errors
+that bench/journal computes from it, policies changed while the server runs. Workers report through files where they are and
+wait for files before they continue, so nothing depends on how fast the machine is."""
 import ctypes
 import json
 import os
@@ -89,17 +89,18 @@ def infer(x):
 
 worker.serve(infer)
 """
-HELD = HEAD + """
+PAUSED = HEAD + """
 def infer(x):
     there("runs-" + worker.priority())
     if worker.priority() == "high":
         wait_for("go")
     else:
-        while not worker.held():
+        while not worker.paused():
             assert worker.interruptible()
             time.sleep(0.005)
-        there("held")
-        while worker.held():
+        assert worker.held()  # the former name
+        there("paused")
+        while worker.paused():
             time.sleep(0.005)
     return x
 
@@ -141,11 +142,14 @@ class Held:
 
 @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
 class Workers(unittest.TestCase):
-    def judged(self, journal):
-        done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", journal], capture_output=True, text=True,
-                              check=False)
+    def errors_of(self, journal):
+        return subprocess.run([os.path.join(BUILD, "bench", "journal", "journal-errors"), journal], capture_output=True,
+                              text=True, check=False)
+
+    def intervals_of(self, journal):
+        done = self.errors_of(journal)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return {one["mark"]: one["prediction_error"] for one in json.loads(done.stdout)["stretches"]}
+        return json.loads(done.stdout)["intervals"]
 
     def test_stages_are_told_apart_and_journalled(self):
         journal = os.path.join(self.folder(), "journal")
@@ -155,7 +159,7 @@ class Workers(unittest.TestCase):
             self.assertEqual(server.infer("staged")[1]["outputs"][0]["data"], [2, 4, 6, 8])
             self.assertEqual(server.infer("whole")[0], 200)
         self.assertTrue(any(self.stages_take_their_time(server) for _ in range(100)))
-        self.assertEqual(server.call("POST", "/v2/policy/edf/mark/second%20part")[0], 200)
+        self.assertEqual(server.call("POST", "/v2/policy/edf")[0], 200)
         for _ in range(4):
             self.assertEqual(server.infer("staged")[0], 200)
         self.assertEqual(server.call("POST", "/v2/policy/ours")[0], 200)
@@ -167,9 +171,11 @@ class Workers(unittest.TestCase):
                   for name in numbers}
         self.assertEqual(stages["staged"], ["start", "stage1", "stage2", "end"])
         self.assertEqual(stages["whole"], ["start", "stage1", "end", "start"])
-        errors = self.judged(journal)
-        self.assertEqual(errors["second part"]["all_parts"]["batches"], 4)
-        self.assertEqual(set(errors["second part"]), {"all_parts", "no_transfer", "no_interference", "neither"})
+        intervals = self.intervals_of(journal)
+        self.assertEqual([one["policy"] for one in intervals], ["", "edf", "ours"])
+        self.assertEqual([one["prediction_error"]["all_parts"]["batches"] for one in intervals[1:]], [4, 0])
+        self.assertEqual(set(intervals[1]["prediction_error"]), {"all_parts", "no_transfer", "no_interference", "neither"})
+        self.assertLess(intervals[1]["begin_ns"], intervals[2]["begin_ns"])
 
     def stages_take_their_time(self, server):
         """Of one batch. The server notes a stage when it looks, so in a pause one has too much and another too little."""
@@ -196,22 +202,21 @@ class Workers(unittest.TestCase):
 
     def test_a_journal_that_is_wrong_is_refused_by_line(self):
         path = os.path.join(self.folder(), "journal")
-        good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000 0.1\nstart 10 0 0 1 0\nhold 12 0 1\nhold 15 0 0\nend 20 0 1\n"
+        good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000 0.1\nstart 10 0 0 1 0\npause 12 0 1\npause 15 0 0\nend 20 0 1\n"
         good += "start 20 0 0 1 0\nend 25 0 1\n"
         for text, word in ((good + "end 30 0 1\n", ":8:"), (good + "nonsense\n", "word"), ("start 10 0 0 1 0\n", ":1:"),
                            (good + "start 30 99 0 1 0\n", "start"), (good + "start 30 1 0 77 0\n", "start"),
-                           ("model 0 a 400 0 0 0.5 1 0.3 0.5 1000 0\n", "model"), (good + "hold 30 0 1\n", "hold"),
+                           ("model 0 a 400 0 0 0.5 1 0.3 0.5 1000 0\n", "model"), (good + "pause 30 0 1\n", "pause"),
                            ("model 0 a 4 0 0 0.5 1 0.3 0.5 1000 2\n", "model"), (good + "profile 7 1 1 1 1\n", "profile")):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-            done = subprocess.run([os.path.join(BUILD, "hb"), "sim-serve", "--journal", path], capture_output=True, text=True,
-                                  check=False)
+            done = self.errors_of(path)
             self.assertEqual((done.returncode != 0, word in done.stderr, path in done.stderr), (True, True, True),
                              (text, done.stderr))
         with open(path, "w", encoding="utf-8") as file:
             file.write(good)
-        # When one that was held ends was decided, not predicted.
-        self.assertEqual(self.judged(path)[""]["all_parts"]["batches"], 1)
+        # The end of a batch that was paused is not counted: the scheduler decided when it ended.
+        self.assertEqual(self.intervals_of(path)[0]["prediction_error"]["all_parts"]["batches"], 1)
 
     def test_the_policy_changes_only_while_nothing_is_there(self):
         server = serve(self, {"gated": ("", GATED)})
@@ -224,18 +229,18 @@ class Workers(unittest.TestCase):
         asked.join()
         self.assertEqual(server.call("POST", "/v2/policy/fifo")[0], 200)
 
-    def test_low_priority_is_held_while_high_runs(self):
-        server = serve(self, {"low": ("stop_share: 0.1\n", HELD), "high": ("", HELD)}, "--policy", "preempt")
+    def test_a_low_priority_batch_is_paused_while_high_priority_runs(self):
+        server = serve(self, {"low": ("stop_share: 0.1\n", PAUSED), "high": ("", PAUSED)}, "--policy", "preempt")
         asked = Asked(server)
         asked.ask("low", "low", priority="low")
         appears(server, "low/runs-low")
         asked.ask("high", "high", priority="high")
-        appears(server, "low/held")  # only now, and by itself
+        appears(server, "low/paused")  # without any other request
         self.assertEqual(asked.order, [])
         server.write("high/go", "")
         asked.join()
         self.assertEqual([status for status, _ in asked.answers.values()], [200, 200])
-        self.assertEqual(server.metric("hb_serve_holds_total"), 1)
+        self.assertEqual(server.metric("hb_serve_pauses_total"), 1)
 
     def test_counters_that_run_over_a_byte_confuse_nobody(self):
         """The 256th batch and its neighbours are answered with what they asked for, and so are those after them."""
@@ -371,18 +376,18 @@ class Workers(unittest.TestCase):
         asked = Asked(server)
         for value in (1, 2):
             asked.ask(value, "gated", (value, 0, 0, 0), priority="low")
-        wait_until("low priority is full", lambda: server.metric('hb_serve_held_requests{priority="low"}') == 2)
+        wait_until("low priority is full", lambda: server.metric('hb_serve_admitted_requests{priority="low"}') == 2)
         status, answer = server.infer("gated", (3, 0, 0, 0), priority="low")
         self.assertEqual((status, "queue of low priority is full" in str(answer)), (503, True), answer)
         for value in (4, 5):
             asked.ask(value, "gated", (value, 0, 0, 0), priority="high")
-        wait_until("high priority is there", lambda: server.metric('hb_serve_held_requests{priority="high"}') == 2)
+        wait_until("high priority is there", lambda: server.metric('hb_serve_admitted_requests{priority="high"}') == 2)
         server.write("gated/go", "")
         asked.join()
         self.assertEqual({name: status for name, (status, _) in asked.answers.items()}, {1: 200, 2: 200, 4: 200, 5: 200})
         self.assertEqual([server.metric('hb_serve_queue_full_total{priority="%s"}' % priority) for priority in ("high", "low")],
                          [0, 1])
-        self.assertEqual(server.metric("hb_serve_held_requests_limit"), 2)
+        self.assertEqual(server.metric("hb_serve_admitted_requests_limit"), 2)
 
     def test_a_worker_that_does_not_end_holds_up_nobody(self):
         server = serve(self, {"stuck": ("", GATED), "other": ("", GATED)})

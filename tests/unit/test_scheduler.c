@@ -22,7 +22,7 @@
 #define BATCH_MOST 8
 
 static struct {
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = held */
 	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a batch that is held */
 	uint64_t started, items, refused, hopeless, late_starts;
@@ -43,14 +43,14 @@ static void open_stopping(struct hb_scheduler_config config, uint32_t models, do
 	struct hb_error error = {""};
 	memset(&rig, 0, sizeof rig);
 	rig.now_ns = 1;
-	assert_int_equal(hb_scheduler_new(&config, &rig.serve, &error), 0);
+	assert_int_equal(hb_scheduler_new(&config, &rig.scheduler, &error), 0);
 	for (uint32_t model = 0; model < models; model++) {
 		struct hb_scheduler_model known = {.max_items = BATCH_MOST, .run_guess_ns = 1, .sm_demand = {1, 1}};
 		known.stop_share = stop_share;
-		assert_int_equal(hb_scheduler_add_model(rig.serve, &known, &error), model);
+		assert_int_equal(hb_scheduler_add_model(rig.scheduler, &known, &error), model);
 		for (uint32_t items = 1; items <= BATCH_MOST; items++) {
 			double stage_ns[HB_STAGES] = {0, (double)run_ns(items), 0};
-			hb_scheduler_profiled(rig.serve, model, items, stage_ns);
+			hb_scheduler_profiled(rig.scheduler, model, items, stage_ns);
 		}
 	}
 }
@@ -70,24 +70,24 @@ static void open_policy(const char *policy, uint32_t models)
 
 static int closes(void **state)
 {
-	hb_scheduler_free(rig.serve);
-	rig.serve = NULL;
+	hb_scheduler_free(rig.scheduler);
+	rig.scheduler = NULL;
 	return 0;
 }
 
 static uint64_t submit(uint64_t cookie, uint32_t model, enum hb_scheduler_priority priority, int64_t within_ns)
 {
 	int64_t deadline_ns = within_ns == INT64_MAX ? within_ns : rig.now_ns + within_ns;
-	return hb_scheduler_submit(rig.serve, rig.now_ns,
+	return hb_scheduler_submit(rig.scheduler, rig.now_ns,
 				   &(struct hb_scheduler_request){cookie, model, 1, priority, deadline_ns});
 }
 
 static void batch_started(uint32_t slot)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(rig.serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(rig.scheduler, slot);
 	assert_non_null(batch);
 	assert_int_equal(rig.end_ns[slot], 0);
-	hb_scheduler_stage(rig.serve, rig.now_ns, slot, HB_STAGE_RUN);
+	hb_scheduler_stage(rig.scheduler, rig.now_ns, slot, HB_STAGE_RUN);
 	bool company = false;
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		company |= rig.end_ns[i] != 0;
@@ -102,17 +102,17 @@ static void batch_started(uint32_t slot)
 		rig.fate[batch->cookies[i]]++;
 }
 
-static void hold(uint32_t slot, bool held)
+static void pause_batch(uint32_t slot, bool paused)
 {
-	if (held)
+	if (paused)
 		rig.left_ns[slot] = rig.end_ns[slot] - rig.now_ns;
-	rig.end_ns[slot] = held ? INT64_MAX : rig.now_ns + rig.left_ns[slot];
+	rig.end_ns[slot] = paused ? INT64_MAX : rig.now_ns + rig.left_ns[slot];
 }
 
 static void steps(void)
 {
 	struct hb_scheduler_action action;
-	while (hb_scheduler_step(rig.serve, rig.now_ns, &action)) {
+	while (hb_scheduler_step(rig.scheduler, rig.now_ns, &action)) {
 		if (action.kind == HB_SCHEDULER_START) {
 			batch_started(action.slot);
 		} else if (action.kind == HB_SCHEDULER_REFUSE) {
@@ -122,7 +122,7 @@ static void steps(void)
 			if (rig.fate)
 				rig.fate[action.cookie]++;
 		} else {
-			hold(action.slot, action.kind == HB_SCHEDULER_HOLD);
+			pause_batch(action.slot, action.kind == HB_SCHEDULER_PAUSE);
 		}
 	}
 }
@@ -143,7 +143,7 @@ static void advance_to(int64_t until_ns)
 {
 	for (;;) {
 		uint32_t slot = 0;
-		int64_t end = next_end(&slot), wake = hb_scheduler_next_wake_ns(rig.serve);
+		int64_t end = next_end(&slot), wake = hb_scheduler_next_wake_ns(rig.scheduler);
 		int64_t next = end < wake ? end : wake;
 		if (next > until_ns)
 			break;
@@ -151,7 +151,7 @@ static void advance_to(int64_t until_ns)
 		rig.now_ns = next;
 		if (end <= next) {
 			rig.end_ns[slot] = 0;
-			hb_scheduler_end(rig.serve, rig.now_ns, slot, true);
+			hb_scheduler_end(rig.scheduler, rig.now_ns, slot, true);
 		}
 		steps();
 	}
@@ -165,9 +165,9 @@ static void a_request_alone_starts_at_once(void **state)
 	steps();
 	assert_int_equal(rig.started, 1);
 	assert_int_equal(rig.last_cookie, 7);
-	assert_int_equal(hb_scheduler_queued(rig.serve, HB_SCHEDULER_HIGH), 0);
+	assert_int_equal(hb_scheduler_queued(rig.scheduler, HB_SCHEDULER_HIGH), 0);
 	advance_to(20 * MS);
-	assert_null(hb_scheduler_batch_get(rig.serve, rig.last_slot));
+	assert_null(hb_scheduler_batch_get(rig.scheduler, rig.last_slot));
 }
 
 static void the_earliest_deadline_is_first(void **state)
@@ -177,8 +177,8 @@ static void the_earliest_deadline_is_first(void **state)
 	submit(2, 1, HB_SCHEDULER_HIGH, 20 * MS);
 	submit(3, 2, HB_SCHEDULER_HIGH, 30 * MS);
 	struct hb_scheduler_action action;
-	assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
-	assert_int_equal(hb_scheduler_batch_get(rig.serve, action.slot)->cookies[0], 2);
+	assert_true(hb_scheduler_step(rig.scheduler, rig.now_ns, &action));
+	assert_int_equal(hb_scheduler_batch_get(rig.scheduler, action.slot)->cookies[0], 2);
 }
 
 /* Eight together take 9 ms, five 6 ms; the first one's deadline leaves 14 ms, less several times what predictions are off. */
@@ -188,7 +188,7 @@ static void a_batch_is_as_large_as_its_deadline_allows(void **state)
 	for (uint64_t i = 0; i < 8; i++)
 		submit(i, 0, HB_SCHEDULER_HIGH, i ? 60 * MS : 14 * MS);
 	struct hb_scheduler_action action;
-	assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
+	assert_true(hb_scheduler_step(rig.scheduler, rig.now_ns, &action));
 	batch_started(action.slot);
 	assert_in_range(rig.last_items, 3, 6);
 	/* Control: with time enough all eight go together, and a server that does not look takes all at once. */
@@ -245,12 +245,12 @@ static void the_outlook_knows_who_is_in_flight(void **state)
 {
 	open_policy("ours", 2);
 	teach_interference();
-	assert_true(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns < 2.01e6);
+	assert_true(hb_scheduler_outlook(rig.scheduler, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns < 2.01e6);
 	for (int i = 0; i < BATCH_MOST; i++)
 		submit(1, 1, HB_SCHEDULER_LOW, INT64_MAX);
 	steps();
 	assert_int_equal(rig.started, 1);
-	struct hb_estimate beside = hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH);
+	struct hb_estimate beside = hb_scheduler_outlook(rig.scheduler, rig.now_ns, 0, HB_SCHEDULER_HIGH);
 	assert_true(beside.ns > 3.5e6 && beside.ns < 4.5e6);
 	assert_true(beside.error >= 0 && beside.error < 1);
 }
@@ -264,7 +264,7 @@ static void what_cannot_be_in_time_is_refused_at_once(void **state)
 	assert_int_equal(rig.started, 0);
 	assert_int_equal(rig.refused, 2);
 	assert_int_equal(rig.last_reason, HB_SCHEDULER_LATE);
-	assert_int_equal(hb_scheduler_counts_get(rig.serve)->refused[HB_SCHEDULER_HIGH], 1);
+	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->refused[HB_SCHEDULER_HIGH], 1);
 }
 
 static uint64_t seed_of(uint64_t fallback)
@@ -309,7 +309,7 @@ static uint64_t low_served_beside_saturation(const char *policy)
 		submit(i, 0, HB_SCHEDULER_HIGH, 3 * MS);
 		advance_to(rig.now_ns + 1 * MS);
 	}
-	uint64_t started = hb_scheduler_counts_get(rig.serve)->started[HB_SCHEDULER_LOW];
+	uint64_t started = hb_scheduler_counts_get(rig.scheduler)->started[HB_SCHEDULER_LOW];
 	closes(NULL);
 	return started;
 }
@@ -331,7 +331,7 @@ static void aged_requests_take_no_more_than_their_share(void **state)
 		submit(i, 0, HB_SCHEDULER_HIGH, 2100 * US);
 		advance_to(rig.now_ns + 1 * MS);
 	}
-	const struct hb_scheduler_counts *counts = hb_scheduler_counts_get(rig.serve);
+	const struct hb_scheduler_counts *counts = hb_scheduler_counts_get(rig.scheduler);
 	/* 4 s after the first second, 2 ms each, 2 % of the time: 40. */
 	assert_in_range(counts->aged, 20, 42);
 }
@@ -341,18 +341,18 @@ static void who_is_cancelled_never_starts(void **state)
 	open_policy("ours", 1);
 	uint64_t first = submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
 	uint64_t second = submit(2, 0, HB_SCHEDULER_LOW, 50 * MS);
-	assert_true(hb_scheduler_cancel(rig.serve, rig.now_ns, second));
-	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, second)); /* only once */
-	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, UINT64_MAX));
+	assert_true(hb_scheduler_cancel(rig.scheduler, rig.now_ns, second));
+	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns, second)); /* only once */
+	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns, UINT64_MAX));
 	steps();
 	assert_int_equal(rig.started, 1);
 	assert_int_equal(rig.last_cookie, 1);
-	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, first)); /* it runs */
+	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns, first)); /* it runs */
 	advance_to(50 * MS);
 	assert_int_equal(rig.started, 1);
 	uint64_t again = submit(3, 0, HB_SCHEDULER_HIGH, 50 * MS);
-	assert_false(hb_scheduler_cancel(rig.serve, rig.now_ns, first)); /* its place has another owner */
-	assert_true(hb_scheduler_cancel(rig.serve, rig.now_ns, again));
+	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns, first)); /* its place has another owner */
+	assert_true(hb_scheduler_cancel(rig.scheduler, rig.now_ns, again));
 }
 
 static void a_timeout_is_told_when_it_comes(void **state)
@@ -364,7 +364,7 @@ static void a_timeout_is_told_when_it_comes(void **state)
 	submit(3, 2, HB_SCHEDULER_LOW, 500 * US);
 	steps();
 	assert_int_equal(rig.refused, 0);
-	assert_int_equal(hb_scheduler_next_wake_ns(rig.serve), rig.now_ns + 500 * US);
+	assert_int_equal(hb_scheduler_next_wake_ns(rig.scheduler), rig.now_ns + 500 * US);
 	advance_to(rig.now_ns + 500 * US);
 	assert_int_equal(rig.refused, 1);
 	assert_int_equal(rig.last_cookie, 3);
@@ -381,8 +381,8 @@ static void late_work_is_downgraded_where_that_is_wanted(void **state)
 	steps();
 	assert_int_equal(rig.refused, 0);
 	assert_int_equal(rig.started, 1);
-	assert_int_equal(hb_scheduler_batch_get(rig.serve, rig.last_slot)->priority, HB_SCHEDULER_LOW);
-	assert_int_equal(hb_scheduler_counts_get(rig.serve)->downgraded[HB_SCHEDULER_HIGH], 1);
+	assert_int_equal(hb_scheduler_batch_get(rig.scheduler, rig.last_slot)->priority, HB_SCHEDULER_LOW);
+	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->downgraded[HB_SCHEDULER_HIGH], 1);
 }
 
 /* A worker that died: the slot is free again and nothing was learned from it. */
@@ -391,10 +391,10 @@ static void a_batch_that_was_cut_off_frees_its_slot(void **state)
 	open_policy("ours", 1);
 	submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
 	steps();
-	uint64_t known = hb_scheduler_predictor(rig.serve)->ended;
-	hb_scheduler_end(rig.serve, rig.now_ns, rig.last_slot, false);
+	uint64_t known = hb_scheduler_predictor(rig.scheduler)->ended;
+	hb_scheduler_end(rig.scheduler, rig.now_ns, rig.last_slot, false);
 	rig.end_ns[rig.last_slot] = 0;
-	assert_int_equal(hb_scheduler_predictor(rig.serve)->ended, known);
+	assert_int_equal(hb_scheduler_predictor(rig.scheduler)->ended, known);
 	submit(2, 0, HB_SCHEDULER_HIGH, 50 * MS);
 	steps();
 	assert_int_equal(rig.started, 2);
@@ -424,11 +424,11 @@ static void every_request_has_one_fate(void **state)
 			rig.fate[i] += !handles[i];
 			uint64_t other = hb_rng_below(&rng, i + 1);
 			if (hb_rng_below(&rng, 10) == 0 && handles[other])
-				rig.fate[other] += hb_scheduler_cancel(rig.serve, rig.now_ns, handles[other]);
+				rig.fate[other] += hb_scheduler_cancel(rig.scheduler, rig.now_ns, handles[other]);
 			steps();
 			if (hb_rng_below(&rng, 50) == 0 && rig.end_ns[rig.last_slot]) {
 				rig.end_ns[rig.last_slot] = 0;
-				hb_scheduler_end(rig.serve, rig.now_ns, rig.last_slot, false);
+				hb_scheduler_end(rig.scheduler, rig.now_ns, rig.last_slot, false);
 				steps();
 			}
 			advance_to(rig.now_ns + (int64_t)hb_rng_exponential(&rng, 1e6));
@@ -437,9 +437,9 @@ static void every_request_has_one_fate(void **state)
 		for (uint64_t i = 0; i < REQUESTS; i++)
 			assert_int_equal(rig.fate[i], 1);
 		/* Without interference nothing is predicted to be gained by it. */
-		bool holds = strcmp(*policy, "preempt") == 0 || strcmp(*policy, "ours") == 0 ||
-			     strcmp(*policy, "ours-no-transfer") == 0;
-		assert_int_equal(hb_scheduler_counts_get(rig.serve)->holds > 0, holds);
+		bool pauses = strcmp(*policy, "preempt") == 0 || strcmp(*policy, "ours") == 0 ||
+			      strcmp(*policy, "ours-no-transfer") == 0;
+		assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->pauses > 0, pauses);
 		free(rig.fate);
 		closes(NULL);
 	}
@@ -457,8 +457,8 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	for (uint64_t i = 17; i < 33; i++)
 		assert_true(submit(i, 0, HB_SCHEDULER_HIGH, 900 * MS) != 0);
 	assert_true(submit(33, 0, HB_SCHEDULER_HIGH, 900 * MS) == 0);
-	assert_int_equal(hb_scheduler_counts_get(rig.serve)->full[HB_SCHEDULER_LOW], 1);
-	assert_int_equal(hb_scheduler_counts_get(rig.serve)->full[HB_SCHEDULER_HIGH], 1);
+	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->full[HB_SCHEDULER_LOW], 1);
+	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->full[HB_SCHEDULER_HIGH], 1);
 	unsigned long before = hb_test_allocations;
 	for (uint64_t i = 0; i < 50000; i++) {
 		submit(i, i % 3 == 0, i % 2 ? HB_SCHEDULER_HIGH : HB_SCHEDULER_LOW, 20 * MS);
@@ -477,20 +477,20 @@ static void a_batch_is_made_of_what_fits_its_room(void **state)
 	struct hb_error error;
 	for (size_t policy = 0; hb_scheduler_policy_names[policy]; policy++) {
 		open_policy(hb_scheduler_policy_names[policy], 1);
-		assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &roomy, &error), 0);
+		assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &roomy, &error), 0);
 		for (uint64_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
 			assert_true(
-				hb_scheduler_submit(rig.serve, rig.now_ns,
+				hb_scheduler_submit(rig.scheduler, rig.now_ns,
 						    &(struct hb_scheduler_request){i, 0, 1, HB_SCHEDULER_HIGH,
 										   rig.now_ns + 5000 * MS, bytes[i]}));
 		for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
 			struct hb_scheduler_action action;
-			assert_true(hb_scheduler_step(rig.serve, rig.now_ns, &action));
+			assert_true(hb_scheduler_step(rig.scheduler, rig.now_ns, &action));
 			assert_int_equal(action.kind, HB_SCHEDULER_START);
-			assert_int_equal(hb_scheduler_batch_get(rig.serve, action.slot)->n_requests, batches[i]);
+			assert_int_equal(hb_scheduler_batch_get(rig.scheduler, action.slot)->n_requests, batches[i]);
 			rig.now_ns += 1 * MS;
-			hb_scheduler_stage(rig.serve, rig.now_ns, action.slot, HB_STAGE_RUN);
-			hb_scheduler_end(rig.serve, rig.now_ns, action.slot, true);
+			hb_scheduler_stage(rig.scheduler, rig.now_ns, action.slot, HB_STAGE_RUN);
+			hb_scheduler_end(rig.scheduler, rig.now_ns, action.slot, true);
 		}
 		closes(NULL);
 	}
@@ -502,35 +502,35 @@ static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there
 		.name = "other", .max_items = 1, .run_guess_ns = 7 * MS, .sm_demand = {1, 1}};
 	struct hb_error error;
 	open_policy("ours", 2);
-	double known_ns = hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns;
+	double known_ns = hb_scheduler_outlook(rig.scheduler, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns;
 	assert_true(submit(1, 0, HB_SCHEDULER_HIGH, 90 * MS) != 0);
-	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it waits */
+	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &other, &error), -EBUSY); /* it waits */
 	steps();
 	assert_int_equal(rig.started, 1);
-	assert_int_equal(hb_scheduler_in_flight(rig.serve, 0), 1);
-	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), -EBUSY); /* it runs */
+	assert_int_equal(hb_scheduler_in_flight(rig.scheduler, 0), 1);
+	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &other, &error), -EBUSY); /* it runs */
 	advance_to(rig.now_ns + 50 * MS);
-	assert_int_equal(hb_scheduler_in_flight(rig.serve, 0), 0);
-	assert_int_equal(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, known_ns);
-	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &other, &error), 0);
-	assert_int_equal(hb_scheduler_outlook(rig.serve, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, 7 * MS);
-	assert_int_equal(hb_scheduler_replace_model(rig.serve, 2, &other, &error), -EINVAL);
+	assert_int_equal(hb_scheduler_in_flight(rig.scheduler, 0), 0);
+	assert_int_equal(hb_scheduler_outlook(rig.scheduler, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, known_ns);
+	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &other, &error), 0);
+	assert_int_equal(hb_scheduler_outlook(rig.scheduler, rig.now_ns, 0, HB_SCHEDULER_HIGH).ns, 7 * MS);
+	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 2, &other, &error), -EINVAL);
 	struct hb_scheduler_model wrong = other;
 	wrong.max_items = 0;
-	assert_int_equal(hb_scheduler_replace_model(rig.serve, 0, &wrong, &error), -EINVAL);
+	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &wrong, &error), -EINVAL);
 }
 
 static void what_cannot_be_asked_for_is_refused(void **state)
 {
 	struct hb_scheduler_config config, good;
 	struct hb_error error;
-	struct hb_scheduler *serve = NULL;
+	struct hb_scheduler *scheduler = NULL;
 	hb_scheduler_config_init(&good);
 #define BAD(field, value) \
 	config = good; \
 	config.field = value; \
-	assert_true(hb_scheduler_new(&config, &serve, &error) < 0); \
-	assert_null(serve)
+	assert_true(hb_scheduler_new(&config, &scheduler, &error) < 0); \
+	assert_null(scheduler)
 	BAD(policy, "best");
 	BAD(queue_max, 0);
 	BAD(slots, 0);
@@ -541,11 +541,11 @@ static void what_cannot_be_asked_for_is_refused(void **state)
 	BAD(aged_share, 2);
 	open_policy("ours", 1);
 	struct hb_scheduler_request request = {.model = 0, .items = BATCH_MOST + 1, .deadline_ns = INT64_MAX};
-	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+	assert_true(hb_scheduler_submit(rig.scheduler, 1, &request) == 0);
 	request.items = 0;
-	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+	assert_true(hb_scheduler_submit(rig.scheduler, 1, &request) == 0);
 	request = (struct hb_scheduler_request){.model = 1, .items = 1, .deadline_ns = INT64_MAX};
-	assert_true(hb_scheduler_submit(rig.serve, 1, &request) == 0);
+	assert_true(hb_scheduler_submit(rig.scheduler, 1, &request) == 0);
 }
 
 int main(void)

@@ -243,15 +243,15 @@ static void a_held_batch_stands_until_high_priority_has_gone(void **state)
 	hb_predictor_stage(predictor, 0, 0, HB_STAGE_RUN);
 	hb_predictor_begin(predictor, 0, 1, 0, 8, HB_SCHEDULER_HIGH); /* copies for 8 ms, then runs for nothing */
 	hb_forecast_begin(predictor, 1000000, &forecast);
-	hb_forecast_hold(predictor, &forecast, 0, true);
+	hb_forecast_pause(predictor, &forecast, 0, true);
 	hb_forecast_run(predictor, &forecast, NULL);
 	/* 1.4 of 4 ms are done when it stands, at 1.4 ms; 2.6 ms are left at 8 ms. */
 	assert_true(near(forecast.flow[0].finish_ns, 9.6 * MS, 0.001));
-	hb_predictor_hold(predictor, 1000000, 0, true);
+	hb_predictor_pause(predictor, 1000000, 0, true);
 	/* Looked at late: it has stood since 1.4 ms. */
 	hb_forecast_begin(predictor, 6000000, &forecast);
 	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 2.6 * MS, 0.001));
-	hb_predictor_hold(predictor, 6000000, 0, false);
+	hb_predictor_pause(predictor, 6000000, 0, false);
 	hb_forecast_begin(predictor, 7000000, &forecast);
 	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 1.6 * MS, 0.001));
 	/* When it ends was decided: neither its time alone nor the error learns from it. */
@@ -269,9 +269,9 @@ static void a_model_that_cannot_be_held_goes_on(void **state)
 	hb_predictor_profiled(predictor, 1, 1, stage_ns);
 	hb_predictor_begin(predictor, 0, 0, 1, 1, HB_SCHEDULER_LOW);
 	hb_predictor_stage(predictor, 0, 0, HB_STAGE_RUN);
-	hb_predictor_hold(predictor, 0, 0, true);
+	hb_predictor_pause(predictor, 0, 0, true);
 	hb_forecast_begin(predictor, 0, &forecast);
-	hb_forecast_hold(predictor, &forecast, 0, true);
+	hb_forecast_pause(predictor, &forecast, 0, true);
 	hb_forecast_run(predictor, &forecast, NULL);
 	assert_true(near(forecast.flow[0].finish_ns, 4 * MS, 0.001));
 }

@@ -62,7 +62,7 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 {
 	struct echo_backend *backend = self;
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		if (!fill_in(hb_backend_request(batch->cookies[i]), &backend->config))
+		if (!fill_in(hb_backend_inference(batch->cookies[i]), &backend->config))
 			return -ENOMEM;
 	backend->flights[slot] = (struct echo_flight){.end_ns = now_ns + backend->config.delay_ns, .used = true};
 	backend->n_flights++;
@@ -98,7 +98,7 @@ static bool poll(void *self, int64_t now_ns, struct hb_scheduler_provider_event 
 	*event = (struct hb_scheduler_provider_event){.at_ns = backend->flights[slot].end_ns,
 						      .slot = slot,
 						      .stage = HB_STAGES,
-						      .whole = !backend->flights[slot].cut};
+						      .complete = !backend->flights[slot].cut};
 	backend->flights[slot].used = false;
 	backend->n_flights--;
 	return true;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker back end: a process of the user's runs the model. Batches go to it
- * through a shared ring (worker_ring.h). It may die: the batch that it had begun
- * is lost and told so, those that it had not begun wait in their lanes for the
- * next one, which is started at once, later after longer pauses. One that takes
- * longer than the model's limit for a batch is killed. The next is started when
- * the one before has ended, which has the GPU's memory until then; where that
- * does not happen, as in a driver that hangs, the model has failed.
+ * The worker back end: a process of the user runs the model. Batches reach the
+ * worker through shared memory (worker_ring.h).
  *
- * Nothing here blocks: descriptors are looked at when poll() is called.
+ * When a worker dies, the batch that it had begun fails. Batches that it had not
+ * begun stay in their lanes for the next worker. The next worker is started
+ * after a delay that doubles with every failed start, and not before the old
+ * process has ended, because that still owns GPU memory. A worker is killed when
+ * a batch takes longer than the model's limit. If a killed process does not end
+ * (its driver hangs), the model fails.
+ *
+ * No function here blocks: descriptors are checked when poll() is called.
  */
 #include "base/clock.h"
 #include "base/json_scan.h"
@@ -28,20 +30,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define TRIES 5 /* starts in a row without a batch done, after which the model has failed */
-/* Requests that come within this are one sign. */
+#define STARTS_MAX 5 /* starts in a row without a completed batch, after which the model fails */
+/* A worker is notified at most once per this time that a request is arriving. */
 #define EXPECT_AGAIN_NS 500000
-#define PAUSE_FIRST_NS (HB_NS_PER_S / 10)
-/* For one that was killed: giving back its memory takes a while. */
+/* The restart delay is this times 2^starts. */
+#define RESTART_DELAY_NS (HB_NS_PER_S / 10)
+/* Time that a killed process may take to end: the kernel first releases its memory. */
 #define END_LIMIT_NS (10 * HB_NS_PER_S)
 
-enum lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
+enum worker_lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
 
-struct lane {
-	enum lane_state state;
-	uint32_t stage; /* enum hb_worker_stage, the last that was reported */
+/* The server's own record of a lane; the shared part is struct hb_worker_lane. */
+struct worker_lane {
+	enum worker_lane_state state;
+	uint32_t stage; /* enum hb_worker_stage: the last one reported to the dispatcher */
 	uint32_t slot, items;
-	int64_t since_ns; /* submitted */
+	int64_t submitted_ns;
 	struct hb_scheduler_batch batch;
 };
 
@@ -50,20 +54,20 @@ struct worker {
 	enum hb_worker_gpu gpu;
 	struct hb_worker_process process;
 	struct hb_worker_memory memory;
-	int submitted_bell, completed_bell, epoll;
-	uint32_t taken; /* entries of `completed` that were read */
-	struct lane lanes[HB_WORKER_LANES];
-	uint32_t tries;
-	int64_t started_ns; /* the process */
-	int64_t restart_ns; /* INT64_MAX = it runs; 0 at first */
-	const char *killed; /* why, while it is there nevertheless; NULL = it was not */
+	int submitted_bell, completed_bell, epoll; /* doorbells of the two rings */
+	uint32_t taken;                            /* entries of `completed` read so far */
+	struct worker_lane lanes[HB_WORKER_LANES];
+	uint32_t starts;
+	int64_t started_ns; /* when the process was started */
+	int64_t restart_ns; /* when to start a process; 0 = first start, INT64_MAX = one runs */
+	const char *killed; /* reason, until the killed process has ended; NULL = not killed */
 	int64_t killed_ns;
-	int64_t expected_ns; /* the last sign of a request */
+	int64_t expected_ns; /* when the worker was last notified of an arriving request */
 	bool ready;
 	int state; /* enum hb_served_model_state */
-	char why[256];
+	char why_failed[256];
 	uint32_t n_events, given;
-	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* happened, not reported yet */
+	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* not reported yet */
 };
 
 static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
@@ -71,7 +75,7 @@ static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t 
 	return hb_worker_memory_lane(&worker->memory, lane);
 }
 
-/* What the worker says: any bytes, without an end perhaps. Answers are UTF-8, so what is not becomes "?". */
+/* Copies the worker's error text, which may be any bytes, perhaps without NUL. Bytes that are not UTF-8 become "?". */
 static void read_error(const struct hb_worker_lane *shared, char *out, size_t size)
 {
 	size_t n = size - 1 < sizeof(shared->error) ? size - 1 : sizeof(shared->error);
@@ -85,22 +89,22 @@ static void read_error(const struct hb_worker_lane *shared, char *out, size_t si
 	}
 }
 
-/* ---- bells ---- */
+/* ---- doorbells ---- */
 
-static void watch(struct worker *worker, int fd)
+static void watch_descriptor(struct worker *worker, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 	epoll_ctl(worker->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int make_bells(struct worker *worker, struct hb_error *error)
+static int make_doorbells(struct worker *worker, struct hb_error *error)
 {
 	worker->submitted_bell = eventfd(0, EFD_CLOEXEC);
 	worker->completed_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (worker->submitted_bell < 0 || worker->completed_bell < 0 || worker->epoll < 0)
 		return hb_error_set(error, -errno, "model %s: %s", worker->config.name, strerror(errno));
-	watch(worker, worker->completed_bell);
+	watch_descriptor(worker, worker->completed_bell);
 	return 0;
 }
 
@@ -110,7 +114,7 @@ static int start_process(struct worker *worker, struct hb_error *error)
 {
 	eventfd_t value;
 	const int fds[3] = {worker->memory.fd, worker->submitted_bell, worker->completed_bell};
-	/* The dead one's: rings begin anew, its bell is silent. */
+	/* Forget what the previous worker left in the rings and the doorbell. */
 	atomic_store(&worker->memory.page->submitted.head, 0);
 	atomic_store(&worker->memory.page->completed.head, 0);
 	atomic_store(&worker->memory.page->ready, 0);
@@ -121,22 +125,22 @@ static int start_process(struct worker *worker, struct hb_error *error)
 		;
 	worker->restart_ns = INT64_MAX;
 	worker->started_ns = hb_clock_now_ns();
-	worker->tries++;
+	worker->starts++;
 	int result = hb_worker_process_start(&worker->config, worker->gpu, fds, &worker->process, error);
 	if (result == 0)
-		watch(worker, worker->process.pidfd);
+		watch_descriptor(worker, worker->process.pidfd);
 	return result;
 }
 
-static void add_event(struct worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool whole)
+static void add_event(struct worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool complete)
 {
 	worker->events[worker->n_events++] = (struct hb_scheduler_provider_event){
-		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .whole = whole};
+		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .complete = complete};
 }
 
-static void end_lane(struct worker *worker, uint32_t lane, bool whole)
+static void end_lane(struct worker *worker, uint32_t lane, bool complete)
 {
-	add_event(worker, lane, HB_STAGES, whole);
+	add_event(worker, lane, HB_STAGES, complete);
 	worker->lanes[lane].state = LANE_FREE;
 }
 
@@ -150,23 +154,23 @@ __attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worke
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
 		if (!infer->answered)
 			hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", text);
 	}
 	end_lane(worker, lane, false);
 }
 
-static void fail(struct worker *worker)
+static void fail_model(struct worker *worker)
 {
 	worker->state = HB_MODEL_FAILED;
 	worker->restart_ns = INT64_MAX;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		if (worker->lanes[i].state != LANE_FREE)
-			fail_lane(worker, i, "%s", worker->why);
+			fail_lane(worker, i, "%s", worker->why_failed);
 }
 
-static void end_process(struct worker *worker, const char *why, int64_t now_ns)
+static void kill_process(struct worker *worker, const char *why, int64_t now_ns)
 {
 	hb_worker_process_kill(&worker->process);
 	worker->killed = why;
@@ -174,17 +178,17 @@ static void end_process(struct worker *worker, const char *why, int64_t now_ns)
 	worker->ready = false;
 }
 
-/* It says itself that it cannot run the model; another start would not help. */
-static void give_up(struct worker *worker, int64_t now_ns)
+/* The worker reported that it can never run the model, so another start would not help. */
+static void give_model_up(struct worker *worker, int64_t now_ns)
 {
-	end_process(worker, "killed, it cannot run the model", now_ns);
-	read_error(shared_lane(worker, 0), worker->why, sizeof(worker->why));
-	hb_log_error("model %s: %s", worker->config.name, worker->why);
-	fail(worker);
+	kill_process(worker, "killed, it cannot run the model", now_ns);
+	read_error(shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
+	hb_log_error("model %s: %s", worker->config.name, worker->why_failed);
+	fail_model(worker);
 }
 
-/* What it had begun is lost; what it had not waits for the next. */
-static void lose_begun(struct worker *worker, const char *how)
+/* Fails the batches that the dead worker had begun. The others wait for the next worker. */
+static void fail_begun_batches(struct worker *worker, const char *how)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		if (worker->lanes[i].state != LANE_SUBMITTED)
@@ -198,42 +202,43 @@ static void lose_begun(struct worker *worker, const char *how)
 
 static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 {
-	lose_begun(worker, how);
+	fail_begun_batches(worker, how);
 	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
 	worker->ready = false;
 	worker->killed = NULL;
-	worker->restart_ns = now_ns + (PAUSE_FIRST_NS << (worker->tries < 9 ? worker->tries : 9));
-	if (worker->tries < TRIES)
+	worker->restart_ns = now_ns + (RESTART_DELAY_NS << (worker->starts < 9 ? worker->starts : 9));
+	if (worker->starts < STARTS_MAX)
 		return;
-	snprintf(worker->why, sizeof(worker->why), "its worker ended %u times: %.100s", worker->tries, how);
-	fail(worker);
+	snprintf(worker->why_failed, sizeof(worker->why_failed), "its worker ended %u times: %.100s", worker->starts,
+		 how);
+	fail_model(worker);
 }
 
-/* A batch has a limit, and so have coming up and ending. */
-static void watch_limits(struct worker *worker, int64_t now_ns)
+/* Enforces the time limits of a batch, of the start, and of the end of a killed process. */
+static void enforce_limits(struct worker *worker, int64_t now_ns)
 {
 	const struct hb_model_config *config = &worker->config;
 	bool late = false;
 	if (worker->killed && worker->state != HB_MODEL_FAILED && now_ns - worker->killed_ns > END_LIMIT_NS) {
-		snprintf(worker->why, sizeof(worker->why), "its worker, process %d, does not end: %s",
+		snprintf(worker->why_failed, sizeof(worker->why_failed), "its worker, process %d, does not end: %s",
 			 (int)worker->process.pid, worker->killed);
-		hb_log_error("model %s: %s", config->name, worker->why);
-		fail(worker);
+		hb_log_error("model %s: %s", config->name, worker->why_failed);
+		fail_model(worker);
 	}
 	if (worker->killed || !worker->process.pid)
 		return;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		late |= worker->lanes[i].state == LANE_SUBMITTED &&
-			now_ns - worker->lanes[i].since_ns > config->limit_ns;
+			now_ns - worker->lanes[i].submitted_ns > config->limit_ns;
 	if (late)
-		end_process(worker, "killed, a batch took longer than the model's limit", now_ns);
+		kill_process(worker, "killed, a batch took longer than the model's limit", now_ns);
 	else if (!worker->ready && now_ns - worker->started_ns > config->start_limit_ns)
-		end_process(worker, "killed, it was not ready within the model's start_limit", now_ns);
+		kill_process(worker, "killed, it was not ready within the model's start_limit", now_ns);
 	if (worker->killed)
-		lose_begun(worker, worker->killed);
+		fail_begun_batches(worker, worker->killed);
 }
 
-static void tend_process(struct worker *worker, int64_t now_ns)
+static void update_process(struct worker *worker, int64_t now_ns)
 {
 	struct hb_error error = {.text = ""};
 	char how[96];
@@ -241,19 +246,19 @@ static void tend_process(struct worker *worker, int64_t now_ns)
 		note_death(worker, worker->killed ? worker->killed : how, now_ns);
 	if (now_ns >= worker->restart_ns && start_process(worker, &error) < 0)
 		note_death(worker, error.text, now_ns);
-	watch_limits(worker, now_ns);
+	enforce_limits(worker, now_ns);
 }
 
 /* ---- batches to the worker ---- */
 
 /*
- * A worker that has filled the counter, which only it could, needs no ring, and must not stop us. One that does so at this
- * very moment is not guarded against.
+ * Rings the worker's doorbell without blocking. An eventfd write blocks when the counter is full, which only the worker
+ * itself can cause. Accepted race: the worker may fill the counter between poll() and the write.
  */
-static void ring_bell(const struct worker *worker)
+static void ring_worker(const struct worker *worker)
 {
-	struct pollfd bell = {.fd = worker->submitted_bell, .events = POLLOUT};
-	if (poll(&bell, 1, 0) == 1 && (bell.revents & POLLOUT))
+	struct pollfd doorbell = {.fd = worker->submitted_bell, .events = POLLOUT};
+	if (poll(&doorbell, 1, 0) == 1 && (doorbell.revents & POLLOUT))
 		eventfd_write(worker->submitted_bell, 1);
 }
 
@@ -269,14 +274,14 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 		ring->lanes[head % HB_WORKER_RING] = i;
 		atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 		worker->lanes[i].state = LANE_SUBMITTED;
-		worker->lanes[i].since_ns = now_ns;
+		worker->lanes[i].submitted_ns = now_ns;
 		any = true;
 	}
 	if (any)
-		ring_bell(worker);
+		ring_worker(worker);
 }
 
-/* One input of all requests of the batch, one behind the other. */
+/* Copies one input of all requests of the batch, one behind the other, into the lane. False: not enough room. */
 static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_scheduler_batch *batch,
 		       uint32_t input, uint64_t *offset)
 {
@@ -285,7 +290,7 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	uint64_t room = worker->memory.out_offset - worker->memory.in_offset;
 	char *data = (char *)lane + worker->memory.in_offset;
 	for (uint32_t r = 0; r < batch->n_requests; r++) {
-		const struct hb_inference *infer = hb_backend_request(batch->cookies[r]);
+		const struct hb_inference *infer = hb_backend_inference(batch->cookies[r]);
 		for (uint32_t i = 0; i < infer->n_inputs; i++) {
 			const struct hb_tensor *tensor = &infer->inputs[i];
 			if (strcmp(tensor->name, name) != 0)
@@ -305,10 +310,10 @@ static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane,
 	return *offset <= room + 63;
 }
 
-static int refuse(const struct hb_scheduler_batch *batch, enum hb_answer answer, const char *why)
+static int refuse_batch(const struct hb_scheduler_batch *batch, enum hb_answer answer, const char *why)
 {
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		hb_inference_fail(hb_backend_request(batch->cookies[i]), answer, "%s", why);
+		hb_inference_fail(hb_backend_inference(batch->cookies[i]), answer, "%s", why);
 	return -EIO;
 }
 
@@ -317,10 +322,11 @@ static int refuse_large(const struct worker *worker, const struct hb_scheduler_b
 	char why[256];
 	snprintf(why, sizeof(why), "input \"%.64s\" does not fit: send less, or raise \"room\" in model.yaml",
 		 worker->config.inputs[input].name);
-	return refuse(batch, HB_ANSWER_TOO_LARGE, why);
+	return refuse_batch(batch, HB_ANSWER_TOO_LARGE, why);
 }
 
-static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch)
+static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model,
+		       const struct hb_scheduler_batch *batch)
 {
 	struct worker *worker = self;
 	uint32_t index = 0;
@@ -328,14 +334,14 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
 		index++;
 	if (worker->state == HB_MODEL_FAILED)
-		return refuse(batch, HB_ANSWER_UNAVAILABLE, worker->why);
+		return refuse_batch(batch, HB_ANSWER_UNAVAILABLE, worker->why_failed);
 	if (index == HB_WORKER_LANES)
 		return -EBUSY;
 	struct hb_worker_lane *lane = shared_lane(worker, index);
 	lane->items = batch->items;
 	lane->priority = batch->priority;
 	lane->status = HB_WORKER_OK;
-	atomic_store(&lane->hold, batch->can_stop ? HB_WORKER_GOES_ON : HB_WORKER_NEVER_HELD);
+	atomic_store(&lane->pause, batch->can_pause ? HB_WORKER_NOT_PAUSED : HB_WORKER_NEVER_PAUSED);
 	lane->error[0] = '\0';
 	lane->dropped = 0;
 	atomic_store(&lane->unwanted, 0);
@@ -343,21 +349,22 @@ static int start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, cons
 	for (uint32_t i = 0; i < worker->config.n_inputs; i++)
 		if (!copy_input(worker, lane, batch, i, &offset))
 			return refuse_large(worker, batch, i);
-	worker->lanes[index] = (struct lane){.state = LANE_WAITS, .slot = slot, .items = batch->items, .batch = *batch};
+	worker->lanes[index] = (struct worker_lane){
+		.state = LANE_WAITS, .slot = slot, .items = batch->items, .batch = *batch};
 	submit_waiting(worker, now_ns);
 	return 0;
 }
 
-/* ---- and back ---- */
+/* ---- results from the worker ---- */
 
-static void complete(struct worker *worker, uint32_t index)
+static void complete_lane(struct worker *worker, uint32_t index)
 {
-	struct lane *lane = &worker->lanes[index];
+	struct worker_lane *lane = &worker->lanes[index];
 	const struct hb_worker_lane *shared = shared_lane(worker, index);
 	const char *data = (const char *)shared + worker->memory.out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
 	uint32_t first = 0, dropped = shared->dropped;
-	memcpy(outputs, shared->outputs, sizeof(outputs)); /* once: it could change under us */
+	memcpy(outputs, shared->outputs, sizeof(outputs)); /* the worker could change the shared copy after the check */
 	if (shared->status != HB_WORKER_OK) {
 		char said[151];
 		read_error(shared, said, sizeof(said));
@@ -372,12 +379,12 @@ static void complete(struct worker *worker, uint32_t index)
 			return;
 		}
 	for (uint32_t i = 0; i < lane->batch.n_requests; i++) {
-		struct hb_inference *infer = hb_backend_request(lane->batch.cookies[i]);
+		struct hb_inference *infer = hb_backend_inference(lane->batch.cookies[i]);
 		if (!infer->answered)
 			hb_worker_outputs_answer(&worker->config, lane->items, outputs, data, dropped, infer, first);
 		first += infer->items;
 	}
-	worker->tries = 0;
+	worker->starts = 0;
 	end_lane(worker, index, true);
 }
 
@@ -386,31 +393,31 @@ static void take_completed(struct worker *worker)
 	struct hb_worker_ring *ring = &worker->memory.page->completed;
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	if (head - worker->taken > HB_WORKER_LANES)
-		return; /* more than can be: whatever the worker did there, it was not to end batches */
+		return; /* impossible count: the worker corrupted the ring */
 	for (uint32_t n = 0; worker->taken != head && n < HB_WORKER_RING; n++) {
 		uint32_t index = ring->lanes[worker->taken++ % HB_WORKER_RING];
 		if (index < HB_WORKER_LANES && worker->lanes[index].state == LANE_SUBMITTED)
-			complete(worker, index);
+			complete_lane(worker, index);
 	}
 }
 
-/* How far batches have come: what began since the last look. */
-static void take_stages(struct worker *worker)
+/* Reports the stages that batches have entered since the last call. */
+static void report_stages(struct worker *worker)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
-		struct lane *lane = &worker->lanes[i];
+		struct worker_lane *lane = &worker->lanes[i];
 		if (lane->state != LANE_SUBMITTED)
 			continue;
 		uint32_t stage = atomic_load_explicit(&shared_lane(worker, i)->stage, memory_order_acquire);
-		for (; lane->stage < stage && lane->stage < HB_WORKER_COPIES_OUT; lane->stage++)
-			if (lane->stage == HB_WORKER_COPIES_IN)
+		for (; lane->stage < stage && lane->stage < HB_WORKER_COPY_OUT; lane->stage++)
+			if (lane->stage == HB_WORKER_COPY_IN)
 				add_event(worker, i, HB_STAGE_RUN, false);
-			else if (lane->stage == HB_WORKER_RUNS)
+			else if (lane->stage == HB_WORKER_RUN)
 				add_event(worker, i, HB_STAGE_OUT, false);
 	}
 }
 
-static void look(struct worker *worker, int64_t now_ns)
+static void update_worker(struct worker *worker, int64_t now_ns)
 {
 	struct epoll_event events[4];
 	eventfd_t value;
@@ -418,17 +425,17 @@ static void look(struct worker *worker, int64_t now_ns)
 	for (int i = 0; i < n; i++)
 		if (events[i].data.fd == worker->completed_bell)
 			eventfd_read(worker->completed_bell, &value);
-	bool starts = worker->process.pid && !worker->ready && !worker->killed;
-	uint32_t ready = starts ? atomic_load(&worker->memory.page->ready) : HB_WORKER_STARTS;
+	bool starting = worker->process.pid && !worker->ready && !worker->killed;
+	uint32_t ready = starting ? atomic_load(&worker->memory.page->ready) : HB_WORKER_STARTING;
 	if (ready == HB_WORKER_READY) {
 		worker->ready = true;
 		worker->state = HB_MODEL_READY;
-	} else if (ready == HB_WORKER_CANNOT) {
-		give_up(worker, now_ns);
+	} else if (ready == HB_WORKER_UNABLE) {
+		give_model_up(worker, now_ns);
 	}
-	take_stages(worker);
-	take_completed(worker); /* before death is looked at: what was done counts */
-	tend_process(worker, now_ns);
+	report_stages(worker);
+	take_completed(worker); /* before the process is checked: batches completed before its death count */
+	update_process(worker, now_ns);
 	submit_waiting(worker, now_ns);
 }
 
@@ -437,7 +444,7 @@ static bool poll_worker(void *self, int64_t now_ns, struct hb_scheduler_provider
 	struct worker *worker = self;
 	if (worker->given == worker->n_events) {
 		worker->given = worker->n_events = 0;
-		look(worker, now_ns);
+		update_worker(worker, now_ns);
 	}
 	if (worker->given == worker->n_events)
 		return false;
@@ -446,10 +453,10 @@ static bool poll_worker(void *self, int64_t now_ns, struct hb_scheduler_provider
 }
 
 /*
- * The GPU is to be there when the batch is: a worker of high priority that is idle tells the daemon (hummingbird.hint())
- * while the request is still read, parsed and batched.
+ * Notifies an idle high-priority worker that a request is arriving. The worker calls hummingbird.hint(), so that the GPU is
+ * taken over while the request is still being read, parsed and batched.
  */
-static void expect(void *self, int64_t now_ns)
+static void expect_request(void *self, int64_t now_ns)
 {
 	struct worker *worker = self;
 	if (worker->config.priority != HB_SCHEDULER_HIGH || !worker->ready ||
@@ -460,11 +467,11 @@ static void expect(void *self, int64_t now_ns)
 			return;
 	worker->expected_ns = now_ns;
 	atomic_fetch_add_explicit(&worker->memory.page->expected, 1, memory_order_release);
-	ring_bell(worker);
+	ring_worker(worker);
 }
 
-/* One that the worker does not have yet ends here; of the others it is told, and ends them when it will. */
-static void cancel(void *self, int64_t now_ns, uint32_t slot)
+/* A batch that was not submitted yet ends at once. Otherwise the worker is notified and ends the batch when it likes. */
+static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 {
 	struct worker *worker = self;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
@@ -475,18 +482,18 @@ static void cancel(void *self, int64_t now_ns, uint32_t slot)
 		else if (worker->lanes[i].state == LANE_SUBMITTED)
 			atomic_store(&shared_lane(worker, i)->unwanted, 1);
 	}
-	ring_bell(worker); /* one that sleeps beside its batch */
+	ring_worker(worker); /* the worker may sleep while its batch runs */
 }
 
-static void hold(void *self, int64_t now_ns, uint32_t slot, bool held)
+static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 {
 	const struct worker *worker = self;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].slot == slot)
-			atomic_store(&shared_lane(worker, i)->hold, held ? HB_WORKER_HELD : HB_WORKER_GOES_ON);
+			atomic_store(&shared_lane(worker, i)->pause, paused ? HB_WORKER_PAUSED : HB_WORKER_NOT_PAUSED);
 }
 
-static int64_t next_ns(void *self)
+static int64_t next_poll_ns(void *self)
 {
 	const struct worker *worker = self;
 	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
@@ -495,31 +502,31 @@ static int64_t next_ns(void *self)
 	if (worker->process.pid && !worker->ready && ready < next)
 		next = ready;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
-		int64_t limit = worker->lanes[i].since_ns + worker->config.limit_ns + 1;
+		int64_t limit = worker->lanes[i].submitted_ns + worker->config.limit_ns + 1;
 		if (worker->lanes[i].state == LANE_SUBMITTED && limit < next)
 			next = limit;
 	}
 	return next;
 }
 
-static int descriptor(void *self)
+static int poll_descriptor(void *self)
 {
 	return ((const struct worker *)self)->epoll;
 }
 
-static uint32_t models(void *self)
+static uint32_t count_models(void *self)
 {
 	return 1;
 }
 
-static int describe(void *self, uint32_t model, struct hb_scheduler_model *out)
+static int describe_model(void *self, uint32_t model, struct hb_scheduler_model *out)
 {
 	const struct hb_model_config *config = &((struct worker *)self)->config;
-	out->slots = 1; /* a worker takes one after another */
+	out->slots = 1; /* a worker runs one batch at a time */
 	out->room_bytes = hb_worker_room_bytes(config);
 	out->in_bytes = (double)config->transfer_bytes[0];
 	out->out_bytes = (double)config->transfer_bytes[1];
-	return 0; /* model.yaml has said what else is known */
+	return 0; /* the other values come from model.yaml */
 }
 
 static void close_fd(int fd)
@@ -541,21 +548,21 @@ static void close_worker(void *self)
 
 static const struct hb_scheduler_provider_ops ops = {
 	.name = "worker",
-	.models = models,
-	.model = describe,
-	.start = start,
-	.expect = expect,
-	.cancel = cancel,
-	.hold = hold,
+	.models = count_models,
+	.model = describe_model,
+	.start = start_batch,
+	.expect = expect_request,
+	.cancel = cancel_batch,
+	.pause = pause_batch,
 	.poll = poll_worker,
-	.next_ns = next_ns,
-	.descriptor = descriptor,
+	.next_ns = next_poll_ns,
+	.descriptor = poll_descriptor,
 	.close = close_worker,
 };
 
 /*
- * The process is started by the first poll(): it ends with the thread that forked it (PR_SET_PDEATHSIG), and a thread that
- * only loads a model is short-lived.
+ * Does not start the process: the first poll() does. A process ends with the thread that forked it (PR_SET_PDEATHSIG), and
+ * the thread that loads a model may end soon.
  */
 static int open_worker(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		       struct hb_error *error)
@@ -570,12 +577,13 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		-1;
 	int result = hb_worker_memory_init(config, &worker->memory, error);
 	if (result == 0)
-		result = make_bells(worker, error);
+		result = make_doorbells(worker, error);
 	if (result < 0) {
 		close_worker(worker);
 		return result;
 	}
-	*out = (struct hb_backend){.ops = &ops, .self = worker, .state = &worker->state, .why = worker->why};
+	*out = (struct hb_backend){
+		.ops = &ops, .self = worker, .state = &worker->state, .why_failed = worker->why_failed};
 	return 0;
 }
 

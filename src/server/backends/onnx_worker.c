@@ -179,7 +179,7 @@ static void complete(struct session *session, uint32_t number)
 	struct hb_worker_lane *lane = lane_at(session, number);
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
-	atomic_store(&lane->stage, HB_WORKER_COPIES_IN);
+	atomic_store(&lane->stage, HB_WORKER_COPY_IN);
 	note_running(session, lane);
 	if (atomic_load(&lane->unwanted))
 		hb_error_set(&error, -ECANCELED, "nobody waits for it");
@@ -211,7 +211,7 @@ static int give_up(struct session *session, const char *why)
 {
 	hb_log_error("%s", why);
 	set_error(lane_at(session, 0), why);
-	atomic_store(&session->page->ready, HB_WORKER_CANNOT);
+	atomic_store(&session->page->ready, HB_WORKER_UNABLE);
 	ring(session);
 	return 1;
 }

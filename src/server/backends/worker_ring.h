@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the server and a worker share: one memory file, two rings of lane
- * numbers, and lanes that each hold one batch, inputs and outputs. Written by
- * backend_worker.c and python/hummingbird/worker.py (which repeats the offsets;
- * a test compares them).
+ * Layout of the memory that the server and a worker process share: a page with
+ * two rings of lane numbers, and lanes. A lane has the inputs and outputs of one
+ * batch. Written by backend_worker.c and python/hummingbird/worker.py (which
+ * repeats the offsets; a test compares them).
  *
- *	server   fills a free lane, puts its number on `submitted`, rings
- *	worker   takes it, sets `stage`, fills outputs and status, puts the number
- *	         on `completed`, rings; one that tells copies and run apart raises
- *	         `stage` when each begins and rings
+ *	server   fills a free lane, appends its number to `submitted`, rings
+ *	worker   takes it, sets `stage`, fills outputs and status, appends the
+ *	         number to `completed`, rings. A worker with separate copies also
+ *	         raises `stage` and rings when the run and the copy out begin.
  *
- * Each ring has one writer, who stores the entry and then raises `head`
- * (release). A bell is an eventfd. The worker may scribble on all of it: the
- * server checks whatever it reads and keeps its own copy of what it decided.
+ * "Rings" means: writes the doorbell of that ring, an eventfd. Each ring has one
+ * writer, which stores the entry and then increments `head` (release). The
+ * worker may write anything anywhere in this memory, so the server checks every
+ * value that it reads and keeps its own copy of its decisions.
  */
-#ifndef HB_FRONT_WORKER_RING_H
-#define HB_FRONT_WORKER_RING_H
+#ifndef HB_SERVER_WORKER_RING_H
+#define HB_SERVER_WORKER_RING_H
 
 #include "server/models/model_config.h"
 
@@ -29,7 +30,7 @@
 #define HB_WORKER_RING 8 /* entries, more than lanes */
 
 struct hb_worker_ring {
-	_Atomic(uint32_t) head; /* entries ever put, by the writer */
+	_Atomic(uint32_t) head; /* number of entries appended so far */
 	uint32_t reserved;
 	uint32_t lanes[HB_WORKER_RING];
 };
@@ -37,52 +38,53 @@ struct hb_worker_ring {
 struct hb_worker_page {
 	uint64_t magic;
 	uint32_t version, lanes;
-	uint64_t lane_bytes;            /* a lane lies at 4096 + number * lane_bytes */
-	uint64_t in_offset, out_offset; /* of its data, from its begin */
-	uint64_t out_bytes;             /* room for outputs */
-	_Atomic(uint32_t) ready;        /* worker; enum hb_worker_ready */
+	uint64_t lane_bytes;            /* lane N begins at 4096 + N * lane_bytes */
+	uint64_t in_offset, out_offset; /* input and output data, from the beginning of the lane */
+	uint64_t out_bytes;             /* room for the outputs of a lane */
+	_Atomic(uint32_t) ready;        /* written by the worker; enum hb_worker_ready */
 	uint32_t n_inputs, n_outputs;
 	uint32_t unused;
 	struct hb_worker_ring submitted, completed;
-	_Atomic(uint32_t) expected; /* server: raised, with the bell of `submitted`, when a request begins to arrive */
+	_Atomic(uint32_t)
+		expected; /* the server increments it, and rings `submitted`, when a request begins to arrive */
 	uint32_t reserved;
 };
 
 struct hb_worker_tensor {
-	uint64_t offset, bytes; /* from the lane's in_offset or out_offset */
+	uint64_t offset, bytes; /* offset from the lane's in_offset or out_offset */
 	uint32_t n_dims, reserved;
 	int64_t dims[HB_TENSOR_DIMS_MAX];
 };
 
 enum hb_worker_ready {
-	HB_WORKER_STARTS,
+	HB_WORKER_STARTING,
 	HB_WORKER_READY,
-	HB_WORKER_CANNOT, /* run the model, ever: lane 0 has the error */
+	HB_WORKER_UNABLE, /* the worker can never run this model; the error text is in lane 0 */
 };
 
 enum hb_worker_status { HB_WORKER_OK = 0, HB_WORKER_ERROR = 1 };
 
-enum hb_worker_stage { HB_WORKER_NOT_BEGUN, HB_WORKER_COPIES_IN, HB_WORKER_RUNS, HB_WORKER_COPIES_OUT };
+enum hb_worker_stage { HB_WORKER_NOT_BEGUN, HB_WORKER_COPY_IN, HB_WORKER_RUN, HB_WORKER_COPY_OUT };
 
-enum hb_worker_hold {
-	HB_WORKER_NEVER_HELD, /* it need not look again */
-	HB_WORKER_GOES_ON,
-	HB_WORKER_HELD, /* it is to launch nothing more until this is over */
+enum hb_worker_pause {
+	HB_WORKER_NEVER_PAUSED, /* this batch will not be paused */
+	HB_WORKER_NOT_PAUSED,
+	HB_WORKER_PAUSED, /* the worker must not launch the next step of the batch */
 };
 
 struct hb_worker_lane {
-	uint32_t items, priority;   /* server; priority: 0 = high */
-	_Atomic(uint32_t) stage;    /* worker; enum hb_worker_stage */
-	uint32_t status;            /* worker */
-	_Atomic(uint32_t) hold;     /* server; enum hb_worker_hold */
-	char error[476];            /* worker; NUL-terminated */
-	uint32_t dropped;           /* worker: items whose outputs found no room, one bit each; theirs are empty */
-	_Atomic(uint32_t) unwanted; /* server, which rings: 1 = nobody waits: it need not be begun, or gone on with */
-	int64_t deadline_ns;        /* server: of the most urgent request, CLOCK_MONOTONIC; INT64_MAX = none */
+	uint32_t items, priority;   /* by the server; priority: 0 = high */
+	_Atomic(uint32_t) stage;    /* by the worker; enum hb_worker_stage */
+	uint32_t status;            /* by the worker; enum hb_worker_status */
+	_Atomic(uint32_t) pause;    /* by the server; enum hb_worker_pause */
+	char error[476];            /* by the worker; NUL-terminated */
+	uint32_t dropped;           /* by the worker: bit per item whose outputs had no room; their outputs are empty */
+	_Atomic(uint32_t) unwanted; /* by the server: 1 = all clients have gone, the batch need not start or continue */
+	int64_t deadline_ns; /* by the server: earliest deadline of the batch, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 
-/* Where the next tensor of a lane begins. */
+/* Rounds an offset up to where the next tensor of a lane begins. */
 static inline uint64_t hb_worker_aligned(uint64_t bytes)
 {
 	return (bytes + 63) & ~UINT64_C(63);

@@ -291,8 +291,7 @@ static enum MHD_Result refuse_cuda(struct hb_http_call *call, const struct captu
 static enum MHD_Result set_policy(struct hb_http_call *call, const struct captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_dispatch_set_policy(dispatch_of(call), captures->at[0],
-					    captures->n > 1 ? captures->at[1] : captures->at[0], &error);
+	int result = hb_dispatch_set_policy(dispatch_of(call), captures->at[0], &error);
 	return result < 0 ? hb_http_refuse(call, result == -EBUSY ? 409 : 404, error.text)
 			  : hb_http_send_nothing(call, 200);
 }
@@ -331,7 +330,6 @@ static const struct {
 	{"POST", "v2/cudasharedmemory/region/*/unregister", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/unregister", live},
 	{"POST", "v2/policy/*", set_policy},
-	{"POST", "v2/policy/*/mark/*", set_policy},
 	{"GET", "metrics", metrics},
 };
 

@@ -37,7 +37,7 @@ static void answer(struct hb_dispatch *dispatch, struct hb_inference *infer, int
 	dispatch->ended = infer;
 }
 
-bool hb_dispatch_tell(struct hb_inference *ended, const struct hb_inference *self)
+bool hb_dispatch_report_ended(struct hb_inference *ended, const struct hb_inference *self)
 {
 	bool found = false;
 	while (ended) {
@@ -60,18 +60,18 @@ struct hb_inference *hb_dispatch_take_ended(struct hb_dispatch *dispatch)
 
 /* ---- batches ---- */
 
-static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool whole, const char *why)
+static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool complete, const char *why)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
 	if (!batch)
 		return;
 	struct hb_served_model *model = dispatch->of_number[batch->model];
-	if (whole)
+	if (complete)
 		hb_served_model_note_batch(model, &dispatch->slots[slot], batch->items, now_ns);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
 		if (!infer->answered) {
-			if (!whole && infer->answer == HB_ANSWER_OK)
+			if (!complete && infer->answer == HB_ANSWER_OK)
 				hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", why);
 			infer->times.run_ns = dispatch->slots[slot].run_ns;
 			infer->times.out_ns = dispatch->slots[slot].out_ns;
@@ -80,24 +80,24 @@ static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slo
 		hb_served_model_drop(dispatch, infer->model);
 		hb_inference_free(infer);
 	}
-	hb_scheduler_end(dispatch->serve, now_ns, slot, whole);
-	hb_journal_end(dispatch->journal, now_ns, slot, whole);
+	hb_scheduler_end(dispatch->scheduler, now_ns, slot, complete);
+	hb_journal_end(dispatch->journal, now_ns, slot, complete);
 }
 
 static void note_stage(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	hb_scheduler_stage(dispatch->serve, now_ns, slot, stage);
+	hb_scheduler_stage(dispatch->scheduler, now_ns, slot, stage);
 	hb_journal_stage(dispatch->journal, now_ns, slot, stage);
 }
 
 static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
 	struct hb_backend *backend = &dispatch->backends[batch->model];
 	dispatch->slots[slot] = (struct hb_slot_times){.begun_ns = now_ns};
 	hb_journal_start(dispatch->journal, now_ns, slot, batch);
 	for (uint32_t i = 0; i < batch->n_requests; i++) {
-		struct hb_inference *infer = hb_backend_request(batch->cookies[i]);
+		struct hb_inference *infer = hb_backend_inference(batch->cookies[i]);
 		infer->handle = 0;
 		infer->slot = slot;
 		infer->times.begun_ns = now_ns;
@@ -107,7 +107,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
 	}
 	/* One without a copy of its own to the GPU runs from the first. */
-	if (hb_scheduler_predictor(dispatch->serve)->models[batch->model].in_bytes <= 0)
+	if (hb_scheduler_predictor(dispatch->scheduler)->models[batch->model].in_bytes <= 0)
 		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
 	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
 	if (result < 0)
@@ -116,7 +116,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 
 static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
 {
-	struct hb_inference *infer = hb_backend_request(action->cookie);
+	struct hb_inference *infer = hb_backend_inference(action->cookie);
 	if (action->reason == HB_SCHEDULER_TIMEOUT)
 		hb_inference_fail(infer, HB_ANSWER_TIMEOUT, "the deadline has passed while the request was waiting");
 	else
@@ -128,12 +128,13 @@ static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb
 	answer(dispatch, infer, now_ns);
 }
 
-static void hold_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool held)
+static void pause_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool paused)
 {
-	const struct hb_backend *backend = &dispatch->backends[hb_scheduler_batch_get(dispatch->serve, slot)->model];
-	hb_journal_hold(dispatch->journal, now_ns, slot, held);
-	if (backend->ops && backend->ops->hold)
-		backend->ops->hold(backend->self, now_ns, slot, held);
+	const struct hb_backend *backend =
+		&dispatch->backends[hb_scheduler_batch_get(dispatch->scheduler, slot)->model];
+	hb_journal_pause(dispatch->journal, now_ns, slot, paused);
+	if (backend->ops && backend->ops->pause)
+		backend->ops->pause(backend->self, now_ns, slot, paused);
 }
 
 static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
@@ -145,9 +146,9 @@ static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct
 	case HB_SCHEDULER_REFUSE:
 		refuse(dispatch, now_ns, action);
 		break;
-	case HB_SCHEDULER_HOLD:
-	case HB_SCHEDULER_RELEASE:
-		hold_batch(dispatch, now_ns, action->slot, action->kind == HB_SCHEDULER_HOLD);
+	case HB_SCHEDULER_PAUSE:
+	case HB_SCHEDULER_RESUME:
+		pause_batch(dispatch, now_ns, action->slot, action->kind == HB_SCHEDULER_PAUSE);
 		break;
 	}
 }
@@ -156,7 +157,7 @@ static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struc
 {
 	struct hb_slot_times *times = &dispatch->slots[event->slot];
 	if (event->stage == HB_STAGES) {
-		end_batch(dispatch, now_ns, event->slot, event->whole, "what ran the model has ended");
+		end_batch(dispatch, now_ns, event->slot, event->complete, "what ran the model has ended");
 		return;
 	}
 	if (event->stage == HB_STAGE_RUN)
@@ -190,9 +191,9 @@ static bool is_queued(const struct hb_inference *infer)
 /* A batch of which nobody waits for anything any more is stopped, where its back end can do that. */
 static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
 {
-	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
+	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		if (!hb_backend_request(batch->cookies[i])->answered)
+		if (!hb_backend_inference(batch->cookies[i])->answered)
 			return;
 	const struct hb_backend *backend = &dispatch->backends[batch->model];
 	if (backend->ops && backend->ops->cancel)
@@ -204,7 +205,7 @@ static void cut_off(struct hb_dispatch *dispatch, struct hb_inference *infer, in
 {
 	bool queued = is_queued(infer);
 	if (queued)
-		hb_scheduler_cancel(dispatch->serve, now_ns, infer->handle);
+		hb_scheduler_cancel(dispatch->scheduler, now_ns, infer->handle);
 	answer(dispatch, infer, now_ns);
 	if (!queued)
 		stop_for_nobody(dispatch, infer->slot, now_ns);
@@ -223,7 +224,7 @@ static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
 
 static int64_t next_moment(struct hb_dispatch *dispatch)
 {
-	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->serve), drain_ns = hb_dispatch_drain_moment(dispatch);
+	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler), drain_ns = hb_dispatch_drain_moment(dispatch);
 	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
 	const struct hb_inference *first = hb_cut_heap_first(&dispatch->cuts);
 	if (first && first->cut_ns < next_ns)
@@ -241,7 +242,7 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 	struct hb_scheduler_action action;
 	do {
 		cut_late(dispatch, now_ns);
-		while (hb_scheduler_step(dispatch->serve, now_ns, &action))
+		while (hb_scheduler_step(dispatch->scheduler, now_ns, &action))
 			carry_out(dispatch, now_ns, &action);
 	} while (poll_backends(dispatch, now_ns) || hb_dispatch_end_drains(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
@@ -268,7 +269,7 @@ static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_i
 {
 	const struct hb_memory_budget *budget = infer->charge.budget;
 	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_scarce(budget) &&
-	       hb_scheduler_held(dispatch->serve, HB_SCHEDULER_LOW) > 0;
+	       hb_scheduler_admitted(dispatch->scheduler, HB_SCHEDULER_LOW) > 0;
 }
 
 /* The scheduler's handle; 0 = it is refused, and the answer is in *infer. */
@@ -283,7 +284,7 @@ static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_inference *inf
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 	else if (is_crowded_out(dispatch, infer))
 		hb_inference_crowded(infer);
-	else if ((handle = hb_scheduler_submit(dispatch->serve, now_ns, request)) == 0)
+	else if ((handle = hb_scheduler_submit(dispatch->scheduler, now_ns, request)) == 0)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
 				  infer->priority == HB_SCHEDULER_HIGH ? "high" : "low");
 	return handle;
@@ -318,7 +319,7 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 	hb_dispatch_advance(dispatch, now_ns);
 	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 	pthread_mutex_unlock(&dispatch->lock);
-	return hb_dispatch_tell(ended, infer);
+	return hb_dispatch_report_ended(ended, infer);
 }
 
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer)
@@ -332,7 +333,7 @@ void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer
 	}
 	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 	pthread_mutex_unlock(&dispatch->lock);
-	hb_dispatch_tell(ended, NULL);
+	hb_dispatch_report_ended(ended, NULL);
 }
 
 /* ---- the thread ---- */
@@ -360,7 +361,7 @@ void *hb_dispatch_run(void *argument)
 		struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
 		int64_t next_ns = dispatch->armed_ns = dispatch->next_ns;
 		pthread_mutex_unlock(&dispatch->lock);
-		hb_dispatch_tell(ended, NULL);
+		hb_dispatch_report_ended(ended, NULL);
 		wait_until(dispatch, next_ns);
 		pthread_mutex_lock(&dispatch->lock);
 	}
@@ -374,7 +375,7 @@ void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_se
 {
 	int64_t now_ns = hb_clock_now_ns();
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->serve, slot);
+		const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
 		if (batch && batch->model == model->number)
 			end_batch(dispatch, now_ns, slot, false, why);
 	}
@@ -384,8 +385,8 @@ void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_se
 {
 	int64_t now_ns = hb_clock_now_ns();
 	uint64_t cookie;
-	while (hb_scheduler_cancel_any(dispatch->serve, model->number, &cookie)) {
-		struct hb_inference *infer = hb_backend_request(cookie);
+	while (hb_scheduler_cancel_any(dispatch->scheduler, model->number, &cookie)) {
+		struct hb_inference *infer = hb_backend_inference(cookie);
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 		answer(dispatch, infer, now_ns);
 	}

@@ -110,11 +110,11 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 /* The client is gone: queued work is dropped at once. done() is called as for any other end. */
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer);
 
-/* Another policy, and a mark in the journal. 0, -EINVAL (no such policy), -EBUSY (requests are there), with *error. */
-int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error);
+/* Changes the scheduling policy. 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */
+int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error);
 
 /* What the scheduler and predictor know, for metrics; under the lock. */
-void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_scheduler *serve),
-			 void *argument);
+void hb_dispatch_inspect(struct hb_dispatch *dispatch,
+			 void (*look)(void *argument, const struct hb_scheduler *scheduler), void *argument);
 
 #endif

@@ -143,11 +143,11 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch)
 	return ready;
 }
 
-void hb_dispatch_inspect(struct hb_dispatch *dispatch, void (*look)(void *argument, const struct hb_scheduler *serve),
-			 void *argument)
+void hb_dispatch_inspect(struct hb_dispatch *dispatch,
+			 void (*look)(void *argument, const struct hb_scheduler *scheduler), void *argument)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	look(argument, dispatch->serve);
+	look(argument, dispatch->scheduler);
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
@@ -224,7 +224,7 @@ void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 		    model->state == (enum hb_served_model_state) * backend->state)
 			continue;
 		model->state = (enum hb_served_model_state) * backend->state;
-		snprintf(model->why, sizeof(model->why), "%s", backend->why ? backend->why : "");
+		snprintf(model->why, sizeof(model->why), "%s", backend->why_failed ? backend->why_failed : "");
 		pthread_cond_broadcast(&dispatch->state_changed);
 	}
 }
@@ -243,7 +243,7 @@ static void describe(const struct hb_model_config *config, const struct hb_backe
 		out->out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
 	memcpy(out->sm_demand, config->sm_share, sizeof(out->sm_demand));
 	memcpy(out->memory_demand, config->memory_share, sizeof(out->memory_demand));
-	out->stop_share = backend->ops->hold ? config->stop_share : 0;
+	out->stop_share = backend->ops->pause ? config->stop_share : 0;
 	backend->ops->model(backend->self, 0, out);
 }
 
@@ -262,10 +262,10 @@ static bool same_model(const struct hb_scheduler_model *a, const struct hb_sched
 /* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
 static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
 {
-	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
 	uint32_t next = predictor->n_models, use = next;
 	for (uint32_t i = 0; i < next; i++) {
-		if (dispatch->backends[i].ops || hb_scheduler_in_flight(dispatch->serve, i))
+		if (dispatch->backends[i].ops || hb_scheduler_in_flight(dispatch->scheduler, i))
 			continue;
 		if (strcmp(predictor->models[i].name, name) == 0)
 			return i;
@@ -278,13 +278,13 @@ static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
 /* A model that comes back as it was keeps its number and what was learned under it. */
 static int number_for(struct hb_dispatch *dispatch, const struct hb_scheduler_model *described, struct hb_error *error)
 {
-	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
 	uint32_t number = number_to_use(dispatch, described->name);
 	const struct hb_scheduler_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
 	if (before && strcmp(before->name, described->name) == 0 && same_model(before, described))
 		return (int)number;
-	int result = before ? hb_scheduler_replace_model(dispatch->serve, number, described, error)
-			    : hb_scheduler_add_model(dispatch->serve, described, error);
+	int result = before ? hb_scheduler_replace_model(dispatch->scheduler, number, described, error)
+			    : hb_scheduler_add_model(dispatch->scheduler, described, error);
 	if (result < 0)
 		return result;
 	hb_journal_model(dispatch->journal, number, described);
@@ -299,7 +299,7 @@ static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backe
 		return;
 	for (uint32_t items = 1;; items = 2 * items < most ? 2 * items : most) {
 		if (backend->ops->profile(backend->self, 0, items, stage_ns) == 0) {
-			hb_scheduler_profiled(dispatch->serve, number, items, stage_ns);
+			hb_scheduler_profiled(dispatch->scheduler, number, items, stage_ns);
 			hb_journal_profile(dispatch->journal, number, items, stage_ns);
 		}
 		if (items >= most)
@@ -439,30 +439,30 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 	return 0;
 }
 
-int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, const char *mark, struct hb_error *error)
+int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	int result = hb_scheduler_set_policy(dispatch->serve, policy, error);
+	int result = hb_scheduler_set_policy(dispatch->scheduler, policy, error);
 	if (result == 0)
-		hb_journal_mark(dispatch->journal, hb_clock_now_ns(), mark);
+		hb_journal_policy(dispatch->journal, hb_clock_now_ns(), policy);
 	pthread_mutex_unlock(&dispatch->lock);
 	return result;
 }
 
 static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
 {
-	struct hb_scheduler_config serve;
-	hb_scheduler_config_init(&serve);
-	serve.policy = config->policy;
-	serve.queue_max = config->queue_max;
-	memcpy(serve.late, config->late, sizeof(serve.late));
+	struct hb_scheduler_config scheduler;
+	hb_scheduler_config_init(&scheduler);
+	scheduler.policy = config->policy;
+	scheduler.queue_max = config->queue_max;
+	memcpy(scheduler.late, config->late, sizeof(scheduler.late));
 	dispatch->drain_ns = config->drain_ns;
 	dispatch->shared.speed = config->speed;
 	dispatch->shared.gpu = config->gpu;
 	snprintf(dispatch->models_folder, sizeof(dispatch->models_folder), "%s", config->models);
 	int result = config->journal ? hb_journal_new(config->journal, &dispatch->journal, error) : 0;
 	if (result == 0)
-		result = hb_scheduler_new(&serve, &dispatch->serve, error);
+		result = hb_scheduler_new(&scheduler, &dispatch->scheduler, error);
 	if (result == 0)
 		result = hb_cut_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
@@ -547,14 +547,14 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	stop_thread(dispatch);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		hb_served_model_close(dispatch, dispatch->models[i]);
-	hb_dispatch_tell(hb_dispatch_take_ended(dispatch), NULL);
+	hb_dispatch_report_ended(hb_dispatch_take_ended(dispatch), NULL);
 	uint32_t left = hb_worker_processes_await(WORKERS_WAIT_NS);
 	if (left)
 		hb_log_warning("%u workers were killed and have not ended", left);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
 	hb_cut_heap_fini(&dispatch->cuts);
-	hb_scheduler_free(dispatch->serve);
+	hb_scheduler_free(dispatch->scheduler);
 	hb_journal_free(dispatch->journal);
 	if (dispatch->bell >= 0)
 		close(dispatch->bell);

@@ -29,7 +29,7 @@ struct hb_dispatch {
 	uint32_t n_draining;
 	int64_t armed_ns; /* when the thread wakes by itself; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	struct hb_journal *journal; /* NULL = none */
 	struct hb_inference *ended; /* to be told, without the lock */
 	struct hb_cut_heap cuts;
@@ -80,7 +80,7 @@ void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_s
 				int64_t now_ns);
 
 /* Without the lock. Whether `self` was among them: its caller is told by the result instead. */
-bool hb_dispatch_tell(struct hb_inference *ended, const struct hb_inference *self);
+bool hb_dispatch_report_ended(struct hb_inference *ended, const struct hb_inference *self);
 void *hb_dispatch_run(void *dispatch);
 
 #endif

@@ -57,7 +57,7 @@ void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model 
 
 static bool runs(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
 {
-	return model->number != HB_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->serve, model->number);
+	return model->number != HB_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->scheduler, model->number);
 }
 
 static void begin(struct hb_dispatch *dispatch, struct hb_served_model *model)

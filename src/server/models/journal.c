@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of what ran when; see journal.h. */
+/* Writes the lines of the journal; see journal.h. */
 #include "server/models/journal.h"
 
 #include "base/log.h"
@@ -35,7 +35,7 @@ void hb_journal_free(struct hb_journal *journal)
 		return;
 	bool failed = ferror(journal->file) != 0;
 	if (fclose(journal->file) != 0 || failed)
-		hb_log_error("the journal is not whole: it could not be written");
+		hb_log_error("the journal is incomplete: a write failed");
 	free(journal);
 }
 
@@ -67,25 +67,22 @@ void hb_journal_stage(struct hb_journal *journal, int64_t now_ns, uint32_t slot,
 		fprintf(journal->file, "stage %" PRId64 " %u %d\n", now_ns, slot, (int)stage);
 }
 
-void hb_journal_hold(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool held)
+void hb_journal_pause(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool paused)
 {
 	if (journal)
-		fprintf(journal->file, "hold %" PRId64 " %u %d\n", now_ns, slot, held);
+		fprintf(journal->file, "pause %" PRId64 " %u %d\n", now_ns, slot, paused);
 }
 
-void hb_journal_end(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool whole)
+void hb_journal_end(struct hb_journal *journal, int64_t now_ns, uint32_t slot, bool complete)
 {
 	if (journal)
-		fprintf(journal->file, "end %" PRId64 " %u %d\n", now_ns, slot, whole);
+		fprintf(journal->file, "end %" PRId64 " %u %d\n", now_ns, slot, complete);
 }
 
-void hb_journal_mark(struct hb_journal *journal, int64_t now_ns, const char *text)
+void hb_journal_policy(struct hb_journal *journal, int64_t now_ns, const char *policy)
 {
 	if (!journal)
 		return;
-	fprintf(journal->file, "mark %" PRId64 " ", now_ns);
-	for (; *text; text++)
-		fputc((unsigned char)*text < ' ' ? '?' : *text, journal->file);
-	fputc('\n', journal->file);
+	fprintf(journal->file, "policy %" PRId64 " %s\n", now_ns, policy);
 	fflush(journal->file);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model's description: MODELS/NAME/model.yaml. Read when a model is loaded;
- * docs/serve.md explains the keys for users. Errors name file, line and key.
+ * docs/serving-scheduler.md explains the keys for users. Errors name file, line and key.
  */
 #ifndef HB_FRONT_MODEL_CONFIG_H
 #define HB_FRONT_MODEL_CONFIG_H

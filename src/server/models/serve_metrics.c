@@ -118,10 +118,10 @@ static void write_latency(void *argument, struct hb_served_model *model)
 	}
 }
 
-static void write_predictions(void *argument, const struct hb_scheduler *serve)
+static void write_predictions(void *argument, const struct hb_scheduler *scheduler)
 {
 	const struct page *page = argument;
-	const struct hb_predictor *predictor = hb_scheduler_predictor(serve);
+	const struct hb_predictor *predictor = hb_scheduler_predictor(scheduler);
 	static const struct {
 		const char *label;
 		double share;
@@ -137,35 +137,37 @@ static void write_predictions(void *argument, const struct hb_scheduler *serve)
 	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE, "Requests that wait, by priority");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_scheduler_queued(serve, p));
+		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_scheduler_queued(scheduler, p));
 	}
 }
 
 /* How full the queues are; each priority has one, so that neither takes the other's room. */
-static void write_queues(void *argument, const struct hb_scheduler *serve)
+static void write_queues(void *argument, const struct hb_scheduler *scheduler)
 {
 	const struct page *page = argument;
 	char labels[LABELS_MAX];
-	hb_prom_family(page->out, "hb_serve_held_requests", HB_PROM_GAUGE, "Requests that wait or run, by priority");
+	hb_prom_family(page->out, "hb_serve_admitted_requests", HB_PROM_GAUGE,
+		       "Requests that wait or run, by priority");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_held_requests", labels, hb_scheduler_held(serve, p));
+		hb_prom_count(page->out, "hb_serve_admitted_requests", labels, hb_scheduler_admitted(scheduler, p));
 	}
-	hb_prom_family(page->out, "hb_serve_held_requests_limit", HB_PROM_GAUGE,
+	hb_prom_family(page->out, "hb_serve_admitted_requests_limit", HB_PROM_GAUGE,
 		       "What --queue allows of each priority");
-	hb_prom_count(page->out, "hb_serve_held_requests_limit", "", hb_scheduler_queue_max(serve));
+	hb_prom_count(page->out, "hb_serve_admitted_requests_limit", "", hb_scheduler_queue_max(scheduler));
 	hb_prom_family(
-		page->out, "hb_serve_holds_total", HB_PROM_COUNTER,
+		page->out, "hb_serve_pauses_total", HB_PROM_COUNTER,
 		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
-	hb_prom_count(page->out, "hb_serve_holds_total", "", hb_scheduler_counts_get(serve)->holds);
+	hb_prom_count(page->out, "hb_serve_pauses_total", "", hb_scheduler_counts_get(scheduler)->pauses);
 	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
 		       "Low-priority batches started, or let go on, for having waited long");
-	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_scheduler_counts_get(serve)->aged);
+	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_scheduler_counts_get(scheduler)->aged);
 	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
 		       "Requests refused because as many of their priority were there as --queue allows");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
-		hb_prom_count(page->out, "hb_serve_queue_full_total", labels, hb_scheduler_counts_get(serve)->full[p]);
+		hb_prom_count(page->out, "hb_serve_queue_full_total", labels,
+			      hb_scheduler_counts_get(scheduler)->full[p]);
 	}
 }
 

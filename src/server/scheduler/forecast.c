@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From one change of the set in flight to the next: how fast every batch
- * progresses, and when each will be done. See predictor.h and docs/serve.md.
+ * progresses, and when each will be done. See predictor.h and docs/serving-scheduler.md.
  */
 #include "server/scheduler/predictor.h"
 
@@ -36,7 +36,7 @@ static void crowd_run(struct crowd *crowd, const struct hb_flow *flow)
 /* What is left of its stage where it stops for being held; 0 = it goes on to the end. */
 static double stops_at(const struct hb_flow *flow)
 {
-	return flow->held && flow->stage == HB_STAGE_RUN ? flow->stops_ns : 0;
+	return flow->paused && flow->stage == HB_STAGE_RUN ? flow->stops_ns : 0;
 }
 
 /* It has come to there. */
@@ -223,7 +223,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	forecast->flow[index].waits = waits;
 	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
-		forecast->flow[index].crowd += in_flight(&forecast->flow[i]) && !forecast->flow[i].held;
+		forecast->flow[index].crowd += in_flight(&forecast->flow[i]) && !forecast->flow[i].paused;
 	return index;
 }
 
@@ -257,7 +257,7 @@ static void begin_waiting(struct hb_forecast *forecast, struct at_work *work, ui
 		++*next;
 	if (*next == forecast->n) {
 		for (uint32_t i = 0; i < work->n; i++)
-			work->flow[i]->held = false;
+			work->flow[i]->paused = false;
 		return;
 	}
 	forecast->flow[*next].waits = false;
@@ -337,12 +337,12 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 	return true;
 }
 
-void hb_flow_hold(struct hb_flow *flow, double goes_on_ns, bool held)
+void hb_flow_pause(struct hb_flow *flow, double goes_on_ns, bool paused)
 {
 	double left_ns = flow->left_ns[HB_STAGE_RUN];
-	if (goes_on_ns <= 0 || held == flow->held)
+	if (goes_on_ns <= 0 || paused == flow->paused)
 		return;
-	flow->held = held;
+	flow->paused = paused;
 	/* Before its run it does not begin one; in it, something is on its way. */
 	flow->stops_ns = flow->stage < HB_STAGE_RUN ? left_ns : left_ns > goes_on_ns ? left_ns - goes_on_ns : 0;
 }
@@ -353,13 +353,13 @@ double hb_flow_stops_after(const struct hb_flow *flow)
 	return flow->live && stops_ns > 0 && left_ns > STOPS_NEAR_NS ? left_ns : 0;
 }
 
-void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool held)
+void hb_forecast_pause(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool paused)
 {
 	struct hb_flow *flow = &forecast->flow[index];
 	uint32_t slot = forecast->slot[index];
 	double whole_ns = slot < HB_SCHEDULER_FLIGHTS_MAX ? predictor->flights[slot].whole_ns[HB_STAGE_RUN]
 							  : flow->left_ns[HB_STAGE_RUN];
-	hb_flow_hold(flow, whole_ns * predictor->models[flow->model].stop_share, held);
+	hb_flow_pause(flow, whole_ns * predictor->models[flow->model].stop_share, paused);
 }
 
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index)
@@ -375,10 +375,10 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
 	/* Wherever they are now: running is where they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].held)
+		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
 			crowd_run(&crowd, &forecast->flow[i]);
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].held)
+		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
 			sum += run_rate(predictor, &forecast->flow[i], &crowd, x);
 	return sum;
 }

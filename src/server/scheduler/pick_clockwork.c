@@ -12,23 +12,23 @@
 #include "server/scheduler/scheduler_policy.h"
 
 /* Time until the GPU is free of what is in flight. */
-static double runs_end_ns(struct hb_scheduler *serve, int64_t now_ns)
+static double runs_end_ns(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_forecast forecast;
 	double end_ns = 0;
-	hb_forecast_begin(&serve->predictor, now_ns, &forecast);
+	hb_forecast_begin(&scheduler->predictor, now_ns, &forecast);
 	for (uint32_t i = 0; i < forecast.n; i++)
 		for (int stage = forecast.flow[i].stage; stage < HB_STAGE_OUT; stage++)
 			end_ns += forecast.flow[i].left_ns[stage];
 	return end_ns;
 }
 
-static struct hb_waiting *most_urgent(struct hb_scheduler *serve)
+static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler)
 {
 	struct hb_waiting *best = NULL;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_scheduler_first(serve, model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY);
-		if (first && hb_scheduler_slot_free(serve, model, HB_SCHEDULER_HIGH) &&
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_scheduler_first(scheduler, model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY);
+		if (first && hb_scheduler_slot_free(scheduler, model, HB_SCHEDULER_HIGH) &&
 		    (!best || first->deadline_ns < best->deadline_ns))
 			best = first;
 	}
@@ -36,38 +36,38 @@ static struct hb_waiting *most_urgent(struct hb_scheduler *serve)
 }
 
 /* The largest batch that the deadline allows; 0 = not even the request alone. */
-static uint32_t items_in_time(struct hb_scheduler *serve, const struct hb_waiting *first, double left_ns)
+static uint32_t items_in_time(struct hb_scheduler *scheduler, const struct hb_waiting *first, double left_ns)
 {
-	uint32_t items = hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+	uint32_t items = hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
 						  HB_SCHEDULER_BATCH_MAX);
 	for (; items >= first->items; items--)
-		if (hb_predictor_alone(&serve->predictor, first->model, items).ns <= left_ns)
+		if (hb_predictor_alone(&scheduler->predictor, first->model, items).ns <= left_ns)
 			return items;
 	return 0;
 }
 
-static bool clockwork_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool clockwork_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first;
-	while ((first = most_urgent(serve))) {
-		const struct hb_scheduler_model *model = &serve->predictor.models[first->model];
-		double busy_ns = runs_end_ns(serve, now_ns);
+	while ((first = most_urgent(scheduler))) {
+		const struct hb_scheduler_model *model = &scheduler->predictor.models[first->model];
+		double busy_ns = runs_end_ns(scheduler, now_ns);
 		double left_ns = first->deadline_ns == INT64_MAX ? 1e18 : (double)(first->deadline_ns - now_ns);
-		double copy_ns = hb_predictor_transfer_ns(&serve->predictor, HB_STAGE_IN,
+		double copy_ns = hb_predictor_transfer_ns(&scheduler->predictor, HB_STAGE_IN,
 							  model->in_bytes * first->items);
 		double delay_ns = busy_ns > copy_ns ? busy_ns - copy_ns : 0;
-		uint32_t items = items_in_time(serve, first, left_ns - delay_ns);
+		uint32_t items = items_in_time(scheduler, first, left_ns - delay_ns);
 		if (!items) {
-			double takes_ns = hb_predictor_alone(&serve->predictor, first->model, first->items).ns;
+			double takes_ns = hb_predictor_alone(&scheduler->predictor, first->model, first->items).ns;
 			int64_t finish_ns = now_ns + (int64_t)(delay_ns + takes_ns);
-			if (hb_scheduler_refuse(serve, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
+			if (hb_scheduler_refuse(scheduler, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
 				return true;
 			continue;
 		}
 		if (delay_ns < 1)
-			return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+			return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
 						  items, action);
-		serve->policy_wake_ns = now_ns + (int64_t)delay_ns;
+		scheduler->policy_wake_ns = now_ns + (int64_t)delay_ns;
 		return false;
 	}
 	return false;

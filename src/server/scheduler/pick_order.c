@@ -15,62 +15,62 @@
  */
 #include "server/scheduler/scheduler_policy.h"
 
-static bool start_first(struct hb_scheduler *serve, int64_t now_ns, enum hb_scheduler_priority class,
+static bool start_first(struct hb_scheduler *scheduler, int64_t now_ns, enum hb_scheduler_priority class,
 			enum hb_scheduler_order order, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *best = NULL;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_scheduler_first(serve, model, class, order);
-		if (!first || !hb_scheduler_slot_free(serve, model, class))
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_scheduler_first(scheduler, model, class, order);
+		if (!first || !hb_scheduler_slot_free(scheduler, model, class))
 			continue;
 		bool sooner = order == HB_ORDER_ARRIVAL ? !best || first->arrival_ns < best->arrival_ns
 							: !best || first->deadline_ns < best->deadline_ns;
 		best = sooner ? first : best;
 	}
-	return best && hb_scheduler_start(serve, now_ns, best->model, class, order, HB_SCHEDULER_BATCH_MAX, action);
+	return best && hb_scheduler_start(scheduler, now_ns, best->model, class, order, HB_SCHEDULER_BATCH_MAX, action);
 }
 
-static bool has_room(const struct hb_scheduler *serve)
+static bool has_room(const struct hb_scheduler *scheduler)
 {
-	return hb_scheduler_busy(serve) < serve->config.concurrency;
+	return hb_scheduler_busy(scheduler) < scheduler->config.concurrency;
 }
 
-static bool fifo_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool fifo_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(serve) && start_first(serve, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action);
+	return has_room(scheduler) && start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action);
 }
 
-static bool priority_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool priority_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(serve) && (start_first(serve, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action) ||
-				   start_first(serve, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action));
+	return has_room(scheduler) && (start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action) ||
+				       start_first(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action));
 }
 
-static bool edf_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool edf_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(serve) && start_first(serve, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, action);
+	return has_room(scheduler) && start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, action);
 }
 
 /*
  * After REEF: low priority is stopped as soon as high priority has work, and
- * goes on when it has none. It stops at the next kernel (HB_SCHEDULER_HOLD), which
+ * goes on when it has none. It stops at the next kernel (HB_SCHEDULER_PAUSE), which
  * needs kernels launched one by one. High priority is first come, first served.
  *
  * Bad at: low priority under load, which pays for every interruption, and never
  * runs beside high priority however much room there is; high priority among
  * itself, which knows no deadlines.
  */
-static bool preempt_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool preempt_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	if (serve->n_in_flight[HB_SCHEDULER_HIGH] < serve->config.concurrency &&
-	    start_first(serve, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action))
+	if (scheduler->n_in_flight[HB_SCHEDULER_HIGH] < scheduler->config.concurrency &&
+	    start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action))
 		return true;
-	bool high = serve->n_in_flight[HB_SCHEDULER_HIGH] > 0;
+	bool high = scheduler->n_in_flight[HB_SCHEDULER_HIGH] > 0;
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++)
-		if (hb_scheduler_hold(serve, now_ns, slot, high, action))
+		if (hb_scheduler_pause(scheduler, now_ns, slot, high, action))
 			return true;
-	return !high && serve->n_in_flight[HB_SCHEDULER_LOW] < serve->config.concurrency &&
-	       start_first(serve, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
+	return !high && scheduler->n_in_flight[HB_SCHEDULER_LOW] < scheduler->config.concurrency &&
+	       start_first(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
 }
 
 const struct hb_scheduler_ops hb_scheduler_fifo = {.parts = {true, true}, .decide = fifo_decide};
@@ -78,4 +78,4 @@ const struct hb_scheduler_ops hb_scheduler_priority_fifo = {
 	.parts = {true, true}, .priorities = true, .decide = priority_decide};
 const struct hb_scheduler_ops hb_scheduler_edf = {.parts = {true, true}, .decide = edf_decide};
 const struct hb_scheduler_ops hb_scheduler_preempt = {
-	.parts = {true, true}, .priorities = true, .holds = true, .decide = preempt_decide};
+	.parts = {true, true}, .priorities = true, .pauses = true, .decide = preempt_decide};

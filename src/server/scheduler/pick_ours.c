@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our policy, after Strait: who starts is decided by what the predictor says
- * would become of everybody's deadline. docs/serve.md has the argument.
+ * would become of everybody's deadline. docs/serving-scheduler.md has the argument.
  *
  * Plans are forecasts, their cost is the number of requests expected to miss
  * (plan.h). High priority, by earliest deadline: of starting a batch of each
@@ -36,12 +36,13 @@
 #define ROUNDING 1e-6
 
 /* The most urgent request of models that may start a batch. */
-static struct hb_waiting *most_urgent(struct hb_scheduler *serve, enum hb_scheduler_priority class, int64_t after_ns)
+static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler, enum hb_scheduler_priority class,
+				      int64_t after_ns)
 {
 	struct hb_waiting *best = NULL;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_scheduler_first(serve, model, class, HB_ORDER_URGENCY);
-		if (first && hb_scheduler_slot_free(serve, model, class) && first->deadline_ns > after_ns &&
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_scheduler_first(scheduler, model, class, HB_ORDER_URGENCY);
+		if (first && hb_scheduler_slot_free(scheduler, model, class) && first->deadline_ns > after_ns &&
 		    (!best || first->deadline_ns < best->deadline_ns))
 			best = first;
 	}
@@ -49,34 +50,35 @@ static struct hb_waiting *most_urgent(struct hb_scheduler *serve, enum hb_schedu
 }
 
 /* Requests that would be late even with the GPU to themselves. */
-static bool refuse_hopeless(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool refuse_hopeless(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++)
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
 			for (;;) {
-				struct hb_waiting *first = hb_scheduler_first(serve, model, class, HB_ORDER_URGENCY);
+				struct hb_waiting *first = hb_scheduler_first(scheduler, model, class,
+									      HB_ORDER_URGENCY);
 				if (!first || first->deadline_ns == INT64_MAX)
 					break;
-				double alone_ns = hb_predictor_alone(&serve->predictor, model, first->items).ns;
+				double alone_ns = hb_predictor_alone(&scheduler->predictor, model, first->items).ns;
 				if (alone_ns <= (double)(first->deadline_ns - now_ns))
 					break;
 				int64_t finish_ns = now_ns + (int64_t)alone_ns;
-				if (hb_scheduler_refuse(serve, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
+				if (hb_scheduler_refuse(scheduler, now_ns, first, HB_SCHEDULER_LATE, finish_ns, action))
 					return true;
 			}
 	return false;
 }
 
 /* Whether a batch more in flight gets more done than the ones that are: `before`, as hb_forecast_speed() says. */
-static bool gains(struct hb_scheduler *serve, struct hb_plan *flights, double before, uint32_t model, uint32_t items,
-		  enum hb_scheduler_priority class)
+static bool gains(struct hb_scheduler *scheduler, struct hb_plan *flights, double before, uint32_t model,
+		  uint32_t items, enum hb_scheduler_priority class)
 {
 	struct hb_forecast *forecast = &flights->forecast;
 	return !forecast->n ||
-	       hb_forecast_speed_with(&serve->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
+	       hb_forecast_speed_with(&scheduler->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-static double cost_of_start(struct hb_scheduler *serve, int64_t now_ns, const struct hb_plan *flights,
+static double cost_of_start(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_plan *flights,
 			    const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
@@ -84,10 +86,10 @@ static double cost_of_start(struct hb_scheduler *serve, int64_t now_ns, const st
 	struct hb_plan_queue queue;
 	hb_plan_copy(&plan, flights);
 	if (items)
-		hb_plan_add(serve, &plan, first->model, items, HB_SCHEDULER_HIGH, false, first->deadline_ns, items);
-	hb_plan_queue_look(serve, first->model, items, &queue);
-	hb_plan_add_queue(serve, &plan, &queue);
-	hb_plan_run(serve, now_ns, &plan, &cost);
+		hb_plan_add(scheduler, &plan, first->model, items, HB_SCHEDULER_HIGH, false, first->deadline_ns, items);
+	hb_plan_queue_look(scheduler, first->model, items, &queue);
+	hb_plan_add_queue(scheduler, &plan, &queue);
+	hb_plan_run(scheduler, now_ns, &plan, &cost);
 	return cost.class[HB_SCHEDULER_HIGH];
 }
 
@@ -95,42 +97,44 @@ static double cost_of_start(struct hb_scheduler *serve, int64_t now_ns, const st
  * Whether the batch should wait for the ones of high priority in flight. Costs
  * are not negative: where starting costs nothing, waiting cannot cost less.
  */
-static bool should_wait(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *flights,
+static bool should_wait(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *flights,
 			const struct hb_waiting *first, uint32_t items, double start_cost)
 {
-	double speed = hb_forecast_speed(&serve->predictor, &flights->forecast);
-	bool gain = gains(serve, flights, speed, first->model, items, HB_SCHEDULER_HIGH);
+	double speed = hb_forecast_speed(&scheduler->predictor, &flights->forecast);
+	bool gain = gains(scheduler, flights, speed, first->model, items, HB_SCHEDULER_HIGH);
 	if (gain && start_cost <= HB_PLAN_SAME)
 		return false;
-	double wait_cost = cost_of_start(serve, now_ns, flights, first, 0);
+	double wait_cost = cost_of_start(scheduler, now_ns, flights, first, 0);
 	return wait_cost < start_cost - HB_PLAN_SAME || (!gain && wait_cost < start_cost + HB_PLAN_SAME);
 }
 
-static bool high_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool high_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	struct hb_waiting *first = most_urgent(serve, HB_SCHEDULER_HIGH, INT64_MIN);
+	struct hb_waiting *first = most_urgent(scheduler, HB_SCHEDULER_HIGH, INT64_MIN);
 	if (!first)
 		return false;
 	struct hb_plan flights;
-	uint32_t best = 0, most = hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
+	uint32_t best = 0, most = hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
 							   HB_SCHEDULER_BATCH_MAX);
 	double best_cost = 0;
-	hb_plan_flights(serve, now_ns, &flights);
+	hb_plan_flights(scheduler, now_ns, &flights);
 	for (uint32_t items = most; items >= first->items; items--) {
 		/* Nothing costs less than nothing. */
 		if (best && best_cost <= HB_PLAN_SAME)
 			break;
-		if (hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, items) != items)
+		if (hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, items) !=
+		    items)
 			continue;
-		double cost = cost_of_start(serve, now_ns, &flights, first, items);
+		double cost = cost_of_start(scheduler, now_ns, &flights, first, items);
 		if (!best || cost < best_cost - HB_PLAN_SAME) {
 			best = items;
 			best_cost = cost;
 		}
 	}
-	if (serve->n_in_flight[HB_SCHEDULER_HIGH] && should_wait(serve, now_ns, &flights, first, best, best_cost))
+	if (scheduler->n_in_flight[HB_SCHEDULER_HIGH] &&
+	    should_wait(scheduler, now_ns, &flights, first, best, best_cost))
 		return false;
-	return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, best, action);
+	return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, best, action);
 }
 
 /*
@@ -151,26 +155,26 @@ struct ground {
  * A request of high priority as it may come while low priority runs: one of the
  * model with the least room, behind all that waits.
  */
-static void plan_expected(struct hb_scheduler *serve, struct hb_plan *plan, int64_t now_ns, uint32_t model,
+static void plan_expected(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns, uint32_t model,
 			  double chance)
 {
 	if (model != HB_SCHEDULER_NONE)
-		plan->expected = hb_plan_add(serve, plan, model, 1, HB_SCHEDULER_HIGH, true,
-					     now_ns + serve->habits[model].deadline_ns, chance);
+		plan->expected = hb_plan_add(scheduler, plan, model, 1, HB_SCHEDULER_HIGH, true,
+					     now_ns + scheduler->habits[model].deadline_ns, chance);
 }
 
-static void ground_habits(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground)
+static void ground_habits(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground)
 {
 	double least = 0;
 	ground->n_habits = 0;
 	ground->tightest = HB_SCHEDULER_NONE;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		const struct hb_scheduler_habit *habit = &serve->habits[model];
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		const struct hb_scheduler_habit *habit = &scheduler->habits[model];
 		if (habit->deadline_ns <= 0)
 			continue;
 		double silent_ns = (double)(now_ns - habit->seen_ns);
 		ground->gap_ns[ground->n_habits++] = silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns;
-		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&serve->predictor, model, 1).ns);
+		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&scheduler->predictor, model, 1).ns);
 		if (ground->tightest == HB_SCHEDULER_NONE || room < least) {
 			ground->tightest = model;
 			least = room;
@@ -187,39 +191,39 @@ static double chance_of_high(const struct ground *ground, double lasts_ns)
 	return chance < 1 ? chance : 1;
 }
 
-static void ground_know(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground)
+static void ground_know(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground)
 {
 	struct hb_plan plan;
 	if (ground->known)
 		return;
 	ground->known = true;
-	hb_plan_queue_look(serve, HB_SCHEDULER_NONE, 0, &ground->queue);
-	ground_habits(serve, now_ns, ground);
+	hb_plan_queue_look(scheduler, HB_SCHEDULER_NONE, 0, &ground->queue);
+	ground_habits(scheduler, now_ns, ground);
 	hb_plan_copy(&plan, &ground->flights);
-	hb_plan_add_queue(serve, &plan, &ground->queue);
-	plan_expected(serve, &plan, now_ns, ground->tightest, 1);
-	hb_plan_run(serve, now_ns, &plan, &ground->before);
+	hb_plan_add_queue(scheduler, &plan, &ground->queue);
+	plan_expected(scheduler, &plan, now_ns, ground->tightest, 1);
+	hb_plan_run(scheduler, now_ns, &plan, &ground->before);
 }
 
 /* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
-static double low_gain(struct hb_scheduler *serve, int64_t now_ns, const struct ground *ground,
+static double low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const struct ground *ground,
 		       const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
 	struct hb_plan_cost after;
 	const struct hb_plan_cost *before = &ground->before;
-	double chance = chance_of_high(ground, hb_predictor_alone(&serve->predictor, first->model, items).ns);
+	double chance = chance_of_high(ground, hb_predictor_alone(&scheduler->predictor, first->model, items).ns);
 	hb_plan_copy(&plan, &ground->flights);
-	hb_plan_add(serve, &plan, first->model, items, HB_SCHEDULER_LOW, false, first->deadline_ns, items);
-	hb_plan_add_queue(serve, &plan, &ground->queue);
-	plan_expected(serve, &plan, now_ns, ground->tightest, chance);
+	hb_plan_add(scheduler, &plan, first->model, items, HB_SCHEDULER_LOW, false, first->deadline_ns, items);
+	hb_plan_add_queue(scheduler, &plan, &ground->queue);
+	plan_expected(scheduler, &plan, now_ns, ground->tightest, chance);
 	/* At most this can be gained, so at most this much may be lost for it. */
 	double most = items + before->class[HB_SCHEDULER_LOW];
 	struct hb_plan_cost limit = {
 		.class[HB_SCHEDULER_HIGH] = before->class[HB_SCHEDULER_HIGH] + HIGH_FOR_LOW * most + ROUNDING,
 		.expected = chance * before->expected + EXPECTED_FOR_LOW * most + ROUNDING,
 	};
-	if (!hb_plan_run_within(serve, now_ns, &plan, &limit, &after))
+	if (!hb_plan_run_within(scheduler, now_ns, &plan, &limit, &after))
 		return 0;
 	double gain = items - (after.class[HB_SCHEDULER_LOW] - before->class[HB_SCHEDULER_LOW]);
 	bool harmless = after.class[HB_SCHEDULER_HIGH] - before->class[HB_SCHEDULER_HIGH] <= HIGH_FOR_LOW * gain &&
@@ -227,9 +231,10 @@ static double low_gain(struct hb_scheduler *serve, int64_t now_ns, const struct 
 	return harmless ? gain : 0;
 }
 
-static bool low_gains(struct hb_scheduler *serve, struct ground *ground, const struct hb_waiting *first, uint32_t items)
+static bool low_gains(struct hb_scheduler *scheduler, struct ground *ground, const struct hb_waiting *first,
+		      uint32_t items)
 {
-	return gains(serve, &ground->flights, ground->speed, first->model, items, HB_SCHEDULER_LOW);
+	return gains(scheduler, &ground->flights, ground->speed, first->model, items, HB_SCHEDULER_LOW);
 }
 
 /* Sizes of batches that the first requests of the queue make up: those that gain in one, the others in the other. */
@@ -237,18 +242,19 @@ struct sizes {
 	uint32_t gaining, other; /* bit n - 1: n items */
 };
 
-static struct sizes low_sizes(struct hb_scheduler *serve, struct ground *ground, const struct hb_waiting *first)
+static struct sizes low_sizes(struct hb_scheduler *scheduler, struct ground *ground, const struct hb_waiting *first)
 {
 	struct sizes sizes = {0};
 	uint32_t items = 0;
 	for (const struct hb_waiting *last = first;;) {
 		items += last->items;
-		if (hb_scheduler_batch_items(serve, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY, items) != items)
+		if (hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY, items) !=
+		    items)
 			return sizes;
-		*(low_gains(serve, ground, first, items) ? &sizes.gaining : &sizes.other) |= 1u << (items - 1);
+		*(low_gains(scheduler, ground, first, items) ? &sizes.gaining : &sizes.other) |= 1u << (items - 1);
 		if (last->next[HB_ORDER_URGENCY] == HB_SCHEDULER_NONE)
 			return sizes;
-		last = hb_scheduler_waiting(serve, last->next[HB_ORDER_URGENCY]);
+		last = hb_scheduler_waiting(scheduler, last->next[HB_ORDER_URGENCY]);
 	}
 }
 struct choice {
@@ -257,7 +263,7 @@ struct choice {
 };
 
 /* The best of those sizes, the largest of equals, if it beats *best. */
-static void low_best(struct hb_scheduler *serve, int64_t now_ns, const struct ground *ground,
+static void low_best(struct hb_scheduler *scheduler, int64_t now_ns, const struct ground *ground,
 		     const struct hb_waiting *first, uint32_t sizes, struct choice *best)
 {
 	for (uint32_t items = HB_SCHEDULER_BATCH_MAX; items >= first->items; items--) {
@@ -267,7 +273,7 @@ static void low_best(struct hb_scheduler *serve, int64_t now_ns, const struct gr
 		double most = items + ground->before.class[HB_SCHEDULER_LOW];
 		if (most < best->gain || (most <= best->gain && items < best->items))
 			return;
-		double gain = low_gain(serve, now_ns, ground, first, items);
+		double gain = low_gain(scheduler, now_ns, ground, first, items);
 		if (gain > best->gain || (gain >= best->gain && items > best->items && best->items))
 			*best = (struct choice){items, gain};
 	}
@@ -279,84 +285,84 @@ static void low_best(struct hb_scheduler *serve, int64_t now_ns, const struct gr
  * only where something else was found, which it may surpass: the usual answer,
  * beside batches that fill the GPU, is that nothing gains.
  */
-static uint32_t low_items(struct hb_scheduler *serve, int64_t now_ns, struct ground *ground,
+static uint32_t low_items(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground,
 			  const struct hb_waiting *first)
 {
 	struct choice best = {0, HB_PLAN_SAME};
-	struct sizes sizes = low_sizes(serve, ground, first);
+	struct sizes sizes = low_sizes(scheduler, ground, first);
 	if (!sizes.gaining)
 		return 0;
-	ground_know(serve, now_ns, ground);
-	low_best(serve, now_ns, ground, first, sizes.gaining, &best);
+	ground_know(scheduler, now_ns, ground);
+	low_best(scheduler, now_ns, ground, first, sizes.gaining, &best);
 	if (!best.items)
 		return 0;
 	uint32_t gaining = best.items;
-	low_best(serve, now_ns, ground, first, sizes.other, &best);
+	low_best(scheduler, now_ns, ground, first, sizes.other, &best);
 	return best.items == gaining ? gaining : 0;
 }
 
 /* A low-priority request that has waited for longer than it should, where its share allows a batch. */
-static bool aged_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool aged_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *oldest = NULL;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		struct hb_waiting *first = hb_scheduler_first(serve, model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL);
-		if (first && hb_scheduler_slot_free(serve, model, HB_SCHEDULER_LOW) &&
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		struct hb_waiting *first = hb_scheduler_first(scheduler, model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL);
+		if (first && hb_scheduler_slot_free(scheduler, model, HB_SCHEDULER_LOW) &&
 		    (!oldest || first->arrival_ns < oldest->arrival_ns))
 			oldest = first;
 	}
 	if (!oldest)
 		return false;
-	int64_t due_ns = oldest->arrival_ns + serve->config.age_ns;
-	due_ns = due_ns > serve->aged_after_ns ? due_ns : serve->aged_after_ns;
+	int64_t due_ns = oldest->arrival_ns + scheduler->config.age_ns;
+	due_ns = due_ns > scheduler->aged_after_ns ? due_ns : scheduler->aged_after_ns;
 	if (now_ns < due_ns) {
-		serve->policy_wake_ns = due_ns < serve->policy_wake_ns ? due_ns : serve->policy_wake_ns;
+		scheduler->policy_wake_ns = due_ns < scheduler->policy_wake_ns ? due_ns : scheduler->policy_wake_ns;
 		return false;
 	}
-	double takes_ns = hb_predictor_alone(&serve->predictor, oldest->model, oldest->items).ns;
-	serve->aged_after_ns = now_ns + (int64_t)(takes_ns / serve->config.aged_share);
-	serve->counts.aged++;
-	hb_scheduler_start(serve, now_ns, oldest->model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
-	serve->batches[action->slot].goes_on = true;
+	double takes_ns = hb_predictor_alone(&scheduler->predictor, oldest->model, oldest->items).ns;
+	scheduler->aged_after_ns = now_ns + (int64_t)(takes_ns / scheduler->config.aged_share);
+	scheduler->counts.aged++;
+	hb_scheduler_start(scheduler, now_ns, oldest->model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
+	scheduler->batches[action->slot].goes_on = true;
 	return true;
 }
 
-static bool low_start(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool low_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	int64_t after_ns = INT64_MIN;
 	struct hb_waiting *first;
 	struct ground ground;
-	if (!serve->queued[HB_SCHEDULER_LOW])
+	if (!scheduler->queued[HB_SCHEDULER_LOW])
 		return false;
 	ground.known = false;
-	hb_plan_flights(serve, now_ns, &ground.flights);
-	ground.speed = hb_forecast_speed(&serve->predictor, &ground.flights.forecast);
+	hb_plan_flights(scheduler, now_ns, &ground.flights);
+	ground.speed = hb_forecast_speed(&scheduler->predictor, &ground.flights.forecast);
 	/* A model whose batch does not fit now does not keep the next one from it. */
-	while ((first = most_urgent(serve, HB_SCHEDULER_LOW, after_ns))) {
-		uint32_t items = low_items(serve, now_ns, &ground, first);
+	while ((first = most_urgent(scheduler, HB_SCHEDULER_LOW, after_ns))) {
+		uint32_t items = low_items(scheduler, now_ns, &ground, first);
 		if (items)
-			return hb_scheduler_start(serve, now_ns, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY,
+			return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY,
 						  items, action);
 		after_ns = first->deadline_ns;
 	}
 	/* What was expected and does not come is a reason less by and by. */
-	if (!hb_scheduler_busy(serve) && serve->policy_wake_ns > now_ns + RETRY_NS)
-		serve->policy_wake_ns = now_ns + RETRY_NS;
+	if (!hb_scheduler_busy(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
+		scheduler->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
 }
 
-static bool ours_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool ours_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return refuse_hopeless(serve, now_ns, action) || hb_takeover_decide(serve, now_ns, action) ||
-	       high_start(serve, now_ns, action) || aged_start(serve, now_ns, action) ||
-	       low_start(serve, now_ns, action);
+	return refuse_hopeless(scheduler, now_ns, action) || hb_pause_decide(scheduler, now_ns, action) ||
+	       high_start(scheduler, now_ns, action) || aged_start(scheduler, now_ns, action) ||
+	       low_start(scheduler, now_ns, action);
 }
 
 const struct hb_scheduler_ops hb_scheduler_ours = {
-	.parts = {true, true}, .priorities = true, .holds = true, .decide = ours_decide};
+	.parts = {true, true}, .priorities = true, .pauses = true, .decide = ours_decide};
 const struct hb_scheduler_ops hb_scheduler_ours_no_transfer = {
-	.parts = {false, true}, .priorities = true, .holds = true, .decide = ours_decide};
+	.parts = {false, true}, .priorities = true, .pauses = true, .decide = ours_decide};
 const struct hb_scheduler_ops hb_scheduler_ours_no_interference = {
-	.parts = {true, false}, .priorities = true, .holds = true, .decide = ours_decide};
+	.parts = {true, false}, .priorities = true, .pauses = true, .decide = ours_decide};
 const struct hb_scheduler_ops hb_scheduler_ours_no_preemption = {
 	.parts = {true, true}, .priorities = true, .decide = ours_decide};

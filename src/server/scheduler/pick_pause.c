@@ -16,105 +16,107 @@
 #include "server/scheduler/pick_pause.h"
 
 /* High-priority misses that holding must save, and so many for each low-priority request that misses for it. */
-#define HOLD_LEAST 0.02
+#define PAUSE_LEAST 0.02
 #define HIGH_FOR_LOW 0.02
-#define HOLD_CHANGE_NS INT64_C(200000)
+#define PAUSE_CHANGE_NS INT64_C(200000)
 
 /* High priority of its own model waits for the place it takes: standing it would be in the way for ever. */
-static bool is_waited_for(const struct hb_scheduler *serve, const struct hb_scheduler_batch *batch)
+static bool is_waited_for(const struct hb_scheduler *scheduler, const struct hb_scheduler_batch *batch)
 {
-	return serve->queues[batch->model][HB_SCHEDULER_HIGH].requests &&
-	       !hb_scheduler_slot_free(serve, batch->model, HB_SCHEDULER_HIGH);
+	return scheduler->queues[batch->model][HB_SCHEDULER_HIGH].requests &&
+	       !hb_scheduler_slot_free(scheduler, batch->model, HB_SCHEDULER_HIGH);
 }
 
-static bool may_stand(const struct hb_scheduler *serve, uint32_t slot)
+static bool may_stand(const struct hb_scheduler *scheduler, uint32_t slot)
 {
-	const struct hb_scheduler_batch *batch = &serve->batches[slot];
-	return batch->used && batch->can_stop && !batch->goes_on && !is_waited_for(serve, batch);
+	const struct hb_scheduler_batch *batch = &scheduler->batches[slot];
+	return batch->used && batch->can_pause && !batch->goes_on && !is_waited_for(scheduler, batch);
 }
 
-static double left_ns(const struct hb_scheduler *serve, uint32_t slot)
+static double left_ns(const struct hb_scheduler *scheduler, uint32_t slot)
 {
-	const struct hb_flow *flow = &serve->predictor.flights[slot].flow;
+	const struct hb_flow *flow = &scheduler->predictor.flights[slot].flow;
 	return flow->stage <= HB_STAGE_RUN ? flow->left_ns[HB_STAGE_RUN] : 0;
 }
 
 /* What was held for so long that it would be served for its age goes on to its end, within the share for that. */
-static void let_aged_go(struct hb_scheduler *serve, int64_t now_ns)
+static void let_aged_go(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		struct hb_scheduler_batch *batch = &serve->batches[slot];
-		if (!batch->used || !batch->held)
+		struct hb_scheduler_batch *batch = &scheduler->batches[slot];
+		if (!batch->used || !batch->paused)
 			continue;
-		int64_t due_ns = batch->begun_ns + serve->config.age_ns;
-		due_ns = due_ns > serve->aged_after_ns ? due_ns : serve->aged_after_ns;
+		int64_t due_ns = batch->begun_ns + scheduler->config.age_ns;
+		due_ns = due_ns > scheduler->aged_after_ns ? due_ns : scheduler->aged_after_ns;
 		if (now_ns < due_ns) {
-			serve->policy_wake_ns = due_ns < serve->policy_wake_ns ? due_ns : serve->policy_wake_ns;
+			scheduler->policy_wake_ns = due_ns < scheduler->policy_wake_ns ? due_ns
+										       : scheduler->policy_wake_ns;
 			continue;
 		}
-		serve->aged_after_ns = now_ns + (int64_t)(left_ns(serve, slot) / serve->config.aged_share);
-		serve->counts.aged++;
+		scheduler->aged_after_ns = now_ns + (int64_t)(left_ns(scheduler, slot) / scheduler->config.aged_share);
+		scheduler->counts.aged++;
 		batch->goes_on = true;
 	}
 }
 
-static void plan_hold(const struct hb_scheduler *serve, struct hb_plan *plan, bool held)
+static void plan_pause(const struct hb_scheduler *scheduler, struct hb_plan *plan, bool paused)
 {
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
 		uint32_t slot = plan->forecast.slot[i];
 		if (slot < HB_SCHEDULER_FLIGHTS_MAX)
-			hb_forecast_hold(&serve->predictor, &plan->forecast, i, held && may_stand(serve, slot));
+			hb_forecast_pause(&scheduler->predictor, &plan->forecast, i,
+					  paused && may_stand(scheduler, slot));
 	}
 }
 
-static bool should_hold(struct hb_scheduler *serve, int64_t now_ns)
+static bool should_pause(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_plan flights, plan;
 	struct hb_plan_cost runs, stands;
 	struct hb_plan_queue queue;
-	hb_plan_flights(serve, now_ns, &flights);
-	hb_plan_queue_look(serve, HB_SCHEDULER_NONE, 0, &queue);
-	hb_plan_add_queue(serve, &flights, &queue);
+	hb_plan_flights(scheduler, now_ns, &flights);
+	hb_plan_queue_look(scheduler, HB_SCHEDULER_NONE, 0, &queue);
+	hb_plan_add_queue(scheduler, &flights, &queue);
 	hb_plan_copy(&plan, &flights);
-	plan_hold(serve, &plan, false);
-	hb_plan_run(serve, now_ns, &plan, &runs);
-	if (runs.class[HB_SCHEDULER_HIGH] < HOLD_LEAST)
+	plan_pause(scheduler, &plan, false);
+	hb_plan_run(scheduler, now_ns, &plan, &runs);
+	if (runs.class[HB_SCHEDULER_HIGH] < PAUSE_LEAST)
 		return false;
-	plan_hold(serve, &flights, true);
-	hb_plan_run(serve, now_ns, &flights, &stands);
+	plan_pause(scheduler, &flights, true);
+	hb_plan_run(scheduler, now_ns, &flights, &stands);
 	double saved = runs.class[HB_SCHEDULER_HIGH] - stands.class[HB_SCHEDULER_HIGH];
 	double lost = stands.class[HB_SCHEDULER_LOW] - runs.class[HB_SCHEDULER_LOW];
-	return saved >= HOLD_LEAST && saved >= HIGH_FOR_LOW * lost;
+	return saved >= PAUSE_LEAST && saved >= HIGH_FOR_LOW * lost;
 }
 
 /* Not twice within HOLD_CHANGE_NS: what is held now changes what is best, and back. It is asked again then. */
-static bool change(struct hb_scheduler *serve, int64_t now_ns, uint32_t slot, bool held,
+static bool change(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
 		   struct hb_scheduler_action *action)
 {
-	struct hb_scheduler_batch *batch = &serve->batches[slot];
-	if (!batch->used || batch->held == held)
+	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
+	if (!batch->used || batch->paused == paused)
 		return false;
-	if (now_ns < batch->hold_after_ns) {
-		int64_t *wake_ns = &serve->policy_wake_ns;
-		*wake_ns = *wake_ns < batch->hold_after_ns ? *wake_ns : batch->hold_after_ns;
+	if (now_ns < batch->pause_change_after_ns) {
+		int64_t *wake_ns = &scheduler->policy_wake_ns;
+		*wake_ns = *wake_ns < batch->pause_change_after_ns ? *wake_ns : batch->pause_change_after_ns;
 		return false;
 	}
-	batch->hold_after_ns = now_ns + HOLD_CHANGE_NS;
-	return hb_scheduler_hold(serve, now_ns, slot, held, action);
+	batch->pause_change_after_ns = now_ns + PAUSE_CHANGE_NS;
+	return hb_scheduler_pause(scheduler, now_ns, slot, paused, action);
 }
 
-bool hb_takeover_decide(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+bool hb_pause_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	bool any = false;
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++)
-		any |= serve->batches[slot].used && serve->batches[slot].can_stop;
+		any |= scheduler->batches[slot].used && scheduler->batches[slot].can_pause;
 	if (!any)
 		return false;
-	let_aged_go(serve, now_ns);
-	bool high = serve->n_in_flight[HB_SCHEDULER_HIGH] || serve->queued[HB_SCHEDULER_HIGH];
-	bool hold = high && should_hold(serve, now_ns);
+	let_aged_go(scheduler, now_ns);
+	bool high = scheduler->n_in_flight[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_HIGH];
+	bool hold = high && should_pause(scheduler, now_ns);
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		if (change(serve, now_ns, slot, hold && may_stand(serve, slot), action))
+		if (change(scheduler, now_ns, slot, hold && may_stand(scheduler, slot), action))
 			return true;
 	}
 	return false;

@@ -7,12 +7,12 @@
 
 #define ERROR_LEAST_NS 20e3
 
-void hb_plan_flights(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan)
+void hb_plan_flights(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan)
 {
 	plan->expected = HB_FORECAST_MAX;
-	hb_forecast_begin(&serve->predictor, now_ns, &plan->forecast);
+	hb_forecast_begin(&scheduler->predictor, now_ns, &plan->forecast);
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
-		const struct hb_scheduler_batch *batch = &serve->batches[plan->forecast.slot[i]];
+		const struct hb_scheduler_batch *batch = &scheduler->batches[plan->forecast.slot[i]];
 		plan->deadline_ns[i] = batch->deadline_ns;
 		plan->weight[i] = batch->n_requests;
 	}
@@ -29,10 +29,10 @@ void hb_plan_copy(struct hb_plan *to, const struct hb_plan *from)
 	to->expected = from->expected;
 }
 
-uint32_t hb_plan_add(struct hb_scheduler *serve, struct hb_plan *plan, uint32_t model, uint32_t items,
+uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint32_t model, uint32_t items,
 		     enum hb_scheduler_priority class, bool waits, int64_t deadline_ns, double weight)
 {
-	uint32_t index = hb_forecast_add(&serve->predictor, &plan->forecast, model, items, class, waits);
+	uint32_t index = hb_forecast_add(&scheduler->predictor, &plan->forecast, model, items, class, waits);
 	if (index < HB_FORECAST_MAX) {
 		plan->deadline_ns[index] = deadline_ns;
 		plan->weight[index] = weight;
@@ -41,14 +41,14 @@ uint32_t hb_plan_add(struct hb_scheduler *serve, struct hb_plan *plan, uint32_t 
 }
 
 /* What is left of the queue of a model when its first `skip` items have started, as one batch. */
-static bool queued_rest(struct hb_scheduler *serve, uint32_t model, uint32_t skip, struct hb_planned *batch)
+static bool queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
 {
-	const struct hb_scheduler_queue *queue = &serve->queues[model][HB_SCHEDULER_HIGH];
-	uint32_t items = 0, most = serve->predictor.models[model].max_items;
+	const struct hb_scheduler_queue *queue = &scheduler->queues[model][HB_SCHEDULER_HIGH];
+	uint32_t items = 0, most = scheduler->predictor.models[model].max_items;
 	if (queue->items <= skip)
 		return false;
 	for (uint32_t i = queue->first[HB_ORDER_URGENCY]; i != HB_SCHEDULER_NONE;) {
-		const struct hb_waiting *request = hb_scheduler_waiting(serve, i);
+		const struct hb_waiting *request = hb_scheduler_waiting(scheduler, i);
 		items += request->items;
 		if (items > skip) {
 			uint32_t left = queue->items - skip;
@@ -60,15 +60,15 @@ static bool queued_rest(struct hb_scheduler *serve, uint32_t model, uint32_t ski
 	return false;
 }
 
-void hb_plan_queue_look(struct hb_scheduler *serve, uint32_t skip_model, uint32_t skip_items,
+void hb_plan_queue_look(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
 			struct hb_plan_queue *queue)
 {
 	struct hb_planned one;
 	queue->n = 0;
-	if (!serve->queued[HB_SCHEDULER_HIGH])
+	if (!scheduler->queued[HB_SCHEDULER_HIGH])
 		return;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++) {
-		if (!queued_rest(serve, model, model == skip_model ? skip_items : 0, &one))
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
+		if (!queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
 			continue;
 		uint32_t at = queue->n++;
 		for (; at > 0 && queue->batch[at - 1].deadline_ns > one.deadline_ns; at--)
@@ -77,11 +77,11 @@ void hb_plan_queue_look(struct hb_scheduler *serve, uint32_t skip_model, uint32_
 	}
 }
 
-void hb_plan_add_queue(struct hb_scheduler *serve, struct hb_plan *plan, const struct hb_plan_queue *queue)
+void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, const struct hb_plan_queue *queue)
 {
 	for (uint32_t i = 0; i < queue->n; i++) {
 		const struct hb_planned *batch = &queue->batch[i];
-		hb_plan_add(serve, plan, batch->model, batch->items, HB_SCHEDULER_HIGH, true, batch->deadline_ns,
+		hb_plan_add(scheduler, plan, batch->model, batch->items, HB_SCHEDULER_HIGH, true, batch->deadline_ns,
 			    batch->items);
 	}
 }
@@ -92,34 +92,34 @@ void hb_plan_add_queue(struct hb_scheduler *serve, struct hb_plan *plan, const s
  * later than e, but e is of the batch as it was foreseen when it began; who comes
  * beside it later is in the tail, and a chance that ends somewhere finds company free.
  */
-static double miss_chance(const struct hb_scheduler *serve, const struct hb_plan *plan, int64_t now_ns, uint32_t i)
+static double miss_chance(const struct hb_scheduler *scheduler, const struct hb_plan *plan, int64_t now_ns, uint32_t i)
 {
 	if (plan->deadline_ns[i] == INT64_MAX)
 		return 0;
 	double left_ns = (double)(plan->deadline_ns[i] - now_ns) - plan->forecast.flow[i].finish_ns;
-	double error_ns = hb_forecast_error_ns(&serve->predictor, &plan->forecast, i);
+	double error_ns = hb_forecast_error_ns(&scheduler->predictor, &plan->forecast, i);
 	double far = left_ns / (error_ns > ERROR_LEAST_NS ? error_ns : ERROR_LEAST_NS);
 	return far > 0 ? 0.5 * exp(-far) : 1 - 0.5 * exp(far);
 }
 
-static void plan_cost(struct hb_scheduler *serve, struct hb_plan *plan, int64_t now_ns, struct hb_plan_cost *cost)
+static void plan_cost(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns, struct hb_plan_cost *cost)
 {
 	*cost = (struct hb_plan_cost){0};
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
-		double misses = plan->weight[i] * miss_chance(serve, plan, now_ns, i);
+		double misses = plan->weight[i] * miss_chance(scheduler, plan, now_ns, i);
 		*(i == plan->expected ? &cost->expected : &cost->class[plan->forecast.flow[i].priority]) += misses;
 	}
 }
 
-void hb_plan_run(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost)
+void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost)
 {
-	hb_forecast_run(&serve->predictor, &plan->forecast, NULL);
-	plan_cost(serve, plan, now_ns, cost);
+	hb_forecast_run(&scheduler->predictor, &plan->forecast, NULL);
+	plan_cost(scheduler, plan, now_ns, cost);
 }
 
 /* A forecast goes on only while what it costs, as far as it got, is within limits. */
 struct limit {
-	struct hb_scheduler *serve;
+	struct hb_scheduler *scheduler;
 	const struct hb_plan *plan;
 	int64_t now_ns;
 	double high, expected; /* left */
@@ -132,18 +132,18 @@ static bool over_limit(void *self, const struct hb_flow *finished)
 	if (finished->priority != HB_SCHEDULER_HIGH)
 		return false;
 	double *left = i == limit->plan->expected ? &limit->expected : &limit->high;
-	*left -= limit->plan->weight[i] * miss_chance(limit->serve, limit->plan, limit->now_ns, i);
+	*left -= limit->plan->weight[i] * miss_chance(limit->scheduler, limit->plan, limit->now_ns, i);
 	return *left < 0;
 }
 
-bool hb_plan_run_within(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan,
+bool hb_plan_run_within(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan,
 			const struct hb_plan_cost *most, struct hb_plan_cost *cost)
 {
-	struct limit limit = {.serve = serve, .plan = plan, .now_ns = now_ns};
+	struct limit limit = {.scheduler = scheduler, .plan = plan, .now_ns = now_ns};
 	limit.high = most->class[HB_SCHEDULER_HIGH];
 	limit.expected = most->expected;
-	if (!hb_forecast_run(&serve->predictor, &plan->forecast, &(struct hb_forecast_watch){over_limit, &limit}))
+	if (!hb_forecast_run(&scheduler->predictor, &plan->forecast, &(struct hb_forecast_watch){over_limit, &limit}))
 		return false;
-	plan_cost(serve, plan, now_ns, cost);
+	plan_cost(scheduler, plan, now_ns, cost);
 	return true;
 }

@@ -37,20 +37,20 @@ struct hb_plan_queue {
 };
 
 /* What is in flight, and nothing else. */
-void hb_plan_flights(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan);
+void hb_plan_flights(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan);
 /* Before it was run. */
 void hb_plan_copy(struct hb_plan *to, const struct hb_plan *from);
 /* A batch more, as hb_forecast_add(); its place. */
-uint32_t hb_plan_add(struct hb_scheduler *serve, struct hb_plan *plan, uint32_t model, uint32_t items,
+uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint32_t model, uint32_t items,
 		     enum hb_scheduler_priority class, bool waits, int64_t deadline_ns, double weight);
 /* High priority that waits; of one model (or HB_SCHEDULER_NONE) the first items are taken as started. */
-void hb_plan_queue_look(struct hb_scheduler *serve, uint32_t skip_model, uint32_t skip_items,
+void hb_plan_queue_look(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
 			struct hb_plan_queue *queue);
-void hb_plan_add_queue(struct hb_scheduler *serve, struct hb_plan *plan, const struct hb_plan_queue *queue);
+void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, const struct hb_plan_queue *queue);
 /* Runs the plan. */
-void hb_plan_run(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost);
+void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost);
 /* The same, no further than it takes to know that high priority's cost, or the expected one's, is above *most: then false. */
-bool hb_plan_run_within(struct hb_scheduler *serve, int64_t now_ns, struct hb_plan *plan,
+bool hb_plan_run_within(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan,
 			const struct hb_plan_cost *most, struct hb_plan_cost *cost);
 
 #endif

@@ -282,7 +282,7 @@ static void learn_run(struct hb_predictor *predictor, const struct hb_flight *fl
 
 static void stage_over(struct hb_predictor *predictor, struct hb_flight *flight, int64_t now_ns)
 {
-	if (flight->flow.stage == HB_STAGE_RUN && !flight->was_held)
+	if (flight->flow.stage == HB_STAGE_RUN && !flight->was_paused)
 		learn_run(predictor, flight, now_ns);
 	else if (flight->flow.stage != HB_STAGE_RUN)
 		learn_transfer(predictor, flight);
@@ -302,32 +302,32 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	flight->stage_ns = now_ns;
 }
 
-void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held)
+void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool paused)
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	advance(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
 	hb_flight_overdue(flight);
-	hb_flow_hold(&flight->flow, flight->whole_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
-		     held);
-	flight->was_held |= flight->flow.held;
+	hb_flow_pause(&flight->flow, flight->whole_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
+		      paused);
+	flight->was_paused |= flight->flow.paused;
 }
 
-void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole)
+void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete)
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
 	advance(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
 	flight->flow.live = false;
-	if (!whole)
+	if (!complete)
 		return;
 	/* One that ends before its last stage has begun did not say when it was where. */
 	if (flight->flow.stage >= (predictor->models[flight->flow.model].out_bytes > 0 ? HB_STAGE_OUT : HB_STAGE_RUN))
 		stage_over(predictor, flight, now_ns);
 	predictor->ended++;
-	if (flight->predicted_ns <= 0 || flight->was_held)
+	if (flight->predicted_ns <= 0 || flight->was_paused)
 		return;
 	double late = (double)(now_ns - flight->begun_ns) / flight->predicted_ns - 1;
 	uint32_t row = crowd_row(flight->flow.crowd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The predictor of `serve`: when will a batch be done that shares the link and
- * the GPU with others? After Strait; docs/serve.md has the formulas. Pure: no
+ * the GPU with others? After Strait; docs/serving-scheduler.md has the formulas. Pure: no
  * clock, no allocation, one caller at a time. Callers: the scheduler (scheduler.c),
  * the evaluation harness, which runs several side by side.
  *
@@ -68,7 +68,7 @@ struct hb_flow {
 	enum hb_scheduler_stage stage;
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch is in flight */
-	bool held;                 /* its run stands once left_ns has come down to stops_ns */
+	bool paused;               /* its run stands once left_ns has come down to stops_ns */
 	uint32_t crowd;            /* batches beside it when it began */
 	uint32_t turn;             /* counts stages that began: the copies of one process go in this order */
 	double left_ns[HB_STAGES]; /* of each stage, as if alone */
@@ -82,7 +82,7 @@ struct hb_flight {
 	struct hb_flow flow;
 	int64_t begun_ns, stage_ns;
 	double predicted_ns; /* from begin to end, when it began */
-	bool was_held;       /* when it ends was decided, so nothing is learned from when */
+	bool was_paused;     /* when it ends was decided, so nothing is learned from when */
 	double whole_ns[HB_STAGES];
 	double company_ns;                            /* it ran beside others */
 	double done_ns[HB_STAGES];                    /* of each stage, as if alone */
@@ -130,9 +130,9 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 /* It has entered `stage`. */
 void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
 /* Its run is to stand as soon as it can, or goes on. One that cannot be held is ignored. */
-void hb_predictor_hold(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool held);
+void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool paused);
 /* It has ended; `whole` false: it was cut off, nothing is learned. Nor from stages that were not told apart. */
-void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool whole);
+void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete);
 
 /* As if alone: copy in, run and copy out, together. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
@@ -153,7 +153,7 @@ void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb
 uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			 uint32_t items, enum hb_scheduler_priority priority, bool waits);
 /* As if a batch of the forecast were held from now on, or were not; one that cannot be held is left as it is. */
-void hb_forecast_hold(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool held);
+void hb_forecast_pause(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool paused);
 /* Told of every flow when it finishes, in order of time; true: no need to go on. */
 struct hb_forecast_watch {
 	bool (*enough)(void *self, const struct hb_flow *finished);
@@ -177,7 +177,7 @@ double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t m
 /* forecast.c, for predictor.c: one that should have ended by now has a little left yet. */
 void hb_flight_overdue(struct hb_flight *flight);
 /* Its run stands, held, after `goes_on_ns` more of its work; 0 = it cannot be held. */
-void hb_flow_hold(struct hb_flow *flow, double goes_on_ns, bool held);
+void hb_flow_pause(struct hb_flow *flow, double goes_on_ns, bool paused);
 /* Work until it stands for being held; 0 = it stands, or does not stop. */
 double hb_flow_stops_after(const struct hb_flow *flow);
 /* How fast each of at most HB_FORECAST_MAX flows progresses, and the features of those that run. */

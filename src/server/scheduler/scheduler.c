@@ -42,9 +42,9 @@ void hb_scheduler_config_init(struct hb_scheduler_config *config)
 	};
 }
 
-static void something_happened(struct hb_scheduler *serve)
+static void something_happened(struct hb_scheduler *scheduler)
 {
-	serve->settled_ns = INT64_MIN;
+	scheduler->settled_ns = INT64_MIN;
 }
 
 static const struct hb_scheduler_ops *policy_find(const char *name)
@@ -83,45 +83,45 @@ int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_schedul
 	int rc = config_check(config, error);
 	if (rc)
 		return rc;
-	struct hb_scheduler *serve = calloc(1, sizeof *serve);
-	if (!serve)
+	struct hb_scheduler *scheduler = calloc(1, sizeof *scheduler);
+	if (!scheduler)
 		return hb_error_set(error, -ENOMEM, "out of memory");
-	serve->config = *config;
-	serve->ops = policy_find(config->policy);
-	serve->policy_wake_ns = INT64_MAX;
-	something_happened(serve);
-	hb_predictor_init(&serve->predictor, serve->ops->parts);
+	scheduler->config = *config;
+	scheduler->ops = policy_find(config->policy);
+	scheduler->policy_wake_ns = INT64_MAX;
+	something_happened(scheduler);
+	hb_predictor_init(&scheduler->predictor, scheduler->ops->parts);
 	for (uint32_t model = 0; model < HB_SCHEDULER_MODELS_MAX; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
-			hb_scheduler_queue_init(&serve->queues[model][class]);
-	if (hb_scheduler_pool_init(&serve->pool, HB_SCHEDULER_PRIORITIES * config->queue_max)) {
-		free(serve);
+			hb_scheduler_queue_init(&scheduler->queues[model][class]);
+	if (hb_scheduler_pool_init(&scheduler->pool, HB_SCHEDULER_PRIORITIES * config->queue_max)) {
+		free(scheduler);
 		return hb_error_set(error, -ENOMEM, "out of memory for %u requests of each priority",
 				    config->queue_max);
 	}
-	*out = serve;
+	*out = scheduler;
 	return 0;
 }
 
-void hb_scheduler_free(struct hb_scheduler *serve)
+void hb_scheduler_free(struct hb_scheduler *scheduler)
 {
-	if (!serve)
+	if (!scheduler)
 		return;
-	hb_scheduler_pool_fini(&serve->pool);
-	free(serve);
+	hb_scheduler_pool_fini(&scheduler->pool);
+	free(scheduler);
 }
 
-int hb_scheduler_set_policy(struct hb_scheduler *serve, const char *policy, struct hb_error *error)
+int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error)
 {
 	const struct hb_scheduler_ops *ops = policy_find(policy);
 	if (!ops)
 		return hb_error_set(error, -EINVAL, "no serving policy '%s'", policy);
-	if (hb_scheduler_busy(serve) || serve->queued[HB_SCHEDULER_HIGH] || serve->queued[HB_SCHEDULER_LOW])
+	if (hb_scheduler_busy(scheduler) || scheduler->queued[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_LOW])
 		return hb_error_set(error, -EBUSY, "requests wait or run: the policy cannot change now");
-	serve->ops = ops;
-	serve->predictor.parts = ops->parts;
-	serve->policy_wake_ns = INT64_MAX;
-	something_happened(serve);
+	scheduler->ops = ops;
+	scheduler->predictor.parts = ops->parts;
+	scheduler->policy_wake_ns = INT64_MAX;
+	something_happened(scheduler);
 	return 0;
 }
 
@@ -137,56 +137,58 @@ static int model_refused(int result, const struct hb_scheduler_model *model, str
 			    model->name, HB_SCHEDULER_BATCH_MAX);
 }
 
-int hb_scheduler_add_model(struct hb_scheduler *serve, const struct hb_scheduler_model *model, struct hb_error *error)
+int hb_scheduler_add_model(struct hb_scheduler *scheduler, const struct hb_scheduler_model *model,
+			   struct hb_error *error)
 {
-	int index = hb_predictor_add_model(&serve->predictor, model);
+	int index = hb_predictor_add_model(&scheduler->predictor, model);
 	return index < 0 ? model_refused(index, model, error) : index;
 }
 
-int hb_scheduler_replace_model(struct hb_scheduler *serve, uint32_t number, const struct hb_scheduler_model *model,
+int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, const struct hb_scheduler_model *model,
 			       struct hb_error *error)
 {
-	bool waits = number < serve->predictor.n_models && (serve->queues[number][HB_SCHEDULER_HIGH].requests ||
-							    serve->queues[number][HB_SCHEDULER_LOW].requests);
-	int result = waits ? -EBUSY : hb_predictor_replace_model(&serve->predictor, number, model);
+	bool waits = number < scheduler->predictor.n_models && (scheduler->queues[number][HB_SCHEDULER_HIGH].requests ||
+								scheduler->queues[number][HB_SCHEDULER_LOW].requests);
+	int result = waits ? -EBUSY : hb_predictor_replace_model(&scheduler->predictor, number, model);
 	if (result < 0)
 		return model_refused(result, model, error);
-	serve->habits[number] = (struct hb_scheduler_habit){0};
-	something_happened(serve);
+	scheduler->habits[number] = (struct hb_scheduler_habit){0};
+	something_happened(scheduler);
 	return 0;
 }
 
-void hb_scheduler_profiled(struct hb_scheduler *serve, uint32_t model, uint32_t items, const double stage_ns[HB_STAGES])
+void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint32_t items,
+			   const double stage_ns[HB_STAGES])
 {
-	something_happened(serve);
-	hb_predictor_profiled(&serve->predictor, model, items, stage_ns);
+	something_happened(scheduler);
+	hb_predictor_profiled(&scheduler->predictor, model, items, stage_ns);
 }
 
-static enum hb_scheduler_priority class_of(const struct hb_scheduler *serve, enum hb_scheduler_priority priority)
+static enum hb_scheduler_priority class_of(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
 {
-	return serve->ops->priorities ? priority : HB_SCHEDULER_HIGH;
+	return scheduler->ops->priorities ? priority : HB_SCHEDULER_HIGH;
 }
 
-static void enqueue(struct hb_scheduler *serve, uint32_t index)
+static void enqueue(struct hb_scheduler *scheduler, uint32_t index)
 {
-	struct hb_waiting *request = hb_scheduler_waiting(serve, index);
-	hb_scheduler_queue_insert(&serve->queues[request->model][request->class], &serve->pool, index);
-	serve->queued[request->class]++;
+	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
+	hb_scheduler_queue_insert(&scheduler->queues[request->model][request->class], &scheduler->pool, index);
+	scheduler->queued[request->class]++;
 }
 
-static void dequeue(struct hb_scheduler *serve, uint32_t index)
+static void dequeue(struct hb_scheduler *scheduler, uint32_t index)
 {
-	struct hb_waiting *request = hb_scheduler_waiting(serve, index);
-	hb_scheduler_queue_remove(&serve->queues[request->model][request->class], &serve->pool, index);
-	serve->queued[request->class]--;
+	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
+	hb_scheduler_queue_remove(&scheduler->queues[request->model][request->class], &scheduler->pool, index);
+	scheduler->queued[request->class]--;
 }
 
 /* What deadlines high priority comes with: the next one may be like these. */
-static void note_high(struct hb_scheduler *serve, int64_t now_ns, const struct hb_scheduler_request *request)
+static void note_high(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_scheduler_request *request)
 {
 	if (request->priority != HB_SCHEDULER_HIGH || request->deadline_ns == INT64_MAX)
 		return;
-	struct hb_scheduler_habit *habit = &serve->habits[request->model];
+	struct hb_scheduler_habit *habit = &scheduler->habits[request->model];
 	int64_t deadline_ns = request->deadline_ns - now_ns;
 	double gap_ns = (double)(now_ns - habit->seen_ns);
 	/* Rises slowly, falls at once. */
@@ -196,110 +198,110 @@ static void note_high(struct hb_scheduler *serve, int64_t now_ns, const struct h
 	habit->seen_ns = now_ns;
 }
 
-uint64_t hb_scheduler_submit(struct hb_scheduler *serve, int64_t now_ns, const struct hb_scheduler_request *request)
+uint64_t hb_scheduler_submit(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_scheduler_request *request)
 {
-	if (request->model >= serve->predictor.n_models || request->items < 1 ||
-	    request->items > serve->predictor.models[request->model].max_items)
+	if (request->model >= scheduler->predictor.n_models || request->items < 1 ||
+	    request->items > scheduler->predictor.models[request->model].max_items)
 		return 0;
-	if (serve->held[request->priority] == serve->config.queue_max) {
-		serve->counts.full[request->priority]++;
+	if (scheduler->admitted[request->priority] == scheduler->config.queue_max) {
+		scheduler->counts.full[request->priority]++;
 		return 0;
 	}
-	uint32_t index = hb_scheduler_pool_take(&serve->pool); /* which has room for the limits of both */
-	struct hb_waiting *waiting = hb_scheduler_waiting(serve, index);
+	uint32_t index = hb_scheduler_pool_take(&scheduler->pool); /* which has room for the limits of both */
+	struct hb_waiting *waiting = hb_scheduler_waiting(scheduler, index);
 	waiting->cookie = request->cookie;
 	waiting->model = request->model;
 	waiting->items = request->items;
 	waiting->priority = request->priority;
-	waiting->class = class_of(serve, request->priority);
+	waiting->class = class_of(scheduler, request->priority);
 	waiting->limit = request->priority;
-	serve->held[waiting->limit]++;
+	scheduler->admitted[waiting->limit]++;
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
 	waiting->room_bytes = request->room_bytes;
-	something_happened(serve);
-	enqueue(serve, index);
-	note_high(serve, now_ns, request);
-	serve->counts.submitted[request->priority]++;
+	something_happened(scheduler);
+	enqueue(scheduler, index);
+	note_high(scheduler, now_ns, request);
+	scheduler->counts.submitted[request->priority]++;
 	return (uint64_t)waiting->generation << 32 | index;
 }
 
-static void forget(struct hb_scheduler *serve, uint32_t index)
+static void forget(struct hb_scheduler *scheduler, uint32_t index)
 {
-	serve->held[hb_scheduler_waiting(serve, index)->limit]--;
-	hb_scheduler_pool_give(&serve->pool, index);
+	scheduler->admitted[hb_scheduler_waiting(scheduler, index)->limit]--;
+	hb_scheduler_pool_give(&scheduler->pool, index);
 }
 
-static void cancel(struct hb_scheduler *serve, uint32_t index)
+static void cancel(struct hb_scheduler *scheduler, uint32_t index)
 {
-	something_happened(serve);
-	serve->counts.cancelled[hb_scheduler_waiting(serve, index)->priority]++;
-	dequeue(serve, index);
-	forget(serve, index);
+	something_happened(scheduler);
+	scheduler->counts.cancelled[hb_scheduler_waiting(scheduler, index)->priority]++;
+	dequeue(scheduler, index);
+	forget(scheduler, index);
 }
 
-bool hb_scheduler_cancel(struct hb_scheduler *serve, int64_t now_ns, uint64_t handle)
+bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_t handle)
 {
 	uint32_t index = (uint32_t)handle;
-	if (index >= serve->pool.capacity)
+	if (index >= scheduler->pool.capacity)
 		return false;
-	struct hb_waiting *request = hb_scheduler_waiting(serve, index);
+	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
 	if (request->generation != handle >> 32 || !request->queued)
 		return false;
-	cancel(serve, index);
+	cancel(scheduler, index);
 	return true;
 }
 
-bool hb_scheduler_cancel_any(struct hb_scheduler *serve, uint32_t model, uint64_t *cookie)
+bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uint64_t *cookie)
 {
-	for (int class = 0; class < HB_SCHEDULER_PRIORITIES && model < serve->predictor.n_models; class ++) {
-		uint32_t index = serve->queues[model][class].first[HB_ORDER_ARRIVAL];
+	for (int class = 0; class < HB_SCHEDULER_PRIORITIES && model < scheduler->predictor.n_models; class ++) {
+		uint32_t index = scheduler->queues[model][class].first[HB_ORDER_ARRIVAL];
 		if (index == HB_SCHEDULER_NONE)
 			continue;
-		*cookie = hb_scheduler_waiting(serve, index)->cookie;
-		cancel(serve, index);
+		*cookie = hb_scheduler_waiting(scheduler, index)->cookie;
+		cancel(scheduler, index);
 		return true;
 	}
 	return false;
 }
 
-void hb_scheduler_stage(struct hb_scheduler *serve, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
+void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	something_happened(serve);
-	hb_predictor_stage(&serve->predictor, now_ns, slot, stage);
+	something_happened(scheduler);
+	hb_predictor_stage(&scheduler->predictor, now_ns, slot, stage);
 }
 
-void hb_scheduler_end(struct hb_scheduler *serve, int64_t now_ns, uint32_t slot, bool whole)
+void hb_scheduler_end(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool complete)
 {
-	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !serve->batches[slot].used)
+	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !scheduler->batches[slot].used)
 		return;
-	struct hb_scheduler_batch *batch = &serve->batches[slot];
-	something_happened(serve);
-	hb_predictor_end(&serve->predictor, now_ns, slot, whole);
+	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
+	something_happened(scheduler);
+	hb_predictor_end(&scheduler->predictor, now_ns, slot, complete);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		forget(serve, serve->members[slot][i]);
-	serve->in_flight[batch->model][batch->priority]--;
-	serve->n_in_flight[batch->priority]--;
+		forget(scheduler, scheduler->members[slot][i]);
+	scheduler->in_flight[batch->model][batch->priority]--;
+	scheduler->n_in_flight[batch->priority]--;
 	batch->used = false;
 }
 
-bool hb_scheduler_slot_free(const struct hb_scheduler *serve, uint32_t model, enum hb_scheduler_priority class)
+bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class)
 {
-	const uint32_t *in_flight = serve->in_flight[model], slots = serve->predictor.models[model].slots;
+	const uint32_t *in_flight = scheduler->in_flight[model], slots = scheduler->predictor.models[model].slots;
 	if (slots && in_flight[HB_SCHEDULER_HIGH] + in_flight[HB_SCHEDULER_LOW] >= slots)
 		return false;
-	return in_flight[class] < serve->config.slots && hb_scheduler_busy(serve) < HB_SCHEDULER_FLIGHTS_MAX;
+	return in_flight[class] < scheduler->config.slots && hb_scheduler_busy(scheduler) < HB_SCHEDULER_FLIGHTS_MAX;
 }
 
-uint32_t hb_scheduler_batch_items(struct hb_scheduler *serve, uint32_t model, enum hb_scheduler_priority class,
+uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class,
 				  enum hb_scheduler_order order, uint32_t most)
 {
-	uint32_t items = 0, limit = serve->predictor.models[model].max_items;
-	uint64_t room = serve->predictor.models[model].room_bytes, bytes = 0;
-	most = serve->config.batch_most < most ? serve->config.batch_most : most;
+	uint32_t items = 0, limit = scheduler->predictor.models[model].max_items;
+	uint64_t room = scheduler->predictor.models[model].room_bytes, bytes = 0;
+	most = scheduler->config.batch_most < most ? scheduler->config.batch_most : most;
 	limit = most < limit ? most : limit;
-	for (uint32_t i = serve->queues[model][class].first[order]; i != HB_SCHEDULER_NONE;) {
-		const struct hb_waiting *request = hb_scheduler_waiting(serve, i);
+	for (uint32_t i = scheduler->queues[model][class].first[order]; i != HB_SCHEDULER_NONE;) {
+		const struct hb_waiting *request = hb_scheduler_waiting(scheduler, i);
 		if (items && (items + request->items > limit || (room && bytes + request->room_bytes > room)))
 			break;
 		items += request->items;
@@ -309,46 +311,47 @@ uint32_t hb_scheduler_batch_items(struct hb_scheduler *serve, uint32_t model, en
 	return items;
 }
 
-static uint32_t slot_take(const struct hb_scheduler *serve)
+static uint32_t slot_take(const struct hb_scheduler *scheduler)
 {
 	uint32_t slot = 0;
-	while (slot + 1 < HB_SCHEDULER_FLIGHTS_MAX && serve->batches[slot].used)
+	while (slot + 1 < HB_SCHEDULER_FLIGHTS_MAX && scheduler->batches[slot].used)
 		slot++;
 	return slot;
 }
 
-static void batch_fill(struct hb_scheduler *serve, uint32_t slot, enum hb_scheduler_order order, uint32_t items)
+static void batch_fill(struct hb_scheduler *scheduler, uint32_t slot, enum hb_scheduler_order order, uint32_t items)
 {
-	struct hb_scheduler_batch *batch = &serve->batches[slot];
+	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
 	while (batch->items < items) {
-		uint32_t index = serve->queues[batch->model][batch->priority].first[order];
-		struct hb_waiting *request = hb_scheduler_waiting(serve, index);
-		dequeue(serve, index);
-		serve->members[slot][batch->n_requests] = index;
+		uint32_t index = scheduler->queues[batch->model][batch->priority].first[order];
+		struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
+		dequeue(scheduler, index);
+		scheduler->members[slot][batch->n_requests] = index;
 		batch->cookies[batch->n_requests++] = request->cookie;
 		batch->items += request->items;
 		if (request->deadline_ns < batch->deadline_ns)
 			batch->deadline_ns = request->deadline_ns;
-		serve->counts.started[request->priority]++;
+		scheduler->counts.started[request->priority]++;
 	}
 }
 
-bool hb_scheduler_start(struct hb_scheduler *serve, int64_t now_ns, uint32_t model, enum hb_scheduler_priority class,
-			enum hb_scheduler_order order, uint32_t most, struct hb_scheduler_action *action)
+bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
+			enum hb_scheduler_priority class, enum hb_scheduler_order order, uint32_t most,
+			struct hb_scheduler_action *action)
 {
-	uint32_t slot = slot_take(serve), items = hb_scheduler_batch_items(serve, model, class, order, most);
-	struct hb_scheduler_batch *batch = &serve->batches[slot];
+	uint32_t slot = slot_take(scheduler), items = hb_scheduler_batch_items(scheduler, model, class, order, most);
+	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
 	*batch = (struct hb_scheduler_batch){
 		.model = model, .priority = class, .begun_ns = now_ns, .deadline_ns = INT64_MAX, .used = true};
-	batch->can_stop = class == HB_SCHEDULER_LOW && serve->ops->holds &&
-			  serve->predictor.models[model].stop_share > 0;
-	batch_fill(serve, slot, order, items);
-	serve->in_flight[model][class]++;
-	serve->n_in_flight[class]++;
-	serve->counts.batches++;
-	hb_predictor_begin(&serve->predictor, now_ns, slot, model, items, class);
-	const struct hb_flight *flight = &serve->predictor.flights[slot];
-	double error = hb_predictor_error(&serve->predictor, class, flight->flow.crowd) * flight->predicted_ns;
+	batch->can_pause = class == HB_SCHEDULER_LOW && scheduler->ops->pauses &&
+			   scheduler->predictor.models[model].stop_share > 0;
+	batch_fill(scheduler, slot, order, items);
+	scheduler->in_flight[model][class]++;
+	scheduler->n_in_flight[class]++;
+	scheduler->counts.batches++;
+	hb_predictor_begin(&scheduler->predictor, now_ns, slot, model, items, class);
+	const struct hb_flight *flight = &scheduler->predictor.flights[slot];
+	double error = hb_predictor_error(&scheduler->predictor, class, flight->flow.crowd) * flight->predicted_ns;
 	*action = (struct hb_scheduler_action){
 		.kind = HB_SCHEDULER_START,
 		.slot = slot,
@@ -358,143 +361,146 @@ bool hb_scheduler_start(struct hb_scheduler *serve, int64_t now_ns, uint32_t mod
 	return true;
 }
 
-bool hb_scheduler_hold(struct hb_scheduler *serve, int64_t now_ns, uint32_t slot, bool held,
-		       struct hb_scheduler_action *action)
+bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
+			struct hb_scheduler_action *action)
 {
-	struct hb_scheduler_batch *batch = &serve->batches[slot];
-	if (!batch->used || !batch->can_stop || batch->held == held)
+	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
+	if (!batch->used || !batch->can_pause || batch->paused == paused)
 		return false;
-	batch->held = held;
-	serve->counts.holds += held;
-	hb_predictor_hold(&serve->predictor, now_ns, slot, held);
-	*action = (struct hb_scheduler_action){.kind = held ? HB_SCHEDULER_HOLD : HB_SCHEDULER_RELEASE, .slot = slot};
+	batch->paused = paused;
+	scheduler->counts.pauses += paused;
+	hb_predictor_pause(&scheduler->predictor, now_ns, slot, paused);
+	*action = (struct hb_scheduler_action){.kind = paused ? HB_SCHEDULER_PAUSE : HB_SCHEDULER_RESUME, .slot = slot};
 	return true;
 }
 
-static bool has_room_as_low(const struct hb_scheduler *serve, const struct hb_waiting *request)
+static bool has_room_as_low(const struct hb_scheduler *scheduler, const struct hb_waiting *request)
 {
-	return request->limit == HB_SCHEDULER_LOW || serve->held[HB_SCHEDULER_LOW] < serve->config.queue_max;
+	return request->limit == HB_SCHEDULER_LOW ||
+	       scheduler->admitted[HB_SCHEDULER_LOW] < scheduler->config.queue_max;
 }
 
-static void downgrade(struct hb_scheduler *serve, uint32_t index)
+static void downgrade(struct hb_scheduler *scheduler, uint32_t index)
 {
-	struct hb_waiting *request = hb_scheduler_waiting(serve, index);
-	dequeue(serve, index);
-	serve->held[request->limit]--;
-	serve->held[request->limit = HB_SCHEDULER_LOW]++;
-	serve->counts.downgraded[request->priority]++;
-	request->class = class_of(serve, HB_SCHEDULER_LOW);
+	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
+	dequeue(scheduler, index);
+	scheduler->admitted[request->limit]--;
+	scheduler->admitted[request->limit = HB_SCHEDULER_LOW]++;
+	scheduler->counts.downgraded[request->priority]++;
+	request->class = class_of(scheduler, HB_SCHEDULER_LOW);
 	request->deadline_ns = INT64_MAX;
-	enqueue(serve, index);
+	enqueue(scheduler, index);
 }
 
-bool hb_scheduler_refuse(struct hb_scheduler *serve, int64_t now_ns, struct hb_waiting *request,
+bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
 			 enum hb_scheduler_reason reason, int64_t finish_ns, struct hb_scheduler_action *action)
 {
-	uint32_t index = (uint32_t)(request - serve->pool.requests);
-	if (serve->config.late[request->priority] == HB_SCHEDULER_DOWNGRADE && has_room_as_low(serve, request)) {
-		downgrade(serve, index);
+	uint32_t index = (uint32_t)(request - scheduler->pool.requests);
+	if (scheduler->config.late[request->priority] == HB_SCHEDULER_DOWNGRADE &&
+	    has_room_as_low(scheduler, request)) {
+		downgrade(scheduler, index);
 		return false;
 	}
-	*(reason == HB_SCHEDULER_TIMEOUT ? &serve->counts.timeouts[request->priority]
-					 : &serve->counts.refused[request->priority]) += 1;
+	*(reason == HB_SCHEDULER_TIMEOUT ? &scheduler->counts.timeouts[request->priority]
+					 : &scheduler->counts.refused[request->priority]) += 1;
 	*action = (struct hb_scheduler_action){
 		.kind = HB_SCHEDULER_REFUSE, .cookie = request->cookie, .reason = reason, .finish_ns = finish_ns};
-	dequeue(serve, index);
-	forget(serve, index);
+	dequeue(scheduler, index);
+	forget(scheduler, index);
 	return true;
 }
 
 /* The first request whose deadline has come, of any queue. */
-static bool timeout_next(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+static bool timeout_next(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++)
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
 			struct hb_waiting *first;
-			while ((first = hb_scheduler_first(serve, model, class, HB_ORDER_URGENCY)) &&
+			while ((first = hb_scheduler_first(scheduler, model, class, HB_ORDER_URGENCY)) &&
 			       first->deadline_ns <= now_ns)
-				if (hb_scheduler_refuse(serve, now_ns, first, HB_SCHEDULER_TIMEOUT, INT64_MAX, action))
+				if (hb_scheduler_refuse(scheduler, now_ns, first, HB_SCHEDULER_TIMEOUT, INT64_MAX,
+							action))
 					return true;
 		}
 	return false;
 }
 
-int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *serve)
+int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler)
 {
-	int64_t wake = serve->policy_wake_ns;
-	for (uint32_t model = 0; model < serve->predictor.n_models; model++)
+	int64_t wake = scheduler->policy_wake_ns;
+	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
-			uint32_t first = serve->queues[model][class].first[HB_ORDER_URGENCY];
+			uint32_t first = scheduler->queues[model][class].first[HB_ORDER_URGENCY];
 			if (first == HB_SCHEDULER_NONE)
 				continue;
-			int64_t deadline = serve->pool.requests[first].deadline_ns;
+			int64_t deadline = scheduler->pool.requests[first].deadline_ns;
 			wake = deadline < wake ? deadline : wake;
 		}
 	return wake;
 }
 
-bool hb_scheduler_step(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action)
+bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	/* Whoever looks at a clock often, as the front end does, is not to pay for a decision each time. */
-	if (now_ns < serve->settled_ns)
+	if (now_ns < scheduler->settled_ns)
 		return false;
-	something_happened(serve);
-	if (timeout_next(serve, now_ns, action))
+	something_happened(scheduler);
+	if (timeout_next(scheduler, now_ns, action))
 		return true;
-	serve->policy_wake_ns = INT64_MAX;
-	if (serve->ops->decide(serve, now_ns, action))
+	scheduler->policy_wake_ns = INT64_MAX;
+	if (scheduler->ops->decide(scheduler, now_ns, action))
 		return true;
-	serve->settled_ns = hb_scheduler_next_wake_ns(serve);
+	scheduler->settled_ns = hb_scheduler_next_wake_ns(scheduler);
 	return false;
 }
 
-const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *serve, uint32_t slot)
+const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *scheduler, uint32_t slot)
 {
-	return slot < HB_SCHEDULER_FLIGHTS_MAX && serve->batches[slot].used ? &serve->batches[slot] : NULL;
+	return slot < HB_SCHEDULER_FLIGHTS_MAX && scheduler->batches[slot].used ? &scheduler->batches[slot] : NULL;
 }
 
-struct hb_estimate hb_scheduler_outlook(struct hb_scheduler *serve, int64_t now_ns, uint32_t model,
+struct hb_estimate hb_scheduler_outlook(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
 					enum hb_scheduler_priority priority)
 {
 	struct hb_forecast forecast;
-	enum hb_scheduler_priority class = class_of(serve, priority);
-	hb_forecast_begin(&serve->predictor, now_ns, &forecast);
-	uint32_t index = hb_forecast_add(&serve->predictor, &forecast, model, 1, class, false);
+	enum hb_scheduler_priority class = class_of(scheduler, priority);
+	hb_forecast_begin(&scheduler->predictor, now_ns, &forecast);
+	uint32_t index = hb_forecast_add(&scheduler->predictor, &forecast, model, 1, class, false);
 	if (index == HB_FORECAST_MAX)
 		return (struct hb_estimate){0, 1};
-	hb_forecast_run(&serve->predictor, &forecast, NULL);
+	hb_forecast_run(&scheduler->predictor, &forecast, NULL);
 	return (struct hb_estimate){
 		.ns = forecast.flow[index].finish_ns,
-		.error = hb_predictor_error(&serve->predictor, class, forecast.flow[index].crowd),
+		.error = hb_predictor_error(&scheduler->predictor, class, forecast.flow[index].crowd),
 	};
 }
 
-const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *serve)
+const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *scheduler)
 {
-	return &serve->predictor;
+	return &scheduler->predictor;
 }
 
-const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *serve)
+const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *scheduler)
 {
-	return &serve->counts;
+	return &scheduler->counts;
 }
 
-uint32_t hb_scheduler_queued(const struct hb_scheduler *serve, enum hb_scheduler_priority priority)
+uint32_t hb_scheduler_queued(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
 {
-	return serve->queued[priority];
+	return scheduler->queued[priority];
 }
 
-uint32_t hb_scheduler_held(const struct hb_scheduler *serve, enum hb_scheduler_priority priority)
+uint32_t hb_scheduler_admitted(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
 {
-	return serve->held[priority];
+	return scheduler->admitted[priority];
 }
 
-uint32_t hb_scheduler_queue_max(const struct hb_scheduler *serve)
+uint32_t hb_scheduler_queue_max(const struct hb_scheduler *scheduler)
 {
-	return serve->config.queue_max;
+	return scheduler->config.queue_max;
 }
 
-uint32_t hb_scheduler_in_flight(const struct hb_scheduler *serve, uint32_t model)
+uint32_t hb_scheduler_in_flight(const struct hb_scheduler *scheduler, uint32_t model)
 {
-	return serve->in_flight[model][HB_SCHEDULER_HIGH] + serve->in_flight[model][HB_SCHEDULER_LOW];
+	return scheduler->in_flight[model][HB_SCHEDULER_HIGH] + scheduler->in_flight[model][HB_SCHEDULER_LOW];
 }

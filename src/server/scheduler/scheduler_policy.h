@@ -12,14 +12,14 @@
 struct hb_scheduler_ops {
 	struct hb_predictor_parts parts;
 	bool priorities; /* false: both priorities share queues and streams */
-	bool holds;      /* it may hold low-priority batches of models that can be (hb_scheduler_model.stop_share) */
+	bool pauses;     /* it may hold low-priority batches of models that can be (hb_scheduler_model.stop_share) */
 	/*
 	 * The next action now, if any: start a batch (hb_scheduler_start), refuse a
 	 * request (hb_scheduler_refuse), hold or release. Called until it says false;
 	 * may set serve->policy_wake_ns to be called again then. Requests whose
 	 * deadline has passed are gone already.
 	 */
-	bool (*decide)(struct hb_scheduler *serve, int64_t now_ns, struct hb_scheduler_action *action);
+	bool (*decide)(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);
 };
 
 #define HB_SCHEDULER_POLICY(name, ops) extern const struct hb_scheduler_ops ops;
@@ -44,7 +44,7 @@ struct hb_scheduler {
 	uint32_t in_flight[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	uint32_t n_in_flight[HB_SCHEDULER_PRIORITIES];
 	uint32_t queued[HB_SCHEDULER_PRIORITIES];
-	uint32_t held[HB_SCHEDULER_PRIORITIES]; /* of queue_max, each: queued and in batches */
+	uint32_t admitted[HB_SCHEDULER_PRIORITIES]; /* of queue_max, each: queued and in batches */
 	struct hb_scheduler_counts counts;
 	int64_t policy_wake_ns;
 	int64_t settled_ns; /* nothing is to be decided before, unless something happens; INT64_MIN = something has */
@@ -52,40 +52,41 @@ struct hb_scheduler {
 	int64_t aged_after_ns; /* pick_ours.c: the next batch for having waited long, not before */
 };
 
-static inline struct hb_waiting *hb_scheduler_waiting(struct hb_scheduler *serve, uint32_t index)
+static inline struct hb_waiting *hb_scheduler_waiting(struct hb_scheduler *scheduler, uint32_t index)
 {
-	return &serve->pool.requests[index];
+	return &scheduler->pool.requests[index];
 }
 
 /* The first request of a queue in an order; NULL when it is empty. */
-static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *serve, uint32_t model,
+static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *scheduler, uint32_t model,
 						    enum hb_scheduler_priority class, enum hb_scheduler_order order)
 {
-	uint32_t first = serve->queues[model][class].first[order];
-	return first == HB_SCHEDULER_NONE ? NULL : &serve->pool.requests[first];
+	uint32_t first = scheduler->queues[model][class].first[order];
+	return first == HB_SCHEDULER_NONE ? NULL : &scheduler->pool.requests[first];
 }
 
 /* Whether the model may have one more batch of the class in flight. */
-bool hb_scheduler_slot_free(const struct hb_scheduler *serve, uint32_t model, enum hb_scheduler_priority class);
+bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class);
 /* Items of a batch made of the first requests in that order, at most `most` (at least the first request's). */
-uint32_t hb_scheduler_batch_items(struct hb_scheduler *serve, uint32_t model, enum hb_scheduler_priority class,
+uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class,
 				  enum hb_scheduler_order order, uint32_t most);
 /* Starts it; true. */
-bool hb_scheduler_start(struct hb_scheduler *serve, int64_t now_ns, uint32_t model, enum hb_scheduler_priority class,
-			enum hb_scheduler_order order, uint32_t most, struct hb_scheduler_action *action);
+bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
+			enum hb_scheduler_priority class, enum hb_scheduler_order order, uint32_t most,
+			struct hb_scheduler_action *action);
 /* Holds the batch in `slot` or lets it go on; false: it is so already, or cannot be held. */
-bool hb_scheduler_hold(struct hb_scheduler *serve, int64_t now_ns, uint32_t slot, bool held,
-		       struct hb_scheduler_action *action);
+bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
+			struct hb_scheduler_action *action);
 /*
  * Deals with a request that will be late, or is, as configured. True: *action
  * is to refuse it; false: it has been downgraded (not where low priority's queue is full).
  */
-bool hb_scheduler_refuse(struct hb_scheduler *serve, int64_t now_ns, struct hb_waiting *request,
+bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
 			 enum hb_scheduler_reason reason, int64_t finish_ns, struct hb_scheduler_action *action);
 /* Batches in flight of all classes. */
-static inline uint32_t hb_scheduler_busy(const struct hb_scheduler *serve)
+static inline uint32_t hb_scheduler_busy(const struct hb_scheduler *scheduler)
 {
-	return serve->n_in_flight[HB_SCHEDULER_HIGH] + serve->n_in_flight[HB_SCHEDULER_LOW];
+	return scheduler->n_in_flight[HB_SCHEDULER_HIGH] + scheduler->n_in_flight[HB_SCHEDULER_LOW];
 }
 
 #endif

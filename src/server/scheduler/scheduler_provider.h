@@ -18,7 +18,7 @@ struct hb_scheduler_provider_event {
 	int64_t at_ns;
 	uint32_t slot;
 	enum hb_scheduler_stage stage; /* entered; HB_STAGES = the batch has ended */
-	bool whole;                    /* at the end: with its results */
+	bool complete;                 /* at the end: with its results */
 };
 
 struct hb_scheduler_provider_ops {
@@ -37,8 +37,8 @@ struct hb_scheduler_provider_ops {
 	void (*expect)(void *self, int64_t now_ns);
 	/* Stops a batch as soon as that is possible; it ends with whole = false, or with true when it was too late. May be NULL. */
 	void (*cancel)(void *self, int64_t now_ns, uint32_t slot);
-	/* A batch that can stop (its can_stop) stops at the next kernel, or goes on. NULL: cannot be done, no model says it can. */
-	void (*hold)(void *self, int64_t now_ns, uint32_t slot, bool held);
+	/* A batch that can stop (its can_pause) stops at the next kernel, or goes on. NULL: cannot be done, no model says it can. */
+	void (*pause)(void *self, int64_t now_ns, uint32_t slot, bool paused);
 	/* The next thing that happened up to now_ns; false = nothing more. */
 	bool (*poll)(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event);
 	/* When poll has something; INT64_MAX = not before the next call. Back ends in real time have a descriptor instead. */
