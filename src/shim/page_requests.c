@@ -10,12 +10,12 @@ static const char *const texts[HB_N_HOLD_FAULTS] = {
 #undef HB_TAKEOVER_FAULT
 };
 
-void hb_page_signs_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
+void hb_page_requests_post(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
 {
-	hb_page_signs_post_harm(begin_ns, end_ns, deadline_ns, flags, -1);
+	hb_page_requests_post_harm(begin_ns, end_ns, deadline_ns, flags, -1);
 }
 
-void hb_page_signs_post_harm(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags, int64_t harm_ns)
+void hb_page_requests_post_harm(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags, int64_t harm_ns)
 {
 	uint32_t harm_us = harm_ns < 0 ? 0 : harm_ns / 1000 < UINT32_MAX ? (uint32_t)(harm_ns / 1000) : UINT32_MAX;
 	struct hb_page_signs *signs = &hb_place()->process->signs;
@@ -32,8 +32,8 @@ void hb_page_signs_post_harm(int64_t begin_ns, int64_t end_ns, int64_t deadline_
 		hb_shim_count(HB_COUNT_requests_held, 1);
 }
 
-/* Two that begin at once may leave the deadline of the other: a matter of display. */
-void hb_page_signs_begin(int64_t begin_ns, int64_t deadline_ns)
+/* Two requests that begin at the same time may swap their deadlines; the deadline is only displayed. */
+void hb_page_requests_begin(int64_t begin_ns, int64_t deadline_ns)
 {
 	struct hb_page_signs *signs = &hb_place()->process->signs;
 	int64_t none = 0;
@@ -44,20 +44,20 @@ void hb_page_signs_begin(int64_t begin_ns, int64_t deadline_ns)
 						memory_order_relaxed);
 }
 
-void hb_page_signs_end(int64_t begin_ns)
+void hb_page_requests_end(int64_t begin_ns)
 {
 	struct hb_page_signs *signs = &hb_place()->process->signs;
 	atomic_compare_exchange_strong_explicit(&signs->running_since_ns, &begin_ns, 0, memory_order_relaxed,
 						memory_order_relaxed);
 }
 
-void hb_page_signs_fault(enum hb_takeover_fault fault)
+void hb_takeover_set_fault(enum hb_takeover_fault fault)
 {
 	uint32_t none = HB_TAKEOVER_WORKS;
 	atomic_compare_exchange_strong(&hb_place()->process->signs.hold_fault, &none, (uint32_t)fault);
 }
 
-bool hb_page_signs_faulty(void)
+bool hb_takeover_has_fault(void)
 {
 	return atomic_load_explicit(&hb_place()->process->signs.hold_fault, memory_order_relaxed) != HB_TAKEOVER_WORKS;
 }

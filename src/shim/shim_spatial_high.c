@@ -83,7 +83,7 @@ void hb_shim_spatial_begin(int64_t deadline_ns)
 		hb_spatial_high_begin(high, hb_clock_now_ns(), deadline_ns);
 		if (hb_orion_is_asked_for(hb_place()->gpus[gpu]))
 			hb_orion_high_begin(hb_place()->gpus[gpu], high);
-		hb_page_signs_begin(high->begin_ns, deadline_ns);
+		hb_page_requests_begin(high->begin_ns, deadline_ns);
 		serving_gpu = gpu;
 	}
 	leave();
@@ -127,7 +127,7 @@ int64_t hb_shim_spatial_end(int64_t *harm_ns)
 		begin_ns = high->begin_ns;
 		hb_spatial_high_end(high, hb_clock_now_ns());
 		*harm_ns = hb_spatial_high_harm_ns(high);
-		hb_page_signs_end(begin_ns);
+		hb_page_requests_end(begin_ns);
 		serving_gpu = HB_PAGE_GPUS;
 	}
 	leave();

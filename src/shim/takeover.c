@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See takeover.h. Each context that is used has a stream of ours (non-blocking, so
- * the legacy default stream does not wait for it; highest priority), the
- * kernel, loaded and launched once before the first hold so that nothing is
- * loaded while one is armed, and a word in memory of our own: it stays mapped
- * when its context goes, so a late release cannot fault.
+ * See takeover.h. Each context in use has
+ *  - a stream of our own (non-blocking, so that the legacy default stream does
+ *    not wait for it; highest priority);
+ *  - the takeover kernel, loaded and launched once before the first takeover so
+ *    that nothing has to be loaded when it counts;
+ *  - a control word in memory of our own. The memory stays mapped when the
+ *    context is destroyed, so a late release cannot fault.
  *
- * Why no hold can be there while a wide call waits: the caller raises `wide`
- * and then takes the HELD bits; the thread sets its HELD bit and then reads
- * `wide` (all sequentially consistent). So either the thread sees the call and
- * lets go, or the call sees the hold.
+ * Why no takeover can be there while a wide call waits: the caller raises `wide`
+ * and then takes the HELD bits; the taking thread sets its HELD bit and then
+ * reads `wide` (all sequentially consistent). So either the thread sees the call
+ * and lets go, or the call sees the takeover.
  *
- * A release between setting the bit and launching finds kernels that end at
- * once. A hold is only launched when the one before has ended, so resetting
- * the word revives nothing.
+ * A release between setting the bit and launching makes the kernels end at
+ * once. Takeover kernels are launched only when those before have ended, so
+ * resetting the word revives no old kernel.
  *
- * A GPU that is to be kept beyond the end of work has holds of its own kind, with
- * a stream and a word of their own (the other ones may linger still): they wait
- * for an event behind the work, so they run when it is done and not beside it.
+ * To keep the GPU beyond the end of work there is a second kind of takeover
+ * (KEEP) with its own stream and word, because kernels of the first kind may
+ * still linger. KEEP kernels wait for an event behind the work, so they run after
+ * the work and not beside it.
  */
 #include "shim/takeover_slots.h"
 
-#include "decide/defaults.h"
-#include "decide/foresight.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -34,7 +35,7 @@
 _Atomic(uint32_t) hb_shim_alert = HB_ALERT_FIRST;
 
 pthread_mutex_t hb_takeover_lock = PTHREAD_MUTEX_INITIALIZER;
-struct slot hb_takeover_slots[HB_TAKEOVER_CONTEXTS];
+struct takeover_slot hb_takeover_slots[HB_TAKEOVER_CONTEXTS];
 _Atomic(uint32_t) hb_takeover_next_age;
 bool hb_takeover_stopped;
 _Atomic(char *) hb_takeover_pages;
@@ -42,11 +43,10 @@ _Atomic(char *) hb_takeover_pages;
 static _Atomic(uint32_t) wide;
 static _Atomic(int64_t) doubt_since_ns;
 
-/* Of the hold that is there, or was last: its first launch and its latest; 0 = none has come yet. */
-static _Atomic(int64_t) launched_first_ns, launched_last_ns;
+static struct hb_takeover_linger linger;
 static _Atomic(uint32_t) launches; /* never 0 or HB_TAKEOVER_END when written to a word */
 
-/* Kept holds have not begun: the call that waits for the work before them is still under way. */
+/* KEEP kernels have not begun: the call that waits for the work before them has not returned. */
 static atomic_bool keep_waits;
 
 /* ---- the application's threads ---- */
@@ -63,7 +63,7 @@ static uint32_t held_bits(void)
 	return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD;
 }
 
-static bool release(uint32_t which)
+static bool release_bits(uint32_t which)
 {
 	if (!(atomic_load(&hb_shim_alert) & which))
 		return false;
@@ -74,28 +74,27 @@ static bool release(uint32_t which)
 
 bool hb_takeover_release(void)
 {
-	return release(HB_ALERT_HELD);
+	return release_bits(HB_ALERT_HELD);
 }
 
-static uint32_t held_now(void)
+static uint32_t bits_on_gpu(void)
 {
 	return atomic_load(&keep_waits) ? HB_ALERT_TAKEN : HB_ALERT_HELD;
 }
 
 void hb_takeover_release_now(void)
 {
-	release(held_now());
+	release_bits(bits_on_gpu());
 }
 
 bool hb_takeover_is_held(void)
 {
-	return atomic_load(&hb_shim_alert) & held_now();
+	return atomic_load(&hb_shim_alert) & bits_on_gpu();
 }
 
 bool hb_takeover_is_lingering(int64_t now_ns)
 {
-	int64_t last_ns = atomic_load(&launched_last_ns);
-	return last_ns && now_ns - last_ns < HB_DEFAULT_TAKEOVER_LINGER_NS;
+	return hb_takeover_linger_runs(&linger, now_ns);
 }
 
 bool hb_takeover_is_there(void)
@@ -108,25 +107,14 @@ bool hb_takeover_is_there(void)
 	return false;
 }
 
-/* Each note begins the kernel's linger time anew. */
+/* A new word makes the takeover kernels stay for another HB_DEFAULT_TAKEOVER_LINGER_NS. */
 void hb_takeover_note_launch(int64_t now_ns)
 {
-	int64_t first_ns = 0;
-	if (atomic_compare_exchange_strong(&launched_first_ns, &first_ns, now_ns)) {
-		first_ns = now_ns;
+	enum hb_takeover_note note = hb_takeover_linger_note(&linger, now_ns);
+	if (note == HB_TAKEOVER_FIRST_RENEWED)
 		hb_shim_count(HB_COUNT_holds_released, 1);
-	}
-	if (now_ns - first_ns > HB_DEFAULT_TAKEOVER_LINGER_MOST_NS)
-		return;
-	atomic_store(&launched_last_ns, now_ns);
-	write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);
-}
-
-/* Behind another hold's launches a new one would not linger. */
-static void forget_launches(void)
-{
-	atomic_store(&launched_first_ns, 0);
-	atomic_store(&launched_last_ns, 0);
+	if (note != HB_TAKEOVER_NOT_RENEWED)
+		write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);
 }
 
 void hb_takeover_note_use(void)
@@ -161,7 +149,7 @@ int64_t hb_takeover_begin_doubt(void)
 	return atomic_compare_exchange_strong(&doubt_since_ns, &none, now_ns) ? now_ns : 0;
 }
 
-/* One thread at a time is watched: the first that came in doubt. */
+/* Only one thread is watched at a time, the first whose call was in doubt. */
 void hb_takeover_end_doubt(int64_t since_ns)
 {
 	if (since_ns)
@@ -174,9 +162,9 @@ bool hb_takeover_is_doubtful(int64_t now_ns)
 	return since_ns && now_ns - since_ns > DOUBT_NS;
 }
 
-/* ---- our own thread: holding ---- */
+/* ---- the takeover thread ---- */
 
-/* Whether this is the context of its device to hold: one is enough, and two would keep each other off the GPU. */
+/* Whether this context of its device is the one to take over with. Two contexts would keep each other off the GPU. */
 static bool is_chosen(unsigned index)
 {
 	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++)
@@ -187,8 +175,8 @@ static bool is_chosen(unsigned index)
 	return true;
 }
 
-/* A GPU that this process never launched on, or without low priority, is not worth holding. */
-static bool is_in_use(const struct slot *slot)
+/* Without LP on the GPU, or where this process never launched, a takeover gains nothing. */
+static bool is_in_use(const struct takeover_slot *slot)
 {
 	const struct hb_place *place = hb_place();
 	if (slot->device < 0 || slot->device >= HB_PAGE_GPUS)
@@ -199,8 +187,8 @@ static bool is_in_use(const struct slot *slot)
 	       atomic_load(&((struct hb_gate *)place->process->gates[gpu])->submitted) > 0;
 }
 
-/* The hold before must be over. It was let go long ago, so it is, unless the GPU has not come to it yet. */
-static bool is_over(const struct slot *slot, enum kind kind, int64_t patience_ns)
+/* Whether the takeover kernels before have ended. They were released long ago, but the GPU may not have run them yet. */
+static bool is_over(const struct takeover_slot *slot, enum takeover_kind kind, int64_t patience_ns)
 {
 	int64_t until_ns = hb_clock_now_ns() + patience_ns;
 	CUresult result;
@@ -212,36 +200,36 @@ static bool is_over(const struct slot *slot, enum kind kind, int64_t patience_ns
 	return result == CUDA_SUCCESS;
 }
 
-static bool launch_two(const struct slot *slot, unsigned index, enum kind kind, int64_t limit_ns)
+static bool launch_two(const struct takeover_slot *slot, unsigned index, enum takeover_kind kind, int64_t limit_ns)
 {
 	unsigned bit = hb_takeover_bit_of(index, kind);
 	atomic_store(&hb_takeover_page_of(bit)->began_ns, 0);
 	atomic_store(&hb_takeover_page_of(bit)->word, HB_TAKEOVER_KEEP);
 	if (kind == TAKE)
-		forget_launches();
+		hb_takeover_linger_reset(&linger);
 	atomic_fetch_or(&hb_shim_alert, 1u << bit);
 	if (atomic_load(&wide)) {
-		release(1u << bit);
+		release_bits(1u << bit);
 		return false;
 	}
 	CUresult result = hb_takeover_launch(slot, kind, limit_ns);
 	if (result == CUDA_SUCCESS)
-		result = hb_takeover_launch(slot, kind,
-					    0); /* only has to be queued behind the first, see takeover_kernel.h */
+		/* Only has to be queued behind the first, see takeover_kernel.h. */
+		result = hb_takeover_launch(slot, kind, 0);
 	if (result != CUDA_SUCCESS) {
-		release(1u << bit);
+		release_bits(1u << bit);
 		return hb_takeover_fail(HB_TAKEOVER_NO_LAUNCH, result);
 	}
 	return true;
 }
 
-static bool hold_slot(const struct slot *slot, unsigned index, int64_t patience_ns)
+static bool take_with_slot(const struct takeover_slot *slot, unsigned index, int64_t patience_ns)
 {
 	return is_over(slot, TAKE, patience_ns) && launch_two(slot, index, TAKE, HB_FORESIGHT_HOLD_MAX_NS);
 }
 
 /* With the lock held. */
-static bool hold_all(int64_t patience_ns)
+static bool take_all_gpus(int64_t patience_ns)
 {
 	bool any = false;
 	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS && !hb_takeover_stopped; i++) {
@@ -249,18 +237,18 @@ static bool hold_all(int64_t patience_ns)
 		if (hb_takeover_slots[i].state != SLOT_READY || !is_chosen(i) || !is_in_use(&hb_takeover_slots[i]) ||
 		    HB_REAL(cuCtxPushCurrent_v2)(hb_takeover_slots[i].context) != CUDA_SUCCESS)
 			continue;
-		any |= hold_slot(&hb_takeover_slots[i], i, patience_ns);
-		HB_REAL(cuCtxPopCurrent_v2)(&popped); /* contexts must be free to go */
+		any |= take_with_slot(&hb_takeover_slots[i], i, patience_ns);
+		HB_REAL(cuCtxPopCurrent_v2)(&popped); /* the application may destroy any context that is not current */
 	}
 	return any;
 }
 
 bool hb_takeover_fire(void)
 {
-	if (hb_page_signs_faulty() || atomic_load(&wide))
+	if (hb_takeover_has_fault() || atomic_load(&wide))
 		return false;
 	pthread_mutex_lock(&hb_takeover_lock);
-	bool any = hold_all(END_WAIT_NS);
+	bool any = take_all_gpus(END_WAIT_NS);
 	pthread_mutex_unlock(&hb_takeover_lock);
 	return any;
 }
@@ -268,19 +256,19 @@ bool hb_takeover_fire(void)
 enum hb_takeover_tried hb_takeover_try_fire(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	if (hb_page_signs_faulty() || atomic_load(&wide) || atomic_load(&hb_captures) ||
+	if (hb_takeover_has_fault() || atomic_load(&wide) || atomic_load(&hb_captures) ||
 	    pthread_mutex_trylock(&hb_takeover_lock) != 0)
 		return HB_TAKEOVER_NOT_HERE;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	bool any = hold_all(0);
+	bool any = take_all_gpus(0);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	pthread_mutex_unlock(&hb_takeover_lock);
 	return any ? HB_TAKEOVER_FIRED : HB_TAKEOVER_NOT_HERE;
 }
 
-/* ---- the application's threads: keeping ---- */
+/* ---- keeping the GPU after the work, on the application's threads ---- */
 
-static struct slot *find_current(unsigned *index)
+static struct takeover_slot *find_current_slot(unsigned *index)
 {
 	CUcontext context;
 	if (HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context)
@@ -293,8 +281,8 @@ static struct slot *find_current(unsigned *index)
 	return NULL;
 }
 
-/* Behind what the thread will wait for. A stream of another context than the current one is refused by the driver. */
-static bool stand_behind(const struct slot *slot, CUstream stream, CUevent event)
+/* Queues the KEEP stream behind the work. The driver refuses a stream of a context that is not current. */
+static bool queue_behind_work(const struct takeover_slot *slot, CUstream stream, CUevent event)
 {
 	if ((event ? HB_REAL(cuEventQuery)(event) : HB_REAL(cuStreamQuery)(stream)) != CUDA_ERROR_NOT_READY)
 		return false;
@@ -304,11 +292,11 @@ static bool stand_behind(const struct slot *slot, CUstream stream, CUevent event
 }
 
 /* With the lock held. */
-static bool keep(CUstream stream, CUevent event, int64_t keep_ns)
+static bool keep_gpu(CUstream stream, CUevent event, int64_t keep_ns)
 {
 	unsigned index = 0;
-	const struct slot *slot = hb_takeover_stopped ? NULL : find_current(&index);
-	if (!slot || !is_over(slot, KEEP, 0) || !stand_behind(slot, stream, event))
+	const struct takeover_slot *slot = hb_takeover_stopped ? NULL : find_current_slot(&index);
+	if (!slot || !is_over(slot, KEEP, 0) || !queue_behind_work(slot, stream, event))
 		return false;
 	atomic_store(&keep_waits, true);
 	return launch_two(slot, index, KEEP, keep_ns);
@@ -317,11 +305,11 @@ static bool keep(CUstream stream, CUevent event, int64_t keep_ns)
 bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	if (hb_page_signs_faulty() || atomic_load(&wide) || atomic_load(&hb_captures) ||
+	if (hb_takeover_has_fault() || atomic_load(&wide) || atomic_load(&hb_captures) ||
 	    pthread_mutex_trylock(&hb_takeover_lock) != 0)
 		return false;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	bool kept = keep(stream, event, keep_ns);
+	bool kept = keep_gpu(stream, event, keep_ns);
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 	pthread_mutex_unlock(&hb_takeover_lock);
 	return kept;
@@ -329,7 +317,7 @@ bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns)
 
 bool hb_takeover_keep_begins(void)
 {
-	forget_launches(); /* what lingers behind them has nothing to wait for any more */
+	hb_takeover_linger_reset(&linger); /* the work is done, so nothing has to linger */
 	atomic_store(&keep_waits, false);
 	return atomic_load(&hb_shim_alert) & HB_ALERT_KEPT;
 }
@@ -345,7 +333,7 @@ void hb_takeover_stop(void)
 	hb_takeover_release();
 }
 
-/* The words are the parent's: the child lets them be. */
+/* The words belong to the parent, so the child does not write them. */
 void hb_takeover_leave_in_child(void)
 {
 	pthread_mutex_init(&hb_takeover_lock, NULL);
@@ -354,7 +342,7 @@ void hb_takeover_leave_in_child(void)
 	atomic_store(&hb_takeover_pages, NULL);
 	atomic_store(&wide, 0);
 	atomic_store(&doubt_since_ns, 0);
-	forget_launches();
+	hb_takeover_linger_reset(&linger);
 	atomic_store(&keep_waits, false);
 	hb_takeover_stopped = false;
 }

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds: two tiny kernels on this process's context that keep the GPU for it
- * until its real work is there, so that the context switch is over by then.
- * When to hold is shim_foresight.c's decision; this is how.
+ * Takeovers: two tiny kernels in a context of this process keep the GPU for the
+ * process until its real work arrives, so that the context switch is over by
+ * then. shim_foresight.c decides when to take over; this file does it.
  *
- * Two promises. A hold never delays the process's own work by more than 2 us:
- * it is one thread on one SM, on a stream of its own that nothing waits for,
- * beside which the real work runs, and it is let go before every call that may
- * wait for the whole context (`wide` below), when what needs a whole SM has been
- * launched, and when the work is done. Behind other launches it lingers for a
- * moment: a gap of 6 us before the next, or a copy that the launch waits for,
- * would cost two switches. And it never outlasts its limit, whatever happens to this process. Anything that fails switches holds off for
- * the process, with the reason on the page.
+ * Two promises:
+ *  - A takeover delays the process's own work by at most 2 us. A takeover kernel
+ *    is one thread on one SM in a stream of its own; real work runs beside it. It
+ *    is released before every call that may wait for the entire context (`wide`
+ *    below), after a launch that needs a whole SM, and when the work is done. After
+ *    other launches it lingers (decide/takeover_rule.h).
+ *  - A takeover never outlasts its limit, whatever happens to this process. If
+ *    anything fails, takeovers are switched off for the process, and the reason is
+ *    written to the tenant page.
  *
- * hb_shim_alert is the one word that a launch looks at, relaxed: 0 on the
- * common path. Whoever releases takes the HELD bits out of it in one step, so a
- * hold is released once, by one thread.
+ * hb_shim_alert is the one word that every launch reads (relaxed; 0 in the common
+ * case). A release takes the HELD bits out of the word in one atomic step, so each
+ * takeover is released once, by one thread.
  */
-#ifndef HB_SHIM_HOLD_H
-#define HB_SHIM_HOLD_H
+#ifndef HB_SHIM_TAKEOVER_H
+#define HB_SHIM_TAKEOVER_H
 
+#include "decide/takeover_rule.h"
 #include "nvidia/cuda_abi.h"
 
 #include <stdatomic.h>
@@ -29,18 +31,18 @@
 enum { HB_TAKEOVER_CONTEXTS = 8 };
 
 enum hb_alert {
-	HB_ALERT_TAKEN = (1 << HB_TAKEOVER_CONTEXTS) - 1, /* one bit a context for which the GPU was taken */
+	HB_ALERT_TAKEN = (1 << HB_TAKEOVER_CONTEXTS) - 1, /* one bit for each context that took its GPU over */
 	HB_ALERT_KEPT =
-		HB_ALERT_TAKEN << HB_TAKEOVER_CONTEXTS, /* ... and is, or will be, kept from the end of its work on */
+		HB_ALERT_TAKEN << HB_TAKEOVER_CONTEXTS, /* one bit for each context that keeps its GPU after its work */
 	HB_ALERT_HELD = HB_ALERT_TAKEN | HB_ALERT_KEPT,
-	HB_ALERT_WINDOW = 1 << 29, /* launches are the spatial engine's business (shim_spatial.h) */
+	HB_ALERT_WINDOW = 1 << 29, /* the spatial engine handles launches (shim_spatial.h) */
 	HB_ALERT_FIRST = 1 << 30,  /* the next launch is the first after idle */
-	HB_ALERT_SLICE = 1 << 28,  /* launches may go in pieces (split.h) */
-	HB_ALERT_TRACE = 1 << 27,  /* launches are noted (launch_trace.h) */
+	HB_ALERT_SLICE = 1 << 28,  /* launches may be split (split.h) */
+	HB_ALERT_TRACE = 1 << 27,  /* launches are recorded (launch_trace.h) */
 };
 extern _Atomic(uint32_t) hb_shim_alert;
 
-/* Why holds are off; shown by `hb status`. */
+/* Why takeovers are off; shown by `hb status`. */
 enum hb_takeover_fault {
 #define HB_TAKEOVER_FAULT(name, text) HB_TAKEOVER_##name,
 #include "hummingbird/takeover_faults.def"
@@ -50,22 +52,22 @@ enum hb_takeover_fault {
 
 /* ---- any thread of the application ---- */
 
-/* Contexts as they come and go. Forget before the driver destroys. */
+/* A context was created; a context is about to be destroyed. */
 void hb_takeover_add_context(CUcontext context, CUdevice device);
 void hb_takeover_forget_context(CUcontext context);
 
-/* Lets go what is held; true if something was. Safe in signal handlers. */
+/* Releases all takeovers; true if there was one. Safe in signal handlers. */
 bool hb_takeover_release(void);
-/* A launch begins, or has returned: what is held ends soon by itself, unless another one comes before. */
+/* A launch begins, or has returned: the takeover lingers from now on. */
 void hb_takeover_note_launch(int64_t now_ns);
-/* The calling thread's context is in use: of several on one GPU it is the one to hold. */
+/* The calling thread's context is in use: takeovers of its GPU use this context from now on. */
 void hb_takeover_note_use(void);
-/* Whether the GPU has come to a hold, and not only been told. */
+/* Whether takeover kernels run on the GPU now, and are not only queued. */
 bool hb_takeover_is_there(void);
-/* Around a call that may wait for everything in the context: nothing is held before it ends. Nest freely. */
+/* Around a call that may wait for everything in the context: there is no takeover until it ends. May be nested. */
 void hb_takeover_begin_wide(void);
 void hb_takeover_end_wide(void);
-/* Around a call that should not wait for holds but might: hb_takeover_end_doubt() with what begin gave. */
+/* Around a call that should not wait for takeover kernels but might. Pass the result of begin to end. */
 int64_t hb_takeover_begin_doubt(void);
 void hb_takeover_end_doubt(int64_t since_ns);
 
@@ -86,43 +88,44 @@ void hb_takeover_end_doubt(int64_t since_ns);
 	})
 
 /*
- * Holds on a thread of the application, which must not be inside the driver: a
- * thread that has to be woken needs 40 us, now and then 500. Takes about 15 us.
+ * Takes the GPU over on a thread of the application, which must not be inside the
+ * driver. Takes about 15 us; the takeover thread needs 40 us to wake, sometimes 500.
  */
 enum hb_takeover_tried { HB_TAKEOVER_NOT_HERE, HB_TAKEOVER_FIRED };
 enum hb_takeover_tried hb_takeover_try_fire(void);
 
 /*
- * The calling thread is about to wait for `stream` (or `event`): holds in a
- * stream of their own that begin when that is done, so that the GPU stays, and
- * end keep_ns later by themselves. The work before does not notice. Takes about
- * 8 us; false: the work is done already, or it cannot be arranged now.
+ * The calling thread is about to wait for `stream` (or `event`). Queues takeover
+ * kernels behind that work, which keep the GPU for keep_ns after the work and then
+ * end by themselves. The work is not delayed. Takes about 8 us. False: the work is
+ * done already, or the kernels cannot be queued now.
  */
 bool hb_takeover_keep(CUstream stream, CUevent event, int64_t keep_ns);
-/* The wait is over: true if the GPU is kept still. */
+/* The wait is over. True if the GPU is still kept. */
 bool hb_takeover_keep_begins(void);
 
-/* ---- the thread of takeover_thread.c ---- */
+/* ---- the takeover thread (takeover_thread.c) ---- */
 
-/* Once, before anything else of it. */
+/* Prepares the thread itself; called once, before any other function of this section. */
 void hb_takeover_enter_thread(void);
-/* Loads what contexts need that came since. False: come back for one that cannot be prepared now. */
+/* Prepares new contexts. False: a context cannot be prepared now, so call again later. */
 bool hb_takeover_prepare(void);
-/* Holds the GPUs in use. False: not now (nothing is ready, or a wide call is under way). */
+/* Takes over all GPUs in use. False: no context is ready, or a wide call runs. */
 bool hb_takeover_fire(void);
-/* Nothing keeps what is held but that the process goes on launching. */
+/* The process launched a moment ago, so the takeover kernels still linger. */
 bool hb_takeover_is_lingering(int64_t now_ns);
-/* A call has been in doubt for too long while something is held. */
+/* A call has been in doubt for too long during a takeover. */
 bool hb_takeover_is_doubtful(int64_t now_ns);
-/* Lets go what is held now, and leaves alone what waits for the end of work. */
+/* Releases takeovers that are on the GPU, but not those that wait for the end of work. */
 void hb_takeover_release_now(void);
-/* Whether something is held now. */
+/* Whether a takeover is on the GPU. */
 bool hb_takeover_is_held(void);
 
-/* ---- */
+/* ---- the end ---- */
 
-/* No hold from now on: the process ends. */
+/* The process exits: no takeover from now on. */
 void hb_takeover_stop(void);
+/* Forgets the parent's state in a forked child. */
 void hb_takeover_leave_in_child(void);
 
 #endif

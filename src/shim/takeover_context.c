@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contexts that can be held (takeover_slots.h): told by hook_context.c as they
- * come and go, prepared by the thread of takeover_thread.c: streams, a word that the
- * GPU sees, the kernel loaded and launched once. With the lock held it makes no
- * call that waits for the application's work.
+ * The contexts with which this process can take the GPU over (takeover_slots.h).
+ * hook_context.c reports when a context is created or destroyed. The takeover
+ * thread prepares each context: streams, a control word that the GPU sees, and
+ * the takeover kernel, loaded and launched once. While the lock is held no call
+ * is made that waits for the application's work.
  */
 #include "shim/takeover_slots.h"
 
@@ -17,7 +18,7 @@
 
 /* ---- contexts ---- */
 
-static void take_slot(struct slot *slot, CUcontext context, CUdevice device)
+static void take_slot(struct takeover_slot *slot, CUcontext context, CUdevice device)
 {
 	slot->device = device;
 	slot->streams[TAKE] = slot->streams[KEEP] = NULL;
@@ -30,7 +31,7 @@ static void take_slot(struct slot *slot, CUcontext context, CUdevice device)
 	atomic_store_explicit(&slot->context, context, memory_order_relaxed);
 }
 
-static void leave_slot(struct slot *slot)
+static void leave_slot(struct takeover_slot *slot)
 {
 	atomic_store_explicit(&slot->context, NULL, memory_order_relaxed);
 	slot->state = SLOT_FREE;
@@ -38,7 +39,7 @@ static void leave_slot(struct slot *slot)
 
 void hb_takeover_add_context(CUcontext context, CUdevice device)
 {
-	struct slot *place = NULL;
+	struct takeover_slot *place = NULL;
 	pthread_mutex_lock(&hb_takeover_lock);
 	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
 		if (hb_takeover_slots[i].state != SLOT_FREE && hb_takeover_slots[i].context == context)
@@ -49,13 +50,13 @@ void hb_takeover_add_context(CUcontext context, CUdevice device)
 	if (place)
 		take_slot(place, context, device);
 	pthread_mutex_unlock(&hb_takeover_lock);
-	hb_takeover_thread_call(0); /* it prepares */
+	hb_takeover_thread_call(0); /* the thread prepares the context */
 }
 
-/* With the context current. What fails here goes with the context. */
-static void tear_down(struct slot *slot, unsigned index)
+/* With the context current. Whatever cannot be freed here is freed with the context. */
+static void tear_down(struct takeover_slot *slot, unsigned index)
 {
-	for (enum kind kind = TAKE; kind <= KEEP; kind++)
+	for (enum takeover_kind kind = TAKE; kind <= KEEP; kind++)
 		if (slot->streams[kind])
 			HB_REAL(cuStreamDestroy_v2)(slot->streams[kind]);
 	if (slot->work_done)
@@ -66,13 +67,13 @@ static void tear_down(struct slot *slot, unsigned index)
 		HB_REAL(cuMemHostUnregister)((void *)hb_takeover_page_of(index));
 }
 
-/* The slot of a context that is to be held no more: torn down by the caller, who has it alone, or free already. */
-static struct slot *take_leave(CUcontext context)
+/* Withdraws a context from use. Returns its slot if the caller has to tear it down; no other thread uses that slot. */
+static struct takeover_slot *withdraw_slot(CUcontext context)
 {
-	struct slot *leaving = NULL;
+	struct takeover_slot *leaving = NULL;
 	pthread_mutex_lock(&hb_takeover_lock);
 	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
-		struct slot *slot = &hb_takeover_slots[i];
+		struct takeover_slot *slot = &hb_takeover_slots[i];
 		if (slot->state == SLOT_FREE || slot->state == SLOT_LEAVING || slot->context != context)
 			continue;
 		if (slot->state == SLOT_READY) {
@@ -86,14 +87,14 @@ static struct slot *take_leave(CUcontext context)
 	return leaving;
 }
 
-/* Without the lock the driver is called: unloading our kernel may wait for the application's work. */
+/* The driver is called without the lock, because unloading our kernel may wait for the application's work. */
 void hb_takeover_forget_context(CUcontext context)
 {
 	CUcontext popped;
 	hb_takeover_release();
-	struct slot *slot = take_leave(context);
+	struct takeover_slot *slot = withdraw_slot(context);
 	if (slot) {
-		hb_takeover_release(); /* what began meanwhile; nothing begins there any more */
+		hb_takeover_release(); /* a takeover may have begun meanwhile; from now on none begins in this context */
 		if (HB_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS) {
 			tear_down(slot, (unsigned)(slot - hb_takeover_slots));
 			HB_REAL(cuCtxPopCurrent_v2)(&popped);
@@ -102,20 +103,20 @@ void hb_takeover_forget_context(CUcontext context)
 		leave_slot(slot);
 		pthread_mutex_unlock(&hb_takeover_lock);
 	}
-	hb_shim_foresight_idle(); /* what was launched there is no more */
+	hb_shim_foresight_idle(); /* work that was launched in this context no longer exists */
 }
 
-/* ---- our own thread: preparing ---- */
+/* ---- preparing contexts, on the takeover thread ---- */
 
 bool hb_takeover_fail(enum hb_takeover_fault fault, CUresult result)
 {
-	hb_page_signs_fault(fault);
-	hb_log_warning("no holds in this process any more: %s (CUDA error %d)", hb_takeover_fault_text(fault),
-		       (int)result);
+	hb_takeover_set_fault(fault);
+	hb_log_warning("foresight is off in this process: taking the GPU over failed: %s (CUDA error %d)",
+		       hb_takeover_fault_text(fault), (int)result);
 	return false;
 }
 
-CUresult hb_takeover_launch(const struct slot *slot, enum kind kind, int64_t limit_ns)
+CUresult hb_takeover_launch(const struct takeover_slot *slot, enum takeover_kind kind, int64_t limit_ns)
 {
 	struct hb_takeover_params params = {.word = slot->address + hb_takeover_offset_of(kind),
 					    .limit_ns = (uint64_t)limit_ns,
@@ -124,21 +125,21 @@ CUresult hb_takeover_launch(const struct slot *slot, enum kind kind, int64_t lim
 	return HB_REAL(cuLaunchKernel)(slot->kernel, 1, 1, 1, 1, 1, 1, 0, slot->streams[kind], arguments, NULL);
 }
 
-static CUresult load(struct slot *slot)
+static CUresult load_kernel(struct takeover_slot *slot)
 {
 	CUresult result = HB_REAL(cuModuleLoadData)(&slot->module, hb_takeover_ptx);
 	slot->lingers = result == CUDA_SUCCESS;
-	if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) /* the simulated driver's answer to PTX */
+	if (result == CUDA_ERROR_NO_BINARY_FOR_GPU) /* the simulated driver cannot load PTX */
 		result = HB_REAL(cuModuleLoadData)(&slot->module, hb_takeover_simulated);
 	if (result == CUDA_SUCCESS)
 		result = HB_REAL(cuModuleGetFunction)(&slot->kernel, slot->module, HB_TAKEOVER_KERNEL_NAME);
-	/* As much shared memory on its SM as there can be: a block that needs 200 KiB then runs beside it. A wish only. */
+	/* Asks for the largest shared memory on the kernel's SM, so that a block with 200 KiB fits beside it. Failure does not matter. */
 	if (result == CUDA_SUCCESS)
 		HB_REAL(cuFuncSetAttribute)(slot->kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
 	return result;
 }
 
-static CUresult map_word(struct slot *slot, unsigned index)
+static CUresult map_word(struct takeover_slot *slot, unsigned index)
 {
 	void *page = (void *)hb_takeover_page_of(index);
 	CUresult result = HB_REAL(cuMemHostRegister_v2)(page, PAGE_BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
@@ -147,18 +148,18 @@ static CUresult map_word(struct slot *slot, unsigned index)
 	return result;
 }
 
-static CUresult make_streams(struct slot *slot)
+static CUresult make_streams(struct takeover_slot *slot)
 {
 	int least = 0, greatest = 0;
 	HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
 	CUresult result = HB_REAL(cuEventCreate)(&slot->work_done, CU_EVENT_DISABLE_TIMING);
-	for (enum kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++)
+	for (enum takeover_kind kind = TAKE; kind <= KEEP && result == CUDA_SUCCESS; kind++)
 		result = HB_REAL(cuStreamCreateWithPriority)(&slot->streams[kind], CU_STREAM_NON_BLOCKING, greatest);
 	return result;
 }
 
-/* Launched once, with a word that ends it, so that a lazily loading driver has loaded it. */
-static CUresult try_once(struct slot *slot, unsigned index)
+/* Launches the kernel once, with a word that ends it at once, because the driver may load kernels lazily. */
+static CUresult try_once(struct takeover_slot *slot, unsigned index)
 {
 	atomic_store(&hb_takeover_page_of(index)->word, HB_TAKEOVER_END);
 	CUresult result = hb_takeover_launch(slot, TAKE, 0);
@@ -166,7 +167,7 @@ static CUresult try_once(struct slot *slot, unsigned index)
 }
 
 /* With the lock held and the context current. */
-static bool set_up(struct slot *slot, unsigned index)
+static bool set_up(struct takeover_slot *slot, unsigned index)
 {
 	CUresult result = make_streams(slot);
 	if (result != CUDA_SUCCESS)
@@ -174,7 +175,7 @@ static bool set_up(struct slot *slot, unsigned index)
 	result = map_word(slot, index);
 	if (result != CUDA_SUCCESS)
 		return hb_takeover_fail(HB_TAKEOVER_NO_MEMORY, result);
-	result = load(slot);
+	result = load_kernel(slot);
 	if (result != CUDA_SUCCESS)
 		return hb_takeover_fail(HB_TAKEOVER_NO_IMAGE, result);
 	result = try_once(slot, index);
@@ -198,12 +199,12 @@ static bool make_pages(void)
 
 void hb_takeover_enter_thread(void)
 {
-	/* Legal beside any capture of another thread, and invalidates none. */
+	/* In this mode our calls are legal during a capture by another thread and do not invalidate it. */
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	HB_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-/* Not while a stream records: what is legal beside a capture differs between drivers. */
+/* Not during a stream capture: drivers differ in the calls that are legal beside one. */
 static bool can_prepare(void)
 {
 	return !hb_takeover_stopped && atomic_load(&hb_captures) == 0;
@@ -212,7 +213,7 @@ static bool can_prepare(void)
 bool hb_takeover_prepare(void)
 {
 	bool all = true;
-	if (hb_page_signs_faulty() || !make_pages())
+	if (hb_takeover_has_fault() || !make_pages())
 		return true;
 	pthread_mutex_lock(&hb_takeover_lock);
 	for (unsigned i = 0; i < HB_TAKEOVER_CONTEXTS; i++) {
@@ -220,7 +221,7 @@ bool hb_takeover_prepare(void)
 			continue;
 		if (can_prepare() && HB_REAL(cuCtxSetCurrent)(hb_takeover_slots[i].context) == CUDA_SUCCESS)
 			set_up(&hb_takeover_slots[i], i);
-		HB_REAL(cuCtxSetCurrent)(NULL); /* contexts must be free to go */
+		HB_REAL(cuCtxSetCurrent)(NULL); /* the application may destroy any context that is not current */
 		all &= hb_takeover_slots[i].state != SLOT_NEW;
 	}
 	pthread_mutex_unlock(&hb_takeover_lock);

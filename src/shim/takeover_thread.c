@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread that holds the GPU when shim_foresight.c says so. It exists in HP tenants
- * only. It sleeps until the plan's next moment and is called earlier when the
- * plan changes; while something is held it looks every 100 us whether a call
- * that might wait for the hold takes too long. It makes driver calls in relaxed
- * capture mode only, with no context current in between.
+ * The takeover thread: takes the GPU over and lets it go as the plan of
+ * shim_foresight.c says (the rule: decide/takeover_rule.h). It exists in HP
+ * processes only. It sleeps until the plan's next moment and is called earlier
+ * when the plan changes. While the GPU is held it checks every 100 us whether a
+ * call that might wait for the takeover kernels lasts too long. It makes driver
+ * calls in relaxed capture mode only, and no context is current between them.
  */
 #include "base/clock.h"
 #include "decide/defaults.h"
@@ -21,24 +22,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS (100 * HB_NS_PER_US) /* while held */
 #define AWAKE INT64_MIN
-#define NAP_NS (100 * HB_NS_PER_MS) /* while a context cannot be prepared yet */
 
-static _Atomic(uint32_t) bell;
-static _Atomic(int64_t) wake_ns; /* when it will look by itself; 0 = it does not run */
+static _Atomic(uint32_t) doorbell; /* futex word; a change wakes the thread */
+static _Atomic(int64_t) wake_ns;   /* time at which the thread will run by itself; 0 = there is no thread */
 
 void hb_takeover_thread_call(int64_t at_ns)
 {
 	int64_t planned_ns = atomic_load(&wake_ns);
 	if (planned_ns != AWAKE && at_ns >= planned_ns)
 		return;
-	atomic_fetch_add(&bell, 1);
-	if (planned_ns != AWAKE) /* else it looks at the bell before it sleeps */
-		syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	atomic_fetch_add(&doorbell, 1);
+	if (planned_ns != AWAKE) /* a thread that is awake checks the doorbell before it sleeps */
+		syscall(SYS_futex, &doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static void relax(void)
+static void relax_cpu(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
@@ -50,114 +49,109 @@ static void relax(void)
 static void sleep_until(int64_t at_ns, uint32_t seen)
 {
 	struct timespec at = {.tv_sec = at_ns / HB_NS_PER_S, .tv_nsec = at_ns % HB_NS_PER_S};
-	syscall(SYS_futex, &bell, FUTEX_WAIT_BITSET_PRIVATE, seen, &at, NULL, FUTEX_BITSET_MATCH_ANY);
+	syscall(SYS_futex, &doorbell, FUTEX_WAIT_BITSET_PRIVATE, seen, &at, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-static _Atomic(int64_t) acted_ns =
-	INT64_MIN;                     /* of the plan's last hold that was acted upon: by us or by the one who asked */
-static _Atomic(int64_t) held_since_ns; /* really; 0 = nothing is held */
+/* since_ns of the plan's last takeover that was carried out, by this thread or by the thread that reported the sign. */
+static _Atomic(int64_t) acted_ns = INT64_MIN;
+static _Atomic(int64_t) held_since_ns; /* start of the takeover that is on the GPU; 0 = none */
 
-/* Somebody let it go: the launch, a wide call, or we. */
-static void account(int64_t now_ns)
+/* Adds up the time of a takeover that a launch, a wide call or this thread has ended. */
+static void account_takeover(int64_t now_ns)
 {
 	int64_t since_ns = atomic_load(&held_since_ns);
 	if (since_ns && !hb_takeover_is_held() && atomic_compare_exchange_strong(&held_since_ns, &since_ns, 0))
 		hb_shim_count(HB_COUNT_hold_time, (uint64_t)(now_ns - since_ns));
 }
 
-/* True: this hold is the caller's to act upon, and nobody else's. */
-static bool claim(const struct hb_shim_foresight_plan *plan)
+/* True: the caller, and no other thread, carries out this takeover. */
+static bool claim_takeover(const struct hb_takeover_plan *plan)
 {
 	int64_t acted = atomic_load(&acted_ns);
-	return acted != plan->hold_since_ns && atomic_compare_exchange_strong(&acted_ns, &acted, plan->hold_since_ns);
+	return acted != plan->since_ns && atomic_compare_exchange_strong(&acted_ns, &acted, plan->since_ns);
 }
 
-static void note_hold(void)
+static void note_takeover(void)
 {
 	atomic_store(&held_since_ns, hb_clock_now_ns());
 	hb_shim_count(HB_COUNT_holds, 1);
 }
 
-void hb_takeover_thread_save_waking(const struct hb_shim_foresight_plan *plan)
+void hb_takeover_thread_save_waking(const struct hb_takeover_plan *plan)
 {
-	/* Until it runs and sleeps for the first time there may be nothing to hold with. */
-	if (atomic_load(&wake_ns) == 0 || !claim(plan))
+	/* Before the thread has slept for the first time no context may be prepared for a takeover. */
+	if (atomic_load(&wake_ns) == 0 || !claim_takeover(plan))
 		return;
-	account(hb_clock_now_ns());
+	account_takeover(hb_clock_now_ns());
 	if (hb_takeover_try_fire() == HB_TAKEOVER_FIRED)
-		note_hold();
+		note_takeover();
 	else
-		atomic_store(&acted_ns, INT64_MIN); /* the thread may */
+		atomic_store(&acted_ns, INT64_MIN); /* leaves it to the takeover thread */
 }
 
-void hb_takeover_thread_note_kept(const struct hb_shim_foresight_plan *plan)
+void hb_takeover_thread_note_kept(const struct hb_takeover_plan *plan)
 {
-	if (!claim(plan))
+	if (!claim_takeover(plan))
 		return;
-	account(hb_clock_now_ns());
-	note_hold();
+	account_takeover(hb_clock_now_ns());
+	note_takeover();
 	hb_shim_count(HB_COUNT_holds_kept, 1);
 }
 
-static void fire(const struct hb_shim_foresight_plan *plan)
+static void take_gpu(const struct hb_takeover_plan *plan)
 {
-	if (!claim(plan))
+	if (!claim_takeover(plan))
 		return;
-	account(hb_clock_now_ns());
+	account_takeover(hb_clock_now_ns());
 	if (hb_takeover_fire())
-		note_hold();
+		note_takeover();
 	else
 		hb_shim_count(HB_COUNT_holds_not_possible, 1);
 }
 
-/*
- * Carries the plan out; returns when to look again: at once after a hold, whose launch may just have slipped by. A hold
- * that the plan has ended since a launch came is that launch's to let go.
- */
-static int64_t carry_out(const struct hb_shim_foresight_plan *plan, int64_t now_ns, bool prepared)
+/* Follows the plan and returns when to run again: at once after a takeover, because a launch may have come meanwhile. */
+static int64_t follow_plan(const struct hb_takeover_plan *plan, int64_t now_ns, bool prepared)
 {
-	int64_t next_ns = plan->next_ns;
-	if (plan->hold_until_ns > now_ns && plan->hold_since_ns != atomic_load(&acted_ns)) {
-		fire(plan);
+	bool acted = plan->since_ns == atomic_load(&acted_ns);
+	enum hb_takeover_step step = hb_takeover_next_step(plan, now_ns, acted, hb_takeover_is_lingering(now_ns),
+							   hb_takeover_is_doubtful(now_ns));
+	if (step == HB_TAKEOVER_TAKE) {
+		take_gpu(plan);
 		return now_ns;
 	}
-	if ((plan->hold_until_ns <= now_ns && !hb_takeover_is_lingering(now_ns)) || hb_takeover_is_doubtful(now_ns))
+	if (step == HB_TAKEOVER_LET_GO)
 		hb_takeover_release_now();
-	account(now_ns);
-	if (plan->hold_until_ns > now_ns && plan->hold_until_ns < next_ns)
-		next_ns = plan->hold_until_ns;
-	int64_t look_ns = atomic_load(&held_since_ns) ? now_ns + LOOK_NS : prepared ? INT64_MAX : now_ns + NAP_NS;
-	return look_ns < next_ns ? look_ns : next_ns;
+	account_takeover(now_ns);
+	return hb_takeover_wake_ns(plan, now_ns, atomic_load(&held_since_ns) != 0, prepared);
 }
 
-/* A sleeping CPU may take that long to come back; awake in time, the thread waits for the rest. */
-static void sleep_precisely(int64_t at_ns, uint32_t seen)
+/* Sleeps until a little before the time, because a sleeping CPU wakes late, and spins for the rest. */
+static void sleep_exactly(int64_t at_ns, uint32_t seen)
 {
 	int64_t early_ns = at_ns > HB_DEFAULT_TAKEOVER_EARLY_NS ? at_ns - HB_DEFAULT_TAKEOVER_EARLY_NS : 0;
 	sleep_until(at_ns == INT64_MAX ? at_ns : early_ns, seen);
-	while (at_ns != INT64_MAX && atomic_load(&bell) == seen && hb_clock_now_ns() < at_ns)
-		relax();
+	while (at_ns != INT64_MAX && atomic_load(&doorbell) == seen && hb_clock_now_ns() < at_ns)
+		relax_cpu();
 }
 
-static void *run(void *unused)
+static void *run_thread(void *unused)
 {
 	bool prepared = false;
 	prctl(PR_SET_NAME, "hb-hold");
 	prctl(PR_SET_TIMERSLACK, 1UL);
 	hb_takeover_enter_thread();
 	for (;;) {
-		uint32_t seen = atomic_load(&bell);
+		uint32_t seen = atomic_load(&doorbell);
 		atomic_store(&wake_ns, AWAKE);
 		bool held = atomic_load(&held_since_ns) != 0;
 		if (!held)
 			prepared = hb_takeover_prepare();
 		int64_t now_ns = hb_clock_now_ns();
-		struct hb_shim_foresight_plan plan = hb_shim_foresight_step(now_ns);
-		int64_t next_ns = carry_out(&plan, now_ns, prepared);
+		struct hb_takeover_plan plan = hb_shim_foresight_step(now_ns);
+		int64_t next_ns = follow_plan(&plan, now_ns, prepared);
 		atomic_store(&wake_ns, next_ns);
-		/* The moment to hold has to be met, others need not. */
-		if (plan.hold_until_ns == 0 && next_ns == plan.next_ns)
-			sleep_precisely(next_ns, seen);
+		if (hb_takeover_wakes_exactly(&plan, next_ns))
+			sleep_exactly(next_ns, seen);
 		else
 			sleep_until(next_ns, seen);
 	}
@@ -166,15 +160,15 @@ static void *run(void *unused)
 
 bool hb_takeover_thread_start(void)
 {
-	static bool ends_well; /* the handler is inherited by a forked child */
+	static bool has_exit_handler; /* a forked child inherits the handler */
 	pthread_t thread;
 	sigset_t all, before;
-	if (!ends_well && atexit(hb_takeover_stop) != 0)
+	if (!has_exit_handler && atexit(hb_takeover_stop) != 0)
 		return false;
-	ends_well = true;
+	has_exit_handler = true;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the application's */
-	bool running = pthread_create(&thread, NULL, run, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the application's threads handle its signals */
+	bool running = pthread_create(&thread, NULL, run_thread, NULL) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (running)
 		pthread_detach(thread);
@@ -183,7 +177,7 @@ bool hb_takeover_thread_start(void)
 
 void hb_takeover_thread_leave_in_child(void)
 {
-	atomic_store(&bell, 0);
+	atomic_store(&doorbell, 0);
 	atomic_store(&wake_ns, 0);
 	atomic_store(&acted_ns, INT64_MIN);
 	atomic_store(&held_since_ns, 0);

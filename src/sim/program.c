@@ -64,8 +64,7 @@ static int open_streams(struct hb_program *program, struct hb_simulation *engine
 		return program->client;
 	int priority = program->high && engine->mode.priorities ? -5 : 0;
 	program->stream = hb_gpu_model_add_stream(engine->model, program->client, priority);
-	program->hold_stream = hb_gpu_model_add_stream(engine->model, program->client, -5);
-	return program->stream < 0 ? program->stream : program->hold_stream < 0 ? program->hold_stream : 0;
+	return program->stream < 0 ? program->stream : 0;
 }
 
 static void next_arrival(struct hb_program *program, struct hb_simulation *engine)
@@ -74,6 +73,26 @@ static void next_arrival(struct hb_program *program, struct hb_simulation *engin
 	int64_t shifted = next == INT64_MAX ? next : next + engine->options->lead_ns;
 	program->next_arrival_ns = shifted < engine->end_ns ? shifted : INT64_MAX;
 	hb_simulation_plan_hint(engine, program);
+}
+
+/* The bytes of a request arrive when the request does, unless the mode's signs say otherwise (simulation_hints.c). */
+static int open_arrivals(struct hb_program *program, struct hb_simulation *engine, struct hb_error *error)
+{
+	const char *text = program->tenant->arrivals;
+	uint64_t seed = engine->options->seed + program->id;
+	int result = text ? hb_arrivals_new(text, seed, &program->arrivals, error) : 0;
+	if (result < 0)
+		return result;
+	if (program->arrivals && hb_arrivals_kind(program->arrivals) == HB_ARRIVE_CLOSED) {
+		hb_arrivals_free(program->arrivals);
+		program->arrivals = NULL;
+	}
+	if (!program->arrivals || !program->takeover || engine->mode.hints == HB_HINTS_LEARNED)
+		return 0;
+	result = hb_arrivals_new(text, seed, &program->bytes, error);
+	if (!result)
+		program->bytes_ns = hb_arrivals_next(program->bytes) + engine->options->lead_ns;
+	return result;
 }
 
 int hb_program_init(struct hb_program *program, struct hb_simulation *engine, const struct hb_sim_tenant *tenant,
@@ -88,7 +107,8 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *engine, co
 		.wake_ns = INT64_MAX,
 		.hint_ns = INT64_MAX,
 		.false_hint_ns = INT64_MAX,
-		.release_ns = INT64_MAX,
+		.bytes_ns = INT64_MAX,
+		.launched_ns = -1,
 		.next_arrival_ns = INT64_MAX,
 	};
 	hb_gate_init(&program->gate);
@@ -108,17 +128,12 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *engine, co
 	result = open_streams(program, engine);
 	if (!result && engine->mode.slack)
 		result = hb_simulation_open_slack(engine, program);
+	if (!result && engine->mode.foresight && high)
+		result = hb_simulation_open_takeover(engine, program);
+	if (!result)
+		result = open_arrivals(program, engine, error);
 	if (result < 0)
 		return result;
-	if (tenant->arrivals) {
-		result = hb_arrivals_new(tenant->arrivals, engine->options->seed + id, &program->arrivals, error);
-		if (result < 0)
-			return result;
-	}
-	if (program->arrivals && hb_arrivals_kind(program->arrivals) == HB_ARRIVE_CLOSED) {
-		hb_arrivals_free(program->arrivals);
-		program->arrivals = NULL;
-	}
 	program->state = PROGRAM_WAITS_ARRIVAL;
 	if (program->arrivals)
 		next_arrival(program, engine);
@@ -132,8 +147,10 @@ void hb_program_fini(struct hb_program *program)
 {
 	hb_host_plan_fini(&program->plan);
 	hb_simulation_close_slack(program);
+	hb_simulation_close_takeover(program);
 	free(program->works);
 	free(program->latency_ns);
+	hb_arrivals_free(program->bytes);
 	hb_arrivals_free(program->arrivals);
 }
 
@@ -178,8 +195,11 @@ static void begin_iteration(struct hb_simulation *engine, struct hb_program *pro
 static void submit(struct hb_simulation *engine, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
+	program->launched_ns = engine->now_ns;
 	if (program->slack)
 		hb_simulation_slack_launch(engine, program);
+	if (program->takeover)
+		hb_simulation_takeover_launch(engine, program);
 	uint32_t op = iteration->first_op + program->op;
 	uint64_t cookie = hb_cookie(program->id, op, program->ticket);
 	int result;
@@ -204,10 +224,10 @@ static void submit(struct hb_simulation *engine, struct hb_program *program)
 		program->state = PROGRAM_LAUNCHES;
 		program->wake_ns = engine->now_ns + gap_ns(engine, program);
 	} else {
-		program->state = PROGRAM_SYNCS;
+		program->state = PROGRAM_ENTERS_SYNC;
 		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
-		program->wake_ns = INT64_MAX; /* what was just submitted ends first */
 		program->sync_from_ns = engine->now_ns + hb_host_pace_stretch(&program->pace, engine->now_ns, tail);
+		program->wake_ns = program->sync_from_ns;
 	}
 }
 
@@ -290,6 +310,8 @@ static void end_iteration(struct hb_simulation *engine, struct hb_program *progr
 	program->iterations++;
 	program->last_end_ns = engine->now_ns;
 	program->iteration = (program->iteration + 1) % program->workload->n_iterations;
+	if (program->takeover)
+		hb_simulation_takeover_idle(engine, program);
 	if (program->slack && program->high)
 		hb_simulation_slack_end(engine, program);
 	else if (program->slack)
@@ -316,6 +338,20 @@ static void end_iteration(struct hb_simulation *engine, struct hb_program *progr
 		begin_iteration(engine, program);
 }
 
+static void return_from_sync(const struct hb_simulation *engine, struct hb_program *program)
+{
+	program->wake_ns = engine->now_ns + (int64_t)engine->spec.sync_latency_ns;
+}
+
+static void enter_sync(struct hb_simulation *engine, struct hb_program *program)
+{
+	program->state = PROGRAM_SYNCS;
+	if (program->takeover)
+		hb_simulation_takeover_wait(engine, program);
+	if (!program->in_flight)
+		return_from_sync(engine, program);
+}
+
 void hb_program_step(struct hb_simulation *engine, struct hb_program *program)
 {
 	program->wake_ns = INT64_MAX;
@@ -327,6 +363,9 @@ void hb_program_step(struct hb_simulation *engine, struct hb_program *program)
 	case PROGRAM_GATED:
 	case PROGRAM_ASKED:
 		try_launch(engine, program);
+		break;
+	case PROGRAM_ENTERS_SYNC:
+		enter_sync(engine, program);
 		break;
 	case PROGRAM_SYNCS:
 		end_iteration(engine, program);
@@ -358,8 +397,9 @@ void hb_program_completed(struct hb_simulation *engine, struct hb_program *progr
 		hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
 	note_drained(engine, program);
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
-		int64_t from = program->sync_from_ns > engine->now_ns ? program->sync_from_ns : engine->now_ns;
-		program->wake_ns = from + (int64_t)engine->spec.sync_latency_ns;
+		if (program->takeover)
+			hb_simulation_takeover_drained(engine, program);
+		return_from_sync(engine, program);
 	} else if (program->slack && !program->high) {
 		hb_simulation_slack_marked(engine, program, (uint32_t)hb_cookie_ticket(done->cookie));
 	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {

@@ -16,6 +16,7 @@
 #include "core/core.h"
 #include "decide/spatial_high.h"
 #include "decide/spatial_low.h"
+#include "decide/takeover_rule.h"
 #include "gate/gate.h"
 #include "gpumodel/model.h"
 #include "sim/host_plan.h"
@@ -29,6 +30,7 @@ enum program_state {
 	PROGRAM_LAUNCHES,      /* wake_ns: enters the next launch call */
 	PROGRAM_GATED,         /* in the launch call, gate shut */
 	PROGRAM_ASKED,         /* in the launch call, admission asked for */
+	PROGRAM_ENTERS_SYNC,   /* wake_ns: enters the synchronize call */
 	PROGRAM_SYNCS,         /* in the synchronize call; wake_ns once it can return */
 	PROGRAM_DONE,          /* no more requests */
 };
@@ -46,6 +48,22 @@ struct hb_program_slack {
 	bool marks;                      /* the launch before wrote a mark */
 };
 
+/* The foresight of an HP program; see simulation_takeover.c. */
+struct hb_program_takeover {
+	struct hb_process_foresight process;
+	struct hb_takeover_linger linger;
+	struct hb_process_wait wait;
+	int64_t thread_ns;  /* when the takeover thread runs next */
+	int64_t planned_ns; /* time for which the thread sleeps; a call for an earlier time wakes it */
+	int64_t launch_ns;  /* when the takeover kernels reach the driver; INT64_MAX = none are being launched */
+	int64_t end_ns;     /* when the takeover kernels end by themselves; INT64_MAX = none run */
+	int64_t acted_ns;   /* since_ns of the plan's last takeover that was carried out */
+	uint64_t kernels, graphs;
+	uint64_t launches_since_idle;
+	int stream;
+	bool held; /* takeover kernels were launched and not released */
+};
+
 struct hb_program {
 	const struct hb_sim_tenant *tenant;
 	const struct hb_workload *workload;
@@ -53,21 +71,23 @@ struct hb_program {
 	bool high;
 	struct hb_host_plan plan;
 	struct hb_gpu_model_work *works; /* one an op */
-	int client, stream, hold_stream;
+	int client, stream;
 	struct hb_arrivals *arrivals; /* NULL = closed loop */
+	struct hb_arrivals *bytes;    /* the same arrivals again, for the signs; NULL = no signs */
 
 	enum program_state state;
 	int64_t wake_ns;
 	uint32_t iteration;   /* index in the workload, round and round */
 	uint32_t op;          /* next to launch, in the iteration */
 	int64_t sync_from_ns; /* the synchronize call was entered */
-	uint64_t in_flight;   /* submissions, holds not counted */
+	uint64_t in_flight;   /* submissions; takeover kernels do not count */
 	uint64_t request;
 	int64_t arrival_ns; /* of the request being served */
 	int64_t next_arrival_ns;
 	int64_t hint_ns, hint_start_ns; /* next hint to post, and what it will say */
 	int64_t false_hint_ns;
-	int64_t release_ns; /* holds end then; INT64_MAX = none to end */
+	int64_t bytes_ns;    /* when the bytes of a request arrive next */
+	int64_t launched_ns; /* last launch; -1 = none */
 	struct hb_rng hint_rng;
 	struct hb_host_pace pace;
 
@@ -78,7 +98,8 @@ struct hb_program {
 	bool draining;          /* `gate closed` came, `drained` is owed */
 	uint32_t sm_limit;      /* of its launches, from `mask`; 0 = all */
 
-	struct hb_program_slack *slack; /* NULL = another engine */
+	struct hb_program_slack *slack;       /* NULL = not the spatial engine */
+	struct hb_program_takeover *takeover; /* NULL = without foresight */
 
 	/* Results. */
 	int64_t *latency_ns;

@@ -12,7 +12,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:hints=none|perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 #define LIMIT_MAX_US 10000000
 #define WINDOW_LEAST_NS INT64_C(20000)
@@ -64,25 +64,28 @@ static bool parse_mps(const char *rest, struct hb_mode *mode)
 	return true;
 }
 
-static bool parse_temporal(const char *rest, struct hb_mode *mode)
+static bool parse_hints(const char *quality, struct hb_mode *mode)
 {
 	static const char *const names[] = {
-		[HB_HINTS_NONE] = "none",       [HB_HINTS_PERFECT] = "perfect", [HB_HINTS_LATE] = "late",
-		[HB_HINTS_EARLY] = "early",     [HB_HINTS_MISSING] = "missing", [HB_HINTS_WRONG] = "wrong",
-		[HB_HINTS_LEARNED] = "learned",
+		[HB_HINTS_PERFECT] = "perfect", [HB_HINTS_LATE] = "late",   [HB_HINTS_EARLY] = "early",
+		[HB_HINTS_MISSING] = "missing", [HB_HINTS_WRONG] = "wrong", [HB_HINTS_LEARNED] = "learned",
 	};
-	mode->policy = "temporal";
-	mode->mps_low = true;
-	if (!*rest)
-		return true;
-	if (strncmp(rest, ":hints=", 7) != 0)
-		return false;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (strcmp(rest + 7, names[i]) == 0) {
+		if (names[i] && strcmp(quality, names[i]) == 0) {
 			mode->hints = (enum hb_hint_quality)i;
 			return true;
 		}
 	return false;
+}
+
+static bool parse_temporal(const char *rest, struct hb_mode *mode)
+{
+	mode->policy = "temporal";
+	mode->mps_low = true;
+	mode->foresight = strcmp(rest, ":without=foresight") != 0;
+	if (!*rest || !mode->foresight)
+		return true;
+	return strncmp(rest, ":hints=", 7) == 0 && parse_hints(rest + 7, mode);
 }
 
 /* Reads one option of `spatial`, without its colon. The defaults are those of hb run (decide/defaults.def). */

@@ -3,7 +3,7 @@
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
  * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:without=masks|slices|beside]`, `auto`,
- * `temporal[:hints=perfect|none|late|early|missing|wrong|learned]`.
+ * `temporal[:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
  * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
  */
 #ifndef HB_SIM_MODES_H
@@ -34,6 +34,7 @@ struct hb_mode {
 	int64_t low_slice_ns, high_slice_ns; /* 0 = the GPU's default */
 	const char *policy;                  /* core policy name */
 	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
+	bool foresight; /* HP programs take the GPU over before their requests (simulation_takeover.c) */
 	enum hb_hint_quality hints;
 	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
 	bool masks_gpcs;    /* masks leave out complete GPCs; else they are spread over all of them */

@@ -104,8 +104,8 @@ static void take_completions(struct hb_simulation *engine)
 	struct hb_gpu_model_completion done;
 	while (hb_gpu_model_pop(engine->model, &done)) {
 		struct hb_program *program = &engine->programs[hb_cookie_program(done.cookie)];
-		if (done.cookie & HB_COOKIE_HOLD) {
-			hb_simulation_span(engine, HB_SPAN_HOLD, program->id, "hold", done.start_ns, done.end_ns);
+		if (done.cookie & HB_COOKIE_TAKEOVER) {
+			hb_simulation_span(engine, HB_SPAN_HOLD, program->id, "takeover", done.start_ns, done.end_ns);
 			continue;
 		}
 		const struct hb_gpu_model_work *work = &program->works[hb_cookie_op(done.cookie)];
@@ -134,7 +134,9 @@ static int64_t next_ns(const struct hb_simulation *engine)
 		int64_t hint = hb_simulation_next_hint_ns(program);
 		next = program->wake_ns < next ? program->wake_ns : next;
 		next = hint < next ? hint : next;
-		next = program->release_ns < next ? program->release_ns : next;
+		int64_t takeover = hb_simulation_next_takeover_ns(program);
+		next = takeover < next ? takeover : next;
+		next = program->bytes_ns < next ? program->bytes_ns : next;
 	}
 	return next;
 }
@@ -160,6 +162,18 @@ static void report_progress(const struct hb_simulation *engine, int64_t *last_ns
 		(double)engine->end_ns / 1e9);
 }
 
+static void step_program(struct hb_simulation *engine, struct hb_program *program)
+{
+	if (hb_simulation_next_takeover_ns(program) <= engine->now_ns)
+		hb_simulation_step_takeover(engine, program);
+	if (program->bytes_ns <= engine->now_ns)
+		hb_simulation_report_bytes(engine, program);
+	if (hb_simulation_next_hint_ns(program) <= engine->now_ns)
+		hb_simulation_give_hints(engine, program);
+	if (program->wake_ns <= engine->now_ns)
+		hb_program_step(engine, program);
+}
+
 static int run_loop(struct hb_simulation *engine)
 {
 	int64_t told_ns = hb_clock_now_ns();
@@ -177,14 +191,7 @@ static int run_loop(struct hb_simulation *engine)
 			hb_simulation_step_core(engine);
 		for (uint32_t i = 0; i < engine->n_programs; i++) {
 			struct hb_program *program = &engine->programs[i];
-			if (program->release_ns <= engine->now_ns) {
-				program->release_ns = INT64_MAX;
-				hb_gpu_model_release_holds(engine->model, engine->now_ns, program->hold_stream);
-			}
-			if (hb_simulation_next_hint_ns(program) <= engine->now_ns)
-				hb_simulation_give_hints(engine, program);
-			if (program->wake_ns <= engine->now_ns)
-				hb_program_step(engine, program);
+			step_program(engine, program);
 		}
 		if (engine->failure)
 			return engine->failure;

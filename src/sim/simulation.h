@@ -31,7 +31,7 @@ struct hb_simulation {
 };
 
 /* What a completion's cookie says. */
-#define HB_COOKIE_HOLD (UINT64_C(1) << 55)
+#define HB_COOKIE_TAKEOVER (UINT64_C(1) << 55)
 static inline uint64_t hb_cookie(uint32_t program, uint32_t op, uint64_t ticket)
 {
 	return (uint64_t)program << 56 | (ticket & 0x7fffffff) << 24 | (op & 0xffffff);
@@ -60,6 +60,24 @@ void hb_simulation_give_hints(struct hb_simulation *engine, struct hb_program *p
 /* The program begins to serve a request: its first call into the driver. */
 void hb_simulation_begin_calls(struct hb_simulation *engine, struct hb_program *program);
 int64_t hb_simulation_next_hint_ns(const struct hb_program *program);
+/* The bytes of a request arrive now: a sign. */
+void hb_simulation_report_bytes(struct hb_simulation *engine, struct hb_program *program);
+/* simulation_takeover.c: foresight of HP programs. Only sign() may be called for a program without foresight. */
+int hb_simulation_open_takeover(struct hb_simulation *engine, struct hb_program *program);
+void hb_simulation_close_takeover(struct hb_program *program);
+/* When step() is due; INT64_MAX = never. */
+int64_t hb_simulation_next_takeover_ns(const struct hb_program *program);
+void hb_simulation_step_takeover(struct hb_simulation *engine, struct hb_program *program);
+void hb_simulation_takeover_sign(struct hb_simulation *engine, struct hb_program *program, enum hb_sign kind,
+				 uint64_t source, uint32_t who, int64_t expected_ns);
+/* The program is about to launch. */
+void hb_simulation_takeover_launch(struct hb_simulation *engine, struct hb_program *program);
+/* The program enters its synchronize call. */
+void hb_simulation_takeover_wait(struct hb_simulation *engine, struct hb_program *program);
+/* The program's last work in flight has ended while it waits. */
+void hb_simulation_takeover_drained(struct hb_simulation *engine, struct hb_program *program);
+/* The synchronize call has returned. */
+void hb_simulation_takeover_idle(struct hb_simulation *engine, struct hb_program *program);
 /* simulation_spatial.c: the client side of the spatial engine */
 int hb_simulation_open_slack(struct hb_simulation *engine, struct hb_program *program);
 void hb_simulation_close_slack(struct hb_program *program);

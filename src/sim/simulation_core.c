@@ -16,7 +16,7 @@ int hb_simulation_open_core(struct hb_simulation *engine)
 	config.gate_depth = engine->mode.gate_depth;
 	config.low_shared = engine->mode.mps || engine->mode.mps_low;
 	config.switch_ns = (int64_t)engine->spec.switch_ns;
-	config.foresight_off = engine->mode.hints != HB_HINTS_LEARNED;
+	config.foresight_off = true;
 	int error = 0;
 	engine->core = hb_core_new(&config, 0, &error);
 	engine->passive = engine->mode.policy[0] == 'b'; /* builtin */
@@ -26,22 +26,6 @@ int hb_simulation_open_core(struct hb_simulation *engine)
 static void set_slice(struct hb_simulation *engine, uint32_t tenant, int64_t compute_ns, int64_t copy_ns)
 {
 	hb_gpu_model_set_slice(engine->model, engine->context_of[tenant], compute_ns, copy_ns);
-}
-
-static void start_hold(struct hb_simulation *engine, struct hb_program *program, int64_t limit_ns)
-{
-	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD, .duration_ns = limit_ns, .name = "hold"};
-	hold.cookie = hb_cookie(program->id, 0, 0) | HB_COOKIE_HOLD;
-	/* Two: a lone one gives the GPU away as soon as it runs. */
-	for (int i = 0; i < 2; i++)
-		if (hb_gpu_model_submit(engine->model, engine->now_ns, program->hold_stream, &hold) < 0)
-			engine->failure = -ENOMEM;
-}
-
-/* The shim releases holds when the launch call it made returns: the work is queued behind them by then. */
-static int64_t launch_ns(const struct hb_simulation *engine, const struct hb_program *program)
-{
-	return (int64_t)(program->tenant->graph ? engine->spec.graph_launch_ns : engine->spec.launch_latency_ns);
 }
 
 static void apply(struct hb_simulation *engine, const struct hb_action *action)
@@ -62,10 +46,7 @@ static void apply(struct hb_simulation *engine, const struct hb_action *action)
 		set_slice(engine, action->tenant, action->slice.compute_ns, action->slice.copy_ns);
 		break;
 	case HB_ACTION_HOLD:
-		start_hold(engine, program, action->hold.limit_ns);
-		break;
 	case HB_ACTION_RELEASE:
-		program->release_ns = engine->now_ns + launch_ns(engine, program);
 		break;
 	case HB_ACTION_MASK:
 		program->sm_limit = action->mask.sms;

@@ -29,7 +29,7 @@
 #define NOISE_PER_S 40.0
 #define NOISE_SAME 8
 
-enum source { SOURCE_REQUEST = 1, SOURCE_OTHER, SOURCE_CALL };
+enum source { SOURCE_REQUEST = 1, SOURCE_OTHER, SOURCE_CALL, SOURCE_HINT };
 
 static void plan_signs(struct hb_simulation *engine, struct hb_program *program)
 {
@@ -77,18 +77,16 @@ int64_t hb_simulation_next_hint_ns(const struct hb_program *program)
 	return program->hint_ns < program->false_hint_ns ? program->hint_ns : program->false_hint_ns;
 }
 
-static void give(struct hb_simulation *engine, struct hb_program *program, int64_t start_ns)
+static void give_hint(struct hb_simulation *engine, struct hb_program *program, int64_t start_ns)
 {
-	struct hb_event event = {.kind = HB_EVENT_HINT};
-	event.hint.expected_start_ns = start_ns > engine->now_ns ? start_ns : engine->now_ns;
-	event.hint.sign = HB_SIGN_API;
-	hb_simulation_post(engine, program, &event);
+	if (start_ns < engine->now_ns)
+		start_ns = engine->now_ns;
+	hb_simulation_takeover_sign(engine, program, HB_SIGN_API, SOURCE_HINT, 0, start_ns);
 }
 
 static void give_sign(struct hb_simulation *engine, struct hb_program *program, enum hb_sign sign, enum source source)
 {
-	struct hb_event event = {.kind = HB_EVENT_HINT, .hint = {.sign = sign, .source = source}};
-	hb_simulation_post(engine, program, &event);
+	hb_simulation_takeover_sign(engine, program, sign, source, 0, 0);
 }
 
 static void give_noise(struct hb_simulation *engine, struct hb_program *program)
@@ -106,14 +104,14 @@ void hb_simulation_give_hints(struct hb_simulation *engine, struct hb_program *p
 		if (learned)
 			give_sign(engine, program, HB_SIGN_SOCKET, SOURCE_REQUEST);
 		else
-			give(engine, program, program->hint_start_ns);
+			give_hint(engine, program, program->hint_start_ns);
 	}
 	if (program->false_hint_ns <= engine->now_ns) {
 		program->false_hint_ns = INT64_MAX;
 		if (learned)
 			give_noise(engine, program);
 		else
-			give(engine, program, engine->now_ns + HINT_AHEAD_NS);
+			give_hint(engine, program, engine->now_ns + HINT_AHEAD_NS);
 	}
 }
 
@@ -121,4 +119,11 @@ void hb_simulation_begin_calls(struct hb_simulation *engine, struct hb_program *
 {
 	if (engine->mode.hints == HB_HINTS_LEARNED)
 		give_sign(engine, program, HB_SIGN_CALL, SOURCE_CALL);
+}
+
+void hb_simulation_report_bytes(struct hb_simulation *engine, struct hb_program *program)
+{
+	int64_t next_ns = hb_arrivals_next(program->bytes);
+	program->bytes_ns = next_ns == INT64_MAX ? next_ns : next_ns + engine->options->lead_ns;
+	give_sign(engine, program, HB_SIGN_SOCKET, SOURCE_REQUEST);
 }

@@ -121,14 +121,14 @@ static void modes_stand_in_the_order_that_was_measured(void **state)
 	assert_true(p50_ns("ts100") < p50_ns("timeslice"));
 	assert_true(p50_ns("mps_prio") < p50_ns("mps"));
 	assert_true(p50_ns("mps_gate2") < p50_ns("mps_prio"));
-	/* One switch, which the temporal engine without hints cannot hide. */
+	/* One switch, which the temporal engine cannot hide without foresight. */
 	assert_true(p50_ns("ts1") - alone > 180 * US && p50_ns("ts1") - alone < 230 * US);
-	assert_int_equal(p50_ns("temporal:hints=none"), p50_ns("ts1"));
+	assert_int_equal(p50_ns("temporal:without=foresight"), p50_ns("ts1"));
 }
 
 static void better_hints_are_never_worse_for_a_graph(void **state)
 {
-	int64_t alone = p50_ns("exclusive"), none = p50_ns("temporal:hints=none");
+	int64_t alone = p50_ns("exclusive"), none = p50_ns("temporal:without=foresight");
 	int64_t perfect = p50_ns("temporal:hints=perfect"), late = p50_ns("temporal:hints=late");
 	assert_true(perfect <= late);
 	assert_true(late <= none);
@@ -136,6 +136,39 @@ static void better_hints_are_never_worse_for_a_graph(void **state)
 	assert_true(perfect - alone < 10 * US);
 	assert_true(p50_ns("temporal:hints=wrong") <= none);
 	assert_true(p50_ns("temporal:hints=early") <= none);
+}
+
+static struct hb_sim_result run_longer(const char *sharing, const char *arrivals)
+{
+	struct hb_sim_options options = engine_options(sharing);
+	options.seconds = 5; /* signs have to be learned first, for four lengths of idleness */
+	engine_high(&options, "service:graph", arrivals, -1);
+	engine_low(&options, "train");
+	return engine_run(&options);
+}
+
+/* Bytes that arrive some 300 us before the first launch leave time for a takeover. */
+static void foresight_hides_the_switch_from_most_requests(void **state)
+{
+	struct hb_sim_result without = run_longer("temporal:without=foresight", "100/s"),
+			     with = run_longer("temporal:hints=learned", "100/s");
+	assert_true(with.high[0].p50_ns < without.high[0].p50_ns - 100 * US);
+	assert_true(with.high[0].p99_ns <= without.high[0].p99_ns + 20 * US);
+	/* Takeovers keep LP off the GPU, but not for much longer than the switches. */
+	assert_true(with.low[0].relative < without.low[0].relative);
+	assert_true(with.low[0].relative > without.low[0].relative - 0.03);
+	hb_sim_result_fini(&without);
+	hb_sim_result_fini(&with);
+}
+
+/* As in `hb run`: a program without early signs learns only from its own launches, which a period makes predictable. */
+static void foresight_needs_no_hints_where_requests_are_periodic(void **state)
+{
+	struct hb_sim_result without = run_longer("temporal:without=foresight", "100/s:periodic"),
+			     with = run_longer("temporal", "100/s:periodic");
+	assert_true(with.high[0].p50_ns < without.high[0].p50_ns - 100 * US);
+	hb_sim_result_fini(&without);
+	hb_sim_result_fini(&with);
 }
 
 static void wrong_hints_cost_low_and_not_high(void **state)
@@ -213,6 +246,8 @@ int main(void)
 		cmocka_unit_test(attainment_is_the_share_within_the_slo),
 		cmocka_unit_test(modes_stand_in_the_order_that_was_measured),
 		cmocka_unit_test(better_hints_are_never_worse_for_a_graph),
+		cmocka_unit_test(foresight_hides_the_switch_from_most_requests),
+		cmocka_unit_test(foresight_needs_no_hints_where_requests_are_periodic),
 		cmocka_unit_test(wrong_hints_cost_low_and_not_high),
 		cmocka_unit_test(gate_bounds_what_low_has_in_flight),
 		cmocka_unit_test(limit_takes_speed_from_low),

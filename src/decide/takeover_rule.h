@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rules by which an HP process follows its takeover plan (process_foresight.h):
+ * what its takeover thread does when it runs, when the thread runs next, and how
+ * long the takeover kernels stay after the process began to launch. Used by the
+ * shim (takeover.c, takeover_thread.c) and by the simulator.
+ *
+ * Lingering. A takeover does not end with HP's first launch. The next launch
+ * follows within some 30 us where a program continues to launch (Python takes 10
+ * to 20 us for a call), and a gap of 6 us already costs two context switches. So
+ * each launch renews the takeover for TAKEOVER_LINGER_NS, up to
+ * TAKEOVER_LINGER_MOST_NS after the first launch (defaults.def).
+ */
+#ifndef HB_DECIDE_TAKEOVER_RULE_H
+#define HB_DECIDE_TAKEOVER_RULE_H
+
+#include "decide/process_foresight.h"
+
+#include <stdatomic.h>
+
+/* What a change of the plan requires of the thread that caused it. */
+struct hb_takeover_change {
+	bool release;        /* let the GPU go now */
+	int64_t call_for_ns; /* the takeover thread has to run at this time or earlier */
+};
+struct hb_takeover_change hb_takeover_compare(const struct hb_takeover_plan *before,
+					      const struct hb_takeover_plan *after);
+
+/* --- the takeover thread --- */
+
+enum hb_takeover_step { HB_TAKEOVER_LEAVE, HB_TAKEOVER_TAKE, HB_TAKEOVER_LET_GO };
+
+/* `acted`: the plan's takeover was carried out already. `doubtful`: a call may be waiting for the takeover kernels. */
+enum hb_takeover_step hb_takeover_next_step(const struct hb_takeover_plan *plan, int64_t now_ns, bool acted,
+					    bool lingering, bool doubtful);
+/* When the thread runs next. `held`: takeover kernels are on the GPU. `prepared`: no context waits to be prepared. */
+int64_t hb_takeover_wake_ns(const struct hb_takeover_plan *plan, int64_t now_ns, bool held, bool prepared);
+/* The thread has to run exactly at wake_ns, because a takeover begins then. */
+bool hb_takeover_wakes_exactly(const struct hb_takeover_plan *plan, int64_t wake_ns);
+
+/* --- lingering --- */
+
+/* Launches since the takeover began; 0 = there was none. Written by any thread of the process. */
+struct hb_takeover_linger {
+	_Atomic(int64_t) first_ns, last_ns;
+};
+
+enum hb_takeover_note {
+	HB_TAKEOVER_RENEWED,       /* the takeover kernels stay TAKEOVER_LINGER_NS longer */
+	HB_TAKEOVER_FIRST_RENEWED, /* so, and this is the first launch since the takeover began */
+	HB_TAKEOVER_NOT_RENEWED,
+};
+enum hb_takeover_note hb_takeover_linger_note(struct hb_takeover_linger *linger, int64_t now_ns);
+bool hb_takeover_linger_runs(const struct hb_takeover_linger *linger, int64_t now_ns);
+/* A takeover begins: launches before it do not count. */
+void hb_takeover_linger_reset(struct hb_takeover_linger *linger);
+
+#endif
