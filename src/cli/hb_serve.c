@@ -294,7 +294,7 @@ static int serve(struct wish *wish)
 	raise_descriptors(wish->http.connections);
 	block_signals();
 	int result = hb_dispatch_new(&wish->dispatch, &dispatch, &error);
-	struct hb_regions *regions = hb_regions_new();
+	struct hb_shared_memory *regions = hb_shared_memory_new();
 	wish->http.dispatch = wish->grpc.dispatch = dispatch;
 	wish->http.regions = wish->grpc.regions = regions;
 	if (result == 0)
@@ -310,7 +310,7 @@ static int serve(struct wish *wish)
 	hb_kserve_grpc_free(grpc);
 	hb_kserve_http_free(http);
 	hb_dispatch_free(dispatch);
-	hb_regions_free(regions);
+	hb_shared_memory_free(regions);
 	return result == 0 ? HB_EXIT_OK : hb_cli_error(COMMAND, result, error.text);
 }
 

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/paths.h"
 #include "server/backends/backend_module.h"
+#include "server/models/inference_check.h"
 #include "simserving/serving_gpu.h"
 
 #include <errno.h>

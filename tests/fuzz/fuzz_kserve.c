@@ -4,7 +4,8 @@
  * binary data. What is accepted has its tensors inside the body or in memory of
  * the request's own, and can be answered again.
  */
-#include "server/kserve/kserve_json.h"
+#include "server/http/kserve_json.h"
+#include "server/models/inference_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,20 +43,20 @@ static void answer(struct hb_inference *infer)
 	size_t json_bytes = 0;
 	require(infer->items >= 1 && infer->items <= 4 && infer->inputs[0].bytes == 8 * (uint64_t)infer->items);
 	require(hb_inference_make_outputs(infer, &model));
-	size_t bytes = hb_kserve_write(infer, &model, &out, &json_bytes);
+	size_t bytes = hb_kserve_json_write(infer, &model, &out, &json_bytes);
 	require(bytes > 0 && json_bytes <= bytes);
 	free(out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct hb_regions *regions;
+	static struct hb_shared_memory *regions;
 	if (size < 2)
 		return 0;
 	if (!regions)
-		regions = hb_regions_new();
+		regions = hb_shared_memory_new();
 	struct hb_inference *infer = hb_inference_new();
-	struct hb_body *body = hb_body_new();
+	struct hb_http_body *body = hb_http_body_new();
 	require(infer && body);
 	body->bytes = size - 2;
 	body->json_bytes = (size_t)(data[0] | data[1] << 8);
@@ -65,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(body->data != NULL);
 	memcpy(body->data, data + 2, body->bytes);
 	infer->source = body;
-	infer->free_source = hb_body_free;
-	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK) {
+	infer->free_source = hb_http_body_free;
+	if (hb_kserve_json_read(infer, body, regions) == HB_ANSWER_OK) {
 		touch(infer);
 		if (hb_inference_check(infer, &model) == HB_ANSWER_OK)
 			answer(infer);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts, a server that ends. */
 #include "server/backends/worker_outputs.h"
-#include "server/http/content_coding.h"
-#include "server/kserve/cut_heap.h"
-#include "server/kserve/kserve_json.h"
+#include "server/kserve/content_coding.h"
+#include "server/models/timeout_heap.h"
+#include "server/http/kserve_json.h"
 #include "server/models/dispatch.h"
+#include "server/models/inference_check.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -117,8 +118,8 @@ static enum hb_answer read_request(const char *json, const void *binary, size_t 
 {
 	static struct hb_model_config config;
 	struct hb_inference *infer = hb_inference_new();
-	struct hb_body *body = hb_body_new();
-	struct hb_regions *regions = hb_regions_new();
+	struct hb_http_body *body = hb_http_body_new();
+	struct hb_shared_memory *regions = hb_shared_memory_new();
 	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
 	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
 	body->json_bytes = strlen(json);
@@ -128,15 +129,15 @@ static enum hb_answer read_request(const char *json, const void *binary, size_t 
 	if (bytes)
 		memcpy(body->data + body->json_bytes, binary, bytes);
 	infer->source = body;
-	infer->free_source = hb_body_free;
-	if (hb_kserve_read(infer, body, regions) == HB_ANSWER_OK)
+	infer->free_source = hb_http_body_free;
+	if (hb_kserve_json_read(infer, body, regions) == HB_ANSWER_OK)
 		hb_inference_check(infer, &config);
 	enum hb_answer answer = infer->answer;
 	strcpy(reason, infer->reason);
 	if (answer == HB_ANSWER_OK)
 		assert_int_equal(infer->inputs[0].bytes, infer->items * 8);
 	hb_inference_free(infer);
-	hb_regions_free(regions);
+	hb_shared_memory_free(regions);
 	return answer;
 }
 
@@ -209,64 +210,64 @@ static void a_shape_whose_bytes_overflow_is_refused(void **state)
 static void time_outs_come_in_order(void **state)
 {
 	enum { N = 200 };
-	struct hb_cut_heap heap;
+	struct hb_timeout_heap heap;
 	struct hb_inference *infers[N];
 	uint64_t random = 1;
 	int64_t last = INT64_MIN;
-	assert_int_equal(hb_cut_heap_init(&heap, N - 1), 0);
+	assert_int_equal(hb_timeout_heap_init(&heap, N - 1), 0);
 	for (int i = 0; i < N; i++) {
 		random = random * 6364136223846793005U + 1442695040888963407U;
 		infers[i] = hb_inference_new();
-		infers[i]->cut_ns = (int64_t)(random >> 40);
-		hb_cut_heap_insert(&heap, infers[i]);
+		infers[i]->expires_ns = (int64_t)(random >> 40);
+		hb_timeout_heap_insert(&heap, infers[i]);
 	}
-	assert_int_equal(infers[N - 1]->heap, UINT32_MAX); /* full: left out */
+	assert_int_equal(infers[N - 1]->heap_place, UINT32_MAX); /* full: left out */
 	for (int i = 0; i < N - 1; i += 3)
-		hb_cut_heap_remove(&heap, infers[i]);
+		hb_timeout_heap_remove(&heap, infers[i]);
 	uint32_t n = heap.n;
 	assert_int_equal(n, N - 1 - (N + 1) / 3);
-	for (struct hb_inference *first; (first = hb_cut_heap_first(&heap)); n--) {
-		assert_true(first->cut_ns >= last);
-		last = first->cut_ns;
-		hb_cut_heap_remove(&heap, first);
+	for (struct hb_inference *first; (first = hb_timeout_heap_first(&heap)); n--) {
+		assert_true(first->expires_ns >= last);
+		last = first->expires_ns;
+		hb_timeout_heap_remove(&heap, first);
 	}
 	assert_int_equal(n, 0);
 	for (int i = 0; i < N; i++)
 		hb_inference_free(infers[i]);
-	hb_cut_heap_fini(&heap);
+	hb_timeout_heap_fini(&heap);
 }
 
 static void a_region_that_its_owner_cuts_is_an_error_and_no_crash(void **state)
 {
-	struct hb_regions *regions = hb_regions_new();
-	struct hb_region region = {.name = "r", .offset = 16, .bytes = 64};
+	struct hb_shared_memory *regions = hb_shared_memory_new();
+	struct hb_shared_region region = {.name = "r", .offset = 16, .bytes = 64};
 	struct hb_error error = {.text = ""};
 	char data[64] = "hello", back[64] = "";
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
-	assert_true(hb_regions_register(regions, &region, &error) < 0); /* not there yet */
+	assert_true(hb_shared_memory_register(regions, &region, &error) < 0); /* not there yet */
 	int fd = shm_open(region.key, O_RDWR | O_CREAT | O_EXCL, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, 79), 0);
-	assert_true(hb_regions_register(regions, &region, &error) < 0); /* too short */
+	assert_true(hb_shared_memory_register(regions, &region, &error) < 0); /* too short */
 	assert_int_equal(ftruncate(fd, 80), 0);
-	assert_int_equal(hb_regions_register(regions, &region, &error), 0);
-	assert_int_equal(hb_regions_register(regions, &region, &error), -EEXIST);
-	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), 0);
-	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_register(regions, &region, &error), 0);
+	assert_int_equal(hb_shared_memory_register(regions, &region, &error), -EEXIST);
+	assert_int_equal(hb_shared_memory_write(regions, "r", 0, data, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_read(regions, "r", 0, back, 64, &error), 0);
 	assert_string_equal(back, "hello");
-	assert_int_equal(hb_regions_read(regions, "r", 1, back, 64, &error), -ERANGE);
-	assert_int_equal(hb_regions_read(regions, "r", UINT64_MAX, back, 2, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(regions, "r", 1, back, 64, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(regions, "r", UINT64_MAX, back, 2, &error), -ERANGE);
 	assert_int_equal(ftruncate(fd, 20), 0);
-	assert_int_equal(hb_regions_read(regions, "r", 0, back, 64, &error), -EIO);
-	assert_int_equal(hb_regions_write(regions, "r", 0, data, 64, &error), -EIO);
-	assert_int_equal(hb_regions_unregister(regions, "r", &error), 0);
-	assert_int_equal(hb_regions_unregister(regions, "r", &error), -ENOENT);
+	assert_int_equal(hb_shared_memory_read(regions, "r", 0, back, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_write(regions, "r", 0, data, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_unregister(regions, "r", &error), 0);
+	assert_int_equal(hb_shared_memory_unregister(regions, "r", &error), -ENOENT);
 	strcpy(region.key, "/../etc/passwd");
-	assert_int_equal(hb_regions_register(regions, &region, &error), -EINVAL);
+	assert_int_equal(hb_shared_memory_register(regions, &region, &error), -EINVAL);
 	close(fd);
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
 	shm_unlink(region.key);
-	hb_regions_free(regions);
+	hb_shared_memory_free(regions);
 }
 
 static void what_was_compressed_comes_back(void **state)

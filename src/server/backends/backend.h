@@ -14,6 +14,7 @@
 #define HB_SERVER_BACKEND_H
 
 #include "server/kserve/inference.h"
+#include "server/models/model_config.h"
 #include "server/scheduler/scheduler_provider.h"
 
 struct hb_backend {

@@ -5,6 +5,7 @@
  * sizes agree, else zeros. For measuring the server itself, and for clients' tests.
  */
 #include "server/backends/backend.h"
+#include "server/models/inference_check.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@
 #define HB_FRONT_ONNX_RUNTIME_H
 
 #include "server/kserve/inference.h"
+#include "server/models/model_config.h"
 
 struct hb_onnx;
 

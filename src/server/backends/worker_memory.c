@@ -18,7 +18,7 @@ static uint64_t room_for(const struct hb_model_config *config, const struct hb_t
 {
 	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
 	for (uint32_t i = 0; i < n; i++)
-		bytes += hb_worker_aligned(hb_tensor_spec_open(&specs[i]) ? config->room_bytes + ALIGNMENT
+		bytes += hb_worker_aligned(hb_tensor_spec_is_open(&specs[i]) ? config->room_bytes + ALIGNMENT
 									  : items * hb_tensor_spec_bytes(&specs[i]));
 	return bytes;
 }
@@ -27,7 +27,7 @@ uint64_t hb_worker_room_bytes(const struct hb_model_config *config)
 {
 	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < config->n_inputs; i++)
-		bytes += hb_tensor_spec_open(&config->inputs[i]) ? config->room_bytes : 0;
+		bytes += hb_tensor_spec_is_open(&config->inputs[i]) ? config->room_bytes : 0;
 	return bytes;
 }
 

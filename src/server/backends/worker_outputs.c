@@ -19,7 +19,7 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 	for (uint32_t i = 0; i < spec->n_dims; i++)
 		if (spec->dims[i] >= 0 && out->dims[i + batched] != spec->dims[i])
 			return false;
-	return elements >= 0 && (dtype == HB_DTYPE_BYTES || hb_tensor_holds(dtype, elements, out->bytes)) &&
+	return elements >= 0 && (dtype == HB_DTYPE_BYTES || hb_tensor_size_matches(dtype, elements, out->bytes)) &&
 	       (!batched || out->dims[0] == (int64_t)items);
 }
 
@@ -63,7 +63,7 @@ static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_wo
 /* Looked at in the request's own copy, which nobody changes. */
 static bool has_texts(const struct hb_tensor *tensor)
 {
-	return hb_tensor_has_texts(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
+	return hb_tensor_has_strings(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
 }
 
 /* 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has not as many texts as its shape says. */

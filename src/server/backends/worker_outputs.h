@@ -9,6 +9,7 @@
 
 #include "server/backends/worker_ring.h"
 #include "server/kserve/inference.h"
+#include "server/models/model_config.h"
 
 /* Whether output `index` of a batch is as the model says and inside `room` bytes; `out` is the server's own copy. */
 bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index, uint32_t items, uint64_t room,

@@ -2,13 +2,13 @@
 /*
  * One gRPC call in the server; between kserve_grpc.c (sockets, HTTP/2),
  * grpc_methods.c (which function) and grpc_infer.c. All on the loop's thread,
- * but for hb_grpc_wake().
+ * but for hb_grpc_resume().
  */
-#ifndef HB_FRONT_GRPC_CALL_H
-#define HB_FRONT_GRPC_CALL_H
+#ifndef HB_SERVER_GRPC_CALL_H
+#define HB_SERVER_GRPC_CALL_H
 
 #include "server/grpc/kserve_grpc.h"
-#include "server/http/content_coding.h"
+#include "server/kserve/content_coding.h"
 #include "server/kserve/parameters.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -30,7 +30,7 @@ struct hb_kserve_grpc {
 	uv_timer_t tick;
 	pthread_t thread;
 	bool runs;
-	uint32_t n_connections, n_waiting; /* waiting: calls that hb_grpc_wake() will bring back */
+	uint32_t n_connections, n_waiting; /* waiting: calls that hb_grpc_resume() will bring back */
 	uint16_t port;
 	struct hb_grpc_connection *connections;
 	pthread_mutex_t lock; /* guards what follows */
@@ -49,9 +49,9 @@ struct hb_grpc_call {
 	enum hb_coding coding;               /* of a message that says it is compressed */
 	uint8_t *data;                       /* what has come, prefix included */
 	size_t bytes, capacity;
-	bool too_large, crowded, whole, waits;
-	bool bare; /* data are without their prefix */
-	bool foreseen;
+	bool too_large, memory_full, complete, waits;
+	bool prefix_removed; /* data are without their prefix */
+	bool arrival_signaled;
 	bool refused;                   /* before it came whole, and answered */
 	struct hb_memory_charge charge; /* for data, then for the answer */
 	struct hb_inference *infer;
@@ -61,13 +61,13 @@ struct hb_grpc_call {
 	char message[512];
 	uint8_t *out; /* the answer, prefix included */
 	size_t out_bytes, sent;
-	bool owed; /* its answer has not gone whole */
+	bool unsent; /* its answer has not gone whole */
 
 	void (*finish)(struct hb_grpc_call *call); /* after a wait */
 	struct hb_grpc_call *next;
 };
 
-/* Statuses that are not those of a request's answer (answers.def). */
+/* Statuses that are not those of a request's answer (status_codes.def). */
 enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
 
 /* Sets status and message. */
@@ -90,21 +90,21 @@ uint64_t hb_grpc_call_most(const struct hb_grpc_call *call);
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
 bool hb_grpc_infer_is_low(const struct hb_grpc_call *call);
 /* A part of the message has come. */
-void hb_grpc_foresee(struct hb_grpc_call *call);
+void hb_grpc_signal_arrival(struct hb_grpc_call *call);
 void hb_grpc_infer(struct hb_grpc_call *call);
 void hb_grpc_model_config(struct hb_grpc_call *call);
 void hb_grpc_repository_index(struct hb_grpc_call *call);
 void hb_grpc_model_load(struct hb_grpc_call *call);
 void hb_grpc_model_unload(struct hb_grpc_call *call);
-void hb_grpc_infer_foresee(struct hb_grpc_call *call);
+void hb_grpc_infer_signal_arrival(struct hb_grpc_call *call);
 /* The call's own memory; not its connection. */
 void hb_grpc_call_free(struct hb_grpc_call *call);
 /* Any thread: the call no longer waits; `finish` is called on the loop, then it is answered. */
-void hb_grpc_wake(struct hb_grpc_call *call);
+void hb_grpc_resume(struct hb_grpc_call *call);
 
 static inline const uint8_t *hb_grpc_message(const struct hb_grpc_call *call, size_t *bytes)
 {
-	size_t skip = call->bare ? 0 : HB_GRPC_PREFIX;
+	size_t skip = call->prefix_removed ? 0 : HB_GRPC_PREFIX;
 	*bytes = call->bytes - skip;
 	return call->data + skip;
 }

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/kserve/pace.h"
+#include "server/kserve/transfer_rate.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdlib.h>
@@ -28,9 +28,9 @@ struct hb_grpc_connection {
 	nghttp2_session *session;
 	int64_t read_ns;    /* when a call last began to come, or came whole; at first, when the connection came */
 	int64_t written_ns; /* when the socket last took something */
-	uint32_t n_coming;  /* calls whose message is not whole */
-	uint32_t n_owed;    /* calls whose answers the client has not let us send */
-	int64_t owed_ns;    /* since when; later, the more of them went */
+	uint32_t n_incoming;  /* calls whose message is not whole */
+	uint32_t n_unsent;    /* calls whose answers the client has not let us send */
+	int64_t unsent_since_ns;    /* since when; later, the more of them went */
 	struct hb_grpc_call *calls;
 	bool closing, in_callback, greeted;
 	struct hb_grpc_connection *next, **link;
@@ -63,40 +63,40 @@ static void closed(uv_handle_t *handle)
 }
 
 /* A call's message is whole, or will not be. */
-static void note_whole(struct hb_grpc_call *call)
+static void note_message_end(struct hb_grpc_call *call)
 {
-	if (call->whole)
+	if (call->complete)
 		return;
-	call->whole = true;
-	call->connection->n_coming--;
+	call->complete = true;
+	call->connection->n_incoming--;
 	call->connection->read_ns = hb_clock_now_ns();
 }
 
 /* An answer is to be sent: the client must let it go, and not byte by byte. */
-static void note_owed(struct hb_grpc_call *call)
+static void note_answer_begin(struct hb_grpc_call *call)
 {
-	call->owed = true;
-	if (call->connection->n_owed++ == 0)
-		call->connection->owed_ns = hb_clock_now_ns();
+	call->unsent = true;
+	if (call->connection->n_unsent++ == 0)
+		call->connection->unsent_since_ns = hb_clock_now_ns();
 }
 
-static void note_sent(struct hb_grpc_call *call, size_t bytes)
+static void note_bytes_sent(struct hb_grpc_call *call, size_t bytes)
 {
 	struct hb_grpc_connection *connection = call->connection;
-	connection->owed_ns = hb_pace_later(connection->owed_ns, bytes, hb_clock_now_ns());
+	connection->unsent_since_ns = hb_transfer_rate_credit(connection->unsent_since_ns, bytes, hb_clock_now_ns());
 }
 
-static void note_gone(struct hb_grpc_call *call)
+static void note_answer_end(struct hb_grpc_call *call)
 {
-	call->connection->n_owed -= call->owed;
-	call->owed = false;
+	call->connection->n_unsent -= call->unsent;
+	call->unsent = false;
 }
 
 /* Its stream has ended. One that still waits for the GPU is freed when it wakes. */
 static void drop_call(struct hb_grpc_call *call)
 {
-	note_whole(call);
-	note_gone(call);
+	note_message_end(call);
+	note_answer_end(call);
 	*call->link = call->sibling;
 	if (call->sibling)
 		call->sibling->link = call->link;
@@ -194,11 +194,11 @@ static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *bu
 	size_t left = call->out_bytes - call->sent, n = left < size ? left : size;
 	memcpy(buffer, call->out + call->sent, n);
 	call->sent += n;
-	note_sent(call, n);
+	note_bytes_sent(call, n);
 	if (call->sent == call->out_bytes) {
 		*flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
 		submit_trailers(session, call);
-		note_gone(call);
+		note_answer_end(call);
 	}
 	return (ssize_t)n;
 }
@@ -217,7 +217,7 @@ static void submit_answer(struct hb_grpc_call *call)
 	};
 	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
 	if (call->status == 0) {
-		note_owed(call);
+		note_answer_begin(call);
 		nghttp2_submit_response(session, call->stream, headers, 3, &provider);
 	} else {
 		nghttp2_submit_response(session, call->stream, headers, 5, NULL);
@@ -253,7 +253,7 @@ static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, v
 	call->stream = frame->hd.stream_id;
 	call->begun_ns = hb_clock_now_ns();
 	call->charge.budget = connection->grpc->config.memory;
-	if (connection->n_coming++ == 0)
+	if (connection->n_incoming++ == 0)
 		connection->read_ns = call->begun_ns;
 	call->sibling = connection->calls;
 	call->link = &connection->calls;
@@ -317,9 +317,10 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 	size_t more = capacity - call->capacity;
 	/* Small questions, as whether the server lives, are heard however crowded it is. */
 	bool free_of_charge = capacity == FIRST_BYTES && !hb_grpc_call_infers(call);
-	call->crowded = !free_of_charge && ((hb_memory_crowds(&call->charge, more) && hb_grpc_call_is_low(call)) ||
-					    !hb_memory_charge_add(&call->charge, more));
-	uint8_t *data = call->crowded ? NULL : realloc(call->data, capacity);
+	call->memory_full = !free_of_charge &&
+			    ((hb_memory_would_use_reserve(&call->charge, more) && hb_grpc_call_is_low(call)) ||
+			     !hb_memory_charge_add(&call->charge, more));
+	uint8_t *data = call->memory_full ? NULL : realloc(call->data, capacity);
 	if (!data)
 		return false;
 	call->data = data;
@@ -330,7 +331,7 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 /* What has come is forgotten, and what comes is not kept. */
 static void refuse(struct hb_grpc_call *call)
 {
-	call->too_large = !call->crowded;
+	call->too_large = !call->memory_full;
 	free(call->data);
 	call->data = NULL;
 	call->bytes = call->capacity = 0;
@@ -341,7 +342,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 		      void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
-	if (!call || call->too_large || call->crowded || call->waits || call->refused)
+	if (!call || call->too_large || call->memory_full || call->waits || call->refused)
 		return 0;
 	if (bytes > hb_grpc_call_most(call) + HB_GRPC_PREFIX - call->bytes || !make_room(call, call->bytes + bytes)) {
 		refuse(call);
@@ -349,7 +350,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 	}
 	memcpy(call->data + call->bytes, data, bytes);
 	call->bytes += bytes;
-	hb_grpc_foresee(call);
+	hb_grpc_signal_arrival(call);
 	return 0;
 }
 
@@ -357,7 +358,7 @@ static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, c
 static void refuse_early(struct hb_grpc_call *call)
 {
 	call->refused = true;
-	note_whole(call);
+	note_message_end(call);
 	submit_answer(call);
 }
 
@@ -384,7 +385,7 @@ static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void
 	if (!call || call->refused)
 		return 0;
 	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
-		note_whole(call);
+		note_message_end(call);
 		run(call);
 	} else if (frame->hd.type == NGHTTP2_HEADERS && !hb_grpc_call_begin(call)) {
 		refuse_early(call);
@@ -499,9 +500,9 @@ void hb_grpc_connections_tick(struct hb_kserve_grpc *grpc, int64_t now_ns)
 		next = connection->next;
 		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
 		/* A client without calls may keep its connection, and one may wait for us as long as it likes. */
-		if (((connection->n_coming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
+		if (((connection->n_incoming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
 		    (unread && now_ns - connection->written_ns > limit_ns) ||
-		    (connection->n_owed && now_ns - connection->owed_ns > 2 * limit_ns))
+		    (connection->n_unsent && now_ns - connection->unsent_since_ns > 2 * limit_ns))
 			close_connection(connection);
 	}
 }

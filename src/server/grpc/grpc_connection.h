@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One HTTP/2 connection: nghttp2 between a libuv stream and gRPC calls. Used by kserve_grpc.c only, on its loop. */
-#ifndef HB_FRONT_GRPC_CONNECTION_H
-#define HB_FRONT_GRPC_CONNECTION_H
+#ifndef HB_SERVER_GRPC_CONNECTION_H
+#define HB_SERVER_GRPC_CONNECTION_H
 
 #include "server/grpc/grpc_call.h"
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
+#include "server/models/inference_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ typedef Inference__ModelInferRequest__InferInputTensor input_in;
 struct source {
 	message_in *message;
 	struct hb_memory_charge *charge; /* the request's */
-	bool crowded;
+	bool memory_full;
 	void *more[HB_TENSORS_MAX];
 };
 
@@ -177,7 +178,7 @@ static enum hb_answer read_head(struct hb_inference *infer, const input_in *from
 }
 
 static enum hb_answer read_input(struct hb_inference *infer, struct source *source, const input_in *from,
-				 size_t *next_raw, struct hb_regions *regions)
+				 size_t *next_raw, struct hb_shared_memory *regions)
 {
 	uint32_t index = infer->n_inputs++;
 	struct hb_tensor *tensor = &infer->inputs[index];
@@ -188,7 +189,7 @@ static enum hb_answer read_input(struct hb_inference *infer, struct source *sour
 		return infer->answer;
 	tensor->part = given.part;
 	if (given.part.region[0])
-		return hb_region_fetch(infer, regions, tensor, &source->more[index]);
+		return hb_shared_memory_read_input(infer, regions, tensor, &source->more[index]);
 	if (from->contents)
 		return read_contents(infer, from->contents, tensor, &source->more[index]);
 	if (*next_raw >= message->n_raw_input_contents)
@@ -198,22 +199,23 @@ static enum hb_answer read_input(struct hb_inference *infer, struct source *sour
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_wish(struct hb_inference *infer,
-				const Inference__ModelInferRequest__InferRequestedOutputTensor *from)
+static enum hb_answer read_requested_output(struct hb_inference *infer,
+					    const Inference__ModelInferRequest__InferRequestedOutputTensor *from)
 {
-	struct hb_output_request *wish = &infer->wishes[infer->n_wishes++];
+	struct hb_output_request *wanted_output = &infer->requested[infer->n_requested++];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
-	*wish = (struct hb_output_request){.binary = true};
-	if (!from->name[0] || strlen(from->name) >= sizeof(wish->name))
+	*wanted_output = (struct hb_output_request){.binary = true};
+	if (!from->name[0] || strlen(from->name) >= sizeof(wanted_output->name))
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "an output needs a name of up to %d characters",
 					 HB_TENSOR_NAME_MAX - 1);
-	strcpy(wish->name, from->name);
-	enum hb_answer answer = read_tensor_parameters(infer, wish->name, from->n_parameters, from->parameters, &given);
-	wish->part = given.part;
+	strcpy(wanted_output->name, from->name);
+	enum hb_answer answer = read_tensor_parameters(infer, wanted_output->name, from->n_parameters, from->parameters,
+						       &given);
+	wanted_output->part = given.part;
 	return answer;
 }
 
-static enum hb_answer read_request(struct hb_inference *infer, struct source *source, struct hb_regions *regions)
+static enum hb_answer read_request(struct hb_inference *infer, struct source *source, struct hb_shared_memory *regions)
 {
 	const message_in *message = source->message;
 	size_t next_raw = 0;
@@ -235,7 +237,7 @@ static enum hb_answer read_request(struct hb_inference *infer, struct source *so
 			infer->inputs[i].data = ""; /* protobuf-c has no memory for it */
 	}
 	for (size_t i = 0; i < message->n_outputs; i++)
-		if (read_wish(infer, message->outputs[i]) != HB_ANSWER_OK)
+		if (read_requested_output(infer, message->outputs[i]) != HB_ANSWER_OK)
 			return infer->answer;
 	if (next_raw != message->n_raw_input_contents)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "raw_input_contents: %zu belong to no input",
@@ -261,12 +263,12 @@ struct answer {
 static bool is_wanted(const struct hb_inference *infer, const char *name, bool *in_region)
 {
 	*in_region = false;
-	for (uint32_t i = 0; i < infer->n_wishes; i++)
-		if (strcmp(infer->wishes[i].name, name) == 0) {
-			*in_region = infer->wishes[i].part.region[0] != '\0';
+	for (uint32_t i = 0; i < infer->n_requested; i++)
+		if (strcmp(infer->requested[i].name, name) == 0) {
+			*in_region = infer->requested[i].part.region[0] != '\0';
 			return true;
 		}
-	return infer->n_wishes == 0;
+	return infer->n_requested == 0;
 }
 
 static void add_output(struct answer *answer, struct hb_tensor *tensor, bool in_region)
@@ -306,7 +308,8 @@ static void write_answer(struct hb_grpc_call *call)
 static void finish(struct hb_grpc_call *call)
 {
 	struct hb_inference *infer = call->infer;
-	if (infer->answer == HB_ANSWER_OK && hb_region_store(infer, call->grpc->config.regions) == HB_ANSWER_OK)
+	if (infer->answer == HB_ANSWER_OK &&
+	    hb_shared_memory_write_outputs(infer, call->grpc->config.regions) == HB_ANSWER_OK)
 		write_answer(call);
 	else
 		hb_grpc_fail(call, hb_answer_grpc(infer->answer), "%s", infer->reason);
@@ -315,7 +318,7 @@ static void finish(struct hb_grpc_call *call)
 
 static void done(struct hb_inference *infer)
 {
-	hb_grpc_wake(infer->owner);
+	hb_grpc_resume(infer->owner);
 }
 
 /* A message of tiny parts takes far more memory than it has bytes: each part is charged. */
@@ -324,7 +327,7 @@ static void *allocate(void *source_, size_t bytes)
 	struct source *source = source_;
 	if (hb_memory_charge_add(source->charge, bytes + MALLOC_OVERHEAD))
 		return malloc(bytes);
-	source->crowded = true;
+	source->memory_full = true;
 	return NULL;
 }
 
@@ -348,8 +351,8 @@ static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_inference *inf
 	free(call->data); /* it has been copied */
 	call->data = NULL;
 	hb_memory_charge_end(&call->charge);
-	if (source->crowded)
-		return hb_inference_crowded(infer);
+	if (source->memory_full)
+		return hb_inference_fail_memory_full(infer);
 	return source->message ? HB_ANSWER_OK
 			       : hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
 }
@@ -394,12 +397,12 @@ bool hb_grpc_infer_is_low(const struct hb_grpc_call *call)
 }
 
 /* What takes the GPU from others can begin while the rest of the message is on its way. */
-void hb_grpc_infer_foresee(struct hb_grpc_call *call)
+void hb_grpc_infer_signal_arrival(struct hb_grpc_call *call)
 {
 	const char *name;
 	size_t length;
 	enum name found = find_name(call, &name, &length);
-	call->foreseen = found != NAME_COMING;
+	call->arrival_signaled = found != NAME_COMING;
 	if (found == NAME_THERE)
 		hb_dispatch_expect(call->grpc->config.dispatch, name, length);
 }

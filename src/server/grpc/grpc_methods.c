@@ -3,7 +3,7 @@
 #include "base/hb-version.h"
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
-#include "server/kserve/kserve_json.h"
+#include "server/models/model_info.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 	/* Who asks whether the server lives is told so, however crowded it is. */
 	bool free_of_charge = bytes <= SMALL_BYTES && !hb_grpc_call_infers(call);
 	if (!free_of_charge && !hb_memory_charge_add(&call->charge, bytes)) {
-		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return NULL;
 	}
 	call->out = bytes <= UINT32_MAX ? malloc(bytes + HB_GRPC_PREFIX) : NULL;
@@ -110,8 +110,8 @@ static void server_metadata(struct hb_grpc_call *call)
 	Inference__ServerMetadataResponse answer = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 	answer.name = (char *)"hummingbird";
 	answer.version = (char *)HB_VERSION;
-	answer.extensions = (char **)hb_kserve_extensions;
-	while (hb_kserve_extensions[answer.n_extensions])
+	answer.extensions = (char **)hb_model_info_extensions;
+	while (hb_model_info_extensions[answer.n_extensions])
 		answer.n_extensions++;
 	hb_grpc_answer_with(call, &answer);
 }
@@ -147,7 +147,7 @@ static void send_metadata(struct hb_grpc_call *call, const struct hb_model_confi
 	answer.name = (char *)model->name;
 	answer.n_versions = 1;
 	answer.versions = versions;
-	answer.platform = (char *)hb_kserve_platform(model);
+	answer.platform = (char *)hb_model_info_platform(model);
 	answer.n_inputs = model->n_inputs;
 	answer.inputs = metadata.pointers;
 	answer.n_outputs = model->n_outputs;
@@ -275,9 +275,10 @@ static void model_statistics(struct hb_grpc_call *call)
 /* ---- shared memory ---- */
 
 struct region_list {
-	struct hb_region regions[HB_REGIONS_MAX];
-	Inference__SystemSharedMemoryStatusResponse__RegionStatus status[HB_REGIONS_MAX];
-	Inference__SystemSharedMemoryStatusResponse__RegionsEntry entries[HB_REGIONS_MAX], *pointers[HB_REGIONS_MAX];
+	struct hb_shared_region regions[HB_SHARED_REGIONS_MAX];
+	Inference__SystemSharedMemoryStatusResponse__RegionStatus status[HB_SHARED_REGIONS_MAX];
+	Inference__SystemSharedMemoryStatusResponse__RegionsEntry entries[HB_SHARED_REGIONS_MAX],
+		*pointers[HB_SHARED_REGIONS_MAX];
 };
 
 static void send_regions(struct hb_grpc_call *call, struct region_list *list, int n)
@@ -305,8 +306,8 @@ static void regions_status(struct hb_grpc_call *call)
 	struct region_list *list = calloc(1, sizeof(*list));
 	struct hb_error error = {.text = "out of memory"};
 	if (request) {
-		int n = list ? hb_regions_list(call->grpc->config.regions, request->name, list->regions, HB_REGIONS_MAX,
-					       &error)
+		int n = list ? hb_shared_memory_list(call->grpc->config.regions, request->name, list->regions,
+						     HB_SHARED_REGIONS_MAX, &error)
 			     : -1;
 		if (n < 0)
 			hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
@@ -323,7 +324,7 @@ static void region_register(struct hb_grpc_call *call)
 	Inference__SystemSharedMemoryRegisterRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_register_request__descriptor);
 	struct hb_error error = {.text = "name and key must be shorter"};
-	struct hb_region region = {.offset = 0};
+	struct hb_shared_region region = {.offset = 0};
 	if (!request)
 		return;
 	int result = -1;
@@ -333,7 +334,7 @@ static void region_register(struct hb_grpc_call *call)
 		strcpy(region.key, request->key);
 		region.offset = request->offset;
 		region.bytes = request->byte_size;
-		result = hb_regions_register(call->grpc->config.regions, &region, &error);
+		result = hb_shared_memory_register(call->grpc->config.regions, &region, &error);
 	}
 	if (result < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
@@ -351,7 +352,7 @@ static void region_unregister(struct hb_grpc_call *call)
 	struct hb_error error = {.text = ""};
 	if (!request)
 		return;
-	if (hb_regions_unregister(call->grpc->config.regions, request->name, &error) < 0)
+	if (hb_shared_memory_unregister(call->grpc->config.regions, request->name, &error) < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
 	else
 		hb_grpc_answer_with(call, &answer);
@@ -439,13 +440,13 @@ static bool expand(struct hb_grpc_call *call)
 			     "%s",
 			     result == -EINVAL  ? "the message is not compressed as grpc-encoding says"
 			     : result == -E2BIG ? "the message is larger than the server takes"
-						: HB_CROWDED);
+						: HB_MEMORY_FULL);
 		return false;
 	}
 	free(call->data); /* its charge stays until the message is read */
 	call->data = data;
 	call->bytes = bytes;
-	call->bare = true;
+	call->prefix_removed = true;
 	return true;
 }
 
@@ -464,7 +465,7 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 uint64_t hb_grpc_call_most(const struct hb_grpc_call *call)
 {
 	uint64_t most = call->grpc->config.body_bytes;
-	return hb_grpc_call_infers(call) || most < HB_CONTROL_MOST ? most : HB_CONTROL_MOST;
+	return hb_grpc_call_infers(call) || most < HB_CONTROL_BYTES_MAX ? most : HB_CONTROL_BYTES_MAX;
 }
 
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
@@ -472,10 +473,10 @@ bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
 	return hb_grpc_call_infers(call) && hb_grpc_infer_is_low(call);
 }
 
-void hb_grpc_foresee(struct hb_grpc_call *call)
+void hb_grpc_signal_arrival(struct hb_grpc_call *call)
 {
-	if (!call->foreseen && hb_grpc_call_infers(call))
-		hb_grpc_infer_foresee(call);
+	if (!call->arrival_signaled && hb_grpc_call_infers(call))
+		hb_grpc_infer_signal_arrival(call);
 }
 
 void hb_grpc_call_run(struct hb_grpc_call *call)
@@ -487,8 +488,8 @@ void hb_grpc_call_run(struct hb_grpc_call *call)
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
 		return;
 	}
-	if (call->crowded) {
-		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_CROWDED), "%s", HB_CROWDED);
+	if (call->memory_full) {
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return;
 	}
 	if (!is_whole(call))

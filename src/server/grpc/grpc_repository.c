@@ -2,7 +2,7 @@
 /* gRPC methods about models as a whole: their configuration, the repository's index, loading and unloading. See grpc_call.h. */
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
-#include "server/kserve/kserve_json.h"
+#include "server/models/model_info.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static void configure(struct configuration *out, const struct hb_model_config *m
 	inference__model_config__latest__init(&out->latest);
 	inference__model_config__dynamic_batching__init(&out->batching);
 	out->message.name = (char *)model->name;
-	out->message.platform = (char *)hb_kserve_platform(model);
+	out->message.platform = (char *)hb_model_info_platform(model);
 	out->message.version_policy = &out->policy;
 	out->policy.latest = &out->latest;
 	out->latest.num_versions = 1;
@@ -108,7 +108,7 @@ static void add_to_index(void *argument, struct hb_served_model *model)
 	memcpy(index->reasons[n], model->why, sizeof(index->reasons[n]));
 	one->name = index->names[n];
 	one->version = (char *)"1";
-	one->state = (char *)hb_kserve_state(model);
+	one->state = (char *)hb_model_info_state(model);
 	one->reason = index->reasons[n];
 }
 
@@ -145,7 +145,7 @@ static void *load_model(void *argument)
 	struct hb_error error = {.text = ""};
 	if (hb_dispatch_load(call->grpc->config.dispatch, call->name, &error) < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, HB_LOAD_FAILED, call->name, error.text);
-	hb_grpc_wake(call);
+	hb_grpc_resume(call);
 	return NULL;
 }
 

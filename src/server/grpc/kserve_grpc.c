@@ -21,7 +21,7 @@ void hb_grpc_call_free(struct hb_grpc_call *call)
 	free(call);
 }
 
-void hb_grpc_wake(struct hb_grpc_call *call)
+void hb_grpc_resume(struct hb_grpc_call *call)
 {
 	struct hb_kserve_grpc *grpc = call->grpc;
 	pthread_mutex_lock(&grpc->lock);

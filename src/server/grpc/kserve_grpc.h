@@ -5,11 +5,11 @@
  * the GPU holds nothing but its memory; a client that cancels or goes away has
  * its queued work dropped.
  */
-#ifndef HB_FRONT_KSERVE_GRPC_H
-#define HB_FRONT_KSERVE_GRPC_H
+#ifndef HB_SERVER_KSERVE_GRPC_H
+#define HB_SERVER_KSERVE_GRPC_H
 
 #include "server/kserve/memory_budget.h"
-#include "server/kserve/regions.h"
+#include "server/kserve/shared_memory.h"
 #include "server/models/dispatch.h"
 
 #include <netinet/in.h>
@@ -22,7 +22,7 @@ struct hb_kserve_grpc_config {
 	uint64_t body_bytes; /* a larger message is refused */
 	uint32_t idle_s;     /* a connection whose calls do not move, or that says nothing at first, is closed */
 	struct hb_dispatch *dispatch;
-	struct hb_regions *regions;
+	struct hb_shared_memory *regions;
 	struct hb_memory_budget *memory;
 };
 

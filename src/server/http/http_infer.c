@@ -2,6 +2,7 @@
 /* The infer call over HTTP: reads, submits, waits, answers. See kserve_http.c. */
 #include "base/clock.h"
 #include "server/http/http_call.h"
+#include "server/models/inference_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static int socket_of(const struct hb_http_call *call)
 /* The server ends when the last of these is answered, or its connection is given up. */
 static bool begin_waiting(struct hb_http_call *call)
 {
-	return call->waits = hb_http_waits_more(call->http);
+	return call->waits = hb_http_begin_wait(call->http);
 }
 
 static void end_waiting(struct hb_http_call *call)
@@ -24,14 +25,14 @@ static void end_waiting(struct hb_http_call *call)
 	if (!call->waits)
 		return;
 	call->waits = false;
-	hb_http_waits_less(call->http);
+	hb_http_end_wait(call->http);
 }
 
-void hb_http_forget_infer(struct hb_http_call *call)
+void hb_http_release_inference(struct hb_http_call *call)
 {
 	end_waiting(call); /* a connection that broke is given up without being answered */
 	if (call->watched)
-		hb_gone_watch_forget(call->http->gone, socket_of(call));
+		hb_disconnect_watch_forget(call->http->gone, socket_of(call));
 	hb_dispatch_give_model(call->http->config.dispatch, call->infer->model);
 	hb_inference_free(call->infer);
 	call->infer = NULL;
@@ -43,18 +44,19 @@ static enum MHD_Result answer(struct hb_http_call *call)
 	char *out = NULL;
 	size_t json_bytes = 0, bytes = 0;
 	if (call->watched)
-		hb_gone_watch_forget(call->http->gone, socket_of(call));
+		hb_disconnect_watch_forget(call->http->gone, socket_of(call));
 	call->watched = false;
-	if (infer->answer == HB_ANSWER_OK && hb_region_store(infer, call->http->config.regions) == HB_ANSWER_OK)
-		bytes = hb_kserve_write(infer, &infer->model->config, &out, &json_bytes);
+	if (infer->answer == HB_ANSWER_OK &&
+	    hb_shared_memory_write_outputs(infer, call->http->config.regions) == HB_ANSWER_OK)
+		bytes = hb_kserve_json_write(infer, &infer->model->config, &out, &json_bytes);
 	if (bytes && !hb_memory_charge_add(&call->charge, bytes)) {
 		free(out);
 		bytes = 0;
-		hb_inference_crowded(infer);
+		hb_inference_fail_memory_full(infer);
 	}
 	if (!bytes)
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
-	hb_http_forget_infer(call); /* a client that takes its answer slowly holds that and no more */
+	hb_http_release_inference(call); /* a client that takes its answer slowly holds that and no more */
 	return hb_http_send(call, 200, json_bytes < bytes ? "application/octet-stream" : "application/json", out, bytes,
 			    json_bytes);
 }
@@ -73,7 +75,7 @@ static void done(struct hb_inference *infer)
 /* How much of the body is JSON. False: the header says what cannot be. */
 static bool split(struct hb_http_call *call)
 {
-	struct hb_body *body = call->body;
+	struct hb_http_body *body = call->body;
 	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND, HB_HTTP_JSON_LENGTH);
 	char *end = NULL;
 	body->json_bytes = body->bytes;
@@ -96,9 +98,9 @@ static enum hb_answer prepare(struct hb_http_call *call, struct hb_inference *in
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
 					 HB_HTTP_JSON_LENGTH ": must be at most the body's length");
 	infer->source = call->body;
-	infer->free_source = hb_body_free;
+	infer->free_source = hb_http_body_free;
 	call->body = NULL;
-	if (hb_kserve_read(infer, infer->source, call->http->config.regions) != HB_ANSWER_OK)
+	if (hb_kserve_json_read(infer, infer->source, call->http->config.regions) != HB_ANSWER_OK)
 		return infer->answer;
 	return hb_inference_check(infer, &infer->model->config);
 }
@@ -117,12 +119,12 @@ enum MHD_Result hb_http_infer(struct hb_http_call *call, const char *model, cons
 		return hb_http_refuse(call, hb_answer_http(infer->answer), infer->reason);
 	call->finish = answer_after_wait;
 	if (!begin_waiting(call))
-		return hb_http_refuse(call, 503, HB_HTTP_ENDING);
+		return hb_http_refuse(call, 503, HB_HTTP_SHUTTING_DOWN);
 	if (hb_dispatch_submit(call->http->config.dispatch, infer)) {
 		end_waiting(call);
 		return answer(call);
 	}
-	hb_gone_watch_add(call->http->gone, socket_of(call), infer);
+	hb_disconnect_watch_add(call->http->gone, socket_of(call), infer);
 	call->watched = true;
-	return hb_http_park(call);
+	return hb_http_suspend(call);
 }

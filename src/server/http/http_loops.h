@@ -10,8 +10,8 @@
  *
  * Between kserve_http.c and the library; knows nothing of requests.
  */
-#ifndef HB_FRONT_HTTP_LOOPS_H
-#define HB_FRONT_HTTP_LOOPS_H
+#ifndef HB_SERVER_HTTP_LOOPS_H
+#define HB_SERVER_HTTP_LOOPS_H
 
 #include "base/error.h"
 

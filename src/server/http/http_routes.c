@@ -39,7 +39,7 @@ static enum MHD_Result ready(struct hb_http_call *call, const struct captures *c
 
 static enum MHD_Result server(struct hb_http_call *call, const struct captures *captures)
 {
-	return hb_http_send_json(call, 200, hb_kserve_server());
+	return hb_http_send_json(call, 200, hb_kserve_json_server());
 }
 
 static struct hb_served_model *take(struct hb_http_call *call, const struct captures *captures, int *status,
@@ -67,7 +67,7 @@ static enum MHD_Result model(struct hb_http_call *call, const struct captures *c
 	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
-	char *json = hb_kserve_model(&found->config);
+	char *json = hb_kserve_json_model(&found->config);
 	hb_dispatch_give_model(dispatch_of(call), found);
 	return hb_http_send_json(call, 200, json);
 }
@@ -79,7 +79,7 @@ static enum MHD_Result model_config(struct hb_http_call *call, const struct capt
 	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
-	char *json = hb_kserve_model_config(&found->config);
+	char *json = hb_kserve_json_model_config(&found->config);
 	hb_dispatch_give_model(dispatch_of(call), found);
 	return hb_http_send_json(call, 200, json);
 }
@@ -91,7 +91,7 @@ static enum MHD_Result infer(struct hb_http_call *call, const struct captures *c
 
 static enum MHD_Result all_statistics(struct hb_http_call *call, const struct captures *captures)
 {
-	return hb_http_send_json(call, 200, hb_kserve_statistics(dispatch_of(call), NULL));
+	return hb_http_send_json(call, 200, hb_kserve_json_statistics(dispatch_of(call), NULL));
 }
 
 static enum MHD_Result statistics(struct hb_http_call *call, const struct captures *captures)
@@ -102,7 +102,7 @@ static enum MHD_Result statistics(struct hb_http_call *call, const struct captur
 	if (!found)
 		return hb_http_refuse(call, status, reason);
 	hb_dispatch_give_model(dispatch_of(call), found);
-	return hb_http_send_json(call, 200, hb_kserve_statistics(dispatch_of(call), captures->at[0]));
+	return hb_http_send_json(call, 200, hb_kserve_json_statistics(dispatch_of(call), captures->at[0]));
 }
 
 static enum MHD_Result metrics(struct hb_http_call *call, const struct captures *captures)
@@ -136,7 +136,7 @@ static enum MHD_Result repository_index(struct hb_http_call *call, const struct 
 		return result;
 	bool ready_only = json_is_true(json_object_get(root, "ready"));
 	json_decref(root);
-	return hb_http_send_json(call, 200, hb_kserve_index(dispatch_of(call), ready_only));
+	return hb_http_send_json(call, 200, hb_kserve_json_index(dispatch_of(call), ready_only));
 }
 
 static enum MHD_Result refuse_load(struct hb_http_call *call, int status, const char *name, const char *why)
@@ -198,7 +198,7 @@ static enum MHD_Result load(struct hb_http_call *call, const struct captures *ca
 	http->slow += !over;
 	pthread_mutex_unlock(&http->lock);
 	if (over)
-		return hb_http_refuse(call, 503, HB_HTTP_ENDING);
+		return hb_http_refuse(call, 503, HB_HTTP_SHUTTING_DOWN);
 	if (pthread_create(&thread, NULL, load_model, call) != 0) {
 		pthread_mutex_lock(&http->lock);
 		http->slow--;
@@ -206,7 +206,7 @@ static enum MHD_Result load(struct hb_http_call *call, const struct captures *ca
 		return hb_http_refuse(call, 503, "no thread could be started");
 	}
 	pthread_detach(thread);
-	return hb_http_park(call);
+	return hb_http_suspend(call);
 }
 
 static enum MHD_Result unload(struct hb_http_call *call, const struct captures *captures)
@@ -221,11 +221,11 @@ static enum MHD_Result unload(struct hb_http_call *call, const struct captures *
 static enum MHD_Result list_regions(struct hb_http_call *call, const char *name)
 {
 	struct hb_error error = {.text = ""};
-	struct hb_region *regions = calloc(HB_REGIONS_MAX, sizeof(*regions));
+	struct hb_shared_region *regions = calloc(HB_SHARED_REGIONS_MAX, sizeof(*regions));
 	if (!regions)
 		return MHD_NO;
-	int n = hb_regions_list(call->http->config.regions, name, regions, HB_REGIONS_MAX, &error);
-	char *json = n < 0 ? NULL : hb_kserve_regions(regions, (uint32_t)n);
+	int n = hb_shared_memory_list(call->http->config.regions, name, regions, HB_SHARED_REGIONS_MAX, &error);
+	char *json = n < 0 ? NULL : hb_kserve_json_regions(regions, (uint32_t)n);
 	free(regions);
 	return n < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_json(call, 200, json);
 }
@@ -243,7 +243,7 @@ static enum MHD_Result region_status(struct hb_http_call *call, const struct cap
 static enum MHD_Result register_region(struct hb_http_call *call, const struct captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	struct hb_region region = {.offset = 0};
+	struct hb_shared_region region = {.offset = 0};
 	enum MHD_Result answered = MHD_NO;
 	const char *key = NULL;
 	json_int_t offset = 0, bytes = 0;
@@ -256,13 +256,13 @@ static enum MHD_Result register_region(struct hb_http_call *call, const struct c
 			    offset < 0 || bytes <= 0))
 		result = hb_error_set(&error, -1,
 				      "name and key have up to %d characters, offset and byte_size are not negative",
-				      HB_REGION_NAME_MAX - 1);
+				      HB_SHARED_REGION_NAME_MAX - 1);
 	if (result == 0) {
 		strcpy(region.name, captures->at[0]);
 		strcpy(region.key, key);
 		region.offset = (uint64_t)offset;
 		region.bytes = (uint64_t)bytes;
-		result = hb_regions_register(call->http->config.regions, &region, &error);
+		result = hb_shared_memory_register(call->http->config.regions, &region, &error);
 	}
 	json_decref(root);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
@@ -271,7 +271,8 @@ static enum MHD_Result register_region(struct hb_http_call *call, const struct c
 static enum MHD_Result unregister_region(struct hb_http_call *call, const struct captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_regions_unregister(call->http->config.regions, captures->n ? captures->at[0] : "", &error);
+	int result = hb_shared_memory_unregister(call->http->config.regions, captures->n ? captures->at[0] : "",
+						 &error);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 

@@ -8,7 +8,7 @@
 #include "server/http/http_call.h"
 
 #include "base/log.h"
-#include "server/http/content_coding.h"
+#include "server/kserve/content_coding.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -82,7 +82,7 @@ enum MHD_Result hb_http_send_json(struct hb_http_call *call, int status, char *j
 
 enum MHD_Result hb_http_refuse(struct hb_http_call *call, int status, const char *reason)
 {
-	return hb_http_send_json(call, status, hb_kserve_error(reason));
+	return hb_http_send_json(call, status, hb_kserve_json_error(reason));
 }
 
 enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
@@ -93,7 +93,7 @@ enum MHD_Result hb_http_send_nothing(struct hb_http_call *call, int status)
 
 /* ---- waiting ---- */
 
-bool hb_http_waits_more(struct hb_kserve_http *http)
+bool hb_http_begin_wait(struct hb_kserve_http *http)
 {
 	int waiting = atomic_load(&http->waiting);
 	while (waiting > 0)
@@ -103,7 +103,7 @@ bool hb_http_waits_more(struct hb_kserve_http *http)
 }
 
 /* The count reaches 0 once, when the server ends, so requests take no lock. */
-void hb_http_waits_less(struct hb_kserve_http *http)
+void hb_http_end_wait(struct hb_kserve_http *http)
 {
 	if (atomic_fetch_sub(&http->waiting, 1) != 1)
 		return;
@@ -118,24 +118,24 @@ static void resume(struct hb_http_call *call)
 	/* The call may end at once, and the server with it. */
 	struct hb_kserve_http *http = call->http;
 	struct hb_http_loop *loop = call->loop;
-	bool counted = hb_http_waits_more(http);
+	bool counted = hb_http_begin_wait(http);
 	MHD_resume_connection(call->connection);
 	hb_http_loop_wake(loop);
 	if (counted)
-		hb_http_waits_less(http);
+		hb_http_end_wait(http);
 }
 
-enum MHD_Result hb_http_park(struct hb_http_call *call)
+enum MHD_Result hb_http_suspend(struct hb_http_call *call)
 {
 	MHD_suspend_connection(call->connection);
-	if (atomic_exchange(&call->parked, HB_CALL_PARKED) == HB_CALL_DONE)
+	if (atomic_exchange(&call->wait_state, HB_CALL_SUSPENDED) == HB_CALL_RESUMED)
 		resume(call);
 	return MHD_YES;
 }
 
 void hb_http_resume(struct hb_http_call *call)
 {
-	if (atomic_exchange(&call->parked, HB_CALL_DONE) == HB_CALL_PARKED)
+	if (atomic_exchange(&call->wait_state, HB_CALL_RESUMED) == HB_CALL_SUSPENDED)
 		resume(call);
 }
 
@@ -155,7 +155,7 @@ static bool make_room(struct hb_http_call *call, size_t bytes)
 	if (capacity == call->capacity)
 		return true;
 	size_t more = capacity - call->capacity;
-	if ((hb_memory_crowds(&call->body->charge, more) && is_low(call)) ||
+	if ((hb_memory_would_use_reserve(&call->body->charge, more) && is_low(call)) ||
 	    !hb_memory_charge_add(&call->body->charge, more))
 		return false;
 	char *data = realloc(call->body->data, capacity);
@@ -170,12 +170,12 @@ static bool make_room(struct hb_http_call *call, size_t bytes)
 static void refuse_body(struct hb_http_call *call, int status)
 {
 	call->refused = status;
-	hb_body_clear(call->body);
+	hb_http_body_clear(call->body);
 }
 
 static void receive(struct hb_http_call *call, const char *data, size_t bytes)
 {
-	struct hb_body *body = call->body;
+	struct hb_http_body *body = call->body;
 	if (call->refused)
 		return;
 	if (bytes > call->most - body->bytes) {
@@ -185,7 +185,7 @@ static void receive(struct hb_http_call *call, const char *data, size_t bytes)
 	} else {
 		memcpy(body->data + body->bytes, data, bytes);
 		body->bytes += bytes;
-		hb_http_peer_came(call->peer, bytes);
+		hb_http_timeout_extend(call->peer, bytes);
 	}
 }
 
@@ -195,14 +195,14 @@ static enum MHD_Result answer_refused(struct hb_http_call *call)
 			  : call->refused == 400 ? "the body is not compressed as Content-Encoding says"
 			  : call->refused == 413 ? "the request is larger than the server takes"
 			  : call->refused == 415 ? "Content-Encoding: gzip, deflate and identity are taken"
-						 : HB_CROWDED;
+						 : HB_MEMORY_FULL;
 	return hb_http_refuse(call, call->refused, why);
 }
 
 /* A compressed body becomes what it was. HTTP status; 200 = go on. */
 static int expand(struct hb_http_call *call)
 {
-	struct hb_body *body = call->body;
+	struct hb_http_body *body = call->body;
 	const char *given = MHD_lookup_connection_value(call->connection, MHD_HEADER_KIND,
 							MHD_HTTP_HEADER_CONTENT_ENCODING);
 	enum hb_coding coding = given ? hb_coding_parse(given, strlen(given)) : HB_CODING_IDENTITY;
@@ -221,7 +221,7 @@ static int expand(struct hb_http_call *call)
 	return 200;
 }
 
-static struct hb_http_peer *peer_of(struct MHD_Connection *connection)
+static struct hb_http_timeout *peer_of(struct MHD_Connection *connection)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 	return info ? info->socket_context : NULL;
@@ -275,7 +275,7 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 	call->connection = connection;
 	call->loop = hb_http_loop_here();
 	call->peer = peer_of(connection);
-	call->body = hb_body_new();
+	call->body = hb_http_body_new();
 	if (!call->body) {
 		free(call);
 		return NULL;
@@ -285,8 +285,8 @@ static struct hb_http_call *begin(struct hb_kserve_http *http, struct MHD_Connec
 	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long bytes = length ? strtoull(length, NULL, 10) : 0;
 	call->model = model_of(url, &call->model_length);
-	call->most = call->model || http->config.body_bytes < HB_CONTROL_MOST ? http->config.body_bytes
-									      : HB_CONTROL_MOST;
+	call->most = call->model || http->config.body_bytes < HB_CONTROL_BYTES_MAX ? http->config.body_bytes
+										   : HB_CONTROL_BYTES_MAX;
 	if (call->unframed)
 		call->refused = 400;
 	else if (bytes > http->config.body_bytes)
@@ -320,7 +320,7 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *connection,
 		*bytes = 0;
 		return MHD_YES;
 	}
-	hb_http_peer_served(call->peer);
+	hb_http_timeout_stop(call->peer);
 	if (call->refused)
 		return answer_refused(call);
 	if (call->finish)
@@ -339,10 +339,10 @@ static void end(void *argument, struct MHD_Connection *connection, void **contex
 	if (!call)
 		return;
 	if (call->infer)
-		hb_http_forget_infer(call);
-	hb_http_peer_listens(call->peer);
+		hb_http_release_inference(call);
+	hb_http_timeout_start(call->peer);
 	hb_memory_charge_end(&call->charge);
-	hb_body_free(call->body);
+	hb_http_body_free(call->body);
 	free(call->answer);
 	free(call);
 	*context = NULL;
@@ -356,9 +356,9 @@ static void notify(void *argument, struct MHD_Connection *connection, void **pee
 	struct hb_kserve_http *http = argument;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-		hb_http_peers_remove(http->peers, *peer);
+		hb_http_timeouts_remove(http->peers, *peer);
 	else if (info)
-		*peer = hb_http_peers_add(http->peers, info->connect_fd);
+		*peer = hb_http_timeouts_add(http->peers, info->connect_fd);
 }
 
 __attribute__((format(printf, 2, 0))) static void log_line(void *argument, const char *format, va_list arguments)
@@ -402,8 +402,8 @@ int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kse
 	pthread_mutex_init(&http->lock, NULL);
 	pthread_cond_init(&http->ended, NULL);
 	atomic_init(&http->waiting, 1);
-	http->gone = hb_gone_watch_new(config->dispatch);
-	http->peers = hb_http_peers_new(config->idle_s);
+	http->gone = hb_disconnect_watch_new(config->dispatch);
+	http->peers = hb_http_timeouts_new(config->idle_s);
 	int result = http->gone && http->peers ? start_loops(http, error)
 					       : hb_error_set(error, -ENOMEM, "http: out of memory or threads");
 	if (result < 0) {
@@ -425,15 +425,15 @@ void hb_kserve_http_free(struct hb_kserve_http *http)
 		return;
 	if (http->loops) {
 		hb_http_loops_quiesce(http->loops);
-		hb_http_waits_less(http);
+		hb_http_end_wait(http);
 		pthread_mutex_lock(&http->lock);
 		while (!http->over || http->slow)
 			pthread_cond_wait(&http->ended, &http->lock);
 		pthread_mutex_unlock(&http->lock);
 		hb_http_loops_free(http->loops);
 	}
-	hb_gone_watch_free(http->gone);
-	hb_http_peers_free(http->peers);
+	hb_disconnect_watch_free(http->gone);
+	hb_http_timeouts_free(http->peers);
 	pthread_mutex_destroy(&http->lock);
 	pthread_cond_destroy(&http->ended);
 	free(http);

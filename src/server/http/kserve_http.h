@@ -4,11 +4,11 @@
  * extensions: binary tensors, statistics, repository, system shared memory; and
  * /metrics. A few threads; a request that waits for the GPU holds none of them.
  */
-#ifndef HB_FRONT_KSERVE_HTTP_H
-#define HB_FRONT_KSERVE_HTTP_H
+#ifndef HB_SERVER_KSERVE_HTTP_H
+#define HB_SERVER_KSERVE_HTTP_H
 
 #include "server/kserve/memory_budget.h"
-#include "server/kserve/regions.h"
+#include "server/kserve/shared_memory.h"
 #include "server/models/dispatch.h"
 
 #include <netinet/in.h>
@@ -19,9 +19,9 @@ struct hb_kserve_http_config {
 	struct sockaddr_storage address;
 	uint32_t threads, connections;
 	uint64_t body_bytes; /* a larger one is refused */
-	uint32_t idle_s;     /* a connection on which nothing moves is closed; see http_peers.h */
+	uint32_t idle_s;     /* a connection on which nothing moves is closed; see http_timeouts.h */
 	struct hb_dispatch *dispatch;
-	struct hb_regions *regions;
+	struct hb_shared_memory *regions;
 	struct hb_memory_budget *memory;
 };
 

@@ -1,54 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One inference request on its way through the server, whatever protocol it
- * came by: the front ends fill it in, hb_inference_check() compares it with the
- * model, the dispatcher queues it and back ends fill in the outputs.
+ * One inference request in the server, independent of its protocol. HTTP or gRPC
+ * fills it in, hb_inference_check() (models/inference_check.h) compares it with
+ * the model, the dispatcher queues it, and a back end fills in the outputs.
  *
- * It is counted: the front end holds it, and the dispatcher while a batch works
- * on it, since a request may be answered (time-out, client gone) before its
- * batch ends. What its inputs point to belongs to it (`source`).
+ * The request is counted: its protocol holds it, and so does the dispatcher while
+ * a batch works on it, because a request can be answered before its batch ends
+ * (time-out, client disconnected). The request owns the memory of its inputs
+ * (`source`).
  */
-#ifndef HB_FRONT_INFER_H
-#define HB_FRONT_INFER_H
+#ifndef HB_SERVER_INFERENCE_H
+#define HB_SERVER_INFERENCE_H
 
-#include "base/error.h"
 #include "server/kserve/memory_budget.h"
-#include "server/models/model_config.h"
+#include "server/kserve/tensor.h"
 #include "server/scheduler/predictor.h"
 
 #include <stdatomic.h>
 
+#define HB_REQUEST_ID_MAX 128
+
+/* How a request ended; status_codes.def has the status that clients read. */
 enum hb_answer {
 #define HB_ANSWER(name, http, grpc, reason) HB_ANSWER_##name,
-#include "server/kserve/answers.def"
+#include "server/kserve/status_codes.def"
 #undef HB_ANSWER
 	HB_ANSWERS
-};
-
-/* Part of a shared-memory region that the client registered; region "" = none. */
-struct hb_region_part {
-	char region[HB_TENSOR_NAME_MAX];
-	uint64_t offset, bytes;
-};
-
-struct hb_tensor {
-	char name[HB_TENSOR_NAME_MAX];
-	enum hb_dtype dtype;
-	uint32_t n_dims;
-	int64_t dims[HB_TENSOR_DIMS_MAX]; /* with the batch dimension, where the model has one */
-	const void *data;
-	uint64_t bytes;
-	struct hb_region_part part;
 };
 
 /* An output that the client asked for. */
 struct hb_output_request {
 	char name[HB_TENSOR_NAME_MAX];
-	bool binary;
+	bool binary; /* HTTP: as binary data behind the JSON */
 	struct hb_region_part part;
 };
 
-/* When what happened, CLOCK_MONOTONIC; 0 = not yet. */
+/* Times of a request's steps, CLOCK_MONOTONIC; 0 = not reached. */
 struct hb_inference_times {
 	int64_t arrived_ns, begun_ns, run_ns, out_ns, ended_ns;
 };
@@ -58,84 +45,56 @@ struct hb_served_model;
 struct hb_inference {
 	struct hb_served_model *model;
 	char id[HB_REQUEST_ID_MAX];
-	uint32_t n_inputs, n_wishes, items;
+	uint32_t n_inputs, n_requested;
+	uint32_t items; /* size of the batch dimension; 1 without one */
 	struct hb_tensor inputs[HB_TENSORS_MAX];
-	struct hb_output_request wishes[HB_TENSORS_MAX];
-	uint64_t open_bytes; /* of inputs whose size the model leaves open */
-	bool binary_outputs; /* those that were not asked for by name */
-	enum hb_scheduler_priority priority;
-	int64_t deadline_ns; /* from arrival: the goal of scheduling; 0 = the model's, -1 = none */
-	int64_t timeout_ns;  /* from arrival: an answer comes by then; 0 = none */
+	struct hb_output_request requested[HB_TENSORS_MAX]; /* none: all outputs */
+	uint64_t open_bytes;                                /* bytes of inputs whose size the model leaves open */
+	bool binary_outputs;                 /* HTTP: outputs that are not in requested[] are sent as binary data */
+	enum hb_scheduler_priority priority; /* HB_SCHEDULER_PRIORITIES = the model's */
+	int64_t deadline_ns;                 /* after arrival, what scheduling aims at; 0 = the model's, -1 = none */
+	int64_t timeout_ns;                  /* after arrival, when the request is answered at the latest; 0 = never */
 
 	/* The outcome. */
 	enum hb_answer answer;
-	char reason[256]; /* where answer is not OK */
+	char reason[256]; /* text for the client if answer is not OK */
 	uint32_t n_outputs;
 	struct hb_tensor outputs[HB_TENSORS_MAX];
-	void *output_data; /* from malloc; outputs[].data lie in it */
+	void *output_data; /* from malloc; outputs[].data point into it */
 	struct hb_inference_times times;
 
-	/* The front end's. done() is called once, on any thread, without the dispatcher's lock. */
+	/* Set by the protocol. done() is called once, on any thread, without the dispatcher's lock. */
 	void (*done)(struct hb_inference *infer);
 	void *owner;
-	void *source; /* freed with it, by free_source */
+	void *source; /* memory of the inputs; freed with the request by free_source */
 	void (*free_source)(void *source);
-	struct hb_memory_charge charge; /* for what reading it took; ends with it */
+	struct hb_memory_charge charge; /* memory that reading the request took; ends with the request */
 
-	/* The dispatcher's (dispatch.c). */
+	/* Set by the dispatcher (dispatch.c). */
 	atomic_uint holders;
-	uint64_t handle; /* of the scheduler; 0 = not queued */
-	uint32_t slot;   /* of its batch, once that has begun */
-	int64_t cut_ns;  /* when it is answered with a time-out; INT64_MAX = never */
-	uint32_t heap;   /* its place among those with a time-out; UINT32_MAX = none */
+	uint64_t handle;     /* the scheduler's number of the request; 0 = not queued */
+	uint32_t slot;       /* of the batch, once it has begun */
+	int64_t expires_ns;  /* when the request is answered with a time-out; INT64_MAX = never */
+	uint32_t heap_place; /* index in the heap of time-outs; UINT32_MAX = not in it */
 	bool answered;
 	struct hb_inference *next;
 };
 
-/* With one holder; NULL = no memory. */
+/* A request with one holder; NULL if there is no memory. */
 struct hb_inference *hb_inference_new(void);
-/* One holder less; the last frees it with outputs and source. NULL is allowed. */
+/* Removes one holder; the last one frees the request with its outputs and source. NULL is allowed. */
 void hb_inference_free(struct hb_inference *infer);
 
-/* Ends it with an answer that is not OK; returns that answer. */
+/* Sets an answer other than OK and its reason; returns the answer. */
 enum hb_answer hb_inference_fail(struct hb_inference *infer, enum hb_answer answer, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same if the memory budget of all requests is used up. */
+enum hb_answer hb_inference_fail_memory_full(struct hb_inference *infer);
 
-/* Memory from malloc for reading it, charged to it. HB_ANSWER_OK, or the answer to give. */
+/* Allocates memory for reading the request and charges it. HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
-/* Ends it: the memory for all requests is used up. */
-enum hb_answer hb_inference_crowded(struct hb_inference *infer);
 
-/*
- * Whether names, data types, shapes and sizes fit the model; sets items and open_bytes. Missing
- * and unknown tensors are errors. HB_ANSWER_OK or the answer to give, with reason.
- */
-enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_model_config *model);
-
-/*
- * Makes room for the outputs, as the model says, for the request's items: shapes
- * set, data zeroed. Dimensions that the model leaves open (-1) become 1. For back
- * ends. False: no memory.
- */
-bool hb_inference_make_outputs(struct hb_inference *infer, const struct hb_model_config *model);
-
-/* Elements of a shape; -1 when a dimension is negative or the product overflows. */
-int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
-/* Whether so many bytes hold so many elements; never of BYTES, whose elements have any size. */
-bool hb_tensor_holds(enum hb_dtype dtype, int64_t elements, uint64_t bytes);
-/* Whether a tensor of BYTES is so many texts and nothing else: each has its length before it, 4 bytes, little-endian. */
-bool hb_tensor_has_texts(const struct hb_tensor *tensor, int64_t elements);
-/* Whether requests may bring any size of it: text, or a dimension that is left open. */
-bool hb_tensor_spec_open(const struct hb_tensor_spec *spec);
-/* Of an element; 0 for BYTES. */
-uint32_t hb_dtype_bytes(enum hb_dtype dtype);
-const char *hb_dtype_name(enum hb_dtype dtype);
-/* In Triton's ModelConfig. */
-const char *hb_dtype_config_name(enum hb_dtype dtype);
-int hb_dtype_config_number(enum hb_dtype dtype);
-/* HB_DTYPES when there is no such type. */
-enum hb_dtype hb_dtype_parse(const char *name);
-
+/* What clients read about an answer; see status_codes.def. */
 int hb_answer_http(enum hb_answer answer);
 int hb_answer_grpc(enum hb_answer answer);
 const char *hb_answer_reason(enum hb_answer answer);

@@ -6,14 +6,14 @@
  * when the budget is used up; the end of the charge gives it back. Any thread, no
  * lock. Used by both front ends.
  */
-#ifndef HB_FRONT_MEMORY_BUDGET_H
-#define HB_FRONT_MEMORY_BUDGET_H
+#ifndef HB_SERVER_MEMORY_BUDGET_H
+#define HB_SERVER_MEMORY_BUDGET_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HB_CROWDED "the memory for requests is used up by others; try again"
+#define HB_MEMORY_FULL "the memory for requests is used up by others; try again"
 
 struct hb_memory_budget {
 	uint64_t limit_bytes;
@@ -42,7 +42,7 @@ static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_
 }
 
 /* Whether so much is used up that what can wait should not come in: the last quarter is for what cannot. */
-static inline bool hb_memory_scarce(const struct hb_memory_budget *budget)
+static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budget)
 {
 	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed);
 	return used > budget->limit_bytes - budget->limit_bytes / 4;
@@ -52,7 +52,7 @@ static inline bool hb_memory_scarce(const struct hb_memory_budget *budget)
  * Whether so much more for this charge would come out of the last quarter, while others hold a quarter or more: what can
  * wait leaves it to what cannot. One that is nearly alone may take all.
  */
-static inline bool hb_memory_crowds(const struct hb_memory_charge *charge, uint64_t bytes)
+static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *charge, uint64_t bytes)
 {
 	const struct hb_memory_budget *budget = charge->budget;
 	if (!budget)

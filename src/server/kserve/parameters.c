@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define LONGEST_US INT64_C(86400000000) /* a day */
-#define REGION_MOST (UINT64_C(1) << 31)
 
 static enum hb_answer wrong(struct hb_inference *infer, const char *tensor, const char *name, const char *wanted)
 {
@@ -108,51 +107,6 @@ enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *te
 		return set_size(infer, tensor, name, value, &out->part.offset);
 	} else if (strcmp(name, "shared_memory_byte_size") == 0) {
 		return set_size(infer, tensor, name, value, &out->part.bytes);
-	}
-	return HB_ANSWER_OK;
-}
-
-enum hb_answer hb_region_fetch(struct hb_inference *infer, struct hb_regions *regions, struct hb_tensor *tensor,
-			       void **memory)
-{
-	struct hb_error error = {.text = ""};
-	const struct hb_region_part *part = &tensor->part;
-	if (part->bytes > REGION_MOST)
-		return hb_inference_fail(infer, HB_ANSWER_TOO_LARGE, "input \"%s\": more than 2 GiB", tensor->name);
-	if (hb_inference_allocate(infer, part->bytes ? part->bytes : 1, memory) != HB_ANSWER_OK)
-		return infer->answer;
-	if (hb_regions_read(regions, part->region, part->offset, *memory, part->bytes, &error) < 0)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s", tensor->name, error.text);
-	tensor->data = *memory;
-	tensor->bytes = part->bytes;
-	return HB_ANSWER_OK;
-}
-
-static struct hb_tensor *output_named(struct hb_inference *infer, const char *name)
-{
-	for (uint32_t i = 0; i < infer->n_outputs; i++)
-		if (strcmp(infer->outputs[i].name, name) == 0)
-			return &infer->outputs[i];
-	return NULL;
-}
-
-enum hb_answer hb_region_store(struct hb_inference *infer, struct hb_regions *regions)
-{
-	struct hb_error error = {.text = ""};
-	for (uint32_t i = 0; i < infer->n_wishes; i++) {
-		const struct hb_region_part *part = &infer->wishes[i].part;
-		struct hb_tensor *output = output_named(infer, infer->wishes[i].name);
-		if (!part->region[0] || !output)
-			continue;
-		if (output->bytes > part->bytes)
-			return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-						 "output \"%s\": %llu bytes, its region has %llu", output->name,
-						 (unsigned long long)output->bytes, (unsigned long long)part->bytes);
-		if (hb_regions_write(regions, part->region, part->offset, output->data, output->bytes, &error) < 0)
-			return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "output \"%s\": %s", output->name,
-						 error.text);
-		output->part = *part;
-		output->part.bytes = output->bytes;
 	}
 	return HB_ANSWER_OK;
 }

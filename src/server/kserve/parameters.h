@@ -7,11 +7,11 @@
  * and `classification`, which would change the answer, are refused; others are
  * ignored, as the protocol asks. Called by the protocols' readers.
  */
-#ifndef HB_FRONT_PARAMETERS_H
-#define HB_FRONT_PARAMETERS_H
+#ifndef HB_SERVER_PARAMETERS_H
+#define HB_SERVER_PARAMETERS_H
 
 #include "server/kserve/inference.h"
-#include "server/kserve/regions.h"
+#include "server/kserve/shared_memory.h"
 
 enum hb_parameter_kind { HB_PARAMETER_BOOL, HB_PARAMETER_INT, HB_PARAMETER_TEXT, HB_PARAMETER_OTHER };
 
@@ -38,7 +38,7 @@ enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *te
 /*
  * A request that is no inference is read into a tree, which takes up to sixty times its bytes: more than this is refused.
  */
-#define HB_CONTROL_MOST (1 << 20)
+#define HB_CONTROL_BYTES_MAX (1 << 20)
 #define HB_LOAD_FAILED "failed to load '%s': %s"
 #define HB_LOAD_NO_NAME "no model can have this name"
 #define HB_LOAD_OVERRIDES "a configuration or files that come with the request are not taken; its folder has them"
@@ -46,9 +46,9 @@ enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *te
 bool hb_parameter_overrides(const char *name);
 
 /* Reads an input from its region into memory from malloc, which is the request's. */
-enum hb_answer hb_region_fetch(struct hb_inference *infer, struct hb_regions *regions, struct hb_tensor *tensor,
-			       void **memory);
+enum hb_answer hb_shared_memory_read_input(struct hb_inference *infer, struct hb_shared_memory *regions,
+					   struct hb_tensor *tensor, void **memory);
 /* Writes the outputs that were asked for in regions. */
-enum hb_answer hb_region_store(struct hb_inference *infer, struct hb_regions *regions);
+enum hb_answer hb_shared_memory_write_outputs(struct hb_inference *infer, struct hb_shared_memory *regions);
 
 #endif

@@ -21,8 +21,8 @@
 
 static void leave_heap(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
-	if (infer->heap != UINT32_MAX)
-		hb_cut_heap_remove(&dispatch->cuts, infer);
+	if (infer->heap_place != UINT32_MAX)
+		hb_timeout_heap_remove(&dispatch->cuts, infer);
 }
 
 /* With the lock held: the answer is in *infer. */
@@ -214,7 +214,7 @@ static void cut_off(struct hb_dispatch *dispatch, struct hb_inference *infer, in
 static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	struct hb_inference *first;
-	while ((first = hb_cut_heap_first(&dispatch->cuts)) && first->cut_ns <= now_ns) {
+	while ((first = hb_timeout_heap_first(&dispatch->cuts)) && first->expires_ns <= now_ns) {
 		hb_inference_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
 				  (double)(now_ns - first->times.arrived_ns) / 1e6,
 				  is_queued(first) ? ", while it was waiting" : "");
@@ -226,9 +226,9 @@ static int64_t next_moment(struct hb_dispatch *dispatch)
 {
 	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler), drain_ns = hb_dispatch_drain_moment(dispatch);
 	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
-	const struct hb_inference *first = hb_cut_heap_first(&dispatch->cuts);
-	if (first && first->cut_ns < next_ns)
-		next_ns = first->cut_ns;
+	const struct hb_inference *first = hb_timeout_heap_first(&dispatch->cuts);
+	if (first && first->expires_ns < next_ns)
+		next_ns = first->expires_ns;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
 		const struct hb_backend *backend = dispatch->pollable[i];
 		int64_t at_ns = backend->ops->next_ns ? backend->ops->next_ns(backend->self) : INT64_MAX;
@@ -268,7 +268,7 @@ void hb_dispatch_wake(struct hb_dispatch *dispatch)
 static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_inference *infer)
 {
 	const struct hb_memory_budget *budget = infer->charge.budget;
-	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_scarce(budget) &&
+	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_reserve_in_use(budget) &&
 	       hb_scheduler_admitted(dispatch->scheduler, HB_SCHEDULER_LOW) > 0;
 }
 
@@ -283,7 +283,7 @@ static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_inference *inf
 	if (why)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
 	else if (is_crowded_out(dispatch, infer))
-		hb_inference_crowded(infer);
+		hb_inference_fail_memory_full(infer);
 	else if ((handle = hb_scheduler_submit(dispatch->scheduler, now_ns, request)) == 0)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
 				  infer->priority == HB_SCHEDULER_HIGH ? "high" : "low");
@@ -313,8 +313,8 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 	if (!infer->handle) {
 		answer(dispatch, infer, now_ns);
 	} else if (infer->timeout_ns > 0) {
-		infer->cut_ns = infer->times.arrived_ns + infer->timeout_ns;
-		hb_cut_heap_insert(&dispatch->cuts, infer);
+		infer->expires_ns = infer->times.arrived_ns + infer->timeout_ns;
+		hb_timeout_heap_insert(&dispatch->cuts, infer);
 	}
 	hb_dispatch_advance(dispatch, now_ns);
 	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);

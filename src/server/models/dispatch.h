@@ -12,6 +12,7 @@
 
 #include "base/hist.h"
 #include "server/kserve/inference.h"
+#include "server/models/model_config.h"
 #include "server/scheduler/scheduler.h"
 
 #include <jansson.h>

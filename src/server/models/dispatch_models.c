@@ -464,7 +464,7 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 	if (result == 0)
 		result = hb_scheduler_new(&scheduler, &dispatch->scheduler, error);
 	if (result == 0)
-		result = hb_cut_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
+		result = hb_timeout_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
 	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -553,7 +553,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 		hb_log_warning("%u workers were killed and have not ended", left);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
-	hb_cut_heap_fini(&dispatch->cuts);
+	hb_timeout_heap_fini(&dispatch->cuts);
 	hb_scheduler_free(dispatch->scheduler);
 	hb_journal_free(dispatch->journal);
 	if (dispatch->bell >= 0)

@@ -4,7 +4,7 @@
 #define HB_FRONT_DISPATCH_PRIV_H
 
 #include "server/backends/backend.h"
-#include "server/kserve/cut_heap.h"
+#include "server/models/timeout_heap.h"
 #include "server/models/dispatch.h"
 #include "server/models/journal.h"
 
@@ -32,7 +32,7 @@ struct hb_dispatch {
 	struct hb_scheduler *scheduler;
 	struct hb_journal *journal; /* NULL = none */
 	struct hb_inference *ended; /* to be told, without the lock */
-	struct hb_cut_heap cuts;
+	struct hb_timeout_heap cuts;
 	uint32_t n_models;
 	struct hb_served_model *models[HB_SCHEDULER_MODELS_MAX];
 	struct hb_served_model *of_number[HB_SCHEDULER_MODELS_MAX]; /* while it is loaded */

@@ -7,35 +7,15 @@
 #define HB_FRONT_MODEL_CONFIG_H
 
 #include "base/error.h"
+#include "server/kserve/tensor.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#define HB_TENSORS_MAX 16
-#define HB_TENSOR_DIMS_MAX 8
-#define HB_TENSOR_NAME_MAX 96
-#define HB_REQUEST_ID_MAX 128
 #define HB_MODEL_NAME_MAX 64
-
-enum hb_dtype {
-#define HB_DTYPE(name, bytes, config_name, config_number) HB_DTYPE_##name,
-#include "server/kserve/dtypes.def"
-#undef HB_DTYPE
-	HB_DTYPES
-};
 
 enum hb_platform_number {
 #define HB_PLATFORM(name, symbol, what) HB_PLATFORM_##name,
 #include "server/models/platforms.def"
 #undef HB_PLATFORM
 	HB_PLATFORM_BY_GPU /* not named: the worker where there is a GPU, else the trace */
-};
-
-struct hb_tensor_spec {
-	char name[HB_TENSOR_NAME_MAX];
-	int dtype; /* enum hb_dtype */
-	uint32_t n_dims;
-	int64_t dims[HB_TENSOR_DIMS_MAX]; /* of one item; -1 = any */
 };
 
 /* What happens to a request that will be late. */

@@ -13,7 +13,7 @@ static const char *const priority_names[HB_SCHEDULER_PRIORITIES] = {"high", "low
 
 static const char *const outcome_names[] = {
 #define HB_ANSWER(name, http, grpc, reason) #name,
-#include "server/kserve/answers.def"
+#include "server/kserve/status_codes.def"
 #undef HB_ANSWER
 };
 

@@ -5,8 +5,8 @@
  * charged while it grows, so a small one that becomes huge is refused early.
  * Called by both front ends; any thread.
  */
-#ifndef HB_FRONT_CONTENT_CODING_H
-#define HB_FRONT_CONTENT_CODING_H
+#ifndef HB_SERVER_CONTENT_CODING_H
+#define HB_SERVER_CONTENT_CODING_H
 
 #include "server/kserve/memory_budget.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What notices that clients have gone (server/http/gone_watch.h): whose request is cancelled, and whose is not. */
-#include "server/http/gone_watch.h"
+/* What notices that clients have gone (server/http/disconnect_watch.h): whose request is cancelled, and whose is not. */
+#include "server/http/disconnect_watch.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { FIRST, SECOND, REPLACED, NEW, LAST, REQUESTS };
 struct bench {
 	char folder[64];
 	struct hb_dispatch *dispatch;
-	struct hb_gone_watch *watch;
+	struct hb_disconnect_watch *watch;
 	struct hb_inference *infers[REQUESTS];
 	int fds[REQUESTS][2]; /* ours and the client's, -1 = it has gone */
 	atomic_bool done[REQUESTS];
@@ -58,14 +58,14 @@ static void client_goes(int request)
 
 static void watch(int request)
 {
-	hb_gone_watch_add(bench.watch, bench.fds[request][0], bench.infers[request]);
+	hb_disconnect_watch_add(bench.watch, bench.fds[request][0], bench.infers[request]);
 }
 
 /* The connection of REPLACED is closed, and its descriptor comes back as that of NEW, whose client is there. */
 static void replace(void)
 {
 	int fd = bench.fds[REPLACED][0];
-	hb_gone_watch_forget(bench.watch, fd);
+	hb_disconnect_watch_forget(bench.watch, fd);
 	assert_int_equal(dup2(bench.fds[NEW][0], fd), fd);
 	close(bench.fds[NEW][0]);
 	bench.fds[NEW][0] = fd;
@@ -120,7 +120,7 @@ static int set_up(void **state)
 	write_model(bench.folder);
 	if (hb_dispatch_new(&config, &bench.dispatch, &error) < 0)
 		return -1;
-	bench.watch = hb_gone_watch_new(bench.dispatch);
+	bench.watch = hb_disconnect_watch_new(bench.dispatch);
 	return bench.watch ? 0 : -1;
 }
 
@@ -130,7 +130,7 @@ static int tear_down(void **state)
 		for (int side = 0; side < 2; side++)
 			if (bench.fds[request][side] >= 0)
 				close(bench.fds[request][side]);
-	hb_gone_watch_free(bench.watch);
+	hb_disconnect_watch_free(bench.watch);
 	hb_dispatch_end(bench.dispatch, 0);
 	for (int request = 0; request < REQUESTS; request++) {
 		wait_for(request);
@@ -154,7 +154,7 @@ static void a_request_is_not_cancelled_for_the_connection_before_it(void **state
 	wait_for(LAST);
 	for (int request = 0; request < REQUESTS; request++)
 		if (bench.fds[request][0] >= 0)
-			hb_gone_watch_forget(bench.watch, bench.fds[request][0]);
+			hb_disconnect_watch_forget(bench.watch, bench.fds[request][0]);
 	assert_true(atomic_load(&bench.done[SECOND]));
 	assert_false(atomic_load(&bench.done[REPLACED]));
 	assert_false(atomic_load(&bench.done[NEW]));

@@ -1,37 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing answers and documents; see kserve_json.h. */
-#include "server/kserve/kserve_json.h"
+#include "server/http/kserve_json.h"
 
 #include "base/hb-version.h"
 #include "base/json_text.h"
+#include "server/models/model_info.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-const char *const hb_kserve_extensions[] = {"binary_tensor_data",
-					    "model_configuration",
-					    "model_repository",
-					    "schedule_policy",
-					    "statistics",
-					    "system_shared_memory",
-					    NULL};
-
-static const char *const platform_names[] = {
-#define HB_PLATFORM(name, symbol, what) "hummingbird_" #name,
-#include "server/models/platforms.def"
-#undef HB_PLATFORM
-};
-
-const char *hb_kserve_platform(const struct hb_model_config *model)
-{
-	return platform_names[model->platform];
-}
-
-const char *hb_kserve_state(const struct hb_served_model *model)
-{
-	static const char *const names[] = {"UNAVAILABLE", "LOADING", "READY", "UNAVAILABLE", "UNLOADING"};
-	return names[model->state];
-}
 
 static char *dump(json_t *root)
 {
@@ -122,11 +98,11 @@ static bool add_elements(struct hb_json_text *text, const struct hb_tensor *tens
 
 /* ---- answers ---- */
 
-static const struct hb_output_request *wish_for(const struct hb_inference *infer, const char *name)
+static const struct hb_output_request *find_output_request(const struct hb_inference *infer, const char *name)
 {
-	for (uint32_t i = 0; i < infer->n_wishes; i++)
-		if (strcmp(infer->wishes[i].name, name) == 0)
-			return &infer->wishes[i];
+	for (uint32_t i = 0; i < infer->n_requested; i++)
+		if (strcmp(infer->requested[i].name, name) == 0)
+			return &infer->requested[i];
 	return NULL;
 }
 
@@ -148,13 +124,13 @@ static void add_region(struct hb_json_text *text, const struct hb_region_part *p
 	HB_JSON_TEXT_ADD(text, "}");
 }
 
-static bool is_binary(const struct hb_inference *infer, const struct hb_output_request *wish)
+static bool is_binary(const struct hb_inference *infer, const struct hb_output_request *wanted_output)
 {
-	return wish ? wish->binary && !wish->part.region[0] : infer->binary_outputs;
+	return wanted_output ? wanted_output->binary && !wanted_output->part.region[0] : infer->binary_outputs;
 }
 
 static bool add_output(struct hb_json_text *text, struct hb_inference *infer, const struct hb_tensor *tensor,
-		       const struct hb_output_request *wish)
+		       const struct hb_output_request *wanted_output)
 {
 	bool written = true;
 	add_member(text, "{\"name\":", tensor->name);
@@ -166,9 +142,9 @@ static bool add_output(struct hb_json_text *text, struct hb_inference *infer, co
 		hb_json_text_add_integer(text, tensor->dims[i]);
 	}
 	HB_JSON_TEXT_ADD(text, "]");
-	if (wish && wish->part.region[0]) {
+	if (wanted_output && wanted_output->part.region[0]) {
 		add_region(text, &tensor->part);
-	} else if (is_binary(infer, wish)) {
+	} else if (is_binary(infer, wanted_output)) {
 		HB_JSON_TEXT_ADD(text, ",\"parameters\":{\"binary_data_size\":");
 		hb_json_text_add_unsigned(text, tensor->bytes);
 		HB_JSON_TEXT_ADD(text, "}");
@@ -187,12 +163,12 @@ static bool add_output(struct hb_json_text *text, struct hb_inference *infer, co
 
 /* One after the other: those that are wanted. */
 static const struct hb_tensor *next_output(const struct hb_inference *infer, uint32_t *at,
-					   const struct hb_output_request **wish)
+					   const struct hb_output_request **wanted_output)
 {
 	while (*at < infer->n_outputs) {
 		const struct hb_tensor *tensor = &infer->outputs[(*at)++];
-		*wish = wish_for(infer, tensor->name);
-		if (*wish || infer->n_wishes == 0)
+		*wanted_output = find_output_request(infer, tensor->name);
+		if (*wanted_output || infer->n_requested == 0)
 			return tensor;
 	}
 	return NULL;
@@ -200,14 +176,14 @@ static const struct hb_tensor *next_output(const struct hb_inference *infer, uin
 
 static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 {
-	const struct hb_output_request *wish;
+	const struct hb_output_request *wanted_output;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
 	HB_JSON_TEXT_ADD(text, ",\"outputs\":[");
-	for (bool first = true; (tensor = next_output(infer, &at, &wish)); first = false) {
+	for (bool first = true; (tensor = next_output(infer, &at, &wanted_output)); first = false) {
 		if (!first)
 			HB_JSON_TEXT_ADD(text, ",");
-		if (!add_output(text, infer, tensor, wish))
+		if (!add_output(text, infer, tensor, wanted_output))
 			return false;
 	}
 	HB_JSON_TEXT_ADD(text, "]}");
@@ -216,11 +192,11 @@ static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 
 static void add_binary(struct hb_json_text *text, const struct hb_inference *infer)
 {
-	const struct hb_output_request *wish;
+	const struct hb_output_request *wanted_output;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
-	while ((tensor = next_output(infer, &at, &wish)))
-		if (is_binary(infer, wish))
+	while ((tensor = next_output(infer, &at, &wanted_output)))
+		if (is_binary(infer, wanted_output))
 			hb_json_text_add(text, tensor->data, tensor->bytes);
 }
 
@@ -233,7 +209,8 @@ static size_t room_for(const struct hb_inference *infer)
 	return room;
 }
 
-size_t hb_kserve_write(struct hb_inference *infer, const struct hb_model_config *model, char **out, size_t *json_bytes)
+size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_config *model, char **out,
+			    size_t *json_bytes)
 {
 	struct hb_json_text text;
 	hb_json_text_init(&text, room_for(infer));
@@ -267,17 +244,17 @@ static json_t *shape_of(const int64_t *dims, uint32_t n, bool batched)
 
 /* ---- documents ---- */
 
-char *hb_kserve_error(const char *reason)
+char *hb_kserve_json_error(const char *reason)
 {
 	json_t *text = json_string(reason); /* NULL where it is not UTF-8 */
 	return dump(json_pack("{s:o}", "error", text ? text : json_string("request refused")));
 }
 
-char *hb_kserve_server(void)
+char *hb_kserve_json_server(void)
 {
 	json_t *extensions = json_array();
-	for (size_t i = 0; hb_kserve_extensions[i]; i++)
-		json_array_append_new(extensions, json_string(hb_kserve_extensions[i]));
+	for (size_t i = 0; hb_model_info_extensions[i]; i++)
+		json_array_append_new(extensions, json_string(hb_model_info_extensions[i]));
 	return dump(
 		json_pack("{s:s, s:s, s:o}", "name", "hummingbird", "version", HB_VERSION, "extensions", extensions));
 }
@@ -292,12 +269,13 @@ static json_t *specs_of(const struct hb_tensor_spec *specs, uint32_t n, bool bat
 	return list;
 }
 
-char *hb_kserve_model(const struct hb_model_config *model)
+char *hb_kserve_json_model(const struct hb_model_config *model)
 {
 	bool batched = model->max_batch > 0;
 	return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", model->name, "versions", "1", "platform",
-			      hb_kserve_platform(model), "inputs", specs_of(model->inputs, model->n_inputs, batched),
-			      "outputs", specs_of(model->outputs, model->n_outputs, batched)));
+			      hb_model_info_platform(model), "inputs",
+			      specs_of(model->inputs, model->n_inputs, batched), "outputs",
+			      specs_of(model->outputs, model->n_outputs, batched)));
 }
 
 static json_t *config_tensors(const struct hb_tensor_spec *specs, uint32_t n, bool inputs)
@@ -314,11 +292,11 @@ static json_t *config_tensors(const struct hb_tensor_spec *specs, uint32_t n, bo
 	return list;
 }
 
-char *hb_kserve_model_config(const struct hb_model_config *model)
+char *hb_kserve_json_model_config(const struct hb_model_config *model)
 {
 	json_t *root = json_pack("{s:s, s:s, s:s, s:{s:{s:i}}, s:I, s:o, s:o}", "name", model->name, "platform",
-				 hb_kserve_platform(model), "backend", "", "version_policy", "latest", "num_versions",
-				 1, "max_batch_size", (json_int_t)model->max_batch, "input",
+				 hb_model_info_platform(model), "backend", "", "version_policy", "latest",
+				 "num_versions", 1, "max_batch_size", (json_int_t)model->max_batch, "input",
 				 config_tensors(model->inputs, model->n_inputs, true), "output",
 				 config_tensors(model->outputs, model->n_outputs, false));
 	if (model->max_batch > 0)
@@ -370,7 +348,7 @@ static void add_statistics(void *argument, struct hb_served_model *model)
 					"inference_stats", inference, "batch_stats", batches(stats)));
 }
 
-char *hb_kserve_statistics(struct hb_dispatch *dispatch, const char *name)
+char *hb_kserve_json_statistics(struct hb_dispatch *dispatch, const char *name)
 {
 	struct listing listing = {.list = json_array(), .name = name};
 	hb_dispatch_each_model(dispatch, add_statistics, &listing);
@@ -383,17 +361,17 @@ static void add_to_index(void *argument, struct hb_served_model *model)
 	if (!listing->ready_only || model->state == HB_MODEL_READY)
 		json_array_append_new(listing->list,
 				      json_pack("{s:s, s:s, s:s, s:s}", "name", model->config.name, "version", "1",
-						"state", hb_kserve_state(model), "reason", model->why));
+						"state", hb_model_info_state(model), "reason", model->why));
 }
 
-char *hb_kserve_index(struct hb_dispatch *dispatch, bool ready_only)
+char *hb_kserve_json_index(struct hb_dispatch *dispatch, bool ready_only)
 {
 	struct listing listing = {.list = json_array(), .ready_only = ready_only};
 	hb_dispatch_each_model(dispatch, add_to_index, &listing);
 	return dump(listing.list);
 }
 
-char *hb_kserve_regions(const struct hb_region *regions, uint32_t n)
+char *hb_kserve_json_regions(const struct hb_shared_region *regions, uint32_t n)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < n; i++)

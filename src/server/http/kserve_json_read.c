@@ -4,7 +4,7 @@
  * tree: members come in any order, so the place of an input's data is kept until
  * its shape and type are known.
  */
-#include "server/kserve/kserve_json.h"
+#include "server/http/kserve_json.h"
 
 #include "base/json_scan.h"
 
@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct hb_body *hb_body_new(void)
+struct hb_http_body *hb_http_body_new(void)
 {
-	return calloc(1, sizeof(struct hb_body));
+	return calloc(1, sizeof(struct hb_http_body));
 }
 
-void hb_body_clear(struct hb_body *body)
+void hb_http_body_clear(struct hb_http_body *body)
 {
 	free(body->data);
 	body->data = NULL;
@@ -25,14 +25,14 @@ void hb_body_clear(struct hb_body *body)
 	hb_memory_charge_end(&body->charge);
 }
 
-void hb_body_free(void *body_)
+void hb_http_body_free(void *body_)
 {
-	struct hb_body *body = body_;
+	struct hb_http_body *body = body_;
 	if (!body)
 		return;
 	for (uint32_t i = 0; i < HB_TENSORS_MAX; i++)
 		free(body->more[i]);
-	hb_body_clear(body);
+	hb_http_body_clear(body);
 	free(body);
 }
 
@@ -45,10 +45,10 @@ static enum hb_answer bad(struct hb_inference *infer, const char *what)
 struct reader {
 	struct hb_json_scan scan;
 	struct hb_inference *infer;
-	struct hb_body *body;
-	struct hb_regions *regions;
-	size_t binary_at;                /* of the next input whose data follow the JSON */
-	bool wish_given[HB_TENSORS_MAX]; /* the output says itself whether it is binary */
+	struct hb_http_body *body;
+	struct hb_shared_memory *regions;
+	size_t binary_at;                  /* of the next input whose data follow the JSON */
+	bool binary_given[HB_TENSORS_MAX]; /* the output says itself whether it is binary */
 };
 
 /* Which of the names it is, marked in *seen; -1 = none of them, and the value is to be skipped. */
@@ -217,7 +217,7 @@ static bool put_all(struct decoder *decoder, struct hb_json_scan *scan, int dept
 
 static enum hb_answer decode(struct reader *reader, struct hb_json_scan *scan, struct hb_tensor *tensor, void **memory)
 {
-	const struct hb_body *body = reader->body;
+	const struct hb_http_body *body = reader->body;
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
 	/* Each element takes a byte of text at least, so a shape cannot ask for more memory than was sent. */
 	if (elements < 0 || (uint64_t)elements > body->json_bytes)
@@ -299,7 +299,7 @@ static enum hb_answer find_data(struct reader *reader, struct hb_tensor *tensor,
 				const struct hb_tensor_parameters *given, bool in_json)
 {
 	struct hb_inference *infer = reader->infer;
-	const struct hb_body *body = reader->body;
+	const struct hb_http_body *body = reader->body;
 	size_t left = body->bytes - reader->binary_at;
 	if (in_json + (given->data_bytes >= 0) + (given->part.region[0] != '\0') != 1)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
@@ -309,7 +309,8 @@ static enum hb_answer find_data(struct reader *reader, struct hb_tensor *tensor,
 	if (in_json)
 		return HB_ANSWER_OK;
 	if (given->part.region[0])
-		return hb_region_fetch(infer, reader->regions, tensor, &reader->body->more[infer->n_inputs]);
+		return hb_shared_memory_read_input(infer, reader->regions, tensor,
+						   &reader->body->more[infer->n_inputs]);
 	if ((uint64_t)given->data_bytes > left)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
 					 "input \"%s\": binary_data_size %lld, but only %zu bytes follow", tensor->name,
@@ -381,27 +382,27 @@ static enum hb_answer read_input(struct reader *reader)
 	return answer;
 }
 
-static enum hb_answer read_wish(struct reader *reader)
+static enum hb_answer read_requested_output(struct reader *reader)
 {
 	static const char *const names[] = {"name", "parameters", NULL};
 	struct hb_inference *infer = reader->infer;
-	struct hb_output_request *wish = &infer->wishes[infer->n_wishes];
+	struct hb_output_request *wanted_output = &infer->requested[infer->n_requested];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
 	enum hb_answer answer = HB_ANSWER_OK;
 	uint32_t seen = 0;
-	*wish = (struct hb_output_request){.binary = false};
+	*wanted_output = (struct hb_output_request){.binary = false};
 	hb_json_scan_enter(&reader->scan, '{');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, '}')) {
 		int which = member(reader, names, &seen);
-		answer = which == 0   ? read_name(reader, "output", wish->name)
-			 : which == 1 ? read_parameters(reader, wish->name, &given)
+		answer = which == 0   ? read_name(reader, "output", wanted_output->name)
+			 : which == 1 ? read_parameters(reader, wanted_output->name, &given)
 				      : skip(reader);
 	}
-	if (answer == HB_ANSWER_OK && !reader->scan.wrong && !wish->name[0])
+	if (answer == HB_ANSWER_OK && !reader->scan.wrong && !wanted_output->name[0])
 		answer = bad(infer, "an output needs a \"name\"");
-	wish->binary = given.binary;
-	wish->part = given.part;
-	reader->wish_given[infer->n_wishes++] = given.binary_given;
+	wanted_output->binary = given.binary;
+	wanted_output->part = given.part;
+	reader->binary_given[infer->n_requested++] = given.binary_given;
 	return answer;
 }
 
@@ -450,23 +451,24 @@ static enum hb_answer read_root(struct reader *reader)
 		answer = which == ROOT_ID           ? read_id(reader)
 			 : which == ROOT_PARAMETERS ? read_parameters(reader, NULL, NULL)
 			 : which == ROOT_INPUTS     ? read_list(reader, read_input)
-			 : which == ROOT_OUTPUTS    ? read_list(reader, read_wish)
+			 : which == ROOT_OUTPUTS    ? read_list(reader, read_requested_output)
 						    : skip(reader);
 	}
 	if (answer != HB_ANSWER_OK || !hb_json_scan_end(&reader->scan))
 		return answer;
 	if (!(seen & 1U << ROOT_INPUTS))
 		return bad(infer, "the request has no \"inputs\"");
-	for (uint32_t i = 0; i < infer->n_wishes; i++)
-		if (!reader->wish_given[i])
-			infer->wishes[i].binary = infer->binary_outputs;
+	for (uint32_t i = 0; i < infer->n_requested; i++)
+		if (!reader->binary_given[i])
+			infer->requested[i].binary = infer->binary_outputs;
 	if (reader->binary_at != reader->body->bytes)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%zu bytes of binary data belong to no input",
 					 reader->body->bytes - reader->binary_at);
 	return HB_ANSWER_OK;
 }
 
-enum hb_answer hb_kserve_read(struct hb_inference *infer, struct hb_body *body, struct hb_regions *regions)
+enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_body *body,
+				   struct hb_shared_memory *regions)
 {
 	struct reader reader = {.infer = infer, .body = body, .regions = regions, .binary_at = body->json_bytes};
 	hb_json_scan_init(&reader.scan, body->data, body->json_bytes);

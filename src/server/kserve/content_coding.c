@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See content_coding.h. */
-#include "server/http/content_coding.h"
+#include "server/kserve/content_coding.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See gone_watch.h. */
-#include "server/http/gone_watch.h"
+/* See disconnect_watch.h. */
+#include "server/http/disconnect_watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@ struct place {
 	uint32_t turn;
 };
 
-struct hb_gone_watch {
+struct hb_disconnect_watch {
 	struct hb_dispatch *dispatch;
 	pthread_mutex_t lock;
 	pthread_t thread;
@@ -31,7 +31,7 @@ static uint64_t token(int fd, uint32_t turn)
 }
 
 /* NULL: that turn is over. Events come in lots, and what is done about one may end the turn of the next. */
-static struct hb_inference *take(struct hb_gone_watch *watch, uint64_t of)
+static struct hb_inference *take(struct hb_disconnect_watch *watch, uint64_t of)
 {
 	pthread_mutex_lock(&watch->lock);
 	const struct place *place = &watch->of_fd[(uint32_t)of];
@@ -44,7 +44,7 @@ static struct hb_inference *take(struct hb_gone_watch *watch, uint64_t of)
 
 static void *run(void *argument)
 {
-	struct hb_gone_watch *watch = argument;
+	struct hb_disconnect_watch *watch = argument;
 	struct epoll_event events[32];
 	for (;;) {
 		int n = epoll_wait(watch->epoll, events, 32, -1);
@@ -59,7 +59,7 @@ static void *run(void *argument)
 	}
 }
 
-static bool start(struct hb_gone_watch *watch)
+static bool start(struct hb_disconnect_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -70,7 +70,7 @@ static bool start(struct hb_gone_watch *watch)
 	       pthread_create(&watch->thread, NULL, run, watch) == 0;
 }
 
-static void release(struct hb_gone_watch *watch)
+static void release(struct hb_disconnect_watch *watch)
 {
 	if (watch->epoll >= 0)
 		close(watch->epoll);
@@ -81,9 +81,9 @@ static void release(struct hb_gone_watch *watch)
 	free(watch);
 }
 
-struct hb_gone_watch *hb_gone_watch_new(struct hb_dispatch *dispatch)
+struct hb_disconnect_watch *hb_disconnect_watch_new(struct hb_dispatch *dispatch)
 {
-	struct hb_gone_watch *watch = calloc(1, sizeof(*watch));
+	struct hb_disconnect_watch *watch = calloc(1, sizeof(*watch));
 	struct rlimit limit;
 	if (!watch)
 		return NULL;
@@ -100,7 +100,7 @@ struct hb_gone_watch *hb_gone_watch_new(struct hb_dispatch *dispatch)
 	return watch;
 }
 
-void hb_gone_watch_free(struct hb_gone_watch *watch)
+void hb_disconnect_watch_free(struct hb_disconnect_watch *watch)
 {
 	if (!watch)
 		return;
@@ -110,7 +110,7 @@ void hb_gone_watch_free(struct hb_gone_watch *watch)
 	release(watch);
 }
 
-void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_inference *infer)
+void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, struct hb_inference *infer)
 {
 	struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT};
 	if (fd < 0 || (uint32_t)fd >= watch->n)
@@ -123,7 +123,7 @@ void hb_gone_watch_add(struct hb_gone_watch *watch, int fd, struct hb_inference 
 	epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-void hb_gone_watch_forget(struct hb_gone_watch *watch, int fd)
+void hb_disconnect_watch_forget(struct hb_disconnect_watch *watch, int fd)
 {
 	if (fd < 0 || (uint32_t)fd >= watch->n)
 		return;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See http_peers.h. */
-#include "server/http/http_peers.h"
+/* See http_timeouts.h. */
+#include "server/http/http_timeouts.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/kserve/pace.h"
+#include "server/kserve/transfer_rate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,31 +15,31 @@
 
 #define LOOK_NS HB_NS_PER_S
 
-struct hb_http_peer {
+struct hb_http_timeout {
 	int fd;
 	_Atomic int64_t since_ns; /* INT64_MAX = it waits for us */
 	int64_t looked_ns;        /* since_ns when it was asked whether its client has gone */
-	struct hb_http_peer *next, **link;
+	struct hb_http_timeout *next, **link;
 };
 
-struct hb_http_peers {
+struct hb_http_timeouts {
 	int64_t limit_ns;
 	pthread_mutex_t lock; /* guards the rest, and each peer's descriptor */
 	pthread_cond_t stop;
 	pthread_t thread;
 	bool stopping;
-	struct hb_http_peer *first;
+	struct hb_http_timeout *first;
 };
 
 /* Its client has closed its side, and all that it sent was read. */
-static bool has_ended(const struct hb_http_peer *peer)
+static bool has_ended(const struct hb_http_timeout *peer)
 {
 	char next;
 	return recv(peer->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /* Asked once in each wait: an end that comes later wakes the library. */
-static bool is_left(struct hb_http_peer *peer, int64_t since_ns, int64_t now_ns)
+static bool is_left(struct hb_http_timeout *peer, int64_t since_ns, int64_t now_ns)
 {
 	if (now_ns - since_ns < LOOK_NS || peer->looked_ns == since_ns)
 		return false;
@@ -47,10 +47,10 @@ static bool is_left(struct hb_http_peer *peer, int64_t since_ns, int64_t now_ns)
 	return has_ended(peer);
 }
 
-static void look(struct hb_http_peers *peers)
+static void look(struct hb_http_timeouts *peers)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	for (struct hb_http_peer *peer = peers->first; peer; peer = peer->next) {
+	for (struct hb_http_timeout *peer = peers->first; peer; peer = peer->next) {
 		int64_t since_ns = atomic_load_explicit(&peer->since_ns, memory_order_relaxed);
 		bool late = since_ns != INT64_MAX && now_ns - since_ns > peers->limit_ns;
 		if (since_ns == INT64_MAX || (!late && !is_left(peer, since_ns, now_ns)))
@@ -63,7 +63,7 @@ static void look(struct hb_http_peers *peers)
 
 static void *run(void *argument)
 {
-	struct hb_http_peers *peers = argument;
+	struct hb_http_timeouts *peers = argument;
 	struct timespec next;
 	pthread_mutex_lock(&peers->lock);
 	while (!peers->stopping) {
@@ -76,9 +76,9 @@ static void *run(void *argument)
 	return NULL;
 }
 
-struct hb_http_peers *hb_http_peers_new(uint32_t idle_s)
+struct hb_http_timeouts *hb_http_timeouts_new(uint32_t idle_s)
 {
-	struct hb_http_peers *peers = calloc(1, sizeof(*peers));
+	struct hb_http_timeouts *peers = calloc(1, sizeof(*peers));
 	pthread_condattr_t clock;
 	if (!peers)
 		return NULL;
@@ -96,7 +96,7 @@ struct hb_http_peers *hb_http_peers_new(uint32_t idle_s)
 	return NULL;
 }
 
-void hb_http_peers_free(struct hb_http_peers *peers)
+void hb_http_timeouts_free(struct hb_http_timeouts *peers)
 {
 	if (!peers)
 		return;
@@ -110,13 +110,13 @@ void hb_http_peers_free(struct hb_http_peers *peers)
 	free(peers);
 }
 
-struct hb_http_peer *hb_http_peers_add(struct hb_http_peers *peers, int fd)
+struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *peers, int fd)
 {
-	struct hb_http_peer *peer = calloc(1, sizeof(*peer));
+	struct hb_http_timeout *peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->fd = fd;
-	hb_http_peer_listens(peer);
+	hb_http_timeout_start(peer);
 	pthread_mutex_lock(&peers->lock);
 	peer->next = peers->first;
 	peer->link = &peers->first;
@@ -127,7 +127,7 @@ struct hb_http_peer *hb_http_peers_add(struct hb_http_peers *peers, int fd)
 	return peer;
 }
 
-void hb_http_peers_remove(struct hb_http_peers *peers, struct hb_http_peer *peer)
+void hb_http_timeouts_remove(struct hb_http_timeouts *peers, struct hb_http_timeout *peer)
 {
 	if (!peer)
 		return;
@@ -139,22 +139,22 @@ void hb_http_peers_remove(struct hb_http_peers *peers, struct hb_http_peer *peer
 	free(peer);
 }
 
-void hb_http_peer_listens(struct hb_http_peer *peer)
+void hb_http_timeout_start(struct hb_http_timeout *peer)
 {
 	if (peer)
 		atomic_store_explicit(&peer->since_ns, hb_clock_now_ns(), memory_order_relaxed);
 }
 
-void hb_http_peer_came(struct hb_http_peer *peer, uint64_t bytes)
+void hb_http_timeout_extend(struct hb_http_timeout *peer, uint64_t bytes)
 {
 	if (!peer)
 		return;
-	int64_t since_ns = hb_pace_later(atomic_load_explicit(&peer->since_ns, memory_order_relaxed), bytes,
-					 hb_clock_now_ns());
+	int64_t since_ns = hb_transfer_rate_credit(atomic_load_explicit(&peer->since_ns, memory_order_relaxed), bytes,
+						   hb_clock_now_ns());
 	atomic_store_explicit(&peer->since_ns, since_ns, memory_order_relaxed);
 }
 
-void hb_http_peer_served(struct hb_http_peer *peer)
+void hb_http_timeout_stop(struct hb_http_timeout *peer)
 {
 	if (peer)
 		atomic_store_explicit(&peer->since_ns, INT64_MAX, memory_order_relaxed);

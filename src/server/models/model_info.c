@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See model_info.h. */
+#include "server/models/model_info.h"
+
+const char *const hb_model_info_extensions[] = {"binary_tensor_data",
+						"model_configuration",
+						"model_repository",
+						"schedule_policy",
+						"statistics",
+						"system_shared_memory",
+						NULL};
+
+static const char *const platform_names[] = {
+#define HB_PLATFORM(name, symbol, what) "hummingbird_" #name,
+#include "server/models/platforms.def"
+#undef HB_PLATFORM
+};
+
+const char *hb_model_info_platform(const struct hb_model_config *model)
+{
+	return platform_names[model->platform];
+}
+
+const char *hb_model_info_state(const struct hb_served_model *model)
+{
+	static const char *const names[] = {
+		[HB_MODEL_UNLOADED] = "UNAVAILABLE", [HB_MODEL_LOADING] = "LOADING",     [HB_MODEL_READY] = "READY",
+		[HB_MODEL_FAILED] = "UNAVAILABLE",   [HB_MODEL_UNLOADING] = "UNLOADING",
+	};
+	return names[model->state];
+}
