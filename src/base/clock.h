@@ -13,14 +13,14 @@
 #define HB_NS_PER_MS INT64_C(1000000)
 #define HB_NS_PER_S INT64_C(1000000000)
 
-/* CLOCK_MONOTONIC in ns, unless stopped. Any thread; no system call (vDSO), one relaxed load more than the kernel's. */
+/* CLOCK_MONOTONIC in ns, unless stopped. Callable in any thread. Costs no system call (vDSO), and one relaxed load on top. */
 int64_t hb_clock_now_ns(void);
 
-/* For tests: from now on the clock says `at_ns` for every thread of this process, until resumed. */
+/* For tests: the clock returns `at_ns` in every thread of this process until hb_clock_resume(). */
 void hb_clock_stop(int64_t at_ns);
 /* Moves a stopped clock forward by `by_ns` >= 0. */
 void hb_clock_warp(int64_t by_ns);
-/* Back to the kernel's clock. */
+/* The clock follows the kernel again. */
 void hb_clock_resume(void);
 
 #endif

@@ -14,7 +14,7 @@
 /* A configuration is written by hand; anything longer is the wrong file. */
 #define FILE_MAX_BYTES (1 << 20)
 #define PATH_MAX_BYTES 160
-/* Of one table, for "did you mean". */
+/* Keys of one table, for "did you mean". */
 #define KEYS_MAX 64
 
 struct reader {
@@ -47,7 +47,8 @@ static struct place place_of_item(const struct place *parent, unsigned index)
 	return place;
 }
 
-static int fail(const struct reader *reader, const yaml_node_t *node, const struct place *place, const char *what)
+static int fail_at_node(const struct reader *reader, const yaml_node_t *node, const struct place *place,
+			const char *what)
 {
 	return hb_error_set(reader->error, -EINVAL, "%s:%zu: %s%s%s", reader->origin, node->start_mark.line + 1,
 			    place->text, place->text[0] ? ": " : "", what);
@@ -65,7 +66,7 @@ static int fail_unknown(const struct reader *reader, const yaml_node_t *node, co
 	snprintf(what, sizeof what, "unknown key%s%s%s", nearest ? "; did you mean '" : "", nearest ? nearest : "",
 		 nearest ? "'?" : "");
 	struct place full = place_of_key(place, name);
-	return fail(reader, node, &full, what);
+	return fail_at_node(reader, node, &full, what);
 }
 
 static int read_scalar(struct reader *reader, const struct hb_config_key *key, yaml_node_t *node,
@@ -76,11 +77,11 @@ static int read_scalar(struct reader *reader, const struct hb_config_key *key, y
 	struct hb_error detail;
 
 	if (!quoted && (!*text || !strcmp(text, "~") || !strcmp(text, "null")))
-		return fail(reader, node, place, "has no value");
+		return fail_at_node(reader, node, place, "has no value");
 	if (strlen(text) != node->data.scalar.length)
-		return fail(reader, node, place, "contains a zero byte");
+		return fail_at_node(reader, node, place, "contains a zero byte");
 	if (hb_config_value_store(key, text, quoted, field, &detail))
-		return fail(reader, node, place, detail.text);
+		return fail_at_node(reader, node, place, detail.text);
 	return 0;
 }
 
@@ -91,7 +92,7 @@ static int read_list(struct reader *reader, const struct hb_config_key *key, yam
 	if (n > key->capacity) {
 		char what[80];
 		snprintf(what, sizeof what, "has %zu entries, at most %u fit", n, key->capacity);
-		return fail(reader, node, place, what);
+		return fail_at_node(reader, node, place, what);
 	}
 	for (unsigned i = 0; i < n; i++) {
 		struct place item = place_of_item(place, i);
@@ -117,7 +118,7 @@ static int read_node(struct reader *reader, const struct hb_config_key *key, yam
 		return read_list(reader, key, node, place, base);
 	if (node->type == YAML_SCALAR_NODE)
 		return read_scalar(reader, key, node, place, base + key->offset);
-	return fail(reader, node, place, wants_list ? "must be a list" : "must be a single value");
+	return fail_at_node(reader, node, place, wants_list ? "must be a list" : "must be a single value");
 }
 
 static const struct hb_config_key *find_key(const struct hb_config_key *keys, const char *name)
@@ -142,14 +143,14 @@ static int read_pair(struct reader *reader, const struct hb_config_key *keys, ya
 {
 	yaml_node_t *name_node = yaml_document_get_node(&reader->document, pair->key);
 	if (name_node->type != YAML_SCALAR_NODE)
-		return fail(reader, name_node, place, "a key must be a single word");
+		return fail_at_node(reader, name_node, place, "a key must be a single word");
 	const char *name = (const char *)name_node->data.scalar.value;
 	const struct hb_config_key *key = *name ? find_key(keys, name) : NULL;
 	if (!key)
 		return fail_unknown(reader, name_node, place, keys, name);
 	struct place full = place_of_key(place, name);
 	if (seen_before(reader, map, pair, name))
-		return fail(reader, name_node, &full, "given twice");
+		return fail_at_node(reader, name_node, &full, "given twice");
 	return read_node(reader, key, yaml_document_get_node(&reader->document, pair->value), &full, base);
 }
 
@@ -160,7 +161,7 @@ static int check_required(struct reader *reader, const struct hb_config_key *key
 		if (!keys->required || seen_before(reader, map, map->data.mapping.pairs.top, keys->name))
 			continue;
 		struct place full = place_of_key(place, keys->name);
-		return fail(reader, map, &full, "is required");
+		return fail_at_node(reader, map, &full, "is required");
 	}
 	return 0;
 }
@@ -169,7 +170,7 @@ static int read_map(struct reader *reader, const struct hb_config_key *keys, yam
 		    const struct place *place, char *base)
 {
 	if (node->type != YAML_MAPPING_NODE)
-		return fail(reader, node, place, "must be a map of keys (key: value)");
+		return fail_at_node(reader, node, place, "must be a map of keys (key: value)");
 	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
 		int rc = read_pair(reader, keys, node, p, place, base);
 		if (rc)

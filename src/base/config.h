@@ -45,10 +45,10 @@ struct hb_config_key {
 	int64_t min, max;           /* both 0 = the type's own range, not negative for durations and bytes */
 	double real_min, real_max;  /* both 0 = any finite number */
 	const char *const *choices; /* NULL-terminated */
-	/* text: 0, or negative with *why where it cannot be; NULL = any text. */
+	/* text: returns 0, or a negative errno with *why if the text is not accepted; NULL accepts any text. */
 	int (*check)(const char *text, struct hb_error *why);
 	/*
-	 * map: its keys. list: what an element is; either keys of a map, or one
+	 * map: its keys. list: the description of an element; either keys of a map, or one
 	 * key whose name is "" for a list of scalars.
 	 */
 	const struct hb_config_key *keys;

@@ -9,9 +9,9 @@
 #include "base/config.h"
 
 /*
- * Stores `text` as key->type says at `field`. `quoted`: the file put quotes
- * around it, so it is text and nothing else. 0 or -EINVAL; the error says what
- * is wrong with the value, without file, line and key.
+ * Converts `text` to key->type and stores it at `field`. A value in quotes
+ * (`quoted`) can only be text. Returns 0 or -EINVAL; the error describes the
+ * value, without file, line and key.
  */
 int hb_config_value_store(const struct hb_config_key *key, const char *text, bool quoted, void *field,
 			  struct hb_error *error);

@@ -18,8 +18,9 @@
  *
  * The .def file ends with #undef HB_COUNTER.
  *
- * Values may lie in shared memory; adding is one relaxed atomic, so any thread
- * may do it on a hot path. Readers see each counter whole, not all at one instant.
+ * Values may be in shared memory. Adding is one relaxed atomic operation, so any
+ * thread may do it on a hot path. Readers see consistent single values, but not
+ * all values of one instant.
  */
 #ifndef HB_BASE_COUNTERS_H
 #define HB_BASE_COUNTERS_H

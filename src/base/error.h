@@ -2,7 +2,7 @@
 /*
  * The text of an error a user will read: "FILE:LINE: what is wrong, what to do".
  * Functions that can fail because of input take one (NULL allowed) beside their
- * negative errno. Whoever first decides the error writes it; callers pass it on.
+ * negative errno. The function that detects the error writes the text; callers pass it on.
  */
 #ifndef HB_BASE_ERROR_H
 #define HB_BASE_ERROR_H
@@ -12,7 +12,7 @@ struct hb_error {
 };
 
 /*
- * Formats into *error (NULL: does nothing) and is `code`, so that callers can
+ * Formats into *error (if it is not NULL) and evaluates to `code`, so that callers can
  * `return hb_error_set(error, -EINVAL, "%s:%d: ...", file, line)`. A macro, so
  * that compilers and analyzers see that the code is not 0.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HB_FAULT(name): a place of fault_points.def. Where HB_FAULT_POINTS is defined
- * (builds for tests/fault only) a process whose environment says HB_FAULT=name
- * is killed there, as by kill -9; otherwise it compiles to nothing.
+ * HB_FAULT(name) marks a row of fault_points.def. In builds with HB_FAULT_POINTS
+ * (tests/fault only), a process with HB_FAULT=name in its environment is killed
+ * there as by kill -9. In other builds it compiles to nothing.
  */
 #ifndef HB_BASE_FAULT_POINT_H
 #define HB_BASE_FAULT_POINT_H

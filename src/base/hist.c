@@ -19,7 +19,7 @@ static unsigned bucket_of(int64_t value_ns)
 	return (unsigned)EXACT + octave * (unsigned)PER_OCTAVE + within;
 }
 
-/* The value a bucket stands for. */
+/* Returns the value that a bucket represents. */
 static int64_t bucket_middle_ns(unsigned bucket)
 {
 	if (bucket < EXACT)
@@ -106,7 +106,7 @@ uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns)
 
 void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most)
 {
-	/* Nothing lies below the smallest sample: its pages may never have been touched. */
+	/* Skips the buckets below the smallest sample, whose pages may never have been touched. */
 	unsigned bucket = hist->count ? bucket_of(hist->min_ns) : HB_HIST_BUCKETS;
 	uint64_t seen = 0;
 	for (size_t i = 0; i < n; i++) {

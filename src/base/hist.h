@@ -35,13 +35,13 @@ void hb_hist_record(struct hb_hist *hist, int64_t value_ns);
 void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from);
 
 /*
- * The value of the sample of rank ceil(share * count), so 0.5 = median of an
- * odd number, 1 = maximum. Share outside 0..1 is clipped; 0 when empty.
+ * Returns the value of the sample of rank ceil(share * count), so 0.5 = median of an
+ * odd number, 1 = maximum. A share outside 0..1 is clipped. Returns 0 when empty.
  */
 int64_t hb_hist_percentile(const struct hb_hist *hist, double share);
-/* Samples of at most `value_ns`, to the resolution above. */
+/* Counts the samples of at most `value_ns`, to the resolution above. */
 uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns);
-/* The same for n ascending bounds in one pass: at_most[i] for bounds_ns[i]. */
+/* Counts for n ascending bounds in one pass: at_most[i] belongs to bounds_ns[i]. */
 void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most);
 
 #endif

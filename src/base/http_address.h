@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text of the address that a server listens on: of hbd (metrics) and of `hb serve`. */
+/* Parses the address on which hbd (metrics) and `hb serve` listen. */
 #ifndef HB_BASE_HTTP_ADDRESS_H
 #define HB_BASE_HTTP_ADDRESS_H
 

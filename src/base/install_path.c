@@ -17,7 +17,7 @@
 #define TRIPLET "x86_64-linux-gnu"
 #endif
 
-/* Seen from the program's folder: the build tree first, then an installation. */
+/* Folders relative to the program's folder: first the build tree, then an installation. */
 static const char *const shim_folders[] = {
 	"src/shim",           "../shim", "../../src/shim", "../lib/" TRIPLET "/hummingbird", "../lib64/hummingbird",
 	"../lib/hummingbird", NULL,
@@ -47,8 +47,9 @@ static const char *const program_folders[] = {
 	NULL,
 };
 
-/* The absolute path of the first of `folders` that has `file`; of the folder itself unless `whole`. */
-static int find(const char *const *folders, const char *file, int mode, int whole, char *path, size_t size)
+/* Finds the first of `folders` that contains `file`. Returns the absolute path of the file if `file_path`, else of the folder. */
+static int find_in_folders(const char *const *folders, const char *file, int mode, int file_path, char *path,
+			   size_t size)
 {
 	char own[PATH_MAX], joined[2 * PATH_MAX], resolved[PATH_MAX];
 	int result = hb_path_own_folder(own);
@@ -61,7 +62,7 @@ static int find(const char *const *folders, const char *file, int mode, int whol
 		snprintf(joined, sizeof joined, "%s/%s", own, *folders);
 		if (!realpath(joined, resolved))
 			continue;
-		int n = snprintf(path, size, whole ? "%s/%s" : "%s", resolved, file);
+		int n = snprintf(path, size, file_path ? "%s/%s" : "%s", resolved, file);
 		return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 	}
 	return -ENOENT;
@@ -71,7 +72,7 @@ static int find_library(const char *variable, const char *const *folders, char *
 {
 	const char *given = getenv(variable);
 	if (!given || !*given)
-		return find(folders, "libcuda.so.1", R_OK, 0, path, size);
+		return find_in_folders(folders, "libcuda.so.1", R_OK, 0, path, size);
 	int n = snprintf(path, size, "%s", given);
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
@@ -81,7 +82,7 @@ int hb_install_shim_dir(char *path, size_t size)
 	return find_library("HB_SHIM_DIR", shim_folders, path, size);
 }
 
-/* An installation has it beside the shim; a build tree in a folder beside the shim's. */
+/* The library is beside the shim in an installation, and in a folder beside the shim's in a build tree. */
 int hb_install_signs(char *path, size_t size)
 {
 	char folder[PATH_MAX];
@@ -115,12 +116,12 @@ static int find_in_path(const char *name, char *path, size_t size)
 
 int hb_install_program(const char *name, char *path, size_t size)
 {
-	int result = find(program_folders, name, X_OK, 1, path, size);
+	int result = find_in_folders(program_folders, name, X_OK, 1, path, size);
 	return result == -ENOENT ? find_in_path(name, path, size) : result;
 }
 
 int hb_install_module(const char *name, char *path, size_t size)
 {
 	static const char *const folders[] = {".", NULL};
-	return find(folders, name, R_OK, 1, path, size);
+	return find_in_folders(folders, name, R_OK, 1, path, size);
 }

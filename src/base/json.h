@@ -14,12 +14,12 @@
 #include <stdio.h>
 
 /*
- * json_pack() with its failure told: a NULL string or object, no memory, or a
- * number that is not finite. NULL then.
+ * Calls json_pack(). Returns NULL with *error for a NULL string or object, a
+ * number that is not finite, or a lack of memory.
  */
 json_t *hb_json_pack(struct hb_error *error, const char *format, ...);
 
-/* json_unpack() of input from `origin` (a file name): 0 or -EINVAL naming the key that is missing or of another type. */
+/* Calls json_unpack() for input from `origin` (a file name). Returns 0, or -EINVAL naming the missing or mistyped key. */
 int hb_json_unpack(json_t *root, const char *origin, struct hb_error *error, const char *format, ...);
 
 /* Indented text and a newline. 0, -EIO, -EINVAL (root NULL: an earlier pack failed; error untouched). */

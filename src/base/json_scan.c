@@ -27,8 +27,8 @@ int hb_json_scan_line(const struct hb_json_scan *scan)
 	return line;
 }
 
-/* The next character that is no white space; '\0' at the end. */
-static char peek(struct hb_json_scan *scan)
+/* Returns the next character that is not white space, or '\0' at the end. */
+static char peek_character(struct hb_json_scan *scan)
 {
 	while (scan->at < scan->end &&
 	       (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t'))
@@ -45,7 +45,7 @@ static bool is_digit(char c)
 
 enum hb_json_kind hb_json_scan_kind(struct hb_json_scan *scan)
 {
-	char c = scan->wrong ? '\0' : peek(scan);
+	char c = scan->wrong ? '\0' : peek_character(scan);
 	switch (c) {
 	case '{':
 		return HB_JSON_OBJECT;
@@ -68,7 +68,7 @@ bool hb_json_scan_enter(struct hb_json_scan *scan, char open)
 {
 	if (scan->wrong)
 		return false;
-	if (peek(scan) != open)
+	if (peek_character(scan) != open)
 		return hb_json_scan_fail(scan, open == '{' ? "an object is needed here" : "a list is needed here");
 	scan->at++;
 	scan->first = true;
@@ -81,7 +81,7 @@ bool hb_json_scan_more(struct hb_json_scan *scan, char close)
 	scan->first = false;
 	if (scan->wrong)
 		return false;
-	char c = peek(scan);
+	char c = peek_character(scan);
 	if (c == close) {
 		scan->at++;
 		return false;
@@ -91,7 +91,7 @@ bool hb_json_scan_more(struct hb_json_scan *scan, char close)
 	if (c != ',')
 		return hb_json_scan_fail(scan, close == '}' ? "a comma or } is missing" : "a comma or ] is missing");
 	scan->at++;
-	/* A closing bracket after a comma is no value: whoever reads it finds out. */
+	/* A closing bracket after a comma is not a value; reading it will report the error. */
 	return true;
 }
 
@@ -101,7 +101,7 @@ bool hb_json_scan_key(struct hb_json_scan *scan, char *out, size_t size)
 	if (!hb_json_scan_text(scan, out, size - 1, &length))
 		return false;
 	out[length < size ? length : 0] = '\0';
-	if (peek(scan) != ':')
+	if (peek_character(scan) != ':')
 		return hb_json_scan_fail(scan, "a colon is missing");
 	scan->at++;
 	return true;
@@ -111,7 +111,7 @@ bool hb_json_scan_end(struct hb_json_scan *scan)
 {
 	if (scan->wrong)
 		return false;
-	peek(scan);
+	peek_character(scan);
 	return scan->at == scan->end || hb_json_scan_fail(scan, "something follows after the end");
 }
 
@@ -135,7 +135,7 @@ size_t hb_utf8_length(const char *at, const char *end)
 	return code >= least[n] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? n : 0;
 }
 
-static size_t encode(uint32_t code, char out[4])
+static size_t encode_utf8(uint32_t code, char out[4])
 {
 	if (code < 0x80) {
 		out[0] = (char)code;
@@ -148,8 +148,8 @@ static size_t encode(uint32_t code, char out[4])
 	return n;
 }
 
-/* The four digits after \u; UINT32_MAX where they are none. */
-static uint32_t hex4(const char *at, const char *end)
+/* Returns the value of the four digits after \u, or UINT32_MAX if they are not hexadecimal. */
+static uint32_t read_hex4(const char *at, const char *end)
 {
 	uint32_t code = 0;
 	if (end - at < 4)
@@ -167,8 +167,8 @@ static uint32_t hex4(const char *at, const char *end)
 	return code;
 }
 
-/* After the backslash: one character into `out`; its bytes, 0 = wrong. */
-static size_t unescape(struct hb_json_scan *scan, char out[4])
+/* Reads the escape after a backslash into `out`. Returns its number of bytes, 0 on error. */
+static size_t read_escape(struct hb_json_scan *scan, char out[4])
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	char c = scan->at < scan->end ? *scan->at++ : '\0';
@@ -177,19 +177,19 @@ static size_t unescape(struct hb_json_scan *scan, char out[4])
 		out[0] = to[found - from];
 		return 1;
 	}
-	uint32_t code = c == 'u' ? hex4(scan->at, scan->end) : UINT32_MAX;
+	uint32_t code = c == 'u' ? read_hex4(scan->at, scan->end) : UINT32_MAX;
 	if (code == UINT32_MAX || (code == 0 && !scan->nul) || (code >= 0xdc00 && code <= 0xdfff))
 		return 0;
 	scan->at += 4;
 	if (code < 0xd800 || code > 0xdbff)
-		return encode(code, out);
+		return encode_utf8(code, out);
 	uint32_t low = scan->end - scan->at >= 6 && scan->at[0] == '\\' && scan->at[1] == 'u'
-			       ? hex4(scan->at + 2, scan->end)
+			       ? read_hex4(scan->at + 2, scan->end)
 			       : UINT32_MAX;
 	if (low < 0xdc00 || low > 0xdfff)
 		return 0;
 	scan->at += 6;
-	return encode(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00), out);
+	return encode_utf8(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00), out);
 }
 
 struct text_out {
@@ -197,7 +197,7 @@ struct text_out {
 	size_t room, length;
 };
 
-static void put(struct text_out *text, const char *from, size_t bytes)
+static void put_bytes(struct text_out *text, const char *from, size_t bytes)
 {
 	if (text->out && text->length < text->room) {
 		size_t left = text->room - text->length;
@@ -206,7 +206,7 @@ static void put(struct text_out *text, const char *from, size_t bytes)
 	text->length += bytes;
 }
 
-/* Characters that stand for themselves. */
+/* Copies characters that need no escape. */
 static bool put_plain(struct hb_json_scan *scan, struct text_out *text)
 {
 	const char *from = scan->at;
@@ -216,7 +216,7 @@ static bool put_plain(struct hb_json_scan *scan, struct text_out *text)
 			return hb_json_scan_fail(scan, "a text with a control character, or not UTF-8");
 		scan->at += n;
 	}
-	put(text, from, (size_t)(scan->at - from));
+	put_bytes(text, from, (size_t)(scan->at - from));
 	return true;
 }
 
@@ -226,7 +226,7 @@ bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t
 	char one[4];
 	if (scan->wrong)
 		return false;
-	if (peek(scan) != '"')
+	if (peek_character(scan) != '"')
 		return hb_json_scan_fail(scan, "a text is needed here");
 	scan->at++;
 	for (;;) {
@@ -236,10 +236,10 @@ bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t
 			return hb_json_scan_fail(scan, "a text without its end");
 		if (*scan->at++ == '"')
 			break;
-		size_t n = unescape(scan, one);
+		size_t n = read_escape(scan, one);
 		if (n == 0)
 			return hb_json_scan_fail(scan, "an escape that stands for no character");
-		put(&text, one, n);
+		put_bytes(&text, one, n);
 	}
 	if (length)
 		*length = text.length;
@@ -250,9 +250,9 @@ bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t
 
 struct digits {
 	uint64_t value;
-	int64_t exponent; /* of ten */
-	bool whole;       /* value holds every digit */
-	bool real;        /* point or exponent */
+	int64_t exponent; /* power of ten */
+	bool whole;       /* `value` contains every digit */
+	bool real;        /* has a point or an exponent */
 };
 
 static const char *take_digits(const char *at, const char *end, struct digits *digits, int64_t step)
@@ -285,7 +285,7 @@ static const char *take_exponent(const char *at, const char *end, struct digits 
 	return at;
 }
 
-/* By JSON's grammar: where the number ends; NULL = it is none. */
+/* Returns the end of the number that begins at `at`, or NULL if JSON's grammar allows none there. */
 static const char *take_number(const char *at, const char *end, struct digits *digits)
 {
 	if (at < end && *at == '-')
@@ -304,7 +304,7 @@ static const char *take_number(const char *at, const char *end, struct digits *d
 	return at < end && (*at == 'e' || *at == 'E') ? take_exponent(at + 1, end, digits) : at;
 }
 
-static double convert(const char *from, size_t length)
+static double parse_with_libc(const char *from, size_t length)
 {
 	char text[HB_JSON_NUMBER_MOST + 1];
 	memcpy(text, from, length);
@@ -312,14 +312,14 @@ static double convert(const char *from, size_t length)
 	return strtod(text, NULL);
 }
 
-/* Exact where digits and power of ten are: one division or multiplication rounds once. Else libc does it. */
+/* Exact if digits and power of ten are exact, because one division or multiplication rounds once; otherwise libc converts. */
 static double real_of(const struct digits *digits, const char *from, size_t length)
 {
 	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
 					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 	double value = (double)digits->value;
 	if (!digits->whole || digits->value > UINT64_C(1) << 53 || digits->exponent < -22 || digits->exponent > 22)
-		return convert(from, length);
+		return parse_with_libc(from, length);
 	value = digits->exponent < 0 ? value / powers[-digits->exponent] : value * powers[digits->exponent];
 	return *from == '-' ? -value : value;
 }
@@ -329,7 +329,7 @@ bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out)
 	struct digits digits = {.whole = true};
 	if (scan->wrong)
 		return false;
-	peek(scan);
+	peek_character(scan);
 	const char *end = take_number(scan->at, scan->end, &digits);
 	if (!end)
 		return hb_json_scan_fail(scan, "a number is needed here");
@@ -345,7 +345,7 @@ bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out)
 	return true;
 }
 
-/* ---- what is not wanted ---- */
+/* ---- skipping ---- */
 
 static bool skip_word(struct hb_json_scan *scan, const char *word)
 {
@@ -356,7 +356,7 @@ static bool skip_word(struct hb_json_scan *scan, const char *word)
 	return true;
 }
 
-/* A value that is no object or list. */
+/* Skips a value that is neither an object nor an array. */
 static bool skip_plain(struct hb_json_scan *scan)
 {
 	struct hb_json_number number;
@@ -381,7 +381,7 @@ bool hb_json_scan_skip(struct hb_json_scan *scan)
 	char closers[HB_JSON_SCAN_DEPTH];
 	size_t depth = 0;
 	do {
-		/* After a value, or inside what was just entered. */
+		/* The scan is behind a value, or inside the object or array that was just entered. */
 		while (depth && !hb_json_scan_more(scan, closers[depth - 1]) && !scan->wrong)
 			if (--depth == 0)
 				return true;

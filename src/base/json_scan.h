@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading JSON without building a tree: for bodies that are large, frequent or
- * a stranger's, such as inference requests. The caller walks the text from left to
- * right, says what it expects next and skips what it does not know; a place can
- * be kept (the struct is copied) and read later. Everything that is passed,
- * skipped values included, is checked; what json.h refuses is refused here, but
- * for duplicate keys (the caller's business) and integers past 64 bits, which
- * are read as reals.
+ * Reads JSON without building a tree, for input that is large, frequent or
+ * untrusted, such as inference requests. The caller walks the text from left to
+ * right, names what it expects next, and skips what it does not know. It can
+ * copy the struct to return to a place later. The scanner checks everything that
+ * it passes, skipped values included. It refuses what json.h refuses, except
+ * duplicate keys (the caller checks them) and integers beyond 64 bits (it reads
+ * them as reals).
  *
  *	hb_json_scan_enter(&scan, '{');
  *	while (hb_json_scan_more(&scan, '}')) {
@@ -14,8 +14,8 @@
  *		...one value...
  *	}
  *
- * The first error stays (scan.wrong) and every later call returns false, so a
- * walk may look at it once, at its end. No allocation, no recursion.
+ * The first error stays in scan.wrong and every later call returns false, so the
+ * caller may check once at the end. No allocation, no recursion.
  */
 #ifndef HB_BASE_JSON_SCAN_H
 #define HB_BASE_JSON_SCAN_H
@@ -24,18 +24,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HB_JSON_SCAN_DEPTH 64    /* of what can be skipped */
+#define HB_JSON_SCAN_DEPTH 64    /* nesting of values that can be skipped */
 #define HB_JSON_NUMBER_MOST 1000 /* characters of a number */
 
 struct hb_json_scan {
 	const char *begin, *at, *end;
 	bool first;        /* an object or array was just entered */
-	bool nul;          /* set by the caller: texts may have U+0000, which no key and no C string can */
-	const char *wrong; /* NULL = nothing yet; `at` is its place then */
+	bool nul;          /* set by the caller: texts may contain U+0000; keys and C strings cannot */
+	const char *wrong; /* NULL = no error yet; otherwise `at` is its place */
 };
 
 enum hb_json_kind {
-	HB_JSON_NONE, /* no value begins here: scan.wrong says so when it is read */
+	HB_JSON_NONE, /* no value begins here; reading it sets scan.wrong */
 	HB_JSON_OBJECT,
 	HB_JSON_ARRAY,
 	HB_JSON_TEXT,
@@ -46,9 +46,9 @@ enum hb_json_kind {
 };
 
 struct hb_json_number {
-	bool integer, negative; /* integer: written without point and exponent, and magnitude holds it */
+	bool integer, negative; /* integer: has no point and no exponent, and fits into magnitude */
 	uint64_t magnitude;
-	double real; /* of any */
+	double real; /* of any number */
 };
 
 /* The text need not be terminated; it must outlive the scan. */
@@ -56,23 +56,23 @@ void hb_json_scan_init(struct hb_json_scan *scan, const char *text, size_t bytes
 enum hb_json_kind hb_json_scan_kind(struct hb_json_scan *scan);
 /* Begins an object ('{') or array ('['). */
 bool hb_json_scan_enter(struct hb_json_scan *scan, char open);
-/* Whether a member or element follows; else the closing '}' or ']' was passed, or something is wrong. */
+/* Returns true if a member or element follows; false after the closing '}' or ']' or an error. */
 bool hb_json_scan_more(struct hb_json_scan *scan, char close);
-/* A member's key, and the colon. A longer one than fits is passed and given as "". */
+/* Reads a member's key and the colon. A key that does not fit is skipped and returned as "". */
 bool hb_json_scan_key(struct hb_json_scan *scan, char *out, size_t size);
-/* A text as UTF-8: at most `room` bytes are written, no NUL at their end; *length is all of it. out NULL: passed only. */
+/* Reads a text as UTF-8 into at most `room` bytes without a NUL; *length is its complete length. out NULL: skips it. */
 bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t *length);
 bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out);
-/* Any value; true, false and null are read by it, too. */
+/* Skips any value. true, false and null are read with it, too. */
 bool hb_json_scan_skip(struct hb_json_scan *scan);
-/* Nothing but white space is left. */
+/* Returns true if only white space remains. */
 bool hb_json_scan_end(struct hb_json_scan *scan);
-/* The line of `at`, from 1. */
+/* Returns the line of `at`, counted from 1. */
 int hb_json_scan_line(const struct hb_json_scan *scan);
-/* Ends the walk with an error of the caller's: false. */
+/* Ends the scan with an error of the caller. Returns false. */
 bool hb_json_scan_fail(struct hb_json_scan *scan, const char *wrong);
 
-/* Bytes of the UTF-8 character at `at`, 1 to 4; 0 where there is none. */
+/* Returns the length of the UTF-8 character at `at` (1 to 4), or 0 if it is not valid. */
 size_t hb_utf8_length(const char *at, const char *end);
 
 #endif

@@ -18,7 +18,7 @@ void hb_json_text_init(struct hb_json_text *text, size_t room)
 	text->no_memory = !text->data;
 }
 
-/* Where so many bytes may be written; NULL = no memory. */
+/* Returns a place for `bytes` more bytes, or NULL without memory. */
 static char *make_room(struct hb_json_text *text, size_t bytes)
 {
 	if (text->no_memory)
@@ -48,7 +48,7 @@ void hb_json_text_add(struct hb_json_text *text, const char *from, size_t bytes)
 
 /* ---- text ---- */
 
-static size_t escape(char c, char out[6])
+static size_t escape_character(char c, char out[6])
 {
 	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
 	const char *found = c ? strchr(from, c) : NULL;
@@ -86,7 +86,7 @@ bool hb_json_text_add_text(struct hb_json_text *text, const char *from, size_t b
 			return false;
 		}
 		if (from < end)
-			hb_json_text_add(text, escaped, escape(*from++, escaped));
+			hb_json_text_add(text, escaped, escape_character(*from++, escaped));
 	}
 	HB_JSON_TEXT_ADD(text, "\"");
 	return true;
@@ -124,7 +124,7 @@ void hb_json_text_add_integer(struct hb_json_text *text, int64_t value)
 	text->bytes += (size_t)(end - at);
 }
 
-/* Powers of ten; as doubles exact too. */
+/* Powers of ten, which are exact as doubles, too. */
 static const uint64_t tens[PLACES_MOST + 1] = {1,
 					       10,
 					       100,
@@ -142,7 +142,7 @@ static const uint64_t tens[PLACES_MOST + 1] = {1,
 					       100000000000000,
 					       1000000000000000};
 
-/* digits / 10^places, with a point always. */
+/* Prints digits / 10^places, always with a point. */
 static char *print_decimal(char *at, bool negative, uint64_t digits, int places)
 {
 	if (negative)
@@ -155,7 +155,7 @@ static char *print_decimal(char *at, bool negative, uint64_t digits, int places)
 	return print_unsigned(at, rest);
 }
 
-/* Very large, very small, or of many digits. With a point or an exponent, so that it stays a real. */
+/* Prints very large or very small values and values of many digits, with a point or an exponent, so that they stay reals. */
 static char *print_long(char *at, double value, bool single)
 {
 	char *end = at + snprintf(at, NUMBER_MOST, single ? "%.9g" : "%.17g", value);
@@ -165,8 +165,8 @@ static char *print_long(char *at, double value, bool single)
 }
 
 /*
- * The fewest places after the point with which `size` is read back exactly, and
- * the digits then; -1 = more than that or out of range. Both digits (below 2^53)
+ * Returns the fewest places after the point with which `size` is read back
+ * exactly, and the digits; -1 if more are needed or `size` is out of range. Both digits (below 2^53)
  * and power of ten are exact, so the quotient is what a reader of doubles gets.
  * A reader of floats may round the decimal itself: then its neighbours must
  * round to the same float.

@@ -48,7 +48,7 @@ bool hb_log_enabled(enum hb_log_level level)
 {
 	int limit = atomic_load_explicit(&level_limit, memory_order_relaxed);
 	if (limit == LEVEL_UNKNOWN) {
-		/* Two threads may both come here: they find the same value. */
+		/* Two threads may both run this; they find the same value. */
 		limit = level_from_environment();
 		atomic_store_explicit(&level_limit, limit, memory_order_relaxed);
 	}
@@ -70,7 +70,7 @@ void hb_log_write(enum hb_log_level level, const char *format, ...)
 		log_sink(log_sink_argument, level, line);
 	} else if (body >= 0) {
 		line[length++] = '\n';
-		/* Nowhere to report a failure to report. */
+		/* A failure to log cannot be reported anywhere. */
 		ssize_t ignored = write(STDERR_FILENO, line, length);
 		(void)ignored;
 	}

@@ -3,8 +3,8 @@
  * The one log: lines "hb: warning: text" on stderr, quiet by default. HB_LOG
  * = error, warning (default), info or debug. Safe in any thread and inside
  * other people's programs: no lock, no allocation, one write(2) a line, errno
- * kept. Errors a user caused are returned as struct hb_error, not logged, except
- * by whoever decides that nobody else will show them.
+ * is kept. Errors that a user caused are returned as struct hb_error. They are logged only
+ * where no caller can show them.
  */
 #ifndef HB_BASE_LOG_H
 #define HB_BASE_LOG_H
@@ -19,7 +19,7 @@ enum hb_log_level { HB_LOG_ERROR, HB_LOG_WARNING, HB_LOG_INFO, HB_LOG_DEBUG };
 void hb_log_name_set(const char *name);
 /* Overrides HB_LOG. */
 void hb_log_level_set(enum hb_log_level level);
-/* Where lines go instead of stderr, for tests; NULL = stderr again. `line` has no newline at its end. */
+/* For tests: passes lines (without a newline) to this function instead of stderr; NULL = stderr again. */
 void hb_log_sink_set(void (*sink)(void *argument, enum hb_log_level level, const char *line), void *argument);
 
 bool hb_log_enabled(enum hb_log_level level);
@@ -36,14 +36,14 @@ void hb_log_write(enum hb_log_level level, const char *format, ...) __attribute_
 #define hb_log_info(...) hb_log(HB_LOG_INFO, __VA_ARGS__)
 #define hb_log_debug(...) hb_log(HB_LOG_DEBUG, __VA_ARGS__)
 
-/* A message that may come often: at most one a period, the next one that passes tells how many were dropped. */
+/* A message that may occur often: at most one line in each period; the next line reports how many were dropped. */
 struct hb_log_limit {
 	int64_t period_ns;
-	_Atomic int64_t next_ns; /* 0 = passes */
+	_Atomic int64_t next_ns; /* 0 = the next line may be written */
 	_Atomic uint64_t dropped;
 };
 
-/* True = write the line now; *dropped = lines kept back since the last one. Any thread. */
+/* Returns true if the line may be written now; *dropped = lines suppressed since the last one. Any thread. */
 bool hb_log_limit_pass(struct hb_log_limit *limit, int64_t now_ns, uint64_t *dropped);
 
 #endif

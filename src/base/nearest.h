@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a word that is not known was meant to be: for "did you mean" in messages. */
+/* Finds the known word that an unknown word was meant to be, for "did you mean" in messages. */
 #ifndef HB_BASE_NEAREST_H
 #define HB_BASE_NEAREST_H
 
 #include <stddef.h>
 
 /*
- * The one of `n` words that takes the fewest slips to write as `text` (a letter left out, put in, replaced, two swapped; a
- * word of three letters or more that is only begun is one slip); NULL where none is near. Words over 63 letters are not.
+ * Returns the one of `n` words with the fewest slips to `text` (a letter omitted, inserted or replaced, two swapped; the
+ * beginning of a word, three letters or more, is one slip). Returns NULL if no word is near, or `text` has over 63 letters.
  */
 const char *hb_nearest(const char *text, const char *const *words, size_t n);
 

@@ -30,7 +30,7 @@ int hb_path_own_folder(char folder[static PATH_MAX])
 	return 0;
 }
 
-static bool inside(const char *folder, const char *root)
+static bool is_inside(const char *folder, const char *root)
 {
 	size_t length = strlen(root);
 	return !strncmp(folder, root, length) && (folder[length] == '/' || folder[length] == '\0');
@@ -60,7 +60,7 @@ int hb_path_data(const char *relative, char *path, size_t size, struct hb_error 
 	if (hb_path_own_folder(folder))
 		return hb_error_set(error, -ENOENT, "%s: cannot tell where this program lies; set HB_DATA_DIR",
 				    relative);
-	if (inside(folder, HB_BUILD_ROOT)) {
+	if (is_inside(folder, HB_BUILD_ROOT)) {
 		int rc = join_existing(HB_SOURCE_DATA, "", relative, path, size);
 		return rc ? hb_error_set(error, rc, "%s: not found in %s", relative, HB_SOURCE_DATA) : 0;
 	}

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where data files (recorded traces, GPU descriptions) are found: in
- * $HB_DATA_DIR if that is set; else in the source tree's data/ when the program
- * or library runs out of the build folder; else in share/hummingbird beside or
- * above the folder it was installed to. A copy of the build or install tree
- * can therefore be moved as a whole. And how a program's path is shown.
+ * Finds data files (recorded traces, GPU descriptions): in $HB_DATA_DIR if that is
+ * set; else in the source tree's data/ when the program or library runs from the
+ * build folder; else in share/hummingbird beside or above its installed folder.
+ * A complete build or install tree can therefore be moved. Also shortens command
+ * lines for people.
  */
 #ifndef HB_BASE_PATHS_H
 #define HB_BASE_PATHS_H
@@ -23,7 +23,7 @@ int hb_path_own_folder(char folder[static PATH_MAX]);
  */
 int hb_path_data(const char *relative, char *path, size_t size, struct hb_error *error);
 
-/* "python serve.py" of the command line "/opt/venv/bin/python serve.py": what people know a program by. Points into `command`. */
+/* Returns the part of a command line that people recognise: "python serve.py" of "/opt/venv/bin/python serve.py". Points into `command`. */
 const char *hb_path_command(const char *command);
 
 #endif

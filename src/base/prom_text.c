@@ -36,8 +36,8 @@ void hb_prom_family(FILE *out, const char *name, enum hb_prom_type type, const c
 	fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, types[type]);
 }
 
-/* The escapes of the format, and a cut that never splits one. */
-static size_t escape(char *to, size_t size, const char *from)
+/* Escapes a text as the format demands. A cut never splits an escape. */
+static size_t escape_label(char *to, size_t size, const char *from)
 {
 	size_t n = 0;
 	for (; *from; from++) {
@@ -65,13 +65,13 @@ size_t hb_prom_label(char *to, size_t size, const char *name, const char *value)
 	memcpy(to, name, n);
 	to[n++] = '=';
 	to[n++] = '"';
-	n += escape(to + n, size - n - 1, value);
+	n += escape_label(to + n, size - n - 1, value);
 	to[n++] = '"';
 	to[n] = '\0';
 	return n;
 }
 
-static void head(FILE *out, const char *name, const char *labels)
+static void write_name(FILE *out, const char *name, const char *labels)
 {
 	fputs(name, out);
 	if (*labels) {
@@ -82,7 +82,7 @@ static void head(FILE *out, const char *name, const char *labels)
 	putc(' ', out);
 }
 
-/* At least `digits` of them. A scrape is thousands of numbers: printf would be most of its time. */
+/* Writes at least `digits` digits. A scrape has thousands of numbers, and printf would take most of the time. */
 static void write_number(FILE *out, uint64_t value, int digits)
 {
 	char text[24];
@@ -101,7 +101,7 @@ static void write_line(FILE *out, uint64_t value)
 
 void hb_prom_count(FILE *out, const char *name, const char *labels, uint64_t value)
 {
-	head(out, name, labels);
+	write_name(out, name, labels);
 	write_line(out, value);
 }
 
@@ -115,13 +115,13 @@ static void write_seconds(FILE *out, uint64_t value_ns)
 
 void hb_prom_seconds(FILE *out, const char *name, const char *labels, uint64_t value_ns)
 {
-	head(out, name, labels);
+	write_name(out, name, labels);
 	write_seconds(out, value_ns);
 }
 
 void hb_prom_ratio(FILE *out, const char *name, const char *labels, uint64_t ppm)
 {
-	head(out, name, labels);
+	write_name(out, name, labels);
 	write_number(out, ppm / 1000000, 1);
 	putc('.', out);
 	write_number(out, ppm % 1000000, 6);

@@ -9,7 +9,7 @@
 
 struct hb_slo {
 	int64_t latency_ns; /* 0 = none, -1 = learn it */
-	uint32_t share_ppm; /* of requests that must meet it; 0 = not said */
+	uint32_t share_ppm; /* of requests that must meet it; 0 = not given */
 };
 
 /* 0 or -EINVAL; the error repeats the text. *slo written only on success. */
