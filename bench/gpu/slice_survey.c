@@ -24,7 +24,7 @@
 struct survey {
 	unsigned arch;
 	const char *why;
-	size_t n_fatbins, n_cubins, n_broken, n_kernels, n_by_reason[HB_N_SLICE_REASONS];
+	size_t n_fatbins, n_cubins, n_broken, n_kernels, n_by_reason[HB_N_SPLIT_REASONS];
 	size_t n_by_opcode[4096];
 };
 
@@ -35,7 +35,7 @@ static void count_kernel(struct survey *survey, const struct hb_cubin *cubin, co
 	enum hb_split_reason reason = hb_split_rule(cubin, kernel, &facts);
 	survey->n_kernels++;
 	survey->n_by_reason[reason]++;
-	if (reason == HB_SLICE_instruction) {
+	if (reason == HB_SPLIT_instruction) {
 		const uint8_t *code = hb_cubin_content(cubin, kernel->text);
 		hb_sass_check(cubin->arch, code, cubin->sections[kernel->text].sh_size, &where);
 		survey->n_by_opcode[hb_sass_opcode(hb_sass_at(code, where / HB_SASS_BYTES))]++;
@@ -112,7 +112,7 @@ static void print(const struct survey *survey)
 {
 	printf("%zu fatbins, %zu cubins for sm_%u (%zu not readable), %zu kernels\n", survey->n_fatbins,
 	       survey->n_cubins, survey->arch, survey->n_broken, survey->n_kernels);
-	for (int reason = 0; reason < HB_N_SLICE_REASONS; reason++)
+	for (int reason = 0; reason < HB_N_SPLIT_REASONS; reason++)
 		if (survey->n_by_reason[reason])
 			printf("%8zu %5.1f %%  %s: %s\n", survey->n_by_reason[reason],
 			       100.0 * (double)survey->n_by_reason[reason] / (double)survey->n_kernels,

@@ -47,7 +47,7 @@ RULES = {
 }
 
 # Counters of a tenant that say what the engine did.
-COUNTS = ("kernels", "masked", "window_waits", "window_wait", "window_wait_ns", "window_unbounded", "requests", "streams_moved", "graphs")
+COUNTS = ("kernels", "masked", "spatial_waits", "spatial_wait", "spatial_wait_ns", "spatial_unbounded", "requests", "streams_moved", "graphs")
 
 CORES = []
 

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client API: a service of high priority may say when it is about to use
- * the GPU. Nothing has to be linked: the functions are found in the process if
- * it runs under `hb run --priority high`, and do nothing elsewhere. Nobody has
- * to call them; requests are also foreseen from what the process does.
+ * The client API. A high-priority service can report when a request begins and
+ * ends, and when it is about to use the GPU. The calls are optional: without them
+ * Hummingbird infers requests from what the process does.
  *
- *	hb_request_begin(0);                       a request has arrived (a deadline may be given)
- *	hb_hint(hb_now_ns() + 300000);             its first kernel is due in about 0.3 ms
+ *	hb_request_begin(0);                       a request has arrived
+ *	hb_hint(hb_now_ns() + 300000);             its first kernel will start in about 0.3 ms
  *	... work on the CPU, launches, synchronize ...
  *	hb_request_end();
  *
- * Times are CLOCK_MONOTONIC in ns, absolute. A thread has one request at a
- * time. All of it may be called from any thread, before and after CUDA is
- * initialised; a call costs well under a microsecond, a hint that starts
- * something a few. C11 and C++.
+ * Linking: none. The functions look up the shim in the process at run time. They
+ * take effect in processes started by `hb run --priority high` and do nothing in
+ * all others.
+ * Units: times are absolute, CLOCK_MONOTONIC in nanoseconds (hb_now_ns()).
+ * Threads: every function may be called from any thread, before and after CUDA is
+ * initialised. A thread has one request at a time; a second hb_request_begin()
+ * replaces the first.
+ * Errors: none. The functions return nothing, never fail and never block.
+ * Cost: well under a microsecond; a hint that takes the GPU over costs several
+ * microseconds.
+ * Languages: C11 and C++.
  */
 #ifndef HUMMINGBIRD_CLIENT_H
 #define HUMMINGBIRD_CLIENT_H
@@ -26,18 +32,19 @@
 extern "C" {
 #endif
 
-/* For the functions below. */
+/* Internal: the functions that the shim exports for this header. */
 enum hb_client_call { HB_CLIENT_BEGIN, HB_CLIENT_HINT, HB_CLIENT_END, HB_CLIENT_CALLS };
 
 struct hb_client_calls {
-	int found; /* libcuda is loaded, and these are its answers: NULL where it is not ours */
-	void *call[HB_CLIENT_CALLS];
+	int found;                   /* 1 after the look-up in libcuda.so.1 */
+	void *call[HB_CLIENT_CALLS]; /* NULL if that libcuda.so.1 is not the shim */
 };
 
 /*
- * libcuda.so.1 may have been opened privately, so its handle is asked for, but
- * it is never loaded for our sake. Threads may look at the same time: they find
- * the same.
+ * Internal: returns the shim's function, or NULL. The look-up goes through a
+ * handle of libcuda.so.1 because the application may have opened it privately; it
+ * never loads the library. Two threads that look up at the same time store the
+ * same result.
  */
 static inline void *hb_client_find(enum hb_client_call which)
 {
@@ -56,6 +63,7 @@ static inline void *hb_client_find(enum hb_client_call which)
 	return known.call[which];
 }
 
+/* Returns the current time in the unit of all functions here. */
 static inline int64_t hb_now_ns(void)
 {
 	struct timespec time;
@@ -63,7 +71,7 @@ static inline int64_t hb_now_ns(void)
 	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* A request has arrived on this thread. deadline_ns: absolute, or 0 for the objective given to `hb run`. */
+/* Reports that this thread begins to serve a request. deadline_ns 0: the SLO given to `hb run` applies. */
 static inline void hb_request_begin(int64_t deadline_ns)
 {
 	void (*call)(int64_t) = (void (*)(int64_t))hb_client_find(HB_CLIENT_BEGIN);
@@ -71,7 +79,7 @@ static inline void hb_request_begin(int64_t deadline_ns)
 		call(deadline_ns);
 }
 
-/* The first kernel of a request is expected at this time, best 0.3 ms ahead or more. */
+/* Announces the start of a request's first kernel. Most useful 0.3 ms ahead or more. */
 static inline void hb_hint(int64_t expected_start_ns)
 {
 	void (*call)(int64_t) = (void (*)(int64_t))hb_client_find(HB_CLIENT_HINT);
@@ -79,7 +87,7 @@ static inline void hb_hint(int64_t expected_start_ns)
 		call(expected_start_ns);
 }
 
-/* The request of this thread has been answered. */
+/* Reports that this thread's request has been answered. Without a request it does nothing. */
 static inline void hb_request_end(void)
 {
 	void (*call)(void) = (void (*)(void))hb_client_find(HB_CLIENT_END);

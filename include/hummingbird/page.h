@@ -1,33 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shared pages: what a tenant's processes and the daemon tell each other
- * without a system call. One page per tenant (struct hb_page) and one per GPU
- * (struct hb_gpu_page), each a memfd made by the daemon, sealed against
- * resizing, and handed over the daemon's socket.
+ * The layout of the shared pages, through which the daemon and the processes of
+ * its tenants exchange state without a system call. There is one page per tenant
+ * (struct hb_page) and one per GPU (struct hb_gpu_page). Each is a memfd that the
+ * daemon creates, seals against resizing, and passes over its socket.
  *
- * Who writes: every field below names one writer, "daemon" or "process" (the
- * process that owns the slot) or says that it is a shared sum. Unless a field
- * says otherwise it is stored and loaded relaxed: it is a value, nothing else
- * hangs on it. Records with a `state` publish by it: the writer fills the other
- * fields, then stores state with release; readers load state with acquire.
+ * Writers. The comment of each field names its only writer: "daemon", "process"
+ * (the process that owns the slot), or "shared" (several processes add to it).
  *
- * Trust: the mapping is writable for the tenant, so the daemon keeps its own
- * copy of everything it decides and treats every field as untrusted input. A
- * tenant that scribbles here harms only itself. On the GPU page, which tenants
- * share, a scribbler can spoil the memory reserve's sum and what LP knows of
- * HP's requests, and make the daemon look late (0.1 s), and nothing more.
+ * Order. Fields are stored and loaded with relaxed order unless their comment
+ * says otherwise. A record with a `state` is published by that field: the writer
+ * fills the other fields, then stores `state` with release; readers load `state`
+ * with acquire.
  *
- * Life: a page outlives the daemon. A process that finds `heartbeat_ns` older
- * than HB_PAGE_SILENT_NS treats every gate as open and registers again (at most
- * once a second, never on the launch path), handing over the descriptor of its
- * page: the new daemon takes that same page over, so nothing is copied and no
- * count is lost. GPU pages are made anew and mapped over the old ones. Another
- * process of its tenant may have come first, and the heart beats again: then
- * `daemon_since_ns` of the page is not that of the GPU pages that it has mapped.
+ * Units. Times are CLOCK_MONOTONIC in ns (`_ns`), durations ns or us by suffix,
+ * sizes bytes, shares parts per million (`_ppm`).
  *
- * The layout is fixed (see the asserts at the end). Readers check magic,
- * version and size once, when they map the page; a version they do not know
- * means "no daemon". Plain C11; no CUDA, no library.
+ * Trust. A tenant can write to every byte of its page. The daemon therefore keeps
+ * its own copy of all it decides and treats each field as untrusted input. A
+ * tenant that corrupts its own page harms only itself. A tenant that corrupts a
+ * GPU page, which all tenants share, can spoil the sum of LP memory and what LP
+ * processes know of HP's requests, and can make the daemon react up to 0.1 s late.
+ *
+ * When the daemon restarts. A page outlives the daemon that created it. A process
+ * that finds heartbeat_ns older than HB_PAGE_SILENT_NS treats every gate as open
+ * and registers again: at most once a second, never on the launch path. It passes
+ * the descriptor of its page to the new daemon, which continues to use that page,
+ * so counts survive. GPU pages are created anew and mapped over the old ones. If
+ * another process of the tenant registered first, the page has a fresh heartbeat
+ * again while this process still maps the old GPU pages; it detects that by
+ * comparing daemon_since_ns of the page with daemon_since_ns of a GPU page.
+ *
+ * Versions. The asserts at the end fix the layout. Readers check magic, version
+ * and size once, when they map a page, and treat an unknown version as if there
+ * were no daemon. Plain C11; needs neither CUDA nor a library.
  */
 #ifndef HUMMINGBIRD_PAGE_H
 #define HUMMINGBIRD_PAGE_H
@@ -38,18 +44,18 @@
 
 #define HB_PAGE_MAGIC UINT64_C(0x31544e4e45544248)     /* "HBTENNT1" */
 #define HB_GPU_PAGE_MAGIC UINT64_C(0x3130555047424248) /* "HBBGPU01" */
-#define HB_PAGE_VERSION 1
+#define HB_PAGE_VERSION 2
 
-#define HB_PAGE_GPUS 16       /* GPUs one tenant can use */
-#define HB_PAGE_PROCESSES 128 /* processes with CUDA one tenant can have at a time */
+#define HB_PAGE_GPUS 16       /* GPUs that one tenant can use */
+#define HB_PAGE_PROCESSES 128 /* CUDA processes that one tenant can have at the same time */
 #define HB_PAGE_GROUPS 48     /* channel groups recorded per process: 12 contexts of 4 groups */
-#define HB_PAGE_COUNTERS 64   /* room for counters.def */
+#define HB_PAGE_COUNTERS 64   /* capacity for rows of counters.def */
 #define HB_PAGE_GATE_BYTES 64
-#define HB_PAGE_SIGNS_BYTES 704
-#define HB_PAGE_SLACK_BYTES 1024
+#define HB_PAGE_REQUESTS_BYTES 704
+#define HB_PAGE_BOARD_BYTES 1024
 
-#define HB_PAGE_BEAT_NS INT64_C(100000000)    /* the daemon beats this often */
-#define HB_PAGE_SILENT_NS INT64_C(2000000000) /* older than this: the daemon is taken for dead */
+#define HB_PAGE_TICK_NS INT64_C(100000000)    /* period of the daemon's heartbeat: 0.1 s */
+#define HB_PAGE_SILENT_NS INT64_C(2000000000) /* a daemon whose heartbeat is older counts as dead: 2 s */
 
 typedef _Atomic(uint32_t) hb_page_u32;
 typedef _Atomic(uint64_t) hb_page_u64;
@@ -57,14 +63,15 @@ typedef _Atomic(int64_t) hb_page_i64;
 
 enum hb_page_priority { HB_PAGE_LOW = 0, HB_PAGE_HIGH = 1 };
 
-/* How this GPU is shared between its tenants. */
+/* How a GPU is shared between its tenants. */
 enum hb_engine { HB_ENGINE_NONE = 0, HB_ENGINE_TEMPORAL = 1, HB_ENGINE_TURNS = 2, HB_ENGINE_SPATIAL = 3 };
 
-/* A tenant's page, and each of its process slots. */
+/* State of a tenant page and of each process slot in it. */
 enum hb_page_state {
-	HB_PAGE_FREE = 0,   /* slot unused */
-	HB_PAGE_ACTIVE = 1, /* in use */
-	HB_PAGE_CLOSED = 2, /* given up by the daemon: gates are open for good, register again to be scheduled */
+	HB_PAGE_FREE = 0,   /* the slot is unused */
+	HB_PAGE_ACTIVE = 1, /* the page or slot is in use */
+	/* The daemon no longer uses the page: gates count as open, the process registers again to be scheduled. */
+	HB_PAGE_CLOSED = 2,
 };
 
 enum hb_page_counter {
@@ -82,19 +89,19 @@ enum hb_group_state {
 
 enum hb_group_class { HB_GROUP_COMPUTE = 0, HB_GROUP_COPY = 1, HB_N_GROUP_CLASSES };
 
-/* One channel group of libcuda's. Writer: process. Published by `state` (release). */
+/* One channel group that libcuda created. Writer: process. Published by `state` (release). */
 struct hb_page_group {
 	hb_page_u32 state;       /* enum hb_group_state */
 	hb_page_u32 group_class; /* enum hb_group_class */
-	hb_page_u32 client;      /* resource-manager handles, for messages */
-	hb_page_u32 object;
-	hb_page_u32 gpu;       /* index into hb_page.gpus; HB_PAGE_GPUS = not known */
-	hb_page_u32 rm_status; /* of the last call that failed; 0 = none did */
-	hb_page_u32 asked_us;  /* the slice last asked for */
-	hb_page_u32 got_us;    /* the slice last read back */
+	hb_page_u32 client;      /* resource-manager handle of the client, for messages */
+	hb_page_u32 object;      /* resource-manager handle of the group, for messages */
+	hb_page_u32 gpu;         /* index into hb_page.gpus; HB_PAGE_GPUS = unknown */
+	hb_page_u32 rm_status;   /* status of the last resource-manager call that failed; 0 = none failed */
+	hb_page_u32 asked_us;    /* time slice last requested */
+	hb_page_u32 got_us;      /* time slice last read back */
 };
 
-/* What a process holds on one GPU. Writer: process (relaxed adds by its threads). */
+/* Memory of one process on one GPU. Writer: process (relaxed additions by its threads). */
 struct hb_page_memory {
 	hb_page_u64 used_bytes; /* allocations counted against the tenant's limit */
 	hb_page_u64 reserved0;
@@ -102,161 +109,153 @@ struct hb_page_memory {
 
 /* A request that has ended. Writer: process. */
 struct hb_page_request {
-	hb_page_i64 begin_ns, end_ns; /* CLOCK_MONOTONIC */
-	hb_page_i64 deadline_ns;      /* absolute; 0 = none was given */
-	hb_page_u32 flags;            /* enum hb_page_request_flag */
-	hb_page_u32 harm_us;          /* with HB_REQUEST_MEASURED: what low priority made it take longer */
+	hb_page_i64 begin_ns, end_ns;
+	hb_page_i64 deadline_ns; /* 0 = the application gave none */
+	hb_page_u32 flags;       /* set of enum hb_page_request_flag */
+	hb_page_u32 harm_us;     /* delay caused by LP; valid with HB_REQUEST_MEASURED */
 };
 enum hb_page_request_flag {
-	HB_REQUEST_TOLD = 1,     /* by the application; else inferred: first launch after idle .. synchronize */
-	HB_REQUEST_HELD = 2,     /* the GPU was held when it began to launch */
-	HB_REQUEST_MEASURED = 4, /* in the spatial engine: harm_us is known */
+	/* The application reported the request through the client API; otherwise the shim inferred it. */
+	HB_REQUEST_REPORTED = 1,
+	HB_REQUEST_TAKEOVER = 2, /* the shim had taken the GPU over when the request's first launch arrived */
+	HB_REQUEST_MEASURED = 4, /* the spatial engine measured harm_us */
 };
 
 /*
- * The requests of one process, newest last: request i lies in ring[i %
- * HB_PAGE_REQUESTS]. The writer fills it, then raises `written` (release). A
- * reader that finds `written` more than HB_PAGE_REQUESTS ahead of what it has
- * read lost the difference, and drops what was overwritten while it read.
+ * The requests of one process. Request i is stored in ring[i % HB_PAGE_REQUESTS].
+ * The writer fills the entry, then raises `written` (release). A reader that finds
+ * `written` more than HB_PAGE_REQUESTS ahead of its own position lost the
+ * difference; it also drops entries that were overwritten while it read them.
  */
 #define HB_PAGE_REQUESTS 20
-struct hb_page_signs {
-	hb_page_u64 written;    /* process */
-	hb_page_u32 hold_fault; /* process; row of takeover_faults.def, 0 = holds work */
+struct hb_page_requests {
+	hb_page_u64 written;        /* process; number of requests that ended so far */
+	hb_page_u32 takeover_fault; /* process; row of takeover_faults.def, 0 = takeovers work */
 	hb_page_u32 reserved0;
-	/* process; the request that runs, of several the one that began first: since when, 0 = none, and its own deadline. */
+	/* process; begin of the request in progress (of several: the one that began first), 0 = none. Written last. */
 	hb_page_i64 running_since_ns;
-	hb_page_i64 running_deadline_ns; /* absolute, 0 = the tenant's objective; written first */
+	hb_page_i64 running_deadline_ns; /* process; deadline of that request, 0 = the tenant's SLO applies */
 	hb_page_u64 reserved1[4];
 	struct hb_page_request ring[HB_PAGE_REQUESTS];
 };
 
 /*
- * One process of a tenant. The daemon hands out slots (it alone moves `state`
- * between FREE and ACTIVE) and clears a slot before it hands it out again.
+ * One process of a tenant. The daemon assigns slots: it alone moves `state`
+ * between FREE and ACTIVE, and clears a slot before it assigns the slot again.
  */
 struct hb_page_process {
 	hb_page_u32 state;          /* daemon; enum hb_page_state */
-	hb_page_u32 pid;            /* daemon; in the daemon's pid namespace */
-	hb_page_u32 generation;     /* daemon; changes each time the slot is handed out */
+	hb_page_u32 pid;            /* daemon; process id in the daemon's pid namespace */
+	hb_page_u32 generation;     /* daemon; changes each time the slot is assigned */
 	hb_page_u32 shim_version;   /* process */
-	hb_page_u32 driver_version; /* process; as cuDriverGetVersion gives it, 0 = not initialised yet */
-	hb_page_u32 applied;        /* process; the last hb_page.slice_sequence acted on */
-	/* process; threads between claiming in hb_page_gpu.used_bytes and noting it in memory[] (see below). */
+	hb_page_u32 driver_version; /* process; as cuDriverGetVersion returns it, 0 = not initialised yet */
+	hb_page_u32 applied;        /* process; last value of hb_page.slice_sequence that the process acted on */
+	/* process; threads that added to hb_page_gpu.used_bytes and have not updated memory[] yet (see there). */
 	hb_page_u32 memory_pending;
 	hb_page_u32 reserved0;
-	hb_page_u64 start_ticks; /* daemon; the process's start (/proc/PID/stat field 22), so that a reused pid shows */
-	hb_page_u32 mask_state;  /* process; whether its launches can leave SMs to others, row of mask_states.def */
-	hb_page_u32 rings;       /* process; 1: it rings the bell of the GPU's page */
-	hb_page_u32
-		gpc_state; /* process; whether its masks leave out whole GPCs, row of nvidia/gpc_states.def; 0 = not wanted */
+	hb_page_u64 start_ticks; /* daemon; start time (/proc/PID/stat field 22): detects a pid that was reused */
+	hb_page_u32 mask_state;  /* process; whether SM masks work for its launches, row of nvidia/mask_states.def */
+	hb_page_u32 rings;       /* process; 1 = the process rings hb_gpu_page.doorbell */
+	hb_page_u32 gpc_state;   /* process; whether its masks exclude entire GPCs, row of nvidia/gpc_states.def */
 	hb_page_u32 reserved1[3];
-	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed adds */
+	hb_page_u64 counters[HB_PAGE_COUNTERS]; /* process; relaxed additions */
 	struct hb_page_memory memory[HB_PAGE_GPUS];
 	struct hb_page_group groups[HB_PAGE_GROUPS];
-	/* One gate for each GPU, struct hb_gate of gate/gate.h, whose header says who writes what. */
+	/* One gate per GPU: struct hb_gate of gate/gate.h, whose header names the writers. */
 	_Alignas(64) unsigned char gates[HB_PAGE_GPUS][HB_PAGE_GATE_BYTES];
-	struct hb_page_signs signs; /* process; all zero while unused */
+	struct hb_page_requests requests; /* process */
 };
 
 /*
- * One GPU of a tenant, in the order of the tenant's registration (the daemon's
- * numbering, not CUDA's: find it by UUID).
+ * One GPU of a tenant. The order is that of the tenant's registration, not CUDA's;
+ * processes find a GPU by its UUID.
  *
- * Memory: to claim n bytes a thread adds 1 to its slot's memory_pending
- * (release), raises used_bytes by compare-and-swap while used + n <= limit, an
- * LP thread then likewise hb_gpu_page.low_used_bytes while used + n <= total -
- * reserve, adds n to its slot's memory[].used_bytes, and takes memory_pending
- * down again (release); giving back is the same with the signs turned. When a
- * process dies the daemon sets the sums to those of the living slots at a
- * moment when none of them has a thread in between, so an account is exact
- * again after any crash.
+ * Memory accounting. To claim n bytes, a thread
+ *	1. adds 1 to memory_pending of its slot (release);
+ *	2. raises used_bytes by compare-and-swap while used + n <= limit;
+ *	3. in an LP tenant, raises hb_gpu_page.low_used_bytes likewise while
+ *	   used + n <= total - reserve;
+ *	4. adds n to memory[].used_bytes of its slot;
+ *	5. subtracts 1 from memory_pending (release).
+ * Freeing does the same with subtraction. When a process dies, the daemon waits
+ * until memory_pending of every live slot is 0 and sets the sums to those of the
+ * live slots, so the account is exact again after any crash.
  */
 struct hb_page_gpu {
-	unsigned char uuid[16];                   /* daemon; before the page is handed out */
+	unsigned char uuid[16];                   /* daemon; constant */
 	hb_page_u32 state;                        /* daemon; enum hb_page_state (release) */
 	hb_page_u32 engine;                       /* daemon; enum hb_engine */
-	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; by enum hb_group_class, 0 = leave as it is */
+	hb_page_u32 slice_us[HB_N_GROUP_CLASSES]; /* daemon; time slices by enum hb_group_class, 0 = leave unchanged */
 	hb_page_u32 reserved0[2];
-	hb_page_u64 limit_bytes; /* daemon; UINT64_MAX = none */
-	hb_page_u64 used_bytes;  /* shared sum over the tenant's processes */
-	hb_page_u64 total_bytes; /* daemon; the GPU's memory, 0 = not known */
+	hb_page_u64 limit_bytes; /* daemon; UINT64_MAX = no limit */
+	hb_page_u64 used_bytes;  /* shared; sum over the tenant's processes */
+	hb_page_u64 total_bytes; /* daemon; memory of the GPU, 0 = unknown */
 	hb_page_u32 reserved1[48];
 };
 
-/* The tenant page. */
+/* The page of a tenant. */
 struct hb_page {
-	uint64_t magic; /* daemon; before the page is handed out, then constant, as the next three */
-	uint32_t version;
-	uint32_t size_bytes;
-	uint32_t tenant;             /* the daemon's number for this tenant, never 0, not reused while it lives */
-	hb_page_u32 n_gpus;          /* daemon; entries of gpus[] in use (release); only ever grows */
+	uint64_t magic;              /* daemon; constant, as the next three fields */
+	uint32_t version;            /* HB_PAGE_VERSION */
+	uint32_t size_bytes;         /* sizeof(struct hb_page) */
+	uint32_t tenant;             /* the daemon's number for this tenant: not 0, unique while the daemon runs */
+	hb_page_u32 n_gpus;          /* daemon; entries of gpus[] in use (release); never shrinks */
 	hb_page_u32 state;           /* daemon; enum hb_page_state (release) */
 	hb_page_u32 daemon_pid;      /* daemon */
-	hb_page_i64 heartbeat_ns;    /* daemon; CLOCK_MONOTONIC of the last beat */
-	hb_page_u32 priority;        /* daemon; enum hb_page_priority, what was granted, not what was asked */
-	hb_page_u32 attainment_ppm;  /* daemon; share of requests that must meet slo_ns, in millionths */
-	hb_page_i64 slo_ns;          /* daemon; 0 = none, -1 = learn it */
-	hb_page_u32 slice_sequence;  /* daemon; raised (release) after a gpus[].slice_us[] changed */
-	hb_page_u32 recording;       /* daemon; not 0: LP notes its launches for it (page_trace.h) */
-	hb_page_i64 daemon_since_ns; /* daemon; when it started */
+	hb_page_i64 heartbeat_ns;    /* daemon; time of its last tick */
+	hb_page_u32 priority;        /* daemon; enum hb_page_priority: the granted priority, not the requested one */
+	hb_page_u32 attainment_ppm;  /* daemon; share of requests that must meet slo_ns */
+	hb_page_i64 slo_ns;          /* daemon; 0 = no SLO, -1 = the daemon learns one */
+	hb_page_u32 slice_sequence;  /* daemon; raised (release) after a change of gpus[].slice_us[] */
+	hb_page_u32 recording;       /* daemon; not 0: LP processes record their launches (page_trace.h) */
+	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
 	unsigned char reserved1[4096 - 72];
 	struct hb_page_gpu gpus[HB_PAGE_GPUS];
 	struct hb_page_process processes[HB_PAGE_PROCESSES];
 };
 
-/* Who decides what LP may launch beside HP in the spatial engine. */
-enum hb_low_rule { HB_LOW_RULE_SLACK, HB_LOW_RULE_ORION };
-
+/* Kinds of news that a process reports to the daemon by the doorbell of a GPU page. */
 enum hb_gpu_news {
 	HB_NEWS_WAITING = 1, /* a thread waits at a closed gate */
-	HB_NEWS_ENDED = 2,   /* work of low priority has ended, or was found behind its closed gate */
+	HB_NEWS_ENDED = 2,   /* LP work behind a closed gate has ended */
 };
 
-/*
- * The page of one GPU, mapped by every tenant that uses it. It carries the one
- * sum that tenants share: what LP holds, so that the reserve for HP is exact.
- */
+/* The page of one GPU, mapped by every tenant that uses the GPU. */
 struct hb_gpu_page {
-	uint64_t magic;
-	uint32_t version;
-	uint32_t size_bytes;
-	unsigned char uuid[16];
+	uint64_t magic;            /* daemon; constant, as the next three fields */
+	uint32_t version;          /* HB_PAGE_VERSION */
+	uint32_t size_bytes;       /* sizeof(struct hb_gpu_page) */
+	unsigned char uuid[16];    /* of the GPU */
 	hb_page_u32 engine;        /* daemon; enum hb_engine */
-	hb_page_u32 tenants_high;  /* daemon; how many of each there are */
-	hb_page_u32 tenants_low;   /* daemon */
-	hb_page_u32 high_at_work;  /* daemon; how many of tenants_high launched something in the last second or so */
-	hb_page_u64 total_bytes;   /* daemon; 0 = not known */
-	hb_page_u64 reserve_bytes; /* daemon; kept free of LP for HP */
-	_Alignas(64) hb_page_u64 low_used_bytes; /* shared sum over LP tenants; repaired by the daemon after a crash */
-	/* The spatial engine: struct hb_spatial_board of decide/spatial.h, whose header says who writes what. */
-	_Alignas(64) unsigned char slack[HB_PAGE_SLACK_BYTES];
-	/* daemon; the bounds of the spatial engine, from its configuration. */
-	hb_page_u32 window_us; /* predicted LP time in flight while HP is at work */
-	hb_page_u32 low_sms;   /* SMs that LP may have while HP is at work; 0 = slack decides */
+	hb_page_u32 tenants_high;  /* daemon; number of HP tenants */
+	hb_page_u32 tenants_low;   /* daemon; number of LP tenants */
+	hb_page_u32 high_at_work;  /* daemon; number of HP tenants that launched something in about the last second */
+	hb_page_u64 total_bytes;   /* daemon; memory of the GPU, 0 = unknown */
+	hb_page_u64 reserve_bytes; /* daemon; memory that LP must leave free for HP */
+	_Alignas(64)
+		hb_page_u64 low_used_bytes; /* shared; memory of all LP tenants; the daemon repairs it after a crash */
+	/* The board of the spatial engine: struct hb_spatial_board of decide/spatial.h, whose header names the writers. */
+	_Alignas(64) unsigned char board[HB_PAGE_BOARD_BYTES];
+	hb_page_u32 window_us; /* daemon; spatial engine: most predicted LP time in flight while HP works */
+	hb_page_u32 low_sms; /* daemon; SMs that LP may use while HP works; 0 = the spatial engine decides per launch */
 	/*
-	 * Who has news of a kind that is in `listening` adds 1 to `bell` and wakes a sleeper on that futex word. Shared;
-	 * the daemon believes nothing of it but that a look may be worth while, and looks less often by itself then.
+	 * The doorbell. A process with news of a kind in `listening` adds 1 to `doorbell` and wakes a sleeper on that futex
+	 * word. The daemon takes a ring only as a reason to check the GPU earlier; the value has no meaning.
 	 */
-	hb_page_u32 bell;      /* processes, by atomic addition; its value has no meaning */
-	hb_page_u32 listening; /* daemon; enum hb_gpu_news, several */
-	hb_page_u32 low_rule;  /* daemon; enum hb_low_rule */
-	/* HP, where the rule is Orion's: see shim_orion.c. */
-	hb_page_u32 high_class;    /* the kind of kernel that was launched last */
-	hb_page_u32 high_alone_ns; /* what a request takes alone; 0 = not known */
-	/* Masks of LP leave out whole GPCs: whether they are wanted so, and which bits of a mask are of which GPC. */
-	hb_page_u32 masks_whole; /* daemon; 0 = masks are spread over the GPU */
-	hb_page_u32
-		gpc_state; /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, which is constant then) */
-	unsigned char gpc_of[128];   /* daemon; counted from 1, 0 = the bit is no TPC */
-	hb_page_i64 daemon_since_ns; /* daemon; when it started */
-	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_SLACK_BYTES];
+	hb_page_u32 doorbell;  /* shared; atomic additions */
+	hb_page_u32 listening; /* daemon; set of enum hb_gpu_news */
+	/* How SM masks of LP launches leave SMs to HP: spread over the GPU, or by entire GPCs. */
+	hb_page_u32 masks_whole;     /* daemon; 1 = by entire GPCs, 0 = spread */
+	hb_page_u32 gpc_state;       /* daemon; row of nvidia/gpc_states.def (release, after gpc_of, then constant) */
+	unsigned char gpc_of[128];   /* daemon; GPC of each mask bit, counted from 1; 0 = the bit stands for no TPC */
+	hb_page_i64 daemon_since_ns; /* daemon; time at which the daemon started */
+	_Alignas(64) unsigned char reserved[4096 - 320 - HB_PAGE_BOARD_BYTES];
 };
 
 _Static_assert(sizeof(hb_page_u32) == 4 && sizeof(hb_page_u64) == 8, "atomics are plain words");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2, "atomics work between processes");
 _Static_assert(HB_N_COUNTS <= HB_PAGE_COUNTERS, "counters.def fits");
-_Static_assert(sizeof(struct hb_page_signs) == HB_PAGE_SIGNS_BYTES, "request ring");
+_Static_assert(sizeof(struct hb_page_requests) == HB_PAGE_REQUESTS_BYTES, "request ring");
 _Static_assert(sizeof(struct hb_page_group) == 32, "group record");
 _Static_assert(sizeof(struct hb_page_process) == 4096, "process slot is one page");
 _Static_assert(sizeof(struct hb_page_gpu) == 256, "GPU record");

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Behind a tenant's page, in the same memfd: one ring for each process slot, in
- * which a process of low priority notes its launches while hb_page.recording is
- * not 0 (`hb trace record`). A page made by an older daemon ends without them.
- * Neither side maps this before a recording begins, so it costs no memory until
- * then. Included by page.h's users that record: shim and daemon.
+ * Rings for recorded launches (`hb trace record`). They follow the tenant page in
+ * the same memfd, one ring per process slot; LP processes fill them while
+ * hb_page.recording is not 0. A page of an older daemon ends without them.
+ * Neither side maps the rings before a recording begins, so they use no memory
+ * until then. Used by the shim (writer) and the daemon (reader).
  *
- * Launch i lies in launches[i % HB_TRACE_LAUNCHES]. A thread claims i by adding
- * to `claimed`, stores at_ns and then, with release, the rest together with the
- * low half of i + 1. A reader takes an entry that says what it expects, and
- * drops it if `claimed` says that it may have been overwritten meanwhile. Names
- * are written before the first launch that refers to them. Small on purpose: a
- * launch that is noted should find its line in the cache.
+ * Launch i is stored in launches[i % HB_TRACE_LAUNCHES]. A thread claims i by
+ * adding 1 to `claimed`, stores at_ns, and then stores `what` with release, which
+ * contains the low half of i + 1. A reader takes an entry whose `what` shows the
+ * expected number, and drops it if `claimed` shows that it may have been
+ * overwritten meanwhile. A name is written before the first launch that refers to
+ * it. Entries are small so that a launch usually finds its cache line loaded.
  *
- * Trust: as with the page; the daemon reads it as untrusted input.
+ * Trust: as for the page, the daemon treats the rings as untrusted input.
  */
 #ifndef HUMMINGBIRD_PAGE_TRACE_H
 #define HUMMINGBIRD_PAGE_TRACE_H
@@ -23,32 +23,32 @@
 #include <stddef.h>
 
 #define HB_TRACE_LAUNCHES 2048 /* a power of two */
-#define HB_TRACE_NAMES 255     /* kernels beyond have no name */
+#define HB_TRACE_NAMES 255     /* further kernels are recorded without a name */
 #define HB_TRACE_NAME_BYTES 128
 
 struct hb_trace_launch {
-	hb_page_i64 at_ns; /* CLOCK_MONOTONIC, past the gate and before the driver */
+	hb_page_i64 at_ns; /* CLOCK_MONOTONIC, after the gate and before the call into the driver */
 	/*
-	 * Bits 0..31: i + 1. 32..47: its kernel, enum hb_trace_name or row of names + HB_TRACE_FIRST_NAME. 48..63: index
-	 * into hb_page.gpus.
+	 * Bits 0..31: low half of i + 1. Bits 32..47: the kernel, either enum hb_trace_name or HB_TRACE_FIRST_NAME + row of
+	 * names[]. Bits 48..63: index into hb_page.gpus.
 	 */
 	hb_page_u64 what;
 };
 enum hb_trace_name { HB_TRACE_OTHER = 0, HB_TRACE_GRAPH = 1, HB_TRACE_FIRST_NAME = 2 };
 
 struct hb_trace_ring {
-	hb_page_u64 claimed;   /* process, as all below */
-	hb_page_u32 recording; /* for which names are valid */
-	hb_page_u32 n_names;   /* rows claimed, also beyond the end */
+	hb_page_u64 claimed;   /* process, as all fields; launches recorded so far */
+	hb_page_u32 recording; /* value of hb_page.recording for which names[] is valid */
+	hb_page_u32 n_names;   /* rows of names[] claimed; may exceed HB_TRACE_NAMES */
 	unsigned char reserved[112];
-	char names[HB_TRACE_NAMES][HB_TRACE_NAME_BYTES]; /* cut off where longer; not always terminated */
+	char names[HB_TRACE_NAMES][HB_TRACE_NAME_BYTES]; /* truncated if longer; may lack a final 0 */
 	struct hb_trace_launch launches[HB_TRACE_LAUNCHES];
 };
 
 _Static_assert(sizeof(struct hb_trace_launch) == 16, "trace entry");
 _Static_assert(sizeof(struct hb_trace_ring) == 32768 + 16 * HB_TRACE_LAUNCHES, "trace ring");
 
-/* The rings of all slots begin here, and the memfd ends after them. */
+/* Offset and size in the memfd of the rings of all slots; the memfd ends after them. */
 #define HB_TRACE_OFFSET sizeof(struct hb_page)
 #define HB_TRACE_BYTES (HB_PAGE_PROCESSES * sizeof(struct hb_trace_ring))
 
@@ -57,7 +57,7 @@ static inline uint64_t hb_trace_what(uint64_t i, uint32_t name, uint32_t gpu)
 	return (uint32_t)(i + 1) | (uint64_t)(name & 0xffff) << 32 | (uint64_t)gpu << 48;
 }
 
-/* Of a page's memfd: with the rings, or without, as an older daemon made it. */
+/* Returns whether a page's memfd may have this size: with the rings, or without them (an older daemon). */
 static inline int hb_page_size_is_known(size_t bytes)
 {
 	return bytes == HB_TRACE_OFFSET || bytes == HB_TRACE_OFFSET + HB_TRACE_BYTES;

@@ -126,7 +126,7 @@ static void print_faults(const json_t *processes)
 	size_t i;
 	json_array_foreach(processes, i, process)
 	{
-		const char *fault = json_string_value(json_object_get(process, "hold_fault"));
+		const char *fault = json_string_value(json_object_get(process, "takeover_fault"));
 		if (!fault)
 			continue;
 		print_label("holds");
@@ -142,8 +142,9 @@ const char *hb_status_tell_holds(const json_t *tenant, char text[HB_STATUS_TOLD_
 	if (requests && signs)
 		snprintf(text, HB_STATUS_TOLD_MAX,
 			 "%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible",
-			 100.0 * (double)number_of(counters, "requests_held") / (double)requests, (long long)signs,
-			 (long long)number_of(counters, "holds"), (long long)number_of(counters, "holds_not_possible"));
+			 100.0 * (double)number_of(counters, "requests_with_takeover") / (double)requests,
+			 (long long)signs, (long long)number_of(counters, "takeovers"),
+			 (long long)number_of(counters, "takeovers_not_possible"));
 	return text;
 }
 

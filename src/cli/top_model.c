@@ -117,7 +117,7 @@ static void fill_slo(struct hb_top_tenant *to, const json_t *tenant)
 static void fill_missed(struct hb_top_tenant *to, const json_t *tenant)
 {
 	const json_t *counters = inside(tenant, "counters");
-	int64_t requests = number_of(counters, "requests"), held = number_of(counters, "requests_held");
+	int64_t requests = number_of(counters, "requests"), held = number_of(counters, "requests_with_takeover");
 	bool known = to->high && requests > 0 && number_of(counters, "signs") > 0;
 	to->missed = known ? (double)(requests - held) / (double)requests : HB_TOP_UNKNOWN;
 }

@@ -21,9 +21,9 @@ struct row {
 #define TREAT_LAYOUT LAYOUT, 0
 #define TREAT_EXITS EXITS, 1
 #define TREAT_OFFSETS(n) STRIDE, n
-#define TREAT_calls WHOLE, HB_SLICE_calls
-#define TREAT_jumps WHOLE, HB_SLICE_jumps
-#define TREAT_cluster WHOLE, HB_SLICE_cluster
+#define TREAT_calls WHOLE, HB_SPLIT_calls
+#define TREAT_jumps WHOLE, HB_SPLIT_jumps
+#define TREAT_cluster WHOLE, HB_SPLIT_cluster
 
 static const struct row rows[] = {
 #define HB_CODE_INFO(name, number, format, treatment) {number, HB_CODE_INFO_##format, TREAT_##treatment},
@@ -91,12 +91,12 @@ static enum hb_split_reason read_layout(const struct hb_code_info *record, struc
 {
 	if (record->attribute == HB_EIATTR_CBANK_PARAM_SIZE) {
 		facts->parameter_bytes = half(record->value);
-		return HB_SLICE_none;
+		return HB_SPLIT_none;
 	}
 	if (record->n_bytes != 8) /* PARAM_CBANK: symbol, then size and offset */
-		return HB_SLICE_parameters;
+		return HB_SPLIT_parameters;
 	facts->parameter_base = word(record->value + 4) & 0xffff;
-	return HB_SLICE_none;
+	return HB_SPLIT_none;
 }
 
 /* The places of an attribute must be instructions of the kernel. */
@@ -115,24 +115,24 @@ static enum hb_split_reason read_record(const struct hb_code_info *record, uint6
 {
 	const struct row *row = row_of(record->attribute);
 	if (!row || row->format != record->format)
-		return HB_SLICE_attribute;
+		return HB_SPLIT_attribute;
 	if (record->attribute == HB_EIATTR_ATTRIBUTE_5F && half(record->value) != UNNAMED_VALUE)
-		return HB_SLICE_attribute;
+		return HB_SPLIT_attribute;
 	switch ((enum treatment)row->treatment) {
 	case WHOLE:
 		return (enum hb_split_reason)row->detail;
 	case STRIDE:
 	case EXITS:
-		return are_places(record, row->detail, code_bytes) ? HB_SLICE_none : HB_SLICE_attribute;
+		return are_places(record, row->detail, code_bytes) ? HB_SPLIT_none : HB_SPLIT_attribute;
 	case PARAMETERS:
 		facts->n_parameters++;
-		return record->n_bytes == 12 ? HB_SLICE_none : HB_SLICE_parameters;
+		return record->n_bytes == 12 ? HB_SPLIT_none : HB_SPLIT_parameters;
 	case LAYOUT:
 		return read_layout(record, facts);
 	case KEEP:
 		break;
 	}
-	return HB_SLICE_none;
+	return HB_SPLIT_none;
 }
 
 /* Parameter i of n is the one with ordinal i, each within the area, each told once. */
@@ -172,23 +172,23 @@ enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struc
 	*facts = (struct hb_code_facts){0};
 	if (!kernel->info || !kernel->constants || cubin->sections[kernel->info].sh_type != SHT_CUDA_INFO ||
 	    cubin->sections[kernel->constants].sh_type != SHT_PROGBITS)
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	uint64_t code_bytes = cubin->sections[kernel->text].sh_size;
 	struct hb_code_info_list list = hb_code_info_begin(cubin, kernel->info);
 	int more;
 	while ((more = hb_code_info_next(&list, &record)) == 1) {
 		enum hb_split_reason reason = read_record(&record, code_bytes, facts);
-		if (reason != HB_SLICE_none)
+		if (reason != HB_SPLIT_none)
 			return reason;
 	}
 	if (more < 0)
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	facts->n_registers = registers_of(cubin, kernel->symbol);
 	if (facts->n_parameters == 0 || facts->n_parameters >= N_PARAMETERS_LIMIT || facts->parameter_bytes == 0 ||
 	    facts->parameter_base == 0 || facts->parameter_bytes > PARAMETER_LIMIT ||
 	    !are_parameters_sound(cubin, kernel->info, facts))
-		return HB_SLICE_parameters;
+		return HB_SPLIT_parameters;
 	if (cubin->sections[kernel->constants].sh_size != facts->parameter_base + facts->parameter_bytes)
-		return HB_SLICE_parameters;
-	return HB_SLICE_none;
+		return HB_SPLIT_parameters;
+	return HB_SPLIT_none;
 }

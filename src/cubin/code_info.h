@@ -46,7 +46,7 @@ int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *recor
 /* Words per item of an attribute that tells places in the code; 0 for others. */
 unsigned hb_code_info_stride(unsigned attribute);
 
-/* Reads the attributes of a kernel. HB_SLICE_none and the facts, or why the kernel must be left whole. */
+/* Reads the attributes of a kernel. HB_SPLIT_none and the facts, or why the kernel must be left whole. */
 enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				       struct hb_code_facts *facts);
 

@@ -84,7 +84,7 @@ static const char *find_entry(const struct hb_cubin *cubin, unsigned i, struct c
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(cubin, entries[i].name);
 	if (!kernel)
 		return "an entry of the range check is missing";
-	if (hb_code_info_read(cubin, kernel, &out->facts) != HB_SLICE_none)
+	if (hb_code_info_read(cubin, kernel, &out->facts) != HB_SPLIT_none)
 		return "the range check has attributes that are not known";
 	if (out->facts.parameter_bytes != entries[i].place + HB_BOUNDS_BYTES)
 		return "the range check's parameters lie elsewhere than asked for";

@@ -23,11 +23,11 @@ struct row {
 #define TREAT_PLAIN PLAIN, 0
 #define TREAT_LOAD LOAD, 0
 #define TREAT_CONSTANT CONSTANT, 0
-#define TREAT_waits WHOLE, HB_SLICE_waits
-#define TREAT_jumps WHOLE, HB_SLICE_jumps
-#define TREAT_calls WHOLE, HB_SLICE_calls
-#define TREAT_cluster WHOLE, HB_SLICE_cluster
-#define TREAT_dependents WHOLE, HB_SLICE_dependents
+#define TREAT_waits WHOLE, HB_SPLIT_waits
+#define TREAT_jumps WHOLE, HB_SPLIT_jumps
+#define TREAT_calls WHOLE, HB_SPLIT_calls
+#define TREAT_cluster WHOLE, HB_SPLIT_cluster
+#define TREAT_dependents WHOLE, HB_SPLIT_dependents
 
 static const struct row sm90[4096] = {
 #define HB_SASS(opcode, name, treatment) [opcode] = {TREAT_##treatment},
@@ -74,14 +74,14 @@ bool hb_sass_is_predicated(struct hb_sass instruction)
 static enum hb_split_reason check_load(struct hb_sass instruction)
 {
 	unsigned order = instruction.high >> 13 & 0xf;
-	return order == ORDER_WEAK || order == ORDER_CONSTANT || order == ORDER_STRONG_SM ? HB_SLICE_none
-											  : HB_SLICE_waits;
+	return order == ORDER_WEAK || order == ORDER_CONSTANT || order == ORDER_STRONG_SM ? HB_SPLIT_none
+											  : HB_SPLIT_waits;
 }
 
 static enum hb_split_reason check_bank(struct hb_sass instruction)
 {
 	unsigned bank = instruction.low >> 54 & 0x1f;
-	return bank == BANK_LAUNCH || bank == BANK_KERNEL ? HB_SLICE_none : HB_SLICE_variables;
+	return bank == BANK_LAUNCH || bank == BANK_KERNEL ? HB_SPLIT_none : HB_SPLIT_variables;
 }
 
 static enum hb_split_reason check_instruction(struct hb_sass instruction)
@@ -89,7 +89,7 @@ static enum hb_split_reason check_instruction(struct hb_sass instruction)
 	struct row row = sm90[hb_sass_opcode(instruction)];
 	switch ((enum treatment)row.treatment) {
 	case PLAIN:
-		return HB_SLICE_none;
+		return HB_SPLIT_none;
 	case LOAD:
 		return check_load(instruction);
 	case CONSTANT:
@@ -99,22 +99,22 @@ static enum hb_split_reason check_instruction(struct hb_sass instruction)
 	case UNKNOWN:
 		break;
 	}
-	return HB_SLICE_instruction;
+	return HB_SPLIT_instruction;
 }
 
 enum hb_split_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where)
 {
 	*where = 0;
 	if (arch != 90)
-		return HB_SLICE_arch;
+		return HB_SPLIT_arch;
 	if (n_bytes == 0 || n_bytes % HB_SASS_BYTES != 0)
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	for (size_t i = 0; i < n_bytes / HB_SASS_BYTES; i++) {
 		enum hb_split_reason reason = check_instruction(hb_sass_at(code, i));
-		if (reason != HB_SLICE_none) {
+		if (reason != HB_SPLIT_none) {
 			*where = i * HB_SASS_BYTES;
 			return reason;
 		}
 	}
-	return HB_SLICE_none;
+	return HB_SPLIT_none;
 }

@@ -39,7 +39,7 @@ struct hb_sass_schedule hb_sass_schedule(struct hb_sass instruction);
 bool hb_sass_is_predicated(struct hb_sass instruction);
 
 /*
- * Reads all of a kernel's code. HB_SLICE_none: no block of it can wait for
+ * Reads all of a kernel's code. HB_SPLIT_none: no block of it can wait for
  * another one, and nothing in it depends on where it lies or on variables of the
  * module. Otherwise the first thing found that speaks against it, and where.
  */

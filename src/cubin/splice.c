@@ -105,13 +105,13 @@ static enum hb_split_reason decide(const struct job *job, const struct hb_cubin_
 				   struct hb_code_facts *facts)
 {
 	enum hb_split_reason reason = hb_split_rule(job->cubin, kernel, facts);
-	if (reason != HB_SLICE_none)
+	if (reason != HB_SPLIT_none)
 		return reason;
 	if (job->cubin->arch != job->prologue->arch)
-		return HB_SLICE_arch;
+		return HB_SPLIT_arch;
 	if (facts->parameter_base != job->prologue->parameter_base)
-		return HB_SLICE_parameters;
-	return facts->n_registers < job->prologue->n_registers ? HB_SLICE_registers : HB_SLICE_none;
+		return HB_SPLIT_parameters;
+	return facts->n_registers < job->prologue->n_registers ? HB_SPLIT_registers : HB_SPLIT_none;
 }
 
 static int collect_edits(struct job *job, struct hb_splice *splice)
@@ -121,7 +121,7 @@ static int collect_edits(struct job *job, struct hb_splice *splice)
 		const struct hb_cubin_kernel *kernel = &job->cubin->kernels[i];
 		struct hb_code_facts facts;
 		splice->kernels[i].reason = decide(job, kernel, &facts);
-		if (splice->kernels[i].reason != HB_SLICE_none)
+		if (splice->kernels[i].reason != HB_SPLIT_none)
 			continue;
 		splice->kernels[i].n_parameters = facts.n_parameters;
 		splice->kernels[i].parameter_bytes = facts.parameter_bytes;
@@ -223,7 +223,7 @@ static void write_symbols(struct job *job, const struct hb_splice *splice)
 	const struct hb_cubin *cubin = job->cubin;
 	uint8_t *table = job->out + moved(job, cubin->sections[cubin->symtab].sh_offset);
 	for (uint32_t k = 0; k < cubin->n_kernels; k++) {
-		if (splice->kernels[k].reason != HB_SLICE_none)
+		if (splice->kernels[k].reason != HB_SPLIT_none)
 			continue;
 		for (uint32_t i = 0; i < cubin->n_symbols; i++) {
 			Elf64_Sym symbol = cubin->symbols[i];
@@ -249,8 +249,8 @@ static int check_result(const struct job *job, const struct hb_splice *splice)
 		code = -EINVAL;
 	for (uint32_t i = 0; code == 0 && i < again.n_kernels; i++) {
 		struct hb_code_facts facts;
-		if (splice->kernels[i].reason == HB_SLICE_none &&
-		    (hb_split_rule(&again, &again.kernels[i], &facts) != HB_SLICE_none ||
+		if (splice->kernels[i].reason == HB_SPLIT_none &&
+		    (hb_split_rule(&again, &again.kernels[i], &facts) != HB_SPLIT_none ||
 		     facts.n_parameters != splice->kernels[i].n_parameters + 1))
 			code = -EINVAL;
 	}

@@ -23,7 +23,7 @@ struct hb_splice {
 	size_t size;
 	uint32_t n_kernels, n_sliced;
 	struct hb_spliced_kernel {
-		enum hb_split_reason reason; /* HB_SLICE_none: sliced */
+		enum hb_split_reason reason; /* HB_SPLIT_none: sliced */
 		uint32_t n_parameters;       /* of the original; the bounds are the next one */
 		uint32_t parameter_bytes;    /* of the original */
 		uint32_t bounds_place;       /* among the parameters */

@@ -11,10 +11,10 @@ static const struct {
 
 const char *hb_split_reason_name(enum hb_split_reason reason)
 {
-	return reason < HB_N_SLICE_REASONS ? reasons[reason].name : "?";
+	return reason < HB_N_SPLIT_REASONS ? reasons[reason].name : "?";
 }
 
 const char *hb_split_reason_text(enum hb_split_reason reason)
 {
-	return reason < HB_N_SLICE_REASONS ? reasons[reason].text : "?";
+	return reason < HB_N_SPLIT_REASONS ? reasons[reason].text : "?";
 }

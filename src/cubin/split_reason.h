@@ -4,9 +4,9 @@
 #define HB_CUBIN_SLICE_REASON_H
 
 enum hb_split_reason {
-#define HB_SPLIT_REASON(name, text) HB_SLICE_##name,
+#define HB_SPLIT_REASON(name, text) HB_SPLIT_##name,
 #include "cubin/split_reasons.def"
-	HB_N_SLICE_REASONS
+	HB_N_SPLIT_REASONS
 };
 
 /* A word, and the end of the sentence "left whole: ...". */

@@ -53,12 +53,12 @@ enum hb_split_reason hb_split_rule(const struct hb_cubin *cubin, const struct hb
 {
 	size_t where;
 	enum hb_split_reason reason = hb_code_info_read(cubin, kernel, facts);
-	if (reason != HB_SLICE_none)
+	if (reason != HB_SPLIT_none)
 		return reason;
 	if (!is_text_sound(cubin, kernel))
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	if (has_relocations(cubin, kernel))
-		return HB_SLICE_calls;
+		return HB_SPLIT_calls;
 	return hb_sass_check(cubin->arch, hb_cubin_content(cubin, kernel->text), cubin->sections[kernel->text].sh_size,
 			     &where);
 }

@@ -10,7 +10,7 @@
 
 #include "cubin/code_info.h"
 
-/* HB_SLICE_none and the facts, or why not. */
+/* HB_SPLIT_none and the facts, or why not. */
 enum hb_split_reason hb_split_rule(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				   struct hb_code_facts *facts);
 

@@ -12,7 +12,7 @@
 
 static struct hb_spatial_board *board_of(struct hb_device *device)
 {
-	return (struct hb_spatial_board *)device->page->slack;
+	return (struct hb_spatial_board *)device->page->board;
 }
 
 void hb_board_configure(struct hb_device *device)
@@ -21,7 +21,6 @@ void hb_board_configure(struct hb_device *device)
 	device->page->reserve_bytes = config->reserve_bytes;
 	device->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
 	device->page->low_sms = (uint32_t)config->low_sms;
-	device->page->low_rule = (uint32_t)config->low_rule;
 	device->page->masks_whole = config->masks == HB_CONFIG_MASKS_GPCS;
 	if (config->masks == HB_CONFIG_MASKS_GPCS && device->engine == HB_ENGINE_SPATIAL)
 		hb_gpcs_look(device);
@@ -40,12 +39,9 @@ static void set_terms(struct hb_device *device, const struct hb_tenancy *tenancy
 	}
 }
 
-/* Orion's rule has a budget of its own; all terms must do then is to let HP learn its time alone. */
 static uint32_t terms_of(const struct hb_device *device, uint32_t seat)
 {
 	const struct hb_daemon_config *config = &device->daemon->config;
-	if (config->low_rule == HB_LOW_RULE_ORION)
-		return HB_SPATIAL_PPM;
 	return config->harm_percent >= 0 ? (uint32_t)config->harm_percent * (HB_SPATIAL_PPM / 100)
 					 : device->seats[seat].terms_ppm;
 }

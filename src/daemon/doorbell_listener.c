@@ -55,7 +55,7 @@ struct hb_doorbell_listener *hb_doorbell_listener_new(struct hb_gpu_page *page, 
 	struct hb_doorbell_listener *made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
-	made->bell = &page->bell;
+	made->bell = &page->doorbell;
 	made->event_fd = event_fd;
 	if (uv_thread_create(&made->thread, listen_all, made) != 0) {
 		free(made);

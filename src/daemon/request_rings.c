@@ -51,7 +51,7 @@ static void post(struct hb_tenancy *tenancy, const struct request *request, uint
 	event.request_past.begin_ns = request->begin_ns;
 	event.request_past.end_ns = request->end_ns;
 	event.request_past.deadline_ns = request->deadline_ns;
-	event.request_past.held = request->flags & HB_REQUEST_HELD;
+	event.request_past.held = request->flags & HB_REQUEST_TAKEOVER;
 	event.request_past.lost = lost;
 	event.request_past.measured = request->flags & HB_REQUEST_MEASURED;
 	event.request_past.harm_ns = event.request_past.measured ? request->harm_us * HB_NS_PER_US : 0;
@@ -70,7 +70,7 @@ static void post(struct hb_tenancy *tenancy, const struct request *request, uint
  * before it raises `written`), so an entry counts only if after the copy there
  * still is room for one more.
  */
-static bool read_entry(struct hb_page_signs *signs, uint64_t i, struct request *request)
+static bool read_entry(struct hb_page_requests *signs, uint64_t i, struct request *request)
 {
 	*request = copy(&signs->ring[i % RING]);
 	atomic_thread_fence(memory_order_acquire);
@@ -94,7 +94,7 @@ static void look_around(struct hb_tenancy *tenancy, int64_t now_ns)
 static uint64_t read_ring(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	struct hb_member *member = &tenancy->members[slot];
-	struct hb_page_signs *signs = &tenancy->page->processes[slot].signs;
+	struct hb_page_requests *signs = &tenancy->page->processes[slot].requests;
 	uint64_t written = atomic_load_explicit(&signs->written, memory_order_acquire);
 	uint64_t n = written - member->requests_read;
 	if (n > UINT32_MAX / 2) /* backwards, or absurdly far: scribbled */
@@ -155,7 +155,8 @@ int64_t hb_request_rings_read(struct hb_tenancy *tenancy, int64_t now_ns)
 
 /* --- what runs now --- */
 
-static struct hb_request_running running_in(struct hb_page_signs *signs, const struct hb_tenant *tenant, int64_t now_ns)
+static struct hb_request_running running_in(struct hb_page_requests *signs, const struct hb_tenant *tenant,
+					    int64_t now_ns)
 {
 	int64_t since_ns = atomic_load_explicit(&signs->running_since_ns, memory_order_acquire);
 	int64_t deadline_ns = atomic_load_explicit(&signs->running_deadline_ns, memory_order_relaxed);
@@ -179,7 +180,8 @@ struct hb_request_running hb_request_running(const struct hb_tenancy *tenancy, c
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		if (!tenancy->members[slot].watch)
 			continue;
-		struct hb_request_running running = running_in(&tenancy->page->processes[slot].signs, tenant, now_ns);
+		struct hb_request_running running = running_in(&tenancy->page->processes[slot].requests, tenant,
+							       now_ns);
 		if (running.since_ns && (!least.since_ns || running.slack_ns < least.slack_ns))
 			least = running;
 	}

@@ -44,7 +44,7 @@ static const char *const counter_names[] = {
 #include "hummingbird/counters.def"
 };
 
-static const char *const hold_faults[] = {
+static const char *const takeover_faults[] = {
 #define HB_TAKEOVER_FAULT(name, text) text,
 #include "hummingbird/takeover_faults.def"
 #undef HB_TAKEOVER_FAULT
@@ -189,17 +189,17 @@ static uint64_t sum_of(const struct hb_tenancy *tenancy, enum hb_page_counter co
 static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
 {
 	char why[240];
-	unsigned long long sliced = sum_of(tenancy, HB_COUNT_sliced), whole = sum_of(tenancy, HB_COUNT_whole);
+	unsigned long long sliced = sum_of(tenancy, HB_COUNT_split), whole = sum_of(tenancy, HB_COUNT_unsplit);
 	if (!sliced && !whole)
 		return mechanism("kernel pieces", false, "no kernel was long enough yet beside high priority");
 	snprintf(why, sizeof why,
 		 "%llu launches in %llu pieces; left whole: %llu by their code, %llu not seen or refused, "
 		 "%llu by their launch, %llu without gain",
-		 sliced, (unsigned long long)sum_of(tenancy, HB_COUNT_pieces),
-		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_code),
-		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_image),
-		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_launch),
-		 (unsigned long long)sum_of(tenancy, HB_COUNT_whole_gain));
+		 sliced, (unsigned long long)sum_of(tenancy, HB_COUNT_parts),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_code),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_image),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_launch),
+		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_gain));
 	return mechanism("kernel pieces", sliced > 0, why);
 }
 
@@ -245,12 +245,13 @@ static json_t *counters_json(struct hb_tenancy *tenancy)
 }
 
 /* Why the process holds the GPU for its requests no more; null = it does where that is of use. */
-static json_t *hold_fault_json(struct hb_page_process *process)
+static json_t *takeover_fault_json(struct hb_page_process *process)
 {
-	uint32_t fault = process->signs.hold_fault;
+	uint32_t fault = process->requests.takeover_fault;
 	if (!fault)
 		return json_null();
-	return json_string(fault < sizeof hold_faults / sizeof hold_faults[0] ? hold_faults[fault] : "not known");
+	return json_string(fault < sizeof takeover_faults / sizeof takeover_faults[0] ? takeover_faults[fault]
+										      : "not known");
 }
 
 static json_t *processes_json(struct hb_tenancy *tenancy)
@@ -261,7 +262,7 @@ static json_t *processes_json(struct hb_tenancy *tenancy)
 		if (!tenancy->members[slot].watch)
 			continue;
 		append(array, json_pack("{s:i, s:i, s:o}", "pid", (int)tenancy->members[slot].pid, "driver_version",
-					(int)process->driver_version, "hold_fault", hold_fault_json(process)));
+					(int)process->driver_version, "takeover_fault", takeover_fault_json(process)));
 	}
 	return array;
 }
@@ -435,7 +436,7 @@ static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
 
 static json_t *beacons_json(const struct hb_device *device)
 {
-	const struct hb_spatial_board *board = (const struct hb_spatial_board *)device->page->slack;
+	const struct hb_spatial_board *board = (const struct hb_spatial_board *)device->page->board;
 	json_t *array = json_array();
 	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
 		if (board->beacons[i].owner)

@@ -108,7 +108,7 @@ static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, co
 	member->image = hb_process_image(peer->pid);
 	/* What lies there from an earlier daemon's time was its to judge. */
 	if (slot < HB_PAGE_PROCESSES)
-		member->requests_read = tenancy->page->processes[slot].signs.written;
+		member->requests_read = tenancy->page->processes[slot].requests.written;
 	tenancy->n_members += slot < HB_PAGE_PROCESSES;
 	if (slot < HB_PAGE_PROCESSES && slot >= tenancy->slots_end)
 		tenancy->slots_end = slot + 1;

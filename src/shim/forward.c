@@ -112,11 +112,11 @@ OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook
 	if (hook->duty & HB_DUTY_MOVE)
 		hb_tenant_gpu_forget();
 	if (hook->duty & HB_DUTY_MASK)
-		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW
+		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_SPATIAL
 			       ? hb_shim_spatial_graph()
 			       : NULL;
 	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_ENDS)) &&
-	    (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_WINDOW) && hb_tenant_is_high())
+	    (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_SPATIAL) && hb_tenant_is_high())
 		hb_shim_spatial_wait();
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
 	/* The end of a request, but only where one runs. */
@@ -170,7 +170,7 @@ OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, co
 		hb_takeover_note_launch(hb_clock_now_ns());
 	if (alert & HB_ALERT_FIRST)
 		hb_shim_foresight_launch();
-	if (alert & HB_ALERT_WINDOW) {
+	if (alert & HB_ALERT_SPATIAL) {
 		if (!hb_tenant_is_high())
 			return hb_shim_spatial_low(fn, args);
 		hb_shim_spatial_launch(fn, args);
@@ -191,7 +191,7 @@ static void pass_gate(const struct hb_place *place)
 /* In pieces, or with another priority; pieces have that, too. */
 OUT_OF_LINE static void *detour(unsigned fn, const uint64_t *args, uint32_t alert, void *target)
 {
-	if (alert & HB_ALERT_SLICE || hb_shim_spatial_wants_pieces())
+	if (alert & HB_ALERT_SPLIT || hb_shim_spatial_wants_split())
 		return hb_split_way(fn, target);
 	return hb_priority_way(fn, args, target);
 }
@@ -223,7 +223,7 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 			way.after = heed_alert(fn, hook, args, alert);
 		if (__builtin_expect(alert & HB_ALERT_TRACE, 0))
 			hb_launch_trace_note(fn, args); /* after all waiting */
-		if (__builtin_expect(alert & (HB_ALERT_SLICE | HB_ALERT_WINDOW), 0))
+		if (__builtin_expect(alert & (HB_ALERT_SPLIT | HB_ALERT_SPATIAL), 0))
 			way.target = detour(fn, args, alert, way.target);
 	} else if (hook->duty == HB_DUTY_SIGN) {
 		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);

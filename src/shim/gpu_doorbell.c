@@ -16,6 +16,6 @@ void hb_gpu_ring(const struct hb_place *place, unsigned gpu, enum hb_gpu_news ne
 	struct hb_gpu_page *page = gpu < HB_PAGE_GPUS ? place->gpus[gpu] : NULL;
 	if (!page || !(atomic_load(&page->listening) & news))
 		return;
-	atomic_fetch_add(&page->bell, 1);
-	syscall(SYS_futex, &page->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_fetch_add(&page->doorbell, 1);
+	syscall(SYS_futex, &page->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }

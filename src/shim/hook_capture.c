@@ -12,8 +12,8 @@
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
+#include "shim/extension.h"
 #include "shim/shim.h"
-#include "shim/split.h"
 
 #include <pthread.h>
 
@@ -204,7 +204,8 @@ static CUcontext begin(CUstream stream)
 	atomic_fetch_add(&hb_captures, 1);
 	HB_FAULT(shim_capture_counted);
 	hb_drain_yield_to_capture();
-	hb_split_yield_to_capture();
+	if (hb_shim_extension.before_capture)
+		hb_shim_extension.before_capture();
 	return context;
 }
 

@@ -22,7 +22,7 @@ CUresult hb_hook_cuInit(unsigned int flags)
 	CUresult result = HB_REAL(cuInit)(flags);
 	if (result == CUDA_SUCCESS) {
 		hb_tenant_join();
-		hb_split_begin();
+		hb_split_start();
 	}
 	return result;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports requests and takeover faults of this process to the daemon through the
- * tenant page (struct hb_page_signs). A process without a daemon writes to the
+ * tenant page (struct hb_page_requests). A process without a daemon writes to the
  * private record of shim_tenant.c instead.
  */
 #ifndef HB_SHIM_PAGE_REQUESTS_H

@@ -78,7 +78,7 @@ static uint32_t read_gpu_facts(struct hb_gpu_facts *facts)
 /* A counter of everything a process sees and does that may cost LP time; 0 = the process is gone. */
 static uint64_t read_activity(const struct hb_page_process *member)
 {
-	static const enum hb_page_counter parts[] = {HB_COUNT_signs, HB_COUNT_signs_dropped, HB_COUNT_holds};
+	static const enum hb_page_counter parts[] = {HB_COUNT_signs, HB_COUNT_signs_dropped, HB_COUNT_takeovers};
 	uint64_t activity = 0;
 	if (atomic_load_explicit(&member->state, memory_order_relaxed) != HB_PAGE_ACTIVE)
 		return 0;
@@ -184,7 +184,7 @@ void hb_shim_foresight_launch(void)
 	if (atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST) & HB_ALERT_FIRST) {
 		int64_t now_ns = hb_clock_now_ns();
 		refresh_facts(now_ns);
-		uint32_t held = hb_takeover_is_there() ? HB_REQUEST_HELD : 0;
+		uint32_t held = hb_takeover_is_there() ? HB_REQUEST_TAKEOVER : 0;
 		hb_process_foresight_launch(&process, now_ns);
 		hb_takeover_note_use();
 		request_flags = held;
@@ -286,7 +286,7 @@ void hb_shim_foresight_request_end(void)
 	hb_page_requests_end(request.begin_ns);
 	enter();
 	hb_page_requests_post_harm(request.begin_ns, hb_clock_now_ns(), request.deadline_ns,
-				   request.flags | HB_REQUEST_TOLD, request.measured ? request.harm_ns : -1);
+				   request.flags | HB_REQUEST_REPORTED, request.measured ? request.harm_ns : -1);
 	leave();
 }
 

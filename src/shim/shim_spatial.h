@@ -5,7 +5,7 @@
  * decided by core/slack*.h; here is what that costs and means in a real
  * program: whose launches, which streams, what is in flight.
  *
- * Nothing here is on the path of a launch unless HB_ALERT_WINDOW is set, which
+ * Nothing here is on the path of a launch unless HB_ALERT_SPATIAL is set, which
  * hb_shim_spatial_watch() does while the process's engine is spatial (and, in LP,
  * while there is HP). In doubt a launch goes.
  */
@@ -37,17 +37,17 @@ void (*hb_shim_spatial_low(unsigned fn, const uint64_t *args))(CUresult result);
  * grid's blocks that are left; and before each but the first, returns when it may go. What comes after the launch
  * (hb_shim_spatial_low) belongs to the last.
  */
-bool hb_shim_spatial_wants_pieces(void);
-uint32_t hb_shim_spatial_piece(uint32_t n_left, uint32_t n_blocks);
-void hb_shim_spatial_next_piece(uint32_t n_left, uint32_t n_blocks);
+bool hb_shim_spatial_wants_split(void);
+uint32_t hb_shim_spatial_count_part_blocks(uint32_t n_left, uint32_t n_blocks);
+void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks);
 /* It cannot be cut, and nothing of it was launched: returns when it may go whole. */
-void hb_shim_spatial_leave_whole(void);
+void hb_shim_spatial_give_up_split(void);
 /* Around a call that writes launch descriptors for later (a graph is instantiated). As above. */
 void (*hb_shim_spatial_graph(void))(CUresult result);
 
 /* ---- both: shim_spatial_rows.c ---- */
 
-/* Switches HB_ALERT_WINDOW. From any thread, at any time; a few loads. */
+/* Switches HB_ALERT_SPATIAL. From any thread, at any time; a few loads. */
 void hb_shim_spatial_watch(const struct hb_place *place);
 /* In calls that are slow anyway: what LP's side needs in the current context. */
 void hb_shim_spatial_tend(void);

@@ -8,12 +8,12 @@
  */
 #include "base/clock.h"
 #include "decide/spatial_high.h"
+#include "shim/extension.h"
 #include "shim/page_requests.h"
 #include "shim/shim.h"
-#include "shim/shim_orion.h"
 #include "shim/shim_spatial.h"
 
-_Static_assert(sizeof(struct hb_spatial_board) == HB_PAGE_SLACK_BYTES, "the board fits its place on the page");
+_Static_assert(sizeof(struct hb_spatial_board) == HB_PAGE_BOARD_BYTES, "the board fits its place on the page");
 
 static atomic_bool taken;
 /* Guarded by `taken`. */
@@ -46,7 +46,7 @@ static void claim(struct hb_spatial_high *high, struct hb_gpu_page *page, uint32
 {
 	if (high->beacon && atomic_load_explicit(&high->beacon->owner, memory_order_relaxed) == owner)
 		return;
-	high->beacon = hb_spatial_claim((struct hb_spatial_board *)page->slack, owner);
+	high->beacon = hb_spatial_claim((struct hb_spatial_board *)page->board, owner);
 	if (!high->beacon)
 		return;
 	hb_spatial_high_tell(high);
@@ -81,27 +81,20 @@ void hb_shim_spatial_begin(int64_t deadline_ns)
 	if (high && !high->serving) {
 		hb_spatial_high_set_slo(high, atomic_load_explicit(&hb_place()->page->slo_ns, memory_order_relaxed));
 		hb_spatial_high_begin(high, hb_clock_now_ns(), deadline_ns);
-		if (hb_orion_is_asked_for(hb_place()->gpus[gpu]))
-			hb_orion_high_begin(hb_place()->gpus[gpu], high);
+		if (hb_shim_extension.high_begin)
+			hb_shim_extension.high_begin(high);
 		hb_page_requests_begin(high->begin_ns, deadline_ns);
 		serving_gpu = gpu;
 	}
 	leave();
 }
 
-static void tell_kind(unsigned gpu, unsigned fn, const uint64_t *args)
-{
-	struct hb_gpu_page *page = hb_place()->gpus[gpu];
-	if (page && hb_orion_is_asked_for(page))
-		hb_orion_high_launch(page, hb_shim_spatial_function(fn, args));
-}
-
 void hb_shim_spatial_launch(unsigned fn, const uint64_t *args)
 {
 	if (!try_enter())
 		return;
-	if (serving_gpu < HB_PAGE_GPUS)
-		tell_kind(serving_gpu, fn, args);
+	if (serving_gpu < HB_PAGE_GPUS && hb_shim_extension.high_launch)
+		hb_shim_extension.high_launch(hb_shim_spatial_function(fn, args));
 	if (serving_gpu < HB_PAGE_GPUS && hb_spatial_high_count(&highs[serving_gpu]))
 		hb_spatial_high_pass(&highs[serving_gpu], hb_clock_now_ns());
 	leave();

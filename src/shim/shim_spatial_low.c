@@ -14,8 +14,8 @@
  */
 #include "base/clock.h"
 #include "nvidia/launch_mask.h"
+#include "shim/extension.h"
 #include "shim/shim.h"
-#include "shim/shim_orion.h"
 #include "shim/shim_spatial.h"
 #include "shim/shim_spatial_rows.h"
 #include "shim/takeover.h"
@@ -42,7 +42,7 @@ struct pending {
 	CUstream stream;
 	struct hb_spatial_answer answer;
 	/* Only of one that goes in pieces: what was asked for. */
-	bool wants_pieces;
+	bool wants_split;
 	unsigned gpu;
 	struct hb_shim_spatial_launch launch;
 	struct hb_spatial_shape shape;
@@ -85,7 +85,7 @@ static bool high_is_at_work(const struct hb_place *place, const struct hb_gpu_pa
 static bool is_alone(const struct hb_place *place, const struct hb_gpu_page *page)
 {
 	return !daemon_sees_high(place, page) &&
-	       !hb_spatial_present((const struct hb_spatial_board *)page->slack, hb_clock_now_ns());
+	       !hb_spatial_present((const struct hb_spatial_board *)page->board, hb_clock_now_ns());
 }
 
 /* The configuration may be read again, and masks may be found late. */
@@ -93,7 +93,7 @@ static void refresh_limits(struct hb_spatial_low *low, unsigned gpu, const struc
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
 	hb_shim_spatial_choose_masks(gpu, page);
-	low->limits.masks = hb_shim_spatial_masked_sms(gpu) > 0 && !hb_orion_is_asked_for(page);
+	low->limits.masks = hb_shim_spatial_masked_sms(gpu) > 0 && !hb_extension_replaces_low_rule();
 	if (!window_ns || window_ns == low->limits.window_ns)
 		return;
 	hb_spatial_limits_set_window(&low->limits, window_ns);
@@ -127,19 +127,19 @@ static void ask(const struct hb_place *place, unsigned gpu, struct hb_shim_spati
 	struct hb_spatial_shape loose = *shape;
 	struct hb_spatial_view view;
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
-	hb_spatial_look((const struct hb_spatial_board *)page->slack, now_ns, &view);
+	hb_spatial_look((const struct hb_spatial_board *)page->board, now_ns, &view);
 	bool at_work = high_is_at_work(place, page, &view);
 	refresh_limits(low, gpu, page);
 	if (row)
 		read_counter(low, row, now_ns);
-	bool orion = hb_orion_is_asked_for(page) && !(shape->flags & HB_SPATIAL_FREE);
-	if (!at_work || fixed_sms || (orion && view.present))
+	bool is_replaced = hb_extension_replaces_low_rule() && !(shape->flags & HB_SPATIAL_FREE);
+	if (!at_work || fixed_sms || (is_replaced && view.present))
 		loose.flags |= HB_SPATIAL_FREE;
 	hb_spatial_ask(low, row ? &row->state : &nothing, &view, now_ns, &loose, answer);
 	if (at_work && fixed_sms)
 		fix_mask(low, shape, fixed_sms, answer);
-	if (orion)
-		hb_orion_ask(gpu, page, low, function, &view, answer);
+	if (is_replaced)
+		hb_shim_extension.apply_low_rule(low, function, &view, answer);
 }
 
 static void nap(int64_t now_ns, int64_t until_ns)
@@ -188,7 +188,7 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 			shape->flags |= HB_SPATIAL_FREE;
 		hb_shim_spatial_leave();
 		if (!waited)
-			hb_shim_count(HB_COUNT_window_waits, 1);
+			hb_shim_count(HB_COUNT_spatial_waits, 1);
 		waited = true;
 		nap(now_ns, mine.answer.until_ns);
 		now_ns = hb_clock_now_ns();
@@ -201,9 +201,9 @@ static void wait_for_leave(const struct hb_place *place, unsigned gpu, const str
 	mine.row = row;
 	mine.stream = launch->stream;
 	if (!row && launch->stream)
-		hb_shim_count(HB_COUNT_window_unbounded, 1);
+		hb_shim_count(HB_COUNT_spatial_unbounded, 1);
 	if (waited)
-		hb_shim_count(HB_COUNT_window_wait, (uint64_t)(now_ns - begin_ns));
+		hb_shim_count(HB_COUNT_spatial_wait, (uint64_t)(now_ns - begin_ns));
 }
 
 /* ---- around the launch ---- */
@@ -222,14 +222,14 @@ static void note_launch(CUresult result)
 	const hb_page_u32 *counter = row ? hb_shim_spatial_counter_of(row) : NULL;
 	hb_shim_spatial_leave();
 	if (mine.row && !row) /* it has become another stream's */
-		hb_shim_count(HB_COUNT_window_unbounded, 1);
+		hb_shim_count(HB_COUNT_spatial_unbounded, 1);
 	if (value && counter)
 		HB_REAL(cuStreamWriteValue32_v2)(mine.stream, (CUdeviceptr)(uintptr_t)counter, value, 0);
 }
 
 static void after_launch(CUresult result)
 {
-	mine.wants_pieces = false;
+	mine.wants_split = false;
 	note_launch(result);
 }
 
@@ -258,7 +258,7 @@ void (*hb_shim_spatial_low(unsigned fn, const uint64_t *args))(CUresult)
 	unsigned gpu = own_gpu(place);
 	struct hb_shim_spatial_launch launch;
 	struct hb_spatial_shape shape;
-	mine.wants_pieces = false;
+	mine.wants_split = false;
 	if (gpu == HB_PAGE_GPUS)
 		return NULL;
 	if (is_alone(place, place->gpus[gpu])) {
@@ -268,7 +268,7 @@ void (*hb_shim_spatial_low(unsigned fn, const uint64_t *args))(CUresult)
 	hb_shim_spatial_describe(fn, args, &launch, &shape);
 	wait_for_leave(place, gpu, &launch, &shape);
 	if (mine.answer.verdict == HB_SPATIAL_SLICE) {
-		mine.wants_pieces = true;
+		mine.wants_split = true;
 		mine.gpu = gpu;
 		mine.launch = launch;
 		mine.shape = shape;
@@ -279,13 +279,13 @@ void (*hb_shim_spatial_low(unsigned fn, const uint64_t *args))(CUresult)
 
 /* ---- pieces ---- */
 
-bool hb_shim_spatial_wants_pieces(void)
+bool hb_shim_spatial_wants_split(void)
 {
-	return mine.wants_pieces;
+	return mine.wants_split;
 }
 
 /* Whole waves: a part of one takes as long as all of it. */
-uint32_t hb_shim_spatial_piece(uint32_t n_left, uint32_t n_blocks)
+uint32_t hb_shim_spatial_count_part_blocks(uint32_t n_left, uint32_t n_blocks)
 {
 	hb_shim_spatial_enter();
 	uint64_t wave = mine.answer.sms ? mine.answer.sms : mine.low->limits.sms;
@@ -304,17 +304,17 @@ static void ask_again(void)
 	set_mask();
 }
 
-void hb_shim_spatial_next_piece(uint32_t n_left, uint32_t n_blocks)
+void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks)
 {
 	note_launch(CUDA_SUCCESS);
 	mine.shape.left_ppm = (uint32_t)((uint64_t)n_left * HB_SPATIAL_PPM / n_blocks) + 1;
 	ask_again();
 }
 
-void hb_shim_spatial_leave_whole(void)
+void hb_shim_spatial_give_up_split(void)
 {
 	hb_mask_set(0);
-	mine.wants_pieces = false;
+	mine.wants_split = false;
 	hb_shim_spatial_enter();
 	hb_spatial_whole(mine.low, mine.answer.kernel);
 	hb_shim_spatial_leave();
@@ -336,7 +336,7 @@ void (*hb_shim_spatial_graph(void))(CUresult)
 	if (!all)
 		return NULL;
 	struct hb_gpu_page *page = place->gpus[gpu];
-	hb_spatial_look((const struct hb_spatial_board *)page->slack, hb_clock_now_ns(), &view);
+	hb_spatial_look((const struct hb_spatial_board *)page->board, hb_clock_now_ns(), &view);
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
@@ -346,7 +346,7 @@ void (*hb_shim_spatial_graph(void))(CUresult)
 
 void hb_shim_spatial_leave_in_child(void)
 {
-	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_WINDOW);
+	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_SPATIAL);
 	hb_shim_spatial_masks_leave_in_child();
 	memset(begun, 0, sizeof begun);
 	hb_shim_spatial_rows_leave_in_child();

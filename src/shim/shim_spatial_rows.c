@@ -215,10 +215,10 @@ void hb_shim_spatial_watch(const struct hb_place *place)
 			wanted |= atomic_load_explicit(&place->page->gpus[i].engine, memory_order_relaxed) ==
 				  HB_ENGINE_SPATIAL;
 	uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
-	if (wanted && !(alert & HB_ALERT_WINDOW))
-		atomic_fetch_or(&hb_shim_alert, HB_ALERT_WINDOW);
-	if (!wanted && (alert & HB_ALERT_WINDOW))
-		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_WINDOW);
+	if (wanted && !(alert & HB_ALERT_SPATIAL))
+		atomic_fetch_or(&hb_shim_alert, HB_ALERT_SPATIAL);
+	if (!wanted && (alert & HB_ALERT_SPATIAL))
+		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_SPATIAL);
 }
 
 /* The memory goes with the context; a launch that has looked at it already belongs to it, too. */

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slices in a process of low priority: launches of long kernels go as several
- * pieces (docs/slices.md). Which kernels can be cut, and how, is decided by
- * src/cubin; here is what that means in a real program: which image a function
- * came from, its sliced copy in the driver, how long it runs, and the launches.
+ * Kernel splitting: a long kernel of an LP process is launched as several parts,
+ * each of which runs some of its blocks (docs/splitting.md). src/cubin decides
+ * which kernels can be split and builds the code. The files here find the image a
+ * function came from (split_image.c), load the split copy of its code
+ * (split_copy.c), and launch the parts (split_launch.c).
  *
- * Two ways to get here. In the spatial engine slack says of a launch that it
- * goes in pieces, and when each of them goes (shim_spatial.h); HB_SLICES=0 switches
- * that off. And everywhere with HB_SPLIT_US, the time that a piece may run in
- * microseconds: then HB_ALERT_SLICE makes all launches come here, and
- * HB_SPLIT_COST_PERCENT is what pieces may cost of a kernel's time. Fails open:
- * whatever is not known, not possible or refused by the driver runs whole, and
- * is counted.
+ * The spatial engine asks for a split and says when each part may go
+ * (shim_spatial.h). HB_SPLIT=0 in the environment switches splitting off. If
+ * anything is unknown, impossible or refused by the driver, the kernel is launched
+ * unsplit, and counted.
  */
-#ifndef HB_SHIM_SLICE_H
-#define HB_SHIM_SLICE_H
+#ifndef HB_SHIM_SPLIT_H
+#define HB_SHIM_SPLIT_H
 
+#include "cubin/prologue.h"
 #include "cubin/split_reason.h"
 #include "nvidia/cuda_abi.h"
 
@@ -23,74 +22,92 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- forward.c, hooks ---- */
+/* ---- called by forward.c and by hooks ---- */
 
-/* Once, when the tenant is known: switches slices on if they are asked for. */
-void hb_split_begin(void);
-/* Where this launch goes on: `target`, the driver's function, or one of split_launch.c in front of it. */
-void *hb_split_way(unsigned fn, void *target);
-void hb_split_leave_in_child(void);
-/* Behind the count of a capture that is about to begin: nobody asks about an event any more. */
-void hb_split_yield_to_capture(void);
-/* split_image.c: the driver has destroyed it. Another one may get its address, and libraries outlive it. */
-void hb_split_context_gone(CUcontext context);
-
-/* ---- inside ---- */
-
-/* The time a piece may run; 0: pieces are not asked for by HB_SPLIT_US. */
-int64_t hb_split_allowed_ns(void);
-/* Whether kernels of this process may go in pieces, now or later: what it loads is to be noted. */
+/* Called once, after the process registered: decides whether this process splits kernels. */
+void hb_split_start(void);
+/* Whether this process may split kernels now or later. If so, the images it loads are recorded. */
 bool hb_split_is_possible(void);
+/* Returns where this launch continues: `target`, the driver's function, or a function of split_launch.c before it. */
+void *hb_split_way(unsigned fn, void *target);
+/* split_image.c: after the driver destroyed a context. Another context may get its address, and libraries outlive it. */
+void hb_split_context_gone(CUcontext context);
+void hb_split_leave_in_child(void);
 
-/* A function that the application launches. Its place is another's after its module was unloaded; it is never freed. */
+/* ---- functions and their split copies ---- */
+
+/*
+ * A function that the application launches. Entries are never freed; after its
+ * module was unloaded an entry may be reused for another function.
+ */
 struct hb_split_function {
-	_Atomic(void *) handle; /* CUfunction or CUkernel, as the application has it; stored last */
-	uint64_t serial;        /* no other function has or had it */
+	_Atomic(void *) handle; /* CUfunction or CUkernel as the application passes it; stored last */
+	uint64_t serial;        /* unique number of this use of the entry */
 	enum hb_split_reason reason;
-	CUcontext only_in; /* of a CUkernel, which is another function in each context; NULL: the handle says it */
-	CUcontext context; /* of the sliced copy */
-	CUfunction whole, sliced;
-	uint32_t n_parameters, parameter_bytes, bounds_place;
-	const void *image; /* what it came from */
+	CUcontext only_in; /* context of an entry for a CUkernel, which is another function in each; else NULL */
+	CUcontext context; /* context of the split copy */
+	CUfunction original, copy;
+	uint32_t n_parameters, parameter_bytes, bounds_place; /* of the copy, see cubin/splice.h */
+	const void *image;                                    /* struct hb_split_image it came from */
 };
 
-/* split_image.c: the function behind a handle in the current context, made ready at its first launch; NULL: no room, or later. */
+/* split_image.c: returns the entry, creating it at the first launch. NULL: no room, or not possible during a capture. */
 const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontext context);
 void hb_split_images_leave_in_child(void);
 
-/* A module or library as it was loaded. */
+/* The code of a module or library as the application loaded it. */
 struct hb_split_image {
 	struct hb_split_image *next;
 	void *handle; /* CUmodule or CUlibrary */
 	const void *bytes;
 	size_t size;
-	bool is_ours; /* a copy of what the application may free */
+	bool is_ours; /* `bytes` is a copy, because the application may free its own */
 	bool is_library;
-	struct hb_split_module *modules;
+	struct hb_split_module *modules; /* its split copies */
 };
-/* split_copy.c: loads the sliced copy of a kernel of this image into the current context. */
-enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction whole,
+/* split_copy.c: loads the split copy of a kernel of this image into the current context and fills `function`. */
+enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction original,
 				   struct hb_split_function *function);
+/* Frees all copies of an image that is about to be unloaded. */
 void hb_split_copies_free(struct hb_split_image *image);
-/* Those of a context that is gone, and with it the driver's side of them. */
+/* Frees the records of copies in a context that the driver has destroyed together with their modules. */
 void hb_split_copies_drop(struct hb_split_image *image, CUcontext context);
 
-/* split_time.c: what is known of a kernel launched in one shape. */
-struct hb_split_shape;
-struct hb_split_known {
-	struct hb_split_shape *shape; /* NULL: no room for it now */
-	uint64_t key;                 /* the place may become another shape's */
-	int64_t duration_ns;          /* the shortest seen; 0 = not known yet */
-	uint32_t n_resident;          /* blocks that fit on the GPU at once */
+/* ---- launching parts; also used by extensions (extension.h) ---- */
+
+/* A launch in the driver's newest form. */
+struct hb_split_launch {
+	CUlaunchConfig config;
+	CUfunction function;
+	void **parameters, **extra;
+	bool is_per_thread; /* the called entry point takes stream 0 as the thread's own stream */
 };
-/* Asks the driver for n_resident the first time. */
-struct hb_split_known hb_split_shape_of(const struct hb_split_function *function, uint32_t n_blocks, uint32_t n_threads,
-					uint32_t shared_bytes);
-/* Before a whole launch: takes a sample if few are known; true: the caller calls the end after the launch. */
-bool hb_split_time_begin(const struct hb_split_known *known, CUstream stream);
-void hb_split_time_end(const struct hb_split_known *known, CUstream stream);
-/* With the driver's events. */
-void hb_split_times_context_gone(CUcontext context);
-void hb_split_times_leave_in_child(void);
+
+enum { HB_SPLIT_PARAMETERS_MAX = 257, HB_SPLIT_PARAMETER_BYTES_MAX = 4104 };
+
+/* The arguments of a split copy: the kernel's own, in either form that launches have, and the bounds of the part. */
+struct hb_split_arguments {
+	void *pointers[HB_SPLIT_PARAMETERS_MAX];
+	_Alignas(16) uint8_t packed[HB_SPLIT_PARAMETER_BYTES_MAX];
+	size_t n_packed; /* 0 = the launch passes pointers */
+	void *extra[5];
+	struct hb_bounds bounds;
+};
+
+uint64_t hb_split_count_blocks(const CUlaunchConfig *config);
+CUstream hb_split_stream(const struct hb_split_launch *launch);
+/* Finds the function of a launch that can be split, in the current context; otherwise returns why it cannot. */
+enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, const struct hb_split_function **function);
+/* Copies settings that the application may have changed on the original to the copy. Must succeed before a part runs. */
+bool hb_split_copy_settings(const struct hb_split_function *function);
+/* False: the launch passes its arguments in a form that cannot be extended. */
+bool hb_split_take_arguments(const struct hb_split_function *function, const struct hb_split_launch *launch,
+			     struct hb_split_arguments *arguments);
+CUresult hb_split_launch_part(const struct hb_split_launch *launch, const struct hb_split_function *function,
+			      struct hb_split_arguments *arguments, struct hb_bounds bounds);
+/* Waits until the gate is open for one more launch. */
+void hb_split_pass_gate(void);
+/* Counts a launch that went to the driver in n parts. */
+void hb_split_count_parts(uint32_t n);
 
 #endif

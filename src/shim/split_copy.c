@@ -188,24 +188,24 @@ enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *nam
 {
 	CUcontext context;
 	if (!have_prologue() || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
-		return HB_SLICE_driver;
+		return HB_SPLIT_driver;
 	struct hb_split_module *module = module_with(image, name, context);
 	if (!module)
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	if (module->is_refused)
-		return HB_SLICE_driver;
+		return HB_SPLIT_driver;
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&module->cubin, name);
 	if (!kernel)
-		return HB_SLICE_form;
+		return HB_SPLIT_form;
 	const struct hb_spliced_kernel *spliced = &module->splice.kernels[kernel - module->cubin.kernels];
-	if (spliced->reason != HB_SLICE_none)
+	if (spliced->reason != HB_SPLIT_none)
 		return spliced->reason;
-	if (HB_REAL(cuModuleGetFunction)(&function->sliced, module->module, name) != CUDA_SUCCESS ||
-	    !are_alike(whole, function->sliced))
-		return HB_SLICE_driver;
+	if (HB_REAL(cuModuleGetFunction)(&function->copy, module->module, name) != CUDA_SUCCESS ||
+	    !are_alike(whole, function->copy))
+		return HB_SPLIT_driver;
 	function->context = context;
 	function->n_parameters = spliced->n_parameters;
 	function->parameter_bytes = spliced->parameter_bytes;
 	function->bounds_place = spliced->bounds_place;
-	return HB_SLICE_none;
+	return HB_SPLIT_none;
 }

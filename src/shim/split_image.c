@@ -7,6 +7,7 @@
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
+#include "shim/extension.h"
 #include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
@@ -201,7 +202,8 @@ void hb_split_context_gone(CUcontext context)
 	for (struct hb_split_image *image = images; image; image = image->next)
 		hb_split_copies_drop(image, context);
 	pthread_mutex_unlock(&lock);
-	hb_split_times_context_gone(context);
+	if (hb_shim_extension.context_gone)
+		hb_shim_extension.context_gone(context);
 }
 
 CUresult hb_hook_cuModuleUnload(CUmodule module)
@@ -274,12 +276,12 @@ static void make_function(struct hb_split_function *function, CUfunction handle,
 {
 	const char *name = NULL;
 	bool is_kernel = false;
-	struct hb_split_image *image = origin_of(handle, &is_kernel, &function->whole, &name);
+	struct hb_split_image *image = origin_of(handle, &is_kernel, &function->original, &name);
 	function->image = image;
 	function->only_in = is_kernel ? context : NULL;
 	function->context = NULL; /* the place may have been another's */
 	function->serial = ++n_made;
-	function->reason = image && name ? hb_split_copy(image, name, function->whole, function) : HB_SLICE_image;
+	function->reason = image && name ? hb_split_copy(image, name, function->original, function) : HB_SPLIT_image;
 	hb_log(HB_LOG_INFO, "slices: %s: %s", name ? name : "?", hb_split_reason_text(function->reason));
 }
 

@@ -112,7 +112,7 @@ void hb_takeover_note_launch(int64_t now_ns)
 {
 	enum hb_takeover_note note = hb_takeover_linger_note(&linger, now_ns);
 	if (note == HB_TAKEOVER_FIRST_RENEWED)
-		hb_shim_count(HB_COUNT_holds_released, 1);
+		hb_shim_count(HB_COUNT_takeovers_released, 1);
 	if (note != HB_TAKEOVER_NOT_RENEWED)
 		write_words(held_bits(), 1 + atomic_fetch_add(&launches, 1) % (HB_TAKEOVER_END / 2), true);
 }
@@ -132,7 +132,7 @@ void hb_takeover_begin_wide(void)
 {
 	atomic_fetch_add(&wide, 1);
 	if (hb_takeover_release())
-		hb_shim_count(HB_COUNT_holds_wide, 1);
+		hb_shim_count(HB_COUNT_takeovers_wide, 1);
 }
 
 void hb_takeover_end_wide(void)

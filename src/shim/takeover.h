@@ -35,9 +35,9 @@ enum hb_alert {
 	HB_ALERT_KEPT =
 		HB_ALERT_TAKEN << HB_TAKEOVER_CONTEXTS, /* one bit for each context that keeps its GPU after its work */
 	HB_ALERT_HELD = HB_ALERT_TAKEN | HB_ALERT_KEPT,
-	HB_ALERT_WINDOW = 1 << 29, /* the spatial engine handles launches (shim_spatial.h) */
+	HB_ALERT_SPATIAL = 1 << 29, /* the spatial engine handles launches (shim_spatial.h) */
 	HB_ALERT_FIRST = 1 << 30,  /* the next launch is the first after idle */
-	HB_ALERT_SLICE = 1 << 28,  /* launches may be split (split.h) */
+	HB_ALERT_SPLIT = 1 << 28,  /* launches may be split (split.h) */
 	HB_ALERT_TRACE = 1 << 27,  /* launches are recorded (launch_trace.h) */
 };
 extern _Atomic(uint32_t) hb_shim_alert;
@@ -47,7 +47,7 @@ enum hb_takeover_fault {
 #define HB_TAKEOVER_FAULT(name, text) HB_TAKEOVER_##name,
 #include "hummingbird/takeover_faults.def"
 #undef HB_TAKEOVER_FAULT
-	HB_N_HOLD_FAULTS
+	HB_N_TAKEOVER_FAULTS
 };
 
 /* ---- any thread of the application ---- */

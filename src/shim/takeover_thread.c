@@ -61,7 +61,7 @@ static void account_takeover(int64_t now_ns)
 {
 	int64_t since_ns = atomic_load(&held_since_ns);
 	if (since_ns && !hb_takeover_is_held() && atomic_compare_exchange_strong(&held_since_ns, &since_ns, 0))
-		hb_shim_count(HB_COUNT_hold_time, (uint64_t)(now_ns - since_ns));
+		hb_shim_count(HB_COUNT_takeover_time, (uint64_t)(now_ns - since_ns));
 }
 
 /* True: the caller, and no other thread, carries out this takeover. */
@@ -74,7 +74,7 @@ static bool claim_takeover(const struct hb_takeover_plan *plan)
 static void note_takeover(void)
 {
 	atomic_store(&held_since_ns, hb_clock_now_ns());
-	hb_shim_count(HB_COUNT_holds, 1);
+	hb_shim_count(HB_COUNT_takeovers, 1);
 }
 
 void hb_takeover_thread_save_waking(const struct hb_takeover_plan *plan)
@@ -95,7 +95,7 @@ void hb_takeover_thread_note_kept(const struct hb_takeover_plan *plan)
 		return;
 	account_takeover(hb_clock_now_ns());
 	note_takeover();
-	hb_shim_count(HB_COUNT_holds_kept, 1);
+	hb_shim_count(HB_COUNT_takeovers_kept, 1);
 }
 
 static void take_gpu(const struct hb_takeover_plan *plan)
@@ -106,7 +106,7 @@ static void take_gpu(const struct hb_takeover_plan *plan)
 	if (hb_takeover_fire())
 		note_takeover();
 	else
-		hb_shim_count(HB_COUNT_holds_not_possible, 1);
+		hb_shim_count(HB_COUNT_takeovers_not_possible, 1);
 }
 
 /* Follows the plan and returns when to run again: at once after a takeover, because a launch may have come meanwhile. */

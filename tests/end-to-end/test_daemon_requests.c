@@ -43,14 +43,14 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct hb_page_signs *signs_of(const struct hb_membership *member)
+static struct hb_page_requests *signs_of(const struct hb_membership *member)
 {
-	return &member->page->processes[member->slot].signs;
+	return &member->page->processes[member->slot].requests;
 }
 
 static void tell(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t flags)
 {
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	struct hb_page_request *request = &signs->ring[signs->written % HB_PAGE_REQUESTS];
 	request->begin_ns = begin_ns;
 	request->end_ns = end_ns;
@@ -106,7 +106,7 @@ static void requests_are_judged_by_the_objective(void **state)
 	tell_latency(SLO_NS - 1, 0);
 	tell_latency(2 * SLO_NS, 0);
 	int64_t now_ns = hb_clock_now_ns();
-	tell(now_ns - 2 * SLO_NS, now_ns, now_ns + 1, HB_REQUEST_TOLD); /* its own deadline counts */
+	tell(now_ns - 2 * SLO_NS, now_ns, now_ns + 1, HB_REQUEST_REPORTED); /* its own deadline counts */
 	use = use_after(4, &root);
 	assert_int_equal(number(use, "requests"), 4);
 	assert_int_equal(number(use, "attainment_ppm"), 750000);
@@ -148,7 +148,7 @@ static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **sta
 	hb_gate_bypass(gate_of(&low, 0), 1);
 	tell_latency(SLO_NS + 100 * HB_NS_PER_US, 0);
 	assert_int_equal(counted(1, "missed_switch"), 1);
-	tell_latency(SLO_NS + 100 * HB_NS_PER_US, HB_REQUEST_HELD);
+	tell_latency(SLO_NS + 100 * HB_NS_PER_US, HB_REQUEST_TAKEOVER);
 	assert_int_equal(counted(2, "missed_switch"), 1);
 	assert_int_equal(counted(2, "missed_low"), 1);
 }
@@ -185,7 +185,7 @@ static int64_t now_of(const char *key)
 
 static void a_running_request_has_slack(void **state)
 {
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	assert_int_equal(now_of("running_ns"), INT64_MAX);
 	assert_int_equal(now_of("slack_ns"), INT64_MAX);
 	/* By the objective, which it has missed; by a deadline of its own, an hour from now. */
@@ -200,7 +200,7 @@ static void a_running_request_has_slack(void **state)
 
 static void what_is_left_of_it_is_taken_off(void **state)
 {
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	int64_t alone_ns = HB_NS_PER_S, deadline_ns = 3600 * HB_NS_PER_S;
 	int64_t begin_ns = hb_clock_now_ns();
 	while (hb_clock_now_ns() - begin_ns < alone_ns)
@@ -216,7 +216,7 @@ static void what_is_left_of_it_is_taken_off(void **state)
 
 static void nonsense_runs_no_request(void **state)
 {
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	static const int64_t nonsense[] = {-1, INT64_MIN, INT64_MAX};
 	for (size_t i = 0; i < sizeof(nonsense) / sizeof(*nonsense); i++) {
 		signs->running_deadline_ns = 0;
@@ -258,7 +258,7 @@ static void auto_learns_from_requests_alone_and_keeps_it(void **state)
 
 static void more_than_the_ring_holds_are_counted_as_lost(void **state)
 {
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	int64_t now_ns = hb_clock_now_ns();
 	for (int i = 0; i < HB_PAGE_REQUESTS; i++) {
 		signs->ring[i].begin_ns = now_ns - 1000;
@@ -272,7 +272,7 @@ static void more_than_the_ring_holds_are_counted_as_lost(void **state)
 static void nonsense_is_dropped_and_harms_nobody(void **state)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	struct hb_page_signs *signs = signs_of(&high);
+	struct hb_page_requests *signs = signs_of(&high);
 	tell(now_ns, now_ns - 1, 0, 0);
 	tell(-5, now_ns, 0, 0);
 	tell(now_ns, INT64_MAX, 0, 0);

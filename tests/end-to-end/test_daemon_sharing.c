@@ -80,8 +80,8 @@ static void expect_news(const struct hb_gpu_page *page, uint32_t news)
 
 static void ring(struct hb_gpu_page *page)
 {
-	atomic_fetch_add(&page->bell, 1);
-	syscall(SYS_futex, &page->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+	atomic_fetch_add(&page->doorbell, 1);
+	syscall(SYS_futex, &page->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 /* Which news the daemon wants to be told; who scribbles there or rings for nothing changes nothing for long. */

@@ -63,11 +63,11 @@ class Foresight(unittest.TestCase):
 
             def held():
                 load(port, "--rate", "60", "--seconds", "0.5")
-                return counters(stack)["requests_held"] >= 10
+                return counters(stack)["requests_with_takeover"] >= 10
             wait_until("requests find the GPU held", held)
             found = counters(stack)
-            self.assertGreater(found["holds_released"], 0)
-            self.assertGreaterEqual(found["requests"], found["requests_held"])
+            self.assertGreater(found["takeovers_released"], 0)
+            self.assertGreaterEqual(found["requests"], found["requests_with_takeover"])
             self.end(low, server)
 
     def test_c_server(self):
@@ -86,13 +86,13 @@ class Foresight(unittest.TestCase):
     def test_bytes_that_lead_to_nothing_are_not_believed(self):
         with Stack() as stack:
             low, server, port = self.serve(stack, [SERVER, *WORK])
-            before = counters(stack)["holds"]
+            before = counters(stack)["takeovers"]
             sent = 0
             while sent < 3000:  # at this rate in less than a second, if the machine can
                 sent += load(port, "--hostile", "--rate", "5000", "--seconds", "1")["sent"]
             found = counters(stack)
             self.assertGreater(found["signs"], 100)
-            self.assertLess(found["holds"] - before, sent / 20)
+            self.assertLess(found["takeovers"] - before, sent / 20)
             self.end(low, server)
 
     def test_python_client(self):

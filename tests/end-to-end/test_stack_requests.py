@@ -211,12 +211,12 @@ class Requests(unittest.TestCase):
 
             def faults():
                 load(port)
-                return [process["hold_fault"] for tenant in stack.tenants() for process in tenant["processes"]
-                        if process["hold_fault"]]
-            self.assertEqual(wait_until("holds are off", faults), ["the driver makes no stream for it"])
+                return [process["takeover_fault"] for tenant in stack.tenants() for process in tenant["processes"]
+                        if process["takeover_fault"]]
+            self.assertEqual(wait_until("holds are off", faults), ["the driver creates no stream for the takeover kernels"])
             said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
                                   check=True, timeout=LIMIT).stdout
-            self.assertRegex(said, r"holds +off in process \d+: the driver makes no stream for it\n")
+            self.assertRegex(said, r"holds +off in process \d+: the driver creates no stream for the takeover kernels\n")
             self.end(server, low)
 
 

@@ -66,7 +66,7 @@ class Spatial(unittest.TestCase):
             # One launch a request: it opens with the graph and ends with the synchronize. Nobody told an SLO.
             service = stack.start("high", "--rate", 50, "--seconds", 600, program=SERVICE, options=SPATIAL)
             wait_until("low waits for high, or for its own work", lambda: by_priority(stack)["low"]["counters"][
-                "window_waits"] > 0)
+                "spatial_waits"] > 0)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
             high = by_priority(stack)["high"]
             self.assertIsNone(high["slo_asked_ns"] or None)

@@ -43,8 +43,8 @@ static void splice(const struct hb_cubin *cubin)
 	if (result.bytes) {
 		require(result.size > cubin->size && hb_cubin_open(&again, result.bytes, result.size) == 0);
 		for (uint32_t i = 0; i < again.n_kernels; i++)
-			if (result.kernels[i].reason == HB_SLICE_none)
-				require(hb_split_rule(&again, &again.kernels[i], &facts) == HB_SLICE_none);
+			if (result.kernels[i].reason == HB_SPLIT_none)
+				require(hb_split_rule(&again, &again.kernels[i], &facts) == HB_SPLIT_none);
 		hb_cubin_close(&again);
 	}
 	hb_splice_free(&result);

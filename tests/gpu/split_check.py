@@ -48,8 +48,8 @@ def proof(program, arguments, timeout_s, env=None):
 
 # The ways to train: without the shim; with one part for each wave of blocks, at any cost; with the few parts that the planner
 # chooses if parts may be short and expensive; with the usual settings, where these small models may have nothing to split.
-HOWS = {"whole": {}, "forced": {"HB_SPLIT_US": "1", "HB_SPLIT_COST_PERCENT": "1000000"},
-        "short": {"HB_SPLIT_US": "10", "HB_SPLIT_COST_PERCENT": "200"}, "usual": {"HB_SPLIT_US": "50"}}
+HOWS = {"whole": {}, "forced": {"HB_BENCH_SPLIT_US": "1", "HB_BENCH_SPLIT_COST_PERCENT": "1000000"},
+        "short": {"HB_BENCH_SPLIT_US": "10", "HB_BENCH_SPLIT_COST_PERCENT": "200"}, "usual": {"HB_BENCH_SPLIT_US": "50"}}
 MUST_SLICE = ("forced", "short")
 DIGESTS = ("losses", "parameters", "libraries")
 
@@ -57,8 +57,8 @@ DIGESTS = ("losses", "parameters", "libraries")
 def start_training(options, model, how):
     env, report = dict(os.environ), f"/tmp/hb-slices-{os.getpid()}-{model}-{how}.json"
     if how != "whole":
-        shim = os.path.join(os.path.abspath(options.build), "src", "shim")
-        env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_SPLIT_REPORT=report)
+        shim = os.path.join(os.path.abspath(options.build), "bench", "shim")
+        env.update(HOWS[how], LD_LIBRARY_PATH=shim + ":" + env.get("LD_LIBRARY_PATH", ""), HB_BENCH_SPLIT_REPORT=report)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "split_training.py")
     log = open(f"{report}.log", "w+", encoding="utf-8")
     return report, log, subprocess.Popen([sys.executable, script, model, str(options.steps)], text=True, env=env,
@@ -104,7 +104,7 @@ def judge(results):
                 wrong.append(f"{model} {how}: {run['error']}")
             elif how != "whole" and "launches" not in run:
                 wrong.append(f"{model} {how}: the shim wrote no report")
-            elif how in MUST_SLICE and not run["launches"]["sliced"]:
+            elif how in MUST_SLICE and not run["launches"]["split"]:
                 wrong.append(f"{model} {how}: no kernel was split")
             elif how != "whole" and "error" not in runs["whole"]:
                 found = difference(model, how, run, runs["whole"])
@@ -133,7 +133,7 @@ def training_table(results):
     for model, runs in results.items():
         for how, run in runs.items() if isinstance(runs, dict) else ():
             launches = run.get("launches", {})
-            lines.append(f"{model:8} {how:7} {launches.get('sliced', 0):6} {launches.get('pieces', 0):8} "
+            lines.append(f"{model:8} {how:7} {launches.get('split', 0):6} {launches.get('parts', 0):8} "
                          f"{run.get('step_ms', 0):8.1f}  {run.get('losses', 'none')[:16]}")
     return "\n".join(lines + [f"wrong: {line}" for line in results["wrong"]])
 

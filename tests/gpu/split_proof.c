@@ -259,7 +259,7 @@ static void load_copy(struct tally *tally, const struct hb_cubin *cubin, const s
 		return;
 	}
 	for (uint32_t i = 0; i < cubin->n_kernels; i++)
-		if (splice->kernels[i].reason == HB_SLICE_none)
+		if (splice->kernels[i].reason == HB_SPLIT_none)
 			tally->n_missing += p_cuModuleGetFunction(&function, module, cubin->kernels[i].name) !=
 					    CUDA_SUCCESS;
 	CHECK(p_cuModuleUnload(module));

@@ -132,7 +132,7 @@ static void make_and_destroy_streams(void)
 		OK(CU(cuStreamDestroy_v2)(stream));
 		take_freed_memory();
 	}
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
 	space_end();
 }
 
@@ -169,9 +169,9 @@ static void start_and_end_threads(void)
 	space_begin();
 	for (int i = 0; i < 100; i++)
 		run_thread_on_fresh_stack();
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
 	launch_once_on_own_stream();
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
 	space_end();
 }
 
@@ -179,9 +179,9 @@ enum { POOL = 40 };
 
 static bool is_bounded(CUstream stream)
 {
-	uint64_t before = space_count_of(HB_COUNT_window_unbounded);
+	uint64_t before = space_count_of(HB_COUNT_spatial_unbounded);
 	launch_once(space_look, stream);
-	return space_count_of(HB_COUNT_window_unbounded) == before;
+	return space_count_of(HB_COUNT_spatial_unbounded) == before;
 }
 
 /* More streams than are looked after at a time, but all idle save one. */
@@ -268,18 +268,18 @@ static void work_in_two_contexts(void)
 	OK(CU(cuCtxCreate_v2)(&second, 0, 0));
 	CUfunction brief = load_brief();
 	CUstream stream = make_stream();
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
 	launch_once(brief, stream);
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 1);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 1);
 	/* When the first is gone, the second has the counters, at the next slow call whose time has come. */
 	OK(CU(cuCtxDestroy_v2)(space_context));
 	uint64_t before;
 	do {
-		before = space_count_of(HB_COUNT_window_unbounded);
+		before = space_count_of(HB_COUNT_spatial_unbounded);
 		OK(CU(cuCtxSynchronize)());
 		launch_once(brief, stream);
 		usleep(1000);
-	} while (space_count_of(HB_COUNT_window_unbounded) > before);
+	} while (space_count_of(HB_COUNT_spatial_unbounded) > before);
 	OK(CU(cuCtxDestroy_v2)(second));
 }
 
@@ -299,11 +299,11 @@ static void reset_while_something_is_recorded(void)
 	stream = make_stream();
 	uint64_t before;
 	do {
-		before = space_count_of(HB_COUNT_window_unbounded);
+		before = space_count_of(HB_COUNT_spatial_unbounded);
 		OK(CU(cuCtxSynchronize)());
 		launch_once(brief, stream);
 		usleep(1000);
-	} while (space_count_of(HB_COUNT_window_unbounded) > before);
+	} while (space_count_of(HB_COUNT_spatial_unbounded) > before);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 }
 
@@ -318,7 +318,7 @@ static void release_in_the_spatial_engine(void)
 		launch_once(brief, stream);
 		OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 	}
-	CHECK(space_count_of(HB_COUNT_window_unbounded) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 }
 

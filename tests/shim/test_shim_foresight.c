@@ -117,10 +117,10 @@ static void hint(int64_t in_ns)
 /* Returns when the GPU was held already. */
 static int64_t hold(void)
 {
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
-	while (hb_page_host_count(&host, HB_COUNT_holds) == before) {
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers) == before) {
 		hint(400000);
-		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_holds) == before; i++)
+		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
 			usleep(100);
 	}
 	return hb_clock_now_ns();
@@ -129,19 +129,19 @@ static int64_t hold(void)
 /* A hold with `n` launches behind it that nobody waits for, until it is accounted. False: it was over before them. */
 static bool linger(int n)
 {
-	uint64_t released = hb_page_host_count(&host, HB_COUNT_holds_released),
-		 time = hb_page_host_count(&host, HB_COUNT_hold_time);
+	uint64_t released = hb_page_host_count(&host, HB_COUNT_takeovers_released),
+		 time = hb_page_host_count(&host, HB_COUNT_takeover_time);
 	int64_t held_ns = hold(); /* all that came before is accounted */
 	int64_t launched_ns = hb_clock_now_ns();
 	for (int i = 0; i < n; i++)
 		launch();
-	while (hb_page_host_count(&host, HB_COUNT_hold_time) == time)
+	while (hb_page_host_count(&host, HB_COUNT_takeover_time) == time)
 		usleep(100);
-	bool was_for_it = hb_page_host_count(&host, HB_COUNT_holds_released) > released;
+	bool was_for_it = hb_page_host_count(&host, HB_COUNT_takeovers_released) > released;
 	if (was_for_it) {
-		CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) ==
+		CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) ==
 		      released + 1); /* once, by however many launches */
-		CHECK((int64_t)(hb_page_host_count(&host, HB_COUNT_hold_time) - time) >=
+		CHECK((int64_t)(hb_page_host_count(&host, HB_COUNT_takeover_time) - time) >=
 		      launched_ns - held_ns + LINGER_NS);
 	}
 	OK(CU(cuStreamSynchronize)(stream));

@@ -70,10 +70,10 @@ static void make_context(void)
  */
 static void hold(void)
 {
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
-	while (hb_page_host_count(&host, HB_COUNT_holds) == before) {
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers) == before) {
 		hint(400000);
-		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_holds) == before; i++)
+		for (int i = 0; i < 500 && hb_page_host_count(&host, HB_COUNT_takeovers) == before; i++)
 			usleep(100);
 	}
 }
@@ -116,9 +116,9 @@ static void end(void)
 static void hint_and_launch(void)
 {
 	begin();
-	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, stream));
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, stream));
 	OK(CU(cuCtxSynchronize)());
-	await(HB_COUNT_hold_time, 1);
+	await(HB_COUNT_takeover_time, 1);
 	end();
 }
 
@@ -155,9 +155,9 @@ static void hint_and_look(void)
 	for (int i = 0; i < 1000 && at_once < 4; i++) {
 		hint_and_be_right(300000);
 		usleep(3000); /* the hold before is over, and the thread asleep */
-		uint64_t before = hb_page_host_count(&host, HB_COUNT_holds);
+		uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
 		hint(300000);
-		at_once += hb_page_host_count(&host, HB_COUNT_holds) > before;
+		at_once += hb_page_host_count(&host, HB_COUNT_takeovers) > before;
 		launch(kernel_short, stream);
 		OK(CU(cuStreamSynchronize)(stream));
 	}
@@ -193,9 +193,9 @@ static void hint_and_nothing(void)
 {
 	begin();
 	hold();
-	await(HB_COUNT_hold_time, 1);
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0 &&
-	      hb_page_host_count(&host, HB_COUNT_holds_wide) == 0);
+	await(HB_COUNT_takeover_time, 1);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
+	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
 	launch(kernel_short, stream); /* and the stream of holds is empty: nothing is left to wait for */
 	OK(CU(cuCtxSynchronize)());
 	end();
@@ -207,10 +207,10 @@ static void call_wide(void)
 	CUmodule other;
 	void *on_host;
 	begin();
-	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuCtxSynchronize)()));
-	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuMemAlloc_v2)(&memory, 4096)); OK(CU(cuMemFree_v2)(memory)));
-	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuMemHostAlloc)(&on_host, 4096, 0)); OK(CU(cuMemFreeHost)(on_host)));
-	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuModuleLoadData)(&other, image)); OK(CU(cuModuleUnload)(other)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuCtxSynchronize)()));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemAlloc_v2)(&memory, 4096)); OK(CU(cuMemFree_v2)(memory)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuMemHostAlloc)(&on_host, 4096, 0)); OK(CU(cuMemFreeHost)(on_host)));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuModuleLoadData)(&other, image)); OK(CU(cuModuleUnload)(other)));
 	end();
 }
 
@@ -235,24 +235,24 @@ static void hint_during_wide_call(void)
 	pthread_t other;
 	begin();
 	hold();
-	await(HB_COUNT_hold_time, 1);
+	await(HB_COUNT_takeover_time, 1);
 	uint64_t synchronizes = hb_page_host_count(&host, HB_COUNT_synchronizes);
 	OK(CU(cuLaunchHostFunc)(stream, wait_on_the_stream, NULL));
 	CHECK(pthread_create(&other, NULL, synchronize, NULL) == 0);
 	await(HB_COUNT_synchronizes, synchronizes + 1);
-	while (hb_page_host_count(&host, HB_COUNT_holds_not_possible) == 0) {
+	while (hb_page_host_count(&host, HB_COUNT_takeovers_not_possible) == 0) {
 		hint(400000);
 		usleep(5000);
 	}
-	uint64_t holds = hb_page_host_count(&host, HB_COUNT_holds);
-	while (hb_page_host_count(&host, HB_COUNT_holds_not_possible) <
+	uint64_t holds = hb_page_host_count(&host, HB_COUNT_takeovers);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers_not_possible) <
 	       2) { /* one hint may be late on a busy machine */
 		hint(400000);
 		usleep(5000);
 	}
 	atomic_store(&may_go_on, true);
 	CHECK(pthread_join(other, NULL) == 0);
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds) == holds);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers) == holds);
 	end();
 }
 
@@ -268,11 +268,11 @@ static void copy_and_use_the_default_stream(void)
 	OK(CU(cuStreamSynchronize)(stream));
 	OK(CU(cuMemcpyHtoD_v2)(memory, bytes, sizeof(bytes))); /* the legacy default stream */
 	OK(CU(cuStreamSynchronize)(NULL));
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0 &&
-	      hb_page_host_count(&host, HB_COUNT_holds_wide) == 0);
-	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, NULL)); /* waits for blocking streams, not for ours */
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
+	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, NULL)); /* waits for blocking streams, not for ours */
 	OK(CU(cuStreamSynchronize)(NULL));
-	LETS_GO(HB_COUNT_holds_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
+	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
 	OK(CU(cuMemFree_v2)(memory));
 	end();
 }
@@ -283,15 +283,15 @@ static void hint_during_capture(void)
 	CUgraphExec executable;
 	begin();
 	hold();
-	await(HB_COUNT_hold_time, 1);
+	await(HB_COUNT_takeover_time, 1);
 	OK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	launch(kernel_short, stream);
 	hold();
 	launch(kernel_short, stream); /* recorded: no work that a hold was for */
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_released) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0);
 	OK(CU(cuStreamEndCapture)(stream, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
-	LETS_GO(HB_COUNT_holds_released, OK(CU(cuGraphLaunch)(executable, stream)));
+	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuGraphLaunch)(executable, stream)));
 	OK(CU(cuStreamSynchronize)(stream));
 	end();
 }
@@ -307,7 +307,7 @@ static void fork_while_held(void)
 	}
 	int status = 1;
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, stream));
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, stream));
 	OK(CU(cuCtxSynchronize)());
 	end();
 }
@@ -327,7 +327,7 @@ static void destroy_while_held(void)
 		OK(CU(cuCtxDestroy_v2)(context));
 		make_context();
 	}
-	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, stream));
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, stream));
 	end();
 }
 
@@ -381,11 +381,11 @@ static void use_two_contexts(void)
 	CUfunction first_kernel = kernel_short;
 	CUstream first_stream = stream;
 	make_context();
-	LETS_GO(HB_COUNT_holds_released, launch(kernel_short, stream));
+	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, stream));
 	end();
 	context = first, kernel_short = first_kernel, stream = first_stream;
 	OK(CU(cuCtxSetCurrent)(context));
-	LETS_GO(HB_COUNT_holds_wide, OK(CU(cuCtxSynchronize)()));
+	LETS_GO(HB_COUNT_takeovers_wide, OK(CU(cuCtxSynchronize)()));
 	end();
 }
 
@@ -397,7 +397,7 @@ static void hint_for_nothing(void)
 		launch(kernel_short, stream);
 		OK(CU(cuStreamSynchronize)(stream));
 	}
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers) == 0);
 	end();
 }
 
@@ -405,7 +405,7 @@ static void hint_for_nothing(void)
 static void hint_with_a_driver_that_refuses(void)
 {
 	begin();
-	while (atomic_load(&host.page->processes[0].signs.hold_fault) == 0) {
+	while (atomic_load(&host.page->processes[0].requests.takeover_fault) == 0) {
 		hint(400000);
 		OK(CU(cuCtxSynchronize)());
 		usleep(100);
@@ -413,9 +413,9 @@ static void hint_with_a_driver_that_refuses(void)
 	hint_for_nothing();
 }
 
-static struct hb_page_signs *running(void)
+static struct hb_page_requests *running(void)
 {
-	return &host.page->processes[0].signs;
+	return &host.page->processes[0].requests;
 }
 
 static void tell_requests(void)
@@ -474,7 +474,7 @@ static struct hb_page_process *run(void (*scenario)(void))
 
 static void the_first_launch_lets_a_hold_go(void **state)
 {
-	assert_int_equal(run(hint_and_launch)->signs.hold_fault, 0);
+	assert_int_equal(run(hint_and_launch)->requests.takeover_fault, 0);
 }
 
 static void a_hint_holds_before_it_returns(void **state)
@@ -531,7 +531,7 @@ static void a_context_may_end_while_it_is_held(void **state)
 
 static void threads_and_streams_may_be_many(void **state)
 {
-	assert_int_equal(run(launch_from_several_threads)->signs.hold_fault, 0);
+	assert_int_equal(run(launch_from_several_threads)->requests.takeover_fault, 0);
 }
 
 static void one_of_two_contexts_is_held(void **state)
@@ -552,23 +552,23 @@ static void nothing_is_held_without_a_reason(void **state)
 static void holds_that_fail_are_off_for_good(void **state)
 {
 	setenv("HB_SIM_FAIL", "cuStreamCreateWithPriority:2", 1);
-	assert_int_not_equal(run(hint_with_a_driver_that_refuses)->signs.hold_fault, 0);
+	assert_int_not_equal(run(hint_with_a_driver_that_refuses)->requests.takeover_fault, 0);
 }
 
 static void requests_told_by_the_application_are_on_the_page(void **state)
 {
-	struct hb_page_signs *signs = &run(tell_requests)->signs;
+	struct hb_page_requests *signs = &run(tell_requests)->requests;
 	assert_int_equal(signs->written, 31); /* one was inferred before the application began to tell */
 	struct hb_page_request *last = &signs->ring[30 % HB_PAGE_REQUESTS];
 	assert_true(last->begin_ns > 0 && last->end_ns > last->begin_ns);
 	assert_int_equal(last->deadline_ns, INT64_C(5) << 40);
-	assert_int_equal(last->flags & HB_REQUEST_TOLD, HB_REQUEST_TOLD);
+	assert_int_equal(last->flags & HB_REQUEST_REPORTED, HB_REQUEST_REPORTED);
 }
 
 static void requests_are_inferred(void **state)
 {
-	struct hb_page_signs *signs = &run(infer_requests)->signs;
-	assert_int_equal(signs->ring[1].flags & HB_REQUEST_TOLD, 0);
+	struct hb_page_requests *signs = &run(infer_requests)->requests;
+	assert_int_equal(signs->ring[1].flags & HB_REQUEST_REPORTED, 0);
 	assert_true(signs->ring[1].end_ns > signs->ring[1].begin_ns);
 }
 

@@ -96,12 +96,12 @@ static void answer_and_rest(int i)
 /* Ends with the GPU kept behind work that has just been waited for. */
 static void be_kept(enum how how)
 {
-	uint64_t before = hb_page_host_count(&host, HB_COUNT_holds_kept);
+	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
 	for (int i = 0;; i++) {
 		if (i % 64 == 0)
 			hint();
 		work_and_wait(kernel_long, how);
-		if (hb_page_host_count(&host, HB_COUNT_holds_kept) > before)
+		if (hb_page_host_count(&host, HB_COUNT_takeovers_kept) > before)
 			return;
 		answer_and_rest(i);
 	}
@@ -111,8 +111,8 @@ static void wait_for_streams(void)
 {
 	begin();
 	be_kept(BY_STREAM);
-	uint64_t released = hb_page_host_count(&host, HB_COUNT_holds_released);
-	for (int i = 0; hb_page_host_count(&host, HB_COUNT_holds_released) < released + 5; i++) {
+	uint64_t released = hb_page_host_count(&host, HB_COUNT_takeovers_released);
+	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_released) < released + 5; i++) {
 		answer_and_rest(i); /* what is kept is for this launch */
 		be_kept(BY_STREAM);
 	}
@@ -137,7 +137,7 @@ static void rest_after_work(void)
 		work_and_wait(kernel_long, BY_STREAM);
 		usleep(20000 + (unsigned)(i * 7919 % 13) * 3000);
 	}
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) == 0);
 	end();
 }
 
@@ -155,7 +155,7 @@ static void keep_without_a_reason(void)
 {
 	begin();
 	go_on_at_once(60);
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) == 0);
 	end();
 }
 
@@ -164,13 +164,13 @@ static void call_wide(void)
 {
 	CUdeviceptr memory;
 	begin();
-	uint64_t wide = hb_page_host_count(&host, HB_COUNT_holds_wide);
-	while (hb_page_host_count(&host, HB_COUNT_holds_wide) == wide) {
+	uint64_t wide = hb_page_host_count(&host, HB_COUNT_takeovers_wide);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers_wide) == wide) {
 		be_kept(BY_STREAM);
 		OK(CU(cuCtxSynchronize)());
 	}
-	wide = hb_page_host_count(&host, HB_COUNT_holds_wide);
-	while (hb_page_host_count(&host, HB_COUNT_holds_wide) == wide) {
+	wide = hb_page_host_count(&host, HB_COUNT_takeovers_wide);
+	while (hb_page_host_count(&host, HB_COUNT_takeovers_wide) == wide) {
 		OK(CU(cuMemAlloc_v2)(&memory, 4096));
 		be_kept(BY_STREAM);
 		OK(CU(cuMemFree_v2)(memory));
@@ -211,11 +211,11 @@ static void capture_meanwhile(void)
 	OK(CU(cuStreamCreate)(&recorded, CU_STREAM_NON_BLOCKING));
 	be_kept(BY_STREAM);
 	answer_and_rest(0);
-	uint64_t kept = hb_page_host_count(&host, HB_COUNT_holds_kept);
+	uint64_t kept = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
 	OK(CU(cuStreamBeginCapture_v2)(recorded, CU_STREAM_CAPTURE_MODE_RELAXED));
 	launch(kernel_short, recorded);
 	go_on_at_once(20);
-	CHECK(hb_page_host_count(&host, HB_COUNT_holds_kept) == kept);
+	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_kept) == kept);
 	OK(CU(cuStreamEndCapture)(recorded, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
 	OK(CU(cuGraphLaunch)(executable, recorded));
@@ -347,7 +347,7 @@ static void run(void (*scenario)(void))
 {
 	struct hb_page_process *process = hb_page_host_run(&host, scenario);
 	assert_non_null(process);
-	assert_int_equal(process->signs.hold_fault, 0);
+	assert_int_equal(process->requests.takeover_fault, 0);
 }
 
 static void a_launch_soon_after_the_work_finds_the_gpu_kept(void **state)

@@ -21,7 +21,7 @@
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)space_host.gpu->slack)->beacons[0];
+	return &((struct hb_spatial_board *)space_host.gpu->board)->beacons[0];
 }
 
 /* Somebody else's request that allows nothing. */
@@ -325,7 +325,7 @@ static void launch_during_a_request(void)
 	space_begin();
 	raise_beacon(hb_clock_now_ns());
 	CHECK(pthread_create(&thread, NULL, launch_and_look, NULL) == 0);
-	while (space_count_of(HB_COUNT_window_waits) == 0) {
+	while (space_count_of(HB_COUNT_spatial_waits) == 0) {
 		beacon()->seen_ns = hb_clock_now_ns(); /* it lives */
 		usleep(100);
 	}
@@ -347,7 +347,7 @@ static void capture_during_a_request(void)
 	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	launch(space_stream);
 	OK(CU(cuStreamEndCapture)(space_stream, &graph));
-	CHECK(space_count_of(HB_COUNT_window_waits) == 0);
+	CHECK(space_count_of(HB_COUNT_spatial_waits) == 0);
 	CHECK(space_count_of(HB_COUNT_captured) == 1);
 	lower_beacon();
 	OK(CU(cuGraphDestroy)(graph));
@@ -359,9 +359,9 @@ static void launch_beside_a_silent_request(void)
 	space_begin();
 	raise_beacon(hb_clock_now_ns() - 2 * HB_DEFAULT_SILENT_NS);
 	CHECK(sms_of_a_launch() != 0);
-	CHECK(space_count_of(HB_COUNT_window_waits) == 0);
-	while (space_count_of(HB_COUNT_window_waits) == 0) { /* a machine that pauses may let it fall silent before */
-		raise_beacon(hb_clock_now_ns());             /* falls silent while we wait */
+	CHECK(space_count_of(HB_COUNT_spatial_waits) == 0);
+	while (space_count_of(HB_COUNT_spatial_waits) == 0) { /* a machine that pauses may let it fall silent before */
+		raise_beacon(hb_clock_now_ns());              /* falls silent while we wait */
 		CHECK(sms_of_a_launch() != 0);
 	}
 	space_end();

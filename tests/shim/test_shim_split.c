@@ -21,8 +21,8 @@ static struct hb_page_host host;
 static int set_up(void **state)
 {
 	hb_page_host_init(&host);
-	setenv("HB_SPLIT_US", "500", 1);
-	unsetenv("HB_SPLIT_COST_PERCENT");
+	setenv("HB_BENCH_SPLIT_US", "500", 1);
+	unsetenv("HB_BENCH_SPLIT_COST_PERCENT");
 	return 0;
 }
 
@@ -89,8 +89,8 @@ static void long_kernel_goes_in_pieces(void)
 	launch(plain, 161, 1, 1);
 	launch(plain, 161, 1, 1);
 	CHECK(pieces() == 6);
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 3 && hb_page_host_count(&host, HB_COUNT_pieces) == 16 &&
-	      hb_page_host_count(&host, HB_COUNT_whole) == 2);
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 3 && hb_page_host_count(&host, HB_COUNT_parts) == 16 &&
+	      hb_page_host_count(&host, HB_COUNT_unsplit) == 2);
 	CHECK(hb_page_host_count(&host, HB_COUNT_kernels) == 5); /* as the application counts */
 }
 
@@ -223,7 +223,7 @@ static void others_stay_whole(void)
 	launch(plain, 160, 1, 1);
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_sliced) == 0);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_split) == 0);
 	config.numAttrs = 0; /* and now it may */
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
@@ -262,12 +262,12 @@ static void brief_kernel(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
 }
 
 static void test_brief(void **state)
 {
-	setenv("HB_SPLIT_US", "2000", 1);
+	setenv("HB_BENCH_SPLIT_US", "2000", 1);
 	run(brief_kernel);
 }
 
@@ -276,15 +276,15 @@ static void not_asked_for(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 }
 
 /* Without the setting, and in high priority. */
 static void test_off(void **state)
 {
-	unsetenv("HB_SPLIT_US");
+	unsetenv("HB_BENCH_SPLIT_US");
 	run(not_asked_for);
-	setenv("HB_SPLIT_US", "500", 1);
+	setenv("HB_BENCH_SPLIT_US", "500", 1);
 	atomic_store(&host.page->priority, HB_PAGE_HIGH);
 	run(not_asked_for);
 }
@@ -295,7 +295,7 @@ static void refused(const char *what)
 	FAKE("hb_fake_set_refusal", void (*)(const char *))(what);
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 3);
+	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
 }
 
 static void no_linker(void)
@@ -428,9 +428,9 @@ static void many_threads(void)
 	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
 	for (uint32_t i = 0; i < 160; i++)
 		CHECK(runs_of(i) == THREADS * ROUNDS * 3);
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) + hb_page_host_count(&host, HB_COUNT_whole) ==
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) + hb_page_host_count(&host, HB_COUNT_unsplit) ==
 	      THREADS * ROUNDS * 3);
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0 && pieces() == hb_page_host_count(&host, HB_COUNT_pieces));
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) > 0 && pieces() == hb_page_host_count(&host, HB_COUNT_parts));
 }
 
 static void test_threads(void **state)

@@ -32,8 +32,8 @@ static int set_up(void **state)
 	hb_page_host_init(&host);
 	setenv("HB_MPS", "1", 1);
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
-	unsetenv("HB_SLICES");
-	unsetenv("HB_SPLIT_US");
+	unsetenv("HB_SPLIT");
+	unsetenv("HB_BENCH_SPLIT_US");
 	host.page->gpus[0].engine = HB_ENGINE_SPATIAL;
 	host.gpu->tenants_high = 1;
 	host.gpu->tenants_low = 1;
@@ -60,7 +60,7 @@ static CUfunction kernel;
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)host.gpu->slack)->beacons[0];
+	return &((struct hb_spatial_board *)host.gpu->board)->beacons[0];
 }
 
 static void raise_beacon(uint32_t allow_ns)
@@ -124,23 +124,23 @@ static void launch_alone_and_beside(void)
 
 static void try_until_sliced(void)
 {
-	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_sliced); i++)
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_split); i++)
 		launch_alone_and_beside();
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) > 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) > 0);
 }
 
 static void beside_a_request(void)
 {
 	begin("run_plain");
 	try_until_sliced();
-	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) >= 2 * hb_page_host_count(&host, HB_COUNT_sliced));
-	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_pieces));
-	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_parts) >= 2 * hb_page_host_count(&host, HB_COUNT_split));
+	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_parts));
+	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 	lower_beacon();
-	uint64_t n = hb_page_host_count(&host, HB_COUNT_pieces);
+	uint64_t n = hb_page_host_count(&host, HB_COUNT_parts);
 	launch(); /* nobody is served */
 	expect_each_block_once();
-	CHECK(hb_page_host_count(&host, HB_COUNT_pieces) == n);
+	CHECK(hb_page_host_count(&host, HB_COUNT_parts) == n);
 }
 
 static void test_beside(void **state)
@@ -240,26 +240,26 @@ static void test_closed(void **state)
 /* Slack would have it in pieces; its code, or the driver, has not. */
 static void left_whole(enum hb_page_counter why)
 {
-	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_whole); i++)
+	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_unsplit); i++)
 		launch_alone_and_beside();
-	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1 && hb_page_host_count(&host, why) == 1);
+	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 1 && hb_page_host_count(&host, why) == 1);
 	for (int i = 0; i < 3; i++)
 		launch_alone_and_beside();
-	CHECK(hb_page_host_count(&host, HB_COUNT_whole) == 1); /* it is known now */
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_pieces) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 1); /* it is known now */
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 0 && hb_page_host_count(&host, HB_COUNT_parts) == 0);
 }
 
 static void whole_by_its_code(void)
 {
 	begin("whole_waits_atomic");
-	left_whole(HB_COUNT_whole_code);
+	left_whole(HB_COUNT_unsplit_code);
 }
 
 static void whole_by_the_driver(void)
 {
 	begin("run_plain");
 	FAKE("hb_fake_set_refusal", void (*)(const char *))("load");
-	left_whole(HB_COUNT_whole_image);
+	left_whole(HB_COUNT_unsplit_image);
 }
 
 static void test_whole(void **state)
@@ -274,15 +274,15 @@ static void never_in_pieces(void)
 	begin("run_plain");
 	for (int i = 0; i < 20; i++)
 		launch_alone_and_beside();
-	CHECK(hb_page_host_count(&host, HB_COUNT_sliced) == 0 && hb_page_host_count(&host, HB_COUNT_whole) == 0);
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 }
 
 /* Switched off, and in the temporal engine. */
 static void test_off(void **state)
 {
-	setenv("HB_SLICES", "0", 1);
+	setenv("HB_SPLIT", "0", 1);
 	run(never_in_pieces);
-	unsetenv("HB_SLICES");
+	unsetenv("HB_SPLIT");
 	hb_page_host_begin_again(&host);
 	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
 	run(never_in_pieces);

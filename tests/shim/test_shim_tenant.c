@@ -241,7 +241,7 @@ static uint32_t rings_while_waiting(uint32_t listening)
 	hb_page_host_set_gate(process, HB_GATE_OPEN);
 	assert_true(hb_page_host_ended_well(child));
 	assert_int_equal(process->rings, 1);
-	return host.gpu->bell;
+	return host.gpu->doorbell;
 }
 
 static void who_waits_rings(void **state)
@@ -404,10 +404,10 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 	hb_page_host_set_gate(process, HB_GATE_CLOSED);
 	wait_for(3);
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 2);
-	assert_int_equal(host.gpu->bell, 0);
+	assert_int_equal(host.gpu->doorbell, 0);
 	tell_host(4);
 	wait_until_drained(hb_page_host_gate(process));
-	while (atomic_load(&host.gpu->bell) == 0) /* told */
+	while (atomic_load(&host.gpu->doorbell) == 0) /* told */
 		sched_yield();
 	tell_host(5);
 	assert_true(hb_page_host_ended_well(child));

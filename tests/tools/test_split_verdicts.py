@@ -30,7 +30,7 @@ def runs_of(**changes):
     runs = {how: copy.deepcopy(RUN) for how in slices.HOWS}
     for how, run in runs.items():
         if how != "whole":
-            run["launches"] = {"sliced": 5, "pieces": 10}
+            run["launches"] = {"split": 5, "parts": 10}
         run.update(changes.get(how, {}))
     return {"gpt": runs}
 
@@ -40,10 +40,10 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(slices.judge(runs_of()), [])
 
     def test_usual_settings_may_split_nothing(self):
-        self.assertEqual(slices.judge(runs_of(usual={"launches": {"sliced": 0, "pieces": 0}})), [])
+        self.assertEqual(slices.judge(runs_of(usual={"launches": {"split": 0, "parts": 0}})), [])
 
     def test_forced_settings_must_split(self):
-        wrong = slices.judge(runs_of(short={"launches": {"sliced": 0, "pieces": 0}}))
+        wrong = slices.judge(runs_of(short={"launches": {"split": 0, "parts": 0}}))
         self.assertEqual(wrong, ["gpt short: no kernel was split"])
 
     def test_other_losses_are_reported(self):

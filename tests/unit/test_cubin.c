@@ -126,7 +126,7 @@ static void facts_of_a_kernel(void **state)
 	assert_int_equal(hb_cubin_open(&cubin, bytes, size), 0);
 	assert_int_equal(cubin.arch, 90);
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(&cubin, "run_parameters");
-	assert_int_equal(hb_code_info_read(&cubin, kernel, &facts), HB_SLICE_none);
+	assert_int_equal(hb_code_info_read(&cubin, kernel, &facts), HB_SPLIT_none);
 	assert_int_equal(facts.n_parameters, 4);
 	assert_int_equal(facts.parameter_bytes, 24); /* 8, 2, 13 and 1 bytes */
 	assert_int_equal(facts.parameter_base, 0x210);
@@ -241,22 +241,22 @@ static void a_broken_record(uint8_t *bytes, const struct hb_cubin *cubin, const 
 
 static void one_change_leaves_it_whole(void **state)
 {
-	assert_int_equal(after("run_plain", an_unknown_instruction), HB_SLICE_instruction);
-	assert_int_equal(after("run_plain", an_ordered_load), HB_SLICE_waits);
-	assert_int_equal(after("run_plain", another_bank), HB_SLICE_variables);
-	assert_int_equal(after("run_plain", an_unknown_attribute), HB_SLICE_attribute);
-	assert_int_equal(after("run_plain", a_parameter_outside), HB_SLICE_parameters);
-	assert_int_equal(after("run_plain", an_exit_outside), HB_SLICE_attribute);
-	assert_int_equal(after("run_plain", a_broken_record), HB_SLICE_form);
+	assert_int_equal(after("run_plain", an_unknown_instruction), HB_SPLIT_instruction);
+	assert_int_equal(after("run_plain", an_ordered_load), HB_SPLIT_waits);
+	assert_int_equal(after("run_plain", another_bank), HB_SPLIT_variables);
+	assert_int_equal(after("run_plain", an_unknown_attribute), HB_SPLIT_attribute);
+	assert_int_equal(after("run_plain", a_parameter_outside), HB_SPLIT_parameters);
+	assert_int_equal(after("run_plain", an_exit_outside), HB_SPLIT_attribute);
+	assert_int_equal(after("run_plain", a_broken_record), HB_SPLIT_form);
 }
 
 static void other_architectures_are_left_whole(void **state)
 {
 	static const uint8_t exit[16] = {0x4d, 0x79};
 	size_t where;
-	assert_int_equal(hb_sass_check(90, exit, sizeof exit, &where), HB_SLICE_none);
-	assert_int_equal(hb_sass_check(100, exit, sizeof exit, &where), HB_SLICE_arch);
-	assert_int_equal(hb_sass_check(90, exit, 15, &where), HB_SLICE_form);
+	assert_int_equal(hb_sass_check(90, exit, sizeof exit, &where), HB_SPLIT_none);
+	assert_int_equal(hb_sass_check(100, exit, sizeof exit, &where), HB_SPLIT_arch);
+	assert_int_equal(hb_sass_check(90, exit, 15, &where), HB_SPLIT_form);
 }
 
 int main(void)

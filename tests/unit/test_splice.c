@@ -123,7 +123,7 @@ static int close_pair(void **state)
 
 static bool is_sliced(const struct pair *pair, uint32_t kernel)
 {
-	return pair->splice.kernels[kernel].reason == HB_SLICE_none;
+	return pair->splice.kernels[kernel].reason == HB_SPLIT_none;
 }
 
 static void code_is_the_check_and_the_old_code(void **state)
@@ -153,8 +153,8 @@ static void bounds_are_the_last_parameter(void **state)
 		struct hb_code_facts before, now;
 		if (!is_sliced(pair, i))
 			continue;
-		assert_int_equal(hb_code_info_read(&pair->old, &pair->old.kernels[i], &before), HB_SLICE_none);
-		assert_int_equal(hb_code_info_read(&pair->new, &pair->new.kernels[i], &now), HB_SLICE_none);
+		assert_int_equal(hb_code_info_read(&pair->old, &pair->old.kernels[i], &before), HB_SPLIT_none);
+		assert_int_equal(hb_code_info_read(&pair->new, &pair->new.kernels[i], &now), HB_SPLIT_none);
 		uint32_t place = pair->splice.kernels[i].bounds_place;
 		assert_int_equal(now.n_parameters, before.n_parameters + 1);
 		assert_int_equal(now.n_registers, before.n_registers);
@@ -246,13 +246,13 @@ static void what_the_check_cannot_stand_is_left_whole(void **state)
 	uint32_t plain = (uint32_t)(hb_cubin_find_kernel(&pair->old, "run_plain") - pair->old.kernels);
 	other.n_registers = 256;
 	assert_int_equal(hb_splice(&pair->old, &other, &splice), 0);
-	assert_int_equal(splice.kernels[plain].reason, HB_SLICE_registers);
+	assert_int_equal(splice.kernels[plain].reason, HB_SPLIT_registers);
 	assert_null(splice.bytes);
 	hb_splice_free(&splice);
 	other = pair->prologue;
 	other.parameter_base = 0x160;
 	assert_int_equal(hb_splice(&pair->old, &other, &splice), 0);
-	assert_int_equal(splice.kernels[plain].reason, HB_SLICE_parameters);
+	assert_int_equal(splice.kernels[plain].reason, HB_SPLIT_parameters);
 	hb_splice_free(&splice);
 }
 

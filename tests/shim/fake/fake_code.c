@@ -102,7 +102,7 @@ static bool has_check(const struct hb_cubin *cubin)
 {
 	struct hb_code_facts facts;
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(cubin, "run_plain");
-	return kernel && hb_code_info_read(cubin, kernel, &facts) == HB_SLICE_none && facts.n_parameters == 3;
+	return kernel && hb_code_info_read(cubin, kernel, &facts) == HB_SPLIT_none && facts.n_parameters == 3;
 }
 
 static CUcontext current_context(void)
@@ -367,7 +367,7 @@ static struct hb_bounds bounds_of(const struct fake_function *function, void **p
 	struct hb_bounds bounds = {0, UINT32_MAX};
 	struct hb_code_facts facts;
 	if (!function->module->has_check ||
-	    hb_code_info_read(&function->module->cubin, function->kernel, &facts) != HB_SLICE_none)
+	    hb_code_info_read(&function->module->cubin, function->kernel, &facts) != HB_SPLIT_none)
 		return bounds;
 	const void *at = parameters ? parameters[facts.n_parameters - 1]
 				    : (const uint8_t *)extra[1] + facts.parameter_bytes - HB_BOUNDS_BYTES;

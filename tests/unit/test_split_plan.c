@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces are whole waves within the allowed time, cover the grid, and cost no more than their share. */
-#include "cubin/split_plan.h"
+#include "split_plan.h"
 
 #include "base/rng.h"
 
@@ -13,13 +13,13 @@ static const struct hb_split_question usual = {.duration_ns = 2000000,
 					       .n_resident = 264,
 					       .cost_percent = HB_SPLIT_COST_PERCENT};
 
-static void ten_pieces_of_two_waves(void **state)
+static void ten_parts_of_two_waves(void **state)
 {
 	struct hb_split_plan plan;
-	assert_int_equal(hb_split_plan(&usual, &plan), HB_SLICE_none);
-	assert_int_equal(plan.n_pieces, 10); /* 20 waves of 100 us */
+	assert_int_equal(hb_split_plan(&usual, &plan), HB_SPLIT_none);
+	assert_int_equal(plan.n_parts, 10); /* 20 waves of 100 us */
 	assert_int_equal(plan.n_blocks_each, 528);
-	assert_int_equal(plan.piece_ns, 200000);
+	assert_int_equal(plan.part_ns, 200000);
 }
 
 static void what_fits_at_once_runs_whole(void **state)
@@ -27,11 +27,11 @@ static void what_fits_at_once_runs_whole(void **state)
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
 	question.n_blocks = question.n_resident;
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_resident);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_resident);
 	question.n_blocks++;
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
 	question.n_resident = 0; /* not known */
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_resident);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_resident);
 }
 
 static void what_is_brief_runs_whole(void **state)
@@ -39,7 +39,7 @@ static void what_is_brief_runs_whole(void **state)
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
 	question.duration_ns = question.allowed_ns;
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_brief);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_brief);
 }
 
 /* 2 ms of a million blocks: a piece would cost 0.6 to 1.25 ms. */
@@ -48,13 +48,13 @@ static void pieces_that_cost_too_much(void **state)
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
 	question.n_blocks = 1000000;
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_costly);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_costly);
 	question.n_blocks = 26400; /* 35 us a piece: five of them */
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
-	assert_int_equal(plan.n_pieces, 5);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
+	assert_int_equal(plan.n_parts, 5);
 	question.cost_percent = 1000000; /* whatever it costs */
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
-	assert_int_equal(plan.n_pieces, 10); /* 100 waves, ten a piece */
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
+	assert_int_equal(plan.n_parts, 10); /* 100 waves, ten a piece */
 }
 
 /* A wave that is longer than allowed is a piece. */
@@ -63,9 +63,9 @@ static void long_blocks(void **state)
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
 	question.allowed_ns = 1000;
-	assert_int_equal(hb_split_plan(&question, &plan), HB_SLICE_none);
+	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
 	assert_int_equal(plan.n_blocks_each, 264);
-	assert_int_equal(plan.n_pieces, 20);
+	assert_int_equal(plan.n_parts, 20);
 }
 
 static void any_plan_covers_the_grid(void **state)
@@ -82,11 +82,11 @@ static void any_plan_covers_the_grid(void **state)
 			.n_resident = (uint32_t)(hb_rng_u64(&rng) % 4000),
 			.cost_percent = (uint32_t)(hb_rng_u64(&rng) % 1000000),
 		};
-		if (hb_split_plan(&question, &plan) != HB_SLICE_none)
+		if (hb_split_plan(&question, &plan) != HB_SPLIT_none)
 			continue;
-		assert_true(plan.n_pieces >= 2);
-		assert_true((uint64_t)plan.n_pieces * plan.n_blocks_each >= question.n_blocks);
-		assert_true((uint64_t)(plan.n_pieces - 1) * plan.n_blocks_each < question.n_blocks);
+		assert_true(plan.n_parts >= 2);
+		assert_true((uint64_t)plan.n_parts * plan.n_blocks_each >= question.n_blocks);
+		assert_true((uint64_t)(plan.n_parts - 1) * plan.n_blocks_each < question.n_blocks);
 		assert_int_equal(plan.n_blocks_each % question.n_resident, 0);
 	}
 }
@@ -111,7 +111,7 @@ static void pacing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ten_pieces_of_two_waves),
+		cmocka_unit_test(ten_parts_of_two_waves),
 		cmocka_unit_test(what_fits_at_once_runs_whole),
 		cmocka_unit_test(what_is_brief_runs_whole),
 		cmocka_unit_test(pieces_that_cost_too_much),

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orion's rule between processes (low_rule: orion), over the simulated driver:
- * who waits beside a request of high priority, and what that tells of its
- * kernels. The test plays the daemon and the other side. A wait beside a beacon
- * that shows no life ends by itself, so what is looked at is whether there was one.
+ * The baseline Orion in the benchmarks' shim, over the simulated driver: which
+ * launches wait beside a request of high priority, and what HP reports of its
+ * kernels. The test plays the daemon and the other process. A wait ends by itself
+ * because nothing refreshes the test's beacon, so the tests check only whether a
+ * launch waited.
  */
 #include "base/clock.h"
+#include "bench_orion.h"
 #include "core/core.h"
 #include "decide/orion_rule.h"
 #include "decide/spatial.h"
-#include "shim/shim_orion.h"
 #include "space_rig.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const char image[] = "HBSIM1\nkernel gemm ns=10000\nkernel copy ns=10000\nkernel other ns=10000\n";
 
@@ -19,10 +25,11 @@ enum { SMALL = 8, LARGE = 4 * 132 }; /* blocks; four fit on an SM */
 #define TRIES 10
 
 static CUfunction gemm, copy, other;
+static struct hb_orion_file *orion;
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)space_host.gpu->slack)->beacons[0];
+	return &((struct hb_spatial_board *)space_host.gpu->board)->beacons[0];
 }
 
 static void raise_beacon(void)
@@ -57,10 +64,10 @@ static bool waits(CUfunction kernel, unsigned blocks, enum hb_class high)
 	lower_beacon();
 	launch(other, SMALL); /* the budget is whole again */
 	raise_beacon();
-	space_host.gpu->high_class = high;
-	uint64_t before = space_count_of(HB_COUNT_window_waits);
+	orion->high_class = high;
+	uint64_t before = space_count_of(HB_COUNT_spatial_waits);
 	launch(kernel, blocks);
-	return space_count_of(HB_COUNT_window_waits) > before;
+	return space_count_of(HB_COUNT_spatial_waits) > before;
 }
 
 static bool is_held(CUfunction kernel, unsigned blocks, enum hb_class high)
@@ -109,20 +116,20 @@ static void launch_sizes(void)
 	learn(copy, LARGE);
 	CHECK(is_held(copy, LARGE, HB_CLASS_UNKNOWN));
 	/* While HP measures its time alone nobody goes beside it. */
-	space_host.gpu->high_alone_ns = HB_ORION_LEARNING;
+	orion->high_alone_ns = HB_ORION_LEARNING;
 	CHECK(is_held(copy, SMALL, HB_CLASS_UNKNOWN));
 	space_end();
 }
 
 static bool spends_the_budget(void)
 {
-	uint64_t before = space_count_of(HB_COUNT_window_waits);
+	uint64_t before = space_count_of(HB_COUNT_spatial_waits);
 	learn(copy, SMALL);
-	for (int i = 0; i < 100 && space_count_of(HB_COUNT_window_waits) == before; i++) {
+	for (int i = 0; i < 100 && space_count_of(HB_COUNT_spatial_waits) == before; i++) {
 		raise_beacon();
 		launch(copy, SMALL);
 	}
-	return space_count_of(HB_COUNT_window_waits) > before;
+	return space_count_of(HB_COUNT_spatial_waits) > before;
 }
 
 /* A budget of 0.1 ms: of a hundred kernels of 10 us not all go. */
@@ -130,7 +137,7 @@ static void launch_beyond_the_budget(void)
 {
 	begin();
 	CHECK(may_go(copy, HB_CLASS_UNKNOWN));
-	space_host.gpu->high_alone_ns = 4000000;
+	orion->high_alone_ns = 4000000;
 	bool spent = false;
 	for (int i = 0; i < TRIES && !spent; i++)
 		spent = spends_the_budget();
@@ -142,11 +149,11 @@ static void serve(void)
 {
 	begin();
 	launch(gemm, SMALL);
-	CHECK(space_host.gpu->high_class == HB_CLASS_COMPUTE);
+	CHECK(orion->high_class == HB_CLASS_COMPUTE);
 	launch(copy, SMALL);
-	CHECK(space_host.gpu->high_class == HB_CLASS_MEMORY);
+	CHECK(orion->high_class == HB_CLASS_MEMORY);
 	launch(other, SMALL);
-	CHECK(space_host.gpu->high_class == HB_CLASS_UNKNOWN);
+	CHECK(orion->high_class == HB_CLASS_UNKNOWN);
 	space_end();
 }
 
@@ -154,10 +161,23 @@ static void serve(void)
 
 static int set_up(void **state)
 {
+	char path[] = "/tmp/hb-orion-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && ftruncate(fd, sizeof *orion) == 0);
+	orion = mmap(NULL, sizeof *orion, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(orion != MAP_FAILED);
+	close(fd);
+	setenv("HB_BENCH_ORION", path, 1);
 	space_set_up(state);
-	space_host.gpu->low_rule = HB_LOW_RULE_ORION;
-	space_host.gpu->high_alone_ns = 400000000; /* a budget of 10 ms */
+	orion->high_alone_ns = 400000000; /* a budget of 10 ms */
 	return 0;
+}
+
+static int tear_down(void **state)
+{
+	unlink(getenv("HB_BENCH_ORION"));
+	munmap(orion, sizeof *orion);
+	return space_tear_down(state);
 }
 
 static void kernels_of_the_other_kind_go_beside(void **state)
@@ -202,7 +222,7 @@ static void who_fits(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, space_tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_fits), TEST(kernels_of_the_other_kind_go_beside), TEST(large_kernels_wait),
 		TEST(the_budget_is_kept),   TEST(high_tells_the_kind_of_its_kernel),

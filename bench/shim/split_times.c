@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long kernels run, by function and shape: the shortest of a few launches,
- * taken with events around them and read at a later launch of the same shape, so
- * that nothing waits. Called at launches while slices are on; one lock, held for
- * table look-ups and calls that do not block. While a stream of the process
- * records nothing is timed: to ask about an event would spoil what it records.
+ * Measures how long kernels run, by function and launch shape: the shortest of a
+ * few launches, timed with events around them. The events are read at a later
+ * launch of the same shape, so that nothing waits. Called at launches while
+ * splitting by time is on. One lock, held for table look-ups and for driver calls
+ * that do not block. Nothing is timed while a stream of the process captures,
+ * because querying an event would invalidate the capture.
  */
+#include "bench_levers.h"
 #include "shim/shim.h"
-#include "shim/split.h"
 
 #include <pthread.h>
 
-/* A shape has one of NEIGHBOURS places; of those the one that was launched longest ago makes room. */
+/* A shape is stored in one of NEIGHBOURS entries; the entry launched longest ago is reused. */
 enum { SHAPES = 4096 /* power of two */, NEIGHBOURS = 8, SAMPLES = 3 };
 
 struct hb_split_shape {
-	uint64_t key;  /* 0 = nobody's */
-	uint64_t used; /* by n_looks */
+	uint64_t key;  /* 0 = unused */
+	uint64_t used; /* value of n_lookups at the last launch */
 	CUcontext context;
 	int64_t duration_ns;
 	uint32_t n_resident, n_samples;
-	CUevent begin, end; /* of the sample under way; NULL = none */
+	CUevent begin, end; /* events of the sample in progress; NULL = none */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_split_shape shapes[SHAPES];
-static uint64_t n_looks;
+static uint64_t n_lookups;
 
-static uint64_t mix(uint64_t key, uint64_t value)
+static uint64_t mix_key(uint64_t key, uint64_t value)
 {
 	key = (key ^ value) * UINT64_C(0x9e3779b97f4a7c15);
 	return key ^ key >> 29;
 }
 
-static uint32_t resident_blocks(CUfunction function, uint32_t n_threads, uint32_t shared_bytes)
+static uint32_t count_resident_blocks(CUfunction function, uint32_t n_threads, uint32_t shared_bytes)
 {
 	CUdevice device;
 	int per_sm = 0, n_sms = 0;
@@ -54,7 +55,7 @@ static void drop_sample(struct hb_split_shape *shape)
 	shape->begin = shape->end = NULL;
 }
 
-/* With the lock held. */
+/* Reads the sample if its events have completed. With the lock held. */
 static void read_sample(struct hb_split_shape *shape)
 {
 	float ms = 0;
@@ -69,26 +70,26 @@ static void read_sample(struct hb_split_shape *shape)
 	drop_sample(shape);
 }
 
-/* Whoever has taken its begin is about to take its end. */
-static bool is_between(const struct hb_split_shape *shape)
+/* A thread has recorded the begin event and is about to record the end event. */
+static bool has_open_sample(const struct hb_split_shape *shape)
 {
 	return shape->begin && !shape->end;
 }
 
-static bool may_go(const struct hb_split_shape *shape)
+static bool can_be_reused(const struct hb_split_shape *shape)
 {
 	return !shape->begin || (shape->end && atomic_load(&hb_captures) <= 0);
 }
 
-/* The one of this key, or else whose place it may have; NULL: none. */
-static struct hb_split_shape *find(uint64_t key)
+/* Returns the entry of this key, or one that can be reused for it; NULL: none. */
+static struct hb_split_shape *find_entry(uint64_t key)
 {
 	struct hb_split_shape *oldest = NULL;
 	for (unsigned i = 0; i < NEIGHBOURS; i++) {
 		struct hb_split_shape *shape = &shapes[((key >> 1) + i) % SHAPES];
 		if (shape->key == key)
 			return shape;
-		if (may_go(shape) && (!oldest || shape->used < oldest->used))
+		if (can_be_reused(shape) && (!oldest || shape->used < oldest->used))
 			oldest = shape;
 	}
 	return oldest;
@@ -97,17 +98,17 @@ static struct hb_split_shape *find(uint64_t key)
 struct hb_split_known hb_split_shape_of(const struct hb_split_function *function, uint32_t n_blocks, uint32_t n_threads,
 					uint32_t shared_bytes)
 {
-	uint64_t key = mix(mix(mix(function->serial, n_blocks), n_threads), shared_bytes) | 1;
+	uint64_t key = mix_key(mix_key(mix_key(function->serial, n_blocks), n_threads), shared_bytes) | 1;
 	struct hb_split_known known = {.shape = NULL};
 	pthread_mutex_lock(&lock);
-	struct hb_split_shape *shape = find(key);
+	struct hb_split_shape *shape = find_entry(key);
 	if (shape && shape->key != key) {
 		drop_sample(shape);
 		*shape = (struct hb_split_shape){.key = key, .context = function->context};
-		shape->n_resident = resident_blocks(function->whole, n_threads, shared_bytes);
+		shape->n_resident = count_resident_blocks(function->original, n_threads, shared_bytes);
 	}
 	if (shape) {
-		shape->used = ++n_looks;
+		shape->used = ++n_lookups;
 		read_sample(shape);
 		known = (struct hb_split_known){shape, key, shape->duration_ns, shape->n_resident};
 	}
@@ -134,7 +135,7 @@ void hb_split_time_end(const struct hb_split_known *known, CUstream stream)
 {
 	struct hb_split_shape *shape = known->shape;
 	pthread_mutex_lock(&lock);
-	if (shape->key == known->key && is_between(shape) &&
+	if (shape->key == known->key && has_open_sample(shape) &&
 	    (HB_REAL(cuEventCreate)(&shape->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
 	     HB_REAL(cuEventRecord)(shape->end, stream) != CUDA_SUCCESS))
 		drop_sample(shape);
@@ -150,7 +151,8 @@ void hb_split_times_context_gone(CUcontext context)
 	pthread_mutex_unlock(&lock);
 }
 
-void hb_split_yield_to_capture(void)
+/* Waits until no thread is inside read_sample(): later calls see the capture and query no event. */
+void hb_split_times_before_capture(void)
 {
 	pthread_mutex_lock(&lock);
 	pthread_mutex_unlock(&lock);
