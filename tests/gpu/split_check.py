@@ -129,7 +129,7 @@ def training(options):
 
 
 def training_table(results):
-    lines = ["model    how     sliced   pieces  step ms  losses"]
+    lines = ["model    how      split    parts  step ms  losses"]
     for model, runs in results.items():
         for how, run in runs.items() if isinstance(runs, dict) else ():
             launches = run.get("launches", {})
