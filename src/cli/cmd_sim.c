@@ -56,6 +56,7 @@ static const char help[] =
 	"\n"
 	"output:\n"
 	"  --json           one object, for several modes an array of them\n"
+	"  --latencies      in that JSON also the latency of every request, in ns\n"
 	"  --report FILE    a page of plots, self-contained HTML\n"
 	"  --plot FILE      attainment against throughput, SVG\n"
 	"  --timeline FILE  every kernel of one mode, for ui.perfetto.dev\n"
@@ -231,7 +232,7 @@ static int results_print(const struct hb_sim_command *command, const struct hb_s
 	struct hb_error error;
 	size_t n = command->n_modes;
 	if (command->json) {
-		int rc = hb_result_json_write(stdout, results, n, n > 1, &error);
+		int rc = hb_result_json_write(stdout, results, n, n > 1, command->latencies, &error);
 		return rc ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 	}
 	struct hb_table_style style = {.width = terminal_width(), .colors = hb_cli_colors(stdout)};

@@ -38,6 +38,7 @@
 	X(HOST_NOISE, "host-noise", required_argument) \
 	X(JOBS, "jobs", required_argument) \
 	X(JSON, "json", no_argument) \
+	X(LATENCIES, "latencies", no_argument) \
 	X(LEAD, "lead", required_argument) \
 	X(LOW, "low", required_argument) \
 	X(PLOT, "plot", required_argument) \
@@ -177,6 +178,9 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		return jobs_parse(command, value);
 	case OPTION_JSON:
 		command->json = true;
+		return HB_EXIT_OK;
+	case OPTION_LATENCIES:
+		command->latencies = true;
 		return HB_EXIT_OK;
 	case OPTION_LEAD:
 		return lead_parse(value, &command->run.lead_ns);

@@ -24,7 +24,7 @@ struct hb_sim_command {
 	const char *report_path, *timeline_path, *plot_path;
 	int64_t window_from_ns, window_to_ns; /* -1 = choose */
 	unsigned jobs;
-	bool json, progress, help;
+	bool json, latencies, progress, help;
 };
 
 /* HB_EXIT_OK or, with the error told on stderr, HB_EXIT_USAGE or HB_EXIT_FAILURE; release with fini either way. */

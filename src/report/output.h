@@ -22,8 +22,9 @@
 /* A service counts as kept when this share of its requests is within the SLO. */
 #define HB_SIM_SLO_KEPT 0.95
 
-/* One object, or with `array` an array of n objects; ends with a newline. */
-int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error);
+/* One object, or with `array` an array of n objects; `latencies`: also the latency of every request. Ends with a newline. */
+int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,
+			 struct hb_error *error);
 
 struct hb_table_style {
 	unsigned width; /* columns; wider tables put each program on a line of its own */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The charts of a comparison of sharing modes, as SVG elements for a page.
- * Callers: report.c, and bench_page.c of src/bench.
+ * Caller: report.c.
  */
 #ifndef HB_SIM_PLOT_H
 #define HB_SIM_PLOT_H

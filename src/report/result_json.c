@@ -25,15 +25,27 @@ static json_t *microseconds(int64_t ns, bool known)
 	return known ? number((double)ns / 1e3, 3) : json_null();
 }
 
-static json_t *high_pack(const struct hb_sim_high *high, struct hb_error *error)
+static json_t *latencies_pack(const struct hb_sim_high *high)
+{
+	json_t *list = json_array();
+	for (uint64_t i = 0; i < high->requests; i++)
+		json_array_append_new(list, json_integer(high->latency_ns[i]));
+	return list;
+}
+
+static json_t *high_pack(const struct hb_sim_high *high, bool latencies, struct hb_error *error)
 {
 	bool known = high->requests > 0;
-	return hb_json_pack(error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", high->workload,
-			    "rate_per_s", high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(), "requests",
-			    (json_int_t)high->requests, "p50_us", microseconds(high->p50_ns, known), "p90_us",
-			    microseconds(high->p90_ns, known), "p99_us", microseconds(high->p99_ns, known), "max_us",
-			    microseconds(high->max_ns, known), "slo_us", microseconds(high->slo_ns, high->slo_ns > 0),
-			    "attainment", number(high->attainment, 6));
+	json_t *packed = hb_json_pack(
+		error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", high->workload, "rate_per_s",
+		high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(), "requests",
+		(json_int_t)high->requests, "p50_us", microseconds(high->p50_ns, known), "p90_us",
+		microseconds(high->p90_ns, known), "p99_us", microseconds(high->p99_ns, known), "max_us",
+		microseconds(high->max_ns, known), "slo_us", microseconds(high->slo_ns, high->slo_ns > 0), "attainment",
+		number(high->attainment, 6));
+	if (packed && latencies)
+		json_object_set_new(packed, "latency_ns", latencies_pack(high));
+	return packed;
 }
 
 static json_t *low_pack(const struct hb_sim_low *low, struct hb_error *error)
@@ -51,12 +63,12 @@ static json_t *append(json_t *list, json_t *element)
 	return NULL;
 }
 
-static json_t *result_pack(const struct hb_sim_result *result, struct hb_error *error)
+static json_t *result_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error)
 {
 	json_t *high = json_array();
 	json_t *low = json_array();
 	for (uint32_t i = 0; i < result->n_high && high; i++)
-		high = append(high, high_pack(&result->high[i], error));
+		high = append(high, high_pack(&result->high[i], latencies, error));
 	for (uint32_t i = 0; i < result->n_low && low; i++)
 		low = append(low, low_pack(&result->low[i], error));
 	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
@@ -65,11 +77,12 @@ static json_t *result_pack(const struct hb_sim_result *result, struct hb_error *
 			    number(result->wall_s, 3));
 }
 
-int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, struct hb_error *error)
+int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,
+			 struct hb_error *error)
 {
 	json_t *root = array ? json_array() : NULL;
 	for (size_t i = 0; i < n; i++) {
-		json_t *object = result_pack(&results[i], error);
+		json_t *object = result_pack(&results[i], latencies, error);
 		root = array ? append(root, object) : object;
 		if (!root)
 			return -EINVAL;

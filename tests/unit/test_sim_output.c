@@ -106,7 +106,7 @@ static void json_has_the_promised_keys_in_order(void **state)
 	struct text text = text_open();
 	struct hb_error error;
 	begin(&text);
-	assert_int_equal(hb_result_json_write(text.out, results, 1, false, &error), 0);
+	assert_int_equal(hb_result_json_write(text.out, results, 1, false, false, &error), 0);
 	end(&text);
 	const char *at = text.bytes;
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -124,7 +124,7 @@ static json_t *json_of(const struct hb_sim_result *results, size_t n, bool array
 	struct text text = text_open();
 	struct hb_error error;
 	begin(&text);
-	assert_int_equal(hb_result_json_write(text.out, results, n, array, &error), 0);
+	assert_int_equal(hb_result_json_write(text.out, results, n, array, false, &error), 0);
 	end(&text);
 	json_t *root = json_loads(text.bytes, 0, NULL);
 	assert_non_null(root);

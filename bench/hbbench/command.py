@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of `hb bench`: reads options, lists the tables, runs a suite or shows a file."""
+import argparse
+import difflib
+import logging
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+
+from hbbench import results, tables
+from hbbench.process import Failed, Interrupted
+from hbbench.run import run_suite
+from hbbench.tables import CASES, SUITES, WAYS, Plan, Refused, find_way
+
+HELP = """\
+usage: hb bench list
+       hb bench run SUITE [OPTION...]
+       hb bench report FILE [--json] [--report FILE]
+
+Measures services beside low-priority programs under each way of sharing a GPU.
+All ways are measured in turns, on a real GPU, or on a simulated one where there
+is none. Report shows a file again that run wrote (.json, .json.gz).
+
+  --gpu sim|N      a simulated GPU, or the N-th real one (the first real one)
+  --sharing WAY[,WAY...]|all[,-WAY...]
+                   what to compare with exclusive; -WAY: all but that (the suite's);
+                   ENGINE:KEY=VALUE is an engine with another setting
+  --case NAME[,NAME...]
+                   some cases of the suite (all)
+  --rounds N       how often everything is measured (the suite's)
+  --seconds S      length of a window (the suite's)
+  --limit S        ends within S seconds, with what was measured by then (none)
+  --xsched DIR     where XSched was installed to, for the way of sharing xsched
+  --json           everything as JSON instead of a table, raw values included
+  --report FILE    a page of plots, self-contained HTML
+  --out DIR        writes DIR/SUITE.json.gz and DIR/SUITE.html
+
+exit status: 0 done, 1 something failed, 2 bad command line or input
+"""
+SECONDS, LIMIT, ROUNDS = (0.01, 600), (1, 86400), (1, 100)
+BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def nearest(word, names):
+    """The known word that was probably meant, or None."""
+    found = difflib.get_close_matches(word, list(names), 1, 0.6)
+    return found[0] if found else next((name for name in names if len(word) > 2 and name.startswith(word)), None)
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports errors in the form of every other command of hb."""
+
+    def error(self, message):
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        missing = re.match(r"argument (--[\w-]+): expected one argument", message)
+        if unknown:
+            like = nearest(unknown[1], ["--help", *self._option_string_actions])
+            message = f"no option '{unknown[1]}'" + (f"; did you mean '{like}'?" if like else "")
+        elif missing:
+            message = f"{missing[1]} needs a value"
+        raise Refused(message)
+
+
+def number_in(name, text, limits, kind=float):
+    """The option's value, or an error that names the range."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not limits[0] <= value <= limits[1]:
+        raise Refused(f"--{name} {text}: give a number from {limits[0]} to {limits[1]}")
+    return value
+
+
+def read_words(argv):
+    parser = Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    for name in ("case", "gpu", "limit", "out", "report", "rounds", "seconds", "sharing", "xsched"):
+        parser.add_argument("--" + name)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-h", "--help", action="store_true")
+    return parser.parse_intermixed_args(argv)
+
+
+def read_verb(words):
+    """(verb, its word or None)"""
+    verbs = {"list": None, "run": "which suite?", "report": "which file?"}
+    if not words:
+        raise Refused("list, run or report?")
+    verb = words[0]
+    if verb not in verbs:
+        like = nearest(verb, verbs)
+        raise Refused(f"no '{verb}'; " + (f"did you mean '{like}'?" if like else "there are list, run and report"))
+    if verbs[verb] and len(words) == 1:
+        raise Refused(f"{verb}: {verbs[verb]}")
+    most = 2 if verbs[verb] else 1
+    if len(words) > most:
+        raise Refused(f"'{words[most]}': only one at a time")
+    return verb, words[1] if most == 2 else None
+
+
+class Options:
+    """What is run; the fields are read by run.py and measure.py."""
+
+    def __init__(self, args, suite, hb, command):
+        self.suite, self.hb, self.command, self.xsched = suite, hb, command, args.xsched
+        self.halves = False
+        self.choose_gpu(args.gpu)
+        self.rounds = number_in("rounds", args.rounds, ROUNDS, int) if args.rounds else suite.rounds
+        usual = suite.simulated_s if self.simulated else suite.real_s
+        self.seconds = number_in("seconds", args.seconds, SECONDS) if args.seconds else usual
+        self.deadline = time.monotonic() + number_in("limit", args.limit, LIMIT) if args.limit else None
+        if self.xsched and not os.access(os.path.join(self.xsched, "bin/xserver"), os.X_OK):
+            raise Refused(f"--xsched {self.xsched}: there is no bin/xserver; give the folder that XSched was installed to")
+        self.only = args.case.split(",") if args.case else None
+        self.plans = [Plan(case, self.simulated) for case in CASES if case.suite == suite.name]
+        for name in self.only or []:
+            self.check_case(name)
+        self.ways = self.choose_ways(args.sharing)
+
+    def choose_gpu(self, text):
+        if text is not None and not re.fullmatch(r"sim|\d+", text):
+            raise Refused(f"--gpu {text}: give sim or the number of a GPU")
+        none = not os.path.exists("/dev/nvidiactl")
+        self.simulated = text == "sim" if text is not None else none
+        if none and not self.simulated and not os.path.exists("/dev/dxg"):
+            raise Refused(f"--gpu {text}: no NVIDIA GPU is here; --gpu sim measures a simulated one")
+        if text is not None and not self.simulated:
+            os.environ["CUDA_VISIBLE_DEVICES"] = text
+
+    def check_case(self, name):
+        names = [plan.case.name for plan in self.plans]
+        if name not in names:
+            like = nearest(name, names)
+            raise Refused(f"--case {name}: not in {self.suite.name}; "
+                          + (f"did you mean '{like}'?" if like else "'hb bench list' shows them"))
+
+    def chosen_way(self, name):
+        """A way that the user names must exist and be possible."""
+        way = find_way(name)
+        if not way:
+            like = nearest(name, [one.name for one in WAYS])
+            raise Refused(f"--sharing {name}: not known; " + (f"did you mean '{like}'?" if like else "'hb bench list' shows them"))
+        if not any(plan.can(way) for plan in self.plans if not self.only or plan.case.name in self.only):
+            raise Refused(f"--sharing {name}: not possible in {self.suite.name} on {'a simulated' if self.simulated else 'a real'} GPU")
+        if way.high == tables.XSCHED and not self.xsched:
+            raise Refused(f"--sharing {name}: --xsched must say where XSched was installed to")
+        return way
+
+    def choose_ways(self, text):
+        """exclusive is always measured, because the other ways are compared with it."""
+        ways = [WAYS[0]]
+        for word in (text or self.suite.sharing).split(","):
+            if word == "all":
+                ways += [way for way in WAYS if way.high != tables.XSCHED or self.xsched]
+            elif word.startswith("-") and find_way(word[1:]):
+                ways = [way for way in ways if way.name != word[1:] or way.kind == tables.REFERENCE]
+            else:
+                ways.append(self.chosen_way(word) if text else find_way(word))
+        return list(dict.fromkeys(ways))
+
+
+def print_list():
+    for suite in SUITES:
+        print(f"{suite.name:<13}{suite.help}")
+        for case in CASES:
+            if case.suite == suite.name:
+                print(f"  {case.name:<26} {case.high}" + (f" beside {case.low}" if case.low else "")
+                      + (" (killed)" if case.kill else ""))
+    print("\nways of sharing:")
+    for way in WAYS:
+        where = ("processes, with --xsched" if way.high == tables.XSCHED else "recorded programs" if not way.high
+                 else "recorded programs, processes" if way.mode else "processes")
+        print(f"  {way.name:<13}{way.kind:<11}{where}")
+
+
+def write_page(path, result):
+    with open(os.path.join(BENCH, "page.html"), encoding="utf-8") as frame:
+        results.write_file(path, results.page_text(frame.read(), result))
+
+
+class Output:
+    """The files that are written, the ones in --out also after each case."""
+
+    def __init__(self, args, suite):
+        self.report, self.folder, self.suite = args.report, args.out, suite
+        try:
+            if self.folder:
+                os.makedirs(self.folder, exist_ok=True)
+            if self.report:
+                with open(self.report, "ab"):
+                    pass
+        except OSError as error:
+            raise results.BadFile(f"{error.filename}: {error.strerror}") from error
+
+    def keep(self, result):
+        if self.folder:
+            results.write_file(os.path.join(self.folder, self.suite + ".json.gz"), results.to_text(result))
+            write_page(os.path.join(self.folder, self.suite + ".html"), result)
+
+    def finish(self, args, result):
+        if self.report:
+            write_page(self.report, result)
+        if args.json:
+            sys.stdout.write(results.to_text(result))
+        else:
+            results.print_table(result)
+
+
+def run_serve(args, suite, hb):
+    """The suite `serve` has no programs beside each other but requests with deadlines; bench/serving.py measures it."""
+    if args.json or args.report or args.xsched or args.rounds or args.sharing or args.case:
+        raise Refused("serve takes --gpu, --seconds, --limit and --out")
+    options = Options(args, suite, hb, "")
+    if options.simulated and options.deadline:
+        raise Refused("--limit: serve in virtual time is always complete; fewer --seconds make it shorter")
+    words = [os.path.join(BENCH, "serving.py"), "--hb", hb, "--seconds", f"{options.seconds:g}"]
+    words += [] if options.simulated else ["--live", "torch"]
+    words += ["--budget", f"{options.deadline - time.monotonic():.3f}"] if options.deadline else []
+    if args.out:
+        os.makedirs(args.out, exist_ok=True)
+        words += ["--results", os.path.join(args.out, "serve.json"), "--keep", os.path.join(args.out, "serve")]
+    os.execv(sys.executable, [sys.executable, *words])
+
+
+def run(args, name, argv):
+    suite = next((suite for suite in SUITES if suite.name == name), None)
+    if not suite:
+        like = nearest(name, [one.name for one in SUITES])
+        raise Refused(f"no suite '{name}'; " + (f"did you mean '{like}'?" if like else "'hb bench list' shows them"))
+    hb = os.environ.get("HB_BENCH_HB") or shutil.which("hb") or os.path.join(BENCH, "../build/hb")
+    if suite.name == "serve":
+        run_serve(args, suite, hb)
+    options = Options(args, suite, hb, "hb bench " + shlex.join(argv))
+    output = Output(args, suite.name)
+    result, interrupted = run_suite(options, output.keep)
+    output.finish(args, result)
+    if interrupted:
+        raise Interrupted("interrupted; what had been measured before is kept")
+    return 1 if any(case["failed"] or case["dropped"] for case in result["cases"]) else 0
+
+
+def report(args, path):
+    result = results.load(path)
+    Output(args, "").finish(args, result)
+    return 0
+
+
+def main(argv):
+    """Returns the exit status."""
+    logging.basicConfig(format="hb bench: %(message)s", level=os.environ.get("HB_LOG", "warning").upper()
+                        if os.environ.get("HB_LOG", "warning") in ("debug", "info", "warning", "error") else "WARNING")
+    try:
+        args = read_words(argv)
+        if args.help:
+            print(HELP, end="")
+            return 0
+        verb, word = read_verb(args.words)
+        if verb == "list":
+            print_list()
+            return 0
+        return run(args, word, argv) if verb == "run" else report(args, word)
+    except Refused as why:
+        print(f"hb bench: {why}", file=sys.stderr)
+        if not isinstance(why, results.BadFile):
+            print("'hb bench --help' explains the options", file=sys.stderr)
+        return 2
+    except (Failed, Interrupted) as why:
+        print(f"hb bench: {why}", file=sys.stderr)
+        return 1
