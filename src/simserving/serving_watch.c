@@ -106,11 +106,11 @@ void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint
 static void stage_record(struct hb_serving_watch *watch, uint32_t shadow, const struct hb_flight *flight,
 			 enum hb_scheduler_stage stage)
 {
-	double whole_ns = flight->whole_ns[stage];
+	double total_ns = flight->total_ns[stage];
 	struct hb_hist *errors = stage == HB_STAGE_RUN ? watch->run_error : watch->copy_error;
 	bool foreseeable = stage != HB_STAGE_RUN || !flight->was_paused;
-	if (flight->begun_ns >= watch->count_from_ns && whole_ns > 0 && foreseeable)
-		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / whole_ns - 1) * MILLION));
+	if (flight->begun_ns >= watch->count_from_ns && total_ns > 0 && foreseeable)
+		hb_hist_record(&errors[shadow], (int64_t)(fabs(flight->done_ns[stage] / total_ns - 1) * MILLION));
 }
 
 void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,

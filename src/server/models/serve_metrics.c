@@ -132,7 +132,7 @@ static void write_predictions(void *argument, const struct hb_scheduler *schedul
 	for (size_t i = 0; i < 2; i++) {
 		hb_prom_label(labels, sizeof(labels), "quantile", quantiles[i].label);
 		hb_prom_ratio(page->out, "hb_serve_prediction_error_ratio", labels,
-			      (uint64_t)(hb_quantile_ring_get(&predictor->off, quantiles[i].share, 0) * 1e6));
+			      (uint64_t)(hb_quantile_ring_get(&predictor->error_size, quantiles[i].share, 0) * 1e6));
 	}
 	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE, "Requests that wait, by priority");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From one change of the set in flight to the next: how fast every batch
- * progresses, and when each will be done. See predictor.h and docs/serving-scheduler.md.
+ * Forecasts: steps from one change of the set of batches in flight to the next
+ * and computes when every batch ends. See predictor.h and
+ * docs/serving-scheduler.md.
  */
 #include "server/scheduler/predictor.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A batch that should have ended has this part of its time still before it, as far as anybody knows. */
+/* A batch that should already have ended is assumed to have this share of its stage left. */
 #define OVERDUE_SHARE 0.05
-/* What the learned weights may say at most: a batch is not 20 times slower for its company. */
+/* Limit of the predicted slowdown: other batches do not make a batch 20 times slower. */
 #define SLOWDOWN_MAX 20.0
-/* Rounding leaves a last bit. */
-#define STOPS_NEAR_NS 1e-3
+/* Work smaller than this is a rounding error. */
+#define ROUNDING_NS 1e-3
 
+/* Sums over the batches in flight. */
 struct crowd {
 	uint32_t runs;
 	double link[2];
@@ -26,27 +28,26 @@ static bool in_flight(const struct hb_flow *flow)
 	return flow->live && !flow->waits;
 }
 
-static void crowd_run(struct crowd *crowd, const struct hb_flow *flow)
+static void add_run(struct crowd *crowd, const struct hb_flow *flow)
 {
 	crowd->runs++;
 	crowd->sm[flow->priority] += flow->sm;
 	crowd->memory += flow->memory;
 }
 
-/* What is left of its stage where it stops for being held; 0 = it goes on to the end. */
-static double stops_at(const struct hb_flow *flow)
+/* Work left in the stage at which the flow stops because it is paused; 0 = it does not stop. */
+static double stop_point(const struct hb_flow *flow)
 {
-	return flow->paused && flow->stage == HB_STAGE_RUN ? flow->stops_ns : 0;
+	return flow->paused && flow->stage == HB_STAGE_RUN ? flow->stop_ns : 0;
 }
 
-/* It has come to there. */
-static bool stands(const struct hb_flow *flow)
+static bool has_stopped(const struct hb_flow *flow)
 {
-	double stops_ns = stops_at(flow);
-	return stops_ns > 0 && flow->left_ns[HB_STAGE_RUN] <= stops_ns + STOPS_NEAR_NS;
+	double stop_ns = stop_point(flow);
+	return stop_ns > 0 && flow->left_ns[HB_STAGE_RUN] <= stop_ns + ROUNDING_NS;
 }
 
-/* Whether a copy of the same process in the same direction is before it. */
+/* Whether an earlier copy of the same process in the same direction is still in flight. */
 static bool has_to_wait(const struct hb_flow *flow, struct hb_flow *const *others, uint32_t n)
 {
 	for (uint32_t i = 0; i < n && flow->stage != HB_STAGE_RUN; i++)
@@ -56,21 +57,25 @@ static bool has_to_wait(const struct hb_flow *flow, struct hb_flow *const *other
 	return false;
 }
 
-static void crowd_join(struct crowd *crowd, const struct hb_flow *flow)
+static void add_to_crowd(struct crowd *crowd, const struct hb_flow *flow)
 {
 	bool out = flow->stage == HB_STAGE_OUT;
 	if (flow->stage == HB_STAGE_RUN)
-		crowd_run(crowd, flow);
+		add_run(crowd, flow);
 	else
 		crowd->link[out] += flow->link_use[out];
 }
 
 /*
- * What may slow a running batch down: that there is company at all, its demand
- * for SMs at this batch's priority or above and below it, and own times the
- * others' demand, for SMs and for memory bandwidth.
+ * Features of the batches that run beside this one:
+ *
+ *	0  1 if there is any
+ *	1  sum of the SM demands of its own priority and above
+ *	2  sum of the SM demands below its priority
+ *	3  own SM demand * (1 + 2)
+ *	4  own memory demand * sum of the others' memory demands
  */
-static void features_of(const struct hb_flow *flow, const struct crowd *crowd, double *features)
+static void compute_features(const struct hb_flow *flow, const struct crowd *crowd, double *features)
 {
 	bool high = flow->priority == HB_SCHEDULER_HIGH;
 	double beside = high ? crowd->sm[HB_SCHEDULER_HIGH]
@@ -87,7 +92,7 @@ static double run_rate(const struct hb_predictor *predictor, const struct hb_flo
 		       double *features)
 {
 	double slower = 0;
-	features_of(flow, crowd, features);
+	compute_features(flow, crowd, features);
 	if (predictor->parts.interference)
 		slower = hb_rls_predict(&predictor->slowdown[flow->priority], features) *
 			 hb_predictor_sensitivity(predictor, flow->model, flow->priority);
@@ -102,19 +107,22 @@ static double copy_rate(const struct hb_predictor *predictor, const struct hb_fl
 	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
 }
 
-/* Of flows that are all at work. `features` (or NULL) of those that run; 0 of one that stands. */
-static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
-		     double (*features)[HB_INTERFERENCE_FEATURES])
+/*
+ * Computes the progress rate of each of n active flows. `features` (or NULL) is set for flows in the run stage. A flow that
+ * is paused or waits for an earlier copy has rate 0; a paused one also has zero features.
+ */
+static void compute_rates(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
+			  double (*features)[HB_INTERFERENCE_FEATURES])
 {
 	struct crowd crowd = {0};
 	double x[HB_INTERFERENCE_FEATURES];
 	bool waits[HB_FORECAST_MAX];
 	for (uint32_t i = 0; i < n; i++) {
-		bool stood = stands(flow[i]);
-		waits[i] = stood || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
+		bool stopped = has_stopped(flow[i]);
+		waits[i] = stopped || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
 		if (!waits[i])
-			crowd_join(&crowd, flow[i]);
-		if (stood && features)
+			add_to_crowd(&crowd, flow[i]);
+		if (stopped && features)
 			memset(features[i], 0, sizeof features[i]);
 	}
 	for (uint32_t i = 0; i < n; i++)
@@ -128,36 +136,36 @@ static void rates_of(const struct hb_predictor *predictor, struct hb_flow **flow
 void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
 		   double (*features)[HB_INTERFERENCE_FEATURES])
 {
-	struct hb_flow *at_work[HB_FORECAST_MAX];
+	struct hb_flow *active[HB_FORECAST_MAX];
 	double rates[HB_FORECAST_MAX], seen[HB_FORECAST_MAX][HB_INTERFERENCE_FEATURES];
-	uint32_t n_at_work = 0;
+	uint32_t n_active = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		rate[i] = 0;
 		if (in_flight(&flow[i]))
-			at_work[n_at_work++] = &flow[i];
+			active[n_active++] = &flow[i];
 	}
-	rates_of(predictor, at_work, n_at_work, rates, features ? seen : NULL);
-	for (uint32_t i = 0; i < n_at_work; i++) {
-		size_t place = (size_t)(at_work[i] - flow);
+	compute_rates(predictor, active, n_active, rates, features ? seen : NULL);
+	for (uint32_t i = 0; i < n_active; i++) {
+		size_t place = (size_t)(active[i] - flow);
 		rate[place] = rates[i];
 		if (features)
 			memcpy(features[place], seen[i], sizeof seen[i]);
 	}
 }
 
-/* What is left of its stage at least, as far as anybody knows. */
-static double least_left(const struct hb_flight *flight)
+/* Least work that a batch is assumed to have left while its stage has not ended. */
+static double least_left_ns(const struct hb_flight *flight)
 {
-	return OVERDUE_SHARE * flight->whole_ns[flight->flow.stage];
+	return OVERDUE_SHARE * flight->total_ns[flight->flow.stage];
 }
 
 void hb_flight_overdue(struct hb_flight *flight)
 {
 	double *left = &flight->flow.left_ns[flight->flow.stage];
-	*left = *left > least_left(flight) ? *left : least_left(flight);
+	*left = *left > least_left_ns(flight) ? *left : least_left_ns(flight);
 }
 
-void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
+void hb_forecast_begin(const struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
 {
 	forecast->n = 0;
 	forecast->turns = predictor->turns;
@@ -173,20 +181,21 @@ void hb_forecast_begin(struct hb_predictor *predictor, int64_t now_ns, struct hb
 	for (uint32_t i = 0; i < forecast->n; i++) {
 		struct hb_flow *flow = &forecast->flow[i];
 		double left = flow->left_ns[flow->stage] - (since_ns > 0 ? since_ns * rate[i] : 0);
-		double least = least_left(&predictor->flights[forecast->slot[i]]);
-		least = stops_at(flow) > least ? stops_at(flow) : least;
+		double least = least_left_ns(&predictor->flights[forecast->slot[i]]);
+		least = stop_point(flow) > least ? stop_point(flow) : least;
 		flow->left_ns[flow->stage] = left > least ? left : least;
 	}
 }
 
-static double between(const double ends[2], uint32_t items, uint32_t most)
+/* Linear interpolation between ends[0] at 1 item and ends[1] at `most` items. */
+static double interpolate_demand(const double ends[2], uint32_t items, uint32_t most)
 {
 	return most > 1 ? ends[0] + (ends[1] - ends[0]) * (items - 1) / (most - 1) : ends[0];
 }
 
-/* Its demands; what it has to do is left open. */
-static struct hb_flow flow_demand(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
-				  enum hb_scheduler_priority priority)
+/* A new flow with its demands; the work is not set. */
+static struct hb_flow new_flow(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
+			       enum hb_scheduler_priority priority)
 {
 	const struct hb_scheduler_model *known = &predictor->models[model];
 	return (struct hb_flow){
@@ -195,12 +204,12 @@ static struct hb_flow flow_demand(const struct hb_predictor *predictor, uint32_t
 		.priority = priority,
 		.stage = HB_STAGE_IN,
 		.live = true,
-		.sm = between(known->sm_demand, items, known->max_items),
-		.memory = between(known->memory_demand, items, known->max_items),
+		.sm = interpolate_demand(known->sm_demand, items, known->max_items),
+		.memory = interpolate_demand(known->memory_demand, items, known->max_items),
 	};
 }
 
-static void flow_work(const struct hb_predictor *predictor, struct hb_flow *flow)
+static void set_flow_work(const struct hb_predictor *predictor, struct hb_flow *flow)
 {
 	const struct hb_scheduler_model *known = &predictor->models[flow->model];
 	double in_bytes = known->in_bytes * flow->items, out_bytes = known->out_bytes * flow->items;
@@ -218,8 +227,8 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 		return HB_FORECAST_MAX;
 	uint32_t index = forecast->n++;
 	forecast->slot[index] = UINT32_MAX;
-	forecast->flow[index] = flow_demand(predictor, model, items, priority);
-	flow_work(predictor, &forecast->flow[index]);
+	forecast->flow[index] = new_flow(predictor, model, items, priority);
+	set_flow_work(predictor, &forecast->flow[index]);
 	forecast->flow[index].waits = waits;
 	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
@@ -227,61 +236,63 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	return index;
 }
 
-/* What is at work at one point of a forecast, in the order of its flows: sums are the same whatever waits or is done. */
-struct at_work {
-	uint32_t n, high; /* high: those of high priority that still copy in or run */
+/*
+ * The flows that are active at one point of a forecast. They are kept in the order of the forecast's flow[], so that sums of
+ * floating-point numbers do not depend on the order in which flows join.
+ */
+struct active_flows {
+	uint32_t n, high; /* high: number of high-priority flows that copy in or run */
 	struct hb_flow *flow[HB_FORECAST_MAX];
 	double rate[HB_FORECAST_MAX];
 };
 
-static bool keeps_waiting(const struct hb_flow *flow)
+static bool keeps_queue_waiting(const struct hb_flow *flow)
 {
 	return flow->priority == HB_SCHEDULER_HIGH && flow->stage != HB_STAGE_OUT;
 }
 
-static void work_join(struct at_work *work, struct hb_flow *flow)
+static void join_active(struct active_flows *active, struct hb_flow *flow)
 {
-	uint32_t at = work->n++;
-	for (; at > 0 && work->flow[at - 1] > flow; at--)
-		work->flow[at] = work->flow[at - 1];
-	work->flow[at] = flow;
-	work->high += keeps_waiting(flow);
+	uint32_t at = active->n++;
+	for (; at > 0 && active->flow[at - 1] > flow; at--)
+		active->flow[at] = active->flow[at - 1];
+	active->flow[at] = flow;
+	active->high += keeps_queue_waiting(flow);
 }
 
-/* The first batch that waits begins once no high-priority one is at work; when none waits, what is held goes on. */
-static void begin_waiting(struct hb_forecast *forecast, struct at_work *work, uint32_t *next)
+/* Begins the next waiting batch when no high-priority batch copies in or runs. If none waits, resumes paused batches. */
+static void begin_next_waiting(struct hb_forecast *forecast, struct active_flows *active, uint32_t *next)
 {
-	if (work->high)
+	if (active->high)
 		return;
 	while (*next < forecast->n && !forecast->flow[*next].waits)
 		++*next;
 	if (*next == forecast->n) {
-		for (uint32_t i = 0; i < work->n; i++)
-			work->flow[i]->paused = false;
+		for (uint32_t i = 0; i < active->n; i++)
+			active->flow[i]->paused = false;
 		return;
 	}
 	forecast->flow[*next].waits = false;
-	work_join(work, &forecast->flow[*next]);
+	join_active(active, &forecast->flow[*next]);
 }
 
-/* Time until the first stage of any flow ends, or stands. */
-static double next_change_ns(const struct at_work *work)
+/* Time until the next stage of any flow ends, or a paused run stops. */
+static double next_change_ns(const struct active_flows *active)
 {
 	double next = INFINITY;
-	for (uint32_t i = 0; i < work->n; i++) {
-		const struct hb_flow *flow = work->flow[i];
-		double work_ns = flow->left_ns[flow->stage] - stops_at(flow);
-		double left = work->rate[i] > 0 ? work_ns / work->rate[i] : INFINITY;
+	for (uint32_t i = 0; i < active->n; i++) {
+		const struct hb_flow *flow = active->flow[i];
+		double work_ns = flow->left_ns[flow->stage] - stop_point(flow);
+		double left = active->rate[i] > 0 ? work_ns / active->rate[i] : INFINITY;
 		next = left < next ? left : next;
 	}
 	return next > 0 ? next : 0;
 }
 
-static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns, uint32_t *turns)
+static void advance_flow(struct hb_flow *flow, double work_ns, double at_ns, uint32_t *turns)
 {
 	flow->left_ns[flow->stage] -= work_ns;
-	/* Rounding leaves a last bit: no stage is left with less than a picosecond. */
-	while (flow->live && flow->left_ns[flow->stage] <= 1e-3) {
+	while (flow->live && flow->left_ns[flow->stage] <= ROUNDING_NS) {
 		if (flow->stage == HB_STAGE_OUT) {
 			flow->live = false;
 			flow->finish_ns = at_ns;
@@ -292,74 +303,74 @@ static void flow_progress(struct hb_flow *flow, double work_ns, double at_ns, ui
 	}
 }
 
-/* False: a flow has finished with which `watch` has heard enough. */
-static bool work_progress(struct at_work *work, double took_ns, double at_ns, uint32_t *turns,
-			  const struct hb_forecast_watch *watch)
+/* False: `watch` stopped the forecast. */
+static bool advance_active(struct active_flows *active, double took_ns, double at_ns, uint32_t *turns,
+			   const struct hb_forecast_watch *watch)
 {
 	uint32_t left = 0;
 	bool enough = false;
-	work->high = 0;
-	for (uint32_t i = 0; i < work->n; i++) {
-		struct hb_flow *flow = work->flow[i];
-		flow_progress(flow, took_ns * work->rate[i], at_ns, turns);
+	active->high = 0;
+	for (uint32_t i = 0; i < active->n; i++) {
+		struct hb_flow *flow = active->flow[i];
+		advance_flow(flow, took_ns * active->rate[i], at_ns, turns);
 		if (flow->live) {
-			work->high += keeps_waiting(flow);
-			work->flow[left++] = flow;
+			active->high += keeps_queue_waiting(flow);
+			active->flow[left++] = flow;
 		} else if (watch) {
 			enough |= watch->enough(watch->self, flow);
 		}
 	}
-	work->n = left;
+	active->n = left;
 	return !enough;
 }
 
 bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast,
 		     const struct hb_forecast_watch *watch)
 {
-	struct at_work work;
+	struct active_flows active;
 	double at_ns = 0;
 	uint32_t waiting = 0;
-	work.n = work.high = 0;
+	active.n = active.high = 0;
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (in_flight(&forecast->flow[i]))
-			work_join(&work, &forecast->flow[i]);
-	/* Every step ends a stage, or makes a held run stand, so there are at most so many. */
+			join_active(&active, &forecast->flow[i]);
+	/* Every step ends a stage or stops a paused run, which bounds the number of steps. */
 	for (uint32_t step = 0; step <= (HB_STAGES + 1) * forecast->n; step++) {
-		begin_waiting(forecast, &work, &waiting);
-		if (!work.n)
+		begin_next_waiting(forecast, &active, &waiting);
+		if (!active.n)
 			break;
-		rates_of(predictor, work.flow, work.n, work.rate, NULL);
-		double next_ns = next_change_ns(&work);
+		compute_rates(predictor, active.flow, active.n, active.rate, NULL);
+		double next_ns = next_change_ns(&active);
 		at_ns += next_ns;
-		if (!work_progress(&work, next_ns, at_ns, &forecast->turns, watch))
+		if (!advance_active(&active, next_ns, at_ns, &forecast->turns, watch))
 			return false;
 	}
 	return true;
 }
 
-void hb_flow_pause(struct hb_flow *flow, double goes_on_ns, bool paused)
+void hb_flow_pause(struct hb_flow *flow, double still_ns, bool paused)
 {
 	double left_ns = flow->left_ns[HB_STAGE_RUN];
-	if (goes_on_ns <= 0 || paused == flow->paused)
+	if (still_ns <= 0 || paused == flow->paused)
 		return;
 	flow->paused = paused;
-	/* Before its run it does not begin one; in it, something is on its way. */
-	flow->stops_ns = flow->stage < HB_STAGE_RUN ? left_ns : left_ns > goes_on_ns ? left_ns - goes_on_ns : 0;
+	/* Before the run stage the run does not begin. In it, launches that are already queued still execute. */
+	flow->stop_ns = flow->stage < HB_STAGE_RUN ? left_ns : left_ns > still_ns ? left_ns - still_ns : 0;
 }
 
-double hb_flow_stops_after(const struct hb_flow *flow)
+double hb_flow_work_to_stop(const struct hb_flow *flow)
 {
-	double stops_ns = stops_at(flow), left_ns = flow->left_ns[flow->stage] - stops_ns;
-	return flow->live && stops_ns > 0 && left_ns > STOPS_NEAR_NS ? left_ns : 0;
+	double stop_ns = stop_point(flow), left_ns = flow->left_ns[flow->stage] - stop_ns;
+	return flow->live && stop_ns > 0 && left_ns > ROUNDING_NS ? left_ns : 0;
 }
 
 void hb_forecast_pause(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool paused)
 {
 	struct hb_flow *flow = &forecast->flow[index];
 	uint32_t slot = forecast->slot[index];
-	double whole_ns = slot < HB_SCHEDULER_FLIGHTS_MAX ? predictor->flights[slot].whole_ns[HB_STAGE_RUN]
+	double total_ns = slot < HB_SCHEDULER_FLIGHTS_MAX ? predictor->flights[slot].total_ns[HB_STAGE_RUN]
 							  : flow->left_ns[HB_STAGE_RUN];
-	hb_flow_pause(flow, whole_ns * predictor->models[flow->model].stop_share, paused);
+	hb_flow_pause(flow, total_ns * predictor->models[flow->model].stop_share, paused);
 }
 
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index)
@@ -373,10 +384,10 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 {
 	struct crowd crowd = {0};
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
-	/* Wherever they are now: running is where they will meet. */
+	/* Each counts as running, whatever its stage now: in the run stage they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
-			crowd_run(&crowd, &forecast->flow[i]);
+			add_run(&crowd, &forecast->flow[i]);
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
 			sum += run_rate(predictor, &forecast->flow[i], &crowd, x);
@@ -388,7 +399,7 @@ double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_fo
 {
 	if (forecast->n == HB_FORECAST_MAX || model >= predictor->n_models)
 		return hb_forecast_speed(predictor, forecast);
-	forecast->flow[forecast->n++] = flow_demand(predictor, model, items, priority);
+	forecast->flow[forecast->n++] = new_flow(predictor, model, items, priority);
 	double speed = hb_forecast_speed(predictor, forecast);
 	forecast->n--;
 	return speed;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A baseline after Clockwork: one batch runs at a time, so that its time is
- * known, by deadline, as large a batch as its first request's deadline allows;
- * what cannot be done in time is refused before it begins. The next batch's
- * input is copied while one runs: it starts when the copy is predicted to end
- * together with the run.
+ * The baseline `clockwork`, after Clockwork (OSDI 2020): one batch runs at a
+ * time, so that its time is predictable. Earliest deadline first, with the
+ * largest batch that the first request's deadline allows. A request that cannot
+ * be in time is refused before it begins. The input of the next batch is copied
+ * during a run: that batch starts so that its copy is predicted to end together
+ * with the run.
  *
- * Bad at: priorities, which it does not know, and GPUs that one small batch
- * does not fill.
+ * Bad at: priorities, which it ignores; GPUs that one small batch does not fill.
  */
 #include "server/scheduler/scheduler_policy.h"
 
-/* Time until the GPU is free of what is in flight. */
-static double runs_end_ns(struct hb_scheduler *scheduler, int64_t now_ns)
+/* Time until all runs in flight have ended, one after another. */
+static double gpu_busy_ns(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_forecast forecast;
 	double end_ns = 0;
@@ -23,7 +23,7 @@ static double runs_end_ns(struct hb_scheduler *scheduler, int64_t now_ns)
 	return end_ns;
 }
 
-static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler)
+static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
@@ -35,8 +35,8 @@ static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler)
 	return best;
 }
 
-/* The largest batch that the deadline allows; 0 = not even the request alone. */
-static uint32_t items_in_time(struct hb_scheduler *scheduler, const struct hb_waiting *first, double left_ns)
+/* Items of the largest batch that ends within left_ns; 0 = not even the first request alone does. */
+static uint32_t find_items_in_time(struct hb_scheduler *scheduler, const struct hb_waiting *first, double left_ns)
 {
 	uint32_t items = hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,
 						  HB_SCHEDULER_BATCH_MAX);
@@ -49,14 +49,14 @@ static uint32_t items_in_time(struct hb_scheduler *scheduler, const struct hb_wa
 static bool clockwork_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first;
-	while ((first = most_urgent(scheduler))) {
+	while ((first = find_most_urgent(scheduler))) {
 		const struct hb_scheduler_model *model = &scheduler->predictor.models[first->model];
-		double busy_ns = runs_end_ns(scheduler, now_ns);
+		double busy_ns = gpu_busy_ns(scheduler, now_ns);
 		double left_ns = first->deadline_ns == INT64_MAX ? 1e18 : (double)(first->deadline_ns - now_ns);
 		double copy_ns = hb_predictor_transfer_ns(&scheduler->predictor, HB_STAGE_IN,
 							  model->in_bytes * first->items);
 		double delay_ns = busy_ns > copy_ns ? busy_ns - copy_ns : 0;
-		uint32_t items = items_in_time(scheduler, first, left_ns - delay_ns);
+		uint32_t items = find_items_in_time(scheduler, first, left_ns - delay_ns);
 		if (!items) {
 			double takes_ns = hb_predictor_alone(&scheduler->predictor, first->model, first->items).ns;
 			int64_t finish_ns = now_ns + (int64_t)(delay_ns + takes_ns);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Baselines that only order the queue: whatever is first starts as soon as
- * fewer than `concurrency` batches are in flight, with everything of its model
- * that is queued, up to the model's largest batch.
+ * Baselines that only order the queue. While fewer than `concurrency` batches
+ * are in flight, the first request starts, in a batch with all queued requests
+ * of its model, up to the model's largest batch.
  *
- *	fifo           by arrival, priorities unknown: the simplest server
- *	priority-fifo  high priority first, each by arrival, high on urgent streams:
- *	               what an inference server with priority queues does (Triton)
- *	edf            by deadline, priorities unknown
+ *	fifo           by arrival, without priorities: the simplest server
+ *	priority-fifo  high priority first, each by arrival, high priority on streams
+ *	               of high priority: a server with priority queues (Triton)
+ *	edf            earliest deadline first, without priorities
  *
- * Bad at: a long low-priority batch that has begun is in the way of whatever
- * comes, and a batch of everything is late for its first request. `concurrency`
- * is right for one load and one mix only.
+ * Bad at: a long low-priority batch that has begun delays all later requests; a
+ * large batch is late for its first request; one value of `concurrency` is right
+ * for one load and one mix of models only.
  */
 #include "server/scheduler/scheduler_policy.h"
 
@@ -52,13 +52,14 @@ static bool edf_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 }
 
 /*
- * After REEF: low priority is stopped as soon as high priority has work, and
- * goes on when it has none. It stops at the next kernel (HB_SCHEDULER_PAUSE), which
- * needs kernels launched one by one. High priority is first come, first served.
+ * The baseline `preempt`, after REEF (OSDI 2022): low-priority batches are paused
+ * as soon as high priority has work and resume when it has none. A batch stops at
+ * its next step (HB_SCHEDULER_PAUSE), so it must be launched in steps. High
+ * priority is first come, first served.
  *
- * Bad at: low priority under load, which pays for every interruption, and never
- * runs beside high priority however much room there is; high priority among
- * itself, which knows no deadlines.
+ * Bad at: low priority under load, which is delayed by every interruption and
+ * never runs beside high priority, even if the GPU has room; high-priority
+ * requests among each other, because it ignores deadlines.
  */
 static bool preempt_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {

@@ -1,43 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our policy, after Strait: who starts is decided by what the predictor says
- * would become of everybody's deadline. docs/serving-scheduler.md has the argument.
+ * The policy `ours`, after Strait: compares plans (plan.h) by the expected number
+ * of deadline misses. docs/serving-scheduler.md explains why.
  *
- * Plans are forecasts, their cost is the number of requests expected to miss
- * (plan.h). High priority, by earliest deadline: of starting a batch of each
- * size and of waiting, the plan with the least cost, of equal ones the largest
- * batch. Where high priority runs already, a second batch needs that both
- * together get more done than one after the other. Low priority, by earliest
- * deadline: the batch with the most requests in time among those that add
- * (nearly) nothing to high priority's cost, also for a request of high priority
- * that might come the next moment. So what limits concurrency is the prediction.
- * What has begun can be held (pick_pause.c).
+ * - High priority, earliest deadline first: compares a batch of each size with
+ *   waiting and takes the plan with the least cost, of equal ones the largest
+ *   batch. Beside running high-priority batches, a further batch must also
+ *   increase the work done per time.
+ * - Low priority, earliest deadline first: the batch with the most requests in
+ *   time among those that add (nearly) nothing to the cost of high priority,
+ *   including a high-priority request that might arrive next.
+ * - Running low-priority batches can be paused (pick_pause.c).
  *
- * Example. HP runs 3 ms yet and has 5 ms left; a queued LP batch of 8 takes 6 ms
- * and is predicted to slow HP by a fifth: 3.6 ms, four times its error of 10 %
- * before the deadline, so HP misses with a probability of 1 %: it starts. With
- * 3.5 ms left it would be 0.6 instead of 0.1: half the batch is tried, then none.
+ * There is no limit on concurrency; the predictions limit it.
  *
- * Bad at: what has begun where it cannot be held; models whose time depends on
- * the input; a low-priority model whose single batch takes longer than high
- * priority can wait, which gets no more than the share for aged requests.
+ * Example. An HP batch has 3 ms of work and 5 ms until its deadline. A queued LP
+ * batch of 8 takes 6 ms and is predicted to slow HP by 20 %: HP would end after
+ * 3.6 ms, four times its error of 10 % before the deadline, and miss with a
+ * probability of 1 %. The LP batch starts. With 3.5 ms until the deadline the
+ * probability would be 0.6 instead of 0.1; smaller LP batches are tried, then none.
+ *
+ * Bad at: running batches that cannot be paused; models whose time depends on the
+ * input; a low-priority model whose smallest batch takes longer than high
+ * priority can wait: it gets only the share for aged requests.
  */
 #include "server/scheduler/pick_pause.h"
 
-/* High-priority misses that a low-priority request in time may cost. */
+/* Expected high-priority misses that one more low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
-/* A second batch must get so much more done, in batches alone. */
+/* An additional batch must increase the sum of progress rates (hb_forecast_speed) by this. */
 #define GAIN_LEAST 0.05
-/* The same for requests that may come while it runs, by the chance that they do. */
+/* Like HIGH_FOR_LOW, for a high-priority request that may arrive, weighted with its probability. */
 #define EXPECTED_FOR_LOW 0.02
-/* An idle GPU and low priority that may not start: asked again. */
+/* The GPU is idle and queued low priority may not start: the decision is repeated after this. */
 #define RETRY_NS INT64_C(5000000)
-/* Sums of misses in another order differ by less. */
+/* Sums of misses in a different order differ by less. */
 #define ROUNDING 1e-6
 
-/* The most urgent request of models that may start a batch. */
-static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler, enum hb_scheduler_priority class,
-				      int64_t after_ns)
+/* The request with the earliest deadline later than after_ns, among models that may start a batch. */
+static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler, enum hb_scheduler_priority class,
+					   int64_t after_ns)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
@@ -49,7 +51,7 @@ static struct hb_waiting *most_urgent(struct hb_scheduler *scheduler, enum hb_sc
 	return best;
 }
 
-/* Requests that would be late even with the GPU to themselves. */
+/* Refuses requests that would be late even if they ran alone. */
 static bool refuse_hopeless(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
@@ -69,17 +71,18 @@ static bool refuse_hopeless(struct hb_scheduler *scheduler, int64_t now_ns, stru
 	return false;
 }
 
-/* Whether a batch more in flight gets more done than the ones that are: `before`, as hb_forecast_speed() says. */
-static bool gains(struct hb_scheduler *scheduler, struct hb_plan *flights, double before, uint32_t model,
-		  uint32_t items, enum hb_scheduler_priority class)
+/* Whether one more batch increases the work done per time, which is `before` without it (hb_forecast_speed). */
+static bool speeds_up(struct hb_scheduler *scheduler, struct hb_plan *flights, double before, uint32_t model,
+		      uint32_t items, enum hb_scheduler_priority class)
 {
 	struct hb_forecast *forecast = &flights->forecast;
 	return !forecast->n ||
 	       hb_forecast_speed_with(&scheduler->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-static double cost_of_start(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_plan *flights,
-			    const struct hb_waiting *first, uint32_t items)
+/* Cost of high priority if a batch of `items` starts now; 0 items = nothing starts. */
+static double compute_start_cost(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_plan *flights,
+				 const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
 	struct hb_plan_cost cost;
@@ -87,30 +90,30 @@ static double cost_of_start(struct hb_scheduler *scheduler, int64_t now_ns, cons
 	hb_plan_copy(&plan, flights);
 	if (items)
 		hb_plan_add(scheduler, &plan, first->model, items, HB_SCHEDULER_HIGH, false, first->deadline_ns, items);
-	hb_plan_queue_look(scheduler, first->model, items, &queue);
+	hb_plan_collect_queue(scheduler, first->model, items, &queue);
 	hb_plan_add_queue(scheduler, &plan, &queue);
 	hb_plan_run(scheduler, now_ns, &plan, &cost);
 	return cost.class[HB_SCHEDULER_HIGH];
 }
 
 /*
- * Whether the batch should wait for the ones of high priority in flight. Costs
- * are not negative: where starting costs nothing, waiting cannot cost less.
+ * Whether the batch should wait for the high-priority batches in flight. Costs
+ * are never negative: if starting costs nothing, waiting cannot cost less.
  */
 static bool should_wait(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *flights,
 			const struct hb_waiting *first, uint32_t items, double start_cost)
 {
 	double speed = hb_forecast_speed(&scheduler->predictor, &flights->forecast);
-	bool gain = gains(scheduler, flights, speed, first->model, items, HB_SCHEDULER_HIGH);
+	bool gain = speeds_up(scheduler, flights, speed, first->model, items, HB_SCHEDULER_HIGH);
 	if (gain && start_cost <= HB_PLAN_SAME)
 		return false;
-	double wait_cost = cost_of_start(scheduler, now_ns, flights, first, 0);
+	double wait_cost = compute_start_cost(scheduler, now_ns, flights, first, 0);
 	return wait_cost < start_cost - HB_PLAN_SAME || (!gain && wait_cost < start_cost + HB_PLAN_SAME);
 }
 
-static bool high_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	struct hb_waiting *first = most_urgent(scheduler, HB_SCHEDULER_HIGH, INT64_MIN);
+	struct hb_waiting *first = find_most_urgent(scheduler, HB_SCHEDULER_HIGH, INT64_MIN);
 	if (!first)
 		return false;
 	struct hb_plan flights;
@@ -119,13 +122,13 @@ static bool high_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 	double best_cost = 0;
 	hb_plan_flights(scheduler, now_ns, &flights);
 	for (uint32_t items = most; items >= first->items; items--) {
-		/* Nothing costs less than nothing. */
+		/* A cost of 0 cannot be improved. */
 		if (best && best_cost <= HB_PLAN_SAME)
 			break;
 		if (hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, items) !=
 		    items)
 			continue;
-		double cost = cost_of_start(scheduler, now_ns, &flights, first, items);
+		double cost = compute_start_cost(scheduler, now_ns, &flights, first, items);
 		if (!best || cost < best_cost - HB_PLAN_SAME) {
 			best = items;
 			best_cost = cost;
@@ -138,86 +141,88 @@ static bool high_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 }
 
 /*
- * What all plans of one decision about low priority have in common. Without it
- * the plan of starting nothing would be made again for every batch that might.
+ * The part that all plans of one decision about low priority share: computed once
+ * per decision, and only if a batch might start.
  */
-struct ground {
-	struct hb_plan flights;
-	double speed; /* of those */
-	bool known;   /* the rest is: it is needed only where a batch would gain something */
+struct low_decision {
+	struct hb_plan flights; /* the batches in flight */
+	double speed;           /* of `flights`, hb_forecast_speed() */
+	bool complete;          /* the fields below are set */
 	struct hb_plan_queue queue;
-	uint32_t n_habits, tightest; /* tightest: the model with the least room; HB_SCHEDULER_NONE = none comes */
-	double gap_ns[HB_SCHEDULER_MODELS_MAX];
-	struct hb_plan_cost before; /* of starting nothing; of the expected one, were it sure to come */
+	uint32_t n_habits,
+		tightest; /* tightest: the model with the shortest deadline / time alone, or HB_SCHEDULER_NONE */
+	double gap_ns[HB_SCHEDULER_MODELS_MAX]; /* time between arrivals, for each model with high-priority requests */
+	struct hb_plan_cost before; /* if nothing starts; `expected` as if that request were certain to arrive */
 };
 
 /*
- * A request of high priority as it may come while low priority runs: one of the
- * model with the least room, behind all that waits.
+ * Adds the high-priority request that may arrive while low priority runs: one of
+ * the tightest model, behind the queue.
  */
-static void plan_expected(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns, uint32_t model,
-			  double chance)
+static void add_expected(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns, uint32_t model,
+			 double chance)
 {
 	if (model != HB_SCHEDULER_NONE)
 		plan->expected = hb_plan_add(scheduler, plan, model, 1, HB_SCHEDULER_HIGH, true,
 					     now_ns + scheduler->habits[model].deadline_ns, chance);
 }
 
-static void ground_habits(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground)
+static void collect_habits(struct hb_scheduler *scheduler, int64_t now_ns, struct low_decision *decision)
 {
 	double least = 0;
-	ground->n_habits = 0;
-	ground->tightest = HB_SCHEDULER_NONE;
+	decision->n_habits = 0;
+	decision->tightest = HB_SCHEDULER_NONE;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
 		const struct hb_scheduler_habit *habit = &scheduler->habits[model];
 		if (habit->deadline_ns <= 0)
 			continue;
 		double silent_ns = (double)(now_ns - habit->seen_ns);
-		ground->gap_ns[ground->n_habits++] = silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns;
+		decision->gap_ns[decision->n_habits++] = silent_ns > habit->gap_ns ? silent_ns : habit->gap_ns;
 		double room = (double)habit->deadline_ns / (1 + hb_predictor_alone(&scheduler->predictor, model, 1).ns);
-		if (ground->tightest == HB_SCHEDULER_NONE || room < least) {
-			ground->tightest = model;
+		if (decision->tightest == HB_SCHEDULER_NONE || room < least) {
+			decision->tightest = model;
 			least = room;
 		}
 	}
 }
 
-/* The chance that a request of high priority of any model comes within that time. */
-static double chance_of_high(const struct ground *ground, double lasts_ns)
+/* Probability that a high-priority request of any model arrives within lasts_ns. */
+static double high_arrival_chance(const struct low_decision *decision, double lasts_ns)
 {
 	double chance = 0;
-	for (uint32_t i = 0; i < ground->n_habits; i++)
-		chance += lasts_ns / ground->gap_ns[i];
+	for (uint32_t i = 0; i < decision->n_habits; i++)
+		chance += lasts_ns / decision->gap_ns[i];
 	return chance < 1 ? chance : 1;
 }
 
-static void ground_know(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground)
+static void complete_decision(struct hb_scheduler *scheduler, int64_t now_ns, struct low_decision *decision)
 {
 	struct hb_plan plan;
-	if (ground->known)
+	if (decision->complete)
 		return;
-	ground->known = true;
-	hb_plan_queue_look(scheduler, HB_SCHEDULER_NONE, 0, &ground->queue);
-	ground_habits(scheduler, now_ns, ground);
-	hb_plan_copy(&plan, &ground->flights);
-	hb_plan_add_queue(scheduler, &plan, &ground->queue);
-	plan_expected(scheduler, &plan, now_ns, ground->tightest, 1);
-	hb_plan_run(scheduler, now_ns, &plan, &ground->before);
+	decision->complete = true;
+	hb_plan_collect_queue(scheduler, HB_SCHEDULER_NONE, 0, &decision->queue);
+	collect_habits(scheduler, now_ns, decision);
+	hb_plan_copy(&plan, &decision->flights);
+	hb_plan_add_queue(scheduler, &plan, &decision->queue);
+	add_expected(scheduler, &plan, now_ns, decision->tightest, 1);
+	hb_plan_run(scheduler, now_ns, &plan, &decision->before);
 }
 
-/* Requests more in time by starting such a batch; 0 = it costs high priority too much. */
-static double low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const struct ground *ground,
-		       const struct hb_waiting *first, uint32_t items)
+/* Number of additional low-priority requests in time if the batch starts; 0 = it costs high priority too much. */
+static double compute_low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const struct low_decision *decision,
+			       const struct hb_waiting *first, uint32_t items)
 {
 	struct hb_plan plan;
 	struct hb_plan_cost after;
-	const struct hb_plan_cost *before = &ground->before;
-	double chance = chance_of_high(ground, hb_predictor_alone(&scheduler->predictor, first->model, items).ns);
-	hb_plan_copy(&plan, &ground->flights);
+	const struct hb_plan_cost *before = &decision->before;
+	double chance = high_arrival_chance(decision,
+					    hb_predictor_alone(&scheduler->predictor, first->model, items).ns);
+	hb_plan_copy(&plan, &decision->flights);
 	hb_plan_add(scheduler, &plan, first->model, items, HB_SCHEDULER_LOW, false, first->deadline_ns, items);
-	hb_plan_add_queue(scheduler, &plan, &ground->queue);
-	plan_expected(scheduler, &plan, now_ns, ground->tightest, chance);
-	/* At most this can be gained, so at most this much may be lost for it. */
+	hb_plan_add_queue(scheduler, &plan, &decision->queue);
+	add_expected(scheduler, &plan, now_ns, decision->tightest, chance);
+	/* The gain is at most `most`, which bounds the cost that may be accepted for it. */
 	double most = items + before->class[HB_SCHEDULER_LOW];
 	struct hb_plan_cost limit = {
 		.class[HB_SCHEDULER_HIGH] = before->class[HB_SCHEDULER_HIGH] + HIGH_FOR_LOW * most + ROUNDING,
@@ -231,78 +236,81 @@ static double low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const str
 	return harmless ? gain : 0;
 }
 
-static bool low_gains(struct hb_scheduler *scheduler, struct ground *ground, const struct hb_waiting *first,
-		      uint32_t items)
+static bool low_speeds_up(struct hb_scheduler *scheduler, struct low_decision *decision, const struct hb_waiting *first,
+			  uint32_t items)
 {
-	return gains(scheduler, &ground->flights, ground->speed, first->model, items, HB_SCHEDULER_LOW);
+	return speeds_up(scheduler, &decision->flights, decision->speed, first->model, items, HB_SCHEDULER_LOW);
 }
 
-/* Sizes of batches that the first requests of the queue make up: those that gain in one, the others in the other. */
-struct sizes {
-	uint32_t gaining, other; /* bit n - 1: n items */
+/* Sizes of batches that can be made of the first requests of a queue. Bit n - 1 = n items. */
+struct batch_sizes {
+	uint32_t faster; /* sizes with which more work is done per time */
+	uint32_t other;
 };
 
-static struct sizes low_sizes(struct hb_scheduler *scheduler, struct ground *ground, const struct hb_waiting *first)
+static struct batch_sizes collect_sizes(struct hb_scheduler *scheduler, struct low_decision *decision,
+					const struct hb_waiting *first)
 {
-	struct sizes sizes = {0};
+	struct batch_sizes sizes = {0};
 	uint32_t items = 0;
 	for (const struct hb_waiting *last = first;;) {
 		items += last->items;
 		if (hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY, items) !=
 		    items)
 			return sizes;
-		*(low_gains(scheduler, ground, first, items) ? &sizes.gaining : &sizes.other) |= 1u << (items - 1);
+		*(low_speeds_up(scheduler, decision, first, items) ? &sizes.faster : &sizes.other) |= 1u << (items - 1);
 		if (last->next[HB_ORDER_URGENCY] == HB_SCHEDULER_NONE)
 			return sizes;
 		last = hb_scheduler_waiting(scheduler, last->next[HB_ORDER_URGENCY]);
 	}
 }
-struct choice {
+struct size_choice {
 	uint32_t items;
 	double gain;
 };
 
-/* The best of those sizes, the largest of equals, if it beats *best. */
-static void low_best(struct hb_scheduler *scheduler, int64_t now_ns, const struct ground *ground,
-		     const struct hb_waiting *first, uint32_t sizes, struct choice *best)
+/* Sets *best to the size with the largest gain (of equal ones the largest size) if that is better than *best. */
+static void improve_choice(struct hb_scheduler *scheduler, int64_t now_ns, const struct low_decision *decision,
+			   const struct hb_waiting *first, uint32_t sizes, struct size_choice *best)
 {
 	for (uint32_t items = HB_SCHEDULER_BATCH_MAX; items >= first->items; items--) {
 		if (!(sizes >> (items - 1) & 1))
 			continue;
-		/* More cannot be won by so few. */
-		double most = items + ground->before.class[HB_SCHEDULER_LOW];
+		/* Smaller sizes cannot gain more than this. */
+		double most = items + decision->before.class[HB_SCHEDULER_LOW];
 		if (most < best->gain || (most <= best->gain && items < best->items))
 			return;
-		double gain = low_gain(scheduler, now_ns, ground, first, items);
+		double gain = compute_low_gain(scheduler, now_ns, decision, first, items);
 		if (gain > best->gain || (gain >= best->gain && items > best->items && best->items))
-			*best = (struct choice){items, gain};
+			*best = (struct size_choice){items, gain};
 	}
 }
 
 /*
- * The batch of first's model with the most requests in time, if with one more in
- * flight more gets done; 0 = none may start. What gains nothing is asked for
- * only where something else was found, which it may surpass: the usual answer,
- * beside batches that fill the GPU, is that nothing gains.
+ * Items of the batch with the most requests in time, of the model of `first`; 0 =
+ * none may start. The batch must make the GPU do more work per time. Other sizes
+ * are evaluated only if such a size was found; if one of them is better, nothing
+ * starts. Beside batches that fill the GPU usually no size helps, and the
+ * decision is cheap.
  */
-static uint32_t low_items(struct hb_scheduler *scheduler, int64_t now_ns, struct ground *ground,
-			  const struct hb_waiting *first)
+static uint32_t choose_low_items(struct hb_scheduler *scheduler, int64_t now_ns, struct low_decision *decision,
+				 const struct hb_waiting *first)
 {
-	struct choice best = {0, HB_PLAN_SAME};
-	struct sizes sizes = low_sizes(scheduler, ground, first);
-	if (!sizes.gaining)
+	struct size_choice best = {0, HB_PLAN_SAME};
+	struct batch_sizes sizes = collect_sizes(scheduler, decision, first);
+	if (!sizes.faster)
 		return 0;
-	ground_know(scheduler, now_ns, ground);
-	low_best(scheduler, now_ns, ground, first, sizes.gaining, &best);
+	complete_decision(scheduler, now_ns, decision);
+	improve_choice(scheduler, now_ns, decision, first, sizes.faster, &best);
 	if (!best.items)
 		return 0;
-	uint32_t gaining = best.items;
-	low_best(scheduler, now_ns, ground, first, sizes.other, &best);
-	return best.items == gaining ? gaining : 0;
+	uint32_t faster = best.items;
+	improve_choice(scheduler, now_ns, decision, first, sizes.other, &best);
+	return best.items == faster ? faster : 0;
 }
 
-/* A low-priority request that has waited for longer than it should, where its share allows a batch. */
-static bool aged_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+/* Starts the oldest low-priority request if it has waited `age_ns` and the share of GPU time for aged requests allows. */
+static bool start_aged(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *oldest = NULL;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
@@ -323,29 +331,29 @@ static bool aged_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 	scheduler->aged_after_ns = now_ns + (int64_t)(takes_ns / scheduler->config.aged_share);
 	scheduler->counts.aged++;
 	hb_scheduler_start(scheduler, now_ns, oldest->model, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, oldest->items, action);
-	scheduler->batches[action->slot].goes_on = true;
+	scheduler->batches[action->slot].runs_to_end = true;
 	return true;
 }
 
-static bool low_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	int64_t after_ns = INT64_MIN;
 	struct hb_waiting *first;
-	struct ground ground;
+	struct low_decision decision;
 	if (!scheduler->queued[HB_SCHEDULER_LOW])
 		return false;
-	ground.known = false;
-	hb_plan_flights(scheduler, now_ns, &ground.flights);
-	ground.speed = hb_forecast_speed(&scheduler->predictor, &ground.flights.forecast);
-	/* A model whose batch does not fit now does not keep the next one from it. */
-	while ((first = most_urgent(scheduler, HB_SCHEDULER_LOW, after_ns))) {
-		uint32_t items = low_items(scheduler, now_ns, &ground, first);
+	decision.complete = false;
+	hb_plan_flights(scheduler, now_ns, &decision.flights);
+	decision.speed = hb_forecast_speed(&scheduler->predictor, &decision.flights.forecast);
+	/* If no batch of a model may start, the next model is tried. */
+	while ((first = find_most_urgent(scheduler, HB_SCHEDULER_LOW, after_ns))) {
+		uint32_t items = choose_low_items(scheduler, now_ns, &decision, first);
 		if (items)
 			return hb_scheduler_start(scheduler, now_ns, first->model, HB_SCHEDULER_LOW, HB_ORDER_URGENCY,
 						  items, action);
 		after_ns = first->deadline_ns;
 	}
-	/* What was expected and does not come is a reason less by and by. */
+	/* Retry: the longer no expected request arrives, the smaller its assumed probability. */
 	if (!hb_scheduler_busy(scheduler) && scheduler->policy_wake_ns > now_ns + RETRY_NS)
 		scheduler->policy_wake_ns = now_ns + RETRY_NS;
 	return false;
@@ -354,8 +362,8 @@ static bool low_start(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 static bool ours_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	return refuse_hopeless(scheduler, now_ns, action) || hb_pause_decide(scheduler, now_ns, action) ||
-	       high_start(scheduler, now_ns, action) || aged_start(scheduler, now_ns, action) ||
-	       low_start(scheduler, now_ns, action);
+	       start_high(scheduler, now_ns, action) || start_aged(scheduler, now_ns, action) ||
+	       start_low(scheduler, now_ns, action);
 }
 
 const struct hb_scheduler_ops hb_scheduler_ours = {

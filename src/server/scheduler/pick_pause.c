@@ -15,32 +15,33 @@
  */
 #include "server/scheduler/pick_pause.h"
 
-/* High-priority misses that holding must save, and so many for each low-priority request that misses for it. */
+/* A pause must save at least this many high-priority misses, and HIGH_FOR_LOW for each low-priority miss that it causes. */
 #define PAUSE_LEAST 0.02
 #define HIGH_FOR_LOW 0.02
+/* A batch is not paused or resumed again within this time: each change alters the plans, and the decision could oscillate. */
 #define PAUSE_CHANGE_NS INT64_C(200000)
 
-/* High priority of its own model waits for the place it takes: standing it would be in the way for ever. */
+/* Whether high priority of the same model waits for the place of the batch; paused, the batch would block it forever. */
 static bool is_waited_for(const struct hb_scheduler *scheduler, const struct hb_scheduler_batch *batch)
 {
 	return scheduler->queues[batch->model][HB_SCHEDULER_HIGH].requests &&
 	       !hb_scheduler_slot_free(scheduler, batch->model, HB_SCHEDULER_HIGH);
 }
 
-static bool may_stand(const struct hb_scheduler *scheduler, uint32_t slot)
+static bool may_pause(const struct hb_scheduler *scheduler, uint32_t slot)
 {
 	const struct hb_scheduler_batch *batch = &scheduler->batches[slot];
-	return batch->used && batch->can_pause && !batch->goes_on && !is_waited_for(scheduler, batch);
+	return batch->used && batch->can_pause && !batch->runs_to_end && !is_waited_for(scheduler, batch);
 }
 
-static double left_ns(const struct hb_scheduler *scheduler, uint32_t slot)
+static double run_left_ns(const struct hb_scheduler *scheduler, uint32_t slot)
 {
 	const struct hb_flow *flow = &scheduler->predictor.flights[slot].flow;
 	return flow->stage <= HB_STAGE_RUN ? flow->left_ns[HB_STAGE_RUN] : 0;
 }
 
-/* What was held for so long that it would be served for its age goes on to its end, within the share for that. */
-static void let_aged_go(struct hb_scheduler *scheduler, int64_t now_ns)
+/* A batch that began `age_ns` ago is not paused any more, as far as the share of GPU time for aged batches allows. */
+static void release_aged(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
 		struct hb_scheduler_batch *batch = &scheduler->batches[slot];
@@ -53,9 +54,10 @@ static void let_aged_go(struct hb_scheduler *scheduler, int64_t now_ns)
 										       : scheduler->policy_wake_ns;
 			continue;
 		}
-		scheduler->aged_after_ns = now_ns + (int64_t)(left_ns(scheduler, slot) / scheduler->config.aged_share);
+		scheduler->aged_after_ns = now_ns +
+					   (int64_t)(run_left_ns(scheduler, slot) / scheduler->config.aged_share);
 		scheduler->counts.aged++;
-		batch->goes_on = true;
+		batch->runs_to_end = true;
 	}
 }
 
@@ -65,17 +67,17 @@ static void plan_pause(const struct hb_scheduler *scheduler, struct hb_plan *pla
 		uint32_t slot = plan->forecast.slot[i];
 		if (slot < HB_SCHEDULER_FLIGHTS_MAX)
 			hb_forecast_pause(&scheduler->predictor, &plan->forecast, i,
-					  paused && may_stand(scheduler, slot));
+					  paused && may_pause(scheduler, slot));
 	}
 }
 
 static bool should_pause(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_plan flights, plan;
-	struct hb_plan_cost runs, stands;
+	struct hb_plan_cost runs, pauses;
 	struct hb_plan_queue queue;
 	hb_plan_flights(scheduler, now_ns, &flights);
-	hb_plan_queue_look(scheduler, HB_SCHEDULER_NONE, 0, &queue);
+	hb_plan_collect_queue(scheduler, HB_SCHEDULER_NONE, 0, &queue);
 	hb_plan_add_queue(scheduler, &flights, &queue);
 	hb_plan_copy(&plan, &flights);
 	plan_pause(scheduler, &plan, false);
@@ -83,15 +85,15 @@ static bool should_pause(struct hb_scheduler *scheduler, int64_t now_ns)
 	if (runs.class[HB_SCHEDULER_HIGH] < PAUSE_LEAST)
 		return false;
 	plan_pause(scheduler, &flights, true);
-	hb_plan_run(scheduler, now_ns, &flights, &stands);
-	double saved = runs.class[HB_SCHEDULER_HIGH] - stands.class[HB_SCHEDULER_HIGH];
-	double lost = stands.class[HB_SCHEDULER_LOW] - runs.class[HB_SCHEDULER_LOW];
+	hb_plan_run(scheduler, now_ns, &flights, &pauses);
+	double saved = runs.class[HB_SCHEDULER_HIGH] - pauses.class[HB_SCHEDULER_HIGH];
+	double lost = pauses.class[HB_SCHEDULER_LOW] - runs.class[HB_SCHEDULER_LOW];
 	return saved >= PAUSE_LEAST && saved >= HIGH_FOR_LOW * lost;
 }
 
-/* Not twice within HOLD_CHANGE_NS: what is held now changes what is best, and back. It is asked again then. */
-static bool change(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
-		   struct hb_scheduler_action *action)
+/* Pauses or resumes the batch in `slot`. False: nothing to do, or too early; then the policy is called again later. */
+static bool change_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
+			 struct hb_scheduler_action *action)
 {
 	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
 	if (!batch->used || batch->paused == paused)
@@ -112,11 +114,11 @@ bool hb_pause_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_s
 		any |= scheduler->batches[slot].used && scheduler->batches[slot].can_pause;
 	if (!any)
 		return false;
-	let_aged_go(scheduler, now_ns);
+	release_aged(scheduler, now_ns);
 	bool high = scheduler->n_in_flight[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_HIGH];
-	bool hold = high && should_pause(scheduler, now_ns);
+	bool pause = high && should_pause(scheduler, now_ns);
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
-		if (change(scheduler, now_ns, slot, hold && may_stand(scheduler, slot), action))
+		if (change_pause(scheduler, now_ns, slot, pause && may_pause(scheduler, slot), action))
 			return true;
 	}
 	return false;

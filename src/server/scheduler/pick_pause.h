@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Our policy's second half: which batches of low priority stand for high priority. See pick_pause.c. */
+/* The second half of the policy `ours`: which low-priority batches are paused. See pick_pause.c. */
 #ifndef HB_SCHEDULER_PICK_PAUSE_H
 #define HB_SCHEDULER_PICK_PAUSE_H
 
 #include "server/scheduler/plan.h"
 
-/* As hb_scheduler_ops.decide: the next batch to hold or to let go on. */
+/* Like hb_scheduler_ops.decide: the next batch to pause or to resume. */
 bool hb_pause_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);
 
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+/* No prediction is trusted to be more exact than this. */
 #define ERROR_LEAST_NS 20e3
 
 void hb_plan_flights(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan)
@@ -40,8 +41,8 @@ uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint3
 	return index;
 }
 
-/* What is left of the queue of a model when its first `skip` items have started, as one batch. */
-static bool queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
+/* The queue of a model without its first `skip` items, as one batch. False: nothing is left. */
+static bool batch_queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
 {
 	const struct hb_scheduler_queue *queue = &scheduler->queues[model][HB_SCHEDULER_HIGH];
 	uint32_t items = 0, most = scheduler->predictor.models[model].max_items;
@@ -60,15 +61,15 @@ static bool queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t
 	return false;
 }
 
-void hb_plan_queue_look(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
-			struct hb_plan_queue *queue)
+void hb_plan_collect_queue(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
+			   struct hb_plan_queue *queue)
 {
 	struct hb_planned one;
 	queue->n = 0;
 	if (!scheduler->queued[HB_SCHEDULER_HIGH])
 		return;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
-		if (!queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
+		if (!batch_queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
 			continue;
 		uint32_t at = queue->n++;
 		for (; at > 0 && queue->batch[at - 1].deadline_ns > one.deadline_ns; at--)
@@ -87,10 +88,13 @@ void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, con
 }
 
 /*
- * An even chance at the deadline itself, and exp(-d/e) of it at distance d, e the
- * error estimate: 18 % at e, 7 % at 2e. By its definition one in ten should be
- * later than e, but e is of the batch as it was foreseen when it began; who comes
- * beside it later is in the tail, and a chance that ends somewhere finds company free.
+ * Probability that batch i misses its deadline. With d = deadline - predicted
+ * finish and e = error estimate: 0.5 exp(-d/e) for d > 0, 1 - 0.5 exp(d/e)
+ * otherwise; so 50 % at the deadline, 18 % at e before it, 7 % at 2e.
+ *
+ * By the definition of e, 10 % would be later than e. But e was learned for the
+ * batches known at the begin; batches that join later make the tail longer. The
+ * tail never reaches 0, so that every additional batch has a cost.
  */
 static double miss_chance(const struct hb_scheduler *scheduler, const struct hb_plan *plan, int64_t now_ns, uint32_t i)
 {
@@ -102,7 +106,8 @@ static double miss_chance(const struct hb_scheduler *scheduler, const struct hb_
 	return far > 0 ? 0.5 * exp(-far) : 1 - 0.5 * exp(far);
 }
 
-static void plan_cost(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns, struct hb_plan_cost *cost)
+static void sum_plan_cost(struct hb_scheduler *scheduler, struct hb_plan *plan, int64_t now_ns,
+			  struct hb_plan_cost *cost)
 {
 	*cost = (struct hb_plan_cost){0};
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
@@ -114,20 +119,20 @@ static void plan_cost(struct hb_scheduler *scheduler, struct hb_plan *plan, int6
 void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost)
 {
 	hb_forecast_run(&scheduler->predictor, &plan->forecast, NULL);
-	plan_cost(scheduler, plan, now_ns, cost);
+	sum_plan_cost(scheduler, plan, now_ns, cost);
 }
 
-/* A forecast goes on only while what it costs, as far as it got, is within limits. */
-struct limit {
+/* Cost that a forecast may still accumulate before it is stopped. */
+struct plan_limit {
 	struct hb_scheduler *scheduler;
 	const struct hb_plan *plan;
 	int64_t now_ns;
-	double high, expected; /* left */
+	double high, expected;
 };
 
-static bool over_limit(void *self, const struct hb_flow *finished)
+static bool exceeds_limit(void *self, const struct hb_flow *finished)
 {
-	struct limit *limit = self;
+	struct plan_limit *limit = self;
 	uint32_t i = (uint32_t)(finished - limit->plan->forecast.flow);
 	if (finished->priority != HB_SCHEDULER_HIGH)
 		return false;
@@ -139,11 +144,12 @@ static bool over_limit(void *self, const struct hb_flow *finished)
 bool hb_plan_run_within(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan,
 			const struct hb_plan_cost *most, struct hb_plan_cost *cost)
 {
-	struct limit limit = {.scheduler = scheduler, .plan = plan, .now_ns = now_ns};
+	struct plan_limit limit = {.scheduler = scheduler, .plan = plan, .now_ns = now_ns};
 	limit.high = most->class[HB_SCHEDULER_HIGH];
 	limit.expected = most->expected;
-	if (!hb_forecast_run(&scheduler->predictor, &plan->forecast, &(struct hb_forecast_watch){over_limit, &limit}))
+	if (!hb_forecast_run(&scheduler->predictor, &plan->forecast,
+			     &(struct hb_forecast_watch){exceeds_limit, &limit}))
 		return false;
-	plan_cost(scheduler, plan, now_ns, cost);
+	sum_plan_cost(scheduler, plan, now_ns, cost);
 	return true;
 }

@@ -1,55 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of our policy: what would become of everybody's deadline. A plan is a
- * forecast of what is in flight, what may start now and what waits; its cost is
- * the number of requests expected to miss. Each finish has an error estimate,
- * which turns the distance to its deadline into a probability. Part of the
- * scheduler: pick_ours.c (who starts) and pick_pause.c (who is held) use it.
+ * Plans of the policy `ours`: predicts deadline misses. A plan is a forecast of
+ * the batches in flight, of a batch that may start now and of the queue. Its
+ * cost is the expected number of requests that miss their deadline. The error
+ * estimate of each predicted finish turns the distance to the deadline into a
+ * probability. Used by pick_ours.c (which batch starts) and pick_pause.c (which
+ * batch is paused).
  */
 #ifndef HB_SCHEDULER_PLAN_H
 #define HB_SCHEDULER_PLAN_H
 
 #include "server/scheduler/scheduler_policy.h"
 
-/* Costs that differ by less are the same. */
+/* Costs that differ by less count as equal. */
 #define HB_PLAN_SAME 0.01
 
 struct hb_plan {
 	struct hb_forecast forecast;
 	int64_t deadline_ns[HB_FORECAST_MAX];
-	double weight[HB_FORECAST_MAX]; /* requests */
-	uint32_t expected;              /* the one that may come; HB_FORECAST_MAX = none */
+	double weight[HB_FORECAST_MAX]; /* number of requests, or the probability of an expected one */
+	uint32_t expected;              /* index of a request that may arrive; HB_FORECAST_MAX = none */
 };
 
-/* Requests expected to miss. */
+/* Expected number of requests that miss their deadline. */
 struct hb_plan_cost {
 	double class[HB_SCHEDULER_PRIORITIES];
-	double expected; /* of the one that may come, not in `class` */
+	double expected; /* the request that may arrive; not counted in `class` */
 };
 
-/* High priority's batches of the queue, one a model. */
+/* The queued high-priority requests, as one batch for each model. */
 struct hb_plan_queue {
 	uint32_t n;
 	struct hb_planned {
 		uint32_t model, items;
 		int64_t deadline_ns;
-	} batch[HB_SCHEDULER_MODELS_MAX]; /* by deadline */
+	} batch[HB_SCHEDULER_MODELS_MAX]; /* earliest deadline first */
 };
 
-/* What is in flight, and nothing else. */
+/* Makes a plan with the batches in flight only. */
 void hb_plan_flights(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan);
-/* Before it was run. */
+/* Copies a plan that was not run yet. */
 void hb_plan_copy(struct hb_plan *to, const struct hb_plan *from);
-/* A batch more, as hb_forecast_add(); its place. */
+/* Adds a batch like hb_forecast_add(), with its deadline and weight. Returns the index. */
 uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint32_t model, uint32_t items,
 		     enum hb_scheduler_priority class, bool waits, int64_t deadline_ns, double weight);
-/* High priority that waits; of one model (or HB_SCHEDULER_NONE) the first items are taken as started. */
-void hb_plan_queue_look(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
-			struct hb_plan_queue *queue);
+/* Collects the queued high-priority requests, without the first `skip_items` of one model (or HB_SCHEDULER_NONE). */
+void hb_plan_collect_queue(struct hb_scheduler *scheduler, uint32_t skip_model, uint32_t skip_items,
+			   struct hb_plan_queue *queue);
 void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, const struct hb_plan_queue *queue);
-/* Runs the plan. */
+/* Runs the forecast and computes the cost. */
 void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost);
-/* The same, no further than it takes to know that high priority's cost, or the expected one's, is above *most: then false. */
+/* The same, but stops and returns false as soon as the high-priority or the expected cost exceeds *most. */
 bool hb_plan_run_within(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan,
 			const struct hb_plan_cost *most, struct hb_plan_cost *cost);
 

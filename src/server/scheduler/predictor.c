@@ -1,34 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the predictor learns from what happened; see predictor.h. Forecasts: forecast.c. */
+/* Learning from the events of batches; see predictor.h. Forecasts are in forecast.c. */
 #include "server/scheduler/predictor.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-/* Batches of some seconds ago still count, those of minutes ago do not. */
+/* Forgetting factors per sample: batches of the last seconds count, those of minutes ago do not. */
 #define LINK_FORGET 0.995
 #define LINK_P0 1e4
 #define SLOWDOWN_FORGET 0.998
 #define SLOWDOWN_P0 10.0
-/* Until the link was measured. */
+/* Link speed assumed before the first measurement. */
 #define LINK_GUESS_US 10.0
 #define LINK_GUESS_US_PER_MB 100.0
 /*
- * Until interference was seen: batches that fill the GPU take turns. With nothing
- * assumed a new server would start everything at once, as batches looked free.
+ * Interference assumed before the first measurement: batches that fill the GPU
+ * share it in turns. Without an assumption a new server would start all batches
+ * at once, because they would seem to cost nothing.
  */
 #define SLOWDOWN_GUESS_BESIDE 1.0
 #define SLOWDOWN_GUESS_BELOW 0.3
-/* A batch with company for less than this share of its time counts as alone. */
+/* A batch that ran beside others for less than this share of its time counts as alone. */
 #define ALONE_SHARE 0.05
-/* A slowdown that no interference explains (a process was stopped) teaches nothing. */
+/* A larger slowdown is not learned: interference cannot explain it (for example, a process was stopped). */
 #define SLOWDOWN_SANE 30.0
-/* Of a model: it counts as one that is like all others until so much was seen of it; half of what is known is from 35 batches. */
+/*
+ * Sensitivity of a model = (yx + PRIOR) / (xx + PRIOR), limited to 1/MOST..MOST. The prior keeps a model that was rarely
+ * seen at 1. FORGET: half of the weight is on the last 35 batches.
+ */
 #define SENSITIVITY_PRIOR 2.0
 #define SENSITIVITY_FORGET 0.98
 #define SENSITIVITY_MOST 4.0
-/* Expected lateness before there are outcomes, and its share of them. */
+/* The error estimate: a guess while there are fewer samples than LEAST_SAMPLES, then this quantile of the lateness. */
 #define ERROR_GUESS 0.3
 #define ERROR_QUANTILE 0.9
 #define ERROR_LEAST_SAMPLES 8
@@ -66,7 +70,7 @@ static bool model_valid(const struct hb_scheduler_model *model)
 	       model->stop_share >= 0 && model->stop_share <= 1;
 }
 
-static void model_put(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
+static void store_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
 {
 	predictor->models[number] = *model;
 	memset(predictor->sensitivity[number], 0, sizeof predictor->sensitivity[number]);
@@ -79,7 +83,7 @@ int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_sched
 		return -EINVAL;
 	if (predictor->n_models == HB_SCHEDULER_MODELS_MAX)
 		return -ENOSPC;
-	model_put(predictor, predictor->n_models, model);
+	store_model(predictor, predictor->n_models, model);
 	return (int)predictor->n_models++;
 }
 
@@ -90,7 +94,7 @@ int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, 
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
 			return -EBUSY;
-	model_put(predictor, number, model);
+	store_model(predictor, number, model);
 	return 0;
 }
 
@@ -121,7 +125,7 @@ struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint
 	return run;
 }
 
-static double error_of(const struct hb_quantile_ring *ring)
+static double error_from_samples(const struct hb_quantile_ring *ring)
 {
 	if (hb_quantile_ring_count(ring) < ERROR_LEAST_SAMPLES)
 		return ERROR_GUESS;
@@ -153,8 +157,8 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 		hb_rls_update(&predictor->link[1], out, stage_ns[HB_STAGE_OUT] / 1e3);
 }
 
-/* As far as the next held run comes to where it stands, at most dt_ns: the time that took. */
-static double advance_part(struct hb_predictor *predictor, double dt_ns)
+/* Advances all flights by dt_ns, or to the moment at which the next paused run stops. Returns the time advanced. */
+static double advance_to_stop(struct hb_predictor *predictor, double dt_ns)
 {
 	struct hb_flow flow[HB_SCHEDULER_FLIGHTS_MAX];
 	double rate[HB_SCHEDULER_FLIGHTS_MAX], features[HB_SCHEDULER_FLIGHTS_MAX][HB_INTERFERENCE_FEATURES];
@@ -162,7 +166,7 @@ static double advance_part(struct hb_predictor *predictor, double dt_ns)
 		flow[i] = predictor->flights[i].flow;
 	hb_flows_rate(predictor, flow, HB_SCHEDULER_FLIGHTS_MAX, rate, features);
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
-		double left_ns = rate[i] > 0 ? hb_flow_stops_after(&flow[i]) / rate[i] : 0;
+		double left_ns = rate[i] > 0 ? hb_flow_work_to_stop(&flow[i]) / rate[i] : 0;
 		dt_ns = left_ns > 0 && left_ns < dt_ns ? left_ns : dt_ns;
 	}
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++) {
@@ -182,19 +186,19 @@ static double advance_part(struct hb_predictor *predictor, double dt_ns)
 	return dt_ns;
 }
 
-/* Everything in flight has progressed since the last change. */
-static void advance(struct hb_predictor *predictor, int64_t now_ns)
+/* Advances all flights to now_ns. */
+static void advance_flights(struct hb_predictor *predictor, int64_t now_ns)
 {
 	double dt_ns = (double)(now_ns - predictor->now_ns);
 	if (dt_ns <= 0)
 		return;
 	predictor->now_ns = now_ns;
-	/* Each part but the last ends with a run that stands from there on. */
+	/* Each part but the last ends when a paused run stops. */
 	for (uint32_t part = 0; part <= HB_SCHEDULER_FLIGHTS_MAX && dt_ns > 0; part++)
-		dt_ns -= advance_part(predictor, dt_ns);
+		dt_ns -= advance_to_stop(predictor, dt_ns);
 }
 
-static double predict_new(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot)
+static double predict_flight(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot)
 {
 	struct hb_forecast forecast;
 	hb_forecast_begin(predictor, now_ns, &forecast);
@@ -210,15 +214,15 @@ void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || model >= predictor->n_models || predictor->flights[slot].flow.live)
 		return;
-	advance(predictor, now_ns);
+	advance_flights(predictor, now_ns);
 	struct hb_forecast forecast;
 	hb_forecast_begin(predictor, now_ns, &forecast);
 	uint32_t index = hb_forecast_add(predictor, &forecast, model, items, priority, false);
 	struct hb_flight *flight = &predictor->flights[slot];
 	*flight = (struct hb_flight){.flow = forecast.flow[index], .begun_ns = now_ns, .stage_ns = now_ns};
 	flight->flow.turn = predictor->turns++;
-	memcpy(flight->whole_ns, flight->flow.left_ns, sizeof flight->whole_ns);
-	flight->predicted_ns = predict_new(predictor, now_ns, slot);
+	memcpy(flight->total_ns, flight->flow.left_ns, sizeof flight->total_ns);
+	flight->predicted_ns = predict_flight(predictor, now_ns, slot);
 }
 
 static void learn_transfer(struct hb_predictor *predictor, const struct hb_flight *flight)
@@ -240,21 +244,27 @@ double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t m
 	return s < 1 / SENSITIVITY_MOST ? 1 / SENSITIVITY_MOST : s > SENSITIVITY_MOST ? SENSITIVITY_MOST : s;
 }
 
-/* It was slower by y, where the weights alone say `said`. What it was taken for until now. */
-static double sensitivity_learn(struct hb_predictor *predictor, const struct hb_flight *flight, double said, double y)
+/*
+ * Learns the model's sensitivity from one run: y = observed slowdown, x = slowdown predicted for the average model.
+ * Returns the sensitivity before the update.
+ */
+static double learn_sensitivity(struct hb_predictor *predictor, const struct hb_flight *flight, double x, double y)
 {
 	uint32_t model = flight->flow.model;
 	enum hb_scheduler_priority priority = flight->flow.priority;
 	double before = hb_predictor_sensitivity(predictor, model, priority);
 	struct hb_sensitivity *known = &predictor->sensitivity[model][priority];
-	if (said > 0) {
-		known->yx = SENSITIVITY_FORGET * known->yx + y * said;
-		known->xx = SENSITIVITY_FORGET * known->xx + said * said;
+	if (x > 0) {
+		known->yx = SENSITIVITY_FORGET * known->yx + y * x;
+		known->xx = SENSITIVITY_FORGET * known->xx + x * x;
 	}
 	return before;
 }
 
-/* y = how much longer than alone it ran; x = its company's features, by the work done under each. */
+/*
+ * Learns from a completed run. Alone: its time. Beside others: y = actual time / time alone - 1, x = mean features of the
+ * other batches, weighted by the work done.
+ */
 static void learn_run(struct hb_predictor *predictor, const struct hb_flight *flight, int64_t now_ns)
 {
 	struct hb_rls *slowdown = &predictor->slowdown[flight->flow.priority];
@@ -271,16 +281,16 @@ static void learn_run(struct hb_predictor *predictor, const struct hb_flight *fl
 				   took_ns / (1 + (slower > 0 ? slower : 0)));
 		return;
 	}
-	double y = took_ns / flight->whole_ns[HB_STAGE_RUN] - 1;
+	double y = took_ns / flight->total_ns[HB_STAGE_RUN] - 1;
 	if (y >= SLOWDOWN_SANE)
 		return;
-	double sensitivity = sensitivity_learn(predictor, flight, hb_rls_predict(slowdown, x), y);
+	double sensitivity = learn_sensitivity(predictor, flight, hb_rls_predict(slowdown, x), y);
 	for (uint32_t k = 0; k < HB_INTERFERENCE_FEATURES; k++)
 		x[k] *= sensitivity;
 	hb_rls_update(slowdown, x, y);
 }
 
-static void stage_over(struct hb_predictor *predictor, struct hb_flight *flight, int64_t now_ns)
+static void learn_stage(struct hb_predictor *predictor, struct hb_flight *flight, int64_t now_ns)
 {
 	if (flight->flow.stage == HB_STAGE_RUN && !flight->was_paused)
 		learn_run(predictor, flight, now_ns);
@@ -295,8 +305,8 @@ void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 	struct hb_flight *flight = &predictor->flights[slot];
 	if (stage <= flight->flow.stage || stage >= HB_STAGES)
 		return;
-	advance(predictor, now_ns);
-	stage_over(predictor, flight, now_ns);
+	advance_flights(predictor, now_ns);
+	learn_stage(predictor, flight, now_ns);
 	flight->flow.stage = stage;
 	flight->flow.turn = predictor->turns++;
 	flight->stage_ns = now_ns;
@@ -306,10 +316,10 @@ void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
-	advance(predictor, now_ns);
+	advance_flights(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
 	hb_flight_overdue(flight);
-	hb_flow_pause(&flight->flow, flight->whole_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
+	hb_flow_pause(&flight->flow, flight->total_ns[HB_STAGE_RUN] * predictor->models[flight->flow.model].stop_share,
 		      paused);
 	flight->was_paused |= flight->flow.paused;
 }
@@ -318,14 +328,14 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 {
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !predictor->flights[slot].flow.live)
 		return;
-	advance(predictor, now_ns);
+	advance_flights(predictor, now_ns);
 	struct hb_flight *flight = &predictor->flights[slot];
 	flight->flow.live = false;
 	if (!complete)
 		return;
-	/* One that ends before its last stage has begun did not say when it was where. */
+	/* A back end that did not report the last stage did not report stages at all. */
 	if (flight->flow.stage >= (predictor->models[flight->flow.model].out_bytes > 0 ? HB_STAGE_OUT : HB_STAGE_RUN))
-		stage_over(predictor, flight, now_ns);
+		learn_stage(predictor, flight, now_ns);
 	predictor->ended++;
 	if (flight->predicted_ns <= 0 || flight->was_paused)
 		return;
@@ -333,6 +343,6 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	uint32_t row = crowd_row(flight->flow.crowd);
 	struct hb_quantile_ring *ring = &predictor->late[flight->flow.priority][row];
 	hb_quantile_ring_add(ring, late);
-	predictor->error[flight->flow.priority][row] = error_of(ring);
-	hb_quantile_ring_add(&predictor->off, fabs(late));
+	predictor->error[flight->flow.priority][row] = error_from_samples(ring);
+	hb_quantile_ring_add(&predictor->error_size, fabs(late));
 }

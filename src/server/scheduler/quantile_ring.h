@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Online quantiles of the last HB_QUANTILE_RING samples, exact. Forgetting is
- * the window's: a change of what is measured is learned within that many
- * samples, and one outlier never moves a median. Fixed size, no allocation.
- * Samples that are not finite are not taken.
+ * Exact quantiles of the last HB_QUANTILE_RING samples. Older samples are
+ * forgotten, so a change is learned within that many samples, and one outlier
+ * does not move the median. Fixed size, no allocation. Samples that are not
+ * finite are ignored.
  */
 #ifndef HB_SCHEDULER_QUANTILE_RING_H
 #define HB_SCHEDULER_QUANTILE_RING_H
@@ -19,10 +19,10 @@ struct hb_quantile_ring {
 	float sorted[HB_QUANTILE_RING];
 };
 
-/* A zeroed struct is empty. False: not taken. */
+/* Adds a sample; a zeroed struct is an empty ring. False: the sample was ignored. */
 bool hb_quantile_ring_add(struct hb_quantile_ring *ring, double value);
 uint32_t hb_quantile_ring_count(const struct hb_quantile_ring *ring);
-/* The sample of rank ceil(share * count); `fallback` when empty. */
+/* The sample of rank ceil(share * count); `fallback` if the ring is empty. */
 double hb_quantile_ring_get(const struct hb_quantile_ring *ring, double share, double fallback);
 
 #endif

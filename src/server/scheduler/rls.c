@@ -31,7 +31,7 @@ static bool sample_usable(const struct hb_rls *rls, const double *x, double y)
 	return ok;
 }
 
-/* Takes the gain's share out of P, and ages it. */
+/* P = (P - px px' / scale) / forget. */
 static void covariance_update(struct hb_rls *rls, const double *px, double scale)
 {
 	for (uint32_t i = 0; i < rls->n; i++)
@@ -41,7 +41,7 @@ static void covariance_update(struct hb_rls *rls, const double *px, double scale
 		}
 }
 
-/* No diagonal above p0: D P D with a diagonal D keeps P symmetric and positive. */
+/* Limits the diagonal to p0. D P D with a diagonal matrix D keeps P symmetric and positive definite. */
 static void covariance_bound(struct hb_rls *rls)
 {
 	for (uint32_t i = 0; i < rls->n; i++) {
@@ -55,7 +55,7 @@ static void covariance_bound(struct hb_rls *rls)
 	}
 }
 
-static bool covariance_sound(const struct hb_rls *rls)
+static bool covariance_valid(const struct hb_rls *rls)
 {
 	for (uint32_t i = 0; i < rls->n; i++) {
 		if (!(rls->p[i][i] > 0))
@@ -85,7 +85,7 @@ bool hb_rls_update(struct hb_rls *rls, const double *x, double y)
 		rls->w[i] += px[i] / scale * error;
 	covariance_update(rls, px, scale);
 	covariance_bound(rls);
-	if (!covariance_sound(rls)) {
+	if (!covariance_valid(rls)) {
 		covariance_reset(rls);
 		rls->resets++;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recursive least squares with forgetting: learns w in y = w . x from samples
- * that come one by one. Fixed size, no allocation, no clock. Used by the
- * predictor for the interference of batches and for the speed of the link.
+ * Recursive least squares with forgetting: learns the weights w in y = w . x from
+ * one sample (x, y) at a time. Fixed size, no allocation, no clock. The predictor
+ * uses it for the interference of batches and for the speed of the link.
  *
  * One update, with forgetting factor f (1 = never forgets):
  *
@@ -10,11 +10,11 @@
  *	w = w + k (y - w . x)
  *	P = (P - k (P x)') / f
  *
- * Safe with any input. Samples that are not finite or beyond HB_RLS_VALUE_MAX
- * are refused and counted; x = 0 teaches nothing. Forgetting makes P grow
- * without end in directions that samples do not show; so no diagonal of P gets
- * over what it began with (rows and columns are scaled together, which keeps P
- * positive). Should rounding break P nevertheless, it begins anew and w stays.
+ * Safe with any input. Samples that are not finite or above HB_RLS_VALUE_MAX are
+ * refused and counted. Forgetting lets P grow without bound in directions that
+ * samples never have, so the diagonal of P is limited to its initial value p0;
+ * rows and columns are scaled together, which keeps P positive definite. If
+ * rounding makes P invalid nevertheless, P is reset and w stays.
  */
 #ifndef HB_SCHEDULER_RLS_H
 #define HB_SCHEDULER_RLS_H
@@ -28,13 +28,13 @@
 struct hb_rls {
 	uint32_t n; /* features, at most HB_RLS_MAX */
 	double forget;
-	double p0; /* first and largest variance of a weight */
+	double p0; /* initial and largest diagonal element of P (variance of a weight) */
 	double w[HB_RLS_MAX];
-	double p[HB_RLS_MAX][HB_RLS_MAX];
+	double p[HB_RLS_MAX][HB_RLS_MAX]; /* n x n, symmetric */
 	uint64_t updates, refused, resets;
 };
 
-/* All weights 0. `forget` in (0, 1], p0 > 0. */
+/* Sets all weights to 0. `forget` in (0, 1], p0 > 0. */
 void hb_rls_init(struct hb_rls *rls, uint32_t n, double forget, double p0);
 static inline double hb_rls_predict(const struct hb_rls *rls, const double *x)
 {
@@ -43,7 +43,7 @@ static inline double hb_rls_predict(const struct hb_rls *rls, const double *x)
 		sum += rls->w[i] * x[i];
 	return sum;
 }
-/* False: refused, nothing has changed. */
+/* Learns one sample. False: the sample was refused and nothing has changed. */
 bool hb_rls_update(struct hb_rls *rls, const double *x, double y);
 
 #endif

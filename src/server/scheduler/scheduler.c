@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler's state and its bookkeeping; see scheduler.h. Decisions are the policy's: pick_*.c. */
+/* The state of the scheduler: queues, batches, counts; see scheduler.h. Decisions are made by the policies, pick_*.c. */
 #include "server/scheduler/scheduler_policy.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define QUEUE_MOST (1u << 24)
-/* Between the first high-priority request of a model and the next, as far as anybody knows. */
+/* Assumed time between the first and the second high-priority request of a model. */
 #define GAP_GUESS_NS 1e8
 
 static const struct {
@@ -42,12 +42,13 @@ void hb_scheduler_config_init(struct hb_scheduler_config *config)
 	};
 }
 
-static void something_happened(struct hb_scheduler *scheduler)
+/* The next hb_scheduler_step() must ask the policy. */
+static void unsettle(struct hb_scheduler *scheduler)
 {
 	scheduler->settled_ns = INT64_MIN;
 }
 
-static const struct hb_scheduler_ops *policy_find(const char *name)
+static const struct hb_scheduler_ops *find_policy(const char *name)
 {
 	for (size_t i = 0; i < N_POLICIES; i++)
 		if (strcmp(policies[i].name, name) == 0)
@@ -55,9 +56,9 @@ static const struct hb_scheduler_ops *policy_find(const char *name)
 	return NULL;
 }
 
-static int config_check(const struct hb_scheduler_config *config, struct hb_error *error)
+static int check_config(const struct hb_scheduler_config *config, struct hb_error *error)
 {
-	if (!policy_find(config->policy))
+	if (!find_policy(config->policy))
 		return hb_error_set(error, -EINVAL, "no serving policy '%s'", config->policy);
 	if (config->queue_max < 1 || config->queue_max > QUEUE_MOST)
 		return hb_error_set(error, -EINVAL, "queue of %u requests: must be 1 to %u", config->queue_max,
@@ -80,16 +81,16 @@ static int config_check(const struct hb_scheduler_config *config, struct hb_erro
 
 int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_scheduler **out, struct hb_error *error)
 {
-	int rc = config_check(config, error);
+	int rc = check_config(config, error);
 	if (rc)
 		return rc;
 	struct hb_scheduler *scheduler = calloc(1, sizeof *scheduler);
 	if (!scheduler)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	scheduler->config = *config;
-	scheduler->ops = policy_find(config->policy);
+	scheduler->ops = find_policy(config->policy);
 	scheduler->policy_wake_ns = INT64_MAX;
-	something_happened(scheduler);
+	unsettle(scheduler);
 	hb_predictor_init(&scheduler->predictor, scheduler->ops->parts);
 	for (uint32_t model = 0; model < HB_SCHEDULER_MODELS_MAX; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
@@ -113,7 +114,7 @@ void hb_scheduler_free(struct hb_scheduler *scheduler)
 
 int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error)
 {
-	const struct hb_scheduler_ops *ops = policy_find(policy);
+	const struct hb_scheduler_ops *ops = find_policy(policy);
 	if (!ops)
 		return hb_error_set(error, -EINVAL, "no serving policy '%s'", policy);
 	if (hb_scheduler_busy(scheduler) || scheduler->queued[HB_SCHEDULER_HIGH] || scheduler->queued[HB_SCHEDULER_LOW])
@@ -121,17 +122,17 @@ int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, 
 	scheduler->ops = ops;
 	scheduler->predictor.parts = ops->parts;
 	scheduler->policy_wake_ns = INT64_MAX;
-	something_happened(scheduler);
+	unsettle(scheduler);
 	return 0;
 }
 
-static int model_refused(int result, const struct hb_scheduler_model *model, struct hb_error *error)
+static int refuse_model(int result, const struct hb_scheduler_model *model, struct hb_error *error)
 {
 	if (result == -ENOSPC)
 		return hb_error_set(error, result, "model %s: more than %u models", model->name,
 				    HB_SCHEDULER_MODELS_MAX);
 	if (result == -EBUSY)
-		return hb_error_set(error, result, "model %s: requests of the one before wait or run", model->name);
+		return hb_error_set(error, result, "model %s: requests of the previous model wait or run", model->name);
 	return hb_error_set(error, result,
 			    "model %s: batches must have 1 to %u items, bytes must be 0 or more, demands 0 to 1",
 			    model->name, HB_SCHEDULER_BATCH_MAX);
@@ -141,7 +142,7 @@ int hb_scheduler_add_model(struct hb_scheduler *scheduler, const struct hb_sched
 			   struct hb_error *error)
 {
 	int index = hb_predictor_add_model(&scheduler->predictor, model);
-	return index < 0 ? model_refused(index, model, error) : index;
+	return index < 0 ? refuse_model(index, model, error) : index;
 }
 
 int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, const struct hb_scheduler_model *model,
@@ -151,47 +152,47 @@ int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, 
 								scheduler->queues[number][HB_SCHEDULER_LOW].requests);
 	int result = waits ? -EBUSY : hb_predictor_replace_model(&scheduler->predictor, number, model);
 	if (result < 0)
-		return model_refused(result, model, error);
+		return refuse_model(result, model, error);
 	scheduler->habits[number] = (struct hb_scheduler_habit){0};
-	something_happened(scheduler);
+	unsettle(scheduler);
 	return 0;
 }
 
 void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint32_t items,
 			   const double stage_ns[HB_STAGES])
 {
-	something_happened(scheduler);
+	unsettle(scheduler);
 	hb_predictor_profiled(&scheduler->predictor, model, items, stage_ns);
 }
 
-static enum hb_scheduler_priority class_of(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
+static enum hb_scheduler_priority queue_class(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
 {
 	return scheduler->ops->priorities ? priority : HB_SCHEDULER_HIGH;
 }
 
-static void enqueue(struct hb_scheduler *scheduler, uint32_t index)
+static void enqueue_request(struct hb_scheduler *scheduler, uint32_t index)
 {
 	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
 	hb_scheduler_queue_insert(&scheduler->queues[request->model][request->class], &scheduler->pool, index);
 	scheduler->queued[request->class]++;
 }
 
-static void dequeue(struct hb_scheduler *scheduler, uint32_t index)
+static void dequeue_request(struct hb_scheduler *scheduler, uint32_t index)
 {
 	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
 	hb_scheduler_queue_remove(&scheduler->queues[request->model][request->class], &scheduler->pool, index);
 	scheduler->queued[request->class]--;
 }
 
-/* What deadlines high priority comes with: the next one may be like these. */
-static void note_high(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_scheduler_request *request)
+/* Updates the model's habit: deadlines and arrival gaps of its high-priority requests. */
+static void update_habit(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_scheduler_request *request)
 {
 	if (request->priority != HB_SCHEDULER_HIGH || request->deadline_ns == INT64_MAX)
 		return;
 	struct hb_scheduler_habit *habit = &scheduler->habits[request->model];
 	int64_t deadline_ns = request->deadline_ns - now_ns;
 	double gap_ns = (double)(now_ns - habit->seen_ns);
-	/* Rises slowly, falls at once. */
+	/* A shorter deadline counts at once, longer ones as a moving average. */
 	bool shorter = habit->deadline_ns <= 0 || deadline_ns < habit->deadline_ns;
 	habit->gap_ns += habit->deadline_ns > 0 ? (gap_ns - habit->gap_ns) / 16 : GAP_GUESS_NS;
 	habit->deadline_ns = shorter ? deadline_ns : habit->deadline_ns + (deadline_ns - habit->deadline_ns) / 16;
@@ -207,37 +208,38 @@ uint64_t hb_scheduler_submit(struct hb_scheduler *scheduler, int64_t now_ns, con
 		scheduler->counts.full[request->priority]++;
 		return 0;
 	}
-	uint32_t index = hb_scheduler_pool_take(&scheduler->pool); /* which has room for the limits of both */
+	uint32_t index = hb_scheduler_pool_take(
+		&scheduler->pool); /* never full: it has room for queue_max of each priority */
 	struct hb_waiting *waiting = hb_scheduler_waiting(scheduler, index);
 	waiting->cookie = request->cookie;
 	waiting->model = request->model;
 	waiting->items = request->items;
 	waiting->priority = request->priority;
-	waiting->class = class_of(scheduler, request->priority);
+	waiting->class = queue_class(scheduler, request->priority);
 	waiting->limit = request->priority;
 	scheduler->admitted[waiting->limit]++;
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
 	waiting->room_bytes = request->room_bytes;
-	something_happened(scheduler);
-	enqueue(scheduler, index);
-	note_high(scheduler, now_ns, request);
+	unsettle(scheduler);
+	enqueue_request(scheduler, index);
+	update_habit(scheduler, now_ns, request);
 	scheduler->counts.submitted[request->priority]++;
 	return (uint64_t)waiting->generation << 32 | index;
 }
 
-static void forget(struct hb_scheduler *scheduler, uint32_t index)
+static void free_request(struct hb_scheduler *scheduler, uint32_t index)
 {
 	scheduler->admitted[hb_scheduler_waiting(scheduler, index)->limit]--;
 	hb_scheduler_pool_give(&scheduler->pool, index);
 }
 
-static void cancel(struct hb_scheduler *scheduler, uint32_t index)
+static void cancel_queued(struct hb_scheduler *scheduler, uint32_t index)
 {
-	something_happened(scheduler);
+	unsettle(scheduler);
 	scheduler->counts.cancelled[hb_scheduler_waiting(scheduler, index)->priority]++;
-	dequeue(scheduler, index);
-	forget(scheduler, index);
+	dequeue_request(scheduler, index);
+	free_request(scheduler, index);
 }
 
 bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_t handle)
@@ -248,7 +250,7 @@ bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_
 	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
 	if (request->generation != handle >> 32 || !request->queued)
 		return false;
-	cancel(scheduler, index);
+	cancel_queued(scheduler, index);
 	return true;
 }
 
@@ -259,7 +261,7 @@ bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uin
 		if (index == HB_SCHEDULER_NONE)
 			continue;
 		*cookie = hb_scheduler_waiting(scheduler, index)->cookie;
-		cancel(scheduler, index);
+		cancel_queued(scheduler, index);
 		return true;
 	}
 	return false;
@@ -267,7 +269,7 @@ bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uin
 
 void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	something_happened(scheduler);
+	unsettle(scheduler);
 	hb_predictor_stage(&scheduler->predictor, now_ns, slot, stage);
 }
 
@@ -276,10 +278,10 @@ void hb_scheduler_end(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t s
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !scheduler->batches[slot].used)
 		return;
 	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
-	something_happened(scheduler);
+	unsettle(scheduler);
 	hb_predictor_end(&scheduler->predictor, now_ns, slot, complete);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
-		forget(scheduler, scheduler->members[slot][i]);
+		free_request(scheduler, scheduler->members[slot][i]);
 	scheduler->in_flight[batch->model][batch->priority]--;
 	scheduler->n_in_flight[batch->priority]--;
 	batch->used = false;
@@ -311,7 +313,7 @@ uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model
 	return items;
 }
 
-static uint32_t slot_take(const struct hb_scheduler *scheduler)
+static uint32_t find_free_slot(const struct hb_scheduler *scheduler)
 {
 	uint32_t slot = 0;
 	while (slot + 1 < HB_SCHEDULER_FLIGHTS_MAX && scheduler->batches[slot].used)
@@ -319,13 +321,13 @@ static uint32_t slot_take(const struct hb_scheduler *scheduler)
 	return slot;
 }
 
-static void batch_fill(struct hb_scheduler *scheduler, uint32_t slot, enum hb_scheduler_order order, uint32_t items)
+static void fill_batch(struct hb_scheduler *scheduler, uint32_t slot, enum hb_scheduler_order order, uint32_t items)
 {
 	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
 	while (batch->items < items) {
 		uint32_t index = scheduler->queues[batch->model][batch->priority].first[order];
 		struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
-		dequeue(scheduler, index);
+		dequeue_request(scheduler, index);
 		scheduler->members[slot][batch->n_requests] = index;
 		batch->cookies[batch->n_requests++] = request->cookie;
 		batch->items += request->items;
@@ -339,13 +341,14 @@ bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t
 			enum hb_scheduler_priority class, enum hb_scheduler_order order, uint32_t most,
 			struct hb_scheduler_action *action)
 {
-	uint32_t slot = slot_take(scheduler), items = hb_scheduler_batch_items(scheduler, model, class, order, most);
+	uint32_t slot = find_free_slot(scheduler),
+		 items = hb_scheduler_batch_items(scheduler, model, class, order, most);
 	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
 	*batch = (struct hb_scheduler_batch){
 		.model = model, .priority = class, .begun_ns = now_ns, .deadline_ns = INT64_MAX, .used = true};
 	batch->can_pause = class == HB_SCHEDULER_LOW && scheduler->ops->pauses &&
 			   scheduler->predictor.models[model].stop_share > 0;
-	batch_fill(scheduler, slot, order, items);
+	fill_batch(scheduler, slot, order, items);
 	scheduler->in_flight[model][class]++;
 	scheduler->n_in_flight[class]++;
 	scheduler->counts.batches++;
@@ -380,16 +383,16 @@ static bool has_room_as_low(const struct hb_scheduler *scheduler, const struct h
 	       scheduler->admitted[HB_SCHEDULER_LOW] < scheduler->config.queue_max;
 }
 
-static void downgrade(struct hb_scheduler *scheduler, uint32_t index)
+static void downgrade_request(struct hb_scheduler *scheduler, uint32_t index)
 {
 	struct hb_waiting *request = hb_scheduler_waiting(scheduler, index);
-	dequeue(scheduler, index);
+	dequeue_request(scheduler, index);
 	scheduler->admitted[request->limit]--;
 	scheduler->admitted[request->limit = HB_SCHEDULER_LOW]++;
 	scheduler->counts.downgraded[request->priority]++;
-	request->class = class_of(scheduler, HB_SCHEDULER_LOW);
+	request->class = queue_class(scheduler, HB_SCHEDULER_LOW);
 	request->deadline_ns = INT64_MAX;
-	enqueue(scheduler, index);
+	enqueue_request(scheduler, index);
 }
 
 bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
@@ -398,20 +401,20 @@ bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct 
 	uint32_t index = (uint32_t)(request - scheduler->pool.requests);
 	if (scheduler->config.late[request->priority] == HB_SCHEDULER_DOWNGRADE &&
 	    has_room_as_low(scheduler, request)) {
-		downgrade(scheduler, index);
+		downgrade_request(scheduler, index);
 		return false;
 	}
 	*(reason == HB_SCHEDULER_TIMEOUT ? &scheduler->counts.timeouts[request->priority]
 					 : &scheduler->counts.refused[request->priority]) += 1;
 	*action = (struct hb_scheduler_action){
 		.kind = HB_SCHEDULER_REFUSE, .cookie = request->cookie, .reason = reason, .finish_ns = finish_ns};
-	dequeue(scheduler, index);
-	forget(scheduler, index);
+	dequeue_request(scheduler, index);
+	free_request(scheduler, index);
 	return true;
 }
 
-/* The first request whose deadline has come, of any queue. */
-static bool timeout_next(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+/* Refuses the next queued request whose deadline has passed. False: there is none. */
+static bool refuse_next_late(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
@@ -441,11 +444,11 @@ int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler)
 
 bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	/* Whoever looks at a clock often, as the front end does, is not to pay for a decision each time. */
+	/* The dispatcher calls this often. Without a new event the policy need not decide again. */
 	if (now_ns < scheduler->settled_ns)
 		return false;
-	something_happened(scheduler);
-	if (timeout_next(scheduler, now_ns, action))
+	unsettle(scheduler);
+	if (refuse_next_late(scheduler, now_ns, action))
 		return true;
 	scheduler->policy_wake_ns = INT64_MAX;
 	if (scheduler->ops->decide(scheduler, now_ns, action))
@@ -457,22 +460,6 @@ bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *scheduler, uint32_t slot)
 {
 	return slot < HB_SCHEDULER_FLIGHTS_MAX && scheduler->batches[slot].used ? &scheduler->batches[slot] : NULL;
-}
-
-struct hb_estimate hb_scheduler_outlook(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
-					enum hb_scheduler_priority priority)
-{
-	struct hb_forecast forecast;
-	enum hb_scheduler_priority class = class_of(scheduler, priority);
-	hb_forecast_begin(&scheduler->predictor, now_ns, &forecast);
-	uint32_t index = hb_forecast_add(&scheduler->predictor, &forecast, model, 1, class, false);
-	if (index == HB_FORECAST_MAX)
-		return (struct hb_estimate){0, 1};
-	hb_forecast_run(&scheduler->predictor, &forecast, NULL);
-	return (struct hb_estimate){
-		.ns = forecast.flow[index].finish_ns,
-		.error = hb_predictor_error(&scheduler->predictor, class, forecast.flow[index].crowd),
-	};
 }
 
 const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *scheduler)

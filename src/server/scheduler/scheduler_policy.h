@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a policy of `serve` is, and what it may use. One file each (or a family),
- * a row in scheduler_policies.def. Included by scheduler.c and pick_*.c only.
+ * The interface of a scheduling policy and the functions that a policy may call.
+ * A policy is a file pick_NAME.c (or part of one) and a row in
+ * scheduler_policies.def. Included by scheduler.c, plan.h and pick_*.c only.
  */
-#ifndef HB_SCHEDULER_SERVE_POLICY_H
-#define HB_SCHEDULER_SERVE_POLICY_H
+#ifndef HB_SCHEDULER_POLICY_H
+#define HB_SCHEDULER_POLICY_H
 
 #include "server/scheduler/scheduler.h"
 #include "server/scheduler/scheduler_queue.h"
@@ -12,12 +13,11 @@
 struct hb_scheduler_ops {
 	struct hb_predictor_parts parts;
 	bool priorities; /* false: both priorities share queues and streams */
-	bool pauses;     /* it may hold low-priority batches of models that can be (hb_scheduler_model.stop_share) */
+	bool pauses;     /* it may pause low-priority batches of models with a stop_share */
 	/*
-	 * The next action now, if any: start a batch (hb_scheduler_start), refuse a
-	 * request (hb_scheduler_refuse), hold or release. Called until it says false;
-	 * may set serve->policy_wake_ns to be called again then. Requests whose
-	 * deadline has passed are gone already.
+	 * Sets *action to the next action (by hb_scheduler_start, _refuse or _pause) and returns true, or returns false when
+	 * nothing is to be done now. Called repeatedly until false. May set scheduler->policy_wake_ns to be called again at
+	 * that time. Requests whose deadline has passed were removed before the call.
 	 */
 	bool (*decide)(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);
 };
@@ -26,11 +26,11 @@ struct hb_scheduler_ops {
 #include "server/scheduler/scheduler_policies.def"
 #undef HB_SCHEDULER_POLICY
 
-/* How high priority of a model comes: what may come next is like it. */
+/* Recent high-priority requests of a model; the next one is assumed to be like them. */
 struct hb_scheduler_habit {
-	int64_t deadline_ns; /* from arrival, the shortest lately; 0 = none came */
-	int64_t seen_ns;
-	double gap_ns; /* between two, lately */
+	int64_t deadline_ns; /* shortest recent deadline, from arrival; 0 = no request yet */
+	int64_t seen_ns;     /* arrival of the last request */
+	double gap_ns;       /* mean recent time between two arrivals */
 };
 
 struct hb_scheduler {
@@ -40,16 +40,17 @@ struct hb_scheduler {
 	struct hb_scheduler_pool pool;
 	struct hb_scheduler_queue queues[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	struct hb_scheduler_batch batches[HB_SCHEDULER_FLIGHTS_MAX];
-	uint32_t members[HB_SCHEDULER_FLIGHTS_MAX][HB_SCHEDULER_BATCH_MAX]; /* their requests */
+	uint32_t members[HB_SCHEDULER_FLIGHTS_MAX]
+			[HB_SCHEDULER_BATCH_MAX]; /* requests of each batch, index in `pool` */
 	uint32_t in_flight[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	uint32_t n_in_flight[HB_SCHEDULER_PRIORITIES];
 	uint32_t queued[HB_SCHEDULER_PRIORITIES];
-	uint32_t admitted[HB_SCHEDULER_PRIORITIES]; /* of queue_max, each: queued and in batches */
+	uint32_t admitted[HB_SCHEDULER_PRIORITIES]; /* requests queued or in batches, each at most queue_max */
 	struct hb_scheduler_counts counts;
-	int64_t policy_wake_ns;
-	int64_t settled_ns; /* nothing is to be decided before, unless something happens; INT64_MIN = something has */
+	int64_t policy_wake_ns; /* when the policy wants to be called; INT64_MAX = only after an event */
+	int64_t settled_ns;     /* without an event no decision is needed before this time; INT64_MIN = needed now */
 	struct hb_scheduler_habit habits[HB_SCHEDULER_MODELS_MAX];
-	int64_t aged_after_ns; /* pick_ours.c: the next batch for having waited long, not before */
+	int64_t aged_after_ns; /* policy `ours`: the next aged batch may start at this time */
 };
 
 static inline struct hb_waiting *hb_scheduler_waiting(struct hb_scheduler *scheduler, uint32_t index)
@@ -65,21 +66,22 @@ static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *schedul
 	return first == HB_SCHEDULER_NONE ? NULL : &scheduler->pool.requests[first];
 }
 
+/* The `class` of a queue or batch is its priority; policies without priorities put all requests into HB_SCHEDULER_HIGH. */
 /* Whether the model may have one more batch of the class in flight. */
 bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class);
-/* Items of a batch made of the first requests in that order, at most `most` (at least the first request's). */
+/* Number of items of a batch made of the first requests in that order: at most `most`, but at least the first request. */
 uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class,
 				  enum hb_scheduler_order order, uint32_t most);
-/* Starts it; true. */
+/* Starts such a batch and sets *action. Returns true. */
 bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
 			enum hb_scheduler_priority class, enum hb_scheduler_order order, uint32_t most,
 			struct hb_scheduler_action *action);
-/* Holds the batch in `slot` or lets it go on; false: it is so already, or cannot be held. */
+/* Pauses or resumes the batch in `slot` and sets *action. False: it already is, or it cannot be paused. */
 bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
 			struct hb_scheduler_action *action);
 /*
- * Deals with a request that will be late, or is, as configured. True: *action
- * is to refuse it; false: it has been downgraded (not where low priority's queue is full).
+ * Refuses or downgrades a request that is late or will be, as configured. True:
+ * *action refuses it. False: it was downgraded; the low-priority queue had room.
  */
 bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
 			 enum hb_scheduler_reason reason, int64_t finish_ns, struct hb_scheduler_action *action);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that wait: one queue for each model and priority, its requests in
- * order of arrival and in order of urgency at the same time. Requests live in a
- * pool of fixed size. Part of the scheduler (scheduler.c); nothing else calls it.
+ * Queues of waiting requests: one for each model and priority. A queue is two
+ * linked lists over the same requests, by arrival and by deadline ("urgency").
+ * Requests are stored in a pool of fixed size. Part of the scheduler; only
+ * scheduler*.c, plan.c and pick_*.c use it.
  *
- * Urgency goes by the deadline. Inserting by it walks from the latest: requests
- * of one model mostly come in order.
+ * An insertion by deadline searches from the latest deadline, because requests of
+ * one model mostly arrive in order of deadline.
  */
-#ifndef HB_SCHEDULER_SERVE_QUEUE_H
-#define HB_SCHEDULER_SERVE_QUEUE_H
+#ifndef HB_SCHEDULER_QUEUE_H
+#define HB_SCHEDULER_QUEUE_H
 
 #include "server/scheduler/predictor.h"
 
@@ -20,10 +21,10 @@ struct hb_waiting {
 	uint64_t cookie;
 	uint32_t model, items;
 	uint32_t generation;                 /* odd while in use */
-	enum hb_scheduler_priority priority; /* as it was asked for */
-	enum hb_scheduler_priority class;    /* the queue it is in */
+	enum hb_scheduler_priority priority; /* as the client requested */
+	enum hb_scheduler_priority class;    /* the queue that it is in */
 	enum hb_scheduler_priority
-		limit; /* the one whose limit it counts against: as asked for, until it is downgraded */
+		limit; /* its queue_max includes this request: `priority`, or low after a downgrade */
 	int64_t arrival_ns, deadline_ns;
 	uint64_t room_bytes;
 	bool queued;
@@ -42,7 +43,7 @@ struct hb_scheduler_pool {
 
 int hb_scheduler_pool_init(struct hb_scheduler_pool *pool, uint32_t capacity);
 void hb_scheduler_pool_fini(struct hb_scheduler_pool *pool);
-/* HB_SCHEDULER_NONE when full. */
+/* Allocates a request and returns its index, HB_SCHEDULER_NONE when the pool is full; and frees one. */
 uint32_t hb_scheduler_pool_take(struct hb_scheduler_pool *pool);
 void hb_scheduler_pool_give(struct hb_scheduler_pool *pool, uint32_t index);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Execution time alone by batch size; see solo_time.h. */
+/* Run time alone by batch size; see solo_time.h. */
 #include "server/scheduler/solo_time.h"
 
-/* What is added to the error of a size that was never measured. */
+/* Added to the error of a size that was not measured: between measured sizes, outside of them, without any. */
 #define ERROR_BETWEEN 0.1
 #define ERROR_OUTSIDE 0.3
 #define ERROR_UNKNOWN 1.0
-/* Few samples have no tail: this much is always expected. */
+/* Least error: a few samples show no tail. */
 #define ERROR_LEAST 0.02
 
 void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns)
@@ -14,7 +14,7 @@ void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns)
 	*solo = (struct hb_solo_time){.guess_ns = guess_ns > 0 ? guess_ns : 1};
 }
 
-static struct hb_estimate quantiles(const struct hb_quantile_ring *ring)
+static struct hb_estimate estimate_from(const struct hb_quantile_ring *ring)
 {
 	double median = hb_quantile_ring_get(ring, 0.5, 1);
 	double late = hb_quantile_ring_get(ring, 0.9, 1) / median - 1;
@@ -27,7 +27,7 @@ bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns)
 		return false;
 	if (!hb_quantile_ring_add(&solo->size[batch], ns))
 		return false;
-	solo->measured[batch] = quantiles(&solo->size[batch]);
+	solo->measured[batch] = estimate_from(&solo->size[batch]);
 	if (!solo->smallest || batch < solo->smallest)
 		solo->smallest = batch;
 	if (batch > solo->largest)
@@ -35,23 +35,23 @@ bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns)
 	return true;
 }
 
-static uint32_t seen_below(const struct hb_solo_time *solo, uint32_t batch)
+static uint32_t find_measured_below(const struct hb_solo_time *solo, uint32_t batch)
 {
 	while (batch > 1 && !solo->size[--batch].seen)
 		continue;
 	return solo->size[batch].seen ? batch : 0;
 }
 
-static uint32_t seen_above(const struct hb_solo_time *solo, uint32_t batch)
+static uint32_t find_measured_above(const struct hb_solo_time *solo, uint32_t batch)
 {
 	while (!solo->size[++batch].seen)
 		continue;
 	return batch;
 }
 
-static struct hb_estimate above_largest(const struct hb_solo_time *solo, uint32_t batch)
+static struct hb_estimate extrapolate_above(const struct hb_solo_time *solo, uint32_t batch)
 {
-	uint32_t largest = solo->largest, before = seen_below(solo, largest);
+	uint32_t largest = solo->largest, before = find_measured_below(solo, largest);
 	struct hb_estimate last = solo->measured[largest];
 	double proportion = last.ns / largest, slope = proportion;
 	if (before) {
@@ -69,13 +69,13 @@ struct hb_estimate hb_solo_time_get(const struct hb_solo_time *solo, uint32_t ba
 	if (solo->size[batch].seen)
 		return solo->measured[batch];
 	if (batch > solo->largest)
-		return above_largest(solo, batch);
+		return extrapolate_above(solo, batch);
 	if (batch < solo->smallest) {
 		struct hb_estimate small = solo->measured[solo->smallest];
 		small.error += ERROR_OUTSIDE;
 		return small;
 	}
-	uint32_t low = seen_below(solo, batch), high = seen_above(solo, batch);
+	uint32_t low = find_measured_below(solo, batch), high = find_measured_above(solo, batch);
 	struct hb_estimate a = solo->measured[low], b = solo->measured[high];
 	double part = (double)(batch - low) / (high - low);
 	double error = a.error > b.error ? a.error : b.error;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Execution time of one model alone on the GPU by batch size, learned from
- * batches that ran (nearly) alone: a quantile ring for each size seen. Sizes
- * not seen are interpolated between the nearest ones that were:
+ * Run time of one model alone on the GPU, by batch size. Learned from batches
+ * that ran (nearly) alone, with one quantile ring for each measured size. Other
+ * sizes are derived from the measured ones:
  *
- *	below the smallest seen s    its time: a batch never gets slower by being smaller
- *	between                      linear
- *	above the largest            along the last two sizes, at least flat and at most
- *	                             in proportion; with one size in proportion
- *	nothing seen                 the guess it was given
+ *	smaller than all      the time of the smallest: a smaller batch is never slower
+ *	between two           linear interpolation
+ *	larger than all       the line through the largest two, with a slope of at least
+ *	                      0 and at most time / size; with one measured size, time
+ *	                      in proportion to size
+ *	nothing measured      the guess given at initialization
  *
- * Each answer says how wrong it may be: the spread of the samples, and more
- * where it was not measured. Fixed size, no allocation. Times are ns.
+ * Every estimate has an error: the spread of the samples, plus a constant for
+ * sizes that were not measured. Fixed size, no allocation. Times are ns.
  */
 #ifndef HB_SCHEDULER_SOLO_TIME_H
 #define HB_SCHEDULER_SOLO_TIME_H
@@ -22,18 +23,18 @@
 
 struct hb_estimate {
 	double ns;
-	double error; /* relative: 0.1 = 10 % later is to be expected now and then (one in ten) */
+	double error; /* relative: 0.1 = one in ten takes at least 10 % longer */
 };
 
 struct hb_solo_time {
 	double guess_ns;
-	uint32_t smallest, largest;                              /* seen; 0 = none */
-	struct hb_estimate measured[HB_SCHEDULER_BATCH_MAX + 1]; /* of sizes that were seen: the ring's quantiles */
+	uint32_t smallest, largest;                              /* measured sizes; 0 = none */
+	struct hb_estimate measured[HB_SCHEDULER_BATCH_MAX + 1]; /* quantiles of each measured size */
 	struct hb_quantile_ring size[HB_SCHEDULER_BATCH_MAX + 1];
 };
 
 void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns);
-/* False: not a batch size or time that can be. */
+/* False: invalid batch size or time; nothing is learned. */
 bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns);
 struct hb_estimate hb_solo_time_get(const struct hb_solo_time *solo, uint32_t batch);
 
