@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What happens to a service and to a training job that share one GPU? Builds
-# Hummingbird into build/, answers for every way of sharing, with a table and a
-# page of plots, and then runs such programs, on a simulated GPU where there is
-# no other one. Needs Debian 12 and no GPU; installs what is missing (root or
+# Shows what happens to a service and a training job that share one GPU. Builds
+# Hummingbird into build/, simulates every way of sharing (a table and a page of
+# plots), and then runs such programs for real, on a simulated GPU if the machine
+# has no other. Needs Debian 12 and no GPU; installs missing packages (root or
 # sudo). usage: ./demo.sh [--no-install]
 cd "$(dirname "$0")"
 HB_LOGS=build/logs
@@ -20,8 +20,8 @@ build() {
 	}
 }
 
-# question SERVICE TRAINING REPORT: shows the command, then its answer
-question() {
+# simulate SERVICE TRAINING REPORT: prints the command, then runs it.
+simulate() {
 	local command=(build/hb sim --high "$1" --low "$2" --sharing all --seconds "$seconds" --seed 1 --report "$3")
 	printf '\n$ %s\n' "${command[*]}"
 	"${command[@]}"
@@ -32,7 +32,7 @@ if [[ ${1:-} != --no-install ]]; then
 	hb_install build
 fi
 build
-question resnet50_b1@60/s llama8_train_b4 build/report-llama.html
-question resnet50_b1@60/s resnet50_train_b128 build/report.html
+simulate resnet50_b1@60/s llama8_train_b4 build/report-llama.html
+simulate resnet50_b1@60/s resnet50_train_b128 build/report.html
 printf '\n$ bench/side_by_side.py build\n'
 bench/side_by_side.py build

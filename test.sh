@@ -7,10 +7,10 @@ cd "$(dirname "$0")"
 . tools/setup.sh
 
 top=build-test
-# Sanitizers stop at the first finding; leaks count. Memory for traces may be large, never returned as NULL by the tool.
+# Sanitizers stop at the first finding and count leaks. Allocations may be large.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-# Every process under the thread sanitizer would sleep a second at its end, for races of other threads with that.
+# Shortens the sleep with which every process under the thread sanitizer ends.
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=50
 export CMOCKA_MESSAGE_OUTPUT=STDOUT
 
@@ -21,12 +21,12 @@ build() {
 	hb_step "build $1" hb_build "$folder" "${setup[@]}"
 }
 
-# run_tests FOLDER [MESON TEST ARGUMENT...]: a failed test has a second try at the end, alone
+# run_tests FOLDER [MESON TEST ARGUMENT...]: a failed test is repeated at the end, alone.
 run_tests() {
 	local folder=$1
 	shift
 	"${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" && return
-	# Meson itself may have broken.
+	# Without a log, Meson itself broke.
 	[[ -s $folder/meson-logs/testlog.json ]] || return
 	: >"$folder/again"
 	if (($#)); then printf '%s\n' "$@" >"$folder/again"; fi
@@ -39,14 +39,14 @@ variant_tests() {
 	hb_step "test $name" run_tests "$top/$name" "$@" || true
 }
 
-# second_try NAME: of what failed (tools/second_try.py); where that does not help, says again how it had failed
+# second_try NAME: repeats the failed tests (tools/second_try.py); prints the first log again if they still fail.
 second_try() {
 	local options
 	mapfile -t options <"$top/$1/again"
 	"${runner[@]}" tools/second_try.py "$top/$1" "${options[@]}" || { cat "$HB_LOGS/test-$1.log"; return 1; }
 }
 
-# idly COMMAND...: with the least claim to a processor that there is, so that tests at the same time hardly notice
+# idly COMMAND...: runs it with idle priority, so that it hardly disturbs tests that run at the same time.
 idly() {
 	"$@" &
 	echo $! >$top/idly
@@ -54,13 +54,13 @@ idly() {
 	wait $!
 }
 
-# What needs no real time, beside tests that mostly wait. Says when asan and tsan are built, or failed to, and when all is over.
-# Reports of sanitizers name lines, which needs no more than -g1.
+# Builds, and tests that need no real time, run beside gcc's tests, which mostly wait. Prints "ok" or "failed" when asan and
+# tsan are built, and "over" at the end. -g1 is enough for the line numbers in sanitizer reports.
 beside() {
 	hb_run_under=(idly)
 	export CC=gcc
 	local clang=failed
-	# What runs in real time says the same from either compiler.
+	# Tests in real time give the same result with either compiler, so clang skips them.
 	CC=clang CFLAGS=-g1 build clang "--werror" >&3 && clang=ok
 	CFLAGS="-g1 -fno-sanitize-recover=all" build asan "-Db_sanitize=address,undefined -Doptimization=1" >&3 && echo ok || echo failed
 	runner=(nice -n 10)
@@ -71,7 +71,7 @@ beside() {
 	echo over
 }
 
-# await: the next word of beside(), whose builds may claim what they need meanwhile
+# await: waits for the next word of beside(), whose builds run at normal priority meanwhile.
 await() {
 	local word
 	touch $top/hurry
@@ -81,7 +81,7 @@ await() {
 	echo "$word"
 }
 
-# One seed, the same bytes from every compiler; only the time the run took may differ.
+# Checks that one seed gives the same bytes with every compiler; only the duration of the run may differ.
 same_bytes() {
 	local name tenants=(--high "resnet50_b1@60/s,slo=auto" --high "resnet50_b8:graph@40/s:burst" --low llama8_train_b4)
 	for name in gcc clang asan tsan; do

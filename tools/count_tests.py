@@ -4,11 +4,12 @@
 
 usage: count_tests.py FILE...
 
-A file named testlog.json is Meson's (one object a test program); any other
-holds "ok NAME" or "failed NAME" lines. A test program that prints its cases
-(cmocka) counts as that many; a step that is a test run counts only by its
-tests. What Python's unittest skipped counts as skipped; a program of it that
-ran no test has failed. Exits 1 if anything failed or nothing ran.
+A file named testlog.json is Meson's, with one object for each test program. Any
+other file has lines "ok NAME" or "failed NAME". A test program that prints its
+cases (cmocka) counts as that many tests. A step that is a test run counts only
+through its tests. Tests that Python's unittest skipped count as skipped; a
+unittest program that ran no test has failed. Exits 1 if anything failed or
+nothing ran.
 """
 
 import json
@@ -21,13 +22,13 @@ UNITTEST_SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 
 
 def cases(output):
-    """How many cmocka cases began, passed and were skipped."""
+    """Counts the cmocka cases that began, passed and were skipped."""
     found = [kind.strip() for kind in CASE.findall(output)]
     return found.count("RUN"), found.count("OK"), found.count("SKIPPED")
 
 
 def unittests(output):
-    """Whether unittest had nothing to run, and how much it skipped."""
+    """Returns whether unittest ran no test, and how many tests it skipped."""
     ran = [int(n) for n in UNITTEST_RAN.findall(output)]
     skipped = sum(int(n) for n in UNITTEST_SKIPPED.findall(output))
     return bool(ran) and not any(ran) and not skipped, skipped
@@ -57,7 +58,7 @@ def count_meson(lines):
 
 
 def count_steps(lines):
-    """Steps that passed and failed, and the failed test runs among them."""
+    """Counts steps that passed and failed, and lists failed test runs."""
     passed = failed = 0
     bad_runs = []
     for line in lines:
@@ -86,7 +87,7 @@ def main():
                 bad_runs += runs
         passed += good
         failed += bad
-    # A failed run shows in its tests' results; one that does not (Meson itself broke) counts by itself.
+    # A failed run shows in the results of its tests. If no test failed, Meson itself broke, and the run counts as a failure.
     if not failed_tests:
         for name in bad_runs:
             print("failed:", name)

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 tidy_build=build-test/gcc
 
-# Committed and new files, without the ignored ones.
+# Lists committed and new files, without ignored ones.
 files() {
 	git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do
 		[[ -f $file ]] && echo "$file"
@@ -47,7 +47,7 @@ check_shell() {
 	} | sort -u | xargs shellcheck -x
 }
 
-# Every text of ours names its licence within the first lines; data and golden files carry none.
+# Every source file names its licence in the first three lines; data and golden files do not.
 check_spdx() {
 	local file bad=0
 	while read -r file; do
@@ -59,7 +59,7 @@ check_spdx() {
 	return "$bad"
 }
 
-# A header comment says what a C file does before any code.
+# Every C file begins with a comment that says what the file does.
 check_header_comment() {
 	local file bad=0
 	while read -r file; do
@@ -71,19 +71,19 @@ check_header_comment() {
 	return "$bad"
 }
 
-# A name says which file is meant; README, meson.build and their like belong to their folder.
+# File names are unique in the tree, except README, meson.build and the like.
 check_unique_names() {
 	local repeated
 	repeated=$(files '*.c' '*.h' '*.py' '*.sh' '*.def' | sed 's|.*/||' | sort | uniq -d)
 	[[ -z $repeated ]] || { echo "more than one file is called: $repeated"; return 1; }
 }
 
-# 600 lines: then a second subject has appeared.
+# A file of more than 600 lines has a second subject.
 check_length() {
 	files '*.c' '*.h' '*.py' '*.sh' | xargs wc -l | awk '$2 != "total" && $1 > 600 {print $2 ": " $1 " lines, at most 600"; bad = 1} END {exit bad}'
 }
 
-# A function over 100 lines does more than one thing. (Ours begin and end with a brace in the first column.)
+# A function of more than 100 lines does more than one thing. (Functions begin and end with a brace in the first column.)
 check_function_length() {
 	files '*.c' '*.h' | xargs awk 'FNR == 1 {start = 0}
 		/^\{/ {start = FNR}
@@ -91,13 +91,13 @@ check_function_length() {
 		END {exit bad}'
 }
 
-# Words that mean the work is not done.
+# Words that mark unfinished work.
 check_words() {
 	! files '*.c' '*.h' '*.def' '*.py' '*.md' '*meson.build' |
 		xargs grep -nwE 'TODO|FIXME|XXX|HACK|WIP' /dev/null
 }
 
-# Links in our Markdown lead to files that exist.
+# Links in Markdown files lead to existing files.
 check_links() {
 	local file target bad=0
 	while IFS=: read -r file target; do
@@ -112,7 +112,7 @@ check_links() {
 	return "$bad"
 }
 
-# Files that comments and documents speak of exist; capitals stand for a name (policy_NAME.c).
+# Files that comments and documents mention exist; capitals are a placeholder (policy_NAME.c).
 check_mentions() {
 	local file mention bad=0
 	while IFS=: read -r file mention; do
@@ -125,7 +125,7 @@ check_mentions() {
 	return "$bad"
 }
 
-# Every folder of src/ and every decision is mentioned where a reader looks for it; drawn pictures are current.
+# docs/architecture.md mentions every folder of src/, the decisions' README lists every decision, and drawn pictures are current.
 check_docs() {
 	local name bad=0
 	for name in src/*/; do

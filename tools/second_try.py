@@ -4,14 +4,14 @@
 
 usage: second_try.py FOLDER [MESON TEST ARGUMENT...]
 
-Many tests run a whole system in real time, beside each other, on machines that
-may stand still for seconds. One that fails there and passes alone was spoilt by
-that; it then counts as passed and count_tests.py names it, so that a test that
-often needs this is seen. Not tried again, because they are findings at the first
-sight: what a sanitizer reported, and a program that a signal ended. More than
-MOST failures are no accident either: none is tried again then.
+Many tests run a complete system in real time, several at once, on machines that
+may pause for seconds. A test that fails in the run and passes alone counts as
+passed, and count_tests.py names it, so that a test that often needs this is
+noticed. Two kinds of failure are not repeated because they are findings: reports
+of a sanitizer, and programs that a signal ended. If more than MOST tests failed,
+none is repeated.
 
-Exits 1 if a test has still failed or none had, so that the run itself broke; 2 without the log of a run.
+Exits 1 if a test failed again, or if no test had failed (the run itself broke); 2 without the log of a run.
 """
 import json
 import os
@@ -34,12 +34,12 @@ def is_finding(test):
 
 
 def plain_name(test):
-    """Without project and suites: "hummingbird:fast+live / stack auto"."""
+    """Returns the name without project and suites ("hummingbird:fast+live / stack auto" becomes "stack auto")."""
     return test["name"].split(" / ", 1)[-1]
 
 
 def try_again(folder, names, options):
-    """The results by name; a test that did not run has none."""
+    """Repeats the tests. Returns their results by name; a test that did not run has none."""
     log = os.path.join(folder, "meson-logs", "second-try.json")
     if os.path.exists(log):
         os.remove(log)
@@ -57,11 +57,11 @@ def main():
     failed = [test for test in tests if test["result"] in FAILED]
     if not failed:
         return 1
-    spoilt = [test for test in failed if not is_finding(test)] if len(failed) <= MOST else []
-    if spoilt:
-        again = try_again(folder, [plain_name(test) for test in spoilt], options)
+    repeatable = [test for test in failed if not is_finding(test)] if len(failed) <= MOST else []
+    if repeatable:
+        again = try_again(folder, [plain_name(test) for test in repeatable], options)
         good = {name for name, test in again.items() if test["result"] == "OK"}
-        tests = [dict(again[test["name"]], second_try=True) if test in spoilt and test["name"] in good else test
+        tests = [dict(again[test["name"]], second_try=True) if test in repeatable and test["name"] in good else test
                  for test in tests]
         with open(log + ".new", "w", encoding="utf-8") as out:
             out.writelines(json.dumps(test) + "\n" for test in tests)

@@ -13,7 +13,7 @@ die() {
 	exit 1
 }
 
-# hb_install GROUP...: installs the packages of these groups (tools/packages.txt) that are missing.
+# hb_install GROUP...: installs the missing packages of these groups (tools/packages.txt).
 hb_install() {
 	local package group missing=() sudo=()
 	while read -r package group; do
@@ -37,7 +37,7 @@ hb_install() {
 	}
 }
 
-# hb_build FOLDER [MESON ARGUMENT...]: configures the folder unless it is, and builds everything in it; under hb_run_under.
+# hb_build FOLDER [MESON ARGUMENT...]: configures the folder if necessary and builds everything in it, through the command in hb_run_under.
 hb_run_under=()
 hb_build() {
 	local folder=$1
@@ -46,15 +46,15 @@ hb_build() {
 	"${hb_run_under[@]}" ninja -C "$folder" -j "$HB_JOBS"
 }
 
-# Results of steps, one "ok NAME" or "failed NAME" a line; tools/count_tests.py adds them to the tests' results.
+# Starts a file of step results: lines "ok NAME" or "failed NAME", which tools/count_tests.py adds to the results of the tests.
 hb_results_begin() {
 	HB_RESULTS=$1
 	mkdir -p "$(dirname "$HB_RESULTS")"
 	: >"$HB_RESULTS"
 }
 
-# hb_step NAME COMMAND...: runs it with a log of its own, says how long it took, shows the log's end on failure.
-# The command's own status decides: `set -e` is not in force inside a function that is run this way.
+# hb_step NAME COMMAND...: runs the command with a log of its own, prints how long it took, and on failure the log's end.
+# The command's exit status decides: `set -e` has no effect inside a function that runs this way.
 hb_step() {
 	local name=$1 log="$HB_LOGS/${1//[^a-zA-Z0-9]/-}.log" begin=$SECONDS result=ok
 	shift

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/troubleshooting.md says that programs say, they say: every message in its
-tables is looked for in the strings of the source. Gaps ("...", and
-N for a number) stand for anything. usage: test_messages.py SOURCE"""
+"""Checks that programs print the messages that docs/troubleshooting.md explains: every message in its
+tables must be in the strings of the source. Gaps ("...", and N for a number) match anything.
+usage: test_messages.py SOURCE"""
 import glob
 import os
 import re
@@ -10,11 +10,11 @@ import sys
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?(?:hh|ll|[hljzt])?[a-zA-Z]")
-LEAST = 4  # letters: shorter pieces say nothing
+LEAST = 4  # letters; shorter parts of a message are not checked
 
 
 def strings(source):
-    """All string literals, those that follow each other joined, format conversions as gaps."""
+    """Returns all string literals; adjacent literals are joined, format conversions are gaps."""
     found = []
     for path in glob.glob(os.path.join(source, "src", "**", "*"), recursive=True):
         if path.endswith((".c", ".h", ".def")):
@@ -41,7 +41,7 @@ def pieces(message):
 
 
 def said(piece, literals):
-    """In one literal, where a conversion may stand for a word or its end; most of it must be written out."""
+    """Returns whether one literal contains the part. A conversion may replace a word or its end; a third must be literal."""
     words = [f"(?:{re.escape(word)}|{'|'.join(re.escape(word[:n]) + chr(0) for n in range(len(word)))})[:;,]?"
              for word in piece.rstrip(":").split()]
     pattern = re.compile(" ".join(words))
@@ -64,8 +64,8 @@ def main():
             if not said(piece, literals) and os.strerror(98).lower() != piece:
                 missing.append(f"'{piece}' of '{message}'")
     for text in missing:
-        print(f"docs/troubleshooting.md: nobody says {text}")
-    print(f"{checked} pieces of messages looked for")
+        print(f"docs/troubleshooting.md: no program prints {text}")
+    print(f"{checked} parts of messages checked")
     sys.exit(1 if missing or checked < 30 else 0)
 
 
