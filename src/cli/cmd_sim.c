@@ -57,8 +57,7 @@ static const char help[] =
 	"output:\n"
 	"  --json           one object, for several modes an array of them\n"
 	"  --latencies      in that JSON also the latency of every request, in ns\n"
-	"  --report FILE    a page of plots, self-contained HTML\n"
-	"  --plot FILE      attainment against throughput, SVG\n"
+	"  --report FILE    a page of plots, self-contained HTML; each plot can be saved as SVG\n"
 	"  --timeline FILE  every kernel of one mode, for ui.perfetto.dev\n"
 	"  --window FROM,TO the part of the run that --report and --timeline show in\n"
 	"                   detail, for example 1s,1200ms (a second from a quarter on)\n"
@@ -241,7 +240,7 @@ static int results_print(const struct hb_sim_command *command, const struct hb_s
 }
 
 struct outputs {
-	struct hb_out_file report, timeline, plot;
+	struct hb_out_file report, timeline;
 };
 
 static int outputs_open(struct outputs *outputs, const struct hb_sim_command *command)
@@ -249,7 +248,6 @@ static int outputs_open(struct outputs *outputs, const struct hb_sim_command *co
 	struct hb_error error;
 	int rc = hb_out_file_open(&outputs->report, command->report_path, &error);
 	rc = rc ? rc : hb_out_file_open(&outputs->timeline, command->timeline_path, &error);
-	rc = rc ? rc : hb_out_file_open(&outputs->plot, command->plot_path, &error);
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
@@ -257,7 +255,6 @@ static void outputs_fini(struct outputs *outputs)
 {
 	hb_out_file_fini(&outputs->report);
 	hb_out_file_fini(&outputs->timeline);
-	hb_out_file_fini(&outputs->plot);
 }
 
 static int outputs_fill(struct outputs *outputs, const struct hb_report *report, struct hb_error *error)
@@ -268,13 +265,8 @@ static int outputs_fill(struct outputs *outputs, const struct hb_report *report,
 	if (!rc && outputs->timeline.stream)
 		rc = hb_out_file_wrote(&outputs->timeline,
 				       hb_timeline_json_write(outputs->timeline.stream, report->results, error), error);
-	if (!rc && outputs->plot.stream)
-		rc = hb_out_file_wrote(&outputs->plot,
-				       hb_plot_svg_write(outputs->plot.stream, report->results, report->n, error),
-				       error);
 	rc = rc ? rc : hb_out_file_commit(&outputs->report, error);
-	rc = rc ? rc : hb_out_file_commit(&outputs->timeline, error);
-	return rc ? rc : hb_out_file_commit(&outputs->plot, error);
+	return rc ? rc : hb_out_file_commit(&outputs->timeline, error);
 }
 
 static int outputs_write(struct outputs *outputs, const struct hb_sim_command *command, char *line,

@@ -187,8 +187,8 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 	case OPTION_LOW:
 		return spec_add("low", command->low_specs, &command->run.n_low, value);
 	case OPTION_PLOT:
-		command->plot_path = value;
-		return HB_EXIT_OK;
+		return bad_value("plot", value,
+				 "was removed: write --report FILE.html, open the page and press 'save as SVG' beside the chart");
 	case OPTION_PROGRESS:
 		command->progress = true;
 		return HB_EXIT_OK;

@@ -21,7 +21,7 @@ struct hb_sim_command {
 	size_t n_traces;
 	const char *high_specs[HB_SIM_TENANTS_MAX], *low_specs[HB_SIM_TENANTS_MAX];
 	char *arrivals[HB_SIM_TENANTS_MAX]; /* owned */
-	const char *report_path, *timeline_path, *plot_path;
+	const char *report_path, *timeline_path;
 	int64_t window_from_ns, window_to_ns; /* -1 = choose */
 	unsigned jobs;
 	bool json, latencies, progress, help;

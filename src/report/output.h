@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "sim/result.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -46,10 +47,13 @@ struct hb_report {
 	size_t n;
 	int64_t spans_from_ns, spans_to_ns; /* the window in which spans were kept */
 };
-/* One self-contained HTML page. */
+/* One self-contained HTML page that draws the results; it needs a browser with JavaScript and no network. */
 int hb_report_write(FILE *out, const struct hb_report *report, struct hb_error *error);
 
-/* One stand-alone SVG: attainment against LP throughput, for documents. -EINVAL when no program has an SLO or none is low. */
-int hb_plot_svg_write(FILE *out, const struct hb_sim_result *results, size_t n, struct hb_error *error);
+/*
+ * The same page with other data: an object whose "kind" names a view in page/. Kernel and program names need no escaping
+ * by the caller.
+ */
+int hb_page_write(FILE *out, const json_t *data, struct hb_error *error);
 
 #endif

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of the report that have files of their own; used by report.c only, and what both it and the table say. */
+/* What the files of this folder share with each other: the JSON of results and of the page, and the choice of the best mode. */
 #ifndef HB_SIM_REPORT_PARTS_H
 #define HB_SIM_REPORT_PARTS_H
 
+#include "base/json.h"
 #include "report/output.h"
 
-#include <stdio.h>
+/*
+ * A string of JSON from a file or a command line (result_json.c). JSON takes UTF-8 only: in a text that is not UTF-8 all
+ * bytes above 127 become '?'.
+ */
+json_t *hb_text_pack(const char *text);
+/* One element of `hb sim --json`, with `latencies` of every request (result_json.c); NULL with *error set. */
+json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error);
 
-/* The table of all modes (report_table.c). */
-void hb_report_table_write(FILE *out, const struct hb_sim_result *results, size_t n);
-/* The timeline section, nothing when no spans were kept (report_timeline.c). 0 or -ENOMEM. */
-int hb_report_timeline_write(FILE *out, const struct hb_report *report);
+/* The data of the page (report_json.c): a new reference in *data; 0, or a negative errno with *error set. */
+int hb_report_json_pack(const struct hb_report *report, json_t **data, struct hb_error *error);
 
-/* The mode to prefer (result_reading.c); NULL when nothing is shared. */
+/* The mode to prefer (result_reading.c); NULL when no mode shares the GPU. */
 const struct hb_sim_result *hb_result_best(const struct hb_sim_result *results, size_t n);
 
 #endif

@@ -7,12 +7,29 @@
 #include "report/output.h"
 
 #include "base/json.h"
+#include "report/report_parts.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *hb_text_pack(const char *text)
+{
+	json_t *packed = json_string(text);
+	char *copy = packed ? NULL : strdup(text);
+	if (!copy)
+		return packed;
+	for (char *c = copy; *c; c++)
+		if ((unsigned char)*c >= 0x80)
+			*c = '?';
+	packed = json_string(copy);
+	free(copy);
+	return packed;
+}
 
 /* A number cut to `decimals`, so that no digit depends on how it was summed; null when it is not finite. */
-static json_t *number(double value, int decimals)
+static json_t *pack_number(double value, int decimals)
 {
 	if (!isfinite(value))
 		return json_null();
@@ -20,12 +37,12 @@ static json_t *number(double value, int decimals)
 	return json_real(round(value * scale) / scale);
 }
 
-static json_t *microseconds(int64_t ns, bool known)
+static json_t *pack_microseconds(int64_t ns, bool known)
 {
-	return known ? number((double)ns / 1e3, 3) : json_null();
+	return known ? pack_number((double)ns / 1e3, 3) : json_null();
 }
 
-static json_t *latencies_pack(const struct hb_sim_high *high)
+static json_t *pack_latencies(const struct hb_sim_high *high)
 {
 	json_t *list = json_array();
 	for (uint64_t i = 0; i < high->requests; i++)
@@ -33,29 +50,29 @@ static json_t *latencies_pack(const struct hb_sim_high *high)
 	return list;
 }
 
-static json_t *high_pack(const struct hb_sim_high *high, bool latencies, struct hb_error *error)
+static json_t *pack_high(const struct hb_sim_high *high, bool latencies, struct hb_error *error)
 {
 	bool known = high->requests > 0;
 	json_t *packed = hb_json_pack(
-		error, "{s:s, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", high->workload, "rate_per_s",
-		high->rate_per_s > 0 ? number(high->rate_per_s, 6) : json_null(), "requests",
-		(json_int_t)high->requests, "p50_us", microseconds(high->p50_ns, known), "p90_us",
-		microseconds(high->p90_ns, known), "p99_us", microseconds(high->p99_ns, known), "max_us",
-		microseconds(high->max_ns, known), "slo_us", microseconds(high->slo_ns, high->slo_ns > 0), "attainment",
-		number(high->attainment, 6));
+		error, "{s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "workload", hb_text_pack(high->workload),
+		"rate_per_s", high->rate_per_s > 0 ? pack_number(high->rate_per_s, 6) : json_null(), "requests",
+		(json_int_t)high->requests, "p50_us", pack_microseconds(high->p50_ns, known), "p90_us",
+		pack_microseconds(high->p90_ns, known), "p99_us", pack_microseconds(high->p99_ns, known), "max_us",
+		pack_microseconds(high->max_ns, known), "slo_us", pack_microseconds(high->slo_ns, high->slo_ns > 0),
+		"attainment", pack_number(high->attainment, 6));
 	if (packed && latencies)
-		json_object_set_new(packed, "latency_ns", latencies_pack(high));
+		json_object_set_new(packed, "latency_ns", pack_latencies(high));
 	return packed;
 }
 
-static json_t *low_pack(const struct hb_sim_low *low, struct hb_error *error)
+static json_t *pack_low(const struct hb_sim_low *low, struct hb_error *error)
 {
-	return hb_json_pack(error, "{s:s, s:o, s:o}", "workload", low->workload, "iterations_per_s",
-			    number(low->iterations_per_s, 6), "relative", number(low->relative, 6));
+	return hb_json_pack(error, "{s:o, s:o, s:o}", "workload", hb_text_pack(low->workload), "iterations_per_s",
+			    pack_number(low->iterations_per_s, 6), "relative", pack_number(low->relative, 6));
 }
 
 /* `list` is released and NULL returned when an element is NULL. */
-static json_t *append(json_t *list, json_t *element)
+static json_t *append_element(json_t *list, json_t *element)
 {
 	if (list && element && json_array_append_new(list, element) == 0)
 		return list;
@@ -63,18 +80,18 @@ static json_t *append(json_t *list, json_t *element)
 	return NULL;
 }
 
-static json_t *result_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error)
+json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error)
 {
 	json_t *high = json_array();
 	json_t *low = json_array();
 	for (uint32_t i = 0; i < result->n_high && high; i++)
-		high = append(high, high_pack(&result->high[i], latencies, error));
+		high = append_element(high, pack_high(&result->high[i], latencies, error));
 	for (uint32_t i = 0; i < result->n_low && low; i++)
-		low = append(low, low_pack(&result->low[i], error));
+		low = append_element(low, pack_low(&result->low[i], error));
 	return hb_json_pack(error, "{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:o}", "gpu", result->gpu, "sharing",
-			    result->sharing, "seconds", number(result->seconds, 9), "seed", (json_int_t)result->seed,
-			    "high", high, "low", low, "gpu_busy", number(result->gpu_busy, 6), "wall_s",
-			    number(result->wall_s, 3));
+			    result->sharing, "seconds", pack_number(result->seconds, 9), "seed",
+			    (json_int_t)result->seed, "high", high, "low", low, "gpu_busy",
+			    pack_number(result->gpu_busy, 6), "wall_s", pack_number(result->wall_s, 3));
 }
 
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,
@@ -82,8 +99,8 @@ int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t 
 {
 	json_t *root = array ? json_array() : NULL;
 	for (size_t i = 0; i < n; i++) {
-		json_t *object = result_pack(&results[i], latencies, error);
-		root = array ? append(root, object) : object;
+		json_t *object = hb_result_json_pack(&results[i], latencies, error);
+		root = array ? append_element(root, object) : object;
 		if (!root)
 			return -EINVAL;
 	}

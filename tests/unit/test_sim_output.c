@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What results look like: table, JSON, sentence, report, timeline; on made-up results. */
+/* How made-up results are written: table, JSON, sentence, page, timeline. tests/end-to-end/test_report_page.py looks at the page in a browser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "fake_results.h"
 #include "report/output.h"
 #include "report/request_view.h"
-#include "report/svg.h"
+#include "report/residency.h"
 
 struct text {
 	char *bytes;
@@ -230,15 +230,79 @@ static void report_needs_nothing_from_elsewhere(void **state)
 	fake_results_free(results);
 }
 
-static void report_is_filled_in_and_escaped(void **state)
+/* The data of a page, as its scripts read it. */
+static json_t *data_of(const char *page)
+{
+	static const char begin[] = "id=\"data\">";
+	const char *data = strstr(page, begin);
+	assert_non_null(data);
+	data += strlen(begin);
+	const char *close = strstr(data, "</script>");
+	assert_non_null(close);
+	json_t *root = json_loadb(data, (size_t)(close - data), 0, NULL);
+	assert_non_null(root);
+	return root;
+}
+
+static void no_text_can_end_the_data_of_a_report(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	snprintf(results[0].high[0].workload, sizeof results[0].high[0].workload, "</script><b>\xff");
+	struct text text = report_of(results, FAKE_MODES);
+	assert_null(strstr(text.bytes, "{{"));
+	assert_int_equal(count(text.bytes, "<script"), count(text.bytes, "</script>"));
+	json_t *data = data_of(text.bytes);
+	assert_string_equal(json_string_value(json_object_get(data, "command")), "hb sim --high '<a & b>'");
+	json_t *request = json_object_get(data, "request");
+	json_t *program = json_array_get(json_object_get(request, "programs"), 0);
+	assert_string_equal(json_string_value(json_object_get(program, "name")), "</script><b>?");
+	assert_non_null(strstr(text.bytes, "gemm\\u003cfloat"));
+	json_decref(data);
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+static void report_holds_the_numbers_of_the_results(void **state)
 {
 	struct hb_sim_result *results = fake_results_new(1, 1);
 	struct text text = report_of(results, FAKE_MODES);
-	assert_null(strstr(text.bytes, "{{"));
-	assert_non_null(strstr(text.bytes, "hb sim --high &#39;&lt;a &amp; b&gt;&#39;"));
-	/* A kernel's name that looks like markup must not end the data. */
-	assert_int_equal(count(text.bytes, "<script"), count(text.bytes, "</script>"));
-	assert_non_null(strstr(text.bytes, "gemm\\u003cfloat"));
+	json_t *data = data_of(text.bytes);
+	json_t *modes = json_object_get(data, "results");
+	assert_int_equal(json_array_size(modes), FAKE_MODES);
+	for (size_t i = 0; i < FAKE_MODES; i++) {
+		const struct hb_sim_high *high = &results[i].high[0];
+		json_t *packed = json_array_get(json_object_get(json_array_get(modes, i), "high"), 0);
+		assert_float_equal(json_number_value(json_object_get(packed, "p99_us")), (double)high->p99_ns / 1e3,
+				   1e-3);
+		json_t *points = json_object_get(packed, "distribution");
+		json_t *last = json_array_get(points, json_array_size(points) - 1);
+		assert_float_equal(json_number_value(json_array_get(last, 0)), (double)high->max_ns / 1e3, 1e-3);
+		assert_float_equal(json_number_value(json_array_get(last, 1)), 1, 1e-9);
+	}
+	json_decref(data);
+	free(text.bytes);
+	fake_results_free(results);
+}
+
+/* Every request is within a step of the points that are kept. */
+static void report_keeps_the_shape_of_a_distribution(void **state)
+{
+	struct hb_sim_result *results = fake_results_new(1, 1);
+	struct text text = report_of(results, 1);
+	json_t *data = data_of(text.bytes);
+	json_t *result = json_array_get(json_object_get(data, "results"), 0);
+	json_t *points = json_object_get(json_array_get(json_object_get(result, "high"), 0), "distribution");
+	const struct hb_sim_high *high = &results[0].high[0];
+	size_t at = 0;
+	assert_in_range(json_array_size(points), 100, high->requests - 1);
+	for (uint64_t i = 0; i < high->requests; i++) {
+		double share = (double)(i + 1) / (double)high->requests;
+		while (json_number_value(json_array_get(json_array_get(points, at), 1)) < share - 1e-9)
+			at++;
+		double kept_us = json_number_value(json_array_get(json_array_get(points, at), 0));
+		assert_float_equal(kept_us / ((double)high->latency_ns[i] / 1e3), 1, 0.002);
+	}
+	json_decref(data);
 	free(text.bytes);
 	fake_results_free(results);
 }
@@ -263,29 +327,12 @@ static void report_works_with_one_side_only(void **state)
 		struct hb_sim_result *results = fake_results_new(sides[i][0], sides[i][1]);
 		struct text text = report_of(results, 1);
 		assert_non_null(strstr(text.bytes, "</html>"));
-		assert_null(strstr(text.bytes, "id=\"scatter-t\""));
+		json_t *data = data_of(text.bytes);
+		assert_int_equal(json_is_object(json_object_get(data, "request")), sides[i][0]);
+		json_decref(data);
 		free(text.bytes);
 		fake_results_free(results);
 	}
-}
-
-static void plot_stands_alone(void **state)
-{
-	struct hb_sim_result *results = fake_results_new(1, 1);
-	struct text text = text_open();
-	struct hb_error error;
-	begin(&text);
-	assert_int_equal(hb_plot_svg_write(text.out, results, FAKE_MODES, &error), 0);
-	end(&text);
-	assert_non_null(strstr(text.bytes, "xmlns=\"http://www.w3.org/2000/svg\""));
-	assert_non_null(strstr(text.bytes, "<style>"));
-	for (int i = 0; i < FAKE_MODES; i++)
-		assert_non_null(strstr(text.bytes, results[i].sharing));
-	free(text.bytes);
-	results[0].n_low = 0;
-	assert_int_not_equal(hb_plot_svg_write(stderr, results, FAKE_MODES, &error), 0);
-	results[0].n_low = 1;
-	fake_results_free(results);
 }
 
 static void timeline_events_have_what_perfetto_needs(void **state)
@@ -324,13 +371,6 @@ static void the_same_request_is_shown_under_every_mode(void **state)
 		assert_non_null(views[i]);
 		assert_int_equal(views[i]->start_ns, views[0]->start_ns);
 	}
-	struct hb_residency *residency = hb_residency_new(&results[1]);
-	struct hb_request_costs costs = hb_request_costs_of(&results[1], residency, views[1]);
-	hb_residency_free(residency);
-	assert_int_equal(costs.switches, 1);
-	assert_int_equal(costs.switch_ns, 190000);
-	assert_int_equal(costs.hold_ns, 180000);
-	assert_int_equal(costs.gated_ns, views[1]->end_ns - views[1]->start_ns - 200000);
 	fake_results_free(results);
 }
 
@@ -359,29 +399,6 @@ static void a_kernel_is_cut_where_another_context_has_the_gpu(void **state)
 	hb_residency_free(residency);
 }
 
-static void families_share_a_color_and_differ_otherwise(void **state)
-{
-	static const char *const names[] = {"exclusive", "mps", "reef", "mps_prio", "mps_88"};
-	struct hb_series_style mps = hb_series_style_of(names, 5, 1);
-	struct hb_series_style reef = hb_series_style_of(names, 5, 2);
-	struct hb_series_style prio = hb_series_style_of(names, 5, 3);
-	struct hb_series_style limit = hb_series_style_of(names, 5, 4);
-	assert_int_equal(mps.color, prio.color);
-	assert_int_equal(mps.color, limit.color);
-	assert_int_not_equal(mps.color, reef.color);
-	assert_int_not_equal(mps.dash, prio.dash);
-	assert_int_not_equal(prio.dash, limit.dash);
-	assert_int_not_equal(mps.marker, reef.marker);
-}
-
-static void nines_scale_gives_every_nine_the_same_room(void **state)
-{
-	struct hb_scale scale = {HB_SCALE_NINES, 0, 0.999, 300, 0};
-	assert_float_equal(hb_scale_map(&scale, 0.9), 200, 1e-6);
-	assert_float_equal(hb_scale_map(&scale, 0.99), 100, 1e-6);
-	assert_float_equal(hb_scale_map(&scale, 1), 0, 1e-6);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,15 +411,14 @@ int main(void)
 		cmocka_unit_test(reading_follows_the_numbers),
 		cmocka_unit_test(reading_is_silent_when_nothing_is_compared),
 		cmocka_unit_test(report_needs_nothing_from_elsewhere),
-		cmocka_unit_test(report_is_filled_in_and_escaped),
+		cmocka_unit_test(no_text_can_end_the_data_of_a_report),
+		cmocka_unit_test(report_holds_the_numbers_of_the_results),
+		cmocka_unit_test(report_keeps_the_shape_of_a_distribution),
 		cmocka_unit_test(report_is_the_same_for_the_same_results),
 		cmocka_unit_test(report_works_with_one_side_only),
-		cmocka_unit_test(plot_stands_alone),
 		cmocka_unit_test(timeline_events_have_what_perfetto_needs),
 		cmocka_unit_test(the_same_request_is_shown_under_every_mode),
 		cmocka_unit_test(a_kernel_is_cut_where_another_context_has_the_gpu),
-		cmocka_unit_test(families_share_a_color_and_differ_otherwise),
-		cmocka_unit_test(nines_scale_gives_every_nine_the_same_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,2 @@
+"use strict";
+/* The page of `hb bench`. */
