@@ -1,7 +1,7 @@
 "use strict";
 /*
  * Draws the data with the view of its kind. The address "#svg=N" replaces the page by the text of chart N as a file of its
- * own, for programs that save charts (docs/save_chart.py).
+ * own, for programs that save charts (tools/save_chart.py).
  */
 (() => {
   const main = document.querySelector("main");
