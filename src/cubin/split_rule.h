@@ -2,7 +2,7 @@
 /*
  * May this kernel run in pieces? Decided from its attributes, relocations,
  * symbols and instructions alone; whatever is not known leaves it whole. The
- * launch has a say of its own, see docs/slices.md. Called by the splicer, and by
+ * launch has a say of its own, see docs/splitting.md. Called by the splicer, and by
  * who wants to count.
  */
 #ifndef HB_CUBIN_SLICE_RULE_H
