@@ -191,7 +191,7 @@ static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
 	char why[240];
 	unsigned long long sliced = sum_of(tenancy, HB_COUNT_split), whole = sum_of(tenancy, HB_COUNT_unsplit);
 	if (!sliced && !whole)
-		return mechanism("kernel pieces", false, "no kernel was long enough yet beside high priority");
+		return mechanism("kernel parts", false, "no kernel was long enough yet beside high priority");
 	snprintf(why, sizeof why,
 		 "%llu launches in %llu pieces; left whole: %llu by their code, %llu not seen or refused, "
 		 "%llu by their launch, %llu without gain",
@@ -200,7 +200,7 @@ static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
 		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_image),
 		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_launch),
 		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_gain));
-	return mechanism("kernel pieces", sliced > 0, why);
+	return mechanism("kernel parts", sliced > 0, why);
 }
 
 /* Whether its launches leave SMs to high priority: the worst of its processes, since one is enough to be in the way. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fills the slots of stubs.S on first use: decides for a name whether calls to
- * it go through a hook or straight to the driver, and finds the driver's
- * function. Called from the thunks of stubs.S on the application's threads; no
- * lock, and nothing here may be needed again once a slot is filled.
+ * Fills the slots of stubs.S on first use: decides whether calls of a function
+ * go through a hook or directly to the driver, and finds the driver's function.
+ * Called by the thunks of stubs.S on the application's threads, without a lock.
+ * Once a slot is filled, calls through it never come here again.
  */
 #include "shim/shim.h"
 
@@ -11,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words of hooks.def. */
+/* Short names for the duty column of hooks.def. */
 enum {
 	FREE = HB_DUTY_FREE,
-	WAIT = HB_DUTY_WAIT,
-	TEND = HB_DUTY_TEND,
-	MOVE = HB_DUTY_MOVE,
+	GATE = HB_DUTY_GATE,
+	REFRESH = HB_DUTY_REFRESH,
+	CONTEXT = HB_DUTY_CONTEXT,
 	WIDE = HB_DUTY_WIDE,
 	DOUBT = HB_DUTY_DOUBT,
-	ENDS = HB_DUTY_ENDS,
+	IDLE = HB_DUTY_IDLE,
 	SIGN = HB_DUTY_SIGN,
-	MASK = HB_DUTY_MASK,
+	GRAPH = HB_DUTY_GRAPH,
 	KEEP = HB_DUTY_KEEP,
 	READ = HB_DUTY_READ,
 };
@@ -52,23 +52,23 @@ const char *hb_fn_name(unsigned fn)
 
 bool hb_shim_off(void)
 {
-	static _Atomic(int) answer; /* 0 = not asked yet, 1 = on, 2 = off */
-	int known = atomic_load_explicit(&answer, memory_order_relaxed);
+	static _Atomic(int) state; /* 0 = environment not read yet, 1 = on, 2 = off */
+	int known = atomic_load_explicit(&state, memory_order_relaxed);
 	if (!known) {
 		const char *value = getenv("HB_OFF");
 		known = value && strcmp(value, "1") == 0 ? 2 : 1;
-		atomic_store_explicit(&answer, known, memory_order_relaxed);
+		atomic_store_explicit(&state, known, memory_order_relaxed);
 	}
 	return known == 2;
 }
 
-/* What a caller gets where the driver itself, or this name in it, is missing. */
-static CUresult answer_no_driver(void)
+/* These two run in place of a function if the driver, or this function of it, is missing. */
+static CUresult return_no_driver(void)
 {
 	return CUDA_ERROR_NO_DEVICE;
 }
 
-static CUresult answer_no_such_function(void)
+static CUresult return_no_such_function(void)
 {
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -83,7 +83,7 @@ void *hb_bind_real(unsigned fn)
 {
 	void *target = hb_bind_lookup(fn);
 	if (!target)
-		target = hb_real_library() ? (void *)answer_no_such_function : (void *)answer_no_driver;
+		target = hb_real_library() ? (void *)return_no_such_function : (void *)return_no_driver;
 	atomic_store_explicit(&hb_shim_real[fn], target, memory_order_release);
 	return target;
 }

@@ -16,13 +16,13 @@ void hb_shim_request_begin(int64_t deadline_ns)
 {
 	hb_shim_foresight_request_begin(deadline_ns);
 	hb_shim_foresight_sign(HB_SIGN_API, HB_SOURCE_BEGIN, 0, 0);
-	hb_shim_foresight_tend();
+	hb_shim_foresight_refresh();
 }
 
 void hb_shim_hint(int64_t expected_start_ns)
 {
 	hb_shim_foresight_sign(HB_SIGN_API, HB_SOURCE_HINT, 0, expected_start_ns);
-	hb_shim_foresight_tend();
+	hb_shim_foresight_refresh();
 }
 
 void hb_shim_request_end(void)

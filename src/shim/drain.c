@@ -327,8 +327,8 @@ static long look_at_all(const struct hb_place *place, struct seen seen[HB_PAGE_G
 		watched = true;
 		busy |= look_at_gpu(place, gpu, &seen[gpu]) && is_waited_for(place, gpu);
 	}
-	hb_shim_spatial_watch(place);
-	hb_launch_trace_tend(place);
+	hb_shim_spatial_update_alert(place);
+	hb_launch_trace_refresh(place);
 	if (!watched)
 		return LOOK_UNUSED_NS;
 	hb_rm_watch_apply(); /* the process's own threads may be in a call that waits for what a slice holds up */

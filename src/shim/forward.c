@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens to a call of an HB_FORWARD row on its way to the driver. Called
- * by the forwarding thunks of stubs.S on every launch, copy and memset. On the
- * common path (gate open, nothing captured or held): no lock, no allocation, no
- * system call, no call into the driver; two atomic additions. Everything else is in
- * functions of their own, out of line: what hb_shim_alert asks for (takeover.h), and
- * slow calls.
+ * Carries out the duties of a call (duties.h) on its way to the driver. The
+ * forwarding thunks of stubs.S call hb_shim_forward() on every launch, copy and
+ * memset.
+ *
+ * On the common path (gate open, no capture, no alert) it takes no lock, allocates
+ * nothing, makes no system call and no driver call; it costs two atomic additions.
+ * Slow calls and everything that an alert requires are in functions of their own,
+ * out of line.
  */
 #include "base/clock.h"
 #include "shim/launch_trace.h"
@@ -21,12 +23,13 @@
 
 #define OUT_OF_LINE __attribute__((noinline, cold))
 
-struct peer_box { /* the end of CUDA_MEMCPY3D_PEER, which is all that is read of it */
-	char ends[176];
+/* CUDA_MEMCPY3D_PEER; only its last three fields are read. */
+struct peer_box {
+	char unused[176];
 	size_t width_bytes, height, depth;
 };
 
-OUT_OF_LINE static uint64_t size_by_rule(int rule, const uint64_t *args)
+OUT_OF_LINE static uint64_t count_bytes_by_rule(int rule, const uint64_t *args)
 {
 	const void *first = (const void *)hb_argument(args, 0);
 	uint64_t bytes = 0;
@@ -50,7 +53,7 @@ OUT_OF_LINE static uint64_t size_by_rule(int rule, const uint64_t *args)
 	return bytes;
 }
 
-/* Some stream of the process is recording: is this call's? Work without a stream of its own cannot be. */
+/* Whether this call is captured. Called while some stream captures; work without a stream argument cannot be captured. */
 OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
 	CUstream stream = NULL;
@@ -63,33 +66,34 @@ OUT_OF_LINE static bool is_captured(unsigned fn, const struct hb_hook *hook, con
 	return stream && stream != CU_STREAM_LEGACY && hb_stream_captures(stream);
 }
 
-/* What do_slow_duties() began on this thread, for after_slow_call(). */
-struct begun {
-	uint16_t duty;
-	int64_t doubt_since_ns;
-	uint64_t launches;
+/* What begin_slow_call() leaves for end_slow_call() on this thread. Initial-exec: the first use allocates nothing. */
+struct slow_call {
+	uint16_t duty;          /* the duties to end */
+	int64_t doubt_since_ns; /* returned by hb_takeover_begin_doubt() */
+	uint64_t launches;      /* of the process, before the call */
 };
-static __thread struct begun begun __attribute__((tls_model("initial-exec")));
+static __thread struct slow_call slow_call __attribute__((tls_model("initial-exec")));
 
-static uint64_t launches_so_far(const struct hb_place *place)
+static uint64_t count_launches(const struct hb_place *place)
 {
 	return atomic_load_explicit(&hb_tenant_gate(place)->submitted, memory_order_relaxed);
 }
 
-static void after_slow_call(CUresult result)
+static void end_slow_call(CUresult result)
 {
-	struct begun was = begun;
-	if (was.duty & HB_DUTY_WIDE)
+	const struct slow_call call = slow_call;
+	if (call.duty & HB_DUTY_WIDE)
 		hb_takeover_end_wide();
-	if (was.duty & HB_DUTY_DOUBT)
-		hb_takeover_end_doubt(was.doubt_since_ns);
-	if ((was.duty & HB_DUTY_ENDS) && result == CUDA_SUCCESS && was.launches == launches_so_far(hb_place()))
+	if (call.duty & HB_DUTY_DOUBT)
+		hb_takeover_end_doubt(call.doubt_since_ns);
+	if ((call.duty & HB_DUTY_IDLE) && result == CUDA_SUCCESS && call.launches == count_launches(hb_place()))
 		hb_shim_foresight_idle();
-	else if (was.duty & HB_DUTY_KEEP)
+	else if (call.duty & HB_DUTY_KEEP)
 		hb_shim_foresight_wait_ends();
 }
 
-static void wait_for_work(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
+/* The call waits for a stream or an event: foresight may keep the GPU after the work. */
+static void begin_wait(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
 {
 	if (hook->stream == HB_NO_STREAM) {
 		hb_shim_foresight_wait(NULL, (CUevent)hb_argument(args, 0));
@@ -101,52 +105,48 @@ static void wait_for_work(unsigned fn, const struct hb_hook *hook, const uint64_
 	hb_shim_foresight_wait(stream, NULL);
 }
 
-/* Returns what is left to do after the call. */
-OUT_OF_LINE static void (*do_slow_duties(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
-					 const struct hb_place *place))(CUresult)
+/* Carries out the duties before a slow call. Returns the function to call after it, or NULL. */
+OUT_OF_LINE static void (*begin_slow_call(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
+					  const struct hb_place *place))(CUresult)
 {
 	if (hook->duty & HB_DUTY_SIGN)
 		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
-	if (hook->duty & HB_DUTY_TEND)
-		hb_tenant_tend();
-	if (hook->duty & HB_DUTY_MOVE)
+	if (hook->duty & HB_DUTY_REFRESH)
+		hb_tenant_refresh();
+	if (hook->duty & HB_DUTY_CONTEXT)
 		hb_tenant_gpu_forget();
-	if (hook->duty & HB_DUTY_MASK)
-		return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_SPATIAL
-			       ? hb_shim_spatial_graph()
-			       : NULL;
-	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_ENDS)) &&
-	    (atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_SPATIAL) && hb_tenant_is_high())
-		hb_shim_spatial_wait();
+	if (hook->duty & HB_DUTY_GRAPH)
+		return hb_alert_read() & HB_ALERT_SPATIAL ? hb_shim_spatial_low_graph() : NULL;
+	if ((hook->duty & (HB_DUTY_READ | HB_DUTY_IDLE)) && (hb_alert_read() & HB_ALERT_SPATIAL) && hb_tenant_is_high())
+		hb_shim_spatial_high_wait();
+	/* The duties that end_slow_call() ends. Without a request in progress (ALERT_FIRST) none can end. */
 	uint16_t after = hook->duty & (HB_DUTY_WIDE | HB_DUTY_DOUBT);
-	/* The end of a request, but only where one runs. */
-	if ((hook->duty & HB_DUTY_ENDS) &&
-	    !(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_FIRST))
-		after |= hook->duty & (HB_DUTY_ENDS | HB_DUTY_KEEP);
+	if ((hook->duty & HB_DUTY_IDLE) && !(hb_alert_read() & HB_ALERT_FIRST))
+		after |= hook->duty & (HB_DUTY_IDLE | HB_DUTY_KEEP);
 	if (!after)
 		return NULL;
-	begun.duty = after;
-	begun.launches = launches_so_far(place);
+	slow_call.duty = after;
+	slow_call.launches = count_launches(place);
 	if (after & HB_DUTY_WIDE)
 		hb_takeover_begin_wide();
 	if (after & HB_DUTY_DOUBT)
-		begun.doubt_since_ns = hb_takeover_begin_doubt();
+		slow_call.doubt_since_ns = hb_takeover_begin_doubt();
 	if (after & HB_DUTY_KEEP)
-		wait_for_work(fn, hook, args);
-	return after_slow_call;
+		begin_wait(fn, hook, args);
+	return end_slow_call;
 }
 
-static void after_launch(CUresult result)
+static void end_launch(CUresult result)
 {
 	hb_takeover_note_launch(hb_clock_now_ns());
 }
 
-static void after_wide_launch(CUresult result)
+static void end_whole_sm_launch(CUresult result)
 {
 	hb_takeover_release();
 }
 
-/* An SM has 228 KiB of shared memory; a block that takes nearly all of it finds no room beside a hold, which needs one. */
+/* An SM has 228 KiB of shared memory. A block with more than this finds no room beside a takeover kernel. */
 #define WHOLE_SM_BYTES (224 << 10)
 
 static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64_t *args)
@@ -159,28 +159,30 @@ static bool needs_whole_sm(unsigned fn, const struct hb_hook *hook, const uint64
 }
 
 /*
- * The first launch after idle; the spatial engine; or something is held: that lingers from now on, also behind a
- * graph, which may have to wait for a copy. Where the process waits for its work, the end of that lets it go (shim_foresight.c).
+ * Does what the alerts require before a launch. Returns the function to call after
+ * it, or NULL. Takeover kernels stay during the launch and for a moment after it,
+ * because the launch may have to wait for a copy; if the process waits for its
+ * work, the end of that wait releases them (shim_foresight.c).
  */
-OUT_OF_LINE static void (*heed_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
-				     uint32_t alert))(CUresult)
+OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, const uint64_t *args,
+				       uint32_t alert))(CUresult)
 {
-	/* First, for the plan ends with the launch, and a hold without a launch is let go where the plan has ended. */
-	if (alert & HB_ALERT_HELD)
+	/* This comes first: the next step ends the plan, after which the thread releases takeovers without a launch. */
+	if (alert & HB_ALERT_TAKEOVER)
 		hb_takeover_note_launch(hb_clock_now_ns());
 	if (alert & HB_ALERT_FIRST)
 		hb_shim_foresight_launch();
 	if (alert & HB_ALERT_SPATIAL) {
 		if (!hb_tenant_is_high())
-			return hb_shim_spatial_low(fn, args);
-		hb_shim_spatial_launch(fn, args);
+			return hb_shim_spatial_low_launch(fn, args);
+		hb_shim_spatial_high_launch(fn, args);
 	}
-	if (!(alert & HB_ALERT_HELD))
+	if (!(alert & HB_ALERT_TAKEOVER))
 		return NULL;
-	return needs_whole_sm(fn, hook, args) ? after_wide_launch : after_launch;
+	return needs_whole_sm(fn, hook, args) ? end_whole_sm_launch : end_launch;
 }
 
-static void pass_gate(const struct hb_place *place)
+static void wait_at_gate(const struct hb_place *place)
 {
 	struct hb_gate *gate = hb_tenant_gate(place);
 	enum hb_gate_answer answer = hb_gate_try(gate);
@@ -188,8 +190,8 @@ static void pass_gate(const struct hb_place *place)
 		hb_gate_block(place, gate, answer);
 }
 
-/* In pieces, or with another priority; pieces have that, too. */
-OUT_OF_LINE static void *detour(unsigned fn, const uint64_t *args, uint32_t alert, void *target)
+/* Returns the function that splits the launch or corrects its priority (splitting does both), or `target`. */
+OUT_OF_LINE static void *find_detour(unsigned fn, const uint64_t *args, uint32_t alert, void *target)
 {
 	if (alert & HB_ALERT_SPLIT || hb_shim_spatial_wants_split())
 		return hb_split_way(fn, target);
@@ -213,22 +215,24 @@ struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args)
 		return way;
 	}
 	if (hook->size != HB_SIZE_NONE) {
-		uint64_t bytes = hook->size >= 0 ? hb_argument(args, hook->size) : size_by_rule(hook->size, args);
+		uint64_t bytes = hook->size >= 0 ? hb_argument(args, hook->size)
+						 : count_bytes_by_rule(hook->size, args);
 		atomic_fetch_add_explicit(&place->process->counters[HB_COUNT_copied], bytes, memory_order_relaxed);
 	}
-	if (hook->duty & HB_DUTY_WAIT) {
-		pass_gate(place);
-		uint32_t alert = atomic_load_explicit(&hb_shim_alert, memory_order_relaxed);
+	if (hook->duty & HB_DUTY_GATE) {
+		wait_at_gate(place);
+		uint32_t alert = hb_alert_read();
 		if (__builtin_expect((alert & ~(uint32_t)HB_ALERT_TRACE) != 0, 0))
-			way.after = heed_alert(fn, hook, args, alert);
+			way.after = handle_alert(fn, hook, args, alert);
 		if (__builtin_expect(alert & HB_ALERT_TRACE, 0))
-			hb_launch_trace_note(fn, args); /* after all waiting */
+			hb_launch_trace_note(
+				fn, args); /* after all waits, so that it records when the launch really goes */
 		if (__builtin_expect(alert & (HB_ALERT_SPLIT | HB_ALERT_SPATIAL), 0))
-			way.target = detour(fn, args, alert, way.target);
+			way.target = find_detour(fn, args, alert, way.target);
 	} else if (hook->duty == HB_DUTY_SIGN) {
 		hb_shim_foresight_first_call(HB_SOURCE_CALLS + fn);
 	} else if (hook->duty) {
-		way.after = do_slow_duties(fn, hook, args, place);
+		way.after = begin_slow_call(fn, hook, args, place);
 	}
 	return way;
 }

@@ -69,7 +69,7 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 		}
 		sleep_until_bell(gate, seen);
 		seen = atomic_load(&gate->bell);
-		hb_tenant_tend();
+		hb_tenant_refresh();
 	}
 	HB_FAULT(shim_gate_passed);
 	hb_gate_wait_end(gate);

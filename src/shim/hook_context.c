@@ -7,6 +7,7 @@
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
+#include "shim/kernel_marks.h"
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
@@ -41,7 +42,7 @@ static CUresult created(CUresult result, const CUcontext *context, CUdevice devi
 #define CREATE(name) \
 	CUresult hb_hook_##name(CUcontext *context, unsigned int flags, CUdevice device) \
 	{ \
-		hb_tenant_tend(); \
+		hb_tenant_refresh(); \
 		return created(HB_REAL(name)(context, flags, device), context, device); \
 	}
 
@@ -51,13 +52,13 @@ CREATE(cuCtxCreate_v2)
 CUresult hb_hook_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params, int n_params, unsigned int flags,
 				CUdevice device)
 {
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	return created(HB_REAL(cuCtxCreate_v3)(context, params, n_params, flags, device), context, device);
 }
 
 CUresult hb_hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
 {
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	return created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
 }
 
@@ -78,7 +79,7 @@ static void gone(CUcontext context)
 	hb_drain_context_gone(context);
 	hb_capture_context_left(context, true);
 	hb_shim_spatial_context_gone(context);
-	hb_shim_spatial_code_of_context_gone(context);
+	hb_kernel_marks_forget_context(context);
 	hb_split_context_gone(context);
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
@@ -116,7 +117,7 @@ DESTROY(cuCtxDetach)
 
 CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	CUresult result = HB_REAL(cuDevicePrimaryCtxRetain)(context, device);
 	HB_FAULT(shim_context_made);
 	if (result == CUDA_SUCCESS && device >= 0 && device < HB_PAGE_GPUS &&

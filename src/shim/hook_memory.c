@@ -53,7 +53,7 @@ static CUresult allocated(const struct hb_claim *claim, CUresult result, enum hb
 CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
@@ -63,7 +63,7 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 				    unsigned int element_bytes)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), hb_size_pitched(width_bytes, height)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes));
@@ -75,7 +75,7 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 CUresult hb_hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAllocManaged)(pointer, bytes, flags)), HB_MEMORY_POINTER,
@@ -136,7 +136,7 @@ CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 			     unsigned long long flags)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, prop ? hb_gpu_at(&prop->location) : HB_PAGE_GPUS, bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult result = HB_DOUBT(HB_REAL(cuMemCreate)(handle, bytes, prop, flags));
@@ -201,7 +201,7 @@ CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
 CUresult hb_hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
 	size_t driver_free = 0, driver_total = 0;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	CUresult result = HB_REAL(cuMemGetInfo_v2)(&driver_free, &driver_total);
 	if (result != CUDA_SUCCESS)
 		return result;

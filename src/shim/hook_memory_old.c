@@ -11,7 +11,7 @@
 CUresult hb_hook_cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult result = HB_DOUBT(HB_REAL(cuMemAlloc)(pointer, bytes));
@@ -22,7 +22,7 @@ CUresult hb_hook_cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, u
 				 unsigned int height, unsigned int element_bytes)
 {
 	struct hb_claim claim;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), hb_size_pitched(width_bytes, height)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch)(pointer, pitch, width_bytes, height, element_bytes));
@@ -72,7 +72,7 @@ CUresult hb_hook_cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v
 CUresult hb_hook_cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_bytes)
 {
 	unsigned driver_free = 0, driver_total = 0;
-	hb_tenant_tend();
+	hb_tenant_refresh();
 	CUresult result = HB_REAL(cuMemGetInfo)(&driver_free, &driver_total);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -147,7 +147,7 @@ static void begin(void)
 	atomic_fetch_or(&hb_shim_alert, HB_ALERT_TRACE);
 }
 
-void hb_launch_trace_tend(const struct hb_place *place)
+void hb_launch_trace_refresh(const struct hb_place *place)
 {
 	uint32_t wanted = 0;
 	if (place->page && !hb_tenant_is_high())

@@ -12,7 +12,7 @@
 #include "shim/shim_tenant.h"
 
 /* From the thread of drain.c: begins or ends noting, as the page says. */
-void hb_launch_trace_tend(const struct hb_place *place);
+void hb_launch_trace_refresh(const struct hb_place *place);
 /* A launch that goes to the driver now. */
 void hb_launch_trace_note(unsigned fn, const uint64_t *args);
 /* Handles are given anew after this: names are asked again. Before a module or library is unloaded. */

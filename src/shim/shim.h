@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the shim know of each other. docs/shim.md tells how a call
+ * Declarations that the files of the shim share. docs/shim.md says how a call
  * travels.
  *
- * Every exported name has a number (enum hb_fn), an entry slot (where its
- * exported stub jumps to) and a real slot (the driver's function). Slots start
- * at small thunks of stubs.S that find the target on first use (bind.c) and
- * store it, so later calls take one indirect jump and no lock. Two threads may
- * bind the same slot at once; both store the same value.
+ * Every exported name has a number (enum hb_fn), an entry slot (the target of its
+ * exported stub) and a real slot (the driver's function). Slots start at small
+ * thunks of stubs.S that find the target on first use (bind.c) and store it, so
+ * later calls take one indirect jump and no lock. Two threads may bind the same
+ * slot at the same time; both store the same value.
  */
 #ifndef HB_SHIM_SHIM_H
 #define HB_SHIM_SHIM_H
@@ -15,6 +15,7 @@
 #include "hummingbird/page.h"
 #include "nvidia/cuda_abi.h"
 #include "shim/cuda_calls.h"
+#include "shim/duties.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,28 +28,13 @@ enum hb_fn {
 	HB_N_FNS
 };
 
-/* What happens to a forwarded call; the words of hooks.def. */
-enum hb_duty {
-	HB_DUTY_FREE = 0,
-	HB_DUTY_WAIT = 1,   /* held while the gate is closed */
-	HB_DUTY_TEND = 2,   /* a slow call: look after slices and the daemon first */
-	HB_DUTY_MOVE = 4,   /* may change the current context of the thread */
-	HB_DUTY_WIDE = 8,   /* may wait for everything in the context: nothing may be held meanwhile */
-	HB_DUTY_DOUBT = 16, /* should not wait for holds, but let go what is held when it takes long */
-	HB_DUTY_ENDS = 32,  /* when it has returned and nothing was launched meanwhile, the GPU is idle */
-	HB_DUTY_SIGN = 64,  /* after idle: a sign that the first launch is near */
-	HB_DUTY_MASK = 128, /* writes launch descriptors for later */
-	HB_DUTY_KEEP = 256, /* waits for a stream or an event: the GPU may be kept beyond it */
-	HB_DUTY_READ = 512, /* may wait for what was launched before it */
-};
-
-/* One row of hooks.def, as forward.c wants it. */
+/* One row of hooks.def. */
 struct hb_hook {
-	void *target;    /* where the entry slot leads; NULL: no hook, straight to the driver */
+	void *target;    /* stored into the entry slot; NULL: no hook, the slot gets the driver's function */
 	uint8_t counter; /* enum hb_page_counter, or HB_COUNT_none */
-	uint16_t duty;   /* enum hb_duty, several */
-	int8_t stream;   /* number of the stream argument, or HB_NO_STREAM, HB_STREAM_IN_CONFIG */
-	int8_t size;     /* number of the byte-count argument, or a rule below */
+	uint16_t duty;   /* set of enum hb_duty */
+	int8_t stream;   /* index of the stream argument, HB_NO_STREAM or HB_STREAM_IN_CONFIG */
+	int8_t size;     /* index of the byte-count argument, or a rule below */
 };
 enum { HB_COUNT_none = UINT8_MAX };
 enum { HB_NO_STREAM = -1, HB_STREAM_IN_CONFIG = -2 };
@@ -57,11 +43,11 @@ enum { HB_SIZE_NONE = -1, HB_SIZE_RECT = -2, HB_SIZE_BOX = -3, HB_SIZE_BOX_PEER 
 /* bind.c */
 extern const struct hb_hook hb_hooks[HB_N_FNS];
 const char *hb_fn_name(unsigned fn);
-/* The driver's function of this number, or NULL when the driver (or the name in it) is missing. */
+/* Returns the driver's function, or NULL if the driver is missing or lacks the name. */
 void *hb_bind_lookup(unsigned fn);
-/* HB_OFF=1: every call goes straight to the driver. */
+/* True with HB_OFF=1: every call goes to the driver directly. */
 bool hb_shim_off(void);
-/* Called by the thunks of stubs.S; both return where to jump. */
+/* Called by the thunks of stubs.S on first use. Both store and return the address to jump to. */
 void *hb_bind_entry(unsigned fn);
 void *hb_bind_real(unsigned fn);
 
@@ -70,34 +56,34 @@ extern _Atomic(void *) hb_shim_entry[HB_N_FNS];
 extern _Atomic(void *) hb_shim_real[HB_N_FNS];
 #define HB_REAL(name) ((__typeof__(&name))atomic_load_explicit(&hb_shim_real[HB_FN_##name], memory_order_acquire))
 
-/* Where a forwarded call goes on, and what is called with its result; `after` NULL: it jumps and never comes back. */
+/* Where a forwarded call continues, and the function to call with its result. `after` NULL: the thunk jumps to `target`. */
 struct hb_way {
 	void *target;
 	void (*after)(CUresult result);
 };
-/* The n-th argument as a word, from what stubs.S saved. */
+/* Returns the n-th argument as a word, from the registers and stack that stubs.S saved. */
 static inline uint64_t hb_argument(const uint64_t *args, int n)
 {
 #if defined(__x86_64__)
-	return args[n < 6 ? n : n + 2]; /* between: the saved frame pointer and the return address */
+	return args[n < 6 ? n : n + 2]; /* the saved frame pointer and return address lie between */
 #else
 	return args[n];
 #endif
 }
-/* forward.c: called by the forwarding thunks with the caller's arguments. */
+/* forward.c: called by the forwarding thunks of stubs.S with the caller's arguments. */
 struct hb_way hb_shim_forward(unsigned fn, const uint64_t *args);
 
-/* real_library.c: the driver's own libcuda, opened on first use; NULL when there is none. */
+/* real_library.c: returns the handle of the driver's libcuda, opened on first use; NULL if there is none. */
 void *hb_real_library(void);
 
-/* resolve.c: the hook that stands for this address of the driver, or the address itself. Counts what it does not know. */
+/* resolve.c: returns the hook for this function of the driver, or the address itself. Counts unknown functions. */
 void *hb_resolve_address(const char *symbol, void *address);
 
-/* hook_capture.c: streams of this process that record a graph now; 0 means that no call needs to ask. */
+/* hook_capture.c: number of streams of this process that capture now; 0: no call needs to ask about its stream. */
 extern atomic_int hb_captures;
-/* Whether work on this stream is recorded instead of run. Legal at any time. */
+/* Whether work on this stream is captured into a graph instead of run. Legal at any time. */
 bool hb_stream_captures(CUstream stream);
-/* Around a call that may end the stream or context, and with it what is recorded there. */
+/* Before and after a call that may end a stream or context, and with it the captures on it. */
 void hb_capture_stream_leaves(CUstream stream);
 void hb_capture_stream_left(CUstream stream, bool is_gone);
 void hb_capture_context_leaves(CUcontext context);

@@ -176,7 +176,7 @@ void hb_shim_foresight_launch(void)
 {
 	if (!atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed)) {
 		atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_FIRST);
-		hb_shim_spatial_begin(0);
+		hb_shim_spatial_high_begin(0);
 		return;
 	}
 	if (!try_enter())
@@ -199,7 +199,7 @@ void hb_shim_foresight_launch(void)
 /* The end of work in a process without takeovers: reports the request if the spatial engine is on. */
 static void end_spatial_request(void)
 {
-	int64_t harm_ns, begin_ns = hb_shim_spatial_end(&harm_ns);
+	int64_t harm_ns, begin_ns = hb_shim_spatial_high_end(&harm_ns);
 	reported.harm_ns += begin_ns && harm_ns > 0 ? harm_ns : 0;
 	reported.measured = begin_ns && harm_ns >= 0;
 	if (!begin_ns || atomic_load_explicit(&reports_requests, memory_order_relaxed) || !try_enter())
@@ -274,7 +274,7 @@ void hb_shim_foresight_request_begin(int64_t deadline_ns)
 		hb_page_requests_end(reported.begin_ns);
 	reported = (struct reported_request){.begin_ns = hb_clock_now_ns(), .deadline_ns = deadline_ns};
 	hb_page_requests_begin(reported.begin_ns, deadline_ns);
-	hb_shim_spatial_begin(deadline_ns);
+	hb_shim_spatial_high_begin(deadline_ns);
 }
 
 void hb_shim_foresight_request_end(void)
@@ -329,7 +329,7 @@ static void attach_signs(bool wanted)
 		attach(wanted ? report_bytes : NULL);
 }
 
-void hb_shim_foresight_tend(void)
+void hb_shim_foresight_refresh(void)
 {
 	bool wanted = is_wanted();
 	if (wanted != atomic_load_explicit(&hb_shim_foresight_wanted, memory_order_relaxed) &&

@@ -45,7 +45,7 @@ void hb_shim_foresight_request_begin(int64_t deadline_ns);
 void hb_shim_foresight_request_end(void);
 
 /* Starts or stops foresight as the tenant's pages require. Takes long: called from calls that are slow anyway. */
-void hb_shim_foresight_tend(void);
+void hb_shim_foresight_refresh(void);
 /* Forgets the parent's state in a forked child. */
 void hb_shim_foresight_leave_in_child(void);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The spatial engine in a process of high priority; see shim_spatial.h. A request is
- * what shim_foresight.c takes for one, or what the application tells. Its begin and
- * end are one store each on the GPU's page; the rest is what spatial_high.c
- * learns. Threads that find the record taken leave it alone: a launch that is
- * not counted does no harm.
+ * The spatial engine in an HP process; see shim_spatial.h. A request is what
+ * shim_foresight.c infers, or what the application reports. Its begin and its end
+ * are one store each to this process's record on the board; decide/spatial_high.h
+ * learns from the requests.
+ *
+ * Threads only try to enter: a thread that finds another one inside skips its
+ * update, because a launch that is not counted does no harm.
  */
 #include "base/clock.h"
 #include "decide/spatial_high.h"
@@ -15,20 +17,19 @@
 
 _Static_assert(sizeof(struct hb_spatial_board) == HB_PAGE_BOARD_BYTES, "the board fits its place on the page");
 
-static atomic_bool taken;
-/* Guarded by `taken`. */
+static atomic_bool entered; /* a thread is inside; guards the next three */
 static struct hb_spatial_high highs[HB_PAGE_GPUS];
-static bool known[HB_PAGE_GPUS];
-static unsigned serving_gpu = HB_PAGE_GPUS; /* whose request is being told */
+static bool has_begun[HB_PAGE_GPUS];        /* highs[] of this GPU is initialised */
+static unsigned serving_gpu = HB_PAGE_GPUS; /* GPU of the request in progress; HB_PAGE_GPUS = none */
 
-static bool try_enter(void)
+static bool try_enter_state(void)
 {
-	return !atomic_exchange_explicit(&taken, true, memory_order_acquire);
+	return !atomic_exchange_explicit(&entered, true, memory_order_acquire);
 }
 
-static void leave(void)
+static void leave_state(void)
 {
-	atomic_store_explicit(&taken, false, memory_order_release);
+	atomic_store_explicit(&entered, false, memory_order_release);
 }
 
 static uint32_t count_sms(void)
@@ -41,8 +42,8 @@ static uint32_t count_sms(void)
 	return sms > 0 ? (uint32_t)sms : 0;
 }
 
-/* A new daemon brings a new page, on which the beacon has to be taken again; what was learned stays. */
-static void claim(struct hb_spatial_high *high, struct hb_gpu_page *page, uint32_t owner)
+/* Claims a record on the board. A new daemon brings a new page, so this is repeated; what was learned stays. */
+static void claim_record(struct hb_spatial_high *high, struct hb_gpu_page *page, uint32_t owner)
 {
 	if (high->beacon && atomic_load_explicit(&high->beacon->owner, memory_order_relaxed) == owner)
 		return;
@@ -52,8 +53,8 @@ static void claim(struct hb_spatial_high *high, struct hb_gpu_page *page, uint32
 	hb_spatial_high_tell(high);
 }
 
-/* The record of the current GPU, if this process is of high priority there in the spatial engine. */
-static struct hb_spatial_high *own_record(unsigned *gpu)
+/* Returns the state of the current GPU if this process is HP in the spatial engine there; else NULL. */
+static struct hb_spatial_high *find_own_state(unsigned *gpu)
 {
 	const struct hb_place *place = hb_place();
 	*gpu = hb_tenant_gpu();
@@ -61,23 +62,23 @@ static struct hb_spatial_high *own_record(unsigned *gpu)
 	    atomic_load_explicit(&place->page->gpus[*gpu].engine, memory_order_relaxed) != HB_ENGINE_SPATIAL)
 		return NULL;
 	struct hb_spatial_high *high = &highs[*gpu];
-	if (!known[*gpu]) {
+	if (!has_begun[*gpu]) {
 		uint32_t sms = count_sms();
 		if (!sms)
 			return NULL;
 		hb_spatial_high_init(high, NULL, sms);
-		known[*gpu] = true;
+		has_begun[*gpu] = true;
 	}
-	claim(high, place->gpus[*gpu], atomic_load_explicit(&place->process->pid, memory_order_relaxed));
+	claim_record(high, place->gpus[*gpu], atomic_load_explicit(&place->process->pid, memory_order_relaxed));
 	return high;
 }
 
-void hb_shim_spatial_begin(int64_t deadline_ns)
+void hb_shim_spatial_high_begin(int64_t deadline_ns)
 {
 	unsigned gpu;
-	if (!(hb_place()->page) || !try_enter())
+	if (!(hb_place()->page) || !try_enter_state())
 		return;
-	struct hb_spatial_high *high = own_record(&gpu);
+	struct hb_spatial_high *high = find_own_state(&gpu);
 	if (high && !high->serving) {
 		hb_spatial_high_set_slo(high, atomic_load_explicit(&hb_place()->page->slo_ns, memory_order_relaxed));
 		hb_spatial_high_begin(high, hb_clock_now_ns(), deadline_ns);
@@ -86,34 +87,34 @@ void hb_shim_spatial_begin(int64_t deadline_ns)
 		hb_page_requests_begin(high->begin_ns, deadline_ns);
 		serving_gpu = gpu;
 	}
-	leave();
+	leave_state();
 }
 
-void hb_shim_spatial_launch(unsigned fn, const uint64_t *args)
+void hb_shim_spatial_high_launch(unsigned fn, const uint64_t *args)
 {
-	if (!try_enter())
+	if (!try_enter_state())
 		return;
 	if (serving_gpu < HB_PAGE_GPUS && hb_shim_extension.high_launch)
-		hb_shim_extension.high_launch(hb_shim_spatial_function(fn, args));
+		hb_shim_extension.high_launch(hb_shim_spatial_find_function(fn, args));
 	if (serving_gpu < HB_PAGE_GPUS && hb_spatial_high_count(&highs[serving_gpu]))
 		hb_spatial_high_pass(&highs[serving_gpu], hb_clock_now_ns());
-	leave();
+	leave_state();
 }
 
-void hb_shim_spatial_wait(void)
+void hb_shim_spatial_high_wait(void)
 {
-	if (!try_enter())
+	if (!try_enter_state())
 		return;
 	if (serving_gpu < HB_PAGE_GPUS)
 		hb_spatial_high_wait(&highs[serving_gpu], hb_clock_now_ns());
-	leave();
+	leave_state();
 }
 
-int64_t hb_shim_spatial_end(int64_t *harm_ns)
+int64_t hb_shim_spatial_high_end(int64_t *harm_ns)
 {
 	int64_t begin_ns = 0;
 	*harm_ns = -1;
-	if (!hb_place()->page || !try_enter())
+	if (!hb_place()->page || !try_enter_state())
 		return 0;
 	if (serving_gpu < HB_PAGE_GPUS) {
 		struct hb_spatial_high *high = &highs[serving_gpu];
@@ -123,15 +124,15 @@ int64_t hb_shim_spatial_end(int64_t *harm_ns)
 		hb_page_requests_end(begin_ns);
 		serving_gpu = HB_PAGE_GPUS;
 	}
-	leave();
+	leave_state();
 	return begin_ns;
 }
 
-/* In a forked child: the beacon is the parent's. */
+/* The record on the board stays the parent's. */
 void hb_shim_spatial_high_leave_in_child(void)
 {
 	for (unsigned gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
-		known[gpu] = false;
+		has_begun[gpu] = false;
 	serving_gpu = HB_PAGE_GPUS;
-	leave();
+	leave_state();
 }

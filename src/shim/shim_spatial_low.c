@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The spatial engine in a process of low priority; see shim_spatial.h. Each launch
- * looks at HP's requests on the page of the GPU and asks decide/spatial_low.h; it
- * waits on the calling thread, so the order of the program stays as it is. How
- * far the GPU has come is told by a number that the GPU writes to host memory
- * behind a launch now and then.
+ * The spatial engine in an LP process; see shim_spatial.h. Each launch reads HP's
+ * requests from the board and asks decide/spatial_low.h. Waits are on the calling
+ * thread, so the order of the program's work stays as it is. Behind some launches
+ * the GPU writes a number to host memory, which shows how far it has come.
  *
- * Bounded waits: for HP as long as its beacon shows life, for its own work as
- * long as that goes on, and never longer than WAIT_MOST_NS for one launch.
- * Launches in a second context of the process, on more streams at work at a time
- * than there are rows (shim_spatial_rows.h), or while counters cannot be made, are
- * masked but not bounded, and counted.
+ * Waits are bounded: for HP as long as HP refreshes its record, for the process's
+ * own work as long as that work advances, and never longer than WAIT_MOST_NS for
+ * one launch.
+ *
+ * Some launches are masked but not bounded, and counted: those in a second context
+ * of the process, those on more active streams than there are rows
+ * (shim_spatial_rows.h), and those made while no counters can be allocated.
  */
 #include "base/clock.h"
 #include "nvidia/launch_mask.h"
@@ -24,30 +25,30 @@
 #include <time.h>
 
 #define WAIT_MOST_NS (2 * HB_NS_PER_S)
-/* Shorter waits turn on the spot: sleeping takes some 60 us at least. Longer ones would slow the sibling of this CPU. */
+/* Shorter waits spin, because a sleep takes at least 60 us. Longer spins would slow the CPU's sibling thread. */
 #define SPIN_NS 20000
 #define NAP_NS 50000
 
-/* Without masks the number only scales guesses. */
-#define SMS_UNKNOWN 132
+/* Assumed if the number is unknown. Without masks it only scales predictions. */
+#define SMS_ASSUMED 132
 
-static struct hb_spatial_low lows[HB_PAGE_GPUS]; /* guarded by hb_shim_spatial_enter(), as the next */
-static bool begun[HB_PAGE_GPUS];
-static atomic_bool went_by; /* launches, while there was no HP at work */
+static struct hb_spatial_low lows[HB_PAGE_GPUS]; /* guarded by hb_shim_spatial_lock(), as the next */
+static bool has_begun[HB_PAGE_GPUS];             /* lows[] of this GPU is initialised */
+static atomic_bool skipped_launches;             /* some launches went uncounted because no HP was working */
 
-/* What this thread's launch was told, for after it. Initial-exec, so that a thread's first use allocates nothing. */
-struct pending {
+/* The decision about this thread's launch, for after the launch. Initial-exec: a thread's first use allocates nothing. */
+struct decided_launch {
 	struct hb_spatial_low *low;
 	struct hb_shim_spatial_row *row;
 	CUstream stream;
 	struct hb_spatial_answer answer;
-	/* Only of one that goes in pieces: what was asked for. */
+	/* Only if the launch is split: what is asked again before each part. */
 	bool wants_split;
 	unsigned gpu;
-	struct hb_shim_spatial_launch launch;
+	struct hb_low_launch launch;
 	struct hb_spatial_shape shape;
 };
-static __thread struct pending mine __attribute__((tls_model("initial-exec")));
+static __thread struct decided_launch decided __attribute__((tls_model("initial-exec")));
 
 static void pause_cpu(void)
 {
@@ -69,7 +70,7 @@ static void read_counter(struct hb_spatial_low *low, struct hb_shim_spatial_row 
 
 /* ---- deciding ---- */
 
-/* As the daemon last said: of one that is silent nothing is believed, or LP would leave SMs to nobody until the next one. */
+/* Whether the daemon sees HP at work. A silent daemon does not count, or LP would leave SMs unused until the next one starts. */
 static bool daemon_sees_high(const struct hb_place *place, const struct hb_gpu_page *page)
 {
 	return atomic_load_explicit(&page->high_at_work, memory_order_relaxed) > 0 && !hb_daemon_silent(place);
@@ -81,14 +82,14 @@ static bool high_is_at_work(const struct hb_place *place, const struct hb_gpu_pa
 	return view->present || view->expected || daemon_sees_high(place, page);
 }
 
-/* All that is done for HP would be in vain: then a launch costs what it costs without the engine. */
-static bool is_alone(const struct hb_place *place, const struct hb_gpu_page *page)
+/* Whether no HP process works. Then a launch costs as much as without the engine. */
+static bool is_without_high(const struct hb_place *place, const struct hb_gpu_page *page)
 {
 	return !daemon_sees_high(place, page) &&
 	       !hb_spatial_present((const struct hb_spatial_board *)page->board, hb_clock_now_ns());
 }
 
-/* The configuration may be read again, and masks may be found late. */
+/* The daemon may read its configuration again, and masks may be found late. */
 static void refresh_limits(struct hb_spatial_low *low, unsigned gpu, const struct hb_gpu_page *page)
 {
 	uint32_t window_ns = atomic_load_explicit(&page->window_us, memory_order_relaxed) * 1000;
@@ -99,32 +100,32 @@ static void refresh_limits(struct hb_spatial_low *low, unsigned gpu, const struc
 	hb_spatial_limits_set_window(&low->limits, window_ns);
 }
 
-static void begin_low(unsigned gpu)
+static void init_low(unsigned gpu)
 {
 	struct hb_spatial_limits limits;
 	uint32_t sms = hb_shim_spatial_masked_sms(gpu);
-	hb_spatial_limits_init(&limits, sms ? sms : SMS_UNKNOWN);
+	hb_spatial_limits_init(&limits, sms ? sms : SMS_ASSUMED);
 	hb_spatial_low_init(&lows[gpu], &limits);
-	begun[gpu] = true;
+	has_begun[gpu] = true;
 }
 
-/* The setting that leaves nothing to slack: a fixed share of the SMs, and no waiting. */
-static void fix_mask(const struct hb_spatial_low *low, const struct hb_spatial_shape *shape, uint32_t sms,
-		     struct hb_spatial_answer *answer)
+/* The setting `low_sms`: a fixed share of the SMs, and no waiting. */
+static void set_fixed_mask(const struct hb_spatial_low *low, const struct hb_spatial_shape *shape, uint32_t sms,
+			   struct hb_spatial_answer *answer)
 {
 	const struct hb_spatial_kernel *kernel = &low->kernels[answer->kernel];
 	if ((kernel->flags & HB_SPATIAL_MASKABLE) && !(shape->flags & HB_SPATIAL_FREE) && sms < low->limits.sms)
 		answer->sms = sms;
 }
 
-/* With the lock held. */
-static void ask(const struct hb_place *place, unsigned gpu, struct hb_shim_spatial_row *row, int64_t now_ns,
-		CUfunction function, const struct hb_spatial_shape *shape, struct hb_spatial_answer *answer)
+/* Decides about a launch. With the lock held. */
+static void decide_launch(const struct hb_place *place, unsigned gpu, struct hb_shim_spatial_row *row, int64_t now_ns,
+			  CUfunction function, const struct hb_spatial_shape *shape, struct hb_spatial_answer *answer)
 {
 	struct hb_gpu_page *page = place->gpus[gpu];
 	struct hb_spatial_low *low = &lows[gpu];
 	static const struct hb_spatial_stream nothing;
-	struct hb_spatial_shape loose = *shape;
+	struct hb_spatial_shape asked = *shape;
 	struct hb_spatial_view view;
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	hb_spatial_look((const struct hb_spatial_board *)page->board, now_ns, &view);
@@ -134,15 +135,15 @@ static void ask(const struct hb_place *place, unsigned gpu, struct hb_shim_spati
 		read_counter(low, row, now_ns);
 	bool is_replaced = hb_extension_replaces_low_rule() && !(shape->flags & HB_SPATIAL_FREE);
 	if (!at_work || fixed_sms || (is_replaced && view.present))
-		loose.flags |= HB_SPATIAL_FREE;
-	hb_spatial_ask(low, row ? &row->state : &nothing, &view, now_ns, &loose, answer);
+		asked.flags |= HB_SPATIAL_FREE;
+	hb_spatial_ask(low, row ? &row->state : &nothing, &view, now_ns, &asked, answer);
 	if (at_work && fixed_sms)
-		fix_mask(low, shape, fixed_sms, answer);
+		set_fixed_mask(low, shape, fixed_sms, answer);
 	if (is_replaced)
 		hb_shim_extension.apply_low_rule(low, function, &view, answer);
 }
 
-static void nap(int64_t now_ns, int64_t until_ns)
+static void wait_a_moment(int64_t now_ns, int64_t until_ns)
 {
 	if (until_ns - now_ns > SPIN_NS) {
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
@@ -152,54 +153,55 @@ static void nap(int64_t now_ns, int64_t until_ns)
 		pause_cpu();
 }
 
-static bool is_abandoned(const struct hb_place *place)
+/* Whether the daemon has given up the page. */
+static bool is_page_closed(const struct hb_place *place)
 {
 	return !place->page || atomic_load_explicit(&place->page->state, memory_order_relaxed) != HB_PAGE_ACTIVE;
 }
 
-/* Returns when the launch may go; `mine` tells what it was told. */
-static void wait_for_leave(const struct hb_place *place, unsigned gpu, const struct hb_shim_spatial_launch *launch,
+/* Returns when the launch may go; `decided` then holds the decision. */
+static void wait_to_launch(const struct hb_place *place, unsigned gpu, const struct hb_low_launch *launch,
 			   struct hb_spatial_shape *shape)
 {
 	int64_t now_ns = hb_clock_now_ns(), begin_ns = now_ns;
 	bool waited = false;
 	CUcontext context = NULL;
 	HB_REAL(cuCtxGetCurrent)(&context);
-	hb_shim_spatial_enter();
-	if (!begun[gpu])
-		begin_low(gpu);
+	hb_shim_spatial_lock();
+	if (!has_begun[gpu])
+		init_low(gpu);
 	struct hb_spatial_low *low = &lows[gpu];
 	struct hb_shim_spatial_row *row;
-	if (atomic_load_explicit(&went_by, memory_order_relaxed)) {
-		atomic_store_explicit(&went_by, false, memory_order_relaxed);
+	if (atomic_load_explicit(&skipped_launches, memory_order_relaxed)) {
+		atomic_store_explicit(&skipped_launches, false, memory_order_relaxed);
 		hb_shim_spatial_forget_intervals();
 	}
 	if (!hb_spatial_find(low, shape->key)) {
-		hb_shim_spatial_leave();
+		hb_shim_spatial_unlock();
 		hb_shim_spatial_classify(launch, shape);
-		hb_shim_spatial_enter();
+		hb_shim_spatial_lock();
 	}
 	for (;;) {
 		row = hb_shim_spatial_row_of(launch->stream, context, now_ns);
-		ask(place, gpu, row, now_ns, launch->function, shape, &mine.answer);
-		if (mine.answer.verdict != HB_SPATIAL_WAIT)
+		decide_launch(place, gpu, row, now_ns, launch->function, shape, &decided.answer);
+		if (decided.answer.verdict != HB_SPATIAL_WAIT)
 			break;
-		if (now_ns - begin_ns > WAIT_MOST_NS || is_abandoned(place))
+		if (now_ns - begin_ns > WAIT_MOST_NS || is_page_closed(place))
 			shape->flags |= HB_SPATIAL_FREE;
-		hb_shim_spatial_leave();
+		hb_shim_spatial_unlock();
 		if (!waited)
 			hb_shim_count(HB_COUNT_spatial_waits, 1);
 		waited = true;
-		nap(now_ns, mine.answer.until_ns);
+		wait_a_moment(now_ns, decided.answer.until_ns);
 		now_ns = hb_clock_now_ns();
-		hb_shim_spatial_enter();
+		hb_shim_spatial_lock();
 	}
-	hb_shim_spatial_leave();
+	hb_shim_spatial_unlock();
 	if (row && launch->stream == CU_STREAM_PER_THREAD)
 		hb_shim_spatial_rows_note_thread();
-	mine.low = low;
-	mine.row = row;
-	mine.stream = launch->stream;
+	decided.low = low;
+	decided.row = row;
+	decided.stream = launch->stream;
 	if (!row && launch->stream)
 		hb_shim_count(HB_COUNT_spatial_unbounded, 1);
 	if (waited)
@@ -215,25 +217,27 @@ static void note_launch(CUresult result)
 		return;
 	int64_t now_ns = hb_clock_now_ns();
 	struct hb_spatial_stream nothing = {0};
-	hb_shim_spatial_enter();
-	struct hb_shim_spatial_row *row = mine.row && hb_shim_spatial_row_is_of(mine.row, mine.stream) ? mine.row
-												       : NULL;
-	uint32_t value = hb_spatial_went(mine.low, row ? &row->state : &nothing, now_ns, &mine.answer);
+	hb_shim_spatial_lock();
+	struct hb_shim_spatial_row *row = decided.row && hb_shim_spatial_row_matches(decided.row, decided.stream)
+						  ? decided.row
+						  : NULL;
+	uint32_t value = hb_spatial_went(decided.low, row ? &row->state : &nothing, now_ns, &decided.answer);
 	const hb_page_u32 *counter = row ? hb_shim_spatial_counter_of(row) : NULL;
-	hb_shim_spatial_leave();
-	if (mine.row && !row) /* it has become another stream's */
+	hb_shim_spatial_unlock();
+	if (decided.row && !row) /* the row was given to another stream */
 		hb_shim_count(HB_COUNT_spatial_unbounded, 1);
 	if (value && counter)
-		HB_REAL(cuStreamWriteValue32_v2)(mine.stream, (CUdeviceptr)(uintptr_t)counter, value, 0);
+		HB_REAL(cuStreamWriteValue32_v2)(decided.stream, (CUdeviceptr)(uintptr_t)counter, value, 0);
 }
 
-static void after_launch(CUresult result)
+static void end_launch(CUresult result)
 {
-	mine.wants_split = false;
+	decided.wants_split = false;
 	note_launch(result);
 }
 
-static unsigned own_gpu(const struct hb_place *place)
+/* Returns the current GPU if its engine is spatial; else HB_PAGE_GPUS. */
+static unsigned find_spatial_gpu(const struct hb_place *place)
 {
 	unsigned gpu = hb_tenant_gpu();
 	if (!place->page || gpu >= HB_PAGE_GPUS || !place->gpus[gpu] ||
@@ -242,95 +246,95 @@ static unsigned own_gpu(const struct hb_place *place)
 	return gpu;
 }
 
-static void set_mask(void)
+static void set_launch_mask(void)
 {
-	if (!mine.answer.sms)
+	if (!decided.answer.sms)
 		return;
-	hb_mask_set(mine.answer.sms);
+	hb_mask_set(decided.answer.sms);
 	hb_shim_count(HB_COUNT_masked, 1);
 	if (hb_mask_uses_gpcs())
 		hb_shim_count(HB_COUNT_masked_gpcs, 1);
 }
 
-void (*hb_shim_spatial_low(unsigned fn, const uint64_t *args))(CUresult)
+void (*hb_shim_spatial_low_launch(unsigned fn, const uint64_t *args))(CUresult)
 {
 	const struct hb_place *place = hb_place();
-	unsigned gpu = own_gpu(place);
-	struct hb_shim_spatial_launch launch;
+	unsigned gpu = find_spatial_gpu(place);
+	struct hb_low_launch launch;
 	struct hb_spatial_shape shape;
-	mine.wants_split = false;
+	decided.wants_split = false;
 	if (gpu == HB_PAGE_GPUS)
 		return NULL;
-	if (is_alone(place, place->gpus[gpu])) {
-		atomic_store_explicit(&went_by, true, memory_order_relaxed);
+	if (is_without_high(place, place->gpus[gpu])) {
+		atomic_store_explicit(&skipped_launches, true, memory_order_relaxed);
 		return NULL;
 	}
 	hb_shim_spatial_describe(fn, args, &launch, &shape);
-	wait_for_leave(place, gpu, &launch, &shape);
-	if (mine.answer.verdict == HB_SPATIAL_SLICE) {
-		mine.wants_split = true;
-		mine.gpu = gpu;
-		mine.launch = launch;
-		mine.shape = shape;
+	wait_to_launch(place, gpu, &launch, &shape);
+	if (decided.answer.verdict == HB_SPATIAL_SLICE) {
+		decided.wants_split = true;
+		decided.gpu = gpu;
+		decided.launch = launch;
+		decided.shape = shape;
 	}
-	set_mask();
-	return after_launch;
+	set_launch_mask();
+	return end_launch;
 }
 
-/* ---- pieces ---- */
+/* ---- parts of a split launch ---- */
 
 bool hb_shim_spatial_wants_split(void)
 {
-	return mine.wants_split;
+	return decided.wants_split;
 }
 
-/* Whole waves: a part of one takes as long as all of it. */
+/* A part is complete waves, because an incomplete wave takes as long as a complete one. */
 uint32_t hb_shim_spatial_count_part_blocks(uint32_t n_left, uint32_t n_blocks)
 {
-	hb_shim_spatial_enter();
-	uint64_t wave = mine.answer.sms ? mine.answer.sms : mine.low->limits.sms;
-	wave *= mine.low->kernels[mine.answer.kernel].per_sm;
-	hb_shim_spatial_leave();
-	uint64_t n = (uint64_t)n_blocks * mine.answer.part_ppm / HB_SPATIAL_PPM;
-	if (mine.answer.verdict != HB_SPATIAL_SLICE || !wave)
+	hb_shim_spatial_lock();
+	uint64_t wave = decided.answer.sms ? decided.answer.sms : decided.low->limits.sms;
+	wave *= decided.low->kernels[decided.answer.kernel].per_sm;
+	hb_shim_spatial_unlock();
+	uint64_t n = (uint64_t)n_blocks * decided.answer.part_ppm / HB_SPATIAL_PPM;
+	if (decided.answer.verdict != HB_SPATIAL_SLICE || !wave)
 		return n_left;
 	n = n < wave ? wave : n - n % wave;
 	return n < n_left ? (uint32_t)n : n_left;
 }
 
-static void ask_again(void)
+static void decide_again(void)
 {
-	wait_for_leave(hb_place(), mine.gpu, &mine.launch, &mine.shape);
-	set_mask();
+	wait_to_launch(hb_place(), decided.gpu, &decided.launch, &decided.shape);
+	set_launch_mask();
 }
 
 void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks)
 {
 	note_launch(CUDA_SUCCESS);
-	mine.shape.left_ppm = (uint32_t)((uint64_t)n_left * HB_SPATIAL_PPM / n_blocks) + 1;
-	ask_again();
+	decided.shape.left_ppm = (uint32_t)((uint64_t)n_left * HB_SPATIAL_PPM / n_blocks) + 1;
+	decide_again();
 }
 
 void hb_shim_spatial_give_up_split(void)
 {
 	hb_mask_set(0);
-	mine.wants_split = false;
-	hb_shim_spatial_enter();
-	hb_spatial_whole(mine.low, mine.answer.kernel);
-	hb_shim_spatial_leave();
-	ask_again();
+	decided.wants_split = false;
+	hb_shim_spatial_lock();
+	hb_spatial_whole(decided.low, decided.answer.kernel);
+	hb_shim_spatial_unlock();
+	decide_again();
 }
 
-static void after_graph(CUresult result)
+static void end_graph(CUresult result)
 {
 	hb_mask_set(0);
 }
 
-/* Descriptors of a graph are written once: with a mask if there is HP now. */
-void (*hb_shim_spatial_graph(void))(CUresult)
+/* The launch descriptors of a graph are written once: with a mask if HP works now. */
+void (*hb_shim_spatial_low_graph(void))(CUresult)
 {
 	const struct hb_place *place = hb_place();
-	unsigned gpu = own_gpu(place);
+	unsigned gpu = find_spatial_gpu(place);
 	struct hb_spatial_view view;
 	uint32_t all = hb_shim_spatial_masked_sms(gpu);
 	if (!all)
@@ -341,14 +345,14 @@ void (*hb_shim_spatial_graph(void))(CUresult)
 	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
 	hb_mask_set(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
-	return after_graph;
+	return end_graph;
 }
 
 void hb_shim_spatial_leave_in_child(void)
 {
 	atomic_fetch_and(&hb_shim_alert, ~(uint32_t)HB_ALERT_SPATIAL);
 	hb_shim_spatial_masks_leave_in_child();
-	memset(begun, 0, sizeof begun);
+	memset(has_begun, 0, sizeof has_begun);
 	hb_shim_spatial_rows_leave_in_child();
 	hb_shim_spatial_high_leave_in_child();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which masks launches of low priority may have (nvidia/launch_mask.h): tried once
- * in each process, on the GPU of the context that is current then. Which bits
- * are real differs from GPU to GPU, so on the others of the process there are
- * no masks.
+ * Which SM masks LP launches can have (nvidia/launch_mask.h). A trial runs once in
+ * each process, on the GPU of the context that is current then. Which mask bits
+ * stand for real hardware differs from GPU to GPU, so launches on the other GPUs
+ * of the process get no masks.
  */
 #include "nvidia/gpc_find.h"
 #include "nvidia/launch_mask.h"
@@ -11,9 +11,9 @@
 #include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
 
-static atomic_bool judged; /* the trial has said something that another one would say, too */
+static atomic_bool judged; /* the trial has an outcome that a second trial would confirm */
 static _Atomic(unsigned) masks_gpu = HB_PAGE_GPUS;
-static uint32_t chosen; /* enum hb_gpc_state that the page asked for; under the lock of shim_spatial_rows.h */
+static uint32_t chosen; /* enum hb_gpc_state last read from the GPU page; guarded by the lock of shim_spatial_rows.h */
 
 bool hb_shim_spatial_masks_are_judged(void)
 {

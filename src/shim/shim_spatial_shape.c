@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a launch of low priority is: which kernel, how many blocks, on which
- * stream, and whether it may be masked or held back. Decided from arguments and
- * attributes, and from what shim_spatial_marks.c knows of the kernel; where those say
- * nothing the launch goes whole.
+ * Describes an LP launch: its kernel, number of blocks and stream, and whether it
+ * may be masked, split or held back. Decides from the arguments, the launch
+ * attributes and the marks of the kernel (kernel_marks.h); if these do not say, the
+ * launch goes unmasked and unsplit.
  */
 #include "decide/spatial_low.h"
+#include "shim/kernel_marks.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
 #include "shim/split.h"
 #include "shim/takeover.h"
 
-/* Clusters up to this size fit where a mask leaves half of each GPC. */
+/* Clusters up to this size fit if a mask leaves half of each GPC. */
 #define CLUSTER_MOST 8
 
 /* ---- launches ---- */
 
-static bool is_per_thread(unsigned fn)
+static bool uses_thread_stream(unsigned fn)
 {
 	return fn == HB_FN_cuLaunchKernel_ptsz || fn == HB_FN_cuLaunchKernelEx_ptsz ||
 	       fn == HB_FN_cuLaunchCooperativeKernel_ptsz || fn == HB_FN_cuGraphLaunch_ptsz;
 }
 
-static CUstream stream_of(unsigned fn, uint64_t argument)
+static CUstream find_stream(unsigned fn, uint64_t argument)
 {
 	CUstream stream = (CUstream)(uintptr_t)
 		argument; /* NOLINT(performance-no-int-to-ptr): as the caller passed it */
 	if (stream)
 		return stream;
-	return is_per_thread(fn) ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	return uses_thread_stream(fn) ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-static void set_kernel(struct hb_shim_spatial_launch *launch, struct hb_spatial_shape *shape, const unsigned grid[3],
+static void set_kernel(struct hb_low_launch *launch, struct hb_spatial_shape *shape, const unsigned grid[3],
 		       const unsigned block[3], uint32_t shared_bytes)
 {
 	launch->threads = block[0] * block[1] * block[2];
@@ -41,13 +42,13 @@ static void set_kernel(struct hb_shim_spatial_launch *launch, struct hb_spatial_
 				    shared_bytes);
 }
 
-/* Whether a kernel's code can be cut is looked at when slack wants it in pieces. */
-static uint32_t can_slice(void)
+/* Whether the kernel's code can be split is checked later, when the engine wants to split it. */
+static uint32_t splittable_flag(void)
 {
 	return hb_split_is_possible() ? HB_SPATIAL_SLICEABLE : 0;
 }
 
-static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, struct hb_shim_spatial_launch *launch,
+static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, struct hb_low_launch *launch,
 			   struct hb_spatial_shape *shape)
 {
 	unsigned grid[3], block[3];
@@ -56,14 +57,14 @@ static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, 
 		block[i] = (unsigned)hb_argument(args, 4 + i);
 	}
 	launch->function = (CUfunction)(uintptr_t)hb_argument(args, 0); /* NOLINT(performance-no-int-to-ptr) */
-	launch->stream = stream_of(fn, hb_argument(args, 8));
-	shape->flags = cooperative ? 0 : HB_SPATIAL_MASKABLE | can_slice();
+	launch->stream = find_stream(fn, hb_argument(args, 8));
+	shape->flags = cooperative ? 0 : HB_SPATIAL_MASKABLE | splittable_flag();
 	set_kernel(launch, shape, grid, block, (uint32_t)hb_argument(args, 7));
 }
 
-static uint32_t flags_of(const CUlaunchConfig *config)
+static uint32_t read_attributes(const CUlaunchConfig *config)
 {
-	uint32_t flags = HB_SPATIAL_MASKABLE | can_slice();
+	uint32_t flags = HB_SPATIAL_MASKABLE | splittable_flag();
 	for (unsigned i = 0; config->attrs && i < config->numAttrs; i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative)
@@ -78,7 +79,7 @@ static uint32_t flags_of(const CUlaunchConfig *config)
 	return flags;
 }
 
-static void describe_config(unsigned fn, const uint64_t *args, struct hb_shim_spatial_launch *launch,
+static void describe_config(unsigned fn, const uint64_t *args, struct hb_low_launch *launch,
 			    struct hb_spatial_shape *shape)
 {
 	const CUlaunchConfig *config = (const CUlaunchConfig *)(uintptr_t)hb_argument(
@@ -88,12 +89,12 @@ static void describe_config(unsigned fn, const uint64_t *args, struct hb_shim_sp
 	const unsigned grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
 	const unsigned block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
 	launch->function = (CUfunction)(uintptr_t)hb_argument(args, 1); /* NOLINT(performance-no-int-to-ptr) */
-	launch->stream = stream_of(fn, (uint64_t)(uintptr_t)config->hStream);
-	shape->flags = flags_of(config);
+	launch->stream = find_stream(fn, (uint64_t)(uintptr_t)config->hStream);
+	shape->flags = read_attributes(config);
 	set_kernel(launch, shape, grid, block, config->sharedMemBytes);
 }
 
-CUfunction hb_shim_spatial_function(unsigned fn, const uint64_t *args)
+CUfunction hb_shim_spatial_find_function(unsigned fn, const uint64_t *args)
 {
 	switch (fn) {
 	case HB_FN_cuLaunchKernel:
@@ -109,10 +110,10 @@ CUfunction hb_shim_spatial_function(unsigned fn, const uint64_t *args)
 	}
 }
 
-void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_shim_spatial_launch *launch,
+void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_low_launch *launch,
 			      struct hb_spatial_shape *shape)
 {
-	*launch = (struct hb_shim_spatial_launch){.stream = NULL};
+	*launch = (struct hb_low_launch){.stream = NULL};
 	*shape = (struct hb_spatial_shape){.key = hb_spatial_key(fn, 0, 0, 0, 0, 0)};
 	switch (fn) {
 	case HB_FN_cuLaunchKernel:
@@ -129,26 +130,26 @@ void hb_shim_spatial_describe(unsigned fn, const uint64_t *args, struct hb_shim_
 		break;
 	case HB_FN_cuGraphLaunch:
 	case HB_FN_cuGraphLaunch_ptsz:
-		launch->stream = stream_of(fn, hb_argument(args, 1));
+		launch->stream = find_stream(fn, hb_argument(args, 1));
 		shape->key = hb_spatial_key(hb_argument(args, 0), 0, 0, 0, 0, 1);
 		break;
-	default: /* memsets, copies inside the device, launches of old: short, or rare */
+	default: /* memsets, copies inside the device, old forms of launches: short, or rare */
 		if (hb_hooks[fn].stream >= 0)
-			launch->stream = stream_of(fn, hb_argument(args, hb_hooks[fn].stream));
+			launch->stream = find_stream(fn, hb_argument(args, hb_hooks[fn].stream));
 		shape->flags = HB_SPATIAL_FREE;
 		break;
 	}
-	if (launch->function && hb_shim_spatial_is_marked(HB_MARK_COLLECTIVE, launch->function))
+	if (launch->function && hb_kernel_is_marked(HB_MARK_COLLECTIVE, launch->function))
 		shape->flags = HB_SPATIAL_FREE;
 	if (launch->function && !(shape->flags & HB_SPATIAL_CLUSTER) &&
-	    hb_shim_spatial_is_marked(HB_MARK_WIDE, launch->function))
+	    hb_kernel_is_marked(HB_MARK_WIDE, launch->function))
 		shape->flags &= ~(uint32_t)HB_SPATIAL_MASKABLE;
-	/* What is known of a kernel holds for launches that may all be masked, or none of them. */
+	/* Launches of a kernel that may be masked and those that may not are learned as two kernels. */
 	if (!(shape->flags & HB_SPATIAL_MASKABLE))
 		shape->key ^= 2;
 }
 
-void hb_shim_spatial_classify(const struct hb_shim_spatial_launch *launch, struct hb_spatial_shape *shape)
+void hb_shim_spatial_classify(const struct hb_low_launch *launch, struct hb_spatial_shape *shape)
 {
 	int per_sm = 0;
 	if (!launch->function)

@@ -233,8 +233,8 @@ void hb_tenant_join(void)
 			HB_FAULT(shim_joining);
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
-			hb_shim_foresight_tend();
-			hb_shim_spatial_watch(hb_place());
+			hb_shim_foresight_refresh();
+			hb_shim_spatial_update_alert(hb_place());
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -292,7 +292,7 @@ void hb_tenant_join_server(void)
 	pthread_mutex_unlock(&lock);
 }
 
-void hb_tenant_tend(void)
+void hb_tenant_refresh(void)
 {
 	if (atomic_load_explicit(&next_try_ns, memory_order_relaxed) == INT64_MAX)
 		return;
@@ -300,8 +300,8 @@ void hb_tenant_tend(void)
 		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
 		hb_memory_look_at_kept();
-		hb_shim_foresight_tend();
-		hb_shim_spatial_tend();
+		hb_shim_foresight_refresh();
+		hb_shim_spatial_refresh();
 	}
 	if (needs_daemon(hb_place()))
 		register_again();

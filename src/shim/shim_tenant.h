@@ -51,7 +51,7 @@ void hb_tenant_join_server(void);
  * registers again after the daemon has come back. A few loads when there is
  * nothing to do. Never in a launch that goes straight through.
  */
-void hb_tenant_tend(void);
+void hb_tenant_refresh(void);
 
 /* Whether this process is a client of the daemon's MPS server, and whether of high priority. */
 bool hb_tenant_inside_mps(void);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cubin/fatbin.h"
 #include "shim/extension.h"
+#include "shim/kernel_marks.h"
 #include "shim/launch_trace.h"
 #include "shim/shim.h"
 #include "shim/shim_spatial.h"
@@ -128,7 +129,7 @@ CUresult hb_hook_cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUresult result = HB_DOUBT(HB_REAL(cuKernelGetFunction)(function, kernel));
 	if (result == CUDA_SUCCESS)
-		hb_shim_spatial_note_function(*function, kernel);
+		hb_kernel_marks_note_function(*function, kernel);
 	if (result == CUDA_SUCCESS && hb_split_is_possible()) {
 		pthread_mutex_lock(&lock);
 		if (kernel_of(*function) != kernel && n_pairs < PAIRS) {
@@ -210,7 +211,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 {
 	hb_takeover_begin_wide();
 	forget_image(module);
-	hb_shim_spatial_code_leaves(module);
+	hb_kernel_marks_forget_code(module);
 	hb_launch_trace_forget();
 	CUresult result = HB_REAL(cuModuleUnload)(module);
 	hb_takeover_end_wide();
@@ -220,7 +221,7 @@ CUresult hb_hook_cuModuleUnload(CUmodule module)
 CUresult hb_hook_cuLibraryUnload(CUlibrary library)
 {
 	forget_image(library);
-	hb_shim_spatial_code_leaves(library);
+	hb_kernel_marks_forget_code(library);
 	hb_launch_trace_forget();
 	return HB_WIDE(HB_REAL(cuLibraryUnload)(library));
 }

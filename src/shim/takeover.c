@@ -60,7 +60,7 @@ static void write_words(uint32_t bits, uint32_t value, bool lingering_only)
 
 static uint32_t held_bits(void)
 {
-	return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD;
+	return atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_TAKEOVER;
 }
 
 static bool release_bits(uint32_t which)
@@ -74,12 +74,12 @@ static bool release_bits(uint32_t which)
 
 bool hb_takeover_release(void)
 {
-	return release_bits(HB_ALERT_HELD);
+	return release_bits(HB_ALERT_TAKEOVER);
 }
 
 static uint32_t bits_on_gpu(void)
 {
-	return atomic_load(&keep_waits) ? HB_ALERT_TAKEN : HB_ALERT_HELD;
+	return atomic_load(&keep_waits) ? HB_ALERT_TAKEN : HB_ALERT_TAKEOVER;
 }
 
 void hb_takeover_release_now(void)
@@ -143,7 +143,7 @@ void hb_takeover_end_wide(void)
 int64_t hb_takeover_begin_doubt(void)
 {
 	int64_t none = 0, now_ns;
-	if (!(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_HELD))
+	if (!(atomic_load_explicit(&hb_shim_alert, memory_order_relaxed) & HB_ALERT_TAKEOVER))
 		return 0;
 	now_ns = hb_clock_now_ns();
 	return atomic_compare_exchange_strong(&doubt_since_ns, &none, now_ns) ? now_ns : 0;

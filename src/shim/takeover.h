@@ -14,33 +14,19 @@
  *    anything fails, takeovers are switched off for the process, and the reason is
  *    written to the tenant page.
  *
- * hb_shim_alert is the one word that every launch reads (relaxed; 0 in the common
- * case). A release takes the HELD bits out of the word in one atomic step, so each
- * takeover is released once, by one thread.
+ * A release takes the TAKEN and KEPT bits out of hb_shim_alert (duties.h) in one
+ * atomic step, so each takeover is released once, by one thread.
  */
 #ifndef HB_SHIM_TAKEOVER_H
 #define HB_SHIM_TAKEOVER_H
 
 #include "decide/takeover_rule.h"
 #include "nvidia/cuda_abi.h"
+#include "shim/duties.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-enum { HB_TAKEOVER_CONTEXTS = 8 };
-
-enum hb_alert {
-	HB_ALERT_TAKEN = (1 << HB_TAKEOVER_CONTEXTS) - 1, /* one bit for each context that took its GPU over */
-	HB_ALERT_KEPT =
-		HB_ALERT_TAKEN << HB_TAKEOVER_CONTEXTS, /* one bit for each context that keeps its GPU after its work */
-	HB_ALERT_HELD = HB_ALERT_TAKEN | HB_ALERT_KEPT,
-	HB_ALERT_SPATIAL = 1 << 29, /* the spatial engine handles launches (shim_spatial.h) */
-	HB_ALERT_FIRST = 1 << 30,  /* the next launch is the first after idle */
-	HB_ALERT_SPLIT = 1 << 28,  /* launches may be split (split.h) */
-	HB_ALERT_TRACE = 1 << 27,  /* launches are recorded (launch_trace.h) */
-};
-extern _Atomic(uint32_t) hb_shim_alert;
 
 /* Why takeovers are off; shown by `hb status`. */
 enum hb_takeover_fault {

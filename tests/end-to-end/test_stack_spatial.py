@@ -179,7 +179,7 @@ class Spatial(unittest.TestCase):
             wait_until("it is told", lambda: "no callback table" in self.mechanisms(stack, "low")["SM masks"]["why"])
             told = self.mechanisms(stack, "low")
             self.assertFalse(told["SM masks"]["enforced"])
-            self.assertEqual(told["kernel pieces"]["why"], "no kernel was long enough yet beside high priority")
+            self.assertEqual(told["kernel parts"]["why"], "no kernel was long enough yet beside high priority")
             low.go()
             low.output()
             high.go()
