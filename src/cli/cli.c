@@ -17,7 +17,7 @@
 
 #define OPTIONS_MAX 32
 
-static void error_begin(const char *command)
+static void begin_error(const char *command)
 {
 	fflush(stdout);
 	if (command)
@@ -30,7 +30,7 @@ int hb_cli_usage_error(const char *command, const char *format, ...)
 {
 	va_list arguments;
 	va_start(arguments, format);
-	error_begin(command);
+	begin_error(command);
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 	if (command)
@@ -42,7 +42,7 @@ int hb_cli_usage_error(const char *command, const char *format, ...)
 
 int hb_cli_error(const char *command, int code, const char *text)
 {
-	error_begin(command);
+	begin_error(command);
 	fprintf(stderr, "%s\n", text);
 	/* What a better command line or a better file would cure is the caller's to mend. */
 	switch (code) {
@@ -99,6 +99,17 @@ int hb_cli_next_option(const char *command, const char *usage, const char *lette
 		return -1;
 	}
 	return code;
+}
+
+int hb_cli_read_options(const struct hb_cli_syntax *syntax, int argc, char **argv, void *argument)
+{
+	int code, status = -1;
+	while (status < 0 && (code = hb_cli_next_option(syntax->command, syntax->usage, syntax->letters,
+							syntax->options, argc, argv, &status)) >= 0)
+		status = syntax->take(argument, code, optarg);
+	if (status < 0 && !syntax->words && optind < argc)
+		return hb_cli_usage_error(syntax->command, "'%s': no arguments are taken", argv[optind]);
+	return status;
 }
 
 int hb_cli_take_gpu(const char *command, const char *value, bool *simulated)

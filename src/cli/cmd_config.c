@@ -27,7 +27,7 @@ static const char usage[] = "usage: hb config check [--system] [FILE]\n"
 			    "\n"
 			    "exit status: 0 nothing is wrong, 2 something is, or bad command line\n";
 
-static int check(const char *path, bool given)
+static int check_file(const char *path, bool given)
 {
 	struct hb_daemon_config config;
 	struct hb_error error = {""};
@@ -71,11 +71,11 @@ int hb_cmd_config(int argc, char **argv)
 		return hb_cli_usage_error(COMMAND, "%s: too many arguments", verb);
 	hb_daemon_config_path(system_mode, path, sizeof path);
 	if (checking && optind < argc)
-		return check(argv[optind], true);
+		return check_file(argv[optind], true);
 	if (!path[0])
 		return hb_cli_error(COMMAND, -EINVAL, "there is no home folder to look in: give the file, or --system");
 	if (checking)
-		return check(path, false);
+		return check_file(path, false);
 	puts(path);
 	return HB_EXIT_OK;
 }

@@ -17,6 +17,7 @@
 #include "cli/doctor_masks.h"
 #include "cli/doctor_slice.h"
 #include "cli/doctor_trial.h"
+#include "cli/status_fields.h"
 #include "gpu/provider.h"
 
 #include <errno.h>
@@ -64,7 +65,7 @@ struct report {
 	size_t n;
 };
 
-static struct hb_probe *add(struct report *report, const char *name, bool required)
+static struct hb_probe *add_probe(struct report *report, const char *name, bool required)
 {
 	static struct hb_probe spill;
 	struct hb_probe *probe = report->n < PROBES_MAX ? &report->probes[report->n++] : &spill;
@@ -78,7 +79,7 @@ static struct hb_probe *add(struct report *report, const char *name, bool requir
 
 static void probe_shim(struct report *report)
 {
-	struct hb_probe *probe = add(report, "shim", true);
+	struct hb_probe *probe = add_probe(report, "shim", true);
 	char path[PATH_MAX] = "";
 	probe->works = hb_install_shim_dir(path, sizeof path - 16) == 0 &&
 		       access(strcat(path, "/libcuda.so.1"), R_OK) == 0;
@@ -99,7 +100,7 @@ static void probe_machine(struct report *report, const struct hb_provider *provi
 
 static void probe_daemon(struct report *report, bool simulated)
 {
-	struct hb_probe *probe = add(report, "daemon", true);
+	struct hb_probe *probe = add_probe(report, "daemon", true);
 	struct hb_error error = {""};
 	char path[HB_PATH_MAX];
 	int socket = hb_daemon_link(simulated, true, path, &error);
@@ -113,21 +114,15 @@ static void probe_daemon(struct report *report, bool simulated)
 		       "`hbd --foreground` says more");
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-	return text ? text : "";
-}
-
 /* --- what they found ------------------------------------------------------------------------ */
 
 static void try_slice(struct report *report, const struct request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_slice(request->simulated, request->limit_ns, &error);
-	struct hb_probe *probe = add(report, "time-slice control", true);
+	struct hb_probe *probe = add_probe(report, "time-slice control", true);
 	probe->works = json_is_true(json_object_get(answer, "works"));
-	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works && answer)
 		strcpy(probe->remedy,
 		       "without it no tenant gets ahead of another: see docs/limits.md, 'What must work'");
@@ -143,9 +138,9 @@ static void try_masks(struct report *report, const struct request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_masks(request->simulated, request->limit_ns, &error);
-	struct hb_probe *probe = add(report, "SM masks", false);
+	struct hb_probe *probe = add_probe(report, "SM masks", false);
 	probe->works = json_is_true(json_object_get(answer, "works"));
-	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works)
 		strcpy(probe->remedy, "in the spatial engine low priority then waits while a request is served");
 	json_decref(answer);
@@ -156,9 +151,9 @@ static void try_gpcs(struct report *report, const struct request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_gpcs(request->simulated, request->limit_ns, &error);
-	struct hb_probe *probe = add(report, "masks of whole GPCs", false);
+	struct hb_probe *probe = add_probe(report, "masks of whole GPCs", false);
 	probe->works = json_is_true(json_object_get(answer, "works"));
-	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? text_of(answer, "found") : error.text);
+	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works)
 		strcpy(probe->remedy, "with `masks: gpcs`, too, masks are then spread over all of them");
 	json_decref(answer);
@@ -170,14 +165,14 @@ static void add_uncovered(struct report *report, const json_t *answer)
 	const json_t *gpu, *entry;
 	size_t i, j, n = 0;
 	char *at = NULL;
-	struct hb_probe *probe = add(report, "nothing uncovered", false);
+	struct hb_probe *probe = add_probe(report, "nothing uncovered", false);
 	probe->works = true;
 	strcpy(probe->found, "every process on the GPU is a tenant");
 	json_array_foreach(json_object_get(answer, "gpus"), i, gpu)
 	{
-		if (*text_of(gpu, "uncovered_why")) {
+		if (*hb_status_text(gpu, "uncovered_why")) {
 			probe->works = false;
-			snprintf(probe->found, sizeof probe->found, "%.158s", text_of(gpu, "uncovered_why"));
+			snprintf(probe->found, sizeof probe->found, "%.158s", hb_status_text(gpu, "uncovered_why"));
 			strcpy(probe->remedy, "programs started without hb run cannot be named");
 		}
 		json_array_foreach(json_object_get(gpu, "uncovered"), j, entry)
@@ -185,7 +180,7 @@ static void add_uncovered(struct report *report, const json_t *answer)
 			at = n++ ? at : probe->found;
 			int room = (int)(probe->found + sizeof probe->found - at);
 			int length = snprintf(at, (size_t)room, "%s%.32s (pid %d)", n > 1 ? ", " : "",
-					      text_of(entry, "name"),
+					      hb_status_text(entry, "name"),
 					      (int)json_integer_value(json_object_get(entry, "pid")));
 			at += length < room ? length : room - 1;
 		}
@@ -202,13 +197,13 @@ static void add_context_memory(struct report *report, const char *priority, cons
 	char name[32], memory[HB_UNITS_TEXT_MAX];
 	const json_t *bytes = json_object_get(use, "memory_overhead");
 	snprintf(name, sizeof name, "%s: context memory", priority);
-	struct hb_probe *probe = add(report, name, false);
+	struct hb_probe *probe = add_probe(report, name, false);
 	probe->works = json_is_integer(bytes);
 	if (probe->works) {
 		hb_bytes_format((uint64_t)json_integer_value(bytes), memory);
 		snprintf(probe->found, sizeof probe->found, "%s beside what the tenant holds", memory);
 	} else {
-		snprintf(probe->found, sizeof probe->found, "%.158s", text_of(use, "memory_overhead_why"));
+		snprintf(probe->found, sizeof probe->found, "%.158s", hb_status_text(use, "memory_overhead_why"));
 		strcpy(probe->remedy, "not limited either way; leave room for it beside limits and reserve");
 	}
 }
@@ -216,11 +211,12 @@ static void add_context_memory(struct report *report, const char *priority, cons
 static void add_mechanism(struct report *report, const char *priority, const json_t *entry)
 {
 	char name[32];
-	snprintf(name, sizeof name, "%s: %s", priority, text_of(entry, "mechanism"));
+	snprintf(name, sizeof name, "%s: %s", priority, hb_status_text(entry, "mechanism"));
 	/* Without compute slices high priority is nothing but a word. */
-	struct hb_probe *probe = add(report, name, strcmp(text_of(entry, "mechanism"), "compute slice") == 0);
+	struct hb_probe *probe = add_probe(report, name,
+					   strcmp(hb_status_text(entry, "mechanism"), "compute slice") == 0);
 	probe->works = json_is_true(json_object_get(entry, "enforced"));
-	snprintf(probe->found, sizeof probe->found, "%s", text_of(entry, "why"));
+	snprintf(probe->found, sizeof probe->found, "%s", hb_status_text(entry, "why"));
 	if (!probe->works)
 		strcpy(probe->remedy, "hb status --json has the details; the driver's own slices are in force");
 }
@@ -232,9 +228,9 @@ static void try_priority(struct report *report, const char *priority, const stru
 	const json_t *use, *entry;
 	size_t i, j;
 	json_t *answer = hb_trial_inside(priority, request->simulated, request->limit_ns, &error);
-	const char *failed = answer ? text_of(answer, "error") : error.text;
+	const char *failed = answer ? hb_status_text(answer, "error") : error.text;
 	snprintf(name, sizeof name, "%s: CUDA context", priority);
-	struct hb_probe *probe = add(report, name, true);
+	struct hb_probe *probe = add_probe(report, name, true);
 	probe->works = !*failed;
 	snprintf(probe->found, sizeof probe->found, "%.150s",
 		 *failed ? failed : "made through the shim, seen by the daemon");
@@ -252,7 +248,7 @@ static void try_priority(struct report *report, const char *priority, const stru
 
 /* --- printing ------------------------------------------------------------------------------ */
 
-static bool all_well(const struct report *report)
+static bool has_all_needed(const struct report *report)
 {
 	bool well = true;
 	for (size_t i = 0; i < report->n; i++)
@@ -272,14 +268,14 @@ static void print_text(const struct report *report)
 		if (probe->remedy[0])
 			printf("        %-22s -> %s\n", "", probe->remedy);
 	}
-	puts(all_well(report) ? "everything that is needed works" : "something that is needed does not work");
+	puts(has_all_needed(report) ? "everything that is needed works" : "something that is needed does not work");
 }
 
 static int print_json(const struct report *report, struct hb_error *error)
 {
 	json_t *probes = json_array();
-	json_t *root = hb_json_pack(error, "{s:i, s:b, s:o}", "version", 1, "works", (int)all_well(report), "probes",
-				    probes);
+	json_t *root = hb_json_pack(error, "{s:i, s:b, s:o}", "version", 1, "works", (int)has_all_needed(report),
+				    "probes", probes);
 	for (size_t i = 0; root && i < report->n; i++) {
 		const struct hb_probe *probe = &report->probes[i];
 		json_array_append_new(probes, hb_json_pack(error, "{s:s, s:b, s:b, s:s, s:s}", "name", probe->name,
@@ -301,8 +297,9 @@ static int take_limit(struct request *request, const char *value)
 	return -1;
 }
 
-static int take_option(struct request *request, int code, const char *value)
+static int take_option(void *argument, int code, const char *value)
 {
+	struct request *request = argument;
 	switch (code) {
 	case OPTION_GPU:
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
@@ -345,11 +342,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
-		status = take_option(request, code, optarg);
-	if (status < 0 && optind < argc)
-		return hb_cli_usage_error(COMMAND, "no arguments are taken");
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
+	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	return status;
 }
 
@@ -371,17 +365,17 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_doctor_gpcs(request.simulated);
 	probe_machine(&report, hb_provider_of(request.simulated));
 	probe_shim(&report);
-	bool ready = all_well(&report);
+	bool ready = has_all_needed(&report);
 	fflush(stdout);
 	if (ready && !request.quick)
 		try_slice(&report, &request);
-	if (all_well(&report) && !request.quick)
+	if (has_all_needed(&report) && !request.quick)
 		try_masks(&report, &request);
-	if (all_well(&report) && !request.quick && report.probes[report.n - 1].works)
+	if (has_all_needed(&report) && !request.quick && report.probes[report.n - 1].works)
 		try_gpcs(&report, &request);
 	if (ready && !request.quick)
 		probe_daemon(&report, request.simulated);
-	if (all_well(&report) && !request.quick) {
+	if (has_all_needed(&report) && !request.quick) {
 		try_priority(&report, "high", &request, false);
 		try_priority(&report, "low", &request, true);
 	}
@@ -389,5 +383,5 @@ int hb_cmd_doctor(int argc, char **argv)
 		return hb_cli_error(COMMAND, -EIO, error.text);
 	if (!request.json)
 		print_text(&report);
-	return all_well(&report) ? HB_EXIT_OK : HB_EXIT_FAILURE;
+	return has_all_needed(&report) ? HB_EXIT_OK : HB_EXIT_FAILURE;
 }

@@ -47,25 +47,17 @@ static const char usage[] =
 	"exit status: the command's; 125 hb itself failed, 126 the command cannot be run,\n"
 	"127 it is not found\n";
 
-enum option_code {
-	OPTION_PRIORITY = 256,
-	OPTION_SLO,
-	OPTION_MEMORY,
-	OPTION_WEIGHT,
-	OPTION_ENGINE,
-	OPTION_GPU,
-	OPTION_NO_SIGNS
-};
+enum option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
 
 struct request {
-	struct hb_tenant_options wish;
+	struct hb_tenant_options options;
 	bool has_priority;
 	bool no_signs;
 	char **command;
-	char shown[1024];
+	char shown[1024]; /* the command for `hb status`, cut to this size */
 };
 
-static int fail(const struct hb_error *error)
+static int report_failure(const struct hb_error *error)
 {
 	hb_cli_error(COMMAND, -EIO, error->text);
 	return EXIT_OURS;
@@ -80,54 +72,43 @@ static int take_engine(struct request *request, const char *value)
 					      [HB_ENGINE_SPATIAL] = "spatial"};
 	for (int i = HB_ENGINE_NONE; i <= HB_ENGINE_SPATIAL; i++)
 		if (strcmp(value, engines[i]) == 0) {
-			request->wish.engine = (enum hb_engine)i;
+			request->options.engine = (enum hb_engine)i;
 			return -1;
 		}
 	return hb_cli_usage_error(COMMAND, "--engine: '%s' is none of auto, temporal, spatial, turns", value);
 }
 
-static int take_option(struct request *request, int code, const char *value)
+static int take_option(void *argument, int code, const char *value)
 {
+	struct request *request = argument;
 	bool simulated;
 	switch (code) {
-	case OPTION_PRIORITY:
-		request->has_priority = true;
-		return hb_tenant_options_take_priority(COMMAND, &request->wish, value);
-	case OPTION_SLO:
-		return hb_tenant_options_take_slo(COMMAND, &request->wish, value);
-	case OPTION_MEMORY:
-		return hb_tenant_options_take_memory(COMMAND, &request->wish, value);
-	case OPTION_WEIGHT:
-		return hb_tenant_options_take_weight(COMMAND, &request->wish, value);
 	case OPTION_ENGINE:
 		return take_engine(request, value);
 	case OPTION_GPU:
-		request->wish.flags |= HB_REGISTER_SIMULATED;
+		request->options.flags |= HB_REGISTER_SIMULATED;
 		return hb_cli_take_gpu(COMMAND, value, &simulated);
 	case OPTION_NO_SIGNS:
 		request->no_signs = true;
 		return -1;
 	default:
-		return -1;
+		request->has_priority |= code == HB_TENANT_OPTION_PRIORITY;
+		return hb_tenant_options_take(COMMAND, &request->options, code, value);
 	}
 }
 
 static int read_command_line(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
-		{"priority", required_argument, NULL, OPTION_PRIORITY},
-		{"slo", required_argument, NULL, OPTION_SLO},
-		{"memory", required_argument, NULL, OPTION_MEMORY},
-		{"pcie-weight", required_argument, NULL, OPTION_WEIGHT},
+		HB_TENANT_OPTION_ROWS,
 		{"engine", required_argument, NULL, OPTION_ENGINE},
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"no-signs", no_argument, NULL, OPTION_NO_SIGNS},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, "+:h", options, argc, argv, &status)) >= 0)
-		status = take_option(request, code, optarg);
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, "+:h", options, take_option, true};
+	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	if (status >= 0)
 		return status;
 	if (optind >= argc)
@@ -139,12 +120,12 @@ static int read_command_line(int argc, char **argv, struct request *request)
 }
 
 /* What `hb status` shows: the words of the command, as many as fit. */
-static void describe(struct request *request)
+static void describe_command(struct request *request)
 {
 	size_t used = 0, size = sizeof request->shown;
 	for (char **word = request->command; *word && used < size; word++)
 		used += (size_t)snprintf(request->shown + used, size - used, "%s%s", used ? " " : "", *word);
-	request->wish.command = request->shown;
+	request->options.command = request->shown;
 }
 
 /* --- environment ------------------------------------------------------------------------ */
@@ -199,7 +180,7 @@ static int set_preload(const struct request *request, struct hb_error *error)
 {
 	char signs[PATH_MAX], *preload;
 	const char *old = getenv("LD_PRELOAD");
-	if (request->wish.priority != HB_PAGE_HIGH || request->no_signs || hb_install_signs(signs, sizeof signs) < 0)
+	if (request->options.priority != HB_PAGE_HIGH || request->no_signs || hb_install_signs(signs, sizeof signs) < 0)
 		return 0;
 	if (asprintf(&preload, "%s%s%s", signs, old && *old ? ":" : "", old ? old : "") < 0)
 		return hb_error_set(error, -ENOMEM, "out of memory");
@@ -224,7 +205,7 @@ static int set_driver(bool simulated, struct hb_error *error)
 static int set_environment(struct request *request, const char *socket_path, const char *from_daemon,
 			   struct hb_error *error)
 {
-	int result = hb_tenant_options_to_environment(&request->wish);
+	int result = hb_tenant_options_to_environment(&request->options);
 	if (result < 0)
 		return hb_error_set(error, result, "cannot set the environment: %s", strerror(-result));
 	result = set_variable("HB_SOCKET", socket_path, error);
@@ -235,30 +216,30 @@ static int set_environment(struct request *request, const char *socket_path, con
 	if (result == 0)
 		result = set_preload(request, error);
 	if (result == 0)
-		result = set_driver(request->wish.flags & HB_REGISTER_SIMULATED, error);
+		result = set_driver(request->options.flags & HB_REGISTER_SIMULATED, error);
 	return result;
 }
 
 /* --- registering --------------------------------------------------------------------------- */
 
-static int enroll(struct request *request, char path[HB_PATH_MAX], char *environment, size_t size,
-		  struct hb_error *error)
+static int register_tenant(struct request *request, char path[HB_PATH_MAX], char *environment, size_t size,
+			   struct hb_error *error)
 {
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
-	struct hb_tenant_options wish = request->wish;
-	if (getrandom(wish.token, sizeof wish.token, 0) != (ssize_t)sizeof wish.token)
+	struct hb_tenant_options options = request->options;
+	if (getrandom(options.token, sizeof options.token, 0) != (ssize_t)sizeof options.token)
 		return hb_error_set(error, -EIO, "no random numbers to be had");
-	memcpy(request->wish.token, wish.token, sizeof wish.token);
-	wish.flags |= HB_REGISTER_CREATE;
+	memcpy(request->options.token, options.token, sizeof options.token);
+	options.flags |= HB_REGISTER_CREATE;
 	int result, tries = 0;
 	do {
-		int socket = hb_daemon_link(wish.flags & HB_REGISTER_SIMULATED, true, path, error);
+		int socket = hb_daemon_link(options.flags & HB_REGISTER_SIMULATED, true, path, error);
 		if (socket < 0)
 			return socket;
-		result = hb_client_register(socket, &wish, &member, environment, size, error);
+		result = hb_client_register(socket, &options, &member, environment, size, error);
 		close(socket);
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES);
-	if (result == 0 && member.page->priority != wish.priority)
+	if (result == 0 && member.page->priority != options.priority)
 		fprintf(stderr, "hb run: priority high was not granted, see `hb status`\n");
 	/* The tenant lives as long as this process does: the mapping and the connection are not needed for that. */
 	hb_membership_fini(&member);
@@ -267,7 +248,7 @@ static int enroll(struct request *request, char path[HB_PATH_MAX], char *environ
 }
 
 /* What a user should know about where the command runs, and might not expect. */
-static void tell_where(bool simulated)
+static void print_warnings(bool simulated)
 {
 	static const char system_socket[] = HB_SYSTEM_DIR "/" HB_SOCKET_NAME;
 	if (simulated) {
@@ -286,15 +267,15 @@ int hb_cmd_run(int argc, char **argv)
 	struct request request = {.has_priority = false};
 	struct hb_error error = {""};
 	char path[HB_PATH_MAX], environment[4096] = "\0";
-	hb_tenant_options_init(&request.wish);
+	hb_tenant_options_init(&request.options);
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;
-	describe(&request);
-	if (enroll(&request, path, environment, sizeof environment, &error) < 0 ||
+	describe_command(&request);
+	if (register_tenant(&request, path, environment, sizeof environment, &error) < 0 ||
 	    set_environment(&request, path, environment, &error) < 0)
-		return fail(&error);
-	tell_where(request.wish.flags & HB_REGISTER_SIMULATED);
+		return report_failure(&error);
+	print_warnings(request.options.flags & HB_REGISTER_SIMULATED);
 	HB_FAULT(run_ready);
 	execvp(request.command[0], request.command);
 	status = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;

@@ -6,7 +6,8 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cli/daemon_link.h"
+#include "cli/status_fields.h"
+#include "cli/status_source.h"
 #include "cli/tenant_options_cli.h"
 #include "decide/defaults.h"
 
@@ -35,60 +36,41 @@ static const char usage[] = "usage: hb set TENANT OPTION...\n"
 			    "\n"
 			    "exit status: 0 done, 1 refused or no daemon answers, 2 bad command line\n";
 
-enum option_code {
-	OPTION_PRIORITY = 256,
-	OPTION_SLO,
-	OPTION_MEMORY,
-	OPTION_WEIGHT,
-	OPTION_GPU,
-	OPTION_JSON,
-};
+enum option_code { OPTION_GPU = HB_TENANT_OPTIONS_END, OPTION_JSON };
 
 struct request {
-	struct hb_tenant_options wish;
+	struct hb_tenant_options options;
 	uint32_t tenant;
-	uint32_t fields; /* enum hb_set_fields */
+	uint32_t fields; /* enum hb_set_fields: what to change */
 	bool json, simulated;
 };
 
-/* Each takes its value into the wish: -1, or the exit status. */
-static int take_memory(struct request *request, const char *value)
+static int take_option(void *argument, int code, const char *value)
 {
-	request->fields |= HB_SET_MEMORY;
-	request->wish.memory_bytes = 0;
-	return strcmp(value, "none") == 0 ? -1 : hb_tenant_options_take_memory(COMMAND, &request->wish, value);
-}
-
-static int take_slo(struct request *request, const char *value)
-{
-	request->fields |= HB_SET_SLO;
-	int status = hb_tenant_options_take_slo(COMMAND, &request->wish, value);
-	if (!request->wish.attainment_ppm)
-		request->wish.attainment_ppm = HB_DEFAULT_ATTAINMENT_PPM;
-	return status;
-}
-
-static int take_option(struct request *request, int code, const char *value)
-{
+	struct request *request = argument;
 	switch (code) {
-	case OPTION_PRIORITY:
+	case HB_TENANT_OPTION_PRIORITY:
 		request->fields |= HB_SET_PRIORITY;
-		return hb_tenant_options_take_priority(COMMAND, &request->wish, value);
-	case OPTION_SLO:
-		return take_slo(request, value);
-	case OPTION_MEMORY:
-		return take_memory(request, value);
-	case OPTION_WEIGHT:
+		break;
+	case HB_TENANT_OPTION_SLO:
+		request->fields |= HB_SET_SLO;
+		break;
+	case HB_TENANT_OPTION_MEMORY:
+		request->fields |= HB_SET_MEMORY;
+		request->options.memory_bytes = 0;
+		if (strcmp(value, "none") == 0)
+			return -1;
+		break;
+	case HB_TENANT_OPTION_WEIGHT:
 		request->fields |= HB_SET_WEIGHT;
-		return hb_tenant_options_take_weight(COMMAND, &request->wish, value);
+		break;
 	case OPTION_GPU:
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
-	case OPTION_JSON:
+	default:
 		request->json = true;
 		return -1;
-	default:
-		return -1;
 	}
+	return hb_tenant_options_take(COMMAND, &request->options, code, value);
 }
 
 static int take_tenant(struct request *request, const char *text)
@@ -105,18 +87,14 @@ static int take_tenant(struct request *request, const char *text)
 static int read_command_line(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
-		{"priority", required_argument, NULL, OPTION_PRIORITY},
-		{"slo", required_argument, NULL, OPTION_SLO},
-		{"memory", required_argument, NULL, OPTION_MEMORY},
-		{"pcie-weight", required_argument, NULL, OPTION_WEIGHT},
+		HB_TENANT_OPTION_ROWS,
 		{"gpu", required_argument, NULL, OPTION_GPU},
 		{"json", no_argument, NULL, OPTION_JSON},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
-		status = take_option(request, code, optarg);
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, true};
+	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	if (status >= 0)
 		return status;
 	if (optind + 1 != argc)
@@ -124,54 +102,33 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	status = take_tenant(request, argv[optind]);
 	if (status < 0 && !request->fields)
 		return hb_cli_usage_error(COMMAND, "nothing to change is given");
+	if (request->fields & HB_SET_SLO && !request->options.attainment_ppm)
+		request->options.attainment_ppm = HB_DEFAULT_ATTAINMENT_PPM;
 	return status;
 }
 
 /* --- what holds now ------------------------------------------------------------------------- */
 
-static int64_t number_of(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
-}
-
 static void print_terms(const json_t *tenant)
 {
-	char slo[HB_UNITS_TEXT_MAX] = "none", memory[HB_UNITS_TEXT_MAX] = "not limited";
-	int64_t slo_ns = number_of(tenant, "slo_asked_ns"), bytes = number_of(tenant, "memory_limit");
-	if (slo_ns > 0)
-		hb_duration_format(slo_ns, slo);
-	else if (slo_ns < 0)
-		strcpy(slo, "auto");
+	char slo[HB_UNITS_TEXT_MAX], memory[HB_UNITS_TEXT_MAX] = "not limited";
+	int64_t bytes = hb_status_number(tenant, "memory_limit");
 	if (bytes)
 		hb_bytes_format((uint64_t)bytes, memory);
-	printf("tenant %lld: priority %s, slo %s", (long long)number_of(tenant, "id"),
-	       json_string_value(json_object_get(tenant, "priority")), slo);
-	if (slo_ns)
-		printf(" for %g %% of requests", (double)number_of(tenant, "attainment_asked_ppm") / 1e4);
-	printf(", memory %s, PCIe weight %lld\n", memory, (long long)number_of(tenant, "pcie_weight"));
+	printf("tenant %lld: priority %s, slo %s", (long long)hb_status_number(tenant, "id"),
+	       hb_status_text(tenant, "priority"), hb_status_format_slo(tenant, "none", slo));
+	if (hb_status_number(tenant, "slo_asked_ns"))
+		printf(" for %g %% of requests", (double)hb_status_number(tenant, "attainment_asked_ppm") / 1e4);
+	printf(", memory %s, PCIe weight %lld\n", memory, (long long)hb_status_number(tenant, "pcie_weight"));
 }
 
-static json_t *find_tenant(const json_t *root, uint32_t id)
+static int show_tenant(const struct request *request, struct hb_error *error)
 {
-	json_t *tenant;
-	size_t i;
-	json_array_foreach(json_object_get(root, "tenants"), i,
-			   tenant) if (number_of(tenant, "id") == id) return tenant;
-	return NULL;
-}
-
-static int show(const struct request *request, int socket, struct hb_error *error)
-{
-	char *text;
 	json_t *root;
-	int result = hb_client_status(socket, &text, error);
+	int result = hb_status_ask(request->simulated, &root, error);
 	if (result < 0)
 		return result;
-	result = hb_json_parse(text, strlen(text), "the daemon's answer", &root, error);
-	free(text);
-	if (result < 0)
-		return result;
-	json_t *tenant = find_tenant(root, request->tenant);
+	json_t *tenant = hb_status_find_tenant(root, request->tenant);
 	if (!tenant)
 		result = hb_error_set(error, -ESRCH, "tenant %u has just ended", request->tenant);
 	else if (request->json)
@@ -182,25 +139,18 @@ static int show(const struct request *request, int socket, struct hb_error *erro
 	return result;
 }
 
-static int change(const struct request *request, struct hb_error *error)
+static int change_tenant(const struct request *request, struct hb_error *error)
 {
-	char path[HB_PATH_MAX];
-	const struct hb_tenant_options *wish = &request->wish;
+	const struct hb_tenant_options *options = &request->options;
 	const struct hb_msg_set message = {.tenant = request->tenant,
 					   .fields = request->fields,
-					   .priority = wish->priority,
-					   .attainment_ppm = wish->attainment_ppm,
-					   .slo_ns = wish->slo_ns,
-					   .memory_bytes = wish->memory_bytes,
-					   .pcie_weight = wish->pcie_weight};
-	int socket = hb_daemon_link(request->simulated, false, path, error);
-	if (socket < 0)
-		return socket;
-	int result = hb_client_set(socket, &message, error);
-	if (result == 0)
-		result = show(request, socket, error);
-	close(socket);
-	return result;
+					   .priority = options->priority,
+					   .attainment_ppm = options->attainment_ppm,
+					   .slo_ns = options->slo_ns,
+					   .memory_bytes = options->memory_bytes,
+					   .pcie_weight = options->pcie_weight};
+	int result = hb_status_change(request->simulated, &message, error);
+	return result < 0 ? result : show_tenant(request, error);
 }
 
 int hb_cmd_set(int argc, char **argv)
@@ -210,5 +160,5 @@ int hb_cmd_set(int argc, char **argv)
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)
 		return status;
-	return change(&request, &error) < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
+	return change_tenant(&request, &error) < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 }

@@ -79,7 +79,7 @@ struct work {
 	int64_t begun_ns;
 };
 
-static void progress_tell(struct work *work)
+static void report_progress(struct work *work)
 {
 	if (!work->progress || work->command->n_modes < 2)
 		return;
@@ -87,7 +87,7 @@ static void progress_tell(struct work *work)
 		fprintf(stderr, "hb sim: %zu of %zu modes done\n", work->done, work->command->n_modes);
 }
 
-static bool work_take(struct work *work, size_t *index)
+static bool take_work(struct work *work, size_t *index)
 {
 	pthread_mutex_lock(&work->lock);
 	bool taken = !work->failed && work->next < work->command->n_modes;
@@ -97,45 +97,45 @@ static bool work_take(struct work *work, size_t *index)
 	return taken;
 }
 
-static void work_finish(struct work *work, int code)
+static void finish_work(struct work *work, int code)
 {
 	pthread_mutex_lock(&work->lock);
 	work->done++;
 	work->failed |= code != 0;
 	if (!work->failed)
-		progress_tell(work);
+		report_progress(work);
 	pthread_mutex_unlock(&work->lock);
 }
 
-static void *worker_run(void *argument)
+static void *run_worker(void *argument)
 {
 	struct work *work = argument;
 	size_t i;
-	while (work_take(work, &i)) {
+	while (take_work(work, &i)) {
 		struct hb_sim_options options = work->command->run;
 		options.sharing = work->command->modes[i];
 		options.progress = work->progress && work->command->n_modes == 1;
 		work->codes[i] = hb_sim_run(&options, &work->results[i], &work->errors[i]);
-		work_finish(work, work->codes[i]);
+		finish_work(work, work->codes[i]);
 	}
 	return NULL;
 }
 
 /* The caller's thread works too; a thread that cannot be made is only a slower run. */
-static void workers_run(struct work *work)
+static void run_workers(struct work *work)
 {
 	pthread_t threads[HB_SIM_RESULTS_MAX];
 	size_t n = 0;
 	size_t wanted = work->command->jobs < work->command->n_modes ? work->command->jobs : work->command->n_modes;
-	while (n + 1 < wanted && pthread_create(&threads[n], NULL, worker_run, work) == 0)
+	while (n + 1 < wanted && pthread_create(&threads[n], NULL, run_worker, work) == 0)
 		n++;
-	worker_run(work);
+	run_worker(work);
 	for (size_t i = 0; i < n; i++)
 		pthread_join(threads[i], NULL);
 }
 
 /* Exit code; the first failed mode in order is told. */
-static int modes_run(const struct hb_sim_command *command, struct hb_sim_result *results)
+static int run_modes(const struct hb_sim_command *command, struct hb_sim_result *results)
 {
 	struct hb_error errors[HB_SIM_RESULTS_MAX];
 	int codes[HB_SIM_RESULTS_MAX] = {0};
@@ -148,7 +148,7 @@ static int modes_run(const struct hb_sim_command *command, struct hb_sim_result 
 		.begun_ns = hb_clock_now_ns(),
 	};
 	pthread_mutex_init(&work.lock, NULL);
-	workers_run(&work);
+	run_workers(&work);
 	pthread_mutex_destroy(&work.lock);
 	for (size_t i = 0; i < command->n_modes; i++)
 		if (codes[i])
@@ -157,7 +157,7 @@ static int modes_run(const struct hb_sim_command *command, struct hb_sim_result 
 }
 
 /* A word of the command line as a shell would need it. */
-static void word_quote(FILE *out, const char *word)
+static void quote_word(FILE *out, const char *word)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
 	if (*word && strspn(word, plain) == strlen(word)) {
@@ -170,7 +170,7 @@ static void word_quote(FILE *out, const char *word)
 	fputc('\'', out);
 }
 
-static char *command_line(int argc, char **argv)
+static char *format_command_line(int argc, char **argv)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -180,7 +180,7 @@ static char *command_line(int argc, char **argv)
 	fputs("hb", out);
 	for (int i = 0; i < argc; i++) {
 		fputc(' ', out);
-		word_quote(out, argv[i]);
+		quote_word(out, argv[i]);
 	}
 	if (fclose(out) == 0)
 		return text;
@@ -188,7 +188,7 @@ static char *command_line(int argc, char **argv)
 	return NULL;
 }
 
-static unsigned terminal_width(void)
+static unsigned find_terminal_width(void)
 {
 	struct winsize size;
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
@@ -197,7 +197,7 @@ static unsigned terminal_width(void)
 }
 
 /* A text of one paragraph, broken between words. */
-static void wrapped_print(const char *text, size_t width)
+static void print_wrapped(const char *text, size_t width)
 {
 	size_t column = 0;
 	while (*(text += strspn(text, " \n"))) {
@@ -210,7 +210,7 @@ static void wrapped_print(const char *text, size_t width)
 	fputc('\n', stdout);
 }
 
-static int reading_print(const struct hb_sim_result *results, size_t n, size_t width)
+static int print_reading(const struct hb_sim_result *results, size_t n, size_t width)
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -220,13 +220,13 @@ static int reading_print(const struct hb_sim_result *results, size_t n, size_t w
 	hb_result_reading_write(memory, results, n);
 	if (fclose(memory) == 0 && size > 0) {
 		fputc('\n', stdout);
-		wrapped_print(text, width);
+		print_wrapped(text, width);
 	}
 	free(text);
 	return HB_EXIT_OK;
 }
 
-static int results_print(const struct hb_sim_command *command, const struct hb_sim_result *results)
+static int print_results(const struct hb_sim_command *command, const struct hb_sim_result *results)
 {
 	struct hb_error error;
 	size_t n = command->n_modes;
@@ -234,16 +234,16 @@ static int results_print(const struct hb_sim_command *command, const struct hb_s
 		int rc = hb_result_json_write(stdout, results, n, n > 1, command->latencies, &error);
 		return rc ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 	}
-	struct hb_table_style style = {.width = terminal_width(), .colors = hb_cli_colors(stdout)};
+	struct hb_table_style style = {.width = find_terminal_width(), .colors = hb_cli_colors(stdout)};
 	hb_result_table_write(stdout, results, n, &style);
-	return reading_print(results, n, style.width);
+	return print_reading(results, n, style.width);
 }
 
 struct outputs {
 	struct hb_out_file report, timeline;
 };
 
-static int outputs_open(struct outputs *outputs, const struct hb_sim_command *command)
+static int open_outputs(struct outputs *outputs, const struct hb_sim_command *command)
 {
 	struct hb_error error;
 	int rc = hb_out_file_open(&outputs->report, command->report_path, &error);
@@ -251,13 +251,13 @@ static int outputs_open(struct outputs *outputs, const struct hb_sim_command *co
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-static void outputs_fini(struct outputs *outputs)
+static void close_outputs(struct outputs *outputs)
 {
 	hb_out_file_fini(&outputs->report);
 	hb_out_file_fini(&outputs->timeline);
 }
 
-static int outputs_fill(struct outputs *outputs, const struct hb_report *report, struct hb_error *error)
+static int fill_outputs(struct outputs *outputs, const struct hb_report *report, struct hb_error *error)
 {
 	int rc = 0;
 	if (outputs->report.stream)
@@ -269,7 +269,7 @@ static int outputs_fill(struct outputs *outputs, const struct hb_report *report,
 	return rc ? rc : hb_out_file_commit(&outputs->timeline, error);
 }
 
-static int outputs_write(struct outputs *outputs, const struct hb_sim_command *command, char *line,
+static int write_outputs(struct outputs *outputs, const struct hb_sim_command *command, char *line,
 			 const struct hb_sim_result *results)
 {
 	struct hb_report report = {
@@ -280,22 +280,22 @@ static int outputs_write(struct outputs *outputs, const struct hb_sim_command *c
 		.spans_to_ns = command->run.spans_to_ns,
 	};
 	struct hb_error error = {""};
-	int rc = line ? outputs_fill(outputs, &report, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
+	int rc = line ? fill_outputs(outputs, &report, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
 	free(line);
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-static int command_run(const struct hb_sim_command *command, int argc, char **argv)
+static int run_command(const struct hb_sim_command *command, int argc, char **argv)
 {
 	struct outputs outputs = {0};
 	struct hb_sim_result *results = calloc(command->n_modes, sizeof *results);
 	if (!results)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
-	int code = outputs_open(&outputs, command);
-	code = code ? code : modes_run(command, results);
-	code = code ? code : outputs_write(&outputs, command, command_line(argc, argv), results);
-	code = code ? code : results_print(command, results);
-	outputs_fini(&outputs);
+	int code = open_outputs(&outputs, command);
+	code = code ? code : run_modes(command, results);
+	code = code ? code : write_outputs(&outputs, command, format_command_line(argc, argv), results);
+	code = code ? code : print_results(command, results);
+	close_outputs(&outputs);
 	for (size_t i = 0; i < command->n_modes; i++)
 		hb_sim_result_fini(&results[i]);
 	free(results);
@@ -312,7 +312,7 @@ int hb_cmd_sim(int argc, char **argv)
 	if (!code && command.help)
 		fputs(help, stdout);
 	else if (!code)
-		code = command_run(&command, argc, argv);
+		code = run_command(&command, argc, argv);
 	hb_sim_command_fini(&command);
 	return code;
 }

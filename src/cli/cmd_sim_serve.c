@@ -92,7 +92,7 @@ static const struct option long_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-static int number_take(const char *option, const char *text, double least, double most, double *number)
+static int take_number(const char *option, const char *text, double least, double most, double *number)
 {
 	double value;
 	if (!hb_number_parse(text, &value) || !(value >= least && value <= most))
@@ -103,7 +103,7 @@ static int number_take(const char *option, const char *text, double least, doubl
 }
 
 /* The words of a list between commas, one call a word; NULL = no more. The list is changed. */
-static char *list_next(char **list)
+static char *take_next_word(char **list)
 {
 	char *word = *list;
 	if (!word)
@@ -115,14 +115,14 @@ static char *list_next(char **list)
 	return word;
 }
 
-static int policies_take(struct command *command, char *list)
+static int take_policies(struct command *command, char *list)
 {
 	command->n_policies = 0;
 	for (const char *const *name = hb_scheduler_policy_names; strcmp(list, "all") == 0 && *name; name++)
 		command->policies[command->n_policies++] = *name;
 	if (command->n_policies)
 		return HB_EXIT_OK;
-	for (char *word; (word = list_next(&list)) && command->n_policies < LIST_MAX;) {
+	for (char *word; (word = take_next_word(&list)) && command->n_policies < LIST_MAX;) {
 		uint32_t i = 0;
 		while (hb_scheduler_policy_names[i] && strcmp(hb_scheduler_policy_names[i], word) != 0)
 			i++;
@@ -137,23 +137,23 @@ static int policies_take(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int models_take(struct command *command, const char *list)
+static int take_models(struct command *command, const char *list)
 {
 	char copy[256], *rest = copy;
 	snprintf(copy, sizeof copy, "%s", list);
-	for (char *word; (word = list_next(&rest));)
+	for (char *word; (word = take_next_word(&rest));)
 		if (!hb_serving_model_known(word))
 			return hb_cli_usage_error(COMMAND, "--models %s: no such model", word);
 	command->run.models = list;
 	return HB_EXIT_OK;
 }
 
-static int loads_take(struct command *command, char *list)
+static int take_loads(struct command *command, char *list)
 {
 	command->n_loads = 0;
-	for (char *word; (word = list_next(&list)) && command->n_loads < LIST_MAX;) {
+	for (char *word; (word = take_next_word(&list)) && command->n_loads < LIST_MAX;) {
 		double percent = 0;
-		int code = number_take("load", word, 1, 1000, &percent);
+		int code = take_number("load", word, 1, 1000, &percent);
 		if (code)
 			return code;
 		command->loads[command->n_loads++] = percent / 100;
@@ -161,10 +161,10 @@ static int loads_take(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int traffic_take(struct command *command, char *list)
+static int take_traffic(struct command *command, char *list)
 {
 	command->n_traffic = 0;
-	for (char *word; (word = list_next(&list)) && command->n_traffic < 2;) {
+	for (char *word; (word = take_next_word(&list)) && command->n_traffic < 2;) {
 		bool bursts = strcmp(word, "bursts") == 0;
 		if (!bursts && strcmp(word, "poisson") != 0)
 			return hb_cli_usage_error(COMMAND, "--traffic %s: must be poisson or bursts", word);
@@ -173,51 +173,51 @@ static int traffic_take(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int deadlines_take(struct command *command, char *list)
+static int take_deadlines(struct command *command, char *list)
 {
-	char *high = list_next(&list);
+	char *high = take_next_word(&list);
 	if (!list)
 		return hb_cli_usage_error(COMMAND, "--deadlines %s: give two factors, for example 4,8", high);
-	int code = number_take("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_HIGH]);
-	return code ? code : number_take("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_LOW]);
+	int code = take_number("deadlines", high, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_HIGH]);
+	return code ? code : take_number("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_LOW]);
 }
 
-static int option_take(struct command *command, int option, char *value)
+static int take_option(struct command *command, int option, char *value)
 {
 	double number = 0;
 	int code = HB_EXIT_OK;
 	switch (option) {
 	case POLICY:
-		return policies_take(command, value);
+		return take_policies(command, value);
 	case CAPACITY:
-		return number_take("capacity", value, 1, 1e6, &command->run.capacity_per_s);
+		return take_number("capacity", value, 1, 1e6, &command->run.capacity_per_s);
 	case LOAD:
-		return loads_take(command, value);
+		return take_loads(command, value);
 	case TRAFFIC:
-		return traffic_take(command, value);
+		return take_traffic(command, value);
 	case HIGH:
-		code = number_take("high", value, 1, 99, &number);
+		code = take_number("high", value, 1, 99, &number);
 		command->run.high_share = number / 100;
 		return code;
 	case DEADLINES:
-		return deadlines_take(command, value);
+		return take_deadlines(command, value);
 	case CONCURRENCY:
-		code = number_take("concurrency", value, 1, HB_SCHEDULER_FLIGHTS_MAX, &number);
+		code = take_number("concurrency", value, 1, HB_SCHEDULER_FLIGHTS_MAX, &number);
 		command->run.config.concurrency = (uint32_t)number;
 		return code;
 	case SECONDS:
-		return number_take("seconds", value, 0.1, 3600, &command->run.seconds);
+		return take_number("seconds", value, 0.1, 3600, &command->run.seconds);
 	case SEEDS:
-		code = number_take("seeds", value, 1, 100, &number);
+		code = take_number("seeds", value, 1, 100, &number);
 		command->seeds = (uint32_t)number;
 		return code;
 	case MODELS:
-		return models_take(command, value);
+		return take_models(command, value);
 	case GPU:
 		command->run.gpu = value;
 		return HB_EXIT_OK;
 	case LINK:
-		code = number_take("link", value, 0.1, 1000, &number);
+		code = take_number("link", value, 0.1, 1000, &number);
 		command->run.link_bytes_per_s = number * 1e9;
 		return code;
 	case ERRORS:
@@ -234,7 +234,7 @@ static int option_take(struct command *command, int option, char *value)
 	}
 }
 
-static int command_parse(struct command *command, int argc, char **argv)
+static int parse_command(struct command *command, int argc, char **argv)
 {
 	static char all[] = "all";
 	*command = (struct command){.loads = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1},
@@ -243,12 +243,12 @@ static int command_parse(struct command *command, int argc, char **argv)
 				    .n_traffic = 2,
 				    .seeds = 1};
 	hb_serving_run_options_init(&command->run);
-	policies_take(command, all);
+	take_policies(command, all);
 	int option, code = HB_EXIT_OK;
 	opterr = 0;
 	while (!code && (option = getopt_long(argc, argv, ":", long_options, NULL)) != -1)
 		code = option == '?' || option == ':' ? hb_cli_option_refused(COMMAND, long_options, argc, argv, option)
-						      : option_take(command, option, optarg);
+						      : take_option(command, option, optarg);
 	if (!code && optind < argc)
 		code = hb_cli_usage_error(COMMAND, "unexpected '%s'", argv[optind]);
 	if (!code && command->run.errors && !command->json)
@@ -259,7 +259,7 @@ static int command_parse(struct command *command, int argc, char **argv)
 	return code;
 }
 
-static int runs_do(struct command *command, struct hb_serving_row *rows, size_t *n, struct hb_error *error)
+static int run_all_cases(struct command *command, struct hb_serving_row *rows, size_t *n, struct hb_error *error)
 {
 	struct hb_serving_run_options *run = &command->run;
 	int rc = run->capacity_per_s > 0 ? 0 : hb_serving_capacity(run, &run->capacity_per_s, error);
@@ -278,7 +278,7 @@ static int runs_do(struct command *command, struct hb_serving_row *rows, size_t 
 	return rc;
 }
 
-static int command_run(struct command *command)
+static int run_command(struct command *command)
 {
 	struct hb_error error = {""};
 	struct hb_trace_set traces = {0};
@@ -288,7 +288,7 @@ static int command_run(struct command *command)
 	int rc = rows ? hb_path_data(TRACE, path, sizeof path, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
 	rc = rc ? rc : hb_trace_read_csv(path, &traces, &error);
 	command->run.traces = &traces;
-	rc = rc ? rc : runs_do(command, rows, &n, &error);
+	rc = rc ? rc : run_all_cases(command, rows, &n, &error);
 	if (!rc && command->json)
 		rc = hb_serving_json_write(stdout, &command->run, rows, n, &error);
 	else if (!rc)
@@ -302,10 +302,10 @@ static int command_run(struct command *command)
 int hb_cmd_sim_serve(int argc, char **argv)
 {
 	struct command command;
-	int code = command_parse(&command, argc, argv);
+	int code = parse_command(&command, argc, argv);
 	if (!code && command.help)
 		fputs(help, stdout);
 	else if (!code)
-		code = command_run(&command);
+		code = run_command(&command);
 	return code;
 }

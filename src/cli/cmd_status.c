@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/status_fields.h"
 #include "cli/status_requests.h"
 #include "cli/status_source.h"
 
@@ -36,6 +37,18 @@ struct request {
 	const char *from;
 };
 
+static int take_option(void *argument, int code, const char *value)
+{
+	struct request *request = argument;
+	if (code == OPTION_GPU)
+		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
+	if (code == OPTION_JSON)
+		request->json = true;
+	else
+		request->from = value;
+	return -1;
+}
+
 static int read_command_line(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
@@ -45,31 +58,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0) {
-		if (code == OPTION_JSON)
-			request->json = true;
-		else if (code == OPTION_FROM)
-			request->from = optarg;
-		else
-			status = hb_cli_take_gpu(COMMAND, optarg, &request->simulated);
-	}
-	if (status < 0 && optind < argc)
-		return hb_cli_usage_error(COMMAND, "no arguments are taken");
-	return status;
-}
-
-/* --- reading fields; a field that is missing is shown as nothing ------------------------------ */
-
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-	return text ? text : "";
-}
-
-static int64_t number_of(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
+	return hb_cli_read_options(&syntax, argc, argv, request);
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
@@ -77,15 +67,15 @@ static int64_t number_of(const json_t *object, const char *key)
 static void print_daemon(const json_t *daemon)
 {
 	const json_t *mps = json_object_get(daemon, "mps"), *metrics = json_object_get(daemon, "metrics");
-	const char *why = text_of(mps, "why");
+	const char *why = hb_status_text(mps, "why");
 	printf("daemon %lld, %s mode, %s GPUs; MPS server for low priority: %s%s%s\n",
-	       (long long)number_of(daemon, "pid"), text_of(daemon, "mode"), text_of(daemon, "gpus"),
-	       text_of(mps, "state"), *why ? ", " : "", why);
-	if (*text_of(metrics, "address"))
-		printf("live page http://%s/, metrics http://%s/metrics\n", text_of(metrics, "address"),
-		       text_of(metrics, "address"));
-	if (*text_of(metrics, "why"))
-		printf("no live page and metrics: %s\n", text_of(metrics, "why"));
+	       (long long)hb_status_number(daemon, "pid"), hb_status_text(daemon, "mode"),
+	       hb_status_text(daemon, "gpus"), hb_status_text(mps, "state"), *why ? ", " : "", why);
+	if (*hb_status_text(metrics, "address"))
+		printf("live page http://%s/, metrics http://%s/metrics\n", hb_status_text(metrics, "address"),
+		       hb_status_text(metrics, "address"));
+	if (*hb_status_text(metrics, "why"))
+		printf("no live page and metrics: %s\n", hb_status_text(metrics, "why"));
 }
 
 #define UNCOVERED_SHOWN 4
@@ -104,9 +94,10 @@ static void print_uncovered(const json_t *gpu)
 		if (i == UNCOVERED_SHOWN)
 			break;
 		if (json_is_integer(json_object_get(entry, "memory")))
-			hb_bytes_format((uint64_t)number_of(entry, "memory"), memory);
-		printf("%s%s (pid %lld%s%s)", i ? ", " : "", *text_of(entry, "name") ? text_of(entry, "name") : "?",
-		       (long long)number_of(entry, "pid"), *memory ? ", " : "", memory);
+			hb_bytes_format((uint64_t)hb_status_number(entry, "memory"), memory);
+		printf("%s%s (pid %lld%s%s)", i ? ", " : "",
+		       *hb_status_text(entry, "name") ? hb_status_text(entry, "name") : "?",
+		       (long long)hb_status_number(entry, "pid"), *memory ? ", " : "", memory);
 	}
 	puts(n > UNCOVERED_SHOWN ? ", ..." : "");
 }
@@ -114,57 +105,49 @@ static void print_uncovered(const json_t *gpu)
 static void print_gpu(const json_t *gpu)
 {
 	char reserve[HB_UNITS_TEXT_MAX], used[HB_UNITS_TEXT_MAX];
-	hb_bytes_format((uint64_t)number_of(gpu, "reserve"), reserve);
-	hb_bytes_format((uint64_t)number_of(gpu, "low_memory"), used);
+	hb_bytes_format((uint64_t)hb_status_number(gpu, "reserve"), reserve);
+	hb_bytes_format((uint64_t)hb_status_number(gpu, "low_memory"), used);
 	printf("%s%s%s: engine %s, policy %s, %lld high, %lld low; %s reserved for high, low holds %s\n",
-	       text_of(gpu, "uuid"), *text_of(gpu, "name") ? " " : "", text_of(gpu, "name"), text_of(gpu, "engine"),
-	       text_of(gpu, "policy"), (long long)number_of(gpu, "high"), (long long)number_of(gpu, "low"), reserve,
-	       used);
-	if (*text_of(gpu, "ejected"))
-		printf("  policy ejected: %s\n", text_of(gpu, "ejected"));
-	if (*text_of(gpu, "uncovered_why"))
-		printf("  not all processes on the GPU are known: %s\n", text_of(gpu, "uncovered_why"));
+	       hb_status_text(gpu, "uuid"), *hb_status_text(gpu, "name") ? " " : "", hb_status_text(gpu, "name"),
+	       hb_status_text(gpu, "engine"), hb_status_text(gpu, "policy"), (long long)hb_status_number(gpu, "high"),
+	       (long long)hb_status_number(gpu, "low"), reserve, used);
+	if (*hb_status_text(gpu, "ejected"))
+		printf("  policy ejected: %s\n", hb_status_text(gpu, "ejected"));
+	if (*hb_status_text(gpu, "uncovered_why"))
+		printf("  not all processes on the GPU are known: %s\n", hb_status_text(gpu, "uncovered_why"));
 	print_uncovered(gpu);
 }
 
 static void print_mechanism(const json_t *entry)
 {
-	printf("        %-14s %-13s %s\n", text_of(entry, "mechanism"),
-	       json_is_true(json_object_get(entry, "enforced")) ? "enforced" : "not enforced", text_of(entry, "why"));
+	printf("        %-14s %-13s %s\n", hb_status_text(entry, "mechanism"),
+	       json_is_true(json_object_get(entry, "enforced")) ? "enforced" : "not enforced",
+	       hb_status_text(entry, "why"));
 }
 
 /* Memory beside what the tenant holds: contexts and modules. */
 static void print_overhead(const json_t *use)
 {
 	char memory[HB_UNITS_TEXT_MAX] = "not known";
-	const char *why = text_of(use, "memory_overhead_why");
+	const char *why = hb_status_text(use, "memory_overhead_why");
 	if (json_is_integer(json_object_get(use, "memory_overhead")))
-		hb_bytes_format((uint64_t)number_of(use, "memory_overhead"), memory);
+		hb_bytes_format((uint64_t)hb_status_number(use, "memory_overhead"), memory);
 	else if (!*why)
 		return;
 	printf("        %-14s %s%s%s\n", "own contexts", memory, *why ? ": " : "", why);
 }
 
-static void print_use(const json_t *tenant, const json_t *use, bool several)
+static void print_gpu_use(const json_t *tenant, const json_t *use, bool several)
 {
 	const json_t *entry;
 	size_t i;
 	if (several)
-		printf("      on %s\n", text_of(use, "gpu"));
+		printf("      on %s\n", hb_status_text(use, "gpu"));
 	json_array_foreach(json_object_get(use, "mechanisms"), i, entry) print_mechanism(entry);
 	print_overhead(use);
 	hb_status_print_requests(tenant, use);
-	if (strcmp(text_of(use, "gate"), "open") != 0)
-		printf("        %-14s %s\n", "gate", text_of(use, "gate"));
-}
-
-static void format_slo(const json_t *tenant, char text[HB_UNITS_TEXT_MAX])
-{
-	int64_t slo_ns = number_of(tenant, "slo_asked_ns");
-	if (slo_ns > 0)
-		hb_duration_format(slo_ns, text);
-	else
-		strcpy(text, slo_ns < 0 ? "auto" : "-");
+	if (strcmp(hb_status_text(use, "gate"), "open") != 0)
+		printf("        %-14s %s\n", "gate", hb_status_text(use, "gate"));
 }
 
 static void print_tenant(const json_t *tenant)
@@ -174,19 +157,21 @@ static void print_tenant(const json_t *tenant)
 	char slo[HB_UNITS_TEXT_MAX], memory[HB_UNITS_TEXT_MAX];
 	int64_t used = 0;
 	size_t i;
-	json_array_foreach(uses, i, use) used += number_of(use, "memory_used");
-	format_slo(tenant, slo);
+	json_array_foreach(uses, i, use) used += hb_status_number(use, "memory_used");
+	hb_status_format_slo(tenant, "-", slo);
 	hb_bytes_format((uint64_t)used, memory);
-	printf("%4lld  %-10s %-7lld %-8s %-6s %9s %10lld  %s\n", (long long)number_of(tenant, "id"),
-	       text_of(tenant, "priority"), (long long)number_of(tenant, "pid"), text_of(tenant, "user"), slo, memory,
-	       (long long)(number_of(counters, "kernels") + number_of(counters, "graphs")), text_of(tenant, "command"));
-	if (*text_of(tenant, "reduced"))
-		printf("        note: %s\n", text_of(tenant, "reduced"));
-	if (*text_of(tenant, "engine_why"))
-		printf("        %-14s %s\n", "engine", text_of(tenant, "engine_why"));
-	if (number_of(tenant, "memory_limit"))
+	printf("%4lld  %-10s %-7lld %-8s %-6s %9s %10lld  %s\n", (long long)hb_status_number(tenant, "id"),
+	       hb_status_text(tenant, "priority"), (long long)hb_status_number(tenant, "pid"),
+	       hb_status_text(tenant, "user"), slo, memory,
+	       (long long)(hb_status_number(counters, "kernels") + hb_status_number(counters, "graphs")),
+	       hb_status_text(tenant, "command"));
+	if (*hb_status_text(tenant, "reduced"))
+		printf("        note: %s\n", hb_status_text(tenant, "reduced"));
+	if (*hb_status_text(tenant, "engine_why"))
+		printf("        %-14s %s\n", "engine", hb_status_text(tenant, "engine_why"));
+	if (hb_status_number(tenant, "memory_limit"))
 		print_mechanism(json_object_get(tenant, "memory"));
-	json_array_foreach(uses, i, use) print_use(tenant, use, json_array_size(uses) > 1);
+	json_array_foreach(uses, i, use) print_gpu_use(tenant, use, json_array_size(uses) > 1);
 	hb_status_print_holds(tenant);
 	if (json_array_size(uses) == 0)
 		puts("        no GPU in use yet");

@@ -92,8 +92,9 @@ static int take_samples(struct request *request, const char *text)
 	return -1;
 }
 
-static int take_option(struct request *request, int code, const char *value)
+static int take_option(void *argument, int code, const char *value)
 {
+	struct request *request = argument;
 	switch (code) {
 	case OPTION_ONCE:
 		request->samples = 1;
@@ -142,11 +143,8 @@ static int read_command_line(int argc, char **argv, struct request *request)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
-		status = take_option(request, code, optarg);
-	if (status < 0 && optind < argc)
-		return hb_cli_usage_error(COMMAND, "no arguments are taken");
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
+	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	if (status < 0 && request->json && !request->samples && !request->n_from)
 		return hb_cli_usage_error(COMMAND, "--json goes with --once or --samples");
 	return status;
@@ -159,27 +157,27 @@ static void print_line(void *argument, enum hb_top_style style, const char *text
 	puts(text);
 }
 
-static int print_width(void)
+static int find_print_width(void)
 {
 	const char *columns = getenv("COLUMNS");
 	long width = columns ? strtol(columns, NULL, 10) : 0;
 	return width >= 20 && width < HB_TOP_LINE_MAX ? (int)width : WIDTH_DEFAULT;
 }
 
-static json_t *known(double value)
+static json_t *pack_known(double value)
 {
 	return value < 0 ? json_null() : json_real(value);
 }
 
-static json_t *tenant_json(const struct hb_top_tenant *tenant)
+static json_t *pack_tenant(const struct hb_top_tenant *tenant)
 {
 	return json_pack("{s:i, s:s, s:s, s:s, s:I, s:o, s:f, s:f, s:f, s:I, s:I, s:o, s:b, s:o, s:I, s:s}", "id",
 			 (int)tenant->id, "priority", tenant->priority, "user", tenant->user, "command",
-			 tenant->command, "slo_ns", (json_int_t)tenant->slo_ns, "met", known(tenant->met),
+			 tenant->command, "slo_ns", (json_int_t)tenant->slo_ns, "met", pack_known(tenant->met),
 			 "requests_per_s", tenant->requests_s, "launches_per_s", tenant->launches_s,
 			 "preemptions_per_s", tenant->preemptions_s, "p50_ns", (json_int_t)tenant->p50_ns, "p99_ns",
-			 (json_int_t)tenant->p99_ns, "share", known(tenant->share), "share_estimated",
-			 (int)tenant->share_estimated, "unheld", known(tenant->missed), "memory",
+			 (json_int_t)tenant->p99_ns, "share", pack_known(tenant->share), "share_estimated",
+			 (int)tenant->share_estimated, "unheld", pack_known(tenant->missed), "memory",
 			 (json_int_t)tenant->memory, "gate", tenant->gate);
 }
 
@@ -189,11 +187,12 @@ static int print_json(const struct hb_top_model *model, struct hb_error *error)
 	json_t *root = hb_json_pack(error, "{s:f, s:o, s:o}", "seconds", model->seconds, "gpus", gpus, "tenants",
 				    tenants);
 	for (size_t i = 0; root && i < model->n_gpus; i++)
-		json_array_append_new(gpus, json_pack("{s:s, s:s, s:o, s:b}", "uuid", model->gpus[i].uuid, "engine",
-						      model->gpus[i].engine, "harvest", known(model->gpus[i].harvest),
-						      "harvest_estimated", (int)model->gpus[i].harvest_estimated));
+		json_array_append_new(gpus,
+				      json_pack("{s:s, s:s, s:o, s:b}", "uuid", model->gpus[i].uuid, "engine",
+						model->gpus[i].engine, "harvest", pack_known(model->gpus[i].harvest),
+						"harvest_estimated", (int)model->gpus[i].harvest_estimated));
 	for (size_t i = 0; root && i < model->n_tenants; i++)
-		json_array_append_new(tenants, tenant_json(&model->tenants[i]));
+		json_array_append_new(tenants, pack_tenant(&model->tenants[i]));
 	int result = hb_json_write(root, stdout, error);
 	json_decref(root);
 	return result;
@@ -212,7 +211,7 @@ static int print_view(const struct request *request, json_t *status, const json_
 	if (request->json)
 		result = print_json(&model, error);
 	else
-		hb_top_view_list(&model, 0, print_width(), print_line, NULL);
+		hb_top_view_list(&model, 0, find_print_width(), print_line, NULL);
 	hb_top_model_fini(&model);
 	return result;
 }

@@ -67,18 +67,18 @@ enum {
 	OPTION_SPLIT_GAP,
 };
 
-static int tell(int code, const struct hb_error *error)
+static int report_error(int code, const struct hb_error *error)
 {
 	return code ? hb_cli_error(COMMAND, code, error->text) : HB_EXIT_OK;
 }
 
-static int show(const struct hb_trace_set *set, const char *gpu_name, char *const *paths, int n_paths, bool json)
+static int print_info(const struct hb_trace_set *set, const char *gpu_name, char *const *paths, int n_paths, bool json)
 {
 	struct hb_error error = {0};
 	struct hb_gpu_spec gpu;
 	int code = hb_gpu_spec_load(gpu_name, &gpu, &error);
 	if (code)
-		return tell(code, &error);
+		return report_error(code, &error);
 	struct hb_workload_info *info = hb_trace_info_new(set, &gpu);
 	if (!info)
 		code = hb_error_set(&error, -ENOMEM, "%s: out of memory", paths[0]);
@@ -87,10 +87,10 @@ static int show(const struct hb_trace_set *set, const char *gpu_name, char *cons
 	else
 		hb_trace_info_table(stdout, set, info, gpu.name);
 	free(info);
-	return tell(code, &error);
+	return report_error(code, &error);
 }
 
-static int info_run(int argc, char **argv)
+static int run_info(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"json", no_argument, NULL, OPTION_JSON},
@@ -122,7 +122,7 @@ static int info_run(int argc, char **argv)
 	int code = 0;
 	for (int i = optind; i < argc && !code; i++)
 		code = hb_trace_read_csv(argv[i], &set, &error);
-	int status = code ? tell(code, &error) : show(&set, gpu, argv + optind, argc - optind, json);
+	int status = code ? report_error(code, &error) : print_info(&set, gpu, argv + optind, argc - optind, json);
 	hb_trace_set_fini(&set);
 	return status;
 }
@@ -208,7 +208,7 @@ static int set_option(struct import_command *command, int option)
 }
 
 /* What is missing, or NULL. */
-static const char *import_missing(const struct import_command *command, int n_inputs)
+static const char *find_missing_option(const struct import_command *command, int n_inputs)
 {
 	if (n_inputs != 1)
 		return "give one recording";
@@ -218,7 +218,7 @@ static const char *import_missing(const struct import_command *command, int n_in
 }
 
 /* True when there is work to do; else *status is the exit code, and what there is to say has been said. */
-static bool import_parse(struct import_command *command, int argc, char **argv, int *status)
+static bool parse_import(struct import_command *command, int argc, char **argv, int *status)
 {
 	static const struct option options[] = {
 		{"from", required_argument, NULL, OPTION_FROM},
@@ -241,7 +241,7 @@ static bool import_parse(struct import_command *command, int argc, char **argv, 
 		if (*status != HB_EXIT_OK || command->help)
 			return false;
 	}
-	const char *missing = import_missing(command, argc - optind);
+	const char *missing = find_missing_option(command, argc - optind);
 	if (missing) {
 		*status = hb_cli_usage_error(COMMAND, "import: %s", missing);
 		return false;
@@ -287,7 +287,7 @@ static int write_files(const struct hb_trace_set *set, const char *path, const c
 	return code;
 }
 
-static int import_to(const struct hb_trace_set *set, const char *path, struct hb_error *error)
+static int write_import(const struct hb_trace_set *set, const char *path, struct hb_error *error)
 {
 	char *alone_path = hb_trace_alone_path(path);
 	int code = alone_path ? write_files(set, path, alone_path, error)
@@ -296,7 +296,7 @@ static int import_to(const struct hb_trace_set *set, const char *path, struct hb
 	return code;
 }
 
-static void report_print(const struct import_command *command, const struct hb_import_report *report, int64_t alone_ns)
+static void print_report(const struct import_command *command, const struct hb_import_report *report, int64_t alone_ns)
 {
 	char time[HB_UNITS_TEXT_MAX];
 	printf("%s: %s, %u ops in %u iteration%s (%s)\n", command->out, command->options.name, report->ops,
@@ -315,31 +315,31 @@ static void report_print(const struct import_command *command, const struct hb_i
 		       report->closed_graphs);
 }
 
-static int import_run(int argc, char **argv)
+static int run_import(int argc, char **argv)
 {
 	struct import_command command;
 	struct hb_import_report report = {0};
 	struct hb_trace_set set = {0};
 	struct hb_error error = {0};
 	int status = HB_EXIT_OK;
-	if (!import_parse(&command, argc, argv, &status))
+	if (!parse_import(&command, argc, argv, &status))
 		return status;
 	int code = hb_trace_import(command.in, &command.options, &set, &report, &error);
 	if (!code)
-		code = import_to(&set, command.out, &error);
+		code = write_import(&set, command.out, &error);
 	if (!code)
-		report_print(&command, &report, set.workloads[0].alone_ns);
+		print_report(&command, &report, set.workloads[0].alone_ns);
 	hb_trace_set_fini(&set);
-	return tell(code, &error);
+	return report_error(code, &error);
 }
 
 int hb_cmd_trace(int argc, char **argv)
 {
 	opterr = 0;
 	if (argc > 1 && strcmp(argv[1], "info") == 0)
-		return info_run(argc - 1, argv + 1);
+		return run_info(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "import") == 0)
-		return import_run(argc - 1, argv + 1);
+		return run_import(argc - 1, argv + 1);
 	if (argc > 1 && strcmp(argv[1], "record") == 0)
 		return hb_trace_record(argc - 1, argv + 1, help);
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {

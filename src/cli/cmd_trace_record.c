@@ -37,7 +37,7 @@ struct record_command {
 	bool simulated;
 };
 
-static int call(bool simulated, uint32_t seconds, char **text, struct hb_error *error)
+static int call_recorder(bool simulated, uint32_t seconds, char **text, struct hb_error *error)
 {
 	char path[HB_PATH_MAX];
 	int socket = hb_daemon_link(simulated, false, path, error);
@@ -49,7 +49,7 @@ static int call(bool simulated, uint32_t seconds, char **text, struct hb_error *
 }
 
 /* From now on neither loses the recording nor leaves half a file. */
-static void block(sigset_t *signals)
+static void block_signals(sigset_t *signals)
 {
 	sigemptyset(signals);
 	sigaddset(signals, SIGINT);
@@ -69,8 +69,8 @@ static void wait_for_end(const sigset_t *signals, long seconds)
 	}
 }
 
-static int save(const char *text, const struct record_command *command, struct hb_out_file *file,
-		struct hb_error *error)
+static int save_recording(const char *text, const struct record_command *command, struct hb_out_file *file,
+			  struct hb_error *error)
 {
 	json_t *status = NULL;
 	struct hb_error ignored;
@@ -98,7 +98,13 @@ static int take_seconds(struct record_command *command, const char *value)
 	return -1;
 }
 
-static int parse(int argc, char **argv, const char *usage, struct record_command *command)
+static int take_option(void *argument, int code, const char *value)
+{
+	struct record_command *command = argument;
+	return code == 's' ? take_seconds(command, value) : hb_cli_take_gpu(COMMAND, value, &command->simulated);
+}
+
+static int parse_record(int argc, char **argv, const char *usage, struct record_command *command)
 {
 	static const struct option options[] = {
 		{"seconds", required_argument, NULL, 's'},
@@ -106,10 +112,8 @@ static int parse(int argc, char **argv, const char *usage, struct record_command
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status)) >= 0)
-		status = code == 's' ? take_seconds(command, optarg)
-				     : hb_cli_take_gpu(COMMAND, optarg, &command->simulated);
+	const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, true};
+	int status = hb_cli_read_options(&syntax, argc, argv, command);
 	if (status >= 0)
 		return status;
 	if (argc - optind != 1)
@@ -125,22 +129,22 @@ int hb_trace_record(int argc, char **argv, const char *usage)
 	struct hb_error error = {""};
 	char *text = NULL;
 	sigset_t signals;
-	int status = parse(argc, argv, usage, &command);
+	int status = parse_record(argc, argv, usage, &command);
 	if (status >= 0 || !command.file)
 		return status;
-	block(&signals);
+	block_signals(&signals);
 	int result = hb_out_file_open(&file, strcmp(command.file, "-") == 0 ? NULL : command.file, &error);
 	/* The daemon stops by itself some seconds after us, should we not come back. */
 	if (result == 0)
-		result = call(command.simulated, (uint32_t)command.seconds, NULL, &error);
+		result = call_recorder(command.simulated, (uint32_t)command.seconds, NULL, &error);
 	if (result == 0) {
 		fprintf(file.path ? stdout : stderr, "recording for %ld s; Ctrl-C ends it\n", command.seconds);
 		fflush(stdout);
 		wait_for_end(&signals, command.seconds);
-		result = call(command.simulated, 0, &text, &error);
+		result = call_recorder(command.simulated, 0, &text, &error);
 	}
 	if (result == 0)
-		result = save(text, &command, &file, &error);
+		result = save_recording(text, &command, &file, &error);
 	hb_out_file_fini(&file);
 	free(text);
 	return result < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;

@@ -31,7 +31,7 @@ static void become_daemon(const char *program, const char *path, bool simulated,
 }
 
 /* Everything until the other end is closed, cut to the size. */
-static void read_all(int fd, char *text, size_t size)
+static void read_message(int fd, char *text, size_t size)
 {
 	size_t used = 0;
 	char rest[256];
@@ -69,7 +69,7 @@ static int start_daemon(bool simulated, const char *path, char *said, size_t siz
 	int failed = child < 0 ? -errno : 0;
 	close(ends[1]);
 	if (!failed)
-		read_all(ends[0], said, size);
+		read_message(ends[0], said, size);
 	close(ends[0]);
 	if (failed)
 		return hb_error_set(error, failed, "cannot start %s: %s", program, strerror(-failed));
@@ -93,27 +93,27 @@ bool hb_daemon_gone(int result)
 	}
 }
 
-static bool is_system(const char *path)
+static bool is_system_socket(const char *path)
 {
 	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
 }
 
 /* Not where the system has one, and not where whoever started us takes care of it (HB_START_DAEMON=0). */
-static bool may_start(const char *path)
+static bool may_start_daemon(const char *path)
 {
 	const char *wish = getenv("HB_START_DAEMON");
-	return !is_system(path) && !(wish && strcmp(wish, "0") == 0);
+	return !is_system_socket(path) && !(wish && strcmp(wish, "0") == 0);
 }
 
 /* One for simulated GPUs has a socket of its own: whoever forgot --gpu sim looks for the other. */
-static bool runs_simulated(const char *path)
+static bool has_simulated_daemon(const char *path)
 {
 	char other[HB_PATH_MAX];
 	return hb_socket_path(true, other) == 0 && strcmp(other, path) != 0 && access(other, F_OK) == 0;
 }
 
 /* Adds to the error what to do next. */
-static void advise(bool simulated, bool start, const char *path, int result, struct hb_error *error)
+static void add_advice(bool simulated, bool start, const char *path, int result, struct hb_error *error)
 {
 	size_t used = strlen(error->text);
 	const char *advice = "";
@@ -121,11 +121,11 @@ static void advise(bool simulated, bool start, const char *path, int result, str
 		advice = "; it is for root and group hummingbird: adduser NAME hummingbird";
 	else if (!hb_daemon_gone(result))
 		return;
-	else if (is_system(path))
+	else if (is_system_socket(path))
 		advice = "; systemctl start hummingbird starts it";
 	else if (start)
 		advice = "; HB_START_DAEMON=0 is set, so none is started: start hbd, or unset it";
-	else if (!simulated && runs_simulated(path))
+	else if (!simulated && has_simulated_daemon(path))
 		advice = "; for the one of simulated GPUs add --gpu sim";
 	else
 		advice = "; hb run starts one";
@@ -139,9 +139,9 @@ int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb
 	if (result < 0)
 		return hb_error_set(error, result, "HB_SOCKET or XDG_RUNTIME_DIR is too long for a socket");
 	int socket = hb_client_open(path, ANSWER_LIMIT_MS, error);
-	if (socket < 0 && !(start && may_start(path)))
-		advise(simulated, start, path, socket, error);
-	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start(path))
+	if (socket < 0 && !(start && may_start_daemon(path)))
+		add_advice(simulated, start, path, socket, error);
+	if (socket >= 0 || !start || !hb_daemon_gone(socket) || !may_start_daemon(path))
 		return socket;
 	const char *given = getenv("HB_SOCKET");
 	char said[400] = "";

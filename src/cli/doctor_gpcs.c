@@ -109,7 +109,7 @@ static void add_seen(json_t *answer, const struct finding *finding)
 					 (int)finding->effort.hangs));
 }
 
-static void say_groups(const struct hb_gpc_layout *layout, char *text, size_t size)
+static void format_groups(const struct hb_gpc_layout *layout, char *text, size_t size)
 {
 	size_t used = 0;
 	for (uint32_t group = 0; group < layout->n_groups && used < size; group++)
@@ -120,7 +120,7 @@ static void say_groups(const struct hb_gpc_layout *layout, char *text, size_t si
 }
 
 /* Why not, and what was seen instead. */
-static void say_failed(const struct finding *finding, char *text, size_t size)
+static void format_failure(const struct finding *finding, char *text, size_t size)
 {
 	const struct hb_gpc_sizes *seen = &finding->seen.whole;
 	size_t used = (size_t)snprintf(text, size, "%s", hb_gpc_state_text(finding->state));
@@ -135,17 +135,17 @@ static void say_failed(const struct finding *finding, char *text, size_t size)
 		snprintf(text + used, size - used, "; clusters of %u blocks never started", finding->effort.cluster);
 }
 
-static void say(const struct finding *finding, char *text, size_t size)
+static void describe_finding(const struct finding *finding, char *text, size_t size)
 {
 	if (finding->failed[0])
 		snprintf(text, size, "%s", finding->failed);
 	else if (finding->state == HB_GPC_KNOWN)
-		say_groups(&finding->layout, text, size);
+		format_groups(&finding->layout, text, size);
 	else
-		say_failed(finding, text, size);
+		format_failure(finding, text, size);
 }
 
-static void tell_gpu(void *library, char text[static HB_UUID_TEXT_SIZE])
+static void read_uuid(void *library, char text[static HB_UUID_TEXT_SIZE])
 {
 	CUuuid uuid = {{0}};
 	__typeof__(cuDeviceGetUuid) *get = library ? (__typeof__(cuDeviceGetUuid) *)dlsym(library, "cuDeviceGetUuid")
@@ -165,8 +165,8 @@ int hb_doctor_gpcs(bool simulated)
 		try_gpcs(library, &finding);
 	else
 		snprintf(finding.failed, sizeof finding.failed, "%.190s", dlerror());
-	say(&finding, text, sizeof text);
-	tell_gpu(library, gpu);
+	describe_finding(&finding, text, sizeof text);
+	read_uuid(library, gpu);
 	json_t *answer = hb_json_pack(
 		NULL, "{s:b, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "works", (int)(finding.state == HB_GPC_KNOWN),
 		"state", hb_gpc_state_word(finding.state), "found", text, "gpu", gpu, "looks",

@@ -28,7 +28,7 @@ static const char *make_context(int *code)
 	return *code ? "cuCtxSynchronize" : NULL;
 }
 
-static json_t *own_tenant(json_t *status)
+static json_t *find_own_tenant(json_t *status)
 {
 	json_t *tenant, *process;
 	size_t i, j;
@@ -50,7 +50,7 @@ static json_t *ask_daemon(json_t **gpus, struct hb_error *error)
 		return NULL;
 	if (hb_client_status(socket, &text, error) == 0) {
 		if (hb_json_parse(text, strlen(text), "the daemon's answer", &status, error) == 0) {
-			tenant = own_tenant(status);
+			tenant = find_own_tenant(status);
 			*gpus = json_incref(json_object_get(status, "gpus"));
 			json_decref(status);
 		}

@@ -80,7 +80,7 @@ static const char *try_context(void *library, struct hb_page **page, int *code)
 	return NULL;
 }
 
-static struct outcome look_at(const struct hb_page *page, enum hb_group_class group_class)
+static struct outcome count_groups(const struct hb_page *page, enum hb_group_class group_class)
 {
 	struct outcome outcome = {0};
 	for (size_t i = 0; i < HB_PAGE_GROUPS; i++) {
@@ -99,9 +99,9 @@ static struct outcome look_at(const struct hb_page *page, enum hb_group_class gr
 }
 
 /* True: the control works, as far as it must: on the compute group. */
-static bool describe(const struct hb_page *page, char *text, size_t size)
+static bool describe_outcome(const struct hb_page *page, char *text, size_t size)
 {
-	struct outcome compute = look_at(page, HB_GROUP_COMPUTE), copy = look_at(page, HB_GROUP_COPY);
+	struct outcome compute = count_groups(page, HB_GROUP_COMPUTE), copy = count_groups(page, HB_GROUP_COPY);
 	const struct outcome *bad = compute.set < compute.seen ? &compute : &copy;
 	if (compute.seen == 0)
 		snprintf(text, size, "no channel group was seen while the context was made");
@@ -134,7 +134,7 @@ int hb_doctor_slice(bool simulated)
 	else if (failed)
 		snprintf(text, sizeof text, "the driver has no %s", failed);
 	else
-		works = describe(page, text, sizeof text);
+		works = describe_outcome(page, text, sizeof text);
 	/* The context, and with it the slice, ends with the process. */
 	json_t *answer = hb_json_pack(NULL, "{s:b, s:b, s:s}", "works", (int)works, "context",
 				      (int)(library && watching >= 0 && !failed), "found", text);

@@ -87,7 +87,7 @@ static json_t *run_trial(const char *const *arguments, bool simulated, int64_t l
 }
 
 /* Our own program's path; "" when /proc is not there, which the trial then says. */
-static void own_program(char path[PATH_MAX])
+static void read_own_path(char path[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	path[n > 0 ? n : 0] = '\0';
@@ -98,7 +98,7 @@ json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, 
 	const char *arguments[ARGUMENTS_MAX];
 	char program[PATH_MAX];
 	size_t n = 0;
-	own_program(program);
+	read_own_path(program);
 	arguments[n++] = program;
 	arguments[n++] = "run";
 	arguments[n++] = "--priority";
@@ -116,25 +116,25 @@ json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, 
 }
 
 /* One that needs no daemon. */
-static json_t *run_plain(const char *option, bool simulated, int64_t limit_ns, struct hb_error *error)
+static json_t *run_plain_trial(const char *option, bool simulated, int64_t limit_ns, struct hb_error *error)
 {
 	char program[PATH_MAX];
-	own_program(program);
+	read_own_path(program);
 	const char *const arguments[] = {program, "doctor", option, simulated ? "--gpu" : NULL, "sim", NULL};
 	return run_trial(arguments, simulated, limit_ns, error);
 }
 
 json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error)
 {
-	return run_plain("--slice", simulated, limit_ns, error);
+	return run_plain_trial("--slice", simulated, limit_ns, error);
 }
 
 json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error)
 {
-	return run_plain("--masks", simulated, limit_ns, error);
+	return run_plain_trial("--masks", simulated, limit_ns, error);
 }
 
 json_t *hb_trial_gpcs(bool simulated, int64_t limit_ns, struct hb_error *error)
 {
-	return run_plain("--gpcs", simulated, limit_ns, error);
+	return run_plain_trial("--gpcs", simulated, limit_ns, error);
 }

@@ -283,7 +283,7 @@ static void block_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static int serve(struct wish *wish)
+static int serve_models(struct wish *wish)
 {
 	struct hb_error error = {.text = ""};
 	struct hb_dispatch *dispatch = NULL;
@@ -326,5 +326,5 @@ int main(int argc, char **argv)
 	hb_http_address_parse("8000", &wish.http.address, NULL);
 	hb_http_address_parse("8001", &wish.grpc.address, NULL);
 	int result = read_command_line(argc, argv, &wish);
-	return result >= 0 ? result : serve(&wish);
+	return result >= 0 ? result : serve_models(&wish);
 }

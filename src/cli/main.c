@@ -25,7 +25,7 @@ static const struct command commands[] = {
 
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 
-static void help_print(FILE *out)
+static void print_help(FILE *out)
 {
 	fputs("usage: hb COMMAND [ARGUMENT...]\n"
 	      "       hb COMMAND --help\n"
@@ -41,7 +41,7 @@ static void help_print(FILE *out)
 	fputs("\nexit status: 0 done, 1 failed, 2 bad command line or bad input\n", out);
 }
 
-static const struct command *command_find(const char *name)
+static const struct command *find_command(const char *name)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		if (strcmp(commands[i].name, name) == 0)
@@ -49,7 +49,7 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
-static int command_unknown(const char *name)
+static int refuse_command(const char *name)
 {
 	const char *names[N_COMMANDS];
 	for (size_t i = 0; i < N_COMMANDS; i++)
@@ -64,12 +64,12 @@ static int command_unknown(const char *name)
 int hb_cmd_help(int argc, char **argv)
 {
 	if (argc < 2 || argv[1][0] == '-') {
-		help_print(stdout);
+		print_help(stdout);
 		return HB_EXIT_OK;
 	}
-	const struct command *command = command_find(argv[1]);
+	const struct command *command = find_command(argv[1]);
 	if (!command)
-		return command_unknown(argv[1]);
+		return refuse_command(argv[1]);
 	char option[] = "--help";
 	char *arguments[] = {argv[1], option, NULL};
 	return command->run(2, arguments);
@@ -78,12 +78,12 @@ int hb_cmd_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
-		help_print(stderr);
+		print_help(stderr);
 		return HB_EXIT_USAGE;
 	}
 	const char *word = argv[1];
 	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-		help_print(stdout);
+		print_help(stdout);
 		return HB_EXIT_OK;
 	}
 	if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
@@ -92,9 +92,9 @@ int main(int argc, char **argv)
 	}
 	if (word[0] == '-')
 		return hb_cli_usage_error(NULL, "no option '%s' before a command", word);
-	const struct command *command = command_find(word);
+	const struct command *command = find_command(word);
 	if (!command)
-		return command_unknown(word);
+		return refuse_command(word);
 	int code = command->run(argc - 1, argv + 1);
 	/* A full disk or a closed pipe must not look like success. */
 	if (fflush(stdout) != 0 && code == HB_EXIT_OK) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* /dev/stdout, a pipe: nothing to rename over. */
-static int special(const char *path)
+static int is_special(const char *path)
 {
 	struct stat status;
 	return stat(path, &status) == 0 && !S_ISREG(status.st_mode);
@@ -20,7 +20,7 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
 	*file = (struct hb_out_file){.path = path};
 	if (!path)
 		return 0;
-	if (!special(path) && asprintf(&file->temporary, "%s.%d.tmp", path, (int)getpid()) < 0) {
+	if (!is_special(path) && asprintf(&file->temporary, "%s.%d.tmp", path, (int)getpid()) < 0) {
 		file->temporary = NULL;
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	}

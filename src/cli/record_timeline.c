@@ -35,17 +35,17 @@ struct timeline {
 	json_t *kernels; /* their names by number */
 };
 
-static double us(const struct timeline *timeline, int64_t at_ns)
+static double to_microseconds(const struct timeline *timeline, int64_t at_ns)
 {
 	return (double)(at_ns - timeline->begin_ns) / 1000;
 }
 
-static int thread_of(uint32_t tenant, enum row row)
+static int find_thread(uint32_t tenant, enum row row)
 {
 	return (int)(tenant * N_ROWS + row + 1);
 }
 
-static void add(struct timeline *timeline, json_t *event)
+static void add_event(struct timeline *timeline, json_t *event)
 {
 	if (event)
 		json_array_append_new(timeline->events, event);
@@ -58,9 +58,10 @@ static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, e
 	if (begin_ns < timeline->begin_ns)
 		begin_ns = timeline->begin_ns;
 	if (end_ns > begin_ns)
-		add(timeline, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", (int)gpu + 1,
-					"tid", thread_of(tenant, row), "ts", us(timeline, begin_ns), "dur",
-					(double)(end_ns - begin_ns) / 1000));
+		add_event(timeline,
+			  json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", (int)gpu + 1,
+				    "tid", find_thread(tenant, row), "ts", to_microseconds(timeline, begin_ns), "dur",
+				    (double)(end_ns - begin_ns) / 1000));
 }
 
 static void open_span(struct lane *lane, enum row row, int64_t at_ns)
@@ -79,7 +80,7 @@ static void close_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant,
 }
 
 /* KEY=VALUE among the words; NULL. */
-static const char *value_of(const struct hb_recording_line *line, const char *key)
+static const char *find_value(const struct hb_recording_line *line, const char *key)
 {
 	size_t n = strlen(key);
 	for (size_t i = 2; i < line->n_words; i++)
@@ -88,16 +89,16 @@ static const char *value_of(const struct hb_recording_line *line, const char *ke
 	return NULL;
 }
 
-static int64_t time_of(const struct hb_recording_line *line, const char *key)
+static int64_t read_time(const struct hb_recording_line *line, const char *key)
 {
 	struct hb_error error;
 	int64_t ns = 0;
-	const char *value = value_of(line, key);
+	const char *value = find_value(line, key);
 	return value && hb_duration_parse(value, &ns, &error) == 0 ? ns : 0;
 }
 
 /* A flag among the words. */
-static bool has_word(const struct hb_recording_line *line, const char *word)
+static bool has_flag(const struct hb_recording_line *line, const char *word)
 {
 	for (size_t i = 2; i < line->n_words; i++)
 		if (strcmp(line->words[i], word) == 0)
@@ -108,13 +109,14 @@ static bool has_word(const struct hb_recording_line *line, const char *word)
 static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant, enum row row,
 		     const char *name)
 {
-	add(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
-				(int)line->gpu + 1, "tid", thread_of(tenant, row), "ts", us(timeline, line->at_ns)));
+	add_event(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
+				      (int)line->gpu + 1, "tid", find_thread(tenant, row), "ts",
+				      to_microseconds(timeline, line->at_ns)));
 }
 
-static void come(struct lane *lane, const struct hb_recording_line *line)
+static void add_tenant(struct lane *lane, const struct hb_recording_line *line)
 {
-	const char *name = value_of(line, "name"), *priority = value_of(line, "priority");
+	const char *name = find_value(line, "name"), *priority = find_value(line, "priority");
 	snprintf(lane->name, sizeof lane->name, "tenant %.16s (%.8s)", name ? name : "?", priority ? priority : "?");
 	lane->present = true;
 	for (size_t i = 0; i < N_ROWS; i++)
@@ -126,7 +128,7 @@ static void come(struct lane *lane, const struct hb_recording_line *line)
 static void add_request(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
 {
 	struct lane *lane = &timeline->lanes[line->gpu][tenant];
-	int64_t begin_ns = time_of(line, "begin"), end_ns = time_of(line, "end");
+	int64_t begin_ns = read_time(line, "begin"), end_ns = read_time(line, "end");
 	int i = 0;
 	while (i < LANES && lane->end_ns[i] > begin_ns)
 		i++;
@@ -134,7 +136,7 @@ static void add_request(struct timeline *timeline, const struct hb_recording_lin
 		return;
 	lane->end_ns[i] = end_ns;
 	add_span(timeline, line->gpu, tenant, (enum row)(ROW_REQUEST + i),
-		 has_word(line, "held") ? "request, held" : "request", begin_ns, end_ns);
+		 has_flag(line, "held") ? "request, held" : "request", begin_ns, end_ns);
 }
 
 static void note_event(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
@@ -142,7 +144,7 @@ static void note_event(struct timeline *timeline, const struct hb_recording_line
 	struct lane *lane = &timeline->lanes[line->gpu][tenant];
 	const char *what = line->words[0];
 	if (strcmp(what, "tenant_add") == 0)
-		come(lane, line);
+		add_tenant(lane, line);
 	else if (strcmp(what, "busy") == 0)
 		open_span(lane, ROW_BUSY, line->at_ns);
 	else if (strcmp(what, "idle") == 0)
@@ -158,7 +160,7 @@ static void note_action(struct timeline *timeline, const struct hb_recording_lin
 	struct lane *lane = &timeline->lanes[line->gpu][tenant];
 	const char *what = line->words[0];
 	if (strcmp(what, "gate") == 0) {
-		const char *state = value_of(line, "state");
+		const char *state = find_value(line, "state");
 		if (state && strcmp(state, "closed") == 0)
 			open_span(lane, ROW_GATE, line->at_ns);
 		else
@@ -192,7 +194,7 @@ static void note_launch(struct timeline *timeline, const struct hb_recording_lin
 	add_mark(timeline, line, tenant, ROW_LAUNCH, name);
 }
 
-static void note(struct timeline *timeline, const struct hb_recording_line *line)
+static void note_line(struct timeline *timeline, const struct hb_recording_line *line)
 {
 	uint32_t tenant = line->n_words > 1 ? hb_recording_tenant(line->words[1]) : HB_TENANT_NONE;
 	if (line->kind == '~') {
@@ -216,8 +218,8 @@ static void note(struct timeline *timeline, const struct hb_recording_line *line
 
 static void add_name(struct timeline *timeline, const char *kind, int pid, int tid, const char *name)
 {
-	add(timeline, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", kind, "ph", "M", "pid", pid, "tid", tid,
-				"args", "name", name));
+	add_event(timeline, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", kind, "ph", "M", "pid", pid, "tid", tid,
+				      "args", "name", name));
 }
 
 static void add_names(struct timeline *timeline)
@@ -234,7 +236,8 @@ static void add_names(struct timeline *timeline)
 			for (size_t row = 0; lane->present && row < N_ROWS; row++) {
 				snprintf(name, sizeof name, "%s: %s", lane->name,
 					 row_names[row < ROW_REQUEST ? row : ROW_REQUEST]);
-				add_name(timeline, "thread_name", (int)gpu + 1, thread_of(tenant, (enum row)row), name);
+				add_name(timeline, "thread_name", (int)gpu + 1, find_thread(tenant, (enum row)row),
+					 name);
 			}
 		}
 	}
@@ -261,7 +264,7 @@ static int read_lines(struct timeline *timeline, const char *text, json_t *lines
 			continue;
 		code = hb_recording_read_line(at, &line, error);
 		if (!code)
-			note(timeline, &line);
+			note_line(timeline, &line);
 	}
 	free(copy);
 	return code;

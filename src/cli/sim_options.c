@@ -56,54 +56,54 @@
 enum { OPTION_NONE, OPTIONS(IDENTIFIER) };
 static const struct option long_options[] = {OPTIONS(GETOPT_ROW){NULL, 0, NULL, 0}};
 
-static int bad_value(const char *option, const char *value, const char *why)
+static int refuse_value(const char *option, const char *value, const char *why)
 {
 	return hb_cli_usage_error(COMMAND, "--%s %s: %s", option, value, why);
 }
 
-static int seconds_parse(const char *value, double *seconds)
+static int parse_seconds(const char *value, double *seconds)
 {
 	double number;
 	if (!hb_number_parse(value, &number))
-		return bad_value("seconds", value, "not a number of seconds");
+		return refuse_value("seconds", value, "not a number of seconds");
 	if (!(number > 0))
-		return bad_value("seconds", value, "must be more than 0");
+		return refuse_value("seconds", value, "must be more than 0");
 	if (number > SECONDS_MAX)
-		return bad_value("seconds", value, "more than a day (86400)");
+		return refuse_value("seconds", value, "more than a day (86400)");
 	if (number < SECONDS_MIN)
-		return bad_value("seconds", value, "less than a microsecond");
+		return refuse_value("seconds", value, "less than a microsecond");
 	*seconds = number;
 	return HB_EXIT_OK;
 }
 
-static int noise_parse(const char *value, double *noise)
+static int parse_noise(const char *value, double *noise)
 {
 	double percent;
 	if (!hb_number_parse(value, &percent))
-		return bad_value("host-noise", value, "not a number of percent");
+		return refuse_value("host-noise", value, "not a number of percent");
 	if (!(percent >= 0 && percent <= 100))
-		return bad_value("host-noise", value, "must be between 0 and 100");
+		return refuse_value("host-noise", value, "must be between 0 and 100");
 	*noise = percent / 100;
 	return HB_EXIT_OK;
 }
 
-static int lead_parse(const char *value, int64_t *lead_ns)
+static int parse_lead(const char *value, int64_t *lead_ns)
 {
 	struct hb_error error;
 	if (hb_duration_parse(value, lead_ns, &error))
-		return bad_value("lead", value, error.text);
+		return refuse_value("lead", value, error.text);
 	if (*lead_ns < 0 || *lead_ns > (int64_t)(SECONDS_MAX * 1e9))
-		return bad_value("lead", value, "must be between 0 and a day");
+		return refuse_value("lead", value, "must be between 0 and a day");
 	return HB_EXIT_OK;
 }
 
-static int whole_parse(const char *option, const char *value, uint64_t max, uint64_t *number)
+static int parse_whole_number(const char *option, const char *value, uint64_t max, uint64_t *number)
 {
 	char *end = NULL;
 	errno = 0;
 	unsigned long long parsed = strtoull(value, &end, 10);
 	if (*value < '0' || *value > '9' || *end)
-		return bad_value(option, value, "not a whole number");
+		return refuse_value(option, value, "not a whole number");
 	if (errno || parsed > max)
 		return hb_cli_usage_error(COMMAND, "--%s %s: more than %llu", option, value, (unsigned long long)max);
 	*number = parsed;
@@ -111,28 +111,28 @@ static int whole_parse(const char *option, const char *value, uint64_t max, uint
 }
 
 /* FROM,TO: two durations from the start of the run. */
-static int window_parse(struct hb_sim_command *command, const char *value)
+static int parse_window(struct hb_sim_command *command, const char *value)
 {
 	char from[64];
 	const char *comma = strchr(value, ',');
 	size_t length = comma ? (size_t)(comma - value) : 0;
 	if (!comma || length >= sizeof from)
-		return bad_value("window", value, "give two times, for example 1s,1500ms");
+		return refuse_value("window", value, "give two times, for example 1s,1500ms");
 	memcpy(from, value, length);
 	from[length] = '\0';
 	struct hb_error error;
 	int64_t from_ns;
 	int64_t to_ns;
 	if (hb_duration_parse(from, &from_ns, &error) || hb_duration_parse(comma + 1, &to_ns, &error))
-		return bad_value("window", value, error.text);
+		return refuse_value("window", value, error.text);
 	if (from_ns < 0 || to_ns <= from_ns)
-		return bad_value("window", value, "the second time must be later than the first");
+		return refuse_value("window", value, "the second time must be later than the first");
 	command->window_from_ns = from_ns;
 	command->window_to_ns = to_ns;
 	return HB_EXIT_OK;
 }
 
-static int spec_add(const char *option, const char **specs, uint32_t *n, const char *value)
+static int add_spec(const char *option, const char **specs, uint32_t *n, const char *value)
 {
 	if (*n == HB_SIM_TENANTS_MAX)
 		return hb_cli_usage_error(COMMAND, "--%s %s: more than %d programs", option, value, HB_SIM_TENANTS_MAX);
@@ -140,7 +140,7 @@ static int spec_add(const char *option, const char **specs, uint32_t *n, const c
 	return HB_EXIT_OK;
 }
 
-static int trace_add(struct hb_sim_command *command, const char *value)
+static int add_trace(struct hb_sim_command *command, const char *value)
 {
 	if (command->n_traces == HB_SIM_TRACES_MAX)
 		return hb_cli_usage_error(COMMAND, "--trace %s: more than %d files", value, HB_SIM_TRACES_MAX);
@@ -148,19 +148,19 @@ static int trace_add(struct hb_sim_command *command, const char *value)
 	return HB_EXIT_OK;
 }
 
-static int jobs_parse(struct hb_sim_command *command, const char *value)
+static int parse_jobs(struct hb_sim_command *command, const char *value)
 {
 	uint64_t jobs;
-	if (whole_parse("jobs", value, JOBS_MAX, &jobs))
+	if (parse_whole_number("jobs", value, JOBS_MAX, &jobs))
 		return HB_EXIT_USAGE;
 	if (jobs == 0)
-		return bad_value("jobs", value, "must be at least 1");
+		return refuse_value("jobs", value, "must be at least 1");
 	command->jobs = (unsigned)jobs;
 	return HB_EXIT_OK;
 }
 
 /* The name of an option getopt did not take, for the message. */
-static int option_take(struct hb_sim_command *command, int option, char *value)
+static int take_option(struct hb_sim_command *command, int option, char *value)
 {
 	uint64_t *seed = &command->run.seed;
 	switch (option) {
@@ -171,11 +171,11 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		command->help = true;
 		return HB_EXIT_OK;
 	case OPTION_HIGH:
-		return spec_add("high", command->high_specs, &command->run.n_high, value);
+		return add_spec("high", command->high_specs, &command->run.n_high, value);
 	case OPTION_HOST_NOISE:
-		return noise_parse(value, &command->run.host_noise);
+		return parse_noise(value, &command->run.host_noise);
 	case OPTION_JOBS:
-		return jobs_parse(command, value);
+		return parse_jobs(command, value);
 	case OPTION_JSON:
 		command->json = true;
 		return HB_EXIT_OK;
@@ -183,12 +183,13 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		command->latencies = true;
 		return HB_EXIT_OK;
 	case OPTION_LEAD:
-		return lead_parse(value, &command->run.lead_ns);
+		return parse_lead(value, &command->run.lead_ns);
 	case OPTION_LOW:
-		return spec_add("low", command->low_specs, &command->run.n_low, value);
+		return add_spec("low", command->low_specs, &command->run.n_low, value);
 	case OPTION_PLOT:
-		return bad_value("plot", value,
-				 "was removed: write --report FILE.html, open the page and press 'save as SVG' beside the chart");
+		return refuse_value(
+			"plot", value,
+			"was removed: write --report FILE.html, open the page and press 'save as SVG' beside the chart");
 	case OPTION_PROGRESS:
 		command->progress = true;
 		return HB_EXIT_OK;
@@ -196,10 +197,10 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		command->report_path = value;
 		return HB_EXIT_OK;
 	case OPTION_SECONDS:
-		return seconds_parse(value, &command->run.seconds);
+		return parse_seconds(value, &command->run.seconds);
 	/* JSON numbers are signed. */
 	case OPTION_SEED:
-		return whole_parse("seed", value, INT64_MAX, seed);
+		return parse_whole_number("seed", value, INT64_MAX, seed);
 	case OPTION_SHARING:
 		free(command->mode_list);
 		command->mode_list = strdup(value);
@@ -208,22 +209,22 @@ static int option_take(struct hb_sim_command *command, int option, char *value)
 		command->timeline_path = value;
 		return HB_EXIT_OK;
 	case OPTION_TRACE:
-		return trace_add(command, value);
+		return add_trace(command, value);
 	case OPTION_WINDOW:
-		return window_parse(command, value);
+		return parse_window(command, value);
 	default:
 		return HB_EXIT_USAGE;
 	}
 }
 
-static int options_take(struct hb_sim_command *command, int argc, char **argv)
+static int take_options(struct hb_sim_command *command, int argc, char **argv)
 {
 	int option;
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
 		if (option == '?' || option == ':')
 			return hb_cli_option_refused(COMMAND, long_options, argc, argv, option);
-		int code = option_take(command, option == 'h' ? OPTION_HELP : option, optarg);
+		int code = take_option(command, option == 'h' ? OPTION_HELP : option, optarg);
 		if (code || command->help)
 			return code;
 	}
@@ -232,7 +233,7 @@ static int options_take(struct hb_sim_command *command, int argc, char **argv)
 	return HB_EXIT_OK;
 }
 
-static int traces_read(struct hb_sim_command *command)
+static int read_traces(struct hb_sim_command *command)
 {
 	char path[4096];
 	struct hb_error error;
@@ -250,7 +251,7 @@ static int traces_read(struct hb_sim_command *command)
 	return HB_EXIT_OK;
 }
 
-static int workload_unknown(const struct hb_trace_set *set, const char *option, const char *spec, const char *name)
+static int refuse_workload(const struct hb_trace_set *set, const char *option, const char *spec, const char *name)
 {
 	char known[1024] = "";
 	const char *names[256];
@@ -272,28 +273,28 @@ static int workload_unknown(const struct hb_trace_set *set, const char *option, 
 }
 
 /* NAME[:graph], `length` bytes of `spec`. */
-static int program_resolve(struct hb_sim_command *command, const char *option, const char *spec, size_t length,
+static int resolve_program(struct hb_sim_command *command, const char *option, const char *spec, size_t length,
 			   struct hb_sim_tenant *tenant)
 {
 	char name[sizeof tenant->label];
 	if (length == 0)
-		return bad_value(option, spec, "begins with the name of a workload");
+		return refuse_value(option, spec, "begins with the name of a workload");
 	if (length >= sizeof name)
-		return bad_value(option, spec, "the name is too long");
+		return refuse_value(option, spec, "the name is too long");
 	memcpy(name, spec, length);
 	name[length] = '\0';
 	snprintf(tenant->label, sizeof tenant->label, "%s", name);
 	char *colon = strchr(name, ':');
 	if (colon && strcmp(colon, ":graph") != 0)
-		return bad_value(option, spec, "after the name only ':graph' is known");
+		return refuse_value(option, spec, "after the name only ':graph' is known");
 	tenant->graph = colon != NULL;
 	if (colon)
 		*colon = '\0';
 	tenant->workload = hb_trace_find(&command->traces, name);
-	return tenant->workload ? HB_EXIT_OK : workload_unknown(&command->traces, option, spec, name);
+	return tenant->workload ? HB_EXIT_OK : refuse_workload(&command->traces, option, spec, name);
 }
 
-static int slo_parse(const char *spec, const char *text, int64_t *slo_ns)
+static int parse_slo(const char *spec, const char *text, int64_t *slo_ns)
 {
 	struct hb_error error;
 	if (strcmp(text, "auto") == 0) {
@@ -307,20 +308,20 @@ static int slo_parse(const char *spec, const char *text, int64_t *slo_ns)
 	if (hb_duration_parse(text, slo_ns, &error))
 		return hb_cli_usage_error(COMMAND, "--high %s: slo is auto, none or a time: %s", spec, error.text);
 	if (*slo_ns <= 0)
-		return bad_value("high", spec, "the slo must be more than 0");
+		return refuse_value("high", spec, "the slo must be more than 0");
 	return HB_EXIT_OK;
 }
 
 /* NAME[:graph]@ARRIVALS[,slo=SLO]; ARRIVALS may itself hold commas. */
-static int high_resolve(struct hb_sim_command *command, uint32_t index)
+static int resolve_high(struct hb_sim_command *command, uint32_t index)
 {
 	const char *spec = command->high_specs[index];
 	struct hb_sim_tenant *tenant = &command->run.high[index];
 	const char *at = strchr(spec, '@');
 	if (!at)
-		return bad_value("high", spec,
-				 "when do requests arrive? write NAME@60/s, NAME@closed or NAME@file:PATH");
-	int code = program_resolve(command, "high", spec, (size_t)(at - spec), tenant);
+		return refuse_value("high", spec,
+				    "when do requests arrive? write NAME@60/s, NAME@closed or NAME@file:PATH");
+	int code = resolve_program(command, "high", spec, (size_t)(at - spec), tenant);
 	if (code)
 		return code;
 	const char *slo = strstr(at, ",slo=");
@@ -330,7 +331,7 @@ static int high_resolve(struct hb_sim_command *command, uint32_t index)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");
 	tenant->arrivals = command->arrivals[index];
 	tenant->slo_ns = -1;
-	if (slo && (code = slo_parse(spec, slo + strlen(",slo="), &tenant->slo_ns)))
+	if (slo && (code = parse_slo(spec, slo + strlen(",slo="), &tenant->slo_ns)))
 		return code;
 	struct hb_error error;
 	struct hb_arrivals *arrivals = NULL;
@@ -341,18 +342,18 @@ static int high_resolve(struct hb_sim_command *command, uint32_t index)
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-static int programs_resolve(struct hb_sim_command *command)
+static int resolve_programs(struct hb_sim_command *command)
 {
 	int code = HB_EXIT_OK;
 	if (command->run.n_high + command->run.n_low == 0)
 		return hb_cli_usage_error(COMMAND, "which programs? give --high NAME@ARRIVALS, --low NAME or both");
 	for (uint32_t i = 0; i < command->run.n_high && !code; i++)
-		code = high_resolve(command, i);
+		code = resolve_high(command, i);
 	for (uint32_t i = 0; i < command->run.n_low && !code; i++) {
 		const char *spec = command->low_specs[i];
 		if (strchr(spec, '@'))
-			return bad_value("low", spec, "low-priority programs run without pause; '@' is for --high");
-		code = program_resolve(command, "low", spec, strlen(spec), &command->run.low[i]);
+			return refuse_value("low", spec, "low-priority programs run without pause; '@' is for --high");
+		code = resolve_program(command, "low", spec, strlen(spec), &command->run.low[i]);
 	}
 	return code;
 }
@@ -362,7 +363,7 @@ static int programs_resolve(struct hb_sim_command *command)
  * program is under way, and counted, before the first request: the recorded
  * runs of data/traces waited LEAD_RECORDED_NS. Generated arrivals need none.
  */
-static void lead_resolve(struct hb_sim_command *command)
+static void resolve_lead(struct hb_sim_command *command)
 {
 	if (command->run.lead_ns >= 0)
 		return;
@@ -372,7 +373,7 @@ static void lead_resolve(struct hb_sim_command *command)
 			command->run.lead_ns = LEAD_RECORDED_NS;
 }
 
-static int mode_add(struct hb_sim_command *command, const char *name)
+static int add_mode(struct hb_sim_command *command, const char *name)
 {
 	struct hb_mode mode;
 	struct hb_error error;
@@ -382,30 +383,30 @@ static int mode_add(struct hb_sim_command *command, const char *name)
 		return hb_cli_usage_error(COMMAND, "--sharing %s: %s", name, error.text);
 	for (size_t i = 0; i < command->n_modes; i++)
 		if (strcmp(command->modes[i], name) == 0)
-			return bad_value("sharing", name, "given twice");
+			return refuse_value("sharing", name, "given twice");
 	if (command->n_modes == HB_SIM_RESULTS_MAX)
-		return bad_value("sharing", name, "too many modes");
+		return refuse_value("sharing", name, "too many modes");
 	command->modes[command->n_modes++] = name;
 	return HB_EXIT_OK;
 }
 
-static int modes_resolve(struct hb_sim_command *command)
+static int resolve_modes(struct hb_sim_command *command)
 {
 	int code = HB_EXIT_OK;
 	if (!command->mode_list || strcmp(command->mode_list, "all") == 0) {
 		for (const char *const *name = hb_modes_all; *name && !code; name++)
-			code = mode_add(command, *name);
+			code = add_mode(command, *name);
 		return code;
 	}
 	/* strsep, not strtok: an empty name between commas is an error, not nothing. */
 	char *rest = command->mode_list;
 	for (char *name; (name = strsep(&rest, ",")) && !code;)
-		code = mode_add(command, name);
+		code = add_mode(command, name);
 	return code;
 }
 
 /* Spans cost memory, so they are kept for a part of the run and only when something shows them. */
-static int window_resolve(struct hb_sim_command *command)
+static int resolve_window(struct hb_sim_command *command)
 {
 	int64_t run_ns = command->run.lead_ns + (int64_t)(command->run.seconds * 1e9);
 	if (command->timeline_path && command->n_modes > 1)
@@ -429,7 +430,7 @@ static int window_resolve(struct hb_sim_command *command)
 	return HB_EXIT_OK;
 }
 
-static void defaults_set(struct hb_sim_command *command)
+static void set_defaults(struct hb_sim_command *command)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	*command = (struct hb_sim_command){
@@ -444,15 +445,15 @@ static void defaults_set(struct hb_sim_command *command)
 
 int hb_sim_command_parse(struct hb_sim_command *command, int argc, char **argv)
 {
-	defaults_set(command);
-	int code = options_take(command, argc, argv);
+	set_defaults(command);
+	int code = take_options(command, argc, argv);
 	if (code || command->help)
 		return code;
-	if ((code = modes_resolve(command)) || (code = traces_read(command)) || (code = programs_resolve(command)))
+	if ((code = resolve_modes(command)) || (code = read_traces(command)) || (code = resolve_programs(command)))
 		return code;
 	command->run.traces = &command->traces;
-	lead_resolve(command);
-	return window_resolve(command);
+	resolve_lead(command);
+	return resolve_window(command);
 }
 
 void hb_sim_command_fini(struct hb_sim_command *command)

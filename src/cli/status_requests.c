@@ -3,6 +3,7 @@
 #include "cli/status_requests.h"
 
 #include "base/units.h"
+#include "cli/status_fields.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,11 +19,6 @@ static const struct {
 	{"missed_alone", "its own jitter"},
 };
 
-static int64_t number_of(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
-}
-
 static void print_label(const char *label)
 {
 	printf("        %-14s ", label);
@@ -32,12 +28,12 @@ static void print_latency(const json_t *use)
 {
 	char p50[HB_UNITS_TEXT_MAX], p99[HB_UNITS_TEXT_MAX];
 	const json_t *latency = json_object_get(use, "latency");
-	int64_t lost = number_of(json_object_get(use, "scheduling"), "requests_lost");
+	int64_t lost = hb_status_number(json_object_get(use, "scheduling"), "requests_lost");
 	print_label("requests");
-	printf("%lld", (long long)number_of(use, "requests"));
+	printf("%lld", (long long)hb_status_number(use, "requests"));
 	if (json_is_object(latency)) {
-		hb_duration_format(number_of(latency, "p50_ns"), p50);
-		hb_duration_format(number_of(latency, "p99_ns"), p99);
+		hb_duration_format(hb_status_number(latency, "p50_ns"), p50);
+		hb_duration_format(hb_status_number(latency, "p99_ns"), p99);
 		printf(", p50 %s, p99 %s", p50, p99);
 	}
 	if (lost)
@@ -48,8 +44,8 @@ static void print_latency(const json_t *use)
 static void print_objective(const json_t *tenant, const json_t *use)
 {
 	char slo[HB_UNITS_TEXT_MAX];
-	bool automatic = number_of(tenant, "slo_asked_ns") < 0;
-	int64_t slo_ns = number_of(use, "slo_ns");
+	bool automatic = hb_status_number(tenant, "slo_asked_ns") < 0;
+	int64_t slo_ns = hb_status_number(use, "slo_ns");
 	const json_t *met = json_object_get(use, "attainment_ppm");
 	print_label("objective");
 	if (!slo_ns) {
@@ -58,7 +54,7 @@ static void print_objective(const json_t *tenant, const json_t *use)
 	}
 	hb_duration_format(slo_ns, slo);
 	printf("%s%s for %g %% of requests", automatic ? "auto, " : "", slo,
-	       (double)number_of(tenant, "attainment_asked_ppm") / 1e4);
+	       (double)hb_status_number(tenant, "attainment_asked_ppm") / 1e4);
 	if (json_is_integer(met))
 		printf(": met by %.2f %%\n", (double)json_integer_value(met) / 1e4);
 	else
@@ -68,23 +64,23 @@ static void print_objective(const json_t *tenant, const json_t *use)
 const char *hb_status_tell_misses(const json_t *use, char text[HB_STATUS_TOLD_MAX])
 {
 	const json_t *counts = json_object_get(use, "scheduling");
-	int64_t misses = number_of(counts, "requests_judged") - number_of(counts, "requests_met");
+	int64_t misses = hb_status_number(counts, "requests_judged") - hb_status_number(counts, "requests_met");
 	const char *separator = ":";
 	size_t used = 0;
 	text[0] = '\0';
 	if (misses > 0)
 		used = (size_t)snprintf(text, HB_STATUS_TOLD_MAX, "%lld", (long long)misses);
 	for (size_t i = 0; misses > 0 && i < sizeof causes / sizeof causes[0] && used < HB_STATUS_TOLD_MAX; i++) {
-		if (!number_of(counts, causes[i].key))
+		if (!hb_status_number(counts, causes[i].key))
 			continue;
 		used += (size_t)snprintf(text + used, HB_STATUS_TOLD_MAX - used, "%s %lld %s", separator,
-					 (long long)number_of(counts, causes[i].key), causes[i].text);
+					 (long long)hb_status_number(counts, causes[i].key), causes[i].text);
 		separator = ",";
 	}
 	return text;
 }
 
-static void print_told(const char *label, const char *told)
+static void print_labelled(const char *label, const char *told)
 {
 	if (!*told)
 		return;
@@ -110,13 +106,13 @@ static void print_running(const json_t *use)
 void hb_status_print_requests(const json_t *tenant, const json_t *use)
 {
 	char told[HB_STATUS_TOLD_MAX];
-	bool objective = number_of(tenant, "slo_asked_ns") != 0;
-	if (!json_object_get(use, "slo_ns") || (!objective && !number_of(use, "requests")))
+	bool objective = hb_status_number(tenant, "slo_asked_ns") != 0;
+	if (!json_object_get(use, "slo_ns") || (!objective && !hb_status_number(use, "requests")))
 		return;
 	print_latency(use);
 	if (objective || json_is_integer(json_object_get(use, "attainment_ppm")))
 		print_objective(tenant, use);
-	print_told("missed", hb_status_tell_misses(use, told));
+	print_labelled("missed", hb_status_tell_misses(use, told));
 	print_running(use);
 }
 
@@ -130,27 +126,27 @@ static void print_faults(const json_t *processes)
 		if (!fault)
 			continue;
 		print_label("holds");
-		printf("off in process %lld: %s\n", (long long)number_of(process, "pid"), fault);
+		printf("off in process %lld: %s\n", (long long)hb_status_number(process, "pid"), fault);
 	}
 }
 
 const char *hb_status_tell_holds(const json_t *tenant, char text[HB_STATUS_TOLD_MAX])
 {
 	const json_t *counters = json_object_get(tenant, "counters");
-	int64_t requests = number_of(counters, "requests"), signs = number_of(counters, "signs");
+	int64_t requests = hb_status_number(counters, "requests"), signs = hb_status_number(counters, "signs");
 	text[0] = '\0';
 	if (requests && signs)
 		snprintf(text, HB_STATUS_TOLD_MAX,
 			 "%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible",
-			 100.0 * (double)number_of(counters, "requests_with_takeover") / (double)requests,
-			 (long long)signs, (long long)number_of(counters, "takeovers"),
-			 (long long)number_of(counters, "takeovers_not_possible"));
+			 100.0 * (double)hb_status_number(counters, "requests_with_takeover") / (double)requests,
+			 (long long)signs, (long long)hb_status_number(counters, "takeovers"),
+			 (long long)hb_status_number(counters, "takeovers_not_possible"));
 	return text;
 }
 
 void hb_status_print_holds(const json_t *tenant)
 {
 	char told[HB_STATUS_TOLD_MAX];
-	print_told("holds", hb_status_tell_holds(tenant, told));
+	print_labelled("holds", hb_status_tell_holds(tenant, told));
 	print_faults(json_object_get(tenant, "processes"));
 }

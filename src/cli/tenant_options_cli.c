@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a tenant's wishes from option values; see tenant_options_cli.h. */
+/* Reads the options that describe a tenant; see tenant_options_cli.h. */
 #include "cli/tenant_options_cli.h"
 
 #include "base/slo.h"
@@ -9,39 +9,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-int hb_tenant_options_take_priority(const char *command, struct hb_tenant_options *wish, const char *value)
+static int take_priority(const char *command, struct hb_tenant_options *options, const char *value)
 {
 	if (strcmp(value, "high") != 0 && strcmp(value, "low") != 0)
 		return hb_cli_usage_error(command, "--priority: '%s' is neither high nor low", value);
-	wish->priority = value[0] == 'h' ? HB_PAGE_HIGH : HB_PAGE_LOW;
+	options->priority = value[0] == 'h' ? HB_PAGE_HIGH : HB_PAGE_LOW;
 	return -1;
 }
 
-int hb_tenant_options_take_slo(const char *command, struct hb_tenant_options *wish, const char *value)
+static int take_slo(const char *command, struct hb_tenant_options *options, const char *value)
 {
 	struct hb_slo slo;
 	struct hb_error error;
 	if (hb_slo_parse(value, &slo, &error) < 0)
 		return hb_cli_usage_error(command, "--slo: %s", error.text);
-	wish->slo_ns = slo.latency_ns;
-	wish->attainment_ppm = slo.share_ppm;
+	options->slo_ns = slo.latency_ns;
+	options->attainment_ppm = slo.share_ppm;
 	return -1;
 }
 
-int hb_tenant_options_take_memory(const char *command, struct hb_tenant_options *wish, const char *value)
+static int take_memory(const char *command, struct hb_tenant_options *options, const char *value)
 {
 	struct hb_error error;
-	if (hb_bytes_parse(value, &wish->memory_bytes, &error) < 0 || !wish->memory_bytes)
+	if (hb_bytes_parse(value, &options->memory_bytes, &error) < 0 || !options->memory_bytes)
 		return hb_cli_usage_error(command, "--memory: '%s' is no size; write 40GiB", value);
 	return -1;
 }
 
-int hb_tenant_options_take_weight(const char *command, struct hb_tenant_options *wish, const char *value)
+static int take_weight(const char *command, struct hb_tenant_options *options, const char *value)
 {
 	char *end;
 	long weight = strtol(value, &end, 10);
 	if (*end || end == value || weight < 1 || weight > 1000)
 		return hb_cli_usage_error(command, "--pcie-weight: '%s' is no number from 1 to 1000", value);
-	wish->pcie_weight = (uint32_t)weight;
+	options->pcie_weight = (uint32_t)weight;
 	return -1;
+}
+
+int hb_tenant_options_take(const char *command, struct hb_tenant_options *options, int code, const char *value)
+{
+	switch (code) {
+	case HB_TENANT_OPTION_PRIORITY:
+		return take_priority(command, options, value);
+	case HB_TENANT_OPTION_SLO:
+		return take_slo(command, options, value);
+	case HB_TENANT_OPTION_MEMORY:
+		return take_memory(command, options, value);
+	case HB_TENANT_OPTION_WEIGHT:
+		return take_weight(command, options, value);
+	default:
+		return -1;
+	}
 }

@@ -52,7 +52,7 @@ static const char *const help_lines[] = {
 
 /* --- painting ------------------------------------------------------------------------ */
 
-static attr_t attribute_of(enum hb_top_style style)
+static attr_t find_attribute(enum hb_top_style style)
 {
 	switch (style) {
 	case HB_TOP_HEAD:
@@ -68,7 +68,7 @@ static attr_t attribute_of(enum hb_top_style style)
 	}
 }
 
-static void paint(void *argument, enum hb_top_style style, const char *text)
+static void paint_line(void *argument, enum hb_top_style style, const char *text)
 {
 	struct screen *screen = argument;
 	int row = screen->row++ - screen->skip;
@@ -76,13 +76,13 @@ static void paint(void *argument, enum hb_top_style style, const char *text)
 		screen->selected_row = screen->row - 1;
 	if (row < 0 || row >= screen->last_row)
 		return;
-	attrset(attribute_of(style));
+	attrset(find_attribute(style));
 	mvaddstr(row, 0, text);
 	clrtoeol();
 	attrset(A_NORMAL);
 }
 
-static void say_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
+static void format_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
 {
 	static const char more[] = "Enter details  / filter  s sort  p priority  o SLO  ";
 	char state[HB_TOP_LINE_MAX / 2];
@@ -101,7 +101,7 @@ static void paint_footer(const struct screen *screen)
 	else if (screen->message[0])
 		snprintf(text, sizeof text, "%s", screen->message);
 	else
-		say_keys(screen, text);
+		format_keys(screen, text);
 	text[COLS < HB_TOP_LINE_MAX ? COLS : HB_TOP_LINE_MAX - 1] = '\0';
 	attrset(A_DIM);
 	mvaddstr(LINES - 1, 0, text);
@@ -116,14 +116,14 @@ static void paint_body(struct screen *screen)
 	screen->selected_row = -1;
 	if (screen->help)
 		for (size_t i = 0; i < sizeof help_lines / sizeof *help_lines; i++)
-			hb_top_view_text(help_lines[i], COLS, paint, screen);
+			hb_top_view_text(help_lines[i], COLS, paint_line, screen);
 	else if (screen->detail && chosen)
-		hb_top_view_tenant(chosen, COLS, screen->last_row, paint, screen);
+		hb_top_view_tenant(chosen, COLS, screen->last_row, paint_line, screen);
 	else
-		hb_top_view_list(&screen->model, screen->selected, COLS, paint, screen);
+		hb_top_view_list(&screen->model, screen->selected, COLS, paint_line, screen);
 }
 
-static void draw(struct screen *screen)
+static void draw_screen(struct screen *screen)
 {
 	screen->last_row = LINES - 1;
 	screen->skip = 0;
@@ -143,7 +143,7 @@ static void draw(struct screen *screen)
 /* --- reading ---------------------------------------------------------------------------- */
 
 /* A model of the answers we have; the first tenant is chosen where the one that was is gone. */
-static void arrange(struct screen *screen)
+static void rebuild_model(struct screen *screen)
 {
 	struct hb_top_model model;
 	if (!screen->status || hb_top_model_make(&model, json_incref(screen->status), screen->before) < 0)
@@ -168,13 +168,13 @@ static int read_status(struct screen *screen, struct hb_error *error)
 	json_decref(screen->before);
 	screen->before = screen->status;
 	screen->status = status;
-	arrange(screen);
+	rebuild_model(screen);
 	return 0;
 }
 
 /* --- what keys do --------------------------------------------------------------------------- */
 
-static void change(struct screen *screen, struct hb_msg_set *what)
+static void send_change(struct screen *screen, struct hb_msg_set *what)
 {
 	struct hb_error error = {""};
 	what->tenant = screen->selected;
@@ -193,7 +193,7 @@ static void change_priority(struct screen *screen)
 	const struct hb_top_tenant *tenant = hb_top_model_find(&screen->model, screen->selected);
 	struct hb_msg_set what = {.fields = HB_SET_PRIORITY};
 	what.priority = tenant && tenant->high ? HB_PAGE_LOW : HB_PAGE_HIGH;
-	change(screen, &what);
+	send_change(screen, &what);
 }
 
 static void change_slo(struct screen *screen)
@@ -207,7 +207,7 @@ static void change_slo(struct screen *screen)
 	}
 	what.slo_ns = slo.latency_ns;
 	what.attainment_ppm = slo.share_ppm;
-	change(screen, &what);
+	send_change(screen, &what);
 }
 
 static void move_selection(struct screen *screen, int by)
@@ -232,7 +232,7 @@ static void end_prompt(struct screen *screen)
 		change_slo(screen);
 	else
 		strcpy(screen->options.filter, screen->input);
-	arrange(screen);
+	rebuild_model(screen);
 }
 
 static void begin_prompt(struct screen *screen, enum prompt prompt, const char *text)
@@ -256,7 +256,7 @@ static void edit_prompt(struct screen *screen, int key)
 	}
 }
 
-static void heed_other(struct screen *screen, int key)
+static void handle_other_key(struct screen *screen, int key)
 {
 	switch (key) {
 	case '\n':
@@ -288,7 +288,7 @@ static void heed_other(struct screen *screen, int key)
 	}
 }
 
-static void heed(struct screen *screen, int key)
+static void handle_key(struct screen *screen, int key)
 {
 	if (screen->prompt != PROMPT_NONE) {
 		edit_prompt(screen, key);
@@ -309,9 +309,9 @@ static void heed(struct screen *screen, int key)
 			screen->options.sort = (screen->options.sort + 1) % HB_TOP_SORT_KEYS;
 		else
 			screen->options.reverse = !screen->options.reverse;
-		arrange(screen);
+		rebuild_model(screen);
 	} else
-		heed_other(screen, key);
+		handle_other_key(screen, key);
 }
 
 /* --- the loop ----------------------------------------------------------------------------------- */
@@ -335,25 +335,25 @@ static int begin_terminal(struct hb_error *error)
 	return 0;
 }
 
-static void tick(struct screen *screen)
+static void refresh_status(struct screen *screen)
 {
 	struct hb_error error = {""};
 	if (!screen->paused && read_status(screen, &error) < 0)
 		snprintf(screen->message, sizeof screen->message, "%.150s", error.text);
 }
 
-static void run(struct screen *screen)
+static void run_screen(struct screen *screen)
 {
 	int64_t next_ns = hb_clock_now_ns() + screen->options.interval_ns;
 	while (!screen->leave) {
-		draw(screen);
+		draw_screen(screen);
 		int64_t left_ns = next_ns - hb_clock_now_ns();
 		timeout(left_ns > 0 ? (int)(left_ns / HB_NS_PER_MS) + 1 : 0);
 		int key = getch();
 		if (key != ERR) {
-			heed(screen, key);
+			handle_key(screen, key);
 		} else if (hb_clock_now_ns() >= next_ns) {
-			tick(screen);
+			refresh_status(screen);
 			next_ns = hb_clock_now_ns() + screen->options.interval_ns;
 		} else if (feof(stdin) || ferror(stdin)) {
 			screen->leave = true;
@@ -368,7 +368,7 @@ int hb_top_screen_run(const struct hb_top_options *options, struct hb_error *err
 	if (result == 0)
 		result = begin_terminal(error);
 	if (result == 0) {
-		run(&screen);
+		run_screen(&screen);
 		endwin();
 	}
 	if (screen.modelled)

@@ -17,7 +17,7 @@ struct page {
 	int lines; /* emitted so far */
 };
 
-static void emit(struct page *page, enum hb_top_style style, const char *text)
+static void emit_line(struct page *page, enum hb_top_style style, const char *text)
 {
 	char cut[HB_TOP_LINE_MAX];
 	size_t width = page->width < HB_TOP_LINE_MAX - 1 ? (size_t)page->width : HB_TOP_LINE_MAX - 1;
@@ -39,7 +39,7 @@ static void emit_format(struct page *page, enum hb_top_style style, const char *
 	va_start(arguments, format);
 	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	emit(page, style, text);
+	emit_line(page, style, text);
 }
 
 #define WRAP_INDENT 4
@@ -56,12 +56,12 @@ static void emit_wrapped(struct page *page, enum hb_top_style style, const char 
 		if (n == 0)
 			n = page->width - indent;
 		snprintf(line, sizeof line, "%*s%.*s", indent, "", n, text);
-		emit(page, style, line);
+		emit_line(page, style, line);
 		text += n + (text[n] == ' ');
 		indent = WRAP_INDENT;
 	}
 	snprintf(line, sizeof line, "%*s%s", indent, "", text);
-	emit(page, style, line);
+	emit_line(page, style, line);
 }
 
 void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument)
@@ -170,7 +170,7 @@ static const struct column columns[] = {
 #define COMMAND_LEAST 12
 
 /* The highest rank that still fits beside a bit of the command. */
-static int fitting_rank(int width)
+static int find_fitting_rank(int width)
 {
 	for (int rank = 9; rank > 0; rank--) {
 		int needed = COMMAND_LEAST;
@@ -197,11 +197,11 @@ static void emit_titles(struct page *page, int rank)
 		if (columns[i].rank <= rank)
 			put_cell(line, &used, &columns[i], columns[i].title);
 	snprintf(line + used, sizeof line - used, "COMMAND");
-	emit(page, HB_TOP_HEAD, line);
+	emit_line(page, HB_TOP_HEAD, line);
 }
 
 /* Without the folder of the program, which says least and comes first. */
-static const char *short_command(const char *command)
+static const char *strip_folder(const char *command)
 {
 	const char *start = command;
 	for (const char *at = command; *at && *at != ' '; at++)
@@ -220,8 +220,8 @@ static void emit_tenant(struct page *page, int rank, const struct hb_top_tenant 
 	i++;
 	COLUMNS(X)
 #undef X
-	snprintf(line + used, sizeof line - used, "%s", short_command(t->command));
-	emit(page, selected ? HB_TOP_SELECTED : is_late(t) ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	snprintf(line + used, sizeof line - used, "%s", strip_folder(t->command));
+	emit_line(page, selected ? HB_TOP_SELECTED : is_late(t) ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 }
 
 /* --- the list -------------------------------------------------------------------------------- */
@@ -243,7 +243,7 @@ static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t num
 	       (gpu->uncovered || add_part(line, page->width, ", 0 not covered")) &&
 	       add_part(line, page->width, "; %s of %s", used, total) &&
 	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
-	emit(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
+	emit_line(page, gpu->uncovered ? HB_TOP_BAD : HB_TOP_PLAIN, line);
 	if (*gpu->ejected)
 		emit_format(page, HB_TOP_BAD, "  policy ejected: %s", gpu->ejected);
 }
@@ -259,13 +259,13 @@ static void emit_daemon(struct page *page, const struct hb_top_model *model)
 	       add_part(line, page->width, ", MPS %s", mps ? mps : "?") &&
 	       add_part(line, page->width, ", %zu tenants", model->n_tenants) &&
 	       add_part(line, page->width, ", rates: %s", *over ? over : "since each began"));
-	emit(page, HB_TOP_SOFT, line);
+	emit_line(page, HB_TOP_SOFT, line);
 }
 
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
 {
 	struct page page = {width, line, argument, 0};
-	int rank = fitting_rank(width);
+	int rank = find_fitting_rank(width);
 	emit_daemon(&page, model);
 	for (size_t i = 0; i < model->n_gpus; i++)
 		emit_gpu(&page, &model->gpus[i], i);
@@ -276,7 +276,7 @@ void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int w
 
 /* --- one tenant --------------------------------------------------------------------------------- */
 
-static int64_t bar_number(const json_t *bars, size_t bar, size_t which)
+static int64_t read_bar(const json_t *bars, size_t bar, size_t which)
 {
 	return json_integer_value(json_array_get(json_array_get(bars, bar), which));
 }
@@ -286,7 +286,7 @@ static int64_t sum_bars(const json_t *bars, size_t first, size_t step)
 {
 	int64_t sum = 0;
 	for (size_t i = first; i < first + step && i < json_array_size(bars); i++)
-		sum += bar_number(bars, i, 1);
+		sum += read_bar(bars, i, 1);
 	return sum;
 }
 
@@ -298,7 +298,7 @@ static void emit_objective(struct page *page, int64_t slo_ns)
 	int n = snprintf(line, sizeof line, "%8s ", format_time(slo_ns, time));
 	memset(line + n, '-', sizeof line - (size_t)n);
 	snprintf(line + (room - n > 14 ? room - 4 : n + 9), 5, " SLO");
-	emit(page, HB_TOP_SOFT, line);
+	emit_line(page, HB_TOP_SOFT, line);
 }
 
 static void emit_bar(struct page *page, int64_t up_to_ns, int64_t count, int64_t most, bool late)
@@ -327,11 +327,11 @@ static void emit_histogram(struct page *page, const char *title, const json_t *h
 		most = sum_bars(bars, i, step) > most ? sum_bars(bars, i, step) : most;
 	for (size_t i = 0; i < n; i += step) {
 		size_t last = i + step < n ? i + step - 1 : n - 1;
-		if (!late && bar_number(bars, last, 0) > slo_ns) {
+		if (!late && read_bar(bars, last, 0) > slo_ns) {
 			emit_objective(page, slo_ns);
 			late = true;
 		}
-		emit_bar(page, bar_number(bars, last, 0), sum_bars(bars, i, step), most, late && slo_ns > 0);
+		emit_bar(page, read_bar(bars, last, 0), sum_bars(bars, i, step), most, late && slo_ns > 0);
 	}
 }
 
@@ -351,7 +351,7 @@ static void emit_mechanisms(struct page *page, const json_t *use)
 	}
 }
 
-static void emit_told(struct page *page, const char *label, const char *told)
+static void emit_labelled(struct page *page, const char *label, const char *told)
 {
 	char line[HB_TOP_LINE_MAX];
 	if (!*told)
@@ -361,7 +361,7 @@ static void emit_told(struct page *page, const char *label, const char *told)
 }
 
 /* Of several GPUs the one that it uses most. */
-static const json_t *main_use(const struct hb_top_tenant *tenant)
+static const json_t *find_main_use(const struct hb_top_tenant *tenant)
 {
 	const json_t *uses = json_object_get(tenant->json, "gpus"), *use, *found = json_array_get(uses, 0);
 	const char *key = tenant->high ? "requests" : "active_ns";
@@ -379,7 +379,7 @@ static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
 	char line[HB_TOP_LINE_MAX] = "", slo[16], met[16], p50[16], p99[16], share[16];
 	const char *reduced = json_string_value(json_object_get(tenant->json, "reduced"));
 	emit_format(page, HB_TOP_HEAD, "tenant %" PRIu32 ", %s, %s: %s", tenant->id, tenant->priority, tenant->user,
-		    short_command(tenant->command));
+		    strip_folder(tenant->command));
 	format_percent(tenant->share, tenant->share_estimated, share);
 	if (tenant->slo_ns)
 		snprintf(line, sizeof line, "SLO %s for %.4g%%, met %s; ", format_slo(tenant, slo),
@@ -401,7 +401,7 @@ static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
 void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int height, hb_top_line *line, void *argument)
 {
 	struct page page = {width, line, argument, 0};
-	const json_t *use = main_use(tenant);
+	const json_t *use = find_main_use(tenant);
 	size_t n_gpus = json_array_size(json_object_get(tenant->json, "gpus"));
 	const char *uuid = json_string_value(json_object_get(use, "gpu"));
 	char told[HB_STATUS_TOLD_MAX];
@@ -409,8 +409,8 @@ void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int heigh
 	if (n_gpus > 1)
 		emit_format(&page, HB_TOP_SOFT, "on %s, one of %zu", uuid ? uuid : "?", n_gpus);
 	emit_mechanisms(&page, use);
-	emit_told(&page, "missed", hb_status_tell_misses(use, told));
-	emit_told(&page, "holds", hb_status_tell_holds(tenant->json, told));
+	emit_labelled(&page, "missed", hb_status_tell_misses(use, told));
+	emit_labelled(&page, "holds", hb_status_tell_holds(tenant->json, told));
 	emit_histogram(&page, tenant->high ? "latency of requests" : "waits at the gate",
 		       json_object_get(use, tenant->high ? "latency" : "wait"), tenant->high ? tenant->slo_ns : 0,
 		       height - page.lines);

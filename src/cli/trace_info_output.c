@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-static int name_width(const struct hb_trace_set *set)
+static int find_name_width(const struct hb_trace_set *set)
 {
 	size_t width = strlen("workload");
 	for (uint32_t i = 0; i < set->n_workloads; i++)
@@ -90,13 +90,13 @@ static void print_shapes(FILE *out, const struct hb_trace_set *set, const struct
 void hb_trace_info_table(FILE *out, const struct hb_trace_set *set, const struct hb_workload_info *info,
 			 const char *gpu)
 {
-	int width = name_width(set);
+	int width = find_name_width(set);
 	print_times(out, set, info, width);
 	print_shares(out, set, info, width, gpu);
 	print_shapes(out, set, info, width);
 }
 
-static json_t *shapes_json(const struct hb_workload *workload, const struct hb_workload_info *info,
+static json_t *pack_shapes(const struct hb_workload *workload, const struct hb_workload_info *info,
 			   struct hb_error *error)
 {
 	json_t *shapes = json_array();
@@ -115,7 +115,7 @@ static json_t *shapes_json(const struct hb_workload *workload, const struct hb_w
 	return shapes;
 }
 
-static json_t *shares_json(const struct hb_workload_info *info)
+static json_t *pack_shares(const struct hb_workload_info *info)
 {
 	json_t *shares = json_object();
 	for (int class = 0; class < HB_WAVE_CLASSES; class ++)
@@ -124,12 +124,12 @@ static json_t *shares_json(const struct hb_workload_info *info)
 }
 
 /* Times that are not known are null. */
-static json_t *time_json(int64_t ns)
+static json_t *pack_time(int64_t ns)
 {
 	return ns ? json_real((double)ns / 1e3) : json_null();
 }
 
-static json_t *workload_json(const struct hb_workload *workload, const struct hb_workload_info *info,
+static json_t *pack_workload(const struct hb_workload *workload, const struct hb_workload_info *info,
 			     struct hb_error *error)
 {
 	json_t *durations = hb_json_pack(error, "{s:f, s:f, s:f, s:f}", "p50", info->p50_us, "p90", info->p90_us, "p99",
@@ -137,13 +137,13 @@ static json_t *workload_json(const struct hb_workload *workload, const struct hb
 	return hb_json_pack(error, "{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:i, s:o}", "name",
 			    workload->name, "iterations", (int)workload->n_iterations, "ops", info->ops, "kernels",
 			    info->kernels, "memsets", info->memsets, "copies", info->copies, "busy_us", info->busy_us,
-			    "span_us", info->span_us, "alone_us", time_json(workload->alone_ns), "alone_graph_us",
-			    time_json(workload->alone_graph_ns), "duration_us", durations, "wave_share",
-			    shares_json(info), "shapes", (int)info->n_shapes, "top_shapes",
-			    shapes_json(workload, info, error));
+			    "span_us", info->span_us, "alone_us", pack_time(workload->alone_ns), "alone_graph_us",
+			    pack_time(workload->alone_graph_ns), "duration_us", durations, "wave_share",
+			    pack_shares(info), "shapes", (int)info->n_shapes, "top_shapes",
+			    pack_shapes(workload, info, error));
 }
 
-static json_t *files_json(char *const *paths, int n)
+static json_t *pack_files(char *const *paths, int n)
 {
 	json_t *files = json_array();
 	for (int i = 0; i < n; i++)
@@ -157,8 +157,8 @@ int hb_trace_info_json(FILE *out, const struct hb_trace_set *set, const struct h
 	json_t *workloads = json_array();
 	bool whole = true;
 	for (uint32_t i = 0; i < set->n_workloads; i++)
-		whole &= json_array_append_new(workloads, workload_json(&set->workloads[i], &info[i], error)) == 0;
-	json_t *root = hb_json_pack(error, "{s:o, s:s, s:i, s:o}", "files", files_json(paths, n_paths), "gpu", gpu,
+		whole &= json_array_append_new(workloads, pack_workload(&set->workloads[i], &info[i], error)) == 0;
+	json_t *root = hb_json_pack(error, "{s:o, s:s, s:i, s:o}", "files", pack_files(paths, n_paths), "gpu", gpu,
 				    "names", (int)set->n_names, "workloads", workloads);
 	int code = whole ? hb_json_write(root, out, error) : -EINVAL;
 	json_decref(root);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 /* Kernels outside the window were not kept, so a request that leaves it is not whole. */
-static bool candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
+static bool is_candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
 {
 	int64_t to_ns = report->spans_to_ns;
 	if (result->spans_truncated)
@@ -15,15 +15,15 @@ static bool candidate(const struct hb_report *report, const struct hb_sim_result
 }
 
 /* 0 for a request exactly as long as its mode's median. */
-static double strangeness(const struct hb_sim_result *result, const struct hb_span *span)
+static double measure_strangeness(const struct hb_sim_result *result, const struct hb_span *span)
 {
 	double latency = (double)(span->end_ns - span->start_ns);
 	return fabs(log(fmax(1, latency) / fmax(1, (double)result->high[0].p50_ns)));
 }
 
 /* Spans are ordered by start; many may start together. */
-static const struct hb_span *request_at(const struct hb_report *report, const struct hb_sim_result *result,
-					int64_t arrival_ns)
+static const struct hb_span *find_request(const struct hb_report *report, const struct hb_sim_result *result,
+					  int64_t arrival_ns)
 {
 	size_t low = 0;
 	size_t high = result->n_spans;
@@ -35,47 +35,47 @@ static const struct hb_span *request_at(const struct hb_report *report, const st
 			high = middle;
 	}
 	for (; low < result->n_spans && result->spans[low].start_ns == arrival_ns; low++)
-		if (candidate(report, result, &result->spans[low]))
+		if (is_candidate(report, result, &result->spans[low]))
 			return &result->spans[low];
 	return NULL;
 }
 
-static const struct hb_span *most_typical(const struct hb_report *report, const struct hb_sim_result *result)
+static const struct hb_span *find_most_typical(const struct hb_report *report, const struct hb_sim_result *result)
 {
 	const struct hb_span *best = NULL;
 	for (size_t i = 0; i < result->n_spans; i++) {
 		const struct hb_span *span = &result->spans[i];
-		if (!candidate(report, result, span))
+		if (!is_candidate(report, result, span))
 			continue;
-		if (!best || strangeness(result, span) < strangeness(result, best))
+		if (!best || measure_strangeness(result, span) < measure_strangeness(result, best))
 			best = span;
 	}
 	return best;
 }
 
 /* Sum over all modes; infinite when one of them does not have this request whole. */
-static double shared_strangeness(const struct hb_report *report, int64_t arrival_ns)
+static double sum_strangeness(const struct hb_report *report, int64_t arrival_ns)
 {
 	double sum = 0;
 	for (size_t i = 0; i < report->n; i++) {
-		const struct hb_span *span = request_at(report, &report->results[i], arrival_ns);
+		const struct hb_span *span = find_request(report, &report->results[i], arrival_ns);
 		if (!span)
 			return INFINITY;
-		sum += strangeness(&report->results[i], span);
+		sum += measure_strangeness(&report->results[i], span);
 	}
 	return sum;
 }
 
 /* With given arrivals the same requests are there under every mode. */
-static bool shared_choose(const struct hb_report *report, const struct hb_span **views)
+static bool choose_shared(const struct hb_report *report, const struct hb_span **views)
 {
 	const struct hb_sim_result *first = &report->results[0];
 	double best = INFINITY;
 	int64_t arrival_ns = 0;
 	for (size_t i = 0; i < first->n_spans; i++) {
-		if (!candidate(report, first, &first->spans[i]))
+		if (!is_candidate(report, first, &first->spans[i]))
 			continue;
-		double sum = shared_strangeness(report, first->spans[i].start_ns);
+		double sum = sum_strangeness(report, first->spans[i].start_ns);
 		if (sum >= best)
 			continue;
 		best = sum;
@@ -84,14 +84,14 @@ static bool shared_choose(const struct hb_report *report, const struct hb_span *
 	if (isinf(best))
 		return false;
 	for (size_t i = 0; i < report->n; i++)
-		views[i] = request_at(report, &report->results[i], arrival_ns);
+		views[i] = find_request(report, &report->results[i], arrival_ns);
 	return true;
 }
 
 void hb_request_views_choose(const struct hb_report *report, const struct hb_span **views)
 {
-	if (report->n > 0 && report->results[0].n_high > 0 && shared_choose(report, views))
+	if (report->n > 0 && report->results[0].n_high > 0 && choose_shared(report, views))
 		return;
 	for (size_t i = 0; i < report->n; i++)
-		views[i] = report->results[i].n_high > 0 ? most_typical(report, &report->results[i]) : NULL;
+		views[i] = report->results[i].n_high > 0 ? find_most_typical(report, &report->results[i]) : NULL;
 }

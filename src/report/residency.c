@@ -45,7 +45,7 @@ static bool gets_gpu(const struct hb_residency *residency, const struct hb_span 
 	return (change->tenant < residency->n_high) == (tenant < residency->n_high);
 }
 
-static size_t first_switch_from(const struct hb_residency *residency, int64_t start_ns)
+static size_t find_first_switch(const struct hb_residency *residency, int64_t start_ns)
 {
 	size_t low = 0;
 	size_t high = residency->n;
@@ -60,7 +60,7 @@ static size_t first_switch_from(const struct hb_residency *residency, int64_t st
 }
 
 /* Moves to the first switch, from piece->next on and within the span, that gives or takes the GPU. */
-static const struct hb_span *switch_find(const struct hb_residency *residency, struct hb_span_piece *piece, bool gives)
+static const struct hb_span *find_switch(const struct hb_residency *residency, struct hb_span_piece *piece, bool gives)
 {
 	for (; piece->next < residency->n; piece->next++) {
 		const struct hb_span *change = residency->switches[piece->next];
@@ -79,14 +79,14 @@ bool hb_residency_piece(const struct hb_residency *residency, struct hb_span_pie
 		/* A kernel begins while its context has the GPU. */
 		piece->begun = true;
 		piece->start_ns = span->start_ns;
-		piece->next = first_switch_from(residency, span->start_ns);
+		piece->next = find_first_switch(residency, span->start_ns);
 	} else {
-		const struct hb_span *back = piece->end_ns < span->end_ns ? switch_find(residency, piece, true) : NULL;
+		const struct hb_span *back = piece->end_ns < span->end_ns ? find_switch(residency, piece, true) : NULL;
 		if (!back || back->end_ns >= span->end_ns)
 			return false;
 		piece->start_ns = back->end_ns;
 	}
-	const struct hb_span *away = span->kind == HB_SPAN_KERNEL ? switch_find(residency, piece, false) : NULL;
+	const struct hb_span *away = span->kind == HB_SPAN_KERNEL ? find_switch(residency, piece, false) : NULL;
 	piece->end_ns = away ? away->start_ns : span->end_ns;
 	return true;
 }

@@ -17,7 +17,7 @@ struct outcome {
 	double slo_ms;
 };
 
-static struct outcome outcome_of(const struct hb_sim_result *result)
+static struct outcome find_outcome(const struct hb_sim_result *result)
 {
 	struct outcome outcome = {.attainment = 2};
 	for (uint32_t i = 0; i < result->n_high; i++) {
@@ -34,21 +34,21 @@ static struct outcome outcome_of(const struct hb_sim_result *result)
 }
 
 /* Exclusive is no way to share: each program has a GPU of its own. */
-static bool shares(const struct hb_sim_result *result)
+static bool is_shared(const struct hb_sim_result *result)
 {
 	return strcmp(result->sharing, "exclusive") != 0;
 }
 
 /* Of the modes that keep the service the one that gives most to LP; else the one that serves best. */
-static const struct hb_sim_result *best_find(const struct hb_sim_result *results, size_t n, bool *kept)
+static const struct hb_sim_result *find_best(const struct hb_sim_result *results, size_t n, bool *kept)
 {
 	const struct hb_sim_result *best = NULL;
 	struct outcome top = {0};
 	*kept = false;
 	for (size_t i = 0; i < n; i++) {
-		struct outcome outcome = outcome_of(&results[i]);
+		struct outcome outcome = find_outcome(&results[i]);
 		bool keeps = outcome.attainment >= HB_SIM_SLO_KEPT;
-		if (!shares(&results[i]) || (*kept && !keeps))
+		if (!is_shared(&results[i]) || (*kept && !keeps))
 			continue;
 		bool better = keeps ? !*kept || outcome.relative > top.relative : outcome.attainment > top.attainment;
 		if (best && !better)
@@ -63,10 +63,10 @@ static const struct hb_sim_result *best_find(const struct hb_sim_result *results
 const struct hb_sim_result *hb_result_best(const struct hb_sim_result *results, size_t n)
 {
 	bool kept;
-	return best_find(results, n, &kept);
+	return find_best(results, n, &kept);
 }
 
-static const struct hb_sim_result *default_find(const struct hb_sim_result *results, size_t n)
+static const struct hb_sim_result *find_default(const struct hb_sim_result *results, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(results[i].sharing, "timeslice") == 0)
@@ -74,15 +74,15 @@ static const struct hb_sim_result *default_find(const struct hb_sim_result *resu
 	return NULL;
 }
 
-static size_t sharing_count(const struct hb_sim_result *results, size_t n)
+static size_t count_shared(const struct hb_sim_result *results, size_t n)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < n; i++)
-		count += shares(&results[i]);
+		count += is_shared(&results[i]);
 	return count;
 }
 
-static uint32_t slo_count(const struct hb_sim_result *result)
+static uint32_t count_slos(const struct hb_sim_result *result)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < result->n_high; i++)
@@ -90,7 +90,7 @@ static uint32_t slo_count(const struct hb_sim_result *result)
 	return count;
 }
 
-static void low_name_write(FILE *out, const struct hb_sim_result *result)
+static void write_low_name(FILE *out, const struct hb_sim_result *result)
 {
 	if (result->n_low == 1)
 		fputs(result->low[0].workload, out);
@@ -99,50 +99,50 @@ static void low_name_write(FILE *out, const struct hb_sim_result *result)
 }
 
 /* "95 % of NAME's requests within 5.60 ms", or with several services "... of every service's requests within its SLO". */
-static void promise_write(FILE *out, const struct hb_sim_result *result, const struct outcome *outcome)
+static void write_promise(FILE *out, const struct hb_sim_result *result, const struct outcome *outcome)
 {
 	fprintf(out, "%.0f %% of ", 100 * HB_SIM_SLO_KEPT);
-	if (slo_count(result) == 1)
+	if (count_slos(result) == 1)
 		fprintf(out, "%s's requests within %.2f ms", outcome->worst, outcome->slo_ms);
 	else
 		fputs("every service's requests within its SLO", out);
 }
 
-static void best_write(FILE *out, const struct hb_sim_result *best, const struct outcome *top, bool kept)
+static void write_best(FILE *out, const struct hb_sim_result *best, const struct outcome *top, bool kept)
 {
 	if (kept) {
 		fprintf(out, "%s lets ", best->sharing);
-		low_name_write(out, best);
+		write_low_name(out, best);
 		fprintf(out, " run fastest (%.1f %% of alone) among those that keep at least ", 100 * top->relative);
-		promise_write(out, best, top);
+		write_promise(out, best, top);
 		return;
 	}
 	fputs("none keeps ", out);
-	promise_write(out, best, top);
+	write_promise(out, best, top);
 	fprintf(out, "; %s comes closest (%.1f %%", best->sharing, 100 * top->attainment);
-	if (slo_count(best) > 1)
+	if (count_slos(best) > 1)
 		fprintf(out, " of %s's", top->worst);
 	fputs(", with ", out);
-	low_name_write(out, best);
+	write_low_name(out, best);
 	fprintf(out, " at %.1f %% of alone)", 100 * top->relative);
 }
 
 void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n)
 {
 	bool kept = false;
-	const struct hb_sim_result *best = best_find(results, n, &kept);
-	if (!best || sharing_count(results, n) < 2 || best->n_low == 0)
+	const struct hb_sim_result *best = find_best(results, n, &kept);
+	if (!best || count_shared(results, n) < 2 || best->n_low == 0)
 		return;
-	struct outcome top = outcome_of(best);
+	struct outcome top = find_outcome(best);
 	if (!top.worst)
 		return;
-	fprintf(out, "Of %zu ways to share, ", sharing_count(results, n));
-	best_write(out, best, &top, kept);
-	const struct hb_sim_result *driver = default_find(results, n);
+	fprintf(out, "Of %zu ways to share, ", count_shared(results, n));
+	write_best(out, best, &top, kept);
+	const struct hb_sim_result *driver = find_default(results, n);
 	if (driver && driver != best) {
-		struct outcome usual = outcome_of(driver);
+		struct outcome usual = find_outcome(driver);
 		fprintf(out, "; the driver's own time slicing keeps %.1f %%", 100 * usual.attainment);
-		if (slo_count(driver) > 1)
+		if (count_slos(driver) > 1)
 			fprintf(out, " of %s's", usual.worst);
 		fprintf(out, " and leaves %.1f %%", 100 * usual.relative);
 	}

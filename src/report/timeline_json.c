@@ -39,7 +39,7 @@ struct writer {
 };
 
 /* Takes `event`. */
-static int event_write(struct writer *writer, json_t *event)
+static int write_event(struct writer *writer, json_t *event)
 {
 	if (!event)
 		return -ENOMEM;
@@ -50,13 +50,13 @@ static int event_write(struct writer *writer, json_t *event)
 	return failed ? -EIO : 0;
 }
 
-static const char *tenant_name(const struct hb_sim_result *result, uint32_t tenant)
+static const char *find_tenant_name(const struct hb_sim_result *result, uint32_t tenant)
 {
 	return tenant < result->n_high ? result->high[tenant].workload : result->low[tenant - result->n_high].workload;
 }
 
 /* The first lane that is free; when all are taken the request joins none and is left out. */
-static int request_lane(struct writer *writer, const struct hb_span *span)
+static int take_request_lane(struct writer *writer, const struct hb_span *span)
 {
 	for (int lane = 0; lane < REQUEST_LANES; lane++) {
 		if (writer->lane_end_ns[span->tenant][lane] > span->start_ns)
@@ -67,11 +67,11 @@ static int request_lane(struct writer *writer, const struct hb_span *span)
 	return -1;
 }
 
-static int row_of(struct writer *writer, const struct hb_span *span)
+static int find_row(struct writer *writer, const struct hb_span *span)
 {
 	switch ((enum hb_span_kind)span->kind) {
 	case HB_SPAN_REQUEST:
-		return request_lane(writer, span);
+		return take_request_lane(writer, span);
 	case HB_SPAN_KERNEL:
 		return ROW_KERNEL;
 	case HB_SPAN_COPY:
@@ -87,9 +87,9 @@ static int row_of(struct writer *writer, const struct hb_span *span)
 }
 
 /* One event for each piece in which a kernel had the GPU. */
-static int span_write(struct writer *writer, const struct hb_span *span)
+static int write_span(struct writer *writer, const struct hb_span *span)
 {
-	int row = span->tenant < TENANTS_MAX ? row_of(writer, span) : -1;
+	int row = span->tenant < TENANTS_MAX ? find_row(writer, span) : -1;
 	if (row < 0)
 		return 0;
 	writer->used[span->tenant][row] = true;
@@ -98,45 +98,46 @@ static int span_write(struct writer *writer, const struct hb_span *span)
 	struct hb_span_piece piece = {.span = span};
 	int rc = 0;
 	while (!rc && hb_residency_piece(writer->residency, &piece))
-		rc = event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
+		rc = write_event(writer, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
 						   span->tenant + 1, "tid", row + 1, "ts", (double)piece.start_ns / 1e3,
 						   "dur", (double)(piece.end_ns - piece.start_ns) / 1e3));
 	return rc;
 }
 
-static int metadata_write(struct writer *writer, const char *what, uint32_t tenant, int row, const char *name)
+static int write_metadata(struct writer *writer, const char *what, uint32_t tenant, int row, const char *name)
 {
-	return event_write(writer, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid",
+	return write_event(writer, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid",
 					     tenant + 1, "tid", row + 1, "args", "name", name));
 }
 
-static int names_write(struct writer *writer, uint32_t tenant)
+static int write_names(struct writer *writer, uint32_t tenant)
 {
 	char name[128];
 	const struct hb_sim_result *result = writer->result;
-	snprintf(name, sizeof name, "%s (%s)", tenant_name(result, tenant), tenant < result->n_high ? "high" : "low");
-	int rc = metadata_write(writer, "process_name", tenant, 0, name);
+	snprintf(name, sizeof name, "%s (%s)", find_tenant_name(result, tenant),
+		 tenant < result->n_high ? "high" : "low");
+	int rc = write_metadata(writer, "process_name", tenant, 0, name);
 	for (int row = 0; row < N_ROWS && !rc; row++) {
 		if (!writer->used[tenant][row])
 			continue;
-		rc = metadata_write(writer, "thread_name", tenant, row,
+		rc = write_metadata(writer, "thread_name", tenant, row,
 				    row_names[row > ROW_REQUEST ? ROW_REQUEST : row]);
 	}
 	return rc;
 }
 
-static int events_write(struct writer *writer)
+static int write_events(struct writer *writer)
 {
 	const struct hb_sim_result *result = writer->result;
 	int rc = 0;
 	for (size_t i = 0; i < result->n_spans && !rc; i++)
-		rc = span_write(writer, &result->spans[i]);
+		rc = write_span(writer, &result->spans[i]);
 	for (uint32_t tenant = 0; tenant < result->n_high + result->n_low && !rc; tenant++)
-		rc = names_write(writer, tenant);
+		rc = write_names(writer, tenant);
 	return rc;
 }
 
-static int run_write(FILE *out, const struct hb_sim_result *result)
+static int write_run(FILE *out, const struct hb_sim_result *result)
 {
 	json_t *run = json_pack("{s:s, s:s, s:f, s:I, s:b}", "gpu", result->gpu, "sharing", result->sharing, "seconds",
 				result->seconds, "seed", (json_int_t)result->seed, "truncated",
@@ -152,9 +153,9 @@ int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct
 {
 	struct writer writer = {.out = out, .result = result, .residency = hb_residency_new(result)};
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", out);
-	int rc = writer.residency ? events_write(&writer) : -ENOMEM;
+	int rc = writer.residency ? write_events(&writer) : -ENOMEM;
 	fputs("\n],\"otherData\":", out);
-	rc = rc ? rc : run_write(out, result);
+	rc = rc ? rc : write_run(out, result);
 	fputs("}\n", out);
 	hb_residency_free(writer.residency);
 	return rc ? hb_error_set(error, rc, "cannot write the timeline: %s", strerror(-rc)) : 0;
