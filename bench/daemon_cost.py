@@ -60,18 +60,16 @@ def all_launch(stack, n):
     return len(tenants) == n and all(launches_of(tenant) > 0 for tenant in tenants)
 
 
-def start(stack, high, service):
+def start_tenant(stack, high):
     if high:
-        return stack.start("high", "--rate", RATE, "--seconds", 3600, "--kernels", 8, options=("--slo", "auto"),
-                           program=os.path.abspath(service))
+        return stack.start("high", "infer", "--rate", RATE, "--seconds", 3600, "--kernels", 8, options=("--slo", "auto"))
     return stack.start("low", "train", KERNEL_US, 0)
 
 
 def measure(stack_module, arguments, mps):
     with stack_module.Stack(config="metrics: 127.0.0.1:0\n", mps=mps) as stack:
         stack.start_daemon()
-        programs = [start(stack, i % HIGH_SHARE == 0, os.path.join(arguments.build, "bench/simcuda/sim_infer"))
-                    for i in range(arguments.tenants)]
+        programs = [start_tenant(stack, i % HIGH_SHARE == 0) for i in range(arguments.tenants)]
         stack_module.wait_until("everybody launches", lambda: all_launch(stack, arguments.tenants), 300)
         pid = stack.daemon.pid
         before, woken = launches(stack), wakes(pid)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A service beside two trainings on one GPU, measured: alone, under the driver's
-own time slices, and under `hb run`. Real processes, the real shim and daemon;
-on a simulated GPU where there is no other one.
+"""Measures a service beside two trainings on one GPU: each alone, under the driver's own time slices, and under `hb run`.
+Real processes with the real shim and daemon, on a simulated GPU where there is no real one.
 
 usage: side_by_side.py BUILD_FOLDER
 """
@@ -16,12 +15,10 @@ if len(sys.argv) != 2:
     sys.exit(__doc__)
 os.environ["HB_BUILD"] = os.path.abspath(sys.argv[1])
 sys.path.insert(0, os.path.join(ROOT, "tests/end-to-end"))
-from stack import BUILD, Stack  # noqa: E402
+from stack import Stack  # noqa: E402
 
 SIMULATED = not os.path.exists("/dev/nvidiactl")
-# Simulated: 80 kernels and copies at 100 requests/s. Real: one kernel of 200 us every few ms.
-SERVICE = (["bench/simcuda/sim_infer", "--rate", 100, "--seconds", 0.5] if SIMULATED
-           else ["bench/gpu/gpu-micro", "kernel", 200, 132, 300])
+SERVICE = ["infer", "--rate", 100, "--seconds", 0.5]  # 80 kernels and two copies a request
 # A simulated GPU that is slower than a real one: what the host adds counts less.
 SCALE = 4
 TRAINING = ["train", 300]
@@ -29,16 +26,14 @@ TRAINING = ["train", 300]
 
 def latency_ms(lines):
     """(p50, p90) of what a service printed last."""
-    def number(name, unit, per_ms):
-        return float(re.search(rf'{name}_{unit}"?[=:] ?([0-9.]+)', lines[-1])[1]) / per_ms
-    return tuple(number(name, "us", 1e3) if SIMULATED else number(name, "ns", 1e6) for name in ("p50", "p90"))
+    return tuple(float(re.search(rf"{name}_us=([0-9.]+)", lines[-1])[1]) / 1e3 for name in ("p50", "p90"))
 
 
 def side_by_side(service, training):
     trainings = [training(*TRAINING, 0) for _ in range(2)]
     for program in trainings:
         program.expect("running")
-    latency = latency_ms(service(*SERVICE[1:], program=os.path.join(BUILD, SERVICE[0])).output())
+    latency = latency_ms(service(*SERVICE).output())
     for program in trainings:
         program.signal(signal.SIGTERM)
     return *latency, sum(program.result()["share"] for program in trainings)
@@ -53,7 +48,7 @@ def main():
     print(where)
     print(f"{'':<28}{'service p50':>11}{'p90':>11}{'two trainings':>16}")
     with Stack(scale=SCALE, simulated=SIMULATED) as stack:
-        alone = latency_ms(stack.bare(*SERVICE[1:], program=os.path.join(BUILD, SERVICE[0])).output())
+        alone = latency_ms(stack.bare(*SERVICE).output())
         work = stack.bare(*TRAINING, 500).result()["share"]
         row("each alone", *alone, work)
         row("driver's own time slices", *side_by_side(stack.bare, stack.bare))

@@ -302,8 +302,8 @@ class Stage:
     def command_of(self, program):
         kind, arguments = ("work", program.simulated) if self.simulated else program.real.split(" ", 1)
         if kind == "torch":
-            return ["python3", os.path.join(BENCH, "workloads/torch_work.py"), *arguments.split()]
-        return [os.path.join(os.path.dirname(self.hb),"bench/workloads/hb-bench-work"), *arguments.split()]
+            return ["python3", os.path.join(BENCH, "torch_program.py"), *arguments.split()]
+        return [find_part(self.hb, "cuda-tenant"), "bench", *arguments.split()]
 
     def missing_modules(self, name, program):
         """Text about the Python modules that the program lacks; "" = it has all."""

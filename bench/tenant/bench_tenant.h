@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the modes of cuda-tenant share: one context, one kernel, and talking to whoever started the program. */
+/* What the modes of cuda-tenant share: one context, one kernel, and lines to the process that started the program. */
 #ifndef HB_BENCH_TENANT_TENANT_H
 #define HB_BENCH_TENANT_TENANT_H
 
@@ -16,13 +16,15 @@ void tenant_twice(CUstream stream, CUdeviceptr word);
 CUdeviceptr tenant_word(void);
 uint64_t tenant_read(CUdeviceptr word);
 
-/* Prints the line at once, for whoever waits for it. */
+/* Prints the line at once, for a process that waits for it. */
 void tenant_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Says the word and waits for a line on standard input; its end counts as one. */
 void tenant_pause(const char *word);
 
 /* Modes; see tenant.c. */
 int tenant_work(int rounds);
+int tenant_bench(int argc, char **argv);
+int tenant_infer(int argc, char **argv);
 int tenant_memory(size_t chunk, int threads, int processes);
 
 #endif

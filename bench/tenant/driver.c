@@ -138,6 +138,11 @@ static void *found(void *function, const char *name)
 	exit(3);
 }
 
+void *driver_find(const char *symbol)
+{
+	return found(find_dlsym(NULL, symbol, ""), symbol);
+}
+
 void driver_open(const char *route)
 {
 	find_fn *find = find_of(route);

@@ -19,6 +19,14 @@
 	X(cuDeviceGet, cuDeviceGet) \
 	X(cuDeviceGetCount, cuDeviceGetCount) \
 	X(cuDeviceGetUuid, cuDeviceGetUuid_v2) \
+	X(cuDeviceGetName, cuDeviceGetName) \
+	X(cuDeviceGetAttribute, cuDeviceGetAttribute) \
+	X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange) \
+	X(cuStreamCreateWithPriority, cuStreamCreateWithPriority) \
+	X(cuFuncSetAttribute, cuFuncSetAttribute) \
+	X(cuMemHostAlloc, cuMemHostAlloc) \
+	X(cuMemFreeHost, cuMemFreeHost) \
+	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2) \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) \
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
 	X(cuCtxSetCurrent, cuCtxSetCurrent) \
@@ -38,6 +46,7 @@
 	X(cuGraphExecDestroy, cuGraphExecDestroy) \
 	X(cuGraphDestroy, cuGraphDestroy) \
 	PX(cuLaunchKernel, cuLaunchKernel, _ptsz) \
+	PX(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz) \
 	PX(cuLaunchHostFunc, cuLaunchHostFunc, _ptsz) \
 	PX(cuGraphLaunch, cuGraphLaunch, _ptsz) \
 	PX(cuStreamSynchronize, cuStreamSynchronize, _ptsz) \
@@ -63,6 +72,8 @@ extern struct driver cu;
 
 /* Fills `cu`; ends the program when the route is unknown or a function is not found. */
 void driver_open(const char *route);
+/* A symbol of the driver's library; ends the program when it is not there. */
+void *driver_find(const char *symbol);
 /* Prints every route, one a line. */
 void driver_list_routes(void);
 /* Ends the program with the call and the error's name. */

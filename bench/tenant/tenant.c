@@ -10,6 +10,8 @@
  *     devices                         the UUIDs of the devices
  *     capture                         records a graph, pausing in the middle
  *     child fork|exec|spawn           uses CUDA, and again in a child
+ *     infer [OPTION...]               a service with requests at random; prints their latency (tenant_infer.c)
+ *     bench KIND [ARGUMENT...]        a program of the benchmark harness (bench_mode.c)
  *   cuda-tenant --routes              the routes by which it can find the driver
  *
  * --wait: pauses between joining and working, and again before it ends: it says
@@ -52,7 +54,7 @@ enum { BLOCKS = 264, THREADS = 512, QUEUED = 8 };
 static CUmodule module;
 static CUfunction step, twice;
 static bool waiting;
-static volatile sig_atomic_t told_to_end;
+static volatile sig_atomic_t asked_to_end;
 
 void tenant_begin(void)
 {
@@ -126,10 +128,10 @@ void tenant_pause(const char *word)
 
 static void end_soon(int signal)
 {
-	told_to_end = 1;
+	asked_to_end = 1;
 }
 
-static void joined(void)
+static void join_gpu(void)
 {
 	signal(SIGTERM, end_soon);
 	tenant_begin();
@@ -137,7 +139,7 @@ static void joined(void)
 		tenant_pause("joined");
 }
 
-static int done(int status)
+static int end_mode(int status)
 {
 	if (waiting)
 		tenant_pause("done");
@@ -147,12 +149,12 @@ static int done(int status)
 
 /* --- train -------------------------------------------------------------------------------- */
 
-/* Launches with QUEUED in flight; how many. */
-static uint64_t launch_on_and_on(CUstream stream, CUevent events[QUEUED], double kernel_us, uint64_t n,
-				 CUdeviceptr word)
+/* Launches with QUEUED in flight; returns how many. */
+static uint64_t launch_repeatedly(CUstream stream, CUevent events[QUEUED], double kernel_us, uint64_t n,
+				  CUdeviceptr word)
 {
 	uint64_t made = 0;
-	for (; (!n || made < n) && !told_to_end; made++) {
+	for (; (!n || made < n) && !asked_to_end; made++) {
 		CUevent event = events[made % QUEUED];
 		if (made >= QUEUED)
 			CU(cuEventSynchronize(event));
@@ -164,12 +166,12 @@ static uint64_t launch_on_and_on(CUstream stream, CUevent events[QUEUED], double
 	return made;
 }
 
-static int train(double kernel_us, uint64_t n)
+static int run_training(double kernel_us, uint64_t n)
 {
 	CUstream stream;
 	CUevent events[QUEUED], first, last;
 	float ms = 0;
-	joined();
+	join_gpu();
 	CUdeviceptr word = tenant_word();
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 0; i < QUEUED; i++)
@@ -177,7 +179,7 @@ static int train(double kernel_us, uint64_t n)
 	CU(cuEventCreate(&first, 0));
 	CU(cuEventCreate(&last, 0));
 	CU(cuEventRecord(first, stream));
-	uint64_t made = launch_on_and_on(stream, events, kernel_us, n, word);
+	uint64_t made = launch_repeatedly(stream, events, kernel_us, n, word);
 	CU(cuEventRecord(last, stream));
 	CU(cuEventSynchronize(last));
 	CU(cuEventElapsedTime(&ms, first, last));
@@ -188,12 +190,12 @@ static int train(double kernel_us, uint64_t n)
 	bool right = tenant_read(word) == made;
 	tenant_say("{\"kernels\": %llu, \"right\": %s, \"ms\": %.3f, \"share\": %.4f}", (unsigned long long)made,
 		   right ? "true" : "false", (double)ms, (double)made * kernel_us / 1e3 / (ms > 0 ? (double)ms : 1));
-	return done(right ? 0 : 5);
+	return end_mode(right ? 0 : 5);
 }
 
 /* --- small ones ---------------------------------------------------------------------------- */
 
-static int devices(void)
+static int print_devices(void)
 {
 	int n;
 	CU(cuInit(0));
@@ -210,12 +212,12 @@ static int devices(void)
 	return 0;
 }
 
-static int capture(void)
+static int record_graph(void)
 {
 	CUstream stream;
 	CUgraph graph;
 	CUgraphExec exec;
-	joined();
+	join_gpu();
 	CUdeviceptr word = tenant_word();
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CU(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -230,7 +232,7 @@ static int capture(void)
 	tenant_say("graph: %llu", (unsigned long long)value);
 	CU(cuGraphExecDestroy(exec));
 	CU(cuGraphDestroy(graph));
-	return done(value == 42 ? 0 : 5);
+	return end_mode(value == 42 ? 0 : 5);
 }
 
 static int wait_for(pid_t child)
@@ -241,7 +243,7 @@ static int wait_for(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void become(const char *mode)
+static void execute_mode(const char *mode)
 {
 	char *arguments[] = {(char *)(uintptr_t) "cuda-tenant", (char *)(uintptr_t)mode, (char *)(uintptr_t) "2", NULL};
 	execve("/proc/self/exe", arguments, environ);
@@ -249,19 +251,19 @@ static void become(const char *mode)
 }
 
 /*
- * fork: the child does not use CUDA, the parent goes on; exec: the child becomes another program that uses CUDA; spawn:
+ * fork: the child does not use CUDA, the parent continues; exec: the child becomes another program that uses CUDA; spawn:
  * children that are forked before CUDA is used, and use it.
  */
-static int child(const char *how)
+static int use_in_child(const char *how)
 {
 	bool early = strcmp(how, "spawn") == 0;
 	fflush(stdout);
 	pid_t first = early ? fork() : -1;
 	if (first == 0) {
-		joined();
+		join_gpu();
 		return tenant_work(1);
 	}
-	joined();
+	join_gpu();
 	CUdeviceptr word = tenant_word();
 	tenant_step(NULL, 500000, word, 1);
 	fflush(stdout);
@@ -269,14 +271,14 @@ static int child(const char *how)
 	if (second == 0) {
 		if (strcmp(how, "fork") == 0)
 			_exit(7);
-		become("work");
+		execute_mode("work");
 	}
 	int status = wait_for(second);
 	if (early)
 		tenant_say("early child: %d", wait_for(first));
 	tenant_step(NULL, 1000, word, 1);
 	tenant_say("child: %d, word: %llu", status, (unsigned long long)tenant_read(word));
-	return done(0);
+	return end_mode(0);
 }
 
 static int usage(void)
@@ -288,20 +290,24 @@ static int usage(void)
 static int run(int argc, char **argv)
 {
 	const char *mode = argc > 0 ? argv[0] : "";
+	if (strcmp(mode, "infer") == 0)
+		return tenant_infer(argc, argv);
+	if (strcmp(mode, "bench") == 0)
+		return tenant_bench(argc - 1, argv + 1);
 	if (strcmp(mode, "work") == 0 && argc == 2) {
-		joined();
-		return done(tenant_work(atoi(argv[1])));
+		join_gpu();
+		return end_mode(tenant_work(atoi(argv[1])));
 	}
 	if (strcmp(mode, "train") == 0 && argc == 3)
-		return train(atof(argv[1]), strtoull(argv[2], NULL, 10));
+		return run_training(atof(argv[1]), strtoull(argv[2], NULL, 10));
 	if (strcmp(mode, "memory") == 0 && argc == 4)
 		return tenant_memory(strtoull(argv[1], NULL, 10), atoi(argv[2]), atoi(argv[3]));
 	if (strcmp(mode, "devices") == 0)
-		return devices();
+		return print_devices();
 	if (strcmp(mode, "capture") == 0)
-		return capture();
+		return record_graph();
 	if (strcmp(mode, "child") == 0 && argc == 2)
-		return child(argv[1]);
+		return use_in_child(argv[1]);
 	return usage();
 }
 

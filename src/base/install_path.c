@@ -40,8 +40,6 @@ static const char *const program_folders[] = {
 	"../simcuda",
 	"../../src/simcuda",
 	"../..",
-	"bench/workloads",
-	"../bench/workloads",
 	"../sbin",
 	"../libexec/hummingbird",
 	NULL,

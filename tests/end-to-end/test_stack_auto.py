@@ -4,21 +4,19 @@
 tried, and hb status says what was chosen and why. A life of the service tells something only with enough requests and
 enough time beside low priority; a machine that pauses may have it tell nothing, so lives are led until one told something."""
 import json
-import os
 import signal
 import unittest
 import urllib.request
 
-from stack import BUILD, LIMIT, Stack, wait_until
+from stack import LIMIT, Stack, wait_until
 
-SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 # Three times what a life needs (HB_LIFE_REQUESTS); at this rate they come in three seconds.
 REQUESTS = 300
 
 
 def service_of(stack):
     """The service as the daemon sees it once it is at work; None before."""
-    found = [tenant for tenant in stack.tenants() if "sim_infer" in tenant["command"] and tenant["gpus"]]
+    found = [tenant for tenant in stack.tenants() if "cuda-tenant infer" in tenant["command"] and tenant["gpus"]]
     return found[0] if found else None
 
 
@@ -40,7 +38,7 @@ class Auto(unittest.TestCase):
 
     def begin(self, stack, *options):
         """The service, which serves until it is told to end, at work; the GPU's engine with it, and why."""
-        service = stack.start("high", "--rate", 200, "--seconds", 3600, "--kernels", 4, program=SERVICE,
+        service = stack.start("high", "infer", "--rate", 200, "--seconds", 3600, "--kernels", 4,
                               options=("--slo", "p50=60s", *options))
         why = wait_until("the service is at work", lambda: service_of(stack))["engine_why"]
         return service, stack.status()["gpus"][0]["engine"], why
@@ -48,7 +46,7 @@ class Auto(unittest.TestCase):
     def leave(self, stack, service):
         service.signal(signal.SIGTERM)
         self.assertIn("results=right", service.output()[-1])
-        wait_until("it has left", lambda: not any("sim_infer" in tenant["command"] for tenant in stack.tenants()))
+        wait_until("it has left", lambda: not any("cuda-tenant infer" in tenant["command"] for tenant in stack.tenants()))
 
     def life(self, stack, *options):
         """A life that tells something: the engine it was in, and why. Those before it, which told nothing, were in no other."""
@@ -81,7 +79,7 @@ class Auto(unittest.TestCase):
             self.assertEqual(known[0]["temporal"]["attainment_ppm"], 1000000)
             self.assertIn("train", known[0]["low"])
             # Whoever can connect reads this: programs without their arguments.
-            self.assertEqual([(pair["high"], pair["low"]) for pair in self.page(stack)["engines"]], [("sim_infer", "cuda-tenant")])
+            self.assertEqual([(pair["high"], pair["low"]) for pair in self.page(stack)["engines"]], [("cuda-tenant", "cuda-tenant")])
             engine, why = self.life(stack)
             self.assertEqual(engine, "spatial")
             self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 life\); spatial not tried$")

@@ -166,8 +166,8 @@ def test_a_program_that_fails_is_named_and_the_others_go_on(place):
     cases = json.loads(done.stdout)["cases"]
     assert len(cases) == 5
     for case in cases:
-        assert case["failed"].startswith(("launch (high, native) ended with status 1",
-                                          "preempt (high, native) ended with status 1")), case
+        assert case["failed"].startswith(("launch (high, native) ended with status 4",
+                                          "preempt (high, native) ended with status 4")), case
         assert "cuModuleLoadData" in case["failed"] and "CUDA_ERROR_NO_BINARY_FOR_GPU" in case["failed"], case
 
 
@@ -274,7 +274,7 @@ def wait_for_programs(place, bench, name, n):
 
 def test_ctrl_c_leaves_nothing(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-endless", "--rounds", "50")
-    wait_for_programs(place, bench, "hb-bench-work", 5)
+    wait_for_programs(place, bench, "cuda-tenant", 5)
     bench.send_signal(signal.SIGINT)
     out, errors = bench.communicate(timeout=LIMIT_RUN)
     assert bench.returncode == 1 and out == "" and "hb bench: interrupted" in errors, (bench.returncode, out, errors)
@@ -337,9 +337,9 @@ def test_a_case_that_cannot_go_on_ends(place):
 def test_programs_that_stand_still_end_their_case(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "100", "--seconds",
                         "0.3", "--sharing", "timeslice", "--limit", "20", "--json")
-    wait_for_programs(place, bench, "hb-bench-work", 2)
+    wait_for_programs(place, bench, "cuda-tenant", 2)
     for pid, name in place.processes().items():
-        if name == "hb-bench-work":
+        if name == "cuda-tenant":
             os.kill(pid, signal.SIGSTOP)
     out, errors = bench.communicate(timeout=LIMIT_RUN)
     assert bench.returncode in (0, 1), errors
@@ -374,7 +374,7 @@ def test_a_way_of_sharing_that_fails_does_not_end_the_others(place):
 def test_even_its_death_leaves_nothing(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "50")
     wait_for_programs(place, bench, "hb-sim-mps-server", 1)
-    wait_for_programs(place, bench, "hb-bench-work", 5)
+    wait_for_programs(place, bench, "cuda-tenant", 5)
     bench.kill()
     bench.communicate(timeout=LIMIT_RUN)
     wait_until("no process is left", lambda: not place.processes())
@@ -384,8 +384,8 @@ def test_even_its_death_leaves_nothing(place):
 def test_a_program_that_dies_in_a_window_is_named(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-5us", "--rounds", "50", "--sharing",
                         "timeslice")
-    wait_for_programs(place, bench, "hb-bench-work", 2)
-    victims = [pid for pid, name in place.processes().items() if name == "hb-bench-work"]
+    wait_for_programs(place, bench, "cuda-tenant", 2)
+    victims = [pid for pid, name in place.processes().items() if name == "cuda-tenant"]
     os.kill(victims[0], signal.SIGKILL)
     out, _ = bench.communicate(timeout=LIMIT_RUN)
     assert bench.returncode == 1 and "was ended by signal 9" in out, (bench.returncode, out)

@@ -8,10 +8,9 @@ import signal
 import subprocess
 import unittest
 
-from stack import BUILD, HB, LIMIT, Stack, wait_until
+from stack import HB, LIMIT, Stack, wait_until
 
 CHECK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "check_timeline.py")
-SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 
 
 def run(stack, *command):
@@ -42,7 +41,7 @@ class Record(unittest.TestCase):
         lows = [stack.start("low", "train", 300, 0) for _ in range(2)]
         for low in lows:
             low.expect("running")
-        service = stack.start("high", "--rate", 50, "--seconds", 0.4, options=("--slo", "20ms"), program=SERVICE)
+        service = stack.start("high", "infer", "--rate", 50, "--seconds", 0.4, options=("--slo", "20ms"))
         self.assertIn("results=right", service.output()[-1])
         wait_until("turns were taken", lambda: all(
             gpu["turns"] > 1 for tenant in stack.tenants() if tenant["priority"] == "low" for gpu in tenant["gpus"]))

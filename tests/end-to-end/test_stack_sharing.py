@@ -11,19 +11,18 @@ import subprocess
 import unittest
 
 from noise import above, judge, near
-from stack import BUILD, HB, Stack, wait_until
+from stack import HB, Stack, wait_until
 
-SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 RATE = 100
 TRAINING_US = 300
 MIB = 1 << 20
 
 
 def write_trace(path):
-    """What sim_infer and `cuda-tenant train` put on the GPU, as hb sim reads it."""
+    """What `cuda-tenant infer` and `cuda-tenant train` put on the GPU, as hb sim reads it."""
     rows = ["service,0,memcpy,Memcpy HtoD (Pinned -> Device),0,13,,,,,614400"]
     rows += [f"service,0,kernel,work,{14 + 10 * i},9,132x1x1,256x1x1,32,0," for i in range(80)]
-    rows += ["service,0,kernel,add,814,1,1x1x1,32x1x1,32,0,",
+    rows += ["service,0,kernel,step,814,1,264x1x1,512x1x1,32,0,",
              "service,0,memcpy,Memcpy DtoH (Device -> Pinned),816,3,,,,,4096"]
     rows += [f"training,0,kernel,step,{(TRAINING_US + 1) * i},{TRAINING_US},264x1x1,512x1x1,32,0," for i in range(8)]
     with open(path, "w", encoding="utf-8") as file:
@@ -62,7 +61,7 @@ class Sharing(unittest.TestCase):
         trainings = [training(), training()]
         for program in trainings:
             program.expect("running")
-        latency = p50_us(service("--rate", RATE, "--seconds", 0.4))
+        latency = p50_us(service("infer", "--rate", RATE, "--seconds", 0.4))
         return latency, [end(program) for program in trainings]
 
     def test_latency_beside_two_trainings_is_what_the_model_predicts(self):
@@ -70,9 +69,9 @@ class Sharing(unittest.TestCase):
 
     def latency_is_as_predicted(self, slowness):
         with Stack(scale=4 * slowness) as stack:
-            native, native_shares = self.measure(stack, lambda *a: stack.bare(*a, program=SERVICE),
+            native, native_shares = self.measure(stack, stack.bare,
                                                  lambda: stack.bare("train", TRAINING_US, 0))
-            ours, shares = self.measure(stack, lambda *a: stack.start("high", *a, program=SERVICE),
+            ours, shares = self.measure(stack, lambda *a: stack.start("high", *a),
                                         lambda: stack.start("low", "train", TRAINING_US, 0))
             native_predicted, _ = predict(stack, "timeslice")
             predicted, share_predicted = predict(stack, "temporal")
@@ -85,19 +84,19 @@ class Sharing(unittest.TestCase):
 
     def test_tenants_come_and_go_in_any_order(self):
         with Stack(scale=0.5) as stack:
-            service = ("--rate", RATE, "--seconds", 0.1)
-            first = stack.start("high", *service, program=SERVICE)
+            service = ("infer", "--rate", RATE, "--seconds", 0.1)
+            first = stack.start("high", *service)
             low = stack.start("low", "train", TRAINING_US, 0)
             low.expect("running")
             p50_us(first)
             second = stack.start("high", "train", TRAINING_US, 0)
             second.expect("running")
             another = stack.start("low", "train", TRAINING_US, 200)
-            p50_us(stack.start("high", *service, program=SERVICE))
+            p50_us(stack.start("high", *service))
             end(second)
             self.assertTrue(another.result()["right"])
             end(low)
-            p50_us(stack.start("high", *service, program=SERVICE))
+            p50_us(stack.start("high", *service))
 
     def test_slices_are_in_force_and_shown(self):
         with Stack() as stack:
@@ -162,7 +161,7 @@ class Sharing(unittest.TestCase):
             self.assertEqual(stack.status()["gpus"][0]["engine"], "turns")
             wait_until("each had several turns", lambda: all(
                 tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
-            latency = p50_us(stack.start("high", "--rate", RATE, "--seconds", 0.2, program=SERVICE))
+            latency = p50_us(stack.start("high", "infer", "--rate", RATE, "--seconds", 0.2))
             shares = [end(low) for low in lows]
         # Neither is starved, little is left unused.
         return above("p50, below 2000 us,", 2000 - latency, 0) + above("the lesser share", min(shares), 0.2) + above(

@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hb top` driven on a terminal: what it shows of a running stack, keys, a
 priority and an SLO changed live, a narrow terminal, resizing, no colours."""
-import os
 import re
 import signal
 import unittest
 
-from stack import BUILD, HB, Stack
+from stack import HB, Stack
 from terminal import Screen, Terminal
 
 TOP = [HB, "top", "--gpu", "sim", "--interval", "100ms"]
@@ -97,12 +96,11 @@ class Top(unittest.TestCase):
     def test_a_tenant_shows_where_its_objective_lies(self):
         with Stack() as stack:
             stack.start_daemon()
-            service = stack.start("high", "--rate", 100, "--seconds", 3600, "--kernels", 8, options=("--slo", "1us"),
-                                  program=os.path.join(BUILD, "bench/simcuda/sim_infer"))
+            service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--kernels", 8, options=("--slo", "1us"))
             with Terminal(TOP, stack.environment, columns=60, rows=40) as terminal:
                 terminal.wait_until("it is there", lambda: len(tenant_lines(terminal)) == 1)
-                self.assertIn(" sim_infer --r", terminal.text())
-                self.assertNotIn("/sim_infer", terminal.text())
+                self.assertIn(" cuda-tenant infer", terminal.text())
+                self.assertNotIn("/cuda-tenant", terminal.text())
                 terminal.type("\n")
                 terminal.wait_until("all is above it", lambda: re.search(r"samples\s+1\.00us -+ SLO\s", terminal.text()))
                 terminal.wait_for("missed ")

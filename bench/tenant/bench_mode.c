@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hb-bench-work KIND [ARGUMENT...]: a GPU program that `hb bench` starts and
- * talks to over its standard input and output; the lines are described in
- * docs/bench.md. Knows nothing of Hummingbird. Ends when its input does, so it
- * never outlives whoever started it.
+ * cuda-tenant's mode `bench KIND [ARGUMENT...]`: a GPU program that the harness
+ * starts and talks to over its standard input and output; docs/bench.md
+ * describes the lines. The program does not know of Hummingbird. It ends when
+ * its input does, so it never outlives the harness.
  */
-#include "bench_work.h"
+#include "bench_mode.h"
+#include "bench_tenant.h"
 
 #include "base/rng.h"
 
@@ -24,7 +25,7 @@
 static char input[256];
 static size_t input_length;
 
-/* The next line without its end; NULL when there is none yet (unless `wait`). The end of input ends the program. */
+/* The next line without its end; NULL when there is none yet and `wait` is false. The end of input ends the program. */
 static const char *next_line(bool wait)
 {
 	static char line[sizeof input];
@@ -60,7 +61,7 @@ static void print_values(const char *name, const int64_t *values, size_t n)
 	putchar(']');
 }
 
-static void say(const char *event)
+static void say_event(const char *event)
 {
 	printf("{\"event\": \"%s\"}\n", event);
 	fflush(stdout);
@@ -72,21 +73,21 @@ static struct hb_rng rng;
 static int64_t *latencies, *measured_at;
 static size_t n_latencies, n_seen;
 
-double work_random(void)
+double bench_random(void)
 {
 	return hb_rng_double(&rng);
 }
 
-int64_t work_next_due(const struct work_arrivals *arrivals, int64_t due_ns)
+int64_t bench_next_due(const struct bench_arrivals *arrivals, int64_t due_ns)
 {
 	if (arrivals->rate_per_s <= 0)
-		return work_now_ns();
+		return bench_now_ns();
 	double gap_ns = 1e9 / arrivals->rate_per_s;
 	return due_ns + (int64_t)(arrivals->periodic ? gap_ns : hb_rng_exponential(&rng, gap_ns));
 }
 
-/* More than fit: an even choice of all (reservoir sampling). */
-void work_high_add(int64_t at_ns, int64_t latency_ns)
+/* When there are more latencies than fit, an even choice of all is kept (reservoir sampling). */
+void bench_add_latency(int64_t at_ns, int64_t latency_ns)
 {
 	static struct hb_rng choice = {{1, 2, 3, 4}};
 	size_t at = n_latencies < LATENCIES_MAX ? n_latencies++ : hb_rng_below(&choice, n_seen + 1);
@@ -97,7 +98,7 @@ void work_high_add(int64_t at_ns, int64_t latency_ns)
 	latencies[at] = latency_ns;
 }
 
-/* The clocks drift apart by some parts in a million: between both comparisons the difference is taken as a line. */
+/* The clocks drift apart by some parts in a million, so the difference is interpolated between two comparisons. */
 struct comparison {
 	int64_t at_ns, difference_ns, round_trip_ns;
 };
@@ -105,8 +106,8 @@ struct comparison {
 static struct comparison compare_clocks(void)
 {
 	struct comparison now;
-	now.difference_ns = work_clock_difference(&now.round_trip_ns);
-	now.at_ns = work_now_ns();
+	now.difference_ns = bench_clock_difference(&now.round_trip_ns);
+	now.at_ns = bench_now_ns();
 	return now;
 }
 
@@ -122,7 +123,7 @@ static void correct_latencies(const struct comparison *before, const struct comp
 	}
 }
 
-static void print_results(const struct work_high *kind, const struct comparison *before)
+static void print_results(const struct bench_high *kind, const struct comparison *before)
 {
 	struct comparison after = {0};
 	if (kind->device_clock) {
@@ -136,26 +137,26 @@ static void print_results(const struct work_high *kind, const struct comparison 
 	fflush(stdout);
 }
 
-static void serve(const struct work_high *kind, const char *line)
+static void serve_window(const struct bench_high *kind, const char *line)
 {
 	double seconds, rate, phase;
 	char arrivals[16];
 	unsigned long long seed;
 	if (sscanf(line, "serve %lf %15s %lf %lf %llu", &seconds, arrivals, &rate, &phase, &seed) != 5)
-		work_fail("'%s' is no command for a service", line);
+		bench_fail("'%s' is no command for a service", line);
 	hb_rng_init(&rng, seed, 1);
-	struct work_arrivals asked = {.rate_per_s = strcmp(arrivals, "closed") == 0 ? 0 : rate,
-				      .periodic = strcmp(arrivals, "periodic") == 0,
-				      .phase = phase};
-	kind->serve(work_now_ns() + (int64_t)(seconds * 1e9), &asked);
-	say("served");
+	struct bench_arrivals asked = {.rate_per_s = strcmp(arrivals, "closed") == 0 ? 0 : rate,
+				       .periodic = strcmp(arrivals, "periodic") == 0,
+				       .phase = phase};
+	kind->serve(bench_now_ns() + (int64_t)(seconds * 1e9), &asked);
+	say_event("served");
 }
 
-static int run_high(const struct work_high *kind)
+static int run_high(const struct bench_high *kind)
 {
 	struct comparison before = {0};
-	latencies = work_calloc(LATENCIES_MAX, sizeof *latencies);
-	measured_at = work_calloc(LATENCIES_MAX, sizeof *measured_at);
+	latencies = bench_calloc(LATENCIES_MAX, sizeof *latencies);
+	measured_at = bench_calloc(LATENCIES_MAX, sizeof *measured_at);
 	for (;;) {
 		const char *line = next_line(true);
 		if (strcmp(line, "quit") == 0)
@@ -164,50 +165,50 @@ static int run_high(const struct work_high *kind)
 			n_latencies = n_seen = 0;
 			if (kind->device_clock)
 				before = compare_clocks();
-			say("prepared");
+			say_event("prepared");
 		} else if (strcmp(line, "finish") == 0) {
 			print_results(kind, &before);
 		} else {
-			serve(kind, line);
+			serve_window(kind, line);
 		}
 	}
 }
 
 /* --- a program without pause -------------------------------------------------------------------------- */
 
-/* Until the next line comes: two iterations are queued at a time, the end of each is noted. */
-static void work(const struct work_low *kind, double seconds)
+/* Works until the next line arrives. Two iterations are queued at a time, and the end of each is noted. */
+static void work_until_line(const struct bench_low *kind, double seconds)
 {
 	static CUevent events[2];
 	static int64_t *ends;
 	size_t n = 0, queued = 0;
-	int64_t end_ns = work_host_ns() + (int64_t)(seconds * 1e9);
+	int64_t end_ns = bench_host_ns() + (int64_t)(seconds * 1e9);
 	const char *line;
 	if (!ends) {
-		ends = work_calloc(ENDS_MAX, sizeof *ends);
-		GPU(cuEventCreate(&events[0], CU_EVENT_DISABLE_TIMING));
-		GPU(cuEventCreate(&events[1], CU_EVENT_DISABLE_TIMING));
+		ends = bench_calloc(ENDS_MAX, sizeof *ends);
+		CU(cuEventCreate(&events[0], CU_EVENT_DISABLE_TIMING));
+		CU(cuEventCreate(&events[1], CU_EVENT_DISABLE_TIMING));
 	}
 	for (; !(line = next_line(false)) && n < ENDS_MAX; queued++) {
-		int64_t left_ns = end_ns - work_host_ns();
+		int64_t left_ns = end_ns - bench_host_ns();
 		kind->iterate(left_ns > 0 ? left_ns : 1000);
-		GPU(cuEventRecord(events[queued & 1], work_stream));
+		CU(cuEventRecord(events[queued & 1], bench_stream));
 		if (queued == 0 && !kind->single)
 			continue;
-		GPU(cuEventSynchronize(events[(queued + kind->single + 1) & 1]));
-		ends[n++] = work_host_ns();
+		CU(cuEventSynchronize(events[(queued + kind->single + 1) & 1]));
+		ends[n++] = bench_host_ns();
 	}
-	GPU(cuStreamSynchronize(work_stream));
+	CU(cuStreamSynchronize(bench_stream));
 	line = line ? line : next_line(true);
 	if (strcmp(line, "rest") != 0)
-		work_fail("'%s' while it works", line);
-	printf("{\"event\": \"rested\", \"simulated\": %s", work_simulated() ? "true" : "false");
+		bench_fail("'%s' while it works", line);
+	printf("{\"event\": \"rested\", \"simulated\": %s", bench_simulated() ? "true" : "false");
 	print_values("ends_ns", ends, kind->endless ? 0 : n);
 	puts("}");
 	fflush(stdout);
 }
 
-static int run_low(const struct work_low *kind)
+static int run_low(const struct bench_low *kind)
 {
 	for (;;) {
 		const char *line = next_line(true);
@@ -215,31 +216,31 @@ static int run_low(const struct work_low *kind)
 		if (strcmp(line, "quit") == 0)
 			return 0;
 		if (sscanf(line, "work %lf", &seconds) != 1)
-			work_fail("'%s' is no command for a program without pause", line);
-		work(kind, seconds);
+			bench_fail("'%s' is no command for a program without pause", line);
+		work_until_line(kind, seconds);
 	}
 }
 
-static int usage(void)
+static int show_kinds(void)
 {
-	fputs("usage: hb-bench-work KIND [ARGUMENT...], see docs/bench.md\n", stderr);
+	fputs("usage: cuda-tenant bench KIND [ARGUMENT...], see docs/bench.md\n", stderr);
 	return 2;
 }
 
-int main(int argc, char **argv)
+int tenant_bench(int argc, char **argv)
 {
-	const struct work_high *high = argc > 1 ? work_high_find(argv[1]) : NULL;
-	const struct work_low *low = argc > 1 ? work_low_find(argv[1]) : NULL;
+	const struct bench_high *high = argc > 0 ? bench_find_high(argv[0]) : NULL;
+	const struct bench_low *low = argc > 0 ? bench_find_low(argv[0]) : NULL;
 	char name[128];
-	if ((!high && !low) || argc - 2 != (high ? high->n_arguments : low->n_arguments))
-		return usage();
-	work_gpu_open();
-	high ? high->prepare(argv + 2) : low->prepare(argv + 2);
-	GPU(cuCtxSynchronize());
-	work_device_name(name, sizeof name);
+	if ((!high && !low) || argc - 1 != (high ? high->n_arguments : low->n_arguments))
+		return show_kinds();
+	bench_gpu_open();
+	high ? high->prepare(argv + 1) : low->prepare(argv + 1);
+	CU(cuCtxSynchronize());
+	bench_device_name(name, sizeof name);
 	printf("{\"event\": \"ready\", \"gpu\": \"%s\"}\n", name);
 	fflush(stdout);
 	int status = high ? run_high(high) : run_low(low);
-	work_gpu_close();
+	bench_gpu_close();
 	return status;
 }

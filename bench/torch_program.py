@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch program that `hb bench` starts and talks to: random weights, random inputs.
 
-  torch_work.py infer MODEL [--batch N] [--graph]     one forward pass
-  torch_work.py train MODEL [--batch N]               one optimizer step
-  torch_work.py decode|prefill|finetune llama8 [--batch N] [--graph]
-  torch_work.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
-  torch_work.py --check KIND MODEL                    which modules are missing, as a line of JSON
+  torch_program.py infer MODEL [--batch N] [--graph]     one forward pass
+  torch_program.py train MODEL [--batch N]               one optimizer step
+  torch_program.py decode|prefill|finetune llama8 [--batch N] [--graph]
+  torch_program.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
+  torch_program.py --check KIND MODEL                    which modules are missing, as a line of JSON
 
 The same program serves requests and runs without pause; the lines it is told on
 standard input decide, and docs/bench.md describes them. Knows nothing of
@@ -202,7 +202,7 @@ class Program:
             self.wait()
             ends.append(time.monotonic_ns())
         if line != "rest":
-            sys.exit("torch_work.py: '%s' while it works" % line)
+            sys.exit("torch_program.py: '%s' while it works" % line)
         say(event="rested", ends_ns=ends)
 
     def run(self):
@@ -218,7 +218,7 @@ class Program:
             elif words[0] == "work":
                 self.work()
             else:
-                sys.exit("torch_work.py: '%s' is no command" % line)
+                sys.exit("torch_program.py: '%s' is no command" % line)
 
 
 def main():
