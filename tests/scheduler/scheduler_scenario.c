@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scenarios of the serving scheduler: text that says which requests come when,
- * and the exact text of what the scheduler did.
+ * Scenarios of the serving scheduler: a text with the arrivals of requests, and
+ * the exact text of the scheduler's actions.
  *
- *	serve_scenario [--check | --refresh] FILE.txt|FOLDER... (golden/golden_main.h)
+ *	scheduler_scenario [--check | --refresh] FILE.txt|FOLDER... (golden/golden_main.h)
  *
- * A scenario that cannot be understood ends with "FILE:LINE: why". The language
- * is in tests/scheduler/README.md. Batches take as long as the model says, `beside` times
- * that when they start beside others; no clock, no GPU.
+ * The output of a scenario with an error ends with "FILE:LINE: why".
+ * tests/scheduler/README.md explains the language. A batch takes the time given
+ * by its model, or `beside` times that if it starts beside others; no clock, no GPU.
  */
 #include "base/units.h"
 #include "golden/golden_main.h"
@@ -19,10 +19,10 @@
 
 #define REQUESTS_MAX 4096
 
-struct batch {
-	int64_t stage_end_ns; /* 0 = free; INT64_MAX = it stands, or will */
-	int64_t stands_ns,
-		rest_ns; /* held: from when it stands, and what is left of its run then; 0 = it is not held */
+struct scenario_batch {
+	int64_t stage_end_ns; /* 0 = free; INT64_MAX = paused */
+	int64_t stop_ns;      /* when a paused run stops */
+	int64_t rest_ns;      /* run time left when it stops; 0 = not paused */
 	enum hb_scheduler_stage stage;
 	double beside;
 };
@@ -34,7 +34,7 @@ struct scenario {
 	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
 	int64_t run_ns[HB_SCHEDULER_MODELS_MAX], more_ns[HB_SCHEDULER_MODELS_MAX], in_ns[HB_SCHEDULER_MODELS_MAX];
 	uint32_t n_models;
-	struct batch batches[HB_SCHEDULER_FLIGHTS_MAX];
+	struct scenario_batch batches[HB_SCHEDULER_FLIGHTS_MAX];
 	uint64_t handles[REQUESTS_MAX], n_requests;
 	int64_t now_ns;
 	double beside;
@@ -48,7 +48,7 @@ static const char *ms(int64_t ns, char text[static 32])
 	return text;
 }
 
-static void say(struct scenario *scenario, const char *text)
+static void print_line(struct scenario *scenario, const char *text)
 {
 	char now[32];
 	if (!scenario->quiet)
@@ -64,18 +64,18 @@ static int64_t stage_ns(const struct scenario *scenario, const struct hb_schedul
 	return (int64_t)((double)(scenario->run_ns[batch->model] + scenario->more_ns[batch->model] * more) * beside);
 }
 
-static void batch_start(struct scenario *scenario, const struct hb_scheduler_action *action)
+static void start_batch(struct scenario *scenario, const struct hb_scheduler_action *action)
 {
 	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, action->slot);
-	struct batch *batch = &scenario->batches[action->slot];
+	struct scenario_batch *batch = &scenario->batches[action->slot];
 	char text[512], finish[32], error[32];
 	int at = snprintf(text, sizeof text, "- start %s x%u %s, done at %s +%s:", scenario->models[of->model].name,
 			  of->items, of->priority == HB_SCHEDULER_HIGH ? "high" : "low", ms(action->finish_ns, finish),
 			  ms(action->error_ns, error));
 	for (uint32_t i = 0; i < of->n_requests; i++)
 		at += snprintf(text + at, sizeof text - (size_t)at, " #%llu", (unsigned long long)of->cookies[i]);
-	say(scenario, text);
-	*batch = (struct batch){.beside = 1};
+	print_line(scenario, text);
+	*batch = (struct scenario_batch){.beside = 1};
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		if (scenario->batches[i].stage_end_ns)
 			batch->beside = scenario->beside;
@@ -89,31 +89,31 @@ static const char *model_in(const struct scenario *scenario, uint32_t slot)
 	return scenario->models[hb_scheduler_batch_get(scenario->scheduler, slot)->model].name;
 }
 
-/* What is on its way still runs: stop_share of the whole run. */
-static void batch_pause(struct scenario *scenario, uint32_t slot)
+/* Launches that are already queued still execute: stop_share of the run. */
+static void pause_batch(struct scenario *scenario, uint32_t slot)
 {
-	struct batch *batch = &scenario->batches[slot];
+	struct scenario_batch *batch = &scenario->batches[slot];
 	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
 	int64_t run_ns = stage_ns(scenario, of, HB_STAGE_RUN, batch->beside);
-	int64_t goes_on_ns = (int64_t)((double)run_ns * scenario->models[of->model].stop_share);
+	int64_t still_ns = (int64_t)((double)run_ns * scenario->models[of->model].stop_share);
 	int64_t left_ns = batch->stage_end_ns - scenario->now_ns;
-	if (batch->stage != HB_STAGE_RUN || left_ns <= goes_on_ns)
+	if (batch->stage != HB_STAGE_RUN || left_ns <= still_ns)
 		return;
-	batch->stands_ns = scenario->now_ns + goes_on_ns;
-	batch->rest_ns = left_ns - goes_on_ns;
+	batch->stop_ns = scenario->now_ns + still_ns;
+	batch->rest_ns = left_ns - still_ns;
 	batch->stage_end_ns = INT64_MAX;
 }
 
-static void batch_release(struct scenario *scenario, uint32_t slot)
+static void resume_batch(struct scenario *scenario, uint32_t slot)
 {
-	struct batch *batch = &scenario->batches[slot];
-	int64_t from_ns = scenario->now_ns > batch->stands_ns ? scenario->now_ns : batch->stands_ns;
+	struct scenario_batch *batch = &scenario->batches[slot];
+	int64_t from_ns = scenario->now_ns > batch->stop_ns ? scenario->now_ns : batch->stop_ns;
 	if (batch->rest_ns)
 		batch->stage_end_ns = from_ns + batch->rest_ns;
 	batch->rest_ns = 0;
 }
 
-static void steps(struct scenario *scenario)
+static void carry_out_actions(struct scenario *scenario)
 {
 	struct hb_scheduler_action action;
 	char text[256], finish[32];
@@ -121,7 +121,7 @@ static void steps(struct scenario *scenario)
 		unsigned long long cookie = action.cookie;
 		switch (action.kind) {
 		case HB_SCHEDULER_START:
-			batch_start(scenario, &action);
+			start_batch(scenario, &action);
 			continue;
 		case HB_SCHEDULER_REFUSE:
 			if (action.reason == HB_SCHEDULER_TIMEOUT)
@@ -131,21 +131,21 @@ static void steps(struct scenario *scenario)
 					 ms(action.finish_ns, finish));
 			break;
 		case HB_SCHEDULER_PAUSE:
-			batch_pause(scenario, action.slot);
+			pause_batch(scenario, action.slot);
 			snprintf(text, sizeof text, "- pause %s", model_in(scenario, action.slot));
 			break;
 		case HB_SCHEDULER_RESUME:
-			batch_release(scenario, action.slot);
+			resume_batch(scenario, action.slot);
 			snprintf(text, sizeof text, "- resume %s", model_in(scenario, action.slot));
 			break;
 		}
-		say(scenario, text);
+		print_line(scenario, text);
 	}
 }
 
-static void stage_over(struct scenario *scenario, uint32_t slot)
+static void end_stage(struct scenario *scenario, uint32_t slot)
 {
-	struct batch *batch = &scenario->batches[slot];
+	struct scenario_batch *batch = &scenario->batches[slot];
 	const struct hb_scheduler_batch *of = hb_scheduler_batch_get(scenario->scheduler, slot);
 	char text[128];
 	if (batch->stage == HB_STAGE_IN) {
@@ -156,13 +156,13 @@ static void stage_over(struct scenario *scenario, uint32_t slot)
 	}
 	snprintf(text, sizeof text, "> %s x%u done%s", scenario->models[of->model].name, of->items,
 		 scenario->now_ns > of->deadline_ns ? ", late" : "");
-	say(scenario, text);
+	print_line(scenario, text);
 	batch->stage_end_ns = 0;
 	hb_scheduler_end(scenario->scheduler, scenario->now_ns, slot, true);
 }
 
-/* Everything that is due up to then, in order. */
-static void advance(struct scenario *scenario, int64_t until_ns)
+/* Advances the time to until_ns and handles all events on the way. */
+static void advance_to(struct scenario *scenario, int64_t until_ns)
 {
 	for (;;) {
 		uint32_t slot = HB_SCHEDULER_FLIGHTS_MAX;
@@ -176,14 +176,14 @@ static void advance(struct scenario *scenario, int64_t until_ns)
 			break;
 		scenario->now_ns = next > scenario->now_ns ? next : scenario->now_ns;
 		if (slot < HB_SCHEDULER_FLIGHTS_MAX)
-			stage_over(scenario, slot);
-		steps(scenario);
+			end_stage(scenario, slot);
+		carry_out_actions(scenario);
 	}
 	scenario->now_ns = until_ns > scenario->now_ns ? until_ns : scenario->now_ns;
 }
 
 /* VALUE of "key=VALUE" among the words, NULL = not there. */
-static const char *value_of(char **words, uint32_t n, const char *key)
+static const char *find_value(char **words, uint32_t n, const char *key)
 {
 	size_t length = strlen(key);
 	for (uint32_t i = 0; i < n; i++)
@@ -192,39 +192,39 @@ static const char *value_of(char **words, uint32_t n, const char *key)
 	return NULL;
 }
 
-static int time_of(char **words, uint32_t n, const char *key, int64_t *ns, struct hb_error *error)
+static int read_time(char **words, uint32_t n, const char *key, int64_t *ns, struct hb_error *error)
 {
-	const char *value = value_of(words, n, key);
+	const char *value = find_value(words, n, key);
 	*ns = 0;
 	return value ? hb_duration_parse(value, ns, error) : 0;
 }
 
-static int open_serve(struct scenario *scenario, struct hb_error *error)
+static int open_scheduler(struct scenario *scenario, struct hb_error *error)
 {
 	return scenario->scheduler ? 0 : hb_scheduler_new(&scenario->config, &scenario->scheduler, error);
 }
 
 /*
- * model NAME max=N run=TIME more=TIME in=TIME stop=SHARE: an item takes run, each further one more; in = copying one; stop =
- * of a run that goes on once it is held.
+ * model NAME max=N run=TIME more=TIME in=TIME stop=SHARE. run = time of the first item, more = of each further item, in =
+ * time to copy one item, stop = share of a run that still executes after a pause.
  */
-static int model_add(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
+static int add_model(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	uint32_t index = scenario->n_models;
 	if (n < 2 || index == HB_SCHEDULER_MODELS_MAX)
-		return hb_error_set(error, -1, "model: needs a name, and room for it");
+		return hb_error_set(error, -1, "model: a name is missing, or there are too many models");
 	struct hb_scheduler_model *model = &scenario->models[index];
-	const char *max = value_of(words, n, "max"), *stop = value_of(words, n, "stop");
+	const char *max = find_value(words, n, "max"), *stop = find_value(words, n, "stop");
 	*model = (struct hb_scheduler_model){.max_items = max ? (uint32_t)atoi(max) : 1,
 					     .run_guess_ns = 1,
 					     .sm_demand = {1, 1},
 					     .stop_share = stop ? atof(stop) : 0};
 	snprintf(model->name, sizeof model->name, "%s", words[1]);
-	if (open_serve(scenario, error) || time_of(words, n, "run", &scenario->run_ns[index], error) ||
-	    time_of(words, n, "more", &scenario->more_ns[index], error) ||
-	    time_of(words, n, "in", &scenario->in_ns[index], error))
+	if (open_scheduler(scenario, error) || read_time(words, n, "run", &scenario->run_ns[index], error) ||
+	    read_time(words, n, "more", &scenario->more_ns[index], error) ||
+	    read_time(words, n, "in", &scenario->in_ns[index], error))
 		return -1;
-	model->in_bytes = (double)scenario->in_ns[index]; /* a byte a ns */
+	model->in_bytes = (double)scenario->in_ns[index]; /* the link copies one byte per ns */
 	if (hb_scheduler_add_model(scenario->scheduler, model, error) < 0)
 		return -1;
 	for (uint32_t items = 1; items <= model->max_items; items++) {
@@ -237,7 +237,7 @@ static int model_add(struct scenario *scenario, char **words, uint32_t n, struct
 	return 0;
 }
 
-static int model_find(const struct scenario *scenario, const char *name)
+static int find_model(const struct scenario *scenario, const char *name)
 {
 	for (uint32_t i = 0; i < scenario->n_models; i++)
 		if (strcmp(scenario->models[i].name, name) == 0)
@@ -246,10 +246,10 @@ static int model_find(const struct scenario *scenario, const char *name)
 }
 
 /* high|low MODEL within=TIME|none [count=N] */
-static int requests_come(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
+static int submit_requests(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
-	int model = n > 1 ? model_find(scenario, words[1]) : -1;
-	const char *within = value_of(words, n, "within"), *count = value_of(words, n, "count");
+	int model = n > 1 ? find_model(scenario, words[1]) : -1;
+	const char *within = find_value(words, n, "within"), *count = find_value(words, n, "count");
 	int64_t within_ns = 0;
 	if (model < 0)
 		return hb_error_set(error, -1, "%s: no such model", n > 1 ? words[1] : words[0]);
@@ -263,22 +263,22 @@ static int requests_come(struct scenario *scenario, char **words, uint32_t n, st
 			return hb_error_set(error, -1, "more than %d requests", REQUESTS_MAX);
 		snprintf(text, sizeof text, "> #%llu %s %s%s%s", (unsigned long long)cookie, words[0], words[1],
 			 within ? " within " : "", within ? within : "");
-		say(scenario, text);
+		print_line(scenario, text);
 		scenario->handles[cookie] = hb_scheduler_submit(
 			scenario->scheduler, scenario->now_ns,
 			&(struct hb_scheduler_request){cookie, (uint32_t)model, 1, priority,
 						       within ? scenario->now_ns + within_ns : INT64_MAX});
 		if (!scenario->handles[cookie])
-			say(scenario, "! the queue is full");
+			print_line(scenario, "! the queue is full");
 	}
 	return 0;
 }
 
-static int config_set(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
+static int set_config(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	struct hb_scheduler_config *config = &scenario->config;
-	const char *policy = value_of(words, n, "policy"), *late = value_of(words, n, "late");
-	const char *queue = value_of(words, n, "queue");
+	const char *policy = find_value(words, n, "policy"), *late = find_value(words, n, "late");
+	const char *queue = find_value(words, n, "queue");
 	if (policy) {
 		snprintf(scenario->policy, sizeof scenario->policy, "%s", policy);
 		config->policy = scenario->policy;
@@ -288,12 +288,12 @@ static int config_set(struct scenario *scenario, char **words, uint32_t n, struc
 										   : HB_SCHEDULER_REJECT;
 	if (queue)
 		config->queue_max = (uint32_t)atoi(queue);
-	if (value_of(words, n, "age"))
-		return time_of(words, n, "age", &config->age_ns, error);
+	if (find_value(words, n, "age"))
+		return read_time(words, n, "age", &config->age_ns, error);
 	return 0;
 }
 
-static int cancel(struct scenario *scenario, char **words, uint32_t n)
+static int cancel_request(struct scenario *scenario, char **words, uint32_t n)
 {
 	uint64_t cookie = n > 1 && words[1][0] == '#' ? strtoull(words[1] + 1, NULL, 10) : 0;
 	char text[64];
@@ -301,29 +301,29 @@ static int cancel(struct scenario *scenario, char **words, uint32_t n)
 		    hb_scheduler_cancel(scenario->scheduler, scenario->now_ns, scenario->handles[cookie]);
 	snprintf(text, sizeof text, "> cancel #%llu: %s", (unsigned long long)cookie,
 		 gone ? "gone" : "it is not queued");
-	say(scenario, text);
+	print_line(scenario, text);
 	return 0;
 }
 
-static int command(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
+static int run_command(struct scenario *scenario, char **words, uint32_t n, struct hb_error *error)
 {
 	int64_t ns = 0;
 	if (strcmp(words[0], "config") == 0)
-		return config_set(scenario, words, n, error);
+		return set_config(scenario, words, n, error);
 	if (strcmp(words[0], "model") == 0)
-		return model_add(scenario, words, n, error);
+		return add_model(scenario, words, n, error);
 	if (!scenario->scheduler)
-		return hb_error_set(error, -1, "%s: comes after a model", words[0]);
+		return hb_error_set(error, -1, "%s: must be after a model", words[0]);
 	if (strcmp(words[0], "at") == 0 && n > 2) {
 		if (hb_duration_parse(words[1], &ns, error))
 			return -1;
-		advance(scenario, ns);
-		return command(scenario, words + 2, n - 2, error);
+		advance_to(scenario, ns);
+		return run_command(scenario, words + 2, n - 2, error);
 	}
 	if (strcmp(words[0], "until") == 0 && n > 1) {
 		if (hb_duration_parse(words[1], &ns, error))
 			return -1;
-		advance(scenario, ns);
+		advance_to(scenario, ns);
 		return 0;
 	}
 	if (strcmp(words[0], "beside") == 0 && n > 1)
@@ -335,10 +335,10 @@ static int command(struct scenario *scenario, char **words, uint32_t n, struct h
 		return 0;
 	}
 	if (strcmp(words[0], "cancel") == 0)
-		return cancel(scenario, words, n);
+		return cancel_request(scenario, words, n);
 	if (strcmp(words[0], "high") == 0 || strcmp(words[0], "low") == 0) {
-		int rc = requests_come(scenario, words, n, error);
-		steps(scenario);
+		int rc = submit_requests(scenario, words, n, error);
+		carry_out_actions(scenario);
 		return rc;
 	}
 	return hb_error_set(error, -1, "%s: no such command", words[0]);
@@ -346,8 +346,8 @@ static int command(struct scenario *scenario, char **words, uint32_t n, struct h
 
 #define WORDS_MAX 16
 
-/* repeat N COMMAND [; COMMAND]... : times in it count from where the time is ("+5ms"). */
-static int line_run(struct scenario *scenario, char *line, struct hb_error *error)
+/* Runs one command. A time "+5ms" is relative to the current time. */
+static int run_line(struct scenario *scenario, char *line, struct hb_error *error)
 {
 	char *words[WORDS_MAX], *rest = NULL, later[HB_UNITS_TEXT_MAX];
 	uint32_t n = 0;
@@ -362,10 +362,11 @@ static int line_run(struct scenario *scenario, char *line, struct hb_error *erro
 		hb_duration_format(scenario->now_ns + ns, later);
 		words[1] = later;
 	}
-	return command(scenario, words, n, error);
+	return run_command(scenario, words, n, error);
 }
 
-static int repeated_run(struct scenario *scenario, char *line, struct hb_error *error)
+/* Runs a line, which may be "repeat N COMMAND [; COMMAND]...". */
+static int run_repeated(struct scenario *scenario, char *line, struct hb_error *error)
 {
 	char *end = line;
 	long times = 1;
@@ -375,7 +376,7 @@ static int repeated_run(struct scenario *scenario, char *line, struct hb_error *
 		char *copy = strdup(end), *rest = NULL;
 		int rc = 0;
 		for (char *part = strtok_r(copy, ";", &rest); part && !rc; part = strtok_r(NULL, ";", &rest))
-			rc = line_run(scenario, part, error);
+			rc = run_line(scenario, part, error);
 		free(copy);
 		if (rc)
 			return rc;
@@ -383,7 +384,7 @@ static int repeated_run(struct scenario *scenario, char *line, struct hb_error *
 	return 0;
 }
 
-static void scenario_run(const char *name, FILE *in, FILE *out)
+static void run_scenario(const char *name, FILE *in, FILE *out)
 {
 	struct scenario *scenario = calloc(1, sizeof *scenario);
 	struct hb_error error = {""};
@@ -395,7 +396,7 @@ static void scenario_run(const char *name, FILE *in, FILE *out)
 	for (int number = 1; getline(&line, &room, in) > 0; number++) {
 		if (line[0] == '#')
 			continue;
-		if (repeated_run(scenario, line, &error)) {
+		if (run_repeated(scenario, line, &error)) {
 			fprintf(out, "%s:%d: %s\n", name, number, error.text);
 			break;
 		}
@@ -407,5 +408,5 @@ static void scenario_run(const char *name, FILE *in, FILE *out)
 
 int main(int argc, char **argv)
 {
-	return hb_golden_main(argc, argv, scenario_run);
+	return hb_golden_main(argc, argv, run_scenario);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the serving scheduler promises, on a back end that takes exactly as long
- * as it was profiled: nothing starts that cannot be in time, nobody starves,
- * whoever is cancelled or too late goes at once, every request has one fate, and
- * nothing is allocated. Baselines are the negative controls. HB_SEED=N repeats a
- * random run. Linked with malloc wrapped, so that allocations are counted.
+ * The promises of the serving scheduler, with a back end that takes exactly the
+ * profiled time: no batch starts that cannot be in time, no request starves,
+ * cancelled and late requests leave at once, every request ends exactly once, and
+ * nothing is allocated. The baselines are the negative controls. HB_SEED=N repeats
+ * a random run. malloc is wrapped, so that allocations are counted.
  */
 #include "base/rng.h"
 #include "counted_malloc.h"
@@ -17,20 +17,20 @@
 
 #define US INT64_C(1000)
 #define MS INT64_C(1000000)
-#define RUN_NS (2 * MS) /* of one item; each further one adds */
+#define RUN_NS (2 * MS) /* run time of one item */
 #define RUN_MORE_NS (1 * MS)
 #define BATCH_MOST 8
 
 static struct {
 	struct hb_scheduler *scheduler;
-	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = held */
-	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a batch that is held */
+	int64_t now_ns, end_ns[HB_SCHEDULER_FLIGHTS_MAX]; /* 0 = free, INT64_MAX = paused */
+	int64_t left_ns[HB_SCHEDULER_FLIGHTS_MAX];        /* of a paused batch */
 	uint64_t started, items, refused, hopeless, late_starts;
 	uint64_t last_cookie;
 	uint32_t last_items, last_slot;
 	enum hb_scheduler_reason last_reason;
-	int64_t beside; /* a batch takes so many times as long when it starts beside others; 0 = 1 */
-	uint8_t *fate;  /* by cookie: how often it got one; NULL = not kept */
+	int64_t beside; /* factor on the time of a batch that starts beside others; 0 = 1 */
+	uint8_t *fate;  /* by cookie: number of times that the request ended; NULL = not recorded */
 } rig;
 
 static int64_t run_ns(uint32_t items)
@@ -152,7 +152,7 @@ static int64_t next_end(uint32_t *slot)
 	return next;
 }
 
-/* Time passes; what is due is done on the way. */
+/* Advances the time and handles all events on the way. */
 static void advance_to(int64_t until_ns)
 {
 	for (;;) {
@@ -161,7 +161,7 @@ static void advance_to(int64_t until_ns)
 		int64_t next = end < wake ? end : wake;
 		if (next > until_ns)
 			break;
-		assert_true(next >= rig.now_ns); /* a wake that has passed would be one for ever */
+		assert_true(next >= rig.now_ns); /* a wake time in the past would be repeated forever */
 		rig.now_ns = next;
 		if (end <= next) {
 			rig.end_ns[slot] = 0;
@@ -195,7 +195,7 @@ static void the_earliest_deadline_is_first(void **state)
 	assert_int_equal(hb_scheduler_batch_get(rig.scheduler, action.slot)->cookies[0], 2);
 }
 
-/* Eight together take 9 ms, five 6 ms; the first one's deadline leaves 14 ms, less several times what predictions are off. */
+/* Eight items take 9 ms, five take 6 ms. The first deadline leaves 14 ms minus several times the prediction error. */
 static void a_batch_is_as_large_as_its_deadline_allows(void **state)
 {
 	open_policy("ours", 1);
@@ -205,7 +205,7 @@ static void a_batch_is_as_large_as_its_deadline_allows(void **state)
 	assert_true(hb_scheduler_step(rig.scheduler, rig.now_ns, &action));
 	batch_started(action.slot);
 	assert_in_range(rig.last_items, 3, 6);
-	/* Control: with time enough all eight go together, and a server that does not look takes all at once. */
+	/* Control: with enough time all eight are one batch, and a policy that ignores deadlines takes all at once. */
 	closes(NULL);
 	open_policy("ours", 1);
 	for (uint64_t i = 0; i < 8; i++)
@@ -220,7 +220,7 @@ static void a_batch_is_as_large_as_its_deadline_allows(void **state)
 	assert_int_equal(rig.last_items, 8);
 }
 
-/* High priority beside low priority takes twice as long, and the predictor has seen it. */
+/* High priority beside low priority takes twice as long, and the predictor has learned it. */
 static void teach_interference(void)
 {
 	rig.beside = 2;
@@ -236,8 +236,8 @@ static void teach_interference(void)
 	rig.started = 0;
 }
 
-/* The batch in flight is in time only alone. */
-static void low_priority_waits_where_high_would_miss(void **state)
+/* The batch in flight is in time only if it runs alone. */
+static void low_priority_waits_if_high_priority_would_miss(void **state)
 {
 	for (int tight = 0; tight < 2; tight++) {
 		open_policy("ours", 2);
@@ -248,14 +248,13 @@ static void low_priority_waits_where_high_would_miss(void **state)
 		submit(2, 1, HB_SCHEDULER_LOW, INT64_MAX);
 		steps();
 		assert_int_equal(rig.started, tight ? 1 : 2);
-		advance_to(rig.now_ns + 3000 * MS); /* and starts once no such request is expected any more */
+		advance_to(rig.now_ns + 3000 * MS); /* it starts when no high-priority request is expected any more */
 		assert_int_equal(rig.started, 2);
 		closes(NULL);
 	}
 }
 
-/* What an answer says about a request that is not taken. */
-static void the_outlook_knows_who_is_in_flight(void **state)
+static void a_prediction_includes_the_batches_in_flight(void **state)
 {
 	open_policy("ours", 2);
 	teach_interference();
@@ -269,7 +268,7 @@ static void the_outlook_knows_who_is_in_flight(void **state)
 	assert_true(beside.error >= 0 && beside.error < 1);
 }
 
-static void what_cannot_be_in_time_is_refused_at_once(void **state)
+static void a_request_that_cannot_be_in_time_is_refused_at_once(void **state)
 {
 	open_policy("ours", 1);
 	submit(5, 0, HB_SCHEDULER_HIGH, 1900 * US);
@@ -304,8 +303,8 @@ static uint64_t random_load(const char *policy, uint64_t seed)
 	return hopeless;
 }
 
-/* A batch that, even alone, ends after its first deadline. */
-static void nothing_starts_that_cannot_be_in_time(void **state)
+/* Even alone, the batch would end after its first deadline. */
+static void no_batch_starts_that_cannot_be_in_time(void **state)
 {
 	uint64_t seed = seed_of(1);
 	assert_int_equal(random_load("clockwork", seed), 0);
@@ -314,7 +313,7 @@ static void nothing_starts_that_cannot_be_in_time(void **state)
 	assert_true(random_load("priority-fifo", seed) > 10);
 }
 
-/* High priority that takes all there is, and a low-priority request without a deadline. */
+/* High priority uses the entire GPU; a low-priority request without a deadline waits. */
 static uint64_t low_served_beside_saturation(const char *policy)
 {
 	open_policy(policy, 2);
@@ -334,7 +333,6 @@ static void low_priority_does_not_starve(void **state)
 	assert_int_equal(low_served_beside_saturation("preempt"), 0);
 }
 
-/* Aged requests get their share of time and no more. */
 static void aged_requests_take_no_more_than_their_share(void **state)
 {
 	open_policy("ours", 2);
@@ -350,7 +348,7 @@ static void aged_requests_take_no_more_than_their_share(void **state)
 	assert_in_range(counts->aged, 20, 42);
 }
 
-static void who_is_cancelled_never_starts(void **state)
+static void a_cancelled_request_never_starts(void **state)
 {
 	open_policy("ours", 1);
 	uint64_t first = submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
@@ -365,11 +363,12 @@ static void who_is_cancelled_never_starts(void **state)
 	advance_to(50 * MS);
 	assert_int_equal(rig.started, 1);
 	uint64_t again = submit(3, 0, HB_SCHEDULER_HIGH, 50 * MS);
-	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns, first)); /* its place has another owner */
+	assert_false(hb_scheduler_cancel(rig.scheduler, rig.now_ns,
+					 first)); /* its slot in the pool is used by another request */
 	assert_true(hb_scheduler_cancel(rig.scheduler, rig.now_ns, again));
 }
 
-static void a_timeout_is_told_when_it_comes(void **state)
+static void a_timeout_is_reported_when_it_happens(void **state)
 {
 	open_policy("fifo", 3);
 	submit(1, 0, HB_SCHEDULER_HIGH, 90 * MS);
@@ -385,7 +384,7 @@ static void a_timeout_is_told_when_it_comes(void **state)
 	assert_int_equal(rig.last_reason, HB_SCHEDULER_TIMEOUT);
 }
 
-static void late_work_is_downgraded_where_that_is_wanted(void **state)
+static void a_late_request_is_downgraded_if_so_configured(void **state)
 {
 	struct hb_scheduler_config config;
 	hb_scheduler_config_init(&config);
@@ -399,8 +398,8 @@ static void late_work_is_downgraded_where_that_is_wanted(void **state)
 	assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->downgraded[HB_SCHEDULER_HIGH], 1);
 }
 
-/* A worker that died: the slot is free again and nothing was learned from it. */
-static void a_batch_that_was_cut_off_frees_its_slot(void **state)
+/* A worker dies: the slot is free again and nothing is learned. */
+static void a_failed_batch_frees_its_slot(void **state)
 {
 	open_policy("ours", 1);
 	submit(1, 0, HB_SCHEDULER_HIGH, 50 * MS);
@@ -416,9 +415,11 @@ static void a_batch_that_was_cut_off_frees_its_slot(void **state)
 
 #define REQUESTS 5000
 
-/* Every policy, odd requests, cancellations and deaths: each accepted request has exactly one fate. */
-/* Also those whose batch was held: nothing stands for ever. */
-static void every_request_has_one_fate(void **state)
+/*
+ * Every policy, with unusual requests, cancellations and failed batches: each accepted request ends exactly once. Paused
+ * batches also end.
+ */
+static void every_request_ends_exactly_once(void **state)
 {
 	static uint64_t handles[REQUESTS];
 	uint64_t seed = seed_of(3);
@@ -450,7 +451,7 @@ static void every_request_has_one_fate(void **state)
 		advance_to(rig.now_ns + 2000000 * MS);
 		for (uint64_t i = 0; i < REQUESTS; i++)
 			assert_int_equal(rig.fate[i], 1);
-		/* Without interference nothing is predicted to be gained by it. */
+		/* Without interference a pause is predicted to save nothing. */
 		bool pauses = strcmp(*policy, "preempt") == 0 || strcmp(*policy, "ours") == 0 ||
 			      strcmp(*policy, "ours-no-transfer") == 0;
 		assert_int_equal(hb_scheduler_counts_get(rig.scheduler)->pauses > 0, pauses);
@@ -459,7 +460,7 @@ static void every_request_has_one_fate(void **state)
 	}
 }
 
-static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
+static void a_full_queue_refuses_and_submitting_never_allocates(void **state)
 {
 	struct hb_scheduler_config config;
 	hb_scheduler_config_init(&config);
@@ -483,7 +484,7 @@ static void a_full_queue_says_so_and_nothing_is_allocated(void **state)
 	assert_true(rig.items > 30000);
 }
 
-static void a_batch_is_made_of_what_fits_its_room(void **state)
+static void a_batch_has_no_more_data_than_its_room(void **state)
 {
 	const struct hb_scheduler_model roomy = {
 		.max_items = BATCH_MOST, .run_guess_ns = 1 * MS, .sm_demand = {1, 1}, .room_bytes = 100};
@@ -510,7 +511,7 @@ static void a_batch_is_made_of_what_fits_its_room(void **state)
 	}
 }
 
-static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there(void **state)
+static void a_number_can_be_given_to_another_model_when_the_first_is_idle(void **state)
 {
 	const struct hb_scheduler_model other = {
 		.name = "other", .max_items = 1, .run_guess_ns = 7 * MS, .sm_demand = {1, 1}};
@@ -534,7 +535,7 @@ static void a_number_stands_for_another_model_once_nothing_of_the_first_is_there
 	assert_int_equal(hb_scheduler_replace_model(rig.scheduler, 0, &wrong, &error), -EINVAL);
 }
 
-static void what_cannot_be_asked_for_is_refused(void **state)
+static void impossible_values_are_refused(void **state)
 {
 	struct hb_scheduler_config config, good;
 	struct hb_error error;
@@ -569,21 +570,21 @@ int main(void)
 		TEST(a_request_alone_starts_at_once),
 		TEST(the_earliest_deadline_is_first),
 		TEST(a_batch_is_as_large_as_its_deadline_allows),
-		TEST(low_priority_waits_where_high_would_miss),
-		TEST(the_outlook_knows_who_is_in_flight),
-		TEST(what_cannot_be_in_time_is_refused_at_once),
-		TEST(nothing_starts_that_cannot_be_in_time),
+		TEST(low_priority_waits_if_high_priority_would_miss),
+		TEST(a_prediction_includes_the_batches_in_flight),
+		TEST(a_request_that_cannot_be_in_time_is_refused_at_once),
+		TEST(no_batch_starts_that_cannot_be_in_time),
 		TEST(low_priority_does_not_starve),
 		TEST(aged_requests_take_no_more_than_their_share),
-		TEST(who_is_cancelled_never_starts),
-		TEST(a_timeout_is_told_when_it_comes),
-		TEST(late_work_is_downgraded_where_that_is_wanted),
-		TEST(a_batch_that_was_cut_off_frees_its_slot),
-		TEST(every_request_has_one_fate),
-		TEST(a_full_queue_says_so_and_nothing_is_allocated),
-		TEST(a_batch_is_made_of_what_fits_its_room),
-		TEST(a_number_stands_for_another_model_once_nothing_of_the_first_is_there),
-		TEST(what_cannot_be_asked_for_is_refused),
+		TEST(a_cancelled_request_never_starts),
+		TEST(a_timeout_is_reported_when_it_happens),
+		TEST(a_late_request_is_downgraded_if_so_configured),
+		TEST(a_failed_batch_frees_its_slot),
+		TEST(every_request_ends_exactly_once),
+		TEST(a_full_queue_refuses_and_submitting_never_allocates),
+		TEST(a_batch_has_no_more_data_than_its_room),
+		TEST(a_number_can_be_given_to_another_model_when_the_first_is_idle),
+		TEST(impossible_values_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the serving predictor is made of: least squares that converge, forget and survive anything; quantiles; times alone. */
+/* The parts of the serving predictor: recursive least squares, quantiles, times alone. */
 #include "base/rng.h"
 #include "server/scheduler/quantile_ring.h"
 #include "server/scheduler/rls.h"
@@ -48,7 +48,7 @@ static void least_squares_converge_on_the_truth(void **state)
 	double x[N];
 	hb_rng_init(&rng, 1, 1);
 	hb_rls_init(&rls, N, 0.998, 10);
-	assert_true(furthest(&rls, truth) > 1); /* it did not begin there */
+	assert_true(furthest(&rls, truth) > 1); /* the initial weights are wrong */
 	for (int i = 0; i < 2000; i++) {
 		double y = sample(&rng, truth, 0.1, x);
 		assert_true(hb_rls_update(&rls, x, y));
@@ -72,10 +72,10 @@ static void least_squares_forget(void **state)
 		hb_rls_update(&keeps, x, y);
 	}
 	assert_true(furthest(&forgets, changed) < 0.05);
-	assert_true(furthest(&keeps, changed) > 0.3); /* without forgetting the past outweighs it */
+	assert_true(furthest(&keeps, changed) > 0.3); /* without forgetting, old samples outweigh the change */
 }
 
-static void least_squares_refuse_what_is_no_number(void **state)
+static void least_squares_refuse_values_that_are_not_finite(void **state)
 {
 	static const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, -1e300};
 	struct hb_rls rls, before;
@@ -94,8 +94,8 @@ static void least_squares_refuse_what_is_no_number(void **state)
 	}
 }
 
-/* Without the bound P grows by 1/0.9 with every sample that shows nothing: beyond any double. */
-static void least_squares_survive_long_silence_and_sameness(void **state)
+/* Without the bound, every sample with x = 0 would multiply P by 1/0.9 until it overflows. */
+static void least_squares_stay_bounded_when_samples_repeat(void **state)
 {
 	struct hb_rls rls;
 	struct hb_rng rng;
@@ -114,7 +114,7 @@ static void least_squares_survive_long_silence_and_sameness(void **state)
 	assert_true(furthest(&rls, truth) < 0.01);
 }
 
-static void least_squares_stay_finite_whatever_comes(void **state)
+static void least_squares_stay_finite_for_any_samples(void **state)
 {
 	struct hb_rls rls;
 	struct hb_rng rng;
@@ -137,7 +137,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void quantiles_are_those_of_the_newest_samples(void **state)
+static void quantiles_are_exact_for_the_newest_samples(void **state)
 {
 	struct hb_quantile_ring ring = {0};
 	struct hb_rng rng;
@@ -145,7 +145,7 @@ static void quantiles_are_those_of_the_newest_samples(void **state)
 	hb_rng_init(&rng, 5, 1);
 	assert_true(hb_quantile_ring_get(&ring, 0.5, -7) == -7);
 	for (int i = 0; i < 1000; i++) {
-		float value = (float)hb_rng_below(&rng, 50); /* many alike */
+		float value = (float)hb_rng_below(&rng, 50); /* many equal values */
 		last[i % HB_QUANTILE_RING] = value;
 		assert_true(hb_quantile_ring_add(&ring, value));
 		assert_false(hb_quantile_ring_add(&ring, NAN));
@@ -160,26 +160,26 @@ static void quantiles_are_those_of_the_newest_samples(void **state)
 	}
 }
 
-static void times_alone_are_interpolated_between_sizes_seen(void **state)
+static void times_alone_are_interpolated_between_measured_sizes(void **state)
 {
 	struct hb_solo_time solo;
 	hb_solo_time_init(&solo, 5e6);
 	assert_true(hb_solo_time_get(&solo, 3).ns == 5e6);
-	assert_true(hb_solo_time_get(&solo, 3).error >= 0.5); /* a guess says that it is one */
+	assert_true(hb_solo_time_get(&solo, 3).error >= 0.5); /* a guess has a large error */
 	hb_solo_time_learn(&solo, 2, 1e6);
 	assert_true(hb_solo_time_get(&solo, 2).ns == 1e6);
 	assert_true(hb_solo_time_get(&solo, 1).ns == 1e6);
-	assert_true(hb_solo_time_get(&solo, 6).ns == 3e6); /* one size: in proportion */
+	assert_true(hb_solo_time_get(&solo, 6).ns == 3e6); /* one measured size: in proportion */
 	hb_solo_time_learn(&solo, 6, 1.4e6);
 	assert_true(fabs(hb_solo_time_get(&solo, 3).ns - 1.1e6) < 1);
-	assert_true(fabs(hb_solo_time_get(&solo, 8).ns - 1.6e6) < 1); /* two: along them */
+	assert_true(fabs(hb_solo_time_get(&solo, 8).ns - 1.6e6) < 1); /* two sizes: on their line */
 	assert_true(hb_solo_time_get(&solo, 4).error > hb_solo_time_get(&solo, 2).error);
 	assert_true(hb_solo_time_get(&solo, 8).error > hb_solo_time_get(&solo, 4).error);
-	hb_solo_time_learn(&solo, 4, 1.3e6); /* and what was measured is no longer interpolated */
+	hb_solo_time_learn(&solo, 4, 1.3e6); /* a measured size is not interpolated any more */
 	assert_true(fabs(hb_solo_time_get(&solo, 4).ns - 1.3e6) < 1);
 }
 
-static void times_alone_refuse_what_cannot_be_and_ignore_outliers(void **state)
+static void times_alone_refuse_impossible_values_and_ignore_outliers(void **state)
 {
 	struct hb_solo_time solo;
 	hb_solo_time_init(&solo, 1e6);
@@ -191,7 +191,7 @@ static void times_alone_refuse_what_cannot_be_and_ignore_outliers(void **state)
 	for (int i = 0; i < 20; i++)
 		hb_solo_time_learn(&solo, 1, i % 5 ? 2e6 : 90e6);
 	assert_true(hb_solo_time_get(&solo, 1).ns == 2e6);
-	for (int i = 0; i < HB_QUANTILE_RING; i++) /* but a change is learned */
+	for (int i = 0; i < HB_QUANTILE_RING; i++) /* a lasting change is learned */
 		hb_solo_time_learn(&solo, 1, 3e6);
 	assert_true(hb_solo_time_get(&solo, 1).ns == 3e6);
 }
@@ -201,12 +201,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(least_squares_converge_on_the_truth),
 		cmocka_unit_test(least_squares_forget),
-		cmocka_unit_test(least_squares_refuse_what_is_no_number),
-		cmocka_unit_test(least_squares_survive_long_silence_and_sameness),
-		cmocka_unit_test(least_squares_stay_finite_whatever_comes),
-		cmocka_unit_test(quantiles_are_those_of_the_newest_samples),
-		cmocka_unit_test(times_alone_are_interpolated_between_sizes_seen),
-		cmocka_unit_test(times_alone_refuse_what_cannot_be_and_ignore_outliers),
+		cmocka_unit_test(least_squares_refuse_values_that_are_not_finite),
+		cmocka_unit_test(least_squares_stay_bounded_when_samples_repeat),
+		cmocka_unit_test(least_squares_stay_finite_for_any_samples),
+		cmocka_unit_test(quantiles_are_exact_for_the_newest_samples),
+		cmocka_unit_test(times_alone_are_interpolated_between_measured_sizes),
+		cmocka_unit_test(times_alone_refuse_impossible_values_and_ignore_outliers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

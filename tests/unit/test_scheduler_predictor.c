@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The serving predictor: copies that share the link end as the closed form says;
- * interference is learned from outcomes; with the set in flight forecasts change;
- * each has an error estimate that grows with how wrong they were.
+ * The serving predictor: copies that share the link end when the formula says;
+ * interference is learned from completed batches; forecasts change with the set
+ * of batches in flight; error estimates grow with the observed errors.
  */
 #include "base/rng.h"
 #include "server/scheduler/predictor.h"
@@ -18,7 +18,7 @@ static struct hb_predictor *predictor;
 
 static const struct hb_scheduler_model copying = {
 	.name = "copying", .max_items = 8, .in_bytes = 1e7, .run_guess_ns = 1, .sm_demand = {0.5, 0.5}};
-/* Models that copy the same but in processes of their own: these, from number 2. */
+/* Models that only copy, each in a process of its own; numbers 2 and above. */
 #define COPIERS 12
 #define COPIER(i) (2 + (i))
 static const struct hb_scheduler_model running = {
@@ -33,7 +33,7 @@ static int with_both_parts(void **state)
 	assert_int_equal(hb_predictor_add_model(predictor, &running), 1);
 	for (int i = 0; i < COPIERS; i++)
 		assert_int_equal(hb_predictor_add_model(predictor, &copying), COPIER(i));
-	/* The link, exactly: no latency. */
+	/* The exact speed of the link, without latency. */
 	for (uint32_t items = 1; items <= 8; items++) {
 		double stage_ns[HB_STAGES] = {copying.in_bytes * items / RATE * 1e9, 1, 0};
 		hb_predictor_profiled(predictor, 0, items, stage_ns);
@@ -59,8 +59,8 @@ static void the_link_is_learned(void **state)
 	assert_true(hb_predictor_transfer_ns(predictor, HB_STAGE_IN, 0) == 0);
 }
 
-/* Sizes 1, 2 and 4 ms together: the first is done at 3, the second at 3 + 2, the third at 7 ms. */
-static void copies_that_share_the_link_end_as_the_closed_form_says(void **state)
+/* Copies of 1, 2 and 4 ms at the same time end at 3, 3 + 2 and 7 ms. */
+static void copies_that_share_the_link_end_when_the_formula_says(void **state)
 {
 	static const uint32_t items[] = {1, 2, 4};
 	static const double done_ms[] = {3, 5, 7};
@@ -73,7 +73,7 @@ static void copies_that_share_the_link_end_as_the_closed_form_says(void **state)
 		assert_true(near(forecast.flow[i].finish_ns, done_ms[i] * MS, 0.001));
 }
 
-/* The same for any sizes: the k-th smallest is done after the sum of what all have got by then. */
+/* For any sizes: when the k-th smallest copy ends, the link has done its size for it and for every larger copy. */
 static void copies_of_any_size_follow_processor_sharing(void **state)
 {
 	struct hb_rng rng;
@@ -97,10 +97,10 @@ static void copies_of_any_size_follow_processor_sharing(void **state)
 }
 
 /*
- * One process copies 4 and then 2 ms, another 8: half of the link is each one's.
- * So the 4 are done at 8, the 2 at 12, and what is left of the 8 at 14 ms.
+ * One process has copies of 4 and 2 ms, another one of 8 ms; each process gets
+ * half of the link. The copies end at 8, 12 and 14 ms.
  */
-static void copies_of_one_process_go_in_turn(void **state)
+static void copies_of_one_process_follow_one_another(void **state)
 {
 	struct hb_forecast forecast;
 	hb_predictor_begin(predictor, 0, 7, 0, 4, HB_SCHEDULER_HIGH);
@@ -112,14 +112,14 @@ static void copies_of_one_process_go_in_turn(void **state)
 	assert_true(near(forecast.flow[0].finish_ns, 12 * MS, 0.001));
 	assert_true(near(forecast.flow[1].finish_ns, 8 * MS, 0.001));
 	assert_true(near(forecast.flow[2].finish_ns, 14 * MS, 0.001));
-	/* As accounted for, too: alone now, the first is done at 4, and the second has 1 ms left at 5. */
+	/* The same in the accounting: the first copy runs alone and ends at 4 ms; the second has 1 ms left at 5 ms. */
 	hb_predictor_stage(predictor, 4000000, 7, HB_STAGE_RUN);
 	hb_forecast_begin(predictor, 5000000, &forecast);
 	hb_forecast_run(predictor, &forecast, NULL);
 	assert_true(near(forecast.flow[0].finish_ns, 1 * MS, 0.001));
 }
 
-static void without_the_transfer_part_copies_do_not_disturb_each_other(void **state)
+static void without_the_transfer_part_copies_do_not_delay_each_other(void **state)
 {
 	struct hb_forecast forecast;
 	predictor->parts.transfer = false;
@@ -136,7 +136,7 @@ static double link_use_of(const struct hb_predictor *of, double bytes)
 	return hb_predictor_link_use(of, HB_STAGE_IN, hb_predictor_transfer_ns(of, HB_STAGE_IN, bytes));
 }
 
-/* Of a copy that is all latency nobody on the link sees anything, nor it of them. */
+/* A copy that is only latency neither delays other copies nor is delayed by them. */
 static void latency_is_not_shared(void **state)
 {
 	const struct hb_scheduler_model small = {
@@ -166,8 +166,8 @@ static void latency_is_not_shared(void **state)
 	assert_true(near(forecast.flow[1].finish_ns, 8.3 * MS, 0.05));
 }
 
-/* A copy that joins one half done: 4 ms of work, alone for 2 ms; then both at half speed. */
-static void a_change_of_the_set_is_taken_into_account(void **state)
+/* A copy of 4 ms runs alone for 2 ms; then a second one joins and both run at half speed. */
+static void a_batch_that_ends_or_joins_changes_the_forecast(void **state)
 {
 	struct hb_forecast forecast;
 	hb_predictor_begin(predictor, 0, 3, 0, 4, HB_SCHEDULER_HIGH);
@@ -177,7 +177,7 @@ static void a_change_of_the_set_is_taken_into_account(void **state)
 	assert_int_equal(forecast.n, 2);
 	assert_true(near(forecast.flow[0].finish_ns, 4 * MS, 0.001)); /* at 6 ms */
 	assert_true(near(forecast.flow[1].finish_ns, 6 * MS, 0.001)); /* at 8 ms */
-	/* What the first had left when it was cut off is no longer in the way. */
+	/* The first copy fails: its remaining work does not delay the second any more. */
 	hb_predictor_end(predictor, 3000000, 3, false);
 	hb_forecast_begin(predictor, 3000000, &forecast);
 	hb_forecast_run(predictor, &forecast, NULL);
@@ -185,7 +185,7 @@ static void a_change_of_the_set_is_taken_into_account(void **state)
 	assert_true(near(forecast.flow[0].finish_ns, 3.5 * MS, 0.001));
 }
 
-/* Two running batches beside each other, both `slower` times as long as alone; returns the new time. */
+/* Runs two batches beside each other that both take `slower` times as long as alone; returns the new time. */
 static int64_t pair_runs(int64_t now_ns, double slower)
 {
 	for (uint32_t slot = 0; slot < 2; slot++) {
@@ -211,12 +211,12 @@ static double pair_forecast_ns(int64_t now_ns, double *error_ns)
 	return forecast.flow[1].finish_ns;
 }
 
-static void interference_is_learned_and_unlearned(void **state)
+static void interference_is_learned_and_forgotten(void **state)
 {
 	int64_t now_ns = 0;
 	double error_ns, stage_ns[HB_STAGES] = {0, 4 * MS, 0};
 	hb_predictor_profiled(predictor, 1, 1, stage_ns);
-	/* Nothing seen yet: those that fill the GPU are thought to take turns, more or less. */
+	/* Before any measurement, batches that fill the GPU are assumed to share it in turns. */
 	assert_true(pair_forecast_ns(0, &error_ns) > 4.4 * MS && pair_forecast_ns(0, &error_ns) <= 8 * MS);
 	for (int i = 0; i < 50; i++)
 		now_ns = pair_runs(now_ns, 1.6);
@@ -224,14 +224,14 @@ static void interference_is_learned_and_unlearned(void **state)
 	for (int i = 0; i < 400; i++)
 		now_ns = pair_runs(now_ns, 1.1);
 	assert_true(near(pair_forecast_ns(now_ns, &error_ns), 4.4 * MS, 0.05));
-	/* Alone nothing has changed. */
+	/* The time alone is unchanged. */
 	assert_true(near(hb_predictor_alone(predictor, 1, 1).ns, 4 * MS, 0.001));
 	predictor->parts.interference = false;
 	assert_true(near(pair_forecast_ns(now_ns, &error_ns), 4 * MS, 0.001));
 }
 
-/* A batch of 4 ms of which a tenth goes on when it is held; beside a copy of 10 ms that is of high priority. */
-static void a_held_batch_stands_until_high_priority_has_gone(void **state)
+/* A batch of 4 ms of which a tenth still executes after a pause, beside a high-priority copy of 10 ms. */
+static void a_paused_batch_resumes_when_high_priority_has_ended(void **state)
 {
 	struct hb_scheduler_model stops = running;
 	struct hb_forecast forecast;
@@ -241,20 +241,20 @@ static void a_held_batch_stands_until_high_priority_has_gone(void **state)
 	hb_predictor_profiled(predictor, 1, 1, stage_ns);
 	hb_predictor_begin(predictor, 0, 0, 1, 1, HB_SCHEDULER_LOW);
 	hb_predictor_stage(predictor, 0, 0, HB_STAGE_RUN);
-	hb_predictor_begin(predictor, 0, 1, 0, 8, HB_SCHEDULER_HIGH); /* copies for 8 ms, then runs for nothing */
+	hb_predictor_begin(predictor, 0, 1, 0, 8, HB_SCHEDULER_HIGH); /* copies for 8 ms, then a run of no time */
 	hb_forecast_begin(predictor, 1000000, &forecast);
 	hb_forecast_pause(predictor, &forecast, 0, true);
 	hb_forecast_run(predictor, &forecast, NULL);
-	/* 1.4 of 4 ms are done when it stands, at 1.4 ms; 2.6 ms are left at 8 ms. */
+	/* The run stops at 1.4 ms with 1.4 of 4 ms done; 2.6 ms are left at 8 ms. */
 	assert_true(near(forecast.flow[0].finish_ns, 9.6 * MS, 0.001));
 	hb_predictor_pause(predictor, 1000000, 0, true);
-	/* Looked at late: it has stood since 1.4 ms. */
+	/* The predictor is called late: the run has been paused since 1.4 ms. */
 	hb_forecast_begin(predictor, 6000000, &forecast);
 	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 2.6 * MS, 0.001));
 	hb_predictor_pause(predictor, 6000000, 0, false);
 	hb_forecast_begin(predictor, 7000000, &forecast);
 	assert_true(near(forecast.flow[0].left_ns[HB_STAGE_RUN], 1.6 * MS, 0.001));
-	/* When it ends was decided: neither its time alone nor the error learns from it. */
+	/* The scheduler chose when it ends: neither the time alone nor the error learns from it. */
 	double alone_ns = hb_predictor_alone(predictor, 1, 1).ns,
 	       error = hb_predictor_error(predictor, HB_SCHEDULER_LOW, 0);
 	hb_predictor_end(predictor, 60000000, 0, true);
@@ -262,7 +262,7 @@ static void a_held_batch_stands_until_high_priority_has_gone(void **state)
 	assert_true(hb_predictor_error(predictor, HB_SCHEDULER_LOW, 0) == error);
 }
 
-static void a_model_that_cannot_be_held_goes_on(void **state)
+static void a_model_that_cannot_be_paused_continues(void **state)
 {
 	struct hb_forecast forecast;
 	double stage_ns[HB_STAGES] = {0, 4 * MS, 0};
@@ -276,8 +276,8 @@ static void a_model_that_cannot_be_held_goes_on(void **state)
 	assert_true(near(forecast.flow[0].finish_ns, 4 * MS, 0.001));
 }
 
-/* Two models under the same company: one is slowed three times as much as the other, and is known for it. */
-static void a_model_is_as_sensitive_as_it_was_seen_to_be(void **state)
+/* Two models beside the same batches: one is slowed three times as much as the other, and the predictor learns it. */
+static void the_sensitivity_of_a_model_is_learned(void **state)
 {
 	static const double slower[] = {1.3, 1.9};
 	struct hb_scheduler_model other = running;
@@ -302,12 +302,12 @@ static void a_model_is_as_sensitive_as_it_was_seen_to_be(void **state)
 	double first = hb_predictor_sensitivity(predictor, 1, HB_SCHEDULER_HIGH);
 	double more = hb_predictor_sensitivity(predictor, models[1], HB_SCHEDULER_HIGH);
 	assert_true(more > 1.8 * first);
-	/* Another model under its number begins as others do. */
+	/* Another model with the same number begins with sensitivity 1. */
 	assert_int_equal(hb_predictor_replace_model(predictor, models[1], &other), 0);
 	assert_true(hb_predictor_sensitivity(predictor, models[1], HB_SCHEDULER_HIGH) == 1);
 }
 
-static void the_error_estimate_says_how_wrong_predictions_were(void **state)
+static void the_error_estimate_follows_the_observed_errors(void **state)
 {
 	int64_t now_ns = 0;
 	double sure_ns, unsure_ns, stage_ns[HB_STAGES] = {0, 4 * MS, 0};
@@ -324,7 +324,7 @@ static void the_error_estimate_says_how_wrong_predictions_were(void **state)
 	assert_true(unsure_ns > 3 * sure_ns);
 }
 
-static void what_was_not_begun_or_cannot_be_is_ignored(void **state)
+static void events_of_unknown_batches_and_models_are_ignored(void **state)
 {
 	struct hb_forecast forecast;
 	hb_predictor_stage(predictor, 0, 4, HB_STAGE_RUN);
@@ -342,12 +342,12 @@ static void what_was_not_begun_or_cannot_be_is_ignored(void **state)
 	bad = running;
 	bad.sm_demand[1] = 1.5;
 	assert_true(hb_predictor_add_model(predictor, &bad) < 0);
-	/* More planned than there is room for: left out, said so. */
+	/* A forecast that is full leaves further batches out and reports it. */
 	for (int i = 0; i < HB_FORECAST_MAX; i++)
 		assert_int_equal(hb_forecast_add(predictor, &forecast, 1, 1, HB_SCHEDULER_HIGH, true), i);
 	assert_int_equal(hb_forecast_add(predictor, &forecast, 1, 1, HB_SCHEDULER_HIGH, true), HB_FORECAST_MAX);
 	hb_forecast_run(predictor, &forecast, NULL);
-	/* Those that wait go one after another. */
+	/* Waiting batches begin one after another. */
 	assert_true(near(forecast.flow[HB_FORECAST_MAX - 1].finish_ns, HB_FORECAST_MAX * 4 * MS, 0.001));
 }
 
@@ -356,18 +356,18 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, with_both_parts, gone)
 	const struct CMUnitTest tests[] = {
 		TEST(the_link_is_learned),
-		TEST(copies_that_share_the_link_end_as_the_closed_form_says),
+		TEST(copies_that_share_the_link_end_when_the_formula_says),
 		TEST(copies_of_any_size_follow_processor_sharing),
 		TEST(latency_is_not_shared),
-		TEST(copies_of_one_process_go_in_turn),
-		TEST(without_the_transfer_part_copies_do_not_disturb_each_other),
-		TEST(a_change_of_the_set_is_taken_into_account),
-		TEST(interference_is_learned_and_unlearned),
-		TEST(a_held_batch_stands_until_high_priority_has_gone),
-		TEST(a_model_that_cannot_be_held_goes_on),
-		TEST(a_model_is_as_sensitive_as_it_was_seen_to_be),
-		TEST(the_error_estimate_says_how_wrong_predictions_were),
-		TEST(what_was_not_begun_or_cannot_be_is_ignored),
+		TEST(copies_of_one_process_follow_one_another),
+		TEST(without_the_transfer_part_copies_do_not_delay_each_other),
+		TEST(a_batch_that_ends_or_joins_changes_the_forecast),
+		TEST(interference_is_learned_and_forgotten),
+		TEST(a_paused_batch_resumes_when_high_priority_has_ended),
+		TEST(a_model_that_cannot_be_paused_continues),
+		TEST(the_sensitivity_of_a_model_is_learned),
+		TEST(the_error_estimate_follows_the_observed_errors),
+		TEST(events_of_unknown_batches_and_models_are_ignored),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

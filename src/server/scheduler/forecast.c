@@ -23,7 +23,7 @@ struct crowd {
 	double sm[HB_SCHEDULER_PRIORITIES], memory;
 };
 
-static bool in_flight(const struct hb_flow *flow)
+static bool is_in_flight(const struct hb_flow *flow)
 {
 	return flow->live && !flow->waits;
 }
@@ -36,14 +36,14 @@ static void add_run(struct crowd *crowd, const struct hb_flow *flow)
 }
 
 /* Work left in the stage at which the flow stops because it is paused; 0 = it does not stop. */
-static double stop_point(const struct hb_flow *flow)
+static double find_stop_point(const struct hb_flow *flow)
 {
 	return flow->paused && flow->stage == HB_STAGE_RUN ? flow->stop_ns : 0;
 }
 
 static bool has_stopped(const struct hb_flow *flow)
 {
-	double stop_ns = stop_point(flow);
+	double stop_ns = find_stop_point(flow);
 	return stop_ns > 0 && flow->left_ns[HB_STAGE_RUN] <= stop_ns + ROUNDING_NS;
 }
 
@@ -88,8 +88,8 @@ static void compute_features(const struct hb_flow *flow, const struct crowd *cro
 	features[4] = flow->memory * (crowd->memory - flow->memory);
 }
 
-static double run_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, const struct crowd *crowd,
-		       double *features)
+static double compute_run_rate(const struct hb_predictor *predictor, const struct hb_flow *flow,
+			       const struct crowd *crowd, double *features)
 {
 	double slower = 0;
 	compute_features(flow, crowd, features);
@@ -100,7 +100,8 @@ static double run_rate(const struct hb_predictor *predictor, const struct hb_flo
 	return 1 / (1 + slower);
 }
 
-static double copy_rate(const struct hb_predictor *predictor, const struct hb_flow *flow, const struct crowd *crowd)
+static double compute_copy_rate(const struct hb_predictor *predictor, const struct hb_flow *flow,
+				const struct crowd *crowd)
 {
 	bool out = flow->stage == HB_STAGE_OUT;
 	double use = flow->link_use[out];
@@ -127,10 +128,10 @@ static void compute_rates(const struct hb_predictor *predictor, struct hb_flow *
 	}
 	for (uint32_t i = 0; i < n; i++)
 		rate[i] = waits[i]                         ? 0
-			  : flow[i]->stage != HB_STAGE_RUN ? copy_rate(predictor, flow[i], &crowd)
+			  : flow[i]->stage != HB_STAGE_RUN ? compute_copy_rate(predictor, flow[i], &crowd)
 			  : !features && crowd.runs == 1
 				  ? 1
-				  : run_rate(predictor, flow[i], &crowd, features ? features[i] : x);
+				  : compute_run_rate(predictor, flow[i], &crowd, features ? features[i] : x);
 }
 
 void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
@@ -141,7 +142,7 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 	uint32_t n_active = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		rate[i] = 0;
-		if (in_flight(&flow[i]))
+		if (is_in_flight(&flow[i]))
 			active[n_active++] = &flow[i];
 	}
 	compute_rates(predictor, active, n_active, rates, features ? seen : NULL);
@@ -154,7 +155,7 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 }
 
 /* Least work that a batch is assumed to have left while its stage has not ended. */
-static double least_left_ns(const struct hb_flight *flight)
+static double compute_least_left(const struct hb_flight *flight)
 {
 	return OVERDUE_SHARE * flight->total_ns[flight->flow.stage];
 }
@@ -162,7 +163,7 @@ static double least_left_ns(const struct hb_flight *flight)
 void hb_flight_overdue(struct hb_flight *flight)
 {
 	double *left = &flight->flow.left_ns[flight->flow.stage];
-	*left = *left > least_left_ns(flight) ? *left : least_left_ns(flight);
+	*left = *left > compute_least_left(flight) ? *left : compute_least_left(flight);
 }
 
 void hb_forecast_begin(const struct hb_predictor *predictor, int64_t now_ns, struct hb_forecast *forecast)
@@ -181,8 +182,8 @@ void hb_forecast_begin(const struct hb_predictor *predictor, int64_t now_ns, str
 	for (uint32_t i = 0; i < forecast->n; i++) {
 		struct hb_flow *flow = &forecast->flow[i];
 		double left = flow->left_ns[flow->stage] - (since_ns > 0 ? since_ns * rate[i] : 0);
-		double least = least_left_ns(&predictor->flights[forecast->slot[i]]);
-		least = stop_point(flow) > least ? stop_point(flow) : least;
+		double least = compute_least_left(&predictor->flights[forecast->slot[i]]);
+		least = find_stop_point(flow) > least ? find_stop_point(flow) : least;
 		flow->left_ns[flow->stage] = left > least ? left : least;
 	}
 }
@@ -232,7 +233,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	forecast->flow[index].waits = waits;
 	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
-		forecast->flow[index].crowd += in_flight(&forecast->flow[i]) && !forecast->flow[i].paused;
+		forecast->flow[index].crowd += is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused;
 	return index;
 }
 
@@ -277,12 +278,12 @@ static void begin_next_waiting(struct hb_forecast *forecast, struct active_flows
 }
 
 /* Time until the next stage of any flow ends, or a paused run stops. */
-static double next_change_ns(const struct active_flows *active)
+static double find_next_change(const struct active_flows *active)
 {
 	double next = INFINITY;
 	for (uint32_t i = 0; i < active->n; i++) {
 		const struct hb_flow *flow = active->flow[i];
-		double work_ns = flow->left_ns[flow->stage] - stop_point(flow);
+		double work_ns = flow->left_ns[flow->stage] - find_stop_point(flow);
 		double left = active->rate[i] > 0 ? work_ns / active->rate[i] : INFINITY;
 		next = left < next ? left : next;
 	}
@@ -332,7 +333,7 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 	uint32_t waiting = 0;
 	active.n = active.high = 0;
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]))
+		if (is_in_flight(&forecast->flow[i]))
 			join_active(&active, &forecast->flow[i]);
 	/* Every step ends a stage or stops a paused run, which bounds the number of steps. */
 	for (uint32_t step = 0; step <= (HB_STAGES + 1) * forecast->n; step++) {
@@ -340,7 +341,7 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 		if (!active.n)
 			break;
 		compute_rates(predictor, active.flow, active.n, active.rate, NULL);
-		double next_ns = next_change_ns(&active);
+		double next_ns = find_next_change(&active);
 		at_ns += next_ns;
 		if (!advance_active(&active, next_ns, at_ns, &forecast->turns, watch))
 			return false;
@@ -360,7 +361,7 @@ void hb_flow_pause(struct hb_flow *flow, double still_ns, bool paused)
 
 double hb_flow_work_to_stop(const struct hb_flow *flow)
 {
-	double stop_ns = stop_point(flow), left_ns = flow->left_ns[flow->stage] - stop_ns;
+	double stop_ns = find_stop_point(flow), left_ns = flow->left_ns[flow->stage] - stop_ns;
 	return flow->live && stop_ns > 0 && left_ns > ROUNDING_NS ? left_ns : 0;
 }
 
@@ -386,11 +387,11 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
 	/* Each counts as running, whatever its stage now: in the run stage they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
+		if (is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
 			add_run(&crowd, &forecast->flow[i]);
 	for (uint32_t i = 0; i < forecast->n; i++)
-		if (in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
-			sum += run_rate(predictor, &forecast->flow[i], &crowd, x);
+		if (is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
+			sum += compute_run_rate(predictor, &forecast->flow[i], &crowd, x);
 	return sum;
 }
 

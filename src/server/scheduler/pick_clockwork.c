@@ -12,7 +12,7 @@
 #include "server/scheduler/scheduler_policy.h"
 
 /* Time until all runs in flight have ended, one after another. */
-static double gpu_busy_ns(struct hb_scheduler *scheduler, int64_t now_ns)
+static double compute_busy_ns(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_forecast forecast;
 	double end_ns = 0;
@@ -46,12 +46,12 @@ static uint32_t find_items_in_time(struct hb_scheduler *scheduler, const struct 
 	return 0;
 }
 
-static bool clockwork_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_clockwork(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *first;
 	while ((first = find_most_urgent(scheduler))) {
 		const struct hb_scheduler_model *model = &scheduler->predictor.models[first->model];
-		double busy_ns = gpu_busy_ns(scheduler, now_ns);
+		double busy_ns = compute_busy_ns(scheduler, now_ns);
 		double left_ns = first->deadline_ns == INT64_MAX ? 1e18 : (double)(first->deadline_ns - now_ns);
 		double copy_ns = hb_predictor_transfer_ns(&scheduler->predictor, HB_STAGE_IN,
 							  model->in_bytes * first->items);
@@ -73,4 +73,4 @@ static bool clockwork_decide(struct hb_scheduler *scheduler, int64_t now_ns, str
 	return false;
 }
 
-const struct hb_scheduler_ops hb_scheduler_clockwork = {.parts = {true, false}, .decide = clockwork_decide};
+const struct hb_scheduler_ops hb_scheduler_clockwork = {.parts = {true, false}, .decide = decide_clockwork};

@@ -15,8 +15,8 @@
  */
 #include "server/scheduler/scheduler_policy.h"
 
-static bool start_first(struct hb_scheduler *scheduler, int64_t now_ns, enum hb_scheduler_priority class,
-			enum hb_scheduler_order order, struct hb_scheduler_action *action)
+static bool start_first_request(struct hb_scheduler *scheduler, int64_t now_ns, enum hb_scheduler_priority class,
+				enum hb_scheduler_order order, struct hb_scheduler_action *action)
 {
 	struct hb_waiting *best = NULL;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
@@ -35,20 +35,23 @@ static bool has_room(const struct hb_scheduler *scheduler)
 	return hb_scheduler_busy(scheduler) < scheduler->config.concurrency;
 }
 
-static bool fifo_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_fifo(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(scheduler) && start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action);
+	return has_room(scheduler) &&
+	       start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action);
 }
 
-static bool priority_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_priority(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(scheduler) && (start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action) ||
-				       start_first(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action));
+	return has_room(scheduler) &&
+	       (start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action) ||
+		start_first_request(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action));
 }
 
-static bool edf_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_edf(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
-	return has_room(scheduler) && start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, action);
+	return has_room(scheduler) &&
+	       start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY, action);
 }
 
 /*
@@ -61,22 +64,22 @@ static bool edf_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
  * never runs beside high priority, even if the GPU has room; high-priority
  * requests among each other, because it ignores deadlines.
  */
-static bool preempt_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_preempt(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	if (scheduler->n_in_flight[HB_SCHEDULER_HIGH] < scheduler->config.concurrency &&
-	    start_first(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action))
+	    start_first_request(scheduler, now_ns, HB_SCHEDULER_HIGH, HB_ORDER_ARRIVAL, action))
 		return true;
 	bool high = scheduler->n_in_flight[HB_SCHEDULER_HIGH] > 0;
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++)
 		if (hb_scheduler_pause(scheduler, now_ns, slot, high, action))
 			return true;
 	return !high && scheduler->n_in_flight[HB_SCHEDULER_LOW] < scheduler->config.concurrency &&
-	       start_first(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
+	       start_first_request(scheduler, now_ns, HB_SCHEDULER_LOW, HB_ORDER_ARRIVAL, action);
 }
 
-const struct hb_scheduler_ops hb_scheduler_fifo = {.parts = {true, true}, .decide = fifo_decide};
+const struct hb_scheduler_ops hb_scheduler_fifo = {.parts = {true, true}, .decide = decide_fifo};
 const struct hb_scheduler_ops hb_scheduler_priority_fifo = {
-	.parts = {true, true}, .priorities = true, .decide = priority_decide};
-const struct hb_scheduler_ops hb_scheduler_edf = {.parts = {true, true}, .decide = edf_decide};
+	.parts = {true, true}, .priorities = true, .decide = decide_priority};
+const struct hb_scheduler_ops hb_scheduler_edf = {.parts = {true, true}, .decide = decide_edf};
 const struct hb_scheduler_ops hb_scheduler_preempt = {
-	.parts = {true, true}, .priorities = true, .pauses = true, .decide = preempt_decide};
+	.parts = {true, true}, .priorities = true, .pauses = true, .decide = decide_preempt};

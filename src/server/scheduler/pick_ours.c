@@ -187,7 +187,7 @@ static void collect_habits(struct hb_scheduler *scheduler, int64_t now_ns, struc
 }
 
 /* Probability that a high-priority request of any model arrives within lasts_ns. */
-static double high_arrival_chance(const struct low_decision *decision, double lasts_ns)
+static double compute_arrival_chance(const struct low_decision *decision, double lasts_ns)
 {
 	double chance = 0;
 	for (uint32_t i = 0; i < decision->n_habits; i++)
@@ -216,8 +216,8 @@ static double compute_low_gain(struct hb_scheduler *scheduler, int64_t now_ns, c
 	struct hb_plan plan;
 	struct hb_plan_cost after;
 	const struct hb_plan_cost *before = &decision->before;
-	double chance = high_arrival_chance(decision,
-					    hb_predictor_alone(&scheduler->predictor, first->model, items).ns);
+	double chance = compute_arrival_chance(decision,
+					       hb_predictor_alone(&scheduler->predictor, first->model, items).ns);
 	hb_plan_copy(&plan, &decision->flights);
 	hb_plan_add(scheduler, &plan, first->model, items, HB_SCHEDULER_LOW, false, first->deadline_ns, items);
 	hb_plan_add_queue(scheduler, &plan, &decision->queue);
@@ -359,7 +359,7 @@ static bool start_low(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_
 	return false;
 }
 
-static bool ours_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
+static bool decide_ours(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action)
 {
 	return refuse_hopeless(scheduler, now_ns, action) || hb_pause_decide(scheduler, now_ns, action) ||
 	       start_high(scheduler, now_ns, action) || start_aged(scheduler, now_ns, action) ||
@@ -367,10 +367,10 @@ static bool ours_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct h
 }
 
 const struct hb_scheduler_ops hb_scheduler_ours = {
-	.parts = {true, true}, .priorities = true, .pauses = true, .decide = ours_decide};
+	.parts = {true, true}, .priorities = true, .pauses = true, .decide = decide_ours};
 const struct hb_scheduler_ops hb_scheduler_ours_no_transfer = {
-	.parts = {false, true}, .priorities = true, .pauses = true, .decide = ours_decide};
+	.parts = {false, true}, .priorities = true, .pauses = true, .decide = decide_ours};
 const struct hb_scheduler_ops hb_scheduler_ours_no_interference = {
-	.parts = {true, false}, .priorities = true, .pauses = true, .decide = ours_decide};
+	.parts = {true, false}, .priorities = true, .pauses = true, .decide = decide_ours};
 const struct hb_scheduler_ops hb_scheduler_ours_no_preemption = {
-	.parts = {true, true}, .priorities = true, .decide = ours_decide};
+	.parts = {true, true}, .priorities = true, .decide = decide_ours};

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Low-priority batches that have begun and are in high priority's way: our
- * policy holds them where the plan in which they stand costs high priority less
- * than the one in which they run, and lets them go on as soon as it does not.
- * Nothing is held for being of low priority alone.
+ * The pausing half of the policy `ours`: low-priority batches are paused while
+ * the plan in which they are paused costs high priority less than the plan in
+ * which they run, and resume as soon as it does not. Priority alone is no reason
+ * to pause a batch.
  *
- * Example. An LP batch has 6 ms left; an HP request of 3 ms with a deadline in
- * 5 ms comes, and beside LP would take 5.4 ms: it would miss. With LP held,
- * which takes effect after a tenth of its run, 3.2 ms: LP is held until HP has
- * ended. With a deadline in 10 ms nobody is held.
+ * Example. An LP batch has 6 ms left. An HP request of 3 ms arrives with a
+ * deadline in 5 ms. Beside LP it would take 5.4 ms and miss. With LP paused,
+ * which takes effect after a tenth of LP's run, it takes 3.2 ms. So LP is paused
+ * until HP has ended. With a deadline in 10 ms no batch would be paused.
  *
- * Bad at: several batches of which one alone is in the way, which are held
- * together; back ends whose batches go on for long after they are held.
+ * Bad at: several LP batches of which only one delays HP (all are paused
+ * together); back ends whose batches still execute for long after a pause.
  */
 #include "server/scheduler/pick_pause.h"
 
@@ -34,7 +34,7 @@ static bool may_pause(const struct hb_scheduler *scheduler, uint32_t slot)
 	return batch->used && batch->can_pause && !batch->runs_to_end && !is_waited_for(scheduler, batch);
 }
 
-static double run_left_ns(const struct hb_scheduler *scheduler, uint32_t slot)
+static double compute_run_left(const struct hb_scheduler *scheduler, uint32_t slot)
 {
 	const struct hb_flow *flow = &scheduler->predictor.flights[slot].flow;
 	return flow->stage <= HB_STAGE_RUN ? flow->left_ns[HB_STAGE_RUN] : 0;
@@ -55,13 +55,13 @@ static void release_aged(struct hb_scheduler *scheduler, int64_t now_ns)
 			continue;
 		}
 		scheduler->aged_after_ns = now_ns +
-					   (int64_t)(run_left_ns(scheduler, slot) / scheduler->config.aged_share);
+					   (int64_t)(compute_run_left(scheduler, slot) / scheduler->config.aged_share);
 		scheduler->counts.aged++;
 		batch->runs_to_end = true;
 	}
 }
 
-static void plan_pause(const struct hb_scheduler *scheduler, struct hb_plan *plan, bool paused)
+static void pause_in_plan(const struct hb_scheduler *scheduler, struct hb_plan *plan, bool paused)
 {
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
 		uint32_t slot = plan->forecast.slot[i];
@@ -80,11 +80,11 @@ static bool should_pause(struct hb_scheduler *scheduler, int64_t now_ns)
 	hb_plan_collect_queue(scheduler, HB_SCHEDULER_NONE, 0, &queue);
 	hb_plan_add_queue(scheduler, &flights, &queue);
 	hb_plan_copy(&plan, &flights);
-	plan_pause(scheduler, &plan, false);
+	pause_in_plan(scheduler, &plan, false);
 	hb_plan_run(scheduler, now_ns, &plan, &runs);
 	if (runs.class[HB_SCHEDULER_HIGH] < PAUSE_LEAST)
 		return false;
-	plan_pause(scheduler, &flights, true);
+	pause_in_plan(scheduler, &flights, true);
 	hb_plan_run(scheduler, now_ns, &flights, &pauses);
 	double saved = runs.class[HB_SCHEDULER_HIGH] - pauses.class[HB_SCHEDULER_HIGH];
 	double lost = pauses.class[HB_SCHEDULER_LOW] - runs.class[HB_SCHEDULER_LOW];

@@ -42,7 +42,7 @@ uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint3
 }
 
 /* The queue of a model without its first `skip` items, as one batch. False: nothing is left. */
-static bool batch_queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
+static bool collect_queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
 {
 	const struct hb_scheduler_queue *queue = &scheduler->queues[model][HB_SCHEDULER_HIGH];
 	uint32_t items = 0, most = scheduler->predictor.models[model].max_items;
@@ -69,7 +69,7 @@ void hb_plan_collect_queue(struct hb_scheduler *scheduler, uint32_t skip_model, 
 	if (!scheduler->queued[HB_SCHEDULER_HIGH])
 		return;
 	for (uint32_t model = 0; model < scheduler->predictor.n_models; model++) {
-		if (!batch_queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
+		if (!collect_queued_rest(scheduler, model, model == skip_model ? skip_items : 0, &one))
 			continue;
 		uint32_t at = queue->n++;
 		for (; at > 0 && queue->batch[at - 1].deadline_ns > one.deadline_ns; at--)
@@ -96,7 +96,8 @@ void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, con
  * batches known at the begin; batches that join later make the tail longer. The
  * tail never reaches 0, so that every additional batch has a cost.
  */
-static double miss_chance(const struct hb_scheduler *scheduler, const struct hb_plan *plan, int64_t now_ns, uint32_t i)
+static double compute_miss_chance(const struct hb_scheduler *scheduler, const struct hb_plan *plan, int64_t now_ns,
+				  uint32_t i)
 {
 	if (plan->deadline_ns[i] == INT64_MAX)
 		return 0;
@@ -111,7 +112,7 @@ static void sum_plan_cost(struct hb_scheduler *scheduler, struct hb_plan *plan, 
 {
 	*cost = (struct hb_plan_cost){0};
 	for (uint32_t i = 0; i < plan->forecast.n; i++) {
-		double misses = plan->weight[i] * miss_chance(scheduler, plan, now_ns, i);
+		double misses = plan->weight[i] * compute_miss_chance(scheduler, plan, now_ns, i);
 		*(i == plan->expected ? &cost->expected : &cost->class[plan->forecast.flow[i].priority]) += misses;
 	}
 }
@@ -137,7 +138,7 @@ static bool exceeds_limit(void *self, const struct hb_flow *finished)
 	if (finished->priority != HB_SCHEDULER_HIGH)
 		return false;
 	double *left = i == limit->plan->expected ? &limit->expected : &limit->high;
-	*left -= limit->plan->weight[i] * miss_chance(limit->scheduler, limit->plan, limit->now_ns, i);
+	*left -= limit->plan->weight[i] * compute_miss_chance(limit->scheduler, limit->plan, limit->now_ns, i);
 	return *left < 0;
 }
 

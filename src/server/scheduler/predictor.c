@@ -53,21 +53,22 @@ void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts
 	}
 }
 
-static bool share_valid(const double share[2])
+static bool is_share_valid(const double share[2])
 {
 	return share[0] >= 0 && share[0] <= 1 && share[1] >= 0 && share[1] <= 1;
 }
 
-static bool bytes_valid(double bytes)
+static bool are_bytes_valid(double bytes)
 {
 	return bytes >= 0 && bytes < 1e15;
 }
 
-static bool model_valid(const struct hb_scheduler_model *model)
+static bool is_model_valid(const struct hb_scheduler_model *model)
 {
-	return model->max_items >= 1 && model->max_items <= HB_SCHEDULER_BATCH_MAX && bytes_valid(model->in_bytes) &&
-	       bytes_valid(model->out_bytes) && share_valid(model->sm_demand) && share_valid(model->memory_demand) &&
-	       model->stop_share >= 0 && model->stop_share <= 1;
+	return model->max_items >= 1 && model->max_items <= HB_SCHEDULER_BATCH_MAX &&
+	       are_bytes_valid(model->in_bytes) && are_bytes_valid(model->out_bytes) &&
+	       is_share_valid(model->sm_demand) && is_share_valid(model->memory_demand) && model->stop_share >= 0 &&
+	       model->stop_share <= 1;
 }
 
 static void store_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
@@ -79,7 +80,7 @@ static void store_model(struct hb_predictor *predictor, uint32_t number, const s
 
 int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_scheduler_model *model)
 {
-	if (!model_valid(model))
+	if (!is_model_valid(model))
 		return -EINVAL;
 	if (predictor->n_models == HB_SCHEDULER_MODELS_MAX)
 		return -ENOSPC;
@@ -89,7 +90,7 @@ int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_sched
 
 int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model)
 {
-	if (number >= predictor->n_models || !model_valid(model))
+	if (number >= predictor->n_models || !is_model_valid(model))
 		return -EINVAL;
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		if (predictor->flights[i].flow.live && predictor->flights[i].flow.model == number)
@@ -133,14 +134,14 @@ static double error_from_samples(const struct hb_quantile_ring *ring)
 	return error > ERROR_MAX ? ERROR_MAX : error > 0 ? error : 0;
 }
 
-static uint32_t crowd_row(uint32_t crowd)
+static uint32_t clamp_crowd(uint32_t crowd)
 {
 	return crowd < HB_SCHEDULER_CROWD_MAX ? crowd : HB_SCHEDULER_CROWD_MAX - 1;
 }
 
 double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t crowd)
 {
-	return predictor->error[priority][crowd_row(crowd)];
+	return predictor->error[priority][clamp_crowd(crowd)];
 }
 
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,
@@ -340,7 +341,7 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	if (flight->predicted_ns <= 0 || flight->was_paused)
 		return;
 	double late = (double)(now_ns - flight->begun_ns) / flight->predicted_ns - 1;
-	uint32_t row = crowd_row(flight->flow.crowd);
+	uint32_t row = clamp_crowd(flight->flow.crowd);
 	struct hb_quantile_ring *ring = &predictor->late[flight->flow.priority][row];
 	hb_quantile_ring_add(ring, late);
 	predictor->error[flight->flow.priority][row] = error_from_samples(ring);

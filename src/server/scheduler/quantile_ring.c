@@ -10,7 +10,7 @@ uint32_t hb_quantile_ring_count(const struct hb_quantile_ring *ring)
 	return ring->seen < HB_QUANTILE_RING ? (uint32_t)ring->seen : HB_QUANTILE_RING;
 }
 
-static void sorted_remove(struct hb_quantile_ring *ring, uint32_t count, float value)
+static void remove_sorted(struct hb_quantile_ring *ring, uint32_t count, float value)
 {
 	uint32_t at = 0;
 	while (at + 1 < count && ring->sorted[at] != value)
@@ -18,7 +18,7 @@ static void sorted_remove(struct hb_quantile_ring *ring, uint32_t count, float v
 	memmove(&ring->sorted[at], &ring->sorted[at + 1], (count - at - 1) * sizeof *ring->sorted);
 }
 
-static void sorted_insert(struct hb_quantile_ring *ring, uint32_t count, float value)
+static void insert_sorted(struct hb_quantile_ring *ring, uint32_t count, float value)
 {
 	uint32_t at = count;
 	for (; at > 0 && ring->sorted[at - 1] > value; at--)
@@ -34,8 +34,8 @@ bool hb_quantile_ring_add(struct hb_quantile_ring *ring, double value)
 	uint32_t count = hb_quantile_ring_count(ring);
 	float *place = &ring->last[ring->seen % HB_QUANTILE_RING];
 	if (count == HB_QUANTILE_RING)
-		sorted_remove(ring, count--, *place);
-	sorted_insert(ring, count, sample);
+		remove_sorted(ring, count--, *place);
+	insert_sorted(ring, count, sample);
 	*place = sample;
 	ring->seen++;
 	return true;

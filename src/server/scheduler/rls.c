@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static void covariance_reset(struct hb_rls *rls)
+static void reset_covariance(struct hb_rls *rls)
 {
 	memset(rls->p, 0, sizeof rls->p);
 	for (uint32_t i = 0; i < rls->n; i++)
@@ -15,24 +15,24 @@ static void covariance_reset(struct hb_rls *rls)
 void hb_rls_init(struct hb_rls *rls, uint32_t n, double forget, double p0)
 {
 	*rls = (struct hb_rls){.n = n < HB_RLS_MAX ? n : HB_RLS_MAX, .forget = forget, .p0 = p0};
-	covariance_reset(rls);
+	reset_covariance(rls);
 }
 
-static bool usable(double value)
+static bool is_usable(double value)
 {
 	return isfinite(value) && fabs(value) <= HB_RLS_VALUE_MAX;
 }
 
-static bool sample_usable(const struct hb_rls *rls, const double *x, double y)
+static bool is_sample_usable(const struct hb_rls *rls, const double *x, double y)
 {
-	bool ok = usable(y);
+	bool ok = is_usable(y);
 	for (uint32_t i = 0; i < rls->n; i++)
-		ok &= usable(x[i]);
+		ok &= is_usable(x[i]);
 	return ok;
 }
 
 /* P = (P - px px' / scale) / forget. */
-static void covariance_update(struct hb_rls *rls, const double *px, double scale)
+static void update_covariance(struct hb_rls *rls, const double *px, double scale)
 {
 	for (uint32_t i = 0; i < rls->n; i++)
 		for (uint32_t j = 0; j <= i; j++) {
@@ -42,7 +42,7 @@ static void covariance_update(struct hb_rls *rls, const double *px, double scale
 }
 
 /* Limits the diagonal to p0. D P D with a diagonal matrix D keeps P symmetric and positive definite. */
-static void covariance_bound(struct hb_rls *rls)
+static void bound_covariance(struct hb_rls *rls)
 {
 	for (uint32_t i = 0; i < rls->n; i++) {
 		if (rls->p[i][i] <= rls->p0)
@@ -55,7 +55,7 @@ static void covariance_bound(struct hb_rls *rls)
 	}
 }
 
-static bool covariance_valid(const struct hb_rls *rls)
+static bool is_covariance_valid(const struct hb_rls *rls)
 {
 	for (uint32_t i = 0; i < rls->n; i++) {
 		if (!(rls->p[i][i] > 0))
@@ -70,7 +70,7 @@ static bool covariance_valid(const struct hb_rls *rls)
 bool hb_rls_update(struct hb_rls *rls, const double *x, double y)
 {
 	double px[HB_RLS_MAX], scale = rls->forget;
-	if (!sample_usable(rls, x, y)) {
+	if (!is_sample_usable(rls, x, y)) {
 		rls->refused++;
 		return false;
 	}
@@ -83,10 +83,10 @@ bool hb_rls_update(struct hb_rls *rls, const double *x, double y)
 	double error = y - hb_rls_predict(rls, x);
 	for (uint32_t i = 0; i < rls->n; i++)
 		rls->w[i] += px[i] / scale * error;
-	covariance_update(rls, px, scale);
-	covariance_bound(rls);
-	if (!covariance_valid(rls)) {
-		covariance_reset(rls);
+	update_covariance(rls, px, scale);
+	bound_covariance(rls);
+	if (!is_covariance_valid(rls)) {
+		reset_covariance(rls);
 		rls->resets++;
 	}
 	rls->updates++;

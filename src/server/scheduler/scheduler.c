@@ -43,7 +43,7 @@ void hb_scheduler_config_init(struct hb_scheduler_config *config)
 }
 
 /* The next hb_scheduler_step() must ask the policy. */
-static void unsettle(struct hb_scheduler *scheduler)
+static void request_decision(struct hb_scheduler *scheduler)
 {
 	scheduler->settled_ns = INT64_MIN;
 }
@@ -90,7 +90,7 @@ int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_schedul
 	scheduler->config = *config;
 	scheduler->ops = find_policy(config->policy);
 	scheduler->policy_wake_ns = INT64_MAX;
-	unsettle(scheduler);
+	request_decision(scheduler);
 	hb_predictor_init(&scheduler->predictor, scheduler->ops->parts);
 	for (uint32_t model = 0; model < HB_SCHEDULER_MODELS_MAX; model++)
 		for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
@@ -122,7 +122,7 @@ int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, 
 	scheduler->ops = ops;
 	scheduler->predictor.parts = ops->parts;
 	scheduler->policy_wake_ns = INT64_MAX;
-	unsettle(scheduler);
+	request_decision(scheduler);
 	return 0;
 }
 
@@ -154,18 +154,19 @@ int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, 
 	if (result < 0)
 		return refuse_model(result, model, error);
 	scheduler->habits[number] = (struct hb_scheduler_habit){0};
-	unsettle(scheduler);
+	request_decision(scheduler);
 	return 0;
 }
 
 void hb_scheduler_profiled(struct hb_scheduler *scheduler, uint32_t model, uint32_t items,
 			   const double stage_ns[HB_STAGES])
 {
-	unsettle(scheduler);
+	request_decision(scheduler);
 	hb_predictor_profiled(&scheduler->predictor, model, items, stage_ns);
 }
 
-static enum hb_scheduler_priority queue_class(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority)
+static enum hb_scheduler_priority choose_queue(const struct hb_scheduler *scheduler,
+					       enum hb_scheduler_priority priority)
 {
 	return scheduler->ops->priorities ? priority : HB_SCHEDULER_HIGH;
 }
@@ -215,13 +216,13 @@ uint64_t hb_scheduler_submit(struct hb_scheduler *scheduler, int64_t now_ns, con
 	waiting->model = request->model;
 	waiting->items = request->items;
 	waiting->priority = request->priority;
-	waiting->class = queue_class(scheduler, request->priority);
+	waiting->class = choose_queue(scheduler, request->priority);
 	waiting->limit = request->priority;
 	scheduler->admitted[waiting->limit]++;
 	waiting->arrival_ns = now_ns;
 	waiting->deadline_ns = request->deadline_ns;
 	waiting->room_bytes = request->room_bytes;
-	unsettle(scheduler);
+	request_decision(scheduler);
 	enqueue_request(scheduler, index);
 	update_habit(scheduler, now_ns, request);
 	scheduler->counts.submitted[request->priority]++;
@@ -236,7 +237,7 @@ static void free_request(struct hb_scheduler *scheduler, uint32_t index)
 
 static void cancel_queued(struct hb_scheduler *scheduler, uint32_t index)
 {
-	unsettle(scheduler);
+	request_decision(scheduler);
 	scheduler->counts.cancelled[hb_scheduler_waiting(scheduler, index)->priority]++;
 	dequeue_request(scheduler, index);
 	free_request(scheduler, index);
@@ -269,7 +270,7 @@ bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uin
 
 void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage)
 {
-	unsettle(scheduler);
+	request_decision(scheduler);
 	hb_predictor_stage(&scheduler->predictor, now_ns, slot, stage);
 }
 
@@ -278,7 +279,7 @@ void hb_scheduler_end(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t s
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !scheduler->batches[slot].used)
 		return;
 	struct hb_scheduler_batch *batch = &scheduler->batches[slot];
-	unsettle(scheduler);
+	request_decision(scheduler);
 	hb_predictor_end(&scheduler->predictor, now_ns, slot, complete);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
 		free_request(scheduler, scheduler->members[slot][i]);
@@ -390,7 +391,7 @@ static void downgrade_request(struct hb_scheduler *scheduler, uint32_t index)
 	scheduler->admitted[request->limit]--;
 	scheduler->admitted[request->limit = HB_SCHEDULER_LOW]++;
 	scheduler->counts.downgraded[request->priority]++;
-	request->class = queue_class(scheduler, HB_SCHEDULER_LOW);
+	request->class = choose_queue(scheduler, HB_SCHEDULER_LOW);
 	request->deadline_ns = INT64_MAX;
 	enqueue_request(scheduler, index);
 }
@@ -447,7 +448,7 @@ bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
 	/* The dispatcher calls this often. Without a new event the policy need not decide again. */
 	if (now_ns < scheduler->settled_ns)
 		return false;
-	unsettle(scheduler);
+	request_decision(scheduler);
 	if (refuse_next_late(scheduler, now_ns, action))
 		return true;
 	scheduler->policy_wake_ns = INT64_MAX;

@@ -49,8 +49,8 @@ void hb_scheduler_queue_init(struct hb_scheduler_queue *queue)
 	};
 }
 
-static void link_after(struct hb_scheduler_queue *queue, struct hb_scheduler_pool *pool, enum hb_scheduler_order order,
-		       uint32_t index, uint32_t after)
+static void link_request_after(struct hb_scheduler_queue *queue, struct hb_scheduler_pool *pool,
+			       enum hb_scheduler_order order, uint32_t index, uint32_t after)
 {
 	struct hb_waiting *all = pool->requests;
 	uint32_t next = after == HB_SCHEDULER_NONE ? queue->first[order] : all[after].next[order];
@@ -66,8 +66,8 @@ void hb_scheduler_queue_insert(struct hb_scheduler_queue *queue, struct hb_sched
 	uint32_t after = queue->last[HB_ORDER_URGENCY];
 	while (after != HB_SCHEDULER_NONE && pool->requests[after].deadline_ns > request->deadline_ns)
 		after = pool->requests[after].previous[HB_ORDER_URGENCY];
-	link_after(queue, pool, HB_ORDER_URGENCY, index, after);
-	link_after(queue, pool, HB_ORDER_ARRIVAL, index, queue->last[HB_ORDER_ARRIVAL]);
+	link_request_after(queue, pool, HB_ORDER_URGENCY, index, after);
+	link_request_after(queue, pool, HB_ORDER_ARRIVAL, index, queue->last[HB_ORDER_ARRIVAL]);
 	request->queued = true;
 	queue->requests++;
 	queue->items += request->items;

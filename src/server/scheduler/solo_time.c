@@ -14,7 +14,7 @@ void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns)
 	*solo = (struct hb_solo_time){.guess_ns = guess_ns > 0 ? guess_ns : 1};
 }
 
-static struct hb_estimate estimate_from(const struct hb_quantile_ring *ring)
+static struct hb_estimate estimate_from_ring(const struct hb_quantile_ring *ring)
 {
 	double median = hb_quantile_ring_get(ring, 0.5, 1);
 	double late = hb_quantile_ring_get(ring, 0.9, 1) / median - 1;
@@ -27,7 +27,7 @@ bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns)
 		return false;
 	if (!hb_quantile_ring_add(&solo->size[batch], ns))
 		return false;
-	solo->measured[batch] = estimate_from(&solo->size[batch]);
+	solo->measured[batch] = estimate_from_ring(&solo->size[batch]);
 	if (!solo->smallest || batch < solo->smallest)
 		solo->smallest = batch;
 	if (batch > solo->largest)
