@@ -21,7 +21,7 @@ struct hb_backend {
 	const struct hb_scheduler_provider_ops *ops;
 	void *self;
 	const int *state;       /* enum hb_served_model_state, updated by poll(); NULL = always ready */
-	const char *why_failed; /* text for state HB_MODEL_FAILED */
+	const char *why_failed; /* text for state HB_SERVED_MODEL_FAILED */
 };
 
 /* State that the back ends of one dispatcher share. */

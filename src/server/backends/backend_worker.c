@@ -163,7 +163,7 @@ __attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worke
 
 static void fail_model(struct worker *worker)
 {
-	worker->state = HB_MODEL_FAILED;
+	worker->state = HB_SERVED_MODEL_FAILED;
 	worker->restart_ns = INT64_MAX;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		if (worker->lanes[i].state != LANE_FREE)
@@ -219,7 +219,7 @@ static void enforce_limits(struct worker *worker, int64_t now_ns)
 {
 	const struct hb_model_config *config = &worker->config;
 	bool late = false;
-	if (worker->killed && worker->state != HB_MODEL_FAILED && now_ns - worker->killed_ns > END_LIMIT_NS) {
+	if (worker->killed && worker->state != HB_SERVED_MODEL_FAILED && now_ns - worker->killed_ns > END_LIMIT_NS) {
 		snprintf(worker->why_failed, sizeof(worker->why_failed), "its worker, process %d, does not end: %s",
 			 (int)worker->process.pid, worker->killed);
 		hb_log_error("model %s: %s", config->name, worker->why_failed);
@@ -242,7 +242,7 @@ static void update_process(struct worker *worker, int64_t now_ns)
 {
 	struct hb_error error = {.text = ""};
 	char how[96];
-	if (hb_worker_process_ended(&worker->process, how, sizeof(how)) && worker->state != HB_MODEL_FAILED)
+	if (hb_worker_process_ended(&worker->process, how, sizeof(how)) && worker->state != HB_SERVED_MODEL_FAILED)
 		note_death(worker, worker->killed ? worker->killed : how, now_ns);
 	if (now_ns >= worker->restart_ns && start_process(worker, &error) < 0)
 		note_death(worker, error.text, now_ns);
@@ -333,7 +333,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 	uint64_t offset = 0;
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
 		index++;
-	if (worker->state == HB_MODEL_FAILED)
+	if (worker->state == HB_SERVED_MODEL_FAILED)
 		return refuse_batch(batch, HB_ANSWER_UNAVAILABLE, worker->why_failed);
 	if (index == HB_WORKER_LANES)
 		return -EBUSY;
@@ -429,7 +429,7 @@ static void update_worker(struct worker *worker, int64_t now_ns)
 	uint32_t ready = starting ? atomic_load(&worker->memory.page->ready) : HB_WORKER_STARTING;
 	if (ready == HB_WORKER_READY) {
 		worker->ready = true;
-		worker->state = HB_MODEL_READY;
+		worker->state = HB_SERVED_MODEL_READY;
 	} else if (ready == HB_WORKER_UNABLE) {
 		give_model_up(worker, now_ns);
 	}
@@ -498,7 +498,7 @@ static int64_t next_poll_ns(void *self)
 	const struct worker *worker = self;
 	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
 	if (worker->killed)
-		return worker->state == HB_MODEL_FAILED ? INT64_MAX : worker->killed_ns + END_LIMIT_NS + 1;
+		return worker->state == HB_SERVED_MODEL_FAILED ? INT64_MAX : worker->killed_ns + END_LIMIT_NS + 1;
 	if (worker->process.pid && !worker->ready && ready < next)
 		next = ready;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
@@ -572,7 +572,7 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
-	worker->state = HB_MODEL_LOADING;
+	worker->state = HB_SERVED_MODEL_LOADING;
 	worker->memory.fd = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd =
 		-1;
 	int result = hb_worker_memory_init(config, &worker->memory, error);

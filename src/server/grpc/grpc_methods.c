@@ -242,7 +242,7 @@ static void fill(struct statistics *out, const struct hb_served_model *model)
 static void add_statistics(void *argument, struct hb_served_model *model)
 {
 	struct statistics_list *list = argument;
-	if ((list->name[0] && strcmp(list->name, model->config.name) != 0) || model->state == HB_MODEL_UNLOADED)
+	if ((list->name[0] && strcmp(list->name, model->config.name) != 0) || model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
 	struct statistics *out = calloc(1, sizeof(*out));
 	if (!out)

@@ -99,7 +99,7 @@ struct index {
 static void add_to_index(void *argument, struct hb_served_model *model)
 {
 	struct index *index = argument;
-	if (index->ready_only && model->state != HB_MODEL_READY)
+	if (index->ready_only && model->state != HB_SERVED_MODEL_READY)
 		return;
 	size_t n = index->n++;
 	Inference__RepositoryIndexResponse__ModelIndex *one = index->pointers[n] = &index->models[n];

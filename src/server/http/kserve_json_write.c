@@ -334,7 +334,7 @@ static void add_statistics(void *argument, struct hb_served_model *model)
 	struct listing *listing = argument;
 	const struct hb_served_model_stats *stats = &model->stats;
 	static const struct hb_duration none;
-	if ((listing->name && strcmp(listing->name, model->config.name) != 0) || model->state == HB_MODEL_UNLOADED)
+	if ((listing->name && strcmp(listing->name, model->config.name) != 0) || model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
 	json_t *inference = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "success", duration(&stats->success),
 				      "fail", duration(&stats->fail), "queue", duration(&stats->queue), "compute_input",
@@ -358,7 +358,7 @@ char *hb_kserve_json_statistics(struct hb_dispatch *dispatch, const char *name)
 static void add_to_index(void *argument, struct hb_served_model *model)
 {
 	struct listing *listing = argument;
-	if (!listing->ready_only || model->state == HB_MODEL_READY)
+	if (!listing->ready_only || model->state == HB_SERVED_MODEL_READY)
 		json_array_append_new(listing->list,
 				      json_pack("{s:s, s:s, s:s, s:s}", "name", model->config.name, "version", "1",
 						"state", hb_model_info_state(model), "reason", model->why));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See dispatch.h. One lock; whoever holds it carries the state forward as far as
- * it goes (advance()): the scheduler's actions, what back ends report, time-outs.
- * Requests that end on the way are collected and answered after the lock is
- * left. The thread sleeps until the next moment that anything asked for.
+ * Runs requests; see dispatch.h. Every thread that takes the lock also advances
+ * the state (hb_dispatch_advance): it carries out the scheduler's actions and
+ * handles events of back ends and time-outs. Requests that end are collected;
+ * their done() is called after the lock was released. The dispatcher's thread
+ * sleeps until the next timer or event.
  */
 #include "server/models/dispatch_priv.h"
 
@@ -17,21 +18,21 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* ---- requests that end ---- */
+/* ---- answers ---- */
 
-static void leave_heap(struct hb_dispatch *dispatch, struct hb_inference *infer)
+static void remove_from_heap(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
 	if (infer->heap_place != UINT32_MAX)
 		hb_timeout_heap_remove(&dispatch->cuts, infer);
 }
 
-/* With the lock held: the answer is in *infer. */
-static void answer(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
+/* Ends a request whose answer was stored in *infer. With the lock. */
+static void answer_request(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
 	infer->answered = true;
 	infer->handle = 0;
 	infer->times.ended_ns = now_ns;
-	leave_heap(dispatch, infer);
+	remove_from_heap(dispatch, infer);
 	hb_served_model_note_answer(infer->model, infer);
 	infer->next = dispatch->ended;
 	dispatch->ended = infer;
@@ -75,7 +76,7 @@ static void end_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slo
 				hb_inference_fail(infer, HB_ANSWER_BROKEN, "%s", why);
 			infer->times.run_ns = dispatch->slots[slot].run_ns;
 			infer->times.out_ns = dispatch->slots[slot].out_ns;
-			answer(dispatch, infer, now_ns);
+			answer_request(dispatch, infer, now_ns);
 		}
 		hb_served_model_drop(dispatch, infer->model);
 		hb_inference_free(infer);
@@ -106,7 +107,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 		if (!backend->ops)
 			hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the model was unloaded");
 	}
-	/* One without a copy of its own to the GPU runs from the first. */
+	/* Without separate copies, the run stage begins at once. */
 	if (hb_scheduler_predictor(dispatch->scheduler)->models[batch->model].in_bytes <= 0)
 		note_stage(dispatch, now_ns, slot, HB_STAGE_RUN);
 	int result = backend->ops ? backend->ops->start(backend->self, now_ns, slot, 0, batch) : -ENODEV;
@@ -114,7 +115,7 @@ static void start_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 		end_batch(dispatch, now_ns, slot, false, strerror(-result));
 }
 
-static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
+static void refuse_request(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
 {
 	struct hb_inference *infer = hb_backend_inference(action->cookie);
 	if (action->reason == HB_SCHEDULER_TIMEOUT)
@@ -122,10 +123,10 @@ static void refuse(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb
 	else
 		hb_inference_fail(
 			infer, HB_ANSWER_LATE,
-			"refused: it would be late; predicted finish in %.3f ms (+- %.3f ms), deadline in %.3f ms",
+			"refused: it would miss its deadline; predicted finish in %.3f ms (+- %.3f ms), deadline in %.3f ms",
 			(double)(action->finish_ns - now_ns) / 1e6, (double)action->error_ns / 1e6,
 			(double)(infer->times.arrived_ns + infer->deadline_ns - now_ns) / 1e6);
-	answer(dispatch, infer, now_ns);
+	answer_request(dispatch, infer, now_ns);
 }
 
 static void pause_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t slot, bool paused)
@@ -137,14 +138,14 @@ static void pause_batch(struct hb_dispatch *dispatch, int64_t now_ns, uint32_t s
 		backend->ops->pause(backend->self, now_ns, slot, paused);
 }
 
-static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
+static void carry_out_action(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_action *action)
 {
 	switch (action->kind) {
 	case HB_SCHEDULER_START:
 		start_batch(dispatch, now_ns, action->slot);
 		break;
 	case HB_SCHEDULER_REFUSE:
-		refuse(dispatch, now_ns, action);
+		refuse_request(dispatch, now_ns, action);
 		break;
 	case HB_SCHEDULER_PAUSE:
 	case HB_SCHEDULER_RESUME:
@@ -153,11 +154,11 @@ static void carry_out(struct hb_dispatch *dispatch, int64_t now_ns, const struct
 	}
 }
 
-static void note_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_provider_event *event)
+static void handle_event(struct hb_dispatch *dispatch, int64_t now_ns, const struct hb_scheduler_provider_event *event)
 {
 	struct hb_slot_times *times = &dispatch->slots[event->slot];
 	if (event->stage == HB_STAGES) {
-		end_batch(dispatch, now_ns, event->slot, event->complete, "what ran the model has ended");
+		end_batch(dispatch, now_ns, event->slot, event->complete, "the back end of the model failed");
 		return;
 	}
 	if (event->stage == HB_STAGE_RUN)
@@ -174,7 +175,7 @@ static bool poll_backends(struct hb_dispatch *dispatch, int64_t now_ns)
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
 		const struct hb_backend *backend = dispatch->pollable[i];
 		while (backend->ops->poll(backend->self, now_ns, &event)) {
-			note_event(dispatch, now_ns, &event);
+			handle_event(dispatch, now_ns, &event);
 			any = true;
 		}
 	}
@@ -188,8 +189,8 @@ static bool is_queued(const struct hb_inference *infer)
 	return infer->handle != 0;
 }
 
-/* A batch of which nobody waits for anything any more is stopped, where its back end can do that. */
-static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
+/* Cancels the batch if all its requests are answered already and the back end can cancel. */
+static void cancel_if_unwanted(struct hb_dispatch *dispatch, uint32_t slot, int64_t now_ns)
 {
 	const struct hb_scheduler_batch *batch = hb_scheduler_batch_get(dispatch->scheduler, slot);
 	for (uint32_t i = 0; i < batch->n_requests; i++)
@@ -200,31 +201,32 @@ static void stop_for_nobody(struct hb_dispatch *dispatch, uint32_t slot, int64_t
 		backend->ops->cancel(backend->self, now_ns, slot);
 }
 
-/* Answered before its end: a queued one is forgotten; of one in a batch the rest goes on. */
-static void cut_off(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
+/* Answers a request before its batch ends. A queued request is removed; the batch of a running one continues. */
+static void answer_early(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
 	bool queued = is_queued(infer);
 	if (queued)
 		hb_scheduler_cancel(dispatch->scheduler, now_ns, infer->handle);
-	answer(dispatch, infer, now_ns);
+	answer_request(dispatch, infer, now_ns);
 	if (!queued)
-		stop_for_nobody(dispatch, infer->slot, now_ns);
+		cancel_if_unwanted(dispatch, infer->slot, now_ns);
 }
 
-static void cut_late(struct hb_dispatch *dispatch, int64_t now_ns)
+static void answer_timeouts(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	struct hb_inference *first;
 	while ((first = hb_timeout_heap_first(&dispatch->cuts)) && first->expires_ns <= now_ns) {
 		hb_inference_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
 				  (double)(now_ns - first->times.arrived_ns) / 1e6,
 				  is_queued(first) ? ", while it was waiting" : "");
-		cut_off(dispatch, first, now_ns);
+		answer_early(dispatch, first, now_ns);
 	}
 }
 
-static int64_t next_moment(struct hb_dispatch *dispatch)
+static int64_t find_next_ns(struct hb_dispatch *dispatch)
 {
-	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler), drain_ns = hb_dispatch_drain_moment(dispatch);
+	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler),
+		drain_ns = hb_dispatch_next_close_ns(dispatch);
 	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
 	const struct hb_inference *first = hb_timeout_heap_first(&dispatch->cuts);
 	if (first && first->expires_ns < next_ns)
@@ -241,12 +243,12 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	struct hb_scheduler_action action;
 	do {
-		cut_late(dispatch, now_ns);
+		answer_timeouts(dispatch, now_ns);
 		while (hb_scheduler_step(dispatch->scheduler, now_ns, &action))
-			carry_out(dispatch, now_ns, &action);
-	} while (poll_backends(dispatch, now_ns) || hb_dispatch_end_drains(dispatch, now_ns));
+			carry_out_action(dispatch, now_ns, &action);
+	} while (poll_backends(dispatch, now_ns) || hb_dispatch_close_drained(dispatch, now_ns));
 	hb_dispatch_update_states(dispatch);
-	int64_t next_ns = next_moment(dispatch);
+	int64_t next_ns = find_next_ns(dispatch);
 	if (next_ns < dispatch->armed_ns)
 		hb_dispatch_wake(dispatch);
 	dispatch->next_ns = next_ns;
@@ -255,34 +257,35 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 void hb_dispatch_wake(struct hb_dispatch *dispatch)
 {
 	dispatch->armed_ns = INT64_MIN; /* once is enough */
-	while (eventfd_write(dispatch->bell, 1) != 0 && errno == EINTR)
+	while (eventfd_write(dispatch->doorbell, 1) != 0 && errno == EINTR)
 		;
 }
 
-/* ---- the front ends' ---- */
+/* ---- for HTTP and gRPC ---- */
 
 /*
- * Low priority that waits leaves memory to high priority, which would be refused while it is read. One request of low
- * priority alone may take all of it.
+ * Whether a low-priority request is refused because memory is scarce. High-priority requests need memory already while they
+ * are being read, so waiting low-priority requests must leave some. If no other low-priority request is admitted, one may
+ * use all memory.
  */
-static bool is_crowded_out(const struct hb_dispatch *dispatch, const struct hb_inference *infer)
+static bool lacks_memory(const struct hb_dispatch *dispatch, const struct hb_inference *infer)
 {
 	const struct hb_memory_budget *budget = infer->charge.budget;
 	return infer->priority == HB_SCHEDULER_LOW && budget && hb_memory_reserve_in_use(budget) &&
 	       hb_scheduler_admitted(dispatch->scheduler, HB_SCHEDULER_LOW) > 0;
 }
 
-/* The scheduler's handle; 0 = it is refused, and the answer is in *infer. */
-static uint64_t hand_over(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns,
-			  const struct hb_scheduler_request *request)
+/* Submits the request to the scheduler. Returns its handle; 0 = refused, and the answer is in *infer. */
+static uint64_t submit_to_scheduler(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns,
+				    const struct hb_scheduler_request *request)
 {
-	const char *why = dispatch->ending                        ? "the server is going down"
-			  : infer->model->state != HB_MODEL_READY ? "the model is not ready"
-								  : NULL;
+	const char *why = dispatch->ending                               ? "the server is going down"
+			  : infer->model->state != HB_SERVED_MODEL_READY ? "the model is not ready"
+									 : NULL;
 	uint64_t handle = 0;
 	if (why)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
-	else if (is_crowded_out(dispatch, infer))
+	else if (lacks_memory(dispatch, infer))
 		hb_inference_fail_memory_full(infer);
 	else if ((handle = hb_scheduler_submit(dispatch->scheduler, now_ns, request)) == 0)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "the queue of %s priority is full",
@@ -309,9 +312,9 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 	request.priority = infer->priority;
 	request.room_bytes = infer->open_bytes;
 	model->stats.pending++;
-	infer->handle = hand_over(dispatch, infer, now_ns, &request);
+	infer->handle = submit_to_scheduler(dispatch, infer, now_ns, &request);
 	if (!infer->handle) {
-		answer(dispatch, infer, now_ns);
+		answer_request(dispatch, infer, now_ns);
 	} else if (infer->timeout_ns > 0) {
 		infer->expires_ns = infer->times.arrived_ns + infer->timeout_ns;
 		hb_timeout_heap_insert(&dispatch->cuts, infer);
@@ -328,7 +331,7 @@ void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer
 	pthread_mutex_lock(&dispatch->lock);
 	if (!infer->answered) {
 		hb_inference_fail(infer, HB_ANSWER_CANCELLED, "the client has gone");
-		cut_off(dispatch, infer, now_ns);
+		answer_early(dispatch, infer, now_ns);
 		hb_dispatch_advance(dispatch, now_ns);
 	}
 	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);
@@ -338,7 +341,7 @@ void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer
 
 /* ---- the thread ---- */
 
-static void wait_until(struct hb_dispatch *dispatch, int64_t next_ns)
+static void wait_for_events(struct hb_dispatch *dispatch, int64_t next_ns)
 {
 	struct epoll_event events[16];
 	struct timespec wait = {0};
@@ -348,8 +351,8 @@ static void wait_until(struct hb_dispatch *dispatch, int64_t next_ns)
 		wait = (struct timespec){.tv_sec = left_ns / HB_NS_PER_S, .tv_nsec = left_ns % HB_NS_PER_S};
 	int n = epoll_pwait2(dispatch->epoll, events, 16, left_ns == INT64_MAX ? NULL : &wait, NULL);
 	for (int i = 0; i < n; i++)
-		if (events[i].data.fd == dispatch->bell)
-			eventfd_read(dispatch->bell, &value);
+		if (events[i].data.fd == dispatch->doorbell)
+			eventfd_read(dispatch->doorbell, &value);
 }
 
 void *hb_dispatch_run(void *argument)
@@ -362,14 +365,14 @@ void *hb_dispatch_run(void *argument)
 		int64_t next_ns = dispatch->armed_ns = dispatch->next_ns;
 		pthread_mutex_unlock(&dispatch->lock);
 		hb_dispatch_report_ended(ended, NULL);
-		wait_until(dispatch, next_ns);
+		wait_for_events(dispatch, next_ns);
 		pthread_mutex_lock(&dispatch->lock);
 	}
 	pthread_mutex_unlock(&dispatch->lock);
 	return NULL;
 }
 
-/* ---- a model that is unloaded, with the lock held ---- */
+/* ---- answers when a model is unloaded, with the lock ---- */
 
 void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why)
 {
@@ -388,6 +391,6 @@ void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_se
 	while (hb_scheduler_cancel_any(dispatch->scheduler, model->number, &cookie)) {
 		struct hb_inference *infer = hb_backend_inference(cookie);
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "%s", why);
-		answer(dispatch, infer, now_ns);
+		answer_request(dispatch, infer, now_ns);
 	}
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The middle of the server: models, the scheduler (server/scheduler/scheduler.h) and the back
- * ends that run batches, behind one lock. Front ends submit requests from any
- * thread; one thread of the dispatcher's own waits for back ends and for time.
+ * The dispatcher: owns the served models, the scheduler (server/scheduler) and the
+ * back ends, all under one lock. The HTTP and gRPC code submits requests from any
+ * thread; the dispatcher's own thread waits for back ends and for timers.
  *
- * A request that the scheduler starts at once and whose back end answers at once
- * is done before hb_dispatch_submit() returns, without another thread.
+ * A request goes through these calls: hb_dispatch_take_model(), then checks and
+ * fills in the inference, hb_dispatch_submit(), its done(), and
+ * hb_dispatch_give_model(). If the scheduler starts it at once and the back end
+ * answers at once, it is complete when hb_dispatch_submit() returns, without a
+ * change of threads.
  */
-#ifndef HB_FRONT_DISPATCH_H
-#define HB_FRONT_DISPATCH_H
+#ifndef HB_SERVER_DISPATCH_H
+#define HB_SERVER_DISPATCH_H
 
 #include "base/hist.h"
 #include "server/kserve/inference.h"
@@ -20,101 +23,109 @@
 struct hb_dispatch;
 
 struct hb_dispatch_config {
-	const char *models; /* folder; one folder a model in it */
-	const char *policy; /* of scheduler_policies.def */
+	const char *models; /* folder with one folder for each model */
+	const char *policy; /* name in scheduler_policies.def */
 	enum hb_scheduler_late late[HB_SCHEDULER_PRIORITIES];
-	uint32_t queue_max;  /* requests of each priority that wait or run */
-	int64_t drain_ns;    /* for batches that run when their model is unloaded; then their requests end */
-	double speed;        /* of the simulated GPU: seconds of its time a second */
+	uint32_t queue_max;  /* requests of each priority that may wait or run */
+	int64_t drain_ns;    /* time that running batches have to end when their model is unloaded */
+	double speed;        /* simulated GPU: seconds of GPU time per second */
 	int gpu;             /* enum hb_worker_gpu: how workers are started */
-	const char *journal; /* file to write what ran when to; NULL = none */
+	const char *journal; /* file of the journal (journal.h); NULL = none */
 };
 
-enum hb_served_model_state { HB_MODEL_UNLOADED, HB_MODEL_LOADING, HB_MODEL_READY, HB_MODEL_FAILED, HB_MODEL_UNLOADING };
+enum hb_served_model_state {
+	HB_SERVED_MODEL_UNLOADED,
+	HB_SERVED_MODEL_LOADING,
+	HB_SERVED_MODEL_READY,
+	HB_SERVED_MODEL_FAILED,
+	HB_SERVED_MODEL_UNLOADING, /* takes no new request; its running batches may still end */
+};
 
 struct hb_duration {
 	uint64_t count, ns;
 };
 
-/* Of one model; updated under the dispatcher's lock. */
+/* Counts of one model; updated under the dispatcher's lock. */
 struct hb_served_model_stats {
-	uint64_t inferences, executions, ended_ms; /* ended_ms: wall clock of the last, since 1970 */
+	uint64_t inferences, executions, ended_ms; /* ended_ms: end of the last execution, ms since 1970 */
 	struct hb_duration success, fail, queue, input, infer, output;
 	struct {
 		struct hb_duration input, infer, output;
 	} batch[HB_SCHEDULER_BATCH_MAX + 1];
 	uint64_t answers[HB_SCHEDULER_PRIORITIES][HB_ANSWERS];
-	uint64_t late[HB_SCHEDULER_PRIORITIES]; /* answered with results after the deadline */
-	uint64_t pending;
+	uint64_t late[HB_SCHEDULER_PRIORITIES]; /* answered with results, but after the deadline */
+	uint64_t pending;                       /* requests that wait or run */
 };
 
 struct hb_served_model {
 	struct hb_model_config config;
 	enum hb_served_model_state state;
-	char why[512];
-	uint32_t number; /* the scheduler's; HB_SCHEDULER_MODELS_MAX: it has none, it could not be opened */
-	uint32_t users;  /* requests that hold it */
-	/* While it is unloading: until when its batches may run, whether all have ended, whether somebody waits to load it. */
-	int64_t close_ns;
-	bool drained, reloads;
-	/* Counts models that were closed, or could not be opened: those that were first are forgotten first. */
-	uint64_t left;
+	char why[512];   /* reason of the state, if it is not ready */
+	uint32_t number; /* the scheduler's number; HB_SCHEDULER_MODELS_MAX = none, the model could not be opened */
+	uint32_t users;  /* requests that have taken the model */
+	/* In state UNLOADING: */
+	int64_t close_ns;      /* running batches are answered and the model closed at this time */
+	bool drained;          /* all batches have ended */
+	bool reloads;          /* a thread waits to load the model again, and closes it itself */
+	uint64_t closed_order; /* order in which models were closed or failed to open; the first is forgotten first */
 	struct hb_served_model_stats stats;
-	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* of requests with results; NULL until the first */
+	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* latency of requests with results; NULL before the first */
 };
 
-/* Loads every model of the folder; one that cannot be loaded is logged and stays listed with its reason. */
+/* Loads every model of the folder. A model that cannot be loaded is logged and listed with its reason. */
 int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error);
 /*
- * It is not ready any more and takes no new request or model. Requests that are
- * there may end for so long, then they are answered as when a model is unloaded.
+ * Stops: the server is not ready any more and accepts no new request or model.
+ * Returns when all requests have ended; those left after grace_ns are answered
+ * as if their model were unloaded.
  */
 void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
-/* After hb_dispatch_end(), when the front ends are gone. */
+/* Frees the dispatcher, after hb_dispatch_end() and after the HTTP and gRPC servers were freed. */
 void hb_dispatch_free(struct hb_dispatch *dispatch);
 
 /*
- * 0, or negative errno with *error. Loading a loaded model reads its description again, and where that is right, waits until
- * the batches that run have ended, as unloading lets them; unloading does not wait.
+ * Loads or unloads a model. 0, or negative errno with *error. Loading a loaded model reads its model.yaml again; if that is
+ * valid, it waits until the running batches have ended, at most drain_ns. Unloading does not wait.
  */
 int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 
 /*
- * The model by its name, taken for a request (hb_dispatch_give_model() gives it
- * back); its config does not change while it is taken. NULL: *answer and reason say why.
+ * Finds a model by name and takes it for a request; hb_dispatch_give_model() gives
+ * it back. Its config does not change while it is taken. NULL: *answer and `reason`
+ * say why.
  */
 struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, const char *name, const char *version,
 					       enum hb_answer *answer, char *reason, size_t size);
 void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_served_model *model);
-/* Calls look for each model under the lock, in order of name. */
-void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_served_model *model),
+/* Calls visit() for each model under the lock, in order of name. */
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*visit)(void *argument, struct hb_served_model *model),
 			    void *argument);
-/* No model is being loaded, and the server does not end. */
+/* True if no model is being loaded and the server is not ending. */
 bool hb_dispatch_ready(struct hb_dispatch *dispatch);
 
 /*
- * The first bytes of a request for that model have come: a sign for whatever gives its back end the GPU. Cheap where
- * nothing listens; the name is not trusted (`length` bytes of it).
+ * Notifies the model's back end that the first bytes of a request have arrived, so that it can get the GPU early. Cheap if
+ * no back end wants it. `model` is `length` bytes received from the network, not checked and not terminated.
  */
 void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
- * Whether requests for that model are of low priority if they do not say so themselves, for one that is still being read;
- * true where there is no such model. The name is not trusted (`length` bytes of it).
+ * Whether low is the default priority of the model's requests; used for a request that is still being read. True if there
+ * is no such model. `model` is as for hb_dispatch_expect().
  */
 bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
- * Hands over a request that was checked and holds its model. True: it is done,
- * done() was not called and will not be. False: done() will be called.
+ * Submits a request that was checked and has taken its model. True: the request is
+ * complete, and done() will not be called. False: done() will be called later.
  */
 bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer);
-/* The client is gone: queued work is dropped at once. done() is called as for any other end. */
+/* The client has gone: a queued request is removed at once. done() is called as for any other end. */
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer);
 
 /* Changes the scheduling policy. 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error);
 
-/* What the scheduler and predictor know, for metrics; under the lock. */
+/* Calls visit() with the scheduler under the lock, for metrics. */
 void hb_dispatch_inspect(struct hb_dispatch *dispatch,
 			 void (*look)(void *argument, const struct hb_scheduler *scheduler), void *argument);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dispatcher's models: loading (unloading: dispatch_unload.c), their states
- * and what is counted of them. A model that is loaded again is a new object; the
- * old one lives until its last request is gone.
+ * The models of the dispatcher: loading, states and counts (unloading is in
+ * dispatch_unload.c). A model that is loaded again is a new object; the old one
+ * is freed when its last request has ended.
  */
 #include "server/models/dispatch_priv.h"
 
@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #define LOAD_WAIT_S 120
-#define WORKERS_WAIT_NS (5 * HB_NS_PER_S) /* until they have ended, when the server does */
+/* Time that killed workers have to end when the server ends. */
+#define WORKERS_WAIT_NS (5 * HB_NS_PER_S)
 
 static const struct hb_platform *const platforms[] = {
 #define HB_PLATFORM(name, symbol, what) &symbol,
@@ -28,7 +29,7 @@ static const struct hb_platform *const platforms[] = {
 #undef HB_PLATFORM
 };
 
-/* ---- looking models up ---- */
+/* ---- finding models ---- */
 
 struct hb_served_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name)
 {
@@ -44,13 +45,13 @@ struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, con
 	pthread_mutex_lock(&dispatch->lock);
 	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
 	*answer = HB_ANSWER_OK;
-	if (!model || model->state == HB_MODEL_UNLOADED) {
+	if (!model || model->state == HB_SERVED_MODEL_UNLOADED) {
 		*answer = HB_ANSWER_NOT_FOUND;
 		snprintf(reason, size, "Request for unknown model: '%s' is not loaded", name); /* Triton's words */
 	} else if (version && version[0] && strcmp(version, "1") != 0) {
 		*answer = HB_ANSWER_NOT_FOUND;
 		snprintf(reason, size, "model \"%s\" has version 1 only, not \"%s\"", name, version);
-	} else if (model->state != HB_MODEL_READY) {
+	} else if (model->state != HB_SERVED_MODEL_READY) {
 		*answer = HB_ANSWER_UNAVAILABLE;
 		snprintf(reason, size, "model \"%s\" is not ready%s%s", name, model->why[0] ? ": " : "", model->why);
 	}
@@ -62,8 +63,8 @@ struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, con
 	return model;
 }
 
-/* NULL = no model has this name. */
-static struct hb_served_model *find_untrusted(struct hb_dispatch *dispatch, const char *model, size_t length)
+/* Finds a model by a name that is not checked and not terminated; NULL = no model has this name. */
+static struct hb_served_model *find_unchecked(struct hb_dispatch *dispatch, const char *model, size_t length)
 {
 	char name[HB_MODEL_NAME_MAX];
 	if (length >= sizeof(name))
@@ -76,7 +77,7 @@ static struct hb_served_model *find_untrusted(struct hb_dispatch *dispatch, cons
 bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_served_model *found = find_untrusted(dispatch, model, length);
+	const struct hb_served_model *found = find_unchecked(dispatch, model, length);
 	bool low = !found || found->config.priority == HB_SCHEDULER_LOW;
 	pthread_mutex_unlock(&dispatch->lock);
 	return low;
@@ -87,9 +88,9 @@ void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t 
 	if (!atomic_load_explicit(&dispatch->expects, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&dispatch->lock);
-	const struct hb_served_model *found = find_untrusted(dispatch, model, length);
+	const struct hb_served_model *found = find_unchecked(dispatch, model, length);
 	const struct hb_backend *backend = found ? &dispatch->backends[found->number] : NULL;
-	if (backend && found->state == HB_MODEL_READY && backend->ops && backend->ops->expect)
+	if (backend && found->state == HB_SERVED_MODEL_READY && backend->ops && backend->ops->expect)
 		backend->ops->expect(backend->self, hb_clock_now_ns());
 	pthread_mutex_unlock(&dispatch->lock);
 }
@@ -124,12 +125,12 @@ void hb_dispatch_give_model(struct hb_dispatch *dispatch, struct hb_served_model
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
-void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*look)(void *argument, struct hb_served_model *model),
+void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*visit)(void *argument, struct hb_served_model *model),
 			    void *argument)
 {
 	pthread_mutex_lock(&dispatch->lock);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		look(argument, dispatch->models[i]);
+		visit(argument, dispatch->models[i]);
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
@@ -138,22 +139,22 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch)
 	pthread_mutex_lock(&dispatch->lock);
 	bool ready = !dispatch->ending;
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
-		ready &= dispatch->models[i]->state != HB_MODEL_LOADING;
+		ready &= dispatch->models[i]->state != HB_SERVED_MODEL_LOADING;
 	pthread_mutex_unlock(&dispatch->lock);
 	return ready;
 }
 
 void hb_dispatch_inspect(struct hb_dispatch *dispatch,
-			 void (*look)(void *argument, const struct hb_scheduler *scheduler), void *argument)
+			 void (*visit)(void *argument, const struct hb_scheduler *scheduler), void *argument)
 {
 	pthread_mutex_lock(&dispatch->lock);
-	look(argument, dispatch->scheduler);
+	visit(argument, dispatch->scheduler);
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
-/* ---- counting, with the lock held ---- */
+/* ---- counting, with the lock ---- */
 
-static void add(struct hb_duration *duration, int64_t ns)
+static void add_duration(struct hb_duration *duration, int64_t ns)
 {
 	duration->count++;
 	duration->ns += ns > 0 ? (uint64_t)ns : 0;
@@ -163,25 +164,25 @@ void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_
 {
 	const struct hb_inference_times *times = &infer->times;
 	struct hb_served_model_stats *stats = &model->stats;
-	int64_t whole_ns = times->ended_ns - times->arrived_ns;
+	int64_t latency_ns = times->ended_ns - times->arrived_ns;
 	stats->pending--;
 	stats->answers[infer->priority][infer->answer]++;
-	add(infer->answer == HB_ANSWER_OK ? &stats->success : &stats->fail, whole_ns);
+	add_duration(infer->answer == HB_ANSWER_OK ? &stats->success : &stats->fail, latency_ns);
 	if (infer->answer != HB_ANSWER_OK)
 		return;
-	add(&stats->queue, times->begun_ns - times->arrived_ns);
-	add(&stats->input, times->run_ns ? times->run_ns - times->begun_ns : 0);
-	add(&stats->infer,
-	    (times->out_ns ? times->out_ns : times->ended_ns) - (times->run_ns ? times->run_ns : times->begun_ns));
-	add(&stats->output, times->out_ns ? times->ended_ns - times->out_ns : 0);
+	add_duration(&stats->queue, times->begun_ns - times->arrived_ns);
+	add_duration(&stats->input, times->run_ns ? times->run_ns - times->begun_ns : 0);
+	add_duration(&stats->infer, (times->out_ns ? times->out_ns : times->ended_ns) -
+					    (times->run_ns ? times->run_ns : times->begun_ns));
+	add_duration(&stats->output, times->out_ns ? times->ended_ns - times->out_ns : 0);
 	stats->inferences += infer->items;
-	if (infer->deadline_ns > 0 && whole_ns > infer->deadline_ns)
+	if (infer->deadline_ns > 0 && latency_ns > infer->deadline_ns)
 		stats->late[infer->priority]++;
 	struct hb_hist **latency = &model->latency[infer->priority];
 	if (!*latency)
 		*latency = calloc(1, sizeof(**latency));
 	if (*latency)
-		hb_hist_record(*latency, whole_ns);
+		hb_hist_record(*latency, latency_ns);
 }
 
 void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_slot_times *times, uint32_t items,
@@ -195,9 +196,9 @@ void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_s
 	model->stats.ended_ms = (uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000;
 	int64_t run_ns = times->run_ns ? times->run_ns : times->begun_ns,
 		out_ns = times->out_ns ? times->out_ns : now_ns;
-	add(&model->stats.batch[items].input, run_ns - times->begun_ns);
-	add(&model->stats.batch[items].infer, out_ns - run_ns);
-	add(&model->stats.batch[items].output, now_ns - out_ns);
+	add_duration(&model->stats.batch[items].input, run_ns - times->begun_ns);
+	add_duration(&model->stats.batch[items].infer, out_ns - run_ns);
+	add_duration(&model->stats.batch[items].output, now_ns - out_ns);
 }
 
 /* ---- states ---- */
@@ -220,7 +221,7 @@ void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		struct hb_served_model *model = dispatch->models[i];
 		const struct hb_backend *backend = &dispatch->backends[model->number];
-		if (!backend->ops || !backend->state || model->state == HB_MODEL_UNLOADING ||
+		if (!backend->ops || !backend->state || model->state == HB_SERVED_MODEL_UNLOADING ||
 		    model->state == (enum hb_served_model_state) * backend->state)
 			continue;
 		model->state = (enum hb_served_model_state) * backend->state;
@@ -229,10 +230,10 @@ void hb_dispatch_update_states(struct hb_dispatch *dispatch)
 	}
 }
 
-/* ---- loading, with the lock held ---- */
+/* ---- loading, with the lock ---- */
 
-static void describe(const struct hb_model_config *config, const struct hb_backend *backend,
-		     struct hb_scheduler_model *out)
+static void describe_model(const struct hb_model_config *config, const struct hb_backend *backend,
+			   struct hb_scheduler_model *out)
 {
 	*out = (struct hb_scheduler_model){.max_items = config->max_batch ? (uint32_t)config->max_batch : 1,
 					   .run_guess_ns = (double)config->run_ns};
@@ -247,20 +248,24 @@ static void describe(const struct hb_model_config *config, const struct hb_backe
 	backend->ops->model(backend->self, 0, out);
 }
 
-static bool same_shares(const double a[2], const double b[2])
+static bool are_shares_equal(const double a[2], const double b[2])
 {
 	return a[0] == b[0] && a[1] == b[1];
 }
 
-static bool same_model(const struct hb_scheduler_model *a, const struct hb_scheduler_model *b)
+static bool are_models_equal(const struct hb_scheduler_model *a, const struct hb_scheduler_model *b)
 {
 	return a->max_items == b->max_items && a->slots == b->slots && a->room_bytes == b->room_bytes &&
-	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes && same_shares(a->sm_demand, b->sm_demand) &&
-	       same_shares(a->memory_demand, b->memory_demand) && a->stop_share == b->stop_share;
+	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes &&
+	       are_shares_equal(a->sm_demand, b->sm_demand) && are_shares_equal(a->memory_demand, b->memory_demand) &&
+	       a->stop_share == b->stop_share;
 }
 
-/* A number whose model was closed: of the same name, or where there are no more, the one closed first. Or the next. */
-static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
+/*
+ * Chooses the scheduler's number for a model: the number of a closed model of the same name, else the next new number, else
+ * the number of the model that was closed first.
+ */
+static uint32_t choose_number(struct hb_dispatch *dispatch, const char *name)
 {
 	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
 	uint32_t next = predictor->n_models, use = next;
@@ -269,19 +274,21 @@ static uint32_t number_to_use(struct hb_dispatch *dispatch, const char *name)
 			continue;
 		if (strcmp(predictor->models[i].name, name) == 0)
 			return i;
-		if (next == HB_SCHEDULER_MODELS_MAX && (use == next || dispatch->left[i] < dispatch->left[use]))
+		if (next == HB_SCHEDULER_MODELS_MAX &&
+		    (use == next || dispatch->closed_order[i] < dispatch->closed_order[use]))
 			use = i;
 	}
 	return use;
 }
 
-/* A model that comes back as it was keeps its number and what was learned under it. */
-static int number_for(struct hb_dispatch *dispatch, const struct hb_scheduler_model *described, struct hb_error *error)
+/* Registers a model with the scheduler and returns its number. A reloaded, unchanged model keeps what was learned. */
+static int register_model(struct hb_dispatch *dispatch, const struct hb_scheduler_model *described,
+			  struct hb_error *error)
 {
 	const struct hb_predictor *predictor = hb_scheduler_predictor(dispatch->scheduler);
-	uint32_t number = number_to_use(dispatch, described->name);
+	uint32_t number = choose_number(dispatch, described->name);
 	const struct hb_scheduler_model *before = number < predictor->n_models ? &predictor->models[number] : NULL;
-	if (before && strcmp(before->name, described->name) == 0 && same_model(before, described))
+	if (before && strcmp(before->name, described->name) == 0 && are_models_equal(before, described))
 		return (int)number;
 	int result = before ? hb_scheduler_replace_model(dispatch->scheduler, number, described, error)
 			    : hb_scheduler_add_model(dispatch->scheduler, described, error);
@@ -291,8 +298,9 @@ static int number_for(struct hb_dispatch *dispatch, const struct hb_scheduler_mo
 	return (int)number;
 }
 
-/* What is known of it before it has run, at sizes 1, 2, 4 ... */
-static void profile(struct hb_dispatch *dispatch, const struct hb_backend *backend, uint32_t number, uint32_t most)
+/* Lets the back end compute the times of batches of 1, 2, 4, ... `most` items before the first run, if it can. */
+static void profile_model(struct hb_dispatch *dispatch, const struct hb_backend *backend, uint32_t number,
+			  uint32_t most)
 {
 	double stage_ns[HB_STAGES];
 	if (!backend->ops->profile)
@@ -323,14 +331,14 @@ static void list_model(struct hb_dispatch *dispatch, struct hb_served_model *mod
 		free_model(before);
 }
 
-/* Makes room for another: of those that are not loaded, the one that was closed first is listed no more. */
-static bool forget_one(struct hb_dispatch *dispatch)
+/* Removes the unloaded model that was closed first from the list. False: all models are loaded. */
+static bool forget_oldest(struct hb_dispatch *dispatch)
 {
 	uint32_t first = dispatch->n_models;
 	for (uint32_t i = 0; i < dispatch->n_models; i++) {
 		const struct hb_served_model *model = dispatch->models[i];
 		if (!dispatch->backends[model->number].ops &&
-		    (first == dispatch->n_models || model->left < dispatch->models[first]->left))
+		    (first == dispatch->n_models || model->closed_order < dispatch->models[first]->closed_order))
 			first = i;
 	}
 	if (first == dispatch->n_models)
@@ -351,8 +359,8 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *mode
 	int result = platforms[model->config.platform]->open(&model->config, &dispatch->shared, &backend, error);
 	if (result < 0)
 		return result;
-	describe(&model->config, &backend, &described);
-	result = number_for(dispatch, &described, error);
+	describe_model(&model->config, &backend, &described);
+	result = register_model(dispatch, &described, error);
 	if (result < 0) {
 		backend.ops->close(backend.self);
 		return result;
@@ -360,34 +368,35 @@ static int open_model(struct hb_dispatch *dispatch, struct hb_served_model *mode
 	model->number = (uint32_t)result;
 	dispatch->of_number[model->number] = model;
 	dispatch->backends[model->number] = backend;
-	profile(dispatch, &backend, model->number, described.max_items);
+	profile_model(dispatch, &backend, model->number, described.max_items);
 	hb_backend_watch(dispatch, &dispatch->backends[model->number], true);
 	hb_dispatch_list_pollable(dispatch);
-	model->state = backend.state ? (enum hb_served_model_state) * backend.state : HB_MODEL_READY;
+	model->state = backend.state ? (enum hb_served_model_state) * backend.state : HB_SERVED_MODEL_READY;
 	return 0;
 }
 
-/* May leave the lock to wait until batches of the one that is loaded have ended. */
-static int load(struct hb_dispatch *dispatch, const char *name, const struct timespec *until, struct hb_error *error)
+/* Loads a model. May leave the lock to wait until the batches of the loaded one have ended. */
+static int load_model(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
+		      struct hb_error *error)
 {
 	struct hb_served_model *model = calloc(1, sizeof(*model));
 	int result = model ? hb_model_config_load(dispatch->models_folder, name, &model->config, error) : -ENOMEM;
 	if (result == 0)
 		result = hb_dispatch_await_unloaded(dispatch, name, until, error);
 	if (result == 0 && !hb_dispatch_find(dispatch, name) && dispatch->n_models == HB_SCHEDULER_MODELS_MAX &&
-	    !forget_one(dispatch))
+	    !forget_oldest(dispatch))
 		result = hb_error_set(error, -ENOSPC, "model %s: more than %d models are loaded", name,
 				      HB_SCHEDULER_MODELS_MAX);
 	if (result < 0) {
 		free(model);
 		return result;
 	}
-	model->number = HB_MODEL_NO_NUMBER;
+	model->number = HB_SERVED_MODEL_NO_NUMBER;
 	hb_model_config_settle(&model->config, hb_worker_gpu_there((enum hb_worker_gpu)dispatch->shared.gpu));
 	result = open_model(dispatch, model, error);
 	if (result < 0) {
-		model->state = HB_MODEL_FAILED;
-		hb_served_model_note_left(dispatch, model);
+		model->state = HB_SERVED_MODEL_FAILED;
+		hb_served_model_note_closed(dispatch, model);
 		snprintf(model->why, sizeof(model->why), "%s", error ? error->text : strerror(-result));
 	}
 	list_model(dispatch, model);
@@ -402,23 +411,23 @@ int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_e
 	until.tv_sec += LOAD_WAIT_S;
 	pthread_mutex_lock(&dispatch->lock);
 	int result = dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name)
-				      : load(dispatch, name, &until, error);
+				      : load_model(dispatch, name, &until, error);
 	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
-	while (result == 0 && model && model->state == HB_MODEL_LOADING) {
+	while (result == 0 && model && model->state == HB_SERVED_MODEL_LOADING) {
 		result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, &until);
 		model = hb_dispatch_find(dispatch, name);
 	}
 	if (result == -ETIMEDOUT)
 		hb_error_set(error, result, "model %s: still loading after %d s", name, LOAD_WAIT_S);
-	if (result == 0 && (!model || model->state != HB_MODEL_READY))
+	if (result == 0 && (!model || model->state != HB_SERVED_MODEL_READY))
 		result = hb_error_set(error, -EIO, "model %s: %s", name, model ? model->why : "unloaded meanwhile");
 	pthread_mutex_unlock(&dispatch->lock);
 	return result;
 }
 
-/* ---- the dispatcher itself ---- */
+/* ---- the dispatcher ---- */
 
-static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
+static int load_folder(struct hb_dispatch *dispatch, struct hb_error *error)
 {
 	DIR *folder = opendir(dispatch->models_folder);
 	const struct dirent *entry;
@@ -429,7 +438,7 @@ static int load_all(struct hb_dispatch *dispatch, struct hb_error *error)
 		struct hb_error why = {.text = ""};
 		if (entry->d_name[0] == '.' || !hb_served_model_name_fits(entry->d_name))
 			continue;
-		if (load(dispatch, entry->d_name, &now, &why) < 0)
+		if (load_model(dispatch, entry->d_name, &now, &why) < 0)
 			hb_log_error("model %s is not served: %s", entry->d_name, why.text);
 	}
 	closedir(folder);
@@ -449,7 +458,8 @@ int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, str
 	return result;
 }
 
-static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config, struct hb_error *error)
+static int set_up_dispatch(struct hb_dispatch *dispatch, const struct hb_dispatch_config *config,
+			   struct hb_error *error)
 {
 	struct hb_scheduler_config scheduler;
 	hb_scheduler_config_init(&scheduler);
@@ -467,13 +477,13 @@ static int set_up(struct hb_dispatch *dispatch, const struct hb_dispatch_config 
 		result = hb_timeout_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
-	dispatch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	dispatch->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	dispatch->epoll = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event event = {.events = EPOLLIN, .data.fd = dispatch->bell};
-	if (dispatch->bell < 0 || dispatch->epoll < 0 ||
-	    epoll_ctl(dispatch->epoll, EPOLL_CTL_ADD, dispatch->bell, &event) < 0)
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = dispatch->doorbell};
+	if (dispatch->doorbell < 0 || dispatch->epoll < 0 ||
+	    epoll_ctl(dispatch->epoll, EPOLL_CTL_ADD, dispatch->doorbell, &event) < 0)
 		return hb_error_set(error, -errno, "epoll: %s", strerror(errno));
-	return load_all(dispatch, error);
+	return load_folder(dispatch, error);
 }
 
 int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch **out, struct hb_error *error)
@@ -487,9 +497,9 @@ int hb_dispatch_new(const struct hb_dispatch_config *config, struct hb_dispatch 
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&dispatch->state_changed, &clock);
 	pthread_condattr_destroy(&clock);
-	dispatch->bell = dispatch->epoll = -1;
+	dispatch->doorbell = dispatch->epoll = -1;
 	dispatch->next_ns = dispatch->armed_ns = INT64_MAX;
-	int result = set_up(dispatch, config, error);
+	int result = set_up_dispatch(dispatch, config, error);
 	if (result == 0) {
 		result = -pthread_create(&dispatch->thread, NULL, hb_dispatch_run, dispatch);
 		dispatch->runs = result == 0;
@@ -515,7 +525,7 @@ static void stop_thread(struct hb_dispatch *dispatch)
 	pthread_join(dispatch->thread, NULL);
 }
 
-static uint64_t pending(const struct hb_dispatch *dispatch)
+static uint64_t count_pending(const struct hb_dispatch *dispatch)
 {
 	uint64_t n = 0;
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
@@ -529,14 +539,14 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
 	const struct timespec nap = {.tv_nsec = 5000000};
 	pthread_mutex_lock(&dispatch->lock);
 	dispatch->ending = true;
-	while (pending(dispatch) && hb_clock_now_ns() < until_ns) {
+	while (count_pending(dispatch) && hb_clock_now_ns() < until_ns) {
 		pthread_mutex_unlock(&dispatch->lock);
 		nanosleep(&nap, NULL);
 		pthread_mutex_lock(&dispatch->lock);
 	}
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		hb_served_model_close(dispatch, dispatch->models[i]);
-	hb_dispatch_wake(dispatch); /* tells those that were left */
+	hb_dispatch_wake(dispatch); /* tells those that were closed_order */
 	pthread_mutex_unlock(&dispatch->lock);
 }
 
@@ -556,8 +566,8 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 	hb_timeout_heap_fini(&dispatch->cuts);
 	hb_scheduler_free(dispatch->scheduler);
 	hb_journal_free(dispatch->journal);
-	if (dispatch->bell >= 0)
-		close(dispatch->bell);
+	if (dispatch->doorbell >= 0)
+		close(dispatch->doorbell);
 	if (dispatch->epoll >= 0)
 		close(dispatch->epoll);
 	pthread_mutex_destroy(&dispatch->lock);

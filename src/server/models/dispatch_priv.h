@@ -1,86 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dispatcher's inside, for dispatch*.c only: dispatch.c runs requests, dispatch_models.c loads and counts. */
-#ifndef HB_FRONT_DISPATCH_PRIV_H
-#define HB_FRONT_DISPATCH_PRIV_H
+/*
+ * Internal state of the dispatcher, for dispatch*.c only. dispatch.c runs
+ * requests, dispatch_models.c loads models and counts, dispatch_unload.c unloads.
+ */
+#ifndef HB_SERVER_DISPATCH_PRIV_H
+#define HB_SERVER_DISPATCH_PRIV_H
 
 #include "server/backends/backend.h"
-#include "server/models/timeout_heap.h"
 #include "server/models/dispatch.h"
 #include "server/models/journal.h"
+#include "server/models/timeout_heap.h"
 
 #include <pthread.h>
 
-/* Of a model that could not be opened: backends[] has a place for it, which stays empty. */
-#define HB_MODEL_NO_NUMBER HB_SCHEDULER_MODELS_MAX
+/* The number of a model that could not be opened. backends[] has an element for it, which stays empty. */
+#define HB_SERVED_MODEL_NO_NUMBER HB_SCHEDULER_MODELS_MAX
 
+/* When a batch began and entered its stages; 0 = that stage was not reported. */
 struct hb_slot_times {
-	int64_t begun_ns, run_ns, out_ns; /* 0 = that stage was not reported */
+	int64_t begun_ns, run_ns, out_ns;
 };
 
 struct hb_dispatch {
 	pthread_mutex_t lock;
 	pthread_cond_t state_changed;
 	pthread_t thread;
-	bool runs, stopping;
-	bool ending; /* takes no new request */
-	int epoll, bell;
-	int64_t next_ns;  /* when something is to be done */
-	int64_t drain_ns; /* for batches whose model is unloaded */
-	uint32_t n_draining;
-	int64_t armed_ns; /* when the thread wakes by itself; INT64_MIN = it is awake or being woken */
+	bool runs, stopping; /* the thread was created; the thread must end */
+	bool ending;         /* accepts no new request */
+	int epoll, doorbell; /* doorbell: eventfd that wakes the thread */
+	int64_t next_ns;     /* when hb_dispatch_advance() must be called next */
+	int64_t drain_ns;    /* hb_dispatch_config.drain_ns */
+	uint32_t n_draining; /* models in state UNLOADING */
+	int64_t armed_ns;    /* when the thread's timer expires; INT64_MIN = it is awake or being woken */
 	char models_folder[1024];
 	struct hb_scheduler *scheduler;
 	struct hb_journal *journal; /* NULL = none */
-	struct hb_inference *ended; /* to be told, without the lock */
+	struct hb_inference *ended; /* list of answered requests whose done() must be called, without the lock */
 	struct hb_timeout_heap cuts;
 	uint32_t n_models;
 	struct hb_served_model *models[HB_SCHEDULER_MODELS_MAX];
-	struct hb_served_model *of_number[HB_SCHEDULER_MODELS_MAX]; /* while it is loaded */
-	uint64_t n_left,
-		left[HB_SCHEDULER_MODELS_MAX]; /* counts models that were closed; when each number's last was */
+	struct hb_served_model *of_number[HB_SCHEDULER_MODELS_MAX]; /* by the scheduler's number; NULL = not loaded */
+	uint64_t n_closed;                                          /* counts closed models */
+	uint64_t closed_order[HB_SCHEDULER_MODELS_MAX]; /* value of n_closed when a model with this number was closed */
 	struct hb_backend backends[HB_SCHEDULER_MODELS_MAX + 1]; /* by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
-	atomic_bool expects; /* a back end wants to know of requests that begin to arrive */
+	atomic_bool expects; /* a back end has an expect() */
 	uint32_t n_pollable;
-	const struct hb_backend *pollable[HB_SCHEDULER_MODELS_MAX]; /* those of backends[] that are loaded */
+	const struct hb_backend *pollable[HB_SCHEDULER_MODELS_MAX]; /* the loaded elements of backends[] */
 };
 
-/* With the lock held. */
+/* All functions are called with the lock held, unless they say otherwise. */
+
+/* Carries out the scheduler's actions, handles events of back ends and time-outs, until nothing is left to do. */
 void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns);
+/* Wakes the dispatcher's thread. */
 void hb_dispatch_wake(struct hb_dispatch *dispatch);
+/* Copies the states that the back ends report to the models. */
 void hb_dispatch_update_states(struct hb_dispatch *dispatch);
-/* Ends the requests of a model: queued ones, or those in batches. */
+/* Answers the requests of a model with an error: the queued ones, or those in batches. */
 void hb_dispatch_answer_waiting(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why);
 void hb_dispatch_answer_running(struct hb_dispatch *dispatch, const struct hb_served_model *model, const char *why);
-/* NULL = none is listed under that name. */
+/* Finds a model by name; NULL = not listed. */
 struct hb_served_model *hb_dispatch_find(struct hb_dispatch *dispatch, const char *name);
-/* After any change of backends[]. */
+/* Updates pollable[] and `expects`, after any change of backends[]. */
 void hb_dispatch_list_pollable(struct hb_dispatch *dispatch);
+/* Adds the back end's descriptor to the epoll set, or removes it. */
 void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, bool watched);
-/* It is in use no more: counts it. */
-void hb_served_model_note_left(struct hb_dispatch *dispatch, struct hb_served_model *model);
-/* At once: requests of the model that wait or run are told. No effect on one that is not loaded. */
+/* Records the order in which models were closed or failed to open. */
+void hb_served_model_note_closed(struct hb_dispatch *dispatch, struct hb_served_model *model);
+/* Closes a model at once: answers its requests and closes the back end. No effect if it is not loaded. */
 void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model *model);
-/* Closes models that are unloaded and of which nothing runs any more, or whose time is over. True: any was closed. */
-bool hb_dispatch_end_drains(struct hb_dispatch *dispatch, int64_t now_ns);
-/* When the time of the first is over. */
-int64_t hb_dispatch_drain_moment(const struct hb_dispatch *dispatch);
+/* Closes UNLOADING models whose batches have ended or whose close_ns has passed. True: at least one was closed. */
+bool hb_dispatch_close_drained(struct hb_dispatch *dispatch, int64_t now_ns);
+/* The earliest close_ns; INT64_MAX = none. */
+int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch);
 /*
- * Unloads the model of that name, where there is one, and waits for it; leaves the lock meanwhile. 0; -ETIMEDOUT
- * (CLOCK_MONOTONIC), -ESHUTDOWN, with *error.
+ * Unloads the model of that name, if it is loaded, and waits until it is closed; leaves the lock while it waits. `until` is
+ * CLOCK_MONOTONIC. 0; -ETIMEDOUT, -ESHUTDOWN, with *error.
  */
 int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
 			       struct hb_error *error);
-/* One user less; a model that is listed no more goes with its last. */
+/* Removes one user. A model that is not listed any more is freed with its last user. */
 void hb_served_model_drop(struct hb_dispatch *dispatch, struct hb_served_model *model);
+/* Returns the list of answered requests and empties it. */
 struct hb_inference *hb_dispatch_take_ended(struct hb_dispatch *dispatch);
+/* Count an answered request, and a completed batch. */
 void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_inference *infer);
 void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_slot_times *times, uint32_t items,
 				int64_t now_ns);
 
-/* Without the lock. Whether `self` was among them: its caller is told by the result instead. */
+/* Without the lock: calls done() of each request of the list, except `self`. Returns whether `self` was in the list. */
 bool hb_dispatch_report_ended(struct hb_inference *ended, const struct hb_inference *self);
+/* Without the lock: the dispatcher's thread. */
 void *hb_dispatch_run(void *dispatch);
 
 #endif

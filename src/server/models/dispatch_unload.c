@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dispatcher's models: unloading. A model that is unloaded, or loaded again,
- * takes no new request, and those of it that wait are answered. Its batches that
- * run may end, for as long as the server allows (drain_ns); then it is closed:
- * by the dispatcher's thread, or by who waits to load it again.
+ * Unloading models. A model that is unloaded or loaded again accepts no new
+ * request, and its queued requests are answered. Its running batches may end
+ * within drain_ns. Then the model is closed, by the dispatcher's thread or by the
+ * thread that waits to load it again.
  */
 #include "server/models/dispatch_priv.h"
 
@@ -15,7 +15,7 @@
 
 #define WHY "the model was unloaded"
 
-/* ---- with the lock held ---- */
+/* ---- with the lock ---- */
 
 void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *backend, bool watched)
 {
@@ -25,62 +25,63 @@ void hb_backend_watch(struct hb_dispatch *dispatch, const struct hb_backend *bac
 		epoll_ctl(dispatch->epoll, watched ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
 }
 
-void hb_served_model_note_left(struct hb_dispatch *dispatch, struct hb_served_model *model)
+void hb_served_model_note_closed(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
-	model->left = ++dispatch->n_left;
-	if (model->number == HB_MODEL_NO_NUMBER)
+	model->closed_order = ++dispatch->n_closed;
+	if (model->number == HB_SERVED_MODEL_NO_NUMBER)
 		return;
-	dispatch->left[model->number] = model->left;
+	dispatch->closed_order[model->number] = model->closed_order;
 	dispatch->of_number[model->number] = NULL;
 }
 
 void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
 	struct hb_backend *backend = &dispatch->backends[model->number];
-	if (model->state == HB_MODEL_UNLOADED)
+	if (model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
 	hb_dispatch_answer_waiting(dispatch, model, WHY);
-	hb_dispatch_answer_running(dispatch, model, WHY); /* another model may come under the same number */
+	hb_dispatch_answer_running(dispatch, model, WHY); /* before another model can get the same number */
 	if (backend->ops) {
 		hb_backend_watch(dispatch, backend, false);
 		backend->ops->close(backend->self);
 	}
 	*backend = (struct hb_backend){0};
-	hb_served_model_note_left(dispatch, model);
+	hb_served_model_note_closed(dispatch, model);
 	hb_dispatch_list_pollable(dispatch);
-	dispatch->n_draining -= model->state == HB_MODEL_UNLOADING;
-	model->state = HB_MODEL_UNLOADED;
+	dispatch->n_draining -= model->state == HB_SERVED_MODEL_UNLOADING;
+	model->state = HB_SERVED_MODEL_UNLOADED;
 	snprintf(model->why, sizeof(model->why), "unloaded");
-	pthread_cond_broadcast(&dispatch->state_changed); /* who waits for it to be loaded */
-	hb_dispatch_wake(dispatch);                       /* tells those that waited or ran */
+	pthread_cond_broadcast(&dispatch->state_changed); /* a thread may wait for the model to be loaded */
+	hb_dispatch_wake(dispatch);                       /* the thread calls done() of the answered requests */
 }
 
-static bool runs(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
+static bool has_running_batch(const struct hb_dispatch *dispatch, const struct hb_served_model *model)
 {
-	return model->number != HB_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->scheduler, model->number);
+	return model->number != HB_SERVED_MODEL_NO_NUMBER && hb_scheduler_in_flight(dispatch->scheduler, model->number);
 }
 
-static void begin(struct hb_dispatch *dispatch, struct hb_served_model *model)
+static void begin_unloading(struct hb_dispatch *dispatch, struct hb_served_model *model)
 {
-	if (model->state == HB_MODEL_UNLOADING)
+	if (model->state == HB_SERVED_MODEL_UNLOADING)
 		return;
 	hb_dispatch_answer_waiting(dispatch, model, WHY);
-	model->state = HB_MODEL_UNLOADING;
-	snprintf(model->why, sizeof(model->why), "it is being unloaded, when the batches that run have ended");
+	model->state = HB_SERVED_MODEL_UNLOADING;
+	snprintf(model->why, sizeof(model->why), "it is being unloaded: its running batches have not ended yet");
 	model->close_ns = hb_clock_now_ns() + dispatch->drain_ns;
-	model->drained = !runs(dispatch, model);
+	model->drained = !has_running_batch(dispatch, model);
 	model->reloads = false;
 	dispatch->n_draining++;
 	pthread_cond_broadcast(&dispatch->state_changed);
-	hb_dispatch_wake(dispatch); /* tells those that waited, and looks when the time is over */
+	hb_dispatch_wake(dispatch); /* the thread calls done() of the answered requests and closes the model in time */
 }
 
-bool hb_dispatch_end_drains(struct hb_dispatch *dispatch, int64_t now_ns)
+bool hb_dispatch_close_drained(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < dispatch->n_models && dispatch->n_draining; i++) {
 		struct hb_served_model *model = dispatch->models[i];
-		if (model->state != HB_MODEL_UNLOADING || (now_ns < model->close_ns && runs(dispatch, model)))
+		if (model->state != HB_SERVED_MODEL_UNLOADING ||
+		    (now_ns < model->close_ns && has_running_batch(dispatch, model)))
 			continue;
 		if (!model->reloads) {
 			hb_served_model_close(dispatch, model);
@@ -93,12 +94,12 @@ bool hb_dispatch_end_drains(struct hb_dispatch *dispatch, int64_t now_ns)
 	return any;
 }
 
-int64_t hb_dispatch_drain_moment(const struct hb_dispatch *dispatch)
+int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch)
 {
 	int64_t next_ns = INT64_MAX;
 	for (uint32_t i = 0; i < dispatch->n_models && dispatch->n_draining; i++) {
 		const struct hb_served_model *model = dispatch->models[i];
-		if (model->state == HB_MODEL_UNLOADING && !model->drained && model->close_ns < next_ns)
+		if (model->state == HB_SERVED_MODEL_UNLOADING && !model->drained && model->close_ns < next_ns)
 			next_ns = model->close_ns;
 	}
 	return next_ns;
@@ -109,22 +110,21 @@ int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, c
 {
 	int result = 0;
 	struct hb_served_model *model;
-	/* It may be another one each time: somebody else loaded it meanwhile. */
-	while ((model = hb_dispatch_find(dispatch, name)) && model->state != HB_MODEL_UNLOADED) {
-		begin(dispatch, model);
+	/* Each iteration may find a different model: another thread may load one while the lock is not held. */
+	while ((model = hb_dispatch_find(dispatch, name)) && model->state != HB_SERVED_MODEL_UNLOADED) {
+		begin_unloading(dispatch, model);
 		model->reloads = result == 0;
 		if (model->drained)
 			hb_served_model_close(dispatch, model);
 		else if (result == 0)
 			result = -pthread_cond_timedwait(&dispatch->state_changed, &dispatch->lock, until);
 		else
-			return hb_error_set(error, result, "model %s: batches of the one that was loaded still run",
-					    name);
+			return hb_error_set(error, result, "model %s: batches of the loaded model still run", name);
 	}
 	return dispatch->ending ? hb_error_set(error, -ESHUTDOWN, "model %s: the server is going down", name) : 0;
 }
 
-/* ---- the front ends' ---- */
+/* ---- for HTTP and gRPC ---- */
 
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error)
 {
@@ -133,9 +133,9 @@ int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb
 	struct hb_served_model *model = hb_dispatch_find(dispatch, name);
 	if (!model)
 		result = hb_error_set(error, -ENOENT, "no model \"%s\"", name);
-	else if (model->state != HB_MODEL_UNLOADED)
-		begin(dispatch, model);
-	hb_dispatch_end_drains(dispatch, hb_clock_now_ns());
+	else if (model->state != HB_SERVED_MODEL_UNLOADED)
+		begin_unloading(dispatch, model);
+	hb_dispatch_close_drained(dispatch, hb_clock_now_ns());
 	pthread_mutex_unlock(&dispatch->lock);
 	return result;
 }

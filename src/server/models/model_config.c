@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See model_config.h. */
+/* Reads and checks model.yaml; see model_config.h. */
 #include "server/models/model_config.h"
 
 #include "base/config.h"
@@ -94,7 +94,7 @@ uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec)
 	return all;
 }
 
-/* Workers are told names a line each. */
+/* Names must not contain line breaks: workers get them as lines of an environment variable. */
 static bool tensor_name_fits(const char *name)
 {
 	const unsigned char *at = (const unsigned char *)name;
@@ -112,11 +112,12 @@ static int check_tensors(const char *path, const char *what, const struct hb_ten
 		double elements = 1;
 		if (!tensor_name_fits(specs[i].name))
 			return hb_error_set(error, -EINVAL,
-					    "%s: %s[%u].name: must not be empty or have control characters", path, what,
-					    i);
+					    "%s: %s[%u].name: must not be empty or contain control characters", path,
+					    what, i);
 		if (batched && specs[i].n_dims == HB_TENSOR_DIMS_MAX)
-			return hb_error_set(error, -EINVAL, "%s: %s: %s: at most %d dimensions beside the batch's",
-					    path, what, specs[i].name, HB_TENSOR_DIMS_MAX - 1);
+			return hb_error_set(error, -EINVAL,
+					    "%s: %s: %s: at most %d dimensions, without that of the batch", path, what,
+					    specs[i].name, HB_TENSOR_DIMS_MAX - 1);
 		for (uint32_t d = 0; d < specs[i].n_dims; d++) {
 			if (specs[i].dims[d] == 0)
 				return hb_error_set(error, -EINVAL, "%s: %s: %s: a dimension is 0", path, what,
@@ -134,9 +135,9 @@ static int check_tensors(const char *path, const char *what, const struct hb_ten
 	return 0;
 }
 
-/* Requests of different shapes cannot be one batch. */
-static int check_open(const char *path, const struct hb_tensor_spec *specs, uint32_t n, int64_t max_batch,
-		      struct hb_error *error)
+/* Refuses input dimensions of any size in a model with batches: requests of different shapes cannot form one. */
+static int check_variable_dims(const char *path, const struct hb_tensor_spec *specs, uint32_t n, int64_t max_batch,
+			       struct hb_error *error)
 {
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t d = 0; d < specs[i].n_dims; d++)
@@ -147,33 +148,34 @@ static int check_open(const char *path, const struct hb_tensor_spec *specs, uint
 	return 0;
 }
 
-/* One of these keys belongs to a platform that is named, and no other. */
-static int check_key(const char *path, const char *key, const char *value, const struct hb_model_config *config,
-		     int owner, struct hb_error *error)
+/* A key that one platform (`owner`) requires and the others refuse. */
+static int check_platform_key(const char *path, const char *key, const char *value,
+			      const struct hb_model_config *config, int owner, struct hb_error *error)
 {
 	bool wanted = config->platform == owner;
 	if (config->platform == HB_PLATFORM_BY_GPU || wanted == (value[0] != '\0'))
 		return 0;
-	return hb_error_set(error, -EINVAL, wanted ? "%s: %s: platform %s needs one" : "%s: %s: only for platform %s",
+	return hb_error_set(error, -EINVAL,
+			    wanted ? "%s: %s: platform %s needs this key" : "%s: %s: this key is only for platform %s",
 			    path, key, platform_names[owner]);
 }
 
 static int check_platform(const char *path, const struct hb_model_config *config, struct hb_error *error)
 {
 	if (config->platform == HB_PLATFORM_BY_GPU && !config->command[0] && !config->trace[0])
-		return hb_error_set(error, -EINVAL, "%s: platform: needed, or a command, or a trace", path);
-	int result = check_key(path, "command", config->command, config, HB_PLATFORM_worker, error);
+		return hb_error_set(error, -EINVAL, "%s: give a platform, a command or a trace", path);
+	int result = check_platform_key(path, "command", config->command, config, HB_PLATFORM_worker, error);
 	if (result == 0)
-		result = check_key(path, "trace", config->trace, config, HB_PLATFORM_trace, error);
+		result = check_platform_key(path, "trace", config->trace, config, HB_PLATFORM_trace, error);
 	if (result == 0)
-		result = check_key(path, "model", config->file, config, HB_PLATFORM_onnxruntime, error);
+		result = check_platform_key(path, "model", config->file, config, HB_PLATFORM_onnxruntime, error);
 	if (result == 0 && config->library[0] && config->platform != HB_PLATFORM_onnxruntime)
-		result = hb_error_set(error, -EINVAL, "%s: library: only for platform onnxruntime", path);
+		result = hb_error_set(error, -EINVAL, "%s: library: this key is only for platform onnxruntime", path);
 	if (result == 0 && config->delay_ns && config->platform != HB_PLATFORM_echo)
-		result = hb_error_set(error, -EINVAL, "%s: delay: only for platform echo", path);
-	bool may_look = config->platform == HB_PLATFORM_worker || config->platform == HB_PLATFORM_BY_GPU;
-	if (result == 0 && config->stop_share > 0 && !may_look)
-		result = hb_error_set(error, -EINVAL, "%s: stop_share: only for platform worker", path);
+		result = hb_error_set(error, -EINVAL, "%s: delay: this key is only for platform echo", path);
+	bool has_worker = config->platform == HB_PLATFORM_worker || config->platform == HB_PLATFORM_BY_GPU;
+	if (result == 0 && config->stop_share > 0 && !has_worker)
+		result = hb_error_set(error, -EINVAL, "%s: stop_share: this key is only for platform worker", path);
 	return result;
 }
 
@@ -184,18 +186,18 @@ void hb_model_config_settle(struct hb_model_config *config, bool gpu)
 										    : HB_PLATFORM_trace;
 }
 
-static int check(const char *path, struct hb_model_config *config, struct hb_error *error)
+static int check_config(const char *path, struct hb_model_config *config, struct hb_error *error)
 {
 	int result = check_tensors(path, "inputs", config->inputs, config->n_inputs, config->max_batch > 0, error);
 	if (result == 0)
 		result = check_tensors(path, "outputs", config->outputs, config->n_outputs, config->max_batch > 0,
 				       error);
 	if (result == 0)
-		result = check_open(path, config->inputs, config->n_inputs, config->max_batch, error);
+		result = check_variable_dims(path, config->inputs, config->n_inputs, config->max_batch, error);
 	if (result == 0)
 		result = check_platform(path, config, error);
 	if (result == 0 && config->n_transfer == 1)
-		result = hb_error_set(error, -EINVAL, "%s: transfer: two sizes are needed, to the GPU and back", path);
+		result = hb_error_set(error, -EINVAL, "%s: transfer: give two sizes, to the GPU and back", path);
 	if (config->n_sm_share == 1)
 		config->sm_share[1] = config->sm_share[0];
 	if (config->n_memory_share == 1)
@@ -223,7 +225,7 @@ int hb_model_config_load(const char *folder, const char *name, struct hb_model_c
 	snprintf(path, sizeof(path), "%s/model.yaml", read.folder);
 	int result = hb_config_load(path, model_keys, &read, sizeof(read), error);
 	if (result == 0)
-		result = check(path, &read, error);
+		result = check_config(path, &read, error);
 	if (result == 0)
 		*config = read;
 	return result;

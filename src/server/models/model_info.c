@@ -24,8 +24,9 @@ const char *hb_model_info_platform(const struct hb_model_config *model)
 const char *hb_model_info_state(const struct hb_served_model *model)
 {
 	static const char *const names[] = {
-		[HB_MODEL_UNLOADED] = "UNAVAILABLE", [HB_MODEL_LOADING] = "LOADING",     [HB_MODEL_READY] = "READY",
-		[HB_MODEL_FAILED] = "UNAVAILABLE",   [HB_MODEL_UNLOADING] = "UNLOADING",
+		[HB_SERVED_MODEL_UNLOADED] = "UNAVAILABLE", [HB_SERVED_MODEL_LOADING] = "LOADING",
+		[HB_SERVED_MODEL_READY] = "READY",          [HB_SERVED_MODEL_FAILED] = "UNAVAILABLE",
+		[HB_SERVED_MODEL_UNLOADING] = "UNLOADING",
 	};
 	return names[model->state];
 }

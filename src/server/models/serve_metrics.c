@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See serve_metrics.h. A family's samples stand together, so each is one walk over the models. */
+/* Writes the metrics; see serve_metrics.h. The samples of a metric must be adjacent, so each metric is a loop over all models. */
 #include "server/models/serve_metrics.h"
 
 #include "base/prom_text.h"
@@ -17,7 +17,7 @@ static const char *const outcome_names[] = {
 #undef HB_ANSWER
 };
 
-struct page {
+struct metrics_page {
 	FILE *out;
 	const char *family;
 	size_t row;
@@ -30,13 +30,13 @@ static size_t label_model(const struct hb_served_model *model, char labels[LABEL
 	return n + hb_prom_label(labels + n, LABELS_MAX - n, "version", "1");
 }
 
-static size_t label_more(char labels[LABELS_MAX], size_t n, const char *name, const char *value)
+static size_t append_label(char labels[LABELS_MAX], size_t n, const char *name, const char *value)
 {
 	labels[n++] = ',';
 	return n + hb_prom_label(labels + n, LABELS_MAX - n, name, value);
 }
 
-/* ---- one value a model ---- */
+/* ---- metrics with one value per model ---- */
 
 static const struct {
 	const char *name;
@@ -48,7 +48,7 @@ static const struct {
 #undef HB_SERVE_METRIC
 };
 
-static uint64_t value_of(const struct hb_served_model_stats *stats, size_t row)
+static uint64_t read_row_value(const struct hb_served_model_stats *stats, size_t row)
 {
 	const uint64_t values[] = {
 #define HB_SERVE_METRIC(name, type, value, help) value,
@@ -60,18 +60,18 @@ static uint64_t value_of(const struct hb_served_model_stats *stats, size_t row)
 
 static void write_row(void *argument, struct hb_served_model *model)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	label_model(model, labels);
-	hb_prom_count(page->out, page->family, labels, value_of(&model->stats, page->row));
+	hb_prom_count(page->out, page->family, labels, read_row_value(&model->stats, page->row));
 }
 
-/* ---- more than one ---- */
+/* ---- metrics with several values per model ---- */
 
 static void write_failures(void *argument, struct hb_served_model *model)
 {
 	static const char *const reasons[] = {"REJECTED", "CANCELED", "BACKEND", "TIMEOUT", "OTHER"};
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	for (size_t r = 0; r < sizeof(reasons) / sizeof(*reasons); r++) {
 		uint64_t n = 0;
@@ -79,29 +79,29 @@ static void write_failures(void *argument, struct hb_served_model *model)
 			if (strcmp(hb_answer_reason((enum hb_answer)answer), reasons[r]) == 0)
 				n += model->stats.answers[HB_SCHEDULER_HIGH][answer] +
 				     model->stats.answers[HB_SCHEDULER_LOW][answer];
-		label_more(labels, label_model(model, labels), "reason", reasons[r]);
+		append_label(labels, label_model(model, labels), "reason", reasons[r]);
 		hb_prom_count(page->out, page->family, labels, n);
 	}
 }
 
 static void write_outcomes(void *argument, struct hb_served_model *model)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++)
 		for (int answer = 0; answer < HB_ANSWERS; answer++) {
-			size_t n = label_more(labels, label_model(model, labels), "priority", priority_names[p]);
-			label_more(labels, n, "outcome", outcome_names[answer]);
+			size_t n = append_label(labels, label_model(model, labels), "priority", priority_names[p]);
+			append_label(labels, n, "outcome", outcome_names[answer]);
 			hb_prom_count(page->out, page->family, labels, model->stats.answers[p][answer]);
 		}
 }
 
 static void write_missed(void *argument, struct hb_served_model *model)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
-		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
+		append_label(labels, label_model(model, labels), "priority", priority_names[p]);
 		const uint64_t *answers = model->stats.answers[p];
 		hb_prom_count(page->out, page->family, labels,
 			      model->stats.late[p] + answers[HB_ANSWER_LATE] + answers[HB_ANSWER_TIMEOUT]);
@@ -110,17 +110,17 @@ static void write_missed(void *argument, struct hb_served_model *model)
 
 static void write_latency(void *argument, struct hb_served_model *model)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
-		label_more(labels, label_model(model, labels), "priority", priority_names[p]);
+		append_label(labels, label_model(model, labels), "priority", priority_names[p]);
 		hb_prom_histogram(page->out, page->family, labels, model->latency[p]);
 	}
 }
 
 static void write_predictions(void *argument, const struct hb_scheduler *scheduler)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	const struct hb_predictor *predictor = hb_scheduler_predictor(scheduler);
 	static const struct {
 		const char *label;
@@ -128,23 +128,24 @@ static void write_predictions(void *argument, const struct hb_scheduler *schedul
 	} quantiles[] = {{"0.5", 0.5}, {"0.95", 0.95}};
 	char labels[LABELS_MAX];
 	hb_prom_family(page->out, "hb_serve_prediction_error_ratio", HB_PROM_GAUGE,
-		       "Size of the last prediction errors, relative to what was predicted");
+		       "Quantiles of the relative errors |actual / predicted - 1| of the last batches");
 	for (size_t i = 0; i < 2; i++) {
 		hb_prom_label(labels, sizeof(labels), "quantile", quantiles[i].label);
 		hb_prom_ratio(page->out, "hb_serve_prediction_error_ratio", labels,
 			      (uint64_t)(hb_quantile_ring_get(&predictor->error_size, quantiles[i].share, 0) * 1e6));
 	}
-	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE, "Requests that wait, by priority");
+	hb_prom_family(page->out, "hb_serve_queued_requests", HB_PROM_GAUGE,
+		       "Requests that wait in the queue, by priority");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
 		hb_prom_count(page->out, "hb_serve_queued_requests", labels, hb_scheduler_queued(scheduler, p));
 	}
 }
 
-/* How full the queues are; each priority has one, so that neither takes the other's room. */
+/* Each priority has its own limit. */
 static void write_queues(void *argument, const struct hb_scheduler *scheduler)
 {
-	const struct page *page = argument;
+	const struct metrics_page *page = argument;
 	char labels[LABELS_MAX];
 	hb_prom_family(page->out, "hb_serve_admitted_requests", HB_PROM_GAUGE,
 		       "Requests that wait or run, by priority");
@@ -153,17 +154,16 @@ static void write_queues(void *argument, const struct hb_scheduler *scheduler)
 		hb_prom_count(page->out, "hb_serve_admitted_requests", labels, hb_scheduler_admitted(scheduler, p));
 	}
 	hb_prom_family(page->out, "hb_serve_admitted_requests_limit", HB_PROM_GAUGE,
-		       "What --queue allows of each priority");
+		       "Limit of requests that wait or run, for each priority (--queue)");
 	hb_prom_count(page->out, "hb_serve_admitted_requests_limit", "", hb_scheduler_queue_max(scheduler));
-	hb_prom_family(
-		page->out, "hb_serve_pauses_total", HB_PROM_COUNTER,
-		"Times that a low-priority batch was held because high priority would miss a deadline otherwise");
+	hb_prom_family(page->out, "hb_serve_pauses_total", HB_PROM_COUNTER,
+		       "Times that a low-priority batch was paused because high priority would have missed a deadline");
 	hb_prom_count(page->out, "hb_serve_pauses_total", "", hb_scheduler_counts_get(scheduler)->pauses);
 	hb_prom_family(page->out, "hb_serve_aged_batches_total", HB_PROM_COUNTER,
-		       "Low-priority batches started, or let go on, for having waited long");
+		       "Low-priority batches that started, or were resumed, because they had waited too long");
 	hb_prom_count(page->out, "hb_serve_aged_batches_total", "", hb_scheduler_counts_get(scheduler)->aged);
 	hb_prom_family(page->out, "hb_serve_queue_full_total", HB_PROM_COUNTER,
-		       "Requests refused because as many of their priority were there as --queue allows");
+		       "Requests refused because the limit of their priority (--queue) was reached");
 	for (int p = 0; p < HB_SCHEDULER_PRIORITIES; p++) {
 		hb_prom_label(labels, sizeof(labels), "priority", priority_names[p]);
 		hb_prom_count(page->out, "hb_serve_queue_full_total", labels,
@@ -171,7 +171,7 @@ static void write_queues(void *argument, const struct hb_scheduler *scheduler)
 	}
 }
 
-static void write_families(struct hb_dispatch *dispatch, struct page *page)
+static void write_families(struct hb_dispatch *dispatch, struct metrics_page *page)
 {
 	static const struct {
 		const char *name;
@@ -186,7 +186,7 @@ static void write_families(struct hb_dispatch *dispatch, struct page *page)
 		{"hb_serve_deadlines_missed_total", HB_PROM_COUNTER, write_missed,
 		 "Requests refused because they would be late, timed out, or answered after their deadline"},
 		{"hb_serve_request_seconds", HB_PROM_HISTOGRAM, write_latency,
-		 "From the arrival of a request to its results, in the server"},
+		 "Time from the arrival of a request to its results, in the server"},
 	};
 	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++) {
 		page->family = families[i].name;
@@ -197,17 +197,17 @@ static void write_families(struct hb_dispatch *dispatch, struct page *page)
 
 static void write_memory(FILE *out, const struct hb_memory_budget *memory)
 {
-	hb_prom_family(out, "hb_serve_request_memory_bytes", HB_PROM_GAUGE,
-		       "Memory that requests hold, of what --memory allows");
+	hb_prom_family(out, "hb_serve_request_memory_bytes", HB_PROM_GAUGE, "Memory used by requests");
 	hb_prom_count(out, "hb_serve_request_memory_bytes", "", atomic_load(&memory->used_bytes));
-	hb_prom_family(out, "hb_serve_request_memory_limit_bytes", HB_PROM_GAUGE, "What --memory allows");
+	hb_prom_family(out, "hb_serve_request_memory_limit_bytes", HB_PROM_GAUGE,
+		       "Limit of the memory used by requests (--memory)");
 	hb_prom_count(out, "hb_serve_request_memory_limit_bytes", "", memory->limit_bytes);
 }
 
 char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes)
 {
 	char *text = NULL;
-	struct page page = {.out = open_memstream(&text, bytes)};
+	struct metrics_page page = {.out = open_memstream(&text, bytes)};
 	if (!page.out)
 		return NULL;
 	for (page.row = 0; page.row < sizeof(rows) / sizeof(*rows); page.row++) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server's /metrics: the names that Triton's users know (nv_inference_*),
- * and those that it lacks: by priority, deadlines, predictions (hb_serve_*).
+ * The text of GET /metrics: nv_inference_* as in Triton, and hb_serve_* for what
+ * Triton lacks (priorities, deadlines, predictions).
  */
-#ifndef HB_FRONT_SERVE_METRICS_H
-#define HB_FRONT_SERVE_METRICS_H
+#ifndef HB_SERVER_SERVE_METRICS_H
+#define HB_SERVER_SERVE_METRICS_H
 
 #include "server/models/dispatch.h"
 
-/* From malloc; NULL = no memory. */
+/* Returns the text and its length; the caller frees it. NULL = out of memory. */
 char *hb_serve_metrics(struct hb_dispatch *dispatch, const struct hb_memory_budget *memory, size_t *bytes);
 
 #endif
