@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the shim exports beside the driver's names: the far side of
- * hummingbird/client.h. Found by name at run time; none of
- * them ever fails or blocks.
+ * The functions that the shim exports besides the driver's: the implementation of
+ * hummingbird/client.h, which finds them by name at run time. None of them ever
+ * fails or blocks.
  */
 #include "shim/shim_foresight.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Driver functions that the shim hooks by hand and nvidia/cuda_abi.h does not
- * declare: old forms, and forms that the simulated driver does without.
- * Compiled against cuda.h by test_shim_abi where a toolkit is installed, so a
- * wrong signature is an error there. Never called by these names: that would
- * be a call to ourselves; HB_REAL(name) of shim.h is the driver's function.
+ * Driver functions for which the shim has hand-written hooks or calls, and which
+ * nvidia/cuda_abi.h does not declare: old forms, and functions that the simulated
+ * driver lacks. test_shim_abi compiles this file against cuda.h where a toolkit is
+ * installed, so a wrong signature is an error there. Never call a function by these
+ * names: that would call the shim itself. HB_REAL(name) of shim.h is the driver's.
  */
 #ifndef HB_SHIM_CUDA_CALLS_H
 #define HB_SHIM_CUDA_CALLS_H
@@ -31,7 +31,7 @@ typedef struct CUDA_ARRAY3D_DESCRIPTOR_v1_st {
 	unsigned int Flags;
 } CUDA_ARRAY3D_DESCRIPTOR_v1;
 
-/* Of the kinds of node only the one that allocates is looked into. */
+/* The shim reads only the parameters of nodes that allocate. */
 typedef struct CUgraphNodeParams_st {
 	CUgraphNodeType type;
 	int reserved0[3];

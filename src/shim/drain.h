@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells the daemon when nothing of this process is left on the GPU. While LP
- * tenants take turns (and in the spatial engine) the next one may start only
- * when the last one's work is done, and only the process itself can see that.
- * One thread, of every process of low priority, asks the driver every few ms
- * whether streams are idle while such an engine is in use, and sleeps
- * otherwise; launches are not touched. It makes only calls that do not block,
- * and none while a stream records.
+ * Reports to the daemon when no work of this process is left on the GPU. While LP
+ * tenants take turns, and in the spatial engine, the next tenant may start only
+ * when the work of the last one is done, and only the process itself can see that.
+ *
+ * Every LP process has one thread for this. While such an engine is in use, the
+ * thread asks the driver every few ms whether streams are idle; otherwise it
+ * sleeps. Launches are not affected. The thread makes only calls that do not
+ * block, and none while a stream captures.
  */
 #ifndef HB_SHIM_DRAIN_H
 #define HB_SHIM_DRAIN_H
@@ -16,20 +17,21 @@
 
 #include <stdbool.h>
 
-/* Starts the thread where it may be needed; cheap when it runs or is not needed. */
+/* Starts the thread if this process needs it; cheap if the thread runs or is not needed. */
 void hb_drain_start_if_needed(const struct hb_place *place);
 
-/* Contexts and streams to look at, as they come and go. */
+/* Adds a context whose streams are polled. */
 void hb_drain_add_context(CUcontext context, CUdevice device);
-/* Around a call that may end the context: nothing of it is looked at, and its streams are not forgotten where it stays. */
+/* Before a call that may destroy the context, and after it by its outcome. The context is not polled in between. */
 void hb_drain_context_leaves(CUcontext context);
 void hb_drain_context_stays(CUcontext context);
 void hb_drain_context_gone(CUcontext context);
-/* Forget a stream before the driver destroys it. */
+/* Adds a stream that was created. */
 void hb_drain_add_stream(CUstream stream);
+/* Before the driver destroys a stream. */
 void hb_drain_forget_stream(CUstream stream);
 
-/* A capture is about to begin: waits (some microseconds) until no look at streams is under way. */
+/* Before a capture begins: waits some microseconds until no poll is in progress. */
 void hb_drain_yield_to_capture(void);
 
 void hb_drain_leave_in_child(void);

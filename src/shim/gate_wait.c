@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting at a closed gate, out of the launch path. The thread sleeps on the
- * gate's bell; it goes on when the gate opens, when the daemon closes the page,
- * and when the daemon has been silent for HB_PAGE_SILENT_NS: a tenant never
- * hangs because of us. Makes no call into the driver that is illegal in a
- * capture, and none at all that can block.
+ * Waits at a closed gate, out of the launch path. The thread sleeps on the gate's
+ * doorbell. It continues when the gate opens, when the daemon closes the page, or
+ * when the daemon has been silent for HB_PAGE_SILENT_NS, so a tenant never hangs
+ * because of Hummingbird. Makes no driver call that is illegal in a capture, and
+ * none that can block.
  */
 #include "base/clock.h"
 #include "base/fault_point.h"
@@ -18,15 +18,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS (50 * HB_NS_PER_MS) /* between looks at the daemon's heart, when no bell rings */
+#define NAP_NS (50 * HB_NS_PER_MS) /* between two checks of the daemon's heartbeat while no doorbell rings */
 
 bool hb_daemon_silent(const struct hb_place *place)
 {
-	int64_t beat_ns = atomic_load_explicit(&place->page->heartbeat_ns, memory_order_relaxed);
-	return hb_clock_now_ns() - beat_ns > HB_PAGE_SILENT_NS;
+	int64_t heartbeat_ns = atomic_load_explicit(&place->page->heartbeat_ns, memory_order_relaxed);
+	return hb_clock_now_ns() - heartbeat_ns > HB_PAGE_SILENT_NS;
 }
 
-/* Nobody will open this gate. */
+/* No daemon will open this gate. */
 static bool is_abandoned(const struct hb_place *place)
 {
 	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
@@ -34,8 +34,8 @@ static bool is_abandoned(const struct hb_place *place)
 	       hb_daemon_silent(place);
 }
 
-/* Until the bell changes from `seen`, or a nap. The word is shared with the daemon, so not FUTEX_PRIVATE. */
-static void sleep_until_bell(struct hb_gate *gate, uint32_t seen)
+/* Sleeps until the doorbell differs from `seen`, at most NAP_NS. The word is shared with the daemon, so not FUTEX_PRIVATE. */
+static void sleep_until_doorbell(struct hb_gate *gate, uint32_t seen)
 {
 	struct timespec nap = {.tv_nsec = NAP_NS};
 	syscall(SYS_futex, &gate->bell, FUTEX_WAIT, seen, &nap, NULL, 0);
@@ -47,8 +47,8 @@ void hb_gate_wake(struct hb_gate *gate)
 	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The page's index of the GPU that this gate of the process is for. */
-static unsigned gpu_of(const struct hb_place *place, const struct hb_gate *gate)
+/* Returns the page's index of the GPU that this gate of the process belongs to. */
+static unsigned find_gpu_of(const struct hb_place *place, const struct hb_gate *gate)
 {
 	return (unsigned)(((const unsigned char *)gate - place->process->gates[0]) / HB_PAGE_GATE_BYTES);
 }
@@ -58,8 +58,8 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 	uint32_t seen = hb_gate_wait_begin(gate);
 	bool abandoned = false;
 	enum hb_gate_answer answer;
-	if (hb_gate_state(gate) == HB_GATE_CLOSED) /* a depth that is used up is nothing the daemon acts on */
-		hb_gpu_ring(place, gpu_of(place, gate), HB_NEWS_WAITING);
+	if (hb_gate_state(gate) == HB_GATE_CLOSED) /* the daemon does not act on a depth that is used up */
+		hb_gpu_ring(place, find_gpu_of(place, gate), HB_NEWS_WAITING);
 	HB_FAULT(shim_gate_waiting);
 	while ((answer = hb_gate_try(gate)) != HB_GATE_GO) {
 		abandoned = is_abandoned(place);
@@ -67,7 +67,7 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 			hb_gate_bypass(gate, 1);
 			break;
 		}
-		sleep_until_bell(gate, seen);
+		sleep_until_doorbell(gate, seen);
 		seen = atomic_load(&gate->bell);
 		hb_tenant_refresh();
 	}

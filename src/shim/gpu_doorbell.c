@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls the daemon to a GPU ahead of its next look: see hb_gpu_page.bell. Called
- * where a thread is about to sleep at a closed gate (gate_wait.c) and where work
- * was found to have ended (drain.c); never by a launch that goes straight through.
+ * Rings the doorbell of a GPU, so that the daemon checks the GPU earlier than at its
+ * next tick; see hb_gpu_page.doorbell. Called when a thread is about to sleep at a
+ * closed gate (gate_wait.c) and when work has ended (drain.c), never by a launch
+ * that goes through.
  */
 #include "shim/shim_tenant.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stream captures: what is recorded must be neither held nor counted as work,
- * and while a stream records, most calls into the driver are illegal. So the
- * shim keeps a count of captures and asks about a stream only while it is not
- * zero, with cuStreamIsCapturing, which is always legal.
+ * Hooks of stream captures. Captured work must neither wait at the gate nor count
+ * as work, and while a stream captures, most driver calls are illegal. So the shim
+ * counts the captures in progress, and only while there is one it asks about a
+ * call's stream, with cuStreamIsCapturing, which is always legal.
  *
- * A capture ends with its stream, too, and that with its context or, where it is
- * a thread's own default stream, with the thread: so where each began is noted.
- * Beyond ORIGINS captures at a time the count may stay too high; then launches
- * ask the driver and still get the right answer.
+ * A capture also ends with its stream, with the stream's context, or, if the
+ * stream is a thread's own default stream, with the thread. So the origin of each
+ * capture is recorded. With more than ORIGINS captures at a time the count may
+ * stay too high; launches then ask the driver and still get the right answer.
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
@@ -21,20 +21,20 @@ enum { ORIGINS = 64 };
 
 atomic_int hb_captures;
 
-/* The stream on which a capture began, and is to be ended. */
-struct origin {
+/* The stream on which a capture began. */
+struct capture_origin {
 	CUstream stream;
-	const void *thread; /* of a per-thread default stream; else NULL */
+	const void *thread; /* identifies the thread of a per-thread default stream; else NULL */
 	CUcontext context;
-	bool leaves; /* the driver is about to end it: another stream may have its handle by now */
+	bool leaves; /* the stream is being destroyed: another stream may have its handle by now */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never over a call into the driver */
-static struct origin origins[ORIGINS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held during a driver call */
+static struct capture_origin origins[ORIGINS];
 static unsigned n_origins;
-static unsigned n_without; /* captures that found no room */
+static unsigned n_without; /* captures without an origin, for lack of room */
 
-/* Its address tells threads apart. */
+/* The address of this variable identifies a thread. */
 static __thread char self __attribute__((tls_model("initial-exec")));
 static pthread_key_t ending;
 static pthread_once_t ending_once = PTHREAD_ONCE_INIT;
@@ -54,7 +54,7 @@ static const void *thread_of(CUstream stream)
 }
 
 /* With the lock held. */
-static struct origin *find(CUstream stream, bool leaves)
+static struct capture_origin *find_origin(CUstream stream, bool leaves)
 {
 	for (unsigned i = 0; i < n_origins; i++)
 		if (origins[i].stream == stream && origins[i].thread == thread_of(stream) &&
@@ -72,29 +72,32 @@ static CUcontext context_of(CUstream stream)
 	return NULL;
 }
 
-/* True: it is one more than before. */
+/* Returns whether the number of captures has grown. */
 static bool add_origin(CUstream stream, CUcontext context)
 {
 	pthread_mutex_lock(&lock);
-	struct origin *origin = find(stream, false); /* of a stream that ended unseen and had this handle */
+	struct capture_origin *origin = find_origin(stream,
+						    false); /* left by a stream that ended unseen and had this handle */
 	bool is_new = !origin;
 	if (is_new && n_origins < ORIGINS)
 		origin = &origins[n_origins++];
 	if (origin)
-		*origin = (struct origin){.stream = stream, .thread = thread_of(stream), .context = context};
+		*origin = (struct capture_origin){.stream = stream, .thread = thread_of(stream), .context = context};
 	else
 		n_without++;
 	pthread_mutex_unlock(&lock);
 	return is_new;
 }
 
-/* True: it was counted. One without an origin must have `succeeded` to be one. */
+/* Returns whether the capture was counted. A capture without an origin counts only if the call `succeeded`. */
 static bool remove_origin(CUstream stream, bool succeeded)
 {
 	pthread_mutex_lock(&lock);
-	struct origin *origin = find(stream, false);
+	struct capture_origin *origin = find_origin(stream, false);
 	if (!origin)
-		origin = find(stream, true); /* its context is given up and stays, for others hold it */
+		origin = find_origin(
+			stream,
+			true); /* a call to destroy its context is in progress, but the context stays, because others use it */
 	bool is_counted = origin || (succeeded && n_without > 0);
 	if (origin)
 		*origin = origins[--n_origins];
@@ -104,7 +107,7 @@ static bool remove_origin(CUstream stream, bool succeeded)
 	return is_counted;
 }
 
-static void thread_ends(void *unused)
+static void end_thread(void *unused)
 {
 	pthread_mutex_lock(&lock);
 	for (unsigned i = n_origins; i-- > 0;)
@@ -115,18 +118,18 @@ static void thread_ends(void *unused)
 	pthread_mutex_unlock(&lock);
 }
 
-static void make_key(void)
+static void create_key(void)
 {
-	has_key = pthread_key_create(&ending, thread_ends) == 0;
+	has_key = pthread_key_create(&ending, end_thread) == 0;
 }
 
 static void note_thread(CUstream stream)
 {
-	if (thread_of(stream) && pthread_once(&ending_once, make_key) == 0 && has_key)
+	if (thread_of(stream) && pthread_once(&ending_once, create_key) == 0 && has_key)
 		pthread_setspecific(ending, &self);
 }
 
-/* NULL: any. */
+/* A NULL stream or context stands for all. */
 static void set_leaving(CUstream stream, CUcontext context, bool leaves)
 {
 	pthread_mutex_lock(&lock);
@@ -187,8 +190,8 @@ void hb_capture_leave_in_child(void)
 
 /* ---- hooks ---- */
 
-/* Counted before the call: no work that the new capture records may be missed. */
-static CUresult begun(CUstream stream, CUcontext context, CUresult result)
+/* After the call: takes the count back if no new capture began. */
+static CUresult end_begin(CUstream stream, CUcontext context, CUresult result)
 {
 	if (result == CUDA_SUCCESS)
 		note_thread(stream);
@@ -197,8 +200,8 @@ static CUresult begun(CUstream stream, CUcontext context, CUresult result)
 	return result;
 }
 
-/* The context in which it is to begin. */
-static CUcontext begin(CUstream stream)
+/* Before the call: counts the capture, so that no captured work is missed. Returns the context in which it begins. */
+static CUcontext begin_capture(CUstream stream)
 {
 	CUcontext context = context_of(stream);
 	atomic_fetch_add(&hb_captures, 1);
@@ -210,10 +213,10 @@ static CUcontext begin(CUstream stream)
 }
 
 /*
- * It ends a capture even when it fails (an invalidated one); not on a stream that records nothing or only joined, nor by the
- * wrong thread: then it stays, and is ended later.
+ * A call that fails ends an invalidated capture all the same. It ends nothing on a stream that does not capture or only joined
+ * a capture, nor on the wrong thread; that capture continues and is ended later.
  */
-static CUresult ended(CUstream stream, CUresult result)
+static CUresult end_capture(CUstream stream, CUresult result)
 {
 	bool stays = result != CUDA_SUCCESS && hb_stream_captures(stream);
 	if (!stays && remove_origin(stream, result == CUDA_SUCCESS))
@@ -225,28 +228,28 @@ static CUresult ended(CUstream stream, CUresult result)
 	CUresult hb_hook_##name(CUstream stream) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin(asked); \
-		return begun(asked, context, HB_REAL(name)(stream)); \
+		CUcontext context = begin_capture(asked); \
+		return end_begin(asked, context, HB_REAL(name)(stream)); \
 	}
 #define BEGIN_V2(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUstreamCaptureMode mode) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin(asked); \
-		return begun(asked, context, HB_REAL(name)(stream, mode)); \
+		CUcontext context = begin_capture(asked); \
+		return end_begin(asked, context, HB_REAL(name)(stream, mode)); \
 	}
 #define BEGIN_TO_GRAPH(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph graph, const CUgraphNode *nodes, \
 				const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode) \
 	{ \
 		CUstream asked = stream ? stream : (own_stream); \
-		CUcontext context = begin(asked); \
-		return begun(asked, context, HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
+		CUcontext context = begin_capture(asked); \
+		return end_begin(asked, context, HB_REAL(name)(stream, graph, nodes, edges, n_nodes, mode)); \
 	}
 #define END(name, own_stream) \
 	CUresult hb_hook_##name(CUstream stream, CUgraph *graph) \
 	{ \
-		return ended(stream ? stream : (own_stream), HB_REAL(name)(stream, graph)); \
+		return end_capture(stream ? stream : (own_stream), HB_REAL(name)(stream, graph)); \
 	}
 
 BEGIN_V1(cuStreamBeginCapture, CU_STREAM_LEGACY)

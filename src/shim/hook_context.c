@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks of initialisation, and of contexts as they come and go.
- * cuInit is the first moment at which the process is known to use CUDA and may
- * talk to the daemon. A context that ends takes its allocations along without a
- * free. (Other calls about contexts are HB_FORWARD rows.)
+ * Hooks of initialisation and of contexts. cuInit is the first moment at which the
+ * process is known to use CUDA, so it registers with the daemon there. A context
+ * that is destroyed frees its allocations without further calls. Other calls about
+ * contexts are HB_FORWARD rows.
  */
 #include "base/fault_point.h"
 #include "shim/drain.h"
@@ -15,7 +15,7 @@
 #include "shim/split.h"
 #include "shim/takeover.h"
 
-/* By CUDA's device number; NULL: never retained here. */
+/* Primary contexts by CUDA's device number; NULL: never retained through this file. */
 static _Atomic(CUcontext) primary[HB_PAGE_GPUS];
 
 CUresult hb_hook_cuInit(unsigned int flags)
@@ -28,7 +28,7 @@ CUresult hb_hook_cuInit(unsigned int flags)
 	return result;
 }
 
-static CUresult created(CUresult result, const CUcontext *context, CUdevice device)
+static CUresult note_created(CUresult result, const CUcontext *context, CUdevice device)
 {
 	hb_tenant_gpu_forget();
 	if (result == CUDA_SUCCESS) {
@@ -43,7 +43,7 @@ static CUresult created(CUresult result, const CUcontext *context, CUdevice devi
 	CUresult hb_hook_##name(CUcontext *context, unsigned int flags, CUdevice device) \
 	{ \
 		hb_tenant_refresh(); \
-		return created(HB_REAL(name)(context, flags, device), context, device); \
+		return note_created(HB_REAL(name)(context, flags, device), context, device); \
 	}
 
 CREATE(cuCtxCreate)
@@ -53,17 +53,17 @@ CUresult hb_hook_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *params,
 				CUdevice device)
 {
 	hb_tenant_refresh();
-	return created(HB_REAL(cuCtxCreate_v3)(context, params, n_params, flags, device), context, device);
+	return note_created(HB_REAL(cuCtxCreate_v3)(context, params, n_params, flags, device), context, device);
 }
 
 CUresult hb_hook_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
 {
 	hb_tenant_refresh();
-	return created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
+	return note_created(HB_REAL(cuCtxCreate_v4)(context, params, flags, device), context, device);
 }
 
-/* Around a call that may end the context: it may be gone after it, or still be held by somebody else. */
-static void leaves(CUcontext context)
+/* Before a call that may destroy the context. Afterwards note_gone() or note_stays() is called. */
+static void note_leaves(CUcontext context)
 {
 	hb_tenant_gpu_forget();
 	if (!context)
@@ -74,7 +74,7 @@ static void leaves(CUcontext context)
 	hb_shim_spatial_context_leaves(context);
 }
 
-static void gone(CUcontext context)
+static void note_gone(CUcontext context)
 {
 	hb_drain_context_gone(context);
 	hb_capture_context_left(context, true);
@@ -84,7 +84,7 @@ static void gone(CUcontext context)
 	hb_memory_drop_context((uint64_t)(uintptr_t)context);
 }
 
-static void stays(CUcontext context)
+static void note_stays(CUcontext context)
 {
 	hb_drain_context_stays(context);
 	hb_capture_context_left(context, false);
@@ -94,23 +94,23 @@ static void stays(CUcontext context)
 			hb_takeover_add_context(context, device);
 }
 
-static CUresult destroyed(CUcontext context, CUresult result)
+static CUresult end_destroy(CUcontext context, CUresult result)
 {
 	if (result == CUDA_SUCCESS)
-		gone(context);
-	else if (context) /* a primary one is not to be destroyed */
-		stays(context);
+		note_gone(context);
+	else if (context) /* the driver refuses to destroy a primary context */
+		note_stays(context);
 	return result;
 }
 
 #define DESTROY(name) \
 	CUresult hb_hook_##name(CUcontext context) \
 	{ \
-		leaves(context); \
-		return destroyed(context, HB_WIDE(HB_REAL(name)(context))); \
+		note_leaves(context); \
+		return end_destroy(context, HB_WIDE(HB_REAL(name)(context))); \
 	}
 
-/* Programs that look names up without a header (Python's ctypes) call the old ones. One that is attached twice is not told. */
+/* Programs that look up names without a header (Python's ctypes) call the old forms. A context attached twice is not recognised. */
 DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
 DESTROY(cuCtxDetach)
@@ -129,14 +129,14 @@ CUresult hb_hook_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-static CUcontext before_release(CUdevice device)
+static CUcontext begin_release(CUdevice device)
 {
 	CUcontext context = device >= 0 && device < HB_PAGE_GPUS ? atomic_load(&primary[device]) : NULL;
-	leaves(context);
+	note_leaves(context);
 	return context;
 }
 
-static CUresult after_release(CUcontext context, CUdevice device, CUresult result)
+static CUresult end_release(CUcontext context, CUdevice device, CUresult result)
 {
 	unsigned flags;
 	int active = 1;
@@ -144,9 +144,9 @@ static CUresult after_release(CUcontext context, CUdevice device, CUresult resul
 		return result;
 	if (HB_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active) {
 		atomic_store(&primary[device], NULL);
-		gone(context);
+		note_gone(context);
 	} else {
-		stays(context);
+		note_stays(context);
 	}
 	return result;
 }
@@ -154,8 +154,8 @@ static CUresult after_release(CUcontext context, CUdevice device, CUresult resul
 #define END_OF_PRIMARY(name) \
 	CUresult hb_hook_##name(CUdevice device) \
 	{ \
-		CUcontext context = before_release(device); \
-		return after_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
+		CUcontext context = begin_release(device); \
+		return end_release(context, device, HB_WIDE(HB_REAL(name)(device))); \
 	}
 
 END_OF_PRIMARY(cuDevicePrimaryCtxRelease)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks of device memory: each claims room on the tenant's account, asks the
- * driver, and notes what came of it. Memory on the host, imported memory and
- * memory of another process is not counted; what the driver rounds up is the
- * driver's. Stream-ordered memory is in hook_pools.c, the forms from before CUDA
- * 3.2 in hook_memory_old.c.
+ * Hooks of device memory. Each hook claims room on the tenant's account, calls the
+ * driver, and records the allocation. Host memory, imported memory and memory of
+ * other processes are not counted, nor what the driver adds by rounding up.
+ * hook_pools.c has stream-ordered memory, hook_memory_old.c the functions from
+ * before CUDA 3.2.
  */
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
@@ -42,8 +42,9 @@ unsigned hb_gpu_at(const CUmemLocation *location)
 	return place->page && on_device ? place->gpu_of_device[location->id] : HB_PAGE_GPUS;
 }
 
-/* As hb_memory_allocated; the handle is read when there is one. */
-static CUresult allocated(const struct hb_claim *claim, CUresult result, enum hb_memory_kind kind, const void *handle)
+/* Like hb_memory_allocated(), but reads the handle if the driver wrote one. */
+static CUresult note_allocated(const struct hb_claim *claim, CUresult result, enum hb_memory_kind kind,
+			       const void *handle)
 {
 	return hb_memory_allocated(claim, result, kind, result == CUDA_SUCCESS ? *(const uint64_t *)handle : 0);
 }
@@ -56,7 +57,7 @@ CUresult hb_hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
+	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMemAlloc_v2)(pointer, bytes)), HB_MEMORY_POINTER, pointer);
 }
 
 CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width_bytes, size_t height,
@@ -69,7 +70,7 @@ CUresult hb_hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t 
 	CUresult result = HB_DOUBT(HB_REAL(cuMemAllocPitch_v2)(pointer, pitch, width_bytes, height, element_bytes));
 	if (result == CUDA_SUCCESS)
 		hb_memory_adjust(&claim, hb_size_times(*pitch, height));
-	return allocated(&claim, result, HB_MEMORY_POINTER, pointer);
+	return note_allocated(&claim, result, HB_MEMORY_POINTER, pointer);
 }
 
 CUresult hb_hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags)
@@ -78,8 +79,8 @@ CUresult hb_hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned 
 	hb_tenant_refresh();
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_DOUBT(HB_REAL(cuMemAllocManaged)(pointer, bytes, flags)), HB_MEMORY_POINTER,
-			 pointer);
+	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMemAllocManaged)(pointer, bytes, flags)), HB_MEMORY_POINTER,
+			      pointer);
 }
 
 CUresult hb_hook_cuMemFree_v2(CUdeviceptr pointer)
@@ -97,7 +98,7 @@ CUresult hb_hook_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *d
 	uint64_t bytes = d ? hb_size_array(d->Width, d->Height, d->Format, d->NumChannels) : 0;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_DOUBT(HB_REAL(cuArrayCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
+	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuArrayCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *d)
@@ -105,7 +106,7 @@ CUresult hb_hook_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTO
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? hb_size_array3d(d, 1) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_DOUBT(HB_REAL(cuArray3DCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
+	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuArray3DCreate_v2)(array, d)), HB_MEMORY_ARRAY, array);
 }
 
 CUresult hb_hook_cuArrayDestroy(CUarray array)
@@ -120,7 +121,8 @@ CUresult hb_hook_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRA
 	struct hb_claim claim;
 	if (!hb_memory_claim(&claim, hb_tenant_gpu(), d ? hb_size_array3d(d, levels) : 0))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	return allocated(&claim, HB_DOUBT(HB_REAL(cuMipmappedArrayCreate)(array, d, levels)), HB_MEMORY_MIPMAP, array);
+	return note_allocated(&claim, HB_DOUBT(HB_REAL(cuMipmappedArrayCreate)(array, d, levels)), HB_MEMORY_MIPMAP,
+			      array);
 }
 
 CUresult hb_hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -130,7 +132,7 @@ CUresult hb_hook_cuMipmappedArrayDestroy(CUmipmappedArray array)
 	return hb_memory_released(known, &entry, HB_WIDE(HB_REAL(cuMipmappedArrayDestroy)(array)));
 }
 
-/* ---- virtual memory: physical handles live while retained or mapped ---- */
+/* ---- virtual memory: a physical handle exists while it is retained or mapped ---- */
 
 CUresult hb_hook_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
 			     unsigned long long flags)
@@ -153,7 +155,7 @@ CUresult hb_hook_cuMemRelease(CUmemGenericAllocationHandle handle)
 	CUresult result = HB_WIDE(HB_REAL(cuMemRelease)(handle));
 	if (result == CUDA_SUCCESS) {
 		hb_shim_count(HB_COUNT_frees, 1);
-		hb_memory_hold(handle, serial, -1);
+		hb_memory_add_references(handle, serial, -1);
 	}
 	return result;
 }
@@ -162,11 +164,11 @@ CUresult hb_hook_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 {
 	CUresult result = HB_REAL(cuMemRetainAllocationHandle)(handle, address);
 	if (result == CUDA_SUCCESS)
-		hb_memory_hold(*handle, hb_memory_serial(*handle), +1);
+		hb_memory_add_references(*handle, hb_memory_serial(*handle), +1);
 	return result;
 }
 
-/* Held before the call: a release in another thread must not take itself for the last. */
+/* The reference is added before the call, so that a release in another thread does not count as the last one. */
 CUresult hb_hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 			  unsigned long long flags)
 {
@@ -175,12 +177,12 @@ CUresult hb_hook_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUme
 						    .serial = hb_memory_serial(handle),
 						    .kind = HB_MEMORY_MAPPING,
 						    .gpu = HB_PAGE_GPUS};
-	hb_memory_hold(handle, mapping.serial, +1);
+	hb_memory_add_references(handle, mapping.serial, +1);
 	CUresult result = HB_DOUBT(HB_REAL(cuMemMap)(address, bytes, offset, handle, flags));
 	if (result != CUDA_SUCCESS)
-		hb_memory_hold(handle, mapping.serial, -1);
+		hb_memory_add_references(handle, mapping.serial, -1);
 	else if (mapping.serial && hb_memory_table_put(&mapping, &replaced) && replaced.kind != HB_MEMORY_NONE)
-		hb_memory_hold(replaced.owner, replaced.serial, -1);
+		hb_memory_add_references(replaced.owner, replaced.serial, -1);
 	return result;
 }
 
@@ -192,11 +194,11 @@ CUresult hb_hook_cuMemUnmap(CUdeviceptr address, size_t bytes)
 	if (result != CUDA_SUCCESS)
 		hb_memory_table_mark(address, bytes, false);
 	while (result == CUDA_SUCCESS && hb_memory_table_take_marked(address, bytes, &mapping))
-		hb_memory_hold(mapping.owner, mapping.serial, -1);
+		hb_memory_add_references(mapping.owner, mapping.serial, -1);
 	return result;
 }
 
-/* ---- what the tenant is told ---- */
+/* ---- memory sizes that the program sees ---- */
 
 CUresult hb_hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
@@ -206,7 +208,7 @@ CUresult hb_hook_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	if (result != CUDA_SUCCESS)
 		return result;
 	hb_memory_info(hb_tenant_gpu(), &driver_free, &driver_total);
-	/* Some callers want only one of the two. */
+	/* A caller may pass NULL for one of the two. */
 	if (free_bytes)
 		*free_bytes = driver_free;
 	if (total_bytes)

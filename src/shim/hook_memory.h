@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files with hooks of device memory share: hook_memory.c (the forms of
- * today), hook_memory_old.c (those of before CUDA 3.2), hook_pools.c
+ * Shared by the hooks of device memory: hook_memory.c (current functions),
+ * hook_memory_old.c (functions from before CUDA 3.2) and hook_pools.c
  * (stream-ordered pools and graphs).
  */
 #ifndef HB_SHIM_HOOK_MEMORY_H
@@ -10,20 +10,21 @@
 #include "shim/memory_account.h"
 #include "shim/shim.h"
 
-#define HB_PITCH_BYTES 512 /* what drivers align pitches to; corrected when the real one is known */
+#define HB_PITCH_BYTES \
+	512 /* alignment of pitches that a claim assumes; corrected when the driver has returned the real pitch */
 
-/* The end of every allocation that dies with its context. `handle` counts when the driver agreed. Returns `result`. */
+/* Ends an allocation that is freed with its context; `handle` is valid if the driver succeeded. Returns `result`. */
 CUresult hb_memory_allocated(const struct hb_claim *claim, CUresult result, enum hb_memory_kind kind, uint64_t handle);
-/* The end of every release: `known` says that entry was taken from the table before the call. Returns `result`. */
+/* Ends a free. `known`: the entry was taken from the table before the call. Returns `result`. */
 CUresult hb_memory_released(bool known, const struct hb_memory_entry *entry, CUresult result);
 
-/* Sizes; all saturate at UINT64_MAX, which fits nowhere. */
+/* Sizes in bytes. All saturate at UINT64_MAX, which fits nowhere. */
 uint64_t hb_size_times(uint64_t a, uint64_t b);
 uint64_t hb_size_pitched(uint64_t width_bytes, uint64_t height);
 uint64_t hb_size_array(uint64_t width, uint64_t height, CUarray_format format, unsigned channels);
 uint64_t hb_size_array3d(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);
 
-/* The page's index of the GPU that a location names; HB_PAGE_GPUS: the host, or a GPU that is not on the page. */
+/* Returns the page's index of a location's GPU; HB_PAGE_GPUS: the host, or a GPU that is not on the page. */
 unsigned hb_gpu_at(const CUmemLocation *location);
 
 #endif

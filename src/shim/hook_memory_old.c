@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The forms of allocation from before CUDA 3.2, with pointers and sizes of 32
- * bits, which drivers still export. Accounted like the forms of today; whether
- * a 64-bit driver serves them at all is its own affair.
+ * Hooks of the allocation functions from before CUDA 3.2, with 32-bit pointers and
+ * sizes, which drivers still export. They are accounted like the current ones,
+ * whether or not a 64-bit driver supports them.
  */
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
@@ -77,7 +77,7 @@ CUresult hb_hook_cuMemGetInfo(unsigned int *free_bytes, unsigned int *total_byte
 	if (result != CUDA_SUCCESS)
 		return result;
 	size_t free_now = driver_free, total = driver_total;
-	hb_memory_info(hb_tenant_gpu(), &free_now, &total); /* only ever makes them smaller */
+	hb_memory_info(hb_tenant_gpu(), &free_now, &total); /* only makes them smaller */
 	if (free_bytes)
 		*free_bytes = (unsigned)free_now;
 	if (total_bytes)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks of stream-ordered memory, its pools, and graphs that allocate. What the
- * program asks for is on the account at once. What pools keep beyond that, and
- * what graphs hold, only the driver knows: it is asked at slow calls, outside
- * captures, and put on the account whether it fits or not. Allocations take
- * from what pools keep first. Where the account is full, what the driver keeps
- * for nothing is given back before an allocation is refused, as the driver does
- * when the GPU is full.
+ * Hooks of stream-ordered memory, its pools, and graphs that allocate. Requested
+ * memory is on the account at once. Only the driver knows what pools keep beyond
+ * that and what graphs hold. The shim asks the driver at slow calls, outside
+ * captures, and puts the answer on the account even if it exceeds the limit.
+ * Allocations use memory kept by pools first. If the account is full, the shim
+ * makes the driver free unused memory before it refuses an allocation, as the
+ * driver does when the GPU is full.
  */
 #include "shim/hook_memory.h"
 #include "shim/shim_tenant.h"
@@ -14,33 +14,34 @@
 
 #include <pthread.h>
 
-#define POOLS_MAX 64 /* of the program's own pools on one GPU, those that are asked */
+#define POOLS_MAX 64 /* most pools of the program on one GPU that are asked for their size */
 
 static atomic_bool graphs_allocate; /* some graph of this process has allocation nodes */
-static atomic_bool pools_allocate;  /* some pool of it has been allocated from */
+static atomic_bool pools_allocate;  /* this process has allocated from some pool */
 
 /*
- * Keeps a pool from being destroyed while it is asked; the one lock that is held
- * over calls into the driver. Who asks only ever tries it, so it cannot deadlock.
+ * Prevents that a pool is destroyed while the driver is asked about it. The only
+ * lock that is held during driver calls. It cannot deadlock, because the asking
+ * side only tries to take it.
  */
 static pthread_mutex_t destroying = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- allocation and free ---- */
 
-static bool is_recorded(CUstream stream, CUstream when_null)
+static bool is_captured(CUstream stream, CUstream when_null)
 {
 	return atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0 &&
 	       hb_stream_captures(stream ? stream : when_null);
 }
 
-/* A graph's memory is taken when the graph runs: here only whether it could fit. */
+/* A graph allocates when it runs, so this checks only whether the memory would fit now. */
 static bool allow_in_graph(unsigned gpu, uint64_t bytes)
 {
 	atomic_store_explicit(&graphs_allocate, true, memory_order_relaxed);
 	return hb_memory_fits(gpu, bytes);
 }
 
-/* Where a pool's memory lies: its own GPU, none for a pool on the host, the current one for the driver's own pools. */
+/* Returns the GPU of a pool's memory: none for a pool on the host, the current GPU for the driver's own pools. */
 static unsigned gpu_of_pool(CUmemoryPool pool)
 {
 	struct hb_memory_entry entry;
@@ -49,7 +50,7 @@ static unsigned gpu_of_pool(CUmemoryPool pool)
 	return hb_tenant_gpu();
 }
 
-static CUresult pool_allocated(const struct hb_claim *claim, CUresult result, const CUdeviceptr *pointer)
+static CUresult note_pool_allocated(const struct hb_claim *claim, CUresult result, const CUdeviceptr *pointer)
 {
 	if (result == CUDA_SUCCESS)
 		atomic_store_explicit(&pools_allocate, true, memory_order_relaxed);
@@ -60,12 +61,12 @@ static CUresult pool_allocated(const struct hb_claim *claim, CUresult result, co
 	CUresult hb_hook_##name(CUdeviceptr *pointer, size_t bytes, CUstream stream) \
 	{ \
 		struct hb_claim claim; \
-		if (is_recorded(stream, when_null)) \
+		if (is_captured(stream, when_null)) \
 			return allow_in_graph(hb_tenant_gpu(), bytes) ? HB_REAL(name)(pointer, bytes, stream) \
 								      : CUDA_ERROR_OUT_OF_MEMORY; \
 		if (!hb_memory_claim_kept(&claim, hb_tenant_gpu(), bytes)) \
 			return CUDA_ERROR_OUT_OF_MEMORY; \
-		return pool_allocated(&claim, HB_REAL(name)(pointer, bytes, stream), pointer); \
+		return note_pool_allocated(&claim, HB_REAL(name)(pointer, bytes, stream), pointer); \
 	}
 
 ALLOC_ASYNC(cuMemAllocAsync, CU_STREAM_LEGACY)
@@ -76,23 +77,23 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, CU_STREAM_PER_THREAD)
 	{ \
 		struct hb_claim claim; \
 		unsigned gpu = gpu_of_pool(pool); \
-		if (is_recorded(stream, when_null)) \
+		if (is_captured(stream, when_null)) \
 			return allow_in_graph(gpu, bytes) ? HB_REAL(name)(pointer, bytes, pool, stream) \
 							  : CUDA_ERROR_OUT_OF_MEMORY; \
 		if (!hb_memory_claim_kept(&claim, gpu, bytes)) \
 			return CUDA_ERROR_OUT_OF_MEMORY; \
-		return pool_allocated(&claim, HB_REAL(name)(pointer, bytes, pool, stream), pointer); \
+		return note_pool_allocated(&claim, HB_REAL(name)(pointer, bytes, pool, stream), pointer); \
 	}
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, CU_STREAM_LEGACY)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, CU_STREAM_PER_THREAD)
 
-/* A free that is recorded happens when the graph runs; the memory stays on the account until its owner goes. */
+/* A captured free happens when the graph runs; the memory stays on the account until its context is destroyed. */
 #define FREE_ASYNC(name, when_null) \
 	CUresult hb_hook_##name(CUdeviceptr pointer, CUstream stream) \
 	{ \
 		struct hb_memory_entry entry; \
-		bool known = !is_recorded(stream, when_null) && \
+		bool known = !is_captured(stream, when_null) && \
 			     hb_memory_begin_free(HB_MEMORY_POINTER, pointer, &entry); \
 		return hb_memory_released(known, &entry, HB_REAL(name)(pointer, stream)); \
 	}
@@ -102,7 +103,7 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, CU_STREAM_PER_THREAD)
 
 /* ---- pools ---- */
 
-/* A managed pool without a place of its own is counted where managed memory is: on the current GPU. */
+/* A managed pool without a location counts, like managed memory, on the current GPU. */
 static unsigned gpu_of_props(const CUmemPoolProps *props)
 {
 	bool anywhere = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED &&
@@ -167,9 +168,9 @@ CUresult hb_hook_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgra
 	return HB_REAL(cuGraphAddNode_v2)(node, graph, dependencies, edges, n_dependencies, params);
 }
 
-/* ---- what the driver keeps ---- */
+/* ---- memory that the driver keeps ---- */
 
-static uint64_t kept_by(CUmemoryPool pool)
+static uint64_t read_kept_bytes(CUmemoryPool pool)
 {
 	uint64_t reserved = 0, in_use = 0;
 	if (HB_REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &in_use) != CUDA_SUCCESS ||
@@ -178,7 +179,7 @@ static uint64_t kept_by(CUmemoryPool pool)
 	return reserved > in_use ? reserved - in_use : 0;
 }
 
-/* Pools with memory on this GPU, the driver's own one first; the program's current one is among its own. */
+/* Lists the pools with memory on this GPU: the driver's default pool first, then those that the program created. */
 static size_t list_pools(CUdevice device, unsigned gpu, CUmemoryPool *pools)
 {
 	uint64_t handles[POOLS_MAX];
@@ -190,8 +191,8 @@ static size_t list_pools(CUdevice device, unsigned gpu, CUmemoryPool *pools)
 	return n;
 }
 
-/* `trim`: has them give back to the GPU what they keep for nothing. */
-static void look_at_pools(CUdevice device, unsigned gpu, bool trim)
+/* Updates the account of pools. `trim`: makes them free unused memory first. */
+static void update_pools(CUdevice device, unsigned gpu, bool trim)
 {
 	CUmemoryPool pools[1 + POOLS_MAX];
 	uint64_t bytes = 0;
@@ -201,13 +202,13 @@ static void look_at_pools(CUdevice device, unsigned gpu, bool trim)
 	for (size_t i = 0; i < n; i++) {
 		if (trim)
 			HB_WIDE(HB_REAL(cuMemPoolTrimTo)(pools[i], 0));
-		bytes += kept_by(pools[i]);
+		bytes += read_kept_bytes(pools[i]);
 	}
 	pthread_mutex_unlock(&destroying);
 	hb_memory_set_kept(HB_KEPT_BY_POOLS, gpu, bytes);
 }
 
-static void look_at_graphs(CUdevice device, unsigned gpu, bool trim)
+static void update_graphs(CUdevice device, unsigned gpu, bool trim)
 {
 	uint64_t bytes = 0;
 	if (!atomic_load_explicit(&graphs_allocate, memory_order_relaxed))
@@ -219,8 +220,8 @@ static void look_at_graphs(CUdevice device, unsigned gpu, bool trim)
 		hb_memory_set_kept(HB_KEPT_BY_GRAPHS, gpu, bytes);
 }
 
-/* Of the current GPU; false: nothing is kept that we know of, or now is no time to ask. */
-static bool look(bool trim)
+/* Updates the account of the current GPU. False: nothing is kept, or the driver must not be asked now. */
+static bool update_kept(bool trim)
 {
 	CUdevice device;
 	bool some = atomic_load_explicit(&graphs_allocate, memory_order_relaxed) ||
@@ -230,19 +231,19 @@ static bool look(bool trim)
 	unsigned gpu = hb_tenant_gpu();
 	if (gpu >= HB_PAGE_GPUS || HB_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return false;
-	look_at_pools(device, gpu, trim);
-	look_at_graphs(device, gpu, trim);
+	update_pools(device, gpu, trim);
+	update_graphs(device, gpu, trim);
 	return true;
 }
 
-void hb_memory_look_at_kept(void)
+void hb_memory_update_kept(void)
 {
-	look(false);
+	update_kept(false);
 }
 
 bool hb_memory_shrink_kept(unsigned gpu)
 {
-	return gpu == hb_tenant_gpu() && look(true);
+	return gpu == hb_tenant_gpu() && update_kept(true);
 }
 
 void hb_pools_leave_in_child(void)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Priorities: of streams as they are made or changed, of single launches, and of
- * nodes of graphs. Inside the MPS server all programs share
- * one range of stream priorities, by which the hardware picks whose blocks go
- * first. The range is cut in two: high priority gets the upper half, low
- * priority the lower one, whatever they ask for. Within its half a program keeps
- * the order that it asked for, as far as there are levels; equal halves of the
- * six levels of today's GPUs keep pairs together.
+ * Hooks of priorities: of streams when they are created or changed, of single
+ * launches, and of graph nodes.
  *
- * Launches are looked at in the spatial engine only, and while something is
- * recorded; the caller's structures are copied, not changed.
+ * Inside the MPS server all programs share one range of stream priorities, by
+ * which the hardware chooses whose blocks start first. The shim cuts the range in
+ * two: HP gets the upper half and LP the lower half, whatever they request. Within
+ * its half a program keeps the order of its requests as far as there are levels.
+ * Current GPUs have six levels, so pairs of levels become one.
  *
- * The default streams have no priority of their own to set; docs/spatial-programs.md
- * says what that means. Programs outside the server get what they ask for.
+ * Launches are checked in the spatial engine only, and while a stream captures.
+ * The caller's structures are copied, not changed. The default streams have no
+ * priority that can be set; docs/spatial-programs.md describes the consequence.
+ * Outside the MPS server programs get what they request.
  */
 #include "shim/drain.h"
 #include "shim/priority.h"
@@ -20,8 +20,8 @@
 #include "shim/shim_spatial.h"
 #include "shim/shim_tenant.h"
 
-/* True: *priority is what this program may have in place of what it asks. CUDA counts down: the least is 0, more is below. */
-static bool moves_priority(int *priority)
+/* Changes a requested priority to the permitted one. True: it changed. CUDA counts down: 0 is the lowest, -5 the highest. */
+static bool limit_priority(int *priority)
 {
 	int least = 0, greatest = 0, asked = *priority;
 	if (!hb_tenant_inside_mps() || HB_REAL(cuCtxGetStreamPriorityRange)(&least, &greatest) != CUDA_SUCCESS ||
@@ -34,7 +34,7 @@ static bool moves_priority(int *priority)
 	return *priority != asked;
 }
 
-static CUresult stream_created(CUresult result, const CUstream *stream, bool moved)
+static CUresult note_created(CUresult result, const CUstream *stream, bool moved)
 {
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -47,32 +47,32 @@ static CUresult stream_created(CUresult result, const CUstream *stream, bool mov
 CUresult hb_hook_cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	int priority = 0;
-	if (moves_priority(&priority))
-		return stream_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream, true);
-	return stream_created(HB_REAL(cuStreamCreate)(stream, flags), stream, false);
+	if (limit_priority(&priority))
+		return note_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream, true);
+	return note_created(HB_REAL(cuStreamCreate)(stream, flags), stream, false);
 }
 
 CUresult hb_hook_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
-	bool moved = moves_priority(&priority);
-	return stream_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream, moved);
+	bool moved = limit_priority(&priority);
+	return note_created(HB_REAL(cuStreamCreateWithPriority)(stream, flags, priority), stream, moved);
 }
 
 CUresult hb_hook_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags, int priority)
 {
-	bool moved = moves_priority(&priority);
-	return stream_created(HB_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority), stream, moved);
+	bool moved = limit_priority(&priority);
+	return note_created(HB_REAL(cuGreenCtxStreamCreate)(stream, context, flags, priority), stream, moved);
 }
 
 /* ---- attributes ---- */
 
-/* True: *copy is `value` with another priority. */
-static bool moves_value(CUlaunchAttributeID id, const CUlaunchAttributeValue *value, CUlaunchAttributeValue *copy)
+/* True: *copy is `value` with the permitted priority, which differs. */
+static bool copy_limited(CUlaunchAttributeID id, const CUlaunchAttributeValue *value, CUlaunchAttributeValue *copy)
 {
 	if (id != CU_LAUNCH_ATTRIBUTE_PRIORITY || !value)
 		return false;
 	int priority = value->priority;
-	if (!moves_priority(&priority))
+	if (!limit_priority(&priority))
 		return false;
 	*copy = *value;
 	copy->priority = priority;
@@ -83,25 +83,25 @@ static bool moves_value(CUlaunchAttributeID id, const CUlaunchAttributeValue *va
 CUresult hb_hook_cuStreamSetAttribute(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
 	CUlaunchAttributeValue copy;
-	return HB_REAL(cuStreamSetAttribute)(stream, id, moves_value(id, value, &copy) ? &copy : value);
+	return HB_REAL(cuStreamSetAttribute)(stream, id, copy_limited(id, value, &copy) ? &copy : value);
 }
 
 CUresult hb_hook_cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID id, const CUstreamAttrValue *value)
 {
 	CUlaunchAttributeValue copy;
-	return HB_REAL(cuStreamSetAttribute_ptsz)(stream, id, moves_value(id, value, &copy) ? &copy : value);
+	return HB_REAL(cuStreamSetAttribute_ptsz)(stream, id, copy_limited(id, value, &copy) ? &copy : value);
 }
 
 CUresult hb_hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
 					       const CUkernelNodeAttrValue *value)
 {
 	CUlaunchAttributeValue copy;
-	return HB_REAL(cuGraphKernelNodeSetAttribute)(node, id, moves_value(id, value, &copy) ? &copy : value);
+	return HB_REAL(cuGraphKernelNodeSetAttribute)(node, id, copy_limited(id, value, &copy) ? &copy : value);
 }
 
 /* ---- launches ---- */
 
-static bool has_priority(const CUlaunchConfig *config)
+static bool sets_priority(const CUlaunchConfig *config)
 {
 	for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
 		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PRIORITY)
@@ -111,13 +111,13 @@ static bool has_priority(const CUlaunchConfig *config)
 
 const CUlaunchConfig *hb_priority_config(const CUlaunchConfig *config, struct hb_priority_copy *copy)
 {
-	if (!has_priority(config) || config->numAttrs > HB_PRIORITY_ATTRIBUTES || !hb_tenant_inside_mps())
+	if (!sets_priority(config) || config->numAttrs > HB_PRIORITY_ATTRIBUTES || !hb_tenant_inside_mps())
 		return config;
 	copy->config = *config;
 	copy->config.attrs = copy->attributes;
 	for (unsigned i = 0; i < config->numAttrs; i++) {
 		copy->attributes[i] = config->attrs[i];
-		moves_value(config->attrs[i].id, &config->attrs[i].value, &copy->attributes[i].value);
+		copy_limited(config->attrs[i].id, &config->attrs[i].value, &copy->attributes[i].value);
 	}
 	return &copy->config;
 }
@@ -135,8 +135,8 @@ LAUNCH(cuLaunchKernelEx_ptsz)
 
 void *hb_priority_way(unsigned fn, const uint64_t *args, void *target)
 {
-	bool is_plain = fn == HB_FN_cuLaunchKernelEx, is_per_thread = fn == HB_FN_cuLaunchKernelEx_ptsz;
-	if (!target || (!is_plain && !is_per_thread) || !has_priority((const CUlaunchConfig *)hb_argument(args, 0)))
+	bool is_plain = fn == HB_FN_cuLaunchKernelEx, is_thread_stream = fn == HB_FN_cuLaunchKernelEx_ptsz;
+	if (!target || (!is_plain && !is_thread_stream) || !sets_priority((const CUlaunchConfig *)hb_argument(args, 0)))
 		return target;
 	return is_plain ? (void *)launch_cuLaunchKernelEx : (void *)launch_cuLaunchKernelEx_ptsz;
 }

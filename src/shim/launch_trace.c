@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See launch_trace.h. */
+/* Records LP launches; see launch_trace.h. */
 #include "shim/launch_trace.h"
 
 #include "base/clock.h"
@@ -11,35 +11,35 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Handles seen in this recording; one that finds no place is asked for again each time, which is slow but right. */
+/* Handles seen in this recording. For a handle that finds no entry the driver is asked each time, which is slow but right. */
 enum { KNOWN = 1024, PROBES = 8 };
-struct known {
+struct known_handle {
 	_Atomic(const void *) handle;
-	atomic_uint name_plus_one; /* 0: being asked for */
+	atomic_uint name_plus_one; /* 0: a thread is asking the driver */
 };
-static struct known known[KNOWN];
+static struct known_handle known[KNOWN];
 
-/* Mapped once a page and never unmapped: a thread may be in it. NULL: nothing was recorded yet, or it cannot be. */
+/* Mapped once per page and never unmapped, because a thread may be using it. NULL: nothing was recorded yet, or mapping failed. */
 static _Atomic(struct hb_trace_ring *) ring;
-static const struct hb_page *mapped_for; /* by the thread of drain.c alone, as the next */
-static uint32_t recording;
+static const struct hb_page *mapped_for; /* page of `ring`; used by the thread of drain.c only */
+static uint32_t recording;               /* value of hb_page.recording now acted on; 0 = none; drain.c's thread only */
 
 static bool is_graph(unsigned fn)
 {
 	return fn == HB_FN_cuGraphLaunch || fn == HB_FN_cuGraphLaunch_ptsz;
 }
 
-static const void *handle_of(unsigned fn, const uint64_t *args)
+static const void *find_handle(unsigned fn, const uint64_t *args)
 {
-	int which = 0; /* in all older forms */
+	int which = 0; /* argument that holds the function in all older forms */
 	if (fn == HB_FN_cuLaunchKernelEx || fn == HB_FN_cuLaunchKernelEx_ptsz)
 		which = 1;
-	else if (fn == HB_FN_cuLaunchCooperativeKernelMultiDevice) /* a list */
+	else if (fn == HB_FN_cuLaunchCooperativeKernelMultiDevice) /* passes a list of launches */
 		return NULL;
 	return (const void *)(uintptr_t)hb_argument(args, which); /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* The handle is one that the application launches now, so the driver knows it, as a function or as a kernel. */
+/* The driver knows the handle as a function or as a kernel, because the application launches it now. */
 static const char *ask_name(const void *handle)
 {
 	const char *name = NULL;
@@ -61,15 +61,15 @@ static uint32_t add_name(struct hb_trace_ring *into, const void *handle)
 	return row + HB_TRACE_FIRST_NAME;
 }
 
-static size_t place_of(const void *handle)
+static size_t hash_handle(const void *handle)
 {
 	return (size_t)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 54) % KNOWN;
 }
 
-static __attribute__((noinline, cold)) uint32_t learn(struct hb_trace_ring *into, const void *handle)
+static __attribute__((noinline, cold)) uint32_t learn_name(struct hb_trace_ring *into, const void *handle)
 {
 	for (size_t i = 0; i < PROBES; i++) {
-		struct known *row = &known[(place_of(handle) + i) % KNOWN];
+		struct known_handle *row = &known[(hash_handle(handle) + i) % KNOWN];
 		const void *empty = NULL;
 		if (!atomic_compare_exchange_strong(&row->handle, &empty, handle))
 			continue;
@@ -80,10 +80,10 @@ static __attribute__((noinline, cold)) uint32_t learn(struct hb_trace_ring *into
 	return HB_TRACE_OTHER;
 }
 
-static uint32_t name_of(struct hb_trace_ring *into, const void *handle)
+static uint32_t find_name(struct hb_trace_ring *into, const void *handle)
 {
 	for (size_t i = 0; handle && i < PROBES; i++) {
-		struct known *row = &known[(place_of(handle) + i) % KNOWN];
+		struct known_handle *row = &known[(hash_handle(handle) + i) % KNOWN];
 		const void *found = atomic_load_explicit(&row->handle, memory_order_relaxed);
 		if (found == handle) {
 			uint32_t name_plus_one = atomic_load_explicit(&row->name_plus_one, memory_order_acquire);
@@ -92,7 +92,7 @@ static uint32_t name_of(struct hb_trace_ring *into, const void *handle)
 		if (!found)
 			break;
 	}
-	return handle ? learn(into, handle) : HB_TRACE_OTHER;
+	return handle ? learn_name(into, handle) : HB_TRACE_OTHER;
 }
 
 void hb_launch_trace_note(unsigned fn, const uint64_t *args)
@@ -101,14 +101,14 @@ void hb_launch_trace_note(unsigned fn, const uint64_t *args)
 	unsigned counter = hb_hooks[fn].counter;
 	if (!into || (counter != HB_COUNT_kernels && counter != HB_COUNT_graphs))
 		return;
-	uint32_t name = is_graph(fn) ? HB_TRACE_GRAPH : name_of(into, handle_of(fn, args));
+	uint32_t name = is_graph(fn) ? HB_TRACE_GRAPH : find_name(into, find_handle(fn, args));
 	uint64_t i = atomic_fetch_add_explicit(&into->claimed, 1, memory_order_relaxed);
 	struct hb_trace_launch *entry = &into->launches[i % HB_TRACE_LAUNCHES];
 	atomic_store_explicit(&entry->at_ns, hb_clock_now_ns(), memory_order_relaxed);
 	atomic_store_explicit(&entry->what, hb_trace_what(i, name, hb_tenant_gpu()), memory_order_release);
 }
 
-/* ---- beginning and ending ---- */
+/* ---- start and stop ---- */
 
 void hb_launch_trace_forget(void)
 {
@@ -118,7 +118,7 @@ void hb_launch_trace_forget(void)
 	}
 }
 
-/* False: not now. */
+/* False: try again later. */
 static bool map_ring(const struct hb_place *place)
 {
 	size_t slot = (size_t)(place->process - place->page->processes);
@@ -136,7 +136,7 @@ static bool map_ring(const struct hb_place *place)
 	return true;
 }
 
-static void begin(void)
+static void start_recording(void)
 {
 	struct hb_trace_ring *into = atomic_load(&ring);
 	if (!into)
@@ -159,7 +159,7 @@ void hb_launch_trace_refresh(const struct hb_place *place)
 	if (!wanted || (mapped_for != place->page && !map_ring(place)))
 		return;
 	recording = wanted;
-	begin();
+	start_recording();
 }
 
 void hb_launch_trace_leave_in_child(void)

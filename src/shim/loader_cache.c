@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader's cache, format "glibc-ld.so.cache1.1" (glibc 2.2 and later): a
- * header, n entries of offsets, strings. Called once a process by
+ * Reads the loader's cache, format "glibc-ld.so.cache1.1" (glibc 2.2 and later): a
+ * header, n entries with offsets, then the strings. Called once per process by
  * real_library.c. The file is untrusted: every offset is checked.
  */
 #include "shim/real_library.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct cache_header {
-	char magic[20]; /* with the version, no NUL */
+	char magic[20]; /* includes the version; no final 0 */
 	uint32_t n_libraries;
 	uint32_t strings_bytes;
 	uint32_t unused[5];
@@ -25,28 +25,28 @@ struct cache_entry {
 	uint32_t name; /* offsets from the start of the header */
 	uint32_t path;
 	uint32_t os_version;
-	uint64_t hardware; /* non-zero: for special machines only */
+	uint64_t hardware; /* not 0: the library is for special hardware only */
 };
 
 static const char magic[] = "glibc-ld.so.cache1.1";
 
-/* elf.h does not name these: an ELF library for glibc (3) and, above it, the kind of machine. */
+/* elf.h does not define these flags: an ELF library for glibc (3) and, in the upper byte, the machine. */
 #if defined(__x86_64__)
 #define WANTED_FLAGS 0x0303
 #elif defined(__aarch64__)
 #define WANTED_FLAGS 0x0a03
 #endif
 
-/* The string at this offset, or NULL when it leaves the file. */
-static const char *string_at(const char *file, size_t size, uint32_t offset)
+/* Returns the string at this offset, or NULL if it is not inside the file. */
+static const char *read_string(const char *file, size_t size, uint32_t offset)
 {
 	if (offset >= size || !memchr(file + offset, '\0', size - offset))
 		return NULL;
 	return file + offset;
 }
 
-static void *each_entry(const char *file, size_t size, const char *library,
-			void *(*visit)(const char *path, void *context), void *context)
+static void *visit_entries(const char *file, size_t size, const char *library,
+			   void *(*visit)(const char *path, void *context), void *context)
 {
 	struct cache_header header;
 	if (size < sizeof(header))
@@ -58,8 +58,8 @@ static void *each_entry(const char *file, size_t size, const char *library,
 	for (uint32_t i = 0; i < header.n_libraries; i++) {
 		struct cache_entry entry;
 		memcpy(&entry, file + sizeof(header) + i * sizeof(entry), sizeof(entry));
-		const char *name = string_at(file, size, entry.name);
-		const char *path = string_at(file, size, entry.path);
+		const char *name = read_string(file, size, entry.name);
+		const char *path = read_string(file, size, entry.path);
 		if (!name || !path || entry.flags != WANTED_FLAGS || strcmp(name, library) != 0)
 			continue;
 		void *found = visit(path, context);
@@ -81,7 +81,7 @@ void *hb_loader_cache_each(const char *cache_path, const char *library, void *(*
 		size_t size = (size_t)st.st_size;
 		void *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (file != MAP_FAILED) {
-			found = each_entry(file, size, library, visit, context);
+			found = visit_entries(file, size, library, visit, context);
 			munmap(file, size);
 		}
 	}

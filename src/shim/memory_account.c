@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See memory_account.h; the rules for the words on the pages are in
- * hummingbird/page.h (struct hb_page_gpu). All sums are unsigned and saturate
- * at 0, so an error in an account can never turn into a huge number.
+ * The memory account (memory_account.h). hummingbird/page.h (struct hb_page_gpu)
+ * has the rules for the words on the pages. All sums are unsigned and saturate at
+ * 0, so an error in an account never becomes a huge number.
  */
 #include "shim/memory_account.h"
 
@@ -12,10 +12,10 @@
 
 #include <string.h>
 
-/* What the driver kept on each GPU when last asked, less what allocations have taken from it since; on the account. */
+/* Bytes that the driver kept when last asked, minus those that allocations have used since. They are on the account. */
 static hb_page_u64 kept_bytes[HB_N_KEPT][HB_PAGE_GPUS];
 
-/* false: does not fit under the limit. */
+/* False: the sum would exceed the limit. */
 static bool raise_sum(hb_page_u64 *sum, uint64_t bytes, uint64_t limit)
 {
 	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
@@ -35,15 +35,15 @@ static void lower_sum(hb_page_u64 *sum, uint64_t bytes)
 		;
 }
 
-/* The sum that LP tenants share, or NULL where none applies. */
-static hb_page_u64 *low_sum(const struct hb_place *place, unsigned gpu)
+/* Returns the sum that all LP tenants share; NULL in HP. */
+static hb_page_u64 *find_low_sum(const struct hb_place *place, unsigned gpu)
 {
 	bool low = atomic_load_explicit(&place->page->priority, memory_order_relaxed) == HB_PAGE_LOW;
 	return low && place->gpus[gpu] ? &place->gpus[gpu]->low_used_bytes : NULL;
 }
 
-/* What all LP tenants together may take. */
-static uint64_t low_limit(const struct hb_place *place, unsigned gpu)
+/* Returns what all LP tenants together may use. */
+static uint64_t read_low_limit(const struct hb_place *place, unsigned gpu)
 {
 	uint64_t total = atomic_load_explicit(&place->gpus[gpu]->total_bytes, memory_order_relaxed);
 	uint64_t reserve = atomic_load_explicit(&place->gpus[gpu]->reserve_bytes, memory_order_relaxed);
@@ -52,24 +52,24 @@ static uint64_t low_limit(const struct hb_place *place, unsigned gpu)
 	return total > reserve ? total - reserve : 0;
 }
 
-static uint64_t tenant_limit(const struct hb_place *place, unsigned gpu)
+static uint64_t read_tenant_limit(const struct hb_place *place, unsigned gpu)
 {
 	return atomic_load_explicit(&place->page->gpus[gpu].limit_bytes, memory_order_relaxed);
 }
 
-/* Both sums or neither. */
-static bool raise_both(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+/* Raises both sums or none. */
+static bool raise_sums(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
 {
-	hb_page_u64 *used = &place->page->gpus[gpu].used_bytes, *low = low_sum(place, gpu);
-	if (!raise_sum(used, bytes, limited ? tenant_limit(place, gpu) : UINT64_MAX))
+	hb_page_u64 *used = &place->page->gpus[gpu].used_bytes, *low = find_low_sum(place, gpu);
+	if (!raise_sum(used, bytes, limited ? read_tenant_limit(place, gpu) : UINT64_MAX))
 		return false;
-	if (!low || raise_sum(low, bytes, limited ? low_limit(place, gpu) : UINT64_MAX))
+	if (!low || raise_sum(low, bytes, limited ? read_low_limit(place, gpu) : UINT64_MAX))
 		return true;
 	lower_sum(used, bytes);
 	return false;
 }
 
-/* While pending is not zero the daemon leaves the sums alone. */
+/* The daemon does not correct the sums while memory_pending is not 0. */
 static void begin_change(const struct hb_place *place)
 {
 	atomic_fetch_add_explicit(&place->process->memory_pending, 1, memory_order_acq_rel);
@@ -80,11 +80,11 @@ static void end_change(const struct hb_place *place)
 	atomic_fetch_sub_explicit(&place->process->memory_pending, 1, memory_order_release);
 }
 
-static bool take(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
+static bool take_room(const struct hb_place *place, unsigned gpu, uint64_t bytes, bool limited)
 {
 	begin_change(place);
 	HB_FAULT(shim_memory_begun);
-	bool taken = raise_both(place, gpu, bytes, limited);
+	bool taken = raise_sums(place, gpu, bytes, limited);
 	HB_FAULT(shim_memory_raised);
 	if (taken)
 		atomic_fetch_add_explicit(&place->process->memory[gpu].used_bytes, bytes, memory_order_relaxed);
@@ -93,13 +93,13 @@ static bool take(const struct hb_place *place, unsigned gpu, uint64_t bytes, boo
 	return taken;
 }
 
-static void give_back(unsigned gpu, uint64_t bytes)
+static void give_room_back(unsigned gpu, uint64_t bytes)
 {
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return;
 	begin_change(place);
-	hb_page_u64 *low = low_sum(place, gpu);
+	hb_page_u64 *low = find_low_sum(place, gpu);
 	lower_sum(&place->page->gpus[gpu].used_bytes, bytes);
 	HB_FAULT(shim_memory_lowered);
 	if (low)
@@ -115,15 +115,15 @@ bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	hb_shim_foresight_first_call(HB_SOURCE_ALLOCATION);
 	claim->bytes = bytes;
 	claim->gpu = place->page ? gpu : HB_PAGE_GPUS;
-	if (claim->gpu >= HB_PAGE_GPUS || take(place, gpu, bytes, true))
+	if (claim->gpu >= HB_PAGE_GPUS || take_room(place, gpu, bytes, true))
 		return true;
-	if (hb_memory_shrink_kept(gpu) && take(place, gpu, bytes, true))
+	if (hb_memory_shrink_kept(gpu) && take_room(place, gpu, bytes, true))
 		return true;
 	hb_shim_count(HB_COUNT_allocations_refused, 1);
 	return false;
 }
 
-/* As much as there is, up to `bytes`. */
+/* Takes up to `bytes` of what pools keep. Returns how much. */
 static uint64_t take_kept(unsigned gpu, uint64_t bytes)
 {
 	hb_page_u64 *kept = &kept_bytes[HB_KEPT_BY_POOLS][gpu];
@@ -141,7 +141,7 @@ bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return hb_memory_claim(claim, gpu, bytes);
 	uint64_t part = take_kept(gpu, bytes);
-	if (take(place, gpu, bytes - part, true)) {
+	if (take_room(place, gpu, bytes - part, true)) {
 		*claim = (struct hb_claim){.bytes = bytes, .gpu = gpu};
 		return true;
 	}
@@ -151,7 +151,7 @@ bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes)
 
 void hb_memory_cancel(const struct hb_claim *claim)
 {
-	give_back(claim->gpu, claim->bytes);
+	give_room_back(claim->gpu, claim->bytes);
 }
 
 void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes)
@@ -159,9 +159,9 @@ void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes)
 	if (claim->gpu >= HB_PAGE_GPUS)
 		return;
 	if (bytes > claim->bytes)
-		take(hb_place(), claim->gpu, bytes - claim->bytes, false);
+		take_room(hb_place(), claim->gpu, bytes - claim->bytes, false);
 	else
-		give_back(claim->gpu, claim->bytes - bytes);
+		give_room_back(claim->gpu, claim->bytes - bytes);
 	claim->bytes = bytes;
 }
 
@@ -175,13 +175,13 @@ void hb_memory_note(const struct hb_claim *claim, enum hb_memory_kind kind, uint
 			.bytes = claim->bytes,
 			.owner = owner,
 			.serial = 1 + atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed),
-			.holds = 1,
+			.references = 1,
 			.kind = (uint8_t)kind,
 			.gpu = (uint8_t)claim->gpu,
 		};
-	/* Not kept (no memory for the table): stays on the account until the process ends, which is the safe side. */
+	/* Without room in the table the memory stays on the account until the process ends, which is safe. */
 	if (claim->gpu < HB_PAGE_GPUS && hb_memory_table_put(&entry, &replaced) && replaced.kind != HB_MEMORY_NONE)
-		give_back(replaced.gpu, replaced.bytes);
+		give_room_back(replaced.gpu, replaced.bytes);
 }
 
 bool hb_memory_fits(unsigned gpu, uint64_t bytes)
@@ -189,12 +189,12 @@ bool hb_memory_fits(unsigned gpu, uint64_t bytes)
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return true;
-	uint64_t limit = tenant_limit(place, gpu);
+	uint64_t limit = read_tenant_limit(place, gpu);
 	uint64_t used = atomic_load_explicit(&place->page->gpus[gpu].used_bytes, memory_order_relaxed);
 	bool fits = bytes <= limit && used <= limit - bytes;
-	hb_page_u64 *low = low_sum(place, gpu);
+	hb_page_u64 *low = find_low_sum(place, gpu);
 	if (fits && low) {
-		limit = low_limit(place, gpu);
+		limit = read_low_limit(place, gpu);
 		used = atomic_load_explicit(low, memory_order_relaxed);
 		fits = bytes <= limit && used <= limit - bytes;
 	}
@@ -212,7 +212,7 @@ void hb_memory_end_free(const struct hb_memory_entry *entry, bool freed)
 {
 	struct hb_memory_entry replaced;
 	if (freed)
-		give_back(entry->gpu, entry->bytes);
+		give_room_back(entry->gpu, entry->bytes);
 	else
 		hb_memory_table_put(entry, &replaced);
 }
@@ -223,18 +223,18 @@ uint64_t hb_memory_serial(uint64_t handle)
 	return hb_memory_table_get(HB_MEMORY_PHYSICAL, handle, &entry) ? entry.serial : 0;
 }
 
-void hb_memory_hold(uint64_t handle, uint64_t serial, int change)
+void hb_memory_add_references(uint64_t handle, uint64_t serial, int change)
 {
 	struct hb_memory_entry gone;
-	if (serial && hb_memory_table_hold(handle, serial, change, &gone))
-		give_back(gone.gpu, gone.bytes);
+	if (serial && hb_memory_table_add_references(handle, serial, change, &gone))
+		give_room_back(gone.gpu, gone.bytes);
 }
 
 void hb_memory_drop_context(uint64_t context)
 {
 	struct hb_memory_entry gone;
 	while (context && hb_memory_table_take_owned(context, &gone))
-		give_back(gone.gpu, gone.bytes);
+		give_room_back(gone.gpu, gone.bytes);
 }
 
 void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes)
@@ -244,18 +244,18 @@ void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes)
 		return;
 	uint64_t before = atomic_exchange(&kept_bytes[by][gpu], bytes);
 	if (bytes > before)
-		take(place, gpu, bytes - before, false);
+		take_room(place, gpu, bytes - before, false);
 	else
-		give_back(gpu, before - bytes);
+		give_room_back(gpu, before - bytes);
 }
 
-static uint64_t left_of(uint64_t limit, const hb_page_u64 *sum)
+static uint64_t count_left(uint64_t limit, const hb_page_u64 *sum)
 {
 	uint64_t used = atomic_load_explicit(sum, memory_order_relaxed);
 	return used < limit ? limit - used : 0;
 }
 
-static void at_most(size_t *value, uint64_t bound)
+static void bound_size(size_t *value, uint64_t bound)
 {
 	if (*value > bound)
 		*value = (size_t)bound;
@@ -266,15 +266,15 @@ void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes)
 	const struct hb_place *place = hb_place();
 	if (!place->page || gpu >= HB_PAGE_GPUS)
 		return;
-	uint64_t limit = tenant_limit(place, gpu);
+	uint64_t limit = read_tenant_limit(place, gpu);
 	if (limit != UINT64_MAX) {
-		at_most(total_bytes, limit);
-		at_most(free_bytes, left_of(limit, &place->page->gpus[gpu].used_bytes));
+		bound_size(total_bytes, limit);
+		bound_size(free_bytes, count_left(limit, &place->page->gpus[gpu].used_bytes));
 	}
-	hb_page_u64 *low = low_sum(place, gpu);
-	if (low && low_limit(place, gpu) != UINT64_MAX) {
-		at_most(total_bytes, low_limit(place, gpu));
-		at_most(free_bytes, left_of(low_limit(place, gpu), low));
+	hb_page_u64 *low = find_low_sum(place, gpu);
+	if (low && read_low_limit(place, gpu) != UINT64_MAX) {
+		bound_size(total_bytes, read_low_limit(place, gpu));
+		bound_size(free_bytes, count_left(read_low_limit(place, gpu), low));
 	}
 }
 

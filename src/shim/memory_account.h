@@ -1,63 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tenant's memory account: room is claimed before the driver is asked and
- * given back when it refuses, so the limit holds under any number of threads
+ * The tenant's memory account. Room is claimed before the driver is called and
+ * given back if the driver refuses, so the limit holds with any number of threads
  * and processes. Called by the hooks of hook_memory*.c, hook_pools.c and
- * hook_context.c, never on a launch. A process without a page has no limit and keeps no account.
+ * hook_context.c, never at a launch. A process without a page has no limit and no
+ * account.
  */
 #ifndef HB_SHIM_MEMORY_ACCOUNT_H
 #define HB_SHIM_MEMORY_ACCOUNT_H
 
 #include "shim/memory_table.h"
 
-/* Room claimed for a call that is being made. */
+/* Room claimed for a driver call in progress. */
 struct hb_claim {
 	uint64_t bytes;
 	unsigned gpu; /* index on the page; HB_PAGE_GPUS: nothing is claimed */
 };
 
-/* Claims room; false: the limit or HP's reserve leaves none (counted). A GPU that is not on the page has no limit. */
+/* Claims room. False: the tenant's limit or HP's reserve leaves none (counted). A GPU that is not on the page has no limit. */
 bool hb_memory_claim(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
-/* The driver refused: gives the room back. */
+/* Gives the room back, because the driver refused. */
 void hb_memory_cancel(const struct hb_claim *claim);
-/* The driver took `bytes` in the end (pitches are known only then). */
+/* Corrects the claim to `bytes`, because the pitch is known only after the call. */
 void hb_memory_adjust(struct hb_claim *claim, uint64_t bytes);
-/* The driver gave this handle for it. `owner`: the context it dies with, or 0. */
+/* Records the allocation under its handle. `owner`: the context whose destruction frees the memory, or 0. */
 void hb_memory_note(const struct hb_claim *claim, enum hb_memory_kind kind, uint64_t handle, uint64_t owner);
 
-/* Whether room for this is left now; nothing is claimed. For memory that a graph will take when it runs. */
+/* Whether there is room now, without a claim; for memory that a graph allocates when it runs. */
 bool hb_memory_fits(unsigned gpu, uint64_t bytes);
 
 /*
- * Giving up in two steps, because another thread may get the same address the
- * moment the driver has freed it: begin before the call, end after it.
+ * A free has two steps, one before the driver call and one after it, because another
+ * thread may get the same address as soon as the driver has freed it.
  */
 bool hb_memory_begin_free(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out);
 void hb_memory_end_free(const struct hb_memory_entry *entry, bool freed);
 
 /*
- * Physical handles. The serial names what is behind the handle now, 0 when it
- * is not on the account. Hold: +1 retained or mapped, -1 released or unmapped;
- * the last one gives the memory back.
+ * Physical handles (cuMemCreate). hb_memory_serial() returns the number of the
+ * allocation that the handle stands for now, 0 if it is not on the account.
+ * hb_memory_add_references() adds 1 for a retain or a mapping, -1 for a release or
+ * an unmapping; the last reference gives the memory back.
  */
 uint64_t hb_memory_serial(uint64_t handle);
-void hb_memory_hold(uint64_t handle, uint64_t serial, int change);
-/* Everything that dies with this context. */
+void hb_memory_add_references(uint64_t handle, uint64_t serial, int change);
+/* Gives back all memory that this context owned. */
 void hb_memory_drop_context(uint64_t context);
 
-/* Memory that the driver keeps for the program beyond what it was asked for now. */
+/* Memory that the driver keeps for the program beyond its current allocations. */
 enum hb_kept { HB_KEPT_BY_POOLS, HB_KEPT_BY_GRAPHS, HB_N_KEPT };
-/* Brings the account up to date: now it is `bytes` on this GPU, whether that fits or not. */
+/* Sets what the driver keeps on this GPU now, whether it exceeds the limit or not. */
 void hb_memory_set_kept(enum hb_kept by, unsigned gpu, uint64_t bytes);
-/* As hb_memory_claim, but takes from what pools keep first, which is on the account already. */
+/* Like hb_memory_claim(), but first uses memory kept by pools, which is already on the account. */
 bool hb_memory_claim_kept(struct hb_claim *claim, unsigned gpu, uint64_t bytes);
 
-/* Narrows what the driver says to what the tenant may use. */
+/* Reduces the driver's figures to what the tenant may use. */
 void hb_memory_info(unsigned gpu, size_t *free_bytes, size_t *total_bytes);
 
-/* hook_pools.c: asks the driver what it keeps, where this process has pools or graphs that allocate. Not on a launch. */
-void hb_memory_look_at_kept(void);
-/* hook_pools.c: has it give back what it keeps for nothing. False: nothing can have changed. */
+/* hook_pools.c: asks the driver what it keeps, if this process allocates from pools or in graphs. Not at a launch. */
+void hb_memory_update_kept(void);
+/* hook_pools.c: makes the driver free memory that it keeps without use. False: nothing has changed. */
 bool hb_memory_shrink_kept(unsigned gpu);
 void hb_pools_leave_in_child(void);
 

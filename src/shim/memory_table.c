@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See memory_table.h. Open addressing with linear probing; a removed slot is
- * filled by moving later ones of its run forward, so there are no tombstones.
+ * The table of allocations (memory_table.h). Open addressing with linear probing.
+ * Removing an entry moves later entries of its run forward, so there are no
+ * tombstones.
  */
 #include "shim/memory_table.h"
 
@@ -14,21 +15,21 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_memory_entry *slots; /* kind HB_MEMORY_NONE: free */
 static size_t n_slots, n_used;
 
-static size_t home_of(unsigned kind, uint64_t handle)
+static size_t find_home(unsigned kind, uint64_t handle)
 {
 	return (size_t)(((handle >> 8) ^ handle ^ kind) * UINT64_C(0x9e3779b97f4a7c15) >> 20) & (n_slots - 1);
 }
 
-/* The slot of this entry, or the free slot that ends its run; n_slots > n_used always holds. */
-static struct hb_memory_entry *find(unsigned kind, uint64_t handle)
+/* Returns the slot of this entry, or the free slot that ends its run; there is always a free slot. */
+static struct hb_memory_entry *find_slot(unsigned kind, uint64_t handle)
 {
-	size_t i = home_of(kind, handle);
+	size_t i = find_home(kind, handle);
 	while (slots[i].kind != HB_MEMORY_NONE && (slots[i].kind != kind || slots[i].handle != handle))
 		i = (i + 1) & (n_slots - 1);
 	return &slots[i];
 }
 
-static bool grow(void)
+static bool grow_table(void)
 {
 	size_t n_old = n_slots;
 	struct hb_memory_entry *old = slots;
@@ -39,20 +40,20 @@ static bool grow(void)
 	n_slots = n_old ? 2 * n_old : FIRST_SLOTS;
 	for (size_t i = 0; i < n_old; i++)
 		if (old[i].kind != HB_MEMORY_NONE)
-			*find(old[i].kind, old[i].handle) = old[i];
+			*find_slot(old[i].kind, old[i].handle) = old[i];
 	free(old);
 	return true;
 }
 
-static void erase(struct hb_memory_entry *entry)
+static void erase_entry(struct hb_memory_entry *entry)
 {
 	size_t hole = (size_t)(entry - slots), i = hole;
 	for (;;) {
 		i = (i + 1) & (n_slots - 1);
 		if (slots[i].kind == HB_MEMORY_NONE)
 			break;
-		/* Movable when the hole lies between its home and where it is, going round. */
-		size_t home = home_of(slots[i].kind, slots[i].handle);
+		/* An entry can move if the hole is between its home and its slot, in the order of the ring. */
+		size_t home = find_home(slots[i].kind, slots[i].handle);
 		if (((i - home) & (n_slots - 1)) >= ((i - hole) & (n_slots - 1))) {
 			slots[hole] = slots[i];
 			hole = i;
@@ -66,9 +67,9 @@ bool hb_memory_table_put(const struct hb_memory_entry *entry, struct hb_memory_e
 {
 	replaced_out->kind = HB_MEMORY_NONE;
 	pthread_mutex_lock(&lock);
-	bool room = 4 * (n_used + 1) <= 3 * n_slots || grow();
+	bool room = 4 * (n_used + 1) <= 3 * n_slots || grow_table();
 	if (room) {
-		struct hb_memory_entry *slot = find(entry->kind, entry->handle);
+		struct hb_memory_entry *slot = find_slot(entry->kind, entry->handle);
 		*replaced_out = *slot;
 		n_used += slot->kind == HB_MEMORY_NONE;
 		*slot = *entry;
@@ -77,28 +78,28 @@ bool hb_memory_table_put(const struct hb_memory_entry *entry, struct hb_memory_e
 	return room;
 }
 
-/* With the lock held: the entry, or NULL. */
-static struct hb_memory_entry *look(unsigned kind, uint64_t handle)
+/* With the lock held. Returns the entry, or NULL. */
+static struct hb_memory_entry *find_entry(unsigned kind, uint64_t handle)
 {
-	struct hb_memory_entry *entry = n_slots ? find(kind, handle) : NULL;
+	struct hb_memory_entry *entry = n_slots ? find_slot(kind, handle) : NULL;
 	return entry && entry->kind != HB_MEMORY_NONE ? entry : NULL;
 }
 
-/* With the lock held: hands the entry out, and perhaps removes it. */
-static bool hand_out(struct hb_memory_entry *entry, bool remove, struct hb_memory_entry *entry_out)
+/* With the lock held: copies the entry out, and removes it if asked to. */
+static bool copy_out(struct hb_memory_entry *entry, bool remove, struct hb_memory_entry *entry_out)
 {
 	if (!entry)
 		return false;
 	*entry_out = *entry;
 	if (remove)
-		erase(entry);
+		erase_entry(entry);
 	return true;
 }
 
 bool hb_memory_table_take(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out)
 {
 	pthread_mutex_lock(&lock);
-	bool found = hand_out(look(kind, handle), true, entry_out);
+	bool found = copy_out(find_entry(kind, handle), true, entry_out);
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -106,7 +107,7 @@ bool hb_memory_table_take(enum hb_memory_kind kind, uint64_t handle, struct hb_m
 bool hb_memory_table_get(enum hb_memory_kind kind, uint64_t handle, struct hb_memory_entry *entry_out)
 {
 	pthread_mutex_lock(&lock);
-	bool found = hand_out(look(kind, handle), false, entry_out);
+	bool found = copy_out(find_entry(kind, handle), false, entry_out);
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -122,14 +123,14 @@ size_t hb_memory_table_list(enum hb_memory_kind kind, unsigned gpu, uint64_t *ha
 	return n;
 }
 
-bool hb_memory_table_hold(uint64_t handle, uint64_t serial, int change, struct hb_memory_entry *entry_out)
+bool hb_memory_table_add_references(uint64_t handle, uint64_t serial, int change, struct hb_memory_entry *entry_out)
 {
 	bool gone = false;
 	pthread_mutex_lock(&lock);
-	struct hb_memory_entry *entry = look(HB_MEMORY_PHYSICAL, handle);
+	struct hb_memory_entry *entry = find_entry(HB_MEMORY_PHYSICAL, handle);
 	if (entry && entry->serial == serial) {
-		entry->holds += (uint32_t)change;
-		gone = entry->holds == 0 && hand_out(entry, true, entry_out);
+		entry->references += (uint32_t)change;
+		gone = entry->references == 0 && copy_out(entry, true, entry_out);
 	}
 	pthread_mutex_unlock(&lock);
 	return gone;
@@ -155,7 +156,7 @@ bool hb_memory_table_take_marked(uint64_t address, uint64_t bytes, struct hb_mem
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < n_slots && !found; i++)
 		if (slots[i].leaving && begins_in(&slots[i], address, bytes))
-			found = hand_out(&slots[i], true, entry_out);
+			found = copy_out(&slots[i], true, entry_out);
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -168,7 +169,7 @@ bool hb_memory_table_take_owned(uint64_t owner, struct hb_memory_entry *entry_ou
 		unsigned kind = slots[i].kind;
 		if ((kind == HB_MEMORY_POINTER || kind == HB_MEMORY_ARRAY || kind == HB_MEMORY_MIPMAP) &&
 		    slots[i].owner == owner)
-			found = hand_out(&slots[i], true, entry_out);
+			found = copy_out(&slots[i], true, entry_out);
 	}
 	pthread_mutex_unlock(&lock);
 	return found;
@@ -177,7 +178,7 @@ bool hb_memory_table_take_owned(uint64_t owner, struct hb_memory_entry *entry_ou
 void hb_memory_table_reset(void)
 {
 	pthread_mutex_init(&lock, NULL);
-	/* Not freed: the allocator's own lock may have been held by a thread that does not exist here. */
+	/* Not freed: a thread that does not exist in the child may have held the allocator's lock. */
 	slots = NULL;
 	n_slots = n_used = 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Priorities that single launches ask for, inside the MPS server: kept in the
- * half of the range that belongs to the program, as those of its streams
- * (hook_stream_priority.c, which does it). Called by forward.c and
- * split_launch.c. No lock, no allocation; what the caller handed in is not changed.
+ * Priorities that single launches request inside the MPS server. They are limited
+ * to the program's half of the range, like those of its streams
+ * (hook_stream_priority.c implements this). Called by forward.c and split_launch.c.
+ * No lock, no allocation; the caller's structures are not changed.
  */
 #ifndef HB_SHIM_PRIORITY_H
 #define HB_SHIM_PRIORITY_H
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* More attributes than CUDA has kinds of; a launch with still more is left as it is. */
+/* CUDA has fewer kinds of attributes. A launch with more attributes than this is not changed. */
 #define HB_PRIORITY_ATTRIBUTES 24
 
 struct hb_priority_copy {
@@ -20,9 +20,9 @@ struct hb_priority_copy {
 	CUlaunchAttribute attributes[HB_PRIORITY_ATTRIBUTES];
 };
 
-/* `config`, or `copy` with what the launch may have. */
+/* Returns `config`, or `copy` with the permitted priority. */
 const CUlaunchConfig *hb_priority_config(const CUlaunchConfig *config, struct hb_priority_copy *copy);
-/* Where this launch goes on: `target`, the driver's function, or one that puts its priority right on the way there. */
+/* Returns where the launch continues: `target`, the driver's function, or a function that limits the priority before it. */
 void *hb_priority_way(unsigned fn, const uint64_t *args, void *target);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds and opens the driver's own libcuda.so.1 behind the shim, which carries
- * the same name. Called once, from the first call into the shim; must not be
- * called from a constructor (the loader is not ready for a dlopen then).
+ * Finds and opens the driver's own libcuda.so.1, which has the same name as the
+ * shim. Called once, at the first call into the shim. Must not be called from a
+ * constructor, because the loader cannot dlopen then.
  *
- * The places are the loader's own, in its order: LD_LIBRARY_PATH, the loader's
- * cache, the usual folders. A file is never taken when it is this very file
- * (device and inode) or another copy of the shim.
+ * It searches where the loader does, in the same order: LD_LIBRARY_PATH, the
+ * loader's cache, the usual folders. It rejects this very file (by device and
+ * inode) and every other copy of the shim.
  */
 #include "shim/real_library.h"
 #include "nvidia/nvidia_rm.h"
@@ -22,7 +22,7 @@
 
 #define FILE_NAME "libcuda.so.1"
 
-/* Where drivers are put when nothing else says so; the last ones by container tools, WSL and NixOS. */
+/* The default folders of drivers; the last three are those of container tools, WSL and NixOS. */
 static const char *const usual_folders[] = {
 #if defined(__x86_64__)
 	"/usr/lib/x86_64-linux-gnu",
@@ -40,7 +40,7 @@ static const char *const usual_folders[] = {
 	"/run/opengl-driver/lib",
 };
 
-/* Any address of ours tells the loader's name of this file. */
+/* Finds the name of this file by an address inside it. */
 static bool is_this_file(const struct stat *other)
 {
 	static const char own_address;
@@ -51,7 +51,7 @@ static bool is_this_file(const struct stat *other)
 	return st.st_dev == other->st_dev && st.st_ino == other->st_ino;
 }
 
-/* The opened library, or NULL when there is none at path or it is a shim. */
+/* Opens the library. NULL: there is none at this path, or it is a shim. */
 static void *open_candidate(const char *path)
 {
 	struct stat st;
@@ -72,7 +72,7 @@ static void *open_in_folder(const char *folder, size_t length)
 	return n > 0 && (size_t)n < sizeof(path) ? open_candidate(path) : NULL;
 }
 
-/* Folders of a search path; both separators of the loader. */
+/* Opens the first library in a search path, whose separators are those of the loader. */
 static void *open_in_path(const char *search_path)
 {
 	void *library = NULL;
@@ -90,12 +90,12 @@ static void *open_cached(const char *path, void *unused)
 	return open_candidate(path);
 }
 
-static void *search(void)
+static void *find_library(void)
 {
-	/* Said by the user: taken or failed on, never searched past. */
-	const char *said = getenv("HB_REAL_LIBCUDA");
-	if (said && *said)
-		return open_candidate(said);
+	/* A path given by the user is the only candidate. */
+	const char *given = getenv("HB_REAL_LIBCUDA");
+	if (given && *given)
+		return open_candidate(given);
 	void *library = open_in_path(getenv("LD_LIBRARY_PATH"));
 	if (!library)
 		library = hb_loader_cache_each(HB_LOADER_CACHE, FILE_NAME, open_cached, NULL);
@@ -104,8 +104,8 @@ static void *search(void)
 	return library;
 }
 
-/* Channel groups are learned from the driver's first call on; only where somebody will set their slices. */
-static void watch(void *library)
+/* Watches the driver create channel groups, from its first call on, in tenants only: others set no time slices. */
+static void watch_channel_groups(void *library)
 {
 	static atomic_flag watched = ATOMIC_FLAG_INIT;
 	const char *role = getenv("HB_ROLE");
@@ -113,22 +113,22 @@ static void watch(void *library)
 		return;
 	if (role && strcmp(role, "server") == 0)
 		hb_rm_watch_tell(hb_tenant_join_server);
-	/* The simulated driver's own way out, where it has one. */
+	/* The simulated driver exports the function by which it calls its device. */
 	hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl"));
 }
 
 void *hb_real_library(void)
 {
-	/* Opened without a lock: two first callers may both open it (the loader counts), one handle is kept. */
+	/* No lock: two first callers may both open the library, which the loader counts; one handle is kept. */
 	static _Atomic(void *) opened;
-	static char none; /* its address: searched, and there is no driver */
+	static char none; /* its address in `opened` means: no driver was found */
 	void *library = atomic_load_explicit(&opened, memory_order_acquire);
 	if (!library) {
-		library = search();
+		library = find_library();
 		if (!library)
 			library = &none;
 		else
-			watch(library);
+			watch_channel_groups(library);
 		void *first = NULL;
 		if (!atomic_compare_exchange_strong(&opened, &first, library)) {
 			if (library != &none)

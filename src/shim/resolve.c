@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's own lookup of entry points, by which the CUDA runtime finds
- * everything. The driver answers first; then the address it gave is exchanged
- * for a hook when it is the address of a hooked export. A version of a function
- * that we do not know has another address and is handed out untouched (and
- * counted), so a caller never gets a function of another signature than it
- * asked for, and the per-thread-stream forms keep their meaning.
+ * Hooks of cuGetProcAddress, the driver's own lookup of entry points, by which the
+ * CUDA runtime finds every function. The driver answers first. If its answer is the
+ * address of an exported function with a hook, the hook is returned instead. A
+ * version of a function that the shim does not know has another address; it is
+ * returned unchanged and counted. So a caller never gets a function with another
+ * signature than it requested, and per-thread-stream forms keep their meaning.
  */
 #include "shim/shim.h"
 #include "shim/shim_tenant.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct known_address {
-	void *address; /* the driver's */
+	void *address; /* of the driver's function */
 	unsigned fn;
 };
 
@@ -30,7 +30,7 @@ static int compare_addresses(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* NULL without memory; then nothing is exchanged this time. */
+/* NULL: out of memory; then hb_resolve_address() returns the driver's address. */
 static struct address_table *build_table(void)
 {
 	struct address_table *table = malloc(sizeof(*table) + HB_N_FNS * sizeof(table->entries[0]));
@@ -46,8 +46,8 @@ static struct address_table *build_table(void)
 	return table;
 }
 
-/* Built by whoever asks first; kept for the life of the process. */
-static const struct address_table *known_addresses(void)
+/* Returns the table, which the first caller builds; it exists until the process ends. */
+static const struct address_table *get_table(void)
 {
 	static _Atomic(struct address_table *) kept;
 	struct address_table *table = atomic_load_explicit(&kept, memory_order_acquire);
@@ -77,7 +77,7 @@ static bool is_hooked_name(const char *symbol)
 
 void *hb_resolve_address(const char *symbol, void *address)
 {
-	const struct address_table *table = known_addresses();
+	const struct address_table *table = get_table();
 	struct known_address wanted = {address, 0};
 	const struct known_address *known = table ? bsearch(&wanted, table->entries, table->n, sizeof(wanted),
 							    compare_addresses)
@@ -96,7 +96,7 @@ CUresult hb_hook_cuGetProcAddress(const char *symbol, void **function, int versi
 	return result;
 }
 
-/* Drivers before CUDA 12 have the first form only: its answer is told in the words of the second. */
+/* Drivers before CUDA 12 have the first form only; translates its answer to the second form. */
 static CUresult ask_old_driver(const char *symbol, void **function, int version, uint64_t flags,
 			       CUdriverProcAddressQueryResult *status)
 {

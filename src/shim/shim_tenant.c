@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining a tenant, staying in it, and leaving it in a forked child; see
- * shim_tenant.h. All of it runs on the application's threads, in calls that
- * are slow by nature (the shim's own threads are those of drain.c and takeover_thread.c). A daemon that is missing,
- * slow or gone is no error: the process runs on as if it were alone.
+ * Joins a tenant, keeps the membership up to date, and leaves it in a forked child;
+ * see shim_tenant.h. All of this runs on the application's threads, in calls that
+ * are slow by nature; the shim's own threads are those of drain.c and
+ * takeover_thread.c. A daemon that is missing, slow or gone is no error: the
+ * process then continues as if it were alone.
  */
 #include "shim/shim_tenant.h"
 
@@ -31,9 +32,9 @@
 #include <unistd.h>
 
 #define FIRST_TIMEOUT_MS 1000 /* in cuInit, which itself takes longer */
-#define AGAIN_TIMEOUT_MS 100  /* in a synchronize: a daemon that answers at all does so in well under 1 ms */
-#define AGAIN_AFTER_NS HB_NS_PER_S
-#define AGAIN_AT_MOST_NS (32 * HB_NS_PER_S)
+#define RETRY_TIMEOUT_MS 100  /* in a synchronize; a running daemon answers in well under 1 ms */
+#define RETRY_AFTER_NS HB_NS_PER_S
+#define RETRY_MOST_NS (32 * HB_NS_PER_S)
 
 static struct hb_page_process alone_process;
 static const struct hb_place alone = {
@@ -43,19 +44,19 @@ static const struct hb_place alone = {
 
 _Atomic(const struct hb_place *) hb_shim_place = &alone;
 
-/* Held while registering; guards the four below. */
+/* Held while registering; guards the next four. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_membership member = HB_MEMBERSHIP_NONE;
-static struct hb_tenant_options wish;
+static struct hb_tenant_options options;
 static int n_devices;
-static int64_t pause_ns = AGAIN_AFTER_NS;
+static int64_t retry_ns = RETRY_AFTER_NS;
 
-/* INT64_MAX: there is nothing to register for. */
+/* Time of the next attempt to register; INT64_MAX: this process does not belong to a tenant. */
 static _Atomic(int64_t) next_try_ns = INT64_MAX;
 
 /* The page's index of the current GPU. Initial-exec, so that a thread's first use allocates nothing. */
 struct current_gpu {
-	const struct hb_place *place; /* whose numbering it is; NULL: not known */
+	const struct hb_place *place; /* to which the index belongs; NULL: the index is unknown */
 	unsigned gpu;
 };
 static __thread struct current_gpu current __attribute__((tls_model("initial-exec")));
@@ -73,19 +74,19 @@ static bool get_uuid(int ordinal, unsigned char uuid[HB_UUID_BYTES])
 	return true;
 }
 
-/* By CUDA's numbering, so that wish.uuids[] is also how to find a device on the page. */
-static void ask_for_devices(void)
+/* Lists the GPUs in CUDA's order, so that options.uuids[] also serves to find a CUDA device on the page. */
+static void list_devices(void)
 {
 	n_devices = 0;
-	wish.n_gpus = 0;
+	options.n_gpus = 0;
 	if (HB_REAL(cuDeviceGetCount)(&n_devices) != CUDA_SUCCESS)
 		n_devices = 0;
-	while ((int)wish.n_gpus < n_devices && wish.n_gpus < HB_PAGE_GPUS &&
-	       get_uuid((int)wish.n_gpus, wish.uuids[wish.n_gpus])) {
+	while ((int)options.n_gpus < n_devices && options.n_gpus < HB_PAGE_GPUS &&
+	       get_uuid((int)options.n_gpus, options.uuids[options.n_gpus])) {
 		size_t total = 0;
-		if (HB_REAL(cuDeviceTotalMem_v2)(&total, (CUdevice)wish.n_gpus) == CUDA_SUCCESS)
-			wish.totals[wish.n_gpus] = total;
-		wish.n_gpus++;
+		if (HB_REAL(cuDeviceTotalMem_v2)(&total, (CUdevice)options.n_gpus) == CUDA_SUCCESS)
+			options.totals[options.n_gpus] = total;
+		options.n_gpus++;
 	}
 }
 
@@ -97,7 +98,7 @@ static uint8_t find_gpu(const struct hb_page *page, const unsigned char *uuid)
 	return HB_PAGE_GPUS;
 }
 
-/* NULL without memory. */
+/* NULL: out of memory. */
 static struct hb_place *make_place(void)
 {
 	struct hb_place *place = malloc(sizeof(*place));
@@ -107,58 +108,58 @@ static struct hb_place *make_place(void)
 	place->page = member.page;
 	place->process = &member.page->processes[member.slot];
 	memcpy(place->gpus, member.gpus, sizeof(place->gpus));
-	for (uint32_t i = 0; i < wish.n_gpus; i++)
-		place->gpu_of_device[i] = find_gpu(member.page, wish.uuids[i]);
+	for (uint32_t i = 0; i < options.n_gpus; i++)
+		place->gpu_of_device[i] = find_gpu(member.page, options.uuids[i]);
 	place->several = n_devices > 1;
 	return place;
 }
 
-/* What was counted before there was a page, such as lookups of entry points, goes there too. */
-static void carry_counters(struct hb_page_process *to)
+/* Moves counts from before there was a page (look-ups of entry points) to the page. */
+static void move_counters(struct hb_page_process *to)
 {
 	for (int i = 0; i < HB_N_COUNTS; i++)
 		atomic_fetch_add_explicit(&to->counters[i], atomic_exchange(&alone_process.counters[i], 0),
 					  memory_order_relaxed);
 }
 
-static void tell_versions(struct hb_page_process *process)
+static void write_versions(struct hb_page_process *process)
 {
 	int driver = 0;
-	if (!(wish.flags & HB_REGISTER_SERVER)) /* whose thread is inside the driver */
+	if (!(options.flags & HB_REGISTER_SERVER)) /* the server's thread is inside the driver now */
 		HB_REAL(cuDriverGetVersion)(&driver);
 	atomic_store_explicit(&process->shim_version, HB_SHIM_VERSION, memory_order_relaxed);
 	atomic_store_explicit(&process->driver_version, (uint32_t)driver, memory_order_relaxed);
 	atomic_store_explicit(&process->rings, 1, memory_order_relaxed);
 }
 
-static void publish(void)
+static void publish_place(void)
 {
 	const struct hb_place *old = hb_place();
-	/* GPU pages are mapped over the old ones, so the old place still says everything. */
+	/* New GPU pages are mapped over the old ones, so the old place is still right. */
 	if (old->page && old->process == &member.page->processes[member.slot])
 		return;
 	struct hb_place *place = make_place();
 	if (!place)
 		return;
-	tell_versions(place->process);
+	write_versions(place->process);
 	if (!old->page)
-		carry_counters(place->process);
+		move_counters(place->process);
 	atomic_store_explicit(&hb_shim_place, place, memory_order_release);
 	hb_rm_watch_attach(place->page, member.slot);
 	HB_FAULT(shim_published);
 }
 
-/* With the lock held. 0 or negative errno. */
+/* With the lock held. Returns 0 or a negative errno. */
 static int register_with_daemon(int timeout_ms)
 {
 	char path[HB_PATH_MAX];
 	struct hb_error error = {.text = ""};
-	int result = hb_socket_path(wish.flags & HB_REGISTER_SIMULATED, path);
+	int result = hb_socket_path(options.flags & HB_REGISTER_SIMULATED, path);
 	if (result == 0)
 		result = hb_client_open(path, timeout_ms, &error);
 	if (result >= 0) {
 		int socket = result;
-		result = hb_client_register(socket, &wish, &member, NULL, 0, &error);
+		result = hb_client_register(socket, &options, &member, NULL, 0, &error);
 		close(socket);
 	}
 	if (result < 0) {
@@ -166,19 +167,19 @@ static int register_with_daemon(int timeout_ms)
 		return result;
 	}
 	if (member.slot < HB_PAGE_PROCESSES)
-		publish();
+		publish_place();
 	return 0;
 }
 
 static void plan_next_try(int result)
 {
-	pause_ns = result == 0 || result == -EAGAIN ? AGAIN_AFTER_NS : pause_ns * 2;
-	if (pause_ns > AGAIN_AT_MOST_NS)
-		pause_ns = AGAIN_AT_MOST_NS;
-	atomic_store(&next_try_ns, hb_clock_now_ns() + pause_ns);
+	retry_ns = result == 0 || result == -EAGAIN ? RETRY_AFTER_NS : retry_ns * 2;
+	if (retry_ns > RETRY_MOST_NS)
+		retry_ns = RETRY_MOST_NS;
+	atomic_store(&next_try_ns, hb_clock_now_ns() + retry_ns);
 }
 
-/* Not something else that the application has put in its place. */
+/* Whether the descriptor is still the page; the application may have closed it and reused its number. */
 static bool is_page(int fd, struct stat *found)
 {
 	return fd >= 0 && fstat(fd, found) == 0 && found->st_ino == member.page_inode;
@@ -195,8 +196,8 @@ int hb_tenant_page_fd(size_t bytes)
 }
 
 /*
- * The child of a fork has no use of the parent's place: its own work, should it
- * initialise CUDA, is that of another process. Other threads do not exist here.
+ * A forked child forgets the parent's place. If it initialises CUDA, it registers as
+ * a process of its own. The child has no other threads.
  */
 static void leave_in_child(void)
 {
@@ -226,10 +227,10 @@ void hb_tenant_join(void)
 	if (!watching_forks)
 		watching_forks = pthread_atfork(NULL, NULL, leave_in_child) == 0;
 	if (!hb_place()->page && atomic_load(&next_try_ns) == INT64_MAX) {
-		hb_tenant_options_init(&wish);
-		if (watching_forks && hb_tenant_options_from_environment(&wish) == 0) {
-			wish.command = program_invocation_short_name;
-			ask_for_devices();
+		hb_tenant_options_init(&options);
+		if (watching_forks && hb_tenant_options_from_environment(&options) == 0) {
+			options.command = program_invocation_short_name;
+			list_devices();
 			HB_FAULT(shim_joining);
 			plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 			hb_drain_start_if_needed(hb_place());
@@ -240,8 +241,8 @@ void hb_tenant_join(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Another process of the tenant has brought the page to a new daemon, and our GPU pages are still the old one's. */
-static bool came_second(const struct hb_place *place)
+/* Another process of the tenant registered the page with a new daemon, and our GPU pages are still those of the old one. */
+static bool has_old_gpu_pages(const struct hb_place *place)
 {
 	const struct hb_gpu_page *gpu = place->gpus[0];
 	return gpu && atomic_load_explicit(&gpu->daemon_since_ns, memory_order_relaxed) !=
@@ -252,17 +253,17 @@ static bool needs_daemon(const struct hb_place *place)
 {
 	return !place->page || atomic_load_explicit(&place->page->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
 	       atomic_load_explicit(&place->process->state, memory_order_acquire) != HB_PAGE_ACTIVE ||
-	       hb_daemon_silent(place) || came_second(place);
+	       hb_daemon_silent(place) || has_old_gpu_pages(place);
 }
 
-/* One thread at a time, and not more often than planned. */
+/* Registers again, one thread at a time, not before the planned time. */
 static void register_again(void)
 {
 	if (hb_clock_now_ns() < atomic_load_explicit(&next_try_ns, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&lock) != 0)
 		return;
 	if (hb_clock_now_ns() >= atomic_load(&next_try_ns))
-		plan_next_try(register_with_daemon(AGAIN_TIMEOUT_MS));
+		plan_next_try(register_with_daemon(RETRY_TIMEOUT_MS));
 	pthread_mutex_unlock(&lock);
 }
 
@@ -274,18 +275,18 @@ void hb_tenant_join_server(void)
 			register_again();
 		return;
 	}
-	/* Another thread of the server is at it: it will do for both. */
+	/* Another thread of the server is registering for both. */
 	if (pthread_mutex_trylock(&lock) != 0)
 		return;
 	int64_t next_ns = atomic_load(&next_try_ns);
 	bool first = next_ns == INT64_MAX;
 	if (!hb_place()->page && (first || hb_clock_now_ns() >= next_ns)) {
 		if (first)
-			hb_tenant_options_init(&wish);
-		if (!first || hb_tenant_options_from_environment(&wish) == 0) {
-			wish.command = program_invocation_short_name;
-			wish.n_gpus = (uint32_t)hb_rm_watch_uuids(wish.uuids, HB_PAGE_GPUS);
-			if (wish.n_gpus)
+			hb_tenant_options_init(&options);
+		if (!first || hb_tenant_options_from_environment(&options) == 0) {
+			options.command = program_invocation_short_name;
+			options.n_gpus = (uint32_t)hb_rm_watch_uuids(options.uuids, HB_PAGE_GPUS);
+			if (options.n_gpus)
 				plan_next_try(register_with_daemon(FIRST_TIMEOUT_MS));
 		}
 	}
@@ -299,7 +300,7 @@ void hb_tenant_refresh(void)
 	if (hb_place()->page) {
 		hb_drain_start_if_needed(hb_place());
 		hb_rm_watch_apply();
-		hb_memory_look_at_kept();
+		hb_memory_update_kept();
 		hb_shim_foresight_refresh();
 		hb_shim_spatial_refresh();
 	}
@@ -309,10 +310,9 @@ void hb_tenant_refresh(void)
 
 bool hb_tenant_inside_mps(void)
 {
-	return hb_place()->page && (wish.flags & HB_REGISTER_MPS);
+	return hb_place()->page && (options.flags & HB_REGISTER_MPS);
 }
 
-/* Inside the MPS server a program keeps the priority it was started with; without a daemon it is what it asked for. */
 bool hb_tenant_is_high(void)
 {
 	const struct hb_page *page = hb_place()->page;

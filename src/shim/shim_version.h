@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shim's version as its exported symbol hb_shim_version gives it: major *
+ * The shim's version, as the exported symbol hb_shim_version holds it: major *
  * 1,000,000 + minor * 1000 + patch.
  */
 #ifndef HB_SHIM_SHIM_VERSION_H

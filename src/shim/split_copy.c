@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sliced copies of the application's machine code: the range check, compiled
- * once by the driver; for each image and context one module with all of the
- * image's kernels that can be cut. Called under the lock of split_image.c, at the
- * first launch of a function, on the application's thread: some milliseconds.
+ * Split copies of the application's machine code: the range check, compiled once by
+ * the driver, and for each image and context one module with all kernels of the
+ * image that can be split. Called with the lock of split_image.c, at the first
+ * launch of a function, on the application's thread; takes some milliseconds.
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
@@ -19,8 +19,8 @@
 struct hb_split_module {
 	struct hb_split_module *next;
 	CUcontext context;
-	CUmodule module; /* NULL: no kernel of it can be cut, or the driver refused it */
-	uint8_t *bytes;  /* of the original cubin, which names and reasons are read from */
+	CUmodule module; /* NULL: none of its kernels can be split, or the driver refused it */
+	uint8_t *bytes;  /* the original cubin, from which names and reasons are read */
 	struct hb_cubin cubin;
 	struct hb_splice splice;
 	bool is_refused;
@@ -29,27 +29,27 @@ struct hb_split_module {
 static struct hb_prologue prologue;
 static enum { NOT_TRIED, READY, REFUSED } prologue_state;
 
-static int take_linked(CUlinkState link)
+static int read_linked_prologue(CUlinkState link)
 {
 	void *cubin;
 	size_t size;
-	const char *why = "the driver does not compile it";
+	const char *why = "the driver does not compile the range check";
 	if (HB_REAL(cuLinkAddData_v2)(link, CU_JIT_INPUT_PTX, (void *)(uintptr_t)hb_prologue_ptx,
 				      strlen(hb_prologue_ptx) + 1, "range", 0, NULL, NULL) == CUDA_SUCCESS &&
 	    HB_REAL(cuLinkComplete)(link, &cubin, &size) == CUDA_SUCCESS &&
 	    hb_prologue_take(&prologue, cubin, size, &why) == 0)
 		return READY;
-	hb_log(HB_LOG_WARNING, "slices are off: %s", why);
+	hb_log(HB_LOG_WARNING, "kernels are not split: %s", why);
 	return REFUSED;
 }
 
-static bool have_prologue(void)
+static bool prepare_prologue(void)
 {
 	CUlinkState link;
 	if (prologue_state == NOT_TRIED) {
 		prologue_state = REFUSED;
 		if (HB_REAL(cuLinkCreate_v2)(0, NULL, NULL, &link) == CUDA_SUCCESS) {
-			prologue_state = take_linked(link);
+			prologue_state = read_linked_prologue(link);
 			HB_REAL(cuLinkDestroy)(link);
 		}
 	}
@@ -69,7 +69,7 @@ void hb_split_copies_free(struct hb_split_image *image)
 	while (image->modules) {
 		struct hb_split_module *module = image->modules;
 		image->modules = module->next;
-		/* A library may outlive contexts, and with them its copies; a module is unloaded while its context is there. */
+		/* A library may outlive its contexts and their copies; a module is unloaded while its context exists. */
 		if (module->module && !image->is_library)
 			HB_REAL(cuModuleUnload)(module->module);
 		free_module(module);
@@ -90,7 +90,7 @@ void hb_split_copies_drop(struct hb_split_image *image, CUcontext context)
 	}
 }
 
-/* Takes over `bytes`. NULL: no cubin that can be read. */
+/* Takes ownership of `bytes`. NULL: the cubin cannot be read. */
 static struct hb_split_module *make_module(uint8_t *bytes, size_t size, CUcontext context)
 {
 	struct hb_split_module *module = calloc(1, sizeof *module);
@@ -110,7 +110,7 @@ static struct hb_split_module *make_module(uint8_t *bytes, size_t size, CUcontex
 	return module;
 }
 
-/* Whether this cubin has the kernel; read only as far as needed. */
+/* Whether this cubin contains the kernel. */
 static bool has_kernel(const uint8_t *bytes, size_t size, const char *name)
 {
 	struct hb_cubin cubin;
@@ -121,7 +121,7 @@ static bool has_kernel(const uint8_t *bytes, size_t size, const char *name)
 	return found;
 }
 
-/* The one cubin of the image for this architecture that has the kernel; NULL: none, or several to choose from. */
+/* Returns a copy of the cubin that contains the kernel for this architecture. NULL: there is none, or there are several. */
 static uint8_t *find_cubin(const struct hb_split_image *image, const char *name, size_t *size)
 {
 	struct hb_fatbin fatbin;
@@ -153,7 +153,8 @@ static uint8_t *find_cubin(const struct hb_split_image *image, const char *name,
 	return found;
 }
 
-static struct hb_split_module *module_with(struct hb_split_image *image, const char *name, CUcontext context)
+/* Returns the module with the copy of a kernel in this context, creating it if necessary; NULL: not possible. */
+static struct hb_split_module *find_module(struct hb_split_image *image, const char *name, CUcontext context)
 {
 	size_t size;
 	for (struct hb_split_module *module = image->modules; module; module = module->next)
@@ -168,28 +169,28 @@ static struct hb_split_module *module_with(struct hb_split_image *image, const c
 	return module;
 }
 
-/* The copy must be the same kernel in everything that decides how it runs; and no cluster was asked for. */
-static bool are_alike(CUfunction whole, CUfunction sliced)
+/* The copy must equal the original in everything that decides how it runs, and must not require clusters. */
+static bool are_alike(CUfunction original, CUfunction copy)
 {
 	static const CUfunction_attribute same[] = {
 		CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
 		CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, CU_FUNC_ATTRIBUTE_BINARY_VERSION};
 	int a, b;
 	for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-		if (HB_REAL(cuFuncGetAttribute)(&a, same[i], whole) != CUDA_SUCCESS ||
-		    HB_REAL(cuFuncGetAttribute)(&b, same[i], sliced) != CUDA_SUCCESS || a != b)
+		if (HB_REAL(cuFuncGetAttribute)(&a, same[i], original) != CUDA_SUCCESS ||
+		    HB_REAL(cuFuncGetAttribute)(&b, same[i], copy) != CUDA_SUCCESS || a != b)
 			return false;
-	return HB_REAL(cuFuncGetAttribute)(&a, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, whole) == CUDA_SUCCESS &&
+	return HB_REAL(cuFuncGetAttribute)(&a, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, original) == CUDA_SUCCESS &&
 	       a == 0;
 }
 
-enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction whole,
+enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *name, CUfunction original,
 				   struct hb_split_function *function)
 {
 	CUcontext context;
-	if (!have_prologue() || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+	if (!prepare_prologue() || HB_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		return HB_SPLIT_driver;
-	struct hb_split_module *module = module_with(image, name, context);
+	struct hb_split_module *module = find_module(image, name, context);
 	if (!module)
 		return HB_SPLIT_form;
 	if (module->is_refused)
@@ -201,7 +202,7 @@ enum hb_split_reason hb_split_copy(struct hb_split_image *image, const char *nam
 	if (spliced->reason != HB_SPLIT_none)
 		return spliced->reason;
 	if (HB_REAL(cuModuleGetFunction)(&function->copy, module->module, name) != CUDA_SUCCESS ||
-	    !are_alike(whole, function->copy))
+	    !are_alike(original, function->copy))
 		return HB_SPLIT_driver;
 	function->context = context;
 	function->n_parameters = spliced->n_parameters;

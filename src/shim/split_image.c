@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which image a function came from. Hooks of the calls that load code note the
- * image under its module or library; the first launch of a function asks the
- * driver for its module (or library) and name, and makes the sliced copy ready.
- * Later launches find the function in a table, without a lock.
+ * Finds the image that a function came from. Hooks of the calls that load code
+ * record each image under its module or library. At the first launch of a function
+ * the driver is asked for its module or library and its name, and the split copy is
+ * prepared. Later launches find the function in a table, without a lock.
  */
 #include "base/log.h"
 #include "cubin/fatbin.h"
@@ -21,19 +21,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_BYTES_MAX ((size_t)256 << 20) /* of images that are not part of a loaded file */
+#define KEPT_BYTES_MAX ((size_t)256 << 20) /* most bytes of copied images */
 
 enum { FUNCTIONS = 8192 /* power of two */, FUNCTIONS_USED_MAX = FUNCTIONS / 2, PAIRS = 8192 };
-#define GONE ((void *)1) /* handle of a function whose module was unloaded; others may lie behind it */
+#define GONE ((void *)1) /* handle of an unloaded function; later entries of its run are still valid */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hb_split_image *images;
 static size_t n_kept_bytes;
 static struct hb_split_function functions[FUNCTIONS];
-static unsigned n_functions; /* places that are not empty */
-static uint64_t n_made;
+static unsigned n_functions; /* entries with a handle, GONE included */
+static uint64_t n_made;      /* functions entered so far: the last serial number */
 
-/* Functions that were made from kernels of libraries: the driver tells only the other direction. */
+/* Functions obtained from kernels of libraries. The driver has no call that returns the kernel of a function. */
 static struct {
 	CUfunction function;
 	CUkernel kernel;
@@ -42,8 +42,8 @@ static unsigned n_pairs;
 
 /* ---- loading ---- */
 
-/* Images in a file that is mapped by the loader stay; others may be freed once they are loaded. */
-static const void *keep(const void *bytes, size_t size, bool *is_ours)
+/* Returns the image, or a copy: the application may free an image that is not in a file mapped by the loader. */
+static const void *keep_image(const void *bytes, size_t size, bool *is_ours)
 {
 	Dl_info info;
 	*is_ours = false;
@@ -70,7 +70,7 @@ static void note_image(void *handle, const void *bytes, bool is_library)
 	image->handle = handle;
 	image->size = size;
 	image->is_library = is_library;
-	image->bytes = keep(bytes, size, &image->is_ours);
+	image->bytes = keep_image(bytes, size, &image->is_ours);
 	if (image->bytes) {
 		image->next = images;
 		images = image;
@@ -80,7 +80,7 @@ static void note_image(void *handle, const void *bytes, bool is_library)
 	free(image);
 }
 
-static CUresult loaded(CUresult result, void *handle, const void *bytes, bool is_library)
+static CUresult note_loaded(CUresult result, void *handle, const void *bytes, bool is_library)
 {
 	hb_shim_count(HB_COUNT_modules, 1);
 	if (result == CUDA_SUCCESS && bytes && hb_split_is_possible())
@@ -91,20 +91,20 @@ static CUresult loaded(CUresult result, void *handle, const void *bytes, bool is
 CUresult hb_hook_cuModuleLoadData(CUmodule *module, const void *image)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadData)(module, image));
-	return loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int n_options, CUjit_option *options,
 				    void **values)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadDataEx)(module, image, n_options, options, values));
-	return loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
 	CUresult result = HB_WIDE(HB_REAL(cuModuleLoadFatBinary)(module, image));
-	return loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
+	return note_loaded(result, result == CUDA_SUCCESS ? *module : NULL, image, false);
 }
 
 CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
@@ -113,7 +113,7 @@ CUresult hb_hook_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_o
 {
 	CUresult result = HB_WIDE(HB_REAL(cuLibraryLoadData)(library, code, options, values, n_options, library_options,
 							     library_values, n_library_options));
-	return loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true);
+	return note_loaded(result, result == CUDA_SUCCESS ? *library : NULL, code, true);
 }
 
 /* Libraries ask for the same ones again and again. */
@@ -148,8 +148,8 @@ static void *handle_at(unsigned i)
 	return atomic_load_explicit(&functions[i % FUNCTIONS].handle, memory_order_relaxed);
 }
 
-/* Places of functions that are gone, and behind which nothing lies, are empty again. Twice: the table goes round. */
-static void give_places_back(void)
+/* Frees GONE entries at the end of a run. Goes through the table twice, because runs wrap around its end. */
+static void free_gone_entries(void)
 {
 	for (unsigned i = 2 * FUNCTIONS; i-- > 0;)
 		if (handle_at(i) == GONE && !handle_at(i + 1)) {
@@ -158,16 +158,16 @@ static void give_places_back(void)
 		}
 }
 
-/* NULL: those whose image is not known. They are looked at again when they are launched again. */
+/* Removes the functions of an image; NULL: those without an image, which are examined again at their next launch. */
 static void forget_functions(const struct hb_split_image *image)
 {
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if (handle_at(i) && functions[i].image == image)
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
-	give_places_back();
+	free_gone_entries();
 }
 
-/* Before the driver frees it, so that a handle that comes again is not taken for the old one. */
+/* Called before the driver frees the code, because a new module may get the same handle. */
 static void forget_image(void *handle)
 {
 	if (!hb_split_is_possible())
@@ -187,7 +187,7 @@ static void forget_image(void *handle)
 		}
 		free(image);
 	}
-	n_pairs = 0; /* functions of the library are no more; others are asked for again, or run whole */
+	n_pairs = 0; /* pairs of other libraries are lost, too; their functions are asked for again or not split */
 	pthread_mutex_unlock(&lock);
 }
 
@@ -199,7 +199,7 @@ void hb_split_context_gone(CUcontext context)
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		if ((functions[i].context == context || functions[i].only_in == context) && handle_at(i))
 			atomic_store_explicit(&functions[i].handle, GONE, memory_order_release);
-	give_places_back();
+	free_gone_entries();
 	for (struct hb_split_image *image = images; image; image = image->next)
 		hb_split_copies_drop(image, context);
 	pthread_mutex_unlock(&lock);
@@ -228,14 +228,14 @@ CUresult hb_hook_cuLibraryUnload(CUlibrary library)
 
 /* ---- functions ---- */
 
-static unsigned home_of(const void *handle)
+static unsigned find_home(const void *handle)
 {
 	return (unsigned)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) % FUNCTIONS;
 }
 
-static struct hb_split_function *find(const void *handle, CUcontext context)
+static struct hb_split_function *find_function(const void *handle, CUcontext context)
 {
-	for (unsigned i = home_of(handle);; i = (i + 1) % FUNCTIONS) {
+	for (unsigned i = find_home(handle);; i = (i + 1) % FUNCTIONS) {
 		void *here = atomic_load_explicit(&functions[i].handle, memory_order_acquire);
 		if (here == handle && (!functions[i].only_in || functions[i].only_in == context))
 			return &functions[i];
@@ -244,7 +244,7 @@ static struct hb_split_function *find(const void *handle, CUcontext context)
 	}
 }
 
-static struct hb_split_image *image_of(const void *handle)
+static struct hb_split_image *find_image(const void *handle)
 {
 	struct hb_split_image *image = images;
 	while (image && image->handle != handle)
@@ -252,44 +252,47 @@ static struct hb_split_image *image_of(const void *handle)
 	return image;
 }
 
-/* What the handle is: a function of a module, or a kernel of a library, perhaps already made a function (another handle). */
-static struct hb_split_image *origin_of(CUfunction handle, bool *is_kernel, CUfunction *whole, const char **name)
+/*
+ * Returns the image of a handle, which is a function of a module, a kernel of a library, or the function (with another handle)
+ * of such a kernel. NULL: unknown.
+ */
+static struct hb_split_image *find_origin(CUfunction handle, bool *is_kernel, CUfunction *original, const char **name)
 {
 	CUmodule module;
 	CUlibrary library;
 	CUkernel kernel = kernel_of(handle);
-	*whole = handle;
-	if (!kernel && HB_REAL(cuFuncGetModule)(&module, handle) == CUDA_SUCCESS && image_of(module))
-		return HB_REAL(cuFuncGetName)(name, handle) == CUDA_SUCCESS ? image_of(module) : NULL;
+	*original = handle;
+	if (!kernel && HB_REAL(cuFuncGetModule)(&module, handle) == CUDA_SUCCESS && find_image(module))
+		return HB_REAL(cuFuncGetName)(name, handle) == CUDA_SUCCESS ? find_image(module) : NULL;
 	if (!kernel) {
 		kernel = (CUkernel)(void *)handle;
-		if (HB_REAL(cuKernelGetFunction)(whole, kernel) != CUDA_SUCCESS)
+		if (HB_REAL(cuKernelGetFunction)(original, kernel) != CUDA_SUCCESS)
 			return NULL;
 		*is_kernel = true;
 	}
 	if (HB_REAL(cuKernelGetLibrary)(&library, kernel) != CUDA_SUCCESS ||
 	    HB_REAL(cuKernelGetName)(name, kernel) != CUDA_SUCCESS)
 		return NULL;
-	return image_of(library);
+	return find_image(library);
 }
 
-static void make_function(struct hb_split_function *function, CUfunction handle, CUcontext context)
+static void enter_function(struct hb_split_function *function, CUfunction handle, CUcontext context)
 {
 	const char *name = NULL;
 	bool is_kernel = false;
-	struct hb_split_image *image = origin_of(handle, &is_kernel, &function->original, &name);
+	struct hb_split_image *image = find_origin(handle, &is_kernel, &function->original, &name);
 	function->image = image;
 	function->only_in = is_kernel ? context : NULL;
-	function->context = NULL; /* the place may have been another's */
+	function->context = NULL; /* the entry may have been used before */
 	function->serial = ++n_made;
 	function->reason = image && name ? hb_split_copy(image, name, function->original, function) : HB_SPLIT_image;
-	hb_log(HB_LOG_INFO, "slices: %s: %s", name ? name : "?", hb_split_reason_text(function->reason));
+	hb_log(HB_LOG_INFO, "splitting: %s: %s", name ? name : "?", hb_split_reason_text(function->reason));
 }
 
-/* With the lock held, for one that is not in the table. NULL: no room. */
-static struct hb_split_function *place_for(const void *handle)
+/* With the lock held: returns an entry for a handle that is not in the table. NULL: no room. */
+static struct hb_split_function *take_entry(const void *handle)
 {
-	unsigned i = home_of(handle);
+	unsigned i = find_home(handle);
 	while (handle_at(i) && handle_at(i) != GONE)
 		i = (i + 1) % FUNCTIONS;
 	return handle_at(i) || n_functions < FUNCTIONS_USED_MAX ? &functions[i] : NULL;
@@ -297,14 +300,14 @@ static struct hb_split_function *place_for(const void *handle)
 
 const struct hb_split_function *hb_split_function_of(CUfunction handle, CUcontext context)
 {
-	struct hb_split_function *function = find(handle, context);
-	/* While something is recorded, most of what follows is illegal. */
+	struct hb_split_function *function = find_function(handle, context);
+	/* While a stream captures, most of the calls below are illegal. */
 	if (function || atomic_load_explicit(&hb_captures, memory_order_relaxed) > 0)
 		return function;
 	pthread_mutex_lock(&lock);
-	function = find(handle, context);
-	if (!function && (function = place_for(handle))) {
-		make_function(function, handle, context);
+	function = find_function(handle, context);
+	if (!function && (function = take_entry(handle))) {
+		enter_function(function, handle, context);
 		n_functions += !atomic_load_explicit(&function->handle, memory_order_relaxed);
 		atomic_store_explicit(&function->handle, handle, memory_order_release);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exported functions. Each is one jump through its entry slot, so it needs
- * no signature and serves names whose signature we do not know. Also here: the
- * slots themselves, the thunks that fill them on first use, and the forwarding
- * thunks of HB_FORWARD rows, which show the arguments to hb_shim_forward and
- * then jump to the driver with registers and stack as they came, or call it where
- * something is to be done after it.
+ * The exported functions. Each is one jump through its entry slot, so it needs no
+ * signature and also works for functions with an unknown one. This file also has
+ * the slots, the thunks that fill them on first use, and the forwarding thunks of
+ * HB_FORWARD rows. A forwarding thunk passes the arguments to hb_shim_forward() and
+ * then jumps to the driver with registers and stack unchanged, or calls the driver
+ * if something must be done after the call.
  *
  * The numbers are those of enum hb_fn: both count the rows of exports.def. The
  * instructions of each architecture are in stubs_x86_64.inc and stubs_aarch64.inc.
@@ -93,6 +93,6 @@ table hb_shim_real
 
 	call_c_and_jump bind_entry, hb_bind_entry, 1
 	call_c_and_jump bind_real, hb_bind_real, 1
-	call_c_and_go_on forward, hb_shim_forward
+	call_c_and_continue forward, hb_shim_forward
 
 	.section .note.GNU-stack, "", %progbits

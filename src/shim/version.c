@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one name of ours among the exports: it marks a libcuda.so.1 as the shim,
- * for the shim itself (which must not take a copy of itself for the driver) and
- * for `hb doctor`.
+ * An exported name that marks a libcuda.so.1 as the shim: for the shim itself, which
+ * must not take another copy of itself for the driver, and for `hb doctor`.
  */
 #include "shim/shim_version.h"
 
