@@ -294,9 +294,9 @@ static int serve_models(struct wish *wish)
 	raise_descriptors(wish->http.connections);
 	block_signals();
 	int result = hb_dispatch_new(&wish->dispatch, &dispatch, &error);
-	struct hb_shared_memory *regions = hb_shared_memory_new();
+	struct hb_shared_memory *shared_memory = hb_shared_memory_new();
 	wish->http.dispatch = wish->grpc.dispatch = dispatch;
-	wish->http.regions = wish->grpc.regions = regions;
+	wish->http.shared_memory = wish->grpc.shared_memory = shared_memory;
 	if (result == 0)
 		result = hb_kserve_http_new(&wish->http, &http, &error);
 	if (result == 0)
@@ -310,7 +310,7 @@ static int serve_models(struct wish *wish)
 	hb_kserve_grpc_free(grpc);
 	hb_kserve_http_free(http);
 	hb_dispatch_free(dispatch);
-	hb_shared_memory_free(regions);
+	hb_shared_memory_free(shared_memory);
 	return result == 0 ? HB_EXIT_OK : hb_cli_error(COMMAND, result, error.text);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inference requests of any bytes: two bytes of JSON length, then JSON, then
- * binary data. What is accepted has its tensors inside the body or in memory of
- * the request's own, and can be answered again.
+ * Reads any bytes as an inference request: two bytes with the length of the JSON,
+ * then JSON, then binary data. The inputs of an accepted request must be readable,
+ * and an answer to it can be written.
  */
 #include "server/http/kserve_json.h"
 #include "server/models/inference_check.h"
@@ -12,9 +12,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(int truth)
+static void require(int condition)
 {
-	if (!truth)
+	if (!condition)
 		abort();
 }
 
@@ -28,8 +28,8 @@ static const struct hb_model_config model = {
 	.outputs = {{.name = "y", .dtype = HB_DTYPE_FP32, .n_dims = 1, .dims = {2}}},
 };
 
-/* Every byte of every input is read, so that a sanitizer sees one that is not there. */
-static void touch(const struct hb_inference *infer)
+/* Reads every byte of every input, so that a sanitizer finds one that does not exist. */
+static void read_inputs(const struct hb_inference *infer)
 {
 	volatile unsigned sum = 0;
 	for (uint32_t i = 0; i < infer->n_inputs; i++)
@@ -37,7 +37,7 @@ static void touch(const struct hb_inference *infer)
 			sum = sum + ((const unsigned char *)infer->inputs[i].data)[k];
 }
 
-static void answer(struct hb_inference *infer)
+static void write_answer(struct hb_inference *infer)
 {
 	char *out = NULL;
 	size_t json_bytes = 0;
@@ -50,11 +50,11 @@ static void answer(struct hb_inference *infer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct hb_shared_memory *regions;
+	static struct hb_shared_memory *memory;
 	if (size < 2)
 		return 0;
-	if (!regions)
-		regions = hb_shared_memory_new();
+	if (!memory)
+		memory = hb_shared_memory_new();
 	struct hb_inference *infer = hb_inference_new();
 	struct hb_http_body *body = hb_http_body_new();
 	require(infer && body);
@@ -67,10 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(body->data, data + 2, body->bytes);
 	infer->source = body;
 	infer->free_source = hb_http_body_free;
-	if (hb_kserve_json_read(infer, body, regions) == HB_ANSWER_OK) {
-		touch(infer);
+	if (hb_kserve_json_read(infer, body, memory) == HB_ANSWER_OK) {
+		read_inputs(infer);
 		if (hb_inference_check(infer, &model) == HB_ANSWER_OK)
-			answer(infer);
+			write_answer(infer);
 	}
 	require(infer->answer == HB_ANSWER_OK || infer->reason[0] != '\0');
 	hb_inference_free(infer);

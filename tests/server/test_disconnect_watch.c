@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What notices that clients have gone (server/http/disconnect_watch.h): whose request is cancelled, and whose is not. */
+/* Cancelling the requests of clients that disconnect (server/http/disconnect_watch.h). */
 #include "server/http/disconnect_watch.h"
 #include "unit.h"
 
@@ -14,17 +14,17 @@
 
 enum { FIRST, SECOND, REPLACED, NEW, LAST, REQUESTS };
 
-struct bench {
+struct watch_rig {
 	char folder[64];
 	struct hb_dispatch *dispatch;
 	struct hb_disconnect_watch *watch;
 	struct hb_inference *infers[REQUESTS];
-	int fds[REQUESTS][2]; /* ours and the client's, -1 = it has gone */
+	int fds[REQUESTS][2]; /* the server's and the client's end; -1 = closed */
 	atomic_bool done[REQUESTS];
-	sem_t one_is_done;
+	sem_t a_request_is_done;
 };
 
-static struct bench bench;
+static struct watch_rig rig;
 
 static void write_model(const char *folder)
 {
@@ -50,121 +50,121 @@ static void remove_model(const char *folder)
 	rmdir(folder);
 }
 
-static void client_goes(int request)
+static void disconnect_client(int request)
 {
-	close(bench.fds[request][1]);
-	bench.fds[request][1] = -1;
+	close(rig.fds[request][1]);
+	rig.fds[request][1] = -1;
 }
 
-static void watch(int request)
+static void watch_request(int request)
 {
-	hb_disconnect_watch_add(bench.watch, bench.fds[request][0], bench.infers[request]);
+	hb_disconnect_watch_add(rig.watch, rig.fds[request][0], rig.infers[request]);
 }
 
-/* The connection of REPLACED is closed, and its descriptor comes back as that of NEW, whose client is there. */
-static void replace(void)
+/* Closes the connection of REPLACED. The connection of NEW, whose client is connected, gets its descriptor. */
+static void reuse_descriptor(void)
 {
-	int fd = bench.fds[REPLACED][0];
-	hb_disconnect_watch_forget(bench.watch, fd);
-	assert_int_equal(dup2(bench.fds[NEW][0], fd), fd);
-	close(bench.fds[NEW][0]);
-	bench.fds[NEW][0] = fd;
-	bench.fds[REPLACED][0] = -1;
-	watch(NEW);
+	int fd = rig.fds[REPLACED][0];
+	hb_disconnect_watch_remove(rig.watch, fd);
+	assert_int_equal(dup2(rig.fds[NEW][0], fd), fd);
+	close(rig.fds[NEW][0]);
+	rig.fds[NEW][0] = fd;
+	rig.fds[REPLACED][0] = -1;
+	watch_request(NEW);
 }
 
-/* On the watch's thread, so what becomes ready here comes in one lot, in this order. */
-static void done(struct hb_inference *infer)
+/* Runs on the watch's thread, so sockets that are added here are reported together, in this order. */
+static void note_done(struct hb_inference *infer)
 {
-	int request = (int)((atomic_bool *)infer->owner - bench.done);
-	atomic_store(&bench.done[request], true);
+	int request = (int)((atomic_bool *)infer->owner - rig.done);
+	atomic_store(&rig.done[request], true);
 	if (request == FIRST) {
-		watch(SECOND);
-		watch(REPLACED);
+		watch_request(SECOND);
+		watch_request(REPLACED);
 	} else if (request == SECOND) {
-		replace();
-		watch(LAST);
+		reuse_descriptor();
+		watch_request(LAST);
 	}
-	sem_post(&bench.one_is_done);
+	sem_post(&rig.a_request_is_done);
 }
 
 static void wait_for(int request)
 {
-	while (!atomic_load(&bench.done[request]))
-		while (sem_wait(&bench.one_is_done) != 0)
+	while (!atomic_load(&rig.done[request]))
+		while (sem_wait(&rig.a_request_is_done) != 0)
 			assert_int_equal(errno, EINTR);
 }
 
-static void submit(int request)
+static void submit_request(int request)
 {
-	struct hb_inference *infer = bench.infers[request] = hb_inference_new();
+	struct hb_inference *infer = rig.infers[request] = hb_inference_new();
 	assert_non_null(infer);
-	infer->model = hb_dispatch_take_model(bench.dispatch, "m", NULL, &infer->answer, infer->reason,
+	infer->model = hb_dispatch_take_model(rig.dispatch, "m", NULL, &infer->answer, infer->reason,
 					      sizeof(infer->reason));
 	assert_non_null(infer->model);
 	infer->items = 1;
-	infer->done = done;
-	infer->owner = &bench.done[request];
-	assert_false(hb_dispatch_submit(bench.dispatch, infer));
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, bench.fds[request]), 0);
+	infer->done = note_done;
+	infer->owner = &rig.done[request];
+	assert_false(hb_dispatch_submit(rig.dispatch, infer));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, rig.fds[request]), 0);
 }
 
 static int set_up(void **state)
 {
 	const struct hb_dispatch_config config = {
-		.models = bench.folder, .policy = "ours", .queue_max = REQUESTS, .speed = 1};
+		.models = rig.folder, .policy = "ours", .queue_max = REQUESTS, .speed = 1};
 	struct hb_error error = {.text = ""};
-	strcpy(bench.folder, "/tmp/hb-gone-XXXXXX");
-	if (!mkdtemp(bench.folder) || sem_init(&bench.one_is_done, 0, 0) != 0)
+	strcpy(rig.folder, "/tmp/hb-gone-XXXXXX");
+	if (!mkdtemp(rig.folder) || sem_init(&rig.a_request_is_done, 0, 0) != 0)
 		return -1;
-	write_model(bench.folder);
-	if (hb_dispatch_new(&config, &bench.dispatch, &error) < 0)
+	write_model(rig.folder);
+	if (hb_dispatch_new(&config, &rig.dispatch, &error) < 0)
 		return -1;
-	bench.watch = hb_disconnect_watch_new(bench.dispatch);
-	return bench.watch ? 0 : -1;
+	rig.watch = hb_disconnect_watch_new(rig.dispatch);
+	return rig.watch ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
 	for (int request = 0; request < REQUESTS; request++)
 		for (int side = 0; side < 2; side++)
-			if (bench.fds[request][side] >= 0)
-				close(bench.fds[request][side]);
-	hb_disconnect_watch_free(bench.watch);
-	hb_dispatch_end(bench.dispatch, 0);
+			if (rig.fds[request][side] >= 0)
+				close(rig.fds[request][side]);
+	hb_disconnect_watch_free(rig.watch);
+	hb_dispatch_end(rig.dispatch, 0);
 	for (int request = 0; request < REQUESTS; request++) {
 		wait_for(request);
-		hb_dispatch_give_model(bench.dispatch, bench.infers[request]->model);
-		hb_inference_free(bench.infers[request]);
+		hb_dispatch_give_model(rig.dispatch, rig.infers[request]->model);
+		hb_inference_free(rig.infers[request]);
 	}
-	hb_dispatch_free(bench.dispatch);
-	remove_model(bench.folder);
-	return sem_destroy(&bench.one_is_done);
+	hb_dispatch_free(rig.dispatch);
+	remove_model(rig.folder);
+	return sem_destroy(&rig.a_request_is_done);
 }
 
-static void a_request_is_not_cancelled_for_the_connection_before_it(void **state)
+static void a_request_is_not_cancelled_for_an_earlier_connection_with_its_descriptor(void **state)
 {
 	for (int request = 0; request < REQUESTS; request++)
-		submit(request);
-	client_goes(SECOND);
-	client_goes(REPLACED);
-	client_goes(LAST);
-	watch(FIRST);
-	client_goes(FIRST);
+		submit_request(request);
+	disconnect_client(SECOND);
+	disconnect_client(REPLACED);
+	disconnect_client(LAST);
+	watch_request(FIRST);
+	disconnect_client(FIRST);
 	wait_for(LAST);
 	for (int request = 0; request < REQUESTS; request++)
-		if (bench.fds[request][0] >= 0)
-			hb_disconnect_watch_forget(bench.watch, bench.fds[request][0]);
-	assert_true(atomic_load(&bench.done[SECOND]));
-	assert_false(atomic_load(&bench.done[REPLACED]));
-	assert_false(atomic_load(&bench.done[NEW]));
+		if (rig.fds[request][0] >= 0)
+			hb_disconnect_watch_remove(rig.watch, rig.fds[request][0]);
+	assert_true(atomic_load(&rig.done[SECOND]));
+	assert_false(atomic_load(&rig.done[REPLACED]));
+	assert_false(atomic_load(&rig.done[NEW]));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_request_is_not_cancelled_for_the_connection_before_it, set_up,
-						tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_request_is_not_cancelled_for_an_earlier_connection_with_its_descriptor, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

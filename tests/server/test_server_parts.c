@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the serving front end: what a request must look like, time-outs in order, regions that their owner cuts, a server that ends. */
+/* Parts of the server: model.yaml, reading requests, order of time-outs, shared memory, compression, shutdown. */
 #include "server/backends/worker_outputs.h"
-#include "server/kserve/content_coding.h"
-#include "server/models/timeout_heap.h"
 #include "server/http/kserve_json.h"
-#include "server/models/dispatch.h"
+#include "server/kserve/content_coding.h"
 #include "server/models/inference_check.h"
+#include "server/models/timeout_heap.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -58,11 +57,11 @@ static void expect_model_error(const char *text, const char *word)
 	write_model(text);
 	assert_true(hb_model_config_load(folder, "m", &config, &error) < 0);
 	if (!strstr(error.text, word) || !strstr(error.text, "model.yaml"))
-		fail_msg("\"%s\" does not name %s", error.text, word);
+		fail_msg("the error \"%s\" does not name %s", error.text, word);
 	assert_string_equal(config.name, "unchanged");
 }
 
-static void a_model_that_cannot_be_is_refused_by_key(void **state)
+static void an_error_in_model_yaml_names_the_key(void **state)
 {
 	struct hb_model_config config;
 	expect_model_error("platform: echo\n", "inputs");
@@ -105,7 +104,7 @@ static void expect_platform(const char *text, bool gpu, enum hb_platform_number 
 	assert_int_equal(config.platform, expected);
 }
 
-static void a_platform_that_is_not_named_depends_on_the_gpu(void **state)
+static void the_default_platform_depends_on_the_gpu(void **state)
 {
 	expect_platform("command: x\ntrace: bert\n" TENSORS, true, HB_PLATFORM_worker);
 	expect_platform("command: x\ntrace: bert\n" TENSORS, false, HB_PLATFORM_trace);
@@ -119,7 +118,7 @@ static enum hb_answer read_request(const char *json, const void *binary, size_t 
 	static struct hb_model_config config;
 	struct hb_inference *infer = hb_inference_new();
 	struct hb_http_body *body = hb_http_body_new();
-	struct hb_shared_memory *regions = hb_shared_memory_new();
+	struct hb_shared_memory *memory = hb_shared_memory_new();
 	write_model("platform: echo\nmax_batch: 4\n" TENSORS);
 	assert_int_equal(hb_model_config_load(folder, "m", &config, NULL), 0);
 	body->json_bytes = strlen(json);
@@ -130,23 +129,23 @@ static enum hb_answer read_request(const char *json, const void *binary, size_t 
 		memcpy(body->data + body->json_bytes, binary, bytes);
 	infer->source = body;
 	infer->free_source = hb_http_body_free;
-	if (hb_kserve_json_read(infer, body, regions) == HB_ANSWER_OK)
+	if (hb_kserve_json_read(infer, body, memory) == HB_ANSWER_OK)
 		hb_inference_check(infer, &config);
 	enum hb_answer answer = infer->answer;
 	strcpy(reason, infer->reason);
 	if (answer == HB_ANSWER_OK)
 		assert_int_equal(infer->inputs[0].bytes, infer->items * 8);
 	hb_inference_free(infer);
-	hb_shared_memory_free(regions);
+	hb_shared_memory_free(memory);
 	return answer;
 }
 
 #define INPUT(rest) "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\"," rest "}]}"
 
-static void requests_are_read_or_refused_with_a_reason(void **state)
+static void a_request_is_read_or_refused_with_a_reason(void **state)
 {
 	static const struct {
-		const char *json, *reason; /* NULL = it is fine */
+		const char *json, *reason; /* a part of the reason; NULL = the request is accepted */
 		size_t binary;
 	} cases[] = {
 		{INPUT("\"shape\":[1,2],\"data\":[1,2]"), NULL, 0},
@@ -155,14 +154,14 @@ static void requests_are_read_or_refused_with_a_reason(void **state)
 		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "only 7 bytes", 7},
 		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":8}"), "belong to no input", 9},
 		{INPUT("\"shape\":[1,2],\"parameters\":{\"binary_data_size\":-8}"), "binary_data_size", 8},
-		{INPUT("\"shape\":[1,2],\"data\":[1]"), "does not hold 2", 0},
-		{INPUT("\"shape\":[1,2],\"data\":[1,2,3]"), "does not hold 2", 0},
-		{INPUT("\"shape\":[1,2],\"data\":[1,\"2\"]"), "does not hold 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1]"), "is not 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,2,3]"), "is not 2", 0},
+		{INPUT("\"shape\":[1,2],\"data\":[1,\"2\"]"), "is not 2", 0},
 		{INPUT("\"shape\":[1,3],\"data\":[1,2,3]"), "shape [1,3]", 0},
-		{INPUT("\"shape\":[5,2],\"data\":[1,2,3,4,5,6,7,8,9,10]"), "a batch of 5", 0},
+		{INPUT("\"shape\":[5,2],\"data\":[1,2,3,4,5,6,7,8,9,10]"), "batch size is 5", 0},
 		{INPUT("\"shape\":[1099511627776,1099511627776],\"data\":[1]"), "more elements", 0},
-		{INPUT("\"shape\":[-1,2],\"data\":[1]"), "0 or more", 0},
-		{INPUT("\"shape\":[1,2]"), "one of", 0},
+		{INPUT("\"shape\":[-1,2],\"data\":[1]"), "integers from 0", 0},
+		{INPUT("\"shape\":[1,2]"), "exactly one of", 0},
 		{"{\"inputs\":[]}", "0 inputs", 0},
 		{"{\"inputs\":[{\"name\":\"z\",\"datatype\":\"FP32\",\"shape\":[1,2],\"data\":[1,2]}]}",
 		 "no input \"z\"", 0},
@@ -181,12 +180,13 @@ static void requests_are_read_or_refused_with_a_reason(void **state)
 		if (!cases[i].reason && answer != HB_ANSWER_OK)
 			fail_msg("%s: refused: %s", cases[i].json, reason);
 		if (cases[i].reason && (answer != HB_ANSWER_BAD_REQUEST || !strstr(reason, cases[i].reason)))
-			fail_msg("%s: \"%s\" has no \"%s\"", cases[i].json, reason, cases[i].reason);
+			fail_msg("%s: the reason \"%s\" does not contain \"%s\"", cases[i].json, reason,
+				 cases[i].reason);
 	}
 }
 
-/* The product of elements and their size is 0 in 64 bits. */
-static void a_shape_whose_bytes_overflow_is_refused(void **state)
+/* 2^62 elements of 4 bytes: the product is 0 in 64 bits. */
+static void a_shape_whose_size_overflows_is_refused(void **state)
 {
 	static const int64_t dims[] = {INT64_C(1) << 62};
 	struct hb_model_config config;
@@ -198,7 +198,7 @@ static void a_shape_whose_bytes_overflow_is_refused(void **state)
 	infer->inputs[0] = (struct hb_tensor){.name = "x", .dtype = HB_DTYPE_FP32, .n_dims = 1, .data = ""};
 	infer->inputs[0].dims[0] = dims[0];
 	assert_int_equal(hb_inference_check(infer, &config), HB_ANSWER_BAD_REQUEST);
-	assert_non_null(strstr(infer->reason, "0 bytes do not make 4611686018427387904 elements"));
+	assert_non_null(strstr(infer->reason, "0 bytes are not 4611686018427387904 elements"));
 	hb_inference_free(infer);
 
 	struct hb_worker_tensor output = {.n_dims = 1, .dims = {dims[0]}};
@@ -207,7 +207,7 @@ static void a_shape_whose_bytes_overflow_is_refused(void **state)
 	assert_true(hb_worker_output_fits(&config, 0, 1, 4096, &output));
 }
 
-static void time_outs_come_in_order(void **state)
+static void time_outs_expire_in_order(void **state)
 {
 	enum { N = 200 };
 	struct hb_timeout_heap heap;
@@ -221,7 +221,7 @@ static void time_outs_come_in_order(void **state)
 		infers[i]->expires_ns = (int64_t)(random >> 40);
 		hb_timeout_heap_insert(&heap, infers[i]);
 	}
-	assert_int_equal(infers[N - 1]->heap_place, UINT32_MAX); /* full: left out */
+	assert_int_equal(infers[N - 1]->heap_place, UINT32_MAX); /* the heap is full */
 	for (int i = 0; i < N - 1; i += 3)
 		hb_timeout_heap_remove(&heap, infers[i]);
 	uint32_t n = heap.n;
@@ -237,40 +237,40 @@ static void time_outs_come_in_order(void **state)
 	hb_timeout_heap_fini(&heap);
 }
 
-static void a_region_that_its_owner_cuts_is_an_error_and_no_crash(void **state)
+static void a_truncated_region_is_an_error_and_no_crash(void **state)
 {
-	struct hb_shared_memory *regions = hb_shared_memory_new();
+	struct hb_shared_memory *memory = hb_shared_memory_new();
 	struct hb_shared_region region = {.name = "r", .offset = 16, .bytes = 64};
 	struct hb_error error = {.text = ""};
 	char data[64] = "hello", back[64] = "";
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
-	assert_true(hb_shared_memory_register(regions, &region, &error) < 0); /* not there yet */
+	assert_true(hb_shared_memory_register(memory, &region, &error) < 0); /* does not exist yet */
 	int fd = shm_open(region.key, O_RDWR | O_CREAT | O_EXCL, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, 79), 0);
-	assert_true(hb_shared_memory_register(regions, &region, &error) < 0); /* too short */
+	assert_true(hb_shared_memory_register(memory, &region, &error) < 0); /* too short */
 	assert_int_equal(ftruncate(fd, 80), 0);
-	assert_int_equal(hb_shared_memory_register(regions, &region, &error), 0);
-	assert_int_equal(hb_shared_memory_register(regions, &region, &error), -EEXIST);
-	assert_int_equal(hb_shared_memory_write(regions, "r", 0, data, 64, &error), 0);
-	assert_int_equal(hb_shared_memory_read(regions, "r", 0, back, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_register(memory, &region, &error), 0);
+	assert_int_equal(hb_shared_memory_register(memory, &region, &error), -EEXIST);
+	assert_int_equal(hb_shared_memory_write(memory, "r", 0, data, 64, &error), 0);
+	assert_int_equal(hb_shared_memory_read(memory, "r", 0, back, 64, &error), 0);
 	assert_string_equal(back, "hello");
-	assert_int_equal(hb_shared_memory_read(regions, "r", 1, back, 64, &error), -ERANGE);
-	assert_int_equal(hb_shared_memory_read(regions, "r", UINT64_MAX, back, 2, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(memory, "r", 1, back, 64, &error), -ERANGE);
+	assert_int_equal(hb_shared_memory_read(memory, "r", UINT64_MAX, back, 2, &error), -ERANGE);
 	assert_int_equal(ftruncate(fd, 20), 0);
-	assert_int_equal(hb_shared_memory_read(regions, "r", 0, back, 64, &error), -EIO);
-	assert_int_equal(hb_shared_memory_write(regions, "r", 0, data, 64, &error), -EIO);
-	assert_int_equal(hb_shared_memory_unregister(regions, "r", &error), 0);
-	assert_int_equal(hb_shared_memory_unregister(regions, "r", &error), -ENOENT);
+	assert_int_equal(hb_shared_memory_read(memory, "r", 0, back, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_write(memory, "r", 0, data, 64, &error), -EIO);
+	assert_int_equal(hb_shared_memory_unregister(memory, "r", &error), 0);
+	assert_int_equal(hb_shared_memory_unregister(memory, "r", &error), -ENOENT);
 	strcpy(region.key, "/../etc/passwd");
-	assert_int_equal(hb_shared_memory_register(regions, &region, &error), -EINVAL);
+	assert_int_equal(hb_shared_memory_register(memory, &region, &error), -EINVAL);
 	close(fd);
 	snprintf(region.key, sizeof(region.key), "/hb-front-%d", (int)getpid());
 	shm_unlink(region.key);
-	hb_shared_memory_free(regions);
+	hb_shared_memory_free(memory);
 }
 
-static void what_was_compressed_comes_back(void **state)
+static void compressed_bodies_are_restored_within_their_limits(void **state)
 {
 	enum { BYTES = 1000000 };
 	char *plain = calloc(1, BYTES);
@@ -289,7 +289,7 @@ static void what_was_compressed_comes_back(void **state)
 		hb_memory_charge_end(&charge);
 		assert_int_equal(budget.used_bytes, 0);
 		free(back);
-		/* A byte less is allowed, of memory or of size; a byte less is there, or one more. */
+		/* Refused: the limit of the size or of the memory is too small, a byte is missing, a byte is too many. */
 		assert_int_equal(hb_coding_expand(coding, small, small_bytes, BYTES - 1, &charge, &back, &bytes),
 				 -E2BIG);
 		hb_memory_charge_end(&charge);
@@ -312,7 +312,7 @@ static void what_was_compressed_comes_back(void **state)
 	free(plain);
 }
 
-static void the_coding_that_a_client_accepts_is_chosen(void **state)
+static void the_server_chooses_a_coding_that_the_client_accepts(void **state)
 {
 	assert_int_equal(hb_coding_choose(NULL), HB_CODING_IDENTITY);
 	assert_int_equal(hb_coding_choose("identity"), HB_CODING_IDENTITY);
@@ -323,7 +323,7 @@ static void the_coding_that_a_client_accepts_is_chosen(void **state)
 	assert_int_equal(hb_coding_parse("", 0), HB_CODING_IDENTITY);
 }
 
-static void a_server_that_ends_is_not_ready_and_loads_nothing(void **state)
+static void a_server_that_shuts_down_is_not_ready_and_loads_no_model(void **state)
 {
 	const struct hb_dispatch_config config = {.models = folder, .policy = "ours", .queue_max = 4, .speed = 1};
 	struct hb_dispatch *dispatch = NULL;
@@ -342,15 +342,15 @@ static void a_server_that_ends_is_not_ready_and_loads_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_compressed_comes_back),
-		cmocka_unit_test(the_coding_that_a_client_accepts_is_chosen),
-		cmocka_unit_test(a_model_that_cannot_be_is_refused_by_key),
-		cmocka_unit_test(a_platform_that_is_not_named_depends_on_the_gpu),
-		cmocka_unit_test(requests_are_read_or_refused_with_a_reason),
-		cmocka_unit_test(a_shape_whose_bytes_overflow_is_refused),
-		cmocka_unit_test(time_outs_come_in_order),
-		cmocka_unit_test(a_server_that_ends_is_not_ready_and_loads_nothing),
-		cmocka_unit_test(a_region_that_its_owner_cuts_is_an_error_and_no_crash),
+		cmocka_unit_test(compressed_bodies_are_restored_within_their_limits),
+		cmocka_unit_test(the_server_chooses_a_coding_that_the_client_accepts),
+		cmocka_unit_test(an_error_in_model_yaml_names_the_key),
+		cmocka_unit_test(the_default_platform_depends_on_the_gpu),
+		cmocka_unit_test(a_request_is_read_or_refused_with_a_reason),
+		cmocka_unit_test(a_shape_whose_size_overflows_is_refused),
+		cmocka_unit_test(time_outs_expire_in_order),
+		cmocka_unit_test(a_server_that_shuts_down_is_not_ready_and_loads_no_model),
+		cmocka_unit_test(a_truncated_region_is_an_error_and_no_crash),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One gRPC call in the server; between kserve_grpc.c (sockets, HTTP/2),
- * grpc_methods.c (which function) and grpc_infer.c. All on the loop's thread,
- * but for hb_grpc_resume().
+ * One gRPC call in the server. Shared by grpc_connection.c (HTTP/2 and messages),
+ * grpc_methods.c (which function answers a method), grpc_infer.c and
+ * grpc_repository.c. All of it runs on the loop's thread except hb_grpc_resume().
  */
 #ifndef HB_SERVER_GRPC_CALL_H
 #define HB_SERVER_GRPC_CALL_H
@@ -15,7 +15,7 @@
 #include <pthread.h>
 #include <uv.h>
 
-#define HB_GRPC_PREFIX 5 /* before each message: compressed?, length */
+#define HB_GRPC_PREFIX 5 /* bytes in front of each message: a flag for compression, and the length */
 #define HB_GRPC_PATH_MAX 128
 
 struct hb_grpc_connection;
@@ -26,80 +26,100 @@ struct hb_kserve_grpc {
 	struct hb_kserve_grpc_config config;
 	uv_loop_t loop;
 	uv_tcp_t listener;
-	uv_async_t bell;
-	uv_timer_t tick;
+	uv_async_t doorbell; /* hb_grpc_resume() wakes the loop with it */
+	uv_timer_t timer;
 	pthread_t thread;
 	bool runs;
-	uint32_t n_connections, n_waiting; /* waiting: calls that hb_grpc_resume() will bring back */
+	uint32_t n_connections;
+	uint32_t n_waiting; /* calls that wait for hb_grpc_resume() */
 	uint16_t port;
 	struct hb_grpc_connection *connections;
-	pthread_mutex_t lock; /* guards what follows */
-	struct hb_grpc_call *woken;
+	pthread_mutex_t lock; /* guards the rest */
+	struct hb_grpc_call *resumed;
 	bool stopping;
 };
 
 struct hb_grpc_call {
 	struct hb_kserve_grpc *grpc;
-	struct hb_grpc_connection *connection; /* NULL: the client is gone */
-	struct hb_grpc_call *sibling, **link;  /* of the connection's calls */
+	struct hb_grpc_connection *connection; /* NULL: the client has disconnected */
+	struct hb_grpc_call *sibling, **link;  /* list of the connection's calls */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
-	const struct hb_grpc_method *method; /* NULL: its head has not come, or there is none of this name */
-	int64_t begun_ns, timeout_ns;        /* of the client; 0 = none */
-	enum hb_coding coding;               /* of a message that says it is compressed */
-	uint8_t *data;                       /* what has come, prefix included */
+	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
+	int64_t begun_ns;
+	int64_t timeout_ns;    /* that the client sent; 0 = none */
+	enum hb_coding coding; /* of the message, if its prefix says that it is compressed */
+	uint8_t *data;         /* the message as far as it has arrived, with its prefix unless prefix_removed */
 	size_t bytes, capacity;
-	bool too_large, memory_full, complete, waits;
-	bool prefix_removed; /* data are without their prefix */
-	bool arrival_signaled;
-	bool refused;                   /* before it came whole, and answered */
+	bool too_large, memory_full; /* why the message is not stored */
+	bool complete;               /* the message has arrived, or the rest of it will not be read */
+	bool waits;                  /* for hb_grpc_resume() */
+	bool prefix_removed;
+	bool announced;                 /* to the model's back end, or never will be */
+	bool refused;                   /* answered before the message was complete */
 	struct hb_memory_charge charge; /* for data, then for the answer */
 	struct hb_inference *infer;
-	char name[HB_MODEL_NAME_MAX]; /* of a model to load */
+	char name[HB_MODEL_NAME_MAX]; /* of the model to load */
 
 	int status; /* gRPC's; 0 = OK */
 	char message[512];
-	uint8_t *out; /* the answer, prefix included */
+	uint8_t *out; /* the answer with its prefix */
 	size_t out_bytes, sent;
-	bool unsent; /* its answer has not gone whole */
+	bool unsent; /* a part of the answer was not sent yet */
 
-	void (*finish)(struct hb_grpc_call *call); /* after a wait */
-	struct hb_grpc_call *next;
+	void (*finish)(struct hb_grpc_call *call); /* sets the answer after a wait */
+	struct hb_grpc_call *next;                 /* list of resumed calls */
 };
 
-/* Statuses that are not those of a request's answer (status_codes.def). */
+/* gRPC statuses of requests other than inference; status_codes.def has those of inference requests. */
 enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
+
+/* ---- grpc_methods.c: for the functions that answer ---- */
 
 /* Sets status and message. */
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Room for an answer of so many bytes after the prefix; NULL = no memory, and the call has failed. */
+/* Allocates an answer of `bytes` bytes behind its prefix; NULL = no memory, and the call has failed. */
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
-/* The answer is this message. */
+/* Answers with a message of protobuf-c. */
 void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message);
-/* The request's message, or NULL: the call has failed. Freed with protobuf_c_message_free_unpacked(). */
+/* Parses the request's message; NULL = the call has failed. Free it with protobuf_c_message_free_unpacked(). */
 void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type);
-/* The head has come: finds its method. False: there is none, and the call has failed. */
+/* hb_dispatch_take_model() for a request; NULL = the call has failed. */
+struct hb_served_model *hb_grpc_take_model(struct hb_grpc_call *call, const char *name, const char *version);
+
+/* ---- grpc_methods.c: for connections ---- */
+
+/* Finds the method when the headers have arrived. False: there is none, and the call has failed. */
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
-/* The message has come whole: sets status and out, or `waits`. */
+/* Answers a call whose message is complete: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
-/* Its method is ModelInfer. */
+/* Whether the method is ModelInfer. */
 bool hb_grpc_call_infers(const struct hb_grpc_call *call);
-/* Bytes that its message may have. */
-uint64_t hb_grpc_call_most(const struct hb_grpc_call *call);
-/* While it is read: whether its model has low priority, as far as that can be seen. */
+/* Largest size of the message. */
+uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call);
+/* Whether the model has low priority, if the part of the message that has arrived names it. */
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
-bool hb_grpc_infer_is_low(const struct hb_grpc_call *call);
-/* A part of the message has come. */
-void hb_grpc_signal_arrival(struct hb_grpc_call *call);
+/* Announces an inference request to its back end as soon as its model is known. Call when a part has arrived. */
+void hb_grpc_announce_request(struct hb_grpc_call *call);
+
+/* ---- grpc_infer.c ---- */
+
 void hb_grpc_infer(struct hb_grpc_call *call);
+bool hb_grpc_infer_is_low(const struct hb_grpc_call *call);
+void hb_grpc_infer_announce(struct hb_grpc_call *call);
+
+/* ---- grpc_repository.c ---- */
+
 void hb_grpc_model_config(struct hb_grpc_call *call);
 void hb_grpc_repository_index(struct hb_grpc_call *call);
 void hb_grpc_model_load(struct hb_grpc_call *call);
 void hb_grpc_model_unload(struct hb_grpc_call *call);
-void hb_grpc_infer_signal_arrival(struct hb_grpc_call *call);
-/* The call's own memory; not its connection. */
+
+/* ---- kserve_grpc.c ---- */
+
+/* Frees the call, which is no longer in its connection's list. */
 void hb_grpc_call_free(struct hb_grpc_call *call);
-/* Any thread: the call no longer waits; `finish` is called on the loop, then it is answered. */
+/* Ends a call's wait, on any thread: the loop calls `finish` and sends the answer. */
 void hb_grpc_resume(struct hb_grpc_call *call);
 
 static inline const uint8_t *hb_grpc_message(const struct hb_grpc_call *call, size_t *bytes)

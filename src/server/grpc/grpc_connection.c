@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See grpc_connection.h. What comes in goes through nghttp2_session_mem_recv(),
- * whose callbacks build calls; what goes out is taken from mem_send() while less
- * than WRITE_MOST waits in the socket, so a slow reader costs no memory. A
- * stream that closes early cancels its call; a call that still waits for the GPU
- * then outlives its stream and is freed when it wakes.
+ * See grpc_connection.h. Received bytes go through nghttp2_session_mem_recv(),
+ * whose callbacks make calls of them. Bytes to send are taken from
+ * nghttp2_session_mem_send() only while less than UNSENT_BYTES_MAX wait in the
+ * socket, so a client that reads slowly costs no memory. If a stream closes early,
+ * its call is cancelled; a call that waits for the GPU is then freed when its wait
+ * ends.
  */
 #include "server/grpc/grpc_connection.h"
 
@@ -16,53 +17,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAMS_MOST 1024 /* calls at one time on a connection */
+#define STREAMS_MAX 1024 /* calls at one time on a connection */
 #define WINDOW_BYTES (8 << 20)
-#define WRITE_MOST (1 << 20)
+#define UNSENT_BYTES_MAX (1 << 20)
 #define READ_BYTES (64 * 1024)
-#define FIRST_BYTES 1024
 
 struct hb_grpc_connection {
 	struct hb_kserve_grpc *grpc;
 	uv_tcp_t socket;
 	nghttp2_session *session;
-	int64_t read_ns;    /* when a call last began to come, or came whole; at first, when the connection came */
-	int64_t written_ns; /* when the socket last took something */
-	uint32_t n_incoming;  /* calls whose message is not whole */
-	uint32_t n_unsent;    /* calls whose answers the client has not let us send */
-	int64_t unsent_since_ns;    /* since when; later, the more of them went */
+	int64_t read_ns;     /* last time that a call began or its message was complete; at first, time of the accept */
+	int64_t written_ns;  /* last time that the socket took bytes */
+	uint32_t n_incoming; /* calls whose message is not complete */
+	uint32_t n_unsent;   /* calls whose answer was not sent completely */
+	int64_t unsent_since_ns; /* start of the wait to send them; moves forward with the bytes sent (transfer_rate.h) */
 	struct hb_grpc_call *calls;
-	bool closing, in_callback, greeted;
+	bool closing, in_callback;
+	bool greeted; /* the client has sent its settings */
 	struct hb_grpc_connection *next, **link;
 	char read[READ_BYTES];
 };
 
 /* ---- sending ---- */
 
-struct write {
+/* Bytes on their way to the socket. */
+struct grpc_write {
 	uv_write_t request;
 	char data[];
 };
 
-static void flush(struct hb_grpc_connection *connection);
+static void send_pending(struct hb_grpc_connection *connection);
 
-static void written(uv_write_t *request, int status)
+static void note_written(uv_write_t *request, int status)
 {
 	struct hb_grpc_connection *connection = request->handle->data;
 	free(request->data);
 	connection->written_ns = hb_clock_now_ns();
 	if (status == 0)
-		flush(connection);
+		send_pending(connection);
 }
 
-static void closed(uv_handle_t *handle)
+static void free_connection(uv_handle_t *handle)
 {
 	struct hb_grpc_connection *connection = handle->data;
 	connection->grpc->n_connections--;
 	free(connection);
 }
 
-/* A call's message is whole, or will not be. */
+/* The message of a call is complete, or the rest of it will not be read. */
 static void note_message_end(struct hb_grpc_call *call)
 {
 	if (call->complete)
@@ -72,7 +74,7 @@ static void note_message_end(struct hb_grpc_call *call)
 	call->connection->read_ns = hb_clock_now_ns();
 }
 
-/* An answer is to be sent: the client must let it go, and not byte by byte. */
+/* The sending of an answer begins. From now on the client must read at the minimum rate. */
 static void note_answer_begin(struct hb_grpc_call *call)
 {
 	call->unsent = true;
@@ -92,7 +94,7 @@ static void note_answer_end(struct hb_grpc_call *call)
 	call->unsent = false;
 }
 
-/* Its stream has ended. One that still waits for the GPU is freed when it wakes. */
+/* The stream of a call has ended. A call that waits for the GPU is freed when its wait ends. */
 static void drop_call(struct hb_grpc_call *call)
 {
 	note_message_end(call);
@@ -112,23 +114,23 @@ static void close_connection(struct hb_grpc_connection *connection)
 	if (connection->closing)
 		return;
 	connection->closing = true;
-	while (connection->calls) /* nghttp2 tells of no stream that its end closes */
+	while (connection->calls) /* nghttp2 reports no streams when the session is deleted */
 		drop_call(connection->calls);
 	nghttp2_session_del(connection->session);
 	connection->session = NULL;
 	*connection->link = connection->next;
 	if (connection->next)
 		connection->next->link = connection->link;
-	uv_close((uv_handle_t *)&connection->socket, closed);
+	uv_close((uv_handle_t *)&connection->socket, free_connection);
 }
 
-static bool send_some(struct hb_grpc_connection *connection)
+static bool send_chunk(struct hb_grpc_connection *connection)
 {
 	const uint8_t *data;
 	ssize_t n = nghttp2_session_mem_send(connection->session, &data);
 	if (n <= 0)
 		return false;
-	struct write *write = malloc(sizeof(*write) + (size_t)n);
+	struct grpc_write *write = malloc(sizeof(*write) + (size_t)n);
 	if (!write)
 		return false;
 	memcpy(write->data, data, (size_t)n);
@@ -136,17 +138,18 @@ static bool send_some(struct hb_grpc_connection *connection)
 	uv_buf_t buffer = uv_buf_init(write->data, (unsigned int)n);
 	if (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) == 0)
 		connection->written_ns = hb_clock_now_ns();
-	if (uv_write(&write->request, (uv_stream_t *)&connection->socket, &buffer, 1, written) == 0)
+	if (uv_write(&write->request, (uv_stream_t *)&connection->socket, &buffer, 1, note_written) == 0)
 		return true;
 	free(write);
 	return false;
 }
 
-static void flush(struct hb_grpc_connection *connection)
+static void send_pending(struct hb_grpc_connection *connection)
 {
 	if (connection->closing || connection->in_callback)
 		return;
-	while (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) < WRITE_MOST && send_some(connection))
+	while (uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) < UNSENT_BYTES_MAX &&
+	       send_chunk(connection))
 		;
 	if (!nghttp2_session_want_read(connection->session) && !nghttp2_session_want_write(connection->session))
 		close_connection(connection);
@@ -160,8 +163,8 @@ static void flush(struct hb_grpc_connection *connection)
 		.valuelen = (length), .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME \
 	}
 
-/* gRPC's percent-encoding of messages. */
-static size_t encode(const char *from, char *to, size_t size)
+/* Writes a message in gRPC's percent-encoding. Its length. */
+static size_t encode_message(const char *from, char *to, size_t size)
 {
 	static const char digits[] = "0123456789ABCDEF";
 	size_t n = 0;
@@ -182,8 +185,9 @@ static void submit_trailers(nghttp2_session *session, const struct hb_grpc_call 
 {
 	char status[12], message[1024];
 	size_t status_length = (size_t)snprintf(status, sizeof(status), "%d", call->status);
-	nghttp2_nv trailers[] = {HEADER("grpc-status", status, status_length),
-				 HEADER("grpc-message", message, encode(call->message, message, sizeof(message)))};
+	nghttp2_nv trailers[] = {
+		HEADER("grpc-status", status, status_length),
+		HEADER("grpc-message", message, encode_message(call->message, message, sizeof(message)))};
 	nghttp2_submit_trailer(session, call->stream, trailers, 2);
 }
 
@@ -213,7 +217,7 @@ static void submit_answer(struct hb_grpc_call *call)
 		HEADER("content-type", "application/grpc", 16),
 		HEADER("grpc-accept-encoding", "identity,deflate,gzip", 21),
 		HEADER("grpc-status", status, status_length),
-		HEADER("grpc-message", message, encode(call->message, message, sizeof(message))),
+		HEADER("grpc-message", message, encode_message(call->message, message, sizeof(message))),
 	};
 	nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_answer};
 	if (call->status == 0) {
@@ -228,19 +232,19 @@ void hb_grpc_connection_answer(struct hb_grpc_call *call)
 {
 	struct hb_grpc_connection *connection = call->connection;
 	submit_answer(call);
-	flush(connection);
+	send_pending(connection);
 }
 
 /* ---- calls ---- */
 
-static void run(struct hb_grpc_call *call)
+static void run_call(struct hb_grpc_call *call)
 {
 	hb_grpc_call_run(call);
 	if (!call->waits)
 		submit_answer(call);
 }
 
-static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
+static int begin_call(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
 {
 	struct hb_grpc_connection *connection = connection_;
 	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
@@ -264,8 +268,8 @@ static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, v
 	return 0;
 }
 
-/* "100m": a number and a unit. 0 = none, or not understood. */
-static int64_t timeout_of(const char *text, size_t length)
+/* Parses a time-out like "100m", a number and a unit. 0 = it is not valid. */
+static int64_t parse_timeout(const char *text, size_t length)
 {
 	static const struct {
 		char unit;
@@ -273,7 +277,7 @@ static int64_t timeout_of(const char *text, size_t length)
 	} units[] = {{'H', INT64_C(3600000000000)}, {'M', INT64_C(60000000000)}, {'S', HB_NS_PER_S},
 		     {'m', HB_NS_PER_MS},           {'u', HB_NS_PER_US},         {'n', 1}};
 	int64_t number = 0;
-	if (length < 2 || length > 9) /* at most 8 digits, says the protocol */
+	if (length < 2 || length > 9) /* the protocol allows at most 8 digits */
 		return 0;
 	for (size_t i = 0; i + 1 < length; i++) {
 		if (text[i] < '0' || text[i] > '9')
@@ -292,8 +296,8 @@ static bool is_named(const uint8_t *name, size_t length, const char *wanted)
 	return length == strlen(wanted) && memcmp(name, wanted, length) == 0;
 }
 
-static int header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_length,
-		  const uint8_t *value, size_t value_length, uint8_t flags, void *connection)
+static int read_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_length,
+		       const uint8_t *value, size_t value_length, uint8_t flags, void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
 	if (!call)
@@ -301,22 +305,20 @@ static int header(nghttp2_session *session, const nghttp2_frame *frame, const ui
 	if (is_named(name, name_length, ":path"))
 		snprintf(call->path, sizeof(call->path), "%.*s", (int)value_length, (const char *)value);
 	else if (is_named(name, name_length, "grpc-timeout"))
-		call->timeout_ns = timeout_of((const char *)value, value_length);
+		call->timeout_ns = parse_timeout((const char *)value, value_length);
 	else if (is_named(name, name_length, "grpc-encoding"))
 		call->coding = hb_coding_parse((const char *)value, value_length);
 	return 0;
 }
 
-static bool make_room(struct hb_grpc_call *call, size_t bytes)
+static bool grow_data(struct hb_grpc_call *call, size_t bytes)
 {
-	size_t capacity = call->capacity ? call->capacity : FIRST_BYTES;
-	while (capacity < bytes)
-		capacity *= 2;
+	size_t capacity = hb_memory_grown_capacity(call->capacity, bytes);
 	if (capacity == call->capacity)
 		return true;
 	size_t more = capacity - call->capacity;
-	/* Small questions, as whether the server lives, are heard however crowded it is. */
-	bool free_of_charge = capacity == FIRST_BYTES && !hb_grpc_call_infers(call);
+	/* Small requests like ServerLive are answered even if the memory budget is used up. */
+	bool free_of_charge = capacity == HB_MEMORY_FIRST_BYTES && !hb_grpc_call_infers(call);
 	call->memory_full = !free_of_charge &&
 			    ((hb_memory_would_use_reserve(&call->charge, more) && hb_grpc_call_is_low(call)) ||
 			     !hb_memory_charge_add(&call->charge, more));
@@ -328,8 +330,8 @@ static bool make_room(struct hb_grpc_call *call, size_t bytes)
 	return true;
 }
 
-/* What has come is forgotten, and what comes is not kept. */
-static void refuse(struct hb_grpc_call *call)
+/* Drops the bytes of a message that have arrived; later ones are not stored. */
+static void drop_message(struct hb_grpc_call *call)
 {
 	call->too_large = !call->memory_full;
 	free(call->data);
@@ -338,23 +340,24 @@ static void refuse(struct hb_grpc_call *call)
 	hb_memory_charge_end(&call->charge);
 }
 
-static int data_chunk(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data, size_t bytes,
-		      void *connection)
+static int read_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data, size_t bytes,
+		     void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
 	if (!call || call->too_large || call->memory_full || call->waits || call->refused)
 		return 0;
-	if (bytes > hb_grpc_call_most(call) + HB_GRPC_PREFIX - call->bytes || !make_room(call, call->bytes + bytes)) {
-		refuse(call);
+	if (bytes > hb_grpc_call_size_limit(call) + HB_GRPC_PREFIX - call->bytes ||
+	    !grow_data(call, call->bytes + bytes)) {
+		drop_message(call);
 		return 0;
 	}
 	memcpy(call->data + call->bytes, data, bytes);
 	call->bytes += bytes;
-	hb_grpc_signal_arrival(call);
+	hb_grpc_announce_request(call);
 	return 0;
 }
 
-/* A client that streams ends its side only after an answer. */
+/* Answers a call before its message is complete: a client that streams ends its side only after an answer. */
 static void refuse_early(struct hb_grpc_call *call)
 {
 	call->refused = true;
@@ -362,8 +365,8 @@ static void refuse_early(struct hb_grpc_call *call)
 	submit_answer(call);
 }
 
-/* Once that answer has gone the stream is closed; sooner, and the library would not send it. */
-static int frame_went(nghttp2_session *session, const nghttp2_frame *frame, void *connection)
+/* Closes the stream of a call that was refused early. nghttp2 would not send the answer if this were done before. */
+static int close_refused_stream(nghttp2_session *session, const nghttp2_frame *frame, void *connection)
 {
 	const struct hb_grpc_call *call;
 	if (frame->hd.type != NGHTTP2_HEADERS)
@@ -374,7 +377,8 @@ static int frame_went(nghttp2_session *session, const nghttp2_frame *frame, void
 	return 0;
 }
 
-static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
+/* Runs a call when its message is complete, or refuses it when its headers name no method. */
+static int note_frame(nghttp2_session *session, const nghttp2_frame *frame, void *connection_)
 {
 	struct hb_grpc_connection *connection = connection_;
 	struct hb_grpc_call *call;
@@ -386,14 +390,14 @@ static int frame_came(nghttp2_session *session, const nghttp2_frame *frame, void
 		return 0;
 	if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
 		note_message_end(call);
-		run(call);
+		run_call(call);
 	} else if (frame->hd.type == NGHTTP2_HEADERS && !hb_grpc_call_begin(call)) {
 		refuse_early(call);
 	}
 	return 0;
 }
 
-static int stream_closed(nghttp2_session *session, int32_t stream, uint32_t error, void *connection)
+static int end_call(nghttp2_session *session, int32_t stream, uint32_t error, void *connection)
 {
 	struct hb_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
 	if (call)
@@ -403,13 +407,13 @@ static int stream_closed(nghttp2_session *session, int32_t stream, uint32_t erro
 
 /* ---- receiving ---- */
 
-static void allocate(uv_handle_t *handle, size_t size, uv_buf_t *buffer)
+static void provide_buffer(uv_handle_t *handle, size_t size, uv_buf_t *buffer)
 {
 	struct hb_grpc_connection *connection = handle->data;
 	*buffer = uv_buf_init(connection->read, sizeof(connection->read));
 }
 
-static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+static void receive_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 {
 	struct hb_grpc_connection *connection = stream->data;
 	if (connection->closing || n == 0)
@@ -424,22 +428,22 @@ static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 	if (used < 0)
 		close_connection(connection);
 	else
-		flush(connection);
+		send_pending(connection);
 }
 
 static int open_session(struct hb_grpc_connection *connection)
 {
 	nghttp2_session_callbacks *callbacks;
-	nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MOST},
+	nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
 					     {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW_BYTES}};
 	if (nghttp2_session_callbacks_new(&callbacks) != 0)
 		return -1;
-	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_headers);
-	nghttp2_session_callbacks_set_on_header_callback(callbacks, header);
-	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, data_chunk);
-	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, frame_came);
-	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, frame_went);
-	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, stream_closed);
+	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, begin_call);
+	nghttp2_session_callbacks_set_on_header_callback(callbacks, read_header);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, read_data);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, note_frame);
+	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, close_refused_stream);
+	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, end_call);
 	int result = nghttp2_session_server_new(&connection->session, callbacks, connection);
 	nghttp2_session_callbacks_del(callbacks);
 	if (result != 0)
@@ -452,13 +456,13 @@ static int open_session(struct hb_grpc_connection *connection)
 	return 0;
 }
 
-/* Closed again at once: that many are not served. */
+/* For a connection that was closed at once, because the server has reached its limit. */
 static void free_socket(uv_handle_t *handle)
 {
 	free(handle->data);
 }
 
-static bool admit(struct hb_grpc_connection *connection)
+static bool open_connection(struct hb_grpc_connection *connection)
 {
 	struct hb_kserve_grpc *grpc = connection->grpc;
 	return uv_accept((uv_stream_t *)&grpc->listener, (uv_stream_t *)&connection->socket) == 0 &&
@@ -477,7 +481,7 @@ void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
 		free(connection);
 		return;
 	}
-	if (!admit(connection)) {
+	if (!open_connection(connection)) {
 		uv_close((uv_handle_t *)&connection->socket, free_socket);
 		return;
 	}
@@ -488,18 +492,18 @@ void hb_grpc_connection_accept(struct hb_kserve_grpc *grpc)
 		connection->next->link = &connection->next;
 	grpc->connections = connection;
 	uv_tcp_nodelay(&connection->socket, 1);
-	uv_read_start((uv_stream_t *)&connection->socket, allocate, came);
-	flush(connection);
+	uv_read_start((uv_stream_t *)&connection->socket, provide_buffer, receive_bytes);
+	send_pending(connection);
 }
 
-void hb_grpc_connections_tick(struct hb_kserve_grpc *grpc, int64_t now_ns)
+void hb_grpc_connections_check(struct hb_kserve_grpc *grpc, int64_t now_ns)
 {
 	struct hb_grpc_connection *next;
 	int64_t limit_ns = (int64_t)grpc->config.idle_s * HB_NS_PER_S;
 	for (struct hb_grpc_connection *connection = grpc->connections; connection; connection = next) {
 		next = connection->next;
 		bool unread = uv_stream_get_write_queue_size((uv_stream_t *)&connection->socket) > 0;
-		/* A client without calls may keep its connection, and one may wait for us as long as it likes. */
+		/* There is no limit for a connection without calls, nor for a client that waits for an answer. */
 		if (((connection->n_incoming || !connection->greeted) && now_ns - connection->read_ns > limit_ns) ||
 		    (unread && now_ns - connection->written_ns > limit_ns) ||
 		    (connection->n_unsent && now_ns - connection->unsent_since_ns > 2 * limit_ns))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ModelInfer over gRPC: message to request, request to message. See grpc_call.h. */
+/* ModelInfer over gRPC: reads the message, submits the request, waits and answers. See grpc_call.h. */
 #include "base/clock.h"
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
@@ -10,23 +10,23 @@
 
 #define MALLOC_OVERHEAD 16
 
-#define NAME_TAG 0x0a    /* field 1 of ModelInferRequest, of the kind that has a length */
-#define VARINT_LONG 0x80 /* a length from here on takes more than a byte */
+#define MODEL_NAME_TAG 0x0a  /* field 1 of ModelInferRequest, encoded with its length */
+#define LONG_LENGTH_MIN 0x80 /* lengths from here on take more than one byte */
 
-typedef Inference__ModelInferRequest message_in;
-typedef Inference__ModelInferRequest__InferInputTensor input_in;
+typedef Inference__ModelInferRequest infer_message;
+typedef Inference__ModelInferRequest__InferInputTensor input_message;
 
-/* What a request's inputs point into. */
-struct source {
-	message_in *message;
-	struct hb_memory_charge *charge; /* the request's */
+/* The memory that the inputs of a request point into. */
+struct grpc_source {
+	infer_message *message;
+	struct hb_memory_charge *charge; /* of the request */
 	bool memory_full;
 	void *more[HB_TENSORS_MAX];
 };
 
 static void free_source(void *source_)
 {
-	struct source *source = source_;
+	struct grpc_source *source = source_;
 	for (uint32_t i = 0; i < HB_TENSORS_MAX; i++)
 		free(source->more[i]);
 	if (source->message)
@@ -34,7 +34,7 @@ static void free_source(void *source_)
 	free(source);
 }
 
-static struct hb_parameter parameter_of(const Inference__InferParameter *value)
+static struct hb_parameter read_parameter(const Inference__InferParameter *value)
 {
 	struct hb_parameter out = {.kind = HB_PARAMETER_OTHER};
 	if (!value)
@@ -57,7 +57,7 @@ static enum hb_answer read_tensor_parameters(struct hb_inference *infer, const c
 					     struct hb_tensor_parameters *out)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct hb_parameter value = parameter_of(entries[i]->value);
+		struct hb_parameter value = read_parameter(entries[i]->value);
 		if (hb_parameter_of_tensor(infer, tensor, entries[i]->key, &value, out) != HB_ANSWER_OK)
 			return infer->answer;
 	}
@@ -66,8 +66,8 @@ static enum hb_answer read_tensor_parameters(struct hb_inference *infer, const c
 
 /* ---- typed contents ---- */
 
-/* Wider numbers of the message to the type's own, where they fit. */
-static bool narrow(const void *from, size_t from_bytes, bool is_signed, size_t n, void *to, size_t to_bytes)
+/* Copies n numbers into elements of a smaller type. False: one of them does not fit. */
+static bool narrow_numbers(const void *from, size_t from_bytes, bool is_signed, size_t n, void *to, size_t to_bytes)
 {
 	for (size_t i = 0; i < n; i++) {
 		int64_t value = 0;
@@ -103,48 +103,50 @@ static enum hb_answer pack_strings(struct hb_inference *infer, const Inference__
 	return HB_ANSWER_OK;
 }
 
-struct contents {
+/* n elements of a message, of `bytes` bytes each. */
+struct typed_contents {
 	const void *data;
-	size_t n, bytes; /* of an element in the message */
+	size_t n, bytes;
 };
 
-static struct contents contents_of(const Inference__InferTensorContents *from, enum hb_dtype dtype)
+static struct typed_contents find_contents(const Inference__InferTensorContents *from, enum hb_dtype dtype)
 {
 	switch (dtype) {
 	case HB_DTYPE_BOOL:
-		return (struct contents){from->bool_contents, from->n_bool_contents, sizeof(protobuf_c_boolean)};
+		return (struct typed_contents){from->bool_contents, from->n_bool_contents, sizeof(protobuf_c_boolean)};
 	case HB_DTYPE_INT8:
 	case HB_DTYPE_INT16:
 	case HB_DTYPE_INT32:
-		return (struct contents){from->int_contents, from->n_int_contents, 4};
+		return (struct typed_contents){from->int_contents, from->n_int_contents, 4};
 	case HB_DTYPE_UINT8:
 	case HB_DTYPE_UINT16:
 	case HB_DTYPE_UINT32:
-		return (struct contents){from->uint_contents, from->n_uint_contents, 4};
+		return (struct typed_contents){from->uint_contents, from->n_uint_contents, 4};
 	case HB_DTYPE_INT64:
-		return (struct contents){from->int64_contents, from->n_int64_contents, 8};
+		return (struct typed_contents){from->int64_contents, from->n_int64_contents, 8};
 	case HB_DTYPE_UINT64:
-		return (struct contents){from->uint64_contents, from->n_uint64_contents, 8};
+		return (struct typed_contents){from->uint64_contents, from->n_uint64_contents, 8};
 	case HB_DTYPE_FP32:
-		return (struct contents){from->fp32_contents, from->n_fp32_contents, 4};
+		return (struct typed_contents){from->fp32_contents, from->n_fp32_contents, 4};
 	case HB_DTYPE_FP64:
-		return (struct contents){from->fp64_contents, from->n_fp64_contents, 8};
+		return (struct typed_contents){from->fp64_contents, from->n_fp64_contents, 8};
 	default:
-		return (struct contents){NULL, 0, 0};
+		return (struct typed_contents){NULL, 0, 0};
 	}
 }
 
 static enum hb_answer read_contents(struct hb_inference *infer, const Inference__InferTensorContents *from,
 				    struct hb_tensor *tensor, void **memory)
 {
-	struct contents contents = contents_of(from, tensor->dtype);
+	struct typed_contents contents = find_contents(from, tensor->dtype);
 	size_t size = hb_dtype_bytes(tensor->dtype);
 	bool is_signed = tensor->dtype >= HB_DTYPE_INT8 && tensor->dtype <= HB_DTYPE_INT64;
 	if (tensor->dtype == HB_DTYPE_BYTES)
 		return pack_strings(infer, from, tensor, memory);
 	if (!contents.data && contents.bytes == 0)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": %s needs raw_input_contents",
-					 tensor->name, hb_dtype_name(tensor->dtype));
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": data of type %s must be in raw_input_contents", tensor->name,
+					 hb_dtype_name(tensor->dtype));
 	tensor->data = contents.data;
 	tensor->bytes = contents.n * size;
 	if (contents.bytes == size)
@@ -152,15 +154,15 @@ static enum hb_answer read_contents(struct hb_inference *infer, const Inference_
 	if (hb_inference_allocate(infer, tensor->bytes + 1, memory) != HB_ANSWER_OK)
 		return infer->answer;
 	tensor->data = *memory;
-	if (!narrow(contents.data, contents.bytes, is_signed, contents.n, *memory, size))
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit %s",
+	if (!narrow_numbers(contents.data, contents.bytes, is_signed, contents.n, *memory, size))
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": a value does not fit the type %s",
 					 tensor->name, hb_dtype_name(tensor->dtype));
 	return HB_ANSWER_OK;
 }
 
 /* ---- the request ---- */
 
-static enum hb_answer read_head(struct hb_inference *infer, const input_in *from, struct hb_tensor *tensor)
+static enum hb_answer read_description(struct hb_inference *infer, const input_message *from, struct hb_tensor *tensor)
 {
 	*tensor = (struct hb_tensor){.n_dims = (uint32_t)from->n_shape};
 	if (!from->name[0] || strlen(from->name) >= sizeof(tensor->name) || from->n_shape > HB_TENSOR_DIMS_MAX)
@@ -172,19 +174,20 @@ static enum hb_answer read_head(struct hb_inference *infer, const input_in *from
 		tensor->dims[i] = from->shape[i];
 	tensor->dtype = hb_dtype_parse(from->datatype);
 	if (tensor->dtype == HB_DTYPES)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": no data type \"%.32s\" is known",
-					 tensor->name, from->datatype);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\": data type \"%.32s\" does not exist", tensor->name,
+					 from->datatype);
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_input(struct hb_inference *infer, struct source *source, const input_in *from,
+static enum hb_answer read_input(struct hb_inference *infer, struct grpc_source *source, const input_message *from,
 				 size_t *next_raw, struct hb_shared_memory *regions)
 {
 	uint32_t index = infer->n_inputs++;
 	struct hb_tensor *tensor = &infer->inputs[index];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
-	const message_in *message = source->message;
-	if (read_head(infer, from, tensor) != HB_ANSWER_OK ||
+	const infer_message *message = source->message;
+	if (read_description(infer, from, tensor) != HB_ANSWER_OK ||
 	    read_tensor_parameters(infer, tensor->name, from->n_parameters, from->parameters, &given) != HB_ANSWER_OK)
 		return infer->answer;
 	tensor->part = given.part;
@@ -202,31 +205,33 @@ static enum hb_answer read_input(struct hb_inference *infer, struct source *sour
 static enum hb_answer read_requested_output(struct hb_inference *infer,
 					    const Inference__ModelInferRequest__InferRequestedOutputTensor *from)
 {
-	struct hb_output_request *wanted_output = &infer->requested[infer->n_requested++];
+	struct hb_output_request *request = &infer->requested[infer->n_requested++];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
-	*wanted_output = (struct hb_output_request){.binary = true};
-	if (!from->name[0] || strlen(from->name) >= sizeof(wanted_output->name))
+	*request = (struct hb_output_request){.binary = true};
+	if (!from->name[0] || strlen(from->name) >= sizeof(request->name))
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "an output needs a name of up to %d characters",
 					 HB_TENSOR_NAME_MAX - 1);
-	strcpy(wanted_output->name, from->name);
-	enum hb_answer answer = read_tensor_parameters(infer, wanted_output->name, from->n_parameters, from->parameters,
+	strcpy(request->name, from->name);
+	enum hb_answer answer = read_tensor_parameters(infer, request->name, from->n_parameters, from->parameters,
 						       &given);
-	wanted_output->part = given.part;
+	request->part = given.part;
 	return answer;
 }
 
-static enum hb_answer read_request(struct hb_inference *infer, struct source *source, struct hb_shared_memory *regions)
+static enum hb_answer read_request(struct hb_inference *infer, struct grpc_source *source,
+				   struct hb_shared_memory *regions)
 {
-	const message_in *message = source->message;
+	const infer_message *message = source->message;
 	size_t next_raw = 0;
 	if (message->n_inputs > HB_TENSORS_MAX || message->n_outputs > HB_TENSORS_MAX)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "more than %d inputs or outputs",
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the request has more than %d inputs or outputs",
 					 HB_TENSORS_MAX);
 	if (strlen(message->id) >= sizeof(infer->id))
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "id: more than %d bytes", HB_REQUEST_ID_MAX - 1);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the id is longer than %d bytes",
+					 HB_REQUEST_ID_MAX - 1);
 	strcpy(infer->id, message->id);
 	for (size_t i = 0; i < message->n_parameters; i++) {
-		struct hb_parameter value = parameter_of(message->parameters[i]->value);
+		struct hb_parameter value = read_parameter(message->parameters[i]->value);
 		if (hb_parameter_of_request(infer, message->parameters[i]->key, &value) != HB_ANSWER_OK)
 			return infer->answer;
 	}
@@ -234,33 +239,35 @@ static enum hb_answer read_request(struct hb_inference *infer, struct source *so
 		if (read_input(infer, source, message->inputs[i], &next_raw, regions) != HB_ANSWER_OK)
 			return infer->answer;
 		if (infer->inputs[i].bytes == 0)
-			infer->inputs[i].data = ""; /* protobuf-c has no memory for it */
+			infer->inputs[i].data = ""; /* protobuf-c has no pointer to empty data */
 	}
 	for (size_t i = 0; i < message->n_outputs; i++)
 		if (read_requested_output(infer, message->outputs[i]) != HB_ANSWER_OK)
 			return infer->answer;
 	if (next_raw != message->n_raw_input_contents)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "raw_input_contents: %zu belong to no input",
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "%zu elements of raw_input_contents belong to no input",
 					 message->n_raw_input_contents - next_raw);
 	return HB_ANSWER_OK;
 }
 
 /* ---- the answer ---- */
 
-static void forget(struct hb_grpc_call *call)
+static void release_inference(struct hb_grpc_call *call)
 {
 	hb_dispatch_give_model(call->grpc->config.dispatch, call->infer->model);
 	hb_inference_free(call->infer);
 	call->infer = NULL;
 }
 
-struct answer {
+struct infer_response {
 	Inference__ModelInferResponse message;
 	Inference__ModelInferResponse__InferOutputTensor outputs[HB_TENSORS_MAX], *pointers[HB_TENSORS_MAX];
 	ProtobufCBinaryData raw[HB_TENSORS_MAX];
 };
 
-static bool is_wanted(const struct hb_inference *infer, const char *name, bool *in_region)
+/* Whether the client asked for the output. */
+static bool is_requested(const struct hb_inference *infer, const char *name, bool *in_region)
 {
 	*in_region = false;
 	for (uint32_t i = 0; i < infer->n_requested; i++)
@@ -271,7 +278,7 @@ static bool is_wanted(const struct hb_inference *infer, const char *name, bool *
 	return infer->n_requested == 0;
 }
 
-static void add_output(struct answer *answer, struct hb_tensor *tensor, bool in_region)
+static void add_output(struct infer_response *answer, struct hb_tensor *tensor, bool in_region)
 {
 	size_t n = answer->message.n_outputs++;
 	Inference__ModelInferResponse__InferOutputTensor *output = &answer->outputs[n];
@@ -281,14 +288,14 @@ static void add_output(struct answer *answer, struct hb_tensor *tensor, bool in_
 	output->n_shape = tensor->n_dims;
 	output->shape = tensor->dims;
 	answer->pointers[n] = output;
-	/* In a region: its bytes are there already; an empty one keeps the places. */
+	/* The bytes of an output in shared memory are already there. An empty element keeps the order of the others. */
 	answer->raw[n] = (ProtobufCBinaryData){.len = in_region ? 0 : tensor->bytes, .data = (uint8_t *)tensor->data};
 }
 
 static void write_answer(struct hb_grpc_call *call)
 {
 	struct hb_inference *infer = call->infer;
-	struct answer answer;
+	struct infer_response answer;
 	bool in_region;
 	inference__model_infer_response__init(&answer.message);
 	answer.message.model_name = infer->model->config.name;
@@ -297,7 +304,7 @@ static void write_answer(struct hb_grpc_call *call)
 	answer.message.outputs = answer.pointers;
 	answer.message.raw_output_contents = answer.raw;
 	for (uint32_t i = 0; i < infer->n_outputs; i++)
-		if (is_wanted(infer, infer->outputs[i].name, &in_region))
+		if (is_requested(infer, infer->outputs[i].name, &in_region))
 			add_output(&answer, &infer->outputs[i], in_region);
 	answer.message.n_raw_output_contents = answer.message.n_outputs;
 	uint8_t *out = hb_grpc_make_out(call, inference__model_infer_response__get_packed_size(&answer.message));
@@ -305,105 +312,108 @@ static void write_answer(struct hb_grpc_call *call)
 		inference__model_infer_response__pack(&answer.message, out);
 }
 
-static void finish(struct hb_grpc_call *call)
+static void finish_call(struct hb_grpc_call *call)
 {
 	struct hb_inference *infer = call->infer;
 	if (infer->answer == HB_ANSWER_OK &&
-	    hb_shared_memory_write_outputs(infer, call->grpc->config.regions) == HB_ANSWER_OK)
+	    hb_shared_memory_write_outputs(infer, call->grpc->config.shared_memory) == HB_ANSWER_OK)
 		write_answer(call);
 	else
 		hb_grpc_fail(call, hb_answer_grpc(infer->answer), "%s", infer->reason);
-	forget(call);
+	release_inference(call);
 }
 
-static void done(struct hb_inference *infer)
+static void resume_call(struct hb_inference *infer)
 {
 	hb_grpc_resume(infer->owner);
 }
 
-/* A message of tiny parts takes far more memory than it has bytes: each part is charged. */
-static void *allocate(void *source_, size_t bytes)
+/* Charges each allocation of protobuf-c: a message of many small parts takes far more memory than its size. */
+static void *allocate_part(void *source_, size_t bytes)
 {
-	struct source *source = source_;
+	struct grpc_source *source = source_;
 	if (hb_memory_charge_add(source->charge, bytes + MALLOC_OVERHEAD))
 		return malloc(bytes);
 	source->memory_full = true;
 	return NULL;
 }
 
-static void release(void *source, void *memory)
+static void free_part(void *source, void *memory)
 {
-	free(memory); /* what it was charged with goes with the request */
+	free(memory); /* stays charged until the request ends */
 }
 
-static enum hb_answer unpack(struct hb_grpc_call *call, struct hb_inference *infer)
+static enum hb_answer unpack_message(struct hb_grpc_call *call, struct hb_inference *infer)
 {
 	size_t bytes;
 	const uint8_t *data = hb_grpc_message(call, &bytes);
-	struct source *source = calloc(1, sizeof(*source));
+	struct grpc_source *source = calloc(1, sizeof(*source));
 	if (!source)
 		return hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	source->charge = &infer->charge;
-	ProtobufCAllocator allocator = {.alloc = allocate, .free = release, .allocator_data = source};
+	ProtobufCAllocator allocator = {.alloc = allocate_part, .free = free_part, .allocator_data = source};
 	source->message = inference__model_infer_request__unpack(&allocator, bytes, data);
 	infer->source = source;
 	infer->free_source = free_source;
-	free(call->data); /* it has been copied */
+	free(call->data); /* its content was copied */
 	call->data = NULL;
 	hb_memory_charge_end(&call->charge);
 	if (source->memory_full)
 		return hb_inference_fail_memory_full(infer);
-	return source->message ? HB_ANSWER_OK
-			       : hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is no ModelInferRequest");
+	return source->message
+		       ? HB_ANSWER_OK
+		       : hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the message is not a ModelInferRequest");
 }
 
-static enum hb_answer prepare(struct hb_grpc_call *call, struct hb_inference *infer)
+static enum hb_answer prepare_request(struct hb_grpc_call *call, struct hb_inference *infer)
 {
-	struct source *source;
-	if (unpack(call, infer) != HB_ANSWER_OK)
+	struct grpc_source *source;
+	if (unpack_message(call, infer) != HB_ANSWER_OK)
 		return infer->answer;
 	source = infer->source;
 	infer->model = hb_dispatch_take_model(call->grpc->config.dispatch, source->message->model_name,
 					      source->message->model_version, &infer->answer, infer->reason,
 					      sizeof(infer->reason));
-	if (!infer->model || read_request(infer, source, call->grpc->config.regions) != HB_ANSWER_OK)
+	if (!infer->model || read_request(infer, source, call->grpc->config.shared_memory) != HB_ANSWER_OK)
 		return infer->answer;
 	if (call->timeout_ns && (!infer->timeout_ns || call->timeout_ns < infer->timeout_ns))
 		infer->timeout_ns = call->timeout_ns;
 	return hb_inference_check(infer, &infer->model->config);
 }
 
-enum name { NAME_COMING, NAME_NONE, NAME_THERE };
+enum name_found { NAME_INCOMPLETE, NAME_UNKNOWN, NAME_FOUND };
 
-/* Who writes a message puts the model's name first, which is field 1, a string; one that is compressed shows none. */
-static enum name find_name(const struct hb_grpc_call *call, const char **name, size_t *length)
+/*
+ * Finds the model's name at the beginning of a message that is still arriving. Writers of protobuf put field 1, the name,
+ * first. In a compressed message the name cannot be seen.
+ */
+static enum name_found find_model_name(const struct hb_grpc_call *call, const char **name, size_t *length)
 {
 	if (call->bytes < HB_GRPC_PREFIX + 2)
-		return NAME_COMING;
+		return NAME_INCOMPLETE;
 	const uint8_t *at = call->data + HB_GRPC_PREFIX;
-	if (call->data[0] != 0 || at[0] != NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= VARINT_LONG)
-		return NAME_NONE;
+	if (call->data[0] != 0 || at[0] != MODEL_NAME_TAG || at[1] >= HB_MODEL_NAME_MAX || at[1] >= LONG_LENGTH_MIN)
+		return NAME_UNKNOWN;
 	*name = (const char *)at + 2;
 	*length = at[1];
-	return call->bytes < HB_GRPC_PREFIX + 2 + *length ? NAME_COMING : NAME_THERE;
+	return call->bytes < HB_GRPC_PREFIX + 2 + *length ? NAME_INCOMPLETE : NAME_FOUND;
 }
 
 bool hb_grpc_infer_is_low(const struct hb_grpc_call *call)
 {
 	const char *name;
 	size_t length;
-	return find_name(call, &name, &length) == NAME_THERE &&
+	return find_model_name(call, &name, &length) == NAME_FOUND &&
 	       hb_dispatch_is_low(call->grpc->config.dispatch, name, length);
 }
 
-/* What takes the GPU from others can begin while the rest of the message is on its way. */
-void hb_grpc_infer_signal_arrival(struct hb_grpc_call *call)
+void hb_grpc_infer_announce(struct hb_grpc_call *call)
 {
 	const char *name;
 	size_t length;
-	enum name found = find_name(call, &name, &length);
-	call->arrival_signaled = found != NAME_COMING;
-	if (found == NAME_THERE)
+	enum name_found found = find_model_name(call, &name, &length);
+	call->announced = found != NAME_INCOMPLETE;
+	if (found == NAME_FOUND)
 		hb_dispatch_expect(call->grpc->config.dispatch, name, length);
 }
 
@@ -417,10 +427,10 @@ void hb_grpc_infer(struct hb_grpc_call *call)
 	infer->times.arrived_ns = hb_clock_now_ns();
 	infer->owner = call;
 	infer->charge.budget = call->grpc->config.memory;
-	infer->done = done;
-	call->finish = finish;
-	if (prepare(call, infer) != HB_ANSWER_OK) {
-		finish(call);
+	infer->done = resume_call;
+	call->finish = finish_call;
+	if (prepare_request(call, infer) != HB_ANSWER_OK) {
+		finish_call(call);
 		return;
 	}
 	call->waits = true;
@@ -428,6 +438,6 @@ void hb_grpc_infer(struct hb_grpc_call *call)
 	if (hb_dispatch_submit(call->grpc->config.dispatch, infer)) {
 		call->waits = false;
 		call->grpc->n_waiting--;
-		finish(call);
+		finish_call(call);
 	}
 }

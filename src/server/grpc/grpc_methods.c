@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which function answers which gRPC method: one table. ModelInfer is in grpc_infer.c, the models' configuration and repository in grpc_repository.c. */
+/*
+ * The functions that answer gRPC methods, and the table of methods that chooses one of them. ModelInfer is in grpc_infer.c;
+ * the configuration of models and the repository are in grpc_repository.c.
+ */
 #include "base/hb-version.h"
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
@@ -9,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES 1024 /* of an answer: larger ones count as memory */
+#define SMALL_ANSWER_BYTES 1024 /* larger ones are charged to the memory budget */
 #define SERVICE "/inference.GRPCInferenceService/"
 
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...)
@@ -33,8 +36,8 @@ bool hb_grpc_call_infers(const struct hb_grpc_call *call)
 
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 {
-	/* Who asks whether the server lives is told so, however crowded it is. */
-	bool free_of_charge = bytes <= SMALL_BYTES && !hb_grpc_call_infers(call);
+	/* Small requests like ServerLive are answered even if the memory budget is used up. */
+	bool free_of_charge = bytes <= SMALL_ANSWER_BYTES && !hb_grpc_call_infers(call);
 	if (!free_of_charge && !hb_memory_charge_add(&call->charge, bytes)) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return NULL;
@@ -51,7 +54,7 @@ uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes)
 	return call->out + HB_GRPC_PREFIX;
 }
 
-static struct hb_dispatch *dispatch_of(const struct hb_grpc_call *call)
+static struct hb_dispatch *get_dispatch(const struct hb_grpc_call *call)
 {
 	return call->grpc->config.dispatch;
 }
@@ -69,27 +72,38 @@ void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescripto
 	const uint8_t *data = hb_grpc_message(call, &bytes);
 	void *message = protobuf_c_message_unpack(type, NULL, bytes, data);
 	if (!message)
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the message is no %s", type->short_name);
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the message is not a %s", type->short_name);
 	return message;
+}
+
+struct hb_served_model *hb_grpc_take_model(struct hb_grpc_call *call, const char *name, const char *version)
+{
+	char reason[256];
+	enum hb_answer why;
+	struct hb_served_model *model = hb_dispatch_take_model(get_dispatch(call), name, version, &why, reason,
+							       sizeof(reason));
+	if (!model)
+		hb_grpc_fail(call, hb_answer_grpc(why), "%s", reason);
+	return model;
 }
 
 /* ---- health and metadata ---- */
 
-static void server_live(struct hb_grpc_call *call)
+static void answer_server_live(struct hb_grpc_call *call)
 {
 	Inference__ServerLiveResponse answer = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
 	answer.live = 1;
 	hb_grpc_answer_with(call, &answer);
 }
 
-static void server_ready(struct hb_grpc_call *call)
+static void answer_server_ready(struct hb_grpc_call *call)
 {
 	Inference__ServerReadyResponse answer = INFERENCE__SERVER_READY_RESPONSE__INIT;
-	answer.ready = hb_dispatch_ready(dispatch_of(call));
+	answer.ready = hb_dispatch_ready(get_dispatch(call));
 	hb_grpc_answer_with(call, &answer);
 }
 
-static void model_ready(struct hb_grpc_call *call)
+static void answer_model_ready(struct hb_grpc_call *call)
 {
 	Inference__ModelReadyResponse answer = INFERENCE__MODEL_READY_RESPONSE__INIT;
 	Inference__ModelReadyRequest *request = hb_grpc_receive(call, &inference__model_ready_request__descriptor);
@@ -97,15 +111,15 @@ static void model_ready(struct hb_grpc_call *call)
 	enum hb_answer why;
 	if (!request)
 		return;
-	struct hb_served_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
-							       reason, sizeof(reason));
+	struct hb_served_model *model = hb_dispatch_take_model(get_dispatch(call), request->name, request->version,
+							       &why, reason, sizeof(reason));
 	answer.ready = model != NULL;
-	hb_dispatch_give_model(dispatch_of(call), model);
+	hb_dispatch_give_model(get_dispatch(call), model);
 	inference__model_ready_request__free_unpacked(request, NULL);
 	hb_grpc_answer_with(call, &answer);
 }
 
-static void server_metadata(struct hb_grpc_call *call)
+static void answer_server_metadata(struct hb_grpc_call *call)
 {
 	Inference__ServerMetadataResponse answer = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
 	answer.name = (char *)"hummingbird";
@@ -118,12 +132,13 @@ static void server_metadata(struct hb_grpc_call *call)
 
 typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
 
-struct metadata {
+struct grpc_metadata {
 	tensor_metadata tensors[2 * HB_TENSORS_MAX], *pointers[2 * HB_TENSORS_MAX];
 	int64_t dims[2 * HB_TENSORS_MAX][HB_TENSOR_DIMS_MAX + 1];
 };
 
-static void describe(struct metadata *metadata, uint32_t at, const struct hb_tensor_spec *spec, bool batched)
+static void describe_tensor(struct grpc_metadata *metadata, uint32_t at, const struct hb_tensor_spec *spec,
+			    bool batched)
 {
 	tensor_metadata *tensor = metadata->pointers[at] = &metadata->tensors[at];
 	inference__model_metadata_response__tensor_metadata__init(tensor);
@@ -138,12 +153,12 @@ static void describe(struct metadata *metadata, uint32_t at, const struct hb_ten
 static void send_metadata(struct hb_grpc_call *call, const struct hb_model_config *model)
 {
 	Inference__ModelMetadataResponse answer = INFERENCE__MODEL_METADATA_RESPONSE__INIT;
-	struct metadata metadata;
+	struct grpc_metadata metadata;
 	char *versions[] = {(char *)"1"};
 	for (uint32_t i = 0; i < model->n_inputs; i++)
-		describe(&metadata, i, &model->inputs[i], model->max_batch > 0);
+		describe_tensor(&metadata, i, &model->inputs[i], model->max_batch > 0);
 	for (uint32_t i = 0; i < model->n_outputs; i++)
-		describe(&metadata, HB_TENSORS_MAX + i, &model->outputs[i], model->max_batch > 0);
+		describe_tensor(&metadata, HB_TENSORS_MAX + i, &model->outputs[i], model->max_batch > 0);
 	answer.name = (char *)model->name;
 	answer.n_versions = 1;
 	answer.versions = versions;
@@ -155,27 +170,22 @@ static void send_metadata(struct hb_grpc_call *call, const struct hb_model_confi
 	hb_grpc_answer_with(call, &answer);
 }
 
-static void model_metadata(struct hb_grpc_call *call)
+static void answer_model_metadata(struct hb_grpc_call *call)
 {
 	Inference__ModelMetadataRequest *request = hb_grpc_receive(call,
 								   &inference__model_metadata_request__descriptor);
-	char reason[256];
-	enum hb_answer why;
 	if (!request)
 		return;
-	struct hb_served_model *model = hb_dispatch_take_model(dispatch_of(call), request->name, request->version, &why,
-							       reason, sizeof(reason));
+	struct hb_served_model *model = hb_grpc_take_model(call, request->name, request->version);
 	if (model)
 		send_metadata(call, &model->config);
-	else
-		hb_grpc_fail(call, hb_answer_grpc(why), "%s", reason);
-	hb_dispatch_give_model(dispatch_of(call), model);
+	hb_dispatch_give_model(get_dispatch(call), model);
 	inference__model_metadata_request__free_unpacked(request, NULL);
 }
 
 /* ---- statistics ---- */
 
-struct statistics {
+struct grpc_statistics {
 	Inference__ModelStatistics message;
 	Inference__InferStatistics inference;
 	Inference__StatisticDuration durations[8], batch_durations[HB_SCHEDULER_BATCH_MAX + 1][3];
@@ -184,14 +194,14 @@ struct statistics {
 	char name[HB_MODEL_NAME_MAX];
 };
 
-struct statistics_list {
+struct grpc_statistics_list {
 	const char *name; /* "" = all */
 	size_t n;
-	struct statistics *models[HB_SCHEDULER_MODELS_MAX];
+	struct grpc_statistics *models[HB_SCHEDULER_MODELS_MAX];
 	Inference__ModelStatistics *pointers[HB_SCHEDULER_MODELS_MAX];
 };
 
-static Inference__StatisticDuration *duration(Inference__StatisticDuration *out, const struct hb_duration *from)
+static Inference__StatisticDuration *set_duration(Inference__StatisticDuration *out, const struct hb_duration *from)
 {
 	inference__statistic_duration__init(out);
 	out->count = from->count;
@@ -199,7 +209,7 @@ static Inference__StatisticDuration *duration(Inference__StatisticDuration *out,
 	return out;
 }
 
-static void fill_batches(struct statistics *out, const struct hb_served_model_stats *stats)
+static void set_batches(struct grpc_statistics *out, const struct hb_served_model_stats *stats)
 {
 	for (uint32_t i = 1; i <= HB_SCHEDULER_BATCH_MAX; i++) {
 		Inference__InferBatchStatistics *batch = &out->batches[i];
@@ -207,15 +217,15 @@ static void fill_batches(struct statistics *out, const struct hb_served_model_st
 			continue;
 		inference__infer_batch_statistics__init(batch);
 		batch->batch_size = i;
-		batch->compute_input = duration(&out->batch_durations[i][0], &stats->batch[i].input);
-		batch->compute_infer = duration(&out->batch_durations[i][1], &stats->batch[i].infer);
-		batch->compute_output = duration(&out->batch_durations[i][2], &stats->batch[i].output);
+		batch->compute_input = set_duration(&out->batch_durations[i][0], &stats->batch[i].input);
+		batch->compute_infer = set_duration(&out->batch_durations[i][1], &stats->batch[i].infer);
+		batch->compute_output = set_duration(&out->batch_durations[i][2], &stats->batch[i].output);
 		out->batch_pointers[out->message.n_batch_stats++] = batch;
 	}
 	out->message.batch_stats = out->batch_pointers;
 }
 
-static void fill(struct statistics *out, const struct hb_served_model *model)
+static void set_statistics(struct grpc_statistics *out, const struct hb_served_model *model)
 {
 	static const struct hb_duration none;
 	const struct hb_served_model_stats *stats = &model->stats;
@@ -228,39 +238,39 @@ static void fill(struct statistics *out, const struct hb_served_model *model)
 	out->message.inference_count = stats->inferences;
 	out->message.execution_count = stats->executions;
 	out->message.inference_stats = &out->inference;
-	out->inference.success = duration(&out->durations[0], &stats->success);
-	out->inference.fail = duration(&out->durations[1], &stats->fail);
-	out->inference.queue = duration(&out->durations[2], &stats->queue);
-	out->inference.compute_input = duration(&out->durations[3], &stats->input);
-	out->inference.compute_infer = duration(&out->durations[4], &stats->infer);
-	out->inference.compute_output = duration(&out->durations[5], &stats->output);
-	out->inference.cache_hit = duration(&out->durations[6], &none);
-	out->inference.cache_miss = duration(&out->durations[7], &none);
-	fill_batches(out, stats);
+	out->inference.success = set_duration(&out->durations[0], &stats->success);
+	out->inference.fail = set_duration(&out->durations[1], &stats->fail);
+	out->inference.queue = set_duration(&out->durations[2], &stats->queue);
+	out->inference.compute_input = set_duration(&out->durations[3], &stats->input);
+	out->inference.compute_infer = set_duration(&out->durations[4], &stats->infer);
+	out->inference.compute_output = set_duration(&out->durations[5], &stats->output);
+	out->inference.cache_hit = set_duration(&out->durations[6], &none);
+	out->inference.cache_miss = set_duration(&out->durations[7], &none);
+	set_batches(out, stats);
 }
 
 static void add_statistics(void *argument, struct hb_served_model *model)
 {
-	struct statistics_list *list = argument;
+	struct grpc_statistics_list *list = argument;
 	if ((list->name[0] && strcmp(list->name, model->config.name) != 0) || model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
-	struct statistics *out = calloc(1, sizeof(*out));
+	struct grpc_statistics *out = calloc(1, sizeof(*out));
 	if (!out)
 		return;
-	fill(out, model);
+	set_statistics(out, model);
 	list->models[list->n] = out;
 	list->pointers[list->n++] = &out->message;
 }
 
-static void model_statistics(struct hb_grpc_call *call)
+static void answer_model_statistics(struct hb_grpc_call *call)
 {
 	Inference__ModelStatisticsResponse answer = INFERENCE__MODEL_STATISTICS_RESPONSE__INIT;
 	Inference__ModelStatisticsRequest *request = hb_grpc_receive(call,
 								     &inference__model_statistics_request__descriptor);
 	if (!request)
 		return;
-	struct statistics_list list = {.name = request->name};
-	hb_dispatch_each_model(dispatch_of(call), add_statistics, &list);
+	struct grpc_statistics_list list = {.name = request->name};
+	hb_dispatch_each_model(get_dispatch(call), add_statistics, &list);
 	answer.n_model_stats = list.n;
 	answer.model_stats = list.pointers;
 	if (list.n == 0 && request->name[0])
@@ -274,14 +284,14 @@ static void model_statistics(struct hb_grpc_call *call)
 
 /* ---- shared memory ---- */
 
-struct region_list {
+struct grpc_region_list {
 	struct hb_shared_region regions[HB_SHARED_REGIONS_MAX];
 	Inference__SystemSharedMemoryStatusResponse__RegionStatus status[HB_SHARED_REGIONS_MAX];
 	Inference__SystemSharedMemoryStatusResponse__RegionsEntry entries[HB_SHARED_REGIONS_MAX],
 		*pointers[HB_SHARED_REGIONS_MAX];
 };
 
-static void send_regions(struct hb_grpc_call *call, struct region_list *list, int n)
+static void send_regions(struct hb_grpc_call *call, struct grpc_region_list *list, int n)
 {
 	Inference__SystemSharedMemoryStatusResponse answer = INFERENCE__SYSTEM_SHARED_MEMORY_STATUS_RESPONSE__INIT;
 	for (int i = 0; i < n; i++) {
@@ -299,14 +309,14 @@ static void send_regions(struct hb_grpc_call *call, struct region_list *list, in
 	hb_grpc_answer_with(call, &answer);
 }
 
-static void regions_status(struct hb_grpc_call *call)
+static void answer_regions_status(struct hb_grpc_call *call)
 {
 	Inference__SystemSharedMemoryStatusRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_status_request__descriptor);
-	struct region_list *list = calloc(1, sizeof(*list));
+	struct grpc_region_list *list = calloc(1, sizeof(*list));
 	struct hb_error error = {.text = "out of memory"};
 	if (request) {
-		int n = list ? hb_shared_memory_list(call->grpc->config.regions, request->name, list->regions,
+		int n = list ? hb_shared_memory_list(call->grpc->config.shared_memory, request->name, list->regions,
 						     HB_SHARED_REGIONS_MAX, &error)
 			     : -1;
 		if (n < 0)
@@ -318,12 +328,12 @@ static void regions_status(struct hb_grpc_call *call)
 	inference__system_shared_memory_status_request__free_unpacked(request, NULL);
 }
 
-static void region_register(struct hb_grpc_call *call)
+static void register_region(struct hb_grpc_call *call)
 {
 	Inference__SystemSharedMemoryRegisterResponse answer = INFERENCE__SYSTEM_SHARED_MEMORY_REGISTER_RESPONSE__INIT;
 	Inference__SystemSharedMemoryRegisterRequest *request = hb_grpc_receive(
 		call, &inference__system_shared_memory_register_request__descriptor);
-	struct hb_error error = {.text = "name and key must be shorter"};
+	struct hb_error error = {.text = "name and key must be shorter, and the name must not be empty"};
 	struct hb_shared_region region = {.offset = 0};
 	if (!request)
 		return;
@@ -334,7 +344,7 @@ static void region_register(struct hb_grpc_call *call)
 		strcpy(region.key, request->key);
 		region.offset = request->offset;
 		region.bytes = request->byte_size;
-		result = hb_shared_memory_register(call->grpc->config.regions, &region, &error);
+		result = hb_shared_memory_register(call->grpc->config.shared_memory, &region, &error);
 	}
 	if (result < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
@@ -343,7 +353,7 @@ static void region_register(struct hb_grpc_call *call)
 	inference__system_shared_memory_register_request__free_unpacked(request, NULL);
 }
 
-static void region_unregister(struct hb_grpc_call *call)
+static void unregister_region(struct hb_grpc_call *call)
 {
 	Inference__SystemSharedMemoryUnregisterResponse answer =
 		INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
@@ -352,21 +362,21 @@ static void region_unregister(struct hb_grpc_call *call)
 	struct hb_error error = {.text = ""};
 	if (!request)
 		return;
-	if (hb_shared_memory_unregister(call->grpc->config.regions, request->name, &error) < 0)
+	if (hb_shared_memory_unregister(call->grpc->config.shared_memory, request->name, &error) < 0)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "%s", error.text);
 	else
 		hb_grpc_answer_with(call, &answer);
 	inference__system_shared_memory_unregister_request__free_unpacked(request, NULL);
 }
 
-static void cuda_regions_status(struct hb_grpc_call *call)
+static void answer_cuda_status(struct hb_grpc_call *call)
 {
 	Inference__CudaSharedMemoryStatusResponse answer = INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
 	hb_grpc_answer_with(call, &answer);
 }
 
-/* All of none; Triton's examples do this first. */
-static void cuda_region_unregister(struct hb_grpc_call *call)
+/* There are no such regions. Unregistering all of them succeeds, because Triton's examples begin with that. */
+static void unregister_cuda_region(struct hb_grpc_call *call)
 {
 	Inference__CudaSharedMemoryUnregisterResponse answer = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
 	Inference__CudaSharedMemoryUnregisterRequest *request = hb_grpc_receive(
@@ -380,7 +390,7 @@ static void cuda_region_unregister(struct hb_grpc_call *call)
 	inference__cuda_shared_memory_unregister_request__free_unpacked(request, NULL);
 }
 
-/* CUDA's handles cannot be opened here: the server has no context of its own. */
+/* The server has no CUDA context, so it cannot open handles of CUDA memory. */
 static void refuse_cuda(struct hb_grpc_call *call)
 {
 	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "CUDA shared memory is not supported; use system shared memory");
@@ -390,26 +400,26 @@ static void refuse_cuda(struct hb_grpc_call *call)
 
 static const struct hb_grpc_method methods[] = {
 	{"ModelInfer", hb_grpc_infer},
-	{"ServerLive", server_live},
-	{"ServerReady", server_ready},
-	{"ModelReady", model_ready},
-	{"ServerMetadata", server_metadata},
-	{"ModelMetadata", model_metadata},
+	{"ServerLive", answer_server_live},
+	{"ServerReady", answer_server_ready},
+	{"ModelReady", answer_model_ready},
+	{"ServerMetadata", answer_server_metadata},
+	{"ModelMetadata", answer_model_metadata},
 	{"ModelConfig", hb_grpc_model_config},
-	{"ModelStatistics", model_statistics},
+	{"ModelStatistics", answer_model_statistics},
 	{"RepositoryIndex", hb_grpc_repository_index},
 	{"RepositoryModelLoad", hb_grpc_model_load},
 	{"RepositoryModelUnload", hb_grpc_model_unload},
-	{"SystemSharedMemoryStatus", regions_status},
-	{"SystemSharedMemoryRegister", region_register},
-	{"SystemSharedMemoryUnregister", region_unregister},
-	{"CudaSharedMemoryStatus", cuda_regions_status},
+	{"SystemSharedMemoryStatus", answer_regions_status},
+	{"SystemSharedMemoryRegister", register_region},
+	{"SystemSharedMemoryUnregister", unregister_region},
+	{"CudaSharedMemoryStatus", answer_cuda_status},
 	{"CudaSharedMemoryRegister", refuse_cuda},
-	{"CudaSharedMemoryUnregister", cuda_region_unregister},
+	{"CudaSharedMemoryUnregister", unregister_cuda_region},
 };
 
-/* One message, whole. */
-static bool is_whole(const struct hb_grpc_call *call)
+/* Whether the data are exactly one message with its prefix. */
+static bool is_one_message(const struct hb_grpc_call *call)
 {
 	if (call->bytes < HB_GRPC_PREFIX)
 		return false;
@@ -418,32 +428,33 @@ static bool is_whole(const struct hb_grpc_call *call)
 	return at[0] <= 1 && length == call->bytes - HB_GRPC_PREFIX;
 }
 
-/* A compressed message becomes what it was, without its prefix. False: the call has failed. */
-static bool expand(struct hb_grpc_call *call)
+/* Decompresses a compressed message and removes its prefix. False: the call has failed. */
+static bool expand_message(struct hb_grpc_call *call)
 {
 	void *data;
 	size_t bytes;
 	if (call->data[0] == 0)
 		return true;
 	if (call->coding == HB_CODING_IDENTITY) {
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "a compressed message without grpc-encoding");
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT,
+			     "the message is compressed, but the header grpc-encoding is missing");
 		return false;
 	}
 	if (call->coding == HB_CODING_UNKNOWN) {
-		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "grpc-encoding: gzip, deflate and identity are taken");
+		hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "grpc-encoding must be gzip, deflate or identity");
 		return false;
 	}
 	int result = hb_coding_expand(call->coding, call->data + HB_GRPC_PREFIX, call->bytes - HB_GRPC_PREFIX,
-				      hb_grpc_call_most(call), &call->charge, &data, &bytes);
+				      hb_grpc_call_size_limit(call), &call->charge, &data, &bytes);
 	if (result < 0) {
 		hb_grpc_fail(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : hb_answer_grpc(HB_ANSWER_TOO_LARGE),
 			     "%s",
 			     result == -EINVAL  ? "the message is not compressed as grpc-encoding says"
-			     : result == -E2BIG ? "the message is larger than the server takes"
+			     : result == -E2BIG ? "the message is larger than the server allows"
 						: HB_MEMORY_FULL);
 		return false;
 	}
-	free(call->data); /* its charge stays until the message is read */
+	free(call->data); /* stays charged until the message is read */
 	call->data = data;
 	call->bytes = bytes;
 	call->prefix_removed = true;
@@ -458,14 +469,14 @@ bool hb_grpc_call_begin(struct hb_grpc_call *call)
 			call->method = &methods[i];
 			return true;
 		}
-	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "no method %s", call->path);
+	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "method %s does not exist", call->path);
 	return false;
 }
 
-uint64_t hb_grpc_call_most(const struct hb_grpc_call *call)
+uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call)
 {
-	uint64_t most = call->grpc->config.body_bytes;
-	return hb_grpc_call_infers(call) || most < HB_CONTROL_BYTES_MAX ? most : HB_CONTROL_BYTES_MAX;
+	uint64_t limit = call->grpc->config.body_bytes;
+	return hb_grpc_call_infers(call) || limit < HB_CONTROL_BYTES_MAX ? limit : HB_CONTROL_BYTES_MAX;
 }
 
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
@@ -473,27 +484,27 @@ bool hb_grpc_call_is_low(const struct hb_grpc_call *call)
 	return hb_grpc_call_infers(call) && hb_grpc_infer_is_low(call);
 }
 
-void hb_grpc_signal_arrival(struct hb_grpc_call *call)
+void hb_grpc_announce_request(struct hb_grpc_call *call)
 {
-	if (!call->arrival_signaled && hb_grpc_call_infers(call))
-		hb_grpc_infer_signal_arrival(call);
+	if (!call->announced && hb_grpc_call_infers(call))
+		hb_grpc_infer_announce(call);
 }
 
 void hb_grpc_call_run(struct hb_grpc_call *call)
 {
-	/* A call may be whole with its head, which then nobody has begun. */
+	/* A call without a message ends with its headers, and hb_grpc_call_begin() was not called. */
 	if (!call->method && !hb_grpc_call_begin(call))
 		return;
 	if (call->too_large) {
-		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server takes");
+		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_TOO_LARGE), "the message is larger than the server allows");
 		return;
 	}
 	if (call->memory_full) {
 		hb_grpc_fail(call, hb_answer_grpc(HB_ANSWER_MEMORY_FULL), "%s", HB_MEMORY_FULL);
 		return;
 	}
-	if (!is_whole(call))
-		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "one message is needed, and whole");
-	else if (expand(call))
+	if (!is_one_message(call))
+		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, "the call must consist of exactly one complete message");
+	else if (expand_message(call))
 		call->method->function(call);
 }

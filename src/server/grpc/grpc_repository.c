@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gRPC methods about models as a whole: their configuration, the repository's index, loading and unloading. See grpc_call.h. */
+/* gRPC methods for the configuration of models and for the model repository: index, load and unload. See grpc_call.h. */
 #include "kserve.pb-c.h"
 #include "server/grpc/grpc_call.h"
 #include "server/models/model_info.h"
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a model's configuration ---- */
+/* ---- configuration of a model ---- */
 
-struct configuration {
+struct grpc_model_config {
 	Inference__ModelConfig message;
 	Inference__ModelConfig__VersionPolicy policy;
 	Inference__ModelConfig__Latest latest;
@@ -19,7 +19,7 @@ struct configuration {
 	Inference__ModelConfig__Output outputs[HB_TENSORS_MAX], *output_pointers[HB_TENSORS_MAX];
 };
 
-static void configure_tensors(struct configuration *out, const struct hb_model_config *model)
+static void set_config_tensors(struct grpc_model_config *out, const struct hb_model_config *model)
 {
 	for (uint32_t i = 0; i < model->n_inputs; i++) {
 		Inference__ModelConfig__Input *input = out->input_pointers[i] = &out->inputs[i];
@@ -43,7 +43,7 @@ static void configure_tensors(struct configuration *out, const struct hb_model_c
 	out->message.output = out->output_pointers;
 }
 
-static void configure(struct configuration *out, const struct hb_model_config *model)
+static void set_config(struct grpc_model_config *out, const struct hb_model_config *model)
 {
 	inference__model_config__init(&out->message);
 	inference__model_config__version_policy__init(&out->policy);
@@ -55,7 +55,7 @@ static void configure(struct configuration *out, const struct hb_model_config *m
 	out->policy.latest = &out->latest;
 	out->latest.num_versions = 1;
 	out->message.max_batch_size = (int32_t)model->max_batch;
-	configure_tensors(out, model);
+	set_config_tensors(out, model);
 	if (model->max_batch == 0)
 		return;
 	out->message.dynamic_batching = &out->batching;
@@ -68,19 +68,14 @@ void hb_grpc_model_config(struct hb_grpc_call *call)
 	Inference__ModelConfigResponse answer = INFERENCE__MODEL_CONFIG_RESPONSE__INIT;
 	Inference__ModelConfigRequest *request = hb_grpc_receive(call, &inference__model_config_request__descriptor);
 	struct hb_dispatch *dispatch = call->grpc->config.dispatch;
-	struct configuration configuration;
-	char reason[256];
-	enum hb_answer why;
+	struct grpc_model_config configuration;
 	if (!request)
 		return;
-	struct hb_served_model *model = hb_dispatch_take_model(dispatch, request->name, request->version, &why, reason,
-							       sizeof(reason));
+	struct hb_served_model *model = hb_grpc_take_model(call, request->name, request->version);
 	inference__model_config_request__free_unpacked(request, NULL);
-	if (!model) {
-		hb_grpc_fail(call, hb_answer_grpc(why), "%s", reason);
+	if (!model)
 		return;
-	}
-	configure(&configuration, &model->config);
+	set_config(&configuration, &model->config);
 	answer.config = &configuration.message;
 	hb_grpc_answer_with(call, &answer);
 	hb_dispatch_give_model(dispatch, model);
@@ -88,7 +83,7 @@ void hb_grpc_model_config(struct hb_grpc_call *call)
 
 /* ---- the repository ---- */
 
-struct index {
+struct grpc_index {
 	bool ready_only;
 	size_t n;
 	Inference__RepositoryIndexResponse__ModelIndex models[HB_SCHEDULER_MODELS_MAX],
@@ -98,7 +93,7 @@ struct index {
 
 static void add_to_index(void *argument, struct hb_served_model *model)
 {
-	struct index *index = argument;
+	struct grpc_index *index = argument;
 	if (index->ready_only && model->state != HB_SERVED_MODEL_READY)
 		return;
 	size_t n = index->n++;
@@ -117,7 +112,7 @@ void hb_grpc_repository_index(struct hb_grpc_call *call)
 	Inference__RepositoryIndexResponse answer = INFERENCE__REPOSITORY_INDEX_RESPONSE__INIT;
 	Inference__RepositoryIndexRequest *request = hb_grpc_receive(call,
 								     &inference__repository_index_request__descriptor);
-	struct index *index = calloc(1, sizeof(*index));
+	struct grpc_index *index = calloc(1, sizeof(*index));
 	if (request && index) {
 		index->ready_only = request->ready;
 		hb_dispatch_each_model(call->grpc->config.dispatch, add_to_index, index);
@@ -131,14 +126,14 @@ void hb_grpc_repository_index(struct hb_grpc_call *call)
 	inference__repository_index_request__free_unpacked(request, NULL);
 }
 
-static void load_finished(struct hb_grpc_call *call)
+static void finish_load(struct hb_grpc_call *call)
 {
 	Inference__RepositoryModelLoadResponse answer = INFERENCE__REPOSITORY_MODEL_LOAD_RESPONSE__INIT;
 	if (call->status == 0)
 		hb_grpc_answer_with(call, &answer);
 }
 
-/* A worker takes its time to come up: a thread of its own waits for it. */
+/* Loading a model can take minutes, so a thread of its own waits for it. */
 static void *load_model(void *argument)
 {
 	struct hb_grpc_call *call = argument;
@@ -149,7 +144,8 @@ static void *load_model(void *argument)
 	return NULL;
 }
 
-static const char *why_not_loaded(const Inference__RepositoryModelLoadRequest *request)
+/* Why a load request is refused; NULL = it is not. */
+static const char *find_load_error(const Inference__RepositoryModelLoadRequest *request)
 {
 	for (size_t i = 0; i < request->n_parameters; i++)
 		if (hb_parameter_overrides(request->parameters[i]->key))
@@ -164,7 +160,7 @@ void hb_grpc_model_load(struct hb_grpc_call *call)
 	pthread_t thread;
 	if (!request)
 		return;
-	const char *why = why_not_loaded(request);
+	const char *why = find_load_error(request);
 	if (why)
 		hb_grpc_fail(call, GRPC_INVALID_ARGUMENT, HB_LOAD_FAILED, request->model_name, why);
 	else
@@ -172,7 +168,7 @@ void hb_grpc_model_load(struct hb_grpc_call *call)
 	inference__repository_model_load_request__free_unpacked(request, NULL);
 	if (why)
 		return;
-	call->finish = load_finished;
+	call->finish = finish_load;
 	call->waits = true;
 	call->grpc->n_waiting++;
 	if (pthread_create(&thread, NULL, load_model, call) == 0) {
@@ -181,7 +177,7 @@ void hb_grpc_model_load(struct hb_grpc_call *call)
 	}
 	call->waits = false;
 	call->grpc->n_waiting--;
-	hb_grpc_fail(call, GRPC_UNAVAILABLE, "no thread could be started");
+	hb_grpc_fail(call, GRPC_UNAVAILABLE, "the server could not start a thread");
 }
 
 void hb_grpc_model_unload(struct hb_grpc_call *call)

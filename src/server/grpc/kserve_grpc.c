@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See kserve_grpc.h: the loop, its thread and what wakes it. Connections are in grpc_connection.c. */
+/* See kserve_grpc.h. The loop, its thread and the waking of calls; grpc_connection.c has the connections. */
 #include "server/grpc/kserve_grpc.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_MS 1000
+#define CHECK_PERIOD_MS 1000
 #define BACKLOG 4096
 
 void hb_grpc_call_free(struct hb_grpc_call *call)
@@ -25,14 +25,14 @@ void hb_grpc_resume(struct hb_grpc_call *call)
 {
 	struct hb_kserve_grpc *grpc = call->grpc;
 	pthread_mutex_lock(&grpc->lock);
-	call->next = grpc->woken;
-	grpc->woken = call;
-	/* Under the lock: once the last call was taken the loop may end. */
-	uv_async_send(&grpc->bell);
+	call->next = grpc->resumed;
+	grpc->resumed = call;
+	/* Under the lock, because the loop may end and close the doorbell once it has taken the last call. */
+	uv_async_send(&grpc->doorbell);
 	pthread_mutex_unlock(&grpc->lock);
 }
 
-static void answer(struct hb_grpc_call *call)
+static void answer_resumed(struct hb_grpc_call *call)
 {
 	call->waits = false;
 	call->grpc->n_waiting--;
@@ -48,42 +48,42 @@ static void close_all(struct hb_kserve_grpc *grpc)
 	hb_grpc_connections_close(grpc);
 	if (!uv_is_closing((uv_handle_t *)&grpc->listener))
 		uv_close((uv_handle_t *)&grpc->listener, NULL);
-	if (!uv_is_closing((uv_handle_t *)&grpc->tick))
-		uv_close((uv_handle_t *)&grpc->tick, NULL);
-	if (grpc->n_waiting == 0 && !uv_is_closing((uv_handle_t *)&grpc->bell))
-		uv_close((uv_handle_t *)&grpc->bell, NULL);
+	if (!uv_is_closing((uv_handle_t *)&grpc->timer))
+		uv_close((uv_handle_t *)&grpc->timer, NULL);
+	if (grpc->n_waiting == 0 && !uv_is_closing((uv_handle_t *)&grpc->doorbell))
+		uv_close((uv_handle_t *)&grpc->doorbell, NULL);
 }
 
-static void rung(uv_async_t *bell)
+static void take_resumed(uv_async_t *doorbell)
 {
-	struct hb_kserve_grpc *grpc = bell->data;
+	struct hb_kserve_grpc *grpc = doorbell->data;
 	pthread_mutex_lock(&grpc->lock);
-	struct hb_grpc_call *call = grpc->woken;
+	struct hb_grpc_call *call = grpc->resumed;
 	bool stopping = grpc->stopping;
-	grpc->woken = NULL;
+	grpc->resumed = NULL;
 	pthread_mutex_unlock(&grpc->lock);
 	while (call) {
 		struct hb_grpc_call *next = call->next;
-		answer(call);
+		answer_resumed(call);
 		call = next;
 	}
 	if (stopping)
 		close_all(grpc);
 }
 
-static void tick(uv_timer_t *timer)
+static void check_connections(uv_timer_t *timer)
 {
 	struct hb_kserve_grpc *grpc = timer->data;
-	hb_grpc_connections_tick(grpc, hb_clock_now_ns());
+	hb_grpc_connections_check(grpc, hb_clock_now_ns());
 }
 
-static void connected(uv_stream_t *listener, int status)
+static void accept_connection(uv_stream_t *listener, int status)
 {
 	if (status == 0)
 		hb_grpc_connection_accept(listener->data);
 }
 
-static void *run(void *argument)
+static void *run_loop(void *argument)
 {
 	struct hb_kserve_grpc *grpc = argument;
 	uv_run(&grpc->loop, UV_RUN_DEFAULT);
@@ -96,7 +96,7 @@ static int listen_on(struct hb_kserve_grpc *grpc, struct hb_error *error)
 	int size = sizeof(bound);
 	int result = uv_tcp_bind(&grpc->listener, (const struct sockaddr *)&grpc->config.address, 0);
 	if (result == 0)
-		result = uv_listen((uv_stream_t *)&grpc->listener, BACKLOG, connected);
+		result = uv_listen((uv_stream_t *)&grpc->listener, BACKLOG, accept_connection);
 	if (result == 0)
 		result = uv_tcp_getsockname(&grpc->listener, (struct sockaddr *)&bound, &size);
 	if (result != 0)
@@ -106,19 +106,19 @@ static int listen_on(struct hb_kserve_grpc *grpc, struct hb_error *error)
 	return 0;
 }
 
-static int start(struct hb_kserve_grpc *grpc, struct hb_error *error)
+static int start_loop(struct hb_kserve_grpc *grpc, struct hb_error *error)
 {
 	uv_tcp_init(&grpc->loop, &grpc->listener);
-	uv_async_init(&grpc->loop, &grpc->bell, rung);
-	uv_timer_init(&grpc->loop, &grpc->tick);
-	grpc->listener.data = grpc->bell.data = grpc->tick.data = grpc;
+	uv_async_init(&grpc->loop, &grpc->doorbell, take_resumed);
+	uv_timer_init(&grpc->loop, &grpc->timer);
+	grpc->listener.data = grpc->doorbell.data = grpc->timer.data = grpc;
 	int result = listen_on(grpc, error);
 	if (result < 0)
 		return result;
-	uv_timer_start(&grpc->tick, tick, TICK_MS, TICK_MS);
-	result = -pthread_create(&grpc->thread, NULL, run, grpc);
+	uv_timer_start(&grpc->timer, check_connections, CHECK_PERIOD_MS, CHECK_PERIOD_MS);
+	result = -pthread_create(&grpc->thread, NULL, run_loop, grpc);
 	grpc->runs = result == 0;
-	return result == 0 ? 0 : hb_error_set(error, result, "grpc: thread: %s", strerror(-result));
+	return result == 0 ? 0 : hb_error_set(error, result, "grpc: cannot start a thread: %s", strerror(-result));
 }
 
 int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kserve_grpc **out, struct hb_error *error)
@@ -130,7 +130,7 @@ int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kse
 	}
 	grpc->config = *config;
 	pthread_mutex_init(&grpc->lock, NULL);
-	int result = start(grpc, error);
+	int result = start_loop(grpc, error);
 	if (result < 0) {
 		hb_kserve_grpc_free(grpc);
 		return result;
@@ -151,7 +151,7 @@ void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc)
 	if (grpc->runs) {
 		pthread_mutex_lock(&grpc->lock);
 		grpc->stopping = true;
-		uv_async_send(&grpc->bell);
+		uv_async_send(&grpc->doorbell);
 		pthread_mutex_unlock(&grpc->lock);
 		pthread_join(grpc->thread, NULL);
 	} else {

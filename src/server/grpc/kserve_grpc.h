@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KServe v2 over gRPC, unary calls: HTTP/2 by nghttp2, messages by protobuf-c
+ * KServe v2 over gRPC, unary calls only: HTTP/2 by nghttp2, messages by protobuf-c
  * (kserve.proto), one event loop in a thread of its own. A call that waits for
- * the GPU holds nothing but its memory; a client that cancels or goes away has
- * its queued work dropped.
+ * the GPU takes nothing but its memory. If a client cancels or disconnects, its
+ * requests are cancelled.
  */
 #ifndef HB_SERVER_KSERVE_GRPC_H
 #define HB_SERVER_KSERVE_GRPC_H
@@ -19,16 +19,17 @@ struct hb_kserve_grpc;
 struct hb_kserve_grpc_config {
 	struct sockaddr_storage address;
 	uint32_t connections;
-	uint64_t body_bytes; /* a larger message is refused */
-	uint32_t idle_s;     /* a connection whose calls do not move, or that says nothing at first, is closed */
+	uint64_t body_bytes; /* largest message */
+	uint32_t idle_s;     /* limit for a connection that sends nothing at first or whose calls do not progress */
 	struct hb_dispatch *dispatch;
-	struct hb_shared_memory *regions;
+	struct hb_shared_memory *shared_memory;
 	struct hb_memory_budget *memory;
 };
 
 /* 0, or negative errno with *error. */
 int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kserve_grpc **out, struct hb_error *error);
 uint16_t hb_kserve_grpc_port(const struct hb_kserve_grpc *grpc);
+/* Closes all connections and ends the server. */
 void hb_kserve_grpc_free(struct hb_kserve_grpc *grpc);
 
 #endif

@@ -10,48 +10,54 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A descriptor that is closed comes back as another connection's, so an event counts for the turn it was asked for in. */
-struct place {
+/*
+ * The request that a descriptor belongs to. The system reuses the numbers of closed descriptors, so each addition has a
+ * serial number, and an event counts only for the serial number with which it was requested.
+ */
+struct watched_socket {
 	struct hb_inference *infer;
-	uint32_t turn;
+	uint32_t serial;
 };
 
 struct hb_disconnect_watch {
 	struct hb_dispatch *dispatch;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* guards sockets[] */
 	pthread_t thread;
-	int epoll, bell;
+	int epoll, stop; /* stop: an eventfd that ends the thread */
 	uint32_t n;
-	struct place *of_fd;
+	struct watched_socket *sockets; /* by descriptor */
 };
 
-static uint64_t token(int fd, uint32_t turn)
+static uint64_t make_token(int fd, uint32_t serial)
 {
-	return (uint64_t)turn << 32 | (uint32_t)fd;
+	return (uint64_t)serial << 32 | (uint32_t)fd;
 }
 
-/* NULL: that turn is over. Events come in lots, and what is done about one may end the turn of the next. */
-static struct hb_inference *take(struct hb_disconnect_watch *watch, uint64_t of)
+/*
+ * The request of an event, held for the caller. NULL if the socket is no longer watched for it: handling an earlier event
+ * of the same batch may have removed it.
+ */
+static struct hb_inference *take_request(struct hb_disconnect_watch *watch, uint64_t token)
 {
 	pthread_mutex_lock(&watch->lock);
-	const struct place *place = &watch->of_fd[(uint32_t)of];
-	struct hb_inference *infer = place->turn == of >> 32 ? place->infer : NULL;
+	const struct watched_socket *socket = &watch->sockets[(uint32_t)token];
+	struct hb_inference *infer = socket->serial == token >> 32 ? socket->infer : NULL;
 	if (infer)
 		atomic_fetch_add(&infer->holders, 1);
 	pthread_mutex_unlock(&watch->lock);
 	return infer;
 }
 
-static void *run(void *argument)
+static void *watch_sockets(void *argument)
 {
 	struct hb_disconnect_watch *watch = argument;
 	struct epoll_event events[32];
 	for (;;) {
 		int n = epoll_wait(watch->epoll, events, 32, -1);
 		for (int i = 0; i < n; i++) {
-			if (events[i].data.u64 == token(watch->bell, 0))
+			if (events[i].data.u64 == make_token(watch->stop, 0))
 				return NULL;
-			struct hb_inference *infer = take(watch, events[i].data.u64);
+			struct hb_inference *infer = take_request(watch, events[i].data.u64);
 			if (infer)
 				hb_dispatch_cancel(watch->dispatch, infer);
 			hb_inference_free(infer);
@@ -59,25 +65,25 @@ static void *run(void *argument)
 	}
 }
 
-static bool start(struct hb_disconnect_watch *watch)
+static bool start_thread(struct hb_disconnect_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
-	watch->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	event.data.u64 = token(watch->bell, 0);
-	return watch->of_fd && watch->epoll >= 0 && watch->bell >= 0 &&
-	       epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->bell, &event) == 0 &&
-	       pthread_create(&watch->thread, NULL, run, watch) == 0;
+	watch->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	event.data.u64 = make_token(watch->stop, 0);
+	return watch->sockets && watch->epoll >= 0 && watch->stop >= 0 &&
+	       epoll_ctl(watch->epoll, EPOLL_CTL_ADD, watch->stop, &event) == 0 &&
+	       pthread_create(&watch->thread, NULL, watch_sockets, watch) == 0;
 }
 
-static void release(struct hb_disconnect_watch *watch)
+static void free_watch(struct hb_disconnect_watch *watch)
 {
 	if (watch->epoll >= 0)
 		close(watch->epoll);
-	if (watch->bell >= 0)
-		close(watch->bell);
+	if (watch->stop >= 0)
+		close(watch->stop);
 	pthread_mutex_destroy(&watch->lock);
-	free(watch->of_fd);
+	free(watch->sockets);
 	free(watch);
 }
 
@@ -88,13 +94,13 @@ struct hb_disconnect_watch *hb_disconnect_watch_new(struct hb_dispatch *dispatch
 	if (!watch)
 		return NULL;
 	watch->dispatch = dispatch;
-	watch->epoll = watch->bell = -1;
+	watch->epoll = watch->stop = -1;
 	pthread_mutex_init(&watch->lock, NULL);
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
 		watch->n = limit.rlim_cur > 1 << 20 ? 1 << 20 : (uint32_t)limit.rlim_cur;
-	watch->of_fd = calloc(watch->n ? watch->n : 1, sizeof(*watch->of_fd));
-	if (!start(watch)) {
-		release(watch);
+	watch->sockets = calloc(watch->n ? watch->n : 1, sizeof(*watch->sockets));
+	if (!start_thread(watch)) {
+		free_watch(watch);
 		return NULL;
 	}
 	return watch;
@@ -104,10 +110,10 @@ void hb_disconnect_watch_free(struct hb_disconnect_watch *watch)
 {
 	if (!watch)
 		return;
-	while (eventfd_write(watch->bell, 1) != 0 && errno == EINTR)
+	while (eventfd_write(watch->stop, 1) != 0 && errno == EINTR)
 		;
 	pthread_join(watch->thread, NULL);
-	release(watch);
+	free_watch(watch);
 }
 
 void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, struct hb_inference *infer)
@@ -117,20 +123,20 @@ void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, struct h
 		return;
 	atomic_fetch_add(&infer->holders, 1);
 	pthread_mutex_lock(&watch->lock);
-	watch->of_fd[fd].infer = infer;
-	event.data.u64 = token(fd, ++watch->of_fd[fd].turn);
+	watch->sockets[fd].infer = infer;
+	event.data.u64 = make_token(fd, ++watch->sockets[fd].serial);
 	pthread_mutex_unlock(&watch->lock);
 	epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-void hb_disconnect_watch_forget(struct hb_disconnect_watch *watch, int fd)
+void hb_disconnect_watch_remove(struct hb_disconnect_watch *watch, int fd)
 {
 	if (fd < 0 || (uint32_t)fd >= watch->n)
 		return;
 	epoll_ctl(watch->epoll, EPOLL_CTL_DEL, fd, NULL);
 	pthread_mutex_lock(&watch->lock);
-	struct hb_inference *infer = watch->of_fd[fd].infer;
-	watch->of_fd[fd].infer = NULL;
+	struct hb_inference *infer = watch->sockets[fd].infer;
+	watch->sockets[fd].infer = NULL;
 	pthread_mutex_unlock(&watch->lock);
 	hb_inference_free(infer);
 }

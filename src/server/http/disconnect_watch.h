@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notices that clients have closed their connection while their request waits,
- * and cancels it. HTTP/1 has no other way to say so. One thread; the HTTP front
- * end tells it which sockets to look at.
+ * Cancels the request of a client that closes its connection while the request
+ * waits: HTTP/1 has no other way to cancel. One thread waits for closed sockets;
+ * the HTTP server says which sockets to watch.
  */
 #ifndef HB_SERVER_DISCONNECT_WATCH_H
 #define HB_SERVER_DISCONNECT_WATCH_H
@@ -14,8 +14,8 @@ struct hb_disconnect_watch;
 /* NULL = no memory, no descriptor or no thread. */
 struct hb_disconnect_watch *hb_disconnect_watch_new(struct hb_dispatch *dispatch);
 void hb_disconnect_watch_free(struct hb_disconnect_watch *watch);
-/* From now until forget, the request of this socket is cancelled when its peer has gone. */
+/* Cancels the request if the peer of this socket closes it before hb_disconnect_watch_remove(). */
 void hb_disconnect_watch_add(struct hb_disconnect_watch *watch, int fd, struct hb_inference *infer);
-void hb_disconnect_watch_forget(struct hb_disconnect_watch *watch, int fd);
+void hb_disconnect_watch_remove(struct hb_disconnect_watch *watch, int fd);
 
 #endif

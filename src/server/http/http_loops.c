@@ -25,15 +25,15 @@ struct hb_http_loop {
 	struct MHD_Daemon *daemon;
 	pthread_t thread;
 	bool runs;
-	int bell; /* an eventfd */
-	atomic_bool rung;
-	sem_t is_quiet;
+	int doorbell;            /* eventfd that wakes the thread */
+	atomic_bool doorbell_on; /* the doorbell was rung and the thread has not read it yet */
+	sem_t quiesced;
 };
 
 struct hb_http_loops {
 	int listening;
-	bool quiet;
-	atomic_bool quieting, stopping;
+	bool quiesced; /* no loop accepts connections */
+	atomic_bool quiescing, stopping;
 	uint32_t n;
 	struct hb_http_loop all[THREADS_MAX];
 };
@@ -47,25 +47,25 @@ struct hb_http_loop *hb_http_loop_here(void)
 
 void hb_http_loop_wake(struct hb_http_loop *loop)
 {
-	if (!atomic_exchange(&loop->rung, true) && eventfd_write(loop->bell, 1) < 0)
+	if (!atomic_exchange(&loop->doorbell_on, true) && eventfd_write(loop->doorbell, 1) < 0)
 		hb_log_error("http: eventfd: %s", strerror(errno));
 }
 
-/* Before the library looks at what was resumed: what is resumed later rings again. */
-static void hear(struct hb_http_loop *loop)
+/* Must be called before the library looks for resumed connections: one that is resumed later rings again. */
+static void clear_doorbell(struct hb_http_loop *loop)
 {
 	eventfd_t rings;
-	if (eventfd_read(loop->bell, &rings) == 0)
-		atomic_store(&loop->rung, false);
+	if (eventfd_read(loop->doorbell, &rings) == 0)
+		atomic_store(&loop->doorbell_on, false);
 }
 
-static int epoll_of(struct MHD_Daemon *daemon)
+static int epoll_descriptor(struct MHD_Daemon *daemon)
 {
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	return info ? info->epoll_fd : -1;
 }
 
-static int timeout_ms(struct MHD_Daemon *daemon)
+static int next_timeout_ms(struct MHD_Daemon *daemon)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
 	if (MHD_get_timeout(daemon, &ms) != MHD_YES)
@@ -73,34 +73,38 @@ static int timeout_ms(struct MHD_Daemon *daemon)
 	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
-/* Here, since the library ends the process where a daemon's loop meets its own MHD_quiesce_daemon() elsewhere. */
-static bool quiesce(struct hb_http_loop *loop)
+/*
+ * Called on the loop's own thread: the library aborts the process if another thread calls MHD_quiesce_daemon() while the
+ * loop runs. True: the daemon accepts no more connections.
+ */
+static bool quiesce_daemon(struct hb_http_loop *loop)
 {
-	if (!atomic_load(&loop->loops->quieting))
+	if (!atomic_load(&loop->loops->quiescing))
 		return false;
 	MHD_quiesce_daemon(loop->daemon);
-	sem_post(&loop->is_quiet);
+	sem_post(&loop->quiesced);
 	return true;
 }
 
-static void *run(void *argument)
+static void *run_loop(void *argument)
 {
 	struct hb_http_loop *loop = argument;
 	bool quiet = false;
-	struct pollfd fds[] = {{.fd = loop->bell, .events = POLLIN}, {.fd = epoll_of(loop->daemon), .events = POLLIN}};
+	struct pollfd fds[] = {{.fd = loop->doorbell, .events = POLLIN},
+			       {.fd = epoll_descriptor(loop->daemon), .events = POLLIN}};
 	here = loop;
 	while (!atomic_load(&loop->loops->stopping)) {
-		/* It can only be interrupted; then nothing is lost by looking. */
-		poll(fds, 2, timeout_ms(loop->daemon));
+		/* poll() can only fail by being interrupted; checking the daemon then does no harm. */
+		poll(fds, 2, next_timeout_ms(loop->daemon));
 		if (fds[0].revents & POLLIN)
-			hear(loop);
-		quiet = quiet || quiesce(loop);
+			clear_doorbell(loop);
+		quiet = quiet || quiesce_daemon(loop);
 		MHD_run_wait(loop->daemon, 0);
 	}
 	return NULL;
 }
 
-static int listen_at(const struct sockaddr_storage *address)
+static int open_listener(const struct sockaddr_storage *address)
 {
 	int on = 1;
 	int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -121,19 +125,19 @@ static int start_daemon(struct hb_http_loop *loop, const struct hb_http_loops_co
 {
 	const unsigned flags = MHD_USE_EPOLL | MHD_USE_TURBO |
 			       (config->address.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
-	loop->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (loop->bell < 0)
+	loop->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (loop->doorbell < 0)
 		return -errno;
 	errno = 0;
 	loop->daemon = config->start(config->argument, flags, loop->loops->listening, connections ? connections : 1);
 	if (loop->daemon)
-		return sem_init(&loop->is_quiet, 0, 0);
+		return sem_init(&loop->quiesced, 0, 0);
 	int code = errno ? -errno : -EIO;
-	close(loop->bell);
+	close(loop->doorbell);
 	return code;
 }
 
-static int start(struct hb_http_loops *loops, const struct hb_http_loops_config *config)
+static int start_threads(struct hb_http_loops *loops, const struct hb_http_loops_config *config)
 {
 	uint32_t threads = config->threads < THREADS_MAX ? config->threads : THREADS_MAX;
 	for (; loops->n < threads; loops->n++) {
@@ -145,7 +149,7 @@ static int start(struct hb_http_loops *loops, const struct hb_http_loops_config 
 			return code;
 	}
 	for (uint32_t i = 0; i < threads; i++) {
-		int code = pthread_create(&loops->all[i].thread, NULL, run, &loops->all[i]);
+		int code = pthread_create(&loops->all[i].thread, NULL, run_loop, &loops->all[i]);
 		if (code)
 			return -code;
 		loops->all[i].runs = true;
@@ -158,10 +162,10 @@ int hb_http_loops_new(const struct hb_http_loops_config *config, struct hb_http_
 	struct hb_http_loops *loops = calloc(1, sizeof(*loops));
 	if (!loops)
 		return hb_error_set(error, -ENOMEM, "http: out of memory");
-	int code = loops->listening = listen_at(&config->address);
+	int code = loops->listening = open_listener(&config->address);
 	if (code < 0)
 		hb_error_set(error, code, "http: cannot listen: %s", strerror(-code));
-	else if ((code = start(loops, config)) < 0)
+	else if ((code = start_threads(loops, config)) < 0)
 		hb_error_set(error, code, "http: cannot start: %s", strerror(-code));
 	if (code < 0) {
 		hb_http_loops_free(loops);
@@ -183,18 +187,18 @@ uint16_t hb_http_loops_port(const struct hb_http_loops *loops)
 
 void hb_http_loops_quiesce(struct hb_http_loops *loops)
 {
-	if (loops->quiet)
+	if (loops->quiesced)
 		return;
-	loops->quiet = true;
-	atomic_store(&loops->quieting, true);
+	loops->quiesced = true;
+	atomic_store(&loops->quiescing, true);
 	for (uint32_t i = 0; i < loops->n; i++) {
 		struct hb_http_loop *loop = &loops->all[i];
 		if (!loop->runs) {
-			quiesce(loop);
+			quiesce_daemon(loop);
 			continue;
 		}
 		hb_http_loop_wake(loop);
-		while (sem_wait(&loop->is_quiet) < 0)
+		while (sem_wait(&loop->quiesced) < 0)
 			;
 	}
 }
@@ -203,7 +207,7 @@ void hb_http_loops_free(struct hb_http_loops *loops)
 {
 	if (!loops)
 		return;
-	/* A daemon that is not quiet closes the socket, which is everybody's. */
+	/* A daemon that was not quiesced closes the listening socket, which all daemons share. */
 	hb_http_loops_quiesce(loops);
 	atomic_store(&loops->stopping, true);
 	for (uint32_t i = 0; i < loops->n; i++) {
@@ -212,8 +216,8 @@ void hb_http_loops_free(struct hb_http_loops *loops)
 		if (loop->runs)
 			pthread_join(loop->thread, NULL);
 		MHD_stop_daemon(loop->daemon);
-		close(loop->bell);
-		sem_destroy(&loop->is_quiet);
+		close(loop->doorbell);
+		sem_destroy(&loop->quiesced);
 	}
 	if (loops->listening >= 0)
 		close(loops->listening);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads of the HTTP server: each runs the loop of one daemon of
- * libmicrohttpd, and all listen on one socket. The library has threads of its
- * own, but in 0.9.75 (Debian 12) they may stand still: when epoll_wait() fills
- * its table of 128 events they wait for more, until a connection times out,
- * before they serve those 128. Here only our poll() waits; the library is asked
- * for what there is. It does not end a wait that is not its own, so whoever
- * resumes a connection wakes its loop.
+ * The threads of the HTTP server. Each runs the event loop of one libmicrohttpd
+ * daemon, and all daemons listen on one socket. Between kserve_http.c and the
+ * library; this file knows nothing of requests.
  *
- * Between kserve_http.c and the library; knows nothing of requests.
+ * libmicrohttpd has threads, too, but those of 0.9.75 (Debian 12) can stall: when
+ * epoll_wait() fills its table of 128 events, they wait for more events, until a
+ * connection times out, before they serve these 128. Here only our poll() waits,
+ * and the library is asked to serve what is ready. It cannot end a wait that is
+ * not its own, so code that resumes a connection must wake the connection's loop.
  */
 #ifndef HB_SERVER_HTTP_LOOPS_H
 #define HB_SERVER_HTTP_LOOPS_H
@@ -24,23 +24,23 @@ struct hb_http_loop;
 
 struct hb_http_loops_config {
 	struct sockaddr_storage address;
-	uint32_t threads, connections; /* of all threads together */
-	/* A daemon with these flags, and as many connections, that listens on the socket; NULL = failed, see errno. */
+	uint32_t threads, connections; /* connections: of all threads together */
+	/* Starts a daemon with these flags and this connection limit on the listening socket; NULL = failed, see errno. */
 	struct MHD_Daemon *(*start)(void *argument, unsigned flags, int listening, uint32_t connections);
 	void *argument;
 };
 
 /* 0, or negative errno with *error. */
 int hb_http_loops_new(const struct hb_http_loops_config *config, struct hb_http_loops **out, struct hb_error *error);
-/* The port that it listens on. */
+/* The port of the listening socket. */
 uint16_t hb_http_loops_port(const struct hb_http_loops *loops);
-/* The loop whose thread calls; NULL = another thread. */
+/* The loop that the calling thread runs; NULL on other threads. */
 struct hb_http_loop *hb_http_loop_here(void);
-/* After MHD_resume_connection() for a connection of this loop; any thread. */
+/* Call after MHD_resume_connection() for a connection of this loop; any thread. */
 void hb_http_loop_wake(struct hb_http_loop *loop);
-/* No new connections from now on; those that are there go on. */
+/* Stops accepting connections; existing connections are served. */
 void hb_http_loops_quiesce(struct hb_http_loops *loops);
-/* No connection may be suspended. NULL: nothing. */
+/* Ends the threads. No connection may be suspended. NULL is allowed. */
 void hb_http_loops_free(struct hb_http_loops *loops);
 
 #endif

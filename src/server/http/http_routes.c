@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which function answers which path: one table. See kserve_http.h. */
+/* The functions that answer requests, and the table of paths that chooses one of them. See http_call.h. */
 #include "server/http/http_call.h"
 #include "server/models/serve_metrics.h"
 
@@ -12,110 +12,110 @@
 #define SEGMENTS_MAX 8
 #define PATH_MAX_BYTES 512
 
-/* What the stars of a pattern stand for. */
-struct captures {
+/* The parts of a path that match the stars of its pattern. */
+struct path_captures {
 	const char *at[2];
 	uint32_t n;
 };
 
-typedef enum MHD_Result route_function(struct hb_http_call *call, const struct captures *captures);
+typedef enum MHD_Result route_function(struct hb_http_call *call, const struct path_captures *captures);
 
-static struct hb_dispatch *dispatch_of(const struct hb_http_call *call)
+static struct hb_dispatch *get_dispatch(const struct hb_http_call *call)
 {
 	return call->http->config.dispatch;
 }
 
 /* ---- health and metadata ---- */
 
-static enum MHD_Result live(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_live(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_send_nothing(call, 200);
 }
 
-static enum MHD_Result ready(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_ready(struct hb_http_call *call, const struct path_captures *captures)
 {
-	return hb_http_send_nothing(call, hb_dispatch_ready(dispatch_of(call)) ? 200 : 503);
+	return hb_http_send_nothing(call, hb_dispatch_ready(get_dispatch(call)) ? 200 : 503);
 }
 
-static enum MHD_Result server(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_server(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_send_json(call, 200, hb_kserve_json_server());
 }
 
-static struct hb_served_model *take(struct hb_http_call *call, const struct captures *captures, int *status,
-				    char *reason, size_t size)
+static struct hb_served_model *take_model(struct hb_http_call *call, const struct path_captures *captures, int *status,
+					  char *reason, size_t size)
 {
 	enum hb_answer answer;
 	struct hb_served_model *model = hb_dispatch_take_model(
-		dispatch_of(call), captures->at[0], captures->n > 1 ? captures->at[1] : NULL, &answer, reason, size);
+		get_dispatch(call), captures->at[0], captures->n > 1 ? captures->at[1] : NULL, &answer, reason, size);
 	*status = hb_answer_http(answer);
 	return model;
 }
 
-static enum MHD_Result model_ready(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_model_ready(struct hb_http_call *call, const struct path_captures *captures)
 {
 	char reason[256];
 	int status;
-	hb_dispatch_give_model(dispatch_of(call), take(call, captures, &status, reason, sizeof(reason)));
+	hb_dispatch_give_model(get_dispatch(call), take_model(call, captures, &status, reason, sizeof(reason)));
 	return status == 200 ? hb_http_send_nothing(call, 200) : hb_http_refuse(call, status, reason);
 }
 
-static enum MHD_Result model(struct hb_http_call *call, const struct captures *captures)
+/* Sends what `write` says of the model that the path names. */
+static enum MHD_Result send_model_document(struct hb_http_call *call, const struct path_captures *captures,
+					   char *(*write)(const struct hb_model_config *model))
 {
 	char reason[256];
 	int status;
-	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
+	struct hb_served_model *found = take_model(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
-	char *json = hb_kserve_json_model(&found->config);
-	hb_dispatch_give_model(dispatch_of(call), found);
+	char *json = write(&found->config);
+	hb_dispatch_give_model(get_dispatch(call), found);
 	return hb_http_send_json(call, 200, json);
 }
 
-static enum MHD_Result model_config(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_model(struct hb_http_call *call, const struct path_captures *captures)
 {
-	char reason[256];
-	int status;
-	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
-	if (!found)
-		return hb_http_refuse(call, status, reason);
-	char *json = hb_kserve_json_model_config(&found->config);
-	hb_dispatch_give_model(dispatch_of(call), found);
-	return hb_http_send_json(call, 200, json);
+	return send_model_document(call, captures, hb_kserve_json_model);
 }
 
-static enum MHD_Result infer(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_model_config(struct hb_http_call *call, const struct path_captures *captures)
+{
+	return send_model_document(call, captures, hb_kserve_json_model_config);
+}
+
+static enum MHD_Result post_infer(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_infer(call, captures->at[0], captures->n > 1 ? captures->at[1] : NULL);
 }
 
-static enum MHD_Result all_statistics(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_all_statistics(struct hb_http_call *call, const struct path_captures *captures)
 {
-	return hb_http_send_json(call, 200, hb_kserve_json_statistics(dispatch_of(call), NULL));
+	return hb_http_send_json(call, 200, hb_kserve_json_statistics(get_dispatch(call), NULL));
 }
 
-static enum MHD_Result statistics(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_statistics(struct hb_http_call *call, const struct path_captures *captures)
 {
 	char reason[256];
 	int status;
-	struct hb_served_model *found = take(call, captures, &status, reason, sizeof(reason));
+	struct hb_served_model *found = take_model(call, captures, &status, reason, sizeof(reason));
 	if (!found)
 		return hb_http_refuse(call, status, reason);
-	hb_dispatch_give_model(dispatch_of(call), found);
-	return hb_http_send_json(call, 200, hb_kserve_json_statistics(dispatch_of(call), captures->at[0]));
+	hb_dispatch_give_model(get_dispatch(call), found);
+	return hb_http_send_json(call, 200, hb_kserve_json_statistics(get_dispatch(call), captures->at[0]));
 }
 
-static enum MHD_Result metrics(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_metrics(struct hb_http_call *call, const struct path_captures *captures)
 {
 	size_t bytes = 0;
-	char *text = hb_serve_metrics(dispatch_of(call), call->http->config.memory, &bytes);
+	char *text = hb_serve_metrics(get_dispatch(call), call->http->config.memory, &bytes);
 	return text ? hb_http_send(call, 200, "text/plain; version=0.0.4; charset=utf-8", text, bytes, bytes) : MHD_NO;
 }
 
-/* ---- the repository ---- */
+/* ---- the model repository ---- */
 
-/* The body's object; NULL with an answer queued in *result where it is none. An empty body is an empty object. */
-static json_t *parse(struct hb_http_call *call, enum MHD_Result *result)
+/* Parses the body, of which an empty one means {}. NULL: it is not an object, and *result has the response. */
+static json_t *parse_body(struct hb_http_call *call, enum MHD_Result *result)
 {
 	struct hb_error error = {.text = ""};
 	json_t *root = NULL;
@@ -128,15 +128,15 @@ static json_t *parse(struct hb_http_call *call, enum MHD_Result *result)
 	return NULL;
 }
 
-static enum MHD_Result repository_index(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_repository_index(struct hb_http_call *call, const struct path_captures *captures)
 {
 	enum MHD_Result result = MHD_NO;
-	json_t *root = parse(call, &result);
+	json_t *root = parse_body(call, &result);
 	if (!root)
 		return result;
 	bool ready_only = json_is_true(json_object_get(root, "ready"));
 	json_decref(root);
-	return hb_http_send_json(call, 200, hb_kserve_json_index(dispatch_of(call), ready_only));
+	return hb_http_send_json(call, 200, hb_kserve_json_index(get_dispatch(call), ready_only));
 }
 
 static enum MHD_Result refuse_load(struct hb_http_call *call, int status, const char *name, const char *why)
@@ -146,28 +146,29 @@ static enum MHD_Result refuse_load(struct hb_http_call *call, int status, const 
 	return hb_http_refuse(call, status, text);
 }
 
-static enum MHD_Result answer_load(struct hb_http_call *call)
+static enum MHD_Result finish_load(struct hb_http_call *call)
 {
-	return call->answer ? refuse_load(call, 400, call->name, call->answer) : hb_http_send_nothing(call, 200);
+	return call->load_error ? refuse_load(call, 400, call->name, call->load_error)
+				: hb_http_send_nothing(call, 200);
 }
 
-/* A worker takes its time to come up: a thread of its own waits for it. */
+/* Loading a model can take minutes, so a thread of its own waits for it. */
 static void *load_model(void *argument)
 {
 	struct hb_http_call *call = argument;
 	struct hb_kserve_http *http = call->http;
 	struct hb_error error = {.text = ""};
-	if (hb_dispatch_load(dispatch_of(call), call->name, &error) < 0)
-		call->answer = strdup(error.text);
+	if (hb_dispatch_load(get_dispatch(call), call->name, &error) < 0)
+		call->load_error = strdup(error.text);
 	hb_http_resume(call);
 	pthread_mutex_lock(&http->lock);
-	http->slow--;
+	http->n_loading--;
 	pthread_cond_broadcast(&http->ended);
 	pthread_mutex_unlock(&http->lock);
 	return NULL;
 }
 
-/* Triton's load can bring a configuration and files along. */
+/* Whether a load request brings a configuration or files, as Triton allows. */
 static bool overrides_files(json_t *root)
 {
 	const char *key;
@@ -177,12 +178,12 @@ static bool overrides_files(json_t *root)
 	return false;
 }
 
-static enum MHD_Result load(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_load(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_kserve_http *http = call->http;
 	enum MHD_Result result = MHD_NO;
 	pthread_t thread;
-	json_t *root = parse(call, &result);
+	json_t *root = parse_body(call, &result);
 	if (!root)
 		return result;
 	bool overrides = overrides_files(root);
@@ -192,27 +193,27 @@ static enum MHD_Result load(struct hb_http_call *call, const struct captures *ca
 	if (overrides)
 		return refuse_load(call, 501, captures->at[0], HB_LOAD_OVERRIDES);
 	strcpy(call->name, captures->at[0]);
-	call->finish = answer_load;
+	call->finish = finish_load;
 	pthread_mutex_lock(&http->lock);
 	bool over = http->over;
-	http->slow += !over;
+	http->n_loading += !over;
 	pthread_mutex_unlock(&http->lock);
 	if (over)
 		return hb_http_refuse(call, 503, HB_HTTP_SHUTTING_DOWN);
 	if (pthread_create(&thread, NULL, load_model, call) != 0) {
 		pthread_mutex_lock(&http->lock);
-		http->slow--;
+		http->n_loading--;
 		pthread_mutex_unlock(&http->lock);
-		return hb_http_refuse(call, 503, "no thread could be started");
+		return hb_http_refuse(call, 503, "the server could not start a thread");
 	}
 	pthread_detach(thread);
 	return hb_http_suspend(call);
 }
 
-static enum MHD_Result unload(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_unload(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_dispatch_unload(dispatch_of(call), captures->at[0], &error);
+	int result = hb_dispatch_unload(get_dispatch(call), captures->at[0], &error);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 
@@ -224,75 +225,76 @@ static enum MHD_Result list_regions(struct hb_http_call *call, const char *name)
 	struct hb_shared_region *regions = calloc(HB_SHARED_REGIONS_MAX, sizeof(*regions));
 	if (!regions)
 		return MHD_NO;
-	int n = hb_shared_memory_list(call->http->config.regions, name, regions, HB_SHARED_REGIONS_MAX, &error);
+	int n = hb_shared_memory_list(call->http->config.shared_memory, name, regions, HB_SHARED_REGIONS_MAX, &error);
 	char *json = n < 0 ? NULL : hb_kserve_json_regions(regions, (uint32_t)n);
 	free(regions);
 	return n < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_json(call, 200, json);
 }
 
-static enum MHD_Result all_regions(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_all_regions(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return list_regions(call, "");
 }
 
-static enum MHD_Result region_status(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result get_region_status(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return list_regions(call, captures->at[0]);
 }
 
-static enum MHD_Result register_region(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_register_region(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_error error = {.text = ""};
 	struct hb_shared_region region = {.offset = 0};
 	enum MHD_Result answered = MHD_NO;
 	const char *key = NULL;
 	json_int_t offset = 0, bytes = 0;
-	json_t *root = parse(call, &answered);
+	json_t *root = parse_body(call, &answered);
 	if (!root)
 		return answered;
 	int result = hb_json_unpack(root, "request", &error, "{s:s, s?I, s:I}", "key", &key, "offset", &offset,
 				    "byte_size", &bytes);
 	if (result == 0 && (strlen(captures->at[0]) >= sizeof(region.name) || strlen(key) >= sizeof(region.key) ||
 			    offset < 0 || bytes <= 0))
-		result = hb_error_set(&error, -1,
-				      "name and key have up to %d characters, offset and byte_size are not negative",
-				      HB_SHARED_REGION_NAME_MAX - 1);
+		result = hb_error_set(
+			&error, -1,
+			"name and key can have at most %d characters, offset must be at least 0 and byte_size at least 1",
+			HB_SHARED_REGION_NAME_MAX - 1);
 	if (result == 0) {
 		strcpy(region.name, captures->at[0]);
 		strcpy(region.key, key);
 		region.offset = (uint64_t)offset;
 		region.bytes = (uint64_t)bytes;
-		result = hb_shared_memory_register(call->http->config.regions, &region, &error);
+		result = hb_shared_memory_register(call->http->config.shared_memory, &region, &error);
 	}
 	json_decref(root);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 
-static enum MHD_Result unregister_region(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_unregister_region(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_shared_memory_unregister(call->http->config.regions, captures->n ? captures->at[0] : "",
+	int result = hb_shared_memory_unregister(call->http->config.shared_memory, captures->n ? captures->at[0] : "",
 						 &error);
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 
-/* CUDA's handles cannot be opened here: the server has no context of its own. */
-static enum MHD_Result no_cuda_regions(struct hb_http_call *call, const struct captures *captures)
+/* The server has no CUDA context, so it cannot open handles of CUDA memory. */
+static enum MHD_Result get_no_cuda_regions(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_send_json(call, 200, strdup("[]"));
 }
 
-static enum MHD_Result refuse_cuda(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result refuse_cuda(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_refuse(call, 501, "CUDA shared memory is not supported; use system shared memory");
 }
 
-/* ---- ours ---- */
+/* ---- not part of KServe ---- */
 
-static enum MHD_Result set_policy(struct hb_http_call *call, const struct captures *captures)
+static enum MHD_Result post_policy(struct hb_http_call *call, const struct path_captures *captures)
 {
 	struct hb_error error = {.text = ""};
-	int result = hb_dispatch_set_policy(dispatch_of(call), captures->at[0], &error);
+	int result = hb_dispatch_set_policy(get_dispatch(call), captures->at[0], &error);
 	return result < 0 ? hb_http_refuse(call, result == -EBUSY ? 409 : 404, error.text)
 			  : hb_http_send_nothing(call, 200);
 }
@@ -303,38 +305,38 @@ static const struct {
 	const char *method, *pattern;
 	route_function *function;
 } routes[] = {
-	{"POST", "v2/models/*/infer", infer},
-	{"POST", "v2/models/*/versions/*/infer", infer},
-	{"GET", "v2/health/live", live},
-	{"GET", "v2/health/ready", ready},
-	{"GET", "v2", server},
-	{"GET", "v2/models/stats", all_statistics},
-	{"GET", "v2/models/*/stats", statistics},
-	{"GET", "v2/models/*/versions/*/stats", statistics},
-	{"GET", "v2/models/*/ready", model_ready},
-	{"GET", "v2/models/*/versions/*/ready", model_ready},
-	{"GET", "v2/models/*/config", model_config},
-	{"GET", "v2/models/*/versions/*/config", model_config},
-	{"GET", "v2/models/*", model},
-	{"GET", "v2/models/*/versions/*", model},
-	{"POST", "v2/repository/index", repository_index},
-	{"POST", "v2/repository/models/*/load", load},
-	{"POST", "v2/repository/models/*/unload", unload},
-	{"GET", "v2/systemsharedmemory/status", all_regions},
-	{"GET", "v2/systemsharedmemory/region/*/status", region_status},
-	{"POST", "v2/systemsharedmemory/region/*/register", register_region},
-	{"POST", "v2/systemsharedmemory/region/*/unregister", unregister_region},
-	{"POST", "v2/systemsharedmemory/unregister", unregister_region},
-	{"GET", "v2/cudasharedmemory/status", no_cuda_regions},
+	{"POST", "v2/models/*/infer", post_infer},
+	{"POST", "v2/models/*/versions/*/infer", post_infer},
+	{"GET", "v2/health/live", get_live},
+	{"GET", "v2/health/ready", get_ready},
+	{"GET", "v2", get_server},
+	{"GET", "v2/models/stats", get_all_statistics},
+	{"GET", "v2/models/*/stats", get_statistics},
+	{"GET", "v2/models/*/versions/*/stats", get_statistics},
+	{"GET", "v2/models/*/ready", get_model_ready},
+	{"GET", "v2/models/*/versions/*/ready", get_model_ready},
+	{"GET", "v2/models/*/config", get_model_config},
+	{"GET", "v2/models/*/versions/*/config", get_model_config},
+	{"GET", "v2/models/*", get_model},
+	{"GET", "v2/models/*/versions/*", get_model},
+	{"POST", "v2/repository/index", post_repository_index},
+	{"POST", "v2/repository/models/*/load", post_load},
+	{"POST", "v2/repository/models/*/unload", post_unload},
+	{"GET", "v2/systemsharedmemory/status", get_all_regions},
+	{"GET", "v2/systemsharedmemory/region/*/status", get_region_status},
+	{"POST", "v2/systemsharedmemory/region/*/register", post_register_region},
+	{"POST", "v2/systemsharedmemory/region/*/unregister", post_unregister_region},
+	{"POST", "v2/systemsharedmemory/unregister", post_unregister_region},
+	{"GET", "v2/cudasharedmemory/status", get_no_cuda_regions},
 	{"GET", "v2/cudasharedmemory/region/*/status", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/region/*/register", refuse_cuda},
 	{"POST", "v2/cudasharedmemory/region/*/unregister", refuse_cuda},
-	{"POST", "v2/cudasharedmemory/unregister", live},
-	{"POST", "v2/policy/*", set_policy},
-	{"GET", "metrics", metrics},
+	{"POST", "v2/cudasharedmemory/unregister", get_live},
+	{"POST", "v2/policy/*", post_policy},
+	{"GET", "metrics", get_metrics},
 };
 
-static bool matches(const char *pattern, char *const *segments, uint32_t n, struct captures *captures)
+static bool matches_pattern(const char *pattern, char *const *segments, uint32_t n, struct path_captures *captures)
 {
 	captures->n = 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -352,7 +354,8 @@ static bool matches(const char *pattern, char *const *segments, uint32_t n, stru
 	return *pattern == '\0';
 }
 
-static uint32_t cut(char *path, char **segments)
+/* Cuts a path at its slashes. The number of segments; SEGMENTS_MAX + 1 = more than SEGMENTS_MAX. */
+static uint32_t split_path(char *path, char **segments)
 {
 	uint32_t n = 0;
 	char *rest = NULL;
@@ -367,21 +370,21 @@ static uint32_t cut(char *path, char **segments)
 enum MHD_Result hb_http_route(struct hb_http_call *call, const char *url, const char *method)
 {
 	char path[PATH_MAX_BYTES], *segments[SEGMENTS_MAX];
-	struct captures captures;
+	struct path_captures captures;
 	bool other_method = false;
-	/* The library leaves the body of its answer out. */
+	/* HEAD is answered like GET; the library omits the body. */
 	const char *wanted = strcmp(method, "HEAD") == 0 ? "GET" : method;
 	if (strlen(url) >= sizeof(path))
 		return hb_http_refuse(call, 414, "the path is too long");
 	strcpy(path, url);
-	uint32_t n = cut(path, segments);
+	uint32_t n = split_path(path, segments);
 	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes) && n <= SEGMENTS_MAX; i++) {
-		if (!matches(routes[i].pattern, segments, n, &captures))
+		if (!matches_pattern(routes[i].pattern, segments, n, &captures))
 			continue;
 		if (strcmp(routes[i].method, wanted) == 0)
 			return routes[i].function(call, &captures);
 		other_method = true;
 	}
-	return other_method ? hb_http_refuse(call, 405, "another method is needed for this path")
-			    : hb_http_refuse(call, 404, "no such path");
+	return other_method ? hb_http_refuse(call, 405, "this path needs another method")
+			    : hb_http_refuse(call, 404, "this path does not exist");
 }

@@ -13,149 +13,152 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define LOOK_NS HB_NS_PER_S
+#define END_CHECK_AFTER_NS HB_NS_PER_S
 
 struct hb_http_timeout {
 	int fd;
-	_Atomic int64_t since_ns; /* INT64_MAX = it waits for us */
-	int64_t looked_ns;        /* since_ns when it was asked whether its client has gone */
+	_Atomic int64_t since_ns; /* start of the current wait for the client; INT64_MAX = the client waits for us */
+	int64_t checked_ns;       /* since_ns of the last wait in which the end of the stream was checked */
 	struct hb_http_timeout *next, **link;
 };
 
 struct hb_http_timeouts {
 	int64_t limit_ns;
-	pthread_mutex_t lock; /* guards the rest, and each peer's descriptor */
+	pthread_mutex_t lock; /* guards the rest, and the descriptors */
 	pthread_cond_t stop;
 	pthread_t thread;
 	bool stopping;
 	struct hb_http_timeout *first;
 };
 
-/* Its client has closed its side, and all that it sent was read. */
-static bool has_ended(const struct hb_http_timeout *peer)
+/* Whether the client has closed its side and all that it sent was read. */
+static bool has_ended(const struct hb_http_timeout *timeout)
 {
 	char next;
-	return recv(peer->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+	return recv(timeout->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Asked once in each wait: an end that comes later wakes the library. */
-static bool is_left(struct hb_http_timeout *peer, int64_t since_ns, int64_t now_ns)
+/* One check in each wait is enough: an end that arrives later wakes the library. */
+static bool has_ended_unnoticed(struct hb_http_timeout *timeout, int64_t since_ns, int64_t now_ns)
 {
-	if (now_ns - since_ns < LOOK_NS || peer->looked_ns == since_ns)
+	if (now_ns - since_ns < END_CHECK_AFTER_NS || timeout->checked_ns == since_ns)
 		return false;
-	peer->looked_ns = since_ns;
-	return has_ended(peer);
+	timeout->checked_ns = since_ns;
+	return has_ended(timeout);
 }
 
-static void look(struct hb_http_timeouts *peers)
+static void check_connections(struct hb_http_timeouts *timeouts)
 {
 	int64_t now_ns = hb_clock_now_ns();
-	for (struct hb_http_timeout *peer = peers->first; peer; peer = peer->next) {
-		int64_t since_ns = atomic_load_explicit(&peer->since_ns, memory_order_relaxed);
-		bool late = since_ns != INT64_MAX && now_ns - since_ns > peers->limit_ns;
-		if (since_ns == INT64_MAX || (!late && !is_left(peer, since_ns, now_ns)))
+	for (struct hb_http_timeout *timeout = timeouts->first; timeout; timeout = timeout->next) {
+		int64_t since_ns = atomic_load_explicit(&timeout->since_ns, memory_order_relaxed);
+		bool late = since_ns != INT64_MAX && now_ns - since_ns > timeouts->limit_ns;
+		if (since_ns == INT64_MAX || (!late && !has_ended_unnoticed(timeout, since_ns, now_ns)))
 			continue;
-		shutdown(peer->fd, SHUT_RDWR); /* the library reads its end, and closes it */
+		shutdown(timeout->fd, SHUT_RDWR); /* the library reads an end and closes the connection */
 		if (late)
-			hb_log_info("http: a request did not come whole in time; its connection is closed");
+			hb_log_info("http: closed a connection: its request did not arrive in time");
 	}
 }
 
-static void *run(void *argument)
+static void *check_every_second(void *argument)
 {
-	struct hb_http_timeouts *peers = argument;
+	struct hb_http_timeouts *timeouts = argument;
 	struct timespec next;
-	pthread_mutex_lock(&peers->lock);
-	while (!peers->stopping) {
+	pthread_mutex_lock(&timeouts->lock);
+	while (!timeouts->stopping) {
 		clock_gettime(CLOCK_MONOTONIC, &next);
 		next.tv_sec++;
-		pthread_cond_timedwait(&peers->stop, &peers->lock, &next);
-		look(peers);
+		pthread_cond_timedwait(&timeouts->stop, &timeouts->lock, &next);
+		check_connections(timeouts);
 	}
-	pthread_mutex_unlock(&peers->lock);
+	pthread_mutex_unlock(&timeouts->lock);
 	return NULL;
+}
+
+static void free_timeouts(struct hb_http_timeouts *timeouts)
+{
+	pthread_mutex_destroy(&timeouts->lock);
+	pthread_cond_destroy(&timeouts->stop);
+	free(timeouts);
 }
 
 struct hb_http_timeouts *hb_http_timeouts_new(uint32_t idle_s)
 {
-	struct hb_http_timeouts *peers = calloc(1, sizeof(*peers));
+	struct hb_http_timeouts *timeouts = calloc(1, sizeof(*timeouts));
 	pthread_condattr_t clock;
-	if (!peers)
+	if (!timeouts)
 		return NULL;
-	peers->limit_ns = 2 * (int64_t)idle_s * HB_NS_PER_S;
-	pthread_mutex_init(&peers->lock, NULL);
+	timeouts->limit_ns = 2 * (int64_t)idle_s * HB_NS_PER_S;
+	pthread_mutex_init(&timeouts->lock, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-	pthread_cond_init(&peers->stop, &clock);
+	pthread_cond_init(&timeouts->stop, &clock);
 	pthread_condattr_destroy(&clock);
-	if (pthread_create(&peers->thread, NULL, run, peers) == 0)
-		return peers;
-	pthread_mutex_destroy(&peers->lock);
-	pthread_cond_destroy(&peers->stop);
-	free(peers);
+	if (pthread_create(&timeouts->thread, NULL, check_every_second, timeouts) == 0)
+		return timeouts;
+	free_timeouts(timeouts);
 	return NULL;
 }
 
-void hb_http_timeouts_free(struct hb_http_timeouts *peers)
+void hb_http_timeouts_free(struct hb_http_timeouts *timeouts)
 {
-	if (!peers)
+	if (!timeouts)
 		return;
-	pthread_mutex_lock(&peers->lock);
-	peers->stopping = true;
-	pthread_cond_signal(&peers->stop);
-	pthread_mutex_unlock(&peers->lock);
-	pthread_join(peers->thread, NULL);
-	pthread_mutex_destroy(&peers->lock);
-	pthread_cond_destroy(&peers->stop);
-	free(peers);
+	pthread_mutex_lock(&timeouts->lock);
+	timeouts->stopping = true;
+	pthread_cond_signal(&timeouts->stop);
+	pthread_mutex_unlock(&timeouts->lock);
+	pthread_join(timeouts->thread, NULL);
+	free_timeouts(timeouts);
 }
 
-struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *peers, int fd)
+struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *timeouts, int fd)
 {
-	struct hb_http_timeout *peer = calloc(1, sizeof(*peer));
-	if (!peer)
+	struct hb_http_timeout *timeout = calloc(1, sizeof(*timeout));
+	if (!timeout)
 		return NULL;
-	peer->fd = fd;
-	hb_http_timeout_start(peer);
-	pthread_mutex_lock(&peers->lock);
-	peer->next = peers->first;
-	peer->link = &peers->first;
-	if (peer->next)
-		peer->next->link = &peer->next;
-	peers->first = peer;
-	pthread_mutex_unlock(&peers->lock);
-	return peer;
+	timeout->fd = fd;
+	hb_http_timeout_start(timeout);
+	pthread_mutex_lock(&timeouts->lock);
+	timeout->next = timeouts->first;
+	timeout->link = &timeouts->first;
+	if (timeout->next)
+		timeout->next->link = &timeout->next;
+	timeouts->first = timeout;
+	pthread_mutex_unlock(&timeouts->lock);
+	return timeout;
 }
 
-void hb_http_timeouts_remove(struct hb_http_timeouts *peers, struct hb_http_timeout *peer)
+void hb_http_timeouts_remove(struct hb_http_timeouts *timeouts, struct hb_http_timeout *timeout)
 {
-	if (!peer)
+	if (!timeout)
 		return;
-	pthread_mutex_lock(&peers->lock);
-	*peer->link = peer->next;
-	if (peer->next)
-		peer->next->link = peer->link;
-	pthread_mutex_unlock(&peers->lock);
-	free(peer);
+	pthread_mutex_lock(&timeouts->lock);
+	*timeout->link = timeout->next;
+	if (timeout->next)
+		timeout->next->link = timeout->link;
+	pthread_mutex_unlock(&timeouts->lock);
+	free(timeout);
 }
 
-void hb_http_timeout_start(struct hb_http_timeout *peer)
+void hb_http_timeout_start(struct hb_http_timeout *timeout)
 {
-	if (peer)
-		atomic_store_explicit(&peer->since_ns, hb_clock_now_ns(), memory_order_relaxed);
+	if (timeout)
+		atomic_store_explicit(&timeout->since_ns, hb_clock_now_ns(), memory_order_relaxed);
 }
 
-void hb_http_timeout_extend(struct hb_http_timeout *peer, uint64_t bytes)
+void hb_http_timeout_extend(struct hb_http_timeout *timeout, uint64_t bytes)
 {
-	if (!peer)
+	if (!timeout)
 		return;
-	int64_t since_ns = hb_transfer_rate_credit(atomic_load_explicit(&peer->since_ns, memory_order_relaxed), bytes,
-						   hb_clock_now_ns());
-	atomic_store_explicit(&peer->since_ns, since_ns, memory_order_relaxed);
+	int64_t since_ns = atomic_load_explicit(&timeout->since_ns, memory_order_relaxed);
+	since_ns = hb_transfer_rate_credit(since_ns, bytes, hb_clock_now_ns());
+	atomic_store_explicit(&timeout->since_ns, since_ns, memory_order_relaxed);
 }
 
-void hb_http_timeout_stop(struct hb_http_timeout *peer)
+void hb_http_timeout_stop(struct hb_http_timeout *timeout)
 {
-	if (peer)
-		atomic_store_explicit(&peer->since_ns, INT64_MAX, memory_order_relaxed);
+	if (timeout)
+		atomic_store_explicit(&timeout->since_ns, INT64_MAX, memory_order_relaxed);
 }

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections whose requests come too slowly. The HTTP library closes those on
- * which nothing moves; a client that sends a byte now and then would keep its
- * place and its memory for days. Each has until twice the idle limit for a
- * request to come whole, and longer the more of it has come. One thread looks
- * once a second; what a request costs here is two stores.
+ * Closes connections whose requests arrive too slowly. libmicrohttpd closes a
+ * connection on which nothing is transferred; a client that sends one byte now
+ * and then would keep its connection and its memory for days. Here a request has
+ * twice the idle limit to arrive, and more time for each byte that has arrived
+ * (transfer_rate.h). One thread checks once a second; a request costs two stores.
  *
- * It also finds clients that closed their side together with their last bytes:
- * the library (0.9.75) reads those, asks for no more, and would keep the
- * connection until it is idle for too long.
+ * The thread also closes connections whose clients closed their side together
+ * with their last bytes: libmicrohttpd 0.9.75 reads those bytes, asks for no
+ * more, and would keep the connection until it is idle for too long.
  */
-#ifndef HB_SERVER_HTTP_PEERS_H
-#define HB_SERVER_HTTP_PEERS_H
+#ifndef HB_SERVER_HTTP_TIMEOUTS_H
+#define HB_SERVER_HTTP_TIMEOUTS_H
 
 #include <stdint.h>
 
 struct hb_http_timeouts;
-struct hb_http_timeout;
+struct hb_http_timeout; /* of one connection */
 
 /* NULL = no memory or no thread. */
 struct hb_http_timeouts *hb_http_timeouts_new(uint32_t idle_s);
-/* When every connection is gone. NULL is allowed. */
-void hb_http_timeouts_free(struct hb_http_timeouts *peers);
+/* Call when all connections are closed. NULL is allowed. */
+void hb_http_timeouts_free(struct hb_http_timeouts *timeouts);
 
-/* A connection is there. NULL = no memory: it is not watched. */
-struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *peers, int fd);
-/* Before its descriptor is closed. NULL is allowed here and below. */
-void hb_http_timeouts_remove(struct hb_http_timeouts *peers, struct hb_http_timeout *peer);
-/* The next request may come: its time begins. */
-void hb_http_timeout_start(struct hb_http_timeout *peer);
-/* So many bytes of a body have come. */
-void hb_http_timeout_extend(struct hb_http_timeout *peer, uint64_t bytes);
-/* The request is whole: its client waits for us now. */
-void hb_http_timeout_stop(struct hb_http_timeout *peer);
+/* A new connection; its timeout is started. NULL = no memory, and the connection has no timeout. */
+struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *timeouts, int fd);
+/* Call before the descriptor is closed. A timeout of NULL is allowed here and below. */
+void hb_http_timeouts_remove(struct hb_http_timeouts *timeouts, struct hb_http_timeout *timeout);
+/* The server can receive the next request. */
+void hb_http_timeout_start(struct hb_http_timeout *timeout);
+/* `bytes` bytes of a body have arrived. */
+void hb_http_timeout_extend(struct hb_http_timeout *timeout, uint64_t bytes);
+/* The request is complete: now the client waits for the server. */
+void hb_http_timeout_stop(struct hb_http_timeout *timeout);
 
 #endif

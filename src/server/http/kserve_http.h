@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KServe v2 over HTTP/1.1 (libmicrohttpd does the protocol), with Triton's
- * extensions: binary tensors, statistics, repository, system shared memory; and
- * /metrics. A few threads; a request that waits for the GPU holds none of them.
+ * KServe v2 over HTTP/1.1, with libmicrohttpd: inference, health, metadata;
+ * Triton's extensions for binary tensors, statistics, model repository and system
+ * shared memory; and /metrics. A few threads serve all connections; a request
+ * that waits for the GPU occupies none of them.
  */
 #ifndef HB_SERVER_KSERVE_HTTP_H
 #define HB_SERVER_KSERVE_HTTP_H
@@ -18,17 +19,17 @@ struct hb_kserve_http;
 struct hb_kserve_http_config {
 	struct sockaddr_storage address;
 	uint32_t threads, connections;
-	uint64_t body_bytes; /* a larger one is refused */
-	uint32_t idle_s;     /* a connection on which nothing moves is closed; see http_timeouts.h */
+	uint64_t body_bytes; /* largest body of a request */
+	uint32_t idle_s;     /* after which a connection without transfer is closed; see http_timeouts.h */
 	struct hb_dispatch *dispatch;
-	struct hb_shared_memory *regions;
+	struct hb_shared_memory *shared_memory;
 	struct hb_memory_budget *memory;
 };
 
 /* 0, or negative errno with *error. */
 int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kserve_http **out, struct hb_error *error);
 uint16_t hb_kserve_http_port(const struct hb_kserve_http *http);
-/* Takes no new connection, answers what is there, and ends. */
+/* Accepts no more connections, answers the requests that wait, and ends the server. */
 void hb_kserve_http_free(struct hb_kserve_http *http);
 
 #endif

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KServe v2's JSON bodies with the binary tensor extension: reading inference
- * requests, writing their answers and the other documents. No sockets; called by
- * kserve_http.c and by the fuzz target.
+ * JSON bodies of KServe v2 with the binary tensor extension: reads inference
+ * requests, writes their answers and the other documents. No sockets. Called by
+ * the HTTP server and by its fuzz target.
  */
 #ifndef HB_SERVER_KSERVE_JSON_H
 #define HB_SERVER_KSERVE_JSON_H
 
 #include "server/kserve/parameters.h"
+#include "server/kserve/shared_memory.h"
 #include "server/models/dispatch.h"
 
-/* A body that was received: the request keeps it (infer->source) while it is used. */
+/* The body of a request. An inference request keeps it (infer->source), because its inputs point into it. */
 struct hb_http_body {
 	char *data; /* from malloc */
 	size_t bytes;
-	size_t json_bytes;              /* the first part; the rest is binary */
-	void *more[HB_TENSORS_MAX];     /* decoded from JSON or read from regions */
+	size_t json_bytes;              /* size of the JSON at the beginning; binary data follow */
+	void *more[HB_TENSORS_MAX];     /* memory of inputs that were decoded from JSON or read from shared memory */
 	struct hb_memory_charge charge; /* for data */
 };
 
 struct hb_http_body *hb_http_body_new(void);
+/* Takes a struct hb_http_body, as infer->free_source does. NULL is allowed. */
 void hb_http_body_free(void *body);
-/* Its data only. */
+/* Frees the body's data. */
 void hb_http_body_clear(struct hb_http_body *body);
 
-/* Fills *infer but for its model. HB_ANSWER_OK, or the answer to give. The body must outlive the request's inputs. */
+/*
+ * Reads everything of *infer except its model. HB_ANSWER_OK, or the answer that was set. The body must exist as long as the
+ * request's inputs are used.
+ */
 enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_body *body,
-				   struct hb_shared_memory *regions);
+				   struct hb_shared_memory *memory);
 
 /*
- * The answer to a request that was OK: *out from malloc, *json_bytes of it are
- * JSON; equal to the result where nothing is binary. 0 = no memory, or a number
- * that JSON does not know (infer->answer and reason then say so).
+ * Writes the response to a request that was answered with OK into *out, from malloc. Returns its size, of which *json_bytes
+ * are JSON and the rest binary data. 0: no memory, or an output that JSON cannot express; infer->answer and reason are set.
  */
 size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_config *model, char **out,
 			    size_t *json_bytes);
@@ -40,13 +44,10 @@ size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_co
 char *hb_kserve_json_error(const char *reason);
 char *hb_kserve_json_server(void);
 char *hb_kserve_json_model(const struct hb_model_config *model);
-char *hb_kserve_json_model_config(const struct hb_model_config *model); /* as Triton's ModelConfig */
+char *hb_kserve_json_model_config(const struct hb_model_config *model); /* Triton's ModelConfig */
+/* Statistics of the model of this name; NULL = of all models. */
 char *hb_kserve_json_statistics(struct hb_dispatch *dispatch, const char *name);
 char *hb_kserve_json_index(struct hb_dispatch *dispatch, bool ready_only);
 char *hb_kserve_json_regions(const struct hb_shared_region *regions, uint32_t n);
-
-extern const char *const hb_model_info_extensions[]; /* NULL-terminated */
-const char *hb_model_info_platform(const struct hb_model_config *model);
-const char *hb_model_info_state(const struct hb_served_model *model);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading inference requests; see kserve_json.h. One walk over the text, no
- * tree: members come in any order, so the place of an input's data is kept until
- * its shape and type are known.
+ * Reads inference requests; see kserve_json.h. The text is scanned once, without
+ * building a tree. The members of an object can
+ * have any order, so if an input's data precede its shape or type, the place of
+ * the data is kept and they are decoded later.
  */
 #include "server/http/kserve_json.h"
 
@@ -36,23 +37,23 @@ void hb_http_body_free(void *body_)
 	free(body);
 }
 
-static enum hb_answer bad(struct hb_inference *infer, const char *what)
+static enum hb_answer fail_request(struct hb_inference *infer, const char *what)
 {
 	return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%s", what);
 }
 
-/* What a walk over one request knows. */
-struct reader {
+/* State of reading one request. */
+struct json_reader {
 	struct hb_json_scan scan;
 	struct hb_inference *infer;
 	struct hb_http_body *body;
-	struct hb_shared_memory *regions;
-	size_t binary_at;                  /* of the next input whose data follow the JSON */
-	bool binary_given[HB_TENSORS_MAX]; /* the output says itself whether it is binary */
+	struct hb_shared_memory *memory;
+	size_t binary_at;                  /* place of the next binary input, behind the JSON */
+	bool binary_given[HB_TENSORS_MAX]; /* by output: the request says whether it is binary */
 };
 
-/* Which of the names it is, marked in *seen; -1 = none of them, and the value is to be skipped. */
-static int member(struct reader *reader, const char *const *names, uint32_t *seen)
+/* Reads a key: its index in names, which is marked in *seen; -1 = another key, whose value must be skipped. */
+static int read_key(struct json_reader *reader, const char *const *names, uint32_t *seen)
 {
 	char key[32];
 	if (!hb_json_scan_key(&reader->scan, key, sizeof(key)))
@@ -61,24 +62,24 @@ static int member(struct reader *reader, const char *const *names, uint32_t *see
 		if (strcmp(names[i], key) != 0)
 			continue;
 		if (*seen & 1U << i)
-			hb_json_scan_fail(&reader->scan, "a key that occurs twice");
+			hb_json_scan_fail(&reader->scan, "a key occurs twice in one object");
 		*seen |= 1U << i;
 		return i;
 	}
 	return -1;
 }
 
-static enum hb_answer skip(struct reader *reader)
+static enum hb_answer skip_value(struct json_reader *reader)
 {
 	reader->scan.nul = true;
 	hb_json_scan_skip(&reader->scan);
 	reader->scan.nul = false;
-	return HB_ANSWER_OK; /* what is wrong with it, the scan remembers */
+	return HB_ANSWER_OK; /* the scan remembers an error */
 }
 
 /* ---- parameters ---- */
 
-static struct hb_parameter parameter_of(struct hb_json_scan *scan, char *text, size_t size)
+static struct hb_parameter read_parameter(struct hb_json_scan *scan, char *text, size_t size)
 {
 	struct hb_parameter out = {.kind = HB_PARAMETER_OTHER};
 	struct hb_json_number number;
@@ -107,8 +108,8 @@ static struct hb_parameter parameter_of(struct hb_json_scan *scan, char *text, s
 	return out;
 }
 
-/* tensor NULL: the request's. */
-static enum hb_answer read_parameters(struct reader *reader, const char *tensor, struct hb_tensor_parameters *out)
+/* Reads the parameters of a tensor into *out, or those of the request if tensor is NULL. */
+static enum hb_answer read_parameters(struct json_reader *reader, const char *tensor, struct hb_tensor_parameters *out)
 {
 	char name[64], text[256];
 	enum hb_answer answer = HB_ANSWER_OK;
@@ -116,7 +117,7 @@ static enum hb_answer read_parameters(struct reader *reader, const char *tensor,
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, '}')) {
 		if (!hb_json_scan_key(&reader->scan, name, sizeof(name)))
 			break;
-		struct hb_parameter given = parameter_of(&reader->scan, text, sizeof(text));
+		struct hb_parameter given = read_parameter(&reader->scan, text, sizeof(text));
 		if (reader->scan.wrong)
 			break;
 		answer = tensor ? hb_parameter_of_tensor(reader->infer, tensor, name, &given, out)
@@ -125,15 +126,16 @@ static enum hb_answer read_parameters(struct reader *reader, const char *tensor,
 	return answer;
 }
 
-/* ---- data in JSON: numbers nested in any way, in row-major order ---- */
+/* ---- data in JSON: values in row-major order, nested or flat ---- */
 
-struct decoder {
+/* The tensor that the values are stored in. */
+struct json_decoder {
 	enum hb_dtype dtype;
 	char *at, *end;
-	uint64_t left; /* elements */
+	uint64_t left; /* elements that are still missing */
 };
 
-static bool put(struct decoder *decoder, const void *value, size_t bytes)
+static bool store_bytes(struct json_decoder *decoder, const void *value, size_t bytes)
 {
 	if (decoder->left == 0 || (size_t)(decoder->end - decoder->at) < bytes)
 		return false;
@@ -143,7 +145,7 @@ static bool put(struct decoder *decoder, const void *value, size_t bytes)
 	return true;
 }
 
-static bool put_integer(struct decoder *decoder, const struct hb_json_number *number)
+static bool store_integer(struct json_decoder *decoder, const struct hb_json_number *number)
 {
 	size_t bytes = hb_dtype_bytes(decoder->dtype);
 	bool is_signed = decoder->dtype >= HB_DTYPE_INT8 && decoder->dtype <= HB_DTYPE_INT64;
@@ -151,27 +153,27 @@ static bool put_integer(struct decoder *decoder, const struct hb_json_number *nu
 	uint64_t value = number->negative ? -number->magnitude : number->magnitude;
 	if (number->negative)
 		most = is_signed ? most + 1 : 0;
-	/* Little-endian: the low bytes come first. */
-	return number->integer && number->magnitude <= most && put(decoder, &value, bytes);
+	/* Little-endian: the low bytes are the first. */
+	return number->integer && number->magnitude <= most && store_bytes(decoder, &value, bytes);
 }
 
-static bool put_number(struct decoder *decoder, struct hb_json_scan *scan)
+static bool store_number(struct json_decoder *decoder, struct hb_json_scan *scan)
 {
 	struct hb_json_number number;
 	if (hb_json_scan_kind(scan) != HB_JSON_NUMBER || !hb_json_scan_number(scan, &number))
 		return false;
 	float single = (float)number.real;
-	return decoder->dtype == HB_DTYPE_FP32   ? isfinite(single) && put(decoder, &single, sizeof(single))
-	       : decoder->dtype == HB_DTYPE_FP64 ? put(decoder, &number.real, sizeof(number.real))
-						 : put_integer(decoder, &number);
+	return decoder->dtype == HB_DTYPE_FP32   ? isfinite(single) && store_bytes(decoder, &single, sizeof(single))
+	       : decoder->dtype == HB_DTYPE_FP64 ? store_bytes(decoder, &number.real, sizeof(number.real))
+						 : store_integer(decoder, &number);
 }
 
-static bool put_text(struct decoder *decoder, struct hb_json_scan *scan)
+static bool store_string(struct json_decoder *decoder, struct hb_json_scan *scan)
 {
 	size_t room = (size_t)(decoder->end - decoder->at), length = 0;
 	if (room < 4 || decoder->left == 0)
 		return false;
-	scan->nul = true; /* an element has a length */
+	scan->nul = true; /* an element may contain NUL bytes: its length is stored */
 	bool read = hb_json_scan_text(scan, decoder->at + 4, room - 4, &length);
 	scan->nul = false;
 	if (!read || length > room - 4)
@@ -183,7 +185,7 @@ static bool put_text(struct decoder *decoder, struct hb_json_scan *scan)
 	return true;
 }
 
-static bool put_element(struct decoder *decoder, struct hb_json_scan *scan)
+static bool store_element(struct json_decoder *decoder, struct hb_json_scan *scan)
 {
 	enum hb_json_kind kind;
 	char truth;
@@ -191,52 +193,53 @@ static bool put_element(struct decoder *decoder, struct hb_json_scan *scan)
 	case HB_DTYPE_BOOL:
 		kind = hb_json_scan_kind(scan);
 		truth = kind == HB_JSON_TRUE;
-		return (truth || kind == HB_JSON_FALSE) && hb_json_scan_skip(scan) && put(decoder, &truth, 1);
+		return (truth || kind == HB_JSON_FALSE) && hb_json_scan_skip(scan) && store_bytes(decoder, &truth, 1);
 	case HB_DTYPE_BYTES:
-		return hb_json_scan_kind(scan) == HB_JSON_TEXT && put_text(decoder, scan);
+		return hb_json_scan_kind(scan) == HB_JSON_TEXT && store_string(decoder, scan);
 	case HB_DTYPE_FP16:
 	case HB_DTYPE_BF16:
 		return false;
 	default:
-		return put_number(decoder, scan);
+		return store_number(decoder, scan);
 	}
 }
 
-static bool put_all(struct decoder *decoder, struct hb_json_scan *scan, int depth)
+static bool store_values(struct json_decoder *decoder, struct hb_json_scan *scan, int depth)
 {
 	if (hb_json_scan_kind(scan) != HB_JSON_ARRAY)
-		return depth <= HB_TENSOR_DIMS_MAX && put_element(decoder, scan);
+		return depth <= HB_TENSOR_DIMS_MAX && store_element(decoder, scan);
 	if (depth == 0)
 		return false;
 	hb_json_scan_enter(scan, '[');
 	while (hb_json_scan_more(scan, ']'))
-		if (!put_all(decoder, scan, depth - 1))
+		if (!store_values(decoder, scan, depth - 1))
 			return false;
 	return !scan->wrong;
 }
 
-static enum hb_answer decode(struct reader *reader, struct hb_json_scan *scan, struct hb_tensor *tensor, void **memory)
+static enum hb_answer decode_data(struct json_reader *reader, struct hb_json_scan *scan, struct hb_tensor *tensor,
+				  void **memory)
 {
 	const struct hb_http_body *body = reader->body;
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
-	/* Each element takes a byte of text at least, so a shape cannot ask for more memory than was sent. */
+	/* Each element takes at least one byte of text. So a shape cannot make the server allocate much more than was sent. */
 	if (elements < 0 || (uint64_t)elements > body->json_bytes)
 		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": its shape has more elements than its data", tensor->name);
+					 "input \"%s\": the shape has more elements than \"data\"", tensor->name);
 	size_t size = hb_dtype_bytes(tensor->dtype);
 	size_t room = size ? (size_t)elements * size : (size_t)elements * 4 + body->json_bytes;
-	struct decoder decoder = {.dtype = tensor->dtype, .left = (uint64_t)elements};
+	struct json_decoder decoder = {.dtype = tensor->dtype, .left = (uint64_t)elements};
 	enum hb_answer answer = hb_inference_allocate(reader->infer, room + 1, memory);
 	if (answer != HB_ANSWER_OK)
 		return answer;
 	decoder.at = *memory;
 	decoder.end = decoder.at + room;
-	if (!put_all(&decoder, scan, HB_TENSOR_DIMS_MAX + 1) || decoder.left)
+	if (!store_values(&decoder, scan, HB_TENSOR_DIMS_MAX + 1) || decoder.left)
 		return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": \"data\" does not hold %lld elements of %s%s", tensor->name,
+					 "input \"%s\": \"data\" is not %lld elements of %s%s", tensor->name,
 					 (long long)elements, hb_dtype_name(tensor->dtype),
 					 tensor->dtype == HB_DTYPE_FP16 || tensor->dtype == HB_DTYPE_BF16
-						 ? ", which JSON cannot carry: send it as binary data"
+						 ? ", a type that JSON cannot express: send binary data"
 						 : "");
 	tensor->data = *memory;
 	tensor->bytes = (uint64_t)(decoder.at - (char *)*memory);
@@ -245,7 +248,7 @@ static enum hb_answer decode(struct reader *reader, struct hb_json_scan *scan, s
 
 /* ---- tensors ---- */
 
-static enum hb_answer read_name(struct reader *reader, const char *what, char *out)
+static enum hb_answer read_name(struct json_reader *reader, const char *what, char *out)
 {
 	size_t length = 0;
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_TEXT ||
@@ -257,22 +260,22 @@ static enum hb_answer read_name(struct reader *reader, const char *what, char *o
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_datatype(struct reader *reader, struct hb_tensor *tensor)
+static enum hb_answer read_datatype(struct json_reader *reader, struct hb_tensor *tensor)
 {
 	char name[33] = "";
 	size_t length = 0;
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_TEXT)
-		skip(reader);
+		skip_value(reader);
 	else if (hb_json_scan_text(&reader->scan, name, sizeof(name) - 1, &length))
 		name[length < sizeof(name) ? length : sizeof(name) - 1] = '\0';
 	tensor->dtype = hb_dtype_parse(name);
 	return tensor->dtype < HB_DTYPES
 		       ? HB_ANSWER_OK
 		       : hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-					   "input \"%s\": no \"datatype\" \"%.32s\" is known", tensor->name, name);
+					   "input \"%s\": \"datatype\" \"%.32s\" does not exist", tensor->name, name);
 }
 
-static enum hb_answer read_shape(struct reader *reader, struct hb_tensor *tensor)
+static enum hb_answer read_shape(struct json_reader *reader, struct hb_tensor *tensor)
 {
 	struct hb_json_number number;
 	if (hb_json_scan_kind(&reader->scan) != HB_JSON_ARRAY)
@@ -282,39 +285,40 @@ static enum hb_answer read_shape(struct reader *reader, struct hb_tensor *tensor
 	while (hb_json_scan_more(&reader->scan, ']')) {
 		if (tensor->n_dims == HB_TENSOR_DIMS_MAX)
 			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-						 "input \"%s\": \"shape\" must have up to %d numbers", tensor->name,
+						 "input \"%s\": \"shape\" can have at most %d numbers", tensor->name,
 						 HB_TENSOR_DIMS_MAX);
 		if (hb_json_scan_kind(&reader->scan) != HB_JSON_NUMBER ||
 		    !hb_json_scan_number(&reader->scan, &number) || !number.integer || number.negative ||
 		    number.magnitude > INT64_MAX)
 			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-						 "input \"%s\": \"shape\" must have numbers, 0 or more", tensor->name);
+						 "input \"%s\": \"shape\" must be a list of integers from 0",
+						 tensor->name);
 		tensor->dims[tensor->n_dims++] = (int64_t)number.magnitude;
 	}
 	return HB_ANSWER_OK;
 }
 
-/* Where an input's bytes are: after the JSON, in a region, or in the JSON (and decoded by now). */
-static enum hb_answer find_data(struct reader *reader, struct hb_tensor *tensor,
-				const struct hb_tensor_parameters *given, bool in_json)
+/* Sets an input's data, which are in the JSON (and already decoded), behind the JSON, or in shared memory. */
+static enum hb_answer set_data(struct json_reader *reader, struct hb_tensor *tensor,
+			       const struct hb_tensor_parameters *given, bool in_json)
 {
 	struct hb_inference *infer = reader->infer;
 	const struct hb_http_body *body = reader->body;
 	size_t left = body->bytes - reader->binary_at;
 	if (in_json + (given->data_bytes >= 0) + (given->part.region[0] != '\0') != 1)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": one of \"data\", binary data and a region is needed",
-					 tensor->name);
+		return hb_inference_fail(
+			infer, HB_ANSWER_BAD_REQUEST,
+			"input \"%s\" needs exactly one of \"data\", binary data and a shared-memory region",
+			tensor->name);
 	tensor->part = given->part;
 	if (in_json)
 		return HB_ANSWER_OK;
 	if (given->part.region[0])
-		return hb_shared_memory_read_input(infer, reader->regions, tensor,
-						   &reader->body->more[infer->n_inputs]);
+		return hb_shared_memory_read_input(infer, reader->memory, tensor, &reader->body->more[infer->n_inputs]);
 	if ((uint64_t)given->data_bytes > left)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": binary_data_size %lld, but only %zu bytes follow", tensor->name,
-					 (long long)given->data_bytes, left);
+					 "input \"%s\": binary_data_size is %lld, but only %zu bytes are left",
+					 tensor->name, (long long)given->data_bytes, left);
 	tensor->data = body->data + reader->binary_at;
 	tensor->bytes = (uint64_t)given->data_bytes;
 	reader->binary_at += tensor->bytes;
@@ -324,12 +328,12 @@ static enum hb_answer find_data(struct reader *reader, struct hb_tensor *tensor,
 enum { INPUT_NAME, INPUT_DATATYPE, INPUT_SHAPE, INPUT_PARAMETERS, INPUT_DATA };
 #define DESCRIBED (1U << INPUT_NAME | 1U << INPUT_DATATYPE | 1U << INPUT_SHAPE)
 
-/* One member. Data that come before what describes them are passed; *later is their place. */
-static enum hb_answer read_input_member(struct reader *reader, struct hb_tensor *tensor,
+/* Reads one member of an input. Data that precede the input's name, type or shape are skipped; *later is their place. */
+static enum hb_answer read_input_member(struct json_reader *reader, struct hb_tensor *tensor,
 					struct hb_tensor_parameters *given, uint32_t *seen, struct hb_json_scan *later)
 {
 	static const char *const names[] = {"name", "datatype", "shape", "parameters", "data", NULL};
-	switch (member(reader, names, seen)) {
+	switch (read_key(reader, names, seen)) {
 	case INPUT_NAME:
 		return read_name(reader, "input", tensor->name);
 	case INPUT_DATATYPE:
@@ -340,26 +344,25 @@ static enum hb_answer read_input_member(struct reader *reader, struct hb_tensor 
 		return read_parameters(reader, tensor->name, given);
 	case INPUT_DATA:
 		if (hb_json_scan_kind(&reader->scan) == HB_JSON_ARRAY && (*seen & DESCRIBED) == DESCRIBED)
-			return decode(reader, &reader->scan, tensor, &reader->body->more[reader->infer->n_inputs]);
+			return decode_data(reader, &reader->scan, tensor, &reader->body->more[reader->infer->n_inputs]);
 		*later = reader->scan;
-		return skip(reader);
+		return skip_value(reader);
 	default:
-		return skip(reader);
+		return skip_value(reader);
 	}
 }
 
-static enum hb_answer check_described(struct reader *reader, const struct hb_tensor *tensor, uint32_t seen)
+static enum hb_answer check_described(struct json_reader *reader, const struct hb_tensor *tensor, uint32_t seen)
 {
 	static const char *const names[] = {"name", "datatype", "shape"};
 	for (int i = 0; i <= INPUT_SHAPE; i++)
 		if (!(seen & 1U << i))
-			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-						 "input %u \"%s\" has no \"%s\" that is known",
+			return hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST, "input %u \"%s\" has no \"%s\"",
 						 reader->infer->n_inputs + 1, tensor->name, names[i]);
 	return HB_ANSWER_OK;
 }
 
-static enum hb_answer read_input(struct reader *reader)
+static enum hb_answer read_input(struct json_reader *reader)
 {
 	struct hb_inference *infer = reader->infer;
 	struct hb_tensor *tensor = &infer->inputs[infer->n_inputs];
@@ -375,56 +378,57 @@ static enum hb_answer read_input(struct reader *reader)
 		return answer;
 	answer = check_described(reader, tensor, seen);
 	if (answer == HB_ANSWER_OK && later.at)
-		answer = decode(reader, &later, tensor, &reader->body->more[infer->n_inputs]);
+		answer = decode_data(reader, &later, tensor, &reader->body->more[infer->n_inputs]);
 	if (answer == HB_ANSWER_OK)
-		answer = find_data(reader, tensor, &given, (seen & 1U << INPUT_DATA) != 0);
+		answer = set_data(reader, tensor, &given, (seen & 1U << INPUT_DATA) != 0);
 	infer->n_inputs++;
 	return answer;
 }
 
-static enum hb_answer read_requested_output(struct reader *reader)
+static enum hb_answer read_requested_output(struct json_reader *reader)
 {
 	static const char *const names[] = {"name", "parameters", NULL};
 	struct hb_inference *infer = reader->infer;
-	struct hb_output_request *wanted_output = &infer->requested[infer->n_requested];
+	struct hb_output_request *request = &infer->requested[infer->n_requested];
 	struct hb_tensor_parameters given = {.data_bytes = -1};
 	enum hb_answer answer = HB_ANSWER_OK;
 	uint32_t seen = 0;
-	*wanted_output = (struct hb_output_request){.binary = false};
+	*request = (struct hb_output_request){.binary = false};
 	hb_json_scan_enter(&reader->scan, '{');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, '}')) {
-		int which = member(reader, names, &seen);
-		answer = which == 0   ? read_name(reader, "output", wanted_output->name)
-			 : which == 1 ? read_parameters(reader, wanted_output->name, &given)
-				      : skip(reader);
+		int which = read_key(reader, names, &seen);
+		answer = which == 0   ? read_name(reader, "output", request->name)
+			 : which == 1 ? read_parameters(reader, request->name, &given)
+				      : skip_value(reader);
 	}
-	if (answer == HB_ANSWER_OK && !reader->scan.wrong && !wanted_output->name[0])
-		answer = bad(infer, "an output needs a \"name\"");
-	wanted_output->binary = given.binary;
-	wanted_output->part = given.part;
+	if (answer == HB_ANSWER_OK && !reader->scan.wrong && !request->name[0])
+		answer = fail_request(infer, "an output needs a \"name\"");
+	request->binary = given.binary;
+	request->part = given.part;
 	reader->binary_given[infer->n_requested++] = given.binary_given;
 	return answer;
 }
 
-static enum hb_answer read_list(struct reader *reader, enum hb_answer (*read)(struct reader *reader))
+static enum hb_answer read_list(struct json_reader *reader, enum hb_answer (*read)(struct json_reader *reader))
 {
 	enum hb_answer answer = HB_ANSWER_OK;
 	int n = 0;
 	enum hb_json_kind kind = hb_json_scan_kind(&reader->scan);
 	if (kind != HB_JSON_ARRAY && kind != HB_JSON_NONE)
-		return bad(reader->infer, "\"inputs\" and \"outputs\" must be lists");
+		return fail_request(reader->infer, "\"inputs\" and \"outputs\" must be lists");
 	hb_json_scan_enter(&reader->scan, '[');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, ']'))
-		answer = n++ < HB_TENSORS_MAX ? read(reader)
-					      : hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
-								  "\"inputs\" and \"outputs\" have up to %d tensors",
-								  HB_TENSORS_MAX);
+		answer = n++ < HB_TENSORS_MAX
+				 ? read(reader)
+				 : hb_inference_fail(reader->infer, HB_ANSWER_BAD_REQUEST,
+						     "\"inputs\" and \"outputs\" can have at most %d tensors",
+						     HB_TENSORS_MAX);
 	return answer;
 }
 
 /* ---- the request ---- */
 
-static enum hb_answer read_id(struct reader *reader)
+static enum hb_answer read_id(struct json_reader *reader)
 {
 	struct hb_inference *infer = reader->infer;
 	size_t length = 0;
@@ -439,7 +443,7 @@ static enum hb_answer read_id(struct reader *reader)
 
 enum { ROOT_ID, ROOT_PARAMETERS, ROOT_INPUTS, ROOT_OUTPUTS };
 
-static enum hb_answer read_root(struct reader *reader)
+static enum hb_answer read_root(struct json_reader *reader)
 {
 	static const char *const names[] = {"id", "parameters", "inputs", "outputs", NULL};
 	struct hb_inference *infer = reader->infer;
@@ -447,17 +451,17 @@ static enum hb_answer read_root(struct reader *reader)
 	uint32_t seen = 0;
 	hb_json_scan_enter(&reader->scan, '{');
 	while (answer == HB_ANSWER_OK && hb_json_scan_more(&reader->scan, '}')) {
-		int which = member(reader, names, &seen);
+		int which = read_key(reader, names, &seen);
 		answer = which == ROOT_ID           ? read_id(reader)
 			 : which == ROOT_PARAMETERS ? read_parameters(reader, NULL, NULL)
 			 : which == ROOT_INPUTS     ? read_list(reader, read_input)
 			 : which == ROOT_OUTPUTS    ? read_list(reader, read_requested_output)
-						    : skip(reader);
+						    : skip_value(reader);
 	}
 	if (answer != HB_ANSWER_OK || !hb_json_scan_end(&reader->scan))
 		return answer;
 	if (!(seen & 1U << ROOT_INPUTS))
-		return bad(infer, "the request has no \"inputs\"");
+		return fail_request(infer, "the request has no \"inputs\"");
 	for (uint32_t i = 0; i < infer->n_requested; i++)
 		if (!reader->binary_given[i])
 			infer->requested[i].binary = infer->binary_outputs;
@@ -468,15 +472,15 @@ static enum hb_answer read_root(struct reader *reader)
 }
 
 enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_body *body,
-				   struct hb_shared_memory *regions)
+				   struct hb_shared_memory *memory)
 {
-	struct reader reader = {.infer = infer, .body = body, .regions = regions, .binary_at = body->json_bytes};
+	struct json_reader reader = {.infer = infer, .body = body, .memory = memory, .binary_at = body->json_bytes};
 	hb_json_scan_init(&reader.scan, body->data, body->json_bytes);
 	enum hb_json_kind kind = hb_json_scan_kind(&reader.scan);
 	if (kind != HB_JSON_OBJECT && kind != HB_JSON_NONE)
-		return bad(infer, "the request must be a JSON object");
+		return fail_request(infer, "the request must be a JSON object");
 	enum hb_answer answer = read_root(&reader);
-	if (reader.scan.wrong) /* that came first, whatever was made of it */
+	if (reader.scan.wrong) /* an error of syntax precedes those that it caused */
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "request:%d: %s",
 					 hb_json_scan_line(&reader.scan), reader.scan.wrong);
 	return answer;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing answers and documents; see kserve_json.h. */
+/* Writes answers and documents; see kserve_json.h. */
 #include "server/http/kserve_json.h"
 
 #include "base/hb-version.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *dump(json_t *root)
+static char *print_json(json_t *root)
 {
 	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
@@ -38,7 +38,7 @@ static bool add_element(struct hb_json_text *text, enum hb_dtype dtype, const vo
 		hb_json_text_add(text, value.u8 ? "true" : "false", value.u8 ? 4 : 5);
 		return true;
 	case HB_DTYPE_FP32:
-		return hb_json_text_add_float(text, value.f32); /* false: not finite */
+		return hb_json_text_add_float(text, value.f32); /* false if it is not finite */
 	case HB_DTYPE_FP64:
 		return hb_json_text_add_double(text, value.f64);
 	case HB_DTYPE_UINT8:
@@ -60,7 +60,7 @@ static bool add_element(struct hb_json_text *text, enum hb_dtype dtype, const vo
 									 : value.i64);
 		return true;
 	default:
-		return false; /* JSON has no such numbers */
+		return false; /* FP16, BF16: JSON output is not supported */
 	}
 }
 
@@ -73,7 +73,8 @@ static bool add_strings(struct hb_json_text *text, const struct hb_tensor *tenso
 		at += 4;
 		if (!first)
 			HB_JSON_TEXT_ADD(text, ",");
-		if ((size_t)(end - at) < length || !hb_json_text_add_text(text, at, length)) /* UTF-8 only */
+		if ((size_t)(end - at) < length ||
+		    !hb_json_text_add_text(text, at, length)) /* false if it is not UTF-8 */
 			return false;
 		at += length;
 	}
@@ -106,7 +107,7 @@ static const struct hb_output_request *find_output_request(const struct hb_infer
 	return NULL;
 }
 
-/* `,"key":"text"`: keys are ours, texts were checked when they were read. */
+/* Adds `,"key":"value"`. `before` is the text up to the value. Values are UTF-8: that was checked when they were read. */
 static void add_member(struct hb_json_text *text, const char *before, const char *value)
 {
 	hb_json_text_add(text, before, strlen(before));
@@ -124,13 +125,13 @@ static void add_region(struct hb_json_text *text, const struct hb_region_part *p
 	HB_JSON_TEXT_ADD(text, "}");
 }
 
-static bool is_binary(const struct hb_inference *infer, const struct hb_output_request *wanted_output)
+static bool is_binary(const struct hb_inference *infer, const struct hb_output_request *request)
 {
-	return wanted_output ? wanted_output->binary && !wanted_output->part.region[0] : infer->binary_outputs;
+	return request ? request->binary && !request->part.region[0] : infer->binary_outputs;
 }
 
 static bool add_output(struct hb_json_text *text, struct hb_inference *infer, const struct hb_tensor *tensor,
-		       const struct hb_output_request *wanted_output)
+		       const struct hb_output_request *request)
 {
 	bool written = true;
 	add_member(text, "{\"name\":", tensor->name);
@@ -142,9 +143,9 @@ static bool add_output(struct hb_json_text *text, struct hb_inference *infer, co
 		hb_json_text_add_integer(text, tensor->dims[i]);
 	}
 	HB_JSON_TEXT_ADD(text, "]");
-	if (wanted_output && wanted_output->part.region[0]) {
+	if (request && request->part.region[0]) {
 		add_region(text, &tensor->part);
-	} else if (is_binary(infer, wanted_output)) {
+	} else if (is_binary(infer, request)) {
 		HB_JSON_TEXT_ADD(text, ",\"parameters\":{\"binary_data_size\":");
 		hb_json_text_add_unsigned(text, tensor->bytes);
 		HB_JSON_TEXT_ADD(text, "}");
@@ -155,20 +156,20 @@ static bool add_output(struct hb_json_text *text, struct hb_inference *infer, co
 	if (!written)
 		hb_inference_fail(
 			infer, HB_ANSWER_BROKEN,
-			"output \"%s\" cannot be written as JSON (not finite, not UTF-8, or a type that JSON lacks): ask for "
-			"binary data",
+			"output \"%s\" cannot be expressed in JSON (a value that is not finite or not UTF-8, or its data type): "
+			"request binary data",
 			tensor->name);
 	return written;
 }
 
-/* One after the other: those that are wanted. */
+/* Iterates over the outputs that the client asked for, or over all of them; *at is the state. */
 static const struct hb_tensor *next_output(const struct hb_inference *infer, uint32_t *at,
-					   const struct hb_output_request **wanted_output)
+					   const struct hb_output_request **request)
 {
 	while (*at < infer->n_outputs) {
 		const struct hb_tensor *tensor = &infer->outputs[(*at)++];
-		*wanted_output = find_output_request(infer, tensor->name);
-		if (*wanted_output || infer->n_requested == 0)
+		*request = find_output_request(infer, tensor->name);
+		if (*request || infer->n_requested == 0)
 			return tensor;
 	}
 	return NULL;
@@ -176,14 +177,14 @@ static const struct hb_tensor *next_output(const struct hb_inference *infer, uin
 
 static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 {
-	const struct hb_output_request *wanted_output;
+	const struct hb_output_request *request;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
 	HB_JSON_TEXT_ADD(text, ",\"outputs\":[");
-	for (bool first = true; (tensor = next_output(infer, &at, &wanted_output)); first = false) {
+	for (bool first = true; (tensor = next_output(infer, &at, &request)); first = false) {
 		if (!first)
 			HB_JSON_TEXT_ADD(text, ",");
-		if (!add_output(text, infer, tensor, wanted_output))
+		if (!add_output(text, infer, tensor, request))
 			return false;
 	}
 	HB_JSON_TEXT_ADD(text, "]}");
@@ -192,16 +193,16 @@ static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 
 static void add_binary(struct hb_json_text *text, const struct hb_inference *infer)
 {
-	const struct hb_output_request *wanted_output;
+	const struct hb_output_request *request;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
-	while ((tensor = next_output(infer, &at, &wanted_output)))
-		if (is_binary(infer, wanted_output))
+	while ((tensor = next_output(infer, &at, &request)))
+		if (is_binary(infer, request))
 			hb_json_text_add(text, tensor->data, tensor->bytes);
 }
 
-/* So that a usual answer is written without making room again. */
-static size_t room_for(const struct hb_inference *infer)
+/* A size for the buffer with which most answers need no larger one. */
+static size_t estimate_size(const struct hb_inference *infer)
 {
 	size_t room = 512;
 	for (uint32_t i = 0; i < infer->n_outputs; i++)
@@ -213,7 +214,7 @@ size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_co
 			    size_t *json_bytes)
 {
 	struct hb_json_text text;
-	hb_json_text_init(&text, room_for(infer));
+	hb_json_text_init(&text, estimate_size(infer));
 	add_member(&text, "{\"model_name\":", model->name);
 	HB_JSON_TEXT_ADD(&text, ",\"model_version\":\"1\"");
 	if (infer->id[0])
@@ -232,7 +233,7 @@ size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_co
 	return 0;
 }
 
-static json_t *shape_of(const int64_t *dims, uint32_t n, bool batched)
+static json_t *make_shape(const int64_t *dims, uint32_t n, bool batched)
 {
 	json_t *shape = json_array();
 	if (batched)
@@ -246,8 +247,8 @@ static json_t *shape_of(const int64_t *dims, uint32_t n, bool batched)
 
 char *hb_kserve_json_error(const char *reason)
 {
-	json_t *text = json_string(reason); /* NULL where it is not UTF-8 */
-	return dump(json_pack("{s:o}", "error", text ? text : json_string("request refused")));
+	json_t *text = json_string(reason); /* NULL if it is not UTF-8 */
+	return print_json(json_pack("{s:o}", "error", text ? text : json_string("request refused")));
 }
 
 char *hb_kserve_json_server(void)
@@ -255,36 +256,36 @@ char *hb_kserve_json_server(void)
 	json_t *extensions = json_array();
 	for (size_t i = 0; hb_model_info_extensions[i]; i++)
 		json_array_append_new(extensions, json_string(hb_model_info_extensions[i]));
-	return dump(
+	return print_json(
 		json_pack("{s:s, s:s, s:o}", "name", "hummingbird", "version", HB_VERSION, "extensions", extensions));
 }
 
-static json_t *specs_of(const struct hb_tensor_spec *specs, uint32_t n, bool batched)
+static json_t *list_tensors(const struct hb_tensor_spec *specs, uint32_t n, bool batched)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < n; i++)
 		json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", specs[i].name, "datatype",
 						      hb_dtype_name((enum hb_dtype)specs[i].dtype), "shape",
-						      shape_of(specs[i].dims, specs[i].n_dims, batched)));
+						      make_shape(specs[i].dims, specs[i].n_dims, batched)));
 	return list;
 }
 
 char *hb_kserve_json_model(const struct hb_model_config *model)
 {
 	bool batched = model->max_batch > 0;
-	return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", model->name, "versions", "1", "platform",
-			      hb_model_info_platform(model), "inputs",
-			      specs_of(model->inputs, model->n_inputs, batched), "outputs",
-			      specs_of(model->outputs, model->n_outputs, batched)));
+	return print_json(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", model->name, "versions", "1", "platform",
+				    hb_model_info_platform(model), "inputs",
+				    list_tensors(model->inputs, model->n_inputs, batched), "outputs",
+				    list_tensors(model->outputs, model->n_outputs, batched)));
 }
 
-static json_t *config_tensors(const struct hb_tensor_spec *specs, uint32_t n, bool inputs)
+static json_t *list_config_tensors(const struct hb_tensor_spec *specs, uint32_t n, bool inputs)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < n; i++) {
 		json_t *one = json_pack("{s:s, s:s, s:o}", "name", specs[i].name, "data_type",
 					hb_dtype_config_name((enum hb_dtype)specs[i].dtype), "dims",
-					shape_of(specs[i].dims, specs[i].n_dims, false));
+					make_shape(specs[i].dims, specs[i].n_dims, false));
 		if (inputs)
 			json_object_set_new(one, "format", json_string("FORMAT_NONE"));
 		json_array_append_new(list, one);
@@ -297,33 +298,33 @@ char *hb_kserve_json_model_config(const struct hb_model_config *model)
 	json_t *root = json_pack("{s:s, s:s, s:s, s:{s:{s:i}}, s:I, s:o, s:o}", "name", model->name, "platform",
 				 hb_model_info_platform(model), "backend", "", "version_policy", "latest",
 				 "num_versions", 1, "max_batch_size", (json_int_t)model->max_batch, "input",
-				 config_tensors(model->inputs, model->n_inputs, true), "output",
-				 config_tensors(model->outputs, model->n_outputs, false));
+				 list_config_tensors(model->inputs, model->n_inputs, true), "output",
+				 list_config_tensors(model->outputs, model->n_outputs, false));
 	if (model->max_batch > 0)
 		json_object_set_new(root, "dynamic_batching",
 				    json_pack("{s:i, s:i}", "priority_levels", HB_SCHEDULER_PRIORITIES,
 					      "default_priority_level", model->priority + 1));
-	return dump(root);
+	return print_json(root);
 }
 
-static json_t *duration(const struct hb_duration *duration)
+static json_t *make_duration(const struct hb_duration *duration)
 {
 	return json_pack("{s:I, s:I}", "count", (json_int_t)duration->count, "ns", (json_int_t)duration->ns);
 }
 
-static json_t *batches(const struct hb_served_model_stats *stats)
+static json_t *list_batches(const struct hb_served_model_stats *stats)
 {
 	json_t *list = json_array();
 	for (int i = 1; i <= HB_SCHEDULER_BATCH_MAX; i++)
 		if (stats->batch[i].infer.count)
 			json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:o}", "batch_size", i, "compute_input",
-							      duration(&stats->batch[i].input), "compute_infer",
-							      duration(&stats->batch[i].infer), "compute_output",
-							      duration(&stats->batch[i].output)));
+							      make_duration(&stats->batch[i].input), "compute_infer",
+							      make_duration(&stats->batch[i].infer), "compute_output",
+							      make_duration(&stats->batch[i].output)));
 	return list;
 }
 
-struct listing {
+struct json_listing {
 	json_t *list;
 	const char *name;
 	bool ready_only;
@@ -331,33 +332,34 @@ struct listing {
 
 static void add_statistics(void *argument, struct hb_served_model *model)
 {
-	struct listing *listing = argument;
+	struct json_listing *listing = argument;
 	const struct hb_served_model_stats *stats = &model->stats;
 	static const struct hb_duration none;
-	if ((listing->name && strcmp(listing->name, model->config.name) != 0) || model->state == HB_SERVED_MODEL_UNLOADED)
+	if ((listing->name && strcmp(listing->name, model->config.name) != 0) ||
+	    model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
-	json_t *inference = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "success", duration(&stats->success),
-				      "fail", duration(&stats->fail), "queue", duration(&stats->queue), "compute_input",
-				      duration(&stats->input), "compute_infer", duration(&stats->infer),
-				      "compute_output", duration(&stats->output), "cache_hit", duration(&none),
-				      "cache_miss", duration(&none));
+	json_t *inference = json_pack(
+		"{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "success", make_duration(&stats->success), "fail",
+		make_duration(&stats->fail), "queue", make_duration(&stats->queue), "compute_input",
+		make_duration(&stats->input), "compute_infer", make_duration(&stats->infer), "compute_output",
+		make_duration(&stats->output), "cache_hit", make_duration(&none), "cache_miss", make_duration(&none));
 	json_array_append_new(listing->list,
 			      json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "name", model->config.name, "version",
 					"1", "last_inference", (json_int_t)stats->ended_ms, "inference_count",
 					(json_int_t)stats->inferences, "execution_count", (json_int_t)stats->executions,
-					"inference_stats", inference, "batch_stats", batches(stats)));
+					"inference_stats", inference, "batch_stats", list_batches(stats)));
 }
 
 char *hb_kserve_json_statistics(struct hb_dispatch *dispatch, const char *name)
 {
-	struct listing listing = {.list = json_array(), .name = name};
+	struct json_listing listing = {.list = json_array(), .name = name};
 	hb_dispatch_each_model(dispatch, add_statistics, &listing);
-	return dump(json_pack("{s:o}", "model_stats", listing.list));
+	return print_json(json_pack("{s:o}", "model_stats", listing.list));
 }
 
 static void add_to_index(void *argument, struct hb_served_model *model)
 {
-	struct listing *listing = argument;
+	struct json_listing *listing = argument;
 	if (!listing->ready_only || model->state == HB_SERVED_MODEL_READY)
 		json_array_append_new(listing->list,
 				      json_pack("{s:s, s:s, s:s, s:s}", "name", model->config.name, "version", "1",
@@ -366,9 +368,9 @@ static void add_to_index(void *argument, struct hb_served_model *model)
 
 char *hb_kserve_json_index(struct hb_dispatch *dispatch, bool ready_only)
 {
-	struct listing listing = {.list = json_array(), .ready_only = ready_only};
+	struct json_listing listing = {.list = json_array(), .ready_only = ready_only};
 	hb_dispatch_each_model(dispatch, add_to_index, &listing);
-	return dump(listing.list);
+	return print_json(listing.list);
 }
 
 char *hb_kserve_json_regions(const struct hb_shared_region *regions, uint32_t n)
@@ -378,5 +380,5 @@ char *hb_kserve_json_regions(const struct hb_shared_region *regions, uint32_t n)
 		json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "name", regions[i].name, "key",
 						      regions[i].key, "offset", (json_int_t)regions[i].offset,
 						      "byte_size", (json_int_t)regions[i].bytes));
-	return dump(list);
+	return print_json(list);
 }

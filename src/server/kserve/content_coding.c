@@ -10,8 +10,8 @@
 #include <zlib.h>
 
 #define FIRST_BYTES 4096
-#define GZIP_WINDOW (MAX_WBITS + 16) /* zlib: with gzip's head and sum */
-#define PIECE_MOST ((size_t)1 << 30) /* zlib counts in 32 bits */
+#define GZIP_WINDOW (MAX_WBITS + 16)      /* tells zlib to use gzip's header and checksum */
+#define CHUNK_BYTES_MAX ((size_t)1 << 30) /* zlib's counters have 32 bits */
 
 static const char *const names[] = {"identity", "gzip", "deflate"};
 
@@ -28,7 +28,7 @@ enum hb_coding hb_coding_parse(const char *text, size_t length)
 	return length ? HB_CODING_UNKNOWN : HB_CODING_IDENTITY;
 }
 
-/* "gzip;q=0.5, deflate": the first that is known and not forbidden with q=0. */
+/* Takes the first known coding of a list like "gzip;q=0.5, deflate" that is not forbidden with q=0. */
 enum hb_coding hb_coding_choose(const char *accept)
 {
 	while (accept && *accept) {
@@ -44,13 +44,14 @@ enum hb_coding hb_coding_choose(const char *accept)
 	return HB_CODING_IDENTITY;
 }
 
-struct growing {
+/* The result of decompression: `room` bytes, `most` at the most. */
+struct growing_buffer {
 	struct hb_memory_charge *charge;
 	size_t most, room;
 	unsigned char *data;
 };
 
-static int grow(struct growing *out)
+static int grow_buffer(struct growing_buffer *out)
 {
 	size_t room = out->room ? 2 * out->room : FIRST_BYTES;
 	if (room > out->most)
@@ -67,28 +68,28 @@ static int grow(struct growing *out)
 	return 0;
 }
 
-static void give_piece(z_stream *stream, const unsigned char *end)
+static void give_input(z_stream *stream, const unsigned char *end)
 {
 	size_t left = (size_t)(end - stream->next_in);
-	stream->avail_in = (unsigned int)(left < PIECE_MOST ? left : PIECE_MOST);
+	stream->avail_in = (unsigned int)(left < CHUNK_BYTES_MAX ? left : CHUNK_BYTES_MAX);
 }
 
-static int inflate_all(z_stream *stream, const unsigned char *end, struct growing *out)
+static int inflate_all(z_stream *stream, const unsigned char *end, struct growing_buffer *out)
 {
 	size_t done = 0;
 	int status;
 	do {
-		int result = done == out->room ? grow(out) : 0;
+		int result = done == out->room ? grow_buffer(out) : 0;
 		if (result < 0)
 			return result;
-		size_t room = out->room - done < PIECE_MOST ? out->room - done : PIECE_MOST;
-		give_piece(stream, end);
+		size_t room = out->room - done < CHUNK_BYTES_MAX ? out->room - done : CHUNK_BYTES_MAX;
+		give_input(stream, end);
 		stream->next_out = out->data + done;
 		stream->avail_out = (unsigned int)room;
 		status = inflate(stream, Z_NO_FLUSH);
 		done += room - stream->avail_out;
 		if (status != Z_OK && status != Z_STREAM_END)
-			return status == Z_MEM_ERROR ? -ENOMEM : -EINVAL; /* Z_BUF_ERROR: cut short */
+			return status == Z_MEM_ERROR ? -ENOMEM : -EINVAL; /* Z_BUF_ERROR: incomplete */
 	} while (status != Z_STREAM_END);
 	out->room = done;
 	return stream->next_in == end ? 0 : -EINVAL;
@@ -98,8 +99,8 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 		     struct hb_memory_charge *charge, void **out, size_t *out_bytes)
 {
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data};
-	/* One byte more than allowed is room enough to see that it is more. */
-	struct growing grown = {.charge = charge, .most = most + 1};
+	/* One byte more than allowed, to notice a result that is too large. */
+	struct growing_buffer grown = {.charge = charge, .most = most + 1};
 	if (bytes == 0)
 		return -EINVAL;
 	if (inflateInit2(&stream, coding == HB_CODING_GZIP ? GZIP_WINDOW : MAX_WBITS) != Z_OK)
@@ -120,7 +121,7 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 bool hb_coding_shrink(enum hb_coding coding, const void *data, size_t bytes, void **out, size_t *out_bytes)
 {
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data, .avail_in = (unsigned int)bytes};
-	if (bytes > PIECE_MOST ||
+	if (bytes > CHUNK_BYTES_MAX ||
 	    deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, coding == HB_CODING_GZIP ? GZIP_WINDOW : MAX_WBITS,
 			 MAX_MEM_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
 		return false;

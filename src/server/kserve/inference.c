@@ -37,7 +37,8 @@ struct hb_inference *hb_inference_new(void)
 	struct hb_inference *infer = malloc(sizeof(*infer));
 	if (!infer)
 		return NULL;
-	/* The tensors are large and filled in one by one: their counts say what is there. */
+	/* The arrays of tensors are large. Only the first n_inputs, n_requested and n_outputs elements are read, so the
+	   arrays are not cleared. */
 	memset(infer, 0, offsetof(struct hb_inference, inputs));
 	infer->binary_outputs = false;
 	infer->priority = HB_SCHEDULER_PRIORITIES;

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bound on the memory that all requests hold together: what they sent, what
- * reading them makes of it, and answers until their clients have them. Each part
- * of a request adds what it takes to its charge before it takes it, and is refused
- * when the budget is used up; the end of the charge gives it back. Any thread, no
- * lock. Used by both front ends.
+ * A limit on the memory that all requests take together: their bodies, what
+ * reading makes of them, and answers until their clients have taken them. Each
+ * request has charges. Code that allocates for a request adds the bytes to a
+ * charge first and refuses the request if the budget is used up. Ending a charge
+ * returns its bytes. Any thread, no lock. Used by HTTP and gRPC.
+ *
+ * The last quarter of the budget is a reserve: requests of low priority that
+ * would have to wait do not get it.
  */
 #ifndef HB_SERVER_MEMORY_BUDGET_H
 #define HB_SERVER_MEMORY_BUDGET_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define HB_MEMORY_FULL "the memory for requests is used up by others; try again"
+#define HB_MEMORY_FULL "the server's memory for requests is used up; try again later"
+#define HB_MEMORY_FIRST_BYTES 1024 /* first capacity of a buffer that receives a request */
 
 struct hb_memory_budget {
 	uint64_t limit_bytes;
@@ -25,13 +30,13 @@ struct hb_memory_charge {
 	uint64_t bytes;
 };
 
-/* False: there is not so much left, and nothing was added. */
+/* False: the budget has less left, and nothing was added. */
 static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_t bytes)
 {
 	struct hb_memory_budget *budget = charge->budget;
 	if (!budget)
 		return true;
-	/* Others may see the sum too large for a moment, and be refused too early. */
+	/* Until a refused sum is taken back, other threads see it and may refuse a request that would fit. */
 	uint64_t before = atomic_fetch_add_explicit(&budget->used_bytes, bytes, memory_order_relaxed);
 	if (before > budget->limit_bytes || bytes > budget->limit_bytes - before) {
 		atomic_fetch_sub_explicit(&budget->used_bytes, bytes, memory_order_relaxed);
@@ -41,7 +46,7 @@ static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_
 	return true;
 }
 
-/* Whether so much is used up that what can wait should not come in: the last quarter is for what cannot. */
+/* Whether a part of the reserve is in use. */
 static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budget)
 {
 	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed);
@@ -49,8 +54,8 @@ static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budge
 }
 
 /*
- * Whether so much more for this charge would come out of the last quarter, while others hold a quarter or more: what can
- * wait leaves it to what cannot. One that is nearly alone may take all.
+ * Whether `bytes` more for this charge would come from the reserve while other charges hold a quarter of the budget or
+ * more. If they hold less, a single request of low priority may use the entire budget.
  */
 static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *charge, uint64_t bytes)
 {
@@ -60,6 +65,15 @@ static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *ch
 	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed),
 		 quarter = budget->limit_bytes / 4;
 	return used + bytes > budget->limit_bytes - quarter && used - charge->bytes >= quarter;
+}
+
+/* The capacity to which a buffer is grown that receives `bytes` bytes: doubled, so that appending stays cheap. */
+static inline size_t hb_memory_grown_capacity(size_t capacity, size_t bytes)
+{
+	size_t grown = capacity ? capacity : HB_MEMORY_FIRST_BYTES;
+	while (grown < bytes)
+		grown *= 2;
+	return grown;
 }
 
 static inline void hb_memory_charge_end(struct hb_memory_charge *charge)

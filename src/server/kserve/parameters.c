@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST_US INT64_C(86400000000) /* a day */
+#define TIME_US_MAX INT64_C(86400000000) /* a day */
 
-static enum hb_answer wrong(struct hb_inference *infer, const char *tensor, const char *name, const char *wanted)
+static enum hb_answer refuse_value(struct hb_inference *infer, const char *tensor, const char *name, const char *wanted)
 {
 	return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%s%s%sparameter \"%s\": %s", tensor ? "tensor \"" : "",
 				 tensor ? tensor : "", tensor ? "\": " : "", name, wanted);
@@ -25,21 +25,23 @@ static enum hb_answer set_priority(struct hb_inference *infer, const struct hb_p
 				  : value->number == 1 ? HB_SCHEDULER_HIGH
 						       : HB_SCHEDULER_LOW;
 	else
-		return wrong(infer, NULL, "priority",
-			     "must be \"high\", \"low\" or a number: 0 = the model's, 1 = high, 2 = low");
+		return refuse_value(
+			infer, NULL, "priority",
+			"must be \"high\", \"low\" or a number: 0 = the model's priority, 1 = high, 2 = low");
 	return HB_ANSWER_OK;
 }
 
 static enum hb_answer set_time(struct hb_inference *infer, const char *name, const struct hb_parameter *value,
 			       int64_t *out_ns)
 {
-	if (value->kind != HB_PARAMETER_INT || value->number < 0 || value->number > LONGEST_US)
-		return wrong(infer, NULL, name, "must be microseconds, 0 to 86400000000");
+	if (value->kind != HB_PARAMETER_INT || value->number < 0 || value->number > TIME_US_MAX)
+		return refuse_value(infer, NULL, name,
+				    "must be a number of microseconds from 0 to 86400000000 (a day)");
 	*out_ns = value->number * 1000;
 	return HB_ANSWER_OK;
 }
 
-/* 0 and "" mean: none. */
+/* Clients send 0 or "" for a request that belongs to no sequence. */
 static enum hb_answer refuse_sequence(struct hb_inference *infer, const struct hb_parameter *value)
 {
 	if ((value->kind == HB_PARAMETER_INT && value->number == 0) ||
@@ -64,7 +66,7 @@ enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *n
 		return set_time(infer, name, value, &infer->deadline_ns);
 	if (strcmp(name, "binary_data_output") == 0) {
 		if (value->kind != HB_PARAMETER_BOOL)
-			return wrong(infer, NULL, name, "must be true or false");
+			return refuse_value(infer, NULL, name, "must be true or false");
 		infer->binary_outputs = value->truth;
 	}
 	if (strcmp(name, "sequence_id") == 0)
@@ -76,7 +78,7 @@ static enum hb_answer set_size(struct hb_inference *infer, const char *tensor, c
 			       const struct hb_parameter *value, uint64_t *out)
 {
 	if (value->kind != HB_PARAMETER_INT || value->number < 0)
-		return wrong(infer, tensor, name, "must be a number, 0 or more");
+		return refuse_value(infer, tensor, name, "must be a number from 0");
 	*out = (uint64_t)value->number;
 	return HB_ANSWER_OK;
 }
@@ -92,13 +94,13 @@ enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *te
 	}
 	if (strcmp(name, "binary_data") == 0) {
 		if (value->kind != HB_PARAMETER_BOOL)
-			return wrong(infer, tensor, name, "must be true or false");
+			return refuse_value(infer, tensor, name, "must be true or false");
 		out->binary = value->truth;
 		out->binary_given = true;
 	} else if (strcmp(name, "shared_memory_region") == 0) {
 		if (value->kind != HB_PARAMETER_TEXT || !value->text[0] ||
 		    strlen(value->text) >= sizeof(out->part.region))
-			return wrong(infer, tensor, name, "must be the name of a region");
+			return refuse_value(infer, tensor, name, "must be the name of a registered region");
 		snprintf(out->part.region, sizeof(out->part.region), "%s", value->text);
 	} else if (strcmp(name, "classification") == 0 && (value->kind != HB_PARAMETER_INT || value->number != 0)) {
 		return hb_inference_fail(infer, HB_ANSWER_NOT_SUPPORTED,

@@ -1,20 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Request parameters of KServe v2, the same over HTTP and gRPC: `priority`
- * ("high", "low"; a number as in Triton: 0 = the model's, 1 = high, more = low),
- * `timeout` and `deadline` (microseconds from arrival), `binary_data_output`;
- * of tensors: `binary_data_size`, `binary_data`, `shared_memory_*`. Sequences
- * and `classification`, which would change the answer, are refused; others are
- * ignored, as the protocol asks. Called by the protocols' readers.
+ * Request parameters of KServe v2, the same over HTTP and gRPC. Called by the
+ * protocols' readers.
+ *
+ *	request  priority ("high", "low"; as a number, like Triton: 0 = the model's,
+ *	         1 = high, more = low), timeout and deadline (microseconds after
+ *	         arrival), binary_data_output
+ *	tensor   binary_data_size, binary_data, shared_memory_region,
+ *	         shared_memory_offset, shared_memory_byte_size
+ *
+ * Sequences and `classification` would change the answer and are refused. Other
+ * parameters are ignored, as the protocol requires.
  */
 #ifndef HB_SERVER_PARAMETERS_H
 #define HB_SERVER_PARAMETERS_H
 
 #include "server/kserve/inference.h"
-#include "server/kserve/shared_memory.h"
+
+/*
+ * Bytes that a request other than inference may have: JSON that is read into a tree takes up to 60 times as much memory.
+ */
+#define HB_CONTROL_BYTES_MAX (1 << 20)
+
+/* Texts for a load that failed: the message (model, reason), and two reasons. */
+#define HB_LOAD_FAILED "failed to load '%s': %s"
+#define HB_LOAD_NO_NAME "a model cannot have this name"
+#define HB_LOAD_OVERRIDES "a load request cannot bring a configuration or files; they must be in the model's folder"
 
 enum hb_parameter_kind { HB_PARAMETER_BOOL, HB_PARAMETER_INT, HB_PARAMETER_TEXT, HB_PARAMETER_OTHER };
 
+/* The value of a parameter. */
 struct hb_parameter {
 	enum hb_parameter_kind kind;
 	bool truth;
@@ -22,33 +37,20 @@ struct hb_parameter {
 	const char *text;
 };
 
-/* A tensor's. `data_bytes` is -1 where it was not given. */
+/* The parameters of one tensor. */
 struct hb_tensor_parameters {
-	int64_t data_bytes;
+	int64_t data_bytes; /* binary_data_size; -1 = not given */
 	bool binary, binary_given;
 	struct hb_region_part part;
 };
 
-/* HB_ANSWER_OK; or BAD_REQUEST or NOT_SUPPORTED with the reason. */
+/* Sets a parameter of the request. HB_ANSWER_OK, or the answer that was set: BAD_REQUEST or NOT_SUPPORTED. */
 enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *name, const struct hb_parameter *value);
+/* Sets a parameter of one of its tensors, in *out. The same results. */
 enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out);
 
-/* What is said of a load that failed: name, why. And two reasons. */
-/*
- * A request that is no inference is read into a tree, which takes up to sixty times its bytes: more than this is refused.
- */
-#define HB_CONTROL_BYTES_MAX (1 << 20)
-#define HB_LOAD_FAILED "failed to load '%s': %s"
-#define HB_LOAD_NO_NAME "no model can have this name"
-#define HB_LOAD_OVERRIDES "a configuration or files that come with the request are not taken; its folder has them"
-/* Whether a load's parameter is one of these. */
+/* Whether a parameter of a load request would replace the model's configuration or files. */
 bool hb_parameter_overrides(const char *name);
-
-/* Reads an input from its region into memory from malloc, which is the request's. */
-enum hb_answer hb_shared_memory_read_input(struct hb_inference *infer, struct hb_shared_memory *regions,
-					   struct hb_tensor *tensor, void **memory);
-/* Writes the outputs that were asked for in regions. */
-enum hb_answer hb_shared_memory_write_outputs(struct hb_inference *infer, struct hb_shared_memory *regions);
 
 #endif

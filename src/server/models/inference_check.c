@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALIGNED(bytes) (((bytes) + 63) & ~UINT64_C(63)) /* each output begins on a cache line */
+
 static const struct hb_tensor_spec *find_spec(const struct hb_tensor_spec *specs, uint32_t n, const char *name)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -44,29 +46,30 @@ static enum hb_answer check_input(struct hb_inference *infer, struct hb_tensor *
 					 tensor->name);
 	if (tensor->dtype != (enum hb_dtype)spec->dtype)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": data type %s, but the model's is %s", tensor->name,
+					 "input \"%s\" has data type %s, but the model needs %s", tensor->name,
 					 hb_dtype_name(tensor->dtype), hb_dtype_name((enum hb_dtype)spec->dtype));
 	if (!shape_fits(tensor, spec, batched)) {
 		print_shape(given, sizeof(given), tensor->dims, tensor->n_dims, false);
 		print_shape(wanted, sizeof(wanted), spec->dims, spec->n_dims, batched);
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\": shape %s, but the model's is %s",
-					 tensor->name, given, wanted);
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
+					 "input \"%s\" has shape %s, but the model needs %s", tensor->name, given,
+					 wanted);
 	}
 	int64_t elements = hb_tensor_elements(tensor->dims, tensor->n_dims);
 	if (!hb_tensor_size_matches(tensor->dtype, elements, tensor->bytes) &&
 	    (tensor->dtype != HB_DTYPE_BYTES || elements < 0 || !hb_tensor_has_strings(tensor, elements)))
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": %llu bytes do not make %lld elements of %s", tensor->name,
+					 "input \"%s\": %llu bytes are not %lld elements of %s", tensor->name,
 					 (unsigned long long)tensor->bytes, (long long)elements,
 					 hb_dtype_name(tensor->dtype));
 	int64_t items = batched ? tensor->dims[0] : 1;
 	if (items < 1 || (batched && items > model->max_batch))
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": a batch of %lld, allowed are 1 to %lld", tensor->name,
-					 (long long)items, (long long)model->max_batch);
+					 "input \"%s\": the batch size is %lld, but the model allows 1 to %lld",
+					 tensor->name, (long long)items, (long long)model->max_batch);
 	if (infer->items && infer->items != (uint32_t)items)
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
-					 "input \"%s\": a batch of %lld, but others have %u", tensor->name,
+					 "input \"%s\": the batch size is %lld, but another input has %u", tensor->name,
 					 (long long)items, infer->items);
 	infer->items = (uint32_t)items;
 	infer->open_bytes += hb_tensor_spec_is_open(spec) ? tensor->bytes : 0;
@@ -78,10 +81,10 @@ static enum hb_answer check_names(struct hb_inference *infer, const struct hb_mo
 	for (uint32_t i = 0; i < infer->n_inputs; i++)
 		for (uint32_t k = 0; k < i; k++)
 			if (strcmp(infer->inputs[i].name, infer->inputs[k].name) == 0)
-				return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\" occurs twice",
+				return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "input \"%s\" is given twice",
 							 infer->inputs[i].name);
 	if (infer->n_inputs != model->n_inputs)
-		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "%u inputs, but model %s has %u",
+		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "the request has %u inputs, but model %s has %u",
 					 infer->n_inputs, model->name, model->n_inputs);
 	for (uint32_t i = 0; i < infer->n_requested; i++)
 		if (!find_spec(model->outputs, model->n_outputs, infer->requested[i].name))
@@ -100,7 +103,8 @@ enum hb_answer hb_inference_check(struct hb_inference *infer, const struct hb_mo
 	return check_names(infer, model);
 }
 
-static void shape_output(struct hb_tensor *tensor, const struct hb_tensor_spec *spec, uint32_t batched, uint32_t items)
+static void set_output_shape(struct hb_tensor *tensor, const struct hb_tensor_spec *spec, uint32_t batched,
+			     uint32_t items)
 {
 	*tensor = (struct hb_tensor){.dtype = (enum hb_dtype)spec->dtype, .n_dims = spec->n_dims + batched};
 	memcpy(tensor->name, spec->name, sizeof(tensor->name));
@@ -108,24 +112,24 @@ static void shape_output(struct hb_tensor *tensor, const struct hb_tensor_spec *
 	for (uint32_t i = 0; i < spec->n_dims && i + batched < HB_TENSOR_DIMS_MAX; i++)
 		tensor->dims[i + batched] = spec->dims[i] < 0 ? 1 : spec->dims[i];
 	uint64_t elements = (uint64_t)hb_tensor_elements(tensor->dims, tensor->n_dims);
-	/* An empty string is its length alone. */
+	/* An element of BYTES that is an empty string: only its length, 4 bytes. */
 	tensor->bytes = elements * (hb_dtype_bytes(tensor->dtype) ? hb_dtype_bytes(tensor->dtype) : 4);
 }
 
 bool hb_inference_make_outputs(struct hb_inference *infer, const struct hb_model_config *model)
 {
-	uint64_t all = 0;
+	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < model->n_outputs; i++) {
-		shape_output(&infer->outputs[i], &model->outputs[i], model->max_batch > 0, infer->items);
-		all += (infer->outputs[i].bytes + 63) & ~UINT64_C(63);
+		set_output_shape(&infer->outputs[i], &model->outputs[i], model->max_batch > 0, infer->items);
+		bytes += ALIGNED(infer->outputs[i].bytes);
 	}
-	infer->output_data = calloc(1, all + 1);
+	infer->output_data = calloc(1, bytes + 1);
 	if (!infer->output_data)
 		return false;
 	char *at = infer->output_data;
 	for (uint32_t i = 0; i < model->n_outputs; i++) {
 		infer->outputs[i].data = at;
-		at += (infer->outputs[i].bytes + 63) & ~UINT64_C(63);
+		at += ALIGNED(infer->outputs[i].bytes);
 	}
 	infer->n_outputs = model->n_outputs;
 	return true;

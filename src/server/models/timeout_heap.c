@@ -16,37 +16,37 @@ void hb_timeout_heap_fini(struct hb_timeout_heap *heap)
 	free(heap->at);
 }
 
-static void put(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
+static void put_at(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	heap->at[place] = infer;
 	infer->heap_place = place;
 }
 
-static void rise(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
+static void move_up(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	while (place > 0 && heap->at[(place - 1) / 2]->expires_ns > infer->expires_ns) {
-		put(heap, place, heap->at[(place - 1) / 2]);
+		put_at(heap, place, heap->at[(place - 1) / 2]);
 		place = (place - 1) / 2;
 	}
-	put(heap, place, infer);
+	put_at(heap, place, infer);
 }
 
-static void sink(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
+static void move_down(struct hb_timeout_heap *heap, uint32_t place, struct hb_inference *infer)
 {
 	for (uint32_t child; (child = 2 * place + 1) < heap->n; place = child) {
 		if (child + 1 < heap->n && heap->at[child + 1]->expires_ns < heap->at[child]->expires_ns)
 			child++;
 		if (heap->at[child]->expires_ns >= infer->expires_ns)
 			break;
-		put(heap, place, heap->at[child]);
+		put_at(heap, place, heap->at[child]);
 	}
-	put(heap, place, infer);
+	put_at(heap, place, infer);
 }
 
 void hb_timeout_heap_insert(struct hb_timeout_heap *heap, struct hb_inference *infer)
 {
 	if (heap->n < heap->capacity)
-		rise(heap, heap->n++, infer);
+		move_up(heap, heap->n++, infer);
 }
 
 void hb_timeout_heap_remove(struct hb_timeout_heap *heap, struct hb_inference *infer)
@@ -56,8 +56,8 @@ void hb_timeout_heap_remove(struct hb_timeout_heap *heap, struct hb_inference *i
 	infer->heap_place = UINT32_MAX;
 	if (place == heap->n)
 		return;
-	rise(heap, place, last);
-	sink(heap, last->heap_place, last);
+	move_up(heap, place, last);
+	move_down(heap, last->heap_place, last);
 }
 
 struct hb_inference *hb_timeout_heap_first(const struct hb_timeout_heap *heap)
