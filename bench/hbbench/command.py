@@ -177,9 +177,13 @@ def print_list():
         print(f"  {way.name:<13}{way.kind:<11}{where}")
 
 
+def find_hb():
+    """The program that was called as `hb bench`; else the one of the build tree."""
+    return os.environ.get("HB_BENCH_HB") or shutil.which("hb") or os.path.join(BENCH, "../build/hb")
+
+
 def write_page(path, result):
-    with open(os.path.join(BENCH, "page.html"), encoding="utf-8") as frame:
-        results.write_file(path, results.page_text(frame.read(), result))
+    results.write_file(path, results.page_text(results.page_frame(find_hb()), result))
 
 
 class Output:
@@ -231,7 +235,7 @@ def run(args, name, argv):
     if not suite:
         like = nearest(name, [one.name for one in SUITES])
         raise Refused(f"no suite '{name}'; " + (f"did you mean '{like}'?" if like else "'hb bench list' shows them"))
-    hb = os.environ.get("HB_BENCH_HB") or shutil.which("hb") or os.path.join(BENCH, "../build/hb")
+    hb = find_hb()
     if suite.name == "serve":
         run_serve(args, suite, hb)
     options = Options(args, suite, hb, "hb bench " + shlex.join(argv))

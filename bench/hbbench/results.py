@@ -6,14 +6,15 @@ docs/bench.md describes the fields. Summaries are computed anew when a file is r
 import gzip
 import json
 import os
-import re
 
 from hbbench import stats
 from hbbench.tables import CLASSES, Refused
 
 VERSION = 2  # version 1 has no "kind" and no "served_s"
 NAME_WIDTH, CELL_WIDTH, SHARE_WIDTH = 12, 27, 24
-PLACEHOLDER = re.compile("@DATA@")
+# Where the page of hb is, seen from the folder of `hb`: the build tree first, then an installation.
+PAGES = ("src/report/page/report.html", "../share/hummingbird/report.html")
+EMPTY = '<script type="application/json" id="data">null</script>'
 LISTS = ("latency_ns", "due_ns", "wait_ns")  # written as one text of numbers each, which keeps files small
 
 
@@ -251,6 +252,17 @@ def print_table(result):
 
 def page_text(frame, result):
     """The static page with the result inside; `<` is escaped, so that no text of the result ends the script element."""
-    data = json.dumps(packed(result)).replace("<", "\\u003c")
-    check(PLACEHOLDER.search(frame), "the page", "it has no place for the data")
-    return PLACEHOLDER.sub(lambda _: data, frame, count=1)
+    data = json.dumps(packed(result) if "cases" in result else result).replace("<", "\\u003c")
+    check(EMPTY in frame, "the page", "it has no place for the data")
+    return frame.replace(EMPTY, EMPTY.replace("null", data), 1)
+
+
+def page_frame(hb):
+    """Text of the page that draws results."""
+    folder = os.path.dirname(os.path.realpath(hb))
+    for place in PAGES:
+        path = os.path.join(folder, place)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+    raise BadFile(f"report.html is not found beside {hb}")

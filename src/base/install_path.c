@@ -32,16 +32,8 @@ static const char *const simcuda_folders[] = {
 	NULL,
 };
 static const char *const program_folders[] = {
-	".",
-	"src/daemon",
-	"../daemon",
-	"../../src/daemon",
-	"src/simcuda",
-	"../simcuda",
-	"../../src/simcuda",
-	"../..",
-	"../sbin",
-	"../libexec/hummingbird",
+	".",          "src/daemon",        "../daemon", "../../src/daemon", "src/simcuda",
+	"../simcuda", "../../src/simcuda", "../..",     "../sbin",          "../libexec/hummingbird",
 	NULL,
 };
 

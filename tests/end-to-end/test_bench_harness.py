@@ -263,7 +263,7 @@ class Files(unittest.TestCase):
         self.assertEqual(lines, ["LP alone: 98 % (baseline 100), target >= 97 %: met"])
 
     def test_no_text_of_a_result_ends_the_page_s_script(self):
-        page = results.page_text("<script>@DATA@</script>", result_of(first_case()))
+        page = results.page_text(results.EMPTY, result_of(first_case()))
         self.assertIn("a \\u003cGPU>", page)
         self.assertEqual(page.count("<"), 2)
 

@@ -99,7 +99,7 @@ class Top(unittest.TestCase):
             service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--kernels", 8, options=("--slo", "1us"))
             with Terminal(TOP, stack.environment, columns=60, rows=40) as terminal:
                 terminal.wait_until("it is there", lambda: len(tenant_lines(terminal)) == 1)
-                self.assertIn(" cuda-tenant infer", terminal.text())
+                self.assertIn(" cuda-tenant i", terminal.text())
                 self.assertNotIn("/cuda-tenant", terminal.text())
                 terminal.type("\n")
                 terminal.wait_until("all is above it", lambda: re.search(r"samples\s+1\.00us -+ SLO\s", terminal.text()))
