@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hb-simgpu: the process that is the simulated GPU. Started on demand by the
- * first process that opens it, ends when the last one is gone. One thread: it
- * sleeps until the next event of the model or the next submission, whichever
- * comes first. Must not be needed by anything when no GPU is simulated.
+ * hb-simgpu: the process that plays the simulated GPU. The first process that
+ * opens the GPU starts it, and it ends with the last one. Its single thread
+ * sleeps until the next event of the model or the next submission. Nothing
+ * needs it when no GPU is simulated.
  *
  *   hb-simgpu DIR      serve on DIR/broker.sock; the caller holds DIR/lock and
  *                      descriptor 3 is a pipe that is closed when ready
@@ -32,9 +32,9 @@
 
 #define READY_FD 3
 #define MEMORY_DEFAULT INT64_C(150754820096) /* H200: 143771 MiB */
-/* Nearer than this, waiting in poll costs more than it saves. */
+/* For shorter waits, poll costs more than it saves. */
 #define SPIN_NS 15000
-/* A broker nobody has ever connected to: its starter died before it could. */
+/* A broker without any client for this long ends: its starter died before it connected. */
 #define ORPHAN_NS (INT64_C(10) * HB_NS_PER_S)
 
 int64_t broker_gpu_time(const struct broker *broker, int64_t monotonic_ns)
@@ -103,7 +103,7 @@ static void take_connections(struct broker *broker, int listener)
 			close(fd);
 }
 
-/* The last client is gone. Under the lock nobody is about to connect; who comes later starts a new broker. */
+/* Decides whether the broker may end after its last client. Under the lock no process is about to connect; later ones start a new broker. */
 static bool may_end(struct broker *broker, int folder, int listener)
 {
 	int lock = openat(folder, "lock", O_RDWR | O_CLOEXEC);
@@ -158,7 +158,7 @@ static void wait_for_work(struct broker *broker, struct pollfd *fds, nfds_t n, i
 
 static void serve_clients(struct broker *broker, const struct pollfd *fds, size_t n)
 {
-	/* From the end: removing one moves the last into its place. */
+	/* Runs from the end, because removing a client moves the last one into its place. */
 	for (size_t i = n; i-- > 0;) {
 		struct broker_client *client = broker->clients[i];
 		if (fds[i].revents && !broker_client_serve(broker, client))
@@ -166,7 +166,7 @@ static void serve_clients(struct broker *broker, const struct pollfd *fds, size_
 	}
 }
 
-static void serve(struct broker *broker, int folder, int listener)
+static void run_broker(struct broker *broker, int folder, int listener)
 {
 	int64_t started_ns = hb_clock_now_ns();
 	bool used = false;
@@ -177,17 +177,17 @@ static void serve(struct broker *broker, int folder, int listener)
 			break;
 		fds = bigger;
 		fds[0] = (struct pollfd){.fd = listener, .events = POLLIN};
-		fds[1] = (struct pollfd){.fd = broker->bell, .events = POLLIN};
+		fds[1] = (struct pollfd){.fd = broker->doorbell, .events = POLLIN};
 		size_t n = broker->n_clients;
 		for (size_t i = 0; i < n; i++)
 			fds[i + 2] = (struct pollfd){.fd = broker->clients[i]->fd, .events = POLLIN};
 		wait_for_work(broker, fds, n + 2, HB_NS_PER_S);
 		if (fds[1].revents) {
 			uint64_t rings;
-			if (read(broker->bell, &rings, sizeof rings) < 0)
+			if (read(broker->doorbell, &rings, sizeof rings) < 0)
 				rings = 0;
 		}
-		/* Work written before a request belongs before it. */
+		/* Work that was written before a request is processed first. */
 		broker_run(broker, broker_gpu_time(broker, hb_clock_now_ns()));
 		serve_clients(broker, fds + 2, n);
 		if (fds[0].revents)
@@ -201,8 +201,8 @@ static void serve(struct broker *broker, int folder, int listener)
 	free(fds);
 }
 
-/* Own session, no descriptors of the starter's, log beside the socket. */
-static int detach(int folder)
+/* Makes a session of its own, closes the starter's descriptors, and opens a log beside the socket. */
+static int detach_from_starter(int folder)
 {
 	pid_t pid = fork();
 	if (pid < 0)
@@ -227,18 +227,18 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: hb-simgpu DIR (started by the simulated driver)\n");
 		return 2;
 	}
-	/* Keep only the ready pipe of what the application had open. */
+	/* Of the application's descriptors only the ready pipe stays open. */
 	close_range(READY_FD + 1, ~0u, 0);
 	hb_log_name_set("hb-simgpu");
 	signal(SIGPIPE, SIG_IGN);
 	prctl(PR_SET_TIMERSLACK, 1);
 	int folder = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (folder < 0 || detach(folder) < 0) {
+	if (folder < 0 || detach_from_starter(folder) < 0) {
 		fprintf(stderr, "hb-simgpu: %s: %s\n", argv[1], strerror(errno));
 		return 1;
 	}
 	static struct broker broker;
-	broker.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	broker.doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	int result = open_gpus(&broker);
 	int listener = result < 0 ? result : listen_in(folder);
 	if (listener < 0) {
@@ -247,7 +247,7 @@ int main(int argc, char **argv)
 	}
 	close(READY_FD);
 	hb_log_info("%u GPU(s) of type %s, scale %g", broker.n_gpus, broker.gpu[0].spec.name, broker.scale);
-	serve(&broker, folder, listener);
+	run_broker(&broker, folder, listener);
 	for (uint32_t i = 0; i < broker.n_gpus; i++)
 		hb_gpu_model_free(broker.gpu[i].model);
 	free(broker.clients);

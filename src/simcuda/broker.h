@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of hb-simgpu: the simulated GPUs, the client processes, their
- * streams. One thread. Time comes in as an argument (GPU time, ns); only
- * broker.c reads the clock. broker_queue.c orders work and drives the models,
- * broker_client.c answers requests, broker_rm.c the resource-manager calls.
+ * Internals of hb-simgpu: the simulated GPUs, the client processes and their
+ * streams. One thread. Time is an argument (GPU time, ns); only broker.c reads
+ * the clock. broker_queue.c orders work and drives the models, broker_client.c
+ * answers requests, broker_rm.c answers resource-manager calls.
  */
 #ifndef HB_SIMCUDA_BROKER_H
 #define HB_SIMCUDA_BROKER_H
@@ -17,7 +17,7 @@
 
 struct broker_client;
 
-/* A piece of work between its submission and its completion. */
+/* One work item between its submission and its completion. */
 struct broker_item {
 	struct broker_item *next;
 	struct broker_stream *stream;
@@ -37,20 +37,20 @@ struct broker_stream {
 	uint32_t id, context;
 	int gpu, model_stream;
 	uint64_t done;     /* seq of the last finished item */
-	uint64_t released; /* holds up to this seq are over */
-	bool standing;     /* a HAND was posted and is not done yet */
+	uint64_t released; /* takeover kernels up to this seq have been released */
+	bool standing;     /* a HAND was posted and the stream is paused until it is done */
 	bool removing;
-	struct broker_list queue;   /* not given to the model yet */
-	struct broker_list running; /* given to it, in order, and marks between */
+	struct broker_list queue;   /* items that the model does not have yet */
+	struct broker_list running; /* items that the model has, in order, with the marks between them */
 };
 
 struct broker_graph {
-	uint32_t users; /* launches not finished, plus one while the client holds it */
+	uint32_t users; /* unfinished launches, plus one while the client has the handle */
 	size_t n, room;
 	struct hb_gpu_model_work *work;
 };
 
-/* A context on a GPU: of one process, or an MPS server's with many members. */
+/* A context on a GPU: it belongs to one process, or to an MPS server with many members. */
 struct broker_context {
 	struct broker_client *owner;
 	uint64_t token;
@@ -84,9 +84,9 @@ struct broker_client {
 	int64_t memory[SIM_GPUS];
 	struct broker_rm_object *rm;
 	size_t n_rm, rm_room;
-	uint32_t n_unsettled; /* waits queued and streams to be removed: while 0, settling has nothing to do */
-	bool recheck;         /* a stream made progress that another one may wait for */
-	bool posted;          /* completions not announced yet */
+	uint32_t n_unsettled; /* queued waits and streams to be removed; while 0, there is nothing to settle */
+	bool recheck;         /* a stream made progress for which another stream may wait */
+	bool posted;          /* completions exist that were not announced yet */
 	bool posted_effect;
 };
 
@@ -107,17 +107,17 @@ struct broker {
 	double scale;
 	int64_t origin_ns; /* CLOCK_MONOTONIC */
 	int64_t now_ns;    /* GPU time reached by every model */
-	int bell;          /* eventfd */
+	int doorbell;      /* eventfd */
 };
 
-/* GPU time of a CLOCK_MONOTONIC time. */
+/* Converts a CLOCK_MONOTONIC time to GPU time. */
 int64_t broker_gpu_time(const struct broker *broker, int64_t monotonic_ns);
 
 /* broker_queue.c */
 
-/* Takes what all clients have written, oldest first, and runs the GPUs up to now_ns. */
+/* Takes all submissions of the clients, oldest first, and runs the GPUs up to now_ns. */
 void broker_run(struct broker *broker, int64_t now_ns);
-/* GPU time of the next thing that happens on its own; INT64_MAX = never. */
+/* Returns the GPU time of the models' next event; INT64_MAX = none. */
 int64_t broker_next_ns(const struct broker *broker);
 bool broker_rings_empty(const struct broker *broker);
 /* Drops every item of the client's streams in that context (all contexts: UINT32_MAX) and the streams. */
@@ -125,12 +125,12 @@ void broker_drop_streams(struct broker *broker, struct broker_client *client, ui
 void broker_drop_graphs(struct broker_client *client);
 /* Marks the client's context lost and wakes its waiters. */
 void broker_lose_context(struct broker_client *client, uint32_t context);
-/* Wakes waiters of clients that got completions since the last call. */
+/* Wakes the waiters of clients that received completions since the last call. */
 void broker_announce(struct broker *broker);
 
 /* broker_client.c */
 
-/* Answers one request; false = the client is gone. */
+/* Answers one request. Returns false if the client has ended. */
 bool broker_client_serve(struct broker *broker, struct broker_client *client);
 struct broker_client *broker_client_add(struct broker *broker, int fd);
 void broker_client_remove(struct broker *broker, struct broker_client *client);

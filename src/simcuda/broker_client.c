@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One client process of the broker: its requests, its contexts, its memory,
- * and what is undone when it goes, whichever way it goes.
+ * One client process of the broker: its requests, contexts and memory, and the
+ * cleanup when it ends in any way.
  */
 #include "base/log.h"
 #include "simcuda/broker.h"
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What a context takes of the GPU's memory before its first allocation; about what CUDA 13 takes on an H200. */
+/* Memory of a context before its first allocation; about what CUDA 13 uses on an H200. */
 #define CONTEXT_BYTES (INT64_C(512) << 20)
 
 struct broker_client *broker_client_add(struct broker *broker, int fd)
@@ -51,7 +51,7 @@ static bool take_memory(struct broker *broker, struct broker_client *client, int
 	return true;
 }
 
-/* Everybody in an MPS server's context goes down with the server. */
+/* All clients in an MPS server's context are lost with the server. */
 static void lose_members(struct broker *broker, struct broker_context *context)
 {
 	for (size_t i = 0; i < broker->n_clients; i++) {
@@ -65,7 +65,7 @@ static void lose_members(struct broker *broker, struct broker_context *context)
 	}
 }
 
-static void leave(struct broker *broker, struct broker_client *client, uint32_t index)
+static void leave_context(struct broker *broker, struct broker_client *client, uint32_t index)
 {
 	struct broker_member *member = &client->member[index];
 	struct broker_context *context = member->context;
@@ -93,7 +93,7 @@ static void leave(struct broker *broker, struct broker_client *client, uint32_t 
 void broker_client_remove(struct broker *broker, struct broker_client *client)
 {
 	for (uint32_t i = 0; i < SIM_CONTEXTS; i++)
-		leave(broker, client, i);
+		leave_context(broker, client, i);
 	broker_drop_streams(broker, client, UINT32_MAX);
 	broker_drop_graphs(client);
 	for (uint32_t i = 0; i < broker->n_gpus; i++)
@@ -209,12 +209,12 @@ static void send_reply(int socket, const struct sim_reply *reply, size_t size, c
 		control.header.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
 		memcpy(CMSG_DATA(&control.header), fds, n_fds * sizeof(int));
 	}
-	/* A client that does not read its answer is about to go; its end is seen by poll. */
+	/* A client that does not read its answer is about to end; poll reports its end. */
 	if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		hb_log_debug("simgpu: reply to fd %d: %s", socket, strerror(errno));
 }
 
-static void hello(struct broker *broker, struct broker_client *client, const struct sim_request *request)
+static void answer_hello(struct broker *broker, struct broker_client *client, const struct sim_request *request)
 {
 	struct sim_reply reply = {.result = -EPROTO};
 	int share = -1;
@@ -231,13 +231,13 @@ static void hello(struct broker *broker, struct broker_client *client, const str
 	reply.origin_ns = broker->origin_ns;
 	reply.memory_total = (uint64_t)broker->gpu[0].memory_total;
 	reply.spec = broker->gpu[0].spec;
-	int fds[2] = {share, broker->bell};
+	int fds[2] = {share, broker->doorbell};
 	send_reply(client->fd, &reply, SIM_REPLY_SHORT, fds, 2);
 	close(share);
 }
 
-static int answer(struct broker *broker, struct broker_client *client, const struct sim_request *request,
-		  struct sim_reply *reply)
+static int answer_request(struct broker *broker, struct broker_client *client, const struct sim_request *request,
+			  struct sim_reply *reply)
 {
 	if (!client->share)
 		return -EPROTO;
@@ -248,7 +248,7 @@ static int answer(struct broker *broker, struct broker_client *client, const str
 			return -EINVAL;
 		reply->token = client->member[request->context].context->token;
 		if (request->kind == SIM_REQ_CONTEXT_DESTROY)
-			leave(broker, client, request->context);
+			leave_context(broker, client, request->context);
 		return 0;
 	}
 	if (request->gpu >= broker->n_gpus)
@@ -269,7 +269,7 @@ static int answer(struct broker *broker, struct broker_client *client, const str
 	return result;
 }
 
-/* As many as the answer has room for. */
+/* The answer has room for a limited number of processes. */
 static void list_users(const struct broker *broker, uint32_t gpu, struct sim_reply *reply)
 {
 	uint32_t n = 0;
@@ -294,7 +294,7 @@ bool broker_client_serve(struct broker *broker, struct broker_client *client)
 	if (n < (ssize_t)SIM_REQUEST_SHORT)
 		return false;
 	if (request.kind == SIM_REQ_HELLO) {
-		hello(broker, client, &request);
+		answer_hello(broker, client, &request);
 		return true;
 	}
 	struct sim_reply reply;
@@ -311,7 +311,7 @@ bool broker_client_serve(struct broker *broker, struct broker_client *client)
 		send_reply(client->fd, &reply, sizeof reply, NULL, 0);
 		return true;
 	}
-	reply.result = answer(broker, client, &request, &reply);
+	reply.result = answer_request(broker, client, &request, &reply);
 	send_reply(client->fd, &reply, SIM_REPLY_SHORT, NULL, 0);
 	return true;
 }

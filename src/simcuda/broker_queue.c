@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders work and drives the models. Kernels and copies of one stream go to
- * the model as soon as nothing before them stands in the way, so that the model
- * sees them queued as a GPU does; waits, marks and host functions are resolved
- * here, at the exact GPU time of the completion they follow.
+ * Orders work and drives the models. Kernels and copies of a stream go to
+ * the model as soon as no earlier item prevents it, so the model sees them queued
+ * as a GPU does. Waits, marks and host functions are resolved here, at the exact
+ * GPU time of the completion that they follow.
  */
 #include "simcuda/broker.h"
 #include "simcuda/sim_futex.h"
@@ -56,7 +56,8 @@ static void list_drop(struct broker_list *list)
 		item_free(list_take(list));
 }
 
-static void post(struct broker_client *client, const struct broker_item *item, int64_t start_ns, int64_t end_ns)
+static void post_completion(struct broker_client *client, const struct broker_item *item, int64_t start_ns,
+			    int64_t end_ns)
 {
 	struct sim_share *share = client->share;
 	uint64_t head = atomic_load_explicit(&share->done_head, memory_order_relaxed);
@@ -70,13 +71,13 @@ static void post(struct broker_client *client, const struct broker_item *item, i
 	client->posted_effect |= (item->flags & (SIM_FLAG_EFFECT | SIM_FLAG_HAND)) != 0;
 }
 
-static void finish(struct broker *broker, struct broker_item *item, int64_t start_ns, int64_t end_ns)
+static void finish_item(struct broker *broker, struct broker_item *item, int64_t start_ns, int64_t end_ns)
 {
 	struct broker_stream *stream = item->stream;
 	stream->done = item->seq;
 	stream->client->recheck = true;
 	broker->gpu[stream->gpu].finished++;
-	post(stream->client, item, start_ns, end_ns);
+	post_completion(stream->client, item, start_ns, end_ns);
 	item_free(item);
 }
 
@@ -104,7 +105,7 @@ static struct hb_gpu_model_work model_work(const struct sim_work *work)
 	};
 }
 
-/* Work the model refuses (out of memory, impossible block) is done at once: the client checked it before. */
+/* Work that the model refuses (out of memory, impossible block) completes at once: the client checked it before. */
 static void give_to_model(struct broker *broker, struct broker_stream *stream, struct broker_item *item, int64_t now_ns)
 {
 	struct broker_gpu *gpu = &broker->gpu[stream->gpu];
@@ -124,13 +125,13 @@ static void give_to_model(struct broker *broker, struct broker_stream *stream, s
 	if (result < 0)
 		item->op = SIM_OP_MARK;
 	if (result < 0 && was_idle)
-		finish(broker, item, now_ns, now_ns);
+		finish_item(broker, item, now_ns, now_ns);
 	else
 		list_append(&stream->running, item);
 }
 
-/* Moves the stream as far as it gets at now_ns. */
-static void pump(struct broker *broker, struct broker_stream *stream, int64_t now_ns)
+/* Advances the stream as far as possible at now_ns. */
+static void advance_stream(struct broker *broker, struct broker_stream *stream, int64_t now_ns)
 {
 	while (stream->queue.head) {
 		struct broker_item *item = stream->queue.head;
@@ -142,10 +143,10 @@ static void pump(struct broker *broker, struct broker_stream *stream, int64_t no
 			if (stream->running.head || stream->standing)
 				return;
 			stream->standing = true;
-			post(stream->client, item, now_ns, now_ns);
+			post_completion(stream->client, item, now_ns, now_ns);
 			return;
 		} else if (item->op == SIM_OP_MARK && !stream->running.head) {
-			finish(broker, list_take(&stream->queue), now_ns, now_ns);
+			finish_item(broker, list_take(&stream->queue), now_ns, now_ns);
 		} else if (item->op == SIM_OP_MARK) {
 			list_append(&stream->running, list_take(&stream->queue));
 		} else {
@@ -167,8 +168,8 @@ static void stream_free(struct broker *broker, struct broker_stream *stream, int
 	free(stream);
 }
 
-/* Lets streams that wait for others go on, until nothing moves. */
-static void settle(struct broker *broker, struct broker_client *client, int64_t now_ns)
+/* Advances streams that wait for other streams until none makes progress. */
+static void settle_client(struct broker *broker, struct broker_client *client, int64_t now_ns)
 {
 	while (client->recheck && client->n_unsettled) {
 		client->recheck = false;
@@ -177,33 +178,33 @@ static void settle(struct broker *broker, struct broker_client *client, int64_t 
 			if (!stream)
 				continue;
 			if (stream->queue.head && stream->queue.head->op == SIM_OP_WAIT)
-				pump(broker, stream, now_ns);
+				advance_stream(broker, stream, now_ns);
 			if (stream->removing && !stream->queue.head && !stream->running.head)
 				stream_free(broker, stream, now_ns);
 		}
 	}
 }
 
-static void complete(struct broker *broker, const struct hb_gpu_model_completion *completion)
+static void complete_work(struct broker *broker, const struct hb_gpu_model_completion *completion)
 {
 	struct broker_item *item = (struct broker_item *)(uintptr_t)completion->cookie;
 	struct broker_stream *stream = item->stream;
 	if (stream->running.head != item)
-		return; /* the model broke a stream's order: its bug, seen by tests as a hang of that stream */
-	finish(broker, list_take(&stream->running), completion->start_ns, completion->end_ns);
+		return; /* the model broke a stream's order: a bug of the model, which tests see as a hang of that stream */
+	finish_item(broker, list_take(&stream->running), completion->start_ns, completion->end_ns);
 	while (stream->running.head && stream->running.head->op == SIM_OP_MARK)
-		finish(broker, list_take(&stream->running), completion->end_ns, completion->end_ns);
-	pump(broker, stream, completion->end_ns > broker->now_ns ? completion->end_ns : broker->now_ns);
+		finish_item(broker, list_take(&stream->running), completion->end_ns, completion->end_ns);
+	advance_stream(broker, stream, completion->end_ns > broker->now_ns ? completion->end_ns : broker->now_ns);
 }
 
-static void collect(struct broker *broker, struct broker_gpu *gpu)
+static void collect_completions(struct broker *broker, struct broker_gpu *gpu)
 {
 	struct hb_gpu_model_completion completion;
 	struct hb_gpu_model_switch change;
 	while (hb_gpu_model_pop(gpu->model, &completion)) {
 		struct broker_client *client = ((struct broker_item *)(uintptr_t)completion.cookie)->stream->client;
-		complete(broker, &completion);
-		settle(broker, client, broker->now_ns);
+		complete_work(broker, &completion);
+		settle_client(broker, client, broker->now_ns);
 	}
 	while (hb_gpu_model_pop_switch(gpu->model, &change))
 		gpu->switches++;
@@ -219,8 +220,8 @@ int64_t broker_next_ns(const struct broker *broker)
 	return next_ns;
 }
 
-/* Event by event, so that what follows a completion starts at its time and not at the time we looked. */
-static void advance(struct broker *broker, int64_t to_ns)
+/* Advances event by event, so that work behind a completion starts at the time of the completion. */
+static void advance_models(struct broker *broker, int64_t to_ns)
 {
 	for (;;) {
 		int64_t next_ns = broker_next_ns(broker);
@@ -229,14 +230,14 @@ static void advance(struct broker *broker, int64_t to_ns)
 			broker->now_ns = step_ns;
 		for (uint32_t i = 0; i < broker->n_gpus; i++) {
 			hb_gpu_model_advance(broker->gpu[i].model, broker->now_ns);
-			collect(broker, &broker->gpu[i]);
+			collect_completions(broker, &broker->gpu[i]);
 		}
 		if (next_ns > to_ns)
 			return;
 	}
 }
 
-static int grow(void *table, uint32_t *n, uint32_t id, size_t size)
+static int grow_table(void *table, uint32_t *n, uint32_t id, size_t size)
 {
 	void **slot = table;
 	if (id < *n)
@@ -257,9 +258,10 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 {
 	uint32_t context = entry->u.add.context;
 	if (context >= SIM_CONTEXTS || !client->member[context].context || client->member[context].context->dead ||
-	    entry->stream >= 1u << 24 || grow(&client->streams, &client->n_streams, entry->stream, sizeof(void *)) < 0)
+	    entry->stream >= 1u << 24 ||
+	    grow_table(&client->streams, &client->n_streams, entry->stream, sizeof(void *)) < 0)
 		return;
-	/* The client uses an id again when all that completes has: what is left are waits that nothing follows. */
+	/* The client reuses an id when all its items have completed; only waits without a successor can remain. */
 	if (client->streams[entry->stream])
 		stream_free(broker, client->streams[entry->stream], broker->now_ns);
 	struct broker_stream *stream = calloc(1, sizeof *stream);
@@ -267,7 +269,7 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 		return;
 	stream->client = client;
 	stream->id = entry->stream;
-	stream->done = stream->released = entry->seq; /* an id used again goes on counting */
+	stream->done = stream->released = entry->seq; /* a reused id continues to count */
 	stream->context = context;
 	stream->gpu = client->member[context].context->gpu;
 	stream->model_stream = hb_gpu_model_add_stream(broker->gpu[stream->gpu].model,
@@ -279,7 +281,8 @@ static void stream_add(struct broker *broker, struct broker_client *client, cons
 
 static void graph_piece(struct broker_client *client, const struct sim_entry *entry)
 {
-	if (entry->stream >= 1u << 24 || grow(&client->graphs, &client->n_graphs, entry->stream, sizeof(void *)) < 0)
+	if (entry->stream >= 1u << 24 ||
+	    grow_table(&client->graphs, &client->n_graphs, entry->stream, sizeof(void *)) < 0)
 		return;
 	struct broker_graph *graph = client->graphs[entry->stream];
 	if (!graph) {
@@ -317,10 +320,10 @@ static void hand_done(struct broker *broker, struct broker_stream *stream)
 	stream->done = item->seq;
 	stream->client->recheck = true;
 	item_free(item);
-	pump(broker, stream, broker->now_ns);
+	advance_stream(broker, stream, broker->now_ns);
 }
 
-static void enqueue(struct broker *broker, struct broker_stream *stream, const struct sim_entry *entry)
+static void enqueue_entry(struct broker *broker, struct broker_stream *stream, const struct sim_entry *entry)
 {
 	struct broker_client *client = stream->client;
 	struct broker_item *item = calloc(1, sizeof *item);
@@ -347,7 +350,7 @@ static void enqueue(struct broker *broker, struct broker_stream *stream, const s
 	bool alone = !stream->queue.head;
 	list_append(&stream->queue, item);
 	if (alone)
-		pump(broker, stream, broker->now_ns);
+		advance_stream(broker, stream, broker->now_ns);
 }
 
 static void release_holds(struct broker *broker, struct broker_stream *stream, uint64_t seq)
@@ -361,7 +364,7 @@ static void take_entry(struct broker *broker, struct broker_client *client, cons
 {
 	if (entry->op == SIM_OP_STREAM_ADD) {
 		stream_add(broker, client, entry);
-	} else if (entry->op == SIM_OP_GRAPH_PIECE) {
+	} else if (entry->op == SIM_OP_GRAPH_ADD) {
 		graph_piece(client, entry);
 	} else if (entry->op == SIM_OP_GRAPH_FREE) {
 		graph_free(client, entry->stream);
@@ -378,10 +381,10 @@ static void take_entry(struct broker *broker, struct broker_client *client, cons
 			client->n_unsettled += !stream->removing;
 			stream->removing = client->recheck = true;
 		} else {
-			enqueue(broker, stream, entry);
+			enqueue_entry(broker, stream, entry);
 		}
 	}
-	settle(broker, client, broker->now_ns);
+	settle_client(broker, client, broker->now_ns);
 }
 
 static const struct sim_entry *ring_head(const struct broker_client *client)
@@ -403,7 +406,7 @@ bool broker_rings_empty(const struct broker *broker)
 	return true;
 }
 
-/* The oldest entry of all clients; an entry is read once, into *entry, because the client may not keep its word. */
+/* Takes the oldest entry of all clients. It is read once, into *entry, because the client may change it meanwhile. */
 static struct broker_client *take_oldest(struct broker *broker, struct sim_entry *entry)
 {
 	struct broker_client *oldest = NULL;
@@ -431,11 +434,11 @@ void broker_run(struct broker *broker, int64_t now_ns)
 		if (at_ns > now_ns)
 			at_ns = now_ns;
 		if (at_ns > broker->now_ns)
-			advance(broker, at_ns);
+			advance_models(broker, at_ns);
 		take_entry(broker, client, &entry);
 	}
 	if (now_ns >= broker->now_ns)
-		advance(broker, now_ns);
+		advance_models(broker, now_ns);
 }
 
 void broker_drop_streams(struct broker *broker, struct broker_client *client, uint32_t context)

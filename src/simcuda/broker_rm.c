@@ -2,8 +2,8 @@
 /*
  * The resource manager of the simulated GPU: objects and controls with the
  * real driver's numbers, layouts and status codes, as far as Hummingbird uses
- * them. A slice set on a channel group changes the model's slice of the context
- * that owns the group. Objects are found only through the connection that made
+ * them. A time slice of a channel group sets the model's time slice of the
+ * context that owns the group. Objects are found only through the connection that made
  * them, as the real driver finds them only through the same open file.
  * What the model cannot do (suspend a group, change its preemption) is refused
  * with NV_ERR_NOT_SUPPORTED, never accepted without effect.
@@ -58,7 +58,7 @@ static uint32_t alloc(struct broker *broker, struct broker_client *client, const
 		.client = root, .handle = call->object, .parent = call->parent, .class_id = call->class_id};
 	const struct broker_rm_object *parent = find_object(client, root, call->parent);
 	if (call->class_id == HB_RM_CLASS_DEVICE && message->params_size >= 4)
-		memcpy(&object->engine, message->params, 4); /* a device remembers which GPU it is */
+		memcpy(&object->engine, message->params, 4); /* a device object stores its GPU's number */
 	else if (call->class_id == HB_RM_CLASS_SUBDEVICE && parent)
 		object->engine = parent->engine;
 	if (call->class_id == HB_RM_CLASS_GROUP && message->params_size >= sizeof(struct hb_rm_group_params)) {
@@ -71,7 +71,7 @@ static uint32_t alloc(struct broker *broker, struct broker_client *client, const
 	return SIM_NV_OK;
 }
 
-/* Children go with their parent. */
+/* Children are freed with their parent. */
 static uint32_t release(struct broker_client *client, uint32_t root, uint32_t handle)
 {
 	if (!find_object(client, root, handle))
@@ -133,7 +133,7 @@ static uint32_t set_slice(struct broker *broker, struct broker_client *client, s
 {
 	if (slice_us > SIM_RM_SLICE_MAX_US)
 		return SIM_NV_INVALID_ARGUMENT;
-	/* The hardware takes a period of zero as about 1 us. */
+	/* The hardware treats a period of zero as about 1 us. */
 	group->slice_us = slice_us;
 	struct broker_context *context = group->context;
 	if (context) {
@@ -203,7 +203,7 @@ static uint32_t control(struct broker *broker, struct broker_client *client, con
 	struct broker_rm_object *object = find_object(client, call->client, call->object);
 	if (!object)
 		return SIM_NV_INVALID_OBJECT_HANDLE;
-	/* The class a command belongs to is its upper half. */
+	/* The upper half of a command is its class. */
 	if (object->class_id != call->command >> 16)
 		return SIM_NV_NOT_SUPPORTED;
 	if (object->class_id == HB_RM_CLASS_GROUP)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the simulated MPS says over DIR/hb-sim-control (SOCK_SEQPACKET), DIR
- * being CUDA_MPS_PIPE_DIRECTORY: one short line of text a message. The real
- * MPS uses other names in that folder, so neither takes the other for its own.
+ * Messages of the simulated MPS over DIR/hb-sim-control (SOCK_SEQPACKET), where
+ * DIR is CUDA_MPS_PIPE_DIRECTORY. Each message is one short line of text. The
+ * real MPS uses other names in that folder, so the two cannot be confused.
  *
  *   client    "join GPU"       -> "token N LIMIT" (LIMIT: default SM percentage) or "error TEXT"
  *   tool      "command TEXT"   -> the text to print
@@ -22,7 +22,7 @@
 
 #define MPS_SOCKET "hb-sim-control"
 #define MPS_TEXT 4096
-#define MPS_CLIENTS 60 /* what the real server allows on this architecture */
+#define MPS_CLIENTS 60 /* the limit of the real server on this architecture */
 
 static inline const char *mps_folder(void)
 {
@@ -30,7 +30,7 @@ static inline const char *mps_folder(void)
 	return given && *given ? given : "/tmp/nvidia-mps";
 }
 
-/* Folders may have long names: the address goes through the open folder. */
+/* A folder's path may be too long for a socket address, so the address uses the open folder. */
 static inline int mps_address(int folder, struct sockaddr_un *address)
 {
 	address->sun_family = AF_UNIX;
@@ -38,7 +38,7 @@ static inline int mps_address(int folder, struct sockaddr_un *address)
 	return n > 0 && (size_t)n < sizeof address->sun_path ? 0 : -ENAMETOOLONG;
 }
 
-/* A connection to the control daemon, or negative errno. */
+/* Connects to the control daemon. Returns a descriptor or a negative errno. */
 static inline int mps_connect(void)
 {
 	struct sockaddr_un address;
@@ -55,13 +55,13 @@ static inline int mps_connect(void)
 	return result < 0 ? result : fd;
 }
 
-/* Texts travel with their NUL, so that an empty one is not the end. */
+/* Sends a text with its NUL, so that an empty text does not look like the end of the connection. */
 static inline ssize_t mps_send(int fd, const char *text)
 {
 	return send(fd, text, strlen(text) + 1, MSG_NOSIGNAL);
 }
 
-/* Bytes received (text is NUL-terminated), 0 when the other side is gone. */
+/* Receives a NUL-terminated text. Returns its bytes, or 0 when the peer has closed the connection. */
 static inline ssize_t mps_receive(int fd, char *text)
 {
 	ssize_t n;

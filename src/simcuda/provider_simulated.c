@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Simulated GPUs as the daemon and `hb doctor` see them: the simulated driver's library and its MPS control program. */
+/* The provider of simulated GPUs for the daemon and hb: the simulated driver's library and its MPS control program. */
 #include "base/install_path.h"
 #include "gpu/provider.h"
 #include "simcuda/sim_folder.h"
@@ -38,9 +38,9 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	return 0;
 }
 
-/* --- who is on the GPU: the broker knows ------------------------------------------------ */
+/* --- processes on the GPU, as the broker reports them ------------------------------------------------ */
 
-/* A descriptor, or negative errno; -ENOENT and -ECONNREFUSED: no broker runs, so nobody is on the GPU. */
+/* Connects to the broker. -ENOENT and -ECONNREFUSED mean that no broker runs, so no process uses the GPU. */
 static int connect_broker(void)
 {
 	char path[PATH_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays: pitched memory with a shape, for copies; there are no textures. Also calls that are refused for good. */
+/* Arrays: pitched memory with a shape, for copies. There are no textures. Also contains calls that are always refused. */
 #include "simcuda/sim_driver.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ CUresult sim_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAl
 	return sim_cuArray3DCreate_v2(pHandle, &descriptor);
 }
 
-static CUresult check(CUarray array)
+static CUresult check_array(CUarray array)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -70,7 +70,7 @@ static CUresult check(CUarray array)
 
 CUresult sim_cuArrayDestroy(CUarray hArray)
 {
-	CUresult result = check(hArray);
+	CUresult result = check_array(hArray);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = sim_cuMemFree_v2(hArray->memory);
@@ -81,7 +81,7 @@ CUresult sim_cuArrayDestroy(CUarray hArray)
 
 CUresult sim_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
 {
-	CUresult result = check(hArray);
+	CUresult result = check_array(hArray);
 	if (result == CUDA_SUCCESS && !pArrayDescriptor)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -91,7 +91,7 @@ CUresult sim_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor
 
 CUresult sim_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
 {
-	CUresult result = check(hArray);
+	CUresult result = check_array(hArray);
 	if (result == CUDA_SUCCESS && !pArrayDescriptor)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -100,7 +100,7 @@ CUresult sim_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *pArrayDescriptor, CU
 	return result;
 }
 
-/* --- between processes: this driver's memory is one process's ------------------------------------ */
+/* --- between processes: memory of this driver belongs to one process ------------------------------------ */
 
 CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stream capture: operations become nodes of a graph instead of work. A capture
- * spreads over streams through events; every stream in it has its front, the
- * nodes that its next operation depends on. Calls that capture forbids spoil it.
+ * spreads over streams through events. Every stream in it has a front: the nodes
+ * on which its next operation depends. A forbidden call invalidates the capture.
  */
 #include "simcuda/sim_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream in a capture. */
+/* A stream that takes part in a capture. */
 struct front {
 	CUstream stream;
 	CUgraphNode *nodes;
@@ -20,7 +20,7 @@ struct front {
 struct sim_capture {
 	uint64_t id;
 	CUgraph graph;
-	bool own_graph; /* false: captured to a graph of the caller's */
+	bool own_graph; /* false: the caller provided the graph */
 	CUstreamCaptureMode mode;
 	pthread_t thread;
 	CUstream origin;
@@ -29,9 +29,9 @@ struct sim_capture {
 	struct sim_capture *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* leaf; guards all of the above */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything above; no other lock is taken under it */
 static struct sim_capture *captures;
-static _Atomic uint32_t n_captures; /* nothing to look at while 0 */
+static _Atomic uint32_t n_captures; /* while 0, no stream needs a check */
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static struct front *front_of(const struct sim_capture *capture, CUstream stream)
@@ -139,7 +139,7 @@ void sim_capture_lose(CUstream stream)
 	pthread_mutex_unlock(&lock);
 }
 
-/* --- what is forbidden ------------------------------------------------------------------- */
+/* --- forbidden calls ------------------------------------------------------------------- */
 
 CUresult sim_capture_forbids(CUstream stream)
 {
@@ -309,8 +309,8 @@ bool sim_capture_wait(CUstream stream, CUevent event, unsigned flags, CUresult *
 
 /* --- begin and end ------------------------------------------------------------------------------ */
 
-static CUresult begin(CUstream handle, CUgraph graph, const CUgraphNode *needs, size_t n_needs,
-		      CUstreamCaptureMode mode)
+static CUresult begin_capture(CUstream handle, CUgraph graph, const CUgraphNode *needs, size_t n_needs,
+			      CUstreamCaptureMode mode)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(handle, &stream);
@@ -348,7 +348,7 @@ static CUresult begin(CUstream handle, CUgraph graph, const CUgraphNode *needs, 
 
 CUresult sim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
-	return begin(hStream, NULL, NULL, 0, mode);
+	return begin_capture(hStream, NULL, NULL, 0, mode);
 }
 
 CUresult sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -358,7 +358,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const
 	CUresult result = sim_graph_check(hGraph);
 	if (result == CUDA_SUCCESS && numDependencies && !dependencies)
 		result = CUDA_ERROR_INVALID_VALUE;
-	return result == CUDA_SUCCESS ? begin(hStream, hGraph, dependencies, numDependencies, mode) : result;
+	return result == CUDA_SUCCESS ? begin_capture(hStream, hGraph, dependencies, numDependencies, mode) : result;
 }
 
 static void mark_needed(CUgraphNode node)
@@ -370,7 +370,7 @@ static void mark_needed(CUgraphNode node)
 		mark_needed(node->needs[i]);
 }
 
-/* Every stream that joined must have been joined back: its front lies behind the origin's. */
+/* Every stream that joined the capture must have been joined back: its front is behind the origin's. */
 static bool all_joined(struct sim_capture *capture)
 {
 	struct front *origin = front_of(capture, capture->origin);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts: made and ended, the thread's stack of them, primary contexts. */
+/* Creates and destroys contexts; the thread's stack of contexts; primary contexts. */
 #include "simcuda/sim_driver.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ CUresult sim_current(CUcontext *context)
 	return sim_context_trouble(*context);
 }
 
-/* --- making and ending ------------------------------------------------------------ */
+/* --- creation and destruction ------------------------------------------------------------ */
 
 static CUresult result_of(int error)
 {
@@ -62,7 +62,7 @@ static void default_limits(CUcontext context)
 	context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 128;
 }
 
-/* Outside MPS the channel groups come first, as with the real driver: the context runs in them. */
+/* Outside MPS the channel groups are made first, as in the real driver, because the context runs in them. */
 static int open_context(CUcontext context, uint64_t token)
 {
 	struct sim_request request = {.kind = SIM_REQ_CONTEXT_CREATE, .gpu = (uint32_t)sim_gpu_of(context->device)};
@@ -86,7 +86,7 @@ static int open_context(CUcontext context, uint64_t token)
 }
 
 /* Under sim.lock. */
-static CUresult make(CUdevice device, unsigned flags, unsigned version, uint32_t sm_limit, CUcontext *out)
+static CUresult make_context(CUdevice device, unsigned flags, unsigned version, uint32_t sm_limit, CUcontext *out)
 {
 	uint64_t token = 0;
 	CUcontext context = calloc(1, sizeof *context);
@@ -121,7 +121,7 @@ static CUresult make(CUdevice device, unsigned flags, unsigned version, uint32_t
 }
 
 /* Under sim.lock, after the context's work is done. */
-static void unmake(CUcontext context)
+static void destroy_context(CUcontext context)
 {
 	struct sim_request request = {.kind = SIM_REQ_CONTEXT_DESTROY, .context = context->index};
 	struct sim_reply reply;
@@ -134,7 +134,7 @@ static void unmake(CUcontext context)
 	sim_request(&request, &reply);
 }
 
-static CUresult push(CUcontext context)
+static CUresult push_context(CUcontext context)
 {
 	if (stack.n == STACK)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -142,7 +142,7 @@ static CUresult push(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-static CUresult create(CUcontext *pctx, unsigned version, uint32_t sm_limit, unsigned flags, CUdevice device)
+static CUresult create_context(CUcontext *pctx, unsigned version, uint32_t sm_limit, unsigned flags, CUdevice device)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -152,14 +152,14 @@ static CUresult create(CUcontext *pctx, unsigned version, uint32_t sm_limit, uns
 	if (!sim_device_valid(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim.lock);
-	result = make(device, flags, version, sm_limit, pctx);
+	result = make_context(device, flags, version, sm_limit, pctx);
 	pthread_mutex_unlock(&sim.lock);
-	return result == CUDA_SUCCESS ? push(*pctx) : result;
+	return result == CUDA_SUCCESS ? push_context(*pctx) : result;
 }
 
 CUresult sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-	return create(pctx, 3020, 0, flags, dev);
+	return create_context(pctx, 3020, 0, flags, dev);
 }
 
 static CUresult affinity_limit(const CUexecAffinityParam *params, int n, uint32_t *limit)
@@ -179,7 +179,7 @@ CUresult sim_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, i
 {
 	uint32_t limit;
 	CUresult result = affinity_limit(paramsArray, paramsArray ? numParams : 0, &limit);
-	return result == CUDA_SUCCESS ? create(pctx, 3020, limit, flags, dev) : result;
+	return result == CUDA_SUCCESS ? create_context(pctx, 3020, limit, flags, dev) : result;
 }
 
 CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
@@ -187,7 +187,7 @@ CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 	const CUexecAffinityParam *params = ctxCreateParams ? ctxCreateParams->execAffinityParams : NULL;
 	uint32_t limit;
 	CUresult result = affinity_limit(params, params ? ctxCreateParams->numExecAffinityParams : 0, &limit);
-	return result == CUDA_SUCCESS ? create(pctx, 3020, limit, flags, dev) : result;
+	return result == CUDA_SUCCESS ? create_context(pctx, 3020, limit, flags, dev) : result;
 }
 
 CUresult sim_cuCtxDestroy_v2(CUcontext ctx)
@@ -200,7 +200,7 @@ CUresult sim_cuCtxDestroy_v2(CUcontext ctx)
 	sim_wait_context(ctx);
 	pthread_mutex_lock(&sim.lock);
 	if (ctx->alive)
-		unmake(ctx);
+		destroy_context(ctx);
 	pthread_mutex_unlock(&sim.lock);
 	if (stack.n && stack.contexts[stack.n - 1] == ctx)
 		stack.n--;
@@ -212,7 +212,7 @@ CUresult sim_cuCtxDestroy_v2(CUcontext ctx)
 CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	CUresult result = sim_check_context(ctx);
-	return result == CUDA_SUCCESS ? push(ctx) : result;
+	return result == CUDA_SUCCESS ? push_context(ctx) : result;
 }
 
 CUresult sim_cuCtxPopCurrent_v2(CUcontext *pctx)
@@ -238,7 +238,7 @@ CUresult sim_cuCtxSetCurrent(CUcontext ctx)
 		return CUDA_SUCCESS;
 	}
 	if (!stack.n)
-		return push(ctx);
+		return push_context(ctx);
 	stack.contexts[stack.n - 1] = ctx;
 	return CUDA_SUCCESS;
 }
@@ -268,7 +268,7 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	pthread_mutex_lock(&sim.lock);
 	CUcontext context = sim.primary[dev];
 	if (!context || !context->alive) {
-		result = make(dev, sim.primary_flags[dev], 3020, 0, &context);
+		result = make_context(dev, sim.primary_flags[dev], 3020, 0, &context);
 		if (result == CUDA_SUCCESS) {
 			context->primary = true;
 			sim.primary[dev] = context;
@@ -301,7 +301,7 @@ static CUresult end_primary(CUdevice device, bool at_once)
 	sim_wait_context(context);
 	pthread_mutex_lock(&sim.lock);
 	if (context->alive)
-		unmake(context);
+		destroy_context(context);
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_SUCCESS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be asked of and set on the current context. */
+/* Properties of the current context that programs read and set. */
 #include "simcuda/sim_driver.h"
 
-/* For calls that take no stream: the current context and a place for the answer. */
+/* Checks calls without a stream: a current context and a place for the answer must exist. */
 static CUresult current_for(const void *out, CUcontext *context)
 {
 	CUresult result = sim_current(context);
@@ -165,8 +165,8 @@ CUresult sim_cuCtxResetPersistingL2Cache(void)
 	return sim_current(&context);
 }
 
-/* Peers always reach each other: these only keep the pairing of calls honest for one peer at a time. */
-static CUresult peer(CUcontext other, unsigned flags)
+/* Peers always have access to each other; these calls only check that enable and disable alternate, for one peer at a time. */
+static CUresult set_peer(CUcontext other, unsigned flags)
 {
 	CUcontext context;
 	CUresult result = sim_current(&context);
@@ -180,10 +180,10 @@ static CUresult peer(CUcontext other, unsigned flags)
 
 CUresult sim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-	return peer(peerContext, Flags);
+	return set_peer(peerContext, Flags);
 }
 
 CUresult sim_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-	return peer(peerContext, 0);
+	return set_peer(peerContext, 0);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies. Every form becomes the three-dimensional one; where it goes through
- * is decided by what the table of memory says about its two ends. Pinned host
- * memory is copied when the GPU gets there; of pageable sources small ones are
- * staged at the call and large ones make the call wait, as the real driver does.
+ * Copies. Every form becomes the three-dimensional one. The kinds of memory at its
+ * two ends decide its path. Pinned host memory is copied when the GPU reaches the
+ * copy. A small pageable source is staged at the call, a large one makes the call
+ * wait, as in the real driver.
  */
 #include "simcuda/sim_driver.h"
 
@@ -56,8 +56,8 @@ static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, 
 	return CUDA_SUCCESS;
 }
 
-/* Bytes within the device crossed twice, at the speed of its memory; the rest over PCIe. */
-static void cost(struct sim_task *task, enum side from, enum side to)
+/* A copy within the device moves its bytes twice at memory speed; other copies use PCIe. */
+static void set_copy_cost(struct sim_task *task, enum side from, enum side to)
 {
 	uint64_t bytes = (uint64_t)task->u.copy.width * task->u.copy.height * task->u.copy.depth;
 	task->u.copy.on_gpu = from == SIDE_GPU || to == SIDE_GPU;
@@ -97,13 +97,13 @@ CUresult sim_copy_task(const CUDA_MEMCPY3D *copy, struct sim_task **out)
 	task->u.copy.height = copy->Height;
 	task->u.copy.depth = copy->Depth;
 	task->u.copy.given = *copy;
-	cost(task, side_of(task->u.copy.from.base), side_of(task->u.copy.to.base));
+	set_copy_cost(task, side_of(task->u.copy.from.base), side_of(task->u.copy.to.base));
 	*out = task;
 	return CUDA_SUCCESS;
 }
 
-/* Small pageable sources are read now. False: the caller has to wait for the copy. */
-static bool stage(struct sim_task *task)
+/* Reads a small pageable source now. Returns false if the caller has to wait for the copy. */
+static bool stage_source(struct sim_task *task)
 {
 	size_t bytes = task->u.copy.width * task->u.copy.height * task->u.copy.depth;
 	if (side_of(task->u.copy.to.base) == SIDE_PAGEABLE)
@@ -120,7 +120,7 @@ static bool stage(struct sim_task *task)
 	return true;
 }
 
-static CUresult run(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
+static CUresult run_copy(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
 {
 	CUstream stream;
 	struct sim_task *task;
@@ -134,7 +134,7 @@ static CUresult run(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
 	if (result != CUDA_SUCCESS)
 		return result;
 	bool captured = atomic_load(&stream->capture) != NULL;
-	bool wait = !captured && (!stage(task) || (!async && task->work.kind != HB_GPU_MODEL_KERNEL));
+	bool wait = !captured && (!stage_source(task) || (!async && task->work.kind != HB_GPU_MODEL_KERNEL));
 	if (!captured && !async && !task->u.copy.on_gpu)
 		wait = true;
 	result = sim_issue(stream, task, &seq);
@@ -159,7 +159,7 @@ static CUresult run_linear(CUmemorytype to_type, CUdeviceptr to, CUmemorytype fr
 			   CUstream stream, bool async)
 {
 	CUDA_MEMCPY3D copy = linear(to_type, to, from_type, from, bytes);
-	return run(&copy, stream, async);
+	return run_copy(&copy, stream, async);
 }
 
 static CUdeviceptr address_of(const void *host)
@@ -253,7 +253,7 @@ static CUresult run_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async)
 	if (!p)
 		return sim_ready() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_INITIALIZED;
 	CUDA_MEMCPY3D copy = from_2d(p);
-	return run(&copy, stream, async);
+	return run_copy(&copy, stream, async);
 }
 
 CUresult sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
@@ -275,7 +275,7 @@ static CUresult run_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async)
 {
 	if (!p)
 		return sim_ready() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_INITIALIZED;
-	return run(p, stream, async);
+	return run_copy(p, stream, async);
 }
 
 CUresult sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
@@ -297,7 +297,7 @@ CUresult sim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t 
 	return result;
 }
 
-/* --- arrays: one row of them, as these old forms have it ----------------------------------------- */
+/* --- one row of an array, as in these old forms ----------------------------------------- */
 
 static CUresult run_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, CUdeviceptr address,
 			  CUmemorytype address_type, size_t bytes, CUstream stream, bool async)
@@ -308,7 +308,7 @@ static CUresult run_array(CUarray to, size_t to_offset, CUarray from, size_t fro
 	copy.dstXInBytes = to ? to_offset : 0;
 	copy.srcArray = from;
 	copy.srcXInBytes = from ? from_offset : 0;
-	return run(&copy, stream, async);
+	return run_copy(&copy, stream, async);
 }
 
 CUresult sim_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)

@@ -16,7 +16,7 @@ struct sim_process sim = {
 	.request = PTHREAD_MUTEX_INITIALIZER,
 	.fd = -1,
 	.rm_fd = -1,
-	.bell = -1,
+	.doorbell = -1,
 };
 
 /* As with the real driver, a child forked after cuInit has no CUDA until it calls exec. */
@@ -28,7 +28,7 @@ static void after_fork_in_child(void)
 	}
 }
 
-/* "1,0": ordinals of GPUs in the order given, up to the first that does not exist; "GPU-..." names are not known here. */
+/* Reads "1,0": ordinals of GPUs in the given order, up to the first that does not exist. Names "GPU-..." are not supported. */
 static void read_visible(void)
 {
 	const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -48,7 +48,7 @@ static void read_visible(void)
 	}
 }
 
-static CUresult start(void)
+static CUresult start_driver(void)
 {
 	static bool fork_handled;
 	const char *version = getenv("HB_SIM_DRIVER_VERSION");
@@ -72,7 +72,7 @@ CUresult sim_cuInit(unsigned int Flags)
 	if (atomic_load(&sim.state) == SIM_FORKED) {
 		result = CUDA_ERROR_NOT_INITIALIZED;
 	} else if (atomic_load(&sim.state) == SIM_NEW) {
-		result = start();
+		result = start_driver();
 		if (result == CUDA_SUCCESS)
 			atomic_store(&sim.state, SIM_READY);
 	}
@@ -154,7 +154,7 @@ static CUresult context_token(CUcontext context, uint64_t *token)
 	return CUDA_SUCCESS;
 }
 
-static CUresult stats(int gpu, struct hb_sim_stats *out)
+static CUresult read_stats(int gpu, struct hb_sim_stats *out)
 {
 	struct sim_request request = {.kind = SIM_REQ_STATS, .gpu = (uint32_t)gpu};
 	struct sim_reply reply;
@@ -173,7 +173,7 @@ static int64_t now_ns(void)
 
 CUresult sim_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
-	static const struct hb_sim_table table = {sizeof table, context_token, stats, now_ns};
+	static const struct hb_sim_table table = {sizeof table, context_token, read_stats, now_ns};
 	const CUuuid id = HB_SIM_TABLE_ID;
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -199,8 +199,8 @@ int sim_gpu_of(CUdevice device)
 	return sim.visible[device];
 }
 
-/* The checks that every device call begins with. */
-static CUresult check(const void *out, CUdevice device)
+/* Checks at the beginning of every device call. */
+static CUresult check_device(const void *out, CUdevice device)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -212,7 +212,7 @@ static CUresult check(const void *out, CUdevice device)
 
 CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
 {
-	CUresult result = check(device, ordinal);
+	CUresult result = check_device(device, ordinal);
 	if (result == CUDA_SUCCESS)
 		*device = ordinal;
 	return result;
@@ -231,7 +231,7 @@ CUresult sim_cuDeviceGetCount(int *count)
 
 CUresult sim_cuDeviceGetName(char *name, int len, CUdevice dev)
 {
-	CUresult result = check(name, dev);
+	CUresult result = check_device(name, dev);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (len <= 0)
@@ -242,7 +242,7 @@ CUresult sim_cuDeviceGetName(char *name, int len, CUdevice dev)
 
 CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
-	CUresult result = check(uuid, dev);
+	CUresult result = check_device(uuid, dev);
 	if (result == CUDA_SUCCESS)
 		sim_gpu_uuid((uint32_t)sim_gpu_of(dev), (unsigned char *)uuid->bytes);
 	return result;
@@ -260,7 +260,7 @@ CUresult sim_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice 
 
 CUresult sim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-	CUresult result = check(bytes, dev);
+	CUresult result = check_device(bytes, dev);
 	if (result == CUDA_SUCCESS)
 		*bytes = sim.info.memory_total;
 	return result;
@@ -295,7 +295,7 @@ CUresult sim_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice d
 #include "nvidia/cuda_attributes.def"
 #undef HB_CUDA_ATTRIBUTE
 	};
-	CUresult result = check(pi, dev);
+	CUresult result = check_device(pi, dev);
 	if (result != CUDA_SUCCESS)
 		return result;
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
@@ -308,7 +308,7 @@ CUresult sim_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice d
 
 CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
-	CUresult result = check(major, dev);
+	CUresult result = check_device(major, dev);
 	if (result != CUDA_SUCCESS || !minor)
 		return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
 	*major = 9;
@@ -318,7 +318,7 @@ CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 
 CUresult sim_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
-	CUresult result = check(pciBusId, dev);
+	CUresult result = check_device(pciBusId, dev);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (len < 13)
@@ -330,7 +330,7 @@ CUresult sim_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 CUresult sim_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
 	unsigned bus;
-	CUresult result = check(dev, 0);
+	CUresult result = check_device(dev, 0);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!pciBusId || sscanf(pciBusId, "%*x:%x:", &bus) != 1)
@@ -346,7 +346,7 @@ CUresult sim_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 /* All memory is host memory, so every GPU reaches every other's. */
 CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
-	CUresult result = check(canAccessPeer, dev);
+	CUresult result = check_device(canAccessPeer, dev);
 	if (result == CUDA_SUCCESS && !sim_device_valid(peerDev))
 		result = CUDA_ERROR_INVALID_DEVICE;
 	if (result == CUDA_SUCCESS)
@@ -356,7 +356,7 @@ CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice pe
 
 CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
 {
-	CUresult result = check(value, srcDevice);
+	CUresult result = check_device(value, srcDevice);
 	if (result == CUDA_SUCCESS && (!sim_device_valid(dstDevice) || srcDevice == dstDevice))
 		result = CUDA_ERROR_INVALID_DEVICE;
 	if (result == CUDA_SUCCESS)
@@ -366,7 +366,7 @@ CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, C
 
 CUresult sim_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
-	CUresult result = check(pi, dev);
+	CUresult result = check_device(pi, dev);
 	if (result == CUDA_SUCCESS)
 		*pi = type == CU_EXEC_AFFINITY_TYPE_SM_COUNT;
 	return result;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of the simulated driver: objects behind the driver API's handles
- * and what its files offer each other. sim_entry.c makes the exported
- * functions out of cuda_api.def; each of them calls sim_NAME, defined in the
- * file of its subject.
+ * Internals of the simulated driver: the objects behind the driver API's handles,
+ * and the functions that its files share. sim_entry.c generates the exported
+ * functions from cuda_api.def; each of them calls sim_NAME, which is defined in
+ * the file of its subject.
  *
  * Locks, in the order in which they may be taken:
  *   sim.lock     tables of contexts, modules, memory
  *   sim.drain    completions and their effects
  *   sim.submit   the submission ring, slots, sequence numbers
  *   sim.request  the control socket
- * Nobody waits for the GPU while holding any of them.
+ * No thread waits for the GPU while it holds one of these locks.
  */
 #ifndef HB_SIMCUDA_SIM_DRIVER_H
 #define HB_SIMCUDA_SIM_DRIVER_H
@@ -31,7 +31,7 @@
 #define SIM_PARAMS_MAX 64
 #define SIM_MASK_BITS 128
 #define SIM_MASK_WORDS (SIM_MASK_BITS / 32)
-#define SIM_PARAMS_BYTES 4096 /* of one launch, together */
+#define SIM_PARAMS_BYTES 4096 /* all parameters of one launch together */
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
 enum sim_magic {
@@ -56,7 +56,7 @@ struct sim_kernel {
 	char *name;
 	int64_t ns;
 	double ns_per_block;
-	int ns_param; /* parameter whose value in ns is added; -1 = none */
+	int ns_param; /* parameter whose value in ns is added to the duration; -1 = none */
 	uint32_t registers, shared_bytes, local_bytes, max_threads;
 	float memory_share;
 	bool hold;
@@ -80,7 +80,7 @@ struct sim_image {
 /* Parses an image (docs/simcuda.md). `text` ends with NUL. */
 CUresult sim_image_parse(const char *text, struct sim_image **image);
 void sim_image_free(struct sim_image *image);
-/* Finds the text in what the load calls are given: plain text or a fatbinary wrapper around it. */
+/* Finds the image's text in the argument of a load call: plain text, or a fatbinary wrapper around it. */
 CUresult sim_image_text(const void *data, const char **text);
 
 /* --- objects ----------------------------------------------------------------------- */
@@ -89,20 +89,20 @@ struct sim_task;
 
 struct CUstream_st {
 	uint32_t magic;
-	uint32_t id; /* with the broker */
+	uint32_t id; /* number that the broker uses */
 	CUcontext context;
 	int priority;
 	unsigned flags; /* CU_STREAM_NON_BLOCKING */
 	bool builtin;   /* legacy or per-thread default stream */
 	bool legacy;
 	uint64_t unique;
-	struct CUstream_st *next; /* of the context */
+	struct CUstream_st *next; /* next stream of the context */
 	/* Under sim.submit. */
 	uint64_t last_seq;
-	uint64_t legacy_seen;                /* last item of the legacy stream that this one was told to wait for */
-	uint64_t legacy_joined;              /* last own item that the legacy stream was told to wait for */
-	_Atomic uint64_t done_seq;           /* effects included */
-	_Atomic uint32_t users;              /* the handle, each item on its way, each waiter that pins it */
+	uint64_t legacy_seen;                /* last item of the legacy stream for which this stream waits */
+	uint64_t legacy_joined;              /* last own item for which the legacy stream waits */
+	_Atomic uint64_t done_seq;           /* last item that completed, with its effects */
+	_Atomic uint32_t users;              /* references: the handle, each item in flight, each waiter */
 	struct sim_capture *_Atomic capture; /* see sim_capture.c */
 	CUlaunchAttributeValue attributes[CU_LAUNCH_ATTRIBUTE_MAX + 1];
 };
@@ -111,10 +111,10 @@ struct CUevent_st {
 	uint32_t magic;
 	unsigned flags;
 	CUcontext context;
-	_Atomic uint32_t users;        /* the handle and each record on its way */
-	_Atomic uint64_t wanted, done; /* records asked for and completed */
+	_Atomic uint32_t users;        /* references: the handle and each record in flight */
+	_Atomic uint64_t wanted, done; /* records submitted and completed */
 	_Atomic int64_t at_ns;         /* GPU time of the last completed record */
-	uint32_t stream_id;            /* under sim.submit: of the last record, for waits */
+	uint32_t stream_id;            /* under sim.submit: stream of the last record, for waits */
 	uint64_t stream_seq;
 	uint64_t captured_id; /* capture in which it was last recorded; 0 = outside any */
 	CUgraphNode *captured_nodes;
@@ -124,9 +124,9 @@ struct CUevent_st {
 struct CUctx_st {
 	uint32_t magic;
 	int device;
-	uint32_t index; /* with the broker */
+	uint32_t index; /* number that the broker uses */
 	bool primary, alive;
-	uint32_t uses; /* primary: retains */
+	uint32_t uses; /* retains of a primary context */
 	unsigned flags;
 	unsigned api_version;
 	uint64_t unique;
@@ -135,18 +135,18 @@ struct CUctx_st {
 	struct CUstream_st *streams; /* under sim.submit, legacy stream included */
 	struct CUstream_st *legacy;
 	_Atomic int error;         /* sticky CUresult */
-	_Atomic uint32_t captures; /* blocking streams of it that are being captured */
+	_Atomic uint32_t captures; /* blocking streams of this context that are being captured */
 	size_t limits[CU_LIMIT_MAX + 1];
 	CUfunc_cache cache;
 	uint32_t rm_groups[4], rm_channels[8];
-	bool member; /* of an MPS server's context */
+	bool member; /* the process is a member of an MPS server's context */
 };
 
 struct CUfunc_st {
 	uint32_t magic;
 	const struct sim_kernel *kernel;
 	CUmodule module;
-	CUkernel of; /* NULL: of a plain module */
+	CUkernel of; /* NULL: the function belongs to a plain module */
 	int max_dynamic_shared;
 	int attributes[CU_FUNC_ATTRIBUTE_MAX];
 	/* The old launch interface keeps its state here. */
@@ -177,7 +177,7 @@ struct CUlib_st {
 	uint32_t magic;
 	struct sim_image *image;
 	struct CUkern_st *kernels;
-	struct CUmod_st *modules; /* one a context that used it */
+	struct CUmod_st *modules; /* one module for each context that used the library */
 	struct CUlib_st *next;
 };
 
@@ -194,18 +194,18 @@ struct sim_process {
 	_Atomic int state; /* enum sim_state */
 	pthread_mutex_t lock, submit, drain, request;
 	int fd;    /* control socket */
-	int rm_fd; /* what resource-manager calls go through */
-	int bell;
+	int rm_fd; /* descriptor for resource-manager calls */
+	int doorbell;
 	pid_t pid;
 	struct sim_share *share;
-	struct sim_reply info; /* of HELLO */
+	struct sim_reply info; /* the broker's answer to HELLO */
 	int driver_version;
 	int n_visible;
 	int visible[SIM_GPUS]; /* CUDA_VISIBLE_DEVICES: ordinal -> GPU */
-	CUcontext contexts;    /* every context ever made; they stay, so that old handles can be told */
+	CUcontext contexts;    /* every context ever made; they stay, so that old handles are recognised */
 	CUcontext primary[SIM_GPUS];
 	unsigned primary_flags[SIM_GPUS];
-	_Atomic bool lost; /* the broker is gone */
+	_Atomic bool lost; /* the broker has ended */
 	_Atomic uint64_t unique;
 	_Atomic uint64_t unsupported;
 };
@@ -213,11 +213,11 @@ extern struct sim_process sim;
 
 enum sim_state { SIM_NEW, SIM_READY, SIM_FORKED };
 
-extern _Thread_local int sim_per_thread; /* > 0: the NULL stream is the thread's own */
+extern _Thread_local int sim_per_thread; /* > 0: the NULL stream is the thread's own default stream */
 
 /* CUDA_SUCCESS once cuInit has been called in this process. */
 CUresult sim_ready(void);
-/* The thread's context, or the error to return. Also fails when the context or the GPU is lost. */
+/* Finds the thread's current context. Fails also when the context or the GPU is lost. */
 CUresult sim_current(CUcontext *context);
 CUresult sim_check_context(CUcontext context);
 bool sim_device_valid(CUdevice device);
@@ -263,7 +263,7 @@ struct sim_box {
 	size_t pitch, slice; /* bytes from row to row, from plane to plane */
 };
 
-/* One operation: what it costs the GPU and what it does when it completes. */
+/* One operation: its cost on the GPU and its effect on completion. */
 struct sim_task {
 	enum sim_task_kind kind;
 	struct sim_work work; /* KERNEL, COPY, SET */
@@ -274,16 +274,16 @@ struct sim_task {
 			CUkernel kern;
 			unsigned grid[3], block[3], shared_bytes;
 			int cooperative;
-			int priority;                  /* asked for by the launch or the node; 0 where none is */
-			unsigned char *args;           /* packed as in the image's table */
-			uint32_t mask[SIM_MASK_WORDS]; /* TPCs that it does without */
+			int priority;                  /* priority given by the launch or the node; 0 = none */
+			unsigned char *args;           /* parameters, packed as the image's table says */
+			uint32_t mask[SIM_MASK_WORDS]; /* TPCs that the launch must not use */
 		} kernel;
 		struct {
 			struct sim_box from, to;
 			size_t width, height, depth;
 			void *staging;       /* copy of pageable source bytes, owned */
 			bool on_gpu;         /* false: host to host, costs no GPU time */
-			CUDA_MEMCPY3D given; /* for graphs' getters */
+			CUDA_MEMCPY3D given; /* the copy as given, for getters of graph nodes */
 		} copy;
 		struct {
 			struct sim_box to;
@@ -327,9 +327,9 @@ struct sim_task {
 struct sim_task *sim_task_new(enum sim_task_kind kind);
 struct sim_task *sim_task_copy(const struct sim_task *task);
 void sim_task_free(struct sim_task *task);
-/* The effect; `end_ns` = GPU time of completion. */
+/* Runs the effect; `end_ns` is the GPU time of completion. */
 void sim_task_run(struct sim_task *task, int64_t end_ns);
-/* True when the effect has to happen even if nobody waits for the stream. */
+/* Returns true if the effect must happen even if no thread waits for the stream. */
 bool sim_task_has_effect(const struct sim_task *task);
 
 /* sim_graph_launch.c */
@@ -338,25 +338,25 @@ void sim_segment_done(struct sim_segment *segment);
 
 /* sim_queue.c */
 int sim_queue_init(void);
-CUresult sim_stream_start(CUstream stream); /* tells the broker */
+CUresult sim_stream_start(CUstream stream); /* announces the stream to the broker */
 void sim_stream_end(CUstream stream);
 /*
- * Queues the task on the stream; takes it over. `work` may be given without a
- * task (kernels without effect). seq may be NULL.
+ * Queues the task on the stream and takes ownership of it. `work` may be given
+ * without a task (kernels without effect). seq may be NULL.
  */
 CUresult sim_submit(CUstream stream, const struct sim_work *work, struct sim_task *task, uint64_t *seq);
-/* Part of a graph that was uploaded under `graph`. */
+/* Submits a segment of a graph that was uploaded under the number `graph`. */
 CUresult sim_submit_graph(CUstream stream, uint32_t graph, struct sim_task *task);
 void sim_upload_piece(uint32_t graph, const struct sim_work *work);
 void sim_upload_free(uint32_t graph);
 void sim_submit_wait(CUstream stream, uint32_t other, uint64_t seq);
 void sim_drain(void);
-/* CUDA_SUCCESS while the context works; else its sticky error. */
+/* Returns CUDA_SUCCESS while the context works, else its sticky error. */
 CUresult sim_context_trouble(CUcontext context);
 CUresult sim_wait_stream(CUstream stream, uint64_t seq);
 CUresult sim_wait_event(CUevent event, uint64_t generation);
 CUresult sim_wait_context(CUcontext context);
-/* The broker is told to release the stream's holds up to `seq` when *word is not 0. */
+/* Releases the stream's takeover kernels up to `seq` once *word is not 0. */
 void sim_watch_hold(CUstream stream, uint64_t seq, const volatile uint32_t *word);
 
 /* sim_stream.c */
@@ -371,32 +371,32 @@ void sim_event_unuse(CUevent event);
 /* sim_mask.c */
 /* The driver's private table with this id, or NULL. */
 const void *sim_mask_table(const CUuuid *id);
-/* What a launch that is about to be handed to the GPU may use: sets sm_limit and sm_spread, and the bits taken away. */
+/* Applies the mask of a launch that is about to start: sets sm_limit and sm_spread, and the removed bits. */
 void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS]);
 /* The effect of the kernels that images call `marks`. */
 hb_sim_function sim_mask_mark;
 
 /* sim_gpc.c */
-/* The SMs that a mask leaves; *whole: it leaves out whole GPCs, and part of one at most. */
+/* Returns how many SMs a mask leaves. *whole: the mask removes complete GPCs, and a part of at most one. */
 uint32_t sim_gpc_left(const uint32_t mask[SIM_MASK_WORDS], bool *whole);
-/* The driver refuses launches of clusters: for tests. */
+/* Returns whether the driver refuses launches of clusters, for tests. */
 bool sim_gpc_refuses(uint32_t cluster);
-/* A launch of a kernel that `meets` that never ends: under this mask no GPC has room for its clusters, or a test wants it. */
+/* Returns whether a launch of a `meets` kernel never ends: no GPC has room for its clusters under this mask, or a test asks for it. */
 bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const uint32_t mask[SIM_MASK_WORDS]);
 /* The effect of the kernels that images call `meets`. */
 hb_sim_function sim_gpc_meet;
 
 /* sim_capture.c */
 
-/* Sends a task where the stream's state says: to the GPU or into the graph being captured. Takes it over. */
+/* Sends a task to the GPU or, during a capture, into the captured graph. Takes ownership of the task. */
 CUresult sim_issue(CUstream stream, struct sim_task *task, uint64_t *seq);
-/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (and the capture is spoilt) when this call may not be made now. */
+/* Returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and invalidates the capture if this call is forbidden now. */
 CUresult sim_capture_forbids(CUstream stream);
 CUresult sim_capture_forbids_unsafe(void);
-/* True: the capture has dealt with it, *result is the answer. */
+/* Returns true if the capture handled the wait; *result is the answer then. */
 bool sim_capture_wait(CUstream stream, CUevent event, unsigned flags, CUresult *result);
 bool sim_capture_record(CUstream stream, CUevent event, unsigned flags, CUresult *result);
-/* The stream is about to end: so does a capture that began there; one that it only joined is spoilt. */
+/* The stream is about to end: a capture that began there ends, a capture that it joined becomes invalid. */
 void sim_capture_lose(CUstream stream);
 
 /* sim_memory.c */
@@ -412,7 +412,7 @@ struct sim_memory {
 	CUmemoryPool pool;
 	size_t charged, mapped; /* bytes accounted on the GPU; bytes of the mapping to unmap */
 };
-/* Outputs only on success; *found is a copy. */
+/* Writes outputs only on success; *found is a copy. */
 bool sim_memory_find(uintptr_t address, struct sim_memory *found);
 CUresult sim_memory_add(const struct sim_memory *memory);
 bool sim_memory_remove(uintptr_t base, struct sim_memory *removed);
@@ -421,14 +421,14 @@ CUresult sim_memory_new(CUcontext context, enum sim_memory_kind kind, size_t byt
 			CUdeviceptr *address);
 CUresult sim_memory_delete(CUdeviceptr address);
 void sim_memory_of_context_end(CUcontext context);
-/* The GPU whose accounts a location stands for; -1: host. */
+/* Returns the GPU to which memory of this location is accounted; -1 = host. */
 int sim_location_gpu(const CUmemLocation *location);
 
 /* sim_pool.c */
 void sim_pool_used(CUmemoryPool pool, int64_t bytes);
 
 /* sim_module.c */
-/* The function of either kind of handle in the current context. */
+/* Finds the function of a CUfunction or CUkernel handle in the current context. */
 CUresult sim_function_of(CUfunction handle, CUcontext context, CUfunction *function);
 void sim_modules_of_context_end(CUcontext context);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The exported driver functions, made out of cuda_api.def, and what all of
- * them share: failures asked for by HB_SIM_FAIL and the twins whose NULL stream
- * is the thread's own. Also entry-point lookup. Names of the driver that the
- * simulated one does not implement are in sim_missing.c.
+ * The exported driver functions, generated from cuda_api.def, and their common
+ * parts: failures injected by HB_SIM_FAIL, and the variants whose NULL stream is
+ * the thread's own. Also entry-point lookup. sim_missing.c has the driver's names
+ * that the simulated driver does not implement.
  */
 #include "simcuda/sim_driver.h"
 
@@ -28,10 +28,10 @@ enum {
 struct entry {
 	const char *base, *symbol;
 	int since;
-	void *plain, *per_thread; /* per_thread NULL = the call has no such twin */
+	void *plain, *per_thread; /* per_thread NULL = the call has no per-thread variant */
 };
 
-/* One a function, on calls after..after+times-1: they take slow_ms longer and, unless `code` is 0, fail with it. */
+/* An injected failure of one function: calls after..after+times-1 take slow_ms longer and, unless `code` is 0, fail with it. */
 struct fault {
 	bool set;
 	int code;
@@ -132,7 +132,7 @@ __attribute__((constructor)) static void read_faults(void)
 	free(copy);
 }
 
-/* HB_SIM_MISSING=cuFoo,cuBar: names that entry-point lookup does not know, as with an older driver. */
+/* HB_SIM_MISSING=cuFoo,cuBar: entry-point lookup does not find these names, as in an older driver. */
 static bool listed_missing(const char *name)
 {
 	const char *list = getenv("HB_SIM_MISSING");

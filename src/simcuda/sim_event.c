@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events. Their times are GPU time, so they do not depend on HB_SIM_SCALE or on how busy the host is. */
+/* Events. Their times are GPU time, so they depend neither on HB_SIM_SCALE nor on the load of the host. */
 #include "simcuda/sim_driver.h"
 
 #include <stdlib.h>
 
-static CUresult check(CUevent event)
+static CUresult check_event(CUevent event)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -26,7 +26,7 @@ CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 	CUresult result = sim_current(&context);
 	if (result == CUDA_SUCCESS && (!phEvent || Flags > 7))
 		result = CUDA_ERROR_INVALID_VALUE;
-	/* Events between processes would need memory between processes, which this driver's memory is not. */
+	/* Events between processes would need shared memory, which this driver does not have. */
 	if (result == CUDA_SUCCESS && (Flags & CU_EVENT_INTERPROCESS))
 		result = sim_unsupported("cuEventCreate with CU_EVENT_INTERPROCESS");
 	if (result != CUDA_SUCCESS)
@@ -44,7 +44,7 @@ CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult sim_cuEventDestroy_v2(CUevent hEvent)
 {
-	CUresult result = check(hEvent);
+	CUresult result = check_event(hEvent);
 	if (result != CUDA_SUCCESS)
 		return result;
 	hEvent->magic = SIM_MAGIC_DEAD;
@@ -57,7 +57,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
 	CUstream stream;
 	CUresult result = sim_stream_resolve(hStream, &stream);
 	if (result == CUDA_SUCCESS)
-		result = check(hEvent);
+		result = check_event(hEvent);
 	if (result == CUDA_SUCCESS && (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS && hEvent->context != stream->context)
@@ -79,10 +79,10 @@ CUresult sim_cuEventRecord(CUevent hEvent, CUstream hStream)
 	return sim_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
-/* An event that was last recorded into a capture says nothing about time. */
+/* An event that was last recorded in a capture has no time. */
 static CUresult check_usable(CUevent event)
 {
-	CUresult result = check(event);
+	CUresult result = check_event(event);
 	return result == CUDA_SUCCESS && event->captured_id ? CUDA_ERROR_CAPTURED_EVENT : result;
 }
 

@@ -22,7 +22,7 @@ int sim_folder_path(char *path, size_t size)
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
-/* The folder's path may be longer than a socket address: connect relative to it. */
+/* The folder's path may be longer than a socket address, so this connects relative to it. */
 int sim_folder_connect(int folder)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};

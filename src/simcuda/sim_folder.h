@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the broker of the simulated GPUs is: the folder that its clients and
- * the daemon look in, and a connection to it. Starts nothing.
+ * Finds the folder of the simulated GPUs' broker for clients and the daemon, and
+ * connects to the broker. Starts nothing.
  */
 #ifndef HB_SIMCUDA_SIM_FOLDER_H
 #define HB_SIMCUDA_SIM_FOLDER_H
 
 #include <stddef.h>
 
-/* $HB_SIM_GPU, or the user's own. 0, -ENAMETOOLONG. The folder may not exist yet. */
+/* Returns $HB_SIM_GPU or the user's own folder, which may not exist yet. 0 or -ENAMETOOLONG. */
 int sim_folder_path(char *path, size_t size);
-/* A connection to the broker that serves this folder (a descriptor of it), or negative errno. */
+/* Connects to the broker that serves this folder (an open descriptor). Returns a descriptor or a negative errno. */
 int sim_folder_connect(int folder);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of functions and kernels, and how many blocks of one fit on an SM. */
+/* Attributes of functions and kernels, and the number of their blocks that fit on an SM. */
 #include "simcuda/sim_driver.h"
 
 #include <stddef.h>
@@ -20,7 +20,8 @@ static CUresult check_kernel(CUkernel kernel)
 	return kernel && kernel->magic == SIM_MAGIC_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult get(const struct sim_kernel *kernel, const int *set, CUfunction_attribute attribute, int *value)
+static CUresult get_attribute(const struct sim_kernel *kernel, const int *set, CUfunction_attribute attribute,
+			      int *value)
 {
 	switch (attribute) {
 	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -50,7 +51,7 @@ static CUresult get(const struct sim_kernel *kernel, const int *set, CUfunction_
 	}
 }
 
-static CUresult set(int *values, CUfunction_attribute attribute, int value)
+static CUresult set_attribute(int *values, CUfunction_attribute attribute, int value)
 {
 	bool may = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
 		   attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
@@ -66,14 +67,14 @@ CUresult sim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction
 	CUresult result = check_function(hfunc);
 	if (result == CUDA_SUCCESS && !pi)
 		result = CUDA_ERROR_INVALID_VALUE;
-	return result == CUDA_SUCCESS ? get(hfunc->kernel, hfunc->attributes, attrib, pi) : result;
+	return result == CUDA_SUCCESS ? get_attribute(hfunc->kernel, hfunc->attributes, attrib, pi) : result;
 }
 
 CUresult sim_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
 	CUresult result = check_function(hfunc);
 	if (result == CUDA_SUCCESS)
-		result = set(hfunc->attributes, attrib, value);
+		result = set_attribute(hfunc->attributes, attrib, value);
 	if (result == CUDA_SUCCESS && attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
 		hfunc->max_dynamic_shared = value;
 	return result;
@@ -140,15 +141,15 @@ CUresult sim_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel
 	CUresult result = check_kernel(kernel);
 	if (result == CUDA_SUCCESS && !pi)
 		result = CUDA_ERROR_INVALID_VALUE;
-	return result == CUDA_SUCCESS ? get(kernel->kernel, kernel->attributes, attrib, pi) : result;
+	return result == CUDA_SUCCESS ? get_attribute(kernel->kernel, kernel->attributes, attrib, pi) : result;
 }
 
-/* Also for the functions that the kernel has become in contexts already. */
+/* Applies also to the functions that exist for the kernel in contexts. */
 CUresult sim_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
 	CUresult result = check_kernel(kernel);
 	if (result == CUDA_SUCCESS)
-		result = set(kernel->attributes, attrib, val);
+		result = set_attribute(kernel->attributes, attrib, val);
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&sim.lock);
@@ -195,7 +196,7 @@ CUresult sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *pa
 
 /* --- occupancy --------------------------------------------------------------------------------- */
 
-/* The model's answer, or 0 for a block that no SM could hold. */
+/* Returns the model's answer, or 0 for a block that fits on no SM. */
 static int blocks_per_sm(const struct sim_kernel *kernel, int threads, size_t dynamic)
 {
 	const struct hb_gpu_spec *spec = &sim.info.spec;
@@ -244,7 +245,7 @@ CUresult sim_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, 
 	int limit = (int)func->kernel->max_threads, best = 0, best_size = 0, best_blocks = 0;
 	if (blockSizeLimit > 0 && blockSizeLimit < limit)
 		limit = blockSizeLimit;
-	/* The largest block among those that fill the SM best. */
+	/* Returns the largest of the block sizes that fill the SM best. */
 	for (int size = (limit + 31) / 32 * 32; size >= 32; size -= 32) {
 		size_t dynamic = blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
 		int blocks = blocks_per_sm(func->kernel, size, dynamic);

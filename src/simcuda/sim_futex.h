@@ -16,7 +16,7 @@ static inline void sim_futex_wake(_Atomic uint32_t *word, int n)
 	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE, n, NULL, NULL, 0);
 }
 
-/* Returns when woken, when *word is not `seen` any more, on a signal or after timeout_ns. */
+/* Returns when woken, when *word differs from `seen`, on a signal, or after timeout_ns. */
 static inline void sim_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t timeout_ns)
 {
 	struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which bits of TPC masks there are and of which GPC, and the kernel by which a
- * program finds that out: blocks of clusters that write down where they run
- * (nvidia/gpc_trial.h). Bits come with gaps, as counted on an H200 (of the first 10
- * bits 5 are TPCs, of 16 11, of 32 25, of 64 54), in no order that follows the
- * GPCs. Those are as found there, too: of an H200's eight one has four TPCs only,
- * and four TPCs are of none: no cluster of more than two blocks comes there, each
- * of them is a group by itself. (The model deals all SMs out evenly: its figures
- * were calibrated so.) Under a mask SMs are numbered anew.
+ * Maps the bits of TPC masks to GPCs, and runs the kernel with which a program
+ * finds this map: blocks of clusters that record where they run
+ * (nvidia/gpc_trial.h). The layout is the one found on an H200. The bits have gaps
+ * (5 of the first 10 bits are TPCs, 11 of 16, 25 of 32, 54 of 64), and their order
+ * does not follow the GPCs. One of eight GPCs has only four TPCs. Four more TPCs
+ * belong to no GPC: they run clusters of at most two blocks, and each is a group
+ * by itself. (The GPU model distributes all SMs evenly; its figures were
+ * calibrated that way.) Under a mask SMs are numbered anew.
  *
- * HB_SIM_GPCS makes it another driver: even (GPCs as large as the model's), none
- * (no clusters), one (all SMs are one GPC), mixed (some clusters lie in two
- * GPCs), moving (bits change GPCs after MOVES_AFTER launches of that kernel),
- * part (one SM of a GPC gets no cluster), stuck (a launch of clusters never
- * ends; so does one of clusters that have no room anywhere, always), names (SMs
- * keep their numbers).
+ * HB_SIM_GPCS selects other layouts: even (GPCs as large as the model's), none (no
+ * clusters), one (all SMs form one GPC), mixed (some clusters span two GPCs),
+ * moving (bits change GPCs after MOVES_AFTER launches of that kernel), part (one
+ * SM of a GPC gets no cluster), stuck (a launch of clusters never ends; a launch
+ * without room for its clusters never ends in any layout), names (SMs keep their
+ * numbers).
  */
 #include "simcuda/sim_driver.h"
 
@@ -23,12 +23,12 @@
 
 enum { BITS = SIM_MASK_BITS, GPCS_MOST = 64, SMS_MOST = 256, SMS_PER_TPC = 2, MOVES_AFTER = 3000 };
 
-/* For each bit its GPC counted from 1, 0 = no TPC; and the number of its first SM. */
+/* For each bit: its GPC, counted from 1 (0 = no TPC), and the number of its first SM. */
 static struct {
 	uint8_t gpc_of[BITS], sm_of[BITS];
 } layout;
 
-static bool is(const char *variant)
+static bool is_variant(const char *variant)
 {
 	const char *chosen = getenv("HB_SIM_GPCS");
 	return chosen && strcmp(chosen, variant) == 0;
@@ -36,7 +36,7 @@ static bool is(const char *variant)
 
 bool sim_gpc_refuses(uint32_t cluster)
 {
-	return cluster > 1 && is("none");
+	return cluster > 1 && is_variant("none");
 }
 
 static bool is_place(int bit)
@@ -52,7 +52,7 @@ static uint32_t draw(uint32_t *seed, uint32_t below)
 	return (uint32_t)((uint64_t)(*seed >> 8) * below >> 24);
 }
 
-static void shuffle(uint32_t *seed, uint8_t *things, uint32_t n)
+static void shuffle_bytes(uint32_t *seed, uint8_t *things, uint32_t n)
 {
 	for (uint32_t i = n; i > 1; i--) {
 		uint32_t other = draw(seed, i);
@@ -62,13 +62,13 @@ static void shuffle(uint32_t *seed, uint8_t *things, uint32_t n)
 	}
 }
 
-/* Of the H200 that was looked at, in TPCs: those of no GPC, and the GPC that has so few. */
+/* TPC counts of the H200 that was examined: TPCs without a GPC, and the size of its small GPC. */
 enum { LONE = 4, CUT_TO = 4 };
 
-/* The GPCs' TPCs are dealt out in turn, the last GPC drops out early, and lone TPCs come after it. */
-static void deal(uint32_t n, uint32_t gpcs, uint8_t *gpc)
+/* Deals TPCs to the GPCs in turn; the last GPC is full early, and lone TPCs follow it. */
+static void deal_tpcs(uint32_t n, uint32_t gpcs, uint8_t *gpc)
 {
-	bool even = gpcs < 2 || is("even") || n <= LONE + gpcs * CUT_TO;
+	bool even = gpcs < 2 || is_variant("even") || n <= LONE + gpcs * CUT_TO;
 	uint32_t lone = even ? 0 : LONE, next = 0;
 	for (uint32_t i = 0; i < n - lone; i++, next++) {
 		if (!even && next % gpcs == gpcs - 1 && next / gpcs >= CUT_TO)
@@ -83,11 +83,11 @@ static void make_layout(void)
 {
 	uint32_t n = (uint32_t)sim.info.spec.sm_count / SMS_PER_TPC, seed = 200, next = 0;
 	uint8_t gpc[SMS_MOST / SMS_PER_TPC], tpc[SMS_MOST / SMS_PER_TPC];
-	deal(n, is("one") ? 1 : (uint32_t)sim.info.spec.gpc_count, gpc);
+	deal_tpcs(n, is_variant("one") ? 1 : (uint32_t)sim.info.spec.gpc_count, gpc);
 	for (uint32_t i = 0; i < n; i++)
 		tpc[i] = (uint8_t)i;
-	shuffle(&seed, gpc, n);
-	shuffle(&seed, tpc, n);
+	shuffle_bytes(&seed, gpc, n);
+	shuffle_bytes(&seed, tpc, n);
 	for (int bit = 0; bit < BITS && next < n; bit++) {
 		if (!is_place(bit))
 			continue;
@@ -133,21 +133,21 @@ bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const u
 		of_gpc[layout.gpc_of[bit]] += is_left(mask, bit) ? SMS_PER_TPC : 0;
 	for (int gpc = 1; gpc <= GPCS_MOST; gpc++)
 		if (of_gpc[gpc] >= cluster)
-			return is("stuck");
+			return is_variant("stuck");
 	return true;
 }
 
 /* ---- the kernel ---- */
 
 struct floor {
-	uint32_t n[GPCS_MOST + 1]; /* SMs that are left in each GPC; [0]: in all */
+	uint32_t n[GPCS_MOST + 1]; /* SMs that remain in each GPC; [0]: in all */
 	uint8_t sms[GPCS_MOST + 1][SMS_MOST];
 };
 
 static uint8_t gpc_now(int bit, unsigned launches)
 {
 	int first = 1, second = 3;
-	if (!is("moving") || launches < MOVES_AFTER)
+	if (!is_variant("moving") || launches < MOVES_AFTER)
 		return layout.gpc_of[bit];
 	while (second < BITS - 1 && (layout.gpc_of[second] == layout.gpc_of[first] || !layout.gpc_of[second]))
 		second++;
@@ -156,11 +156,11 @@ static uint8_t gpc_now(int bit, unsigned launches)
 	return layout.gpc_of[bit == first ? second : first];
 }
 
-/* The number that a block on this SM reads: of those that are left. */
+/* Returns the number that a block on this SM reads, counted over the remaining SMs. */
 static uint8_t name_of(uint32_t sm, const bool left[SMS_MOST])
 {
 	uint8_t name = 0;
-	if (is("names"))
+	if (is_variant("names"))
 		return (uint8_t)sm;
 	for (uint32_t i = 0; i < sm; i++)
 		name = (uint8_t)(name + left[i]);
@@ -184,7 +184,7 @@ static void look_at_floor(const uint32_t *mask, unsigned launches, struct floor 
 	}
 }
 
-/* A cluster on SMs of one GPC with room for it: the one of an SM that is drawn, or the next. */
+/* Places a cluster on SMs of one GPC with room: the GPC of a random SM, or the next one. */
 static void place_cluster(struct floor *floor, uint32_t *seed, uint32_t first, uint32_t cluster, uint32_t *records)
 {
 	uint32_t gpc = 1;
@@ -192,15 +192,15 @@ static void place_cluster(struct floor *floor, uint32_t *seed, uint32_t first, u
 		sm -= floor->n[gpc];
 	for (int tries = 0; floor->n[gpc] < cluster; tries++) {
 		if (tries > GPCS_MOST)
-			return; /* no room anywhere: the launch never ends (sim_gpc_is_stuck) */
+			return; /* without room in any GPC the launch never ends (sim_gpc_is_stuck) */
 		gpc = gpc % GPCS_MOST + 1;
 	}
 	uint8_t *sms = floor->sms[gpc];
-	uint32_t n = floor->n[gpc] - (is("part") && gpc == 1 && floor->n[gpc] > cluster ? 1 : 0);
-	shuffle(seed, sms, n);
+	uint32_t n = floor->n[gpc] - (is_variant("part") && gpc == 1 && floor->n[gpc] > cluster ? 1 : 0);
+	shuffle_bytes(seed, sms, n);
 	for (uint32_t i = 0; i < cluster; i++)
 		records[first + i] = (first / cluster) << 16 | (sms[i] + 1u);
-	if (is("mixed") && draw(seed, 20) == 0)
+	if (is_variant("mixed") && draw(seed, 20) == 0)
 		records[first] = (first / cluster) << 16 | (floor->sms[0][draw(seed, floor->n[0])] + 1u);
 }
 

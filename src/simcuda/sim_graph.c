@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs as structure: nodes, dependencies, copies, order. Nothing here runs. */
+/* The structure of graphs: nodes, dependencies, clones, order. This file executes nothing. */
 #include "simcuda/sim_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void *grown(void *table, size_t n, size_t *room, size_t size)
+static void *grow_array(void *table, size_t n, size_t *room, size_t size)
 {
 	if (n < *room)
 		return table;
@@ -50,9 +50,9 @@ CUgraph sim_graph_new(void)
 void sim_graph_memory_add(CUgraph graph, CUdeviceptr address)
 {
 	struct sim_graph_memory *memory = graph->memory;
-	CUdeviceptr *bigger = grown(memory->addresses, memory->n, &memory->room, sizeof *bigger);
+	CUdeviceptr *bigger = grow_array(memory->addresses, memory->n, &memory->room, sizeof *bigger);
 	if (!bigger)
-		return; /* the memory then lives as long as its context */
+		return; /* the memory then lives until the end of its context */
 	memory->addresses = bigger;
 	memory->addresses[memory->n++] = address;
 }
@@ -120,7 +120,7 @@ bool sim_graph_depend(CUgraphNode node, CUgraphNode need)
 	for (size_t i = 0; i < node->n_needs; i++)
 		if (node->needs[i] == need)
 			return true;
-	CUgraphNode *bigger = grown(node->needs, node->n_needs, &node->room, sizeof *bigger);
+	CUgraphNode *bigger = grow_array(node->needs, node->n_needs, &node->room, sizeof *bigger);
 	if (!bigger)
 		return false;
 	node->needs = bigger;
@@ -131,7 +131,7 @@ bool sim_graph_depend(CUgraphNode node, CUgraphNode need)
 CUgraphNode sim_graph_add(CUgraph graph, struct sim_task *task, const CUgraphNode *needs, size_t n_needs)
 {
 	CUgraphNode node = calloc(1, sizeof *node);
-	CUgraphNode *bigger = node ? grown(graph->nodes, graph->n, &graph->room, sizeof *bigger) : NULL;
+	CUgraphNode *bigger = node ? grow_array(graph->nodes, graph->n, &graph->room, sizeof *bigger) : NULL;
 	if (!bigger) {
 		free(node);
 		sim_task_free(task);
@@ -155,7 +155,7 @@ bool sim_graph_sort(CUgraph graph, CUgraphNode *sorted)
 	size_t done = 0, before;
 	for (size_t i = 0; i < graph->n; i++)
 		graph->nodes[i]->order = SIZE_MAX;
-	/* Nodes are added after what they need, so one pass does nearly always; edges added later may take more. */
+	/* Nodes are added after their dependencies, so one pass usually suffices; edges added later may need more. */
 	do {
 		before = done;
 		for (size_t i = 0; i < graph->n; i++) {
@@ -241,7 +241,7 @@ CUresult sim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 	return *phGraphClone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Lists of handles: NULL asks for the number; a shorter place gets what fits, a longer one NULLs. */
+/* Returns lists of handles: NULL asks for their number; a shorter array is filled, a longer one is padded with NULL. */
 static CUresult list_out(const CUgraphNode *from, size_t n, CUgraphNode *to, size_t *room)
 {
 	if (!room)
@@ -363,7 +363,7 @@ CUresult sim_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, 
 	return sim_cuGraphAddDependencies(hGraph, from, to, numDependencies);
 }
 
-static void undepend(CUgraphNode node, CUgraphNode need)
+static void remove_dependency(CUgraphNode node, CUgraphNode need)
 {
 	for (size_t i = 0; i < node->n_needs; i++)
 		if (node->needs[i] == need)
@@ -377,7 +377,7 @@ CUresult sim_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, 
 	if (result == CUDA_SUCCESS && numDependencies && (!from || !to))
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numDependencies && result == CUDA_SUCCESS; i++)
-		undepend(to[i], from[i]);
+		remove_dependency(to[i], from[i]);
 	return result;
 }
 
@@ -388,7 +388,7 @@ CUresult sim_cuGraphDestroyNode(CUgraphNode hNode)
 		return result;
 	CUgraph graph = hNode->graph;
 	for (size_t i = 0; i < graph->n; i++)
-		undepend(graph->nodes[i], hNode);
+		remove_dependency(graph->nodes[i], hNode);
 	for (size_t i = 0; i < graph->n; i++)
 		if (graph->nodes[i] == hNode) {
 			memmove(&graph->nodes[i], &graph->nodes[i + 1], (graph->n - i - 1) * sizeof(CUgraphNode));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs that run. Instantiating puts the nodes in order and cuts them into
- * segments: stretches of GPU work, uploaded once to the broker and launched as
- * one submission each, and host functions between them. Branches of a graph run
- * one after another: the model takes a graph as a sequence.
+ * Executable graphs. Instantiation sorts the nodes and cuts them into segments:
+ * sequences of GPU work that are uploaded once to the broker and launched with one
+ * submission each, and host functions between them. Branches of a graph run one
+ * after another, because the model executes a graph as a sequence.
  */
 #include "simcuda/sim_graph.h"
 
@@ -16,18 +16,18 @@ struct sim_segment {
 	CUgraphExec exec;
 	size_t first, n; /* tasks */
 	bool host;       /* one host function; else GPU work */
-	uint32_t upload; /* id with the broker */
-	bool uploaded;   /* has work for the GPU */
+	uint32_t upload; /* the broker's number of the upload */
+	bool uploaded;   /* the segment has work for the GPU */
 	bool effects;
 };
 
 struct CUgraphExec_st {
 	uint32_t magic;
 	uint64_t flags;
-	_Atomic uint32_t users;   /* the handle and each segment on its way */
-	_Atomic uint32_t running; /* segments on their way; futex */
+	_Atomic uint32_t users;   /* references: the handle and each segment in flight */
+	_Atomic uint32_t running; /* segments in flight; futex */
 	struct sim_task **tasks;
-	CUgraphNode *origins; /* the node each task came from */
+	CUgraphNode *origins; /* the node of each task */
 	size_t n_tasks, room;
 	struct sim_segment *segments;
 	size_t n_segments;
@@ -62,7 +62,7 @@ static void give_id(uint32_t id)
 	pthread_mutex_unlock(&id_lock);
 }
 
-/* --- making ----------------------------------------------------------------------------------- */
+/* --- instantiation ----------------------------------------------------------------------------------- */
 
 static bool add_task(CUgraphExec exec, CUgraphNode node)
 {
@@ -84,7 +84,7 @@ static bool add_task(CUgraphExec exec, CUgraphNode node)
 	return true;
 }
 
-static CUresult flatten(CUgraphExec exec, CUgraph graph)
+static CUresult flatten_graph(CUgraphExec exec, CUgraph graph)
 {
 	CUgraphNode *sorted = malloc((graph->n + 1) * sizeof *sorted);
 	CUresult result = sorted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -92,7 +92,7 @@ static CUresult flatten(CUgraphExec exec, CUgraph graph)
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < graph->n && result == CUDA_SUCCESS; i++) {
 		if (sorted[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			result = flatten(exec, sorted[i]->task->u.child.graph);
+			result = flatten_graph(exec, sorted[i]->task->u.child.graph);
 		else
 			result = add_task(exec, sorted[i]) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -106,13 +106,13 @@ static bool gpu_work(const struct sim_task *task)
 	       (task->kind == SIM_TASK_COPY && task->u.copy.on_gpu);
 }
 
-/* Memory of a graph is its own, so a free in it has no effect; see sim_graph_memory. */
+/* A graph owns its memory, so a free node has no effect; see sim_graph_memory. */
 static bool has_effect(const struct sim_task *task)
 {
 	return task->kind == SIM_TASK_EVENT || (task->kind != SIM_TASK_FREE && sim_task_has_effect(task));
 }
 
-static bool cut(CUgraphExec exec)
+static bool cut_segments(CUgraphExec exec)
 {
 	exec->segments = calloc(exec->n_tasks + 1, sizeof *exec->segments);
 	for (size_t i = 0; exec->segments && i < exec->n_tasks; i++) {
@@ -128,7 +128,7 @@ static bool cut(CUgraphExec exec)
 	return exec->segments != NULL;
 }
 
-static void upload(CUgraphExec exec)
+static void upload_segments(CUgraphExec exec)
 {
 	for (size_t i = 0; i < exec->n_segments; i++) {
 		struct sim_segment *segment = &exec->segments[i];
@@ -148,7 +148,7 @@ static void upload(CUgraphExec exec)
 	}
 }
 
-static void unload(CUgraphExec exec)
+static void unload_segments(CUgraphExec exec)
 {
 	for (size_t i = 0; i < exec->n_segments; i++)
 		if (exec->segments[i].uploaded) {
@@ -160,7 +160,7 @@ static void unload(CUgraphExec exec)
 
 static void exec_clear(CUgraphExec exec)
 {
-	unload(exec);
+	unload_segments(exec);
 	for (size_t i = 0; i < exec->n_tasks; i++)
 		sim_task_free(exec->tasks[i]);
 	free(exec->tasks);
@@ -174,15 +174,15 @@ static CUresult exec_fill(CUgraphExec exec, CUgraph graph)
 {
 	exec->memory = graph->memory;
 	atomic_fetch_add(&exec->memory->users, 1);
-	CUresult result = flatten(exec, graph);
-	if (result == CUDA_SUCCESS && !cut(exec))
+	CUresult result = flatten_graph(exec, graph);
+	if (result == CUDA_SUCCESS && !cut_segments(exec))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS)
-		upload(exec);
+		upload_segments(exec);
 	return result;
 }
 
-static CUresult instantiate(CUgraphExec *out, CUgraph graph, uint64_t flags)
+static CUresult instantiate_graph(CUgraphExec *out, CUgraph graph, uint64_t flags)
 {
 	CUresult result = sim_graph_check(graph);
 	if (result == CUDA_SUCCESS && !out)
@@ -207,7 +207,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph graph, uint64_t flags)
 
 CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
-	return instantiate(phGraphExec, hGraph, flags);
+	return instantiate_graph(phGraphExec, hGraph, flags);
 }
 
 CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
@@ -215,7 +215,7 @@ CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
 {
 	if (!instantiateParams)
 		return sim_ready() == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_INITIALIZED;
-	CUresult result = instantiate(phGraphExec, hGraph, instantiateParams->flags);
+	CUresult result = instantiate_graph(phGraphExec, hGraph, instantiateParams->flags);
 	instantiateParams->hErrNode_out = NULL;
 	instantiateParams->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
 							       : CUDA_GRAPH_INSTANTIATE_ERROR;
@@ -224,7 +224,7 @@ CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
 
 /* --- running ------------------------------------------------------------------------------------ */
 
-static CUresult check(CUgraphExec exec)
+static CUresult check_exec(CUgraphExec exec)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -259,7 +259,7 @@ void sim_segment_run(struct sim_segment *segment, int64_t end_ns)
 	}
 }
 
-/* A segment's task is freed when it is done, also when its context died before: then the launch is over. */
+/* A segment's task is freed when it completes, also after its context was lost: the launch has ended then. */
 void sim_segment_done(struct sim_segment *segment)
 {
 	CUgraphExec exec = segment->exec;
@@ -288,13 +288,13 @@ static CUresult launch_segment(struct sim_segment *segment, CUstream stream)
 	return sim_submit(stream, NULL, task, NULL);
 }
 
-/* In a capture, a launched graph becomes a child of the captured one, which the flattened tasks cannot say. */
+/* In a capture a launched graph would become a child graph, which the flattened tasks cannot represent. */
 CUresult sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(hStream, &stream);
 	if (result == CUDA_SUCCESS)
-		result = check(hGraphExec);
+		result = check_exec(hGraphExec);
 	if (result == CUDA_SUCCESS)
 		result = sim_capture_forbids(stream);
 	for (size_t i = 0; result == CUDA_SUCCESS && i < hGraphExec->n_segments; i++)
@@ -306,12 +306,12 @@ CUresult sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(hStream, &stream);
-	return result == CUDA_SUCCESS ? check(hGraphExec) : result;
+	return result == CUDA_SUCCESS ? check_exec(hGraphExec) : result;
 }
 
 CUresult sim_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-	CUresult result = check(hGraphExec);
+	CUresult result = check_exec(hGraphExec);
 	if (result != CUDA_SUCCESS)
 		return result;
 	hGraphExec->magic = SIM_MAGIC_DEAD;
@@ -321,7 +321,7 @@ CUresult sim_cuGraphExecDestroy(CUgraphExec hGraphExec)
 
 CUresult sim_cuGraphExecGetFlags(CUgraphExec hGraphExec, uint64_t *flags)
 {
-	CUresult result = check(hGraphExec);
+	CUresult result = check_exec(hGraphExec);
 	if (result == CUDA_SUCCESS && !flags)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -331,7 +331,7 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec hGraphExec, uint64_t *flags)
 
 /* --- changing ------------------------------------------------------------------------------------- */
 
-/* Launches before the change run as they were: they are waited out. */
+/* Earlier launches run unchanged: this waits for them. */
 static void wait_idle(CUgraphExec exec)
 {
 	uint32_t running;
@@ -342,17 +342,17 @@ static void wait_idle(CUgraphExec exec)
 	}
 }
 
-static void reupload(CUgraphExec exec)
+static void reupload_segments(CUgraphExec exec)
 {
-	unload(exec);
-	upload(exec);
+	unload_segments(exec);
+	upload_segments(exec);
 }
 
 CUresult sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
 					       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	CUcontext context;
-	CUresult result = check(hGraphExec);
+	CUresult result = check_exec(hGraphExec);
 	if (result == CUDA_SUCCESS && (!nodeParams || !hNode))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -373,7 +373,7 @@ CUresult sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNo
 	wait_idle(hGraphExec);
 	sim_task_free(hGraphExec->tasks[i]);
 	hGraphExec->tasks[i] = task;
-	reupload(hGraphExec);
+	reupload_segments(hGraphExec);
 	return CUDA_SUCCESS;
 }
 
@@ -389,11 +389,11 @@ CUresult sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgrap
 {
 	CUgraphExec fresh;
 	size_t difference;
-	CUresult result = check(hGraphExec);
+	CUresult result = check_exec(hGraphExec);
 	if (result == CUDA_SUCCESS && !resultInfo)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		result = instantiate(&fresh, hGraph, hGraphExec->flags);
+		result = instantiate_graph(&fresh, hGraph, hGraphExec->flags);
 	if (result != CUDA_SUCCESS)
 		return result;
 	memset(resultInfo, 0, sizeof *resultInfo);
@@ -405,7 +405,7 @@ CUresult sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgrap
 		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	}
 	wait_idle(hGraphExec);
-	/* The shapes agree, so the segments do: only the tasks, and the memory they use, change hands. */
+	/* The shapes agree, so the segments do, too: only the tasks and their memory are exchanged. */
 	struct sim_task **tasks = hGraphExec->tasks;
 	CUgraphNode *origins = hGraphExec->origins;
 	struct sim_graph_memory *memory = hGraphExec->memory;
@@ -418,6 +418,6 @@ CUresult sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgrap
 	for (size_t i = 0; i < hGraphExec->n_segments; i++)
 		hGraphExec->segments[i].effects = fresh->segments[i].effects;
 	exec_unuse(fresh);
-	reupload(hGraphExec);
+	reupload_segments(hGraphExec);
 	return CUDA_SUCCESS;
 }

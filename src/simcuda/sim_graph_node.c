@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t n_needs, struct sim_task *task)
+static CUresult add_node(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t n_needs,
+			 struct sim_task *task)
 {
 	CUgraphNode node = sim_graph_add(graph, task, needs, n_needs);
 	if (!node)
@@ -52,10 +53,10 @@ CUresult sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, c
 	CUresult result = check_add(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 	if (result == CUDA_SUCCESS)
 		result = kernel_task(nodeParams, &task);
-	return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
+	return result == CUDA_SUCCESS ? add_node(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
 }
 
-/* Pointers to the parameters as stored; valid as long as the node is. */
+/* Returns pointers to the stored parameters, which are valid as long as the node. */
 static _Thread_local void *shown_params[SIM_PARAMS_MAX];
 
 CUresult sim_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
@@ -143,7 +144,7 @@ CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 	CUresult result = check_add(phGraphNode, hGraph, dependencies, numDependencies, copyParams);
 	if (result == CUDA_SUCCESS)
 		result = sim_copy_task(copyParams, &task);
-	return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
+	return result == CUDA_SUCCESS ? add_node(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
 }
 
 CUresult sim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
@@ -164,7 +165,7 @@ CUresult sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 	if (result == CUDA_SUCCESS)
 		result = sim_set_task(memsetParams->dst, memsetParams->pitch, memsetParams->value,
 				      memsetParams->elementSize, memsetParams->width, memsetParams->height, &task);
-	return result == CUDA_SUCCESS ? add(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
+	return result == CUDA_SUCCESS ? add_node(phGraphNode, hGraph, dependencies, numDependencies, task) : result;
 }
 
 CUresult sim_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
@@ -199,7 +200,7 @@ CUresult sim_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
 		return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 	task->u.host.fn = nodeParams->fn;
 	task->u.host.argument = nodeParams->userData;
-	return add(phGraphNode, hGraph, dependencies, numDependencies, task);
+	return add_node(phGraphNode, hGraph, dependencies, numDependencies, task);
 }
 
 CUresult sim_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
@@ -219,7 +220,7 @@ static CUresult add_plain(CUgraphNode *out, CUgraph graph, const CUgraphNode *ne
 	struct sim_task *task = result == CUDA_SUCCESS ? sim_task_new(kind) : NULL;
 	if (!task)
 		return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
-	return add(out, graph, needs, n_needs, task);
+	return add_node(out, graph, needs, n_needs, task);
 }
 
 CUresult sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -237,10 +238,10 @@ CUresult sim_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 		return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 	atomic_fetch_add(&event->users, 1);
 	task->u.event.event = event;
-	return add(phGraphNode, hGraph, dependencies, numDependencies, task);
+	return add_node(phGraphNode, hGraph, dependencies, numDependencies, task);
 }
 
-/* A wait inside a graph is for an event recorded before the launch: the launch waits for it as a whole. */
+/* A wait node waits for an event that was recorded before the launch: the complete launch waits for it. */
 CUresult sim_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				     size_t numDependencies, CUevent event)
 {
@@ -264,7 +265,7 @@ CUresult sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
 	}
 	copy->parent = hGraph;
 	task->u.child.graph = copy;
-	return add(phGraphNode, hGraph, dependencies, numDependencies, task);
+	return add_node(phGraphNode, hGraph, dependencies, numDependencies, task);
 }
 
 CUresult sim_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
@@ -277,7 +278,7 @@ CUresult sim_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 	return result;
 }
 
-/* The memory is there from now on; it goes when the graph and everything made of it have gone. */
+/* The memory exists from now on; it is freed with the graph and everything made from the graph. */
 CUresult sim_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 				    size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
@@ -298,7 +299,7 @@ CUresult sim_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, co
 	sim_graph_memory_add(hGraph, address);
 	task->u.memory.address = nodeParams->dptr = address;
 	task->u.memory.bytes = nodeParams->bytesize;
-	return add(phGraphNode, hGraph, dependencies, numDependencies, task);
+	return add_node(phGraphNode, hGraph, dependencies, numDependencies, task);
 }
 
 CUresult sim_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
@@ -335,7 +336,7 @@ CUresult sim_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_ou
 	return result;
 }
 
-/* Graph memory is given back with the graph, so none is kept that could be trimmed. */
+/* Graph memory is freed with the graph, so there is nothing to trim. */
 CUresult sim_cuDeviceGraphMemTrim(CUdevice device)
 {
 	CUresult result = sim_ready();

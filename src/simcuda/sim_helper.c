@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The helper thread: drains completions when no thread of the application
- * waits, runs host functions, and polls the memory words that stream waits and
- * holds look at.
+ * The helper thread: drains completions when no thread of the application waits,
+ * runs host functions, and polls the memory words on which stream waits and
+ * takeover kernels depend.
  */
 #include "simcuda/sim_queue.h"
 
@@ -11,9 +11,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#define NAP_NS (20 * HB_NS_PER_US) /* between looks at words that streams or holds wait for */
+#define NAP_NS (20 * HB_NS_PER_US) /* between polls of words for which streams or takeover kernels wait */
 
-/* A host function or wait that its stream stands at, or a hold. */
+/* A host function or wait at which its stream is paused, or a takeover kernel. */
 struct hand {
 	struct hand *next;
 	struct sim_item item;
@@ -30,7 +30,7 @@ void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uin
 {
 	struct hand *hand = calloc(1, sizeof *hand);
 	if (!hand)
-		abort(); /* the stream would stand for ever, silently */
+		abort(); /* otherwise the stream would be paused forever without a message */
 	hand->item = *item;
 	hand->slot = slot;
 	hand->hold = hold;
@@ -69,9 +69,9 @@ static bool value_is_there(const struct sim_task *task)
 }
 
 /*
- * Its word is set, or it has ended with another one's. The word is the
- * application's, good for as long as the hold is not known to be done: that
- * becomes known under sim.drain only.
+ * Returns whether the takeover kernel's word is set, or the kernel has ended with
+ * another one's word. The word belongs to the application and is valid until the
+ * kernel is known to be done, which is recorded only under sim.drain.
  */
 static bool hold_is_over(const struct hand *hand)
 {
@@ -89,8 +89,8 @@ static void tell_broker(const struct hand *hand, enum sim_op op)
 }
 
 /*
- * False: its time has not come. The item counts as done before the broker is
- * told: what follows it may complete, and be counted, right after that.
+ * Returns false if the item cannot run yet. The item counts as done before the
+ * broker is notified, because later items may complete and be counted right after.
  */
 static bool hand_run(struct hand *hand)
 {
@@ -117,7 +117,7 @@ static bool hand_run(struct hand *hand)
 	return true;
 }
 
-/* Runs what can run; true if some are left. */
+/* Runs all items that can run. Returns true if some remain. */
 static bool hands_run(void)
 {
 	pthread_mutex_lock(&hands.lock);
@@ -171,7 +171,7 @@ int sim_helper_start(void)
 	sigset_t signals, before;
 	pthread_t thread;
 	hands.tail = &hands.list;
-	/* The application's signals are the application's: the helper takes none but its own faults. */
+	/* Signals belong to the application: the helper thread blocks all except its own faults. */
 	sigfillset(&signals);
 	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
 		sigdelset(&signals, faults[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the images that stand for machine code: lines of text that say how long
- * a kernel takes and which host function gives it its effect. Format:
+ * Reads the images that replace machine code: lines of text with the duration of a
+ * kernel and the host function that provides its effect. Format:
  * docs/simcuda.md.
  */
 #include "simcuda/sim_driver.h"
@@ -26,14 +26,14 @@ CUresult sim_image_text(const void *data, const char **text)
 	} wrapper;
 	if (!data)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Four bytes may be read of anything that could be an image. */
+	/* Every possible image has at least four readable bytes. */
 	memcpy(&wrapper.magic, data, sizeof wrapper.magic);
 	if (wrapper.magic == FATBIN_MAGIC) {
 		memcpy(&wrapper, data, sizeof wrapper);
 		data = wrapper.data;
 	}
 	if (strncmp(data, MAGIC, strlen(MAGIC)) != 0)
-		return CUDA_ERROR_NO_BINARY_FOR_GPU; /* machine code, PTX: for real GPUs */
+		return CUDA_ERROR_NO_BINARY_FOR_GPU; /* machine code and PTX are for real GPUs */
 	*text = data;
 	return CUDA_SUCCESS;
 }
@@ -60,7 +60,7 @@ static bool read_params(struct sim_kernel *kernel, const char *value)
 		if (end == value || !bytes || bytes > 4096 || kernel->n_params == SIM_PARAMS_MAX ||
 		    (*end && *end != ','))
 			return false;
-		/* Natural alignment, as compilers pack parameters. */
+		/* Parameters have natural alignment, as compilers pack them. */
 		uint32_t align = bytes >= 8 ? 8 : bytes >= 4 ? 4 : bytes >= 2 ? 2 : 1;
 		uint32_t offset = (kernel->params_size + align - 1) / align * align;
 		if (offset + bytes > SIM_PARAMS_BYTES)
@@ -80,7 +80,7 @@ static bool read_number(const char *value, double low, double high, double *out)
 	return end != value && !*end && *out >= low && *out <= high;
 }
 
-/* 0, or the error to return from the load call. */
+/* Returns 0, or the error for the load call. */
 static CUresult kernel_key(struct sim_kernel *kernel, const char *key, const char *value)
 {
 	double number = 0;
@@ -113,15 +113,15 @@ static CUresult kernel_key(struct sim_kernel *kernel, const char *key, const cha
 	return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
-static void *grow(void *table, size_t n, size_t size)
+static void *grow_array_twice(void *table, size_t n, size_t size)
 {
-	/* Doubles at powers of two. */
+	/* Doubles the array at powers of two. */
 	if (n & (n - 1))
 		return table;
 	return realloc(table, (n ? n * 2 : 1) * size);
 }
 
-/* What a kernel is by its first word, beside its name. */
+/* Reads a kernel's kind from its first word. */
 static void set_kind(struct sim_kernel *kernel, const char *what)
 {
 	kernel->hold = strcmp(what, "hold") == 0;
@@ -141,7 +141,7 @@ static void set_kind(struct sim_kernel *kernel, const char *what)
 
 static CUresult add_kernel(struct sim_image *image, const char *what, const char *name, char **state)
 {
-	struct sim_kernel *bigger = grow(image->kernels, image->n_kernels, sizeof *bigger);
+	struct sim_kernel *bigger = grow_array_twice(image->kernels, image->n_kernels, sizeof *bigger);
 	if (!bigger)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	image->kernels = bigger;
@@ -174,7 +174,7 @@ static CUresult add_global(struct sim_image *image, const char *name, char **sta
 	double bytes;
 	if (!word || strncmp(word, "bytes=", 6) != 0 || !read_number(word + 6, 1, 1e12, &bytes))
 		return CUDA_ERROR_INVALID_IMAGE;
-	struct sim_global *bigger = grow(image->globals, image->n_globals, sizeof *bigger);
+	struct sim_global *bigger = grow_array_twice(image->globals, image->n_globals, sizeof *bigger);
 	if (!bigger)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	image->globals = bigger;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernel launches: checked as the real driver checks them, then priced by the
- * image's duration model. A kernel without host function costs no allocation.
+ * Kernel launches: checked as the real driver does, then given a duration by
+ * the image's duration model. A kernel without host function costs no allocation.
  */
 #include "simcuda/sim_driver.h"
 
@@ -18,8 +18,9 @@ static uint64_t product(const unsigned size[3])
 	return (uint64_t)size[0] * size[1] * size[2];
 }
 
-/* Parameters as one packed block: from an array of pointers or from a buffer in `extra`. */
-static CUresult pack(const struct sim_kernel *kernel, void *const *params, void *const *extra, unsigned char *packed)
+/* Packs the parameters into one block, from an array of pointers or from a buffer in `extra`. */
+static CUresult pack_parameters(const struct sim_kernel *kernel, void *const *params, void *const *extra,
+				unsigned char *packed)
 {
 	const unsigned char *buffer = NULL;
 	size_t bytes = 0;
@@ -101,7 +102,7 @@ static int64_t duration(const struct sim_kernel *kernel, uint64_t blocks, const 
 	return ns < 1 ? 1 : ns > 1e15 ? (int64_t)1e15 : (int64_t)ns;
 }
 
-static void price(struct sim_task *task, const unsigned char *args)
+static void price_launch(struct sim_task *task, const unsigned char *args)
 {
 	const struct sim_kernel *kernel = task->u.kernel.kernel;
 	uint32_t cluster = task->work.cluster;
@@ -114,11 +115,11 @@ static void price(struct sim_task *task, const unsigned char *args)
 		.cluster = cluster,
 		.memory_share = kernel->memory_share,
 	};
-	/* A hold runs until released, unless the image says how long at most. */
+	/* A takeover kernel runs until it is released, or for the maximum that the image names. */
 	task->work.duration_ns = kernel->hold && !kernel->ns ? 0 : duration(kernel, task->work.blocks, args);
 }
 
-/* Blocks of a cooperative launch must all be on the GPU at once. */
+/* All blocks of a cooperative launch must fit on the GPU at once. */
 static CUresult check_cooperative(const struct sim_task *task, CUfunction function)
 {
 	int per_sm;
@@ -131,9 +132,10 @@ static CUresult check_cooperative(const struct sim_task *task, CUfunction functi
 	return result;
 }
 
-/* Fills a task of kind KERNEL; args go to task->u.kernel.args if that is set, else are allocated there if needed. */
-static CUresult fill(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *p, const CUlaunchAttribute *attributes,
-		     unsigned n_attributes, struct sim_task *task, unsigned char *packed)
+/* Fills a task of kind KERNEL. Arguments go to task->u.kernel.args, which is allocated here if needed. */
+static CUresult fill_kernel_task(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *p,
+				 const CUlaunchAttribute *attributes, unsigned n_attributes, struct sim_task *task,
+				 unsigned char *packed)
 {
 	CUfunction function;
 	CUresult result = sim_function_of(p->func ? p->func : (CUfunction)(void *)p->kern, context, &function);
@@ -153,10 +155,10 @@ static CUresult fill(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *p, const 
 	task->u.kernel.shared_bytes = p->sharedMemBytes;
 	result = read_attributes(attributes, n_attributes, task);
 	if (result == CUDA_SUCCESS)
-		result = pack(function->kernel, p->kernelParams, p->extra, packed);
+		result = pack_parameters(function->kernel, p->kernelParams, p->extra, packed);
 	if (result != CUDA_SUCCESS)
 		return result;
-	price(task, packed);
+	price_launch(task, packed);
 	return check_cooperative(task, function);
 }
 
@@ -176,7 +178,7 @@ CUresult sim_kernel_task(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *param
 			 unsigned n_attributes, struct sim_task *task)
 {
 	unsigned char packed[SIM_PARAMS_BYTES];
-	CUresult result = fill(context, params, attributes, n_attributes, task, packed);
+	CUresult result = fill_kernel_task(context, params, attributes, n_attributes, task, packed);
 	return result == CUDA_SUCCESS ? keep_args(task, packed) : result;
 }
 
@@ -193,15 +195,15 @@ static CUresult launch_hold(CUstream stream, const struct sim_task *task, const 
 	return result;
 }
 
-static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttribute *attributes,
-		       unsigned n_attributes, CUstream handle)
+static CUresult launch_kernel(const CUDA_KERNEL_NODE_PARAMS *params, const CUlaunchAttribute *attributes,
+			      unsigned n_attributes, CUstream handle)
 {
 	unsigned char packed[SIM_PARAMS_BYTES];
 	struct sim_task task = {.kind = SIM_TASK_KERNEL};
 	CUstream stream;
 	CUresult result = sim_stream_resolve(handle, &stream);
 	if (result == CUDA_SUCCESS)
-		result = fill(stream->context, params, attributes, n_attributes, &task, packed);
+		result = fill_kernel_task(stream->context, params, attributes, n_attributes, &task, packed);
 	if (result != CUDA_SUCCESS)
 		return result;
 	const struct sim_kernel *kernel = task.u.kernel.kernel;
@@ -230,7 +232,7 @@ CUresult sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
 {
 	const CUDA_KERNEL_NODE_PARAMS params = {f,         gridDimX,       gridDimY,     gridDimZ, blockDimX, blockDimY,
 						blockDimZ, sharedMemBytes, kernelParams, extra,    NULL,      NULL};
-	return launch(&params, NULL, 0, hStream);
+	return launch_kernel(&params, NULL, 0, hStream);
 }
 
 CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
@@ -249,7 +251,7 @@ CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
 						extra,
 						NULL,
 						NULL};
-	return launch(&params, config->attrs, config->numAttrs, config->hStream);
+	return launch_kernel(&params, config->attrs, config->numAttrs, config->hStream);
 }
 
 CUresult sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
@@ -260,10 +262,10 @@ CUresult sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsi
 	const CUDA_KERNEL_NODE_PARAMS params = {f,         gridDimX,       gridDimY,     gridDimZ, blockDimX, blockDimY,
 						blockDimZ, sharedMemBytes, kernelParams, NULL,     NULL,      NULL};
 	const CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
-	return launch(&params, &attribute, 1, hStream);
+	return launch_kernel(&params, &attribute, 1, hStream);
 }
 
-/* --- the interface of CUDA 3: shape and parameters kept with the function ------------------------- */
+/* --- the interface of CUDA 3: shape and parameters are stored with the function ------------------------- */
 
 static CUresult old_check(CUfunction function)
 {

@@ -34,11 +34,11 @@ static int make_folder(char *path, size_t size)
 		return result;
 	if ((mkdir(path, 0700) < 0 && errno != EEXIST) || stat(path, &status) < 0)
 		return -errno;
-	/* Somebody else's folder in /tmp is not ours to trust. */
+	/* A folder in /tmp that belongs to another user is not trusted. */
 	return S_ISDIR(status.st_mode) && status.st_uid == getuid() ? 0 : -EPERM;
 }
 
-/* HB_SIM_BROKER, or beside this library, or in the folder for helper programs of an installation. */
+/* Looks at HB_SIM_BROKER, beside this library, and in an installation's folder for helper programs. */
 static int broker_path(char *path, size_t size)
 {
 	const char *given = getenv("HB_SIM_BROKER");
@@ -53,7 +53,7 @@ static int broker_path(char *path, size_t size)
 	return access(path, X_OK) == 0 ? 0 : -ENOENT;
 }
 
-/* The broker must not have the application's preloads: they belong to the application. */
+/* The broker must not inherit the application's preloaded libraries. */
 static char **clean_environment(void)
 {
 	size_t n = 0, kept = 0;
@@ -66,7 +66,7 @@ static char **clean_environment(void)
 	return clean;
 }
 
-/* Returns when the broker listens or has failed. */
+/* Waits until the broker listens or has failed. */
 static int start_broker(char *folder)
 {
 	char path[4096];
@@ -103,8 +103,8 @@ static int start_broker(char *folder)
 	return result;
 }
 
-static int exchange(const struct sim_request *request, size_t request_size, struct sim_reply *reply, size_t reply_size,
-		    int *fds, size_t n_fds)
+static int exchange_messages(const struct sim_request *request, size_t request_size, struct sim_reply *reply,
+			     size_t reply_size, int *fds, size_t n_fds)
 {
 	union {
 		char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -141,8 +141,8 @@ int sim_request(struct sim_request *request, struct sim_reply *reply)
 	if (atomic_load(&sim.lost))
 		return -EPIPE;
 	pthread_mutex_lock(&sim.request);
-	int result = exchange(request, rm ? sizeof *request : SIM_REQUEST_SHORT, reply,
-			      rm ? sizeof *reply : SIM_REPLY_SHORT, NULL, 0);
+	int result = exchange_messages(request, rm ? sizeof *request : SIM_REQUEST_SHORT, reply,
+				       rm ? sizeof *reply : SIM_REPLY_SHORT, NULL, 0);
 	pthread_mutex_unlock(&sim.request);
 	if (result < 0) {
 		atomic_store(&sim.lost, true);
@@ -157,16 +157,16 @@ bool sim_broker_alive(void)
 	return !(poll(&fd, 1, 0) == 1 && (fd.revents & (POLLHUP | POLLERR)));
 }
 
-static int greet(void)
+static int greet_broker(void)
 {
 	struct sim_request request = {.kind = SIM_REQ_HELLO, .version = SIM_WIRE_VERSION};
 	int fds[2];
-	int result = exchange(&request, SIM_REQUEST_SHORT, &sim.info, SIM_REPLY_SHORT, fds, 2);
+	int result = exchange_messages(&request, SIM_REQUEST_SHORT, &sim.info, SIM_REPLY_SHORT, fds, 2);
 	if (result == 0)
 		result = sim.info.result;
 	if (result < 0)
 		return result;
-	sim.bell = fds[1];
+	sim.doorbell = fds[1];
 	void *share = mmap(NULL, sizeof *sim.share, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	close(fds[0]);
 	if (share == MAP_FAILED)
@@ -175,7 +175,7 @@ static int greet(void)
 	return 0;
 }
 
-/* Under DIR/lock, so that a broker about to end is not connected to, and only one is started. */
+/* Runs under DIR/lock, so that no client connects to an ending broker, and only one broker starts. */
 int sim_link_open(void)
 {
 	char path[4096];
@@ -196,7 +196,7 @@ int sim_link_open(void)
 		result = start_broker(path);
 		sim.fd = result < 0 ? result : sim_folder_connect(folder);
 	}
-	result = sim.fd < 0 ? sim.fd : greet();
+	result = sim.fd < 0 ? sim.fd : greet_broker();
 	if (result < 0)
 		hb_log_error("simulated GPU: no broker in %s: %s; see %s/broker.log", path, strerror(-result), path);
 	close(lock);
@@ -211,6 +211,6 @@ void sim_link_forget(void)
 	sim.share = NULL;
 	close(sim.fd);
 	close(sim.rm_fd);
-	close(sim.bell);
-	sim.fd = sim.rm_fd = sim.bell = -1;
+	close(sim.doorbell);
+	sim.fd = sim.rm_fd = sim.doorbell = -1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The callback before a launch descriptor is handed over, as the real driver
- * has it in a private table (nvidia/launch_mask.h): a descriptor of the Hopper
- * layout is shown to the subscriber, and its TPC mask bounds the launch's SMs.
- * HB_SIM_MASKS makes it one of the drivers on which masks do not work: none (no
- * table), version (another descriptor), silent (never called), ignored (masks
- * without effect); or a GPU that others use: busy (each trial misses a quarter of
- * its SMs), taken (the first TAKEN trials miss one).
+ * The callback before a launch descriptor is handed to the GPU, as the real driver
+ * has it in a private table (nvidia/launch_mask.h). The subscriber sees a
+ * descriptor in the Hopper layout; its TPC mask limits the launch's SMs.
+ * HB_SIM_MASKS selects drivers on which masks do not work: none (no table),
+ * version (another descriptor), silent (no callback), ignored (masks without
+ * effect); or a GPU that other programs use: busy (each trial misses a quarter of
+ * its SMs), taken (the first TAKEN trials miss one SM).
  */
 #include "simcuda/sim_driver.h"
 
@@ -22,13 +22,13 @@ static _Atomic(callback *) subscriber;
 static void *_Atomic subscriber_user;
 static atomic_bool enabled;
 
-static bool is(const char *variant)
+static bool is_mask_variant(const char *variant)
 {
 	const char *chosen = getenv("HB_SIM_MASKS");
 	return chosen && strcmp(chosen, variant) == 0;
 }
 
-static int subscribe(uint32_t *handle, callback *called, void *user)
+static int subscribe_callback(uint32_t *handle, callback *called, void *user)
 {
 	callback *nobody = NULL;
 	if (!called || !atomic_compare_exchange_strong(&subscriber, &nobody, called))
@@ -38,7 +38,7 @@ static int subscribe(uint32_t *handle, callback *called, void *user)
 	return CUDA_SUCCESS;
 }
 
-static int enable(uint32_t on, uint32_t handle, int domain, int id)
+static int enable_callback(uint32_t on, uint32_t handle, int domain, int id)
 {
 	if (handle != 1 || domain != DOMAIN_LAUNCH || id != ID_BEFORE_UPLOAD)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -50,31 +50,31 @@ enum { TABLE_SLOTS = 7 };
 static const void *const table[TABLE_SLOTS] = {(const void *)(TABLE_SLOTS * sizeof(void *)),
 					       NULL,
 					       NULL,
-					       (const void *)subscribe,
+					       (const void *)subscribe_callback,
 					       NULL,
 					       NULL,
-					       (const void *)enable};
+					       (const void *)enable_callback};
 
 const void *sim_mask_table(const CUuuid *id)
 {
 	static const CUuuid known = {"\x2c\x8e\x0a\xd8\x07\x10\xab\x4e\x90\xdd\x54\x71\x9f\xe5\xf7\x4b"};
-	return memcmp(id, &known, sizeof known) == 0 && !is("none") ? table : NULL;
+	return memcmp(id, &known, sizeof known) == 0 && !is_mask_variant("none") ? table : NULL;
 }
 
 void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS])
 {
 	callback *called = atomic_load(&subscriber);
 	memset(mask, 0, SIM_MASK_WORDS * sizeof *mask);
-	if (!called || !atomic_load(&enabled) || is("silent"))
+	if (!called || !atomic_load(&enabled) || is_mask_variant("silent"))
 		return;
-	uint32_t descriptor[WORDS] = {[WORD_VERSION] = is("version") ? 0x50 : 0x40};
+	uint32_t descriptor[WORDS] = {[WORD_VERSION] = is_mask_variant("version") ? 0x50 : 0x40};
 	struct {
 		uint32_t bytes, zero;
 		void *unused[3];
 		uint32_t *descriptor;
 	} parameters = {.bytes = sizeof parameters, .descriptor = descriptor};
 	called(atomic_load(&subscriber_user), DOMAIN_LAUNCH, ID_BEFORE_UPLOAD, &parameters);
-	if (!(descriptor[0] >> 31) || is("ignored"))
+	if (!(descriptor[0] >> 31) || is_mask_variant("ignored"))
 		return;
 	bool whole;
 	uint32_t left = sim_gpc_left(&descriptor[WORD_MASK], &whole);
@@ -85,10 +85,10 @@ void sim_mask_launch(struct sim_work *work, uint32_t mask[SIM_MASK_WORDS])
 	work->sm_spread = !whole;
 }
 
-/* SMs that others have at the moment of trial `n`. */
+/* Returns how many SMs other programs occupy during trial `n`. */
 static bool is_missed(unsigned sm, unsigned n)
 {
-	return (is("busy") && (sm + n) % 4 == 0) || (is("taken") && n < TAKEN && sm == 0);
+	return (is_mask_variant("busy") && (sm + n) % 4 == 0) || (is_mask_variant("taken") && n < TAKEN && sm == 0);
 }
 
 void sim_mask_mark(const struct hb_sim_launch *launch)

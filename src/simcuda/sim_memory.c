@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory. Device memory is host memory of this process, so a device pointer is
- * an address; how much of it the GPU holds is accounted by the broker, for all
- * processes. One sorted table knows every range. The table's lock is a leaf.
+ * Memory. Device memory is host memory of this process, so a device pointer is an
+ * address. The broker accounts the GPU's memory for all processes. One sorted
+ * table contains every range; no other lock is taken under the table's lock.
  */
 #include "simcuda/sim_driver.h"
 
@@ -17,12 +17,12 @@
 
 static struct {
 	pthread_mutex_t lock;
-	struct sim_memory *ranges; /* by address */
+	struct sim_memory *ranges; /* sorted by address */
 	size_t n, room;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Index of the first range above the address. */
-static size_t above(uintptr_t address)
+/* Returns the index of the first range above the address. */
+static size_t index_above(uintptr_t address)
 {
 	size_t low = 0, high = table.n;
 	while (low < high) {
@@ -39,7 +39,7 @@ bool sim_memory_find(uintptr_t address, struct sim_memory *found)
 {
 	bool hit = false;
 	pthread_mutex_lock(&table.lock);
-	size_t i = above(address);
+	size_t i = index_above(address);
 	if (i && address - table.ranges[i - 1].base < table.ranges[i - 1].size) {
 		*found = table.ranges[i - 1];
 		hit = true;
@@ -61,7 +61,7 @@ CUresult sim_memory_add(const struct sim_memory *memory)
 		}
 	}
 	if (table.n < table.room) {
-		size_t i = above(memory->base);
+		size_t i = index_above(memory->base);
 		memmove(&table.ranges[i + 1], &table.ranges[i], (table.n - i) * sizeof *table.ranges);
 		table.ranges[i] = *memory;
 		table.ranges[i].unique = atomic_fetch_add(&sim.unique, 1) + 1;
@@ -77,7 +77,7 @@ bool sim_memory_remove(uintptr_t base, struct sim_memory *removed)
 {
 	bool hit = false;
 	pthread_mutex_lock(&table.lock);
-	size_t i = above(base);
+	size_t i = index_above(base);
 	if (i && table.ranges[i - 1].base == base) {
 		*removed = table.ranges[i - 1];
 		memmove(&table.ranges[i - 1], &table.ranges[i], (table.n - i) * sizeof *table.ranges);
@@ -194,7 +194,7 @@ CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return CUDA_SUCCESS;
 }
 
-static CUresult allocate(enum sim_memory_kind kind, size_t bytes, CUdeviceptr *address)
+static CUresult allocate_memory(enum sim_memory_kind kind, size_t bytes, CUdeviceptr *address)
 {
 	CUcontext context;
 	CUresult result = sim_current(&context);
@@ -207,7 +207,7 @@ static CUresult allocate(enum sim_memory_kind kind, size_t bytes, CUdeviceptr *a
 
 CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	return allocate(SIM_MEMORY_DEVICE, bytesize, dptr);
+	return allocate_memory(SIM_MEMORY_DEVICE, bytesize, dptr);
 }
 
 CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
@@ -220,7 +220,7 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__builtin_mul_overflow(pitch, Height, &bytes))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult result = allocate(SIM_MEMORY_DEVICE, bytes, dptr);
+	CUresult result = allocate_memory(SIM_MEMORY_DEVICE, bytes, dptr);
 	if (result == CUDA_SUCCESS)
 		*pPitch = pitch;
 	return result;
@@ -230,10 +230,10 @@ CUresult sim_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
 {
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return allocate(SIM_MEMORY_MANAGED, bytesize, dptr);
+	return allocate_memory(SIM_MEMORY_MANAGED, bytesize, dptr);
 }
 
-/* Waits for the device first, as the real call does: pending work may still use the memory. */
+/* Waits for the device first, as the real call does, because pending work may still use the memory. */
 CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct sim_memory memory;
@@ -273,7 +273,7 @@ CUresult sim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 	CUdeviceptr address;
 	if (!pp || (Flags & ~7u))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = allocate(SIM_MEMORY_HOST, bytesize, &address);
+	CUresult result = allocate_memory(SIM_MEMORY_HOST, bytesize, &address);
 	if (result == CUDA_SUCCESS)
 		*pp = (void *)(uintptr_t)address;
 	return result;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every name a driver exports and the simulated one does not implement: weak
- * functions that say CUDA_ERROR_NOT_SUPPORTED and count. The implemented ones
- * in sim_entry.c override them, so this list is the complete one. Must not
- * include the prototypes: all functions here take no arguments.
+ * Weak functions for every name that a driver exports. They return
+ * CUDA_ERROR_NOT_SUPPORTED and count the call. The implemented functions in
+ * sim_entry.c override them. This file must not include the prototypes, because
+ * all functions here take no arguments.
  */
 #include <stdint.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const struct {
 #undef X
 };
 
-/* The newest form of a name: the table is sorted, so it is the last one that starts with it. */
+/* Finds the newest form of a name: the last one in the sorted table that starts with it. */
 void *sim_missing_find(const char *base)
 {
 	size_t n = strlen(base);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Code: modules (of one context) and libraries (of the process; they become a
- * module in each context that uses them), their kernels, functions and globals.
- * Tables under sim.lock.
+ * Code: modules (each belongs to a context) and libraries (they belong to the
+ * process and become a module in each context that uses them), with kernels,
+ * functions and globals. The tables are guarded by sim.lock.
  */
 #include "simcuda/sim_driver.h"
 
@@ -148,7 +148,7 @@ static void unlink_module(CUmodule *list, CUmodule module)
 		}
 }
 
-/* Work that uses the code is finished first, as the real driver does. */
+/* Waits for work that uses the code, as the real driver does. */
 CUresult sim_cuModuleUnload(CUmodule hmod)
 {
 	CUresult result = check_module(hmod);
@@ -350,7 +350,7 @@ CUresult sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernel
 	return result;
 }
 
-/* The library's module in a context, made at first use. */
+/* Returns the library's module in a context, and makes it at first use. */
 static CUresult module_in(CUlibrary library, CUcontext context, CUmodule *module)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -429,7 +429,7 @@ static void end_in(CUmodule *list, CUcontext context)
 	}
 }
 
-/* The context is about to go, and the code loaded in it. Under sim.lock. */
+/* Unloads the code of a context that is about to end. Under sim.lock. */
 void sim_modules_of_context_end(CUcontext context)
 {
 	end_in(&modules, context);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joining the simulated MPS: a process whose CUDA_MPS_PIPE_DIRECTORY holds a
- * running control daemon makes its contexts inside the server's; any other
- * process runs beside it. The connection stays open: it is what makes this
- * process one of the server's clients.
+ * Joins the simulated MPS. A process whose CUDA_MPS_PIPE_DIRECTORY has a running
+ * control daemon makes its contexts inside the server's; any other process runs
+ * beside it. While the connection is open, this process is one of the server's
+ * clients.
  */
 #include "simcuda/sim_driver.h"
 
@@ -31,7 +31,7 @@ CUresult sim_mps_join(int gpu, uint64_t *token, uint32_t *sm_limit)
 	unsigned long long number;
 	int percent;
 	*token = 0;
-	if (getenv("HB_SIM_MPS_SERVER")) /* the server's own contexts are the ones to join */
+	if (getenv("HB_SIM_MPS_SERVER")) /* the server itself does not join: its contexts are the ones to join */
 		return CUDA_SUCCESS;
 	if (connection < 0 || connected_pid != getpid()) {
 		connection = mps_connect();

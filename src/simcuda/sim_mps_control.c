@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hb-sim-mps-control: for simulated GPUs what nvidia-cuda-mps-control is for
- * real ones, with the same command line.
+ * hb-sim-mps-control: the counterpart of nvidia-cuda-mps-control for simulated
+ * GPUs, with the same command line.
  *
  *   hb-sim-mps-control -d      the control daemon, in the background; -f: in the foreground
  *   echo COMMAND | hb-sim-mps-control
  *
- * The daemon starts one server (hb-sim-mps-server) for its user when it is told
- * to or when the first client comes, and again when that one has died.
+ * The daemon starts one server (hb-sim-mps-server) for its user on command or for
+ * the first client, and again after a server died.
  */
 #include "simcuda/mps_wire.h"
 
@@ -33,7 +33,7 @@ struct connection {
 	int fd;
 	pid_t pid;
 	bool client; /* has joined */
-	bool waits;  /* for the end, having said quit */
+	bool waits;  /* sent quit and waits for the end */
 };
 
 static struct {
@@ -44,7 +44,7 @@ static struct {
 	pid_t server_pid;
 	int percentage;
 	bool ending;
-	int64_t end_at_s; /* quit -t: then at the latest */
+	int64_t end_at_s; /* latest time to end after quit -t */
 	FILE *log;
 } control = {.server_fd = -1, .percentage = 100};
 
@@ -55,9 +55,9 @@ static int64_t now_s(void)
 	return time.tv_sec;
 }
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void send_to_tool(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-static void say(const char *format, ...)
+static void send_to_tool(const char *format, ...)
 {
 	va_list arguments;
 	if (!control.log)
@@ -80,11 +80,11 @@ static void end_server(void)
 {
 	if (control.server_fd < 0)
 		return;
-	close(control.server_fd); /* its signal to end */
+	close(control.server_fd); /* closing it signals the server to end */
 	control.server_fd = -1;
 	while (waitpid(control.server_pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	say("Server %d exited\n", (int)control.server_pid);
+	send_to_tool("Server %d exited\n", (int)control.server_pid);
 }
 
 static int server_path(char *path, size_t size)
@@ -117,22 +117,22 @@ static bool start_server(void)
 	close(pair[1]);
 	if (result != 0) {
 		close(pair[0]);
-		say("%s: %s\n", path, strerror(result));
+		send_to_tool("%s: %s\n", path, strerror(result));
 		return false;
 	}
 	control.server_fd = pair[0];
 	if (!answer_of(pair[0], text) || strcmp(text, "ready") != 0) {
-		say("Server %d did not start: %s\n", (int)control.server_pid, text);
+		send_to_tool("Server %d did not start: %s\n", (int)control.server_pid, text);
 		end_server();
 		return false;
 	}
-	say("Starting new server %d for user %u\n", (int)control.server_pid, (unsigned)getuid());
+	send_to_tool("Starting new server %d for user %u\n", (int)control.server_pid, (unsigned)getuid());
 	return true;
 }
 
 /* --- clients ------------------------------------------------------------------------------ */
 
-static int clients(void)
+static int count_clients(void)
 {
 	int n = 0;
 	for (int i = 0; i < control.n; i++)
@@ -148,7 +148,7 @@ static bool ask_for_token(const char *gpu, unsigned long long *token)
 	       sscanf(text, "token %llu", token) == 1;
 }
 
-/* A server that has no context to share any more (the GPU went away under it) is of no use to anybody: another one. */
+/* A server without a context (its GPU was lost) is useless: this starts another one. */
 static bool get_token(const char *gpu, unsigned long long *token)
 {
 	if (ask_for_token(gpu, token))
@@ -157,7 +157,7 @@ static bool get_token(const char *gpu, unsigned long long *token)
 	return ask_for_token(gpu, token);
 }
 
-static void join(struct connection *connection, const char *gpu)
+static void join_client(struct connection *connection, const char *gpu)
 {
 	char text[MPS_TEXT];
 	unsigned long long token;
@@ -165,7 +165,7 @@ static void join(struct connection *connection, const char *gpu)
 		mps_send(connection->fd, "error: the control daemon is ending");
 		return;
 	}
-	if (!connection->client && clients() >= MPS_CLIENTS) {
+	if (!connection->client && count_clients() >= MPS_CLIENTS) {
 		mps_send(connection->fd, "error: too many clients");
 		return;
 	}
@@ -176,7 +176,7 @@ static void join(struct connection *connection, const char *gpu)
 	connection->client = true;
 	snprintf(text, sizeof text, "token %llu %d", token, control.percentage);
 	mps_send(connection->fd, text);
-	say("New client %d\n", (int)connection->pid);
+	send_to_tool("New client %d\n", (int)connection->pid);
 }
 
 static void list_clients(char *out, size_t size)
@@ -188,8 +188,8 @@ static void list_clients(char *out, size_t size)
 			n += (size_t)snprintf(out + n, size - n, "%d\n", (int)control.connections[i].pid);
 }
 
-/* The answer is what the tool prints; quit is answered when it has happened. */
-static void obey(struct connection *connection, char *command)
+/* The tool prints the answer; quit is answered when it has been carried out. */
+static void obey_command(struct connection *connection, char *command)
 {
 	char out[MPS_TEXT] = "";
 	int value;
@@ -224,16 +224,16 @@ static void obey(struct connection *connection, char *command)
 	mps_send(connection->fd, out);
 }
 
-/* False: it is gone. */
-static bool serve(struct connection *connection)
+/* Returns false if the connection was closed. */
+static bool serve_connection(struct connection *connection)
 {
 	char text[MPS_TEXT];
 	if (mps_receive(connection->fd, text) == 0)
 		return false;
 	if (strncmp(text, "join ", 5) == 0)
-		join(connection, text + 5);
+		join_client(connection, text + 5);
 	else if (strncmp(text, "command ", 8) == 0)
-		obey(connection, text + 8);
+		obey_command(connection, text + 8);
 	else
 		return false;
 	return true;
@@ -281,9 +281,9 @@ static int listen_in(int folder)
 
 static void write_files(int folder)
 {
-	/* The real daemon's name, which tools look for. */
+	/* Uses the real daemon's name, for which tools look. */
 	if (symlinkat(MPS_SOCKET, folder, "control") < 0 && errno != EEXIST)
-		say("control: %s\n", strerror(errno));
+		send_to_tool("control: %s\n", strerror(errno));
 	int fd = openat(folder, PID_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
@@ -312,27 +312,27 @@ static void open_log(void)
 
 static bool may_end(void)
 {
-	return control.ending && (clients() == 0 || now_s() >= control.end_at_s);
+	return control.ending && (count_clients() == 0 || now_s() >= control.end_at_s);
 }
 
 static void serve_all(struct pollfd *fds)
 {
 	for (int i = control.n; i-- > 0;) {
 		struct connection *connection = &control.connections[i];
-		if (!fds[i + 2].revents || serve(connection))
+		if (!fds[i + 2].revents || serve_connection(connection))
 			continue;
 		close(connection->fd);
 		*connection = control.connections[--control.n];
 	}
 	if (fds[1].revents && control.server_fd >= 0) {
-		say("Server %d is gone\n", (int)control.server_pid);
+		send_to_tool("Server %d is gone\n", (int)control.server_pid);
 		end_server();
 	}
 	if (fds[0].revents)
 		take_connection();
 }
 
-static void run(int folder)
+static void run_control(int folder)
 {
 	struct pollfd fds[CONNECTIONS + 2];
 	while (!may_end()) {
@@ -350,7 +350,7 @@ static void run(int folder)
 	for (int i = 0; i < control.n; i++)
 		if (control.connections[i].waits)
 			mps_send(control.connections[i].fd, "");
-	say("Exit\n");
+	send_to_tool("Exit\n");
 }
 
 static int daemon_main(bool background)
@@ -371,7 +371,7 @@ static int daemon_main(bool background)
 		return 1;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	/* The socket listens already: who connects from now on is served. */
+	/* The socket listens already, so processes that connect from now on are served. */
 	pid_t pid = background ? fork() : 0;
 	if (pid != 0)
 		return pid < 0;
@@ -380,7 +380,7 @@ static int daemon_main(bool background)
 	open_log();
 	write_files(folder);
 	setenv("HB_SIM_MPS_SERVER", "1", 1);
-	run(folder);
+	run_control(folder);
 	return 0;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hb-sim-mps-server: owns the contexts that clients of the simulated MPS share.
- * It is an ordinary CUDA program (the shim in its library path is loaded into
- * it as into any other): one context a GPU, made at once, whose tokens it tells
- * the control daemon. Descriptor 3 is the daemon; its end is the server's.
+ * It is an ordinary CUDA program, into which the shim in its library path is
+ * loaded. It makes one context for each GPU at its start and sends their tokens to
+ * the control daemon. Descriptor 3 is the connection to the daemon; the server ends
+ * when it closes.
  */
 #include "base/install_path.h"
 #include "simcuda/mps_wire.h"
@@ -27,7 +28,7 @@ static struct {
 static const struct hb_sim_table *table;
 static CUcontext contexts[GPUS];
 
-static int find(void *library, const char *name, void *function)
+static int find_function(void *library, const char *name, void *function)
 {
 	void *found = dlsym(library, name);
 	memcpy(function, &found, sizeof found);
@@ -38,22 +39,22 @@ static int bind_library(void *library)
 {
 	const CUuuid id = HB_SIM_TABLE_ID;
 	const void *found = NULL;
-	if (!library || find(library, "cuInit", &cuda.init) < 0 ||
-	    find(library, "cuGetExportTable", &cuda.get_export_table) < 0 ||
-	    find(library, "cuDeviceGetCount", &cuda.device_count) < 0 ||
-	    find(library, "cuCtxCreate_v2", &cuda.create) < 0 ||
-	    find(library, "cuCtxSetCurrent", &cuda.set_current) < 0 ||
-	    find(library, "cuCtxSynchronize", &cuda.synchronize) < 0)
+	if (!library || find_function(library, "cuInit", &cuda.init) < 0 ||
+	    find_function(library, "cuGetExportTable", &cuda.get_export_table) < 0 ||
+	    find_function(library, "cuDeviceGetCount", &cuda.device_count) < 0 ||
+	    find_function(library, "cuCtxCreate_v2", &cuda.create) < 0 ||
+	    find_function(library, "cuCtxSetCurrent", &cuda.set_current) < 0 ||
+	    find_function(library, "cuCtxSynchronize", &cuda.synchronize) < 0)
 		return -ENOENT;
-	/* A real driver does not know this table: no server for it. */
+	/* A real driver does not have this table; this server works only with the simulated one. */
 	if (cuda.get_export_table(&found, &id) != CUDA_SUCCESS || !found)
 		return -ENODEV;
 	table = found;
 	return 0;
 }
 
-/* What the library path finds, the shim for example; else the simulated driver of this build or installation. */
-static int load(void)
+/* Loads the library that the library path finds (for example the shim), else the simulated driver of this build or installation. */
+static int load_driver(void)
 {
 	char path[4096];
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -84,12 +85,12 @@ static int open_contexts(void)
 	return result == CUDA_SUCCESS ? n : -EIO;
 }
 
-static void answer(const char *question)
+static void answer_question(const char *question)
 {
 	char text[MPS_TEXT];
 	uint64_t token;
 	int gpu;
-	/* The calls also give the shim, where there is one, the occasion to look at its page. */
+	/* The calls also make a loaded shim check its page. */
 	if (sscanf(question, "gpu %d", &gpu) != 1 || gpu < 0 || gpu >= GPUS || !contexts[gpu] ||
 	    cuda.set_current(contexts[gpu]) != CUDA_SUCCESS || cuda.synchronize() != CUDA_SUCCESS ||
 	    table->context_token(contexts[gpu], &token) != CUDA_SUCCESS) {
@@ -105,9 +106,9 @@ int main(void)
 	char text[MPS_TEXT];
 	signal(SIGPIPE, SIG_IGN);
 	fcntl(CONTROL_FD, F_SETFD, FD_CLOEXEC);
-	/* The server sees all GPUs: which one a client means is told by its number on the machine. */
+	/* The server sees all GPUs; a client names its GPU by the number on the machine. */
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	int result = load();
+	int result = load_driver();
 	if (result == 0)
 		result = open_contexts();
 	if (result < 0) {
@@ -116,6 +117,6 @@ int main(void)
 	}
 	mps_send(CONTROL_FD, "ready");
 	while (mps_receive(CONTROL_FD, text) > 0)
-		answer(text);
+		answer_question(text);
 	return 0;
 }

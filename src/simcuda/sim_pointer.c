@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of an address: pointer attributes, hints for managed memory. */
+/* Pointer attributes, and hints for managed memory. */
 #include "simcuda/sim_driver.h"
 
 #include <string.h>
 
-static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+static CUresult get_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct sim_memory memory;
 	if (!sim_memory_find((uintptr_t)ptr, &memory))
@@ -70,10 +70,10 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attrib, CUdev
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
 		return result;
-	return data ? attribute(data, attrib, ptr) : CUDA_ERROR_INVALID_VALUE;
+	return data ? get_pointer_attribute(data, attrib, ptr) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* For memory CUDA does not know, every answer is empty and the call succeeds. */
+/* For memory that CUDA does not know, all answers are empty and the call succeeds. */
 CUresult sim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
 				    CUdeviceptr ptr)
 {
@@ -83,7 +83,7 @@ CUresult sim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attrib
 	if (!attributes || !data)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < numAttributes; i++) {
-		if (attribute(data[i], attributes[i], ptr) == CUDA_SUCCESS)
+		if (get_pointer_attribute(data[i], attributes[i], ptr) == CUDA_SUCCESS)
 			continue;
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
 		    attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED || attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED)
@@ -109,9 +109,9 @@ CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
 	return CUDA_SUCCESS;
 }
 
-/* --- managed memory: hints change nothing, because there is only one memory ------------- */
+/* --- managed memory: hints have no effect, because there is only one memory ------------- */
 
-static CUresult hint(CUdeviceptr address, size_t count)
+static CUresult accept_hint(CUdeviceptr address, size_t count)
 {
 	struct sim_memory memory;
 	CUresult result = sim_ready();
@@ -124,20 +124,20 @@ static CUresult hint(CUdeviceptr address, size_t count)
 
 CUresult sim_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
-	return hint(devPtr, count);
+	return accept_hint(devPtr, count);
 }
 
 CUresult sim_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
-	return hint(devPtr, count);
+	return accept_hint(devPtr, count);
 }
 
-static CUresult prefetch(CUdeviceptr address, size_t count, CUstream handle)
+static CUresult accept_prefetch(CUdeviceptr address, size_t count, CUstream handle)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(handle, &stream);
 	if (result == CUDA_SUCCESS)
-		result = hint(address, count);
+		result = accept_hint(address, count);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct sim_task *task = sim_task_new(SIM_TASK_EMPTY);
@@ -147,18 +147,18 @@ static CUresult prefetch(CUdeviceptr address, size_t count, CUstream handle)
 CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
 				   CUstream hStream)
 {
-	return prefetch(devPtr, count, hStream);
+	return accept_prefetch(devPtr, count, hStream);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
 {
-	return prefetch(devPtr, count, hStream);
+	return accept_prefetch(devPtr, count, hStream);
 }
 
 CUresult sim_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute_id, CUdeviceptr devPtr,
 				    size_t count)
 {
-	CUresult result = hint(devPtr, count);
+	CUresult result = accept_hint(devPtr, count);
 	if (result == CUDA_SUCCESS && (!data || dataSize < 4))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)

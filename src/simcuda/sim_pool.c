@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory pools and stream-ordered allocation. Memory is handed out at once and
- * given back when the stream reaches the free, so a pool never holds idle memory
- * and nothing needs trimming.
+ * Memory pools and stream-ordered allocation. Memory is allocated at once
+ * and freed when the stream reaches the free, so a pool never has idle memory and
+ * needs no trimming.
  */
 #include "simcuda/sim_driver.h"
 
@@ -16,7 +16,7 @@ struct CUmemPoolHandle_st {
 };
 
 static struct CUmemPoolHandle_st default_pools[SIM_GPUS];
-static CUmemoryPool _Atomic current_pools[SIM_GPUS]; /* NULL = the default */
+static CUmemoryPool _Atomic current_pools[SIM_GPUS]; /* NULL = the default pool */
 
 static CUmemoryPool default_pool(CUdevice device)
 {
@@ -33,7 +33,7 @@ static CUmemoryPool default_pool(CUdevice device)
 	return pool;
 }
 
-static CUresult check(CUmemoryPool pool)
+static CUresult check_pool(CUmemoryPool pool)
 {
 	CUresult result = sim_ready();
 	if (result != CUDA_SUCCESS)
@@ -72,7 +72,7 @@ CUresult sim_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 
 CUresult sim_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
-	CUresult result = check(pool);
+	CUresult result = check_pool(pool);
 	if (result == CUDA_SUCCESS && !sim_device_valid(dev))
 		result = CUDA_ERROR_INVALID_DEVICE;
 	if (result == CUDA_SUCCESS)
@@ -99,14 +99,14 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps
 
 CUresult sim_cuMemPoolDestroy(CUmemoryPool pool)
 {
-	CUresult result = check(pool);
+	CUresult result = check_pool(pool);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (pool == &default_pools[pool->device])
 		return CUDA_ERROR_NOT_PERMITTED;
 	if (atomic_load(&current_pools[pool->device]) == pool)
 		atomic_store(&current_pools[pool->device], NULL);
-	/* Memory still out points to the pool: it stays, unusable, as long as the process. */
+	/* Memory that is still allocated refers to the pool, so an unusable pool object stays until the process ends. */
 	pool->magic = SIM_MAGIC_DEAD;
 	if (atomic_load(&pool->used) == 0)
 		free(pool);
@@ -115,12 +115,12 @@ CUresult sim_cuMemPoolDestroy(CUmemoryPool pool)
 
 CUresult sim_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
-	return check(pool);
+	return check_pool(pool);
 }
 
 CUresult sim_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	CUresult result = check(pool);
+	CUresult result = check_pool(pool);
 	if (result == CUDA_SUCCESS && !value)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
@@ -139,7 +139,7 @@ CUresult sim_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 
 CUresult sim_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	CUresult result = check(pool);
+	CUresult result = check_pool(pool);
 	if (result == CUDA_SUCCESS && !value)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
@@ -168,13 +168,13 @@ CUresult sim_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 
 CUresult sim_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
-	CUresult result = check(pool);
+	CUresult result = check_pool(pool);
 	return result == CUDA_SUCCESS && count && !map ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
-	CUresult result = check(memPool);
+	CUresult result = check_pool(memPool);
 	if (result == CUDA_SUCCESS && (!flags || !location))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -182,7 +182,7 @@ CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, 
 	return result;
 }
 
-static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream handle)
+static CUresult allocate_from_pool(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream handle)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(handle, &stream);
@@ -203,13 +203,13 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, 
 
 CUresult sim_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	return allocate(dptr, bytesize, NULL, hStream);
+	return allocate_from_pool(dptr, bytesize, NULL, hStream);
 }
 
 CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
-	CUresult result = check(pool);
-	return result == CUDA_SUCCESS ? allocate(dptr, bytesize, pool, hStream) : result;
+	CUresult result = check_pool(pool);
+	return result == CUDA_SUCCESS ? allocate_from_pool(dptr, bytesize, pool, hStream) : result;
 }
 
 CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)

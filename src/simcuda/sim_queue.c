@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work on its way to the broker and completions on their way back. Any thread
- * that waits also drains: it runs the effects of what has completed, in the
- * order of completion. When nobody waits, the helper thread does (sim_helper.c).
+ * Submits work to the broker and receives completions. Any thread that waits also
+ * drains: it runs the effects of completed items in the order of completion. When
+ * no thread waits, the helper thread drains (sim_helper.c).
  */
 #include "simcuda/sim_queue.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A stream id free for use again, and where its count stands. */
+/* A stream id that may be reused, and its current sequence number. */
 struct old_id {
 	uint32_t id;
 	uint64_t seq;
@@ -24,7 +24,7 @@ struct old_id {
 
 static struct {
 	struct sim_item items[SIM_SLOTS];
-	/* Free slots: taken under sim.submit, put back under sim.drain. */
+	/* Free slots: taken under sim.submit, returned under sim.drain. */
 	uint32_t free[SIM_SLOTS];
 	_Atomic uint64_t free_head, free_tail;
 	uint32_t next_stream;
@@ -37,16 +37,16 @@ static struct {
 
 static void ring_bell(void)
 {
-	/* Pairs with the broker: it says "asleep", then looks at the ring; we write the ring, then look at "asleep". */
+	/* Pairs with the broker: the broker sets broker_asleep, then reads the ring; this code writes the ring, then reads broker_asleep. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&sim.share->broker_asleep, memory_order_relaxed)) {
 		uint64_t one = 1;
-		if (write(sim.bell, &one, sizeof one) < 0)
-			return; /* full: the bell rings already */
+		if (write(sim.doorbell, &one, sizeof one) < 0)
+			return; /* the doorbell is full, so it rings already */
 	}
 }
 
-static void push(struct sim_entry *entry)
+static void push_entry(struct sim_entry *entry)
 {
 	struct sim_share *share = sim.share;
 	uint64_t head = atomic_load_explicit(&share->submit_head, memory_order_relaxed);
@@ -64,7 +64,7 @@ static void push(struct sim_entry *entry)
 void sim_push(struct sim_entry *entry)
 {
 	pthread_mutex_lock(&sim.submit);
-	push(entry);
+	push_entry(entry);
 	pthread_mutex_unlock(&sim.submit);
 	ring_bell();
 }
@@ -74,15 +74,15 @@ static void wait_entry(CUstream stream, uint32_t other, uint64_t seq)
 	struct sim_entry entry = {.op = SIM_OP_WAIT, .stream = stream->id};
 	entry.u.wait.stream = other;
 	entry.u.wait.seq = seq;
-	push(&entry);
+	push_entry(&entry);
 }
 
-static bool unfinished(CUstream stream)
+static bool is_unfinished(CUstream stream)
 {
 	return stream->last_seq > atomic_load_explicit(&stream->done_seq, memory_order_acquire);
 }
 
-/* The legacy stream waits for all blocking streams before it, and they wait for it. */
+/* The legacy stream waits for all blocking streams, and they wait for it. */
 static void order_default_streams(CUstream stream)
 {
 	CUcontext context = stream->context;
@@ -90,7 +90,7 @@ static void order_default_streams(CUstream stream)
 		return;
 	if (!stream->legacy) {
 		CUstream legacy = context->legacy;
-		if (legacy->last_seq > stream->legacy_seen && unfinished(legacy))
+		if (legacy->last_seq > stream->legacy_seen && is_unfinished(legacy))
 			wait_entry(stream, legacy->id, legacy->last_seq);
 		stream->legacy_seen = legacy->last_seq;
 		return;
@@ -99,13 +99,13 @@ static void order_default_streams(CUstream stream)
 		if (other == stream || (other->flags & CU_STREAM_NON_BLOCKING) ||
 		    other->last_seq == other->legacy_joined)
 			continue;
-		if (unfinished(other))
+		if (is_unfinished(other))
 			wait_entry(stream, other->id, other->last_seq);
 		other->legacy_joined = other->last_seq;
 	}
 }
 
-/* Under sim.submit; negative: none free. */
+/* Takes a free slot under sim.submit. Returns a negative value if there is none. */
 static int take_slot(void)
 {
 	uint64_t tail = atomic_load_explicit(&queue.free_tail, memory_order_relaxed);
@@ -116,11 +116,12 @@ static int take_slot(void)
 	return (int)slot;
 }
 
-static void drain(uint32_t self);
+static void drain_completions(uint32_t self);
 
 /*
- * Locks sim.submit with a slot in hand. A full house is waited out, as a real
- * driver does when its queue is full, without the lock: what would empty it may need it.
+ * Takes a slot and locks sim.submit. Waits while all slots are used, as a real
+ * driver does when its queue is full. It waits without the lock, which the thread
+ * that frees a slot may need.
  */
 static int lock_with_slot(void)
 {
@@ -135,14 +136,14 @@ static int lock_with_slot(void)
 		atomic_fetch_add(&sim.share->waiters, 1);
 		uint32_t seen = atomic_load(&sim.share->done_word);
 		uint64_t freed = atomic_load(&queue.free_head);
-		drain(1);
+		drain_completions(1);
 		if (atomic_load(&queue.free_head) == freed)
 			sim_futex_wait(&sim.share->done_word, seen, CHECK_NS / 100);
 		atomic_fetch_sub(&sim.share->waiters, 1);
 	}
 }
 
-/* Back to the pool; under sim.drain. */
+/* Returns a slot to the pool, under sim.drain. */
 static void free_slot(uint32_t slot)
 {
 	uint64_t head = atomic_load_explicit(&queue.free_head, memory_order_relaxed);
@@ -162,7 +163,7 @@ static enum sim_op op_of(const struct sim_task *task)
 	case SIM_TASK_CALLBACK:
 	case SIM_TASK_WAIT_VALUE:
 		return SIM_OP_HAND;
-	case SIM_TASK_GRAPH: /* without work for the GPU; else it goes by sim_submit_graph() */
+	case SIM_TASK_GRAPH: /* has no work for the GPU; otherwise sim_submit_graph() submits it */
 		return task->u.graph.host ? SIM_OP_HAND : SIM_OP_MARK;
 	default:
 		return SIM_OP_MARK;
@@ -190,7 +191,7 @@ static CUresult submit_entry(CUstream stream, struct sim_entry *entry, struct si
 	}
 	if (seq)
 		*seq = entry->seq;
-	push(entry);
+	push_entry(entry);
 	pthread_mutex_unlock(&sim.submit);
 	ring_bell();
 	return CUDA_SUCCESS;
@@ -221,10 +222,10 @@ void sim_submit_wait(CUstream stream, uint32_t other, uint64_t seq)
 
 void sim_upload_piece(uint32_t graph, const struct sim_work *work)
 {
-	struct sim_entry entry = {.op = SIM_OP_GRAPH_PIECE, .stream = graph};
+	struct sim_entry entry = {.op = SIM_OP_GRAPH_ADD, .stream = graph};
 	entry.u.work = *work;
 	pthread_mutex_lock(&sim.submit);
-	push(&entry);
+	push_entry(&entry);
 	pthread_mutex_unlock(&sim.submit);
 }
 
@@ -232,11 +233,11 @@ void sim_upload_free(uint32_t graph)
 {
 	struct sim_entry entry = {.op = SIM_OP_GRAPH_FREE, .stream = graph};
 	pthread_mutex_lock(&sim.submit);
-	push(&entry);
+	push_entry(&entry);
 	pthread_mutex_unlock(&sim.submit);
 }
 
-/* Ids are used again only when all work under them is done, and go on counting, so that old waits stay true. */
+/* An id is reused only when all its work is done, and continues to count, so that old waits stay valid. */
 CUresult sim_stream_start(CUstream stream)
 {
 	struct sim_entry entry = {.op = SIM_OP_STREAM_ADD};
@@ -258,7 +259,7 @@ CUresult sim_stream_start(CUstream stream)
 	entry.u.add.priority = stream->priority;
 	stream->next = stream->context->streams;
 	stream->context->streams = stream;
-	push(&entry);
+	push_entry(&entry);
 	pthread_mutex_unlock(&sim.submit);
 	return CUDA_SUCCESS;
 }
@@ -274,7 +275,7 @@ static void keep_id(uint32_t id, uint64_t seq)
 			queue.old_room = room;
 		}
 	}
-	if (queue.n_old < queue.old_room) /* else the id is lost, which harms nobody */
+	if (queue.n_old < queue.old_room) /* otherwise the id is not reused, which does no harm */
 		queue.old[queue.n_old++] = (struct old_id){id, seq};
 	pthread_mutex_unlock(&queue.ids_lock);
 }
@@ -294,12 +295,12 @@ void sim_stream_unuse(CUstream stream)
 	free(stream);
 }
 
-/* The handle is no more; the stream stays in its context, and is waited for with it, until its work is done. */
+/* The handle is destroyed; the stream stays in its context until its work is done. */
 void sim_stream_end(CUstream stream)
 {
 	struct sim_entry entry = {.op = SIM_OP_STREAM_REMOVE, .stream = stream->id};
 	pthread_mutex_lock(&sim.submit);
-	push(&entry);
+	push_entry(&entry);
 	stream->magic = SIM_MAGIC_DEAD;
 	pthread_mutex_unlock(&sim.submit);
 	ring_bell();
@@ -321,7 +322,7 @@ static bool drain_one(void)
 	if (tail == atomic_load_explicit(&share->done_head, memory_order_acquire))
 		return false;
 	struct sim_done done = share->done[tail % SIM_SLOTS];
-	/* Whoever wrote the item wrote the ring after it: what comes back through the broker is ordered by this. */
+	/* The submitting thread wrote the item before the ring entry, which orders everything that returns through the broker. */
 	(void)atomic_load_explicit(&share->submit_head, memory_order_acquire);
 	atomic_store_explicit(&share->done_tail, tail + 1, memory_order_release);
 	struct sim_item item = queue.items[done.slot % SIM_SLOTS];
@@ -351,9 +352,9 @@ bool sim_something_done(void)
 	       atomic_load_explicit(&sim.share->done_head, memory_order_acquire);
 }
 
-static void drain(uint32_t self)
+static void drain_completions(uint32_t self)
 {
-	/* The one who drains looks again after letting go, so that nothing that came meanwhile is left to nobody. */
+	/* The draining thread checks again after it unlocks, so that completions which arrived meanwhile are not left over. */
 	while (sim_something_done() && pthread_mutex_trylock(&sim.drain) == 0) {
 		bool any = false;
 		while (drain_one())
@@ -366,7 +367,7 @@ static void drain(uint32_t self)
 
 void sim_drain(void)
 {
-	drain(0);
+	drain_completions(0);
 }
 
 struct wait {
@@ -383,7 +384,7 @@ static bool wait_over(const struct wait *wait)
 	return atomic_load_explicit(&wait->event->done, memory_order_acquire) >= wait->seq;
 }
 
-/* CUDA_SUCCESS while the context works. */
+/* Returns CUDA_SUCCESS while the context works. */
 CUresult sim_context_trouble(CUcontext context)
 {
 	if (atomic_load(&context->error))
@@ -407,7 +408,7 @@ static CUresult wait_for(const struct wait *wait)
 	atomic_fetch_add(&share->waiters, 1);
 	for (;;) {
 		uint32_t seen = atomic_load(&share->done_word);
-		drain(1);
+		drain_completions(1);
 		if (wait_over(wait) || (result = sim_context_trouble(wait->context)) != CUDA_SUCCESS)
 			break;
 		sim_futex_wait(&share->done_word, seen, CHECK_NS);
@@ -429,7 +430,7 @@ CUresult sim_wait_event(CUevent event, uint64_t generation)
 	return wait_for(&(struct wait){.event = event, .context = event->context, .seq = generation});
 }
 
-/* Streams may come and go meanwhile: each round waits for one that is unfinished now. */
+/* Streams may be created and destroyed meanwhile, so each round waits for one unfinished stream. */
 CUresult sim_wait_context(CUcontext context)
 {
 	for (;;) {
@@ -438,7 +439,7 @@ CUresult sim_wait_context(CUcontext context)
 		sim_drain();
 		pthread_mutex_lock(&sim.submit);
 		for (CUstream stream = context->streams; stream && !found; stream = stream->next)
-			if (unfinished(stream)) {
+			if (is_unfinished(stream)) {
 				found = stream;
 				seq = stream->last_seq;
 				atomic_fetch_add(&stream->users, 1);

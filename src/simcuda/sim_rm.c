@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's resource-manager calls. They leave through the C library's
- * ioctl, an ordinary import, so that what watches libcuda's ioctls sees these
- * too. The kernel does not know them: hb_sim_ioctl, exported, is what carries
- * them out. Whoever redirects the import forwards to hb_sim_ioctl; when nobody
- * did, or the forwarder went to the kernel, the library makes up for it here.
+ * The library's resource-manager calls. They use the C library's ioctl as an
+ * ordinary import, so code that watches libcuda's ioctls sees them, too. The
+ * kernel does not know them; the exported function hb_sim_ioctl carries them out.
+ * Code that redirects the import forwards to hb_sim_ioctl. If no code did, or the
+ * call reached the kernel, the library calls hb_sim_ioctl here.
  */
 #include "simcuda/sim_driver.h"
 
@@ -24,12 +24,12 @@
 #define OBJECT_BASE 0x5C000001u
 
 static uint32_t next_object = OBJECT_BASE; /* under sim.lock */
-static uint32_t devices[SIM_GPUS];         /* handles by GPU; 0 = not made yet */
+static uint32_t devices[SIM_GPUS];         /* handle for each GPU; 0 = not made yet */
 
 __attribute__((visibility("default"))) int hb_sim_ioctl(int fd, unsigned long request, ...);
 
-/* HB_SIM_RM_REFUSE=a06c0103,a06c0104 (or "all"): controls answered with "insufficient permissions". */
-static bool refused(uint32_t command)
+/* HB_SIM_RM_REFUSE=a06c0103,a06c0104 (or "all"): these controls fail with "insufficient permissions". */
+static bool is_refused(uint32_t command)
 {
 	const char *list = getenv("HB_SIM_RM_REFUSE");
 	char text[16];
@@ -39,7 +39,7 @@ static bool refused(uint32_t command)
 	return strcmp(list, "all") == 0 || strstr(list, text) != NULL;
 }
 
-/* The escape's structure: where its parameters are and how many bytes; 0 = has none. */
+/* Finds the parameters in an escape's structure and their size in bytes; 0 = none. */
 static uint32_t params_of(uint32_t number, const void *escape, size_t size, void **params)
 {
 	*params = NULL;
@@ -105,7 +105,7 @@ int hb_sim_ioctl(int fd, unsigned long request, ...)
 		return (int)syscall(SYS_ioctl, fd, request, escape);
 	if (number == HB_RM_NR_CONTROL) {
 		struct hb_rm_control *call = escape;
-		if (refused(call->command)) {
+		if (is_refused(call->command)) {
 			call->status = SIM_NV_INSUFFICIENT_PERMISSIONS;
 			return 0;
 		}
@@ -121,7 +121,7 @@ static int escape_out(unsigned long request, void *escape)
 	return result < 0 ? -errno : 0;
 }
 
-static int allocate(uint32_t parent, uint32_t object, uint32_t class_id, void *params, uint32_t size)
+static int allocate_object(uint32_t parent, uint32_t object, uint32_t class_id, void *params, uint32_t size)
 {
 	struct hb_rm_alloc_rights call = {.client = ROOT,
 					  .parent = parent,
@@ -135,7 +135,7 @@ static int allocate(uint32_t parent, uint32_t object, uint32_t class_id, void *p
 	return result;
 }
 
-static int control(uint32_t object, uint32_t command, void *params, uint32_t size)
+static int call_control(uint32_t object, uint32_t command, void *params, uint32_t size)
 {
 	struct hb_rm_control call = {.client = ROOT,
 				     .object = object,
@@ -149,7 +149,7 @@ static int control(uint32_t object, uint32_t command, void *params, uint32_t siz
 int sim_rm_open(void)
 {
 	sim.rm_fd = fcntl(sim.fd, F_DUPFD_CLOEXEC, 3);
-	return sim.rm_fd < 0 ? -errno : allocate(0, ROOT, SIM_RM_CLASS_ROOT, NULL, 0);
+	return sim.rm_fd < 0 ? -errno : allocate_object(0, ROOT, SIM_RM_CLASS_ROOT, NULL, 0);
 }
 
 static int open_device(int gpu)
@@ -159,15 +159,15 @@ static int open_device(int gpu)
 	if (devices[gpu])
 		return 0;
 	uint32_t handle = next_object++;
-	int result = allocate(ROOT, handle, HB_RM_CLASS_DEVICE, instance, sizeof instance);
+	int result = allocate_object(ROOT, handle, HB_RM_CLASS_DEVICE, instance, sizeof instance);
 	if (result == 0)
-		result = allocate(handle, next_object++, HB_RM_CLASS_SUBDEVICE, &subdevice, sizeof subdevice);
+		result = allocate_object(handle, next_object++, HB_RM_CLASS_SUBDEVICE, &subdevice, sizeof subdevice);
 	if (result == 0)
 		devices[gpu] = handle;
 	return result;
 }
 
-/* The order and number that the real library has: one group of compute, three of copies. */
+/* Makes the channel groups in the real library's order: one for compute, three for copies. */
 int sim_rm_make_groups(CUcontext context)
 {
 	static const uint32_t engines[4] = {HB_RM_ENGINE_GRAPHICS_FIRST, HB_RM_ENGINE_COPY_FIRST,
@@ -178,15 +178,16 @@ int sim_rm_make_groups(CUcontext context)
 		struct hb_rm_group_params params = {.engine_type = engines[i]};
 		uint8_t schedule[3] = {1, 0, 0};
 		uint32_t group = next_object++, channel = next_object++, engine = next_object++;
-		result = allocate(devices[gpu], group, HB_RM_CLASS_GROUP, &params, sizeof params);
+		result = allocate_object(devices[gpu], group, HB_RM_CLASS_GROUP, &params, sizeof params);
 		if (result < 0)
 			break;
 		context->rm_groups[i] = group;
-		result = allocate(group, channel, SIM_RM_CLASS_CHANNEL, NULL, 0);
+		result = allocate_object(group, channel, SIM_RM_CLASS_CHANNEL, NULL, 0);
 		if (result == 0)
-			result = allocate(channel, engine, i ? SIM_RM_CLASS_COPY : SIM_RM_CLASS_COMPUTE, NULL, 0);
+			result = allocate_object(channel, engine, i ? SIM_RM_CLASS_COPY : SIM_RM_CLASS_COMPUTE, NULL,
+						 0);
 		if (result == 0)
-			result = control(group, HB_RM_GROUP_SCHEDULE, schedule, sizeof schedule);
+			result = call_control(group, HB_RM_GROUP_SCHEDULE, schedule, sizeof schedule);
 	}
 	if (result < 0)
 		sim_rm_free_groups(context);

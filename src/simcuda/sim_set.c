@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memsets. On the GPU they are small kernels bound by memory. */
+/* Memsets. On the GPU they are small memory-bound kernels. */
 #include "simcuda/sim_driver.h"
 
 #include <stdlib.h>
@@ -33,9 +33,9 @@ CUresult sim_set_task(CUdeviceptr to, size_t pitch, unsigned value, unsigned ele
 	return CUDA_SUCCESS;
 }
 
-/* Host memory is set when the call returns; device memory when the stream gets there. */
-static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
-		    CUstream handle, bool async)
+/* Host memory is set before the call returns, device memory when the stream reaches the task. */
+static CUresult set_memory(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
+			   CUstream handle, bool async)
 {
 	CUstream stream;
 	struct sim_task *task;
@@ -55,63 +55,63 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned eleme
 
 CUresult sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-	return set(dstDevice, 0, uc, 1, N, 1, NULL, false);
+	return set_memory(dstDevice, 0, uc, 1, N, 1, NULL, false);
 }
 
 CUresult sim_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-	return set(dstDevice, 0, us, 2, N, 1, NULL, false);
+	return set_memory(dstDevice, 0, us, 2, N, 1, NULL, false);
 }
 
 CUresult sim_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-	return set(dstDevice, 0, ui, 4, N, 1, NULL, false);
+	return set_memory(dstDevice, 0, ui, 4, N, 1, NULL, false);
 }
 
 CUresult sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
 {
-	return set(dstDevice, dstPitch, uc, 1, Width, Height, NULL, false);
+	return set_memory(dstDevice, dstPitch, uc, 1, Width, Height, NULL, false);
 }
 
 CUresult sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
 {
-	return set(dstDevice, dstPitch, us, 2, Width, Height, NULL, false);
+	return set_memory(dstDevice, dstPitch, us, 2, Width, Height, NULL, false);
 }
 
 CUresult sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
 {
-	return set(dstDevice, dstPitch, ui, 4, Width, Height, NULL, false);
+	return set_memory(dstDevice, dstPitch, ui, 4, Width, Height, NULL, false);
 }
 
 CUresult sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
-	return set(dstDevice, 0, uc, 1, N, 1, hStream, true);
+	return set_memory(dstDevice, 0, uc, 1, N, 1, hStream, true);
 }
 
 CUresult sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
-	return set(dstDevice, 0, us, 2, N, 1, hStream, true);
+	return set_memory(dstDevice, 0, us, 2, N, 1, hStream, true);
 }
 
 CUresult sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
-	return set(dstDevice, 0, ui, 4, N, 1, hStream, true);
+	return set_memory(dstDevice, 0, ui, 4, N, 1, hStream, true);
 }
 
 CUresult sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
 			       CUstream hStream)
 {
-	return set(dstDevice, dstPitch, uc, 1, Width, Height, hStream, true);
+	return set_memory(dstDevice, dstPitch, uc, 1, Width, Height, hStream, true);
 }
 
 CUresult sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height,
 				CUstream hStream)
 {
-	return set(dstDevice, dstPitch, us, 2, Width, Height, hStream, true);
+	return set_memory(dstDevice, dstPitch, us, 2, Width, Height, hStream, true);
 }
 
 CUresult sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
 				CUstream hStream)
 {
-	return set(dstDevice, dstPitch, ui, 4, Width, Height, hStream, true);
+	return set_memory(dstDevice, dstPitch, ui, 4, Width, Height, hStream, true);
 }

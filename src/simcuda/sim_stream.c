@@ -30,11 +30,11 @@ CUstream sim_stream_new(CUcontext context, unsigned flags, int priority)
 	return stream;
 }
 
-/* Under sim.lock, with all work done. */
+/* Called under sim.lock after all work is done. */
 void sim_streams_of_context_end(CUcontext context)
 {
 	for (;;) {
-		/* From the front each time: helpers take ended streams out of the list and free them. */
+		/* Starts from the front each time, because the helper thread removes and frees ended streams. */
 		pthread_mutex_lock(&sim.submit);
 		CUstream stream = context->streams;
 		while (stream && stream->magic != SIM_MAGIC_STREAM)
@@ -120,7 +120,7 @@ CUresult sim_stream_resolve(CUstream handle, CUstream *stream)
 	return sim_context_trouble(handle->context);
 }
 
-/* --- making and asking -------------------------------------------------------------------- */
+/* --- creation and queries -------------------------------------------------------------------- */
 
 CUresult sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
@@ -153,7 +153,7 @@ CUresult sim_cuStreamDestroy_v2(CUstream hStream)
 	return result;
 }
 
-/* A call that hands out one value of a stream. */
+/* Defines a call that returns one value of a stream. */
 #define STREAM_GETTER(call, type, value) \
 	CUresult sim_##call(CUstream hStream, type *out) \
 	{ \
@@ -198,7 +198,7 @@ CUresult sim_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const C
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(hStream, &stream);
-	/* Told by the getter; the model keeps what the stream was made with. */
+	/* The getter returns the new value; the model keeps the value of the stream's creation. */
 	if (result == CUDA_SUCCESS && value && attr == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
 		stream->priority = within_range(value->priority);
 		return CUDA_SUCCESS;
@@ -248,11 +248,11 @@ CUresult sim_cuStreamQuery(CUstream hStream)
 	if (result != CUDA_SUCCESS)
 		return result;
 	sim_drain();
-	/* An idle legacy stream still stands for the blocking ones that its next work would wait for. */
+	/* An idle legacy stream still represents the blocking streams for which its next work would wait. */
 	return atomic_load(&stream->done_seq) >= last_seq(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Waiting for the legacy stream means waiting for what its next operation would wait for. */
+/* Waiting for the legacy stream means waiting for everything that its next operation would wait for. */
 static CUresult legacy_mark(CUstream stream, uint64_t *seq)
 {
 	struct sim_task *task = sim_task_new(SIM_TASK_EMPTY);
@@ -332,8 +332,8 @@ CUresult sim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
 
 /* --- memory words --------------------------------------------------------------------------------- */
 
-static CUresult value(CUstream handle, enum sim_task_kind kind, CUdeviceptr address, uint64_t number, unsigned flags,
-		      bool wide)
+static CUresult issue_value_task(CUstream handle, enum sim_task_kind kind, CUdeviceptr address, uint64_t number,
+				 unsigned flags, bool wide)
 {
 	CUstream stream;
 	CUresult result = sim_stream_resolve(handle, &stream);
@@ -353,37 +353,39 @@ static CUresult value(CUstream handle, enum sim_task_kind kind, CUdeviceptr addr
 
 CUresult sim_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t number, unsigned int flags)
 {
-	return value(stream, SIM_TASK_WAIT_VALUE, addr, number, flags, false);
+	return issue_value_task(stream, SIM_TASK_WAIT_VALUE, addr, number, flags, false);
 }
 
 CUresult sim_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, uint64_t number, unsigned int flags)
 {
-	return value(stream, SIM_TASK_WAIT_VALUE, addr, number, flags, true);
+	return issue_value_task(stream, SIM_TASK_WAIT_VALUE, addr, number, flags, true);
 }
 
 CUresult sim_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, uint32_t number, unsigned int flags)
 {
-	return value(stream, SIM_TASK_WRITE_VALUE, addr, number, flags, false);
+	return issue_value_task(stream, SIM_TASK_WRITE_VALUE, addr, number, flags, false);
 }
 
 CUresult sim_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, uint64_t number, unsigned int flags)
 {
-	return value(stream, SIM_TASK_WRITE_VALUE, addr, number, flags, true);
+	return issue_value_task(stream, SIM_TASK_WRITE_VALUE, addr, number, flags, true);
 }
 
 static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
 {
 	switch (op->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-		return value(stream, SIM_TASK_WAIT_VALUE, op->waitValue.address, op->waitValue.value,
-			     op->waitValue.flags, false);
+		return issue_value_task(stream, SIM_TASK_WAIT_VALUE, op->waitValue.address, op->waitValue.value,
+					op->waitValue.flags, false);
 	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-		return value(stream, SIM_TASK_WAIT_VALUE, op->waitValue.address, op->waitValue.value64,
-			     op->waitValue.flags, true);
+		return issue_value_task(stream, SIM_TASK_WAIT_VALUE, op->waitValue.address, op->waitValue.value64,
+					op->waitValue.flags, true);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-		return value(stream, SIM_TASK_WRITE_VALUE, op->writeValue.address, op->writeValue.value, 0, false);
+		return issue_value_task(stream, SIM_TASK_WRITE_VALUE, op->writeValue.address, op->writeValue.value, 0,
+					false);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-		return value(stream, SIM_TASK_WRITE_VALUE, op->writeValue.address, op->writeValue.value64, 0, true);
+		return issue_value_task(stream, SIM_TASK_WRITE_VALUE, op->writeValue.address, op->writeValue.value64, 0,
+					true);
 	case CU_STREAM_MEM_OP_BARRIER:
 	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		return CUDA_SUCCESS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operation does when it completes: run a kernel's host function, move
- * bytes, set bytes, finish an event. Called by whoever drains completions, under
- * sim.drain, so it must neither wait nor call back into the driver.
+ * Effects of completed operations: run a kernel's host function, move bytes, set
+ * bytes, finish an event. The draining thread calls this under sim.drain, so it
+ * must neither wait nor call the driver.
  */
 #include "simcuda/sim_driver.h"
 
@@ -55,7 +55,7 @@ bool sim_task_has_effect(const struct sim_task *task)
 {
 	switch (task->kind) {
 	case SIM_TASK_EMPTY:
-	case SIM_TASK_EVENT: /* its time comes with the completion, whenever that is looked at */
+	case SIM_TASK_EVENT: /* the completion carries the event's time */
 	case SIM_TASK_EVENT_WAIT:
 	case SIM_TASK_ALLOC:
 		return false;

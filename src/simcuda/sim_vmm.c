@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The virtual-memory interface: physical memory is a memfd, a reservation an
- * unreadable mapping, mapping puts the one over the other. Memory located on the
- * device is accounted when created and given back with the last handle and mapping.
+ * The virtual-memory interface. Physical memory is a memfd, a reservation is an
+ * unreadable mapping, and mapping places one over the other. Device memory is
+ * accounted at its creation and returned with its last handle and mapping.
  */
 #include "simcuda/sim_driver.h"
 
@@ -59,7 +59,7 @@ static struct physical *find_physical(uint64_t handle)
 	return NULL;
 }
 
-static void unuse(struct physical *physical)
+static void release_physical(struct physical *physical)
 {
 	if (--physical->users)
 		return;
@@ -85,8 +85,8 @@ CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 	return result;
 }
 
-static CUresult adopt(int fd, size_t bytes, int gpu, const CUmemAllocationProp *properties,
-		      CUmemGenericAllocationHandle *handle)
+static CUresult adopt_memory(int fd, size_t bytes, int gpu, const CUmemAllocationProp *properties,
+			     CUmemGenericAllocationHandle *handle)
 {
 	struct physical *physical = calloc(1, sizeof *physical);
 	if (!physical)
@@ -125,7 +125,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, cons
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	} else {
-		result = adopt(fd, size, gpu, prop, handle);
+		result = adopt_memory(fd, size, gpu, prop, handle);
 	}
 	if (result != CUDA_SUCCESS) {
 		if (fd >= 0)
@@ -145,7 +145,7 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct physical *physical = find_physical(handle);
 	if (physical) {
 		physical->handles--;
-		unuse(physical);
+		release_physical(physical);
 	}
 	pthread_mutex_unlock(&lock);
 	return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -208,7 +208,7 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return result;
 }
 
-static bool reserved(uintptr_t base, size_t bytes)
+static bool is_reserved(uintptr_t base, size_t bytes)
 {
 	for (struct reservation *at = reservations; at; at = at->next)
 		if (base >= at->base && base + bytes <= at->base + at->bytes)
@@ -216,7 +216,7 @@ static bool reserved(uintptr_t base, size_t bytes)
 	return false;
 }
 
-static CUresult map(uintptr_t base, size_t bytes, size_t offset, struct physical *physical)
+static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct physical *physical)
 {
 	struct mapping *mapping = calloc(1, sizeof *mapping);
 	if (!mapping)
@@ -249,15 +249,15 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	pthread_mutex_lock(&lock);
 	struct physical *physical = find_physical(handle);
 	if (!physical || flags || !size || offset > physical->bytes || size > physical->bytes - offset ||
-	    !reserved((uintptr_t)ptr, size) || any_mapped((uintptr_t)ptr, size))
+	    !is_reserved((uintptr_t)ptr, size) || any_mapped((uintptr_t)ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
 	else
-		result = map((uintptr_t)ptr, size, offset, physical);
+		result = map_physical((uintptr_t)ptr, size, offset, physical);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-static void unmap(struct mapping **at)
+static void unmap_range(struct mapping **at)
 {
 	struct mapping *mapping = *at;
 	struct sim_memory memory;
@@ -265,7 +265,7 @@ static void unmap(struct mapping **at)
 	(void)mmap((void *)mapping->base, mapping->bytes, PROT_NONE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	sim_memory_remove(mapping->base, &memory);
-	unuse(mapping->physical);
+	release_physical(mapping->physical);
 	free(mapping);
 }
 
@@ -278,7 +278,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	pthread_mutex_lock(&lock);
 	for (struct mapping **at = &mappings; *at;) {
 		if ((*at)->base >= ptr && (*at)->base + (*at)->bytes <= ptr + size) {
-			unmap(at);
+			unmap_range(at);
 			any = true;
 		} else {
 			at = &(*at)->next;
@@ -382,7 +382,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAll
 	return CUDA_SUCCESS;
 }
 
-/* Imported memory is accounted to the process that created it. */
+/* Imported memory stays accounted to the process that created it. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					    CUmemAllocationHandleType shHandleType)
 {
@@ -399,7 +399,8 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 	CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	result = fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : adopt(fd, (size_t)status.st_size, -1, &properties, handle);
+	result = fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM
+			: adopt_memory(fd, (size_t)status.st_size, -1, &properties, handle);
 	if (result != CUDA_SUCCESS && fd >= 0)
 		close(fd);
 	return result;

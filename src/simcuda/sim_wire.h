@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the simulated driver (in the application) and its broker (hb-simgpu)
- * say to each other. Rare things are requests over a SOCK_SEQPACKET socket;
- * work goes through a ring in shared memory, completions come back through
- * another, so that a launch makes no system call while the broker is awake.
+ * Protocol between the simulated driver (in the application) and its broker
+ * (hb-simgpu). Rare operations are requests over a SOCK_SEQPACKET socket. Work
+ * goes through a ring in shared memory and completions return through another,
+ * so a launch makes no system call while the broker is awake.
  *
  * One page set per client process. The submission ring has one writer (the
  * client, under its submit lock) and one reader (the broker); the completion
- * ring one writer (the broker) and one reader (whoever holds the client's drain
- * lock). At most SIM_SLOTS items are outstanding, so completions never overflow.
+ * ring has one writer (the broker) and one reader (the thread that holds the
+ * client's drain lock). At most SIM_SLOTS items are outstanding, so completions never overflow.
  */
 #ifndef HB_SIMCUDA_SIM_WIRE_H
 #define HB_SIMCUDA_SIM_WIRE_H
@@ -28,34 +28,34 @@
 
 enum sim_op {
 	SIM_OP_STREAM_ADD,    /* a stream begins: context, priority */
-	SIM_OP_STREAM_REMOVE, /* ends once its work is done */
-	SIM_OP_WORK,          /* a kernel, copy or hold; completes */
-	SIM_OP_MARK,          /* completes when all before it has */
+	SIM_OP_STREAM_REMOVE, /* removes a stream once its work is done */
+	SIM_OP_WORK,          /* a kernel, copy or takeover kernel; completes */
+	SIM_OP_MARK,          /* completes after all earlier items of the stream */
 	SIM_OP_WAIT,          /* nothing after it starts before item `wait_seq` of stream `wait_stream` is done */
-	SIM_OP_HAND,          /* completes when all before it has; the stream then stands until HAND_DONE */
+	SIM_OP_HAND,          /* like MARK; the stream is then paused until HAND_DONE */
 	SIM_OP_HAND_DONE,
-	SIM_OP_RELEASE,      /* ends the stream's holds up to `seq` */
-	SIM_OP_GRAPH_PIECE,  /* adds one piece of work to a new graph */
-	SIM_OP_GRAPH_LAUNCH, /* completes with the last piece */
+	SIM_OP_RELEASE,      /* ends the stream's takeover kernels up to `seq` */
+	SIM_OP_GRAPH_ADD,    /* adds one work item to a new graph */
+	SIM_OP_GRAPH_LAUNCH, /* completes with the last item */
 	SIM_OP_GRAPH_FREE,
 };
 
-/* hb_gpu_model_work without what the broker adds. */
+/* hb_gpu_model_work without the fields that the broker adds. */
 struct sim_work {
 	uint32_t kind, threads;
 	int64_t duration_ns;
 	uint64_t blocks, bytes;
 	uint32_t registers, shared_bytes, cluster, sm_limit;
 	float memory_share;
-	uint32_t sm_spread; /* not 0: sm_limit leaves SMs of all GPCs, else whole ones */
+	uint32_t sm_spread; /* not 0: sm_limit removes SMs of all GPCs; 0: it removes complete GPCs */
 };
 
 struct sim_entry {
 	uint32_t op;
-	uint32_t stream; /* GRAPH_PIECE, GRAPH_FREE: the graph */
+	uint32_t stream; /* for GRAPH_ADD and GRAPH_FREE: the graph */
 	uint64_t seq;    /* per stream, 1, 2, ... over ops that complete */
-	int64_t at_ns;   /* CLOCK_MONOTONIC when the application asked */
-	uint32_t slot;   /* given back in the completion */
+	int64_t at_ns;   /* CLOCK_MONOTONIC time of the application's call */
+	uint32_t slot;   /* returned in the completion */
 	uint32_t flags;
 	union {
 		struct sim_work work;
@@ -72,7 +72,7 @@ struct sim_entry {
 };
 static_assert(sizeof(struct sim_entry) <= 96, "a ring entry is one and a half cache lines");
 
-/* The completion has an effect that must run even if nobody waits for it. */
+/* The completion has an effect that must run even if no thread waits for it. */
 #define SIM_FLAG_EFFECT 1u
 /* The item is a HAND. */
 #define SIM_FLAG_HAND 2u
@@ -88,7 +88,7 @@ struct sim_share {
 	/* Submission. */
 	_Alignas(64) _Atomic uint64_t submit_head; /* entries written */
 	_Alignas(64) _Atomic uint64_t submit_tail; /* entries read */
-	_Atomic uint32_t broker_asleep;            /* the writer must ring the broker's bell */
+	_Atomic uint32_t broker_asleep;            /* the writer must ring the broker's doorbell */
 	/* Completion. */
 	_Alignas(64) _Atomic uint64_t done_head;
 	_Atomic uint32_t
@@ -102,10 +102,10 @@ struct sim_share {
 };
 
 enum sim_request_kind {
-	SIM_REQ_HELLO,          /* -> gpus, clock, memory, spec; with the share's and the bell's descriptors */
+	SIM_REQ_HELLO,          /* -> gpus, clock, memory, spec; with the descriptors of the share and the doorbell */
 	SIM_REQ_CONTEXT_CREATE, /* gpu, groups, token of an MPS server or 0 -> context index */
 	SIM_REQ_CONTEXT_DESTROY,
-	SIM_REQ_CONTEXT_TOKEN, /* context -> token that others may join with */
+	SIM_REQ_CONTEXT_TOKEN, /* context -> token with which others may join it */
 	SIM_REQ_MEMORY,        /* gpu, bytes to add (negative: give back); -ENOMEM -> free, total */
 	SIM_REQ_RM,            /* a resource-manager call */
 	SIM_REQ_STATS,         /* gpu -> counters, for tests */
@@ -120,8 +120,8 @@ struct sim_user {
 };
 
 struct sim_rm_call {
-	uint32_t number, size;    /* of the escape */
-	unsigned char escape[48]; /* its structure, written back */
+	uint32_t number, size;    /* number and size of the escape */
+	unsigned char escape[48]; /* the escape's structure, written back */
 	uint32_t params_size, padding;
 	unsigned char params[SIM_RM_PARAMS];
 };
