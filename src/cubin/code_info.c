@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads kernels' attributes; see code_info.h. */
+/* Reads the attributes of kernels; see code_info.h. */
 #include "cubin/code_info.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define PARAMETER_LIMIT 4088 /* bytes; with eight more it is the limit that every CUDA 13 driver takes */
+#define PARAMETER_LIMIT 4088 /* bytes; with 8 more it is the limit of every CUDA 13 driver */
 #define N_PARAMETERS_LIMIT 256
 #define UNNAMED_VALUE 0x101
 #define SHT_CUDA_INFO 0x70000000
 
-enum treatment { KEEP, STRIDE, PARAMETERS, LAYOUT, EXITS, WHOLE };
+enum code_info_treatment { KEEP, STRIDE, PARAMETERS, LAYOUT, EXITS, REFUSE };
 
-struct row {
-	uint8_t number, format, treatment, detail; /* detail: words per item, or the reason */
+struct code_info_row {
+	uint8_t number, format, treatment, detail; /* detail: words per item, or enum hb_split_reason */
 };
 
 #define TREAT_KEEP KEEP, 0
@@ -21,16 +21,16 @@ struct row {
 #define TREAT_LAYOUT LAYOUT, 0
 #define TREAT_EXITS EXITS, 1
 #define TREAT_OFFSETS(n) STRIDE, n
-#define TREAT_calls WHOLE, HB_SPLIT_calls
-#define TREAT_jumps WHOLE, HB_SPLIT_jumps
-#define TREAT_cluster WHOLE, HB_SPLIT_cluster
+#define TREAT_calls REFUSE, HB_SPLIT_calls
+#define TREAT_jumps REFUSE, HB_SPLIT_jumps
+#define TREAT_cluster REFUSE, HB_SPLIT_cluster
 
-static const struct row rows[] = {
+static const struct code_info_row rows[] = {
 #define HB_CODE_INFO(name, number, format, treatment) {number, HB_CODE_INFO_##format, TREAT_##treatment},
 #include "cubin/code_info.def"
 };
 
-static const struct row *row_of(unsigned attribute)
+static const struct code_info_row *find_row(unsigned attribute)
 {
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		if (rows[i].number == attribute)
@@ -38,14 +38,14 @@ static const struct row *row_of(unsigned attribute)
 	return NULL;
 }
 
-static uint32_t word(const uint8_t *bytes)
+static uint32_t read_word(const uint8_t *bytes)
 {
 	uint32_t value;
 	memcpy(&value, bytes, sizeof value);
 	return value;
 }
 
-static uint16_t half(const uint8_t *bytes)
+static uint16_t read_half(const uint8_t *bytes)
 {
 	uint16_t value;
 	memcpy(&value, bytes, sizeof value);
@@ -70,7 +70,7 @@ int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *recor
 	size_t length = 4;
 	if (head[0] == HB_CODE_INFO_LIST) {
 		record->value = head + 4;
-		record->n_bytes = half(head + 2);
+		record->n_bytes = read_half(head + 2);
 		length += (record->n_bytes + 3) & ~(size_t)3;
 	} else if (head[0] < HB_CODE_INFO_NONE || head[0] > HB_CODE_INFO_LIST) {
 		return -EINVAL;
@@ -83,29 +83,29 @@ int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *recor
 
 unsigned hb_code_info_stride(unsigned attribute)
 {
-	const struct row *row = row_of(attribute);
+	const struct code_info_row *row = find_row(attribute);
 	return row && (row->treatment == STRIDE || row->treatment == EXITS) ? row->detail : 0;
 }
 
 static enum hb_split_reason read_layout(const struct hb_code_info *record, struct hb_code_facts *facts)
 {
 	if (record->attribute == HB_EIATTR_CBANK_PARAM_SIZE) {
-		facts->parameter_bytes = half(record->value);
+		facts->parameter_bytes = read_half(record->value);
 		return HB_SPLIT_none;
 	}
 	if (record->n_bytes != 8) /* PARAM_CBANK: symbol, then size and offset */
 		return HB_SPLIT_parameters;
-	facts->parameter_base = word(record->value + 4) & 0xffff;
+	facts->parameter_base = read_word(record->value + 4) & 0xffff;
 	return HB_SPLIT_none;
 }
 
-/* The places of an attribute must be instructions of the kernel. */
+/* Whether every place that an attribute lists is an instruction of the kernel. */
 static bool are_places(const struct hb_code_info *record, unsigned stride, uint64_t code_bytes)
 {
 	if (record->n_bytes % (4 * stride) != 0)
 		return false;
 	for (size_t i = 0; i < record->n_bytes; i += 4 * stride)
-		if (word(record->value + i) >= code_bytes || word(record->value + i) % 16 != 0)
+		if (read_word(record->value + i) >= code_bytes || read_word(record->value + i) % 16 != 0)
 			return false;
 	return true;
 }
@@ -113,13 +113,13 @@ static bool are_places(const struct hb_code_info *record, unsigned stride, uint6
 static enum hb_split_reason read_record(const struct hb_code_info *record, uint64_t code_bytes,
 					struct hb_code_facts *facts)
 {
-	const struct row *row = row_of(record->attribute);
+	const struct code_info_row *row = find_row(record->attribute);
 	if (!row || row->format != record->format)
 		return HB_SPLIT_attribute;
-	if (record->attribute == HB_EIATTR_ATTRIBUTE_5F && half(record->value) != UNNAMED_VALUE)
+	if (record->attribute == HB_EIATTR_ATTRIBUTE_5F && read_half(record->value) != UNNAMED_VALUE)
 		return HB_SPLIT_attribute;
-	switch ((enum treatment)row->treatment) {
-	case WHOLE:
+	switch ((enum code_info_treatment)row->treatment) {
+	case REFUSE:
 		return (enum hb_split_reason)row->detail;
 	case STRIDE:
 	case EXITS:
@@ -135,7 +135,7 @@ static enum hb_split_reason read_record(const struct hb_code_info *record, uint6
 	return HB_SPLIT_none;
 }
 
-/* Parameter i of n is the one with ordinal i, each within the area, each told once. */
+/* Whether each parameter is listed once and lies within the parameter area. */
 static bool are_parameters_sound(const struct hb_cubin *cubin, uint32_t section, const struct hb_code_facts *facts)
 {
 	struct hb_code_info_list list = hb_code_info_begin(cubin, section);
@@ -144,8 +144,8 @@ static bool are_parameters_sound(const struct hb_cubin *cubin, uint32_t section,
 	while (hb_code_info_next(&list, &record) == 1) {
 		if (record.attribute != HB_EIATTR_KPARAM_INFO)
 			continue;
-		uint32_t ordinal = half(record.value + 4), offset = half(record.value + 6);
-		uint32_t n_bytes = word(record.value + 8) >> 18;
+		uint32_t ordinal = read_half(record.value + 4), offset = read_half(record.value + 6);
+		uint32_t n_bytes = read_word(record.value + 8) >> 18;
 		if (ordinal >= facts->n_parameters || seen[ordinal] || offset + n_bytes > facts->parameter_bytes)
 			return false;
 		seen[ordinal] = true;
@@ -153,15 +153,15 @@ static bool are_parameters_sound(const struct hb_cubin *cubin, uint32_t section,
 	return true;
 }
 
-static uint32_t registers_of(const struct hb_cubin *cubin, uint32_t symbol)
+static uint32_t read_register_count(const struct hb_cubin *cubin, uint32_t symbol)
 {
 	uint32_t section = hb_cubin_find_section(cubin, ".nv.info");
 	struct hb_code_info_list list = hb_code_info_begin(cubin, section);
 	struct hb_code_info record;
 	while (section && hb_code_info_next(&list, &record) == 1)
 		if (record.attribute == HB_EIATTR_REGCOUNT && record.format == HB_CODE_INFO_LIST &&
-		    record.n_bytes == 8 && word(record.value) == symbol)
-			return word(record.value + 4);
+		    record.n_bytes == 8 && read_word(record.value) == symbol)
+			return read_word(record.value + 4);
 	return 0;
 }
 
@@ -183,7 +183,7 @@ enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struc
 	}
 	if (more < 0)
 		return HB_SPLIT_form;
-	facts->n_registers = registers_of(cubin, kernel->symbol);
+	facts->n_registers = read_register_count(cubin, kernel->symbol);
 	if (facts->n_parameters == 0 || facts->n_parameters >= N_PARAMETERS_LIMIT || facts->parameter_bytes == 0 ||
 	    facts->parameter_base == 0 || facts->parameter_bytes > PARAMETER_LIMIT ||
 	    !are_parameters_sound(cubin, kernel->info, facts))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads a kernel's attributes (.nv.info.NAME, and its registers from .nv.info):
- * records of a format byte, an attribute byte and a value. Called by the
- * slicing rules and the splicer. Changes nothing.
+ * records of a format byte, an attribute byte and a value. Called by the rules for
+ * splitting and by the splicer. Changes nothing.
  */
 #ifndef HB_CUBIN_CODE_INFO_H
 #define HB_CUBIN_CODE_INFO_H
@@ -18,7 +18,7 @@ enum hb_code_info_name {
 	HB_EIATTR_REGCOUNT = 0x2f, /* in .nv.info: symbol, registers */
 };
 
-/* One record. `place` is where it begins in the section, `n_bytes` the value's length. */
+/* One record: `place` is its offset in the section, `n_bytes` the length of its value. */
 struct hb_code_info {
 	unsigned format, attribute;
 	size_t place;
@@ -31,22 +31,23 @@ struct hb_code_info_list {
 	size_t size, at;
 };
 
-/* What the rules and the splicer need to know of a kernel. */
+/* Facts about a kernel that the rules and the splicer need. */
 struct hb_code_facts {
 	uint32_t n_registers;
 	uint32_t n_parameters;
-	uint32_t parameter_base;  /* in constant bank 0 */
-	uint32_t parameter_bytes; /* of all */
+	uint32_t parameter_base;  /* offset of the parameters in constant bank 0 */
+	uint32_t parameter_bytes; /* size of all parameters */
 };
 
+/* Starts to iterate over the records of a section. */
 struct hb_code_info_list hb_code_info_begin(const struct hb_cubin *cubin, uint32_t section);
-/* 1 and the next record; 0 at the end; -EINVAL when it leaves the section. */
+/* Returns 1 and the next record; 0 at the end; -EINVAL if the record exceeds the section. */
 int hb_code_info_next(struct hb_code_info_list *list, struct hb_code_info *record);
 
-/* Words per item of an attribute that tells places in the code; 0 for others. */
+/* Returns the words per item of an attribute that lists positions in the code; 0 for other attributes. */
 unsigned hb_code_info_stride(unsigned attribute);
 
-/* Reads the attributes of a kernel. HB_SPLIT_none and the facts, or why the kernel must be left whole. */
+/* Reads the attributes of a kernel. Returns HB_SPLIT_none and fills `facts`, or returns why the kernel cannot be split. */
 enum hb_split_reason hb_code_info_read(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				       struct hb_code_facts *facts);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes cubins apart and checks them; see elf_cubin.h. */
+/* Parses and checks cubins; see elf_cubin.h. */
 #include "cubin/elf_cubin.h"
 
 #include <errno.h>
@@ -10,14 +10,14 @@
 #define CUBIN_ABI_VERSION 8
 #define SYMBOL_IS_ENTRY 0x10 /* st_other */
 
-static bool lies_within(uint64_t offset, uint64_t size, uint64_t limit)
+static bool is_within(uint64_t offset, uint64_t size, uint64_t limit)
 {
 	return offset <= limit && size <= limit - offset;
 }
 
 static int copy_table(const struct hb_cubin *cubin, uint64_t offset, uint32_t n, size_t entry_size, void **table)
 {
-	if (!lies_within(offset, (uint64_t)n * entry_size, cubin->size))
+	if (!is_within(offset, (uint64_t)n * entry_size, cubin->size))
 		return -EINVAL;
 	*table = calloc(n ? n : 1, entry_size);
 	if (!*table)
@@ -41,7 +41,7 @@ static int read_header(struct hb_cubin *cubin)
 	if (header->e_shentsize != sizeof(Elf64_Shdr) || (header->e_phnum && header->e_phentsize != sizeof(Elf64_Phdr)))
 		return -EINVAL;
 	if (header->e_shnum == 0 || header->e_shstrndx >= header->e_shnum)
-		return -EINVAL; /* counts of more than 16 bits do not occur: a cubin has three sections a kernel */
+		return -EINVAL; /* more than 65,535 sections do not occur: a cubin has three per kernel */
 	cubin->arch = header->e_flags >> 8 & 0xff;
 	cubin->n_sections = header->e_shnum;
 	cubin->n_segments = header->e_phnum;
@@ -49,7 +49,7 @@ static int read_header(struct hb_cubin *cubin)
 	return 0;
 }
 
-/* Names are read as C strings: the table must end with a zero. */
+/* Whether the section is a string table that ends with a zero, because names are read as C strings. */
 static bool is_string_table(const struct hb_cubin *cubin, uint32_t section)
 {
 	if (section >= cubin->n_sections)
@@ -66,7 +66,7 @@ static int read_sections(struct hb_cubin *cubin)
 	for (uint32_t i = 0; code == 0 && i < cubin->n_sections; i++) {
 		const Elf64_Shdr *section = &cubin->sections[i];
 		bool has_bytes = section->sh_type != SHT_NOBITS && section->sh_type != SHT_NULL;
-		if (has_bytes && !lies_within(section->sh_offset, section->sh_size, cubin->size))
+		if (has_bytes && !is_within(section->sh_offset, section->sh_size, cubin->size))
 			code = -EINVAL;
 	}
 	if (code == 0 && !is_string_table(cubin, cubin->names))
@@ -82,7 +82,7 @@ static int read_segments(struct hb_cubin *cubin)
 	int code = copy_table(cubin, cubin->header.e_phoff, cubin->n_segments, sizeof *cubin->segments,
 			      (void **)&cubin->segments);
 	for (uint32_t i = 0; code == 0 && i < cubin->n_segments; i++)
-		if (!lies_within(cubin->segments[i].p_offset, cubin->segments[i].p_filesz, cubin->size))
+		if (!is_within(cubin->segments[i].p_offset, cubin->segments[i].p_filesz, cubin->size))
 			code = -EINVAL;
 	return code;
 }
@@ -121,8 +121,8 @@ static int read_symbols(struct hb_cubin *cubin)
 	return code ? code : check_symbols(cubin);
 }
 
-/* The kernel's section PREFIX.NAME, which tells by sh_info that it belongs to the text. */
-static uint32_t section_of(const struct hb_cubin *cubin, const char *prefix, const char *kernel, uint32_t text)
+/* Returns the kernel's section PREFIX.NAME, whose sh_info is the number of the text section; 0 = there is none. */
+static uint32_t find_kernel_section(const struct hb_cubin *cubin, const char *prefix, const char *kernel, uint32_t text)
 {
 	size_t length = strlen(prefix);
 	for (uint32_t i = 1; i < cubin->n_sections; i++) {
@@ -142,7 +142,7 @@ static bool is_kernel(const struct hb_cubin *cubin, uint32_t i)
 	    symbol->st_shndx == SHN_UNDEF || symbol->st_shndx >= cubin->n_sections)
 		return false;
 	const Elf64_Shdr *text = &cubin->sections[symbol->st_shndx];
-	return text->sh_type == SHT_PROGBITS && lies_within(symbol->st_value, symbol->st_size, text->sh_size);
+	return text->sh_type == SHT_PROGBITS && is_within(symbol->st_value, symbol->st_size, text->sh_size);
 }
 
 static int find_kernels(struct hb_cubin *cubin)
@@ -162,8 +162,8 @@ static int find_kernels(struct hb_cubin *cubin)
 			.name = name,
 			.symbol = i,
 			.text = text,
-			.info = section_of(cubin, ".nv.info.", name, text),
-			.constants = section_of(cubin, ".nv.constant0.", name, text),
+			.info = find_kernel_section(cubin, ".nv.info.", name, text),
+			.constants = find_kernel_section(cubin, ".nv.constant0.", name, text),
 		};
 	}
 	return 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cubin (the ELF file in which the GPU's machine code comes) taken apart and
- * checked: sections, symbols, segments, kernels. Called by the slicing rules
- * and the splicer; changes nothing. Every offset, size, index and name is
- * checked here once, so that users of struct hb_cubin may follow them blindly.
+ * Parses and checks a cubin, the ELF file that contains the GPU's machine code:
+ * sections, symbols, segments, kernels. Called by the rules for splitting and by
+ * the splicer; changes nothing. Every offset, size, index and name is checked here
+ * once, so users of struct hb_cubin need not check them again.
  *
- * Only the form that CUDA 13 writes for linked code is read (ELF OS ABI 65);
- * another one is -ENOTSUP, and its kernels are left whole.
+ * Only the form that CUDA 13 writes for linked code is supported (ELF OS ABI 65).
+ * Another form is -ENOTSUP, and its kernels are not split.
  */
 #ifndef HB_CUBIN_ELF_CUBIN_H
 #define HB_CUBIN_ELF_CUBIN_H
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A kernel: the sections that belong to it, by number; 0 = it has none. */
+/* A kernel with the numbers of its sections; 0 = it has no such section. */
 struct hb_cubin_kernel {
 	const char *name;
 	uint32_t symbol;
@@ -32,24 +32,24 @@ struct hb_cubin {
 	Elf64_Shdr *sections;
 	Elf64_Phdr *segments;
 	Elf64_Sym *symbols;
-	uint32_t symtab, names, symbol_names; /* sections */
+	uint32_t symtab, names, symbol_names; /* section numbers */
 	struct hb_cubin_kernel *kernels;
 };
 
 /*
- * Reads `bytes`, which must stay while the cubin is used. 0; -EINVAL: broken;
- * -ENOTSUP: sound as far as read, but of a form that is not known; -ENOMEM.
+ * Parses `bytes`, which must stay valid while the cubin is used. Returns 0, -EINVAL
+ * (broken), -ENOTSUP (an unknown form, valid as far as it was read), or -ENOMEM.
  */
 int hb_cubin_open(struct hb_cubin *cubin, const void *bytes, size_t size);
 void hb_cubin_close(struct hb_cubin *cubin);
 
-/* The section's content; NULL for one without (SHT_NOBITS). */
+/* Returns the section's content; NULL if it has none (SHT_NOBITS). */
 const uint8_t *hb_cubin_content(const struct hb_cubin *cubin, uint32_t section);
 const char *hb_cubin_section_name(const struct hb_cubin *cubin, uint32_t section);
 const char *hb_cubin_symbol_name(const struct hb_cubin *cubin, uint32_t symbol);
-/* The section of this name, 0 when there is none. */
+/* Returns the number of the section with this name; 0 if there is none. */
 uint32_t hb_cubin_find_section(const struct hb_cubin *cubin, const char *name);
-/* NULL when there is none. */
+/* Returns the kernel with this name; NULL if there is none. */
 const struct hb_cubin_kernel *hb_cubin_find_kernel(const struct hb_cubin *cubin, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks fatbins and unpacks their entries; see fatbin.h. */
+/* Iterates over fatbins and unpacks their entries; see fatbin.h. */
 #include "cubin/fatbin.h"
 
 #include <elf.h>
@@ -13,7 +13,7 @@
 #define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
 
-struct wrapper {
+struct fatbin_wrapper {
 	uint32_t magic, version;
 	const void *fatbin;
 	const void *unused;
@@ -26,8 +26,8 @@ struct fatbin_header {
 	uint64_t n_bytes; /* of all entries */
 };
 
-/* The start of an entry's header. Longer ones follow it with what is not needed here. */
-struct entry_header {
+/* The start of an entry's header. Longer headers continue with fields that are not needed here. */
+struct fatbin_entry_header {
 	uint16_t kind, version;
 	uint32_t n_header_bytes;
 	uint64_t n_bytes; /* padded to eight */
@@ -43,9 +43,9 @@ struct entry_header {
 
 enum { FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000 };
 
-_Static_assert(sizeof(struct fatbin_header) == 16 && sizeof(struct entry_header) == 64, "no hidden padding");
+_Static_assert(sizeof(struct fatbin_header) == 16 && sizeof(struct fatbin_entry_header) == 64, "no hidden padding");
 
-static size_t elf_size(const uint8_t *image)
+static size_t read_elf_size(const uint8_t *image)
 {
 	Elf64_Ehdr header;
 	memcpy(&header, image, sizeof header);
@@ -56,7 +56,7 @@ static size_t elf_size(const uint8_t *image)
 
 size_t hb_image_size(const void **image)
 {
-	struct wrapper wrapper;
+	struct fatbin_wrapper wrapper;
 	struct fatbin_header header;
 	uint32_t magic;
 	memcpy(&magic, *image, sizeof magic);
@@ -71,7 +71,7 @@ size_t hb_image_size(const void **image)
 		memcpy(&header, *image, sizeof header);
 		return header.n_bytes > SIZE_MAX / 2 ? 0 : header.n_header_bytes + header.n_bytes;
 	}
-	return memcmp(*image, ELFMAG, SELFMAG) == 0 ? elf_size(*image) : 0;
+	return memcmp(*image, ELFMAG, SELFMAG) == 0 ? read_elf_size(*image) : 0;
 }
 
 int hb_fatbin_open(struct hb_fatbin *fatbin, const void *bytes, size_t size)
@@ -88,7 +88,7 @@ int hb_fatbin_open(struct hb_fatbin *fatbin, const void *bytes, size_t size)
 	return 0;
 }
 
-static int check_entry(const struct entry_header *header, size_t n_left)
+static int check_entry(const struct fatbin_entry_header *header, size_t n_left)
 {
 	if (header->n_header_bytes < sizeof *header || header->n_header_bytes > n_left ||
 	    header->n_bytes > n_left - header->n_header_bytes)
@@ -101,7 +101,7 @@ static int check_entry(const struct entry_header *header, size_t n_left)
 
 int hb_fatbin_next(struct hb_fatbin *fatbin, struct hb_fatbin_entry *entry)
 {
-	struct entry_header header;
+	struct fatbin_entry_header header;
 	size_t n_left = (size_t)(fatbin->end - fatbin->at);
 	if (n_left == 0)
 		return 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes the range check from compiled PTX; see prologue.h.
+ * Extracts the range check from compiled PTX; see prologue.h.
  *
- * What the kernel may rely on when it is entered: nothing is in flight. So every
- * scoreboard that the check sets must be waited for before it ends, its EXIT must
- * be its last instruction (whose predicate depends on all that was computed), and it
- * must touch no stack: the load of the stack pointer with which each kernel
- * begins is left out, since the kernel has its own. Registers, uniform registers and
- * predicates have no value at entry, so those of the check are free to use.
+ * When a kernel is entered, nothing is in flight, and its code relies on that. So
+ * every scoreboard that the check sets must be waited for before the check ends;
+ * its EXIT must be its last instruction, whose predicate depends on all that was
+ * computed; and it must not touch the stack. Each compiled kernel begins by loading
+ * the stack pointer; that instruction is left out, because the spliced kernel has
+ * its own. Registers, uniform registers and predicates have no value at entry, so
+ * the check may use them freely.
  */
 #include "cubin/prologue.h"
 
@@ -47,13 +48,14 @@ static const struct {
 } entries[] = {{"hb_range_8", 8}, {"hb_range_1576", 1576}, {"hb_range_4080", 4080}};
 enum { N_ENTRIES = sizeof entries / sizeof entries[0] };
 
-struct compiled {
+/* One compiled entry of the PTX text. */
+struct compiled_entry {
 	const uint8_t *code;
 	size_t n; /* instructions before the marker */
 	struct hb_code_facts facts;
 };
 
-/* The instructions that the check may be made of; others would need a new argument why they are safe. */
+/* Whether the check may contain this instruction. Any other would need an argument why it is safe. */
 static bool is_expected(unsigned opcode)
 {
 	static const uint16_t expected[] = {
@@ -73,32 +75,33 @@ static bool is_expected(unsigned opcode)
 	return false;
 }
 
-/* LDC R1, c[0x0][0x28]: the stack pointer. Who waits for its scoreboard finds it clear when the load is gone. */
+/* LDC R1, c[0x0][0x28] loads the stack pointer. Without the load, waiting for its scoreboard ends at once. */
 static bool loads_stack_pointer(struct hb_sass instruction)
 {
 	return hb_sass_opcode(instruction) == HB_SASS_OP_LDC && (instruction.low >> 16 & 0xff) == 1;
 }
 
-static const char *find_entry(const struct hb_cubin *cubin, unsigned i, struct compiled *out)
+/* Returns NULL, or what is wrong. */
+static const char *find_entry(const struct hb_cubin *cubin, unsigned i, struct compiled_entry *out)
 {
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(cubin, entries[i].name);
 	if (!kernel)
 		return "an entry of the range check is missing";
 	if (hb_code_info_read(cubin, kernel, &out->facts) != HB_SPLIT_none)
-		return "the range check has attributes that are not known";
+		return "the range check has unknown attributes";
 	if (out->facts.parameter_bytes != entries[i].place + HB_BOUNDS_BYTES)
-		return "the range check's parameters lie elsewhere than asked for";
+		return "the range check's parameters are at an unexpected offset";
 	size_t n = cubin->sections[kernel->text].sh_size / HB_SASS_BYTES;
 	out->code = hb_cubin_content(cubin, kernel->text);
 	for (out->n = 0; out->n < n; out->n++)
 		if (hb_sass_opcode(hb_sass_at(out->code, out->n)) == HB_SASS_OP_PMTRIG)
 			break;
 	if (out->n == n || out->n < 2 || out->n * HB_SASS_BYTES > HB_PROLOGUE_BYTES_MAX)
-		return "the range check has no marker where one is expected";
+		return "the range check has no marker at the expected place";
 	return NULL;
 }
 
-static const char *check_code(const struct compiled *compiled)
+static const char *check_code(const struct compiled_entry *compiled)
 {
 	unsigned in_flight = 0;
 	for (size_t i = 1; i < compiled->n; i++) {
@@ -108,9 +111,9 @@ static const char *check_code(const struct compiled *compiled)
 		if (is_last != (hb_sass_opcode(instruction) == HB_SASS_OP_EXIT))
 			return "the range check does not end with its exit";
 		if (!is_last && !is_expected(hb_sass_opcode(instruction)))
-			return "the range check has an instruction that is not expected";
+			return "the range check has an unexpected instruction";
 		if (is_last != hb_sass_is_predicated(instruction))
-			return "the range check has a predicate where none is expected";
+			return "the range check has an unexpected predicate";
 		in_flight &= ~schedule.waits;
 		if (schedule.sets_write != 7)
 			in_flight |= 1u << schedule.sets_write;
@@ -118,12 +121,12 @@ static const char *check_code(const struct compiled *compiled)
 			in_flight |= 1u << schedule.sets_read;
 	}
 	if (!loads_stack_pointer(hb_sass_at(compiled->code, 0)))
-		return "the range check does not begin with the stack pointer";
-	return in_flight ? "the range check ends with something in flight" : NULL;
+		return "the range check does not begin by loading the stack pointer";
+	return in_flight ? "the range check ends with operations in flight" : NULL;
 }
 
-/* The shift by which two words differ in proportion to `step`, or -1. */
-static int shift_between(uint64_t low, uint64_t high, uint32_t step)
+/* Returns the shift s for which the words differ by step << s, or -1. */
+static int find_shift(uint64_t low, uint64_t high, uint32_t step)
 {
 	for (int shift = 0; shift < 48; shift++)
 		if (high - low == (uint64_t)step << shift)
@@ -131,24 +134,24 @@ static int shift_between(uint64_t low, uint64_t high, uint32_t step)
 	return -1;
 }
 
-static uint64_t word_of(const struct compiled *compiled, size_t i)
+static uint64_t read_word_at(const struct compiled_entry *compiled, size_t i)
 {
 	uint64_t word;
 	memcpy(&word, compiled->code + HB_SASS_BYTES + i * sizeof word, sizeof word);
 	return word;
 }
 
-/* Compares the entries and finds where the place of the bounds stands. */
-static const char *find_patches(struct hb_prologue *prologue, const struct compiled compiled[N_ENTRIES])
+/* Compares the entries to find the words of the code that contain the place of the bounds. */
+static const char *find_patches(struct hb_prologue *prologue, const struct compiled_entry compiled[N_ENTRIES])
 {
 	for (size_t i = 0; i < (compiled[0].n - 1) * 2; i++) {
-		uint64_t word = word_of(&compiled[0], i);
+		uint64_t word = read_word_at(&compiled[0], i);
 		bool same = true;
-		int shift = shift_between(word, word_of(&compiled[1], i), entries[1].place - entries[0].place);
+		int shift = find_shift(word, read_word_at(&compiled[1], i), entries[1].place - entries[0].place);
 		for (unsigned k = 1; k < N_ENTRIES; k++) {
-			uint64_t other = word_of(&compiled[k], i);
+			uint64_t other = read_word_at(&compiled[k], i);
 			same &= other == word;
-			if (shift_between(word, other, entries[k].place - entries[0].place) != shift)
+			if (find_shift(word, other, entries[k].place - entries[0].place) != shift)
 				shift = -1;
 		}
 		if (same)
@@ -163,9 +166,9 @@ static const char *find_patches(struct hb_prologue *prologue, const struct compi
 	return prologue->n_patches ? NULL : "the range check does not read its bounds";
 }
 
-static const char *take(struct hb_prologue *prologue, const struct hb_cubin *cubin)
+static const char *extract_check(struct hb_prologue *prologue, const struct hb_cubin *cubin)
 {
-	struct compiled compiled[N_ENTRIES];
+	struct compiled_entry compiled[N_ENTRIES];
 	const char *why = NULL;
 	for (unsigned i = 0; i < N_ENTRIES && !why; i++) {
 		why = find_entry(cubin, i, &compiled[i]);
@@ -183,7 +186,7 @@ static const char *take(struct hb_prologue *prologue, const struct hb_cubin *cub
 	prologue->exit_place = (uint32_t)(n_bytes - HB_SASS_BYTES);
 	prologue->n_bytes = (n_bytes + HB_PROLOGUE_ALIGN - 1) & ~(size_t)(HB_PROLOGUE_ALIGN - 1);
 	memcpy(prologue->code, compiled[0].code + HB_SASS_BYTES, n_bytes);
-	/* One cycle each, waiting for nothing; the form that compilers put between instructions. */
+	/* Fills up with NOPs of one cycle that wait for nothing, as compilers write them. */
 	for (size_t i = n; i < prologue->n_bytes / HB_SASS_BYTES; i++)
 		hb_sass_put(prologue->code, i, (struct hb_sass){0x7918, 0x000fc20000000000});
 	return find_patches(prologue, compiled);
@@ -194,11 +197,11 @@ int hb_prologue_take(struct hb_prologue *prologue, const void *bytes, size_t siz
 	struct hb_cubin cubin;
 	int code = hb_cubin_open(&cubin, bytes, size);
 	if (code) {
-		*why = "the compiler's output is no cubin of a known form";
+		*why = "the compiler's output is not a cubin of a known form";
 		return code;
 	}
 	*prologue = (struct hb_prologue){0};
-	*why = cubin.arch == 90 ? take(prologue, &cubin) : "the instructions of this architecture are not known";
+	*why = cubin.arch == 90 ? extract_check(prologue, &cubin) : "the instructions of this architecture are unknown";
 	hb_cubin_close(&cubin);
 	return *why ? -ENOTSUP : 0;
 }

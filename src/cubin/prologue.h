@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The range check that is put before a kernel's code: blocks whose linear number
- * is outside [first, first + count) leave at once, the others fall through into
- * the kernel. Called by the splicer and, to compile it, by the shim and the tests.
+ * The range check that is put before a kernel's code. Blocks whose linear number is
+ * outside [first, first + count) exit at once; the others continue into the kernel.
+ * Called by the splicer and, to compile the check, by the shim and the tests.
  *
- * The machine code is not ours: the driver's own compiler makes it from a PTX
- * text, for the GPU that runs. The text has the check, then a marker instruction
- * that the compiler can neither move nor drop, in three entries that differ only
- * in where the bounds lie among the parameters. What is before the marker is the
- * check; where the three differ, and that they differ in proportion, tells how to
- * write the place of the bounds into it. Anything unexpected, and nothing is sliced.
+ * The driver's own compiler creates the machine code from a PTX text, for the GPU
+ * that runs. The text contains the check and then a marker instruction that the
+ * compiler can neither move nor remove. It has three entries, which differ only in
+ * the offset of the bounds among the parameters. The code before the marker is the
+ * check. The words in which the three entries differ, in proportion to the offset,
+ * are where the offset of a kernel's bounds must be written. If anything is
+ * unexpected, no kernel is split.
  *
- * Bounds are one parameter of eight bytes behind the kernel's own: first and
- * count, 32 bits each. They belong to the launch, so launches of several streams
- * and threads, and recorded ones, cannot mix them up (docs/decisions/0009).
+ * The bounds are one 8-byte parameter after the kernel's own: first and count, 32
+ * bits each. They belong to the launch, so launches of several streams and threads,
+ * and captured launches, cannot mix them up (docs/decisions/0009).
  */
 #ifndef HB_CUBIN_PROLOGUE_H
 #define HB_CUBIN_PROLOGUE_H
@@ -21,23 +22,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HB_PROLOGUE_ALIGN 128 /* the kernel's code stays on the lines that it was placed on */
+#define HB_PROLOGUE_ALIGN 128 /* keeps the alignment of the kernel's code to cache lines */
 #define HB_PROLOGUE_BYTES_MAX 512
 #define HB_PROLOGUE_PATCHES_MAX 4
 #define HB_BOUNDS_BYTES 8
 
 struct hb_bounds {
-	uint32_t first, count; /* blocks by linear number: x + width * (y + height * z) */
+	uint32_t first, count; /* linear block numbers: x + width * (y + height * z) */
 };
 
 struct hb_prologue {
 	unsigned arch;
-	uint32_t parameter_base; /* of bank 0, which the kernel's must equal */
+	uint32_t parameter_base; /* offset of parameters in bank 0; the kernel's must be the same */
 	uint32_t n_registers;
-	uint32_t exit_place; /* of its EXIT, in bytes from its start */
+	uint32_t exit_place; /* offset of its EXIT in bytes */
 	size_t n_bytes;      /* a multiple of HB_PROLOGUE_ALIGN */
 	uint8_t code[HB_PROLOGUE_BYTES_MAX];
-	/* Where the place of the bounds (in bank 0) is added, shifted, to a 64-bit word of the code. */
+	/* 64-bit words of the code to which the shifted offset of the bounds is added. */
 	size_t n_patches;
 	struct {
 		size_t word;
@@ -49,12 +50,12 @@ struct hb_prologue {
 extern const char hb_prologue_ptx[];
 
 /*
- * Takes the range check out of the compiled text. 0, or -EINVAL or -ENOTSUP with `why` (static text) when the
- * compiler made something else of it than what is understood here.
+ * Extracts the range check from the compiled text. Returns 0, or -EINVAL or -ENOTSUP and sets *why (static text) if the
+ * compiler's output is not understood.
  */
 int hb_prologue_take(struct hb_prologue *prologue, const void *cubin, size_t size, const char **why);
 
-/* Writes n_bytes of code for a kernel whose bounds lie at this offset among its parameters. */
+/* Writes the check (n_bytes) for a kernel whose bounds are at this offset among its parameters. */
 void hb_prologue_write(const struct hb_prologue *prologue, uint32_t offset, uint8_t *code);
 
 #endif

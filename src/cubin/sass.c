@@ -2,41 +2,41 @@
 /*
  * Reads machine code; see sass.h.
  *
- * Can a block wait for another one? Waiting is reading memory that the other
- * writes, again and again. Such a read must be ordered by the language's rules:
- * volatile, atomic, relaxed or acquire at GPU scope or wider, or behind a fence
- * that empties the L1 cache (which the compiler makes of every fence). In machine
- * code these are: loads with a strong order beyond the SM, atomics with an answer, and
- * CCTL. A kernel without any of them has no way to see another block's progress
- * but plain loads, which may be served from L1 for ever.
+ * Can a block wait for another block? A waiting block reads memory again and again
+ * until the other block writes it. By the rules of the language such a read must be
+ * ordered: volatile, atomic, relaxed or acquire at GPU scope or wider, or behind a
+ * fence that empties the L1 cache (compilers do so for every fence). In machine
+ * code these are loads with a strong order beyond the SM, atomics with a result,
+ * and CCTL. A kernel without any of them could see another block's progress only
+ * by plain loads, which the L1 cache may serve forever.
  */
 #include "cubin/sass.h"
 
 #include <string.h>
 
-enum treatment { UNKNOWN, PLAIN, LOAD, CONSTANT, WHOLE };
+enum sass_treatment { UNKNOWN, PLAIN, LOAD, CONSTANT, REFUSE };
 
-struct row {
+struct sass_row {
 	uint8_t treatment, reason;
 };
 
 #define TREAT_PLAIN PLAIN, 0
 #define TREAT_LOAD LOAD, 0
 #define TREAT_CONSTANT CONSTANT, 0
-#define TREAT_waits WHOLE, HB_SPLIT_waits
-#define TREAT_jumps WHOLE, HB_SPLIT_jumps
-#define TREAT_calls WHOLE, HB_SPLIT_calls
-#define TREAT_cluster WHOLE, HB_SPLIT_cluster
-#define TREAT_dependents WHOLE, HB_SPLIT_dependents
+#define TREAT_waits REFUSE, HB_SPLIT_waits
+#define TREAT_jumps REFUSE, HB_SPLIT_jumps
+#define TREAT_calls REFUSE, HB_SPLIT_calls
+#define TREAT_cluster REFUSE, HB_SPLIT_cluster
+#define TREAT_dependents REFUSE, HB_SPLIT_dependents
 
-static const struct row sm90[4096] = {
+static const struct sass_row sm90[4096] = {
 #define HB_SASS(opcode, name, treatment) [opcode] = {TREAT_##treatment},
 #include "cubin/sass_sm90.def"
 };
 
-/* Memory order of a load: bits 77 to 80. */
+/* The memory order of a load, bits 77 to 80. */
 enum { ORDER_WEAK = 0, ORDER_CONSTANT = 4, ORDER_STRONG_SM = 5 };
-/* Constant banks, bits 54 to 58: 0 = parameters and launch, 2 = literals of the kernel. */
+/* The constant bank, bits 54 to 58: 0 = parameters and launch, 2 = literals of the kernel. */
 enum { BANK_LAUNCH = 0, BANK_KERNEL = 2 };
 
 struct hb_sass hb_sass_at(const uint8_t *code, size_t index)
@@ -65,7 +65,7 @@ struct hb_sass_schedule hb_sass_schedule(struct hb_sass instruction)
 	};
 }
 
-/* Bits 12 to 15: predicate and its negation; 7 = always. */
+/* Bits 12 to 15 are the predicate and its negation; 7 = always. */
 bool hb_sass_is_predicated(struct hb_sass instruction)
 {
 	return (instruction.low >> 12 & 0xf) != 7;
@@ -86,15 +86,15 @@ static enum hb_split_reason check_bank(struct hb_sass instruction)
 
 static enum hb_split_reason check_instruction(struct hb_sass instruction)
 {
-	struct row row = sm90[hb_sass_opcode(instruction)];
-	switch ((enum treatment)row.treatment) {
+	struct sass_row row = sm90[hb_sass_opcode(instruction)];
+	switch ((enum sass_treatment)row.treatment) {
 	case PLAIN:
 		return HB_SPLIT_none;
 	case LOAD:
 		return check_load(instruction);
 	case CONSTANT:
 		return check_bank(instruction);
-	case WHOLE:
+	case REFUSE:
 		return (enum hb_split_reason)row.reason;
 	case UNKNOWN:
 		break;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the splicer knows of machine code: 16 bytes an instruction, opcode in
- * the low 12 bits, scheduling bits in the high word. Called by the slicing rules
- * (may this kernel run in pieces?) and by prologue.c (is this range check
- * sound?). Knows sm_90; everything is left whole on another architecture.
+ * What the splicer must know about machine code: an instruction has 16 bytes, with
+ * the opcode in the low 12 bits and scheduling bits in the high word. Called by the
+ * rules for splitting (can this kernel be split?) and by prologue.c (is this range
+ * check sound?). Knows sm_90 only; no kernel of another architecture is split.
  */
 #ifndef HB_CUBIN_SASS_H
 #define HB_CUBIN_SASS_H
@@ -20,7 +20,7 @@ struct hb_sass {
 	uint64_t low, high;
 };
 
-/* The scheduling bits: scoreboards (0 to 5) that it waits for and that it sets; 7 = sets none. */
+/* Scheduling bits: the set of scoreboards (0 to 5) to wait for, and the scoreboards to set; 7 = none. */
 struct hb_sass_schedule {
 	unsigned waits, sets_write, sets_read;
 };
@@ -39,9 +39,9 @@ struct hb_sass_schedule hb_sass_schedule(struct hb_sass instruction);
 bool hb_sass_is_predicated(struct hb_sass instruction);
 
 /*
- * Reads all of a kernel's code. HB_SPLIT_none: no block of it can wait for
- * another one, and nothing in it depends on where it lies or on variables of the
- * module. Otherwise the first thing found that speaks against it, and where.
+ * Checks all of a kernel's code. Returns HB_SPLIT_none if no block can wait for
+ * another one and nothing depends on the code's position or on variables of the
+ * module; otherwise the first reason against splitting, with its place in *where.
  */
 enum hb_split_reason hb_sass_check(unsigned arch, const uint8_t *code, size_t n_bytes, size_t *where);
 

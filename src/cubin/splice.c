@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the sliced copy of a cubin; see splice.h.
+ * Writes the split copy of a cubin; see splice.h.
  *
- * The file is copied in order with some sections replaced by longer ones. Each
- * grows by a multiple of GROWTH_UNIT, so that everything behind keeps its
- * alignment; sections that overlap, or whose alignment is larger, are refused.
+ * The file is copied in order, with some sections replaced by longer ones. Each
+ * section grows by a multiple of GROWTH_UNIT, so all that follows keeps its
+ * alignment. Cubins with overlapping sections or a larger alignment are refused.
  */
 #include "cubin/splice.h"
 
@@ -17,32 +17,32 @@
 
 #define GROWTH_UNIT 128
 
-/* A section that is replaced. */
-struct edit {
+/* A section to replace. */
+struct section_edit {
 	uint32_t section;
-	uint64_t begin, end; /* in the old file */
-	uint64_t growth;     /* of the file, padding included */
-	uint64_t new_size;   /* of the section */
+	uint64_t begin, end; /* offsets in the old file */
+	uint64_t growth;     /* bytes added to the file, padding included */
+	uint64_t new_size;   /* size of the new section */
 	uint8_t *content;
 };
 
-struct job {
+struct splice_job {
 	const struct hb_cubin *cubin;
 	const struct hb_prologue *prologue;
-	struct edit *edits; /* by place */
+	struct section_edit *edits; /* sorted by `begin` */
 	size_t n_edits;
 	uint8_t *out;
 	size_t out_size;
 };
 
-static int by_place(const void *a, const void *b)
+static int compare_edits(const void *a, const void *b)
 {
-	const struct edit *x = a, *y = b;
+	const struct section_edit *x = a, *y = b;
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* Where a place of the old file lies in the new one. Places inside replaced sections are not asked for. */
-static uint64_t moved(const struct job *job, uint64_t place)
+/* Returns the offset in the new file of an offset in the old file, which must not be inside a replaced section. */
+static uint64_t move_offset(const struct splice_job *job, uint64_t place)
 {
 	uint64_t growth = 0;
 	for (size_t i = 0; i < job->n_edits && job->edits[i].end <= place; i++)
@@ -50,7 +50,7 @@ static uint64_t moved(const struct job *job, uint64_t place)
 	return place + growth;
 }
 
-static bool is_inside_edit(const struct job *job, uint64_t begin, uint64_t end)
+static bool is_inside_edit(const struct splice_job *job, uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < job->n_edits; i++)
 		if (begin < job->edits[i].end && end > job->edits[i].begin)
@@ -58,12 +58,12 @@ static bool is_inside_edit(const struct job *job, uint64_t begin, uint64_t end)
 	return false;
 }
 
-static int add_edit(struct job *job, uint32_t section, uint64_t new_size)
+static int add_edit(struct splice_job *job, uint32_t section, uint64_t new_size)
 {
 	const Elf64_Shdr *header = &job->cubin->sections[section];
-	struct edit *edit = &job->edits[job->n_edits];
+	struct section_edit *edit = &job->edits[job->n_edits];
 	uint64_t more = new_size - header->sh_size;
-	*edit = (struct edit){
+	*edit = (struct section_edit){
 		.section = section,
 		.begin = header->sh_offset,
 		.end = header->sh_offset + header->sh_size,
@@ -77,7 +77,7 @@ static int add_edit(struct job *job, uint32_t section, uint64_t new_size)
 	return 0;
 }
 
-static int edit_kernel(struct job *job, const struct hb_cubin_kernel *kernel, const struct hb_code_facts *facts)
+static int edit_kernel(struct splice_job *job, const struct hb_cubin_kernel *kernel, const struct hb_code_facts *facts)
 {
 	const struct hb_cubin *cubin = job->cubin;
 	uint64_t text_bytes = cubin->sections[kernel->text].sh_size;
@@ -92,7 +92,7 @@ static int edit_kernel(struct job *job, const struct hb_cubin_kernel *kernel, co
 	code = add_edit(job, kernel->info, info_bytes + HB_SPLICE_INFO_GROWTH);
 	if (code)
 		return code;
-	struct edit *info = &job->edits[job->n_edits - 1];
+	struct section_edit *info = &job->edits[job->n_edits - 1];
 	info->new_size = hb_splice_info(cubin, kernel, facts, job->prologue, info->content);
 	uint64_t bank_bytes = cubin->sections[kernel->constants].sh_size;
 	code = add_edit(job, kernel->constants, facts->parameter_base + bounds + HB_BOUNDS_BYTES);
@@ -101,8 +101,8 @@ static int edit_kernel(struct job *job, const struct hb_cubin_kernel *kernel, co
 	return code;
 }
 
-static enum hb_split_reason decide(const struct job *job, const struct hb_cubin_kernel *kernel,
-				   struct hb_code_facts *facts)
+static enum hb_split_reason judge_kernel(const struct splice_job *job, const struct hb_cubin_kernel *kernel,
+					 struct hb_code_facts *facts)
 {
 	enum hb_split_reason reason = hb_split_rule(job->cubin, kernel, facts);
 	if (reason != HB_SPLIT_none)
@@ -114,27 +114,27 @@ static enum hb_split_reason decide(const struct job *job, const struct hb_cubin_
 	return facts->n_registers < job->prologue->n_registers ? HB_SPLIT_registers : HB_SPLIT_none;
 }
 
-static int collect_edits(struct job *job, struct hb_splice *splice)
+static int collect_edits(struct splice_job *job, struct hb_splice *splice)
 {
 	int code = 0;
 	for (uint32_t i = 0; i < job->cubin->n_kernels && code == 0; i++) {
 		const struct hb_cubin_kernel *kernel = &job->cubin->kernels[i];
 		struct hb_code_facts facts;
-		splice->kernels[i].reason = decide(job, kernel, &facts);
+		splice->kernels[i].reason = judge_kernel(job, kernel, &facts);
 		if (splice->kernels[i].reason != HB_SPLIT_none)
 			continue;
 		splice->kernels[i].n_parameters = facts.n_parameters;
 		splice->kernels[i].parameter_bytes = facts.parameter_bytes;
 		splice->kernels[i].bounds_place = hb_splice_bounds_place(&facts);
-		splice->n_sliced++;
+		splice->n_split++;
 		code = edit_kernel(job, kernel, &facts);
 	}
-	qsort(job->edits, job->n_edits, sizeof *job->edits, by_place);
+	qsort(job->edits, job->n_edits, sizeof *job->edits, compare_edits);
 	return code;
 }
 
-/* Nothing may share bytes with a replaced section, or be aligned more strictly than growth keeps. */
-static bool is_layout_sound(const struct job *job)
+/* Whether nothing overlaps a replaced section, and no alignment is larger than GROWTH_UNIT. */
+static bool is_layout_sound(const struct splice_job *job)
 {
 	const struct hb_cubin *cubin = job->cubin;
 	const Elf64_Ehdr *header = &cubin->header;
@@ -160,8 +160,8 @@ static bool is_layout_sound(const struct job *job)
 	return true;
 }
 
-/* A segment must begin and end at the edge of replaced sections, if it meets them. */
-static bool are_segments_sound(const struct job *job)
+/* Whether no segment begins or ends inside a replaced section. */
+static bool are_segments_sound(const struct splice_job *job)
 {
 	for (uint32_t i = 0; i < job->cubin->n_segments; i++) {
 		const Elf64_Phdr *segment = &job->cubin->segments[i];
@@ -169,7 +169,7 @@ static bool are_segments_sound(const struct job *job)
 		if (segment->p_vaddr != 0 || segment->p_memsz < segment->p_filesz)
 			return false;
 		for (size_t k = 0; k < job->n_edits; k++) {
-			const struct edit *edit = &job->edits[k];
+			const struct section_edit *edit = &job->edits[k];
 			if ((segment->p_offset > edit->begin && segment->p_offset < edit->end) ||
 			    (end > edit->begin && end < edit->end))
 				return false;
@@ -178,29 +178,29 @@ static bool are_segments_sound(const struct job *job)
 	return true;
 }
 
-static void copy_bytes(struct job *job)
+static void copy_bytes(struct splice_job *job)
 {
 	const uint8_t *old = job->cubin->bytes;
 	uint64_t done = 0;
 	for (size_t i = 0; i < job->n_edits; i++) {
-		const struct edit *edit = &job->edits[i];
-		memcpy(job->out + moved(job, done), old + done, edit->begin - done);
-		memcpy(job->out + moved(job, edit->begin), edit->content, edit->new_size);
+		const struct section_edit *edit = &job->edits[i];
+		memcpy(job->out + move_offset(job, done), old + done, edit->begin - done);
+		memcpy(job->out + move_offset(job, edit->begin), edit->content, edit->new_size);
 		done = edit->end;
 	}
-	memcpy(job->out + moved(job, done), old + done, job->cubin->size - done);
+	memcpy(job->out + move_offset(job, done), old + done, job->cubin->size - done);
 }
 
-static void write_headers(struct job *job)
+static void write_headers(struct splice_job *job)
 {
 	const struct hb_cubin *cubin = job->cubin;
 	Elf64_Ehdr header = cubin->header;
-	header.e_shoff = moved(job, header.e_shoff);
-	header.e_phoff = moved(job, header.e_phoff);
+	header.e_shoff = move_offset(job, header.e_shoff);
+	header.e_phoff = move_offset(job, header.e_phoff);
 	memcpy(job->out, &header, sizeof header);
 	for (uint32_t i = 0; i < cubin->n_sections; i++) {
 		Elf64_Shdr section = cubin->sections[i];
-		section.sh_offset = moved(job, section.sh_offset);
+		section.sh_offset = move_offset(job, section.sh_offset);
 		for (size_t k = 0; k < job->n_edits; k++)
 			if (job->edits[k].section == i)
 				section.sh_size = job->edits[k].new_size;
@@ -208,8 +208,8 @@ static void write_headers(struct job *job)
 	}
 	for (uint32_t i = 0; i < cubin->n_segments; i++) {
 		Elf64_Phdr segment = cubin->segments[i];
-		uint64_t begin = moved(job, segment.p_offset);
-		uint64_t growth = moved(job, segment.p_offset + segment.p_filesz) - begin - segment.p_filesz;
+		uint64_t begin = move_offset(job, segment.p_offset);
+		uint64_t growth = move_offset(job, segment.p_offset + segment.p_filesz) - begin - segment.p_filesz;
 		segment.p_offset = begin;
 		segment.p_filesz += growth;
 		segment.p_memsz += growth;
@@ -217,11 +217,11 @@ static void write_headers(struct job *job)
 	}
 }
 
-/* Symbols in a sliced kernel's text: the kernel grows, what lies inside it moves. */
-static void write_symbols(struct job *job, const struct hb_splice *splice)
+/* In the text of a changed kernel the kernel's symbol grows and the other symbols move. */
+static void write_symbols(struct splice_job *job, const struct hb_splice *splice)
 {
 	const struct hb_cubin *cubin = job->cubin;
-	uint8_t *table = job->out + moved(job, cubin->sections[cubin->symtab].sh_offset);
+	uint8_t *table = job->out + move_offset(job, cubin->sections[cubin->symtab].sh_offset);
 	for (uint32_t k = 0; k < cubin->n_kernels; k++) {
 		if (splice->kernels[k].reason != HB_SPLIT_none)
 			continue;
@@ -238,8 +238,8 @@ static void write_symbols(struct job *job, const struct hb_splice *splice)
 	}
 }
 
-/* The new kernels, read as a stranger's: sound, and with the parameter that was added. */
-static int check_result(const struct job *job, const struct hb_splice *splice)
+/* Parses and judges the copy: its kernels must be valid and have the added parameter. */
+static int check_result(const struct splice_job *job, const struct hb_splice *splice)
 {
 	struct hb_cubin again;
 	int code = hb_cubin_open(&again, job->out, job->out_size);
@@ -258,11 +258,11 @@ static int check_result(const struct job *job, const struct hb_splice *splice)
 	return code;
 }
 
-static int write_copy(struct job *job, struct hb_splice *splice)
+static int write_copy(struct splice_job *job, struct hb_splice *splice)
 {
 	if (!is_layout_sound(job) || !are_segments_sound(job))
 		return -EINVAL;
-	job->out_size = moved(job, job->cubin->size);
+	job->out_size = move_offset(job, job->cubin->size);
 	job->out = calloc(1, job->out_size);
 	if (!job->out)
 		return -ENOMEM;
@@ -275,10 +275,11 @@ static int write_copy(struct job *job, struct hb_splice *splice)
 int hb_splice(const struct hb_cubin *cubin, const struct hb_prologue *prologue, struct hb_splice *splice)
 {
 	uint32_t n = cubin->n_kernels;
-	struct job job = {.cubin = cubin, .prologue = prologue, .edits = calloc((size_t)n * 3 + 1, sizeof *job.edits)};
+	struct splice_job job = {
+		.cubin = cubin, .prologue = prologue, .edits = calloc((size_t)n * 3 + 1, sizeof *job.edits)};
 	*splice = (struct hb_splice){.n_kernels = n, .kernels = calloc((size_t)n + 1, sizeof *splice->kernels)};
 	int code = job.edits && splice->kernels ? collect_edits(&job, splice) : -ENOMEM;
-	if (code == 0 && splice->n_sliced)
+	if (code == 0 && splice->n_split)
 		code = write_copy(&job, splice);
 	if (code == 0) {
 		splice->bytes = job.out;

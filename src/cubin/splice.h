@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes a copy of a cubin in which every kernel that may be sliced begins with
- * the range check of prologue.h and has one parameter more, the bounds. The
- * copy is loaded beside the original, which stays as it is. Called by the shim
- * and by tests. Everything is checked before anything is written, and the copy is
- * read again as a stranger's before it is handed out.
+ * Creates a copy of a cubin in which every kernel that can be split begins with the
+ * range check of prologue.h and has one more parameter, the bounds. The copy is
+ * loaded in addition to the original, which does not change. Called by the shim and
+ * by tests. Everything is checked before anything is written, and the copy is parsed
+ * and checked again before it is returned.
  *
- * What changes for such a kernel: its text (the check before it), its attributes
- * (places in the code, parameters, exits), the size of its bank of parameters, its
- * symbols, and where everything behind these lies in the file. Not changed:
- * debugging information, which tells places in the old code.
+ * These change for such a kernel: its text (the check is put before it), its
+ * attributes (positions, parameters, exits), the size of its parameter bank, its
+ * symbols, and the position in the file of all that follows. Debugging information
+ * does not change, so it refers to positions in the original code.
  */
 #ifndef HB_CUBIN_SPLICE_H
 #define HB_CUBIN_SPLICE_H
@@ -19,18 +19,18 @@
 #include "cubin/split_reason.h"
 
 struct hb_splice {
-	uint8_t *bytes; /* the new cubin; NULL when no kernel can be sliced */
+	uint8_t *bytes; /* the new cubin; NULL if no kernel can be split */
 	size_t size;
-	uint32_t n_kernels, n_sliced;
+	uint32_t n_kernels, n_split;
 	struct hb_spliced_kernel {
-		enum hb_split_reason reason; /* HB_SPLIT_none: sliced */
-		uint32_t n_parameters;       /* of the original; the bounds are the next one */
+		enum hb_split_reason reason; /* HB_SPLIT_none: the kernel can be split */
+		uint32_t n_parameters;       /* of the original; the bounds are the next parameter */
 		uint32_t parameter_bytes;    /* of the original */
-		uint32_t bounds_place;       /* among the parameters */
+		uint32_t bounds_place;       /* offset among the parameters */
 	} * kernels;                         /* in the order of cubin->kernels */
 };
 
-/* 0; -EINVAL: the cubin is laid out in a way that cannot be extended; -ENOMEM. */
+/* Returns 0, -EINVAL (the layout of the cubin cannot be extended), or -ENOMEM. */
 int hb_splice(const struct hb_cubin *cubin, const struct hb_prologue *prologue, struct hb_splice *splice);
 void hb_splice_free(struct hb_splice *splice);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words for the reasons of split_reasons.def; see split_reason.h. */
+/* Names and texts of the reasons in split_reasons.def; see split_reason.h. */
 #include "cubin/split_reason.h"
 
 static const struct {

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of split_reasons.def as numbers and words. Used by the rules, the shim and who counts for them. */
-#ifndef HB_CUBIN_SLICE_REASON_H
-#define HB_CUBIN_SLICE_REASON_H
+/*
+ * Why a kernel is not split: the rows of split_reasons.def as numbers, names and
+ * texts. Used by the rules, the shim and programs that count reasons.
+ */
+#ifndef HB_CUBIN_SPLIT_REASON_H
+#define HB_CUBIN_SPLIT_REASON_H
 
 enum hb_split_reason {
 #define HB_SPLIT_REASON(name, text) HB_SPLIT_##name,
@@ -9,7 +12,7 @@ enum hb_split_reason {
 	HB_N_SPLIT_REASONS
 };
 
-/* A word, and the end of the sentence "left whole: ...". */
+/* Return the name of a reason, and the text that ends the sentence "not split: ...". */
 const char *hb_split_reason_name(enum hb_split_reason reason);
 const char *hb_split_reason_text(enum hb_split_reason reason);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which kernels may be sliced; see split_rule.h. */
+/* Decides whether a kernel can be split; see split_rule.h. */
 #include "cubin/split_rule.h"
 
 #include "cubin/sass.h"
@@ -8,7 +8,7 @@
 
 #define TEXT_ALIGN 128
 
-/* One kernel a section, at its beginning, whole instructions, at an address that is the driver's to choose. */
+/* The section contains only this kernel, from its beginning, and the driver chooses its address. */
 static bool is_text_sound(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
 {
 	const Elf64_Shdr *text = &cubin->sections[kernel->text];
@@ -26,9 +26,8 @@ static bool is_text_sound(const struct hb_cubin *cubin, const struct hb_cubin_ke
 }
 
 /*
- * Sections that hold relocations for the kernel's code or for its table of
- * literals. Linked code has none left, only empty sections; where some are, the
- * code has addresses in it.
+ * Whether relocations exist for the kernel's code or its table of literals. Linked
+ * code has only empty relocation sections; otherwise it contains addresses.
  */
 static bool has_relocations(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
 {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * May this kernel run in pieces? Decided from its attributes, relocations,
- * symbols and instructions alone; whatever is not known leaves it whole. The
- * launch has a say of its own, see docs/splitting.md. Called by the splicer, and by
- * who wants to count.
+ * Can this kernel be split? Decides from its attributes, relocations, symbols and
+ * instructions; anything unknown means no. The launch has further conditions, see
+ * docs/splitting.md. Called by the splicer and by programs that count kernels.
  */
-#ifndef HB_CUBIN_SLICE_RULE_H
-#define HB_CUBIN_SLICE_RULE_H
+#ifndef HB_CUBIN_SPLIT_RULE_H
+#define HB_CUBIN_SPLIT_RULE_H
 
 #include "cubin/code_info.h"
 
-/* HB_SPLIT_none and the facts, or why not. */
+/* Returns HB_SPLIT_none and fills `facts`, or returns why the kernel cannot be split. */
 enum hb_split_reason hb_split_rule(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel,
 				   struct hb_code_facts *facts);
 

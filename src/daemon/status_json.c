@@ -185,15 +185,15 @@ static uint64_t sum_of(const struct hb_tenancy *tenancy, enum hb_page_counter co
 	return sum;
 }
 
-/* Long kernels beside high priority: how many went in pieces, and why others did not. */
-static json_t *piece_mechanism(const struct hb_tenancy *tenancy)
+/* Long kernels beside high priority: how many were split, and why others were not. */
+static json_t *split_mechanism(const struct hb_tenancy *tenancy)
 {
 	char why[240];
 	unsigned long long sliced = sum_of(tenancy, HB_COUNT_split), whole = sum_of(tenancy, HB_COUNT_unsplit);
 	if (!sliced && !whole)
 		return mechanism("kernel parts", false, "no kernel was long enough yet beside high priority");
 	snprintf(why, sizeof why,
-		 "%llu launches in %llu pieces; left whole: %llu by their code, %llu not seen or refused, "
+		 "%llu launches in %llu parts; not split: %llu by their code, %llu not seen or refused, "
 		 "%llu by their launch, %llu without gain",
 		 sliced, (unsigned long long)sum_of(tenancy, HB_COUNT_parts),
 		 (unsigned long long)sum_of(tenancy, HB_COUNT_unsplit_code),
@@ -347,7 +347,7 @@ json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu)
 	append(mechanisms, slice_mechanism(tenancy, gpu, HB_GROUP_COPY));
 	if (tenancy->devices[gpu]->engine == HB_ENGINE_SPATIAL && hb_tenancy_is_low(tenancy)) {
 		append(mechanisms, mask_mechanism(tenancy));
-		append(mechanisms, piece_mechanism(tenancy));
+		append(mechanisms, split_mechanism(tenancy));
 	}
 	return mechanisms;
 }

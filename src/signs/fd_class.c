@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See fd_class.h. A descriptor that a library closes past us (a raw system
- * call) keeps its old class: the sign then goes under a wrong identity, which
- * the learning survives.
+ * Classifies file descriptors; see fd_class.h. A descriptor that a library closes by
+ * a raw system call keeps its old class. Its signs then have a wrong source, which
+ * foresight tolerates.
  */
 #include "signs/fd_class.h"
 
@@ -19,20 +19,20 @@
 
 enum { TABLE = 65536 };
 
-/* Beside a class: came from accept(), not looked at yet. */
+/* In place of a class: returned by accept(), not classified yet. */
 #define ACCEPTED (UINT32_C(1) << 31)
 
 static _Atomic(uint32_t) classes[TABLE];
 
-static uint32_t make(enum hb_fd_kind kind, uint16_t port)
+static uint32_t make_class(enum hb_fd_kind kind, uint16_t port)
 {
 	return (uint32_t)kind << 24 | port;
 }
 
 typedef int (*name_fn)(int fd, struct sockaddr *address, socklen_t *length);
 
-/* 0: no port. */
-static uint16_t port_by(name_fn name, int fd)
+/* Returns the port of one end of a connection; 0: it has none. */
+static uint16_t read_port(name_fn name, int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t length = sizeof(address);
@@ -46,7 +46,7 @@ static uint16_t port_by(name_fn name, int fd)
 	return 0;
 }
 
-static int option(int fd, int name)
+static int read_option(int fd, int name)
 {
 	int value = 0;
 	socklen_t length = sizeof(value);
@@ -54,50 +54,50 @@ static int option(int fd, int name)
 }
 
 /*
- * Which side of an inherited connection called is not recorded by the kernel; ports from
- * 32768 on are those it gives to callers (the default range begins there), so
- * the smaller port of the two is taken for the service's.
+ * The kernel does not record which end of an inherited connection called the other.
+ * It gives callers ports from 32768 on (by default), so the smaller of the two ports
+ * counts as the service's.
  */
-static uint32_t class_of_socket(int fd, bool accepted)
+static uint32_t classify_socket(int fd, bool accepted)
 {
-	uint16_t own = port_by(getsockname, fd), other = accepted ? 0 : port_by(getpeername, fd);
+	uint16_t own = read_port(getsockname, fd), other = accepted ? 0 : read_port(getpeername, fd);
 	if (!own)
-		return make(HB_FD_LOCAL, 0);
+		return make_class(HB_FD_LOCAL, 0);
 	if (accepted)
-		return make(HB_FD_SERVED, own);
-	if (option(fd, SO_ACCEPTCONN))
-		return make(HB_FD_LISTENER, own);
-	if (option(fd, SO_TYPE) == SOCK_DGRAM)
-		return make(HB_FD_DATAGRAM, own);
-	return other && other < own ? make(HB_FD_CALLED, other) : make(HB_FD_SERVED, own);
+		return make_class(HB_FD_SERVED, own);
+	if (read_option(fd, SO_ACCEPTCONN))
+		return make_class(HB_FD_LISTENER, own);
+	if (read_option(fd, SO_TYPE) == SOCK_DGRAM)
+		return make_class(HB_FD_DATAGRAM, own);
+	return other && other < own ? make_class(HB_FD_CALLED, other) : make_class(HB_FD_SERVED, own);
 }
 
-/* What fstat cannot tell: eventfd, timerfd, epoll and others are all nameless. */
-static uint32_t class_of_nameless(int fd)
+/* Classifies descriptors for which fstat() returns no type: eventfd, timerfd, epoll and others. */
+static uint32_t classify_anonymous(int fd)
 {
 	char path[40], target[32];
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	ssize_t length = readlink(path, target, sizeof(target) - 1);
 	target[length > 0 ? length : 0] = '\0';
-	return make(strcmp(target, "anon_inode:[eventfd]") == 0 ? HB_FD_EVENT : HB_FD_OTHER, 0);
+	return make_class(strcmp(target, "anon_inode:[eventfd]") == 0 ? HB_FD_EVENT : HB_FD_OTHER, 0);
 }
 
 static uint32_t classify(int fd, bool accepted)
 {
 	struct stat found;
 	if (fstat(fd, &found) != 0)
-		return make(HB_FD_OTHER, 0);
+		return make_class(HB_FD_OTHER, 0);
 	if (S_ISSOCK(found.st_mode))
-		return class_of_socket(fd, accepted);
+		return classify_socket(fd, accepted);
 	if (S_ISFIFO(found.st_mode))
-		return make(HB_FD_PIPE, 0);
-	return found.st_mode & S_IFMT ? make(HB_FD_OTHER, 0) : class_of_nameless(fd);
+		return make_class(HB_FD_PIPE, 0);
+	return found.st_mode & S_IFMT ? make_class(HB_FD_OTHER, 0) : classify_anonymous(fd);
 }
 
 uint32_t hb_fd_class(int fd)
 {
 	if (fd < 0 || fd >= TABLE)
-		return make(HB_FD_OTHER, 0);
+		return make_class(HB_FD_OTHER, 0);
 	uint32_t known = atomic_load_explicit(&classes[fd], memory_order_relaxed);
 	if (!known || known == ACCEPTED) {
 		int before = errno;

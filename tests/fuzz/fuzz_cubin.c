@@ -39,7 +39,7 @@ static void splice(const struct hb_cubin *cubin)
 	struct hb_code_facts facts;
 	if (hb_splice(cubin, &prologue, &result))
 		return;
-	require((result.bytes != NULL) == (result.n_sliced != 0));
+	require((result.bytes != NULL) == (result.n_split != 0));
 	if (result.bytes) {
 		require(result.size > cubin->size && hb_cubin_open(&again, result.bytes, result.size) == 0);
 		for (uint32_t i = 0; i < again.n_kernels; i++)

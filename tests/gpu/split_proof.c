@@ -239,12 +239,12 @@ static int exact(const char *path)
 		printf("%s\"%s\": %u", i ? ", " : "", tests[i].kernel, wrong);
 		n_wrong += wrong;
 	}
-	printf("}, \"sliced\": %u, \"tried\": %u, \"wrong\": %u}\n", kernels.splice.n_sliced, n_tried, n_wrong);
-	return n_wrong || kernels.splice.n_sliced != n_kernels;
+	printf("}, \"sliced\": %u, \"tried\": %u, \"wrong\": %u}\n", kernels.splice.n_split, n_tried, n_wrong);
+	return n_wrong || kernels.splice.n_split != n_kernels;
 }
 
 struct tally {
-	unsigned n_cubins, n_skipped, n_kernels, n_sliced, n_refused, n_missing;
+	unsigned n_cubins, n_skipped, n_kernels, n_split, n_refused, n_missing;
 	size_t old_bytes, new_bytes;
 	double splice_ms, load_ms;
 };
@@ -281,7 +281,7 @@ static void try_cubin(struct tally *tally, const uint8_t *bytes, size_t size)
 	} else {
 		tally->splice_ms += now_ms() - begin;
 		tally->n_kernels += splice.n_kernels;
-		tally->n_sliced += splice.n_sliced;
+		tally->n_split += splice.n_split;
 		tally->old_bytes += size;
 		tally->new_bytes += splice.bytes ? splice.size : size;
 		if (splice.bytes)
@@ -326,7 +326,7 @@ static int library(int n, char **paths)
 		printf("%s\"%s\": {\"cubins\": %u, \"unreadable\": %u, \"kernels\": %u, \"sliced\": %u, \"refused_cubins\": %u, "
 		       "\"missing\": %u, \"bytes\": %zu, \"sliced_bytes\": %zu, \"splice_ms\": %.0f, \"load_ms\": %.0f}",
 		       i ? ", " : "", strrchr(paths[i], '/') ? strrchr(paths[i], '/') + 1 : paths[i], t.n_cubins,
-		       t.n_skipped, t.n_kernels, t.n_sliced, t.n_refused, t.n_missing, t.old_bytes, t.new_bytes,
+		       t.n_skipped, t.n_kernels, t.n_split, t.n_refused, t.n_missing, t.old_bytes, t.new_bytes,
 		       t.splice_ms, t.load_ms);
 		n_bad += t.n_refused + t.n_missing;
 	}

@@ -62,7 +62,7 @@ static void other_range_checks_are_refused(void **state)
 {
 	const struct hb_sass none = {0, 0}, opcode = {0xfff, 0}, waits = {0, UINT64_C(0x3f) << 52};
 	assert_string_equal(refusal("hb_range_8", 12, opcode, (struct hb_sass){HB_SASS_OP_NOP, 0}),
-			    "the range check has no marker where one is expected");
+			    "the range check has no marker at the expected place");
 	assert_string_equal(refusal("hb_range_1576", 11, opcode, (struct hb_sass){HB_SASS_OP_PMTRIG, 0}),
 			    "the entries of the range check differ in length");
 	assert_string_equal(refusal("hb_range_4080", 11, opcode, (struct hb_sass){HB_SASS_OP_NOP, 0}),
@@ -129,7 +129,7 @@ static bool is_sliced(const struct pair *pair, uint32_t kernel)
 static void code_is_the_check_and_the_old_code(void **state)
 {
 	struct pair *pair = *state;
-	assert_int_equal(pair->splice.n_sliced, 7);
+	assert_int_equal(pair->splice.n_split, 7);
 	for (uint32_t i = 0; i < pair->old.n_kernels; i++) {
 		if (!is_sliced(pair, i))
 			continue;
