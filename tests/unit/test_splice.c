@@ -68,12 +68,12 @@ static void other_range_checks_are_refused(void **state)
 	assert_string_equal(refusal("hb_range_4080", 11, opcode, (struct hb_sass){HB_SASS_OP_NOP, 0}),
 			    "the range check does not end with its exit");
 	assert_string_equal(refusal("hb_range_1576", 11, none, (struct hb_sass){0x7000, 0}),
-			    "the range check has a predicate where none is expected");
+			    "the range check has an unexpected predicate");
 	assert_string_equal(refusal("hb_range_8", 7, opcode, (struct hb_sass){0x986, 0}), /* a store */
-			    "the range check has an instruction that is not expected");
-	assert_string_equal(refusal("hb_range_8", 9, waits, none), "the range check ends with something in flight");
+			    "the range check has an unexpected instruction");
+	assert_string_equal(refusal("hb_range_8", 9, waits, none), "the range check ends with operations in flight");
 	assert_string_equal(refusal("hb_range_8", 0, opcode, (struct hb_sass){HB_SASS_OP_NOP, 0}),
-			    "the range check does not begin with the stack pointer");
+			    "the range check does not begin by loading the stack pointer");
 	assert_string_equal(refusal("hb_range_1576", 9, none, (struct hb_sass){UINT64_C(1) << 33, 0}),
 			    "the entries of the range check differ in more than the place of the bounds");
 }
