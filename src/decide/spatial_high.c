@@ -329,6 +329,13 @@ static uint32_t twice(uint32_t n, uint32_t most)
 	return n < most / 2 ? 2 * n : most;
 }
 
+void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps)
+{
+	high->guard.reserve = reserve_sms;
+	high->guard.gaps = gaps;
+	tell_reserve(high);
+}
+
 static void set_gaps(struct hb_spatial_high *high, uint32_t gaps)
 {
 	high->guard.gaps = gaps;

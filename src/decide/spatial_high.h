@@ -116,6 +116,8 @@ struct hb_spatial_high {
 void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon *beacon, uint32_t sms);
 /* The beacon is another one than before: what stands there between requests. */
 void hb_spatial_high_tell(struct hb_spatial_high *high);
+/* Starts with what an earlier run of the same service learned: SMs in reserve and steps between requests. */
+void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
 /* 0 = none: then only the terms bound LP. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
 /* A sign that a request will begin before until_ns (0 takes it back): LP starts nothing long meanwhile. */

@@ -227,7 +227,7 @@ int hb_gpu_model_note_switch(struct hb_gpu_model *model, const struct hb_gpu_mod
 /* model_shape.c */
 void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_kernel *kernel);
 void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *client,
-			     const struct hb_gpu_model_work *work);
+			     const struct model_kernel *kernel);
 /* model_kernel.c */
 int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream, const struct hb_gpu_model_work *work);
 void hb_gpu_model_kernel_event(struct hb_gpu_model *model, struct model_context *context,

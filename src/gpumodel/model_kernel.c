@@ -110,7 +110,7 @@ static void finish_kernel(struct hb_gpu_model *model, struct model_context *cont
 {
 	uint32_t stream = model->kernels[id].stream;
 	int64_t start = model->kernels[id].start_ns;
-	hb_gpu_model_note_power(model, &model->clients[model->streams[stream].client], model->kernels[id].work);
+	hb_gpu_model_note_power(model, &model->clients[model->streams[stream].client], &model->kernels[id]);
 	forget_kernel(model, context, id);
 	hb_gpu_model_stream_finished(model, stream, start);
 }

@@ -36,12 +36,13 @@ static double recent_power(const struct hb_gpu_model *model, const struct model_
 	return age < 1 ? client->power * (1 - age) : 0;
 }
 
-void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *client,
-			     const struct hb_gpu_model_work *work)
+void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *client, const struct model_kernel *kernel)
 {
+	const struct hb_gpu_model_work *work = kernel->work;
 	if (work->power_share <= 0)
 		return;
 	double share = (double)work->duration_ns / model->spec.power_window_ns * work->power_share;
+	share *= (double)kernel->sms / model->sms;
 	client->power = recent_power(model, client) + share;
 	client->power_ns = model->now_ns;
 }
@@ -88,12 +89,30 @@ static uint32_t placed_together(const struct hb_gpu_model *model, const struct m
 	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
 }
 
+/* A grid of nearly one block for each SM of the GPU: its blocks share the work out as they run. */
+static bool is_persistent(const struct hb_gpu_model *model, const struct model_kernel *kernel)
+{
+	return kernel->occupancy == 1 && kernel->work->blocks <= model->sms &&
+	       kernel->work->blocks * 16 > (uint64_t)model->sms * 15;
+}
+
 /*
- * Shape of a kernel on the SMs it may use: see share of sm_scaling in spec.def.
- * Programs size persistent grids by the SMs they are shown, so the limit of an
- * MPS client shrinks them; a mask put on the launch does not, but their blocks
- * share the work out as they run, which comes to the same: there is no second
- * round (measured, docs/spatial-programs.md).
+ * How many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its memory
+ * traffic takes longer only where those are too few to use all of the bandwidth.
+ */
+static double fewer_sms_factor(const struct hb_gpu_model *model, const struct model_kernel *kernel, double fewer)
+{
+	double memory = model->spec.memory_sms_share * (double)model->sms / kernel->sms;
+	double share = kernel->work->memory_share;
+	return (1 - share) * fewer + share * (memory > 1 ? memory : 1);
+}
+
+/*
+ * Computes how long a kernel and its blocks run on the SMs it may use. Programs
+ * size a grid of one wave by the SMs they are shown, so the limit of an MPS
+ * client shrinks it. A mask on the launch does not: the blocks beyond the first
+ * wave run in a second one, except in persistent kernels, whose blocks share
+ * the work out as they run (measured, docs/spatial-programs.md).
  */
 void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_kernel *kernel)
 {
@@ -111,8 +130,10 @@ void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_ke
 	kernel->blocks_left = work->blocks;
 	bool one_wave = work->blocks <= all;
 	if (kernel->sms < model->sms && work->blocks > mine / 2) {
-		duration *= 1 + spec->sm_scaling * ((double)model->sms / kernel->sms - 1);
-		if (one_wave && work->blocks > mine)
+		bool two_rounds = one_wave && work->blocks > mine && kernel->sms == work->sm_limit &&
+				  !is_persistent(model, kernel);
+		duration *= fewer_sms_factor(model, kernel, two_rounds ? 2 : (double)model->sms / kernel->sms);
+		if (one_wave && work->blocks > mine && !two_rounds)
 			kernel->blocks_left = mine;
 	}
 	uint64_t rounds = model_div_up(kernel->blocks_left, mine);

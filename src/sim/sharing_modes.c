@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 
-#include "decide/defaults.h"
+#include "decide/spatial.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +12,10 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 #define LIMIT_MAX_US 10000000
+#define RESERVE_MOST_SMS 256
 #define WINDOW_LEAST_NS INT64_C(20000)
 #define WINDOW_MOST_NS INT64_C(1000000000)
 
@@ -88,6 +89,16 @@ static bool parse_temporal(const char *rest, struct hb_mode *mode)
 	return strncmp(rest, ":hints=", 7) == 0 && parse_hints(rest + 7, mode);
 }
 
+/* Reads a number of least..most that is all of `text`. */
+static bool parse_count(const char *text, uint32_t least, uint32_t most, uint32_t *count)
+{
+	long value;
+	if (!take_number(&text, (long)most, &value) || value < (long)least || *text)
+		return false;
+	*count = (uint32_t)value;
+	return true;
+}
+
 /* Reads one option of `spatial`, without its colon. The defaults are those of hb run (decide/defaults.def). */
 static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 {
@@ -97,6 +108,10 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 		return mode->masks_gpcs = true;
 	if (strcmp(option, "masks=spread") == 0)
 		return !(mode->masks_gpcs = false);
+	if (strncmp(option, "reserve=", 8) == 0)
+		return parse_count(option + 8, 1, RESERVE_MOST_SMS, &mode->reserve_sms);
+	if (strncmp(option, "gaps=", 5) == 0)
+		return parse_count(option + 5, 0, HB_SPATIAL_GAPS_MOST, &mode->gaps);
 	if (strcmp(option, "without=masks") == 0)
 		return mode->without_masks = true;
 	if (strcmp(option, "without=slices") == 0)

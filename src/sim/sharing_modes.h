@@ -2,7 +2,8 @@
 /*
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
- * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:without=masks|slices|beside]`, `auto`,
+ * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:reserve=SMS][:gaps=N]
+ * [:without=masks|slices|beside]`, `auto`,
  * `temporal[:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
  * A mode is a GPU set-up plus a core policy; nothing else in the simulator knows names.
  */
@@ -42,7 +43,10 @@ struct hb_mode {
 	bool without_slices;
 	bool without_beside; /* plain gating */
 	uint32_t window_ns;  /* predicted LP time in flight (`spatial:window=TIME`) */
-	bool automatic;      /* temporal or spatial, whichever was better in a trial of each */
+	/* What HP's side of the spatial engine had learned before (`spatial:reserve=SMS:gaps=N`). */
+	uint32_t reserve_sms; /* 0 = nothing, it begins with HB_DEFAULT_RESERVE_PPM */
+	uint32_t gaps;
+	bool automatic; /* temporal or spatial, whichever was better in a trial of each */
 };
 
 /* 0, -EINVAL (error lists the modes). */

@@ -57,6 +57,8 @@ int hb_simulation_open_slack(struct hb_simulation *engine, struct hb_program *pr
 	if (program->high) {
 		hb_spatial_high_init(&program->slack->high, hb_spatial_claim(&engine->board, program->id + 1), sms);
 		hb_spatial_high_set_slo(&program->slack->high, program->tenant->slo_ns);
+		if (engine->mode.reserve_sms)
+			hb_spatial_high_set_learned(&program->slack->high, engine->mode.reserve_sms, engine->mode.gaps);
 		return 0;
 	}
 	struct hb_spatial_limits limits;

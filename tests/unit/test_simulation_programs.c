@@ -210,7 +210,7 @@ static void assert_refused(const struct hb_sim_options *options, int code, const
 
 #define KNOWN \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 static void bad_modes_are_refused(void **state)
 {
@@ -232,12 +232,14 @@ static void bad_modes_are_refused(void **state)
 					    "spatial:without=x",
 					    "spatial:window=19us",
 					    "spatial:masks=none",
+					    "spatial:reserve=0",
+					    "spatial:gaps=4",
 					    "spatial:window=3ms:",
 					    "auto:spatial",
 					    "exclusiv"};
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		struct hb_sim_options options = engine_options(modes[i]);
-		char text[480];
+		char text[560];
 		engine_low(&options, "train");
 		snprintf(text, sizeof text, "sharing mode '%s' is not known; " KNOWN, modes[i]);
 		assert_refused(&options, -EINVAL, text);
