@@ -24,7 +24,7 @@
 
 struct interval {
 	int64_t begin_ns; /* when its policy was set; 0 = start of the reader */
-	char policy[64];  /* "" = the one that the server started with */
+	char policy[64];  /* "" = the policy that the server was started with */
 	struct hb_serving_error_result error[HB_SHADOWS];
 };
 

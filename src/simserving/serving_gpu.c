@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches on the GPU model; see serving_gpu.h. */
+/* Runs batches on the GPU model; see serving_gpu.h. */
 #include "simserving/serving_gpu.h"
 
 #include "gpumodel/model.h"
@@ -9,46 +9,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Processes that copy take turns this often: 54.5 of 54.9 GB/s on an H200, and nobody waits for long. */
+/* Processes that copy take turns after this time. On an H200 the link then reaches 54.5 of 54.9 GB/s, and waits stay short. */
 #define COPY_SLICE_NS 100000
-/* Where low priority can be stopped: kernels in one launch, and launches on their way. */
-#define PIECE_KERNELS 16
-#define PIECES_AHEAD 2
+/* A batch that can be paused is launched in steps of this many kernels, with this many steps queued on the GPU. */
+#define STEP_KERNELS 16
+#define STEPS_AHEAD 2
 #define LANES_MAX 8
 #define HIGH_STREAM (-5)
 
-struct lane {
+/* A stream of a worker process. */
+struct serving_lane {
 	int stream;
 	bool busy;
 };
 
-struct flight {
+struct serving_flight {
 	const struct hb_serving_program *program;
-	struct lane *lane;
+	struct serving_lane *lane;
 	double out_bytes;
-	size_t next; /* first kernel not launched yet */
-	uint32_t pieces;
+	size_t next;    /* first kernel that is not launched yet */
+	uint32_t steps; /* launched steps that have not ended */
 	bool used, copies_in, can_pause, paused;
 };
 
-struct serve_gpu {
+struct serving_gpu {
 	struct hb_serving_models models;
 	const struct hb_trace_set *traces;
 	struct hb_gpu_spec spec;
 	int context;
 	struct hb_gpu_model *model;
 	uint32_t lanes_each;
-	struct lane lanes[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES][LANES_MAX];
-	struct flight flights[HB_SCHEDULER_FLIGHTS_MAX];
+	struct serving_lane lanes[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES][LANES_MAX];
+	struct serving_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 };
 
-/* What a completion's cookie says. */
-static uint64_t cookie_of(uint32_t slot, enum hb_scheduler_stage stage)
+/* The cookie of a completion: slot and stage. */
+static uint64_t make_cookie(uint32_t slot, enum hb_scheduler_stage stage)
 {
 	return (uint64_t)slot << 8 | stage;
 }
 
-static int lanes_open(struct serve_gpu *gpu, uint32_t model)
+static int open_lanes(struct serving_gpu *gpu, uint32_t model)
 {
 	for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++) {
 		int client = hb_gpu_model_add_client(gpu->model, gpu->context, 0);
@@ -65,9 +66,9 @@ static int lanes_open(struct serve_gpu *gpu, uint32_t model)
 	return 0;
 }
 
-static void gpu_close(void *self)
+static void close_gpu(void *self)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	if (!gpu)
 		return;
 	hb_gpu_model_free(gpu->model);
@@ -75,7 +76,7 @@ static void gpu_close(void *self)
 	free(gpu);
 }
 
-static int gpu_fill(struct serve_gpu *gpu, const char *only, struct hb_error *error)
+static int set_up_gpu(struct serving_gpu *gpu, const char *only, struct hb_error *error)
 {
 	int rc = hb_serving_models_init(&gpu->models, only, gpu->traces, &gpu->spec, error);
 	if (rc)
@@ -84,77 +85,77 @@ static int gpu_fill(struct serve_gpu *gpu, const char *only, struct hb_error *er
 	gpu->model = hb_gpu_model_new(&gpu->spec);
 	rc = gpu->context = gpu->model ? hb_gpu_model_add_context(gpu->model, &context) : -ENOMEM;
 	for (uint32_t model = 0; model < gpu->models.n && rc >= 0; model++)
-		rc = lanes_open(gpu, model);
+		rc = open_lanes(gpu, model);
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : 0;
 }
 
-int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *wish, struct hb_error *error)
+int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *wanted, struct hb_error *error)
 {
-	struct serve_gpu *gpu = self;
-	int index = hb_serving_models_add(&gpu->models, wish, gpu->traces, &gpu->spec, error);
-	int rc = index < 0 ? 0 : lanes_open(gpu, (uint32_t)index);
+	struct serving_gpu *gpu = self;
+	int index = hb_serving_models_add(&gpu->models, wanted, gpu->traces, &gpu->spec, error);
+	int rc = index < 0 ? 0 : open_lanes(gpu, (uint32_t)index);
 	return rc < 0 ? hb_error_set(error, rc, "out of memory for the simulated GPU") : index;
 }
 
-int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wish,
+int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wanted,
 				 struct hb_error *error)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	if (model >= gpu->models.n)
 		return hb_error_set(error, -EINVAL, "no model has the number %u", model);
 	for (int class = 0; class < HB_SCHEDULER_PRIORITIES; class ++)
 		for (uint32_t i = 0; i < gpu->lanes_each; i++)
 			if (gpu->lanes[model][class][i].busy)
-				return hb_error_set(error, -EBUSY, "model %s: batches of the one before run",
-						    wish->name);
-	return hb_serving_models_replace(&gpu->models, model, wish, gpu->traces, &gpu->spec, error);
+				return hb_error_set(error, -EBUSY, "model %s: batches of the previous model still run",
+						    wanted->name);
+	return hb_serving_models_replace(&gpu->models, model, wanted, gpu->traces, &gpu->spec, error);
 }
 
 int hb_serving_gpu_new(const struct hb_serving_gpu_options *options, void **out, struct hb_error *error)
 {
 	struct hb_gpu_spec spec;
 	if (options->lanes < 1 || options->lanes > LANES_MAX)
-		return hb_error_set(error, -EINVAL, "%u batches of a model at one time: must be 1 to %d",
-				    options->lanes, LANES_MAX);
+		return hb_error_set(error, -EINVAL, "%u batches in flight of a model: must be 1 to %d", options->lanes,
+				    LANES_MAX);
 	int rc = hb_gpu_spec_load(options->gpu, &spec, error);
 	if (rc)
 		return rc;
 	if (options->link_bytes_per_s > 0)
 		spec.pcie_h2d_bytes_per_s = spec.pcie_d2h_bytes_per_s = options->link_bytes_per_s;
-	struct serve_gpu *gpu = calloc(1, sizeof *gpu);
+	struct serving_gpu *gpu = calloc(1, sizeof *gpu);
 	if (!gpu)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	gpu->lanes_each = options->lanes;
 	gpu->traces = options->traces;
 	gpu->spec = spec;
-	rc = gpu_fill(gpu, options->only, error);
+	rc = set_up_gpu(gpu, options->only, error);
 	if (rc) {
-		gpu_close(gpu);
+		close_gpu(gpu);
 		return rc;
 	}
 	*out = gpu;
 	return 0;
 }
 
-static uint32_t gpu_models(void *self)
+static uint32_t count_models(void *self)
 {
-	return ((struct serve_gpu *)self)->models.n;
+	return ((struct serving_gpu *)self)->models.n;
 }
 
-static int gpu_model(void *self, uint32_t model, struct hb_scheduler_model *out)
+static int describe_model(void *self, uint32_t model, struct hb_scheduler_model *out)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	if (model >= gpu->models.n)
 		return -EINVAL;
 	*out = gpu->models.known[model];
-	/* Of what is on its way the first piece is half done. */
-	double goes_on = (PIECES_AHEAD - 0.5) * PIECE_KERNELS / (double)gpu->models.program[model][1].n;
-	out->stop_share = goes_on < 1 ? goes_on : 1;
+	/* After a pause the queued steps still execute; on average the first one is half done. */
+	double still_runs = (STEPS_AHEAD - 0.5) * STEP_KERNELS / (double)gpu->models.program[model][1].n;
+	out->stop_share = still_runs < 1 ? still_runs : 1;
 	return 0;
 }
 
-/* Copy in, graph and copy out on a GPU of their own; completions carry the stage. */
-static int alone_submit(struct serve_gpu *gpu, struct hb_gpu_model *alone, uint32_t model, uint32_t items)
+/* Submits copy in, graph and copy out to an idle GPU; the cookies are the stages. */
+static int submit_alone(struct serving_gpu *gpu, struct hb_gpu_model *alone, uint32_t model, uint32_t items)
 {
 	const struct hb_scheduler_model *known = &gpu->models.known[model];
 	const struct hb_serving_program *program = &gpu->models.program[model][items];
@@ -171,14 +172,14 @@ static int alone_submit(struct serve_gpu *gpu, struct hb_gpu_model *alone, uint3
 	return !rc && out.bytes ? hb_gpu_model_submit(alone, 0, stream, &out) : rc;
 }
 
-static int gpu_profile(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
+static int profile_batch(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	if (model >= gpu->models.n || items < 1 || items > gpu->models.known[model].max_items)
 		return -EINVAL;
 	struct hb_gpu_model *alone = hb_gpu_model_new(&gpu->spec);
 	struct hb_gpu_model_completion done;
-	int rc = alone ? alone_submit(gpu, alone, model, items) : -ENOMEM;
+	int rc = alone ? submit_alone(gpu, alone, model, items) : -ENOMEM;
 	double since_ns = 0;
 	memset(stage_ns, 0, HB_STAGES * sizeof *stage_ns);
 	while (!rc && hb_gpu_model_next_ns(alone) != INT64_MAX) {
@@ -192,58 +193,59 @@ static int gpu_profile(void *self, uint32_t model, uint32_t items, double stage_
 	return rc;
 }
 
-static int copy_submit(struct serve_gpu *gpu, int64_t now_ns, const struct flight *flight, uint32_t slot,
+static int submit_copy(struct serving_gpu *gpu, int64_t now_ns, const struct serving_flight *flight, uint32_t slot,
 		       enum hb_scheduler_stage stage, double bytes)
 {
 	struct hb_gpu_model_work work = {
 		.kind = stage == HB_STAGE_IN ? HB_GPU_MODEL_COPY_H2D : HB_GPU_MODEL_COPY_D2H,
 		.bytes = (uint64_t)bytes,
-		.cookie = cookie_of(slot, stage),
+		.cookie = make_cookie(slot, stage),
 	};
 	return hb_gpu_model_submit(gpu->model, now_ns, flight->lane->stream, &work);
 }
 
-static int out_submit(struct serve_gpu *gpu, int64_t now_ns, const struct flight *flight, uint32_t slot)
+static int submit_copy_out(struct serving_gpu *gpu, int64_t now_ns, const struct serving_flight *flight, uint32_t slot)
 {
-	return flight->out_bytes > 0 ? copy_submit(gpu, now_ns, flight, slot, HB_STAGE_OUT, flight->out_bytes) : 0;
+	return flight->out_bytes > 0 ? submit_copy(gpu, now_ns, flight, slot, HB_STAGE_OUT, flight->out_bytes) : 0;
 }
 
-/* The whole graph, or the next pieces of it as far as they may be launched now. */
-static int run_submit(struct serve_gpu *gpu, int64_t now_ns, struct flight *flight, uint32_t slot)
+/* Launches the complete graph, or as many of its next steps as may be queued now. */
+static int submit_run(struct serving_gpu *gpu, int64_t now_ns, struct serving_flight *flight, uint32_t slot)
 {
 	const struct hb_serving_program *program = flight->program;
-	bool whole = !flight->can_pause;
+	bool all = !flight->can_pause;
 	int rc = 0;
-	while (!rc && flight->next < program->n && (whole || (!flight->paused && flight->pieces < PIECES_AHEAD))) {
+	while (!rc && flight->next < program->n && (all || (!flight->paused && flight->steps < STEPS_AHEAD))) {
 		size_t left = program->n - flight->next;
-		size_t n = whole || left < PIECE_KERNELS ? left : PIECE_KERNELS;
+		size_t n = all || left < STEP_KERNELS ? left : STEP_KERNELS;
 		rc = hb_gpu_model_submit_graph(gpu->model, now_ns, flight->lane->stream, &program->works[flight->next],
-					       n, cookie_of(slot, HB_STAGE_RUN));
+					       n, make_cookie(slot, HB_STAGE_RUN));
 		flight->next += n;
-		flight->pieces++;
+		flight->steps++;
 		if (!rc && flight->next == program->n)
-			rc = out_submit(gpu, now_ns, flight, slot);
+			rc = submit_copy_out(gpu, now_ns, flight, slot);
 	}
 	return rc;
 }
 
-static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch)
+static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model,
+		       const struct hb_scheduler_batch *batch)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	uint32_t items = batch->items;
 	enum hb_scheduler_priority priority = batch->priority;
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || gpu->flights[slot].used || model >= gpu->models.n || items < 1 ||
 	    items > gpu->models.known[model].max_items)
 		return -EINVAL;
-	struct lane *lane = NULL;
+	struct serving_lane *lane = NULL;
 	for (uint32_t i = 0; i < gpu->lanes_each && !lane; i++)
 		if (!gpu->lanes[model][priority][i].busy)
 			lane = &gpu->lanes[model][priority][i];
 	if (!lane)
 		return -EBUSY;
 	const struct hb_scheduler_model *known = &gpu->models.known[model];
-	struct flight *flight = &gpu->flights[slot];
-	*flight = (struct flight){
+	struct serving_flight *flight = &gpu->flights[slot];
+	*flight = (struct serving_flight){
 		.program = &gpu->models.program[model][items],
 		.lane = lane,
 		.out_bytes = known->out_bytes * items,
@@ -252,30 +254,30 @@ static int gpu_start(void *self, int64_t now_ns, uint32_t slot, uint32_t model, 
 		.copies_in = known->in_bytes > 0,
 	};
 	lane->busy = true;
-	int rc = flight->copies_in ? copy_submit(gpu, now_ns, flight, slot, HB_STAGE_IN, known->in_bytes * items) : 0;
-	return rc ? rc : run_submit(gpu, now_ns, flight, slot);
+	int rc = flight->copies_in ? submit_copy(gpu, now_ns, flight, slot, HB_STAGE_IN, known->in_bytes * items) : 0;
+	return rc ? rc : submit_run(gpu, now_ns, flight, slot);
 }
 
-static void gpu_pause(void *self, int64_t now_ns, uint32_t slot, bool paused)
+static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	if (slot >= HB_SCHEDULER_FLIGHTS_MAX || !gpu->flights[slot].used)
 		return;
 	gpu->flights[slot].paused = paused;
-	run_submit(gpu, now_ns, &gpu->flights[slot], slot);
+	submit_run(gpu, now_ns, &gpu->flights[slot], slot);
 }
 
-/* What a completion means to the batch; false: nothing that is to be told. */
-static bool flight_completed(struct serve_gpu *gpu, const struct hb_gpu_model_completion *done,
-			     struct hb_scheduler_provider_event *event)
+/* Updates the batch of a completion. True: *event is to be reported. */
+static bool handle_completion(struct serving_gpu *gpu, const struct hb_gpu_model_completion *done,
+			      struct hb_scheduler_provider_event *event)
 {
 	uint32_t slot = (uint32_t)(done->cookie >> 8);
 	enum hb_scheduler_stage stage = (enum hb_scheduler_stage)(done->cookie & 0xff);
-	struct flight *flight = &gpu->flights[slot];
+	struct serving_flight *flight = &gpu->flights[slot];
 	if (stage == HB_STAGE_RUN) {
-		flight->pieces--;
-		run_submit(gpu, done->end_ns, flight, slot);
-		if (flight->pieces || flight->next < flight->program->n)
+		flight->steps--;
+		submit_run(gpu, done->end_ns, flight, slot);
+		if (flight->steps || flight->next < flight->program->n)
 			return false;
 		if (flight->out_bytes <= 0)
 			stage = HB_STAGE_OUT;
@@ -289,13 +291,13 @@ static bool flight_completed(struct serve_gpu *gpu, const struct hb_gpu_model_co
 	return true;
 }
 
-static bool gpu_poll(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
+static bool poll_events(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
 {
-	struct serve_gpu *gpu = self;
+	struct serving_gpu *gpu = self;
 	struct hb_gpu_model_completion done;
 	for (;;) {
 		while (hb_gpu_model_pop(gpu->model, &done))
-			if (flight_completed(gpu, &done, event))
+			if (handle_completion(gpu, &done, event))
 				return true;
 		int64_t next = hb_gpu_model_next_ns(gpu->model);
 		if (next > now_ns) {
@@ -306,24 +308,24 @@ static bool gpu_poll(void *self, int64_t now_ns, struct hb_scheduler_provider_ev
 	}
 }
 
-static int64_t gpu_next_ns(void *self)
+static int64_t next_event_ns(void *self)
 {
-	return hb_gpu_model_next_ns(((struct serve_gpu *)self)->model);
+	return hb_gpu_model_next_ns(((struct serving_gpu *)self)->model);
 }
 
 int64_t hb_serving_gpu_busy_ns(const void *self)
 {
-	return hb_gpu_model_busy_ns(((const struct serve_gpu *)self)->model);
+	return hb_gpu_model_busy_ns(((const struct serving_gpu *)self)->model);
 }
 
 const struct hb_scheduler_provider_ops hb_serving_gpu_ops = {
 	.name = "trace",
-	.models = gpu_models,
-	.model = gpu_model,
-	.profile = gpu_profile,
-	.start = gpu_start,
-	.pause = gpu_pause,
-	.poll = gpu_poll,
-	.next_ns = gpu_next_ns,
-	.close = gpu_close,
+	.models = count_models,
+	.model = describe_model,
+	.profile = profile_batch,
+	.start = start_batch,
+	.pause = pause_batch,
+	.poll = poll_events,
+	.next_ns = next_event_ns,
+	.close = close_gpu,
 };

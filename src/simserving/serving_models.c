@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel takes so long however little it does. */
+/* Shortest time of a kernel, however little work it has. */
 #define KERNEL_LEAST_NS 2000.0
-/* From here on a grid fills the GPU, and more work is more time. */
+/* A grid of this many waves fills the GPU; with more work it takes longer. */
 #define FULL_WAVES 0.9
-/* What a weight-bound kernel (its grid does not grow) takes longer for twice the recorded batch. */
+/* Relative increase of time of a kernel with a fixed grid (limited by reading weights) for twice the recorded batch. */
 #define FIXED_GRID_GROWTH 0.05
 
-struct row {
+struct serving_model_row {
 	bool usual;
 	const char *name, *program;
 	uint32_t first_op, n_ops, items_from;
@@ -28,7 +28,7 @@ struct row {
 	uint32_t max_items;
 };
 
-static const struct row rows[] = {
+static const struct serving_model_row rows[] = {
 #define HB_SERVING_TRACE(usual, name, program, first, n, from, per_item, grows, in, out, most, what) \
 	{usual, name, program, first, n, from, per_item, grows, in, out, most},
 #include "simserving/serving_models.def"
@@ -38,8 +38,9 @@ static const struct row rows[] = {
 #define N_ROWS (sizeof rows / sizeof *rows)
 
 /*
- * `ratio` times the recorded work. A grid that fills the GPU takes in proportion
- * (down to a floor); a smaller one takes as long as before until it fills it.
+ * Scales a kernel to `ratio` times the recorded work. The time of a grid that
+ * fills the GPU grows in proportion (with a lower limit). A smaller grid takes the
+ * recorded time until it fills the GPU.
  */
 static void scale_kernel(struct hb_gpu_model_work *work, const struct hb_gpu_spec *spec, double ratio, bool grows)
 {
@@ -63,8 +64,8 @@ static void scale_kernel(struct hb_gpu_model_work *work, const struct hb_gpu_spe
 		work->blocks += work->cluster - work->blocks % work->cluster;
 }
 
-/* Share of the program's time, as recorded, that goes to matrix kernels. */
-static double matrix_share(const struct hb_workload *workload, const struct hb_trace_set *traces)
+/* Share of the program's recorded time in matrix kernels. */
+static double compute_matrix_share(const struct hb_workload *workload, const struct hb_trace_set *traces)
 {
 	double matrix = 0, busy = 0;
 	for (uint32_t i = 0; i < workload->n_ops; i++) {
@@ -77,12 +78,12 @@ static double matrix_share(const struct hb_workload *workload, const struct hb_t
 	return matrix / (alone > busy ? alone : busy);
 }
 
-static bool on_sms(const struct hb_op *op)
+static bool runs_on_sms(const struct hb_op *op)
 {
 	return op->kind != HB_OP_COPY_H2D && op->kind != HB_OP_COPY_D2H;
 }
 
-static int program_build(struct hb_serving_program *program, const struct row *row, uint32_t items,
+static int build_program(struct hb_serving_program *program, const struct serving_model_row *row, uint32_t items,
 			 const struct hb_workload *workload, const struct hb_trace_set *traces,
 			 const struct hb_gpu_spec *spec)
 {
@@ -91,10 +92,10 @@ static int program_build(struct hb_serving_program *program, const struct row *r
 	program->works = calloc(n, sizeof *program->works);
 	if (!program->works)
 		return -ENOMEM;
-	double recorded_power = matrix_share(workload, traces);
+	double recorded_power = compute_matrix_share(workload, traces);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct hb_op *op = &workload->ops[iteration->first_op + row->first_op + i];
-		if (!on_sms(op))
+		if (!runs_on_sms(op))
 			continue;
 		struct hb_gpu_model_work *work = &program->works[program->n++];
 		hb_program_fill_work(work, traces, op);
@@ -104,9 +105,9 @@ static int program_build(struct hb_serving_program *program, const struct row *r
 	return 0;
 }
 
-/* Shares of SMs and of memory bandwidth, by time. */
-static void demand_of(const struct hb_serving_program *program, const struct hb_gpu_spec *spec, double *sm,
-		      double *memory)
+/* Computes the mean shares of SMs and memory bandwidth, weighted by time. */
+static void compute_demands(const struct hb_serving_program *program, const struct hb_gpu_spec *spec, double *sm,
+			    double *memory)
 {
 	double total = 0, sm_sum = 0, memory_sum = 0;
 	for (size_t i = 0; i < program->n; i++) {
@@ -121,16 +122,17 @@ static void demand_of(const struct hb_serving_program *program, const struct hb_
 	*memory = total > 0 ? memory_sum / total : 0;
 }
 
-static const struct row *row_for(const char *name, uint32_t items)
+/* The row of a model for a batch of `items`; NULL = none. */
+static const struct serving_model_row *find_row(const char *name, uint32_t items)
 {
-	const struct row *best = NULL;
+	const struct serving_model_row *best = NULL;
 	for (size_t i = 0; i < N_ROWS; i++)
 		if (strcmp(rows[i].name, name) == 0 && rows[i].items_from <= items)
 			best = &rows[i];
 	return best;
 }
 
-static int row_check(const struct row *row, const struct hb_trace_set *traces, struct hb_error *error)
+static int check_row(const struct serving_model_row *row, const struct hb_trace_set *traces, struct hb_error *error)
 {
 	const struct hb_workload *workload = hb_trace_find(traces, row->program);
 	if (!workload)
@@ -142,86 +144,87 @@ static int row_check(const struct row *row, const struct hb_trace_set *traces, s
 	return 0;
 }
 
-/* What an item is where no row says it: one iteration of the program, its grids growing with the batch. */
-static const struct row *row_of(const struct hb_serving_model_options *wish, uint32_t items, struct row *own)
+/* The row of a program, or *own if there is none: an item is then one iteration, and grids grow with the batch. */
+static const struct serving_model_row *choose_row(const struct hb_serving_model_options *wanted, uint32_t items,
+						  struct serving_model_row *own)
 {
-	const struct row *found = row_for(wish->program, items);
-	*own = (struct row){.name = wish->name,
-			    .program = wish->program,
-			    .programs_an_item = 1,
-			    .grows = true,
-			    .max_items = wish->max_items ? wish->max_items : 1};
+	const struct serving_model_row *found = find_row(wanted->program, items);
+	*own = (struct serving_model_row){.name = wanted->name,
+					  .program = wanted->program,
+					  .programs_an_item = 1,
+					  .grows = true,
+					  .max_items = wanted->max_items ? wanted->max_items : 1};
 	return found ? found : own;
 }
 
-static int programs_build(struct hb_serving_program *programs, const struct hb_serving_model_options *wish,
+static int build_programs(struct hb_serving_program *programs, const struct hb_serving_model_options *wanted,
 			  uint32_t most, const struct hb_trace_set *traces, const struct hb_gpu_spec *spec,
 			  struct hb_error *error)
 {
-	struct row own;
+	struct serving_model_row own;
 	for (uint32_t items = 1; items <= most; items++) {
-		const struct row *from = row_of(wish, items, &own);
-		int rc = row_check(from, traces, error);
+		const struct serving_model_row *from = choose_row(wanted, items, &own);
+		int rc = check_row(from, traces, error);
 		if (rc)
 			return rc;
-		rc = program_build(&programs[items], from, items, hb_trace_find(traces, from->program), traces, spec);
+		rc = build_program(&programs[items], from, items, hb_trace_find(traces, from->program), traces, spec);
 		if (rc)
-			return hb_error_set(error, rc, "out of memory for model %s", wish->name);
+			return hb_error_set(error, rc, "out of memory for model %s", wanted->name);
 	}
 	return 0;
 }
 
-static void programs_free(struct hb_serving_program *programs)
+static void free_programs(struct hb_serving_program *programs)
 {
 	for (uint32_t items = 0; items <= HB_SCHEDULER_BATCH_MAX; items++)
 		free(programs[items].works);
 }
 
-/* At a place where nothing is. */
-static int model_put(struct hb_serving_models *models, uint32_t index, const struct hb_serving_model_options *wish,
-		     const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
+/* Makes the model at `index`. What was there is overwritten, not freed. */
+static int make_model(struct hb_serving_models *models, uint32_t index, const struct hb_serving_model_options *wanted,
+		      const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {
-	struct row own;
-	const struct row *row = row_of(wish, 1, &own);
-	uint32_t most = wish->max_items ? wish->max_items : row->max_items;
+	struct serving_model_row own;
+	const struct serving_model_row *row = choose_row(wanted, 1, &own);
+	uint32_t most = wanted->max_items ? wanted->max_items : row->max_items;
 	if (index == HB_SCHEDULER_MODELS_MAX || most > HB_SCHEDULER_BATCH_MAX)
 		return hb_error_set(error, -ENOSPC, "model %s: more than %d models, or batches of more than %d",
-				    wish->name, HB_SCHEDULER_MODELS_MAX, HB_SCHEDULER_BATCH_MAX);
+				    wanted->name, HB_SCHEDULER_MODELS_MAX, HB_SCHEDULER_BATCH_MAX);
 	struct hb_scheduler_model *known = &models->known[index];
 	struct hb_serving_program *programs = models->program[index];
 	*known = (struct hb_scheduler_model){.max_items = most,
-					     .in_bytes = wish->in_bytes > 0 ? wish->in_bytes : row->in_bytes,
-					     .out_bytes = wish->out_bytes > 0 ? wish->out_bytes : row->out_bytes,
+					     .in_bytes = wanted->in_bytes > 0 ? wanted->in_bytes : row->in_bytes,
+					     .out_bytes = wanted->out_bytes > 0 ? wanted->out_bytes : row->out_bytes,
 					     .run_guess_ns = 10e6};
-	snprintf(known->name, sizeof known->name, "%s", wish->name);
+	snprintf(known->name, sizeof known->name, "%s", wanted->name);
 	memset(programs, 0, sizeof models->program[index]);
-	int rc = programs_build(programs, wish, most, traces, spec, error);
+	int rc = build_programs(programs, wanted, most, traces, spec, error);
 	if (rc) {
-		programs_free(programs);
+		free_programs(programs);
 		return rc;
 	}
-	demand_of(&programs[1], spec, &known->sm_demand[0], &known->memory_demand[0]);
-	demand_of(&programs[most], spec, &known->sm_demand[1], &known->memory_demand[1]);
+	compute_demands(&programs[1], spec, &known->sm_demand[0], &known->memory_demand[0]);
+	compute_demands(&programs[most], spec, &known->sm_demand[1], &known->memory_demand[1]);
 	return 0;
 }
 
-int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wish,
+int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wanted,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {
-	int rc = model_put(models, models->n, wish, traces, spec, error);
+	int rc = make_model(models, models->n, wanted, traces, spec, error);
 	return rc ? rc : (int)models->n++;
 }
 
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
-			      const struct hb_serving_model_options *wish, const struct hb_trace_set *traces,
+			      const struct hb_serving_model_options *wanted, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error)
 {
 	struct hb_scheduler_model known = models->known[number];
 	struct hb_serving_program programs[HB_SCHEDULER_BATCH_MAX + 1];
 	memcpy(programs, models->program[number], sizeof programs);
-	int rc = model_put(models, number, wish, traces, spec, error);
+	int rc = make_model(models, number, wanted, traces, spec, error);
 	if (rc == 0) {
-		programs_free(programs);
+		free_programs(programs);
 		return 0;
 	}
 	models->known[number] = known;
@@ -231,11 +234,11 @@ int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
 
 bool hb_serving_model_known(const char *name)
 {
-	return row_for(name, 1) != NULL;
+	return find_row(name, 1) != NULL;
 }
 
-/* `name` is a word of the list `only`; of no list are the usual ones. */
-static bool is_wanted(const struct row *row, const char *only)
+/* Whether the row's name is in the list `only`; without a list, whether it is one of the usual models. */
+static bool is_wanted(const struct serving_model_row *row, const char *only)
 {
 	size_t length = strlen(row->name);
 	if (!only)
@@ -251,10 +254,10 @@ int hb_serving_models_init(struct hb_serving_models *models, const char *only, c
 {
 	memset(models, 0, sizeof *models);
 	for (size_t i = 0; i < N_ROWS; i++) {
-		const struct hb_serving_model_options wish = {.name = rows[i].name, .program = rows[i].name};
+		const struct hb_serving_model_options wanted = {.name = rows[i].name, .program = rows[i].name};
 		bool another = i == 0 || strcmp(rows[i].name, rows[i - 1].name) != 0;
 		int rc = another && is_wanted(&rows[i], only)
-				 ? hb_serving_models_add(models, &wish, traces, spec, error)
+				 ? hb_serving_models_add(models, &wanted, traces, spec, error)
 				 : 0;
 		if (rc < 0) {
 			hb_serving_models_fini(models);
@@ -267,6 +270,6 @@ int hb_serving_models_init(struct hb_serving_models *models, const char *only, c
 void hb_serving_models_fini(struct hb_serving_models *models)
 {
 	for (uint32_t model = 0; model < models->n; model++)
-		programs_free(models->program[model]);
+		free_programs(models->program[model]);
 	models->n = 0;
 }

@@ -1,48 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The models of the serving evaluation: recorded programs made into batches of
- * any size. Used by the trace back end (serving_gpu.c). The rows are in
- * serving_models.def; the rule by which a kernel grows with the batch is
- * scale_kernel() and explained in docs/serving-scheduler.md.
+ * The models of the serving evaluation: batches of any size, derived from recorded
+ * programs. Used by serving_gpu.c. The models are rows of serving_models.def.
+ * docs/serving-scheduler.md explains how a kernel grows with the batch
+ * (scale_kernel()).
  */
-#ifndef HB_SIM_SERVE_MODELS_H
-#define HB_SIM_SERVE_MODELS_H
+#ifndef HB_SIMSERVING_MODELS_H
+#define HB_SIMSERVING_MODELS_H
 
 #include "gpumodel/model.h"
 #include "server/scheduler/predictor.h"
 #include "trace/trace.h"
 
 struct hb_serving_program {
-	struct hb_gpu_model_work *works; /* one graph */
+	struct hb_gpu_model_work *works; /* the kernels of the graph */
 	size_t n;
 };
 
 struct hb_serving_models {
 	uint32_t n;
 	struct hb_scheduler_model known[HB_SCHEDULER_MODELS_MAX];
-	struct hb_serving_program program[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_BATCH_MAX + 1]; /* by items, from 1 */
+	struct hb_serving_program program[HB_SCHEDULER_MODELS_MAX]
+					 [HB_SCHEDULER_BATCH_MAX + 1]; /* index = items, from 1 */
 };
 
-/* A model to add. What is 0 is as its row of serving_models.def has it. */
+/* A model to add. Values of 0 are taken from its row of serving_models.def. */
 struct hb_serving_model_options {
-	const char *name;    /* what it is called */
-	const char *program; /* a model of serving_models.def, or a recorded program: then an item is one iteration */
+	const char *name;
+	const char *program; /* a row of serving_models.def, or a recorded program: one item = one iteration */
 	uint32_t max_items;
-	double in_bytes, out_bytes; /* an item's */
+	double in_bytes, out_bytes; /* per item */
 };
 
-/* The model's number; -EINVAL (no such program), -ENOSPC, -ENOMEM. `models` was zeroed, or initialised. */
-int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wish,
+/* Adds a model and returns its number; -EINVAL (no such program), -ENOSPC, -ENOMEM. `models` is zeroed or initialized. */
+int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wanted,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
-/* In place of another, which must not run any more. The same errors; then nothing has changed. */
+/* Replaces a model that does not run any more. Same errors; on error nothing has changed. */
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
-			      const struct hb_serving_model_options *wish, const struct hb_trace_set *traces,
+			      const struct hb_serving_model_options *wanted, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error);
-/* Of serving_models.def. */
+/* Whether serving_models.def has the model. */
 bool hb_serving_model_known(const char *name);
 /*
- * Those of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). 0, -EINVAL (a program is not in the
- * traces), -ENOMEM. The traces must outlive it: kernel names.
+ * Makes the models of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). 0, -EINVAL (a program is not in
+ * the traces), -ENOMEM. The traces must stay valid: kernel names point to them.
  */
 int hb_serving_models_init(struct hb_serving_models *models, const char *only, const struct hb_trace_set *traces,
 			   const struct hb_gpu_spec *spec, struct hb_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation runs of `serve` as a table and as JSON; see serving_output.h. */
+/* Results of evaluation runs as a table and as JSON; see serving_output.h. */
 #include "simserving/serving_output.h"
 
 #include "base/json.h"
@@ -22,14 +22,14 @@ void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t
 	}
 }
 
-/* Cut, so that no digit depends on how it was summed; null when it is not finite. */
-static json_t *number(double value)
+/* Rounds to millionths, so that no digit depends on the order of additions; null if not finite. */
+static json_t *pack_number(double value)
 {
 	return isfinite(value) ? json_real(round(value * 1e6) / 1e6) : json_null();
 }
 
-/* `list` is released and NULL returned when an element is NULL. */
-static json_t *append(json_t *list, json_t *element)
+/* Appends an element. If either is NULL, releases the list and returns NULL. */
+static json_t *append_element(json_t *list, json_t *element)
 {
 	if (list && element && json_array_append_new(list, element) == 0)
 		return list;
@@ -37,14 +37,14 @@ static json_t *append(json_t *list, json_t *element)
 	return NULL;
 }
 
-static json_t *class_pack(const struct hb_serving_class_result *class, struct hb_error *error)
+static json_t *pack_class(const struct hb_serving_class_result *class, struct hb_error *error)
 {
 	return hb_json_pack(error, "{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "requests",
 			    (json_int_t) class->requests, "in_time", (json_int_t) class->in_time, "late",
 			    (json_int_t) class->late, "refused", (json_int_t) class->refused, "timeouts",
-			    (json_int_t) class->timeouts, "violations", number(class->violations), "fairness",
-			    number(class->fairness), "p50_us", number((double)class->p50_ns / 1e3), "p99_us",
-			    number((double)class->p99_ns / 1e3));
+			    (json_int_t) class->timeouts, "violations", pack_number(class->violations), "fairness",
+			    pack_number(class->fairness), "p50_us", pack_number((double)class->p50_ns / 1e3), "p99_us",
+			    pack_number((double)class->p99_ns / 1e3));
 }
 
 json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error)
@@ -54,10 +54,10 @@ json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, str
 	for (int i = 0; i < HB_SHADOWS && object; i++) {
 		const struct hb_serving_error_result *one = &errors[i];
 		json_t *value = hb_json_pack(error, "{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "batches",
-					     (json_int_t)one->batches, "median", number(one->median), "p95",
-					     number(one->p95), "run_median", number(one->run_median), "run_p95",
-					     number(one->run_p95), "copy_median", number(one->copy_median), "copy_p95",
-					     number(one->copy_p95));
+					     (json_int_t)one->batches, "median", pack_number(one->median), "p95",
+					     pack_number(one->p95), "run_median", pack_number(one->run_median),
+					     "run_p95", pack_number(one->run_p95), "copy_median",
+					     pack_number(one->copy_median), "copy_p95", pack_number(one->copy_p95));
 		if (!value || json_object_set_new(object, names[i], value)) {
 			json_decref(object);
 			return NULL;
@@ -66,28 +66,29 @@ json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, str
 	return object;
 }
 
-static json_t *models_pack(const struct hb_serving_run_result *result, struct hb_error *error)
+static json_t *pack_models(const struct hb_serving_run_result *result, struct hb_error *error)
 {
 	json_t *list = json_array();
 	for (uint32_t i = 0; i < result->n_models && list; i++)
-		list = append(list, hb_json_pack(error, "{s:s, s:o, s:o, s:o}", "model", result->model_name[i],
-						 "alone_us", number(result->model_alone_ns[i] / 1e3), "high_in_time",
-						 number(result->model_in_time[i][HB_SCHEDULER_HIGH]), "low_in_time",
-						 number(result->model_in_time[i][HB_SCHEDULER_LOW])));
+		list = append_element(
+			list, hb_json_pack(error, "{s:s, s:o, s:o, s:o}", "model", result->model_name[i], "alone_us",
+					   pack_number(result->model_alone_ns[i] / 1e3), "high_in_time",
+					   pack_number(result->model_in_time[i][HB_SCHEDULER_HIGH]), "low_in_time",
+					   pack_number(result->model_in_time[i][HB_SCHEDULER_LOW])));
 	return list;
 }
 
-static json_t *row_pack(const struct hb_serving_row *row, bool errors, struct hb_error *error)
+static json_t *pack_row(const struct hb_serving_row *row, bool errors, struct hb_error *error)
 {
 	const struct hb_serving_run_result *result = &row->result;
 	return hb_json_pack(error, "{s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "policy",
-			    row->policy, "load", number(row->load), "traffic", row->bursts ? "bursts" : "poisson",
-			    "seed", (json_int_t)row->seed, "offered_per_s", number(result->offered_per_s), "high",
-			    class_pack(&result->class[HB_SCHEDULER_HIGH], error), "low",
-			    class_pack(&result->class[HB_SCHEDULER_LOW], error), "models", models_pack(result, error),
-			    "gpu_busy", number(result->gpu_busy), "items_a_batch", number(result->items_a_batch),
-			    "aged_batches", (json_int_t)result->counts.aged, "pauses",
-			    (json_int_t)result->counts.pauses, "prediction_error",
+			    row->policy, "load", pack_number(row->load), "traffic", row->bursts ? "bursts" : "poisson",
+			    "seed", (json_int_t)row->seed, "offered_per_s", pack_number(result->offered_per_s), "high",
+			    pack_class(&result->class[HB_SCHEDULER_HIGH], error), "low",
+			    pack_class(&result->class[HB_SCHEDULER_LOW], error), "models", pack_models(result, error),
+			    "gpu_busy", pack_number(result->gpu_busy), "items_a_batch",
+			    pack_number(result->items_a_batch), "aged_batches", (json_int_t)result->counts.aged,
+			    "pauses", (json_int_t)result->counts.pauses, "prediction_error",
 			    errors ? hb_serving_errors_pack(result->error, error) : json_null());
 }
 
@@ -96,16 +97,16 @@ int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *option
 {
 	json_t *runs = json_array();
 	for (size_t i = 0; i < n && runs; i++)
-		runs = append(runs, row_pack(&rows[i], options->errors, error));
+		runs = append_element(runs, pack_row(&rows[i], options->errors, error));
 	if (!runs)
 		return -EINVAL;
 	json_t *root = hb_json_pack(
 		error, "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:o}", "gpu", options->gpu, "link_bytes_per_s",
-		options->link_bytes_per_s > 0 ? number(options->link_bytes_per_s) : json_null(), "capacity_per_s",
-		number(options->capacity_per_s), "seconds", number(options->seconds), "high_share",
-		number(options->high_share), "high_deadline_factor",
-		number(options->deadline_factor[HB_SCHEDULER_HIGH]), "low_deadline_factor",
-		number(options->deadline_factor[HB_SCHEDULER_LOW]), "concurrency_of_baselines",
+		options->link_bytes_per_s > 0 ? pack_number(options->link_bytes_per_s) : json_null(), "capacity_per_s",
+		pack_number(options->capacity_per_s), "seconds", pack_number(options->seconds), "high_share",
+		pack_number(options->high_share), "high_deadline_factor",
+		pack_number(options->deadline_factor[HB_SCHEDULER_HIGH]), "low_deadline_factor",
+		pack_number(options->deadline_factor[HB_SCHEDULER_LOW]), "concurrency_of_baselines",
 		(int)options->config.concurrency, "slots", (int)options->config.slots, "runs", runs);
 	int rc = hb_json_write(root, out, error);
 	json_decref(root);

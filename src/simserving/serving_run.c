@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The evaluation run: arrivals, scheduler and back end in virtual time; see serving_run.h. */
+/* Evaluation runs: arrivals, scheduler and back end in virtual time; see serving_run.h. */
 #include "simserving/serving_run.h"
 
 #include "base/clock.h"
@@ -12,24 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests that arrive before do not count: queues fill, the predictor learns. */
+/* Requests that arrive in the first WARM_NS do not count: queues fill and the predictor learns. */
 #define WARM_NS (500 * HB_NS_PER_MS)
-/* Measuring capacity: so long, in queues so full, begun so long before. */
+/* Measurement of the capacity: its duration, and the queue length of each model. */
 #define CAPACITY_NS HB_NS_PER_S
 #define CAPACITY_QUEUE 64
-/* A load of which nothing gets through (its deadlines are missed) still ends. */
+/* A run ends at most this long after its last arrival. */
 #define DRAIN_NS (10 * HB_NS_PER_S)
-/* Each size is run alone so often when a model is loaded. */
+/* Number of runs of each batch size alone when a model is loaded. */
 #define PROFILE_RUNS 3
 
-struct source {
+/* The arrivals of one model and priority. */
+struct request_source {
 	uint32_t model;
 	enum hb_scheduler_priority priority;
 	struct hb_arrivals *arrivals;
 	int64_t next_ns;
 };
 
-struct run {
+struct serving_run {
 	const struct hb_serving_run_options *options;
 	struct hb_error *error;
 	void *gpu;
@@ -38,8 +39,8 @@ struct run {
 	uint32_t n_models;
 	struct hb_scheduler_model models[HB_SCHEDULER_MODELS_MAX];
 	double alone_ns[HB_SCHEDULER_MODELS_MAX], item_ns[HB_SCHEDULER_MODELS_MAX];
-	double share[HB_SCHEDULER_MODELS_MAX]; /* of requests */
-	struct source sources[HB_SCHEDULER_MODELS_MAX * HB_SCHEDULER_PRIORITIES];
+	double share[HB_SCHEDULER_MODELS_MAX]; /* share of requests */
+	struct request_source sources[HB_SCHEDULER_MODELS_MAX * HB_SCHEDULER_PRIORITIES];
 	uint32_t n_sources;
 	int64_t now_ns, end_ns, busy_before_ns;
 	int failure;
@@ -60,8 +61,8 @@ void hb_serving_run_options_init(struct hb_serving_run_options *options)
 
 static const struct hb_scheduler_provider_ops *const gpu_ops = &hb_serving_gpu_ops;
 
-/* One batch alone on the GPU, each stage timed. */
-static void batch_time(struct run *run, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
+/* Runs one batch alone and measures its stages. */
+static void measure_batch(struct serving_run *run, uint32_t model, uint32_t items, double stage_ns[HB_STAGES])
 {
 	struct hb_scheduler_provider_event event = {.stage = HB_STAGE_IN};
 	int64_t since_ns = run->now_ns;
@@ -82,14 +83,14 @@ static void batch_time(struct run *run, uint32_t model, uint32_t items, double s
 	}
 }
 
-/* What a server does when it loads a model: runs batches of sizes 1, 2, 4 ... alone. */
-static void profile(struct run *run, uint32_t model)
+/* Runs batches of 1, 2, 4, ... items alone, as a server does when it loads a model. */
+static void profile_model(struct serving_run *run, uint32_t model)
 {
 	uint32_t most = run->models[model].max_items, items = 1;
 	double stage_ns[HB_STAGES];
 	for (;;) {
 		for (int i = 0; i < PROFILE_RUNS; i++) {
-			batch_time(run, model, items, stage_ns);
+			measure_batch(run, model, items, stage_ns);
 			hb_scheduler_profiled(run->scheduler, model, items, stage_ns);
 			hb_serving_watch_profiled(&run->watch, model, items, stage_ns);
 			run->now_ns += HB_NS_PER_MS;
@@ -104,7 +105,7 @@ static void profile(struct run *run, uint32_t model)
 	}
 }
 
-static int models_open(struct run *run)
+static int open_models(struct serving_run *run)
 {
 	double sum = 0;
 	run->n_models = gpu_ops->models(run->gpu);
@@ -114,7 +115,7 @@ static int models_open(struct run *run)
 		if (rc < 0)
 			return rc;
 		hb_serving_watch_model(&run->watch, &run->models[model]);
-		profile(run, model);
+		profile_model(run, model);
 		run->share[model] = 1 / run->item_ns[model];
 		sum += run->share[model];
 	}
@@ -123,11 +124,11 @@ static int models_open(struct run *run)
 	return 0;
 }
 
-static int source_open(struct run *run, uint32_t model, enum hb_scheduler_priority priority, double per_s)
+static int open_source(struct serving_run *run, uint32_t model, enum hb_scheduler_priority priority, double per_s)
 {
 	char spec[64];
 	snprintf(spec, sizeof spec, "%.6f/s%s", per_s, run->options->bursts ? ":burst" : "");
-	struct source *source = &run->sources[run->n_sources];
+	struct request_source *source = &run->sources[run->n_sources];
 	uint64_t seed = run->options->seed * 1000 + run->n_sources;
 	int rc = hb_arrivals_new(spec, seed, &source->arrivals, run->error);
 	if (rc)
@@ -139,20 +140,20 @@ static int source_open(struct run *run, uint32_t model, enum hb_scheduler_priori
 	return 0;
 }
 
-static int sources_open(struct run *run, double per_s)
+static int open_sources(struct serving_run *run, double per_s)
 {
 	for (uint32_t model = 0; model < run->n_models; model++)
 		for (int priority = 0; priority < HB_SCHEDULER_PRIORITIES; priority++) {
 			double high = run->options->high_share;
 			double share = run->share[model] * (priority == HB_SCHEDULER_HIGH ? high : 1 - high);
-			int rc = source_open(run, model, priority, share * per_s);
+			int rc = open_source(run, model, priority, share * per_s);
 			if (rc)
 				return rc;
 		}
 	return 0;
 }
 
-static void run_close(struct run *run)
+static void close_run(struct serving_run *run)
 {
 	for (uint32_t i = 0; i < run->n_sources; i++)
 		hb_arrivals_free(run->sources[i].arrivals);
@@ -162,7 +163,7 @@ static void run_close(struct run *run)
 	free(run);
 }
 
-static int run_open(const struct hb_serving_run_options *options, struct run **out, struct hb_error *error)
+static int open_run(const struct hb_serving_run_options *options, struct serving_run **out, struct hb_error *error)
 {
 	struct hb_serving_gpu_options gpu = {
 		.traces = options->traces,
@@ -171,7 +172,7 @@ static int run_open(const struct hb_serving_run_options *options, struct run **o
 		.link_bytes_per_s = options->link_bytes_per_s,
 		.lanes = options->config.slots,
 	};
-	struct run *run = calloc(1, sizeof *run);
+	struct serving_run *run = calloc(1, sizeof *run);
 	if (!run)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	run->options = options;
@@ -179,16 +180,16 @@ static int run_open(const struct hb_serving_run_options *options, struct run **o
 	int rc = hb_serving_gpu_new(&gpu, &run->gpu, error);
 	rc = rc ? rc : hb_scheduler_new(&options->config, &run->scheduler, error);
 	rc = rc ? rc : hb_serving_watch_init(&run->watch, options->errors);
-	rc = rc ? rc : models_open(run);
+	rc = rc ? rc : open_models(run);
 	if (rc) {
-		run_close(run);
+		close_run(run);
 		return rc;
 	}
 	*out = run;
 	return 0;
 }
 
-static void action_do(struct run *run, const struct hb_scheduler_action *action)
+static void carry_out_action(struct serving_run *run, const struct hb_scheduler_action *action)
 {
 	const struct hb_scheduler_batch *batch;
 	switch (action->kind) {
@@ -196,7 +197,7 @@ static void action_do(struct run *run, const struct hb_scheduler_action *action)
 		batch = hb_scheduler_batch_get(run->scheduler, action->slot);
 		hb_serving_watch_start(&run->watch, run->now_ns, action->slot, batch);
 		if (gpu_ops->start(run->gpu, run->now_ns, action->slot, batch->model, batch) < 0)
-			run->failure = hb_error_set(run->error, -EINVAL, "the simulated GPU did not take a batch");
+			run->failure = hb_error_set(run->error, -EINVAL, "the simulated GPU refused a batch");
 		if (run->models[batch->model].in_bytes <= 0)
 			hb_scheduler_stage(run->scheduler, run->now_ns, action->slot, HB_STAGE_RUN);
 		break;
@@ -211,14 +212,14 @@ static void action_do(struct run *run, const struct hb_scheduler_action *action)
 	}
 }
 
-static void steps_do(struct run *run)
+static void carry_out_actions(struct serving_run *run)
 {
 	struct hb_scheduler_action action;
 	while (!run->failure && hb_scheduler_step(run->scheduler, run->now_ns, &action))
-		action_do(run, &action);
+		carry_out_action(run, &action);
 }
 
-static void event_take(struct run *run, const struct hb_scheduler_provider_event *event)
+static void handle_event(struct serving_run *run, const struct hb_scheduler_provider_event *event)
 {
 	run->now_ns = event->at_ns;
 	if (event->stage < HB_STAGES) {
@@ -231,7 +232,7 @@ static void event_take(struct run *run, const struct hb_scheduler_provider_event
 	}
 }
 
-static void request_come(struct run *run, struct source *source)
+static void submit_request(struct serving_run *run, struct request_source *source)
 {
 	double allowed_ns = run->options->deadline_factor[source->priority] * run->alone_ns[source->model];
 	int64_t deadline_ns = run->now_ns + (int64_t)allowed_ns;
@@ -249,19 +250,19 @@ static void request_come(struct run *run, struct source *source)
 	source->next_ns = next == INT64_MAX ? next : next + run->watch.base_ns;
 }
 
-static struct source *source_next(struct run *run)
+static struct request_source *find_next_source(struct serving_run *run)
 {
-	struct source *best = &run->sources[0];
+	struct request_source *best = &run->sources[0];
 	for (uint32_t i = 1; i < run->n_sources; i++)
 		if (run->sources[i].next_ns < best->next_ns)
 			best = &run->sources[i];
 	return best;
 }
 
-/* One point in time: what the GPU has to tell, or a request, or a wake. False: nothing comes any more. */
-static bool advance(struct run *run)
+/* Advances to the next event of the GPU, arrival or wake-up, and handles it. False: there is none. */
+static bool advance_run(struct serving_run *run)
 {
-	struct source *source = source_next(run);
+	struct request_source *source = find_next_source(run);
 	int64_t arrival = source->next_ns < run->end_ns ? source->next_ns : INT64_MAX;
 	int64_t gpu = gpu_ops->next_ns(run->gpu), wake = hb_scheduler_next_wake_ns(run->scheduler);
 	int64_t next = gpu < arrival ? gpu : arrival;
@@ -272,19 +273,19 @@ static bool advance(struct run *run)
 	int64_t until_ns = run->now_ns;
 	struct hb_scheduler_provider_event event;
 	while (gpu_ops->poll(run->gpu, until_ns, &event)) {
-		event_take(run, &event);
-		steps_do(run);
+		handle_event(run, &event);
+		carry_out_actions(run);
 	}
 	run->now_ns = until_ns;
 	if (arrival <= until_ns)
-		request_come(run, source);
-	/* Most points in time are kernels within a batch, of which the scheduler knows nothing. */
+		submit_request(run, source);
+	/* Most events are ends of kernels within a batch; then the scheduler has nothing to decide. */
 	if (arrival <= until_ns || wake <= until_ns)
-		steps_do(run);
+		carry_out_actions(run);
 	return true;
 }
 
-static void result_fill(struct run *run, struct hb_serving_run_result *result)
+static void fill_result(struct serving_run *run, struct hb_serving_run_result *result)
 {
 	result->n_models = run->n_models;
 	for (uint32_t model = 0; model < run->n_models; model++) {
@@ -303,38 +304,38 @@ int hb_serving_run(const struct hb_serving_run_options *options, struct hb_servi
 {
 	double capacity = options->capacity_per_s;
 	int rc = capacity > 0 ? 0 : hb_serving_capacity(options, &capacity, error);
-	struct run *run;
-	rc = rc ? rc : run_open(options, &run, error);
+	struct serving_run *run;
+	rc = rc ? rc : open_run(options, &run, error);
 	if (rc)
 		return rc;
-	rc = sources_open(run, capacity * options->load);
-	/* Arrivals count from when every model was profiled. */
+	rc = open_sources(run, capacity * options->load);
+	/* Arrivals begin after the profiles. */
 	run->busy_before_ns = hb_serving_gpu_busy_ns(run->gpu);
 	run->watch.base_ns = run->now_ns;
 	run->watch.count_from_ns = run->now_ns + WARM_NS;
 	run->end_ns = run->now_ns + WARM_NS + (int64_t)(options->seconds * 1e9);
 	for (uint32_t i = 0; i < run->n_sources; i++)
 		run->sources[i].next_ns += run->watch.base_ns;
-	while (!rc && run->now_ns < run->end_ns + DRAIN_NS && advance(run))
+	while (!rc && run->now_ns < run->end_ns + DRAIN_NS && advance_run(run))
 		continue;
 	rc = rc ? rc : run->failure ? run->failure : run->watch.failure;
 	if (!rc) {
 		*result = (struct hb_serving_run_result){.capacity_per_s = capacity,
 							 .offered_per_s = capacity * options->load};
-		result_fill(run, result);
+		fill_result(run, result);
 	}
-	run_close(run);
+	close_run(run);
 	return rc;
 }
 
-/* Keeps each model's queue at CAPACITY_QUEUE, in turn by their share. */
-static void queues_top_up(struct run *run, uint64_t *sent)
+/* Fills the queues to CAPACITY_QUEUE requests per model, in proportion to the models' shares. */
+static void fill_queues(struct serving_run *run, uint64_t *sent)
 {
 	for (uint32_t model = 0; model < run->n_models; model++) {
 		struct hb_scheduler_request request = {.model = model, .items = 1, .deadline_ns = INT64_MAX};
 		while (hb_scheduler_queued(run->scheduler, HB_SCHEDULER_HIGH) < CAPACITY_QUEUE * run->n_models &&
 		       !run->failure) {
-			/* The model furthest behind its share comes next. */
+			/* The next request is for the model that is furthest behind its share. */
 			uint32_t next = 0;
 			for (uint32_t i = 1; i < run->n_models; i++)
 				if ((double)sent[i] / run->share[i] < (double)sent[next] / run->share[next])
@@ -352,28 +353,28 @@ int hb_serving_capacity(const struct hb_serving_run_options *options, double *pe
 	struct hb_serving_run_options full = *options;
 	uint64_t sent[HB_SCHEDULER_MODELS_MAX] = {0}, done = 0;
 	struct hb_scheduler_provider_event event;
-	struct run *run;
+	struct serving_run *run;
 	full.config.policy = "fifo";
 	full.config.batch_most = 1;
 	full.errors = false;
-	int rc = run_open(&full, &run, error);
+	int rc = open_run(&full, &run, error);
 	if (rc)
 		return rc;
 	int64_t from_ns = run->now_ns + WARM_NS, to_ns = from_ns + CAPACITY_NS;
 	run->watch.count_from_ns = INT64_MAX;
 	while (run->now_ns < to_ns && !run->failure) {
-		queues_top_up(run, sent);
-		steps_do(run);
+		fill_queues(run, sent);
+		carry_out_actions(run);
 		run->now_ns = gpu_ops->next_ns(run->gpu);
 		while (gpu_ops->poll(run->gpu, run->now_ns, &event)) {
 			if (event.stage == HB_STAGES && run->now_ns >= from_ns && run->now_ns < to_ns)
 				done += hb_scheduler_batch_get(run->scheduler, event.slot)->items;
-			event_take(run, &event);
+			handle_event(run, &event);
 		}
 	}
 	rc = run->failure;
 	if (!rc)
 		*per_s = (double)done * 1e9 / (double)CAPACITY_NS;
-	run_close(run);
+	close_run(run);
 	return rc;
 }

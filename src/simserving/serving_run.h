@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One evaluation run of `serve` in virtual time: requests of two priorities for
- * every model of serving_models.def against a policy, on the simulated GPU. The
- * struct of options is everything a run depends on: same options, same result.
- * Callers: `hb sim-serve` (src/cli), tests.
+ * One evaluation run of the serving scheduler in virtual time: requests of two
+ * priorities for several models, one policy, the simulated GPU. A run depends on
+ * its options only: same options, same result. Callers: `hb sim-serve` (src/cli),
+ * tests.
  *
- * Load is a share of capacity: the requests a second of this mix that get
- * through one by one, without batching, when queues never run dry
- * (hb_serving_capacity). Each model gets the same share of GPU time; a request's deadline is its arrival plus a factor times the
- * latency of one such request alone.
+ * Load is relative to the capacity: the requests per second of this mix that the
+ * GPU completes without batching when queues are never empty
+ * (hb_serving_capacity()). Each model gets the same share of GPU time. The
+ * deadline of a request is its arrival plus a factor times the latency of such a
+ * request alone.
  */
-#ifndef HB_SIM_SERVE_RUN_H
-#define HB_SIM_SERVE_RUN_H
+#ifndef HB_SIMSERVING_RUN_H
+#define HB_SIMSERVING_RUN_H
 
 #include "base/hist.h"
 #include "server/scheduler/scheduler.h"
@@ -20,27 +21,28 @@
 struct hb_serving_run_options {
 	const struct hb_trace_set *traces;
 	const char *gpu;
-	const char *models;      /* of serving_models.def, "a,b"; NULL = the usual ones */
-	double link_bytes_per_s; /* between host and GPU, where that is not the GPU's own; 0 = it is */
+	const char *models;      /* rows of serving_models.def, "a,b"; NULL = the usual ones */
+	double link_bytes_per_s; /* speed of the host link in each direction; 0 = as in the GPU's file */
 	struct hb_scheduler_config config;
-	double load;           /* of capacity */
-	double capacity_per_s; /* requests a second; 0 = measure it first */
+	double load;           /* 1 = the capacity */
+	double capacity_per_s; /* requests per second; 0 = measure it first */
 	bool bursts;
-	double high_share; /* of requests */
+	double high_share; /* share of high-priority requests, 0..1 */
 	double deadline_factor[HB_SCHEDULER_PRIORITIES];
 	double seconds;
 	uint64_t seed;
-	bool errors; /* also ask predictors with parts switched off */
+	bool errors; /* also run predictors with parts switched off */
 };
 
+/* Results of one priority. */
 struct hb_serving_class_result {
 	uint64_t requests, in_time, late, refused, timeouts;
-	double violations;      /* share of requests that were not done in time */
-	double fairness;        /* Jain's index of the models' shares in time */
-	int64_t p50_ns, p99_ns; /* of those done */
+	double violations;      /* share of requests that were not completed in time */
+	double fairness;        /* Jain's index of the models' shares of requests in time */
+	int64_t p50_ns, p99_ns; /* latency of completed requests */
 };
 
-/* Predictors asked side by side: all parts, and parts switched off. */
+/* Predictors that run side by side: the complete one, and ones with parts switched off. */
 enum hb_serving_shadow {
 	HB_SHADOW_FULL,
 	HB_SHADOW_NO_TRANSFER,
@@ -51,10 +53,13 @@ enum hb_serving_shadow {
 
 struct hb_serving_error_result {
 	uint64_t batches;
-	double median, p95; /* of |predicted - actual| / actual, start to end, as predicted at the start */
-	double run_median,
-		run_p95; /* of the run, with the company it came to have: |work accounted for - work| / work */
-	double copy_median, copy_p95; /* of its copies, likewise */
+	double median, p95; /* |predicted - actual| / actual of batches, predicted at their start */
+	/*
+	 * Errors of the predicted progress, given the batches that really ran beside it: |accounted work - work| / work of
+	 * each run, and of each copy.
+	 */
+	double run_median, run_p95;
+	double copy_median, copy_p95;
 };
 
 struct hb_serving_run_result {
@@ -70,10 +75,10 @@ struct hb_serving_run_result {
 };
 
 void hb_serving_run_options_init(struct hb_serving_run_options *options);
-/* 0, -EINVAL, -ENOENT, -ENOMEM. *result written only on success. */
+/* Executes a run. 0, -EINVAL, -ENOENT, -ENOMEM. *result is written on success only. */
 int hb_serving_run(const struct hb_serving_run_options *options, struct hb_serving_run_result *result,
 		   struct hb_error *error);
-/* Requests a second of the mix when queues never run dry. */
+/* Measures the capacity: requests per second of the mix when queues are never empty. */
 int hb_serving_capacity(const struct hb_serving_run_options *options, double *per_s, struct hb_error *error);
 
 #endif

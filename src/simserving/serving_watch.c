@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bookkeeping of an evaluation run; see serving_watch.h. */
+/* Counts of an evaluation run; see serving_watch.h. */
 #include "simserving/serving_watch.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Relative errors as whole numbers, for the histogram. */
+/* Relative errors are recorded as integers: error * MILLION. */
 #define MILLION 1e6
 
 int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors)
@@ -62,18 +62,18 @@ void hb_serving_watch_profiled(struct hb_serving_watch *watch, uint32_t model, u
 		hb_predictor_profiled(&watch->shadows[i], model, items, stage_ns);
 }
 
-static bool counts(const struct hb_serving_watch *watch, const struct hb_serving_fate *fate)
+static bool is_counted(const struct hb_serving_watch *watch, const struct hb_serving_request *request)
 {
-	return fate->arrival_ns >= watch->count_from_ns;
+	return request->arrival_ns >= watch->count_from_ns;
 }
 
 uint64_t hb_serving_watch_request(struct hb_serving_watch *watch, int64_t now_ns, uint32_t model,
 				  enum hb_scheduler_priority priority, int64_t deadline_ns)
 {
-	struct hb_serving_fate fate = {now_ns, deadline_ns, model, priority};
+	struct hb_serving_request request = {now_ns, deadline_ns, model, priority};
 	if (watch->n == watch->capacity) {
 		size_t capacity = watch->capacity ? 2 * watch->capacity : 1024;
-		struct hb_serving_fate *requests = realloc(watch->requests, capacity * sizeof *requests);
+		struct hb_serving_request *requests = realloc(watch->requests, capacity * sizeof *requests);
 		if (!requests) {
 			watch->failure = -ENOMEM;
 			return 0;
@@ -81,16 +81,16 @@ uint64_t hb_serving_watch_request(struct hb_serving_watch *watch, int64_t now_ns
 		watch->requests = requests;
 		watch->capacity = capacity;
 	}
-	watch->requests[watch->n] = fate;
-	watch->arrived[model][priority] += counts(watch, &fate);
+	watch->requests[watch->n] = request;
+	watch->arrived[model][priority] += is_counted(watch, &request);
 	return watch->n++;
 }
 
 void hb_serving_watch_refused(struct hb_serving_watch *watch, const struct hb_scheduler_action *action)
 {
-	const struct hb_serving_fate *fate = &watch->requests[action->cookie];
-	if (counts(watch, fate))
-		(action->reason == HB_SCHEDULER_TIMEOUT ? watch->timeouts : watch->refused)[fate->priority]++;
+	const struct hb_serving_request *request = &watch->requests[action->cookie];
+	if (is_counted(watch, request))
+		(action->reason == HB_SCHEDULER_TIMEOUT ? watch->timeouts : watch->refused)[request->priority]++;
 }
 
 void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
@@ -102,8 +102,8 @@ void hb_serving_watch_start(struct hb_serving_watch *watch, int64_t now_ns, uint
 		hb_predictor_begin(&watch->shadows[i], now_ns, slot, batch->model, batch->items, batch->priority);
 }
 
-/* Going from change to change a stage that is over should have come to exactly its whole work. */
-static void stage_record(struct hb_serving_watch *watch, uint32_t shadow, const struct hb_flight *flight,
+/* Records the error of an ended stage: with exact progress rates its accounted work would equal its total work. */
+static void record_stage(struct hb_serving_watch *watch, uint32_t shadow, const struct hb_flight *flight,
 			 enum hb_scheduler_stage stage)
 {
 	double total_ns = flight->total_ns[stage];
@@ -121,7 +121,7 @@ void hb_serving_watch_stage(struct hb_serving_watch *watch, int64_t now_ns, uint
 		enum hb_scheduler_stage before = flight->flow.stage;
 		hb_predictor_stage(&watch->shadows[i], now_ns, slot, stage);
 		if (stage == before + 1)
-			stage_record(watch, i, flight, before);
+			record_stage(watch, i, flight, before);
 	}
 }
 
@@ -131,7 +131,7 @@ void hb_serving_watch_pause(struct hb_serving_watch *watch, int64_t now_ns, uint
 		hb_predictor_pause(&watch->shadows[i], now_ns, slot, paused);
 }
 
-static void error_record(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)
+static void record_errors(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot)
 {
 	for (uint32_t i = 0; i < watch->n_shadows; i++) {
 		const struct hb_flight *flight = &watch->shadows[i].flights[slot];
@@ -141,28 +141,28 @@ static void error_record(struct hb_serving_watch *watch, int64_t now_ns, uint32_
 				       (int64_t)(fabs(flight->predicted_ns - took_ns) / took_ns * MILLION));
 		hb_predictor_end(&watch->shadows[i], now_ns, slot, true);
 		if (flight->flow.stage == HB_STAGE_OUT)
-			stage_record(watch, i, flight, HB_STAGE_OUT);
+			record_stage(watch, i, flight, HB_STAGE_OUT);
 	}
 }
 
 void hb_serving_watch_end(struct hb_serving_watch *watch, int64_t now_ns, uint32_t slot,
 			  const struct hb_scheduler_batch *batch)
 {
-	error_record(watch, now_ns, slot);
+	record_errors(watch, now_ns, slot);
 	for (uint32_t i = 0; i < batch->n_requests && watch->n; i++) {
-		const struct hb_serving_fate *fate = &watch->requests[batch->cookies[i]];
-		if (!counts(watch, fate))
+		const struct hb_serving_request *request = &watch->requests[batch->cookies[i]];
+		if (!is_counted(watch, request))
 			continue;
-		hb_hist_record(&watch->latency[fate->priority], now_ns - fate->arrival_ns);
-		if (now_ns <= fate->deadline_ns)
-			watch->in_time[fate->model][fate->priority]++;
+		hb_hist_record(&watch->latency[request->priority], now_ns - request->arrival_ns);
+		if (now_ns <= request->deadline_ns)
+			watch->in_time[request->model][request->priority]++;
 		else
-			watch->late[fate->priority]++;
+			watch->late[request->priority]++;
 	}
 }
 
-/* (sum x)^2 / (n sum x^2): 1 = all alike, 1/n = one has everything. */
-static double jain(const double *x, uint32_t n)
+/* Jain's index (sum x)^2 / (n sum x^2): 1 = all equal, 1/n = one has everything. */
+static double compute_jain_index(const double *x, uint32_t n)
 {
 	double sum = 0, squares = 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -172,8 +172,8 @@ static double jain(const double *x, uint32_t n)
 	return squares > 0 ? sum * sum / (n * squares) : 1;
 }
 
-static void class_result(const struct hb_serving_watch *watch, enum hb_scheduler_priority priority,
-			 struct hb_serving_run_result *result)
+static void fill_class_result(const struct hb_serving_watch *watch, enum hb_scheduler_priority priority,
+			      struct hb_serving_run_result *result)
 {
 	struct hb_serving_class_result *class = &result->class[priority];
 	double share[HB_SCHEDULER_MODELS_MAX];
@@ -188,7 +188,7 @@ static void class_result(const struct hb_serving_watch *watch, enum hb_scheduler
 	class->refused = watch->refused[priority];
 	class->timeouts = watch->timeouts[priority];
 	class->violations = class->requests ? 1 - (double)class->in_time / (double)class->requests : 0;
-	class->fairness = jain(share, watch->n_models);
+	class->fairness = compute_jain_index(share, watch->n_models);
 	class->p50_ns = hb_hist_percentile(&watch->latency[priority], 0.5);
 	class->p99_ns = hb_hist_percentile(&watch->latency[priority], 0.99);
 }
@@ -196,7 +196,7 @@ static void class_result(const struct hb_serving_watch *watch, enum hb_scheduler
 void hb_serving_watch_result(const struct hb_serving_watch *watch, struct hb_serving_run_result *result)
 {
 	for (int priority = 0; priority < HB_SCHEDULER_PRIORITIES; priority++)
-		class_result(watch, priority, result);
+		fill_class_result(watch, priority, result);
 	for (uint32_t i = 0; i < watch->n_shadows; i++)
 		result->error[i] = (struct hb_serving_error_result){
 			.batches = watch->error[i].count,

@@ -135,7 +135,7 @@ class Missing(unittest.TestCase):
                              "other": ("library: libc.so.6\n" + TENSORS % ("FP32", "y"), None)})
         try:
             self.assertIn("/nowhere/libonnxruntime.so", server.reason("m"))
-            self.assertIn("libc.so.6 is no ONNX Runtime", server.reason("other"))
+            self.assertIn("libc.so.6 is not ONNX Runtime", server.reason("other"))
             status, answer = server.infer("m")
             self.assertEqual(status, 503)
             self.assertIn("/nowhere/libonnxruntime.so", answer["error"])
@@ -188,9 +188,10 @@ class Fake(unittest.TestCase):
             self.server.infer_binary("all", given | {"iBYTES": (kind, texts.replace(b"xx", b"\0x"))})
 
     def test_sizes_that_do_not_fit_are_said_when_it_is_loaded(self):
-        for name, words in (("one", "input x: with the batch it is -1x4 by model.yaml, but the model has 1x4"),
-                            ("wide", "has -1x5"), ("deep", "has -1x2x4"), ("more", "the model has 2 inputs, model.yaml 1"),
-                            ("output", "output y: with the batch it is -1x4"), ("noise", "no model: model.onnx")):
+        for name, words in (("one", "input x: the shape with the batch is -1x4 in model.yaml, but 1x4 in the model"),
+                            ("wide", "but -1x5 in the model"), ("deep", "but -1x2x4 in the model"),
+                            ("more", "the model has 2 inputs, model.yaml 1"),
+                            ("output", "output y: the shape with the batch is -1x4"), ("noise", "no model: model.onnx")):
             self.assertIn(words, self.server.reason(name))
         self.assertEqual(self.server.infer("unsaid")[0], 200)  # a model that does not say may fit
         self.server.write("one/model.yaml", "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 1\nlibrary: %s\n%s"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ONNX Runtime back end: a worker whose program is ours (onnx_worker.c). What a
- * worker is and does is backend_worker.c; this only says how it is called.
+ * The ONNX Runtime back end: the worker back end (backend_worker.c) with the
+ * program hb-onnx-worker (onnx_worker.c). This file makes its command line.
  */
 #include "base/install_path.h"
 #include "server/backends/backend.h"
@@ -19,7 +19,7 @@ static int open_onnx(const struct hb_model_config *config, struct hb_backend_sha
 	if (hb_install_program("hb-onnx-worker", program, sizeof(program)) < 0)
 		return hb_error_set(error, -ENOENT, "model %s: hb-onnx-worker is not installed", config->name);
 	if (strpbrk(program, "'") || strpbrk(config->file, "'") || strpbrk(library, "'"))
-		return hb_error_set(error, -EINVAL, "model %s: a path with a quote in it", config->name);
+		return hb_error_set(error, -EINVAL, "model %s: a path contains a quote (')", config->name);
 	if ((size_t)snprintf(called.command, sizeof(called.command), "'%s' '%s' '%s'", program, config->file,
 			     library) >= sizeof(called.command))
 		return hb_error_set(error, -ENAMETOOLONG, "model %s: its paths are too long", config->name);

@@ -538,7 +538,7 @@ static void close_fd(int fd)
 static void close_worker(void *self)
 {
 	struct worker *worker = self;
-	hb_worker_process_leave(&worker->process);
+	hb_worker_process_abandon(&worker->process);
 	hb_worker_memory_fini(&worker->memory);
 	close_fd(worker->submitted_bell);
 	close_fd(worker->completed_bell);

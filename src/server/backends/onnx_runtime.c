@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See onnx_runtime.h. */
+/* Calls of ONNX Runtime's C API; see onnx_runtime.h. */
 #include "server/backends/onnx_runtime.h"
 
 #include "base/log.h"
@@ -16,28 +16,28 @@
 #define MEMORY_DEFAULT 0
 #define ONNX_STRING 8
 
-struct calls {
+struct onnx_calls {
 #define HB_ONNX_CALL(place, name, result, arguments) result(*name) arguments;
 #include "server/backends/onnx_calls.def"
 #undef HB_ONNX_CALL
 };
 
-/* What OrtGetApiBase() returns. */
-struct api_base {
+/* Result of OrtGetApiBase(). */
+struct onnx_api_base {
 	const void *const *(*get_api)(uint32_t version);
 	const char *(*get_version)(void);
 };
 
 struct hb_onnx {
 	void *library;
-	struct calls calls;
+	struct onnx_calls calls;
 	void *env, *options, *run_options, *session, *memory, *allocator;
-	void *values[HB_TENSORS_MAX]; /* outputs of the last run */
-	char *texts[HB_TENSORS_MAX];  /* of those, where they are texts */
+	void *values[HB_TENSORS_MAX];  /* outputs of the last run */
+	char *strings[HB_TENSORS_MAX]; /* content of the outputs of type BYTES */
 };
 
-/* ONNX's numbers of element types; 0 = none. */
-static int number_of(enum hb_dtype dtype)
+/* ONNX's number of an element type; 0 = not supported. */
+static int onnx_type(enum hb_dtype dtype)
 {
 	static const int numbers[HB_DTYPES] = {
 		[HB_DTYPE_FP32] = 1,    [HB_DTYPE_UINT8] = 2, [HB_DTYPE_INT8] = 3,  [HB_DTYPE_UINT16] = 4,
@@ -48,8 +48,8 @@ static int number_of(enum hb_dtype dtype)
 	return numbers[dtype];
 }
 
-/* The status is taken. 0, or -EIO with what it says. */
-static int check(const struct hb_onnx *onnx, void *status, const char *what, struct hb_error *error)
+/* Releases a status of the library. 0, or -EIO with its message. */
+static int check_status(const struct hb_onnx *onnx, void *status, const char *what, struct hb_error *error)
 {
 	if (!status)
 		return 0;
@@ -62,11 +62,11 @@ static int check(const struct hb_onnx *onnx, void *status, const char *what, str
 
 static int find_calls(struct hb_onnx *onnx, const char *name, struct hb_error *error)
 {
-	const struct api_base *(*base)(void);
+	const struct onnx_api_base *(*base)(void);
 	*(void **)&base = dlsym(onnx->library, "OrtGetApiBase");
 	const void *const *table = base && base() ? base()->get_api(API_VERSION) : NULL;
 	if (!table)
-		return hb_error_set(error, -ENOTSUP, "%s is no ONNX Runtime", name);
+		return hb_error_set(error, -ENOTSUP, "%s is not ONNX Runtime", name);
 #define HB_ONNX_CALL(place, name, result, arguments) memcpy(&onnx->calls.name, &table[place], sizeof(void *));
 #include "server/backends/onnx_calls.def"
 #undef HB_ONNX_CALL
@@ -84,37 +84,39 @@ static int load_library(struct hb_onnx *onnx, const char *name, struct hb_error 
 	if (onnx->library)
 		return find_calls(onnx, name[0] ? name : "libonnxruntime.so", error);
 	return hb_error_set(error, -ENOENT,
-			    "ONNX Runtime cannot be loaded: %.200s; install it, or say where it is (`library`)",
+			    "ONNX Runtime cannot be loaded: %.200s; install it, or set `library` in model.yaml",
 			    dlerror());
 }
 
-/* Builds of the library for GPUs export this beside the table. */
+/* GPU builds of the library export this function in addition to the table. */
 static void use_gpu(struct hb_onnx *onnx)
 {
 	void *(*append)(void *options, int device);
 	struct hb_error error = {.text = ""};
 	*(void **)&append = dlsym(onnx->library, "OrtSessionOptionsAppendExecutionProvider_CUDA");
-	if (append && check(onnx, append(onnx->options, 0), "CUDA", &error) < 0)
+	if (append && check_status(onnx, append(onnx->options, 0), "CUDA", &error) < 0)
 		hb_log_warning("ONNX Runtime runs on the CPU: %s", error.text);
 }
 
 static int open_session(struct hb_onnx *onnx, const char *file, struct hb_error *error)
 {
-	const struct calls *calls = &onnx->calls;
-	int result = check(onnx, calls->CreateEnv(SEVERITY_ERROR, "hb serve", &onnx->env), "ONNX Runtime", error);
+	const struct onnx_calls *calls = &onnx->calls;
+	int result = check_status(onnx, calls->CreateEnv(SEVERITY_ERROR, "hb serve", &onnx->env), "ONNX Runtime",
+				  error);
 	if (result == 0)
-		result = check(onnx, calls->CreateSessionOptions(&onnx->options), "ONNX Runtime", error);
+		result = check_status(onnx, calls->CreateSessionOptions(&onnx->options), "ONNX Runtime", error);
 	if (result == 0)
-		result = check(onnx, calls->CreateRunOptions(&onnx->run_options), "ONNX Runtime", error);
+		result = check_status(onnx, calls->CreateRunOptions(&onnx->run_options), "ONNX Runtime", error);
 	if (result == 0)
-		result = check(onnx, calls->CreateCpuMemoryInfo(DEVICE_ALLOCATOR, MEMORY_DEFAULT, &onnx->memory),
-			       "ONNX Runtime", error);
+		result = check_status(onnx, calls->CreateCpuMemoryInfo(DEVICE_ALLOCATOR, MEMORY_DEFAULT, &onnx->memory),
+				      "ONNX Runtime", error);
 	if (result == 0)
-		result = check(onnx, calls->GetAllocatorWithDefaultOptions(&onnx->allocator), "ONNX Runtime", error);
+		result = check_status(onnx, calls->GetAllocatorWithDefaultOptions(&onnx->allocator), "ONNX Runtime",
+				      error);
 	if (result < 0)
 		return result;
 	use_gpu(onnx);
-	return check(onnx, calls->CreateSession(onnx->env, file, onnx->options, &onnx->session), file, error);
+	return check_status(onnx, calls->CreateSession(onnx->env, file, onnx->options, &onnx->session), file, error);
 }
 
 static void release_outputs(struct hb_onnx *onnx)
@@ -123,9 +125,9 @@ static void release_outputs(struct hb_onnx *onnx)
 		if (onnx->values[i])
 			onnx->calls.ReleaseValue(onnx->values[i]);
 	for (uint32_t i = 0; i < HB_TENSORS_MAX; i++)
-		free(onnx->texts[i]);
+		free(onnx->strings[i]);
 	memset(onnx->values, 0, sizeof(onnx->values));
-	memset(onnx->texts, 0, sizeof(onnx->texts));
+	memset(onnx->strings, 0, sizeof(onnx->strings));
 }
 
 static void close_session(struct hb_onnx *onnx)
@@ -141,7 +143,7 @@ static void close_session(struct hb_onnx *onnx)
 		onnx->calls.ReleaseSessionOptions(onnx->options);
 	if (onnx->env)
 		onnx->calls.ReleaseEnv(onnx->env);
-	/* The library stays: its threads may still be on their way out. */
+	/* The library is not unloaded: its threads may still be ending. */
 	free(onnx);
 }
 
@@ -161,54 +163,56 @@ int hb_onnx_open(const char *library, const char *file, struct hb_onnx **out, st
 	return 0;
 }
 
-/* ---- what the model has ---- */
+/* ---- the model's tensors ---- */
 
-struct found {
+struct found_tensor {
 	char name[HB_TENSOR_NAME_MAX];
-	int type;      /* ONNX's number; 0 = no tensor */
-	size_t n_dims; /* 0 = one number, or the model does not say */
+	int type;      /* ONNX's number of the type; 0 = not a tensor */
+	size_t n_dims; /* 0 = a scalar, or not known */
 	int64_t dims[HB_TENSOR_DIMS_MAX];
 };
 
-static int look_at_info(struct hb_onnx *onnx, const void *info, struct found *found, struct hb_error *error)
+static int read_tensor_info(struct hb_onnx *onnx, const void *info, struct found_tensor *found, struct hb_error *error)
 {
-	int result = check(onnx, onnx->calls.GetTensorElementType(info, &found->type), found->name, error);
+	int result = check_status(onnx, onnx->calls.GetTensorElementType(info, &found->type), found->name, error);
 	if (result == 0)
-		result = check(onnx, onnx->calls.GetDimensionsCount(info, &found->n_dims), found->name, error);
+		result = check_status(onnx, onnx->calls.GetDimensionsCount(info, &found->n_dims), found->name, error);
 	if (result == 0 && found->n_dims > 0 && found->n_dims <= HB_TENSOR_DIMS_MAX)
-		result = check(onnx, onnx->calls.GetDimensions(info, found->dims, found->n_dims), found->name, error);
+		result = check_status(onnx, onnx->calls.GetDimensions(info, found->dims, found->n_dims), found->name,
+				      error);
 	return result;
 }
 
-static int look(struct hb_onnx *onnx, bool input, size_t index, struct found *found, struct hb_error *error)
+static int read_tensor(struct hb_onnx *onnx, bool input, size_t index, struct found_tensor *found,
+		       struct hb_error *error)
 {
-	const struct calls *calls = &onnx->calls;
+	const struct onnx_calls *calls = &onnx->calls;
 	char *name = NULL;
 	void *type = NULL;
 	const void *info = NULL;
-	int result = check(onnx,
-			   input ? calls->SessionGetInputName(onnx->session, index, onnx->allocator, &name)
-				 : calls->SessionGetOutputName(onnx->session, index, onnx->allocator, &name),
-			   "the model's tensors", error);
+	int result = check_status(onnx,
+				  input ? calls->SessionGetInputName(onnx->session, index, onnx->allocator, &name)
+					: calls->SessionGetOutputName(onnx->session, index, onnx->allocator, &name),
+				  "the model's tensors", error);
 	if (result < 0)
 		return result;
 	snprintf(found->name, sizeof(found->name), "%s", name);
-	check(onnx, calls->AllocatorFree(onnx->allocator, name), "", NULL);
-	result = check(onnx,
-		       input ? calls->SessionGetInputTypeInfo(onnx->session, index, &type)
-			     : calls->SessionGetOutputTypeInfo(onnx->session, index, &type),
-		       found->name, error);
+	check_status(onnx, calls->AllocatorFree(onnx->allocator, name), "", NULL);
+	result = check_status(onnx,
+			      input ? calls->SessionGetInputTypeInfo(onnx->session, index, &type)
+				    : calls->SessionGetOutputTypeInfo(onnx->session, index, &type),
+			      found->name, error);
 	found->type = 0;
 	if (result == 0)
-		result = check(onnx, calls->CastTypeInfoToTensorInfo(type, &info), found->name, error);
+		result = check_status(onnx, calls->CastTypeInfoToTensorInfo(type, &info), found->name, error);
 	if (result == 0 && info)
-		result = look_at_info(onnx, info, found, error);
+		result = read_tensor_info(onnx, info, found, error);
 	if (type)
 		calls->ReleaseTypeInfo(type);
 	return result;
 }
 
-/* "4x-1" */
+/* Writes dimensions as in "4x-1". */
 static void write_dims(const int64_t *dims, size_t n_dims, char *out, size_t size)
 {
 	size_t at = (size_t)snprintf(out, size, n_dims ? "" : "no dimension");
@@ -217,10 +221,10 @@ static void write_dims(const int64_t *dims, size_t n_dims, char *out, size_t siz
 }
 
 /*
- * What the server takes the model must take: where inputs are open in model.yaml, batches too, they are open in the model,
- * which was perhaps exported for one item only. Outputs are looked at when they are there, too.
+ * Compares dimensions. An input dimension of any size in model.yaml, including that of the batch, must be of any size in the
+ * model, too; otherwise the model was perhaps exported for one item only. Outputs of any size are checked after each run.
  */
-static int compare_dims(const struct found *found, bool input, const struct hb_onnx_tensor *tensor,
+static int compare_dims(const struct found_tensor *found, bool input, const struct hb_onnx_tensor *tensor,
 			struct hb_error *error)
 {
 	char ours[160], theirs[160];
@@ -233,35 +237,38 @@ static int compare_dims(const struct found *found, bool input, const struct hb_o
 	write_dims(found->dims, found->n_dims < HB_TENSOR_DIMS_MAX ? found->n_dims : HB_TENSOR_DIMS_MAX, theirs,
 		   sizeof(theirs));
 	return hb_error_set(error, -EINVAL,
-			    "%s %s: with the batch it is %s by model.yaml, but the model has %s (-1 = any)",
+			    "%s %s: the shape with the batch is %s in model.yaml, but %s in the model (-1 = any)",
 			    input ? "input" : "output", tensor->name, ours, theirs);
 }
 
-static int compare(const struct found *found, bool input, const struct hb_onnx_tensor *tensor, struct hb_error *error)
+static int compare_tensor(const struct found_tensor *found, bool input, const struct hb_onnx_tensor *tensor,
+			  struct hb_error *error)
 {
 	const char *what = input ? "input" : "output";
-	if (number_of(tensor->dtype) == 0)
-		return hb_error_set(error, -EINVAL, "%s %s: platform onnxruntime cannot do %s", what, tensor->name,
-				    hb_dtype_name(tensor->dtype));
-	if (found->type != number_of(tensor->dtype))
+	if (onnx_type(tensor->dtype) == 0)
+		return hb_error_set(error, -EINVAL, "%s %s: platform onnxruntime does not support %s", what,
+				    tensor->name, hb_dtype_name(tensor->dtype));
+	if (found->type != onnx_type(tensor->dtype))
 		return hb_error_set(error, -EINVAL,
 				    "%s %s: model.yaml says %s, but the model has another type (ONNX's number %d)",
 				    what, tensor->name, hb_dtype_name(tensor->dtype), found->type);
 	return compare_dims(found, input, tensor, error);
 }
 
-static int find(struct hb_onnx *onnx, bool input, size_t n, const struct hb_onnx_tensor *tensor, struct hb_error *error)
+static int check_tensor(struct hb_onnx *onnx, bool input, size_t n, const struct hb_onnx_tensor *tensor,
+			struct hb_error *error)
 {
 	const char *what = input ? "input" : "output";
-	struct found found;
+	struct found_tensor found;
 	for (size_t i = 0; i < n; i++) {
-		int result = look(onnx, input, i, &found, error);
+		int result = read_tensor(onnx, input, i, &found, error);
 		if (result < 0)
 			return result;
 		if (strcmp(found.name, tensor->name) == 0)
-			return compare(&found, input, tensor, error);
+			return compare_tensor(&found, input, tensor, error);
 	}
-	return hb_error_set(error, -EINVAL, "%s %s of model.yaml is not in the model; its %zu. is \"%s\"", what,
+	return hb_error_set(error, -EINVAL,
+			    "%s %s of model.yaml is not in the model; number %zu of the model is \"%s\"", what,
 			    tensor->name, n, n ? found.name : "");
 }
 
@@ -269,14 +276,15 @@ int hb_onnx_check(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uin
 		  const struct hb_onnx_tensor *outputs, uint32_t n_outputs, struct hb_error *error)
 {
 	size_t model_inputs = 0, model_outputs = 0;
-	int result = check(onnx, onnx->calls.SessionGetInputCount(onnx->session, &model_inputs), "inputs", error);
+	int result = check_status(onnx, onnx->calls.SessionGetInputCount(onnx->session, &model_inputs), "inputs",
+				  error);
 	if (result == 0)
-		result = check(onnx, onnx->calls.SessionGetOutputCount(onnx->session, &model_outputs), "outputs",
-			       error);
+		result = check_status(onnx, onnx->calls.SessionGetOutputCount(onnx->session, &model_outputs), "outputs",
+				      error);
 	for (uint32_t i = 0; i < n_inputs && result == 0; i++)
-		result = find(onnx, true, model_inputs, &inputs[i], error);
+		result = check_tensor(onnx, true, model_inputs, &inputs[i], error);
 	for (uint32_t i = 0; i < n_outputs && result == 0; i++)
-		result = find(onnx, false, model_outputs, &outputs[i], error);
+		result = check_tensor(onnx, false, model_outputs, &outputs[i], error);
 	if (result == 0 && model_inputs != n_inputs)
 		result = hb_error_set(error, -EINVAL, "the model has %zu inputs, model.yaml %u", model_inputs,
 				      n_inputs);
@@ -285,69 +293,74 @@ int hb_onnx_check(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uin
 
 /* ---- running ---- */
 
-/* The library wants an end in each text, so they are copied; the addresses lie before the copies. NULL: no memory, *why. */
-static const char **copy_texts(const struct hb_onnx_tensor *tensor, size_t n, const char **why)
+/*
+ * Copies the elements of a BYTES tensor as NUL-terminated strings, which the library requires. Returns an array of their
+ * addresses, followed by the strings; free() it. On failure *why is set.
+ */
+static const char **copy_strings(const struct hb_onnx_tensor *tensor, size_t n, const char **why)
 {
 	const char *from = tensor->data;
 	uint64_t left = tensor->bytes;
 	uint32_t length;
-	const char **texts = malloc(n * sizeof(*texts) + tensor->bytes + 1);
-	char *to = (char *)(texts + n);
-	*why = texts ? "texts do not fit their bytes" : "out of memory";
-	for (size_t i = 0; texts && i < n; i++) {
+	const char **strings = malloc(n * sizeof(*strings) + tensor->bytes + 1);
+	char *to = (char *)(strings + n);
+	*why = strings ? "the strings are longer than the tensor" : "out of memory";
+	for (size_t i = 0; strings && i < n; i++) {
 		memcpy(&length, from, left >= sizeof(length) ? sizeof(length) : 0);
 		if (left < sizeof(length) || length > left - sizeof(length))
 			break;
 		from += sizeof(length);
 		if (memchr(from, '\0', length)) {
-			*why = "ONNX Runtime takes no text with a zero byte in it";
+			*why = "ONNX Runtime does not accept strings with a zero byte";
 			break;
 		}
-		texts[i] = memcpy(to, from, length);
+		strings[i] = memcpy(to, from, length);
 		to[length] = '\0';
-		to += length + 1; /* the four bytes of the length have room for it */
+		to += length + 1; /* there is room: the copy has no length of 4 bytes */
 		from += length;
 		left -= sizeof(length) + length;
 		*why = i + 1 == n ? NULL : *why;
 	}
-	return texts;
+	return strings;
 }
 
-static int make_texts(struct hb_onnx *onnx, const struct hb_onnx_tensor *tensor, void **value, struct hb_error *error)
+static int make_string_input(struct hb_onnx *onnx, const struct hb_onnx_tensor *tensor, void **value,
+			     struct hb_error *error)
 {
 	size_t n = (size_t)hb_tensor_elements(tensor->dims, tensor->n_dims);
 	const char *why = NULL;
-	const char **texts = n ? copy_texts(tensor, n, &why) : NULL;
+	const char **strings = n ? copy_strings(tensor, n, &why) : NULL;
 	int result = why ? hb_error_set(error, -EIO, "input %s: %s", tensor->name, why) : 0;
 	if (result == 0)
-		result = check(onnx,
-			       onnx->calls.CreateTensorAsOrtValue(onnx->allocator, tensor->dims, tensor->n_dims,
-								  ONNX_STRING, value),
-			       tensor->name, error);
+		result = check_status(onnx,
+				      onnx->calls.CreateTensorAsOrtValue(onnx->allocator, tensor->dims, tensor->n_dims,
+									 ONNX_STRING, value),
+				      tensor->name, error);
 	if (result == 0 && n)
-		result = check(onnx, onnx->calls.FillStringTensor(*value, texts, n), tensor->name, error);
-	free(texts);
+		result = check_status(onnx, onnx->calls.FillStringTensor(*value, strings, n), tensor->name, error);
+	free(strings);
 	return result;
 }
 
 static int make_input(struct hb_onnx *onnx, const struct hb_onnx_tensor *tensor, void **value, struct hb_error *error)
 {
 	if (tensor->dtype == HB_DTYPE_BYTES)
-		return make_texts(onnx, tensor, value, error);
-	return check(onnx,
-		     onnx->calls.CreateTensorWithDataAsOrtValue(onnx->memory, tensor->data, tensor->bytes, tensor->dims,
-								tensor->n_dims, number_of(tensor->dtype), value),
-		     tensor->name, error);
+		return make_string_input(onnx, tensor, value, error);
+	return check_status(onnx,
+			    onnx->calls.CreateTensorWithDataAsOrtValue(onnx->memory, tensor->data, tensor->bytes,
+								       tensor->dims, tensor->n_dims,
+								       onnx_type(tensor->dtype), value),
+			    tensor->name, error);
 }
 
 static int read_shape(struct hb_onnx *onnx, const void *info, struct hb_onnx_tensor *tensor, struct hb_error *error)
 {
 	size_t n_dims = 0;
-	int result = check(onnx, onnx->calls.GetDimensionsCount(info, &n_dims), tensor->name, error);
+	int result = check_status(onnx, onnx->calls.GetDimensionsCount(info, &n_dims), tensor->name, error);
 	if (result == 0 && n_dims > HB_TENSOR_DIMS_MAX)
 		result = hb_error_set(error, -EIO, "output %s: %zu dimensions", tensor->name, n_dims);
 	if (result == 0)
-		result = check(onnx, onnx->calls.GetDimensions(info, tensor->dims, n_dims), tensor->name, error);
+		result = check_status(onnx, onnx->calls.GetDimensions(info, tensor->dims, n_dims), tensor->name, error);
 	if (result < 0)
 		return result;
 	tensor->n_dims = (uint32_t)n_dims;
@@ -358,21 +371,22 @@ static int read_shape(struct hb_onnx *onnx, const void *info, struct hb_onnx_ten
 	return 0;
 }
 
-/* The library gives them in one piece, and where each begins. */
-static int read_texts(struct hb_onnx *onnx, uint32_t index, struct hb_onnx_tensor *tensor, struct hb_error *error)
+/* Reads a BYTES output. The library returns all content in one block and the offset of each element. */
+static int read_strings(struct hb_onnx *onnx, uint32_t index, struct hb_onnx_tensor *tensor, struct hb_error *error)
 {
 	size_t n = (size_t)hb_tensor_elements(tensor->dims, tensor->n_dims), bytes = 0;
-	int result = check(onnx, onnx->calls.GetStringTensorDataLength(onnx->values[index], &bytes), tensor->name,
-			   error);
+	int result = check_status(onnx, onnx->calls.GetStringTensorDataLength(onnx->values[index], &bytes),
+				  tensor->name, error);
 	if (result < 0)
 		return result;
 	size_t *begins = malloc((n + 1) * sizeof(*begins));
-	char *plain = malloc(bytes + 1), *at = onnx->texts[index] = malloc(bytes + n * sizeof(uint32_t) + 1);
+	char *plain = malloc(bytes + 1), *at = onnx->strings[index] = malloc(bytes + n * sizeof(uint32_t) + 1);
 	if (!begins || !plain || !at)
 		result = hb_error_set(error, -ENOMEM, "output %s: out of memory", tensor->name);
 	if (result == 0 && n)
-		result = check(onnx, onnx->calls.GetStringTensorContent(onnx->values[index], plain, bytes, begins, n),
-			       tensor->name, error);
+		result = check_status(onnx,
+				      onnx->calls.GetStringTensorContent(onnx->values[index], plain, bytes, begins, n),
+				      tensor->name, error);
 	for (size_t i = 0; result == 0 && i < n; i++) {
 		uint32_t length = (uint32_t)((i + 1 < n ? begins[i + 1] : bytes) - begins[i]);
 		memcpy(at, &length, sizeof(length));
@@ -381,7 +395,7 @@ static int read_texts(struct hb_onnx *onnx, uint32_t index, struct hb_onnx_tenso
 	}
 	free(begins);
 	free(plain);
-	tensor->data = onnx->texts[index];
+	tensor->data = onnx->strings[index];
 	tensor->bytes = bytes + n * sizeof(uint32_t);
 	return result;
 }
@@ -389,15 +403,16 @@ static int read_texts(struct hb_onnx *onnx, uint32_t index, struct hb_onnx_tenso
 static int read_output(struct hb_onnx *onnx, uint32_t index, struct hb_onnx_tensor *tensor, struct hb_error *error)
 {
 	void *info = NULL, *value = onnx->values[index];
-	int result = check(onnx, onnx->calls.GetTensorTypeAndShape(value, &info), tensor->name, error);
+	int result = check_status(onnx, onnx->calls.GetTensorTypeAndShape(value, &info), tensor->name, error);
 	if (result < 0)
 		return result;
 	result = read_shape(onnx, info, tensor, error);
 	onnx->calls.ReleaseTensorTypeAndShapeInfo(info);
 	if (result == 0 && tensor->dtype == HB_DTYPE_BYTES)
-		return read_texts(onnx, index, tensor, error);
+		return read_strings(onnx, index, tensor, error);
 	return result < 0 ? result
-			  : check(onnx, onnx->calls.GetTensorMutableData(value, &tensor->data), tensor->name, error);
+			  : check_status(onnx, onnx->calls.GetTensorMutableData(value, &tensor->data), tensor->name,
+					 error);
 }
 
 int hb_onnx_run(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uint32_t n_inputs,
@@ -414,11 +429,11 @@ int hb_onnx_run(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uint3
 		result = make_input(onnx, &inputs[i], &values[i], error);
 	}
 	if (result == 0)
-		result = check(onnx,
-			       onnx->calls.Run(onnx->session, onnx->run_options, input_names,
-					       (const void *const *)values, n_inputs, output_names, n_outputs,
-					       onnx->values),
-			       "the model", error);
+		result = check_status(onnx,
+				      onnx->calls.Run(onnx->session, onnx->run_options, input_names,
+						      (const void *const *)values, n_inputs, output_names, n_outputs,
+						      onnx->values),
+				      "the model", error);
 	for (uint32_t i = 0; i < n_inputs; i++)
 		if (values[i])
 			onnx->calls.ReleaseValue(values[i]);
@@ -429,9 +444,9 @@ int hb_onnx_run(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uint3
 
 void hb_onnx_stop(struct hb_onnx *onnx, bool stop)
 {
-	const struct calls *calls = &onnx->calls;
-	check(onnx,
-	      stop ? calls->RunOptionsSetTerminate(onnx->run_options)
-		   : calls->RunOptionsUnsetTerminate(onnx->run_options),
-	      "stop", NULL);
+	const struct onnx_calls *calls = &onnx->calls;
+	check_status(onnx,
+		     stop ? calls->RunOptionsSetTerminate(onnx->run_options)
+			  : calls->RunOptionsUnsetTerminate(onnx->run_options),
+		     "stop", NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hb-onnx-worker FILE [LIBRARY]: a worker (worker_ring.h) that runs an ONNX model
- * by ONNX Runtime. A process of its own, as every worker: under `hb run` it has its
- * model's priority on the GPU, and what crashes there is one batch. Started by
- * backend_onnx.c in the model's folder; never by hand.
+ * in ONNX Runtime. Like every worker it is a process of its own: under `hb run` it
+ * has the model's priority on the GPU, and a crash costs one batch. Started by
+ * backend_onnx.c in the model's folder; users do not start it.
  */
 #include "base/log.h"
 #include "server/backends/onnx_runtime.h"
@@ -22,7 +22,7 @@
 
 #define PAGE_BYTES 4096
 
-struct session {
+struct onnx_session {
 	struct hb_worker_page *page;
 	int submitted_bell, completed_bell;
 	uint32_t taken;
@@ -31,15 +31,15 @@ struct session {
 	struct hb_onnx_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 	uint32_t n_inputs, n_outputs;
 	pthread_mutex_t lock;
-	struct hb_worker_lane *running; /* with the lock */
+	struct hb_worker_lane *running; /* lane of the running batch; protected by `lock` */
 };
 
-static struct hb_worker_lane *lane_at(const struct session *session, uint32_t lane)
+static struct hb_worker_lane *lane_at(const struct onnx_session *session, uint32_t lane)
 {
 	return (struct hb_worker_lane *)((char *)session->page + PAGE_BYTES + lane * session->page->lane_bytes);
 }
 
-/* Lines of "TYPE name". How many; -EINVAL. */
+/* Reads lines of "TYPE name" from an environment variable. Returns their number, or -EINVAL. */
 static int read_tensors(const char *variable, char names[][HB_TENSOR_NAME_MAX], struct hb_onnx_tensor *out)
 {
 	const char *at = getenv(variable);
@@ -61,7 +61,7 @@ static int read_tensors(const char *variable, char names[][HB_TENSOR_NAME_MAX], 
 	return n ? n : -EINVAL;
 }
 
-/* Lines of numbers, one a tensor. 0, -EINVAL. */
+/* Reads a line of dimensions for each tensor. 0, -EINVAL. */
 static int read_shapes(const char **at, struct hb_onnx_tensor *tensors, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -80,8 +80,8 @@ static int read_shapes(const char **at, struct hb_onnx_tensor *tensors, uint32_t
 	return 0;
 }
 
-/* 0, or -EINVAL: it was not started by hb serve, or by another version. */
-static int attach(struct session *session)
+/* Maps the server's memory. -EINVAL: the process was not started by hb serve, or by another version of it. */
+static int attach_memory(struct onnx_session *session)
 {
 	struct stat status;
 	int memory;
@@ -109,13 +109,13 @@ static void set_error(struct hb_worker_lane *lane, const char *text)
 	snprintf(lane->error, sizeof(lane->error), "%.*s", (int)sizeof(lane->error) - 1, text);
 }
 
-static void ring(const struct session *session)
+static void ring_server(const struct onnx_session *session)
 {
 	while (eventfd_write(session->completed_bell, 1) != 0 && errno == EINTR)
 		;
 }
 
-static int run_lane(struct session *session, struct hb_worker_lane *lane, struct hb_error *error)
+static int run_lane(struct onnx_session *session, struct hb_worker_lane *lane, struct hb_error *error)
 {
 	uint64_t at = 0;
 	char *in = (char *)lane + session->page->in_offset, *out = (char *)lane + session->page->out_offset;
@@ -132,8 +132,8 @@ static int run_lane(struct session *session, struct hb_worker_lane *lane, struct
 		const struct hb_onnx_tensor *tensor = &session->outputs[i];
 		if (at > session->page->out_bytes || tensor->bytes > session->page->out_bytes - at)
 			return hb_error_set(error, -E2BIG,
-					    "output %s: %llu bytes, more than there is room for (`room`)", tensor->name,
-					    (unsigned long long)tensor->bytes);
+					    "output %s: %llu bytes are more than `room` in model.yaml allows",
+					    tensor->name, (unsigned long long)tensor->bytes);
 		if (tensor->bytes)
 			memcpy(out + at, tensor->data, tensor->bytes);
 		lane->outputs[i] = (struct hb_worker_tensor){
@@ -144,9 +144,9 @@ static int run_lane(struct session *session, struct hb_worker_lane *lane, struct
 	return result;
 }
 
-/* ---- batches that nobody waits for ---- */
+/* ---- batches whose clients have gone ---- */
 
-static void note_running(struct session *session, struct hb_worker_lane *lane)
+static void set_running(struct onnx_session *session, struct hb_worker_lane *lane)
 {
 	pthread_mutex_lock(&session->lock);
 	session->running = lane;
@@ -154,14 +154,17 @@ static void note_running(struct session *session, struct hb_worker_lane *lane)
 	pthread_mutex_unlock(&session->lock);
 }
 
-/* Each ring of the bell wakes it, by the edge: the counter stays for serve(). The server rings for what is unwanted, too. */
+/*
+ * Thread: stops the running batch when the server marks it as unwanted and rings. Every ring wakes this thread because the
+ * epoll is edge-triggered; the eventfd's counter is left for serve_batches().
+ */
 static void *watch_for_unwanted(void *argument)
 {
-	struct session *session = argument;
+	struct onnx_session *session = argument;
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, session->submitted_bell, &event) < 0)
-		return NULL; /* such batches go on to their end */
+		return NULL; /* unwanted batches then run to their end */
 	for (;;) {
 		if (epoll_wait(epoll, &event, 1, -1) < 0 && errno != EINTR)
 			return NULL;
@@ -174,27 +177,27 @@ static void *watch_for_unwanted(void *argument)
 
 /* ---- serving ---- */
 
-static void complete(struct session *session, uint32_t number)
+static void run_batch(struct onnx_session *session, uint32_t number)
 {
 	struct hb_worker_lane *lane = lane_at(session, number);
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
 	atomic_store(&lane->stage, HB_WORKER_COPY_IN);
-	note_running(session, lane);
+	set_running(session, lane);
 	if (atomic_load(&lane->unwanted))
-		hb_error_set(&error, -ECANCELED, "nobody waits for it");
+		hb_error_set(&error, -ECANCELED, "all clients of the batch have gone");
 	if (error.text[0] || run_lane(session, lane, &error) < 0) {
 		set_error(lane, error.text);
 		lane->status = HB_WORKER_ERROR;
 	}
-	note_running(session, NULL);
+	set_running(session, NULL);
 	uint32_t head = atomic_load_explicit(&completed->head, memory_order_relaxed);
 	completed->lanes[head % HB_WORKER_RING] = number;
 	atomic_store_explicit(&completed->head, head + 1, memory_order_release);
-	ring(session);
+	ring_server(session);
 }
 
-static void serve(struct session *session)
+static void serve_batches(struct onnx_session *session)
 {
 	struct hb_worker_ring *submitted = &session->page->submitted;
 	eventfd_t value;
@@ -202,28 +205,28 @@ static void serve(struct session *session)
 		while (atomic_load_explicit(&submitted->head, memory_order_acquire) == session->taken)
 			if (eventfd_read(session->submitted_bell, &value) != 0 && errno != EINTR)
 				return;
-		complete(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
+		run_batch(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
 	}
 }
 
-/* So that the server can say why, and does not try again. */
-static int give_up(struct session *session, const char *why)
+/* Reports to the server why the model can never run, so that it does not start another worker. */
+static int report_unable(struct onnx_session *session, const char *why)
 {
 	hb_log_error("%s", why);
 	set_error(lane_at(session, 0), why);
 	atomic_store(&session->page->ready, HB_WORKER_UNABLE);
-	ring(session);
+	ring_server(session);
 	return 1;
 }
 
 int main(int argc, char **argv)
 {
-	static struct session session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	static struct onnx_session session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 	pthread_t watcher;
 	struct hb_error error = {.text = ""};
 	hb_log_name_set("hb-onnx-worker");
-	if (argc < 2 || attach(&session) < 0) {
-		hb_log_error("is started by hb serve, for platform onnxruntime");
+	if (argc < 2 || attach_memory(&session) < 0) {
+		hb_log_error("must be started by hb serve (platform: onnxruntime)");
 		return 2;
 	}
 	int result = hb_onnx_open(argc > 2 ? argv[2] : "", argv[1], &session.onnx, &error);
@@ -231,11 +234,11 @@ int main(int argc, char **argv)
 		result = hb_onnx_check(session.onnx, session.inputs, session.n_inputs, session.outputs,
 				       session.n_outputs, &error);
 	if (result < 0)
-		return give_up(&session, error.text);
+		return report_unable(&session, error.text);
 	if (pthread_create(&watcher, NULL, watch_for_unwanted, &session) == 0)
 		pthread_detach(watcher);
 	atomic_store(&session.page->ready, HB_WORKER_READY);
-	ring(&session);
-	serve(&session);
-	return 0; /* with what is open: the watcher is there, too */
+	ring_server(&session);
+	serve_batches(&session);
+	return 0; /* nothing is freed: the watcher thread still uses it */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See worker_memory.h. */
+/* Layout and mapping of a worker's shared memory; see worker_memory.h. */
 #include "server/backends/worker_memory.h"
 
 #include "server/kserve/inference.h"
@@ -13,13 +13,16 @@
 #define PAGE_BYTES 4096
 #define ALIGNMENT 64 /* hb_worker_aligned() */
 
-/* Tensors begin at aligned places, so those of open size, which share their rooms, may lose ALIGNMENT each. */
-static uint64_t room_for(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
+/*
+ * Bytes for the inputs or outputs of a lane. Tensors of variable size share their room; since each begins at an aligned
+ * offset, each may need ALIGNMENT more.
+ */
+static uint64_t compute_room(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
 {
 	uint64_t items = config->max_batch ? (uint64_t)config->max_batch : 1, bytes = 0;
 	for (uint32_t i = 0; i < n; i++)
 		bytes += hb_worker_aligned(hb_tensor_spec_is_open(&specs[i]) ? config->room_bytes + ALIGNMENT
-									  : items * hb_tensor_spec_bytes(&specs[i]));
+									     : items * hb_tensor_spec_bytes(&specs[i]));
 	return bytes;
 }
 
@@ -31,10 +34,10 @@ uint64_t hb_worker_room_bytes(const struct hb_model_config *config)
 	return bytes;
 }
 
-static void lay_out(const struct hb_model_config *config, struct hb_worker_memory *memory)
+static void compute_layout(const struct hb_model_config *config, struct hb_worker_memory *memory)
 {
-	uint64_t in = room_for(config, config->inputs, config->n_inputs);
-	uint64_t out = room_for(config, config->outputs, config->n_outputs);
+	uint64_t in = compute_room(config, config->inputs, config->n_inputs);
+	uint64_t out = compute_room(config, config->outputs, config->n_outputs);
 	uint64_t head = hb_worker_aligned(sizeof(struct hb_worker_lane));
 	memory->lane_bytes = (head + in + out + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 	memory->in_offset = head;
@@ -43,7 +46,7 @@ static void lay_out(const struct hb_model_config *config, struct hb_worker_memor
 	memory->bytes = PAGE_BYTES + HB_WORKER_LANES * memory->lane_bytes;
 }
 
-static int map(struct hb_worker_memory *memory)
+static int map_memory(struct hb_worker_memory *memory)
 {
 	memory->fd = memfd_create("hb-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (memory->fd < 0 || ftruncate(memory->fd, (off_t)memory->bytes) < 0 ||
@@ -59,8 +62,8 @@ static int map(struct hb_worker_memory *memory)
 int hb_worker_memory_init(const struct hb_model_config *config, struct hb_worker_memory *out, struct hb_error *error)
 {
 	*out = (struct hb_worker_memory){.fd = -1};
-	lay_out(config, out);
-	int result = map(out);
+	compute_layout(config, out);
+	int result = map_memory(out);
 	if (result < 0)
 		return hb_error_set(error, result, "model %s: shared memory of %zu bytes: %s", config->name, out->bytes,
 				    strerror(-result));

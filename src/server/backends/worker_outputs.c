@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See worker_outputs.h. */
+/* Copies a worker's outputs to requests; see worker_outputs.h. */
 #include "server/backends/worker_outputs.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index,
 	       (!batched || out->dims[0] == (int64_t)items);
 }
 
-static void give_output(struct hb_inference *infer, const struct hb_tensor_spec *spec,
+static void copy_output(struct hb_inference *infer, const struct hb_tensor_spec *spec,
 			const struct hb_worker_tensor *out, uint64_t bytes, char *at, const char *from, bool batched)
 {
 	struct hb_tensor *tensor = &infer->outputs[infer->n_outputs++];
@@ -36,8 +36,8 @@ static void give_output(struct hb_inference *infer, const struct hb_tensor_spec 
 	memcpy(at, from, bytes);
 }
 
-/* Bytes that so many strings take, each with its length before it; at most what is there. */
-static uint64_t string_bytes(const char *data, uint64_t bytes, uint64_t strings)
+/* Bytes of the first `strings` elements of a BYTES tensor (4 bytes of length, then the content); at most `bytes`. */
+static uint64_t measure_strings(const char *data, uint64_t bytes, uint64_t strings)
 {
 	uint64_t at = 0;
 	uint32_t length;
@@ -49,34 +49,34 @@ static uint64_t string_bytes(const char *data, uint64_t bytes, uint64_t strings)
 	return at;
 }
 
-/* So many items of an output, which begins there, in bytes. */
-static uint64_t item_bytes(const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out, const char *data,
-			   uint64_t bytes, uint32_t items, uint32_t of_items)
+/* Bytes of the first `items` of an output that has `of_items` and begins at `data`. */
+static uint64_t measure_items(const struct hb_tensor_spec *spec, const struct hb_worker_tensor *out, const char *data,
+			      uint64_t bytes, uint32_t items, uint32_t of_items)
 {
 	if (of_items == items)
 		return bytes;
 	if (hb_dtype_bytes((enum hb_dtype)spec->dtype))
 		return out->bytes / of_items * items;
-	return string_bytes(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
+	return measure_strings(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
 }
 
-/* Looked at in the request's own copy, which nobody changes. */
-static bool has_texts(const struct hb_tensor *tensor)
+/* Whether a BYTES output has as many elements as its shape. Checked in the request's copy, which the worker cannot change. */
+static bool has_all_strings(const struct hb_tensor *tensor)
 {
 	return hb_tensor_has_strings(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
 }
 
-/* 0, -ENOMEM; -EINVAL: output `*wrong` of BYTES has not as many texts as its shape says. */
-static int give(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
-		const char *data, struct hb_inference *infer, uint32_t first, uint32_t *wrong)
+/* Copies all outputs of a request. 0, -ENOMEM; -EINVAL: BYTES output number *wrong has fewer elements than its shape. */
+static int copy_outputs(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
+			const char *data, struct hb_inference *infer, uint32_t first, uint32_t *wrong)
 {
 	uint64_t all = 0, begin[HB_TENSORS_MAX], share[HB_TENSORS_MAX];
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
 		const struct hb_worker_tensor *out = &outputs[i];
 		const char *from = data + out->offset;
-		begin[i] = item_bytes(&config->outputs[i], out, from, out->bytes, first, items);
-		share[i] = item_bytes(&config->outputs[i], out, from + begin[i], out->bytes - begin[i], infer->items,
-				      items);
+		begin[i] = measure_items(&config->outputs[i], out, from, out->bytes, first, items);
+		share[i] = measure_items(&config->outputs[i], out, from + begin[i], out->bytes - begin[i], infer->items,
+					 items);
 		all += hb_worker_aligned(share[i]);
 	}
 	char *at = infer->output_data = malloc(all + 1);
@@ -84,11 +84,11 @@ static int give(const struct hb_model_config *config, uint32_t items, const stru
 		return -ENOMEM;
 	infer->n_outputs = 0;
 	for (uint32_t i = 0; i < config->n_outputs; i++) {
-		give_output(infer, &config->outputs[i], &outputs[i], share[i], at, data + outputs[i].offset + begin[i],
+		copy_output(infer, &config->outputs[i], &outputs[i], share[i], at, data + outputs[i].offset + begin[i],
 			    config->max_batch > 0);
 		at += hb_worker_aligned(share[i]);
 		*wrong = i;
-		if (!hb_dtype_bytes((enum hb_dtype)config->outputs[i].dtype) && !has_texts(&infer->outputs[i]))
+		if (!hb_dtype_bytes((enum hb_dtype)config->outputs[i].dtype) && !has_all_strings(&infer->outputs[i]))
 			return -EINVAL;
 	}
 	return 0;
@@ -101,14 +101,15 @@ void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t ite
 	_Static_assert(HB_SCHEDULER_BATCH_MAX <= 32, "dropped has a bit for each item");
 	uint64_t mine = ((UINT64_C(1) << infer->items) - 1) << first;
 	uint32_t wrong = 0;
-	int result = dropped & mine ? -ENOSPC : give(config, items, outputs, data, infer, first, &wrong);
+	int result = dropped & mine ? -ENOSPC : copy_outputs(config, items, outputs, data, infer, first, &wrong);
 	if (result == -ENOMEM)
 		hb_inference_fail(infer, HB_ANSWER_UNAVAILABLE, "out of memory");
 	else if (result == -ENOSPC)
 		hb_inference_fail(infer, HB_ANSWER_BROKEN,
-				  "model %s: its outputs do not fit: raise \"room\" in model.yaml", config->name);
+				  "model %s: its outputs are too large: raise \"room\" in model.yaml", config->name);
 	else if (result < 0)
-		hb_inference_fail(infer, HB_ANSWER_BROKEN,
-				  "model %s: its worker gave output \"%s\" with other texts than its shape says",
-				  config->name, config->outputs[wrong].name);
+		hb_inference_fail(
+			infer, HB_ANSWER_BROKEN,
+			"model %s: output \"%s\" of its worker does not have the strings that its shape needs",
+			config->name, config->outputs[wrong].name);
 }

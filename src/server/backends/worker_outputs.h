@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Outputs of a worker, from the memory that it shares with the server to the
- * requests of the batch. For backend_worker.c, with the dispatcher's lock. The
- * worker may write to its data meanwhile: what is read stays inside them.
+ * Copies the outputs of a batch from a worker's shared memory to the requests.
+ * Called by backend_worker.c under the dispatcher's lock. The worker may write to
+ * the memory at the same time, so sizes found there never lead outside of it.
  */
-#ifndef HB_FRONT_WORKER_OUTPUTS_H
-#define HB_FRONT_WORKER_OUTPUTS_H
+#ifndef HB_SERVER_WORKER_OUTPUTS_H
+#define HB_SERVER_WORKER_OUTPUTS_H
 
 #include "server/backends/worker_ring.h"
 #include "server/kserve/inference.h"
 #include "server/models/model_config.h"
 
-/* Whether output `index` of a batch is as the model says and inside `room` bytes; `out` is the server's own copy. */
+/* Whether output `index` of a batch has the model's type and shape and is within `room` bytes. `out` is a private copy. */
 bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index, uint32_t items, uint64_t room,
 			   const struct hb_worker_tensor *out);
 /*
- * Copies the request's share of each output, all of which fit: `first` of the
- * batch's items were others'. Or ends it with the reason: no memory, one of its
- * items is among those the worker dropped (a bit each), or texts are missing.
+ * Copies the request's part of each output; its items begin at item `first` of
+ * the batch. All outputs passed hb_worker_output_fits(). Fails the request if
+ * there is no memory, if one of its items has a bit in `dropped`, or if a BYTES
+ * output has too few elements.
  */
 void hb_worker_outputs_answer(const struct hb_model_config *config, uint32_t items,
 			      const struct hb_worker_tensor *outputs, const char *data, uint32_t dropped,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See worker_process.h. */
+/* Starts and ends the processes of workers; see worker_process.h. */
 #include "server/backends/worker_process.h"
 
 #include "base/clock.h"
@@ -19,12 +19,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The command line of the worker; `hb` is "" where it is run as it is. */
-struct start {
+/* Everything needed to start a worker. `hb` is "" if it runs without hb run. */
+struct worker_start {
 	const struct hb_model_config *config;
 	char hb[4096], shell[1100];
 	bool simulated;
-	char **environment; /* ours and the worker's variables */
+	char **environment; /* the server's variables and the worker's */
 	char fds[64], inputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		outputs[HB_TENSORS_MAX * (HB_TENSOR_NAME_MAX + 8) + 32],
 		shapes[2 * HB_TENSORS_MAX * HB_TENSOR_DIMS_MAX * 12 + 32], python[2 * PATH_MAX];
@@ -36,7 +36,7 @@ bool hb_worker_gpu_there(enum hb_worker_gpu gpu)
 	       (gpu == HB_WORKER_GPU_AUTO && access("/dev/nvidiactl", F_OK) == 0);
 }
 
-static void become(const struct start *start)
+static void execute_worker(const struct worker_start *start)
 {
 	const char *priority = start->config->priority == HB_SCHEDULER_HIGH ? "high" : "low";
 	if (!start->hb[0])
@@ -50,20 +50,21 @@ static void become(const struct start *start)
 }
 
 /*
- * PR_SET_PDEATHSIG ends the worker with the server, but not the processes that it has started, which may hold the GPU's
- * memory (`command: ./start.sh`). So the whole group is killed, by the kernel, when the last that could write to the pipe
- * behind `lifeline`, which is the server, is gone.
+ * PR_SET_PDEATHSIG ends the worker with the server, but not the processes that the worker has started, which may own GPU
+ * memory (`command: ./start.sh`). So the read end of a pipe sends SIGKILL to the process group when the server, the only
+ * writer, closes the pipe or dies.
  */
 static void end_with_server(int lifeline)
 {
 	fcntl(lifeline, F_SETOWN, -getpid());
 	fcntl(lifeline, F_SETSIG, SIGKILL);
 	fcntl(lifeline, F_SETFL, O_ASYNC);
-	fcntl(lifeline, F_SETFD, 0); /* as long as one of the group has it */
+	fcntl(lifeline, F_SETFD,
+	      0); /* the group inherits it: the signal works while any of its processes has it open */
 }
 
-/* Between fork and exec: nothing that may wait for another thread of the server. */
-static void run_child(const struct start *start, const int fds[3], int lifeline, pid_t parent)
+/* Runs between fork and exec: must not wait for another thread of the server (no malloc, no locks). */
+static void run_child(const struct worker_start *start, const int fds[3], int lifeline, pid_t parent)
 {
 	sigset_t none;
 	setsid();
@@ -73,15 +74,15 @@ static void run_child(const struct start *start, const int fds[3], int lifeline,
 		_exit(126);
 	for (int i = 0; i < 3; i++)
 		fcntl(fds[i], F_SETFD, 0);
-	dup2(STDERR_FILENO, STDOUT_FILENO); /* on the server's stdout, which may be read by nobody, are its addresses */
+	dup2(STDERR_FILENO, STDOUT_FILENO); /* the server's stdout has its addresses, and its reader may have stopped */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
-	become(start);
+	execute_worker(start);
 	_exit(127);
 }
 
-/* NAME=TYPE tensor, a line each. */
+/* Writes NAME= and a line "TYPE name" for each tensor. */
 static void list_tensors(const char *name, const struct hb_tensor_spec *specs, uint32_t n, char *out, size_t size)
 {
 	size_t at = (size_t)snprintf(out, size, "%s=", name);
@@ -90,7 +91,7 @@ static void list_tensors(const char *name, const struct hb_tensor_spec *specs, u
 				       hb_dtype_name((enum hb_dtype)specs[i].dtype), specs[i].name);
 }
 
-/* Lines of numbers; the batch's first, where there is one. */
+/* Writes a line of dimensions for each tensor, the batch dimension first if there is one. */
 static size_t list_shapes(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n,
 			  char *out, size_t size)
 {
@@ -106,7 +107,7 @@ static size_t list_shapes(const struct hb_model_config *config, const struct hb_
 	return at;
 }
 
-/* $PYTHONPATH with the folder that has the module `hummingbird` behind it, which the worker's Python may not know. */
+/* Writes PYTHONPATH with the folder of the module `hummingbird` appended: the worker may use any Python. */
 static void list_python_folders(char *out, size_t size)
 {
 	char ours[PATH_MAX];
@@ -118,14 +119,17 @@ static void list_python_folders(char *out, size_t size)
 	snprintf(out, size, "PYTHONPATH=%s%s%s", given ? theirs : "", given && ours[0] ? ":" : "", ours);
 }
 
-static bool same_name(const char *a, const char *b)
+static bool has_same_name(const char *a, const char *b)
 {
 	size_t length = strcspn(a, "=");
 	return strncmp(a, b, length + 1) == 0;
 }
 
-/* Ours, and of the server's those that are not among them: shells take the last of two, other programs the first. */
-static bool make_environment(struct start *start)
+/*
+ * Makes the environment: the worker's variables, and the server's without those of the same names. Of two equal names, shells
+ * use the last and other programs the first.
+ */
+static bool make_environment(struct worker_start *start)
 {
 	char *ours[] = {start->fds, start->inputs, start->outputs, start->shapes, start->python};
 	size_t n = 0, at = sizeof(ours) / sizeof(*ours);
@@ -138,14 +142,14 @@ static bool make_environment(struct start *start)
 	for (size_t i = 0; i < n; i++) {
 		bool given = false;
 		for (size_t k = 0; k < sizeof(ours) / sizeof(*ours); k++)
-			given |= same_name(ours[k], environ[i]);
+			given |= has_same_name(ours[k], environ[i]);
 		if (!given)
 			start->environment[at++] = environ[i];
 	}
 	return true;
 }
 
-static void list_all(struct start *start, const int fds[3])
+static void make_variables(struct worker_start *start, const int fds[3])
 {
 	const struct hb_model_config *config = start->config;
 	snprintf(start->fds, sizeof(start->fds), "HB_WORKER_FDS=%d,%d,%d", fds[0], fds[1], fds[2]);
@@ -158,8 +162,8 @@ static void list_all(struct start *start, const int fds[3])
 }
 
 /*
- * The worker takes the shell's place where that can be: then the process that is watched is the worker. It cannot in a list
- * or a pipe of commands.
+ * Adds `exec`, so that the worker replaces the shell and the watched process is the worker itself. Not possible if the
+ * command is a list or a pipe.
  */
 static void make_command(const char *command, char *out, size_t size)
 {
@@ -172,19 +176,20 @@ static void make_command(const char *command, char *out, size_t size)
 		snprintf(out, size, "exec %s", begin);
 }
 
-static int prepare(struct start *start, enum hb_worker_gpu gpu, const int fds[3], struct hb_error *error)
+static int prepare_start(struct worker_start *start, enum hb_worker_gpu gpu, const int fds[3], struct hb_error *error)
 {
 	const char *name = start->config->name;
 	start->simulated = gpu == HB_WORKER_GPU_SIM;
 	if (hb_worker_gpu_there(gpu) && hb_install_program("hb", start->hb, sizeof(start->hb)) < 0)
-		return hb_error_set(error, -ENOENT, "model %s: hb, which gives its worker a priority, is not installed",
+		return hb_error_set(error, -ENOENT,
+				    "model %s: the program hb, which gives the worker its priority, is not installed",
 				    name);
 	make_command(start->config->command, start->shell, sizeof(start->shell));
-	list_all(start, fds);
+	make_variables(start, fds);
 	return make_environment(start) ? 0 : hb_error_set(error, -ENOMEM, "model %s: out of memory", name);
 }
 
-/* ---- those that were left ---- */
+/* ---- abandoned processes ---- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -192,7 +197,7 @@ static struct {
 	uint32_t n;
 } dying = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
-static void note_dying(int change)
+static void count_dying(int change)
 {
 	pthread_mutex_lock(&dying.lock);
 	dying.n += (uint32_t)change;
@@ -204,22 +209,23 @@ static void *await_end(void *pid)
 {
 	while (waitpid((pid_t)(intptr_t)pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	note_dying(-1);
+	count_dying(-1);
 	return NULL;
 }
 
-static void leave(pid_t pid)
+/* Lets a background thread wait for the end of a killed process. */
+static void await_in_background(pid_t pid)
 {
 	pthread_t thread;
 	if (waitpid(pid, NULL, WNOHANG) == pid)
 		return;
-	note_dying(1);
-	/* Without a thread it stays a zombie until the server ends. */
+	count_dying(1);
+	/* If no thread can be created, the process stays a zombie until the server ends. */
 	if (pthread_create(&thread, NULL, await_end, (void *)(intptr_t)pid) ==
 	    0) /* NOLINT(performance-no-int-to-ptr) */
 		pthread_detach(thread);
 	else
-		note_dying(-1);
+		count_dying(-1);
 }
 
 uint32_t hb_worker_processes_await(int64_t for_ns)
@@ -234,9 +240,9 @@ uint32_t hb_worker_processes_await(int64_t for_ns)
 	return left;
 }
 
-/* ---- one ---- */
+/* ---- start ---- */
 
-static int fork_worker(const struct start *start, const int fds[3], struct hb_worker_process *out,
+static int fork_worker(const struct worker_start *start, const int fds[3], struct hb_worker_process *out,
 		       struct hb_error *error)
 {
 	const char *name = start->config->name;
@@ -252,12 +258,12 @@ static int fork_worker(const struct start *start, const int fds[3], struct hb_wo
 	if (pid > 0 && pidfd < 0) {
 		result = -errno;
 		kill(pid, SIGKILL);
-		leave(pid);
+		await_in_background(pid);
 	}
 	close(lifeline[0]);
 	if (result < 0) {
 		close(lifeline[1]);
-		return hb_error_set(error, result, "model %s: no process for its worker: %s", name, strerror(-result));
+		return hb_error_set(error, result, "model %s: cannot start its worker: %s", name, strerror(-result));
 	}
 	*out = (struct hb_worker_process){.pid = pid, .pidfd = pidfd, .lifeline = lifeline[1]};
 	return 0;
@@ -266,17 +272,17 @@ static int fork_worker(const struct start *start, const int fds[3], struct hb_wo
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error)
 {
-	struct start start = {.config = config};
-	int result = prepare(&start, gpu, fds, error);
+	struct worker_start start = {.config = config};
+	int result = prepare_start(&start, gpu, fds, error);
 	if (result == 0)
 		result = fork_worker(&start, fds, out, error);
 	free(start.environment);
 	return result;
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
-static void forget(struct hb_worker_process *process)
+static void forget_process(struct hb_worker_process *process)
 {
 	close(process->pidfd);
 	close(process->lifeline);
@@ -289,14 +295,14 @@ bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size
 	int status;
 	if (!process->pid || waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 		return false;
-	kill(-process->pid, SIGKILL); /* what it left behind, while the number cannot be another's */
+	kill(-process->pid, SIGKILL); /* its children; before waitpid(), so that the number cannot be reused yet */
 	if (waitpid(process->pid, &status, 0) != process->pid)
 		return false;
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else
 		snprintf(text, size, "exit status %d", WEXITSTATUS(status));
-	forget(process);
+	forget_process(process);
 	return true;
 }
 
@@ -308,11 +314,11 @@ void hb_worker_process_kill(const struct hb_worker_process *process)
 	kill(process->pid, SIGKILL);
 }
 
-void hb_worker_process_leave(struct hb_worker_process *process)
+void hb_worker_process_abandon(struct hb_worker_process *process)
 {
 	if (!process->pid)
 		return;
 	hb_worker_process_kill(process);
-	leave(process->pid);
-	forget(process);
+	await_in_background(process->pid);
+	forget_process(process);
 }

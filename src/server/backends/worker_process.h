@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker's process: started in its model's folder, in a process group of its
- * own, under `hb run` with its model's priority where there is a GPU; ended with
- * its group, and by the kernel, with its group, when the server dies. It writes
- * where the server logs. Used by backend_worker.c.
- * Nothing here waits for a process, but hb_worker_processes_await().
+ * The process of a worker. It is started in the model's folder, in a process group
+ * of its own, and under `hb run` with the model's priority if there is a GPU. Its
+ * output goes to the server's log. When the process ends, the rest of its group
+ * is killed; when the server dies, the kernel kills the group. Used by
+ * backend_worker.c. Only hb_worker_processes_await() waits for processes.
  */
-#ifndef HB_FRONT_WORKER_PROCESS_H
-#define HB_FRONT_WORKER_PROCESS_H
+#ifndef HB_SERVER_WORKER_PROCESS_H
+#define HB_SERVER_WORKER_PROCESS_H
 
 #include "server/models/model_config.h"
 
@@ -16,38 +16,44 @@
 
 /* How workers are started. */
 enum hb_worker_gpu {
-	HB_WORKER_GPU_AUTO, /* as REAL where there is an NVIDIA driver, else as NONE */
+	HB_WORKER_GPU_AUTO, /* REAL if there is an NVIDIA driver, else NONE */
 	HB_WORKER_GPU_REAL, /* hb run --priority P */
 	HB_WORKER_GPU_SIM,  /* hb run --gpu sim --priority P */
-	HB_WORKER_GPU_NONE, /* as they are */
+	HB_WORKER_GPU_NONE, /* without hb run */
 };
 
-/* Whether workers find a GPU, real or simulated. */
+/* Whether workers have a GPU, real or simulated. */
 bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
 
 struct hb_worker_process {
 	pid_t pid; /* 0 = none */
 	int pidfd;
-	int lifeline; /* its group is killed when this is closed, as when the server dies */
+	int lifeline; /* write end of a pipe; the group is killed when it is closed, also by the server's death */
 };
 
 /*
- * The worker finds in its environment HB_WORKER_FDS (memory,submitted,completed: descriptors), HB_WORKER_INPUTS and
- * HB_WORKER_OUTPUTS (lines of "TYPE name"), HB_WORKER_SHAPES (lines of dimensions, of inputs, then outputs; with the batch's
- * where there is one; -1 = any), and in PYTHONPATH, last, where the module `hummingbird` is. 0, or negative errno with *error.
+ * Starts a worker with these variables in its environment:
+ *
+ *	HB_WORKER_FDS                       "MEMORY,SUBMITTED,COMPLETED": descriptors of the memory and the doorbells
+ *	HB_WORKER_INPUTS, HB_WORKER_OUTPUTS a line "TYPE NAME" for each tensor
+ *	HB_WORKER_SHAPES                    a line of dimensions for each input, then each output, with the batch dimension
+ *	                                    if there is one; -1 = any size
+ *	PYTHONPATH                          with the folder of the module `hummingbird` at the end
+ *
+ * 0, or negative errno with *error.
  */
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error);
-/* True once it has ended; *text says how ("signal 9", "exit status 1"). Its group is ended with it. */
+/* Whether the process has ended; *text says how ("signal 9", "exit status 1"). Kills the rest of its group. */
 bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size);
 /*
- * Tells it and its group to end, at once. That may take as long as the kernel holds it, a driver that hangs for ever:
- * hb_worker_process_ended() says when it has.
+ * Kills the process and its group. Does not wait: the kernel may need long to end it, forever if a driver hangs. Poll
+ * hb_worker_process_ended().
  */
 void hb_worker_process_kill(const struct hb_worker_process *process);
-/* The same for one that nobody will ask about any more; a thread waits for its end. Any thread. */
-void hb_worker_process_leave(struct hb_worker_process *process);
-/* Waits until those that were left have ended, but not longer; how many have not. */
+/* Kills the process and its group and forgets it; a background thread waits for its end. May be called by any thread. */
+void hb_worker_process_abandon(struct hb_worker_process *process);
+/* Waits, at most for_ns, until all abandoned processes have ended. Returns how many have not. */
 uint32_t hb_worker_processes_await(int64_t for_ns);
 
 #endif
