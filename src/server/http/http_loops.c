@@ -27,6 +27,7 @@ struct hb_http_loop {
 	bool runs;
 	int doorbell;            /* eventfd that wakes the thread */
 	atomic_bool doorbell_on; /* the doorbell was rung and the thread has not read it yet */
+	bool run_again;          /* before waiting; only used on the loop's thread */
 	sem_t quiesced;
 };
 
@@ -49,6 +50,12 @@ void hb_http_loop_wake(struct hb_http_loop *loop)
 {
 	if (!atomic_exchange(&loop->doorbell_on, true) && eventfd_write(loop->doorbell, 1) < 0)
 		hb_log_error("http: eventfd: %s", strerror(errno));
+}
+
+void hb_http_loop_note_closed(struct hb_http_loop *loop)
+{
+	if (loop)
+		loop->run_again = true;
 }
 
 /* Must be called before the library looks for resumed connections: one that is resumed later rings again. */
@@ -95,7 +102,8 @@ static void *run_loop(void *argument)
 	here = loop;
 	while (!atomic_load(&loop->loops->stopping)) {
 		/* poll() can only fail by being interrupted; checking the daemon then does no harm. */
-		poll(fds, 2, next_timeout_ms(loop->daemon));
+		poll(fds, 2, loop->run_again ? 0 : next_timeout_ms(loop->daemon));
+		loop->run_again = false;
 		if (fds[0].revents & POLLIN)
 			clear_doorbell(loop);
 		quiet = quiet || quiesce_daemon(loop);

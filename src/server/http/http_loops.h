@@ -38,6 +38,11 @@ uint16_t hb_http_loops_port(const struct hb_http_loops *loops);
 struct hb_http_loop *hb_http_loop_here(void);
 /* Call after MHD_resume_connection() for a connection of this loop; any thread. */
 void hb_http_loop_wake(struct hb_http_loop *loop);
+/*
+ * Call on the loop's thread when one of its connections was closed. If the connection limit or the limit of descriptors was
+ * reached, the library accepts connections again only when it is run once more; the loop then does not wait first.
+ */
+void hb_http_loop_note_closed(struct hb_http_loop *loop);
 /* Stops accepting connections; existing connections are served. */
 void hb_http_loops_quiesce(struct hb_http_loops *loops);
 /* Ends the threads. No connection may be suspended. NULL is allowed. */

@@ -358,9 +358,10 @@ static void note_connection(void *argument, struct MHD_Connection *connection, v
 {
 	struct hb_kserve_http *http = argument;
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
 		hb_http_timeouts_remove(http->timeouts, *timeout);
-	else if (info)
+		hb_http_loop_note_closed(hb_http_loop_here());
+	} else if (info)
 		*timeout = hb_http_timeouts_add(http->timeouts, info->connect_fd);
 }
 
