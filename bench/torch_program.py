@@ -5,12 +5,13 @@
   torch_program.py infer MODEL [--batch N] [--graph]     one forward pass
   torch_program.py train MODEL [--batch N]               one optimizer step
   torch_program.py decode|prefill|finetune llama8 [--batch N] [--graph]
+  torch_program.py http resnet50 [--hostile]               an aiohttp server of a graph, and its client
   torch_program.py gemm SIZE                             one matrix product (persistent kernels on Hopper)
   torch_program.py --check KIND MODEL                    which modules are missing, as a line of JSON
 
-The same program serves requests and runs without pause; the lines it is told on
-standard input decide, and docs/bench.md describes them. Knows nothing of
-Hummingbird. HB_BENCH_STREAM=high puts its work on a stream of the highest priority.
+The same program serves requests and runs without pause; the lines on its standard
+input decide, and docs/bench.md describes them. It does not know of Hummingbird.
+HB_BENCH_STREAM=high puts its work on a stream of the highest priority.
 """
 import argparse
 import gc
@@ -20,6 +21,7 @@ import logging
 import os
 import random
 import select
+import subprocess
 import sys
 import time
 import warnings
@@ -147,7 +149,7 @@ def gemm(torch, args):
     return lambda: torch.matmul(left, right)
 
 
-KINDS = {"infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm}
+KINDS = {"infer": infer, "train": train, "prefill": prefill, "decode": decode, "finetune": finetune, "gemm": gemm, "http": lambda torch, args: lambda: None}
 
 
 def missing_modules(kind, model):
@@ -155,8 +157,10 @@ def missing_modules(kind, model):
     needed = ["torch"]
     if model == "bert" or kind in ("prefill", "decode", "finetune"):
         needed.append("transformers")
-    elif kind in ("infer", "train"):
+    elif kind in ("infer", "train", "http"):
         needed.append("timm or torchvision")
+    if kind == "http":
+        needed.append("aiohttp")
     return [name for name in needed if not any(importlib.util.find_spec(one) for one in name.split(" or "))]
 
 
@@ -168,32 +172,50 @@ def captured(torch, step, stream):
 
 
 class Program:
+    """Serves requests or works without pause, as the lines on standard input say."""
+
     def __init__(self, torch, step, stream):
         self.torch, self.step, self.stream = torch, step, stream
         self.input = Input()
-        self.latencies = []
+        self.requests = []  # (due, latency, wait for the GPU from the last launch on), ns
 
     def wait(self):
         self.stream.synchronize()
 
-    def serve(self, seconds, arrivals, rate, phase, seed):
-        """Open loop (poisson, periodic): a request that finds the previous one running waits, and the wait counts."""
-        draws = random.Random(seed)
-        end = time.monotonic() + seconds
-        due = time.monotonic() + (phase / rate if arrivals == "periodic" else 0)
-        while True:
-            if arrivals == "closed":
-                due = time.monotonic()
-            else:
-                due += 1 / rate if arrivals == "periodic" else draws.expovariate(rate)
-            if due >= end:
+    def request(self, begun, due):
+        self.step()
+        launched = time.monotonic()
+        self.wait()
+        done = time.monotonic()
+        self.requests.append(tuple(round(1e9 * value) for value in (due - begun, done - due, done - launched)))
+
+    def serve(self, seconds, arrivals, rate, phase, seed, repeat=None):
+        """Open loop (poisson, periodic): a request that finds the previous one running waits, and the wait counts. With
+        `repeat` the same arrivals come again every so many seconds."""
+        begun = time.monotonic()
+        for due in self.arrivals(seconds, arrivals, rate, phase, seed, repeat or seconds):
+            due = time.monotonic() if due is None else begun + due
+            if due >= begun + seconds:
                 break
             while time.monotonic() < due:
                 pass
-            self.step()
-            self.wait()
-            self.latencies.append(round((time.monotonic() - due) * 1e9))
+            self.request(begun, due)
         say(event="served")
+
+    @staticmethod
+    def arrivals(seconds, arrivals, rate, phase, seed, repeat):
+        """When requests are due, in seconds; None = at once."""
+        while arrivals == "closed":
+            yield None
+        start = 0.0
+        while start < seconds:
+            draws, due = random.Random(seed), phase / rate if arrivals == "periodic" else 0.0
+            while True:
+                due += 1 / rate if arrivals == "periodic" else draws.expovariate(rate)
+                if due >= repeat:
+                    break
+                yield start + due
+            start += repeat
 
     def work(self):
         ends = []
@@ -205,20 +227,44 @@ class Program:
             sys.exit("torch_program.py: '%s' while it works" % line)
         say(event="rested", ends_ns=ends)
 
+    def report(self):
+        due, latency, wait = zip(*self.requests) if self.requests else ((), (), ())
+        say(event="results", seen=len(latency), clock_error_ns=0, latency_ns=latency, due_ns=due, wait_ns=wait)
+
     def run(self):
         while (line := self.input.line(True)) != "quit":
             words = line.split()
             if words[0] == "prepare":
-                self.latencies = []
+                self.requests = []
                 say(event="prepared")
             elif words[0] == "serve":
-                self.serve(float(words[1]), words[2], float(words[3]), float(words[4]), int(words[5]))
+                repeat = float(words[6]) if len(words) > 6 else None
+                self.serve(float(words[1]), words[2], float(words[3]), float(words[4]), int(words[5]), repeat)
             elif words[0] == "finish":
-                say(event="results", seen=len(self.latencies), clock_error_ns=0, latency_ns=self.latencies)
+                self.report()
             elif words[0] == "work":
                 self.work()
             else:
                 sys.exit("torch_program.py: '%s' is no command" % line)
+
+
+class HttpProgram(Program):
+    """An unmodified HTTP server beside it serves the requests, which a client sends: a process of its own, http_load.py,
+    that is not under Hummingbird. Latencies are the server's own: from the graph's launch to the end of the synchronize."""
+
+    def __init__(self, torch, step, stream, hostile):
+        super().__init__(torch, step, stream)
+        from http_server import start_server
+        self.port, self.take_times = start_server(torch, stream)
+        self.hostile = ["--hostile"] if hostile else []
+
+    def serve(self, seconds, arrivals, rate, phase, seed, repeat=None):
+        environment = {key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+        subprocess.run([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "http_load.py"), "--port",
+                        str(self.port), "--seconds", str(seconds), "--rate", str(rate), *self.hostile], env=environment, check=True,
+                       stdout=subprocess.DEVNULL, timeout=6 * seconds + 20)
+        self.requests = [(0, ns, ns) for ns in self.take_times()]
+        say(event="served")
 
 
 def main():
@@ -227,6 +273,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--hostile", action="store_true", help="http: the client sends bytes that lead to no request")
     parser.add_argument("--check", action="store_true", help="only say which modules are missing")
     args = parser.parse_args()
     if args.check:
@@ -247,11 +294,12 @@ def main():
             for _ in range(5):
                 step()
             torch.cuda.synchronize()
-        # What lives as long as the program is not looked through again and again.
+        # Objects that live as long as the program are not collected, so the collector skips them.
         gc.collect()
         gc.freeze()
+        program = HttpProgram(torch, step, stream, args.hostile) if args.kind == "http" else Program(torch, step, stream)
         say(event="ready", gpu=torch.cuda.get_device_name())
-        Program(torch, step, stream).run()
+        program.run()
 
 
 if __name__ == "__main__":

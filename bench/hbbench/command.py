@@ -32,6 +32,8 @@ is none. Report shows a file again that run wrote (.json, .json.gz).
                    some cases of the suite (all)
   --rounds N       how often everything is measured (the suite's)
   --seconds S      length of a window (the suite's)
+  --halves         low priority comes and goes in each window, which has six parts
+                   of that length; for machines whose processors change their speed
   --limit S        ends within S seconds, with what was measured by then (none)
   --xsched DIR     where XSched was installed to, for the way of sharing xsched
   --json           everything as JSON instead of a table, raw values included
@@ -81,6 +83,7 @@ def read_words(argv):
     for name in ("case", "gpu", "limit", "out", "report", "rounds", "seconds", "sharing", "xsched"):
         parser.add_argument("--" + name)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--halves", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     return parser.parse_intermixed_args(argv)
 
@@ -107,7 +110,7 @@ class Options:
 
     def __init__(self, args, suite, hb, command):
         self.suite, self.hb, self.command, self.xsched = suite, hb, command, args.xsched
-        self.halves = False
+        self.halves = args.halves
         self.choose_gpu(args.gpu)
         self.rounds = number_in("rounds", args.rounds, ROUNDS, int) if args.rounds else suite.rounds
         usual = suite.simulated_s if self.simulated else suite.real_s

@@ -21,6 +21,7 @@ READY_S, READY_TORCH_S, READY_SIMULATED_S = 30, 120, 180
 SETTLE_MAX_S = 0.2
 QUIT_S, QUIT_HUNG_S = 10, 1
 LATENCIES_MAX = 20000
+HALVES = 6        # parts of a window with --halves: low priority is paused in the first, third and fifth
 TENANTS_STEP = 8  # services of one round draw their arrivals with different seeds
 
 
@@ -302,13 +303,15 @@ class ProcessRunner(Runner):
         """All questions and answers of one window share one limit."""
         return max(0.0, self.window_end - time.monotonic())
 
-    def finish_service(self, cell, index, member, served_s):
+    def finish_service(self, cell, index, member, served_s, half_s=None):
         member.process.send("finish")
         answer = member.process.hear("results", self.answer_s())
-        more = {key: answer[key] for key in ("due_ns", "wait_ns") if key in answer and self.options.halves}
-        if more:
-            cell["high"][index]["rounds"].append({"seen": answer["seen"], "served_s": served_s,
-                                                  "latency_ns": answer["latency_ns"], **more})
+        if half_s and "due_ns" not in answer:
+            raise Failed(f"{member.process.name} does not report when its requests were due, which --halves needs")
+        if half_s:
+            cell["high"][index]["rounds"].append({
+                "seen": answer["seen"], "served_s": round(served_s, 6), "half_s": half_s,
+                **{key: answer[key] for key in ("latency_ns", "due_ns", "wait_ns")}})
         else:
             keep_round(cell, index, answer["latency_ns"], answer["seen"], served_s)
         cell["clock_error_ns"] = max(cell["clock_error_ns"], answer.get("clock_error_ns", 0))
@@ -341,22 +344,51 @@ class ProcessRunner(Runner):
         for i, member in cast.high:
             self.finish_service(cell, i, member, max(length, heard[i] - begin))
 
-    def run_window(self, cast, cell, number):
-        length = self.options.seconds
-        settle = min(length / 5, SETTLE_MAX_S) if cast.low else 0.0
+    def open_window(self, cast, length):
         self.window_begin = time.monotonic()
-        self.window_end = self.window_begin + 2 * (length + settle) + 1 + ANSWER_S[self.plan.simulated]
+        self.window_end = self.window_begin + 2 * length + 1 + ANSWER_S[self.plan.simulated]
         for _, member in cast.high:
             member.process.send("prepare")
             member.process.hear("prepared", self.answer_s())
+
+    def start_services(self, cast, number, length, repeat=""):
+        for i, member in cast.high:
+            service = self.plan.high[i]
+            member.process.send(f"serve {length:.3f} {service.kind()} {service.rate_per_s:g} {service.phase:g} "
+                                f"{number * TENANTS_STEP + i + 1}{repeat}")
+
+    def run_halves(self, cast, cell, number):
+        """Services run without pause, with the same arrivals in every half, and low priority runs in every second half. What
+        low priority does to a request is then judged against the halves without it, a second before and after."""
+        half, length, done, busy = self.options.seconds, HALVES * self.options.seconds, {}, {}
+        self.open_window(cast, length)
+        begin = time.monotonic()
+        self.start_services(cast, number, length, f" {half:.3f}")
+        for at in range(1, HALVES, 2):
+            self.limits.sleep_until(begin + at * half)
+            for _, member in cast.low:
+                member.process.send(f"work {half:.3f}")
+            self.limits.sleep_until(begin + (at + 1) * half)
+            self.rest_low(cast, {"low": [{"rounds_per_s": done.setdefault(i, [])} for i in range(len(self.plan.low))]},
+                          round((begin + at * half + min(half / 5, SETTLE_MAX_S)) * 1e9), round((begin + (at + 1) * half) * 1e9))
+        self.hear_served(cast, self.answer_s(), busy)
+        for i, _ in cast.low:
+            cell["low"][i]["rounds_per_s"].append(stats.mean(done[i]))
+        for i, member in cast.high:
+            self.finish_service(cell, i, member, max(length, busy[i] - begin), half)
+
+    def run_window(self, cast, cell, number):
+        if self.options.halves and cast.high and cast.low:
+            self.run_halves(cast, cell, number)
+            return
+        length = self.options.seconds
+        settle = min(length / 5, SETTLE_MAX_S) if cast.low else 0.0
+        self.open_window(cast, length + settle)
         for _, member in cast.low:
             member.process.send(f"work {length + settle:.3f}")
         self.limits.sleep_until(time.monotonic() + settle)
         begin = time.monotonic()
-        for i, member in cast.high:
-            service = self.plan.high[i]
-            member.process.send(f"serve {length:.3f} {service.kind()} {service.rate_per_s:g} {service.phase:g} "
-                                f"{number * TENANTS_STEP + i + 1}")
+        self.start_services(cast, number, length)
         victim = cast.low[0][1] if self.plan.case.kill and cast.high and cast.low else None
         if victim:
             self.limits.sleep_until(begin + length / 2)
@@ -415,4 +447,5 @@ def cost_s(plan, options):
     windows = len(plan.high) + len(plan.low) + sum(plan.can(way) and way.kind != REFERENCE for way in options.ways)
     if plan.world == "virtual":
         return options.rounds * windows * options.seconds * VIRTUAL_SHARE
-    return START_S + START_TORCH_S * len(plan.needs_python()) + options.rounds * windows * (options.seconds + WINDOW_MORE_S)
+    length = options.seconds * (HALVES if options.halves else 1)
+    return START_S + START_TORCH_S * len(plan.needs_python()) + options.rounds * windows * (length + WINDOW_MORE_S)

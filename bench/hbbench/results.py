@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 
-from hbbench import stats
+from hbbench import stats, targets
 from hbbench.tables import CLASSES, Refused
 
 VERSION = 2  # version 1 has no "kind" and no "served_s"
@@ -121,7 +121,7 @@ def load(path):
         raise BadFile(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except ValueError as error:
         raise BadFile(f"{path}: not JSON: {error}") from error
-    if isinstance(data, dict) and isinstance(data.get("rows"), list):
+    if isinstance(data, dict) and "cases" not in data and isinstance(data.get("rows"), list):
         data = data["rows"]
     if isinstance(data, list):
         check(data and all(isinstance(row, dict) and {"what", "measured", "met"} <= set(row) for row in data), path,
@@ -136,6 +136,7 @@ def summarize(result):
     for case in result["cases"]:
         stats.summarize_case(case, result["window_s"])
     result["overall"] = stats.summarize_all(result["cases"])
+    result["rows"] = targets.compare(result)
     return result
 
 
@@ -224,8 +225,9 @@ def overall_lines(overall):
 
 def row_lines(rows):
     for row in rows:
-        yield (f"{row['what']}: {row['measured']} {row.get('unit', '')} (baseline {row.get('baseline')}), "
-               f"target {row.get('target')}: {'met' if row['met'] else 'MISSED'}")
+        measured, baseline = (f"{value:.5g}" if isinstance(value, float) else value for value in (row["measured"], row.get("baseline")))
+        yield (f"{row['what']}: {measured} {row.get('unit', '')}" + (f" (baseline {baseline})" if baseline is not None else "")
+               + f", target {row.get('target')}: {'met' if row['met'] else 'MISSED'}")
 
 
 def table_lines(result):

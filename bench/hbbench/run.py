@@ -48,14 +48,18 @@ def commit_of(hb):
         return "unknown"
 
 
+def driver_version():
+    """Version of the kernel module of this machine's driver."""
+    return first_match("/proc/driver/nvidia/version", r"\s(\d[\w.]*\.[\w.]*)\s", "unknown")
+
+
 def new_result(options):
     """The head of a result file."""
     return {"kind": "bench", "version": results.VERSION, "suite": options.suite.name, "command": options.command,
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit_of(options.hb),
             "machine": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$", "unknown processor")
             + f", {os.cpu_count()} processors",
-            "driver": "simulated" if options.simulated
-            else first_match("/proc/driver/nvidia/version", r"\s(\d[\w.]*\.[\w.]*)\s", "unknown"),
+            "driver": "simulated" if options.simulated else driver_version(),
             "gpu": "h200, simulated" if options.simulated else "unknown", "simulated": options.simulated,
             "rounds": options.rounds, "window_s": options.seconds, "cases": []}
 

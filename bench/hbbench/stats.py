@@ -7,6 +7,7 @@ import random
 Z = 1.96
 DRAWS = 1000
 ROUNDS_NEEDED = 3  # fewer rounds make no bootstrap interval
+SETTLE_S = 0.2     # at the start of each half, after low priority began or ended
 SAME = 0.001       # attainments that differ by less count as equal
 UNKNOWN = [None, None, None]
 
@@ -71,8 +72,57 @@ def relative_speed(shared, alone):
     return bootstrap(share, len(shared[0])) if shared else UNKNOWN
 
 
+def in_halves(one, parity, key="latency_ns"):
+    """Values of requests of a round with halves that were due well inside the halves without (0) or with (1) low priority."""
+    half_ns = one["half_s"] * 1e9
+    settle = min(SETTLE_S * 1e9, half_ns / 5)
+    return [value for value, due in zip(one[key], one["due_ns"])
+            if int(due // half_ns) % 2 == parity and due % half_ns >= settle]
+
+
+def attainment_in_halves(rounds, parity):
+    """Share within the p99 of the halves without low priority of the same window; with parity 0 it is the control: each of
+    those halves judged by the others."""
+    def judge(one):
+        alone = in_halves(one, 0)
+        if parity:
+            slo = quantile(alone, 0.99) if alone else 0
+            own = in_halves(one, 1)
+            return sum(ns <= slo for ns in own), len(own)
+        met = count = 0
+        numbers = [int(due // (one["half_s"] * 1e9)) for due in in_halves(one, 0, "due_ns")]
+        for number in set(numbers):
+            own = [ns for ns, at in zip(alone, numbers) if at == number]
+            others = [ns for ns, at in zip(alone, numbers) if at != number]
+            slo = quantile(others, 0.99) if others else 0
+            met, count = met + sum(ns <= slo for ns in own), count + len(own)
+        return met, count
+    judged = [judge(one) for one in rounds]
+
+    def share(chosen):
+        total = sum(judged[i][1] for i in chosen)
+        return sum(judged[i][0] for i in chosen) / total if total else None
+    return bootstrap(share, len(rounds))
+
+
+def summarize_halves(rounds, window_s):
+    """The same summary for windows with halves, and what only they show: the control, and latencies and waits for the GPU
+    (from a request's last launch to its end) without and with low priority."""
+    def quantiles(parity, key):
+        values = sorted(ns for one in rounds for ns in in_halves(one, parity, key))
+        return {"p50_us": quantile_us(values, 0.5), "p99_us": quantile_us(values, 0.99)}
+    beside = [{"seen": len(values), "served_s": one["served_s"], "latency_ns": values}
+              for one in rounds for values in [in_halves(one, 1)]]
+    found = summarize_service(beside, 0, window_s)
+    return dict(found, rate_per_s=ratio(sum(one["seen"] for one in rounds), sum(one["served_s"] for one in rounds)),
+                attainment=attainment_in_halves(rounds, 1), control=attainment_in_halves(rounds, 0),
+                alone=quantiles(0, "latency_ns"), wait_alone=quantiles(0, "wait_ns"), wait=quantiles(1, "wait_ns"))
+
+
 def summarize_service(rounds, slo_ns, window_s):
     """Summary of one service under one way of sharing; `rounds` as in the result file, latencies as lists."""
+    if rounds and "half_s" in rounds[0]:
+        return summarize_halves(rounds, window_s)
     everything = sorted(ns for one in rounds for ns in one["latency_ns"])
     seen = sum(one["seen"] for one in rounds)
     served_s = sum(one.get("served_s") or window_s for one in rounds)

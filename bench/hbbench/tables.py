@@ -87,6 +87,7 @@ PROGRAMS = {
     "resnet50_b1": Program("resnet50_b1", "infer 280 2.7", "torch infer resnet50"),
     "resnet50_b1_graph": Program("resnet50_b1:graph", "infer 280 2.7", "torch infer resnet50 --graph"),
     "resnet50_http": Program("", "", "torch http resnet50"),
+    "resnet50_http_hostile": Program("", "", "torch http resnet50 --hostile"),
     "resnet50_train_b128": Program("resnet50_train_b128", "", "torch train resnet50 --batch 128"),
     "llama8_decode_b8": Program("llama8_decode_b8", "", "torch decode llama8 --batch 8"),
     "llama8_prefill_b4": Program("", "", "torch prefill llama8 --batch 4"),
@@ -201,6 +202,8 @@ CASES = [
     Case("foresight", "plain-kernel", "kernel_20us@closed", "llama8_train_b4"),
     Case("foresight", "hinted-kernel", "hinted_20us@closed", "llama8_train_b4"),
     Case("foresight", "http-beside-llm", "resnet50_http@60/s", "llama8_train_b4"),
+    Case("foresight", "http-quiet", "resnet50_http@1/s", "llama8_train_b4"),
+    Case("foresight", "http-hostile", "resnet50_http_hostile@10000/s", "llama8_train_b4"),
     Case("foresight", "http-beside-training", "resnet50_http@60/s", "resnet50_train_b128"),
 ]
 
@@ -230,7 +233,7 @@ SUITES = [
     Suite("adversary", 3, 1, 1, "timeslice,mps_prio,reef,temporal,turns,spatial",
           "beside programs that are hard to preempt, or die"),
     Suite("calls", 5, 0.3, 0.3, "temporal,spatial", "what Hummingbird adds to a call of the driver"),
-    Suite("kernels", 3, 3, 1, "mps,temporal,spatial", "a small kernel now and then beside one, two and four trainings"),
+    Suite("kernels", 3, 3, 1, "mps,reef,temporal,spatial", "a small kernel now and then beside one, two and four trainings"),
     Suite("copies", 3, 3, 1, "temporal", "a copy of 600 KB now and then beside programs that copy without pause"),
     Suite("foresight", 3, 4, 1, "no_signs,temporal", "hints from a client and signs from sockets"),
     Suite("serve", 1, 1.6, 4, "all",

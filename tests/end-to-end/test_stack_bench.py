@@ -109,8 +109,8 @@ def test_every_way_of_sharing_is_measured(place):
         if shows_all(case):
             break
     cells = cells_of(case)
-    assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_60", "orion",
-                           "temporal", "spatial", "turns"], list(cells)
+    assert list(cells) == ["exclusive", "timeslice", "reef", "mps", "mps_prio", "mps_88", "mps_60", "orion",
+                           "temporal", "no_signs", "spatial", "turns"], list(cells)
     assert case["world"] == "processes" and case["failed"] is None
     for name, cell in cells.items():
         values = latencies(cell)
@@ -224,8 +224,9 @@ def test_a_case_whose_programs_lack_a_module_is_skipped(place):
 
 def test_everything_in_one_command(place):
     folder = place.folder + "/all"
-    script = os.path.join(BENCH, "gpu/run_all.py")
-    done = subprocess.run([sys.executable, script, folder, "--hb", HB, "--gpu", "sim", "--seconds", "30"],
+    script = os.path.join(BENCH, "run_gpu.py")
+    done = subprocess.run([sys.executable, script, "--out", folder, "--build", os.path.dirname(HB), "--gpu", "sim",
+                           "--suite", "micro,adversary,disb", "--budget", "30"],
                           env=place.environment, capture_output=True, text=True, timeout=LIMIT_RUN, check=False)
     for part in ("micro", "adversary", "disb"):
         assert part in done.stdout, done

@@ -139,7 +139,7 @@ static void bad_configurations_are_named_by_line(void **state)
 	}
 }
 
-/* bench/gpu/spatial.py measures settings of the spatial engine in turns, in one daemon. */
+/* The benchmark harness measures settings of the spatial engine in turns, in one daemon. */
 static void test_reload(void **state)
 {
 	struct hb_daemon_config now, read;

@@ -1,30 +1,20 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP inference server as people write them: aiohttp, a resnet50 graph, batch 1. Knows nothing of Hummingbird.
+"""An HTTP inference server as people write them: aiohttp, a resnet50 graph, batch 1. It does not know of Hummingbird.
 
-  http_server.py --port PORT --ready FILE
-
-POST /infer with 150,528 bytes (224 x 224 x 3) answers with the class. GET
-/times gives what the handler measured since the last time: microseconds from
-the graph's launch to the end of the synchronize, and the moment (monotonic
-seconds) of each launch. Started by foresight_gpu.py.
+POST /infer with 150,528 bytes (224 x 224 x 3) answers with the class. torch_program.py starts it in a thread and takes
+from it the time of each request from the graph's launch to the end of the synchronize.
 """
-import argparse
-import logging
+import asyncio
+import threading
 import time
-import warnings
 
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
 SIZE = 224 * 224 * 3
 
 
 class Service:
-    def __init__(self):
+    def __init__(self, torch, stream):
         import timm
-        import torch
-        self.torch = torch
-        self.stream = torch.cuda.Stream()
+        self.torch, self.stream = torch, stream
         with torch.cuda.stream(self.stream), torch.inference_mode():
             model = timm.create_model("resnet50", pretrained=False).cuda().to(memory_format=torch.channels_last)
             model = model.eval().half()
@@ -50,37 +40,41 @@ class Service:
             begin = time.monotonic()
             self.graph.replay()
             self.stream.synchronize()
-            self.times.append([round((time.monotonic() - begin) * 1e6, 1), begin])
+            self.times.append(round((time.monotonic() - begin) * 1e9))
             return int(self.output.argmax())
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--ready", required=True)
-    args = parser.parse_args()
-    import torch
+async def serve_http(service, ready):
+    """Runs until the process ends; `ready` is called with the port."""
     from aiohttp import web
-    torch.set_num_threads(2)
-    service = Service()
-    for _ in range(10):
-        service.infer(bytes(SIZE))
 
     async def infer(request):
         return web.json_response({"class": service.infer(await request.read())})
-
-    async def times(request):
-        taken, service.times = service.times, []
-        return web.json_response(taken)
-
-    async def ready(app):
-        open(args.ready, "w").close()
-
     app = web.Application()
-    app.add_routes([web.post("/infer", infer), web.get("/times", times)])
-    app.on_startup.append(ready)
-    web.run_app(app, host="127.0.0.1", port=args.port, print=None, access_log=None)
+    app.add_routes([web.post("/infer", infer)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    ready(site._server.sockets[0].getsockname()[1])  # pylint: disable=protected-access
+    await asyncio.Event().wait()
 
 
-if __name__ == "__main__":
-    main()
+def start_server(torch, stream):
+    """(port, function that returns the times in ns since its last call)"""
+    service, started, port = Service(torch, stream), threading.Event(), []
+    for _ in range(10):
+        service.infer(bytes(SIZE))
+    service.times = []
+
+    def ready(number):
+        port.append(number)
+        started.set()
+    threading.Thread(target=lambda: asyncio.run(serve_http(service, ready)), daemon=True).start()
+    if not started.wait(60):
+        raise RuntimeError("the HTTP server does not start")
+
+    def take_times():
+        taken, service.times = service.times, []
+        return taken
+    return port[0], take_times

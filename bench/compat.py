@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the programs of compat_programs.py natively and under Hummingbird and compares what they print.
+
+  bench/compat.py --build build --out DIR [--only NAME,...]
+
+Each program runs natively, natively once more (which shows a program that is not deterministic by itself), as a
+low-priority and as a high-priority tenant, and with the shim switched off. Writes DIR/compat.json, a list of rows that
+`hb bench report` shows.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import time
+
+import compat_programs
+from hbbench.run import commit_of, driver_version
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT_S = 150
+
+
+def run_program(hb, name, how):
+    """(exit status, output, end of the errors, seconds)"""
+    command = [sys.executable, os.path.join(HERE, "compat_programs.py"), name]
+    env = dict(os.environ, TOKENIZERS_PARALLELISM="false")
+    if how == "off":
+        env["HB_OFF"] = "1"
+    if how not in ("native", "again"):
+        command = [hb, "run", "--priority", "low" if how == "off" else how, "--"] + command
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env, check=False)
+        return done.returncode, done.stdout, done.stderr[-800:], time.monotonic() - begun
+    except subprocess.TimeoutExpired:
+        return -1, "", "timed out", time.monotonic() - begun
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--only")
+    args = parser.parse_args()
+    hb = os.path.join(os.path.abspath(args.build), "hb")
+    names = [program.__name__ for program in compat_programs.PROGRAMS]
+    names = [name for name in names if not args.only or name in args.only.split(",")]
+    facts = {"command": "bench/compat.py " + " ".join(sys.argv[1:]), "driver": driver_version(), "commit": commit_of(hb)}
+    native, rows = {}, []
+    for how in ("native", "again", "low", "high", "off"):
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda name, how=how: run_program(hb, name, how), names))
+        for name, (code, text, errors, seconds) in zip(names, found):
+            native.setdefault(name, text if code == 0 else None)
+            same = code == 0 and text == native[name]
+            print(f"{name:<24} {how:<7} {'same' if same else 'DIFFERS':<9} {seconds:5.1f} s  {text.strip()}"
+                  + ("" if same else f" status {code} {errors}"), flush=True)
+            if how != "native":
+                rows.append(dict(facts, what=f"compatibility: {name}, {how}", measured=text.strip(),
+                                 baseline=(native[name] or "").strip(), unit="output", target="identical", met=same))
+    with open(os.path.join(args.out, "compat.json"), "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+    return 0 if rows and all(row["met"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
