@@ -3,7 +3,7 @@
  * The baseline Orion between processes. HB_BENCH_ORION=FILE in the environment of
  * the HP program and of the LP programs switches it on; they exchange what the
  * rule needs through that file. HP reports the class of the kernel it launched
- * last and its request time alone. LP applies decide/orion_rule.h to each launch
+ * last and its request time alone. LP applies decide/baseline_orion.h to each launch
  * beside a request, in place of the spatial engine's rule. One GPU only.
  *
  * Both sides know of a kernel what can be known of a closed library: the class
@@ -14,8 +14,8 @@
 #include "bench_orion.h"
 #include "base/log.h"
 #include "bench_levers.h"
+#include "decide/baseline_orion.h"
 #include "decide/kernel_class.h"
-#include "decide/orion_rule.h"
 #include "shim/shim.h"
 
 #include <errno.h>
@@ -115,20 +115,18 @@ static uint32_t count_sms(const struct hb_spatial_kernel *kernel, uint32_t all)
 void hb_bench_orion_low(const struct hb_spatial_low *low, CUfunction function, const struct hb_spatial_view *view,
 			struct hb_spatial_answer *answer)
 {
-	if (!view->present) {
-		used_ns = 0;
-		return;
-	}
 	const struct hb_orion_launch launch = {.sms = count_sms(&low->kernels[answer->kernel], low->limits.sms),
 					       .duration_ns = answer->known ? answer->ns : 0,
 					       .class = class_of(function)};
 	uint32_t alone_ns = atomic_load_explicit(&file->high_alone_ns, memory_order_relaxed);
-	uint32_t class = atomic_load_explicit(&file->high_class, memory_order_relaxed);
-	int64_t left_ns = alone_ns == HB_ORION_LEARNING ? 0 : hb_orion_budget_ns(alone_ns) - used_ns;
-	if (hb_orion_fits(&launch, low->limits.sms / 2, left_ns, (enum hb_class) class)) {
-		used_ns += launch.duration_ns;
+	const struct hb_orion_high high = {
+		.present = view->present,
+		.measures_alone = alone_ns == HB_ORION_LEARNING,
+		.alone_ns = alone_ns,
+		.class = (enum hb_class)atomic_load_explicit(&file->high_class, memory_order_relaxed),
+	};
+	if (hb_orion_may_start(&used_ns, &high, &launch, low->limits.sms / 2))
 		return;
-	}
 	answer->verdict = HB_SPATIAL_WAIT;
 	answer->for_high = true;
 	answer->until_ns = view->look_at_ns;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core's life, its time and its queue of actions. Called by whoever owns a
- * GPU: daemon, simulator, scenario runner, replay. Events themselves are in
- * core_post.c. All memory is taken here, in hb_core_new().
+ * Creates a core, lets time pass and takes events. Called by the owner of a GPU:
+ * daemon, simulator, scenario runner, replay. All memory is allocated here, in
+ * hb_core_new(). core_post.c has the effects of events.
  */
 #include "base/hist.h"
 #include "core/core_priv.h"
@@ -13,16 +13,7 @@
 #include <string.h>
 
 #define TENANTS_LIMIT 4096
-#define WORK_LIMIT (1u << 20)
 #define QUANTUM_MAX_NS INT64_C(10000000000)
-
-/*
- * Actions one event or timer can cause at most: four callbacks of a policy at
- * their limit (an inferred request that ends and changes the SLO, the next that
- * begins, busy), a change of turns over all tenants, and an ejection that undoes
- * everything (record, and gate, slice, hold, mask and terms of each tenant).
- */
-#define ACTIONS_ROOM(tenants) (4 * HB_POLICY_ASKS(tenants) + 8 * (uint32_t)(tenants) + 8)
 
 void hb_core_config_init(struct hb_core_config *config)
 {
@@ -30,43 +21,37 @@ void hb_core_config_init(struct hb_core_config *config)
 		.policy = "builtin",
 		.max_tenants = HB_TENANTS_DEFAULT,
 		.max_high = 64,
-		.max_requests = 16384,
-		.max_launches = 16384,
 		.quantum_ns = HB_DEFAULT_QUANTUM_NS,
 		.turn_grace_ns = HB_DEFAULT_TURN_GRACE_NS,
 		.stall_limit_ns = HB_DEFAULT_STALL_LIMIT_NS,
-		.sms = HB_DEFAULT_SMS,
 		.low_slice_ns = HB_DEFAULT_LOW_SLICE_NS,
 		.high_slice_ns = HB_DEFAULT_HIGH_SLICE_NS,
 		.switch_ns = HB_DEFAULT_SWITCH_NS,
-		.hold_lead_ns = HB_DEFAULT_TAKEOVER_LEAD_NS,
-		.hold_grace_ns = HB_DEFAULT_TAKEOVER_GRACE_NS,
-		.hold_budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM,
 	};
 }
 
-static bool config_valid(const struct hb_core_config *config)
+static bool is_slice(int64_t slice_ns)
 {
-	return config->max_tenants && config->max_tenants <= TENANTS_LIMIT && config->max_high &&
-	       config->max_high <= config->max_tenants && config->max_requests && config->max_requests <= WORK_LIMIT &&
-	       config->max_launches && config->max_launches <= WORK_LIMIT && config->quantum_ns > 0 &&
-	       config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
-	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
-	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->sms && config->gate_depth <= HB_GATE_DEPTH_MAX &&
-	       config->low_slice_ns >= 0 && config->low_slice_ns <= HB_SPLIT_MAX_NS && config->high_slice_ns >= 0 &&
-	       config->high_slice_ns <= HB_SPLIT_MAX_NS && config->switch_ns >= 0 && config->hold_lead_ns >= 0 &&
-	       config->hold_grace_ns > 0 && config->hold_lead_ns <= HB_TAKEOVER_MAX_NS / 2 &&
-	       config->hold_grace_ns <= HB_TAKEOVER_MAX_NS / 2 && config->hold_budget_ppm <= 1000000 &&
-	       config->orion_budget_ns >= 0 && config->orion_budget_ns < HB_TIME_LIMIT_NS;
+	return slice_ns >= 0 && slice_ns <= HB_SLICE_MAX_NS;
 }
 
-static bool ops_valid(const struct hb_policy_ops *ops)
+static bool is_config_valid(const struct hb_core_config *config)
+{
+	return config->max_tenants && config->max_tenants <= TENANTS_LIMIT && config->max_high &&
+	       config->max_high <= config->max_tenants && config->quantum_ns > 0 &&
+	       config->quantum_ns <= QUANTUM_MAX_NS && config->turn_grace_ns > 0 &&
+	       config->turn_grace_ns <= QUANTUM_MAX_NS && config->stall_limit_ns > 0 &&
+	       config->stall_limit_ns < HB_TIME_LIMIT_NS && config->gate_depth <= HB_GATE_DEPTH_MAX &&
+	       is_slice(config->low_slice_ns) && is_slice(config->high_slice_ns) && config->switch_ns >= 0;
+}
+
+static bool are_ops_valid(const struct hb_policy_ops *ops)
 {
 	return ops && ops->name && *ops->name && strlen(ops->name) < sizeof(struct hb_name) &&
 	       ops->state_bytes <= HB_POLICY_STATE_MAX && ops->tenant_bytes <= HB_POLICY_TENANT_MAX;
 }
 
-/* State of a tenant starts at a multiple of 16 so that any struct fits. */
+/* The state of each tenant starts at a multiple of 16, so that it may be any struct. */
 static size_t tenant_stride(const struct hb_policy_ops *ops)
 {
 	return (ops->tenant_bytes + 15) & ~(size_t)15;
@@ -79,9 +64,9 @@ static int allocate_tables(struct hb_core *core)
 	core->slots = calloc(n, sizeof *core->slots);
 	core->present[0] = calloc(core->n_words, sizeof *core->present[0]);
 	core->present[1] = calloc(core->n_words, sizeof *core->present[1]);
-	core->actions_size = 2 * ACTIONS_ROOM(n);
+	core->actions_size = 2 * hb_core_most_actions(n);
 	core->actions = calloc(core->actions_size, sizeof *core->actions);
-	/* One byte more: an area of no bytes is still an area. */
+	/* One byte more, because an area may have no bytes. */
 	core->policy_state = calloc(1, core->ops->state_bytes + 1);
 	core->tenant_state = calloc(n, tenant_stride(core->ops) + 1);
 	core->hists = calloc(2 * (size_t)core->config.max_high, sizeof *core->hists);
@@ -89,15 +74,10 @@ static int allocate_tables(struct hb_core *core)
 	if (!core->slots || !core->present[0] || !core->present[1] || !core->actions || !core->policy_state ||
 	    !core->tenant_state || !core->hists || !core->free_hists)
 		return -ENOMEM;
-	int error = hb_pool_init(&core->requests, core->config.max_requests);
-	if (!error)
-		error = hb_pool_init(&core->launches, core->config.max_launches);
-	if (!error)
-		error = hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1 + n);
-	return error;
+	return hb_timers_init(&core->timers, (n + 1) * HB_POLICY_TIMERS + 1);
 }
 
-/* The stream for the policy's last words, made now because opening one allocates. */
+/* Opens the stream for the dump of an ejected policy now, because opening one allocates memory. */
 static int open_note(struct hb_core *core)
 {
 	core->note = fmemopen(core->ejection.dump, sizeof core->ejection.dump - 1, "w");
@@ -107,7 +87,7 @@ static int open_note(struct hb_core *core)
 	return 0;
 }
 
-static void start(struct hb_core *core, int64_t now_ns)
+static void start_core(struct hb_core *core, int64_t now_ns)
 {
 	core->now_ns = now_ns;
 	core->storm_since_ns = now_ns;
@@ -139,7 +119,7 @@ struct hb_core *hb_core_new(const struct hb_core_config *config, int64_t now_ns,
 		error = &ignored;
 	const struct hb_policy_ops *ops = config->ops ? config->ops : hb_policy_find(config->policy);
 	*error = -EINVAL;
-	if (!ops_valid(ops) || !config_valid(config) || now_ns < 0 || now_ns >= HB_TIME_LIMIT_NS)
+	if (!are_ops_valid(ops) || !is_config_valid(config) || now_ns < 0 || now_ns >= HB_TIME_LIMIT_NS)
 		return NULL;
 	*error = -ENOMEM;
 	struct hb_core *core = calloc(1, sizeof *core);
@@ -154,7 +134,7 @@ struct hb_core *hb_core_new(const struct hb_core_config *config, int64_t now_ns,
 		hb_core_free(core);
 		return NULL;
 	}
-	start(core, now_ns);
+	start_core(core, now_ns);
 	return core;
 }
 
@@ -165,8 +145,6 @@ void hb_core_free(struct hb_core *core)
 	if (core->note)
 		fclose(core->note);
 	hb_timers_fini(&core->timers);
-	hb_pool_fini(&core->launches);
-	hb_pool_fini(&core->requests);
 	free(core->free_hists);
 	free(core->hists);
 	free(core->tenant_state);
@@ -178,120 +156,34 @@ void hb_core_free(struct hb_core *core)
 	free(core);
 }
 
-/* --- tenants --- */
-
-struct hb_slot *hb_core_slot(const struct hb_core *core, uint32_t tenant)
-{
-	if (tenant >= core->config.max_tenants || !core->slots[tenant].tenant.present)
-		return NULL;
-	return &core->slots[tenant];
-}
-
-uint32_t hb_core_next_id(const struct hb_core *core, enum hb_priority priority, uint32_t after)
-{
-	uint32_t from = after == HB_TENANT_NONE ? 0 : after + 1;
-	for (uint32_t word = from / 64; word < core->n_words; word++) {
-		uint64_t bits = core->present[priority][word];
-		if (word == from / 64)
-			bits &= ~UINT64_C(0) << from % 64;
-		if (bits)
-			return word * 64 + (uint32_t)__builtin_ctzll(bits);
-	}
-	return HB_TENANT_NONE;
-}
-
-const struct hb_tenant *hb_core_tenant(const struct hb_core *core, uint32_t tenant)
-{
-	const struct hb_slot *slot = hb_core_slot(core, tenant);
-	return slot ? &slot->tenant : NULL;
-}
-
-/* --- actions --- */
-
-bool hb_core_room(const struct hb_core *core)
-{
-	return core->actions_size - core->actions_count >= ACTIONS_ROOM(core->n_tenants + 1);
-}
-
-struct hb_action *hb_core_emit(struct hb_core *core, enum hb_action_kind kind, uint32_t tenant)
-{
-	uint32_t place = (core->actions_first + core->actions_count++) % core->actions_size;
-	/* Zeroed so that the same decision is the same bytes. */
-	memset(&core->actions[place], 0, sizeof core->actions[place]);
-	core->actions[place].kind = kind;
-	core->actions[place].tenant = tenant;
-	return &core->actions[place];
-}
-
-bool hb_core_next_action(struct hb_core *core, struct hb_action *action)
-{
-	if (!core->actions_count)
-		return false;
-	*action = core->actions[core->actions_first];
-	core->actions_first = (core->actions_first + 1) % core->actions_size;
-	core->actions_count--;
-	return true;
-}
-
-/* Takes out what was asked for a tenant that has left, so that a new tenant of the same id never gets it. */
-void hb_core_withdraw(struct hb_core *core, uint32_t tenant)
-{
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < core->actions_count; i++) {
-		const struct hb_action *action = &core->actions[(core->actions_first + i) % core->actions_size];
-		if (action->tenant != tenant)
-			core->actions[(core->actions_first + kept++) % core->actions_size] = *action;
-	}
-	core->actions_count = kept;
-}
-
 /* --- time --- */
 
-uint32_t hb_core_policy_timer(const struct hb_core *core, uint32_t tenant, uint32_t tag)
+static void settle(struct hb_core *core)
 {
-	uint32_t group = tenant == HB_TENANT_NONE ? core->config.max_tenants : tenant;
-	return group * HB_POLICY_TIMERS + tag;
+	hb_turns_settle(core);
+	hb_guard_watch(core);
 }
 
-uint32_t hb_core_turn_timer(const struct hb_core *core)
+/* The timer of the turns has no callback: settle() ends the turn. */
+static void fire_timer(struct hb_core *core, uint32_t timer)
 {
-	return (core->config.max_tenants + 1) * HB_POLICY_TIMERS;
-}
-
-uint32_t hb_core_infer_timer(const struct hb_core *core, uint32_t tenant)
-{
-	return hb_core_turn_timer(core) + 1 + tenant;
-}
-
-void hb_core_cancel_policy_timer(struct hb_core *core, uint32_t timer)
-{
-	if (hb_timers_pending(&core->timers, timer))
-		core->n_policy_timers--;
-	hb_timers_cancel(&core->timers, timer);
-}
-
-static void fire(struct hb_core *core, uint32_t timer)
-{
-	/* The turn's timer only makes settle() look again. */
-	if (timer > hb_core_turn_timer(core)) {
-		hb_infer_timer(core, timer - hb_core_infer_timer(core, 0));
-	} else if (timer < hb_core_turn_timer(core)) {
+	if (timer != hb_core_turn_timer(core)) {
 		uint32_t group = timer / HB_POLICY_TIMERS;
 		core->n_policy_timers--;
 		if (hb_guard_timer(core))
 			HB_POLICY_CALL(core, timer, group == core->config.max_tenants ? HB_TENANT_NONE : group,
 				       timer % HB_POLICY_TIMERS);
 	}
-	hb_core_settle(core);
+	settle(core);
 }
 
-/* Everything due up to `until_ns`, at the time now_ns. */
+/* Fires the timers due up to `until_ns`. Their time is core->now_ns, when they really run. */
 static int run_until(struct hb_core *core, int64_t until_ns)
 {
 	while (hb_timers_next_ns(&core->timers) <= until_ns) {
 		if (!hb_core_room(core))
 			return -ENOBUFS;
-		fire(core, hb_timers_pop(&core->timers));
+		fire_timer(core, hb_timers_pop(&core->timers));
 	}
 	if (!hb_core_room(core))
 		return -ENOBUFS;
@@ -299,24 +191,16 @@ static int run_until(struct hb_core *core, int64_t until_ns)
 	return 0;
 }
 
-void hb_core_settle(struct hb_core *core)
-{
-	hb_turns_settle(core);
-	hb_guard_watch(core);
-}
-
 int hb_core_post(struct hb_core *core, int64_t now_ns, const struct hb_event *event)
 {
 	if (now_ns < core->now_ns || now_ns >= HB_TIME_LIMIT_NS)
 		return -EINVAL;
-	/* Timers due before run at the new time: that is when they really run. */
-	int64_t before_ns = now_ns - 1;
 	core->now_ns = now_ns;
-	int error = run_until(core, before_ns);
+	int error = run_until(core, now_ns - 1);
 	if (error)
 		return error;
 	error = hb_core_apply_event(core, event);
-	hb_core_settle(core);
+	settle(core);
 	return error;
 }
 
@@ -335,12 +219,7 @@ int64_t hb_core_next_wake(const struct hb_core *core)
 	return timer_ns < stall_ns ? timer_ns : stall_ns;
 }
 
-/* --- looking --- */
-
-bool hb_core_wants_launches(const struct hb_core *core)
-{
-	return core->ops->launches;
-}
+/* --- reading --- */
 
 const char *hb_core_policy(const struct hb_core *core)
 {

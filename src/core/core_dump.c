@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of the core as text for people and for scenario tests. Called by
- * hb_core_dump()'s callers only; changes nothing. One subject a line, so that
- * two dumps can be compared line by line.
+ * hb_core_dump(): the state of the core as text for people and for scenario tests.
+ * One subject per line, so that two dumps can be compared line by line.
  */
 #include "base/units.h"
 #include "core/core_priv.h"
@@ -50,18 +49,14 @@ static void print_state(const struct hb_tenant *tenant, FILE *out)
 		fputs(" waiting", out);
 	if (tenant->undrained)
 		fputs(" undrained", out);
-	if (tenant->holding)
-		fputs(" holding", out);
 	if (tenant->slice_compute_ns)
 		print_time(out, "slice", tenant->slice_compute_ns);
-	if (tenant->mask_sms)
-		fprintf(out, " mask=%u", tenant->mask_sms);
-	if (tenant->terms_ppm)
-		fprintf(out, " terms=%uppm", tenant->terms_ppm);
-	fprintf(out, " requests=%u launches=%u pending=%u\n", tenant->requests, tenant->launches, tenant->pending);
+	if (tenant->allowance_ppm)
+		fprintf(out, " allowance=%uppm", tenant->allowance_ppm);
+	fputc('\n', out);
 }
 
-static void print_slo(const struct hb_core *core, const struct hb_tenant *tenant, FILE *out)
+static void print_slo(const struct hb_tenant *tenant, FILE *out)
 {
 	if (tenant->priority != HB_PRIORITY_HIGH)
 		return;
@@ -74,11 +69,10 @@ static void print_slo(const struct hb_core *core, const struct hb_tenant *tenant
 		tenant->slo_share_ppm / 10000, tenant->slo_share_ppm % 10000, hb_tenant_attainment_ppm(tenant) / 10000,
 		hb_tenant_attainment_ppm(tenant) % 10000);
 	print_time(out, "alone", tenant->alone_ns);
-	print_time(out, "slack", hb_tenant_slack_ns(core, tenant->id, core->now_ns));
 	fputc('\n', out);
 }
 
-/* Only those that ever counted. */
+/* Prints the counters that are not 0. */
 static void print_counters(const struct hb_tenant *tenant, FILE *out)
 {
 	bool any = false;
@@ -114,7 +108,7 @@ void hb_core_dump(const struct hb_core *core, FILE *out)
 		if (!tenant)
 			continue;
 		print_state(tenant, out);
-		print_slo(core, tenant, out);
+		print_slo(tenant, out);
 		print_counters(tenant, out);
 	}
 	if (core->ops->dump)

@@ -106,7 +106,7 @@ int64_t hb_timers_next_ns(const struct hb_timers *timers)
 uint32_t hb_timers_pop(struct hb_timers *timers)
 {
 	if (!timers->count)
-		return HB_NODE_NONE;
+		return HB_TIMER_NONE;
 	uint32_t timer = timers->heap[0];
 	hb_timers_cancel(timers, timer);
 	return timer;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parser and printer of events and actions; see event_text.h. Everything that
- * knows an event or a field comes from events.def, actions.def and fields.def:
- * a table of fields with offsets is made for each message, and one reader and
- * one printer for each field type.
+ * Parser and printer of events and actions; see event_text.h. A message is an event
+ * or an action. Its table of fields with offsets is made from events.def, actions.def
+ * and fields.def; each type of field has one reader and one printer.
  */
 #include "core/event_text.h"
 
@@ -30,7 +29,7 @@ struct field {
 };
 
 /* clang-format off */
-/* One function a message: the offsets need the type of its own struct. */
+/* One function for each message, because offsetof() needs the type of its struct. */
 #define HB_FIELD(TYPE, name, must, text) {text, FIELD_##TYPE, must, offsetof(message, name)},
 #define MESSAGE(owner, lower) \
 	static const struct field *fields_of_##lower(void) \
@@ -60,7 +59,7 @@ struct field {
 struct message {
 	const char *name;
 	const struct field *(*fields)(void);
-	size_t base; /* of the message in the event or action */
+	size_t base; /* offset of the message in the event or action */
 };
 
 #define HB_FIELD(TYPE, name, must, text)
@@ -103,21 +102,6 @@ const char *hb_gate_state_name(enum hb_gate_state state)
 	return word_text(FIELD_GATE, (int)state);
 }
 
-const char *hb_eject_reason_name(enum hb_eject_reason reason)
-{
-	return word_text(FIELD_REASON, (int)reason);
-}
-
-const char *hb_event_name(enum hb_event_kind kind)
-{
-	return (unsigned)kind < HB_EVENT_KINDS ? events[kind].name : "?";
-}
-
-const char *hb_action_name(enum hb_action_kind kind)
-{
-	return (unsigned)kind < HB_ACTION_KINDS ? actions[kind].name : "?";
-}
-
 /* --- reading --- */
 
 static int read_word(enum field_type type, const char *key, const char *text, int *value, struct hb_error *error)
@@ -136,19 +120,18 @@ static int read_word(enum field_type type, const char *key, const char *text, in
 	return hb_error_set(error, -EINVAL, "%s=%s: unknown word; one of%s", key, text, choices);
 }
 
-static int read_number(const char *key, const char *text, int base, uint64_t max, uint64_t *value,
-		       struct hb_error *error)
+static int read_number(const char *key, const char *text, uint64_t max, uint64_t *value, struct hb_error *error)
 {
 	char *end;
 	errno = 0;
-	unsigned long long number = strtoull(text, &end, base);
+	unsigned long long number = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)*text) || *end || errno || number > max)
 		return hb_error_set(error, -EINVAL, "%s=%s: not a whole number up to %" PRIu64, key, text, max);
 	*value = number;
 	return 0;
 }
 
-/* "99%" or "99.95%" as parts per million: at most four decimals, nothing rounded. */
+/* Reads "99%" or "99.95%" as parts per million. At most four decimals, so nothing is rounded. */
 static int read_percent(const char *key, const char *text, uint32_t *ppm, struct hb_error *error)
 {
 	uint32_t value = 0;
@@ -197,14 +180,10 @@ static int read_value(const struct field *field, const char *text, char *at, str
 	case FIELD_PPM:
 		return read_percent(field->text, text, (uint32_t *)at, error);
 	case FIELD_U32:
-		code = read_number(field->text, text, 10, UINT32_MAX, &number, error);
+		code = read_number(field->text, text, UINT32_MAX, &number, error);
 		if (!code)
 			*(uint32_t *)at = (uint32_t)number;
 		return code;
-	case FIELD_ID:
-		return read_number(field->text, text, 10, UINT64_MAX, (uint64_t *)at, error);
-	case FIELD_KEY:
-		return read_number(field->text, text, 16, UINT64_MAX, (uint64_t *)at, error);
 	case FIELD_FLAG:
 		return hb_error_set(error, -EINVAL, "%s takes no value", field->text);
 	default:
@@ -215,7 +194,7 @@ static int read_value(const struct field *field, const char *text, char *at, str
 	}
 }
 
-/* "key=value" or a flag; *seen gets the bit of its field. */
+/* Reads "key=value" or a flag, and sets the bit of that field in *seen. */
 static int read_field(const struct message *message, const char *word, char *base, uint32_t *seen,
 		      struct hb_error *error)
 {
@@ -306,12 +285,6 @@ static void print_value(const struct field *field, const char *at, FILE *out)
 	case FIELD_U32:
 		fprintf(out, "%" PRIu32, *(const uint32_t *)at);
 		break;
-	case FIELD_ID:
-		fprintf(out, "%" PRIu64, *(const uint64_t *)at);
-		break;
-	case FIELD_KEY:
-		fprintf(out, "0x%" PRIx64, *(const uint64_t *)at);
-		break;
 	default:
 		fputs(word_text(field->type, *(const int *)at), out);
 	}
@@ -335,7 +308,7 @@ static bool is_zero(const char *at, size_t bytes)
 	return true;
 }
 
-static void print_message(const struct message *message, uint32_t id, const char *tenant, const char *whole, FILE *out)
+static void print_message(const struct message *message, uint32_t id, const char *tenant, const char *object, FILE *out)
 {
 	fputs(message->name, out);
 	if (tenant)
@@ -343,7 +316,7 @@ static void print_message(const struct message *message, uint32_t id, const char
 	else if (id != HB_TENANT_NONE)
 		fprintf(out, " #%u", id);
 	for (const struct field *field = message->fields(); field->text; field++) {
-		const char *at = whole + message->base + field->offset;
+		const char *at = object + message->base + field->offset;
 		if (!field->must && is_zero(at, value_bytes(field->type)))
 			continue;
 		fprintf(out, " %s", field->text);

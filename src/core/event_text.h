@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events and actions as text, both made from the tables: "launch hp0 launch=3
- * duration=20us class=memory". Used by the scenario runner, by recordings and by
- * whoever shows a person what the core did. Not for hot paths.
+ * Events and actions as text, such as "tenant_add hp0 priority=high slo=10ms". Both
+ * directions are made from the tables of events and actions. Used by scenarios, by
+ * recordings and wherever people read what the core did. Too slow for hot paths.
  */
 #ifndef HB_CORE_EVENT_TEXT_H
 #define HB_CORE_EVENT_TEXT_H
@@ -10,13 +10,10 @@
 #include "base/error.h"
 #include "core/core.h"
 
-/* The words of an enumerated field; values outside give "?". */
+/* The word for a gate's state; "?" for an invalid value. */
 const char *hb_gate_state_name(enum hb_gate_state state);
-const char *hb_eject_reason_name(enum hb_eject_reason reason);
-const char *hb_event_name(enum hb_event_kind kind);
-const char *hb_action_name(enum hb_action_kind kind);
 
-/* Id of a tenant's word, HB_TENANT_NONE = unknown. */
+/* Returns the id of the tenant that `word` names; HB_TENANT_NONE = unknown. */
 typedef uint32_t hb_tenant_lookup_fn(void *argument, const char *word);
 
 /*
@@ -27,8 +24,11 @@ typedef uint32_t hb_tenant_lookup_fn(void *argument, const char *word);
 int hb_event_parse(char *const words[], size_t n, hb_tenant_lookup_fn *lookup, void *argument, struct hb_event *event,
 		   struct hb_error *error);
 
-/* Without a newline; fields that are 0 and need not be given are left out. `tenant` NULL: printed as #ID, or not at
- * all for HB_TENANT_NONE. What is printed can be parsed again. */
+/*
+ * Prints without a newline. Optional fields that are 0 are left out. If `tenant` is
+ * NULL, the tenant is printed as #ID, or not at all for HB_TENANT_NONE. The output can
+ * be parsed again.
+ */
 void hb_event_print(const struct hb_event *event, const char *tenant, FILE *out);
 void hb_action_print(const struct hb_action *action, const char *tenant, FILE *out);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the core sound whatever a policy does: counts what it asks, notes the
- * first fault, watches for tenants kept waiting for nothing, and ejects. Called
- * around every callback (HB_POLICY_CALL), by policy_api.c for each ask, and when
- * time passes. Ejection happens after the callback has returned, never under it.
+ * Keeps the core sound whatever a policy does: counts the policy's calls, notes its
+ * first fault, watches for tenants kept waiting without a reason, and ejects the
+ * policy. Called before and after every callback (HB_POLICY_CALL), by policy_api.c
+ * for each call, and when time passes. An ejection happens after the callback has
+ * returned, never during it.
  */
 #include "core/core_priv.h"
 
@@ -13,22 +14,15 @@
 static void undo_tenant(struct hb_core *core, struct hb_slot *slot)
 {
 	struct hb_tenant *tenant = &slot->tenant;
-	if (tenant->holding)
-		hb_core_emit(core, HB_ACTION_RELEASE, tenant->id);
 	if (tenant->slice_compute_ns || tenant->slice_copy_ns)
 		hb_core_emit(core, HB_ACTION_SLICE, tenant->id);
-	if (tenant->mask_sms)
-		hb_core_emit(core, HB_ACTION_MASK, tenant->id);
-	if (tenant->terms_ppm)
-		hb_core_emit(core, HB_ACTION_TERMS, tenant->id);
-	tenant->holding = false;
+	if (tenant->allowance_ppm)
+		hb_core_emit(core, HB_ACTION_ALLOWANCE, tenant->id);
 	tenant->slice_compute_ns = tenant->slice_copy_ns = 0;
-	tenant->mask_sms = tenant->terms_ppm = 0;
-	tenant->wish = HB_GATE_OPEN;
-	tenant->wish_depth = 0;
+	tenant->allowance_ppm = 0;
+	tenant->asked_gate = HB_GATE_OPEN;
+	tenant->asked_depth = 0;
 	hb_turns_apply(core, slot);
-	hb_list_clear(&core->launches, &slot->launches);
-	tenant->launches = 0;
 	slot->denied_since_ns = HB_TIME_NEVER;
 }
 
@@ -45,8 +39,8 @@ static void undo_everything(struct hb_core *core)
 	}
 }
 
-/* The built-in policy wants nothing, so what stands after the undoing is what it would do. */
-static void eject(struct hb_core *core)
+/* The built-in policy sets nothing, so undoing everything is all that has to be done. */
+static void eject_policy(struct hb_core *core)
 {
 	struct hb_ejection *ejection = &core->ejection;
 	ejection->reason = core->fault;
@@ -73,12 +67,12 @@ void hb_guard_enter(struct hb_core *core)
 void hb_guard_leave(struct hb_core *core)
 {
 	if (core->fault != HB_EJECT_NONE)
-		eject(core);
+		eject_policy(core);
 }
 
-/* The first fault is the one that is told; what follows is a consequence. */
-__attribute__((format(printf, 4, 0))) static void fault(struct hb_core *core, enum hb_eject_reason reason,
-							uint32_t tenant, const char *format, va_list arguments)
+/* Only the first fault is recorded; later ones may be its consequences. */
+__attribute__((format(printf, 4, 0))) static void record_fault(struct hb_core *core, enum hb_eject_reason reason,
+							       uint32_t tenant, const char *format, va_list arguments)
 {
 	if (core->fault != HB_EJECT_NONE)
 		return;
@@ -91,15 +85,7 @@ void hb_guard_fault(struct hb_core *core, enum hb_eject_reason reason, uint32_t 
 {
 	va_list arguments;
 	va_start(arguments, format);
-	fault(core, reason, tenant, format, arguments);
-	va_end(arguments);
-}
-
-void hb_policy_fail(struct hb_policy *policy, const char *format, ...)
-{
-	va_list arguments;
-	va_start(arguments, format);
-	fault(policy->core, HB_EJECT_OWN, HB_TENANT_NONE, format, arguments);
+	record_fault(core, reason, tenant, format, arguments);
 	va_end(arguments);
 }
 
@@ -125,55 +111,16 @@ bool hb_guard_timer(struct hb_core *core)
 		return true;
 	hb_guard_fault(core, HB_EJECT_TIMER_STORM, HB_TENANT_NONE, "more than %d timers fired within %lld ns",
 		       HB_TIMER_STORM, (long long)HB_TIMER_WINDOW_NS);
-	eject(core);
+	eject_policy(core);
 	return false;
 }
 
 /* --- stalls --- */
 
-static bool any(const struct hb_core *core, enum hb_priority priority, bool (*has)(const struct hb_tenant *))
+/* A thread is blocked, and the policy is the cause, not the turns. */
+static bool is_denied(const struct hb_tenant *tenant)
 {
-	uint32_t id = HB_TENANT_NONE;
-	while ((id = hb_core_next_id(core, priority, id)) != HB_TENANT_NONE)
-		if (has(&core->slots[id].tenant))
-			return true;
-	return false;
-}
-
-static bool wants_gpu(const struct hb_tenant *tenant)
-{
-	return hb_tenant_wants_gpu(tenant);
-}
-
-static bool is_busy(const struct hb_tenant *tenant)
-{
-	return tenant->busy;
-}
-
-static bool is_undrained(const struct hb_tenant *tenant)
-{
-	return tenant->undrained;
-}
-
-bool hb_policy_high_wants_gpu(const struct hb_policy *policy)
-{
-	return any(policy->core, HB_PRIORITY_HIGH, wants_gpu);
-}
-
-bool hb_policy_high_busy(const struct hb_policy *policy)
-{
-	return any(policy->core, HB_PRIORITY_HIGH, is_busy);
-}
-
-bool hb_policy_low_undrained(const struct hb_policy *policy)
-{
-	return any(policy->core, HB_PRIORITY_LOW, is_undrained);
-}
-
-/* It wants to go and what stops it is the policy, not its turn. */
-static bool shut_out(const struct hb_tenant *tenant)
-{
-	return (tenant->waiting && tenant->wish == HB_GATE_CLOSED) || tenant->pending;
+	return tenant->waiting && tenant->asked_gate == HB_GATE_CLOSED;
 }
 
 static void watch_priority(struct hb_core *core, enum hb_priority priority, bool excused)
@@ -181,7 +128,7 @@ static void watch_priority(struct hb_core *core, enum hb_priority priority, bool
 	uint32_t id = HB_TENANT_NONE;
 	while ((id = hb_core_next_id(core, priority, id)) != HB_TENANT_NONE) {
 		struct hb_slot *slot = &core->slots[id];
-		if (excused || !shut_out(&slot->tenant))
+		if (excused || !is_denied(&slot->tenant))
 			slot->denied_since_ns = HB_TIME_NEVER;
 		else if (slot->denied_since_ns == HB_TIME_NEVER)
 			slot->denied_since_ns = core->now_ns;
@@ -193,11 +140,11 @@ void hb_guard_watch(struct hb_core *core)
 	if (core->ops == &hb_policy_builtin_ops)
 		return;
 	bool timers = core->n_policy_timers != 0;
-	watch_priority(core, HB_PRIORITY_LOW, timers || hb_policy_high_wants_gpu(&core->policy));
-	watch_priority(core, HB_PRIORITY_HIGH, timers || hb_policy_low_undrained(&core->policy));
+	watch_priority(core, HB_PRIORITY_LOW, timers || hb_core_high_wants_gpu(core));
+	watch_priority(core, HB_PRIORITY_HIGH, timers || hb_core_low_undrained(core));
 }
 
-static uint32_t longest_denied(const struct hb_core *core)
+static uint32_t find_longest_denied(const struct hb_core *core)
 {
 	uint32_t longest = HB_TENANT_NONE;
 	for (int priority = 0; priority < 2; priority++) {
@@ -214,16 +161,16 @@ static uint32_t longest_denied(const struct hb_core *core)
 
 int64_t hb_guard_next_ns(const struct hb_core *core)
 {
-	uint32_t id = longest_denied(core);
+	uint32_t id = find_longest_denied(core);
 	return id == HB_TENANT_NONE ? HB_TIME_NEVER : core->slots[id].denied_since_ns + core->config.stall_limit_ns;
 }
 
 void hb_guard_check(struct hb_core *core, int64_t now_ns)
 {
-	uint32_t id = longest_denied(core);
+	uint32_t id = find_longest_denied(core);
 	if (id == HB_TENANT_NONE || core->slots[id].denied_since_ns + core->config.stall_limit_ns > now_ns)
 		return;
 	hb_guard_fault(core, HB_EJECT_STALL, id, "%s waited since %lld ns with nothing in its way",
 		       core->slots[id].tenant.name.text, (long long)core->slots[id].denied_since_ns);
-	eject(core);
+	eject_policy(core);
 }

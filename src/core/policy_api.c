@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a policy may see and ask (policy.h). Called by policies from inside
- * their callbacks. Every ask is checked here; what passes becomes an action or
- * a timer at once, what does not becomes the fault for which guard.c ejects.
+ * The calls that policy.h offers to policies. Every call that asks for something is
+ * checked here. A valid one becomes an action or a timer at once; an invalid one
+ * becomes the fault for which guard.c ejects the policy.
  */
 #include "core/core_priv.h"
 #include "decide/spatial.h"
 
-/* --- looking --- */
+/* --- reading --- */
 
 int64_t hb_policy_now_ns(const struct hb_policy *policy)
 {
 	return policy->core->now_ns;
-}
-
-const struct hb_core *hb_policy_core(const struct hb_policy *policy)
-{
-	return policy->core;
 }
 
 const struct hb_core_config *hb_policy_config(const struct hb_policy *policy)
@@ -29,8 +24,8 @@ void *hb_policy_state(const struct hb_policy *policy)
 	return policy->core->policy_state;
 }
 
-/* A tenant that is just leaving may still be looked at. */
-static struct hb_slot *visible(const struct hb_policy *policy, uint32_t tenant)
+/* A tenant that is just leaving may still be read. */
+static struct hb_slot *find_readable(const struct hb_policy *policy, uint32_t tenant)
 {
 	if (tenant != HB_TENANT_NONE && tenant == policy->core->leaving)
 		return &policy->core->slots[tenant];
@@ -41,14 +36,14 @@ void *hb_policy_tenant_state(const struct hb_policy *policy, uint32_t tenant)
 {
 	const struct hb_core *core = policy->core;
 	size_t bytes = core->ops->tenant_bytes;
-	if (!bytes || !visible(policy, tenant))
+	if (!bytes || !find_readable(policy, tenant))
 		return NULL;
 	return core->tenant_state + tenant * ((bytes + 15) & ~(size_t)15);
 }
 
 const struct hb_tenant *hb_policy_tenant(const struct hb_policy *policy, uint32_t tenant)
 {
-	const struct hb_slot *slot = visible(policy, tenant);
+	const struct hb_slot *slot = find_readable(policy, tenant);
 	return slot ? &slot->tenant : NULL;
 }
 
@@ -57,40 +52,28 @@ uint32_t hb_policy_next(const struct hb_policy *policy, enum hb_priority priorit
 	return hb_core_next_id(policy->core, priority, after);
 }
 
-struct hb_tenant_counters *hb_policy_counters(struct hb_policy *policy, uint32_t tenant)
+bool hb_policy_high_wants_gpu(const struct hb_policy *policy)
 {
-	struct hb_slot *slot = visible(policy, tenant);
-	return slot ? &slot->tenant.counters : NULL;
-}
-
-const struct hb_work *hb_tenant_launch(const struct hb_core *core, uint32_t tenant)
-{
-	const struct hb_slot *slot = hb_core_slot(core, tenant);
-	return slot && slot->launches.count ? &core->launches.nodes[slot->launches.first].work : NULL;
-}
-
-const struct hb_work *hb_tenant_pending(const struct hb_core *core, uint32_t tenant)
-{
-	const struct hb_slot *slot = hb_core_slot(core, tenant);
-	return slot && slot->pending.count ? &core->launches.nodes[slot->pending.first].work : NULL;
+	return hb_core_high_wants_gpu(policy->core);
 }
 
 /* --- asking --- */
 
-/* The tenant of an ask that counts; NULL = not listened to, or faulted. */
-static struct hb_slot *ask(struct hb_policy *policy, uint32_t tenant, const char *what)
+/* Counts a call for a tenant. NULL = the policy is at fault, and the call is ignored. */
+static struct hb_slot *begin_ask(struct hb_policy *policy, uint32_t tenant, const char *what)
 {
 	if (!hb_guard_ask(policy->core))
 		return NULL;
 	struct hb_slot *slot = hb_core_slot(policy->core, tenant);
 	if (!slot)
-		hb_guard_fault(policy->core, HB_EJECT_UNKNOWN_TENANT, tenant, "%s for tenant %u, which is not there",
+		hb_guard_fault(policy->core, HB_EJECT_UNKNOWN_TENANT, tenant, "%s for tenant %u, which does not exist",
 			       what, tenant);
 	return slot;
 }
 
-/* A length of time between 0 and max_ns; says what is wrong otherwise. */
-static bool length_valid(struct hb_policy *policy, uint32_t tenant, const char *what, int64_t value_ns, int64_t max_ns)
+/* Whether a duration is between 0 and max_ns; records the fault if not. */
+static bool check_duration(struct hb_policy *policy, uint32_t tenant, const char *what, int64_t value_ns,
+			   int64_t max_ns)
 {
 	if (value_ns < 0)
 		hb_guard_fault(policy->core, HB_EJECT_BAD_TIME, tenant, "%s of %lld ns", what, (long long)value_ns);
@@ -102,21 +85,16 @@ static bool length_valid(struct hb_policy *policy, uint32_t tenant, const char *
 
 void hb_policy_gate(struct hb_policy *policy, uint32_t tenant, enum hb_gate_state state, uint32_t depth)
 {
-	struct hb_slot *slot = ask(policy, tenant, "gate");
+	struct hb_slot *slot = begin_ask(policy, tenant, "gate");
 	if (!slot)
 		return;
-	if ((unsigned)state > HB_GATE_PER_LAUNCH || depth > HB_GATE_DEPTH_MAX) {
+	if ((unsigned)state > HB_GATE_CLOSED || depth > HB_GATE_DEPTH_MAX) {
 		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "gate state %u depth %u", (unsigned)state,
 			       depth);
 		return;
 	}
-	if (state == HB_GATE_PER_LAUNCH && !policy->core->ops->launches) {
-		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant,
-			       "gate per_launch without `launches` in the ops");
-		return;
-	}
-	slot->tenant.wish = state;
-	slot->tenant.wish_depth = depth;
+	slot->tenant.asked_gate = state;
+	slot->tenant.asked_depth = depth;
 	hb_turns_apply(policy->core, slot);
 }
 
@@ -127,31 +105,11 @@ void hb_policy_gate_all(struct hb_policy *policy, enum hb_priority priority, enu
 		hb_policy_gate(policy, id, state, depth);
 }
 
-void hb_policy_admit(struct hb_policy *policy, uint32_t tenant, uint64_t launch)
-{
-	struct hb_slot *slot = ask(policy, tenant, "admit");
-	if (!slot)
-		return;
-	struct hb_core *core = policy->core;
-	const struct hb_work *oldest = hb_list_first(&core->launches, &slot->pending);
-	if (!oldest || oldest->id != launch) {
-		hb_guard_fault(core, HB_EJECT_UNKNOWN_LAUNCH, tenant,
-			       "admit of launch %llu, which is not the oldest waiting", (unsigned long long)launch);
-		return;
-	}
-	hb_list_move_first(&core->launches, &slot->pending, &slot->launches);
-	slot->tenant.pending = slot->pending.count;
-	slot->tenant.launches = slot->launches.count;
-	slot->tenant.counters.admitted++;
-	slot->denied_since_ns = HB_TIME_NEVER;
-	hb_core_emit(core, HB_ACTION_ADMIT, tenant)->admit.launch = launch;
-}
-
 void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_ns, int64_t copy_ns)
 {
-	struct hb_slot *slot = ask(policy, tenant, "slice");
-	if (!slot || !length_valid(policy, tenant, "compute slice", compute_ns, HB_SPLIT_MAX_NS) ||
-	    !length_valid(policy, tenant, "copy slice", copy_ns, HB_SPLIT_MAX_NS))
+	struct hb_slot *slot = begin_ask(policy, tenant, "slice");
+	if (!slot || !check_duration(policy, tenant, "compute slice", compute_ns, HB_SLICE_MAX_NS) ||
+	    !check_duration(policy, tenant, "copy slice", copy_ns, HB_SLICE_MAX_NS))
 		return;
 	if (slot->tenant.slice_compute_ns == compute_ns && slot->tenant.slice_copy_ns == copy_ns)
 		return;
@@ -162,61 +120,26 @@ void hb_policy_slice(struct hb_policy *policy, uint32_t tenant, int64_t compute_
 	action->slice.copy_ns = copy_ns;
 }
 
-void hb_policy_hold(struct hb_policy *policy, uint32_t tenant, int64_t limit_ns)
+void hb_policy_allow(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm)
 {
-	struct hb_slot *slot = ask(policy, tenant, "hold");
-	if (!slot || !length_valid(policy, tenant, "hold", limit_ns, HB_TAKEOVER_MAX_NS))
-		return;
-	slot->tenant.holding = true;
-	slot->tenant.counters.holds++;
-	hb_core_emit(policy->core, HB_ACTION_HOLD, tenant)->hold.limit_ns = limit_ns;
-}
-
-void hb_policy_release(struct hb_policy *policy, uint32_t tenant)
-{
-	struct hb_slot *slot = ask(policy, tenant, "release");
-	if (!slot || !slot->tenant.holding)
-		return;
-	slot->tenant.holding = false;
-	hb_core_emit(policy->core, HB_ACTION_RELEASE, tenant);
-}
-
-void hb_policy_mask(struct hb_policy *policy, uint32_t tenant, uint32_t sms)
-{
-	struct hb_slot *slot = ask(policy, tenant, "mask");
-	if (!slot)
-		return;
-	if (sms > policy->core->config.sms) {
-		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "mask of %u SMs, the GPU has %u", sms,
-			       policy->core->config.sms);
-		return;
-	}
-	if (slot->tenant.mask_sms == sms)
-		return;
-	slot->tenant.mask_sms = sms;
-	hb_core_emit(policy->core, HB_ACTION_MASK, tenant)->mask.sms = sms;
-}
-
-void hb_policy_terms(struct hb_policy *policy, uint32_t tenant, uint32_t delay_ppm)
-{
-	struct hb_slot *slot = ask(policy, tenant, "terms");
+	struct hb_slot *slot = begin_ask(policy, tenant, "allowance");
 	if (!slot)
 		return;
 	if (delay_ppm > HB_SPATIAL_PPM || slot->tenant.priority != HB_PRIORITY_HIGH) {
-		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "terms of %u ppm for an %s tenant", delay_ppm,
-			       slot->tenant.priority == HB_PRIORITY_HIGH ? "HP" : "LP");
+		hb_guard_fault(policy->core, HB_EJECT_BAD_VALUE, tenant, "allowance of %u ppm for an %s tenant",
+			       delay_ppm, slot->tenant.priority == HB_PRIORITY_HIGH ? "HP" : "LP");
 		return;
 	}
-	if (slot->tenant.terms_ppm == delay_ppm)
+	if (slot->tenant.allowance_ppm == delay_ppm)
 		return;
-	slot->tenant.terms_ppm = delay_ppm;
-	hb_core_emit(policy->core, HB_ACTION_TERMS, tenant)->terms.delay_ppm = delay_ppm;
+	slot->tenant.allowance_ppm = delay_ppm;
+	hb_core_emit(policy->core, HB_ACTION_ALLOWANCE, tenant)->allowance.delay_ppm = delay_ppm;
 }
 
-/* The tenant may be none; the tag must exist. */
-static bool timer_valid(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
+/* The tenant may be HB_TENANT_NONE; the tag must exist. */
+static bool check_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
 {
-	if (tenant != HB_TENANT_NONE ? !ask(policy, tenant, "timer") : !hb_guard_ask(policy->core))
+	if (tenant != HB_TENANT_NONE ? !begin_ask(policy, tenant, "timer") : !hb_guard_ask(policy->core))
 		return false;
 	if (tag < HB_POLICY_TIMERS)
 		return true;
@@ -227,7 +150,7 @@ static bool timer_valid(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
 void hb_policy_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag, int64_t at_ns)
 {
 	struct hb_core *core = policy->core;
-	if (!timer_valid(policy, tenant, tag) || !length_valid(policy, tenant, "timer", at_ns, HB_TIME_LIMIT_NS))
+	if (!check_timer(policy, tenant, tag) || !check_duration(policy, tenant, "timer", at_ns, HB_TIME_LIMIT_NS))
 		return;
 	uint32_t timer = hb_core_policy_timer(core, tenant, tag);
 	if (!hb_timers_pending(&core->timers, timer))
@@ -237,11 +160,11 @@ void hb_policy_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag, in
 
 void hb_policy_cancel(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
 {
-	if (timer_valid(policy, tenant, tag))
+	if (check_timer(policy, tenant, tag))
 		hb_core_cancel_policy_timer(policy->core, hb_core_policy_timer(policy->core, tenant, tag));
 }
 
-/* Changes every LP gate, so it counts as one ask each. */
+/* Changes every LP gate, so it counts as one call for each. */
 void hb_policy_turns(struct hb_policy *policy, bool on)
 {
 	struct hb_core *core = policy->core;

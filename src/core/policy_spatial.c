@@ -1,46 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slack: HP and LP in one context at the same time, LP kept out of HP's way
- * launch by launch. After Hummingbird (Hu et al., 2026), for closed libraries.
+ * Spatial: HP and LP run in one context at the same time. This policy is the slow
+ * loop of the spatial engine; LP's processes decide about each launch themselves
+ * (decide/spatial.h). After Hummingbird (Hu et al., 2026), for closed libraries.
  *
- * Idea. What happens within microseconds is decided where it happens: HP's
- * process raises a beacon with what it can spare (spatial_high.h), LP's process
- * reads it at each launch and goes, goes under a mask, or waits (spatial_low.h).
- * This policy is the slow loop around it. It sets the terms: the delay that LP
- * may cause each request, in ppm of the request's time alone; 0 is plain gating.
+ * Idea. HP's process publishes how much delay it can accept (spatial_high.h). LP's
+ * process reads that before each launch, and launches, launches with a mask, or waits
+ * (spatial_low.h). The policy sets HP's allowance: the delay that LP may cause each
+ * request, in ppm of the request's time alone. With an allowance of 0, LP waits while
+ * HP serves a request.
  *
- * Rule. A HP tenant starts at TERMS_START. For each request that is judged, a
- * debt grows by 1 if it missed its deadline (where it is known what LP cost it:
- * and would have met it without that, and without what LP cost those that it
- * queued behind) and shrinks by the share that may miss, plus half a point. So the debt of a tenant that keeps its SLO stays near
- * zero, and one that is a point worse gains half a miss in 100 requests.
- *	debt over the alarm     plain gating for TRIAL requests
- *	trial: no better        LP is not the cause (overload, a slow disk): the old
- *	                        terms again, and a higher alarm
- *	trial: better           LP was: half the terms; below TERMS_LEAST plain gating
- *	PATIENCE requests well  a quarter more, up to TERMS_MOST; from plain gating
- *	                        TERMS_LEAST again, after a pause that doubles each time
- * So HP never stays worse off than under plain gating: what it can lose is the
- * alarm's few misses each time, and the times grow apart.
+ * Rule. An HP tenant starts with ALLOWANCE_START. Each ended request changes a debt:
+ *  - A miss adds 1. If the delay caused by LP was measured, a request counts as
+ *    missed only if it would have met its deadline without this delay and without
+ *    that of the requests it queued behind.
+ *  - Every request subtracts the share that may miss, plus half a point.
+ * So the debt of a tenant that keeps its SLO stays near zero, and a tenant that is
+ * one point worse gains half a miss in 100 requests.
  *
- * Example. 99 % must meet 10 ms. LP's kernels start to collide with HP's and 4 %
- * miss. The debt grows by 2.5 in 100 requests and reaches 6 after 240: gated for
- * 256 requests, 1 % miss: LP was the cause, 3 % become 1.5 %. Still 4 %: gated,
- * 0.75 %. Still: plain gating for 2048 requests, then again, then for 4096.
+ *	debt over the alarm       LP waits for TRIAL requests (a trial)
+ *	trial is no better        LP is not the cause (overload, a slow disk): the old
+ *	                          allowance again, and a higher alarm
+ *	trial is better           LP was the cause: half of the allowance, or none if
+ *	                          that is below ALLOWANCE_LEAST
+ *	PATIENCE requests well    a quarter more, up to ALLOWANCE_MOST; from none to
+ *	                          ALLOWANCE_LEAST after a pause that doubles each time
  *
- * Bad at: HP without an SLO or known deadline (terms stay at TERMS_START, and only
- * spatial_high.h keeps watch over what LP costs); SLOs so
- * tight that every microsecond counts (use the gate policy); HP processes that
- * raise no beacon, which LP cannot see; memory bandwidth, which masks do not share
- * out; and it needs hundreds of requests to notice a point.
+ * So HP never stays worse off than with an allowance of 0: each time it can lose the
+ * alarm's few misses, and the times between grow.
+ *
+ * Example. 99 % must meet 10 ms. LP's kernels start to collide with HP's, and 4 %
+ * miss. The debt grows by 2.5 in 100 requests and reaches 6 after 240. In the trial of
+ * 256 requests 1 % miss: LP was the cause, 3 % become 1.5 %. If still 4 % miss: a
+ * trial, then 0.75 %. If still 4 % miss: 0 for 2048 requests, later for 4096.
+ *
+ * Bad at: HP without an SLO or deadline (the allowance stays at ALLOWANCE_START, and
+ * only spatial_high.h limits the delay); SLOs so tight that every microsecond counts
+ * (use the policy `gate`); HP processes that publish nothing, which LP cannot see;
+ * memory bandwidth, which masks do not share out. It needs hundreds of requests to
+ * notice one point.
  */
 #include "core/policy.h"
 #include "decide/defaults.h"
 #include "decide/spatial.h"
 
-#define TERMS_START HB_DEFAULT_ALLOWANCE_START_PPM
-#define TERMS_LEAST HB_DEFAULT_ALLOWANCE_LEAST_PPM
-#define TERMS_MOST HB_DEFAULT_ALLOWANCE_MOST_PPM
+#define ALLOWANCE_START HB_DEFAULT_ALLOWANCE_START_PPM
+#define ALLOWANCE_LEAST HB_DEFAULT_ALLOWANCE_LEAST_PPM
+#define ALLOWANCE_MOST HB_DEFAULT_ALLOWANCE_MOST_PPM
 #define HALF_POINT_PPM 5000
 #define ALARM INT64_C(6000000) /* debt in ppm of a miss */
 #define ALARM_MOST INT64_C(64000000)
@@ -49,38 +55,38 @@
 #define PAUSE_LEAST 2048
 #define PAUSE_MOST 65536
 
-enum phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
+enum spatial_phase { PHASE_OPEN, PHASE_TRIAL, PHASE_GATED };
 
-struct tenant_state {
-	enum phase phase;
-	uint32_t terms_ppm; /* outside of trials */
+struct spatial_tenant {
+	enum spatial_phase phase;
+	uint32_t allowance_ppm; /* the allowance outside of trials */
 	int64_t debt_ppm;
 	int64_t alarm_ppm;
-	uint32_t requests, misses; /* in this phase; misses for whatever reason */
-	int64_t harm_ns;           /* what LP cost the last request and those that it queued behind */
-	uint32_t pause;            /* of the last plain gating; 0 = there was none */
+	uint32_t requests, misses; /* in this phase; misses of any cause */
+	int64_t harm_ns;           /* delay caused by LP to the last request and to those it queued behind */
+	uint32_t pause;            /* requests of the last phase with an allowance of 0; 0 = there was none */
 };
 
-static void tenant_added(struct hb_policy *policy, uint32_t tenant)
+static void add_tenant(struct hb_policy *policy, uint32_t tenant)
 {
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH) {
 		hb_policy_gate(policy, tenant, HB_GATE_OPEN, hb_policy_config(policy)->gate_depth);
 		return;
 	}
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	*state = (struct tenant_state){.terms_ppm = TERMS_START, .alarm_ppm = ALARM};
-	hb_policy_terms(policy, tenant, TERMS_START);
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
+	*state = (struct spatial_tenant){.allowance_ppm = ALLOWANCE_START, .alarm_ppm = ALARM};
+	hb_policy_allow(policy, tenant, ALLOWANCE_START);
 }
 
-static void enter(struct hb_policy *policy, uint32_t tenant, enum phase phase, uint32_t terms_ppm)
+static void enter_phase(struct hb_policy *policy, uint32_t tenant, enum spatial_phase phase, uint32_t allowance_ppm)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	state->phase = phase;
 	state->requests = state->misses = 0;
 	state->debt_ppm = 0;
 	if (phase != PHASE_TRIAL)
-		state->terms_ppm = terms_ppm;
-	hb_policy_terms(policy, tenant, terms_ppm);
+		state->allowance_ppm = allowance_ppm;
+	hb_policy_allow(policy, tenant, allowance_ppm);
 }
 
 static int64_t may_miss_ppm(const struct hb_policy *policy, uint32_t tenant)
@@ -90,20 +96,20 @@ static int64_t may_miss_ppm(const struct hb_policy *policy, uint32_t tenant)
 
 static void blame_low(struct hb_policy *policy, uint32_t tenant)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
-	uint32_t terms_ppm = state->terms_ppm / 2;
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
+	uint32_t allowance_ppm = state->allowance_ppm / 2;
 	state->alarm_ppm = ALARM;
-	if (terms_ppm >= TERMS_LEAST) {
-		enter(policy, tenant, PHASE_OPEN, terms_ppm);
+	if (allowance_ppm >= ALLOWANCE_LEAST) {
+		enter_phase(policy, tenant, PHASE_OPEN, allowance_ppm);
 		return;
 	}
 	state->pause = !state->pause ? PAUSE_LEAST : state->pause < PAUSE_MOST ? 2 * state->pause : PAUSE_MOST;
-	enter(policy, tenant, PHASE_GATED, 0);
+	enter_phase(policy, tenant, PHASE_GATED, 0);
 }
 
 static void end_trial(struct hb_policy *policy, uint32_t tenant)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	bool better = (int64_t)state->misses * HB_SPATIAL_PPM <= TRIAL * may_miss_ppm(policy, tenant);
 	if (better) {
 		blame_low(policy, tenant);
@@ -111,40 +117,41 @@ static void end_trial(struct hb_policy *policy, uint32_t tenant)
 	}
 	if (state->alarm_ppm < ALARM_MOST)
 		state->alarm_ppm *= 2;
-	enter(policy, tenant, PHASE_OPEN, state->terms_ppm);
+	enter_phase(policy, tenant, PHASE_OPEN, state->allowance_ppm);
 }
 
 static void judge_open(struct hb_policy *policy, uint32_t tenant)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	if (state->debt_ppm > state->alarm_ppm) {
-		enter(policy, tenant, PHASE_TRIAL, 0);
+		enter_phase(policy, tenant, PHASE_TRIAL, 0);
 	} else if (state->requests >= PATIENCE) {
-		uint32_t more_ppm = state->terms_ppm + state->terms_ppm / 4;
+		uint32_t more_ppm = state->allowance_ppm + state->allowance_ppm / 4;
 		int64_t debt_ppm = state->debt_ppm;
-		enter(policy, tenant, PHASE_OPEN, more_ppm < TERMS_MOST ? more_ppm : TERMS_MOST);
+		enter_phase(policy, tenant, PHASE_OPEN, more_ppm < ALLOWANCE_MOST ? more_ppm : ALLOWANCE_MOST);
 		state->debt_ppm = debt_ppm;
 	}
 }
 
-/* A trial asks what happens without LP, so there every miss counts (misses); for the debt those that LP may have caused. */
-static bool may_be_lows(struct tenant_state *state, const struct hb_work *request, int64_t end_ns)
+/* Whether LP may have caused a miss. Only such misses count for the debt; in a trial, which runs without LP, all count. */
+static bool was_missed_by_low(struct spatial_tenant *state, const struct hb_request *request)
 {
 	state->harm_ns = request->harm_ns + (request->queued ? state->harm_ns : 0);
 	if (state->harm_ns >= HB_TIME_LIMIT_NS)
 		state->harm_ns = HB_TIME_LIMIT_NS - 1;
-	return end_ns > request->deadline_ns && (!request->measured || end_ns - state->harm_ns <= request->deadline_ns);
+	return request->end_ns > request->deadline_ns &&
+	       (!request->measured || request->end_ns - state->harm_ns <= request->deadline_ns);
 }
 
-static void request_judged(struct hb_policy *policy, uint32_t tenant, const struct hb_work *request, int64_t end_ns)
+static void judge_request(struct hb_policy *policy, uint32_t tenant, const struct hb_request *request)
 {
-	struct tenant_state *state = hb_policy_tenant_state(policy, tenant);
+	struct spatial_tenant *state = hb_policy_tenant_state(policy, tenant);
 	if (hb_policy_tenant(policy, tenant)->priority != HB_PRIORITY_HIGH || request->deadline_ns == HB_TIME_NEVER)
 		return;
-	bool lows = may_be_lows(state, request, end_ns);
+	bool by_low = was_missed_by_low(state, request);
 	state->requests++;
-	state->misses += end_ns > request->deadline_ns;
-	state->debt_ppm += (lows ? HB_SPATIAL_PPM : 0) - may_miss_ppm(policy, tenant);
+	state->misses += request->end_ns > request->deadline_ns;
+	state->debt_ppm += (by_low ? HB_SPATIAL_PPM : 0) - may_miss_ppm(policy, tenant);
 	if (state->debt_ppm < 0)
 		state->debt_ppm = 0;
 	if (state->phase == PHASE_OPEN)
@@ -152,26 +159,27 @@ static void request_judged(struct hb_policy *policy, uint32_t tenant, const stru
 	else if (state->phase == PHASE_TRIAL && state->requests >= TRIAL)
 		end_trial(policy, tenant);
 	else if (state->phase == PHASE_GATED && state->requests >= state->pause)
-		enter(policy, tenant, PHASE_OPEN, TERMS_LEAST);
+		enter_phase(policy, tenant, PHASE_OPEN, ALLOWANCE_LEAST);
 }
 
-static void dump(const struct hb_policy *policy, FILE *out)
+static void dump_tenants(const struct hb_policy *policy, FILE *out)
 {
 	static const char *const phases[] = {"open", "trial", "gated"};
 	uint32_t id = HB_TENANT_NONE;
 	while ((id = hb_policy_next(policy, HB_PRIORITY_HIGH, id)) != HB_TENANT_NONE) {
-		const struct tenant_state *state = hb_policy_tenant_state((struct hb_policy *)policy, id);
-		fprintf(out, "slack %u %s terms=%uppm requests=%u misses=%u debt=%lldppm alarm=%lldppm pause=%u\n", id,
-			phases[state->phase], state->terms_ppm, state->requests, state->misses,
+		const struct spatial_tenant *state = hb_policy_tenant_state(policy, id);
+		fprintf(out,
+			"spatial %u %s allowance=%uppm requests=%u misses=%u debt=%lldppm alarm=%lldppm pause=%u\n", id,
+			phases[state->phase], state->allowance_ppm, state->requests, state->misses,
 			(long long)state->debt_ppm, (long long)state->alarm_ppm, state->pause);
 	}
 }
 
-const struct hb_policy_ops hb_policy_slack_ops = {
-	.name = "slack",
-	.summary = "LP beside HP, launch by launch, for as much delay as HP's slack allows",
-	.tenant_bytes = sizeof(struct tenant_state),
-	.tenant_added = tenant_added,
-	.request_judged = request_judged,
-	.dump = dump,
+const struct hb_policy_ops hb_policy_spatial_ops = {
+	.name = "spatial",
+	.summary = "LP runs beside HP within the delay that HP's SLO allows",
+	.tenant_bytes = sizeof(struct spatial_tenant),
+	.tenant_added = add_tenant,
+	.request_ended = judge_request,
+	.dump = dump_tenants,
 };

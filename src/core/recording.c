@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What of a core's configuration its owner in the daemon chooses; the rest are the defaults of both sides. */
+/* The parts of a core's configuration that the daemon sets; the others are defaults. */
 #define NUMBERS(X) X(quantum_ns) X(turn_grace_ns) X(low_slice_ns) X(high_slice_ns)
-#define FLAGS(X) X(low_shared) X(foresight_off)
+#define FLAGS(X) X(low_shared)
 
 /* --- writing --------------------------------------------------------------------------- */
 
@@ -188,6 +188,8 @@ static int set_option(struct hb_core_config *config, char *word, struct hb_error
 		config->policy = value;
 		return 0;
 	}
+	if (strcmp(word, "foresight_off") == 0) /* in recordings of older versions */
+		return 0;
 	if (!read_number(value, HB_TIME_LIMIT_NS - 1, &number))
 		return hb_error_set(error, -EINVAL, "%s: '%s' is no number", word, value);
 #define X(field) \

@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Effective gates, and LP turn-taking. A tenant's gate is what the policy
- * wishes; with turns on, LP tenants other than the holder of the turn are
- * closed whatever it wishes. Called by the other parts of the core.
+ * Gates, and turns of LP tenants. A tenant's gate is what the policy asked for. With
+ * turns on, the gate of every LP tenant except the holder of the turn is closed
+ * whatever the policy asked for.
  *
- * One LP tenant holds the turn. It loses it when another one wants the GPU and
- * either its quantum (times its weight) is used up or it has been idle for the
- * grace time, which keeps the microseconds between the launches of an eager
- * program from costing it its turn. Its gate is closed, and the next one's
- * opens when it has drained, so that never two LP contexts have work: with tiny
- * slices two of them stop each other for good. Only time with its gate open
- * counts: a holder that the policy shuts out for HP's sake loses nothing.
+ * When the holder loses the turn: another tenant wants the GPU, and the holder's
+ * quantum (times its weight) is used up, or the holder has been idle for the grace
+ * time. The grace time keeps the microseconds between two launches of an eager
+ * program from costing it its turn. The holder's gate closes, and the next holder's
+ * gate opens when the work has drained, so two LP contexts never have work at the
+ * same time: with tiny time slices two of them stop each other. Only time with an
+ * open gate counts, so a holder loses nothing while the policy closes its gate for HP.
  *
- * Order is by id, starting after the last holder, among those that want the
- * GPU. So of n tenants each gets a turn after at most n - 1 quanta (of open
- * time) and as many drains. A holder keeps its gate open while nobody else
- * wants it.
+ * Order: by id, starting after the last holder, among the tenants that want the
+ * GPU. So each of n tenants gets a turn after at most n - 1 quanta (of open time) and
+ * as many drains. A holder keeps its gate open while no other tenant wants the GPU.
  */
 #include "core/core_priv.h"
 
-static bool wants(const struct hb_slot *slot)
+static bool slot_wants_gpu(const struct hb_slot *slot)
 {
 	return hb_tenant_wants_gpu(&slot->tenant);
 }
 
-static bool allowed(const struct hb_core *core, const struct hb_slot *slot)
+static bool has_turn(const struct hb_core *core, const struct hb_slot *slot)
 {
 	const struct hb_turns *turns = &core->turns;
 	if (!turns->on || slot->tenant.priority == HB_PRIORITY_HIGH)
@@ -32,37 +31,32 @@ static bool allowed(const struct hb_core *core, const struct hb_slot *slot)
 	return turns->holder == slot->tenant.id && !turns->leaving;
 }
 
-static int64_t stretch_ns(const struct hb_core *core)
+static int64_t open_time_ns(const struct hb_core *core)
 {
 	return core->turns.open_since_ns == HB_TIME_NEVER ? 0 : core->now_ns - core->turns.open_since_ns;
 }
 
 int64_t hb_turns_used_ns(const struct hb_core *core)
 {
-	return core->turns.used_ns + stretch_ns(core);
+	return core->turns.used_ns + open_time_ns(core);
 }
 
-/* The holder's clock runs while its gate is not closed. */
-static void run_quantum(struct hb_core *core, struct hb_slot *slot, bool open)
+/* The holder's quantum is used up only while its gate is open. */
+static void note_gate(struct hb_core *core, struct hb_slot *slot, bool open)
 {
 	struct hb_turns *turns = &core->turns;
 	if (!turns->on || turns->holder != slot->tenant.id || open == (turns->open_since_ns != HB_TIME_NEVER))
 		return;
 	if (!open) {
-		slot->tenant.counters.turn_time += (uint64_t)stretch_ns(core);
-		turns->used_ns += stretch_ns(core);
+		slot->tenant.counters.turn_time += (uint64_t)open_time_ns(core);
+		turns->used_ns += open_time_ns(core);
 	}
 	turns->open_since_ns = open ? core->now_ns : HB_TIME_NEVER;
 	if (open)
 		turns->opened_ns = core->now_ns;
 }
 
-static void closed(struct hb_slot *slot)
-{
-	slot->tenant.undrained = true;
-}
-
-static void reopened(struct hb_core *core, struct hb_slot *slot)
+static void note_reopened(struct hb_core *core, struct hb_slot *slot)
 {
 	struct hb_tenant *tenant = &slot->tenant;
 	tenant->undrained = false;
@@ -71,30 +65,19 @@ static void reopened(struct hb_core *core, struct hb_slot *slot)
 	tenant->waiting = false;
 }
 
-/* An open gate releases those that wait for admission. */
-static void release_pending(struct hb_core *core, struct hb_slot *slot)
-{
-	while (slot->pending.count)
-		hb_list_move_first(&core->launches, &slot->pending, &slot->launches);
-	slot->tenant.pending = 0;
-	slot->tenant.launches = slot->launches.count;
-}
-
 void hb_turns_apply(struct hb_core *core, struct hb_slot *slot)
 {
 	struct hb_tenant *tenant = &slot->tenant;
-	enum hb_gate_state state = allowed(core, slot) ? tenant->wish : HB_GATE_CLOSED;
-	uint32_t depth = state == HB_GATE_CLOSED ? 0 : tenant->wish_depth;
+	enum hb_gate_state state = has_turn(core, slot) ? tenant->asked_gate : HB_GATE_CLOSED;
+	uint32_t depth = state == HB_GATE_CLOSED ? 0 : tenant->asked_depth;
 
-	run_quantum(core, slot, state != HB_GATE_CLOSED);
+	note_gate(core, slot, state != HB_GATE_CLOSED);
 	if (state == tenant->gate && depth == tenant->gate_depth)
 		return;
 	if (state == HB_GATE_CLOSED)
-		closed(slot);
+		tenant->undrained = true;
 	else if (tenant->gate == HB_GATE_CLOSED)
-		reopened(core, slot);
-	if (state == HB_GATE_OPEN)
-		release_pending(core, slot);
+		note_reopened(core, slot);
 	tenant->gate = state;
 	tenant->gate_depth = depth;
 	struct hb_action *action = hb_core_emit(core, HB_ACTION_GATE, tenant->id);
@@ -115,7 +98,7 @@ void hb_turns_switch(struct hb_core *core, bool on)
 	if (turns->on == on)
 		return;
 	if (!on && turns->holder != HB_TENANT_NONE)
-		run_quantum(core, &core->slots[turns->holder], false);
+		note_gate(core, &core->slots[turns->holder], false);
 	*turns = (struct hb_turns){
 		.on = on,
 		.holder = HB_TENANT_NONE,
@@ -136,12 +119,12 @@ void hb_turns_forget(struct hb_core *core, uint32_t tenant)
 	core->turns.open_since_ns = HB_TIME_NEVER;
 }
 
-/* The first after `after` in the ring of ids that wants the GPU (or just is there) and is not `except`. */
+/* The first LP tenant after `after`, in a ring of ids, that is not `except` and, if `wanting`, wants the GPU. */
 static uint32_t find_next(const struct hb_core *core, uint32_t after, uint32_t except, bool wanting)
 {
 	uint32_t found = HB_TENANT_NONE, id = HB_TENANT_NONE;
 	while ((id = hb_core_next_id(core, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE) {
-		if (id == except || (wanting && !wants(&core->slots[id])))
+		if (id == except || (wanting && !slot_wants_gpu(&core->slots[id])))
 			continue;
 		bool past = after != HB_TENANT_NONE && id > after;
 		if (found == HB_TENANT_NONE || past)
@@ -150,16 +133,6 @@ static uint32_t find_next(const struct hb_core *core, uint32_t after, uint32_t e
 			break;
 	}
 	return found;
-}
-
-/* Another tenant's work is still on the GPU: one that was closed a moment ago. */
-static bool somebody_undrained(const struct hb_core *core)
-{
-	uint32_t id = HB_TENANT_NONE;
-	while ((id = hb_core_next_id(core, HB_PRIORITY_LOW, id)) != HB_TENANT_NONE)
-		if (core->slots[id].tenant.undrained)
-			return true;
-	return false;
 }
 
 static void give_turn(struct hb_core *core, uint32_t id)
@@ -173,12 +146,12 @@ static void give_turn(struct hb_core *core, uint32_t id)
 	hb_turns_apply(core, &core->slots[id]);
 }
 
-static bool quantum_over(const struct hb_core *core, const struct hb_slot *holder)
+static bool is_quantum_over(const struct hb_core *core, const struct hb_slot *holder)
 {
 	return hb_turns_used_ns(core) >= core->config.quantum_ns * holder->tenant.weight;
 }
 
-/* End of the grace time; it begins anew when the gate opens, because a woken thread needs time to launch. */
+/* End of the grace time. It restarts when the gate opens, because a woken thread needs time to launch. */
 static int64_t grace_end_ns(const struct hb_core *core, const struct hb_slot *holder)
 {
 	int64_t since_ns = holder->tenant.idle_since_ns;
@@ -187,29 +160,29 @@ static int64_t grace_end_ns(const struct hb_core *core, const struct hb_slot *ho
 	return since_ns + core->config.turn_grace_ns;
 }
 
-static bool idle_too_long(const struct hb_core *core, const struct hb_slot *holder)
+static bool is_idle_too_long(const struct hb_core *core, const struct hb_slot *holder)
 {
-	return !wants(holder) && core->now_ns >= grace_end_ns(core, holder);
+	return !slot_wants_gpu(holder) && core->now_ns >= grace_end_ns(core, holder);
 }
 
-/* When the holder's turn can end without an event: its quantum, or its grace. */
+/* When the holder's turn can end without an event: at the end of its quantum or of its grace time. */
 static int64_t turn_end_ns(const struct hb_core *core, const struct hb_slot *holder)
 {
 	int64_t end_ns = HB_TIME_NEVER;
 	if (core->turns.open_since_ns != HB_TIME_NEVER)
 		end_ns = core->now_ns + core->config.quantum_ns * holder->tenant.weight - hb_turns_used_ns(core);
 	int64_t grace_ns = grace_end_ns(core, holder);
-	return !wants(holder) && grace_ns < end_ns ? grace_ns : end_ns;
+	return !slot_wants_gpu(holder) && grace_ns < end_ns ? grace_ns : end_ns;
 }
 
-/* Ends the holder's turn where somebody else wants it; else sees to it that we look again in time. */
+/* Ends the holder's turn if it is over and another tenant wants it; else sets the timer for its end. */
 static void review_holder(struct hb_core *core, struct hb_slot *holder)
 {
 	uint32_t timer = hb_core_turn_timer(core);
 	hb_timers_cancel(&core->timers, timer);
 	if (find_next(core, core->turns.holder, core->turns.holder, true) == HB_TENANT_NONE)
 		return;
-	if (quantum_over(core, holder) || idle_too_long(core, holder)) {
+	if (is_quantum_over(core, holder) || is_idle_too_long(core, holder)) {
 		core->turns.leaving = true;
 		hb_turns_apply(core, holder);
 		return;
@@ -231,7 +204,7 @@ void hb_turns_settle(struct hb_core *core)
 		turns->holder = HB_TENANT_NONE;
 		turns->leaving = false;
 	}
-	if (turns->holder != HB_TENANT_NONE || somebody_undrained(core))
+	if (turns->holder != HB_TENANT_NONE || hb_core_low_undrained(core))
 		return;
 	uint32_t next = find_next(core, turns->last, HB_TENANT_NONE, true);
 	if (next == HB_TENANT_NONE)

@@ -102,8 +102,8 @@ static void carry_out(struct hb_device *device, const struct hb_action *action)
 		if (hb_tenancy_is_low(tenancy))
 			hb_device_give_server_slices(device, action->slice.compute_ns, action->slice.copy_ns);
 		break;
-	case HB_ACTION_TERMS:
-		device->seats[tenancy->index].terms_ppm = action->terms.delay_ppm;
+	case HB_ACTION_ALLOWANCE:
+		device->seats[tenancy->index].terms_ppm = action->allowance.delay_ppm;
 		break;
 	default: /* holds, masks and admission need a mechanism in the tenant that this engine has not */
 		device->not_carried_out++;
@@ -401,10 +401,9 @@ void hb_device_core_config(const struct hb_device *device, struct hb_core_config
 	hb_core_config_init(core);
 	/* The default is the engine's own; another policy is what somebody chose. */
 	bool chosen = strcmp(config->policy, HB_DEFAULT_POLICY) != 0;
-	core->policy = device->engine == HB_ENGINE_SPATIAL && !chosen ? "slack" : config->policy;
+	core->policy = device->engine == HB_ENGINE_SPATIAL && !chosen ? "spatial" : config->policy;
 	core->max_tenants = HB_TENANCIES_MAX;
 	core->quantum_ns = config->quantum_ns;
-	core->foresight_off = true; /* it is in the tenants' processes: shim/shim_foresight.c */
 	core->low_shared = device->engine != HB_ENGINE_TURNS;
 	if (config->low_slice_ns)
 		core->low_slice_ns = config->low_slice_ns;

@@ -185,9 +185,8 @@ OUT_OF_LINE static void (*handle_alert(unsigned fn, const struct hb_hook *hook, 
 static void wait_at_gate(const struct hb_place *place)
 {
 	struct hb_gate *gate = hb_tenant_gate(place);
-	enum hb_gate_answer answer = hb_gate_try(gate);
-	if (__builtin_expect(answer != HB_GATE_GO, 0))
-		hb_gate_block(place, gate, answer);
+	if (__builtin_expect(hb_gate_try(gate) != HB_GATE_GO, 0))
+		hb_gate_block(place, gate);
 }
 
 /* Returns the function that splits the launch or corrects its priority (splitting does both), or `target`. */

@@ -57,13 +57,12 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 {
 	uint32_t seen = hb_gate_wait_begin(gate);
 	bool abandoned = false;
-	enum hb_gate_answer answer;
 	if (hb_gate_state(gate) == HB_GATE_CLOSED) /* the daemon does not act on a depth that is used up */
 		hb_gpu_ring(place, find_gpu_of(place, gate), HB_NEWS_WAITING);
 	HB_FAULT(shim_gate_waiting);
-	while ((answer = hb_gate_try(gate)) != HB_GATE_GO) {
+	while (hb_gate_try(gate) != HB_GATE_GO) {
 		abandoned = is_abandoned(place);
-		if (abandoned || answer == HB_GATE_ASK) {
+		if (abandoned) {
 			hb_gate_bypass(gate, 1);
 			break;
 		}
@@ -76,16 +75,8 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 	return abandoned;
 }
 
-/*
- * Launches told one by one (HB_GATE_ASK) need a ring to tell them through,
- * which this page version does not have: they go, and are counted in flight.
- */
-void hb_gate_block(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer)
+void hb_gate_block(const struct hb_place *place, struct hb_gate *gate)
 {
-	if (answer == HB_GATE_ASK) {
-		hb_gate_bypass(gate, 1);
-		return;
-	}
 	int64_t begin_ns = hb_clock_now_ns();
 	hb_drain_start_if_needed(place);
 	bool abandoned = wait_for_gate(place, gate);

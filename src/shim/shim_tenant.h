@@ -68,8 +68,8 @@ void hb_tenant_gpu_forget(void);
 /* Returns the gate of the current device's GPU. */
 struct hb_gate *hb_tenant_gate(const struct hb_place *place);
 
-/* gate_wait.c: the gate gave this answer instead of GO. Returns when the launch may go. */
-void hb_gate_block(const struct hb_place *place, struct hb_gate *gate, enum hb_gate_answer answer);
+/* gate_wait.c: the gate answered WAIT. Returns when the launch may go. */
+void hb_gate_block(const struct hb_place *place, struct hb_gate *gate);
 /* gate_wait.c: wakes the threads that wait at the gate, which check it again. */
 void hb_gate_wake(struct hb_gate *gate);
 /* gpu_doorbell.c: notifies the daemon of news on this GPU (HB_PAGE_GPUS: none). A system call if the daemon listens. */

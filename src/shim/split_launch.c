@@ -165,9 +165,8 @@ enum hb_split_reason hb_split_find(const struct hb_split_launch *launch, const s
 void hb_split_pass_gate(void)
 {
 	const struct hb_place *place = hb_place();
-	enum hb_gate_answer answer = hb_gate_try(hb_tenant_gate(place));
-	if (answer != HB_GATE_GO)
-		hb_gate_block(place, hb_tenant_gate(place), answer);
+	if (hb_gate_try(hb_tenant_gate(place)) != HB_GATE_GO)
+		hb_gate_block(place, hb_tenant_gate(place));
 }
 
 CUresult hb_split_launch_part(const struct hb_split_launch *launch, const struct hb_split_function *function,

@@ -109,6 +109,8 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *engine, co
 		.false_hint_ns = INT64_MAX,
 		.bytes_ns = INT64_MAX,
 		.launched_ns = -1,
+		.served_ns = -1,
+		.gated_since_ns = -1,
 		.next_arrival_ns = INT64_MAX,
 	};
 	hb_gate_init(&program->gate);
@@ -187,21 +189,31 @@ static void begin_iteration(struct hb_simulation *engine, struct hb_program *pro
 		next_arrival(program, engine);
 	else
 		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
-	struct hb_event event = {.kind = HB_EVENT_REQUEST_BEGIN, .request_begin.request = ++program->request};
-	hb_simulation_post(engine, program, &event);
+	program->served_ns = engine->now_ns;
+	/* As in the daemon, HP is at work from its first call until its synchronize call returns. */
+	hb_simulation_post_kind(engine, program, HB_EVENT_BUSY);
+	if (engine->mode.reef)
+		hb_simulation_reef_changed(engine);
 	hb_simulation_begin_calls(engine, program);
+}
+
+static enum hb_class class_of_next(const struct hb_program *program)
+{
+	const char *name = program->works[iteration_of(program)->first_op + program->op].name;
+	return name ? hb_kernel_class(name) : HB_CLASS_UNKNOWN;
 }
 
 static void submit(struct hb_simulation *engine, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
 	program->launched_ns = engine->now_ns;
+	program->launched_class = program->tenant->graph ? HB_CLASS_UNKNOWN : class_of_next(program);
 	if (program->slack)
 		hb_simulation_slack_launch(engine, program);
 	if (program->takeover)
 		hb_simulation_takeover_launch(engine, program);
 	uint32_t op = iteration->first_op + program->op;
-	uint64_t cookie = hb_cookie(program->id, op, program->ticket);
+	uint64_t cookie = hb_cookie(program->id, op, program->mark);
 	int result;
 	if (program->tenant->graph) {
 		result = hb_gpu_model_submit_graph(engine->model, engine->now_ns, program->stream, &program->works[op],
@@ -210,7 +222,6 @@ static void submit(struct hb_simulation *engine, struct hb_program *program)
 	} else {
 		struct hb_gpu_model_work work = program->works[op];
 		work.cookie = cookie;
-		work.sm_limit = program->sm_limit;
 		if (program->slack && !program->high)
 			hb_simulation_slack_shape(engine, program, &work);
 		result = hb_gpu_model_submit(engine->model, engine->now_ns, program->stream, &work);
@@ -218,7 +229,7 @@ static void submit(struct hb_simulation *engine, struct hb_program *program)
 	}
 	if (result < 0)
 		engine->failure = result;
-	if (program->in_flight++ == 0)
+	if (program->in_flight++ == 0 && !program->high)
 		hb_simulation_post_kind(engine, program, HB_EVENT_BUSY);
 	if (program->op < iteration->n_ops) {
 		program->state = PROGRAM_LAUNCHES;
@@ -243,50 +254,28 @@ static void wait_at_gate(struct hb_simulation *engine, struct hb_program *progra
 	}
 }
 
-/* Tells the core of the launch, which may or may not have to wait for an answer. */
-static void announce(struct hb_simulation *engine, struct hb_program *program)
+/* Asks the rule of the program's mode whether it may launch now. */
+static bool may_launch(struct hb_simulation *engine, struct hb_program *program)
 {
-	const struct hb_gpu_model_work *work = &program->works[iteration_of(program)->first_op + program->op];
-	uint32_t occupancy = work->kind == HB_GPU_MODEL_KERNEL ? hb_gpu_model_occupancy(&engine->spec, work) : 1;
-	uint64_t sms = work->blocks / occupancy + 1;
-	struct hb_event event = {.kind = HB_EVENT_LAUNCH};
-	program->ticket = hb_gate_ask(&program->gate);
-	event.launch.launch = program->ticket;
-	event.launch.duration_ns = work->duration_ns;
-	event.launch.sms = sms < (uint64_t)engine->spec.sm_count ? (uint32_t)sms : (uint32_t)engine->spec.sm_count;
-	event.launch.class = hb_kernel_class(work->name ? work->name : "");
-	program->state = PROGRAM_ASKED;
-	program->wake_ns = INT64_MAX;
-	program->gated_since_ns = engine->now_ns;
-	hb_simulation_post(engine, program, &event);
+	if (program->slack && !program->high && !hb_simulation_slack_go(engine, program))
+		return false;
+	if (engine->mode.reef)
+		return hb_simulation_reef_go(engine, program);
+	if (hb_gate_try(&program->gate) == HB_GATE_GO)
+		return true;
+	wait_at_gate(engine, program);
+	return false;
 }
 
-/* In the launch call: goes through, waits at the gate, or asks. */
 static void try_launch(struct hb_simulation *engine, struct hb_program *program)
 {
-	enum hb_gate_answer answer;
-	if (program->slack && !program->high && !hb_simulation_slack_go(engine, program))
+	if (!may_launch(engine, program))
 		return;
-	if (program->state == PROGRAM_ASKED) {
-		answer = hb_gate_try_ticket(&program->gate, program->ticket);
-	} else if (!engine->passive && hb_core_wants_launches(engine->core) &&
-		   hb_gate_state(&program->gate) != HB_GATE_CLOSED) {
-		announce(engine, program);
-		if (program->state != PROGRAM_ASKED)
-			return; /* admitted from within */
-		answer = hb_gate_try_ticket(&program->gate, program->ticket);
-	} else {
-		answer = hb_gate_try(&program->gate);
-	}
-	if (answer == HB_GATE_GO) {
-		if (program->gated_since_ns >= 0 && program->gated_since_ns < engine->now_ns)
-			hb_simulation_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
-					   engine->now_ns);
-		program->gated_since_ns = -1;
-		submit(engine, program);
-	} else if (program->state != PROGRAM_ASKED) {
-		wait_at_gate(engine, program);
-	}
+	if (program->gated_since_ns >= 0 && program->gated_since_ns < engine->now_ns)
+		hb_simulation_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
+				   engine->now_ns);
+	program->gated_since_ns = -1;
+	submit(engine, program);
 }
 
 static void record_latency(struct hb_simulation *engine, struct hb_program *program)
@@ -302,6 +291,20 @@ static void record_latency(struct hb_simulation *engine, struct hb_program *prog
 		program->latency_capacity = capacity;
 	}
 	program->latency_ns[program->n_latency++] = engine->now_ns - program->arrival_ns;
+}
+
+/* Reports the request and the end of work to the core. */
+static void post_request(struct hb_simulation *engine, struct hb_program *program)
+{
+	struct hb_event event = {.kind = HB_EVENT_REQUEST_PAST};
+	event.request_past.begin_ns = program->served_ns;
+	event.request_past.end_ns = engine->now_ns;
+	if (program->slack && hb_spatial_high_harm_ns(&program->slack->high) >= 0) {
+		event.request_past.measured = true;
+		event.request_past.harm_ns = hb_spatial_high_harm_ns(&program->slack->high);
+	}
+	hb_simulation_post(engine, program, &event);
+	hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
 }
 
 /* The synchronize call returns: the iteration is over. */
@@ -322,12 +325,10 @@ static void end_iteration(struct hb_simulation *engine, struct hb_program *progr
 	}
 	record_latency(engine, program);
 	hb_simulation_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
-	struct hb_event event = {.kind = HB_EVENT_REQUEST_END, .request_end.request = program->request};
-	if (program->slack && hb_spatial_high_harm_ns(&program->slack->high) >= 0) {
-		event.request_end.measured = true;
-		event.request_end.harm_ns = hb_spatial_high_harm_ns(&program->slack->high);
-	}
-	hb_simulation_post(engine, program, &event);
+	post_request(engine, program);
+	program->served_ns = -1;
+	if (engine->mode.reef)
+		hb_simulation_reef_changed(engine);
 	if (!program->arrivals)
 		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;
 	program->state = PROGRAM_WAITS_ARRIVAL;
@@ -361,7 +362,6 @@ void hb_program_step(struct hb_simulation *engine, struct hb_program *program)
 		break;
 	case PROGRAM_LAUNCHES:
 	case PROGRAM_GATED:
-	case PROGRAM_ASKED:
 		try_launch(engine, program);
 		break;
 	case PROGRAM_ENTERS_SYNC:
@@ -388,20 +388,17 @@ void hb_program_completed(struct hb_simulation *engine, struct hb_program *progr
 {
 	hb_gate_completed(&program->gate, 1);
 	program->in_flight--;
-	if (!engine->passive && hb_core_wants_launches(engine->core)) {
-		struct hb_event event = {.kind = HB_EVENT_COMPLETE};
-		event.complete.launch = hb_cookie_ticket(done->cookie);
-		hb_simulation_post(engine, program, &event);
-	}
-	if (program->in_flight == 0)
+	if (program->in_flight == 0 && !program->high)
 		hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
+	if (engine->mode.reef)
+		hb_simulation_reef_changed(engine);
 	note_drained(engine, program);
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
 		if (program->takeover)
 			hb_simulation_takeover_drained(engine, program);
 		return_from_sync(engine, program);
 	} else if (program->slack && !program->high) {
-		hb_simulation_slack_marked(engine, program, (uint32_t)hb_cookie_ticket(done->cookie));
+		hb_simulation_slack_marked(engine, program, hb_cookie_mark(done->cookie));
 	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
 		program->wake_ns = engine->now_ns + DEPTH_POLL_NS;
 	}
@@ -411,8 +408,7 @@ void hb_program_gate_changed(struct hb_simulation *engine, struct hb_program *pr
 {
 	program->told_waiting = false;
 	program->draining = hb_gate_state(&program->gate) == HB_GATE_CLOSED;
-	bool waits = program->state == PROGRAM_GATED || program->state == PROGRAM_ASKED;
-	if (waits && !program->draining && program->wake_ns > engine->now_ns + GATE_WAKE_NS)
+	if (program->state == PROGRAM_GATED && !program->draining && program->wake_ns > engine->now_ns + GATE_WAKE_NS)
 		program->wake_ns = engine->now_ns + GATE_WAKE_NS;
 	note_drained(engine, program);
 }

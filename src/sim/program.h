@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "core/core.h"
+#include "decide/kernel_class.h"
 #include "decide/spatial_high.h"
 #include "decide/spatial_low.h"
 #include "decide/takeover_rule.h"
@@ -29,7 +30,6 @@ enum program_state {
 	PROGRAM_WAITS_ARRIVAL, /* until the next request */
 	PROGRAM_LAUNCHES,      /* wake_ns: enters the next launch call */
 	PROGRAM_GATED,         /* in the launch call, gate shut */
-	PROGRAM_ASKED,         /* in the launch call, admission asked for */
 	PROGRAM_ENTERS_SYNC,   /* wake_ns: enters the synchronize call */
 	PROGRAM_SYNCS,         /* in the synchronize call; wake_ns once it can return */
 	PROGRAM_DONE,          /* no more requests */
@@ -46,6 +46,7 @@ struct hb_program_slack {
 	int64_t looked_ns;               /* the counter was read */
 	uint64_t blocks_done;            /* of the kernel that goes in slices */
 	bool marks;                      /* the launch before wrote a mark */
+	int64_t orion_used_ns;           /* mode `orion`: LP time started beside HP's request */
 };
 
 /* The foresight of an HP program; see simulation_takeover.c. */
@@ -69,6 +70,7 @@ struct hb_program {
 	const struct hb_workload *workload;
 	uint32_t id; /* core tenant and index in the engine */
 	bool high;
+	enum hb_class launched_class; /* of the kernel launched last */
 	struct hb_host_plan plan;
 	struct hb_gpu_model_work *works; /* one an op */
 	int client, stream;
@@ -81,8 +83,8 @@ struct hb_program {
 	uint32_t op;          /* next to launch, in the iteration */
 	int64_t sync_from_ns; /* the synchronize call was entered */
 	uint64_t in_flight;   /* submissions; takeover kernels do not count */
-	uint64_t request;
-	int64_t arrival_ns; /* of the request being served */
+	int64_t arrival_ns;   /* of the request that is served */
+	int64_t served_ns;    /* when serving it began; -1 = no request is served */
 	int64_t next_arrival_ns;
 	int64_t hint_ns, hint_start_ns; /* next hint to post, and what it will say */
 	int64_t false_hint_ns;
@@ -92,11 +94,10 @@ struct hb_program {
 	struct hb_host_pace pace;
 
 	struct hb_gate gate;
-	uint64_t ticket;
+	uint32_t mark;          /* the mark behind its last launch (spatial engine); 0 = none */
 	int64_t gated_since_ns; /* -1 = not waiting */
 	bool told_waiting;      /* `waiting` was posted since the gate last changed */
 	bool draining;          /* `gate closed` came, `drained` is owed */
-	uint32_t sm_limit;      /* of its launches, from `mask`; 0 = all */
 
 	struct hb_program_slack *slack;       /* NULL = not the spatial engine */
 	struct hb_program_takeover *takeover; /* NULL = without foresight */

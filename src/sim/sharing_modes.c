@@ -14,6 +14,8 @@
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
 	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
+/* LP time in flight with Orion's rule, as in src/bench/sharing.def. */
+#define ORION_WINDOW_NS 100000
 #define LIMIT_MAX_US 10000000
 #define RESERVE_MOST_SMS 256
 #define WINDOW_LEAST_NS INT64_C(20000)
@@ -128,7 +130,7 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
 	mode->mps = mode->priorities = mode->slack = true;
-	mode->policy = "slack";
+	mode->policy = "spatial";
 	mode->masks_gpcs = HB_DEFAULT_MASKS_GPCS;
 	mode->window_ns = HB_DEFAULT_WINDOW_NS;
 	while (*rest == ':') {
@@ -143,6 +145,15 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 		rest += length;
 	}
 	return !*rest;
+}
+
+/* As in the benchmarks: the spatial engine with Orion's rule in place of its own, and without masks. */
+static bool parse_orion(struct hb_mode *mode)
+{
+	mode->mps = mode->priorities = mode->slack = mode->orion = mode->without_masks = true;
+	mode->policy = "spatial";
+	mode->window_ns = ORION_WINDOW_NS;
+	return true;
 }
 
 static bool parse(const char *text, struct hb_mode *mode)
@@ -164,11 +175,10 @@ static bool parse(const char *text, struct hb_mode *mode)
 	}
 	if (strncmp(text, "mps", 3) == 0)
 		return parse_mps(text + 3, mode);
-	if (strcmp(text, "reef") == 0 || strcmp(text, "orion") == 0) {
-		mode->mps = mode->priorities = true;
-		mode->policy = *text == 'r' ? "reef" : "orion";
-		return true;
-	}
+	if (strcmp(text, "reef") == 0)
+		return mode->mps = mode->priorities = mode->reef = true;
+	if (strcmp(text, "orion") == 0)
+		return parse_orion(mode);
 	if (strcmp(text, "auto") == 0) {
 		mode->automatic = true;
 		return true;

@@ -37,7 +37,9 @@ struct hb_mode {
 	uint32_t gate_depth;                 /* LP launches in flight while open; 0 = unbounded */
 	bool foresight; /* HP programs take the GPU over before their requests (simulation_takeover.c) */
 	enum hb_hint_quality hints;
-	bool slack;         /* LP decides launch by launch what it may do beside HP: policy "slack" */
+	bool reef;          /* baseline: decide/baseline_reef.h decides about each launch */
+	bool orion;         /* baseline: decide/baseline_orion.h decides about each LP launch */
+	bool slack;         /* the spatial engine decides about each LP launch (simulation_spatial.c) */
 	bool masks_gpcs;    /* masks leave out complete GPCs; else they are spread over all of them */
 	bool without_masks; /* what `spatial:without=...` leaves out */
 	bool without_slices;

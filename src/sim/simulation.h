@@ -7,6 +7,7 @@
 #ifndef HB_SIM_ENGINE_H
 #define HB_SIM_ENGINE_H
 
+#include "decide/baseline_reef.h"
 #include "sim/program.h"
 
 struct hb_simulation {
@@ -18,7 +19,8 @@ struct hb_simulation {
 	bool passive; /* the built-in policy: nothing needs to be posted */
 	struct hb_program *programs;
 	uint32_t n_programs, n_high;
-	struct hb_spatial_board board; /* what HP programs tell LP programs */
+	struct hb_spatial_board board; /* what HP programs report to LP programs */
+	struct hb_reef reef;           /* mode `reef` */
 	int64_t now_ns;
 	int64_t end_ns; /* requests that arrive later are not served */
 	int failure;    /* negative errno: the run stops */
@@ -30,11 +32,11 @@ struct hb_simulation {
 	bool spans_truncated;
 };
 
-/* What a completion's cookie says. */
+/* The cookie of a submission: program, op, and the mark behind the launch. */
 #define HB_COOKIE_TAKEOVER (UINT64_C(1) << 55)
-static inline uint64_t hb_cookie(uint32_t program, uint32_t op, uint64_t ticket)
+static inline uint64_t hb_cookie(uint32_t program, uint32_t op, uint32_t mark)
 {
-	return (uint64_t)program << 56 | (ticket & 0x7fffffff) << 24 | (op & 0xffffff);
+	return (uint64_t)program << 56 | (uint64_t)(mark & 0x7fffffff) << 24 | (op & 0xffffff);
 }
 static inline uint32_t hb_cookie_program(uint64_t cookie)
 {
@@ -44,9 +46,9 @@ static inline uint32_t hb_cookie_op(uint64_t cookie)
 {
 	return (uint32_t)(cookie & 0xffffff);
 }
-static inline uint64_t hb_cookie_ticket(uint64_t cookie)
+static inline uint32_t hb_cookie_mark(uint64_t cookie)
 {
-	return cookie >> 24 & 0x7fffffff;
+	return (uint32_t)(cookie >> 24 & 0x7fffffff);
 }
 
 /* simulation_core.c: posts an event of program->id now and carries out what the core asks. */
@@ -94,6 +96,11 @@ void hb_simulation_slack_shape(const struct hb_simulation *engine, struct hb_pro
 void hb_simulation_slack_marked(struct hb_simulation *engine, struct hb_program *program, uint32_t mark);
 /* LP: it waited for all its work. */
 void hb_simulation_slack_idle(struct hb_simulation *engine, struct hb_program *program);
+/* simulation_reef.c: the launch path in mode `reef` */
+/* May the program launch now? False: it is blocked until the GPU's state changes. */
+bool hb_simulation_reef_go(struct hb_simulation *engine, struct hb_program *program);
+/* A request began or ended, or LP work ended. */
+void hb_simulation_reef_changed(struct hb_simulation *engine);
 /* simulation.c */
 void hb_simulation_span(struct hb_simulation *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,
 			int64_t start_ns, int64_t end_ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the engine and the scheduling core: posts what happened and carries
- * out what the core asks for on the GPU model and the programs' gates.
+ * Connects the simulation with the scheduling core: posts events, and carries out the
+ * core's actions on the GPU model and on the programs' gates.
  */
 #include "sim/simulation.h"
 
@@ -12,11 +12,9 @@ int hb_simulation_open_core(struct hb_simulation *engine)
 	struct hb_core_config config;
 	hb_core_config_init(&config);
 	config.policy = engine->mode.policy;
-	config.sms = (uint32_t)engine->spec.sm_count;
 	config.gate_depth = engine->mode.gate_depth;
 	config.low_shared = engine->mode.mps || engine->mode.mps_low;
 	config.switch_ns = (int64_t)engine->spec.switch_ns;
-	config.foresight_off = true;
 	int error = 0;
 	engine->core = hb_core_new(&config, 0, &error);
 	engine->passive = engine->mode.policy[0] == 'b'; /* builtin */
@@ -28,7 +26,7 @@ static void set_slice(struct hb_simulation *engine, uint32_t tenant, int64_t com
 	hb_gpu_model_set_slice(engine->model, engine->context_of[tenant], compute_ns, copy_ns);
 }
 
-static void apply(struct hb_simulation *engine, const struct hb_action *action)
+static void apply_action(struct hb_simulation *engine, const struct hb_action *action)
 {
 	struct hb_program *program = action->tenant < engine->n_programs ? &engine->programs[action->tenant] : NULL;
 	if (!program)
@@ -38,22 +36,12 @@ static void apply(struct hb_simulation *engine, const struct hb_action *action)
 		hb_gate_set(&program->gate, action->gate.state, action->gate.depth);
 		hb_program_gate_changed(engine, program);
 		break;
-	case HB_ACTION_ADMIT:
-		hb_gate_admit(&program->gate, action->admit.launch);
-		hb_program_gate_changed(engine, program);
-		break;
 	case HB_ACTION_SLICE:
 		set_slice(engine, action->tenant, action->slice.compute_ns, action->slice.copy_ns);
 		break;
-	case HB_ACTION_HOLD:
-	case HB_ACTION_RELEASE:
-		break;
-	case HB_ACTION_MASK:
-		program->sm_limit = action->mask.sms;
-		break;
-	case HB_ACTION_TERMS:
+	case HB_ACTION_ALLOWANCE:
 		if (program->slack && !engine->mode.without_beside)
-			atomic_store(&program->slack->high.beacon->terms_ppm, action->terms.delay_ppm);
+			atomic_store(&program->slack->high.beacon->terms_ppm, action->allowance.delay_ppm);
 		break;
 	case HB_ACTION_EJECTED:
 		engine->failure = hb_error_set(engine->error, -EPROTO, "policy %s was ejected: %s",
@@ -65,11 +53,11 @@ static void apply(struct hb_simulation *engine, const struct hb_action *action)
 	}
 }
 
-static void drain(struct hb_simulation *engine)
+static void apply_actions(struct hb_simulation *engine)
 {
 	struct hb_action action;
 	while (hb_core_next_action(engine->core, &action))
-		apply(engine, &action);
+		apply_action(engine, &action);
 }
 
 void hb_simulation_post(struct hb_simulation *engine, const struct hb_program *program, struct hb_event *event)
@@ -82,7 +70,7 @@ void hb_simulation_post(struct hb_simulation *engine, const struct hb_program *p
 		engine->failure = hb_error_set(engine->error, result,
 					       "the core refused event %d of tenant %u at %lld ns", (int)event->kind,
 					       event->tenant, (long long)engine->now_ns);
-	drain(engine);
+	apply_actions(engine);
 }
 
 void hb_simulation_post_kind(struct hb_simulation *engine, const struct hb_program *program, enum hb_event_kind kind)
@@ -94,5 +82,5 @@ void hb_simulation_post_kind(struct hb_simulation *engine, const struct hb_progr
 void hb_simulation_step_core(struct hb_simulation *engine)
 {
 	hb_core_step(engine->core, engine->now_ns);
-	drain(engine);
+	apply_actions(engine);
 }

@@ -4,6 +4,7 @@
  * a real GPU at HP's and LP's launches, with the same code (core/slack_*.h) and
  * the times that its parts take there. Called by program.c.
  */
+#include "decide/baseline_orion.h"
 #include "sim/simulation.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ void hb_simulation_slack_launch(struct hb_simulation *engine, struct hb_program 
 	}
 	uint32_t mark = hb_spatial_went(slack->low, &slack->stream, engine->now_ns, &slack->answer);
 	slack->marks = mark != 0;
-	program->ticket = mark;
+	program->mark = mark;
 }
 
 /* LP's threads look all the time while they wait. */
@@ -119,6 +120,42 @@ static void look_at_counter(struct hb_simulation *engine, struct hb_program *pro
 	slack->looked_ns = engine->now_ns;
 }
 
+/* What the HP program that serves a request does now; with several, the one with the least time alone. */
+static struct hb_orion_high describe_high(const struct hb_simulation *engine, const struct hb_spatial_view *view)
+{
+	struct hb_orion_high described = {.present = view->present};
+	for (uint32_t i = 0; i < engine->n_high; i++) {
+		const struct hb_program *high = &engine->programs[i];
+		if (high->served_ns < 0 || (described.alone_ns && high->slack->high.alone_ns >= described.alone_ns))
+			continue;
+		described.measures_alone = high->slack->high.closed;
+		described.alone_ns = high->slack->high.alone_ns;
+		described.class = high->launched_class;
+	}
+	return described;
+}
+
+/* As bench/shim/bench_orion.c does: beside a request, Orion's rule replaces the engine's answer. */
+static void apply_orion_rule(const struct hb_simulation *engine, struct hb_program *program, uint32_t op,
+			     const struct hb_spatial_view *view)
+{
+	struct hb_program_slack *slack = program->slack;
+	const struct hb_spatial_shape *shape = &slack->shapes[op];
+	const struct hb_gpu_model_work *work = &program->works[op];
+	uint32_t sms = (uint32_t)engine->spec.sm_count;
+	uint64_t needed = shape->per_sm ? (shape->blocks + shape->per_sm - 1) / shape->per_sm : 0;
+	const struct hb_orion_launch launch = {
+		.sms = needed < sms ? (uint32_t)needed : sms,
+		.duration_ns = slack->answer.known ? slack->answer.ns : 0,
+		.class = work->name ? hb_kernel_class(work->name) : HB_CLASS_UNKNOWN,
+	};
+	const struct hb_orion_high high = describe_high(engine, view);
+	if (hb_orion_may_start(&slack->orion_used_ns, &high, &launch, sms / 2))
+		return;
+	slack->answer.verdict = HB_SPATIAL_WAIT;
+	slack->answer.until_ns = view->look_at_ns;
+}
+
 bool hb_simulation_slack_go(struct hb_simulation *engine, struct hb_program *program)
 {
 	struct hb_program_slack *slack = program->slack;
@@ -129,7 +166,12 @@ bool hb_simulation_slack_go(struct hb_simulation *engine, struct hb_program *pro
 	hb_spatial_look(&engine->board, engine->now_ns, &view);
 	if (slack->blocks_done)
 		shape.left_ppm = (uint32_t)((shape.blocks - slack->blocks_done) * HB_SPATIAL_PPM / shape.blocks) + 1;
+	bool orion = engine->mode.orion && !(shape.flags & HB_SPATIAL_FREE);
+	if (orion && view.present)
+		shape.flags |= HB_SPATIAL_FREE;
 	hb_spatial_ask(slack->low, &slack->stream, &view, engine->now_ns, &shape, &slack->answer);
+	if (orion)
+		apply_orion_rule(engine, program, op, &view);
 	if (slack->answer.verdict != HB_SPATIAL_WAIT)
 		return true;
 	if (program->state != PROGRAM_GATED)

@@ -32,7 +32,7 @@ class Spatial(unittest.TestCase):
             for program in (high, low):
                 program.expect("joined")
             gpu = stack.status()["gpus"][0]
-            self.assertEqual((gpu["engine"], gpu["policy"]), ("spatial", "slack"))
+            self.assertEqual((gpu["engine"], gpu["policy"]), ("spatial", "spatial"))
             view = by_priority(stack)
             self.assertTrue(view["high"]["mps"] and view["low"]["mps"])
             for priority in ("high", "low"):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The interpreter; see scenario.h and README.md. One function a command. Knows
- * events and actions only through core/event_text.h, so a new one in the tables
- * needs nothing here.
+ * The interpreter of scenarios; see scenario.h and README.md. Each command has one
+ * function. Events and actions are read and printed by core/event_text.h, so a new
+ * one in the tables needs no change here.
  */
 #include "scenario.h"
 
@@ -39,7 +39,7 @@ __attribute__((format(printf, 2, 3))) static int failed(struct scenario *s, cons
 	return hb_error_set(s->error, -EINVAL, "%s", text);
 }
 
-/* --- tenants by name; "#7" is an id without one --- */
+/* --- tenants by name; "#7" names an id --- */
 
 static uint32_t lookup(void *argument, const char *word)
 {
@@ -55,7 +55,7 @@ static const char *name_of(const struct scenario *s, uint32_t id)
 	return id < HB_TENANTS_DEFAULT && *s->names[id] ? s->names[id] : NULL;
 }
 
-/* --- owning the core --- */
+/* --- the owner of the core --- */
 
 static void print_now(const struct scenario *s, const char *mark)
 {
@@ -65,7 +65,7 @@ static void print_now(const struct scenario *s, const char *mark)
 
 static int post(struct scenario *s, const struct hb_event *event);
 
-/* The owner's duty after a closing: report that nothing is in flight, at once or when the tenant becomes idle. */
+/* Reports that a closed tenant has nothing in flight: at once, or when it becomes idle. */
 static void report_drained(struct scenario *s, uint32_t tenant)
 {
 	const struct hb_tenant *about = hb_core_tenant(s->core, tenant);
@@ -228,7 +228,7 @@ static int command_advance(struct scenario *s, char **words, size_t n)
 	return code;
 }
 
-/* "serve TENANT count=N every=TIME latency=TIME [grow=TIME]": requests that are answered alone, without printing each. */
+/* "serve TENANT count=N every=TIME latency=TIME [grow=TIME]": requests served one after the other; their events are not printed. */
 static int command_serve(struct scenario *s, char **words, size_t n)
 {
 	int64_t every_ns = 0, latency_ns = 0, grow_ns = 0;
@@ -253,15 +253,14 @@ static int command_serve(struct scenario *s, char **words, size_t n)
 	uint32_t tenant = n > 1 ? lookup(s, words[1]) : HB_TENANT_NONE;
 	s->quiet = true;
 	for (uint64_t i = 0; i < count; i++, latency_ns += grow_ns) {
-		struct hb_event begin = {
-			.kind = HB_EVENT_REQUEST_BEGIN, .tenant = tenant, .request_begin = {1000000 + i, 0}};
-		struct hb_event end = {.kind = HB_EVENT_REQUEST_END, .tenant = tenant, .request_end = {1000000 + i}};
+		struct hb_event end = {.kind = HB_EVENT_REQUEST_PAST, .tenant = tenant};
 		struct hb_event busy = {.kind = HB_EVENT_BUSY, .tenant = tenant};
 		struct hb_event idle = {.kind = HB_EVENT_IDLE, .tenant = tenant};
 		int64_t next_ns = s->now_ns + every_ns;
-		post(s, &begin);
+		end.request_past.begin_ns = s->now_ns;
 		post(s, &busy);
 		s->now_ns += latency_ns;
+		end.request_past.end_ns = s->now_ns;
 		run_to(s, s->now_ns);
 		post(s, &idle);
 		post(s, &end);
@@ -270,81 +269,6 @@ static int command_serve(struct scenario *s, char **words, size_t n)
 	}
 	s->quiet = false;
 	return 0;
-}
-
-static void pass(struct scenario *s, int64_t until_ns)
-{
-	run_to(s, until_ns);
-	if (until_ns > s->now_ns)
-		s->now_ns = until_ns;
-}
-
-/* What "signs" does each time. */
-struct signs {
-	uint64_t count;
-	int64_t every_ns, spread_ns, ahead_ns, jitter_ns, work_ns, named_ns;
-	struct hb_event hint;
-	bool silent, vain; /* no sign; no launch */
-};
-
-static int read_signs(struct scenario *s, char **words, size_t n, struct signs *signs)
-{
-	char *hint_words[4] = {words[0], words[1]}, verb[] = "hint";
-	size_t n_hint = 2;
-	struct hb_error why;
-	const struct {
-		const char *key;
-		int64_t *value_ns;
-	} times[] = {{"every=", &signs->every_ns},   {"spread=", &signs->spread_ns}, {"ahead=", &signs->ahead_ns},
-		     {"jitter=", &signs->jitter_ns}, {"work=", &signs->work_ns},     {"named=", &signs->named_ns}};
-	hint_words[0] = verb;
-	for (size_t i = 2; i < n; i++) {
-		size_t t = 0;
-		while (t < sizeof times / sizeof *times && strncmp(words[i], times[t].key, strlen(times[t].key)) != 0)
-			t++;
-		if (t < sizeof times / sizeof *times) {
-			if (hb_duration_parse(words[i] + strlen(times[t].key), times[t].value_ns, &why))
-				return failed(s, "%s", why.text);
-		} else if (!strncmp(words[i], "count=", 6)) {
-			signs->count = strtoul(words[i] + 6, NULL, 10);
-		} else if (!strcmp(words[i], "vain")) {
-			signs->vain = true;
-		} else if (!strcmp(words[i], "silent")) {
-			signs->silent = true;
-		} else if (n_hint < 4) {
-			hint_words[n_hint++] = words[i];
-		}
-	}
-	return hb_event_parse(hint_words, n_hint, lookup, s, &signs->hint, s->error);
-}
-
-/* "signs TENANT count=N every=TIME [spread=TIME] ahead=TIME [jitter=TIME] work=TIME [sign=..] [source=..] [named=TIME] [silent] [vain]":
- * a sign, the launch it announces, its work, again and again; only what the core asks for is printed. */
-static int command_signs(struct scenario *s, char **words, size_t n)
-{
-	struct signs signs = {0};
-	int code = read_signs(s, words, n, &signs);
-	struct hb_event busy = {.kind = HB_EVENT_BUSY, .tenant = signs.hint.tenant};
-	struct hb_event idle = {.kind = HB_EVENT_IDLE, .tenant = signs.hint.tenant};
-	s->quiet = true;
-	/* Multiples modulo a prime: neither rising nor soon repeated. */
-	for (uint64_t i = 0; i < signs.count && !code; i++) {
-		int64_t next_ns = s->now_ns + signs.every_ns + (int64_t)(i * 11 % 29) * signs.spread_ns;
-		if (signs.named_ns)
-			signs.hint.hint.expected_start_ns = s->now_ns + signs.named_ns;
-		if (!signs.silent)
-			post(s, &signs.hint);
-		if (!signs.vain) {
-			int64_t ahead_ns = signs.ahead_ns + (int64_t)(i * 3 % 7) * signs.jitter_ns;
-			pass(s, s->now_ns + ahead_ns);
-			post(s, &busy);
-			pass(s, s->now_ns + signs.work_ns);
-			post(s, &idle);
-		}
-		pass(s, next_ns);
-	}
-	s->quiet = false;
-	return code;
 }
 
 static int command_dump(struct scenario *s, char **words, size_t n)
@@ -392,7 +316,6 @@ static int run_words(struct scenario *s, char **words, size_t n)
 	} commands[] = {
 		{"tenant", command_tenant}, {"advance", command_advance}, {"serve", command_serve},
 		{"dump", command_dump},     {"wake", command_wake},       {"owner", command_owner},
-		{"signs", command_signs},
 	};
 	if (!strcmp(words[0], "config"))
 		return command_config(s, words, n);
@@ -405,7 +328,7 @@ static int run_words(struct scenario *s, char **words, size_t n)
 	return command_event(s, words, n);
 }
 
-/* "at TIME COMMAND": timers due before that time run first; those of that very time after the command. */
+/* "at TIME COMMAND": timers due before that time run before the command, timers due at that time after it. */
 static int run_at(struct scenario *s, char **words, size_t n)
 {
 	struct hb_error why;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "bench_orion.h"
 #include "core/core.h"
-#include "decide/orion_rule.h"
+#include "decide/baseline_orion.h"
 #include "decide/spatial.h"
 #include "space_rig.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the scenarios cannot say about the core: its memory, its action queue,
- * odd arguments, and text that goes both ways. Linked with malloc wrapped, so
- * that any allocation of the core or of what it calls is counted.
+ * Promises of the core that scenarios cannot express: its memory, its queue of
+ * actions, invalid arguments, and text that can be printed and parsed. The test wraps
+ * malloc to count every allocation of the core and of the code that it calls.
  */
 #include "base/hist.h"
 #include "core/event_text.h"
@@ -122,32 +122,43 @@ static void actions_not_taken_are_an_error_and_never_lost(void **state)
 	hb_core_free(core);
 }
 
+static void set_timer(struct hb_policy *policy, uint32_t tenant)
+{
+	hb_policy_timer(policy, tenant, 0, 1000000);
+}
+
+static void close_at_timer(struct hb_policy *policy, uint32_t tenant, uint32_t tag)
+{
+	hb_policy_gate(policy, tenant, HB_GATE_CLOSED, 0);
+}
+
+static void swap_slices(struct hb_policy *policy, uint32_t tenant)
+{
+	int64_t slice_ns = hb_policy_tenant(policy, tenant)->slice_compute_ns == 1000 ? 2000 : 1000;
+	hb_policy_slice(policy, tenant, slice_ns, slice_ns);
+}
+
 static void a_timer_waits_for_room_and_then_fires(void **state)
 {
-	struct hb_core *core = make_core("temporal", 4);
-	unsigned posted;
-	struct hb_event hint = {.kind = HB_EVENT_HINT, .tenant = 0, .hint.expected_start_ns = 1000000};
-	assert_int_equal(add(core, 0, HB_PRIORITY_HIGH), 0);
-	assert_int_equal(add(core, 1, HB_PRIORITY_LOW), 0);
-	assert_int_equal(hb_core_post(core, 0, &hint), 0);
-	int64_t wake_ns = hb_core_next_wake(core);
+	const struct hb_policy_ops ops = {
+		.name = "timed", .busy = set_timer, .tenant_changed = swap_slices, .timer = close_at_timer};
+	struct hb_core_config config;
+	hb_core_config_init(&config);
+	config.ops = &ops;
+	config.max_tenants = config.max_high = 4;
+	struct hb_core *core = hb_core_new(&config, 0, NULL);
+	assert_int_equal(add(core, 0, HB_PRIORITY_LOW), 0);
+	assert_int_equal(simple(core, 0, HB_EVENT_BUSY, 0), 0);
 	int error = 0;
-	for (posted = 0; !error; posted++) {
-		struct hb_event set = {.kind = HB_EVENT_TENANT_SET, .tenant = 1, .tenant_set.weight = 1 + posted % 2};
-		struct hb_event other = {.kind = posted % 2 ? HB_EVENT_TENANT_REMOVE : HB_EVENT_TENANT_ADD,
-					 .tenant = 2};
-		strcpy(other.tenant_add.name.text, posted % 2 ? "" : "two");
-		error = hb_core_post(core, 0, &other);
-		if (!error)
-			error = hb_core_post(core, 0, &set);
-	}
+	while (!error)
+		error = simple(core, 0, HB_EVENT_TENANT_SET, 0);
 	assert_int_equal(error, -ENOBUFS);
-	assert_int_equal(hb_core_step(core, wake_ns), -ENOBUFS);
-	assert_true(hb_core_next_wake(core) <= wake_ns);
+	assert_int_equal(hb_core_step(core, 1000000), -ENOBUFS);
+	assert_true(hb_core_next_wake(core) <= 1000000);
 	drain(core);
-	assert_int_equal(hb_core_step(core, wake_ns), 0);
+	assert_int_equal(hb_core_step(core, 1000000), 0);
 	assert_int_equal(drain(core), 1);
-	assert_true(hb_core_tenant(core, 0)->holding);
+	assert_int_equal(hb_core_tenant(core, 0)->gate, HB_GATE_CLOSED);
 	hb_core_free(core);
 }
 
@@ -176,7 +187,7 @@ static void time_stays_where_it_was_after_an_error(void **state)
 	hb_core_free(core);
 }
 
-/* Everything a core does, ejection and dump of the policy included. */
+/* Makes a core do everything it can, including an ejection and a dump of the policy. */
 static void exercise(struct hb_core *core)
 {
 	int64_t now_ns = 0;
@@ -189,24 +200,13 @@ static void exercise(struct hb_core *core)
 					     .tenant_add = {.name = {"t"}, .priority = id % 2, .slo_auto = true}});
 		for (uint64_t i = 0; i < 20; i++, now_ns += 100000) {
 			uint32_t id = i % 8;
-			hb_core_post(core, now_ns,
-				     &(struct hb_event){
-					     .kind = HB_EVENT_REQUEST_BEGIN, .tenant = id, .request_begin = {i, 0}});
-			hb_core_post(core, now_ns,
-				     &(struct hb_event){.kind = HB_EVENT_HINT,
-							.tenant = id,
-							.hint = {.expected_start_ns = now_ns + 500000}});
 			simple(core, now_ns, HB_EVENT_WAITING, id);
 			simple(core, now_ns, HB_EVENT_BUSY, (id + 1) % 8);
-			hb_core_post(core, now_ns,
-				     &(struct hb_event){.kind = HB_EVENT_LAUNCH,
-							.tenant = id,
-							.launch = {.launch = (uint64_t)round * 100 + i}});
 			simple(core, now_ns, HB_EVENT_DRAINED, id);
 			simple(core, now_ns, HB_EVENT_IDLE, (id + 1) % 8);
-			hb_core_post(
-				core, now_ns,
-				&(struct hb_event){.kind = HB_EVENT_REQUEST_END, .tenant = id, .request_end = {i}});
+			struct hb_event request = {.kind = HB_EVENT_REQUEST_PAST, .tenant = id};
+			request.request_past.begin_ns = request.request_past.end_ns = now_ns;
+			hb_core_post(core, now_ns, &request);
 			hb_core_step(core, now_ns);
 			drain(core);
 		}
@@ -230,9 +230,9 @@ static void nothing_is_allocated_after_creation(void **state)
 	}
 }
 
-static void fail_on_busy(struct hb_policy *policy, uint32_t tenant)
+static void ask_nonsense(struct hb_policy *policy, uint32_t tenant)
 {
-	hb_policy_fail(policy, "as planned");
+	hb_policy_slice(policy, tenant, -1, 0);
 }
 
 static void talk(const struct hb_policy *policy, FILE *out)
@@ -243,7 +243,7 @@ static void talk(const struct hb_policy *policy, FILE *out)
 
 static void an_ejection_allocates_nothing_and_cuts_what_is_too_long(void **state)
 {
-	const struct hb_policy_ops ops = {.name = "talker", .busy = fail_on_busy, .dump = talk};
+	const struct hb_policy_ops ops = {.name = "talker", .busy = ask_nonsense, .dump = talk};
 	struct hb_core_config config;
 	hb_core_config_init(&config);
 	config.ops = &ops;
@@ -254,9 +254,9 @@ static void an_ejection_allocates_nothing_and_cuts_what_is_too_long(void **state
 	assert_int_equal(simple(core, 0, HB_EVENT_BUSY, 0), 0);
 	assert_int_equal(hb_test_allocations, before);
 	const struct hb_ejection *ejection = hb_core_ejection(core);
-	assert_int_equal(ejection->reason, HB_EJECT_OWN);
+	assert_int_equal(ejection->reason, HB_EJECT_BAD_TIME);
 	assert_string_equal(ejection->policy.text, "talker");
-	assert_string_equal(ejection->message, "as planned");
+	assert_string_equal(ejection->message, "compute slice of -1 ns");
 	assert_memory_equal(ejection->dump, "line 0 of a policy", 18);
 	assert_true(strlen(ejection->dump) > 1000);
 	assert_true(strlen(ejection->dump) < sizeof ejection->dump);
@@ -291,23 +291,20 @@ static void text_of_events_goes_both_ways(void **state)
 	static const char *const texts[] = {
 		"tenant_add t name=serve priority=high slo=2.5ms share=99.95% auto weight=7",
 		"tenant_set t slo=10ms",
-		"request_begin t request=18446744073709551615 deadline=1s",
-		"launch t launch=0 kernel=0xdeadbeef duration=20us sms=40 class=memory",
-		"hint t start=3ms sign=period source=0x1",
+		"request_past t begin=1s end=2s deadline=3s measured harm=5us held lost=4294967295",
 		"busy t",
 	};
 	char out[400];
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		assert_string_equal(there_and_back(texts[i], out, sizeof out), texts[i]);
 	assert_null(there_and_back("busy nobody", out, sizeof out));
-	assert_null(there_and_back("launch t launch=-1", out, sizeof out));
-	assert_null(there_and_back("launch t launch=1 sms=4294967296", out, sizeof out));
-	assert_null(there_and_back("request_begin t request=18446744073709551616", out, sizeof out));
+	assert_null(there_and_back("request_past t begin=-1 end=1s", out, sizeof out));
+	assert_null(there_and_back("request_past t begin=0ns end=1s lost=4294967296", out, sizeof out));
 	assert_null(there_and_back("busy", out, sizeof out));
 	assert_null(there_and_back("tenant_set t share=99.99999%", out, sizeof out));
 }
 
-static void attainment_of_nobody_is_everything(void **state)
+static void attainment_without_requests_is_complete(void **state)
 {
 	struct hb_tenant tenant = {0};
 	assert_int_equal(hb_tenant_attainment_ppm(&tenant), 1000000);
@@ -329,7 +326,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_allocated_after_creation),
 		cmocka_unit_test(an_ejection_allocates_nothing_and_cuts_what_is_too_long),
 		cmocka_unit_test(text_of_events_goes_both_ways),
-		cmocka_unit_test(attainment_of_nobody_is_everything),
+		cmocka_unit_test(attainment_without_requests_is_complete),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

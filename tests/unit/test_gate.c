@@ -66,37 +66,6 @@ static void drained_means_closed_and_nothing_in_flight(void **state)
 	assert_true(hb_gate_drained(&gate));
 }
 
-static void a_ticket_goes_when_admitted_or_when_the_gate_opens(void **state)
-{
-	struct hb_gate gate;
-	hb_gate_init(&gate);
-	hb_gate_set(&gate, HB_GATE_PER_LAUNCH, 0);
-	assert_int_equal(hb_gate_try(&gate), HB_GATE_ASK);
-	assert_int_equal(hb_gate_in_flight(&gate), 0);
-	uint64_t first = hb_gate_ask(&gate), second = hb_gate_ask(&gate);
-	assert_true(second == first + 1);
-	assert_int_equal(hb_gate_try_ticket(&gate, first), HB_GATE_WAIT);
-	hb_gate_admit(&gate, first);
-	assert_int_equal(hb_gate_try_ticket(&gate, second), HB_GATE_WAIT);
-	assert_int_equal(hb_gate_try_ticket(&gate, first), HB_GATE_GO);
-	hb_gate_set(&gate, HB_GATE_OPEN, 0);
-	assert_int_equal(hb_gate_try_ticket(&gate, second), HB_GATE_GO);
-}
-
-static void an_admitted_ticket_still_obeys_closed_and_depth(void **state)
-{
-	struct hb_gate gate;
-	hb_gate_init(&gate);
-	hb_gate_set(&gate, HB_GATE_PER_LAUNCH, 1);
-	uint64_t first = hb_gate_ask(&gate), second = hb_gate_ask(&gate);
-	hb_gate_admit(&gate, second);
-	assert_int_equal(hb_gate_try_ticket(&gate, first), HB_GATE_GO);
-	assert_int_equal(hb_gate_try_ticket(&gate, second), HB_GATE_WAIT);
-	hb_gate_completed(&gate, 1);
-	hb_gate_set(&gate, HB_GATE_CLOSED, 0);
-	assert_int_equal(hb_gate_try_ticket(&gate, second), HB_GATE_WAIT);
-}
-
 static void every_change_rings_and_says_whether_somebody_waits(void **state)
 {
 	struct hb_gate gate;
@@ -108,7 +77,6 @@ static void every_change_rings_and_says_whether_somebody_waits(void **state)
 	assert_true(hb_gate_set(&gate, HB_GATE_OPEN, 1));
 	assert_true(gate.bell != bell);
 	assert_true(hb_gate_completed(&gate, 0));
-	assert_true(hb_gate_admit(&gate, 0));
 	hb_gate_wait_end(&gate);
 	assert_false(hb_gate_completed(&gate, 0));
 }
@@ -227,8 +195,6 @@ int main(void)
 		cmocka_unit_test(closed_refuses_and_counts_nothing),
 		cmocka_unit_test(depth_bounds_what_is_in_flight),
 		cmocka_unit_test(drained_means_closed_and_nothing_in_flight),
-		cmocka_unit_test(a_ticket_goes_when_admitted_or_when_the_gate_opens),
-		cmocka_unit_test(an_admitted_ticket_still_obeys_closed_and_depth),
 		cmocka_unit_test(every_change_rings_and_says_whether_somebody_waits),
 		cmocka_unit_test(threads_never_pass_the_depth_and_no_wake_up_is_lost),
 		cmocka_unit_test(once_drained_nothing_runs_until_the_gate_opens),

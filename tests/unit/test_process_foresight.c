@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The foresight of one HP process (decide/process_foresight.h) and the rule of its
+ * takeover thread (decide/takeover_rule.h), without threads and without a GPU.
+ */
+#include "decide/defaults.h"
+#include "decide/takeover_rule.h"
+#include "unit.h"
+
+#define US INT64_C(1000)
+#define MS INT64_C(1000000)
+
+static struct hb_process_foresight process;
+
+static void note_gpu(int64_t now_ns, bool low_present, uint32_t high_at_work)
+{
+	const struct hb_gpu_facts facts = {.low_present = low_present, .high_at_work = high_at_work};
+	hb_process_foresight_note_gpus(&process, now_ns, &facts, 1);
+}
+
+/* Requests whose bytes arrive 500 us before the launch, 2 ms apart. Returns the time of the next request's bytes. */
+static int64_t learn_bytes(int64_t now_ns, int requests)
+{
+	for (int i = 0; i < requests; i++, now_ns += 4 * MS) {
+		note_gpu(now_ns, true, 1);
+		hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
+		hb_process_foresight_launch(&process, now_ns + 500 * US);
+		hb_process_foresight_idle(&process, now_ns + 1500 * US, 0);
+	}
+	return now_ns;
+}
+
+static bool plans_takeover(int64_t now_ns)
+{
+	hb_process_foresight_sign(&process, now_ns, HB_SIGN_SOCKET, 7, 1, 0);
+	struct hb_takeover_plan plan = hb_process_foresight_plan(&process);
+	return plan.next_ns < now_ns + 500 * US || plan.until_ns > 0;
+}
+
+static void bytes_lead_to_a_takeover_once_they_are_learned(void **state)
+{
+	hb_process_foresight_init(&process);
+	note_gpu(0, true, 0);
+	assert_false(plans_takeover(0));
+	hb_process_foresight_init(&process);
+	assert_true(plans_takeover(learn_bytes(MS, 40)));
+}
+
+static void bytes_are_learned_separately_for_longer_idleness(void **state)
+{
+	hb_process_foresight_init(&process);
+	int64_t now_ns = learn_bytes(MS, 40);
+	assert_true(plans_takeover(now_ns));
+	hb_process_foresight_init(&process);
+	now_ns = learn_bytes(MS, 40) + 100 * MS;
+	note_gpu(now_ns, true, 1);
+	assert_false(plans_takeover(now_ns));
+}
+
+static void no_takeover_without_low_priority_or_beside_another_service(void **state)
+{
+	hb_process_foresight_init(&process);
+	int64_t now_ns = learn_bytes(MS, 40);
+	note_gpu(now_ns, false, 1);
+	assert_false(process.foresight.allowed);
+	note_gpu(now_ns, true, 2);
+	assert_false(process.foresight.allowed);
+	note_gpu(now_ns, true, 1);
+	assert_true(process.foresight.allowed);
+}
+
+static void facts_are_wanted_every_10_ms(void **state)
+{
+	hb_process_foresight_init(&process);
+	assert_true(hb_process_foresight_wants_facts(&process, 0));
+	note_gpu(0, true, 0);
+	assert_false(hb_process_foresight_wants_facts(&process, 10 * MS - 1));
+	assert_true(hb_process_foresight_wants_facts(&process, 10 * MS));
+}
+
+static void keeping_the_gpu_is_arranged_only_for_long_waits(void **state)
+{
+	struct hb_process_wait wait;
+	hb_process_foresight_init(&process);
+	hb_process_foresight_wait(&process, 0, 1, 0, &wait);
+	hb_process_foresight_learn_wait(&process, 10 * US, 1, 0, &wait);
+	assert_true(process.shortest_wait_ns[wait.kind] < HB_DEFAULT_KEEP_LEAST_NS);
+	for (int64_t now_ns = MS; now_ns < 100 * MS; now_ns += MS) {
+		process.kernels_before = 0;
+		assert_int_equal(hb_process_foresight_wait(&process, now_ns, 1, 0, &wait), 0); /* nothing is learned */
+		hb_process_foresight_learn_wait(&process, now_ns + 500 * US, 1, 0, &wait);
+	}
+	assert_true(process.shortest_wait_ns[wait.kind] > HB_DEFAULT_KEEP_LEAST_NS);
+}
+
+/* --- the takeover thread --- */
+
+static void the_thread_takes_the_gpu_once_for_each_plan(void **state)
+{
+	const struct hb_takeover_plan plan = {.since_ns = 100, .until_ns = 1000, .next_ns = 1000};
+	assert_int_equal(hb_takeover_next_step(&plan, 200, false, false, false), HB_TAKEOVER_TAKE);
+	assert_int_equal(hb_takeover_next_step(&plan, 200, true, false, false), HB_TAKEOVER_LEAVE);
+	assert_int_equal(hb_takeover_next_step(&plan, 1000, true, false, false), HB_TAKEOVER_LET_GO);
+}
+
+static void a_launch_ends_the_plan_but_the_takeover_lingers(void **state)
+{
+	const struct hb_takeover_plan over = {.since_ns = 100, .until_ns = 0, .next_ns = INT64_MAX};
+	assert_int_equal(hb_takeover_next_step(&over, 200, true, true, false), HB_TAKEOVER_LEAVE);
+	assert_int_equal(hb_takeover_next_step(&over, 200, true, false, false), HB_TAKEOVER_LET_GO);
+	assert_int_equal(hb_takeover_next_step(&over, 200, true, true, true), HB_TAKEOVER_LET_GO);
+}
+
+static void launches_renew_a_takeover_for_a_limited_time(void **state)
+{
+	struct hb_takeover_linger linger = {0};
+	int64_t last_ns = MS + HB_DEFAULT_TAKEOVER_LINGER_MOST_NS;
+	assert_false(hb_takeover_linger_runs(&linger, MS));
+	assert_int_equal(hb_takeover_linger_note(&linger, MS), HB_TAKEOVER_FIRST_RENEWED);
+	assert_int_equal(hb_takeover_linger_note(&linger, last_ns), HB_TAKEOVER_RENEWED);
+	assert_int_equal(hb_takeover_linger_note(&linger, last_ns + 1), HB_TAKEOVER_NOT_RENEWED);
+	assert_true(hb_takeover_linger_runs(&linger, last_ns + HB_DEFAULT_TAKEOVER_LINGER_NS - 1));
+	assert_false(hb_takeover_linger_runs(&linger, last_ns + HB_DEFAULT_TAKEOVER_LINGER_NS));
+	hb_takeover_linger_reset(&linger);
+	assert_false(hb_takeover_linger_runs(&linger, last_ns));
+}
+
+static void the_thread_is_called_for_what_comes_first(void **state)
+{
+	const struct hb_takeover_plan none = {.next_ns = INT64_MAX};
+	const struct hb_takeover_plan planned = {.next_ns = 500};
+	const struct hb_takeover_plan begun = {.since_ns = 500, .until_ns = 900, .next_ns = 900};
+	assert_int_equal(hb_takeover_compare(&none, &planned).call_for_ns, 500);
+	assert_true(hb_takeover_compare(&none, &planned).release);
+	assert_int_equal(hb_takeover_compare(&planned, &begun).call_for_ns, 500);
+	assert_false(hb_takeover_compare(&planned, &begun).release);
+	assert_int_equal(hb_takeover_compare(&begun, &begun).call_for_ns, 900);
+	assert_true(hb_takeover_wakes_exactly(&planned, 500));
+	assert_false(hb_takeover_wakes_exactly(&begun, 900));
+}
+
+static void the_thread_checks_more_often_while_the_gpu_is_held(void **state)
+{
+	const struct hb_takeover_plan none = {.next_ns = INT64_MAX};
+	assert_int_equal(hb_takeover_wake_ns(&none, MS, false, true), INT64_MAX);
+	assert_int_equal(hb_takeover_wake_ns(&none, MS, true, true), MS + 100 * US);
+	assert_int_equal(hb_takeover_wake_ns(&none, MS, false, false), 101 * MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes_lead_to_a_takeover_once_they_are_learned),
+		cmocka_unit_test(bytes_are_learned_separately_for_longer_idleness),
+		cmocka_unit_test(no_takeover_without_low_priority_or_beside_another_service),
+		cmocka_unit_test(facts_are_wanted_every_10_ms),
+		cmocka_unit_test(keeping_the_gpu_is_arranged_only_for_long_waits),
+		cmocka_unit_test(the_thread_takes_the_gpu_once_for_each_plan),
+		cmocka_unit_test(a_launch_ends_the_plan_but_the_takeover_lingers),
+		cmocka_unit_test(launches_renew_a_takeover_for_a_limited_time),
+		cmocka_unit_test(the_thread_is_called_for_what_comes_first),
+		cmocka_unit_test(the_thread_checks_more_often_while_the_gpu_is_held),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
