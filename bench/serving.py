@@ -37,6 +37,7 @@ ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median",
           "neither": ["median", "p95"] + RUN + COPY}
 # Of the GPU's capacity; from here on the load is high.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
+PAGE_LOADS = (60, 80, 100, 110)  # rows of the page; the results file has every load
 # Live, in order of importance: what does not fit into --budget is left out.
 LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]
 LIVE_MIXES = {USUAL: serve_live.MODELS, "copies": serve_live.COPIES}
@@ -119,39 +120,32 @@ def rows_of(found, command, about):
     return rows
 
 
-def policy_table(found, priority):
+def policy_table(found):
+    """Requests not completed in time, high/low priority, in percent."""
     policies = ["ours"] + BASELINES + ABLATIONS
     lines = ["| traffic, load | " + " | ".join(policies) + " |", "|---" * (len(policies) + 1) + "|"]
     for (_, traffic, load), runs in found.items():
         there = {run["policy"] for run in runs}
-        values = [f"{missed(runs, policy, priority):.2f}" if policy in there else "" for policy in policies]
+        values = [f"{missed(runs, policy, 'high'):.2f}/{missed(runs, policy, 'low'):.1f}" if policy in there else ""
+                  for policy in policies]
         lines.append(f"| {traffic}, {load} % | **{values[0]}** | " + " | ".join(values[1:]) + " |")
     return lines
 
 
-def other_table(found):
-    lines = ["| traffic, load | HP requests | Jain HP, LP: ours | Jain LP: preempt | "
-             + " | ".join(PARTS.values()) + " |", "|---" * (4 + len(PARTS)) + "|"]
+def error_table(found):
+    """Median and 95th percentile of the relative errors, in percent."""
+    lines = ["| traffic, load | " + " | ".join(PARTS.values()) + " |", "|---" * (1 + len(PARTS)) + "|"]
     for (_, traffic, load), runs in found.items():
-        ours = next(run for run in runs if run["policy"] == "ours")
-        preempt = next((run for run in runs if run["policy"] == "preempt"), ours)
-        known = ours["prediction_error"]
-        errors = [" / ".join(f"{100 * known[part][which + 'median']:.1f}, "
-                             f"{100 * known[part][which + 'p95']:.0f}" for which in ("", "run_", "copy_"))
-                  if known else "" for part in PARTS]
-        lines.append(f"| {traffic}, {load} % | {ours['high']['requests']} | {ours['high']['fairness']:.3f}, "
-                     f"{ours['low']['fairness']:.3f} | {preempt['low']['fairness']:.3f} | "
-                     + " | ".join(errors) + " |")
+        known = next(run for run in runs if run["policy"] == "ours")["prediction_error"]
+        errors = [f"{100 * known[part]['median']:.1f}, {100 * known[part]['p95']:.0f}" if known else "" for part in PARTS]
+        lines.append(f"| {traffic}, {load} % | " + " | ".join(errors) + " |")
     return lines
 
 
 def page_text(found, which):
-    return "\n".join(
-        [BEGIN % which, "HP requests that were not done in time, in percent:", ""] + policy_table(found, "high")
-        + ["", "LP requests that were not done in time, in percent:", ""] + policy_table(found, "low")
-        + ["", "Jain's index over the models' shares in time, and the prediction error in percent with all parts and with "
-           "parts switched off: median and p95 of whole batches at their start / of runs with their company known / of copies "
-           "with their company known:", ""] + other_table(found) + [END])
+    shown = {key: runs for key, runs in found.items() if key[2] in PAGE_LOADS} or found
+    return "\n".join([BEGIN % which, ""] + policy_table(shown) + ["", "Prediction errors of complete batches at their start:", ""]
+                     + error_table(shown) + [END])
 
 
 def page_write(path, found, live):
