@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU seam: what differs between a real GPU and a simulated one for the
- * daemon and the command line. Everything that happens inside a tenant (slices,
- * gates) goes through its page and is the same for both.
+ * The seam between the daemon and command line on one side and real or simulated
+ * GPUs on the other. What happens inside a tenant (time slices, gates) goes through
+ * its page and is the same for both.
  */
 #ifndef HB_GPU_PROVIDER_H
 #define HB_GPU_PROVIDER_H
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #define HB_GPU_USERS_MAX 256
@@ -18,45 +19,58 @@
 /* A process that the driver sees on a GPU. */
 struct hb_gpu_user {
 	pid_t pid;
-	uint64_t bytes; /* of the GPU's memory, contexts included; HB_GPU_BYTES_UNKNOWN: the driver does not say */
+	uint64_t
+		bytes; /* GPU memory of the process, contexts included; HB_GPU_BYTES_UNKNOWN = the driver does not report it */
 };
 
-/* What the driver says of a GPU at one moment. */
+/* The use of a GPU at one moment, as the driver reports it. */
 struct hb_gpu_use {
-	uint64_t total_bytes, used_bytes; /* 0 = not known */
+	uint64_t total_bytes, used_bytes; /* 0 = unknown */
 	uint32_t n_users;
 	struct hb_gpu_user users[HB_GPU_USERS_MAX];
-	char why[128]; /* why the list is missing or not complete; "" = it is complete */
+	char why[128]; /* why the list of users is missing or incomplete; "" = it is complete */
 };
 
-/* One thing that was tried: `hb doctor` prints it. */
+/* The result of one check that `hb doctor` prints. */
 struct hb_probe {
-	char name[32]; /* what the mechanism is called */
+	char name[32]; /* of the mechanism */
 	bool works;
-	bool required;    /* without it nothing can be scheduled; else there is a fallback */
-	char found[480];  /* what was seen; a path is whole */
-	char remedy[240]; /* what to do, "" where nothing is to be done */
+	bool required;    /* true: nothing can be scheduled without it; false: there is a fallback */
+	char found[480];  /* what was found; a path is never truncated */
+	char remedy[240]; /* what the user can do; "" = nothing to do */
 };
 
 struct hb_provider {
 	const char *name; /* "nvidia", "simulated" */
 	bool simulated;
-	/* The program that controls MPS servers. 0, or -ENOENT with *why set to a constant text. */
+	/* Returns the path of the program that controls MPS servers. 0, or -ENOENT with *why set to a constant text. */
 	int (*mps_control)(char *path, size_t size, const char **why);
-	/* A name for people of the GPU with this UUID; -ENOENT leaves *name alone. */
+	/* Returns the name of the GPU with this UUID for people. -ENOENT leaves *name unchanged. */
 	int (*gpu_name)(const unsigned char uuid[16], char *name, size_t size);
-	/* Its number as the driver's tools give it (in the order of the bus), -ENOENT. */
+	/* Returns the GPU's number as the driver's tools show it (in the order of the bus), or -ENOENT. */
 	int (*gpu_index)(const unsigned char uuid[16]);
-	/* The driver's own libcuda.so.1, which the shim is to load; -ENOENT: the shim finds it itself. */
+	/* Returns the path of the libcuda.so.1 that the shim must load. -ENOENT: the shim finds it itself. */
 	int (*driver_library)(char *path, size_t size);
 	/*
-	 * Who is on this GPU. May take milliseconds or, with a GPU in trouble, much longer: not for an event
-	 * loop. One thread at a time. 0, or negative errno: then the list is empty and use->why says why.
+	 * Lists the processes on this GPU. May take milliseconds, and much longer if the GPU has a problem, so never call it on
+	 * an event loop. One thread at a time. 0, or a negative errno: the list is then empty and use->why says why.
 	 */
 	int (*gpu_use)(const unsigned char uuid[16], struct hb_gpu_use *use);
-	/* Each looks at one thing of the machine without touching a GPU, and fills a probe of zeros. Ends with NULL. */
+	/* Each function checks one thing of the machine without using a GPU, and fills a zeroed probe. Ends with NULL. */
 	void (*const *probes)(struct hb_probe *probe);
 };
+
+/* Fills the probe "MPS" of a provider. `remedy` is what the user can do if the control program is missing. */
+static inline void hb_probe_mps(struct hb_probe *probe, const struct hb_provider *provider, const char *remedy)
+{
+	char path[470];
+	const char *why = "";
+	strcpy(probe->name, "MPS");
+	probe->works = provider->mps_control(path, sizeof path, &why) == 0;
+	strcpy(probe->found, probe->works ? path : why);
+	if (!probe->works)
+		strcpy(probe->remedy, remedy);
+}
 
 extern const struct hb_provider hb_provider_nvidia, hb_provider_simulated;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA 13.0 driver ABI as this project needs it, in our own declarations,
- * so that everything builds on machines without the CUDA toolkit. Used by the
- * shim, the simulated driver, the GPU mechanisms and the test programs (which
- * may be compiled against the toolkit's cuda.h instead: names are the same).
- * Never include it beside cuda.h. Functions are rows of cuda_api.def; error
- * names rows of cuda_errors.def; all checked by tests/simcuda/abi_check.c.
+ * Our own declarations of the parts of the CUDA 13.0 driver ABI that this project
+ * uses, so that it builds without the CUDA toolkit. Used by the shim, the simulated
+ * driver, the GPU mechanisms and the test programs, which may be compiled with the
+ * toolkit's cuda.h instead, because the names are the same. Never include both.
+ * Functions are rows of cuda_api.def, error names rows of cuda_errors.def;
+ * tests/simcuda/abi_check.c checks all of them.
  */
 #ifndef HB_GPU_CUDA_ABI_H
 #define HB_GPU_CUDA_ABI_H
@@ -361,7 +361,7 @@ extern "C" {
 #define HB_CU(base, symbol, since, streams, params, args) CUresult symbol params;
 #include "nvidia/cuda_api.def"
 #undef HB_CU
-/* The forms whose NULL stream is the calling thread's own. */
+/* The forms in which a NULL stream means the calling thread's own. */
 #define HB_CU(base, symbol, since, streams, params, args) HB_CU_##streams(symbol, params)
 #define HB_CU_NONE(symbol, params)
 #define HB_CU_PTSZ(symbol, params) CUresult symbol##_ptsz params;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Enumerations of the CUDA 13.0 driver ABI: names and numbers, as far as the
- * shim and the simulated driver use them. Included by cuda_abi.h only.
- * Checked against the toolkit's cuda.h by tests/simcuda/abi_check.c.
+ * Enumerations of the CUDA 13.0 driver ABI (names and numbers) that the shim and the
+ * simulated driver use. Included by cuda_abi.h only. Checked against the toolkit's
+ * cuda.h by tests/simcuda/abi_check.c.
  */
 #ifndef HB_GPU_CUDA_ENUMS_H
 #define HB_GPU_CUDA_ENUMS_H

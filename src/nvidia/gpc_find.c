@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See gpc_find.h. */
+/* Searches and proves groups of mask bits; see gpc_find.h. */
 #include "nvidia/gpc_find.h"
 
 #include "nvidia/gpc_rank.h"
@@ -8,19 +8,19 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A look at a GPU that others use may show less than there is: so often it is repeated before that is believed. */
+/* If other programs use the GPU, a look may miss SMs. It is repeated this often before its result counts. */
 #define LOOKS_MOST 4
 
 /* ---- sightings ---- */
 
-static uint32_t first_of(const struct hb_gpc_sights *sights, uint32_t sm)
+static uint32_t find_first(const struct hb_gpc_sights *sights, uint32_t sm)
 {
 	while (sights->above[sm] != sm + 1)
 		sm = sights->above[sm] - 1u;
 	return sm;
 }
 
-static void see(struct hb_gpc_sights *sights, uint32_t sm)
+static void note_sm(struct hb_gpc_sights *sights, uint32_t sm)
 {
 	if (!sights->above[sm])
 		sights->above[sm] = (uint16_t)(sm + 1);
@@ -33,8 +33,8 @@ int hb_gpc_join(struct hb_gpc_sights *sights, const uint32_t *where, uint32_t n_
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		if (where[i] >= HB_GPC_SMS_MAX)
 			return -EINVAL;
-		see(sights, where[i]);
-		uint32_t a = first_of(sights, where[i - i % cluster]), b = first_of(sights, where[i]);
+		note_sm(sights, where[i]);
+		uint32_t a = find_first(sights, where[i - i % cluster]), b = find_first(sights, where[i]);
 		sights->above[a > b ? a : b] = (uint16_t)((a > b ? b : a) + 1);
 	}
 	return 0;
@@ -47,7 +47,7 @@ void hb_gpc_sizes_of(const struct hb_gpc_sights *sights, struct hb_gpc_sizes *si
 	for (uint32_t sm = 0; sm < HB_GPC_SMS_MAX; sm++) {
 		if (!sights->above[sm])
 			continue;
-		n[first_of(sights, sm)]++;
+		n[find_first(sights, sm)]++;
 		sizes->n_sms++;
 	}
 	for (uint32_t sm = 0; sm < HB_GPC_SMS_MAX; sm++) {
@@ -60,32 +60,32 @@ void hb_gpc_sizes_of(const struct hb_gpc_sights *sights, struct hb_gpc_sizes *si
 
 /* ---- the search ---- */
 
-struct search {
+struct gpc_search {
 	hb_gpc_show *show;
 	void *user;
 	const uint8_t *bits;
 	uint32_t n_bits;
 	struct hb_gpc_sizes whole;
 	struct hb_gpc_seen *seen;
-	uint16_t class_of[HB_GPC_BITS]; /* of each of `bits`: the size of its group */
-	uint8_t group_of[HB_GPC_BITS];  /* of each of `bits`, from 1; 0 = not known yet */
+	uint16_t class_of[HB_GPC_BITS]; /* size of the group of each of `bits` */
+	uint8_t group_of[HB_GPC_BITS];  /* group of each of `bits`, from 1; 0 = unknown yet */
 	uint16_t size_of[HB_GPC_MOST];
 	uint32_t n_groups;
-	enum hb_gpc_state failed; /* UNTRIED: nothing has */
+	enum hb_gpc_state failed; /* UNTRIED = the search has not failed */
 };
 
 struct removal {
 	uint32_t word[HB_GPC_WORDS], n;
 };
 
-static void take_away(const struct search *search, struct removal *removal, uint32_t i)
+static void remove_bit(const struct gpc_search *search, struct removal *removal, uint32_t i)
 {
 	removal->word[search->bits[i] / 32] |= UINT32_C(1) << search->bits[i] % 32;
 	removal->n++;
 }
 
-/* False: the search is over. */
-static bool look(struct search *search, const struct removal *removal, struct hb_gpc_sizes *sizes)
+/* Shows the groups without these bits. False: the search has ended. */
+static bool show_groups(struct gpc_search *search, const struct removal *removal, struct hb_gpc_sizes *sizes)
 {
 	uint32_t left = (search->n_bits - removal->n) * HB_GPC_SMS_PER_BIT;
 	memset(sizes, 0, sizeof *sizes);
@@ -97,8 +97,8 @@ static bool look(struct search *search, const struct removal *removal, struct hb
 	return result >= 0;
 }
 
-/* Groups of `from` SMs became such of `to`, `n` of them; of 0 SMs is gone. */
-static void change(struct hb_gpc_sizes *sizes, uint32_t from, uint32_t to, uint32_t n)
+/* Changes n groups of `from` SMs to groups of `to` SMs; a group of 0 SMs is gone. */
+static void change_sizes(struct hb_gpc_sizes *sizes, uint32_t from, uint32_t to, uint32_t n)
 {
 	sizes->with[from] = (uint8_t)(sizes->with[from] - n);
 	sizes->n_sms = (uint16_t)(sizes->n_sms - n * (from - to));
@@ -113,8 +113,8 @@ bool hb_gpc_same_sizes(const struct hb_gpc_sizes *a, const struct hb_gpc_sizes *
 	return a->n_groups == b->n_groups && a->n_sms == b->n_sms && memcmp(a->with, b->with, sizeof a->with) == 0;
 }
 
-/* The only one of n that these sizes fit; -1 = there is none, or more than one. */
-static int which_fits(const struct hb_gpc_sizes *sizes, const struct hb_gpc_sizes *expected, int n)
+/* Returns the only one of n expected lists that these sizes match; -1 = none, or more than one. */
+static int find_match(const struct hb_gpc_sizes *sizes, const struct hb_gpc_sizes *expected, int n)
 {
 	int found = -1;
 	for (int i = 0; i < n; i++) {
@@ -127,15 +127,15 @@ static int which_fits(const struct hb_gpc_sizes *sizes, const struct hb_gpc_size
 	return found;
 }
 
-/* Sees the same as expected[i] for one i < n: that i; -1: something else, however often; the search is over then. */
-static int recognise(struct search *search, const struct removal *removal, const struct hb_gpc_sizes *expected, int n,
-		     enum hb_gpc_state otherwise)
+/* Looks and returns the i < n for which it sees expected[i]; -1: it repeatedly sees something else; ends the search then. */
+static int look_and_match(struct gpc_search *search, const struct removal *removal, const struct hb_gpc_sizes *expected,
+			  int n, enum hb_gpc_state otherwise)
 {
 	struct hb_gpc_sizes sizes;
 	for (int again = 0; again < LOOKS_MOST; again++) {
-		if (!look(search, removal, &sizes))
+		if (!show_groups(search, removal, &sizes))
 			return -1;
-		int found = which_fits(&sizes, expected, n);
+		int found = find_match(&sizes, expected, n);
 		if (found >= 0)
 			return found;
 	}
@@ -143,8 +143,8 @@ static int recognise(struct search *search, const struct removal *removal, const
 	return -1;
 }
 
-/* Every group must be made of TPCs, and one that holds a cluster must leave another one that does when it is gone. */
-static bool are_groups(const struct search *search)
+/* Whether each group consists of TPCs, and at least two groups have room for a cluster. */
+static bool are_groups_sound(const struct gpc_search *search)
 {
 	const struct hb_gpc_sizes *whole = &search->whole;
 	uint32_t n = 0, with_room = 0;
@@ -158,23 +158,23 @@ static bool are_groups(const struct search *search)
 	       whole->n_groups <= HB_GPC_MOST;
 }
 
-static bool see_whole(struct search *search)
+static bool look_at_all(struct gpc_search *search)
 {
 	const struct removal nothing = {{0}, 0};
 	for (int again = 0; again < LOOKS_MOST; again++) {
-		bool looked = look(search, &nothing, &search->whole);
+		bool looked = show_groups(search, &nothing, &search->whole);
 		search->seen->whole = search->whole;
 		if (!looked)
 			return false;
-		if (are_groups(search))
+		if (are_groups_sound(search))
 			return true;
 	}
 	search->failed = HB_GPC_NO_GROUPS;
 	return false;
 }
 
-/* Without bit i: the group of which size has become smaller? */
-static bool find_class(struct search *search, uint32_t i)
+/* Removes bit i to find the size of its group, which is the one that shrinks. */
+static bool find_class(struct gpc_search *search, uint32_t i)
 {
 	struct hb_gpc_sizes expected[HB_GPC_MOST];
 	uint16_t size_of[HB_GPC_MOST];
@@ -185,16 +185,16 @@ static bool find_class(struct search *search, uint32_t i)
 			continue;
 		size_of[n] = (uint16_t)size;
 		expected[n] = search->whole;
-		change(&expected[n++], size, size - HB_GPC_SMS_PER_BIT, 1);
+		change_sizes(&expected[n++], size, size - HB_GPC_SMS_PER_BIT, 1);
 	}
-	take_away(search, &removal, i);
-	int found = recognise(search, &removal, expected, n, HB_GPC_UNCLEAR);
+	remove_bit(search, &removal, i);
+	int found = look_and_match(search, &removal, expected, n, HB_GPC_UNCLEAR);
 	if (found >= 0)
 		search->class_of[i] = size_of[found];
 	return found >= 0;
 }
 
-static bool find_classes(struct search *search)
+static bool find_classes(struct gpc_search *search)
 {
 	uint32_t n[HB_GPC_SMS_MAX + 1] = {0};
 	for (uint32_t i = 0; i < search->n_bits; i++) {
@@ -208,23 +208,23 @@ static bool find_classes(struct search *search)
 	return search->failed == HB_GPC_UNTRIED;
 }
 
-/* Two bits of groups of one size, more than one bit each: 1 = of the same group; -1 = cannot be told. */
-static int are_together(struct search *search, uint32_t i, uint32_t j)
+/* For two bits of groups of equal size and more than one bit: 1 = same group, 0 = different groups, -1 = unclear. */
+static int are_together(struct gpc_search *search, uint32_t i, uint32_t j)
 {
 	struct removal removal = {{0}, 0};
 	struct hb_gpc_sizes expected[2] = {search->whole, search->whole};
 	uint32_t size = search->class_of[i];
-	take_away(search, &removal, i);
-	take_away(search, &removal, j);
-	change(&expected[1], size, size - 2 * HB_GPC_SMS_PER_BIT, 1);
+	remove_bit(search, &removal, i);
+	remove_bit(search, &removal, j);
+	change_sizes(&expected[1], size, size - 2 * HB_GPC_SMS_PER_BIT, 1);
 	if (search->whole.with[size] < 2)
-		return recognise(search, &removal, &expected[1], 1, HB_GPC_UNCLEAR) == 0 ? 1 : -1;
-	change(&expected[0], size, size - HB_GPC_SMS_PER_BIT, 2);
-	return recognise(search, &removal, expected, 2, HB_GPC_UNCLEAR);
+		return look_and_match(search, &removal, &expected[1], 1, HB_GPC_UNCLEAR) == 0 ? 1 : -1;
+	change_sizes(&expected[0], size, size - HB_GPC_SMS_PER_BIT, 2);
+	return look_and_match(search, &removal, expected, 2, HB_GPC_UNCLEAR);
 }
 
-/* The group of bit i, which is the first of it: every other one of its class is asked, where it has more than one. */
-static bool find_group(struct search *search, uint32_t i)
+/* Finds the group whose first bit is i, by comparing i with each other bit of its class. */
+static bool find_group(struct gpc_search *search, uint32_t i)
 {
 	uint32_t n = 1, size = search->class_of[i];
 	if (search->n_groups == HB_GPC_MOST)
@@ -246,7 +246,7 @@ static bool find_group(struct search *search, uint32_t i)
 	return search->failed == HB_GPC_UNTRIED;
 }
 
-static bool find_groups(struct search *search)
+static bool find_groups(struct gpc_search *search)
 {
 	for (uint32_t i = 0; i < search->n_bits; i++)
 		if (!search->group_of[i] && !find_group(search, i))
@@ -256,9 +256,9 @@ static bool find_groups(struct search *search)
 
 /* ---- the proof ---- */
 
-/* As many bits as `group` has, of all groups in turn, but never the last one of a group. False: there are not so many. */
-static bool take_in_turn(const struct search *search, uint32_t group, struct removal *removal,
-			 uint32_t left[HB_GPC_MOST])
+/* Removes as many bits as `group` has, from all groups in turn, but never a group's last bit. False: there are too few. */
+static bool remove_in_turn(const struct gpc_search *search, uint32_t group, struct removal *removal,
+			   uint32_t left[HB_GPC_MOST])
 {
 	uint32_t want = search->size_of[group] / HB_GPC_SMS_PER_BIT;
 	for (uint32_t of = 0; of < search->n_groups; of++)
@@ -269,19 +269,19 @@ static bool take_in_turn(const struct search *search, uint32_t group, struct rem
 			if (taken != round * HB_GPC_SMS_PER_BIT || left[of] == HB_GPC_SMS_PER_BIT ||
 			    (removal->word[search->bits[i] / 32] >> search->bits[i] % 32 & 1))
 				continue;
-			take_away(search, removal, i);
+			remove_bit(search, removal, i);
 			left[of] -= HB_GPC_SMS_PER_BIT;
 		}
 	return removal->n == want;
 }
 
-/* What must be left then. */
-static bool expect_spread(const struct search *search, uint32_t group, struct removal *removal,
+/* Computes what must remain after remove_in_turn(). */
+static bool expect_spread(const struct gpc_search *search, uint32_t group, struct removal *removal,
 			  struct hb_gpc_sizes *expected)
 {
 	uint32_t left[HB_GPC_MOST];
 	memset(expected, 0, sizeof *expected);
-	if (!take_in_turn(search, group, removal, left))
+	if (!remove_in_turn(search, group, removal, left))
 		return false;
 	for (uint32_t of = 0; of < search->n_groups; of++) {
 		expected->with[left[of]]++;
@@ -291,25 +291,25 @@ static bool expect_spread(const struct search *search, uint32_t group, struct re
 	return true;
 }
 
-static bool prove(struct search *search, uint32_t group)
+static bool prove_group(struct gpc_search *search, uint32_t group)
 {
 	struct removal out = {{0}, 0}, only = {{0}, 0}, spread = {{0}, 0};
 	struct hb_gpc_sizes without = search->whole, alone = {0}, others;
 	uint32_t size = search->size_of[group];
 	for (uint32_t i = 0; i < search->n_bits; i++)
-		take_away(search, search->group_of[i] == group + 1 ? &out : &only, i);
-	change(&without, size, 0, 1);
+		remove_bit(search, search->group_of[i] == group + 1 ? &out : &only, i);
+	change_sizes(&without, size, 0, 1);
 	alone.n_groups = alone.with[size] = 1;
 	alone.n_sms = (uint16_t)size;
-	if (recognise(search, &out, &without, 1, HB_GPC_NOT_PROVEN) < 0 ||
-	    recognise(search, &only, &alone, 1, HB_GPC_NOT_PROVEN) < 0)
+	if (look_and_match(search, &out, &without, 1, HB_GPC_NOT_PROVEN) < 0 ||
+	    look_and_match(search, &only, &alone, 1, HB_GPC_NOT_PROVEN) < 0)
 		return false;
-	/* Where the others are too small for this it is no control. */
+	/* If the other groups are too small, this control cannot be done. */
 	return !expect_spread(search, group, &spread, &others) ||
-	       recognise(search, &spread, &others, 1, HB_GPC_NOT_PROVEN) == 0;
+	       look_and_match(search, &spread, &others, 1, HB_GPC_NOT_PROVEN) == 0;
 }
 
-static void tell(const struct search *search, struct hb_gpc_layout *layout)
+static void fill_layout(const struct gpc_search *search, struct hb_gpc_layout *layout)
 {
 	memset(layout, 0, sizeof *layout);
 	for (uint32_t size = HB_GPC_SMS_MAX; size > 0; size--)
@@ -326,17 +326,17 @@ static void tell(const struct search *search, struct hb_gpc_layout *layout)
 enum hb_gpc_state hb_gpc_find(const uint8_t *bits, uint32_t n_bits, hb_gpc_show *show, void *user,
 			      struct hb_gpc_layout *layout, struct hb_gpc_seen *seen)
 {
-	struct search search = {.show = show, .user = user, .bits = bits, .n_bits = n_bits, .seen = seen};
+	struct gpc_search search = {.show = show, .user = user, .bits = bits, .n_bits = n_bits, .seen = seen};
 	memset(seen, 0, sizeof *seen);
 	if (n_bits > HB_GPC_BITS || n_bits * HB_GPC_SMS_PER_BIT > HB_GPC_SMS_MAX)
 		return HB_GPC_UNCLEAR;
-	if (!see_whole(&search) || !find_classes(&search))
+	if (!look_at_all(&search) || !find_classes(&search))
 		return search.failed;
 	if (!find_groups(&search))
 		return search.failed ? search.failed : HB_GPC_UNCLEAR;
 	for (uint32_t group = 0; group < search.n_groups; group++)
-		if (!prove(&search, group))
+		if (!prove_group(&search, group))
 			return search.failed;
-	tell(&search, layout);
+	fill_layout(&search, layout);
 	return HB_GPC_KNOWN;
 }

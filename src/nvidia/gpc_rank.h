@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which a mask of whole GPCs takes SMs from low priority. The same
- * code in the GPU model (SMs) and in the shim's masks (TPCs).
+ * The order in which a mask of entire GPCs takes SMs from LP. The same code runs in
+ * the GPU model (SMs) and in the shim's masks (TPCs).
  *
- * High priority comes in clusters of up to eight blocks (cuBLAS), one an SM, and
- * those start only in a GPC that has room for them: eight free SMs. Plain blocks
- * go anywhere. So what is left out shall hold as many such rooms as its SMs can
- * make, and low priority shall lose no more of them than that:
- * - GPCs that rooms fill without a rest are left out first, the large ones first,
- *   each of them whole before the next one.
- * - SMs beyond whole rooms are small GPCs, which hold none, as far as they fit:
- *   lone TPCs are as good as any others for plain blocks, and no room is lost.
- * - One GPC with room stays to the last, after all small ones: a mask that leaves
+ * HP launches clusters of up to eight blocks (cuBLAS), one block per SM. A cluster
+ * starts only in a GPC with room for it, that is eight free SMs; plain blocks go
+ * anywhere. So the excluded SMs should contain as many such rooms as possible, and
+ * LP should lose no more rooms than that:
+ * - GPCs whose size is a multiple of a room are excluded first, large ones before
+ *   small ones, each completely before the next.
+ * - SMs beyond complete rooms are taken from GPCs without a room, as far as they
+ *   fit: their TPCs are as good as others for plain blocks, and no room is lost.
+ * - One GPC with room stays until the last, after all small GPCs: a mask that leaves
  *   half of the GPU has room for clusters of eight.
  *
- * On an H200 (five GPCs of 16 SMs, two of 18, one of 8, four lone TPCs: 15
- * rooms) 32 SMs are two GPCs of 16, four rooms; 30 are a GPC of 16, half of the
- * next one and three lone TPCs: three rooms, and 12 stay.
+ * Example: an H200 has five GPCs of 16 SMs, two of 18, one of 8, and four single
+ * TPCs, which makes 15 rooms. 32 SMs are two GPCs of 16, four rooms. 30 SMs are a
+ * GPC of 16, half of the next one, and three single TPCs: three rooms, and 12 stay.
  *
- * But for the SMs beyond whole rooms a larger mask leaves out all that a smaller
- * one does: a graph that keeps its own mask leaves free what it can of a larger
- * reserve. Other GPCs for each size (best fit) would make no more rooms there.
+ * Except for the SMs beyond complete rooms, a larger mask excludes all SMs that a
+ * smaller one excludes. So a graph that keeps its own mask leaves as much as it can
+ * of a larger reserve free. Choosing other GPCs for each size (best fit) would not
+ * create more rooms on that GPU.
  */
 #ifndef HB_GPU_GPC_RANK_H
 #define HB_GPU_GPC_RANK_H
@@ -28,17 +29,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Portable clusters have up to so many blocks. */
+/* Portable clusters have up to 8 blocks. */
 #define HB_GPC_ROOM_SMS 8
 #define HB_GPC_RANK_GPCS 64
 
-/* The larger rest waits; of the same rest (rooms without one) the larger GPC goes first, of small ones the smaller. */
+/* Whether a GPC of `a` SMs is excluded before one of `b`: the smaller rest first; of equal rests the larger GPC. */
 static inline bool hb_gpc_goes_before(uint32_t a, uint32_t b, uint32_t room)
 {
 	return a % room != b % room ? a % room < b % room : a > b;
 }
 
-/* Which GPC is left out next, of the small ones or of those with room; the last of equal ones. HB_GPC_RANK_GPCS: none. */
+/* Returns the GPC to exclude next, of the small ones or of those with room; the last of equals. HB_GPC_RANK_GPCS: none. */
 static inline uint32_t hb_gpc_next(const uint32_t *size, uint32_t room, bool small, uint32_t most)
 {
 	uint32_t next = HB_GPC_RANK_GPCS;
@@ -52,8 +53,8 @@ static inline uint32_t hb_gpc_next(const uint32_t *size, uint32_t room, bool sma
 }
 
 /*
- * rank[i] of n <= 256 things, group_of[i] < 64 their GPC, `room` of them hold a cluster of eight: a mask of k things has
- * those of rank below k, if `beyond` is (n - k) % room.
+ * Computes rank[i] of n <= 256 units (SMs or TPCs); group_of[i] < 64 is the GPC of unit i, and `room` units hold a cluster
+ * of eight blocks. A mask of k units contains those of rank below k, if `beyond` is (n - k) % room.
  */
 static inline void hb_gpc_rank(const uint8_t *group_of, uint32_t n, uint32_t room, uint32_t beyond, uint8_t *rank)
 {

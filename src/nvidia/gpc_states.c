@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See gpc_states.h. */
+/* Words and texts of gpc_states.def; see gpc_states.h. */
 #include "nvidia/gpc_states.h"
 
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether it is known which bits of SM masks are of one GPC (gpc_states.def): as
- * a number on shared pages, as a word in JSON and as a text for people.
+ * Whether the GPC of each bit of SM masks is known (gpc_states.def): as a number on
+ * shared pages, as a word in JSON, and as a text for people.
  */
 #ifndef HB_GPU_GPC_STATES_H
 #define HB_GPU_GPC_STATES_H
@@ -15,13 +15,13 @@ enum hb_gpc_state {
 	HB_N_GPC_STATES
 };
 
-/* "?" for a number that is none. */
+/* Returns the text for people; "?" for an unknown number. */
 const char *hb_gpc_state_text(enum hb_gpc_state state);
 
-/* The row's name, KNOWN; "?" for a number that is none. */
+/* Returns the name of the row, such as "KNOWN"; "?" for an unknown number. */
 const char *hb_gpc_state_word(enum hb_gpc_state state);
 
-/* False, and *state unchanged, for a word that is none (NULL too). */
+/* False, with *state unchanged, for NULL or an unknown word. */
 bool hb_gpc_state_parse(const char *word, enum hb_gpc_state *state);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See gpc_trial.h. */
+/* Launches clusters to find the GPC of each mask bit; see gpc_trial.h. */
 #include "nvidia/gpc_trial.h"
 
 #include "base/clock.h"
@@ -7,25 +7,25 @@
 
 #include <string.h>
 
-/* Blocks that an SM runs one after the other in one launch; each stays for one to eight times STAY_NS, so that clusters
+/* Blocks that an SM runs one after the other in one launch. Each block stays for one to eight times STAY_NS, so that clusters
  * find other SMs free each time. */
 #define WAVES 8
 #define STAY_NS 2000
 #define THREADS 32
 #define BLOCKS_MOST (WAVES * HB_GPC_SMS_MAX)
-/* A look ends when two rounds of all sizes have shown nothing new, or with the last round. */
+/* A look ends after two rounds of all sizes without anything new, or with the last round. */
 #define CALM_ROUNDS 2
 #define ROUNDS_MOST 24
 #define TRIAL_MOST_NS (40 * HB_NS_PER_S)
-/* One launch takes 0.3 ms, and a few turns of others who use the GPU. */
+/* One launch takes 0.3 ms plus a few time slices of other programs. */
 #define LAUNCH_MOST_NS (10 * HB_NS_PER_S)
 
-/* The odd ones join what even ones keep apart; those of one block show SMs that no cluster reaches. In this order: what was
- * seen so far says how large the next ones may be. */
+/* Sizes of clusters, in this order, because earlier results show how large the next ones may be. Odd sizes join groups that
+ * even sizes keep apart; size 1 shows SMs that no cluster reaches. */
 static const uint32_t cluster_sizes[] = {2, 3, 5, 8, 1};
 enum { SIZES = sizeof cluster_sizes / sizeof cluster_sizes[0] };
 
-/* Each block writes its cluster and its SM plus one, and stays for a time that is drawn. */
+/* Each block writes its cluster and its SM + 1, then stays for a random time. */
 static const char ptx[] = ".version 7.8\n.target sm_90\n.address_size 64\n"
 			  ".visible .entry hb_meet(.param .u64 records, .param .u64 ns, .param .u64 draw)\n{\n"
 			  ".reg .u64 %at, %off, %stay, %now, %end;\n.reg .u32 %sm, %block, %word, %mix, %seed;\n"
@@ -40,7 +40,7 @@ static const char ptx[] = ".version 7.8\n.target sm_90\n.address_size 64\n"
 			  "L: mov.u64 %now, %globaltimer;\nsetp.lt.u64 %more, %now, %end;\n@%more bra L;\nret;\n}\n";
 static const char simulated[] = "HBSIM1\nmeets hb_meet\n";
 
-struct trial {
+struct gpc_trial {
 	const struct hb_gpc_calls *cuda;
 	struct hb_gpc_effort *effort;
 	CUmodule module;
@@ -51,7 +51,7 @@ struct trial {
 	int64_t began_ns;
 };
 
-static CUresult launch(const struct trial *trial, uint32_t cluster, uint32_t n_blocks)
+static CUresult launch_clusters(const struct gpc_trial *trial, uint32_t cluster, uint32_t n_blocks)
 {
 	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
 	attribute.value.clusterDim.x = cluster;
@@ -71,8 +71,8 @@ static CUresult launch(const struct trial *trial, uint32_t cluster, uint32_t n_b
 	return trial->cuda->cuLaunchKernelEx(&config, trial->kernel, arguments, NULL);
 }
 
-/* Until what was launched has ended. Nobody may wait for it in the driver, for it may never end. */
-static int await(const struct trial *trial)
+/* Polls until the launch has ended. Waiting in the driver is not possible, because the launch may never end. */
+static int await_launch(const struct gpc_trial *trial)
 {
 	int64_t began_ns = hb_clock_now_ns();
 	CUresult result;
@@ -85,9 +85,9 @@ static int await(const struct trial *trial)
 	return result == CUDA_SUCCESS ? 0 : -HB_GPC_CALL_FAILED;
 }
 
-/* One launch; words[i] is what block i wrote. 0 or a negative state. */
-static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t cluster, uint32_t n_blocks,
-	       uint32_t *words)
+/* Makes one launch; words[i] is what block i wrote. Returns 0 or a negative state. */
+static int run_launch(struct gpc_trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t cluster,
+		      uint32_t n_blocks, uint32_t *words)
 {
 	const struct hb_gpc_calls *cuda = trial->cuda;
 	size_t bytes = n_blocks * sizeof *words;
@@ -98,11 +98,11 @@ static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32
 	trial->effort->launches++;
 	trial->effort->cluster = cluster;
 	hb_mask_remove(removed);
-	CUresult result = launch(trial, cluster, n_blocks);
+	CUresult result = launch_clusters(trial, cluster, n_blocks);
 	hb_mask_remove(NULL);
 	if (result != CUDA_SUCCESS)
 		return cluster > 1 ? -HB_GPC_NO_CLUSTERS : -HB_GPC_CALL_FAILED;
-	int ended = await(trial);
+	int ended = await_launch(trial);
 	if (ended < 0)
 		return ended;
 	if (cuda->cuMemcpyDtoHAsync_v2(words, trial->records, bytes, trial->stream) != CUDA_SUCCESS ||
@@ -111,9 +111,9 @@ static int run(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32
 	return 0;
 }
 
-/* Blocks that are not in the cluster that they should be in: the launch was not what was asked for. A launch that names no
- * clusters need not number them. */
-static int join(struct hb_gpc_sights *sights, uint32_t *words, uint32_t n_blocks, uint32_t cluster)
+/* Adds a launch to the sightings. Fails if a block reports another cluster than its own, except in a launch without
+ * clusters, which need not number them. */
+static int join_launch(struct hb_gpc_sights *sights, uint32_t *words, uint32_t n_blocks, uint32_t cluster)
 {
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		if ((cluster > 1 && words[i] >> 16 != i / cluster) || !(words[i] & 0xffff))
@@ -123,8 +123,8 @@ static int join(struct hb_gpc_sights *sights, uint32_t *words, uint32_t n_blocks
 	return hb_gpc_join(sights, words, n_blocks, cluster) < 0 ? -HB_GPC_NO_GROUPS : 0;
 }
 
-/* The largest group so far. Two SMs of a TPC are always together, so that much may be tried from the start. */
-static uint32_t most_together(const struct hb_gpc_sights *sights)
+/* Returns the size of the largest group so far, at least 2: the two SMs of a TPC are always together. */
+static uint32_t find_largest_group(const struct hb_gpc_sights *sights)
 {
 	struct hb_gpc_sizes sizes;
 	uint32_t most = HB_GPC_SMS_MAX;
@@ -134,17 +134,17 @@ static uint32_t most_together(const struct hb_gpc_sights *sights)
 	return most;
 }
 
-static int round_of_sizes(struct trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms,
-			  struct hb_gpc_sights *sights)
+static int run_round(struct gpc_trial *trial, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms,
+		     struct hb_gpc_sights *sights)
 {
 	uint32_t words[BLOCKS_MOST];
 	for (int i = 0; i < SIZES; i++) {
 		uint32_t cluster = cluster_sizes[i], n_blocks = WAVES * n_sms / cluster * cluster;
-		if (cluster > most_together(sights))
+		if (cluster > find_largest_group(sights))
 			continue;
-		int result = run(trial, removed, cluster, n_blocks, words);
+		int result = run_launch(trial, removed, cluster, n_blocks, words);
 		if (result == 0)
-			result = join(sights, words, n_blocks, cluster);
+			result = join_launch(sights, words, n_blocks, cluster);
 		if (result < 0)
 			return result;
 	}
@@ -152,15 +152,15 @@ static int round_of_sizes(struct trial *trial, const uint32_t removed[HB_GPC_WOR
 }
 
 /* An hb_gpc_show. */
-static int show(void *user, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms, struct hb_gpc_sizes *sizes)
+static int show_groups(void *user, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms, struct hb_gpc_sizes *sizes)
 {
-	struct trial *trial = user;
+	struct gpc_trial *trial = user;
 	struct hb_gpc_sights sights = {{0}};
 	int calm = 0;
 	trial->effort->looks++;
 	for (int i = 0; i < ROUNDS_MOST && (calm < CALM_ROUNDS || sizes->n_sms != n_sms); i++) {
 		struct hb_gpc_sizes before = *sizes;
-		int result = round_of_sizes(trial, removed, n_sms, &sights);
+		int result = run_round(trial, removed, n_sms, &sights);
 		if (result < 0)
 			return result;
 		hb_gpc_sizes_of(&sights, sizes);
@@ -169,8 +169,8 @@ static int show(void *user, const uint32_t removed[HB_GPC_WORDS], uint32_t n_sms
 	return 0;
 }
 
-/* More than half of an SM's shared memory, so that each block of a cluster has an SM of its own. */
-static bool take_an_sm(struct trial *trial, CUdevice device)
+/* Gives blocks more than half of an SM's shared memory, so that each block of a cluster has its own SM. */
+static bool set_one_block_per_sm(struct gpc_trial *trial, CUdevice device)
 {
 	int bytes = 0;
 	if (trial->cuda->cuDeviceGetAttribute(&bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
@@ -181,8 +181,8 @@ static bool take_an_sm(struct trial *trial, CUdevice device)
 					       (int)trial->shared_bytes) == CUDA_SUCCESS;
 }
 
-/* A real driver refuses the one image, a simulated one the other; one for a GPU without clusters both. */
-static enum hb_gpc_state begin_trial(struct trial *trial)
+/* A real driver refuses one image and the simulated driver the other; a driver for a GPU without clusters refuses both. */
+static enum hb_gpc_state begin_trial(struct gpc_trial *trial)
 {
 	const struct hb_gpc_calls *cuda = trial->cuda;
 	CUdevice device;
@@ -201,13 +201,13 @@ static enum hb_gpc_state begin_trial(struct trial *trial)
 		return HB_GPC_CALL_FAILED;
 	}
 	bool made = cuda->cuModuleGetFunction(&trial->kernel, trial->module, "hb_meet") == CUDA_SUCCESS &&
-		    take_an_sm(trial, device) &&
+		    set_one_block_per_sm(trial, device) &&
 		    cuda->cuMemAlloc_v2(&trial->records, BLOCKS_MOST * sizeof(uint32_t)) == CUDA_SUCCESS &&
 		    cuda->cuStreamCreate(&trial->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
 	return made ? HB_GPC_UNTRIED : HB_GPC_CALL_FAILED;
 }
 
-static void end_trial(struct trial *trial)
+static void end_trial(struct gpc_trial *trial)
 {
 	const struct hb_gpc_calls *cuda = trial->cuda;
 	if (trial->stream)
@@ -221,7 +221,7 @@ static void end_trial(struct trial *trial)
 enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort)
 {
-	struct trial trial = {.cuda = cuda, .effort = effort, .began_ns = hb_clock_now_ns()};
+	struct gpc_trial trial = {.cuda = cuda, .effort = effort, .began_ns = hb_clock_now_ns()};
 	uint8_t bits[HB_GPC_BITS];
 	memset(effort, 0, sizeof *effort);
 	memset(seen, 0, sizeof *seen);
@@ -230,7 +230,7 @@ enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_la
 		return HB_GPC_NO_MASKS;
 	enum hb_gpc_state state = begin_trial(&trial);
 	if (state == HB_GPC_UNTRIED)
-		state = hb_gpc_find(bits, n_bits, show, &trial, layout, seen);
+		state = hb_gpc_find(bits, n_bits, show_groups, &trial, layout, seen);
 	if (!effort->hangs)
 		end_trial(&trial);
 	effort->took_ns = hb_clock_now_ns() - trial.began_ns;

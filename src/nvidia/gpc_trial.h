@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trial that finds which mask bits are of one GPC (gpc_find.h): launches of
- * clusters, whose blocks tell on which SM they are, under masks. A second or two
- * of the GPU. For a process of its own, in a context of its own outside the MPS
- * server: a launch of clusters that find no room never ends, and where that
- * happened the process must end without another call of the driver. Clusters are launched only where a group was
- * seen that holds one, under the same mask: first those of two blocks, which
- * any TPC holds. Run by `hb doctor`, never by a tenant.
+ * The trial that finds the GPC of each mask bit (gpc_find.h). It launches clusters
+ * whose blocks report their SM, under masks; this uses the GPU for a second or two.
+ * It must run in a process of its own, in a context outside the MPS server: a
+ * cluster that finds no room never starts, and after that the process must end
+ * without another driver call. Clusters are launched only if a group was seen that
+ * holds one under the same mask, starting with clusters of two blocks, which any TPC
+ * holds. Run by `hb doctor`, never by a tenant.
  */
 #ifndef HB_GPU_GPC_TRIAL_H
 #define HB_GPU_GPC_TRIAL_H
@@ -38,14 +38,15 @@ struct hb_gpc_calls {
 };
 
 struct hb_gpc_effort {
-	uint32_t looks, launches, cluster; /* of the last launch: its blocks in a cluster */
-	bool hangs;                        /* that one has not ended; TOO_LONG */
+	uint32_t looks, launches;
+	uint32_t cluster; /* blocks per cluster of the last launch */
+	bool hangs;       /* the last launch has not ended (TOO_LONG) */
 	int64_t took_ns;
 };
 
 /*
- * In the current context, where hb_mask_probe() has said WORKS. KNOWN fills *layout; *seen and *effort always. Reads the
- * clock, to give up after some seconds.
+ * Runs the trial in the current context, after hb_mask_probe() returned WORKS. KNOWN fills *layout; *seen and *effort are
+ * always filled. Reads the clock and gives up after some seconds.
  */
 enum hb_gpc_state hb_gpc_trial(const struct hb_gpc_calls *cuda, struct hb_gpc_layout *layout, struct hb_gpc_seen *seen,
 			       struct hb_gpc_effort *effort);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks the dynamic relocations of one loaded object; see import_redirect.h.
- * Every number read from the object is an address inside its own mapping, made
- * by its linker and already followed by the loader.
+ * Walks the dynamic relocations of one loaded object; see import_redirect.h. Every
+ * number read from the object is an address inside its own mapping, which its linker
+ * wrote and the loader has already followed.
  */
 #include "nvidia/import_redirect.h"
 
@@ -17,9 +17,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define SLOTS_MAX 8 /* JUMP_SLOT and GLOB_DAT at most once each; function pointers in data add a few */
+#define SLOTS_MAX 8 /* at most one JUMP_SLOT and one GLOB_DAT, plus a few function pointers in data */
 
-struct object {
+struct loaded_object {
 	uintptr_t base;
 	const ElfW(Sym) * symbols;
 	const char *names;
@@ -48,7 +48,7 @@ static bool is_import(ElfW(Xword) info)
 
 static int find_relro(struct dl_phdr_info *info, size_t size, void *argument)
 {
-	struct object *object = argument;
+	struct loaded_object *object = argument;
 	if (info->dlpi_addr != object->base)
 		return 0;
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -56,20 +56,20 @@ static int find_relro(struct dl_phdr_info *info, size_t size, void *argument)
 		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
 		if (header->p_type != PT_GNU_RELRO)
 			continue;
-		/* The loader protects whole pages inside the range: round as it does. */
+		/* The loader protects complete pages inside the range; round in the same way. */
 		object->relro_start = (object->base + header->p_vaddr) & ~(page - 1);
 		object->relro_end = (object->base + header->p_vaddr + header->p_memsz) & ~(page - 1);
 	}
 	return 1;
 }
 
-/* glibc relocates the pointers in l_ld of ordinary objects, but not of every one (the vDSO): accept both. */
-static uintptr_t in_memory(const struct object *object, ElfW(Addr) value)
+/* glibc relocates the pointers in l_ld of ordinary objects, but not of all (the vDSO), so accept both forms. */
+static uintptr_t find_in_memory(const struct loaded_object *object, ElfW(Addr) value)
 {
 	return value < object->base ? object->base + value : value;
 }
 
-static int open_object(void *handle, struct object *object)
+static int open_object(void *handle, struct loaded_object *object)
 {
 	struct link_map *map;
 	memset(object, 0, sizeof *object);
@@ -77,7 +77,7 @@ static int open_object(void *handle, struct object *object)
 		return -EINVAL;
 	object->base = map->l_addr;
 	for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
-		uintptr_t address = in_memory(object, entry->d_un.d_ptr);
+		uintptr_t address = find_in_memory(object, entry->d_un.d_ptr);
 		switch (entry->d_tag) {
 		case DT_SYMTAB:
 			object->symbols = (const ElfW(Sym) *)address;
@@ -107,7 +107,7 @@ static int open_object(void *handle, struct object *object)
 	return 0;
 }
 
-static size_t find_slots(const struct object *object, const ElfW(Rela) * table, size_t n, const char *symbol,
+static size_t find_slots(const struct loaded_object *object, const ElfW(Rela) * table, size_t n, const char *symbol,
 			 void **slots[], size_t n_slots)
 {
 	for (size_t i = 0; table && i < n && n_slots < SLOTS_MAX; i++) {
@@ -120,37 +120,37 @@ static size_t find_slots(const struct object *object, const ElfW(Rela) * table, 
 	return n_slots;
 }
 
-static bool read_only(const struct object *object, void **slot)
+static bool is_read_only(const struct loaded_object *object, void **slot)
 {
 	return (uintptr_t)slot >= object->relro_start && (uintptr_t)slot < object->relro_end;
 }
 
-static int protect(void **slot, int protection)
+static int protect_slot(void **slot, int protection)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	void *start = (void *)((uintptr_t)slot & ~(page - 1));
 	return mprotect(start, page, protection) < 0 ? -errno : 0;
 }
 
-static int unlock_slots(const struct object *object, void **slots[], size_t n)
+static int unlock_slots(const struct loaded_object *object, void **slots[], size_t n)
 {
 	int result = 0;
 	for (size_t i = 0; i < n && result == 0; i++)
-		if (read_only(object, slots[i]))
-			result = protect(slots[i], PROT_READ | PROT_WRITE);
+		if (is_read_only(object, slots[i]))
+			result = protect_slot(slots[i], PROT_READ | PROT_WRITE);
 	return result;
 }
 
-static void lock_slots(const struct object *object, void **slots[], size_t n)
+static void lock_slots(const struct loaded_object *object, void **slots[], size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (read_only(object, slots[i]))
-			protect(slots[i], PROT_READ);
+		if (is_read_only(object, slots[i]))
+			protect_slot(slots[i], PROT_READ);
 }
 
 int hb_import_redirect(void *handle, const char *symbol, void *replacement)
 {
-	struct object object;
+	struct loaded_object object;
 	void **slots[SLOTS_MAX];
 	int result = open_object(handle, &object);
 	if (result < 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See launch_mask.h. The table and its slots are those of the driver's tools
- * interface; the layout of the descriptor was measured on an H200 (driver 580).
- * What the callback reads and writes is the descriptor only, and only after its
- * version was looked at, each time.
+ * SM masks (launch_mask.h). The table and its slots are those of the driver's tools
+ * interface; the layout of the descriptor was measured on an H200 (driver 580). The
+ * callback reads and writes the descriptor only, and each time only after checking
+ * its version.
  */
 #include "nvidia/launch_mask.h"
 
@@ -17,7 +17,7 @@
 enum { SLOT_SUBSCRIBE = 3, SLOT_ENABLE = 6, TABLE_LEAST_BYTES = 7 * 8 };
 enum { DOMAIN_LAUNCH = 0xb, ID_BEFORE_UPLOAD = 1 };
 
-/* In 32-bit words of the descriptor. */
+/* Offsets in 32-bit words of the descriptor. */
 enum { WORD_VALID = 0, WORD_VERSION = 18, WORD_MASK = 76, MASK_BITS = HB_MASK_BITS, MASK_WORDS = MASK_BITS / 32 };
 #define VALID_BIT UINT32_C(0x80000000)
 #define VERSION_4_0 0x40
@@ -29,28 +29,28 @@ typedef void callback(void *user, int domain, int id, const void *parameters);
 typedef int subscribe(uint32_t *handle, callback *called, void *user);
 typedef int enable(uint32_t on, uint32_t handle, int domain, int id);
 
-struct words {
+struct mask_words {
 	uint32_t word[MASK_WORDS];
 };
 
-/* The mask for each number of TPCs; written before `state` says WORKS, then constant. */
-static struct words masks[SMS_MAX / SMS_PER_TPC + 1];
+/* The spread mask for each number of TPCs; written before `state` becomes WORKS, then constant. */
+static struct mask_words masks[SMS_MAX / SMS_PER_TPC + 1];
 static uint8_t bits_found[MASK_BITS];
-/* The same with whole GPCs, written once before `in_force` leads there; of this layout. */
-static struct words gpc_masks[SMS_MAX / SMS_PER_TPC + 1];
+/* The mask of entire GPCs for each number of TPCs, and the layout it was made for; written once before `in_force` points here. */
+static struct mask_words gpc_masks[SMS_MAX / SMS_PER_TPC + 1];
 static uint8_t gpc_layout[MASK_BITS];
 static bool gpcs_made;
-static _Atomic(const struct words *) in_force = masks;
+static _Atomic(const struct mask_words *) in_force = masks;
 static _Atomic(uint32_t) state, sms_all, tpcs_all;
 static _Atomic(uint64_t) called, unknown_versions;
 
-/* What this thread's launches are given; NULL: nothing. Initial-exec, so that a thread's first use allocates nothing. */
-static __thread const struct words *mine __attribute__((tls_model("initial-exec")));
+/* The mask of this thread's launches; NULL = none. Initial-exec: a thread's first use allocates nothing. */
+static __thread const struct mask_words *thread_mask __attribute__((tls_model("initial-exec")));
 
-/* Inside the driver, on the launching thread: calls nothing. The parameters begin with their own size. */
+/* The callback, inside the driver on the launching thread: makes no call. The parameters begin with their own size. */
 static void before_upload(void *user, int domain, int id, const void *parameters)
 {
-	const struct words *mask = mine;
+	const struct mask_words *mask = thread_mask;
 	uint32_t bytes;
 	if (!mask || domain != DOMAIN_LAUNCH || id != ID_BEFORE_UPLOAD || !parameters)
 		return;
@@ -65,8 +65,8 @@ static void before_upload(void *user, int domain, int id, const void *parameters
 	descriptor[WORD_VALID] |= VALID_BIT;
 }
 
-/* Once a process: the driver keeps the callback. */
-static enum hb_mask_state take_callback(const struct hb_mask_calls *cuda)
+/* Registers the callback, once per process: the driver keeps it. */
+static enum hb_mask_state register_callback(const struct hb_mask_calls *cuda)
 {
 	static enum hb_mask_state taken = HB_MASK_UNTRIED;
 	const CUuuid id = TABLE_ID;
@@ -91,7 +91,7 @@ static enum hb_mask_state take_callback(const struct hb_mask_calls *cuda)
 
 /* --- the trial ------------------------------------------------------------------------ */
 
-/* Marks its SM and stays for a while, so that every SM gets a block. */
+/* The kernel marks its SM and stays for a while, so that every SM gets a block. */
 static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  ".visible .entry hb_mark(.param .u64 marks, .param .u64 ns)\n{\n"
 			  ".reg .u64 %at, %off, %now, %end;\n.reg .u32 %sm, %one;\n.reg .pred %more;\n"
@@ -102,7 +102,7 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  "L: mov.u64 %now, %globaltimer;\nsetp.lt.u64 %more, %now, %end;\n@%more bra L;\nret;\n}\n";
 static const char simulated[] = "HBSIM1\nmarks hb_mark\n";
 
-struct trial {
+struct mask_trial {
 	const struct hb_mask_calls *cuda;
 	CUmodule module;
 	CUfunction kernel;
@@ -110,20 +110,20 @@ struct trial {
 	CUstream stream;
 	int sms;
 	uint64_t stay_ns;
-	int calm; /* launches without a new SM after which no more are expected */
+	int calm; /* number of launches without a new SM after which no more SMs are expected */
 	bool failed;
 };
 
-/* One launch with this mask: marks the SMs that it used. */
-static void mark_sms(struct trial *trial, const struct words *mask, uint32_t marks[SMS_MAX])
+/* Makes one launch with this mask and marks the SMs that it used. */
+static void mark_sms(struct mask_trial *trial, const struct mask_words *mask, uint32_t marks[SMS_MAX])
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
 	uint64_t address = trial->marks;
 	void *arguments[] = {&address, &trial->stay_ns};
-	mine = mask;
+	thread_mask = mask;
 	CUresult result = cuda->cuLaunchKernel(trial->kernel, (unsigned)(BLOCKS_PER_SM * trial->sms), 1, 1, 1024, 1, 1,
 					       0, trial->stream, arguments, NULL);
-	mine = NULL;
+	thread_mask = NULL;
 	if (result == CUDA_SUCCESS)
 		result = cuda->cuMemcpyDtoHAsync_v2(marks, trial->marks, SMS_MAX * sizeof *marks, trial->stream);
 	if (result == CUDA_SUCCESS)
@@ -132,10 +132,10 @@ static void mark_sms(struct trial *trial, const struct words *mask, uint32_t mar
 }
 
 /*
- * The SMs that launches with this mask use; `least` are expected. Where others have taken some for a while a launch
- * misses them, so there may have to be many.
+ * Counts the SMs that launches with this mask use; `least` are expected. A launch misses SMs that other programs occupy, so
+ * many launches may be necessary.
  */
-static int count_sms(struct trial *trial, const struct words *mask, int least)
+static int count_sms(struct mask_trial *trial, const struct mask_words *mask, int least)
 {
 	uint32_t marks[SMS_MAX];
 	int n = 0, calm = 0;
@@ -152,12 +152,12 @@ static int count_sms(struct trial *trial, const struct words *mask, int least)
 	return trial->failed ? 0 : n;
 }
 
-/* One bit at a time is taken away, so a launch always has SMs to run on. */
-static int find_bits(struct trial *trial, int bits[MASK_BITS])
+/* Finds the bits that stand for a TPC by removing one bit at a time, so a launch always has SMs to run on. */
+static int find_bits(struct mask_trial *trial, int bits[MASK_BITS])
 {
 	int n = 0, left = trial->sms - SMS_PER_TPC;
 	for (int bit = 0; bit < MASK_BITS && !trial->failed; bit++) {
-		struct words one = {.word = {0}};
+		struct mask_words one = {.word = {0}};
 		one.word[bit / 32] = UINT32_C(1) << bit % 32;
 		if (count_sms(trial, &one, left) == left)
 			bits[n++] = bit;
@@ -165,11 +165,11 @@ static int find_bits(struct trial *trial, int bits[MASK_BITS])
 	return n;
 }
 
-/* For each number of TPCs those that stay, spread over the GPU; bits that are no TPC stay set. */
+/* Makes the mask for each number of TPCs, spread over the GPU; bits that stand for no TPC stay set. */
 static void make_masks(const int *bits, int n)
 {
 	for (int keep = 0; keep <= n; keep++) {
-		struct words *mask = &masks[keep];
+		struct mask_words *mask = &masks[keep];
 		memset(mask, 0xff, sizeof *mask);
 		for (int i = 0; i < n; i++)
 			if ((i + 1) * keep / n > i * keep / n)
@@ -177,8 +177,8 @@ static void make_masks(const int *bits, int n)
 	}
 }
 
-/* What was found must explain all SMs, and half of the mask half of the launch's. */
-static enum hb_mask_state judge(struct trial *trial)
+/* Checks that the bits found account for all SMs, and that half a mask halves the SMs of a launch. */
+static enum hb_mask_state judge_bits(struct mask_trial *trial)
 {
 	int bits[MASK_BITS], n;
 	if (count_sms(trial, NULL, trial->sms) != trial->sms)
@@ -204,7 +204,7 @@ static enum hb_mask_state judge(struct trial *trial)
 	return HB_MASK_WORKS;
 }
 
-static bool begin_trial(struct trial *trial)
+static bool begin_trial(struct mask_trial *trial)
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
 	CUdevice device;
@@ -214,7 +214,7 @@ static bool begin_trial(struct trial *trial)
 	    trial->sms < 2 * SMS_PER_TPC || trial->sms > SMS_MAX ||
 	    cuda->cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS)
 		return false;
-	/* A real driver refuses the one, a simulated one the other. */
+	/* A real driver refuses one image, the simulated driver the other. */
 	if (cuda->cuModuleLoadData(&trial->module, ptx) != CUDA_SUCCESS &&
 	    cuda->cuModuleLoadData(&trial->module, simulated) != CUDA_SUCCESS) {
 		trial->module = NULL;
@@ -225,7 +225,7 @@ static bool begin_trial(struct trial *trial)
 	       cuda->cuStreamCreateWithPriority(&trial->stream, CU_STREAM_NON_BLOCKING, greatest) == CUDA_SUCCESS;
 }
 
-static void end_trial(struct trial *trial)
+static void end_trial(struct mask_trial *trial)
 {
 	const struct hb_mask_calls *cuda = trial->cuda;
 	if (trial->stream)
@@ -248,20 +248,20 @@ static bool is_switched_off(void)
 	return masks_wanted && strcmp(masks_wanted, "0") == 0;
 }
 
-static enum hb_mask_state probe(const struct hb_mask_calls *cuda)
+static enum hb_mask_state run_trial(const struct hb_mask_calls *cuda)
 {
-	struct trial trial = {.cuda = cuda, .stay_ns = 8000, .calm = 0};
+	struct mask_trial trial = {.cuda = cuda, .stay_ns = 8000, .calm = 0};
 	if (is_switched_off())
 		return HB_MASK_SWITCHED_OFF;
 	if (is_profiled())
 		return HB_MASK_PROFILER;
-	enum hb_mask_state found = take_callback(cuda);
+	enum hb_mask_state found = register_callback(cuda);
 	if (found != HB_MASK_WORKS)
 		return found;
 	found = begin_trial(&trial) ? HB_MASK_UNCLEAR : HB_MASK_CALL_FAILED;
-	/* Beside others blocks miss SMs that are taken: wait longer for those. */
+	/* Other programs may occupy SMs, so a second trial waits longer for them. */
 	for (int i = 0; i < ATTEMPTS && found == HB_MASK_UNCLEAR; i++, trial.calm += 4)
-		found = judge(&trial);
+		found = judge_bits(&trial);
 	end_trial(&trial);
 	return found;
 }
@@ -271,7 +271,7 @@ enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda)
 	enum hb_mask_state known = (enum hb_mask_state)atomic_load(&state);
 	if (known == HB_MASK_WORKS)
 		return known;
-	known = probe(cuda);
+	known = run_trial(cuda);
 	atomic_store(&state, known);
 	return known;
 }
@@ -280,13 +280,13 @@ void hb_mask_set(uint32_t sms)
 {
 	uint32_t all = atomic_load_explicit(&sms_all, memory_order_acquire);
 	uint32_t half = (all / SMS_PER_TPC + 1) / 2, tpcs = sms / SMS_PER_TPC;
-	const struct words *table = atomic_load_explicit(&in_force, memory_order_acquire);
-	mine = sms && sms < all ? &table[tpcs > half ? tpcs : half] : NULL;
+	const struct mask_words *table = atomic_load_explicit(&in_force, memory_order_acquire);
+	thread_mask = sms && sms < all ? &table[tpcs > half ? tpcs : half] : NULL;
 }
 
-/* ---- whole GPCs ---------------------------------------------------------------------- */
+/* ---- entire GPCs ---------------------------------------------------------------------- */
 
-static bool are_our_bits(const uint8_t *group_of)
+static bool are_found_bits(const uint8_t *group_of)
 {
 	uint8_t found[MASK_BITS];
 	bool is_tpc[MASK_BITS] = {false};
@@ -306,7 +306,7 @@ static void make_gpc_masks(const uint8_t *group_of)
 	for (uint32_t i = 0; i < n; i++)
 		groups[i] = group_of[found[i]];
 	for (uint32_t keep = 0; keep <= n; keep++) {
-		struct words *mask = &gpc_masks[keep];
+		struct mask_words *mask = &gpc_masks[keep];
 		hb_gpc_rank(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
 		memset(mask, 0xff, sizeof *mask);
 		for (uint32_t i = 0; i < n; i++)
@@ -319,7 +319,7 @@ static void make_gpc_masks(const uint8_t *group_of)
 
 bool hb_mask_use_gpcs(const uint8_t *group_of)
 {
-	if (group_of && !gpcs_made && are_our_bits(group_of))
+	if (group_of && !gpcs_made && are_found_bits(group_of))
 		make_gpc_masks(group_of);
 	if (group_of && (!gpcs_made || memcmp(gpc_layout, group_of, sizeof gpc_layout) != 0))
 		return false;
@@ -341,13 +341,13 @@ uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS])
 
 void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32])
 {
-	static __thread struct words own __attribute__((tls_model("initial-exec")));
+	static __thread struct mask_words own __attribute__((tls_model("initial-exec")));
 	bool any = false;
 	for (int i = 0; removed && i < MASK_WORDS; i++) {
 		own.word[i] = removed[i];
 		any |= removed[i] != 0;
 	}
-	mine = any ? &own : NULL;
+	thread_mask = any ? &own : NULL;
 }
 
 uint32_t hb_mask_sms(void)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SM masks for single launches: the driver calls back just before it hands a
- * launch descriptor to the GPU, and the descriptor has bits that keep the grid
- * off single TPCs (pairs of SMs). Undocumented, so nothing is assumed: the
- * probe finds out which bits are real on this GPU, and that they do what they
- * should, with a small kernel; whatever is not as known switches masks off.
+ * SM masks for single launches. The driver calls back just before it passes a launch
+ * descriptor to the GPU; bits in the descriptor keep the grid off single TPCs (pairs
+ * of SMs). This is undocumented, so nothing is assumed: a probe with a small kernel
+ * finds out which bits are real on this GPU and whether they have the expected
+ * effect. Anything unknown switches masks off.
  *
- * Where it is known which bits are of one GPC (gpc_find.h), masks can leave out
- * whole GPCs instead of being spread over all.
+ * If the GPC of each bit is known (gpc_find.h), masks can exclude entire GPCs
+ * instead of being spread over all of them.
  *
- * Compiled into the shim and `hb doctor`. One user a process. The callback is
- * the profilers' interface: it is left alone where one is set up.
+ * Compiled into the shim and `hb doctor`; one user per process. The callback is the
+ * profilers' interface, and is not used while a profiler uses it.
  *
- * Version 4.0 (Hopper): version byte at 72; disable bits in the four words at
- * byte 304, in force when the top bit of the first word is set. Under a mask
- * %smid counts only the SMs that are left, so a trial counts SMs and does not
- * name them.
+ * Descriptor version 4.0 (Hopper): the version byte is at offset 72; the disable
+ * bits are in the four words at offset 304 and take effect if the top bit of the
+ * first word is set. Under a mask %smid counts only the remaining SMs, so a trial
+ * counts SMs and does not identify them.
  */
 #ifndef HB_GPU_LAUNCH_MASK_H
 #define HB_GPU_LAUNCH_MASK_H
@@ -46,7 +46,7 @@
 	X(cuStreamDestroy_v2) \
 	X(cuStreamSynchronize)
 
-/* The driver's own functions; the shim's would count the trial as the application's work. */
+/* The driver's own functions, because the shim's would count the trial as work of the application. */
 struct hb_mask_calls {
 #define X(name) __typeof__(name) *name;
 	HB_MASK_CALLS(X)
@@ -54,36 +54,36 @@ struct hb_mask_calls {
 };
 
 /*
- * Tries masks in the current context; some 15 ms. Synchronizes only with its
- * own stream and must not run during a capture. Once it has said WORKS it costs
- * nothing and says so again; UNCLEAR may be tried again later.
+ * Tries masks in the current context, in about 15 ms. Synchronizes only with its own
+ * stream; must not run during a capture. After WORKS later calls return WORKS at
+ * once; UNCLEAR may be tried again later.
  */
 enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda);
 
 /*
- * This thread's launches use at most `sms` SMs from now on; 0 = all. Without
- * effect unless masks work. Never less than half of the GPU: the blocks of a
- * cluster must fit into what is left of one GPC, else the launch never starts.
+ * Limits this thread's launches to `sms` SMs from now on; 0 = all. Has no effect
+ * unless masks work. Never less than half of the GPU, because a cluster must fit
+ * into what remains of one GPC, or its launch never starts.
  */
 void hb_mask_set(uint32_t sms);
 
 /*
- * From now on masks leave out whole GPCs, as far as that goes (gpc_rank.h): group_of[bit] is the GPC of a TPC's bit,
- * counted from 1, and 0 for bits that are no TPC. NULL: spread over the GPU, as at first. False: the bits are not those
- * that were found here, or others than at an earlier call; then nothing changes. One caller at a time.
+ * Makes masks exclude entire GPCs as far as possible (gpc_rank.h). group_of[bit] is the GPC of a TPC's bit, counted from 1,
+ * and 0 for other bits. NULL: masks are spread over the GPU, as at first. False, without effect: the bits are not those
+ * that the probe found, or differ from an earlier call. One caller at a time.
  */
 bool hb_mask_use_gpcs(const uint8_t *group_of);
 
-/* True: masks leave out whole GPCs now. */
+/* Whether masks exclude entire GPCs now. */
 bool hb_mask_uses_gpcs(void);
 
-/* The bits that stand for a TPC: how many, in order; 0 = masks do not work. For the trial of GPCs (gpc_trial.h). */
+/* Lists the bits that stand for a TPC, in order. Returns how many; 0 = masks do not work. For gpc_trial.h. */
 uint32_t hb_mask_bits(uint8_t bits[HB_MASK_BITS]);
 
-/* This thread's launches do without these bits from now on, whatever they are; NULL = nothing. For that trial only. */
+/* Removes these bits from this thread's launches from now on, whatever they are; NULL = none. For gpc_trial.h. */
 void hb_mask_remove(const uint32_t removed[HB_MASK_BITS / 32]);
 
-/* SMs of the GPU that was probed; 0 = masks do not work. */
+/* Returns the SMs of the probed GPU; 0 = masks do not work. */
 uint32_t hb_mask_sms(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See mask_states.h. */
+/* Texts of mask_states.def; see mask_states.h. */
 #include "nvidia/mask_states.h"
 
 static const char *const texts[HB_N_MASK_STATES] = {

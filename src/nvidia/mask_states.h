@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether launches can carry SM masks (mask_states.def): as a number on shared pages and as a text for people. */
+/* Whether SM masks work for launches (mask_states.def): as a number on shared pages and as a text for people. */
 #ifndef HB_GPU_MASK_STATES_H
 #define HB_GPU_MASK_STATES_H
 
@@ -10,7 +10,7 @@ enum hb_mask_state {
 	HB_N_MASK_STATES
 };
 
-/* "?" for a number that is none. */
+/* Returns the text for people; "?" for an unknown number. */
 const char *hb_mask_state_text(enum hb_mask_state state);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watch on libcuda's channel groups and the slice controls; see nvidia_rm.h. */
+/* Watches libcuda create channel groups and sets their time slices; see nvidia_rm.h. */
 #include "nvidia/nvidia_rm.h"
 
 #include "nvidia/import_redirect.h"
@@ -10,22 +10,22 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define GROUPS_MAX 256 /* 64 contexts of 4; more than the page shows are set all the same */
+#define GROUPS_MAX 256 /* 64 contexts of 4 groups; groups beyond the page's room are set, too */
 #define DEVICES_MAX 64
 #define RECORD_NONE UINT32_MAX
 
-struct group {
-	int fd; /* the open file that made it; -1 = free entry */
+struct watched_group {
+	int fd; /* the open file that created the group; -1 = free entry */
 	uint32_t client, object, device;
 	enum hb_group_class group_class;
 	enum hb_group_state state;
-	uint32_t gpu;    /* index on the page, HB_PAGE_GPUS = not known */
+	uint32_t gpu;    /* index on the page, HB_PAGE_GPUS = unknown */
 	uint32_t record; /* index on the page, RECORD_NONE = no room */
 	uint32_t asked_us, got_us, rm_status;
 };
 
-/* A device object and a subdevice below it, through which the GPU's UUID can be asked. */
-struct device {
+/* A device object and a subdevice below it, which can be asked for the GPU's UUID. */
+struct watched_device {
 	int fd;
 	uint32_t client, object, subdevice; /* subdevice 0 = none seen yet */
 	bool known;
@@ -33,29 +33,29 @@ struct device {
 };
 
 static struct {
-	pthread_mutex_t lock; /* guards everything below but forward */
+	pthread_mutex_t lock; /* guards all fields below except forward */
 	hb_rm_ioctl *forward;
-	struct hb_page *_Atomic page; /* atomic for the unlocked look of hb_rm_watch_apply() */
+	struct hb_page *_Atomic page; /* atomic, because hb_rm_watch_apply() reads it without the lock */
 	struct hb_page_process *_Atomic slot;
-	struct group groups[GROUPS_MAX];
-	size_t n_groups; /* entries ever used; free ones have fd -1 */
-	struct device devices[DEVICES_MAX];
+	struct watched_group groups[GROUPS_MAX];
+	size_t n_groups; /* entries used so far; free ones have fd -1 */
+	struct watched_device devices[DEVICES_MAX];
 	size_t n_devices;
 	_Atomic bool unsettled; /* a group was seen since the last apply_all() */
-	void (*_Atomic tell)(void);
+	void (*_Atomic notify)(void);
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void store(hb_page_u32 *word, uint32_t value)
+static void store_word(hb_page_u32 *word, uint32_t value)
 {
 	atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-static uint32_t load(hb_page_u32 *word)
+static uint32_t load_word(hb_page_u32 *word)
 {
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static void count(enum hb_page_counter counter)
+static void raise_counter(enum hb_page_counter counter)
 {
 	if (watch.slot)
 		atomic_fetch_add_explicit(&watch.slot->counters[counter], 1, memory_order_relaxed);
@@ -63,8 +63,8 @@ static void count(enum hb_page_counter counter)
 
 /* --- the controls ---------------------------------------------------------------- */
 
-/* 0 = NV_OK; else the manager's status, or negative errno when the call itself failed. */
-static int64_t control(int fd, uint32_t client, uint32_t object, uint32_t command, void *params, uint32_t size)
+/* Returns 0 (NV_OK), the resource manager's status, or a negative errno if the call itself failed. */
+static int64_t call_control(int fd, uint32_t client, uint32_t object, uint32_t command, void *params, uint32_t size)
 {
 	struct hb_rm_control call = {.client = client,
 				     .object = object,
@@ -76,16 +76,16 @@ static int64_t control(int fd, uint32_t client, uint32_t object, uint32_t comman
 	return call.status;
 }
 
-static enum hb_group_state set_slice(struct group *group)
+static enum hb_group_state set_slice(struct watched_group *group)
 {
 	uint64_t asked = group->asked_us, got = 0;
-	int64_t status = control(group->fd, group->client, group->object, HB_RM_GROUP_SET_TIMESLICE, &asked,
-				 sizeof asked);
+	int64_t status = call_control(group->fd, group->client, group->object, HB_RM_GROUP_SET_TIMESLICE, &asked,
+				      sizeof asked);
 	if (status != 0) {
 		group->rm_status = status > 0 ? (uint32_t)status : 0;
 		return status == -EBADF ? HB_GROUP_UNREACHABLE : HB_GROUP_REFUSED;
 	}
-	status = control(group->fd, group->client, group->object, HB_RM_GROUP_GET_TIMESLICE, &got, sizeof got);
+	status = call_control(group->fd, group->client, group->object, HB_RM_GROUP_GET_TIMESLICE, &got, sizeof got);
 	if (status != 0) {
 		group->rm_status = status > 0 ? (uint32_t)status : 0;
 		return HB_GROUP_UNREADABLE;
@@ -97,7 +97,7 @@ static enum hb_group_state set_slice(struct group *group)
 
 /* --- which GPU --------------------------------------------------------------------- */
 
-static struct device *find_device(uint32_t client, uint32_t object)
+static struct watched_device *find_device(uint32_t client, uint32_t object)
 {
 	for (size_t i = 0; i < watch.n_devices; i++)
 		if (watch.devices[i].client == client && watch.devices[i].object == object)
@@ -105,12 +105,13 @@ static struct device *find_device(uint32_t client, uint32_t object)
 	return NULL;
 }
 
-static bool ask_uuid(struct device *device)
+static bool ask_uuid(struct watched_device *device)
 {
 	struct hb_rm_gid_params gid = {.flags = HB_RM_GID_BINARY};
 	if (device->known || !device->subdevice)
 		return device->known;
-	if (control(device->fd, device->client, device->subdevice, HB_RM_SUBDEVICE_GET_GID, &gid, sizeof gid) != 0 ||
+	if (call_control(device->fd, device->client, device->subdevice, HB_RM_SUBDEVICE_GET_GID, &gid, sizeof gid) !=
+		    0 ||
 	    gid.length != sizeof device->uuid)
 		return false;
 	memcpy(device->uuid, gid.data, sizeof device->uuid);
@@ -118,22 +119,22 @@ static bool ask_uuid(struct device *device)
 	return true;
 }
 
-static uint32_t gpu_of(const struct group *group)
+static uint32_t find_gpu(const struct watched_group *group)
 {
-	struct device *device = find_device(group->client, group->device);
+	struct watched_device *device = find_device(group->client, group->device);
 	struct hb_page *page = watch.page;
 	uint32_t n = atomic_load_explicit(&page->n_gpus, memory_order_acquire);
 	if (device && ask_uuid(device))
 		for (uint32_t i = 0; i < n && i < HB_PAGE_GPUS; i++)
 			if (memcmp(page->gpus[i].uuid, device->uuid, sizeof device->uuid) == 0)
 				return i;
-	/* A driver that does not tell, or a MIG instance, whose UUID is its own: with one GPU there is no choice. */
+	/* The driver does not return the UUID, or it is that of a MIG instance: with one GPU on the page it must be that one. */
 	return n == 1 ? 0 : HB_PAGE_GPUS;
 }
 
 /* --- the page ---------------------------------------------------------------------- */
 
-static bool record_free(uint32_t index)
+static bool is_record_free(uint32_t index)
 {
 	for (size_t i = 0; i < watch.n_groups; i++)
 		if (watch.groups[i].fd >= 0 && watch.groups[i].record == index)
@@ -141,55 +142,56 @@ static bool record_free(uint32_t index)
 	return true;
 }
 
-static void take_record(struct group *group)
+static void take_record(struct watched_group *group)
 {
 	for (uint32_t i = 0; i < HB_PAGE_GROUPS; i++)
-		if (record_free(i)) {
+		if (is_record_free(i)) {
 			group->record = i;
 			return;
 		}
-	count(HB_COUNT_groups_untracked);
+	raise_counter(HB_COUNT_groups_untracked);
 }
 
-static void publish(const struct group *group)
+static void publish_group(const struct watched_group *group)
 {
 	if (!watch.slot || group->record == RECORD_NONE)
 		return;
 	struct hb_page_group *record = &watch.slot->groups[group->record];
-	store(&record->group_class, group->group_class);
-	store(&record->client, group->client);
-	store(&record->object, group->object);
-	store(&record->gpu, group->gpu);
-	store(&record->rm_status, group->rm_status);
-	store(&record->asked_us, group->asked_us);
-	store(&record->got_us, group->got_us);
+	store_word(&record->group_class, group->group_class);
+	store_word(&record->client, group->client);
+	store_word(&record->object, group->object);
+	store_word(&record->gpu, group->gpu);
+	store_word(&record->rm_status, group->rm_status);
+	store_word(&record->asked_us, group->asked_us);
+	store_word(&record->got_us, group->got_us);
 	atomic_store_explicit(&record->state, group->state, memory_order_release);
 }
 
-static void withdraw(struct group *group)
+static void withdraw_group(struct watched_group *group)
 {
 	if (watch.slot && group->record != RECORD_NONE)
 		atomic_store_explicit(&watch.slot->groups[group->record].state, HB_GROUP_EMPTY, memory_order_release);
 	group->fd = -1;
 }
 
-/* Gives the group the slice that the page asks for, unless it has it. `again`: libcuda may have changed it. */
-static void apply_group(struct group *group, bool again)
+/* Sets the time slice that the page asks for, unless the group has it. `again`: libcuda may have changed it. */
+static void apply_group(struct watched_group *group, bool again)
 {
 	if (!watch.page)
 		return;
 	if (group->gpu >= HB_PAGE_GPUS)
-		group->gpu = gpu_of(group);
-	uint32_t wanted = group->gpu < HB_PAGE_GPUS ? load(&watch.page->gpus[group->gpu].slice_us[group->group_class])
-						    : 0;
+		group->gpu = find_gpu(group);
+	uint32_t wanted = group->gpu < HB_PAGE_GPUS
+				  ? load_word(&watch.page->gpus[group->gpu].slice_us[group->group_class])
+				  : 0;
 	bool done = group->state == HB_GROUP_SET && group->asked_us == wanted;
 	if (wanted && (again || !done)) {
 		group->asked_us = wanted;
 		group->state = set_slice(group);
 		if (group->state != HB_GROUP_SET)
-			count(HB_COUNT_groups_not_set);
+			raise_counter(HB_COUNT_groups_not_set);
 	}
-	publish(group);
+	publish_group(group);
 }
 
 static void apply_all(void)
@@ -197,17 +199,17 @@ static void apply_all(void)
 	if (!watch.page)
 		return;
 	atomic_store(&watch.unsettled, false);
-	/* Read before the slices: a change in between is then seen as new the next time. */
+	/* Read before the time slices, so that a change in between is seen as new the next time. */
 	uint32_t sequence = atomic_load_explicit(&watch.page->slice_sequence, memory_order_acquire);
 	for (size_t i = 0; i < watch.n_groups; i++)
 		if (watch.groups[i].fd >= 0)
 			apply_group(&watch.groups[i], false);
-	store(&watch.slot->applied, sequence);
+	store_word(&watch.slot->applied, sequence);
 }
 
-/* --- noting what libcuda does --------------------------------------------------------- */
+/* --- recording what libcuda does --------------------------------------------------------- */
 
-static struct group *find_group(uint32_t client, uint32_t object)
+static struct watched_group *find_group(uint32_t client, uint32_t object)
 {
 	for (size_t i = 0; i < watch.n_groups; i++)
 		if (watch.groups[i].fd >= 0 && watch.groups[i].client == client && watch.groups[i].object == object)
@@ -215,7 +217,7 @@ static struct group *find_group(uint32_t client, uint32_t object)
 	return NULL;
 }
 
-static struct group *new_group(void)
+static struct watched_group *new_group(void)
 {
 	for (size_t i = 0; i < watch.n_groups; i++)
 		if (watch.groups[i].fd < 0)
@@ -223,8 +225,8 @@ static struct group *new_group(void)
 	return watch.n_groups < GROUPS_MAX ? &watch.groups[watch.n_groups++] : NULL;
 }
 
-/* Where the engine type is not told, libcuda's order decides: the first group below a device is compute. */
-static enum hb_group_class class_of(uint32_t client, uint32_t device, const struct hb_rm_group_params *params)
+/* Without an engine type libcuda's order decides: the first group below a device is compute. */
+static enum hb_group_class find_class(uint32_t client, uint32_t device, const struct hb_rm_group_params *params)
 {
 	uint32_t engine = params ? params->engine_type : 0;
 	if (engine >= HB_RM_ENGINE_GRAPHICS_FIRST && engine <= HB_RM_ENGINE_GRAPHICS_LAST)
@@ -232,7 +234,7 @@ static enum hb_group_class class_of(uint32_t client, uint32_t device, const stru
 	if (engine)
 		return HB_GROUP_COPY;
 	for (size_t i = 0; i < watch.n_groups; i++) {
-		const struct group *group = &watch.groups[i];
+		const struct watched_group *group = &watch.groups[i];
 		if (group->fd >= 0 && group->client == client && group->device == device)
 			return HB_GROUP_COPY;
 	}
@@ -241,36 +243,36 @@ static enum hb_group_class class_of(uint32_t client, uint32_t device, const stru
 
 static void note_group(int fd, const struct hb_rm_alloc *call, const struct hb_rm_group_params *params)
 {
-	enum hb_group_class group_class = class_of(call->client, call->parent, params);
-	struct group *group = new_group();
-	count(HB_COUNT_groups);
+	enum hb_group_class group_class = find_class(call->client, call->parent, params);
+	struct watched_group *group = new_group();
+	raise_counter(HB_COUNT_groups);
 	if (!group) {
-		count(HB_COUNT_groups_untracked);
+		raise_counter(HB_COUNT_groups_untracked);
 		return;
 	}
-	*group = (struct group){.fd = fd,
-				.client = call->client,
-				.object = call->object,
-				.device = call->parent,
-				.group_class = group_class,
-				.state = HB_GROUP_SEEN,
-				.gpu = HB_PAGE_GPUS,
-				.record = RECORD_NONE};
+	*group = (struct watched_group){.fd = fd,
+					.client = call->client,
+					.object = call->object,
+					.device = call->parent,
+					.group_class = group_class,
+					.state = HB_GROUP_SEEN,
+					.gpu = HB_PAGE_GPUS,
+					.record = RECORD_NONE};
 	take_record(group);
-	publish(group);
+	publish_group(group);
 	atomic_store(&watch.unsettled, true);
 }
 
 static void note_device(int fd, uint32_t client, uint32_t object)
 {
-	struct device *device = find_device(client, object);
+	struct watched_device *device = find_device(client, object);
 	if (!device && watch.n_devices < DEVICES_MAX)
 		device = &watch.devices[watch.n_devices++];
 	if (device)
-		*device = (struct device){.fd = fd, .client = client, .object = object};
+		*device = (struct watched_device){.fd = fd, .client = client, .object = object};
 }
 
-/* Both forms of the call begin alike; only the place of the status differs. */
+/* Both forms of the call begin with the same fields; only the place of the status differs. */
 static void note_alloc(int fd, const struct hb_rm_alloc *call, size_t size)
 {
 	uint32_t status;
@@ -289,25 +291,25 @@ static void note_alloc(int fd, const struct hb_rm_alloc *call, size_t size)
 	} else if (call->class_id == HB_RM_CLASS_DEVICE) {
 		note_device(fd, call->client, call->object);
 	} else if (call->class_id == HB_RM_CLASS_SUBDEVICE) {
-		struct device *device = find_device(call->client, call->parent);
+		struct watched_device *device = find_device(call->client, call->parent);
 		if (device && !device->subdevice)
 			device->subdevice = call->object;
 	}
 }
 
-/* Freeing an object frees what lies below it: a device its groups, a client everything. */
+/* Freeing an object frees the objects below it: a device its groups, a client everything. */
 static void note_free(const struct hb_rm_free *call, size_t size)
 {
 	if (size < sizeof *call || call->status != 0)
 		return;
 	for (size_t i = 0; i < watch.n_groups; i++) {
-		struct group *group = &watch.groups[i];
+		struct watched_group *group = &watch.groups[i];
 		if (group->fd >= 0 && group->client == call->client &&
 		    (call->object == group->object || call->object == group->device || call->object == group->client))
-			withdraw(group);
+			withdraw_group(group);
 	}
 	for (size_t i = 0; i < watch.n_devices;) {
-		struct device *device = &watch.devices[i];
+		struct watched_device *device = &watch.devices[i];
 		bool gone = device->client == call->client &&
 			    (call->object == device->object || call->object == device->client);
 		if (gone)
@@ -317,23 +319,23 @@ static void note_free(const struct hb_rm_free *call, size_t size)
 	}
 }
 
-/* Scheduling is the first moment at which a group is sure to exist on the GPU. */
+/* Once libcuda schedules a group, the group exists on the GPU. */
 static void note_control(const struct hb_rm_control *call)
 {
 	if (call->status != 0)
 		return;
-	struct group *group = find_group(call->client, call->object);
+	struct watched_group *group = find_group(call->client, call->object);
 	if (group)
 		apply_group(group, call->command == HB_RM_GROUP_SET_TIMESLICE);
 }
 
-static bool of_interest(unsigned number)
+static bool is_relevant(unsigned number)
 {
 	return number == HB_RM_NR_ALLOC || number == HB_RM_NR_FREE || number == HB_RM_NR_CONTROL;
 }
 
-/* Looked at before the lock is taken: libcuda sends many other controls. */
-static bool control_of_interest(unsigned number, size_t size, const void *argument)
+/* Checked before the lock is taken, because libcuda sends many other controls. */
+static bool is_relevant_control(unsigned number, size_t size, const void *argument)
 {
 	if (number != HB_RM_NR_CONTROL)
 		return true;
@@ -343,9 +345,9 @@ static bool control_of_interest(unsigned number, size_t size, const void *argume
 	return call->command == HB_RM_GROUP_SCHEDULE || call->command == HB_RM_GROUP_SET_TIMESLICE;
 }
 
-static void note(int fd, unsigned number, size_t size, const void *argument)
+static void note_call(int fd, unsigned number, size_t size, const void *argument)
 {
-	if (!argument || !of_interest(number) || !control_of_interest(number, size, argument))
+	if (!argument || !is_relevant(number) || !is_relevant_control(number, size, argument))
 		return;
 	pthread_mutex_lock(&watch.lock);
 	if (number == HB_RM_NR_ALLOC)
@@ -357,15 +359,15 @@ static void note(int fd, unsigned number, size_t size, const void *argument)
 	pthread_mutex_unlock(&watch.lock);
 }
 
-/* The MPS server's only occasion to join the daemon, to follow its slices, and to find the next one. */
-static void tell(void)
+/* In the MPS server this is the only place where it can register with the daemon and apply its time slices. */
+static void notify_server(void)
 {
-	void (*seen)(void) = watch.tell;
+	void (*seen)(void) = watch.notify;
 	if (seen && (watch.page || atomic_load_explicit(&watch.unsettled, memory_order_relaxed)))
 		seen();
 }
 
-/* What libcuda calls instead of ioctl. */
+/* The function that libcuda calls instead of ioctl. */
 static int watched_ioctl(int fd, unsigned long request, ...)
 {
 	va_list arguments;
@@ -378,12 +380,12 @@ static int watched_ioctl(int fd, unsigned long request, ...)
 	int kept = errno;
 	if (_IOC_NR(request) == HB_RM_NR_TRANSFER && _IOC_SIZE(request) >= sizeof(struct hb_rm_transfer)) {
 		const struct hb_rm_transfer *transfer = argument;
-		note(fd, transfer->number, transfer->size, (const void *)(uintptr_t)transfer->pointer);
+		note_call(fd, transfer->number, transfer->size, (const void *)(uintptr_t)transfer->pointer);
 	} else {
-		note(fd, _IOC_NR(request), _IOC_SIZE(request), argument);
+		note_call(fd, _IOC_NR(request), _IOC_SIZE(request), argument);
 	}
 	if (_IOC_NR(request) == HB_RM_NR_CONTROL)
-		tell();
+		notify_server();
 	errno = kept;
 	return result;
 }
@@ -400,7 +402,7 @@ static void after_fork_parent(void)
 	pthread_mutex_unlock(&watch.lock);
 }
 
-/* The parent's groups and its slot on the page are not the child's. */
+/* The groups and the slot on the page belong to the parent. */
 static void after_fork_child(void)
 {
 	watch.page = NULL;
@@ -438,7 +440,7 @@ void hb_rm_watch_apply(void)
 	struct hb_page_process *slot = watch.slot;
 	if (!page || !slot)
 		return;
-	if (load(&page->slice_sequence) == load(&slot->applied) &&
+	if (load_word(&page->slice_sequence) == load_word(&slot->applied) &&
 	    !atomic_load_explicit(&watch.unsettled, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&watch.lock);
@@ -446,12 +448,12 @@ void hb_rm_watch_apply(void)
 	pthread_mutex_unlock(&watch.lock);
 }
 
-void hb_rm_watch_tell(void (*seen)(void))
+void hb_rm_watch_notify(void (*seen)(void))
 {
-	atomic_store(&watch.tell, seen);
+	atomic_store(&watch.notify, seen);
 }
 
-static bool listed(const unsigned char (*uuids)[16], size_t n, const unsigned char *uuid)
+static bool is_listed(const unsigned char (*uuids)[16], size_t n, const unsigned char *uuid)
 {
 	for (size_t i = 0; i < n; i++)
 		if (memcmp(uuids[i], uuid, sizeof uuids[i]) == 0)
@@ -464,9 +466,9 @@ size_t hb_rm_watch_uuids(unsigned char (*uuids)[16], size_t max)
 	size_t n = 0;
 	pthread_mutex_lock(&watch.lock);
 	for (size_t i = 0; i < watch.n_groups && n < max; i++) {
-		const struct group *group = &watch.groups[i];
-		struct device *device = group->fd >= 0 ? find_device(group->client, group->device) : NULL;
-		if (device && ask_uuid(device) && !listed((const unsigned char(*)[16])uuids, n, device->uuid))
+		const struct watched_group *group = &watch.groups[i];
+		struct watched_device *device = group->fd >= 0 ? find_device(group->client, group->device) : NULL;
+		if (device && ask_uuid(device) && !is_listed((const unsigned char(*)[16])uuids, n, device->uuid))
 			memcpy(uuids[n++], device->uuid, sizeof device->uuid);
 	}
 	pthread_mutex_unlock(&watch.lock);

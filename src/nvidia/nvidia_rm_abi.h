@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few numbers and structs of the NVIDIA resource manager's ioctl interface
- * that Hummingbird relies on, each with where it was read. [580] = NVIDIA's
- * open kernel modules, tag 580.95.05; [595] = 595.45.04, where the channel-group
- * table is identical; [H200] = seen to work on driver 580.159.
- * Included by nvidia_rm*.c and its tests; nothing else may know these numbers.
+ * The numbers and structs of the NVIDIA resource manager's ioctl interface that
+ * Hummingbird uses, each with its source. [580] = NVIDIA's open kernel modules, tag
+ * 580.95.05; [595] = tag 595.45.04, where the channel-group table is identical;
+ * [H200] = seen to work on driver 580.159. Included by nvidia_rm*.c and its tests
+ * only.
  */
 #ifndef HB_GPU_NVIDIA_RM_ABI_H
 #define HB_GPU_NVIDIA_RM_ABI_H
@@ -18,7 +18,7 @@
 #define HB_RM_NR_FREE 0x29
 #define HB_RM_NR_CONTROL 0x2A
 #define HB_RM_NR_ALLOC 0x2B
-#define HB_RM_NR_TRANSFER 211 /* carries one of the above by pointer */
+#define HB_RM_NR_TRANSFER 211 /* contains a pointer to one of the calls above */
 
 /* Classes: src/common/sdk/nvidia/inc/class/cl*.h [580]. */
 #define HB_RM_CLASS_DEVICE 0x0080
@@ -28,7 +28,7 @@
 /* Channel-group controls: inc/ctrl/ctrla06c/ctrla06cgpfifo.h [580], [595], [H200]. */
 #define HB_RM_GROUP_SCHEDULE 0xA06C0101u
 #define HB_RM_GROUP_SET_TIMESLICE 0xA06C0103u /* one u64 of microseconds */
-#define HB_RM_GROUP_GET_TIMESLICE 0xA06C0104u /* what was last asked for */
+#define HB_RM_GROUP_GET_TIMESLICE 0xA06C0104u /* the value requested last */
 
 /* GPU identity: inc/ctrl/ctrl2080/ctrl2080gpu.h [580]. */
 #define HB_RM_SUBDEVICE_GET_GID 0x2080014Au

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVML through dlopen; see nvml.h. */
+/* Reads memory use and processes of GPUs from NVML, loaded by dlopen; see nvml.h. */
 #include "nvidia/nvml.h"
 
 #include "nvidia/nvml_abi.h"
@@ -14,14 +14,14 @@ struct calls {
 #include "nvidia/nvml_calls.def"
 };
 
-/* What 0xa5a5a5a5 as a pid would mean: nobody's. Tells bytes that the library wrote from those that it left alone. */
+/* Fills the array before a call, to recognise the bytes that the library wrote. 0xa5a5a5a5 is never a pid. */
 #define UNTOUCHED 0xa5
 
 static struct calls calls;
 static char failure[sizeof(((struct hb_gpu_use *)0)->why)];
 static enum { UNTRIED, READY, UNUSABLE } state;
 
-static const char *text_of(int code)
+static const char *error_text(int code)
 {
 	switch (code) {
 	case HB_NVML_NOT_SUPPORTED:
@@ -37,13 +37,13 @@ static const char *text_of(int code)
 	}
 }
 
-static void *find(void *library, const char *name, const char *older)
+static void *find_symbol(void *library, const char *name, const char *older)
 {
 	void *found = dlsym(library, name);
 	return found || !older ? found : dlsym(library, older);
 }
 
-/* The first name that is missing, or NULL. */
+/* Looks up all functions. Returns the first required name that is missing, or NULL. */
 static const char *find_calls(void *library)
 {
 	enum { MAY, MUST };
@@ -56,7 +56,7 @@ static const char *find_calls(void *library)
 #include "nvidia/nvml_calls.def"
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		void *found = find(library, rows[i].name, rows[i].older);
+		void *found = find_symbol(library, rows[i].name, rows[i].older);
 		if (!found && rows[i].wanted == MUST)
 			return rows[i].name;
 		memcpy(rows[i].place, &found, sizeof found);
@@ -64,8 +64,8 @@ static const char *find_calls(void *library)
 	return NULL;
 }
 
-/* Tried once: a library that is not there does not come while a process runs. */
-static void load(void)
+/* Tried once per process: a library that is missing then stays missing. */
+static void load_library(void)
 {
 	void *library = dlopen(HB_NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	const char *missing = library ? find_calls(library) : NULL;
@@ -76,30 +76,31 @@ static void load(void)
 	else if (missing)
 		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " has no %s", missing);
 	else if (code != HB_NVML_SUCCESS)
-		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " does not start: %s (%d)", text_of(code), code);
+		snprintf(failure, sizeof failure, HB_NVML_LIBRARY " does not start: %s (%d)", error_text(code), code);
 	else
 		state = READY;
 }
 
-static int failed(struct hb_gpu_use *use, const char *what, int code)
+static int report_failure(struct hb_gpu_use *use, const char *what, int code)
 {
-	snprintf(use->why, sizeof use->why, "NVML's %s: %s (%d)", what, text_of(code), code);
+	snprintf(use->why, sizeof use->why, "NVML's %s: %s (%d)", what, error_text(code), code);
 	return -EIO;
 }
 
 /* --- the list of processes ------------------------------------------------------------- */
 
-struct list {
+struct nvml_list {
 	unsigned n;
 	size_t stride;
 	unsigned char bytes[HB_GPU_USERS_MAX * HB_NVML_RECORD_MAX];
 };
 
 /*
- * How far apart the records are: the smallest known size that all written bytes
- * fit in. A library that clears the whole array first shows it by where it ends.
+ * Returns the size of a record: the smallest known size into which all written bytes
+ * fit. If the library cleared the entire array first, the end of the written bytes
+ * shows that.
  */
-static size_t stride_of(const struct list *list)
+static size_t find_stride(const struct nvml_list *list)
 {
 	size_t end = sizeof list->bytes;
 	while (end > 0 && list->bytes[end - 1] == UNTOUCHED)
@@ -112,9 +113,9 @@ static size_t stride_of(const struct list *list)
 	return HB_NVML_RECORD_MAX;
 }
 
-static int read_list(int (*call)(void *, unsigned *, void *), void *device, struct list *list)
+static int read_list(int (*call)(void *, unsigned *, void *), void *device, struct nvml_list *list)
 {
-	/* Room for records of the largest size, and told as such. */
+	/* The array has room for records of the largest size; the count passed to the library is in such records. */
 	list->n = HB_GPU_USERS_MAX;
 	memset(list->bytes, UNTOUCHED, sizeof list->bytes);
 	int code = call(device, &list->n, list->bytes);
@@ -122,11 +123,11 @@ static int read_list(int (*call)(void *, unsigned *, void *), void *device, stru
 		return code;
 	if (list->n > HB_GPU_USERS_MAX)
 		list->n = HB_GPU_USERS_MAX;
-	list->stride = stride_of(list);
+	list->stride = find_stride(list);
 	return code;
 }
 
-/* A process may be in both lists; the larger figure is the one that says something. */
+/* A process may be in both lists; the larger figure counts. */
 static void add_user(struct hb_gpu_use *use, const struct hb_nvml_process *process)
 {
 	uint64_t bytes = process->bytes == HB_NVML_NOT_AVAILABLE ? HB_GPU_BYTES_UNKNOWN : process->bytes;
@@ -142,8 +143,8 @@ static void add_user(struct hb_gpu_use *use, const struct hb_nvml_process *proce
 		use->users[use->n_users++] = (struct hb_gpu_user){.pid = (pid_t)process->pid, .bytes = bytes};
 }
 
-/* Processes that this pid namespace cannot name come with pid 0. */
-static uint32_t add_users(struct hb_gpu_use *use, const struct list *list)
+/* Adds the processes of a list. Returns how many belong to other pid namespaces, which appear with pid 0. */
+static uint32_t add_users(struct hb_gpu_use *use, const struct nvml_list *list)
 {
 	uint32_t nameless = 0;
 	for (unsigned i = 0; i < list->n; i++) {
@@ -159,20 +160,20 @@ static uint32_t add_users(struct hb_gpu_use *use, const struct list *list)
 
 static int read_users(void *device, struct hb_gpu_use *use)
 {
-	static struct list list; /* one thread at a time */
+	static struct nvml_list list; /* used by one thread at a time */
 	int code = read_list(calls.compute_processes, device, &list);
 	if (code == HB_NVML_INSUFFICIENT_SIZE) {
 		snprintf(use->why, sizeof use->why, "more than %d processes are on the GPU", HB_GPU_USERS_MAX);
 		return -E2BIG;
 	}
 	if (code != HB_NVML_SUCCESS)
-		return failed(use, "list of processes", code);
+		return report_failure(use, "list of processes", code);
 	uint32_t nameless = add_users(use, &list);
-	/* Clients of an MPS server are in a list of their own. */
+	/* Clients of an MPS server are in a separate list. */
 	if (calls.mps_processes && read_list(calls.mps_processes, device, &list) == HB_NVML_SUCCESS)
 		nameless += add_users(use, &list);
 	if (nameless)
-		snprintf(use->why, sizeof use->why, "%u processes of other pid namespaces are not named", nameless);
+		snprintf(use->why, sizeof use->why, "%u processes belong to other pid namespaces", nameless);
 	return 0;
 }
 
@@ -182,14 +183,14 @@ int hb_nvml_use(const char *uuid_text, struct hb_gpu_use *use)
 	void *device = NULL;
 	memset(use, 0, sizeof *use);
 	if (state == UNTRIED)
-		load();
+		load_library();
 	if (state == UNUSABLE) {
 		snprintf(use->why, sizeof use->why, "%s", failure);
 		return -ENOENT;
 	}
 	int code = calls.device_by_uuid(uuid_text, &device);
 	if (code != HB_NVML_SUCCESS)
-		return failed(use, "look for the GPU", code);
+		return report_failure(use, "look for the GPU", code);
 	if (calls.memory_info && calls.memory_info(device, &memory) == HB_NVML_SUCCESS) {
 		use->total_bytes = memory.total;
 		use->used_bytes = memory.used;

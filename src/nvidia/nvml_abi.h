@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few numbers and layouts of NVML that nvml.c needs, so that it builds
- * without NVIDIA's header. Names in NVIDIA's public NVML reference are given
- * beside each.
+ * The numbers and layouts of NVML that nvml.c needs, so that it builds without
+ * NVIDIA's header. Comments give the names in NVIDIA's public NVML reference.
  */
 #ifndef HB_GPU_NVML_ABI_H
 #define HB_GPU_NVML_ABI_H
@@ -27,11 +26,10 @@ struct hb_nvml_memory {
 };
 
 /*
- * The beginning of nvmlProcessInfo_t, which is the same in every version of it.
- * The whole has 16 bytes (first version), 24 (since CUDA 11: with the ids of
- * MIG instances) or 32 (drivers 535.43 to 535.86: with protected memory, under
- * the unchanged name of the function), so nvml.c finds out how far apart the
- * records of this driver are.
+ * The beginning of nvmlProcessInfo_t, which is the same in every version. The entire
+ * record has 16 bytes (first version), 24 (since CUDA 11: with the ids of MIG
+ * instances) or 32 (drivers 535.43 to 535.86: with protected memory, under the same
+ * function name), so nvml.c finds out the size of a record at run time.
  */
 struct hb_nvml_process {
 	uint32_t pid;

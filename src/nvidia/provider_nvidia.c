@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVIDIA GPUs as the daemon and `hb doctor` see them from outside: files of the
- * kernel module, the driver's library, the MPS control program, NVML.
+ * The provider of NVIDIA GPUs for the daemon and `hb doctor`: files of the kernel
+ * module, the driver's library, the MPS control program, NVML.
  */
 #include "base/install_path.h"
 #include "base/uuid.h"
@@ -33,7 +33,7 @@ static int driver_library(char *path, size_t size)
 	return -ENOENT;
 }
 
-/* Value of "Key: value" in a small file; false = no such file or key. */
+/* Reads the value of a line "Key: value" in a small file. False: there is no such file or key. */
 static bool read_value(const char *file, const char *key, char *value, size_t size)
 {
 	char line[256];
@@ -71,7 +71,7 @@ static int gpu_name(const unsigned char uuid[16], char *name, size_t size)
 	return result;
 }
 
-/* Folders of GPUs are named by their place on the bus; the number is how many come before. */
+/* The folders of GPUs are named by bus address; the number of a GPU is the number of GPUs before it. */
 static int gpu_index(const unsigned char uuid[16])
 {
 	char wanted[HB_UUID_TEXT_SIZE], found[64], file[320];
@@ -105,7 +105,7 @@ static void probe_module(struct hb_probe *probe)
 	strcpy(probe->name, "kernel module");
 	probe->required = true;
 	if (!read_value(PROC "/version", "NVRM version", version, sizeof version)) {
-		strcpy(probe->found, PROC "/version is not there");
+		strcpy(probe->found, PROC "/version does not exist");
 		strcpy(probe->remedy,
 		       "install and load NVIDIA's driver (modprobe nvidia); in a container, give it the GPU; "
 		       "without a GPU use --gpu sim");
@@ -150,23 +150,18 @@ static void probe_library(struct hb_probe *probe)
 
 static void probe_mps(struct hb_probe *probe)
 {
-	char path[256];
-	const char *why = "";
-	strcpy(probe->name, "MPS");
-	probe->works = mps_control(path, sizeof path, &why) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.479s", probe->works ? path : why);
-	if (!probe->works)
-		strcpy(probe->remedy, "install nvidia-cuda-mps-control; until then low-priority tenants take turns");
+	hb_probe_mps(probe, &hb_provider_nvidia,
+		     "install nvidia-cuda-mps-control; until then low-priority tenants take turns");
 }
 
-/* Nothing to mend, but to be known before low-priority programs are put together. */
+/* Not a fault, but users should know these limits before they run several low-priority programs. */
 static void probe_mps_limits(struct hb_probe *probe)
 {
 	strcpy(probe->name, "MPS limits");
 	probe->works = true;
 	strcpy(probe->found,
-	       "one user at a time, about 48 processes a GPU; a crash on the GPU of one low-priority program "
-	       "ends the others of low priority");
+	       "one user at a time, about 48 processes per GPU; if one low-priority program crashes on the GPU, "
+	       "the other low-priority programs end, too");
 }
 
 static void probe_mps_elsewhere(struct hb_probe *probe)
@@ -176,7 +171,7 @@ static void probe_mps_elsewhere(struct hb_probe *probe)
 	snprintf(file, sizeof file, "%.200s/control", folder ? folder : "/tmp/nvidia-mps");
 	strcpy(probe->name, "no other MPS");
 	probe->works = access(file, F_OK) != 0;
-	snprintf(probe->found, sizeof probe->found, "%.120s %s", file, probe->works ? "is not there" : "is there");
+	snprintf(probe->found, sizeof probe->found, "%.120s %s", file, probe->works ? "does not exist" : "exists");
 	if (!probe->works)
 		strcpy(probe->remedy,
 		       "another MPS control daemon is running: programs started without `hb run` share its "

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See takeover_kernel.h. Reads the word with a volatile load: past the caches, about once a microsecond over PCIe. A kernel
- * with a limit tells when it began and ended, with two posted writes; one without only has to be queued.
+ * The images of the takeover kernel (takeover_kernel.h). The kernel reads the word
+ * with a volatile load, which bypasses the caches and takes about a microsecond over
+ * PCIe. A kernel with a limit reports its begin and end with two posted writes; a
+ * kernel without a limit only has to be queued.
  */
 #include "nvidia/takeover_kernel.h"
 
@@ -42,5 +44,5 @@ const char hb_takeover_ptx[] = ".version 7.0\n"
 			       "ret;\n"
 			       "}\n";
 
-/* 20 ms is above every limit that the process itself keeps. */
+/* 20 ms is more than every limit that the process itself sets. */
 const char hb_takeover_simulated[] = "HBSIM1\nhold " HB_TAKEOVER_KERNEL_NAME " ns=20000000\n";

@@ -112,7 +112,7 @@ static void watch_channel_groups(void *library)
 	if (!getenv("HB_TENANT") || hb_shim_off() || atomic_flag_test_and_set(&watched))
 		return;
 	if (role && strcmp(role, "server") == 0)
-		hb_rm_watch_tell(hb_tenant_join_server);
+		hb_rm_watch_notify(hb_tenant_join_server);
 	/* The simulated driver exports the function by which it calls its device. */
 	hb_rm_watch_install(library, (hb_rm_ioctl *)dlsym(library, "hb_sim_ioctl"));
 }

@@ -42,7 +42,7 @@ void hb_tenant_join(void);
 
 /*
  * The same for the MPS server (HB_ROLE=server), which never calls cuInit: called when
- * its first channel groups exist (hb_rm_watch_tell). Makes no CUDA call.
+ * its first channel groups exist (hb_rm_watch_notify). Makes no CUDA call.
  */
 void hb_tenant_join_server(void);
 

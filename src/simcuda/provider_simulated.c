@@ -95,7 +95,8 @@ static int gpu_use(const unsigned char uuid[16], struct hb_gpu_use *use)
 	if (result == -ENOENT || result == -ECONNREFUSED)
 		return 0;
 	if (result < 0) {
-		snprintf(use->why, sizeof use->why, "the simulated GPU's broker does not tell: %s", strerror(-result));
+		snprintf(use->why, sizeof use->why, "the simulated GPU's broker does not answer: %s",
+			 strerror(-result));
 		return result;
 	}
 	use->total_bytes = reply.memory_total;
@@ -126,13 +127,7 @@ static void probe_library(struct hb_probe *probe)
 
 static void probe_mps(struct hb_probe *probe)
 {
-	char path[512];
-	const char *why = "";
-	strcpy(probe->name, "MPS");
-	probe->works = mps_control(path, sizeof path, &why) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.470s", probe->works ? path : why);
-	if (!probe->works)
-		strcpy(probe->remedy, "build or install it; until then low-priority tenants take turns");
+	hb_probe_mps(probe, &hb_provider_simulated, "build or install it; until then low-priority tenants take turns");
 }
 
 static void (*const probes[])(struct hb_probe *probe) = {probe_library, probe_mps, NULL};

@@ -84,7 +84,7 @@ static void processes_of_other_namespaces_are_told(void **state)
 	setenv("HB_FAKE_NVML_COMPUTE", "0:5,0:6,77:8", 1);
 	struct hb_gpu_use use = look();
 	assert_int_equal(use.n_users, 1);
-	assert_string_equal(use.why, "2 processes of other pid namespaces are not named");
+	assert_string_equal(use.why, "2 processes belong to other pid namespaces");
 }
 
 static void a_full_list_is_no_list(void **state)
