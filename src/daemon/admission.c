@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool below(const char *path, const char *top)
+static bool is_below(const char *path, const char *top)
 {
 	size_t length = strlen(top);
 	while (length > 1 && top[length - 1] == '/')
@@ -13,49 +13,49 @@ static bool below(const char *path, const char *top)
 	return strncmp(path, top, length) == 0 && (path[length] == '\0' || path[length] == '/' || length == 1);
 }
 
-static bool fits(const struct hb_rule *rule, const struct hb_peer *peer)
+static bool rule_fits(const struct hb_rule *rule, const struct hb_peer *peer)
 {
 	if (rule->user[0] && strcmp(rule->user, peer->user) != 0)
 		return false;
 	if (rule->unit[0] && strcmp(rule->unit, peer->unit) != 0)
 		return false;
-	return !rule->cgroup[0] || below(peer->cgroup, rule->cgroup);
+	return !rule->cgroup[0] || is_below(peer->cgroup, rule->cgroup);
 }
 
 static const struct hb_rule *find_rule(const struct hb_daemon_config *config, const struct hb_peer *peer)
 {
 	for (uint32_t i = 0; i < config->n_rules; i++)
-		if (fits(&config->rules[i], peer))
+		if (rule_fits(&config->rules[i], peer))
 			return &config->rules[i];
 	return NULL;
 }
 
-static void name_rule(const struct hb_daemon_config *config, const struct hb_rule *rule, char *name, size_t size)
+static void describe_rule(const struct hb_daemon_config *config, const struct hb_rule *rule, char *name, size_t size)
 {
 	if (!rule)
-		snprintf(name, size, "no rule for this user, unit or cgroup ('others' applies)");
+		snprintf(name, size, "no rule fits this user, unit or cgroup (so 'others' applies)");
 	else if (rule->name[0])
 		snprintf(name, size, "rule '%s'", rule->name);
 	else
 		snprintf(name, size, "rule %u", (unsigned)(rule - config->rules) + 1);
 }
 
-struct hb_terms hb_admit(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *peer,
-			 const struct hb_terms *asked, char reason[160])
+struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *peer,
+			  const struct hb_rights *wanted, char reason[160])
 {
-	struct hb_terms granted = *asked;
+	struct hb_rights granted = *wanted;
 	const struct hb_rule *rule = find_rule(config, peer);
 	int highest = rule ? rule->priority : system_mode ? config->others : HB_CONFIG_HIGH;
 	char name[96];
-	name_rule(config, rule, name, sizeof name);
+	describe_rule(config, rule, name, sizeof name);
 	reason[0] = '\0';
-	if (rule && rule->slo_ns && !asked->slo_ns)
+	if (rule && rule->slo_ns && !wanted->slo_ns)
 		granted.slo_ns = rule->slo_ns;
-	if (rule && rule->memory_bytes && (!asked->memory_bytes || asked->memory_bytes > rule->memory_bytes)) {
+	if (rule && rule->memory_bytes && (!wanted->memory_bytes || wanted->memory_bytes > rule->memory_bytes)) {
 		granted.memory_bytes = rule->memory_bytes;
 		snprintf(reason, 160, "memory limited by %s", name);
 	}
-	if (asked->priority == HB_PAGE_HIGH && highest == HB_CONFIG_LOW) {
+	if (wanted->priority == HB_PAGE_HIGH && highest == HB_CONFIG_LOW) {
 		granted.priority = HB_PAGE_LOW;
 		snprintf(reason, 160, "priority high not granted: %s", name);
 	}

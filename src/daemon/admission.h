@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process that asks may have: the rules of hummingbird.yaml applied to
- * who it is. A pure function, called for every new tenant and every change.
+ * Decides what a tenant may have: applies the rules of hummingbird.yaml to the
+ * process that requests it. A pure function, called for every new tenant and for
+ * every change of one.
  */
 #ifndef HB_DAEMON_ADMISSION_H
 #define HB_DAEMON_ADMISSION_H
@@ -10,19 +11,21 @@
 #include "daemon/peer.h"
 #include "hummingbird/page.h"
 
-struct hb_terms {
+/* What a tenant may have. */
+struct hb_rights {
 	enum hb_page_priority priority;
-	int64_t slo_ns;        /* 0 = none, -1 = learn it */
+	int64_t slo_ns;        /* 0 = none, -1 = learned by the core */
 	uint64_t memory_bytes; /* 0 = no limit */
 };
 
 /*
- * Lowers `asked` to what `peer` may have. Per-user daemons grant what no rule
- * forbids; a system-wide one grants `others` where no rule fits. *reason = why
- * something was lowered, "" where nothing was. Root and the daemon's own user
- * are bound by rules like everybody else: rules are a promise.
+ * Returns `wanted`, lowered to what `peer` may have. A per-user daemon grants
+ * everything that no rule forbids. A system-wide daemon grants the priority
+ * `others` if no rule fits. *reason = why something was lowered, "" = nothing
+ * was. The rules also bind root and the daemon's own user, because other users
+ * rely on them.
  */
-struct hb_terms hb_admit(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *peer,
-			 const struct hb_terms *asked, char reason[160]);
+struct hb_rights hb_admit(const struct hb_daemon_config *config, bool system_mode, const struct hb_peer *peer,
+			  const struct hb_rights *wanted, char reason[160]);
 
 #endif

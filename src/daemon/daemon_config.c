@@ -15,10 +15,6 @@
 
 static const char *const priorities[] = {"low", "high", NULL};
 static const char *const engines[] = {"auto", "temporal", "turns", "spatial", NULL};
-
-/* In the order of enum hb_low_rule. */
-static const char *const low_rules[] = {"slack", "orion", NULL};
-
 /* In the order of enum hb_config_masks. */
 static const char *const masks[] = {"spread", "gpcs", NULL};
 
@@ -58,7 +54,6 @@ static const struct hb_config_key keys[] = {
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
 	HB_CONFIG_INT(struct hb_daemon_config, low_sms, "low_sms", .min = 0, .max = 256),
-	HB_CONFIG_CHOICE(struct hb_daemon_config, low_rule, "low_rule", .choices = low_rules),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
 	HB_CONFIG_INT(struct hb_daemon_config, harm_percent, "harm_percent", .min = -1, .max = 100),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),

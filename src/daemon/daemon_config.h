@@ -50,7 +50,6 @@ struct hb_daemon_config {
 	 * its time alone LP may cost a request, in percent, 0 = LP waits while one is served, -1 = the policy decides. */
 	int64_t window_ns;
 	int64_t low_sms, harm_percent;
-	int low_rule;         /* enum hb_low_rule */
 	int masks;            /* enum hb_config_masks */
 	int64_t idle_exit_ns; /* per-user daemons end after this long without tenants; 0 = never */
 	int others;           /* enum hb_config_priority: the highest for processes that no rule fits, in system mode */

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which bits of SM masks are of one GPC, asked once for each GPU with `masks:
- * gpcs` when the spatial engine is first wanted there: a child runs the trial
- * (`hb doctor --gpcs`, nvidia/gpc_trial.h) in a context of its own and is killed
- * when it takes too long. What it found goes to
- * the page of the GPU, whose processes compare it with the bits that they find
- * themselves. Whatever is wrong leaves masks spread, with the reason on the page.
- */
+/* Runs the search for GPCs and publishes its result; see gpc_layout.h. */
+#include "daemon/gpc_layout.h"
+
 #include "base/install_path.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -21,26 +16,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIAL_LIMIT_MS 60000
+#define SEARCH_LIMIT_MS 60000
 
 extern char **environ;
 
-/* Outlives the device, which may go while the trial runs. */
-struct look {
-	struct hb_daemon *daemon;
-	unsigned char uuid[HB_UUID_BYTES];
+/* A running child process. It may outlive the record of its GPU. */
+struct hb_gpc_search {
+	struct hb_gpu *gpu; /* NULL = the record was freed */
+	struct hb_command *command;
 };
 
-static void publish(struct hb_device *device, enum hb_gpc_state state)
+static void publish_state(struct hb_gpu *gpu, enum hb_gpc_state state)
 {
-	atomic_store_explicit(&device->page->gpc_state, (uint32_t)state, memory_order_release);
+	atomic_store_explicit(&gpu->page->gpc_state, (uint32_t)state, memory_order_release);
 	if (state == HB_GPC_KNOWN)
-		hb_log_info("GPU %u: masks of whole GPCs: %s", device->number, hb_gpc_state_text(state));
+		hb_log_info("GPU %u: masks leave complete GPCs to high priority: %s", gpu->number,
+			    hb_gpc_state_text(state));
 	else
-		hb_log_warning("GPU %u: no masks of whole GPCs: %s", device->number, hb_gpc_state_text(state));
+		hb_log_warning("GPU %u: masks cannot leave complete GPCs to high priority: %s", gpu->number,
+			       hb_gpc_state_text(state));
 }
 
-/* 32 hexadecimal digits, the highest bit first. Each bit once. */
+/* Reads 32 hexadecimal digits, the highest bit first. A bit belongs to one group only. */
 static bool read_bits(const char *text, uint8_t group, unsigned char *gpc_of)
 {
 	if (!text || strlen(text) != HB_GPC_BITS / 4)
@@ -73,7 +70,7 @@ static bool read_groups(const json_t *groups, unsigned char *gpc_of)
 	return json_array_size(groups) >= 2;
 }
 
-static bool is_of(const json_t *answer, const unsigned char *uuid)
+static bool is_about(const json_t *answer, const unsigned char *uuid)
 {
 	const char *text = json_string_value(json_object_get(answer, "gpu"));
 	char own[HB_UUID_TEXT_SIZE];
@@ -84,34 +81,38 @@ static enum hb_gpc_state read_answer(const json_t *answer, const unsigned char *
 {
 	enum hb_gpc_state state = HB_GPC_NO_TRIAL;
 	const char *word = json_string_value(json_object_get(answer, "state"));
-	if (!is_of(answer, uuid) || !hb_gpc_state_parse(word, &state) || state != HB_GPC_KNOWN)
+	if (!is_about(answer, uuid) || !hb_gpc_state_parse(word, &state) || state != HB_GPC_KNOWN)
 		return state;
 	return read_groups(json_object_get(answer, "groups"), gpc_of) ? HB_GPC_KNOWN : HB_GPC_NO_TRIAL;
 }
 
-static void ended(void *argument, const struct hb_command_result *result)
+static void publish_output(struct hb_gpu *gpu, const char *output)
 {
-	struct look *look = argument;
-	struct hb_device *device = hb_daemon_known_device(look->daemon, look->uuid);
-	if (device)
-		device->gpcs_trial = NULL;
-	const char *begin = strchr(result->output, '{');
+	const char *begin = strchr(output, '{');
 	unsigned char gpc_of[HB_GPC_BITS] = {0};
 	json_t *answer = NULL;
 	struct hb_error error;
-	if (device && begin)
-		hb_json_parse(begin, strlen(begin), "the trial of GPCs", &answer, &error);
-	enum hb_gpc_state state = device ? read_answer(answer, look->uuid, gpc_of) : HB_GPC_NO_TRIAL;
-	if (device && state == HB_GPC_KNOWN)
-		memcpy(device->page->gpc_of, gpc_of, sizeof device->page->gpc_of);
-	if (device)
-		publish(device, state);
+	if (begin)
+		hb_json_parse(begin, strlen(begin), "the search for GPCs", &answer, &error);
+	enum hb_gpc_state state = read_answer(answer, gpu->uuid, gpc_of);
+	if (state == HB_GPC_KNOWN)
+		memcpy(gpu->page->gpc_of, gpc_of, sizeof gpu->page->gpc_of);
+	publish_state(gpu, state);
 	json_decref(answer);
-	free(look);
 }
 
-/* The environment of the daemon, with this GPU as the only one. Entries belong to `environ`, but for the first. */
-static char **make_environment(const struct hb_device *device, char *visible, size_t size)
+static void search_ended(void *argument, const struct hb_command_result *result)
+{
+	struct hb_gpc_search *search = argument;
+	if (search->gpu) {
+		search->gpu->gpc_search = NULL;
+		publish_output(search->gpu, result->output);
+	}
+	free(search);
+}
+
+/* Returns the daemon's environment with this GPU as the only visible one. The list shares its entries with `environ`. */
+static char **make_environment(const struct hb_gpu *gpu, char *visible, size_t size)
 {
 	size_t n = 0, count = 0;
 	char uuid[HB_UUID_TEXT_SIZE];
@@ -120,9 +121,9 @@ static char **make_environment(const struct hb_device *device, char *visible, si
 	char **list = calloc(count + 2, sizeof *list);
 	if (!list)
 		return NULL;
-	snprintf(visible, size, "CUDA_VISIBLE_DEVICES=%s", hb_uuid_format(device->uuid, uuid));
-	/* Simulated GPUs are known by their number only: the first one that is to be seen is tried. */
-	if (!device->daemon->options.simulated)
+	snprintf(visible, size, "CUDA_VISIBLE_DEVICES=%s", hb_uuid_format(gpu->uuid, uuid));
+	/* Simulated GPUs have no UUID that CUDA accepts: the child process takes the first one. */
+	if (!gpu->daemon->options.simulated)
 		list[n++] = visible;
 	for (size_t i = 0; i < count; i++)
 		if (!n || strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", strlen("CUDA_VISIBLE_DEVICES=")) != 0)
@@ -130,44 +131,47 @@ static char **make_environment(const struct hb_device *device, char *visible, si
 	return list;
 }
 
-static int start(struct hb_device *device)
+static int start_search(struct hb_gpu *gpu)
 {
 	char program[PATH_MAX], visible[HB_UUID_TEXT_SIZE + 32];
-	bool simulated = device->daemon->options.simulated;
+	bool simulated = gpu->daemon->options.simulated;
 	const char *const arguments[] = {program, "doctor", "--gpcs", simulated ? "--gpu" : NULL, "sim", NULL};
 	int result = hb_install_program("hb", program, sizeof program);
 	if (result < 0)
 		return result;
-	struct look *look = calloc(1, sizeof *look);
-	char **environment = make_environment(device, visible, sizeof visible);
+	struct hb_gpc_search *search = calloc(1, sizeof *search);
+	char **environment = make_environment(gpu, visible, sizeof visible);
 	result = -ENOMEM;
-	if (look && environment) {
-		look->daemon = device->daemon;
-		memcpy(look->uuid, device->uuid, HB_UUID_BYTES);
-		result = hb_command_start(&device->daemon->loop, (char **)(uintptr_t)arguments, environment, NULL,
-					  TRIAL_LIMIT_MS, ended, look, &device->gpcs_trial);
-	}
+	if (search && environment)
+		result = hb_command_start(&gpu->daemon->loop, (char **)(uintptr_t)arguments, environment, NULL,
+					  SEARCH_LIMIT_MS, search_ended, search, &search->command);
 	free(environment);
-	if (result < 0)
-		free(look);
-	return result;
+	if (result < 0) {
+		free(search);
+		return result;
+	}
+	search->gpu = gpu;
+	gpu->gpc_search = search;
+	return 0;
 }
 
-void hb_gpcs_look(struct hb_device *device)
+void hb_gpc_layout_find(struct hb_gpu *gpu)
 {
-	if (device->gpcs_looked)
+	if (gpu->gpc_search_done)
 		return;
-	device->gpcs_looked = true;
-	int result = start(device);
+	gpu->gpc_search_done = true;
+	int result = start_search(gpu);
 	if (result < 0) {
-		hb_log_warning("the trial of GPCs cannot be run: %s", strerror(-result));
-		publish(device, HB_GPC_NO_TRIAL);
+		hb_log_warning("GPU %u: the search for GPCs cannot be started: %s", gpu->number, strerror(-result));
+		publish_state(gpu, HB_GPC_NO_TRIAL);
 	}
 }
 
-void hb_gpcs_stop(struct hb_device *device)
+void hb_gpc_layout_cancel(struct hb_gpu *gpu)
 {
-	if (device->gpcs_trial)
-		hb_command_kill(device->gpcs_trial);
-	device->gpcs_trial = NULL;
+	if (!gpu->gpc_search)
+		return;
+	gpu->gpc_search->gpu = NULL;
+	hb_command_kill(gpu->gpc_search->command);
+	gpu->gpc_search = NULL;
 }

@@ -6,7 +6,7 @@
 #include "base/hb-version.h"
 #include "base/http_address.h"
 #include "base/log.h"
-#include "daemon/daemon.h"
+#include "daemon/daemon_loop.h"
 #include "daemon/service_notify.h"
 
 #include <errno.h>

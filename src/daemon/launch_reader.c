@@ -13,36 +13,37 @@
 #include <sys/stat.h>
 
 #define RING ((uint64_t)HB_TRACE_LAUNCHES)
-/* A ring then holds 200,000 launches a second. */
+/* Enough for 200,000 launches per second of one process. */
 #define READ_EVERY_NS (10 * HB_NS_PER_MS)
 #define LINES_BYTES_MAX (8 << 20)
 #define NAMES_MAX 4096
 #define NAME_VALUES (HB_TRACE_FIRST_NAME + HB_TRACE_NAMES)
 
-/* One process. */
-struct source {
+/* The ring of one process. */
+struct launch_source {
 	uint32_t generation;
 	uint64_t read;
-	uint32_t names[NAME_VALUES]; /* the recording's number + 1 by hb_trace_launch.name; 0 = not seen yet */
+	uint32_t names
+		[NAME_VALUES]; /* number of the name in the recording + 1, by hb_trace_launch.name; 0 = not seen yet */
 };
 
-struct area {
+struct launch_area {
 	uint64_t inode;
-	struct hb_trace_ring *rings; /* NULL: not mapped, or it has none */
-	struct source *sources[HB_PAGE_PROCESSES];
+	struct hb_trace_ring *rings; /* NULL: not mapped, or the page has no rings */
+	struct launch_source *sources[HB_PAGE_PROCESSES];
 };
 
 struct hb_launch_reader {
 	FILE *lines;
 	char *text;
 	size_t length;
-	uint32_t number; /* what pages say while it runs */
+	uint32_t number; /* written to the pages while the recording runs */
 	int64_t since_ns, next_ns;
 	uint64_t lost;
 	bool full, ended;
 	char *names[NAMES_MAX];
 	uint32_t n_names;
-	struct area areas[HB_TENANCIES_MAX];
+	struct launch_area areas[HB_TENANCIES_MAX];
 };
 
 struct hb_launch_reader *hb_launch_reader_new(int64_t now_ns)
@@ -60,19 +61,19 @@ struct hb_launch_reader *hb_launch_reader_new(int64_t now_ns)
 	return made;
 }
 
-static void forget_area(struct area *area)
+static void forget_area(struct launch_area *area)
 {
 	if (area->rings)
 		munmap(area->rings, HB_TRACE_BYTES);
 	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)
 		free(area->sources[i]);
-	*area = (struct area){.rings = NULL};
+	*area = (struct launch_area){.rings = NULL};
 }
 
 /* --- names ----------------------------------------------------------------------------- */
 
-/* One word of the recording's text. */
-static void clean(char text[HB_TRACE_NAME_BYTES])
+/* Makes a name one printable word, as the recording's text needs. */
+static void clean_name(char text[HB_TRACE_NAME_BYTES])
 {
 	text[HB_TRACE_NAME_BYTES - 1] = '\0';
 	for (char *at = text; *at; at++)
@@ -82,8 +83,8 @@ static void clean(char text[HB_TRACE_NAME_BYTES])
 		strcpy(text, "?");
 }
 
-/* The number of this name, told where it is new; NAMES_MAX: there is no room. */
-static uint32_t number_of(struct hb_launch_reader *reader, const char *name)
+/* Returns the number of this name, and writes a line for a new one. NAMES_MAX: no room for another name. */
+static uint32_t find_name_number(struct hb_launch_reader *reader, const char *name)
 {
 	for (uint32_t i = 0; i < reader->n_names; i++)
 		if (strcmp(reader->names[i], name) == 0)
@@ -96,8 +97,8 @@ static uint32_t number_of(struct hb_launch_reader *reader, const char *name)
 	return reader->n_names++;
 }
 
-static uint32_t name_of(struct hb_launch_reader *reader, struct source *source, const struct hb_trace_ring *ring,
-			uint32_t name)
+static uint32_t find_source_name(struct hb_launch_reader *reader, struct launch_source *source,
+				 const struct hb_trace_ring *ring, uint32_t name)
 {
 	char text[HB_TRACE_NAME_BYTES] = "kernel";
 	if (name >= NAME_VALUES)
@@ -108,32 +109,32 @@ static uint32_t name_of(struct hb_launch_reader *reader, struct source *source, 
 		strcpy(text, "graph");
 	else if (name >= HB_TRACE_FIRST_NAME)
 		memcpy(text, ring->names[name - HB_TRACE_FIRST_NAME], sizeof text);
-	clean(text);
-	source->names[name] = number_of(reader, text) + 1;
+	clean_name(text);
+	source->names[name] = find_name_number(reader, text) + 1;
 	return source->names[name] - 1;
 }
 
 /* --- launches ---------------------------------------------------------------------------- */
 
-static void note(struct hb_launch_reader *reader, const struct hb_tenancy *tenancy, struct source *source,
-		 const struct hb_trace_ring *ring, int64_t at_ns, uint64_t what)
+static void add_launch(struct hb_launch_reader *reader, const struct hb_tenancy *tenancy, struct launch_source *source,
+		       const struct hb_trace_ring *ring, int64_t at_ns, uint64_t what)
 {
-	uint32_t gpu = (uint32_t)(what >> 48);
-	bool sound = at_ns >= reader->since_ns && at_ns <= hb_clock_now_ns() && gpu < tenancy->n_devices;
-	if (!sound || reader->full || ftell(reader->lines) > LINES_BYTES_MAX) {
-		reader->full |= sound;
+	uint32_t gpu_index = (uint32_t)(what >> 48);
+	bool valid = at_ns >= reader->since_ns && at_ns <= hb_clock_now_ns() && gpu_index < tenancy->n_gpus;
+	if (!valid || reader->full || ftell(reader->lines) > LINES_BYTES_MAX) {
+		reader->full |= valid;
 		reader->lost++;
 		return;
 	}
-	uint32_t name = name_of(reader, source, ring, (uint32_t)(what >> 32) & 0xffff);
-	hb_recording_write_launch(reader->lines, tenancy->devices[gpu]->number, at_ns, tenancy->index, name);
+	uint32_t name = find_source_name(reader, source, ring, (uint32_t)(what >> 32) & 0xffff);
+	hb_recording_write_launch(reader->lines, tenancy->gpus[gpu_index]->number, at_ns, tenancy->index, name);
 }
 
-static void read_ring(struct hb_launch_reader *reader, const struct hb_tenancy *tenancy, struct source *source,
+static void read_ring(struct hb_launch_reader *reader, const struct hb_tenancy *tenancy, struct launch_source *source,
 		      const struct hb_trace_ring *ring)
 {
 	uint64_t claimed = atomic_load_explicit(&ring->claimed, memory_order_acquire), n = claimed - source->read;
-	if (n > INT64_MAX) { /* backwards: scribbled */
+	if (n > INT64_MAX) { /* backwards: the process has overwritten the counter */
 		source->read = claimed;
 	} else if (n > RING) {
 		reader->lost += n - RING;
@@ -145,31 +146,31 @@ static void read_ring(struct hb_launch_reader *reader, const struct hb_tenancy *
 		uint64_t what = atomic_load_explicit(&entry->what, memory_order_acquire);
 		int64_t at_ns = atomic_load_explicit(&entry->at_ns, memory_order_relaxed);
 		atomic_thread_fence(memory_order_acquire);
-		bool whole = (uint32_t)what == (uint32_t)(i + 1);
-		if (!whole && claimed - i < RING / 2)
-			return; /* its writer is at it; one that was killed there is passed over later */
-		if (whole && atomic_load_explicit(&ring->claimed, memory_order_relaxed) - i < RING)
-			note(reader, tenancy, source, ring, at_ns, what);
+		bool complete = (uint32_t)what == (uint32_t)(i + 1);
+		if (!complete && claimed - i < RING / 2)
+			return; /* the entry is being written; if its writer was killed, the entry is skipped later */
+		if (complete && atomic_load_explicit(&ring->claimed, memory_order_relaxed) - i < RING)
+			add_launch(reader, tenancy, source, ring, at_ns, what);
 		else
 			reader->lost++;
 	}
 }
 
-/* The process in this slot, from what it notes now on. */
-static struct source *source_of(struct area *area, const struct hb_tenancy *tenancy, uint32_t slot)
+/* Returns the ring of the process in this slot; a new one is read from its present end. */
+static struct launch_source *find_source(struct launch_area *area, const struct hb_tenancy *tenancy, uint32_t slot)
 {
 	uint32_t generation = tenancy->page->processes[slot].generation;
-	struct source *source = area->sources[slot];
+	struct launch_source *source = area->sources[slot];
 	if (source && source->generation == generation)
 		return source;
 	if (!source)
 		source = area->sources[slot] = malloc(sizeof *source);
 	if (source)
-		*source = (struct source){.generation = generation, .read = area->rings[slot].claimed};
+		*source = (struct launch_source){.generation = generation, .read = area->rings[slot].claimed};
 	return source;
 }
 
-static void map_area(struct area *area, const struct hb_tenancy *tenancy)
+static void map_area(struct launch_area *area, const struct hb_tenancy *tenancy)
 {
 	struct stat found;
 	if (area->inode == tenancy->page_inode)
@@ -186,13 +187,13 @@ static void map_area(struct area *area, const struct hb_tenancy *tenancy)
 
 static void read_tenancy(struct hb_launch_reader *reader, struct hb_tenancy *tenancy)
 {
-	struct area *area = &reader->areas[tenancy->index];
+	struct launch_area *area = &reader->areas[tenancy->index];
 	map_area(area, tenancy);
 	if (!area->rings)
 		return;
 	tenancy->page->recording = reader->number;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
-		struct source *source = tenancy->members[slot].watch ? source_of(area, tenancy, slot) : NULL;
+		struct launch_source *source = tenancy->members[slot].watch ? find_source(area, tenancy, slot) : NULL;
 		if (source)
 			read_ring(reader, tenancy, source, &area->rings[slot]);
 	}
@@ -230,8 +231,8 @@ void hb_launch_reader_write(struct hb_launch_reader *reader, struct hb_daemon *d
 	fflush(reader->lines);
 	fwrite(reader->text, 1, reader->length, out);
 	if (reader->lost)
-		fprintf(out, "# %llu launches are not in it%s\n", (unsigned long long)reader->lost,
-			reader->full ? ": there was no more room" : "");
+		fprintf(out, "# %llu launches are missing%s\n", (unsigned long long)reader->lost,
+			reader->full ? ": the recording is full" : "");
 }
 
 void hb_launch_reader_free(struct hb_launch_reader *reader, struct hb_daemon *daemon)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of /metrics: the table metrics.def, the counters that processes keep
- * on their pages (hb_shim_*) and those of the cores (hb_core_*). A family's
- * samples stand together, so each is one walk over its subjects; labels are made
- * once a scrape. Called by metrics_http.c. Pages are other people's memory:
- * every value is only ever a number to print.
+ * Writes the text of /metrics: the table metrics.def, the counters that
+ * processes keep on their pages (hb_shim_*) and the counters of the cores
+ * (hb_core_*). All samples of one metric must be written together, so each
+ * metric is one walk over its subjects. A GPU's labels are made once for each
+ * scrape. Tenants can write anything to their pages: values from a page are
+ * only printed as numbers.
  */
 #include "daemon/metrics.h"
 
@@ -14,7 +15,11 @@
 #include "base/prom_text.h"
 #include "base/uuid.h"
 #include "core/tenant.h"
-#include "daemon/meters.h"
+#include "daemon/daemon.h"
+#include "daemon/gpu_measures.h"
+#include "daemon/gpu_processes.h"
+#include "daemon/mps_server.h"
+#include "daemon/status_tenant.h"
 #include "gpu/provider.h"
 
 #include <jansson.h>
@@ -25,19 +30,19 @@
 
 #define LABELS_MAX 640
 
-/* What the writers look at: only the parts that their subject has are set. */
-struct scene {
+/* What a writer needs: only the parts that its subject has are set. */
+struct metrics_scene {
 	FILE *out;
 	struct hb_daemon *daemon;
 	int64_t now_ns;
-	const char *name; /* of the family being written */
-	const struct hb_device *device;
+	const char *name; /* of the metric being written */
+	const struct hb_gpu *gpu;
 	struct hb_tenancy *tenancy;
-	uint32_t gpu; /* index on the tenant's page */
-	size_t row;   /* of the counter table being written */
-	char *labels; /* of the subject */
+	uint32_t gpu_index; /* of the GPU on the tenant page */
+	size_t row;         /* of the counter table being written */
+	char *labels;       /* of the subject */
 	char host[256];
-	char (*device_labels)[LABELS_MAX];
+	char (*gpu_labels)[LABELS_MAX];
 };
 
 /* --- labels -------------------------------------------------------------------------- */
@@ -55,16 +60,16 @@ static void add_label(char labels[LABELS_MAX], const char *name, const char *val
 }
 
 /* The names that DCGM's exporter uses, so that its metrics and these can be joined. */
-static void label_device(const struct scene *scene, const struct hb_device *device, char labels[LABELS_MAX])
+static void label_gpu(const struct metrics_scene *scene, const struct hb_gpu *gpu, char labels[LABELS_MAX])
 {
 	char uuid[HB_UUID_TEXT_SIZE], node[32];
-	hb_uuid_format(device->uuid, uuid);
-	snprintf(node, sizeof node, "nvidia%s", device->meters->index);
+	hb_uuid_format(gpu->uuid, uuid);
+	snprintf(node, sizeof node, "nvidia%s", gpu->measures->index);
 	labels[0] = '\0';
-	add_label(labels, "gpu", device->meters->index);
+	add_label(labels, "gpu", gpu->measures->index);
 	add_label(labels, "UUID", uuid);
-	add_label(labels, "device", device->meters->index[0] ? node : "");
-	add_label(labels, "modelName", device->meters->name);
+	add_label(labels, "device", gpu->measures->index[0] ? node : "");
+	add_label(labels, "modelName", gpu->measures->name);
 	add_label(labels, "Hostname", scene->host);
 }
 
@@ -76,43 +81,44 @@ static void label_tenant(const struct hb_tenancy *tenancy, char labels[LABELS_MA
 	add_label(labels, "priority", hb_status_role(tenancy));
 }
 
-/* The subject's labels and one more. */
-static const char *with(const struct scene *scene, const char *name, const char *value, char labels[LABELS_MAX])
+/* Returns the subject's labels with one more. */
+static const char *add_own_label(const struct metrics_scene *scene, const char *name, const char *value,
+				 char labels[LABELS_MAX])
 {
 	strcpy(labels, scene->labels);
 	add_label(labels, name, value);
 	return labels;
 }
 
-static void count(const struct scene *scene, uint64_t value)
+static void write_count(const struct metrics_scene *scene, uint64_t value)
 {
 	hb_prom_count(scene->out, scene->name, scene->labels, value);
 }
 
-static void seconds(const struct scene *scene, int64_t value_ns)
+static void write_seconds(const struct metrics_scene *scene, int64_t value_ns)
 {
 	hb_prom_seconds(scene->out, scene->name, scene->labels, value_ns > 0 ? (uint64_t)value_ns : 0);
 }
 
-static void histogram(const struct scene *scene, const struct hb_hist *hist)
+static void write_histogram(const struct metrics_scene *scene, const struct hb_hist *hist)
 {
 	hb_prom_histogram(scene->out, scene->name, scene->labels, hist);
 }
 
 /* --- the daemon ------------------------------------------------------------------------ */
 
-static void build_info(struct scene *scene)
+static void build_info(struct metrics_scene *scene)
 {
 	char labels[LABELS_MAX];
-	hb_prom_count(scene->out, scene->name, with(scene, "version", HB_VERSION, labels), 1);
+	hb_prom_count(scene->out, scene->name, add_own_label(scene, "version", HB_VERSION, labels), 1);
 }
 
-static void uptime(struct scene *scene)
+static void uptime(struct metrics_scene *scene)
 {
-	seconds(scene, scene->now_ns - scene->daemon->started_ns);
+	write_seconds(scene, scene->now_ns - scene->daemon->started_ns);
 }
 
-static void mps_state(struct scene *scene)
+static void mps_state(struct metrics_scene *scene)
 {
 	static const char *const states[] = {
 #define X(name, text) text,
@@ -122,61 +128,61 @@ static void mps_state(struct scene *scene)
 	char labels[LABELS_MAX];
 	const char *now = hb_mps_state_text(scene->daemon->mps);
 	for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-		hb_prom_count(scene->out, scene->name, with(scene, "state", states[i], labels),
+		hb_prom_count(scene->out, scene->name, add_own_label(scene, "state", states[i], labels),
 			      strcmp(states[i], now) == 0);
 }
 
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
-static void gpu_info(struct scene *scene)
+static void gpu_info(struct metrics_scene *scene)
 {
 	char labels[LABELS_MAX];
-	with(scene, "engine", hb_status_engine(scene->device->engine), labels);
-	add_label(labels, "policy", hb_core_policy(scene->device->core));
+	add_own_label(scene, "engine", hb_status_engine(scene->gpu->engine), labels);
+	add_label(labels, "policy", hb_core_policy(scene->gpu->core));
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }
 
-static void gpu_total(struct scene *scene)
+static void gpu_total(struct metrics_scene *scene)
 {
-	if (scene->device->use && scene->device->use->total_bytes)
-		count(scene, scene->device->use->total_bytes);
+	if (scene->gpu->use && scene->gpu->use->total_bytes)
+		write_count(scene, scene->gpu->use->total_bytes);
 }
 
-static void gpu_used(struct scene *scene)
+static void gpu_used(struct metrics_scene *scene)
 {
-	if (scene->device->use && scene->device->use->total_bytes)
-		count(scene, scene->device->use->used_bytes);
+	if (scene->gpu->use && scene->gpu->use->total_bytes)
+		write_count(scene, scene->gpu->use->used_bytes);
 }
 
-static void gpu_reserve(struct scene *scene)
+static void gpu_reserve(struct metrics_scene *scene)
 {
-	count(scene, scene->device->page->reserve_bytes);
+	write_count(scene, scene->gpu->page->reserve_bytes);
 }
 
-static void gpu_low_memory(struct scene *scene)
+static void gpu_low_memory(struct metrics_scene *scene)
 {
-	count(scene, scene->device->page->low_used_bytes);
+	write_count(scene, scene->gpu->page->low_used_bytes);
 }
 
-static void gpu_tenants(struct scene *scene)
+static void gpu_tenants(struct metrics_scene *scene)
 {
 	char labels[LABELS_MAX];
-	hb_prom_count(scene->out, scene->name, with(scene, "priority", "high", labels), scene->device->n_high);
-	hb_prom_count(scene->out, scene->name, with(scene, "priority", "low", labels), scene->device->n_low);
+	hb_prom_count(scene->out, scene->name, add_own_label(scene, "priority", "high", labels), scene->gpu->n_high);
+	hb_prom_count(scene->out, scene->name, add_own_label(scene, "priority", "low", labels), scene->gpu->n_low);
 }
 
 struct uncovered {
 	uint64_t processes, bytes;
 };
 
-static struct uncovered sum_uncovered(const struct scene *scene)
+static struct uncovered sum_uncovered(const struct metrics_scene *scene)
 {
-	const struct hb_gpu_use *use = scene->device->use;
+	const struct hb_gpu_use *use = scene->gpu->use;
 	struct uncovered sum = {0};
 	for (uint32_t i = 0; use && i < use->n_users; i++) {
 		const struct hb_gpu_user *user = &use->users[i];
 		char name[32];
-		if (hb_users_cover(scene->daemon, user->pid) || !hb_users_name(user->pid, name))
+		if (hb_gpu_process_is_covered(scene->daemon, user->pid) || !hb_gpu_process_name(user->pid, name))
 			continue;
 		sum.processes++;
 		sum.bytes += user->bytes == HB_GPU_BYTES_UNKNOWN ? 0 : user->bytes;
@@ -184,161 +190,156 @@ static struct uncovered sum_uncovered(const struct scene *scene)
 	return sum;
 }
 
-static void gpu_uncovered(struct scene *scene)
+static void gpu_uncovered(struct metrics_scene *scene)
 {
-	count(scene, sum_uncovered(scene).processes);
+	write_count(scene, sum_uncovered(scene).processes);
 }
 
-static void gpu_uncovered_memory(struct scene *scene)
+static void gpu_uncovered_memory(struct metrics_scene *scene)
 {
-	count(scene, sum_uncovered(scene).bytes);
+	write_count(scene, sum_uncovered(scene).bytes);
 }
 
-static void gpu_known(struct scene *scene)
+static void gpu_known(struct metrics_scene *scene)
 {
-	count(scene, scene->device->use && !scene->device->use->why[0]);
+	write_count(scene, scene->gpu->use && !scene->gpu->use->why[0]);
 }
 
-static void gpu_ejected(struct scene *scene)
+static void gpu_ejected(struct metrics_scene *scene)
 {
-	count(scene, hb_core_ejection(scene->device->core)->reason != HB_EJECT_NONE);
+	write_count(scene, hb_core_ejection(scene->gpu->core)->reason != HB_EJECT_NONE);
 }
 
-static void gpu_not_carried_out(struct scene *scene)
+static void gpu_preemption(struct metrics_scene *scene)
 {
-	count(scene, scene->device->not_carried_out);
+	write_histogram(scene, &scene->gpu->measures->preemption);
 }
 
-static void gpu_preemption(struct scene *scene)
+static void gpu_turn(struct metrics_scene *scene)
 {
-	histogram(scene, &scene->device->meters->preemption);
-}
-
-static void gpu_turn(struct scene *scene)
-{
-	histogram(scene, &scene->device->meters->turn);
+	write_histogram(scene, &scene->gpu->measures->turn);
 }
 
 /* --- tenants -------------------------------------------------------------------------------- */
 
-static void tenant_info(struct scene *scene)
+static void tenant_info(struct metrics_scene *scene)
 {
 	char labels[LABELS_MAX], program[64];
 	const char *command = hb_path_command(scene->tenancy->command);
 	snprintf(program, sizeof program, "%.*s", (int)strcspn(command, " "), command);
-	with(scene, "user", scene->tenancy->peer.user, labels);
+	add_own_label(scene, "user", scene->tenancy->peer.user, labels);
 	add_label(labels, "program", program);
 	add_label(labels, "mps", scene->tenancy->flags & HB_REGISTER_MPS ? "yes" : "no");
 	hb_prom_count(scene->out, scene->name, labels, 1);
 }
 
-static void tenant_age(struct scene *scene)
+static void tenant_age(struct metrics_scene *scene)
 {
-	seconds(scene, scene->now_ns - scene->tenancy->since_ns);
+	write_seconds(scene, scene->now_ns - scene->tenancy->since_ns);
 }
 
-static void tenant_processes(struct scene *scene)
+static void tenant_processes(struct metrics_scene *scene)
 {
-	count(scene, scene->tenancy->n_members);
+	write_count(scene, scene->tenancy->n_members);
 }
 
-static void tenant_reduced(struct scene *scene)
+static void tenant_reduced(struct metrics_scene *scene)
 {
-	count(scene, scene->tenancy->reduced[0] != '\0');
+	write_count(scene, scene->tenancy->reduced[0] != '\0');
 }
 
-static void tenant_limit(struct scene *scene)
+static void tenant_limit(struct metrics_scene *scene)
 {
-	if (scene->tenancy->terms.memory_bytes)
-		count(scene, scene->tenancy->terms.memory_bytes);
+	if (scene->tenancy->rights.memory_bytes)
+		write_count(scene, scene->tenancy->rights.memory_bytes);
 }
 
-static void tenant_target(struct scene *scene)
+static void tenant_target(struct metrics_scene *scene)
 {
-	if (scene->tenancy->terms.slo_ns)
+	if (scene->tenancy->rights.slo_ns)
 		hb_prom_ratio(scene->out, scene->name, scene->labels, scene->tenancy->attainment_ppm);
 }
 
 /* --- a tenant on a GPU ------------------------------------------------------------------------ */
 
-static const struct hb_tenant *core_view(const struct scene *scene)
+static const struct hb_tenant *find_core_tenant(const struct metrics_scene *scene)
 {
-	return hb_core_tenant(scene->device->core, scene->tenancy->index);
+	return hb_core_tenant(scene->gpu->core, scene->tenancy->index);
 }
 
-static const struct hb_seat_meter *meter(const struct scene *scene)
+static const struct hb_tenant_measures *measures_of(const struct metrics_scene *scene)
 {
-	return &scene->device->meters->seats[scene->tenancy->index];
+	return &scene->gpu->measures->tenants[scene->tenancy->index];
 }
 
-static void use_slo(struct scene *scene)
+static void use_slo(struct metrics_scene *scene)
 {
-	const struct hb_tenant *tenant = core_view(scene);
+	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->slo_ns)
-		seconds(scene, tenant->slo_ns);
+		write_seconds(scene, tenant->slo_ns);
 }
 
-static void use_attainment(struct scene *scene)
+static void use_attainment(struct metrics_scene *scene)
 {
-	const struct hb_tenant *tenant = core_view(scene);
+	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->counters.requests_judged)
 		hb_prom_ratio(scene->out, scene->name, scene->labels, hb_tenant_attainment_ppm(tenant));
 }
 
-static void use_requests(struct scene *scene)
+static void use_requests(struct metrics_scene *scene)
 {
-	const struct hb_tenant *tenant = core_view(scene);
+	const struct hb_tenant *tenant = find_core_tenant(scene);
 	if (tenant && tenant->priority == HB_PRIORITY_HIGH)
-		histogram(scene, tenant->latency);
+		write_histogram(scene, tenant->latency);
 }
 
-static void use_wait(struct scene *scene)
+static void use_wait(struct metrics_scene *scene)
 {
 	if (hb_tenancy_is_low(scene->tenancy))
-		histogram(scene, meter(scene)->wait);
+		write_histogram(scene, measures_of(scene)->wait);
 }
 
-static void use_preempted(struct scene *scene)
+static void use_preempted(struct metrics_scene *scene)
 {
 	if (hb_tenancy_is_low(scene->tenancy))
-		count(scene, meter(scene)->preemptions);
+		write_count(scene, measures_of(scene)->preemptions);
 }
 
-static void use_active(struct scene *scene)
+static void use_active(struct metrics_scene *scene)
 {
 	if (!hb_tenancy_is_server(scene->tenancy))
-		seconds(scene, (int64_t)meter(scene)->active_ns);
+		write_seconds(scene, (int64_t)measures_of(scene)->active_ns);
 }
 
-static void use_memory(struct scene *scene)
+static void use_memory(struct metrics_scene *scene)
 {
-	count(scene, scene->tenancy->page->gpus[scene->gpu].used_bytes);
+	write_count(scene, scene->tenancy->page->gpus[scene->gpu_index].used_bytes);
 }
 
-static void use_gate(struct scene *scene)
+static void use_gate(struct metrics_scene *scene)
 {
 	if (!hb_tenancy_is_server(scene->tenancy))
-		count(scene, scene->device->seats[scene->tenancy->index].gate != HB_GATE_CLOSED);
+		write_count(scene, scene->gpu->tenants[scene->tenancy->index].gate != HB_GATE_CLOSED);
 }
 
-static void use_slice(struct scene *scene)
+static void use_slice(struct metrics_scene *scene)
 {
 	static const char *const classes[] = {[HB_GROUP_COMPUTE] = "compute", [HB_GROUP_COPY] = "copy"};
 	char labels[LABELS_MAX];
 	for (size_t i = 0; i < HB_N_GROUP_CLASSES; i++)
-		hb_prom_seconds(scene->out, scene->name, with(scene, "class", classes[i], labels),
-				(uint64_t)scene->tenancy->page->gpus[scene->gpu].slice_us[i] * HB_NS_PER_US);
+		hb_prom_seconds(scene->out, scene->name, add_own_label(scene, "class", classes[i], labels),
+				(uint64_t)scene->tenancy->page->gpus[scene->gpu_index].slice_us[i] * HB_NS_PER_US);
 }
 
-static void use_mechanism(struct scene *scene)
+static void use_mechanism(struct metrics_scene *scene)
 {
-	json_t *mechanisms = hb_status_mechanisms(scene->tenancy, scene->gpu), *entry;
+	json_t *mechanisms = hb_status_mechanisms(scene->tenancy, scene->gpu_index), *entry;
 	char labels[LABELS_MAX];
 	size_t i;
 	json_array_foreach(mechanisms, i, entry)
 	{
 		const char *name = json_string_value(json_object_get(entry, "mechanism"));
-		hb_prom_count(scene->out, scene->name, with(scene, "mechanism", name ? name : "", labels),
+		hb_prom_count(scene->out, scene->name, add_own_label(scene, "mechanism", name ? name : "", labels),
 			      json_is_true(json_object_get(entry, "enforced")));
 	}
 	json_decref(mechanisms);
@@ -346,25 +347,25 @@ static void use_mechanism(struct scene *scene)
 
 /* --- walks --------------------------------------------------------------------------------------- */
 
-typedef void writer_fn(struct scene *scene);
+typedef void writer_fn(struct metrics_scene *scene);
 
-static void walk_daemon(struct scene *scene, writer_fn *write)
+static void walk_daemon(struct metrics_scene *scene, writer_fn *write)
 {
 	scene->labels[0] = '\0';
 	add_label(scene->labels, "Hostname", scene->host);
 	write(scene);
 }
 
-static void walk_gpus(struct scene *scene, writer_fn *write)
+static void walk_gpus(struct metrics_scene *scene, writer_fn *write)
 {
-	for (uint32_t i = 0; i < scene->daemon->n_devices; i++) {
-		scene->device = scene->daemon->devices[i];
-		strcpy(scene->labels, scene->device_labels[i]);
+	for (uint32_t i = 0; i < scene->daemon->n_gpus; i++) {
+		scene->gpu = scene->daemon->gpus[i];
+		strcpy(scene->labels, scene->gpu_labels[i]);
 		write(scene);
 	}
 }
 
-static void walk_tenants(struct scene *scene, writer_fn *write)
+static void walk_tenants(struct metrics_scene *scene, writer_fn *write)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		scene->tenancy = scene->daemon->tenancies[i];
@@ -377,22 +378,22 @@ static void walk_tenants(struct scene *scene, writer_fn *write)
 	}
 }
 
-static uint32_t device_number(const struct scene *scene, const struct hb_device *device)
+static uint32_t find_gpu_number(const struct metrics_scene *scene, const struct hb_gpu *gpu)
 {
 	uint32_t i = 0;
-	while (i + 1 < scene->daemon->n_devices && scene->daemon->devices[i] != device)
+	while (i + 1 < scene->daemon->n_gpus && scene->daemon->gpus[i] != gpu)
 		i++;
 	return i;
 }
 
-static void walk_uses(struct scene *scene, writer_fn *write)
+static void walk_uses(struct metrics_scene *scene, writer_fn *write)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
 		scene->tenancy = scene->daemon->tenancies[i];
-		for (uint32_t gpu = 0; scene->tenancy && gpu < scene->tenancy->n_devices; gpu++) {
-			scene->gpu = gpu;
-			scene->device = scene->tenancy->devices[gpu];
-			strcpy(scene->labels, scene->device_labels[device_number(scene, scene->device)]);
+		for (uint32_t gpu_index = 0; scene->tenancy && gpu_index < scene->tenancy->n_gpus; gpu_index++) {
+			scene->gpu_index = gpu_index;
+			scene->gpu = scene->tenancy->gpus[gpu_index];
+			strcpy(scene->labels, scene->gpu_labels[find_gpu_number(scene, scene->gpu)]);
 			label_tenant(scene->tenancy, scene->labels);
 			write(scene);
 		}
@@ -403,7 +404,7 @@ static const struct {
 	const char *name;
 	const char *what;
 	writer_fn *write;
-	void (*walk)(struct scene *scene, writer_fn *write);
+	void (*walk)(struct metrics_scene *scene, writer_fn *write);
 	enum hb_prom_type type;
 } families[] = {
 #define walk_DAEMON walk_daemon
@@ -416,7 +417,7 @@ static const struct {
 
 /* --- counter tables --------------------------------------------------------------------------------- */
 
-/* Of all processes, those that are gone included. */
+/* Sums the counters of all processes, including those that have ended. */
 static void sum_counters(struct hb_tenancy *tenancy, uint64_t sums[HB_N_COUNTS])
 {
 	uint32_t left = tenancy->n_members;
@@ -430,7 +431,7 @@ static void sum_counters(struct hb_tenancy *tenancy, uint64_t sums[HB_N_COUNTS])
 	}
 }
 
-static void write_page_counters(struct scene *scene)
+static void write_page_counters(struct metrics_scene *scene)
 {
 	static const struct hb_counter_info infos[] = {
 #define HB_COUNTER(name, unit, what) {#name, unit, what},
@@ -464,9 +465,9 @@ static const struct {
 #include "core/tenant_counters.def"
 };
 
-static void write_core_counter(struct scene *scene)
+static void write_core_counter(struct metrics_scene *scene)
 {
-	const struct hb_tenant *tenant = core_view(scene);
+	const struct hb_tenant *tenant = find_core_tenant(scene);
 	uint64_t value;
 	if (!tenant || hb_tenancy_is_server(scene->tenancy))
 		return;
@@ -474,7 +475,7 @@ static void write_core_counter(struct scene *scene)
 	hb_prom_counter(scene->out, scene->name, scene->labels, &core_counters[scene->row].info, value);
 }
 
-static void write_core_counters(struct scene *scene)
+static void write_core_counters(struct metrics_scene *scene)
 {
 	char name[HB_PROM_NAME_MAX];
 	for (scene->row = 0; scene->row < sizeof core_counters / sizeof *core_counters; scene->row++) {
@@ -484,12 +485,12 @@ static void write_core_counters(struct scene *scene)
 	}
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------ */
+/* --- the text ------------------------------------------------------------------------------------------ */
 
-static void write_all(struct scene *scene)
+static void write_all(struct metrics_scene *scene)
 {
-	for (uint32_t i = 0; i < scene->daemon->n_devices; i++)
-		label_device(scene, scene->daemon->devices[i], scene->device_labels[i]);
+	for (uint32_t i = 0; i < scene->daemon->n_gpus; i++)
+		label_gpu(scene, scene->daemon->gpus[i], scene->gpu_labels[i]);
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
 		scene->name = families[i].name;
 		hb_prom_family(scene->out, scene->name, families[i].type, families[i].what);
@@ -502,9 +503,9 @@ static void write_all(struct scene *scene)
 char *hb_metrics_text(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 {
 	char *text = NULL, labels[LABELS_MAX] = "";
-	struct scene scene = {.daemon = daemon, .now_ns = now_ns, .labels = labels};
-	scene.device_labels = calloc(HB_DEVICES_MAX, sizeof *scene.device_labels);
-	scene.out = scene.device_labels ? open_memstream(&text, length) : NULL;
+	struct metrics_scene scene = {.daemon = daemon, .now_ns = now_ns, .labels = labels};
+	scene.gpu_labels = calloc(HB_GPUS_MAX, sizeof *scene.gpu_labels);
+	scene.out = scene.gpu_labels ? open_memstream(&text, length) : NULL;
 	if (gethostname(scene.host, sizeof scene.host - 1) < 0)
 		strcpy(scene.host, "unknown");
 	if (scene.out) {
@@ -515,6 +516,6 @@ char *hb_metrics_text(struct hb_daemon *daemon, int64_t now_ns, size_t *length)
 			text = NULL;
 		}
 	}
-	free(scene.device_labels);
+	free(scene.gpu_labels);
 	return text;
 }

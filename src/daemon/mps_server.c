@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The MPS server in which all low-priority tenants live: started on the first
- * one, with pipe and log folders of our own and the shim in its library path,
- * so that its channel group gets the smallest slice. The steps are commands to
- * the control program, each with a time limit; a step that fails leaves the
- * state FAILED with the reason, and LP tenants take turns instead.
- *
- * We stop what we started, but never under living tenants: a daemon that ends
- * or crashes leaves the server alone, and the next one finds it by asking the
- * control program in the same folder.
- */
+/* Starts, watches and stops the MPS server; see mps_server.h. */
+#include "daemon/mps_server.h"
+
 #include "base/install_path.h"
 #include "base/log.h"
 #include "daemon/command.h"
 #include "daemon/daemon.h"
-#include "daemon/mps_takeover.h"
 #include "gpu/provider.h"
 #include "protocol/tenant_options_env.h"
 
@@ -31,16 +22,17 @@
 
 #define STEP_LIMIT_MS 10000
 #define ASK_EVERY_MS 100
-#define ASKS_MAX 100 /* ten seconds for the server to come up */
+#define ASKS_MAX 100 /* the server has ten seconds to start */
 
 extern char **environ;
 
 struct hb_mps {
 	struct hb_daemon *daemon;
 	enum hb_mps_state state;
-	bool ours;        /* this daemon's command started the control program, or found one in our own folder */
-	bool left_behind; /* an earlier daemon's control program may still be there */
-	bool again;       /* asked to start while it was stopping */
+	struct hb_mps_events events;
+	bool ours;        /* this daemon started the control program, or found it running in its own folder */
+	bool left_behind; /* an earlier daemon's control program may still run */
+	bool again;       /* hb_mps_start() was called while the server was stopping */
 	char why[200];
 	char program[PATH_MAX];
 	char pipe_dir[HB_PATH_MAX + 16], log_dir[HB_PATH_MAX + 16];
@@ -48,7 +40,7 @@ struct hb_mps {
 	unsigned asks;
 	char input[64];
 	pid_t server; /* 0 = not known */
-	uid_t uid;    /* whose programs the server serves: one user at a time */
+	uid_t uid;    /* the user whose programs the server serves; MPS serves one user at a time */
 	uv_timer_t timer;
 	bool closing, timer_closed;
 	unsigned steps; /* commands running */
@@ -66,12 +58,12 @@ static void set_state(struct hb_mps *mps, enum hb_mps_state state, const char *w
 	snprintf(mps->why, sizeof mps->why, "%.*s", (int)strcspn(why, "\n"), why);
 	hb_log_info("MPS server: %s%s%s", state_texts[state], *why ? ": " : "", mps->why);
 	if (!mps->closing && state != HB_MPS_STARTING)
-		hb_daemon_mps_changed(mps->daemon);
+		mps->events.changed(mps->daemon);
 }
 
 /* --- environment ------------------------------------------------------------------- */
 
-/* One variable for the control program and the server below it; entries live until free_environment(). */
+/* Adds or replaces a variable for the control program and the server that it starts. free_environment() frees it. */
 static void add_variable(char **list, size_t *n, const char *name, const char *value)
 {
 	size_t length = strlen(name);
@@ -95,7 +87,8 @@ static void add_shim(char **list, size_t *n, const struct hb_provider *provider)
 	char shim[PATH_MAX], path[3 * PATH_MAX], driver[PATH_MAX];
 	const char *old = getenv("LD_LIBRARY_PATH");
 	if (hb_install_shim_dir(shim, sizeof shim) < 0) {
-		hb_log_warning("the shim's libcuda.so.1 is not found: the MPS server keeps the driver's own slices");
+		hb_log_warning(
+			"the shim's libcuda.so.1 was not found: the MPS server keeps the driver's own time slices");
 		return;
 	}
 	snprintf(path, sizeof path, "%s%s%.4096s", shim, old && *old ? ":" : "", old ? old : "");
@@ -152,23 +145,23 @@ static int run_step(struct hb_mps *mps, const char *option, const char *input, h
 	return result;
 }
 
-static void free_when_quiet(struct hb_mps *mps)
+static void free_when_idle(struct hb_mps *mps)
 {
 	if (mps->timer_closed && mps->steps == 0)
 		free(mps);
 }
 
-/* First thing in every command's end: false = the daemon is closing, forget about it. */
-static bool step_ended(struct hb_mps *mps)
+/* Every callback of a command calls this first. False: the daemon is ending, so the result does not matter. */
+static bool count_step(struct hb_mps *mps)
 {
 	mps->steps--;
 	if (!mps->closing)
 		return true;
-	free_when_quiet(mps);
+	free_when_idle(mps);
 	return false;
 }
 
-static void step_failed(struct hb_mps *mps, const char *step, int result)
+static void fail_step(struct hb_mps *mps, const char *step, int result)
 {
 	char why[160];
 	snprintf(why, sizeof why, "%s: %s", step, strerror(-result));
@@ -177,17 +170,17 @@ static void step_failed(struct hb_mps *mps, const char *step, int result)
 
 static void ask_for_server(struct hb_mps *mps);
 
-/* The list of servers is one pid a line; nothing else it prints begins with a digit. */
+/* The list of servers has one pid in each line; no other output of the program begins with a digit. */
 static pid_t parse_server(const char *output)
 {
 	long pid = strtol(output, NULL, 10);
 	return pid > 1 && pid < INT_MAX ? (pid_t)pid : 0;
 }
 
-static void server_listed(void *argument, const struct hb_command_result *result)
+static void read_server_list(void *argument, const struct hb_command_result *result)
 {
 	struct hb_mps *mps = argument;
-	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+	if (!count_step(mps) || mps->state != HB_MPS_STARTING)
 		return;
 	mps->server = result->status == 0 ? parse_server(result->output) : 0;
 	if (mps->server) {
@@ -198,15 +191,16 @@ static void server_listed(void *argument, const struct hb_command_result *result
 		ask_for_server(mps);
 		return;
 	}
-	set_state(mps, HB_MPS_FAILED, result->output[0] ? result->output : "no server came up; see its log folder");
+	set_state(mps, HB_MPS_FAILED,
+		  result->output[0] ? result->output : "no server started within ten seconds; see its log folder");
 }
 
 static void ask_now(uv_timer_t *timer)
 {
 	struct hb_mps *mps = timer->data;
-	int result = run_step(mps, NULL, "get_server_list\n", server_listed);
+	int result = run_step(mps, NULL, "get_server_list\n", read_server_list);
 	if (result < 0)
-		step_failed(mps, "get_server_list", result);
+		fail_step(mps, "get_server_list", result);
 }
 
 static void ask_for_server(struct hb_mps *mps)
@@ -217,7 +211,7 @@ static void ask_for_server(struct hb_mps *mps)
 static void server_started(void *argument, const struct hb_command_result *result)
 {
 	struct hb_mps *mps = argument;
-	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+	if (!count_step(mps) || mps->state != HB_MPS_STARTING)
 		return;
 	mps->asks = 0;
 	ask_for_server(mps);
@@ -229,15 +223,15 @@ static void start_server(struct hb_mps *mps)
 	snprintf(command, sizeof command, "start_server -uid %u\n", (unsigned)mps->uid);
 	int result = run_step(mps, NULL, command, server_started);
 	if (result < 0)
-		step_failed(mps, "start_server", result);
+		fail_step(mps, "start_server", result);
 }
 
 static void control_started(void *argument, const struct hb_command_result *result)
 {
 	struct hb_mps *mps = argument;
-	if (!step_ended(mps) || mps->state != HB_MPS_STARTING)
+	if (!count_step(mps) || mps->state != HB_MPS_STARTING)
 		return;
-	/* One that an earlier daemon of ours left behind is as good: the folder is ours alone. */
+	/* A control program that an earlier daemon left is as good: only this user's daemons write to the folder. */
 	if (result->status != 0 && !strstr(result->output, "already running")) {
 		set_state(mps, HB_MPS_FAILED, result->output[0] ? result->output : "nvidia-cuda-mps-control -d failed");
 		return;
@@ -246,18 +240,18 @@ static void control_started(void *argument, const struct hb_command_result *resu
 	start_server(mps);
 }
 
-/* --- one that an earlier daemon left behind --- */
+/* --- a server that an earlier daemon left --- */
 
-static void left_behind_listed(void *argument, const struct hb_command_result *result)
+static void read_old_server(void *argument, const struct hb_command_result *result)
 {
 	struct hb_mps *mps = argument;
 	pid_t server = result->status == 0 ? parse_server(result->output) : 0;
-	if (!step_ended(mps) || !server || hb_tenancy_find(mps->daemon, mps->token))
+	if (!count_step(mps) || !server)
 		return;
 	char why[160];
-	int failed = hb_mps_take_over(mps->daemon, server);
+	int failed = mps->events.found(mps->daemon, server);
 	if (failed < 0) {
-		snprintf(why, sizeof why, "the server of an earlier daemon, process %d, is not taken over yet: %s",
+		snprintf(why, sizeof why, "the server of an earlier daemon, process %d, is not a tenant yet: %s",
 			 (int)server, strerror(-failed));
 		if (mps->state == HB_MPS_IDLE)
 			set_state(mps, HB_MPS_IDLE, why);
@@ -265,20 +259,20 @@ static void left_behind_listed(void *argument, const struct hb_command_result *r
 	}
 	if (!mps->server)
 		mps->server = server;
-	hb_mps_server_seen(mps);
-	hb_daemon_kick(mps->daemon);
+	hb_mps_server_registered(mps);
+	hb_daemon_wake(mps->daemon);
 }
 
-void hb_mps_look(struct hb_mps *mps)
+void hb_mps_find_old_server(struct hb_mps *mps)
 {
 	if (mps->left_behind && mps->state == HB_MPS_IDLE &&
-	    run_step(mps, NULL, "get_server_list\n", left_behind_listed) < 0)
-		hb_log_info("the MPS control program cannot be asked for a server that was left behind");
+	    run_step(mps, NULL, "get_server_list\n", read_old_server) < 0)
+		hb_log_info("cannot ask the MPS control program whether an earlier daemon's server still runs");
 }
 
 /* --- for the daemon ---------------------------------------------------------------------- */
 
-/* In system mode users have to reach the server's pipes. The umask, and who made the folder before, have no say. */
+/* In system mode users must reach the server's pipes, whatever the umask and the mode of an existing folder. */
 static int make_folder(const struct hb_mps *mps, const char *path)
 {
 	mode_t mode = mps->daemon->options.system_mode ? 0755 : 0700;
@@ -286,7 +280,8 @@ static int make_folder(const struct hb_mps *mps, const char *path)
 	char own[32];
 	if (mkdir(path, mode) < 0 && errno != EEXIST)
 		return -errno;
-	int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); /* also without the right to read it */
+	int fd = open(path,
+		      O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); /* O_PATH works without the right to read it */
 	if (fd < 0)
 		return -errno;
 	snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
@@ -318,13 +313,13 @@ void hb_mps_start(struct hb_mps *mps, uid_t uid)
 	if (result == 0)
 		result = run_step(mps, "-d", NULL, control_started);
 	if (result < 0)
-		step_failed(mps, mps->pipe_dir, result);
+		fail_step(mps, mps->pipe_dir, result);
 }
 
-static void stopped(void *argument, const struct hb_command_result *result)
+static void server_stopped(void *argument, const struct hb_command_result *result)
 {
 	struct hb_mps *mps = argument;
-	if (!step_ended(mps))
+	if (!count_step(mps))
 		return;
 	mps->ours = false;
 	set_state(mps, HB_MPS_IDLE, "");
@@ -340,18 +335,17 @@ void hb_mps_stop(struct hb_mps *mps)
 		return;
 	mps->left_behind = false;
 	set_state(mps, HB_MPS_STOPPING, "");
-	if (run_step(mps, NULL, "quit\n", stopped) < 0)
+	if (run_step(mps, NULL, "quit\n", server_stopped) < 0)
 		set_state(mps, HB_MPS_FAILED, "cannot run the control program to stop it");
 }
 
-void hb_mps_server_gone(struct hb_mps *mps)
+void hb_mps_server_ended(struct hb_mps *mps)
 {
 	if (mps->state == HB_MPS_READY)
-		set_state(mps, HB_MPS_FAILED,
-			  "the server has ended; it is started again for the next low-priority tenant");
+		set_state(mps, HB_MPS_FAILED, "the server has ended; the next low-priority tenant starts it again");
 }
 
-void hb_mps_server_seen(struct hb_mps *mps)
+void hb_mps_server_registered(struct hb_mps *mps)
 {
 	if (mps->state == HB_MPS_READY || mps->state == HB_MPS_OFF)
 		return;
@@ -390,7 +384,7 @@ const unsigned char *hb_mps_token(const struct hb_mps *mps)
 	return mps->token;
 }
 
-/* The folder may be one that others can write to: a file of theirs, or a link, is no token of ours. */
+/* Other users may be able to write to the folder: refuses links and files that another user owns. */
 static bool read_token(struct hb_mps *mps, const char *path)
 {
 	char text[2 * HB_TOKEN_BYTES + 1] = "";
@@ -416,7 +410,7 @@ static int write_token(const struct hb_mps *mps, const char *path)
 	return close(fd) == 0 && n == (ssize_t)strlen(text) ? 0 : -EIO;
 }
 
-/* The server outlives a daemon, so its token must too: derived from nothing secret, it lies in our own folder. */
+/* The server may run longer than this daemon, so the token is stored in a file for the next one. */
 static int load_token(struct hb_mps *mps)
 {
 	char path[sizeof mps->pipe_dir + 16];
@@ -428,12 +422,13 @@ static int load_token(struct hb_mps *mps)
 	return write_token(mps, path);
 }
 
-int hb_mps_new(struct hb_daemon *daemon, struct hb_mps **mps)
+int hb_mps_new(struct hb_daemon *daemon, const struct hb_mps_events *events, struct hb_mps **mps)
 {
 	struct hb_mps *made = calloc(1, sizeof *made);
 	if (!made)
 		return -ENOMEM;
 	made->daemon = daemon;
+	made->events = *events;
 	const char *prefix = daemon->options.simulated ? "sim-" : "";
 	snprintf(made->pipe_dir, sizeof made->pipe_dir, "%s/%smps", daemon->options.dir, prefix);
 	snprintf(made->log_dir, sizeof made->log_dir, "%s/%smps-log", daemon->options.dir, prefix);
@@ -462,7 +457,7 @@ static void timer_closed(uv_handle_t *handle)
 {
 	struct hb_mps *mps = handle->data;
 	mps->timer_closed = true;
-	free_when_quiet(mps);
+	free_when_idle(mps);
 }
 
 void hb_mps_free(struct hb_mps *mps)

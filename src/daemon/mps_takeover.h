@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes over an MPS server that an earlier daemon of ours started and left. Called by mps_server.c. */
+/*
+ * Makes a tenant of an MPS server that an earlier daemon of this user started
+ * and left. The server's shim registers by itself only when a program becomes
+ * its client, so the daemon takes the server's page from /proc instead.
+ */
 #ifndef HB_DAEMON_MPS_TAKEOVER_H
 #define HB_DAEMON_MPS_TAKEOVER_H
 
 #include "daemon/daemon.h"
 
 /*
- * The server does not come back by itself before a program becomes its client: what it would hand over, its page, is had
- * through /proc. 0: it is a tenant as if it had registered. -EPERM: it was not started with our token, or what it was
- * started with cannot be seen; -ENOENT: it has no page; other negative errno.
+ * 0: the server is a tenant, as if it had registered, or was one already.
+ * -EPERM: the process was not started with the daemon's token, or its
+ * environment cannot be read. -ENOENT: it has no page. Or another negative errno.
  */
 int hb_mps_take_over(struct hb_daemon *daemon, pid_t server);
 

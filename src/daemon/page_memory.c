@@ -104,8 +104,8 @@ void hb_page_slot_take(struct hb_page *page, uint32_t slot, uint32_t pid, uint64
 	struct hb_page_process *process = &page->processes[slot];
 	uint32_t generation = process->generation;
 	memset(process, 0, sizeof *process);
-	for (size_t gpu = 0; gpu < HB_PAGE_GPUS; gpu++)
-		hb_gate_init((struct hb_gate *)process->gates[gpu]);
+	for (size_t gpu_index = 0; gpu_index < HB_PAGE_GPUS; gpu_index++)
+		hb_gate_init((struct hb_gate *)process->gates[gpu_index]);
 	process->pid = pid;
 	process->start_ticks = start_ticks;
 	process->generation = generation + 1;
@@ -127,23 +127,23 @@ bool hb_page_memory_settled(struct hb_page *page)
 	return true;
 }
 
-static uint64_t sum_memory(struct hb_page *page, uint32_t gpu)
+static uint64_t sum_memory(struct hb_page *page, uint32_t gpu_index)
 {
 	uint64_t sum = 0;
 	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)
 		if (page->processes[i].state == HB_PAGE_ACTIVE)
-			sum += page->processes[i].memory[gpu].used_bytes;
+			sum += page->processes[i].memory[gpu_index].used_bytes;
 	return sum;
 }
 
-bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu, bool force)
+bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu_index, bool force)
 {
-	uint64_t before = page->gpus[gpu].used_bytes;
+	uint64_t before = page->gpus[gpu_index].used_bytes;
 	bool settled = hb_page_memory_settled(page);
-	uint64_t sum = sum_memory(page, gpu);
+	uint64_t sum = sum_memory(page, gpu_index);
 	/* Settled before and after, and the sum unchanged: no claim was made while we added. */
-	settled = settled && hb_page_memory_settled(page) && sum_memory(page, gpu) == sum;
+	settled = settled && hb_page_memory_settled(page) && sum_memory(page, gpu_index) == sum;
 	if (!settled && !force)
 		return false;
-	return atomic_compare_exchange_strong(&page->gpus[gpu].used_bytes, &before, sum) || force;
+	return atomic_compare_exchange_strong(&page->gpus[gpu_index].used_bytes, &before, sum) || force;
 }

@@ -39,6 +39,6 @@ bool hb_page_memory_settled(struct hb_page *page);
  * False: a thread is in the middle of a claim, try again later. `force`: do it
  * anyway (a tenant that never comes out of a claim must not block us).
  */
-bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu, bool force);
+bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu_index, bool force);
 
 #endif

@@ -18,15 +18,15 @@ struct hb_recorder {
 	char *text;
 	size_t length;
 	int64_t until_ns;
-	int64_t last_ns; /* of the last line: actions carry its time */
-	bool full, over;
+	int64_t last_ns; /* time of the last line; the actions that follow have the same time */
+	bool full, over; /* at HB_RECORDER_BYTES_MAX; after the time limit */
 	struct hb_launch_reader *launches;
 };
 
-/* The recorder, where there is one that takes another line. */
-static struct hb_recorder *listening(const struct hb_device *device, int64_t now_ns)
+/* Returns the recorder if a recording runs and has room for another line. */
+static struct hb_recorder *find_recorder(const struct hb_gpu *gpu, int64_t now_ns)
 {
-	struct hb_recorder *recorder = device->daemon->recorder;
+	struct hb_recorder *recorder = gpu->daemon->recorder;
 	if (!recorder || recorder->full || recorder->over)
 		return NULL;
 	if (ftell(recorder->out) > HB_RECORDER_BYTES_MAX) {
@@ -38,42 +38,40 @@ static struct hb_recorder *listening(const struct hb_device *device, int64_t now
 	return recorder;
 }
 
-void hb_recorder_core(struct hb_device *device, int64_t now_ns, const struct hb_core_config *config)
+void hb_recorder_core(struct hb_gpu *gpu, int64_t now_ns, const struct hb_core_config *config)
 {
-	struct hb_recorder *recorder = listening(device, now_ns);
+	struct hb_recorder *recorder = find_recorder(gpu, now_ns);
 	if (recorder)
-		hb_recording_write_core(recorder->out, device->number, now_ns, config);
+		hb_recording_write_core(recorder->out, gpu->number, now_ns, config);
 }
 
-void hb_recorder_event(struct hb_device *device, int64_t now_ns, const struct hb_event *event)
+void hb_recorder_event(struct hb_gpu *gpu, int64_t now_ns, const struct hb_event *event)
 {
-	struct hb_recorder *recorder = listening(device, now_ns);
+	struct hb_recorder *recorder = find_recorder(gpu, now_ns);
 	if (recorder)
-		hb_recording_write_event(recorder->out, device->number, now_ns, event);
+		hb_recording_write_event(recorder->out, gpu->number, now_ns, event);
 }
 
-void hb_recorder_step(struct hb_device *device, int64_t now_ns)
+void hb_recorder_step(struct hb_gpu *gpu, int64_t now_ns)
 {
-	struct hb_recorder *recorder = device->daemon->recorder;
-	if (recorder && hb_core_next_wake(device->core) <= now_ns && listening(device, now_ns))
-		hb_recording_write_step(recorder->out, device->number, now_ns);
+	struct hb_recorder *recorder = gpu->daemon->recorder;
+	if (recorder && hb_core_next_wake(gpu->core) <= now_ns && find_recorder(gpu, now_ns))
+		hb_recording_write_step(recorder->out, gpu->number, now_ns);
 }
 
-void hb_recorder_action(struct hb_device *device, const struct hb_action *action)
+void hb_recorder_action(struct hb_gpu *gpu, const struct hb_action *action)
 {
-	struct hb_recorder *recorder = device->daemon->recorder;
+	struct hb_recorder *recorder = gpu->daemon->recorder;
 	if (recorder && !recorder->full && !recorder->over)
-		hb_recording_write_action(recorder->out, device->number, recorder->last_ns, action);
+		hb_recording_write_action(recorder->out, gpu->number, recorder->last_ns, action);
 }
 
-/* A core that is at work already: its tenants as if they came now. What it has learned is not in the recording. */
-static void write_present(struct hb_device *device, int64_t now_ns)
+/* Writes a core that already runs: its tenants as if they were added now. What it has learned is not recorded. */
+static void write_running_core(struct hb_gpu *gpu, int64_t now_ns)
 {
-	struct hb_core_config config;
-	hb_device_core_config(device, &config);
-	hb_recorder_core(device, now_ns, &config);
+	hb_recorder_core(gpu, now_ns, &gpu->core_config);
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++) {
-		const struct hb_tenant *tenant = hb_core_tenant(device->core, i);
+		const struct hb_tenant *tenant = hb_core_tenant(gpu->core, i);
 		if (!tenant)
 			continue;
 		struct hb_event event = {.kind = HB_EVENT_TENANT_ADD, .tenant = i};
@@ -83,15 +81,15 @@ static void write_present(struct hb_device *device, int64_t now_ns)
 		event.tenant_add.slo_auto = tenant->slo_auto;
 		event.tenant_add.slo_share_ppm = tenant->slo_share_ppm;
 		event.tenant_add.weight = tenant->weight;
-		hb_recorder_event(device, now_ns, &event);
+		hb_recorder_event(gpu, now_ns, &event);
 		if (!tenant->busy)
 			continue;
 		event = (struct hb_event){.kind = HB_EVENT_BUSY, .tenant = i};
-		hb_recorder_event(device, now_ns, &event);
+		hb_recorder_event(gpu, now_ns, &event);
 	}
 }
 
-static void forget(struct hb_recorder *recorder, struct hb_daemon *daemon)
+static void free_recorder(struct hb_recorder *recorder, struct hb_daemon *daemon)
 {
 	if (!recorder)
 		return;
@@ -114,14 +112,14 @@ int hb_recorder_start(struct hb_daemon *daemon, int64_t limit_ns)
 	if (made && made->out)
 		made->launches = hb_launch_reader_new(now_ns);
 	if (!made || !made->launches) {
-		forget(made, daemon);
+		free_recorder(made, daemon);
 		return -ENOMEM;
 	}
 	made->until_ns = now_ns + limit_ns;
 	daemon->recorder = made;
 	fprintf(made->out, "# hummingbird recording 1\n");
-	for (uint32_t i = 0; i < daemon->n_devices; i++)
-		write_present(daemon->devices[i], now_ns);
+	for (uint32_t i = 0; i < daemon->n_gpus; i++)
+		write_running_core(daemon->gpus[i], now_ns);
 	hb_launch_reader_read(made->launches, daemon, now_ns);
 	return 0;
 }
@@ -146,7 +144,7 @@ char *hb_recorder_stop(struct hb_daemon *daemon, int *code)
 
 void hb_recorder_free(struct hb_daemon *daemon)
 {
-	forget(daemon->recorder, daemon);
+	free_recorder(daemon->recorder, daemon);
 	daemon->recorder = NULL;
 }
 

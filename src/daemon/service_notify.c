@@ -60,16 +60,16 @@ static void tell(const char *state, int flags)
 	close(fd);
 }
 
-void hb_service_tell(const char *state)
+void hb_service_report(const char *state)
 {
 	tell(state, 0);
 }
 
-void hb_service_tell_reloading(int64_t now_ns)
+void hb_service_report_reloading(int64_t now_ns)
 {
 	char text[64];
 	snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(now_ns / HB_NS_PER_US));
-	hb_service_tell(text);
+	hb_service_report(text);
 }
 
 void hb_service_alive(int64_t now_ns)

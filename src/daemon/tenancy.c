@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Tenants and their processes. A tenant lives while its leader (`hb run` and
- * what it became) or any of its processes lives; each is watched by a pidfd, so
- * a killed one is forgotten within a turn of the loop.
- */
+/* Tenants and their processes; see tenancy.h. */
+#include "daemon/tenancy.h"
+
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "daemon/engine_runs.h"
+#include "daemon/gpu.h"
+#include "daemon/gpu_spatial.h"
+#include "daemon/mps_server.h"
 #include "daemon/page_memory.h"
 #include "daemon/process.h"
 #include "decide/defaults.h"
@@ -19,9 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* 20 us a process. A program that is replaced in the middle of its work keeps others from their turn so long. */
-#define IMAGES_EVERY_NS (2 * HB_NS_PER_S)
-#define REPAIRS_MAX 50 /* ticks: five seconds, then a claim that never ends is overruled */
+/* A check takes 20 us for each process. Until the next one, replaced programs may keep their turn. */
+#define EXEC_CHECK_EVERY_NS (2 * HB_NS_PER_S)
+#define REPAIRS_MAX 50 /* ticks, five seconds; then the sum is repaired although a process seems to be changing it */
 
 struct hb_tenancy *hb_tenancy_find(struct hb_daemon *daemon, const unsigned char token[HB_TOKEN_BYTES])
 {
@@ -39,7 +41,7 @@ struct hb_tenancy *hb_tenancy_numbered(struct hb_daemon *daemon, uint32_t number
 	return NULL;
 }
 
-static int free_index(const struct hb_daemon *daemon)
+static int find_free_index(const struct hb_daemon *daemon)
 {
 	for (int i = 0; i < HB_TENANCIES_MAX; i++)
 		if (!daemon->tenancies[i])
@@ -49,7 +51,7 @@ static int free_index(const struct hb_daemon *daemon)
 
 /* --- members --------------------------------------------------------------------- */
 
-static void add_past(struct hb_tenancy *tenancy, uint32_t slot)
+static void keep_counters(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	for (size_t i = 0; i < HB_N_COUNTS; i++)
 		tenancy->past[i] += tenancy->page->processes[slot].counters[i];
@@ -70,18 +72,18 @@ static void drop_member(struct hb_member *member)
 	hb_pid_watch_free(member->watch);
 	member->watch = NULL;
 	if (member->slot < HB_PAGE_PROCESSES) {
-		add_past(tenancy, member->slot);
+		keep_counters(tenancy, member->slot);
 		hb_page_slot_free(tenancy->page, member->slot);
 		tenancy->n_members--;
 		tenancy->repairs = REPAIRS_MAX;
-		for (uint32_t i = 0; i < tenancy->n_devices; i++) {
-			tenancy->devices[i]->repair_low = true;
-			hb_board_forget(tenancy->devices[i], member->pid);
+		for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
+			tenancy->gpus[i]->repair_low = true;
+			hb_gpu_clear_process(tenancy->gpus[i], member->pid);
 		}
 	}
 }
 
-static void member_gone(void *argument)
+static void handle_member_end(void *argument)
 {
 	struct hb_member *member = argument;
 	struct hb_tenancy *tenancy = member->tenancy;
@@ -91,22 +93,22 @@ static void member_gone(void *argument)
 	drop_member(member);
 	HB_FAULT(daemon_slot_freed);
 	if (server)
-		hb_mps_server_gone(daemon->mps);
+		hb_mps_server_ended(daemon->mps);
 	hb_tenancy_tick(tenancy, hb_clock_now_ns());
 	end_if_empty(tenancy);
-	hb_daemon_kick(daemon);
+	hb_daemon_wake(daemon);
 }
 
 static int watch_member(struct hb_tenancy *tenancy, struct hb_member *member, const struct hb_peer *peer, uint32_t slot)
 {
 	struct hb_pid_watch *watch;
-	int result = hb_pid_watch_new(&tenancy->daemon->loop, peer->pidfd, member_gone, member, &watch);
+	int result = hb_pid_watch_new(&tenancy->daemon->loop, peer->pidfd, handle_member_end, member, &watch);
 	if (result < 0)
 		return result;
 	*member = (struct hb_member){
 		.tenancy = tenancy, .watch = watch, .pid = peer->pid, .start_ticks = peer->start_ticks, .slot = slot};
 	member->image = hb_process_image(peer->pid);
-	/* What lies there from an earlier daemon's time was its to judge. */
+	/* Requests that an earlier daemon found in the ring are not counted again. */
 	if (slot < HB_PAGE_PROCESSES)
 		member->requests_read = tenancy->page->processes[slot].requests.written;
 	tenancy->n_members += slot < HB_PAGE_PROCESSES;
@@ -132,8 +134,8 @@ static struct hb_member *find_member(struct hb_tenancy *tenancy, pid_t pid)
 	return NULL;
 }
 
-/* A process that held a slot under an earlier daemon keeps it: its counters and groups are there. */
-static bool still_holds(const struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t slot)
+/* A process that had a slot under an earlier daemon keeps it, with its counters and channel groups. */
+static bool owns_slot(const struct hb_tenancy *tenancy, const struct hb_peer *peer, uint32_t slot)
 {
 	if (slot >= HB_PAGE_PROCESSES || tenancy->members[slot].watch)
 		return false;
@@ -158,9 +160,9 @@ int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint
 	struct hb_member *known = find_member(tenancy, peer->pid);
 	if (known && known->start_ticks == peer->start_ticks && old_slot == known->slot)
 		return (int)known->slot;
-	if (known) /* has died, and its pid is another's already; or it executes another program */
+	if (known) /* it executes another program, or it has ended and another process has its pid */
 		drop_member(known);
-	int slot = still_holds(tenancy, peer, old_slot) ? (int)old_slot : take_slot(tenancy, peer);
+	int slot = owns_slot(tenancy, peer, old_slot) ? (int)old_slot : take_slot(tenancy, peer);
 	if (slot < 0)
 		return slot;
 	HB_FAULT(daemon_slot_taken);
@@ -170,8 +172,8 @@ int hb_tenancy_join(struct hb_tenancy *tenancy, const struct hb_peer *peer, uint
 		hb_page_slot_free(tenancy->page, (uint32_t)slot);
 		return result;
 	}
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		hb_device_join(tenancy->devices[i], tenancy, (uint32_t)slot);
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
+		hb_gpu_join(tenancy->gpus[i], tenancy, (uint32_t)slot);
 	return slot;
 }
 
@@ -209,15 +211,7 @@ static int take_page(struct hb_tenancy *tenancy, int page_fd)
 	return 0;
 }
 
-bool hb_tenancy_uses(const struct hb_tenancy *tenancy, const struct hb_device *device)
-{
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		if (tenancy->devices[i] == device)
-			return true;
-	return false;
-}
-
-/* The tenant can write there meanwhile: each word is read once, and then checked. */
+/* The tenant can write to its page at any time: each word is read once and then checked. */
 static int adopt_gpus(struct hb_tenancy *tenancy)
 {
 	uint32_t n_gpus = tenancy->page->n_gpus;
@@ -226,19 +220,19 @@ static int adopt_gpus(struct hb_tenancy *tenancy)
 	for (uint32_t i = 0; i < n_gpus; i++) {
 		unsigned char uuid[HB_UUID_BYTES];
 		memcpy(uuid, tenancy->page->gpus[i].uuid, sizeof uuid);
-		struct hb_device *device;
-		int result = hb_daemon_device(tenancy->daemon, uuid, &device);
+		struct hb_gpu *gpu;
+		int result = hb_gpu_find_or_add(tenancy->daemon, uuid, &gpu);
 		if (result < 0)
 			return result;
-		if (hb_tenancy_uses(tenancy, device)) /* a GPU twice would leave its first seat in the core for good */
+		if (hb_tenancy_uses(tenancy, gpu)) /* a GPU listed twice would be removed from its core only once */
 			return -EPROTO;
-		tenancy->devices[tenancy->n_devices++] = device;
+		tenancy->gpus[tenancy->n_gpus++] = gpu;
 	}
 	return 0;
 }
 
-/* The tenant's user's, or started by the tenant for another user: nobody else is kept by it, nor keeps it. */
-static bool belongs(const struct hb_tenancy *tenancy, pid_t pid)
+/* Whether the process belongs to the tenant: it runs as the tenant's user, or was started with the tenant's token. */
+static bool belongs_to_tenant(const struct hb_tenancy *tenancy, pid_t pid)
 {
 	char variable[sizeof "HB_TENANT=" + 2 * HB_TOKEN_BYTES] = "HB_TENANT=";
 	hb_token_format(tenancy->token, variable + strlen(variable));
@@ -247,11 +241,11 @@ static bool belongs(const struct hb_tenancy *tenancy, pid_t pid)
 	bool has_user = hb_process_user(pid, &uid, &gid);
 	if ((has_user && uid == tenancy->peer.uid) || hb_process_began_with(pid, variable))
 		return true;
-	hb_log_warning("tenant %u: its page names process %d, which is not its own", tenancy->number, (int)pid);
+	hb_log_warning("tenant %u: its page names process %d, which does not belong to it", tenancy->number, (int)pid);
 	return false;
 }
 
-/* What the page says may be of a process that has died, or made up. */
+/* The page may name a process that has ended or never existed. */
 static int adopt_process(struct hb_tenancy *tenancy, uint32_t slot)
 {
 	const struct hb_page_process *process = &tenancy->page->processes[slot];
@@ -259,15 +253,17 @@ static int adopt_process(struct hb_tenancy *tenancy, uint32_t slot)
 	int result = named.pidfd = hb_process_open(named.pid);
 	if (result < 0)
 		return result;
-	bool is_it = hb_process_start_ticks(named.pid) == named.start_ticks && belongs(tenancy, named.pid);
-	result = is_it && hb_process_lives(named.pidfd) ? watch_member(tenancy, &tenancy->members[slot], &named, slot)
-							: -ESRCH;
+	bool is_same = hb_process_start_ticks(named.pid) == named.start_ticks && belongs_to_tenant(tenancy, named.pid);
+	result = is_same && hb_process_lives(named.pidfd) ? watch_member(tenancy, &tenancy->members[slot], &named, slot)
+							  : -ESRCH;
 	hb_peer_close(&named);
 	return result;
 }
 
-/* GPUs and processes of a page from the time of an earlier daemon. Its processes register again by themselves, but
- * one that never calls CUDA again may not: watch them all now. */
+/*
+ * Takes over the GPUs and processes of a page that an earlier daemon made. Its processes register again with their next
+ * CUDA call. A process that makes none must be watched, too, so all of them are watched from now on.
+ */
 static int adopt_contents(struct hb_tenancy *tenancy)
 {
 	struct hb_page *page = tenancy->page;
@@ -281,7 +277,7 @@ static int adopt_contents(struct hb_tenancy *tenancy)
 	return 0;
 }
 
-/* A command line may hold anything: what is shown and logged is printable ASCII. */
+/* A command line may contain any byte; the status and the log show printable ASCII. */
 static void copy_printable(char *to, size_t size, const char *from, size_t length)
 {
 	size_t n = length < size - 1 ? length : size - 1;
@@ -290,14 +286,14 @@ static void copy_printable(char *to, size_t size, const char *from, size_t lengt
 	to[n] = '\0';
 }
 
-static void fill_terms(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
+static void fill_rights(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
 {
 	struct hb_daemon *daemon = tenancy->daemon;
-	tenancy->asked = (struct hb_terms){.priority = (enum hb_page_priority)request->priority,
-					   .slo_ns = request->slo_ns,
-					   .memory_bytes = request->memory_bytes};
-	tenancy->terms = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &tenancy->asked,
-				  tenancy->reduced);
+	const struct hb_rights wanted = {.priority = (enum hb_page_priority)request->priority,
+					 .slo_ns = request->slo_ns,
+					 .memory_bytes = request->memory_bytes};
+	tenancy->rights = hb_admit(&daemon->config, daemon->options.system_mode, &tenancy->peer, &wanted,
+				   tenancy->reduced);
 	tenancy->attainment_ppm = request->attainment_ppm ? request->attainment_ppm : HB_DEFAULT_ATTAINMENT_PPM;
 	tenancy->weight = request->pcie_weight ? request->pcie_weight : 1;
 	tenancy->engine = (enum hb_engine)request->engine;
@@ -307,7 +303,7 @@ static void fill_terms(struct hb_tenancy *tenancy, const struct hb_msg_register 
 int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const struct hb_msg_register *request,
 		   const char *command, size_t command_length, int page_fd, struct hb_tenancy **tenancy)
 {
-	int index = free_index(daemon);
+	int index = find_free_index(daemon);
 	struct hb_tenancy *made = index < 0 ? NULL : calloc(1, sizeof *made);
 	if (!made)
 		return index < 0 ? index : -ENOMEM;
@@ -315,12 +311,12 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	made->index = (uint32_t)index;
 	made->number = ++daemon->next_number ? daemon->next_number : ++daemon->next_number;
 	made->peer = *peer;
-	made->peer.pidfd = -1; /* the caller's */
+	made->peer.pidfd = -1; /* the caller closes it */
 	made->since_ns = hb_clock_now_ns();
 	made->page_fd = -1;
 	memcpy(made->token, request->token, HB_TOKEN_BYTES);
 	copy_printable(made->command, sizeof made->command, command, command_length);
-	fill_terms(made, request);
+	fill_rights(made, request);
 	int result = take_page(made, page_fd);
 	HB_FAULT(daemon_page_made);
 	if (result == 0) {
@@ -328,9 +324,9 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 		daemon->n_tenancies++;
 		if (page_fd >= 0)
 			result = adopt_contents(made);
-		/* A fresh look at the clock: the devices may have been made just now, and their time never goes back. */
-		for (uint32_t i = 0; result == 0 && i < made->n_devices; i++)
-			result = hb_device_add(made->devices[i], made, i, hb_clock_now_ns());
+		/* Reads the clock again: a GPU may have been made just now, and the time of its core never goes back. */
+		for (uint32_t i = 0; result == 0 && i < made->n_gpus; i++)
+			result = hb_gpu_add(made->gpus[i], made, i, hb_clock_now_ns());
 	}
 	if (result < 0) {
 		hb_tenancy_free(made);
@@ -338,8 +334,9 @@ int hb_tenancy_new(struct hb_daemon *daemon, const struct hb_peer *peer, const s
 	}
 	hb_tenancy_publish(made);
 	hb_tenancy_tick(made, hb_clock_now_ns());
-	hb_log_info("tenant %u %s: pid %d, user %s, priority %s: %s", made->number, page_fd < 0 ? "begins" : "is back",
-		    (int)peer->pid, peer->user, made->terms.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
+	hb_log_info("tenant %u %s: process %d, user %s, priority %s: %s", made->number,
+		    page_fd < 0 ? "registered" : "registered again", (int)peer->pid, peer->user,
+		    made->rights.priority == HB_PAGE_HIGH ? "high" : "low", made->command);
 	HB_FAULT(daemon_tenant_made);
 	*tenancy = made;
 	return 0;
@@ -349,13 +346,13 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 {
 	struct hb_daemon *daemon = tenancy->daemon;
 	int64_t now_ns = hb_clock_now_ns();
-	hb_life_end(tenancy);
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		hb_device_remove(tenancy->devices[i], tenancy, now_ns);
+	hb_engine_runs_end(tenancy);
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
+		hb_gpu_remove(tenancy->gpus[i], tenancy, now_ns);
 	for (uint32_t i = 0; i < HB_PAGE_PROCESSES; i++)
 		hb_pid_watch_free(tenancy->members[i].watch);
 	hb_pid_watch_free(tenancy->leader.watch);
-	/* A process may still look at the page while the daemon stops: its gates stay as they are, the heartbeat ends. */
+	/* Processes may still use the page while the daemon ends: gates stay as they are, and the heartbeat stops. */
 	hb_page_free(tenancy->page, tenancy->page_fd);
 	if (daemon->tenancies[tenancy->index] == tenancy) {
 		daemon->tenancies[tenancy->index] = NULL;
@@ -364,29 +361,29 @@ void hb_tenancy_free(struct hb_tenancy *tenancy)
 	free(tenancy);
 }
 
-/* --- what a tenant uses and is told ---------------------------------------------------- */
+/* --- changes of a tenant ---------------------------------------------------- */
 
-int hb_tenancy_add_devices(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
+int hb_tenancy_add_gpus(struct hb_tenancy *tenancy, const struct hb_msg_register *request)
 {
 	for (uint32_t i = 0; i < request->n_gpus; i++) {
-		struct hb_device *device;
-		int result = hb_daemon_device(tenancy->daemon, request->uuids[i], &device);
+		struct hb_gpu *gpu;
+		int result = hb_gpu_find_or_add(tenancy->daemon, request->uuids[i], &gpu);
 		if (result < 0)
 			return result;
-		/* The first one to tell is believed: a wrong number spoils the reserve, and only that. */
-		if (!device->page->total_bytes)
-			device->page->total_bytes = request->totals[i];
-		if (hb_tenancy_uses(tenancy, device))
+		/* The first report counts. A wrong one affects nothing but the memory reserve. */
+		if (!gpu->page->total_bytes)
+			gpu->page->total_bytes = request->totals[i];
+		if (hb_tenancy_uses(tenancy, gpu))
 			continue;
-		uint32_t gpu = tenancy->n_devices;
-		if (gpu == HB_PAGE_GPUS)
+		uint32_t gpu_index = tenancy->n_gpus;
+		if (gpu_index == HB_PAGE_GPUS)
 			return -ENOSPC;
-		memcpy(tenancy->page->gpus[gpu].uuid, device->uuid, HB_UUID_BYTES);
-		result = hb_device_add(device, tenancy, gpu, hb_clock_now_ns());
+		memcpy(tenancy->page->gpus[gpu_index].uuid, gpu->uuid, HB_UUID_BYTES);
+		result = hb_gpu_add(gpu, tenancy, gpu_index, hb_clock_now_ns());
 		if (result < 0)
 			return result;
 		HB_FAULT(daemon_gpu_added);
-		tenancy->devices[tenancy->n_devices++] = device;
+		tenancy->gpus[tenancy->n_gpus++] = gpu;
 		hb_tenancy_publish(tenancy);
 	}
 	return 0;
@@ -397,42 +394,42 @@ void hb_tenancy_publish(struct hb_tenancy *tenancy)
 	struct hb_page *page = tenancy->page;
 	page->daemon_pid = (uint32_t)getpid();
 	page->daemon_since_ns = tenancy->daemon->started_ns;
-	page->priority = tenancy->terms.priority;
-	page->slo_ns = tenancy->terms.slo_ns;
+	page->priority = tenancy->rights.priority;
+	page->slo_ns = tenancy->rights.slo_ns;
 	page->attainment_ppm = tenancy->attainment_ppm;
-	for (uint32_t i = 0; i < tenancy->n_devices; i++) {
-		struct hb_page_gpu *gpu = &page->gpus[i];
-		gpu->limit_bytes = tenancy->terms.memory_bytes ? tenancy->terms.memory_bytes : UINT64_MAX;
-		gpu->engine = tenancy->devices[i]->engine;
-		gpu->total_bytes = tenancy->devices[i]->page->total_bytes;
-		atomic_store_explicit(&gpu->state, HB_PAGE_ACTIVE, memory_order_release);
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++) {
+		struct hb_page_gpu *page_gpu = &page->gpus[i];
+		page_gpu->limit_bytes = tenancy->rights.memory_bytes ? tenancy->rights.memory_bytes : UINT64_MAX;
+		page_gpu->engine = tenancy->gpus[i]->engine;
+		page_gpu->total_bytes = tenancy->gpus[i]->page->total_bytes;
+		atomic_store_explicit(&page_gpu->state, HB_PAGE_ACTIVE, memory_order_release);
 	}
 	page->heartbeat_ns = hb_clock_now_ns();
-	atomic_store_explicit(&page->n_gpus, tenancy->n_devices, memory_order_release);
+	atomic_store_explicit(&page->n_gpus, tenancy->n_gpus, memory_order_release);
 	atomic_store_explicit(&page->state, HB_PAGE_ACTIVE, memory_order_release);
 }
 
-int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, const struct hb_terms *terms,
+int hb_tenancy_set(struct hb_tenancy *tenancy, const struct hb_msg_set *change, const struct hb_rights *rights,
 		   struct hb_error *error)
 {
-	bool priority_too = terms->priority != tenancy->terms.priority;
-	if (priority_too && tenancy->flags & HB_REGISTER_MPS)
+	bool new_priority = rights->priority != tenancy->rights.priority;
+	if (new_priority && tenancy->flags & HB_REGISTER_MPS)
 		return hb_error_set(error, -EBUSY,
-				    "tenant %u runs inside the MPS server, where a program keeps its priority; "
+				    "tenant %u runs inside the MPS server, where a program cannot change its priority; "
 				    "end it and start it again with --priority %s",
-				    tenancy->number, terms->priority == HB_PAGE_HIGH ? "high" : "low");
-	tenancy->terms = *terms;
+				    tenancy->number, rights->priority == HB_PAGE_HIGH ? "high" : "low");
+	tenancy->rights = *rights;
 	if (change->fields & HB_SET_SLO && change->attainment_ppm)
 		tenancy->attainment_ppm = change->attainment_ppm;
 	if (change->fields & HB_SET_WEIGHT)
 		tenancy->weight = change->pcie_weight;
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
-		hb_device_change(tenancy->devices[i], tenancy, priority_too, hb_clock_now_ns());
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
+		hb_gpu_change(tenancy->gpus[i], tenancy, new_priority, hb_clock_now_ns());
 	hb_tenancy_publish(tenancy);
 	return 0;
 }
 
-static bool has_executed_another(struct hb_member *member)
+static bool has_executed_program(struct hb_member *member)
 {
 	if (!member->watch)
 		return false;
@@ -442,16 +439,16 @@ static bool has_executed_another(struct hb_member *member)
 	return image && image != member->image;
 }
 
-void hb_tenancy_look_for_exec(struct hb_tenancy *tenancy, int64_t now_ns)
+void hb_tenancy_check_exec(struct hb_tenancy *tenancy, int64_t now_ns)
 {
-	if (now_ns - tenancy->images_ns < IMAGES_EVERY_NS)
+	if (now_ns - tenancy->images_ns < EXEC_CHECK_EVERY_NS)
 		return;
 	tenancy->images_ns = now_ns;
 	for (uint32_t slot = 0; slot < tenancy->slots_end; slot++) {
 		struct hb_member *member = &tenancy->members[slot];
-		if (!has_executed_another(member))
+		if (!has_executed_program(member))
 			continue;
-		hb_log_info("tenant %u: process %d executes another program", tenancy->number, (int)member->pid);
+		hb_log_info("tenant %u: process %d has executed another program", tenancy->number, (int)member->pid);
 		drop_member(member);
 	}
 	end_if_empty(tenancy);
@@ -463,7 +460,7 @@ void hb_tenancy_tick(struct hb_tenancy *tenancy, int64_t now_ns)
 	if (!tenancy->repairs)
 		return;
 	bool force = --tenancy->repairs == 0, done = true;
-	for (uint32_t i = 0; i < tenancy->n_devices; i++)
+	for (uint32_t i = 0; i < tenancy->n_gpus; i++)
 		done = hb_page_memory_repair(tenancy->page, i, force) && done;
 	if (done)
 		tenancy->repairs = 0;

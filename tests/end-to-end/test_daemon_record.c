@@ -110,7 +110,7 @@ static void what_cannot_be_is_lost_and_told(void **state)
 	note(INT64_MIN, HB_TRACE_OTHER, 0);
 	assert_int_equal(record(0, &text), 0);
 	assert_int_equal(count(text, " ~ launch #"), 2);
-	assert_non_null(strstr(text, "# 5 launches are not in it\n"));
+	assert_non_null(strstr(text, "# 5 launches are missing\n"));
 	free(text);
 }
 

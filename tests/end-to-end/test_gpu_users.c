@@ -128,7 +128,7 @@ static void a_figure_that_the_driver_does_not_give_is_not_made_up(void **state)
 	const json_t *use = use_of(status);
 	assert_true(json_is_null(json_object_get(use, "memory_overhead")));
 	assert_string_equal(text_of(use, "memory_overhead_why"),
-			    "the driver gives no figure for 1 of 1 processes (clients of an MPS server)");
+			    "the driver gives no size for 1 of 1 processes (clients of an MPS server)");
 	json_decref(status);
 }
 

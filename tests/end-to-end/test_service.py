@@ -77,7 +77,7 @@ class Service(unittest.TestCase):
                 file.write("reserve: 1GiB\nengine: turns\nmetrics: 127.0.0.1:0\n")
             daemon.signal(signal.SIGHUP)
             self.expect("RELOADING=1")
-            self.expect("STATUS=configuration read again; not before the next start: engine, metrics")
+            self.expect("STATUS=configuration read again; these keys apply after a restart: engine, metrics")
             self.assertEqual(stack.status()["daemon"]["metrics"]["address"], "")
 
     def test_an_abstract_socket(self):

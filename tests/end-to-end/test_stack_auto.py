@@ -82,7 +82,7 @@ class Auto(unittest.TestCase):
             self.assertEqual([(pair["high"], pair["low"]) for pair in self.page(stack)["engines"]], [("cuda-tenant", "cuda-tenant")])
             engine, why = self.life(stack)
             self.assertEqual(engine, "spatial")
-            self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 life\); spatial not tried$")
+            self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 run\); spatial not tried$")
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 1)])
             service, _, why = self.begin(stack)
@@ -115,7 +115,7 @@ class Auto(unittest.TestCase):
             outside.expect("joined")
             service, engine, why = self.begin(stack)
             self.assertEqual(engine, "temporal")
-            self.assertRegex(why, "^temporal: .*; spatial cannot be tried now$")
+            self.assertRegex(why, "^temporal: .*; spatial is not possible now$")
             self.leave(stack, service)
             outside.go()
             outside.go()

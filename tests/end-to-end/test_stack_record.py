@@ -23,7 +23,7 @@ class Record(unittest.TestCase):
         path = os.path.join(stack.folder, name)
         recording = stack.spawn([HB, "trace", "record", path, "--seconds", 600, "--gpu", "sim"])
         recording.expect("recording for 600 s")
-        self.assertIn("somebody records already",
+        self.assertIn("another recording is running",
                       run(stack, HB, "trace", "record", path + ".2", "--seconds", "1", "--gpu", "sim").stderr)
         return recording, path
 
@@ -127,7 +127,7 @@ class Record(unittest.TestCase):
             recording.signal(signal.SIGCONT)
             wait_until("it waits again", lambda: self.state(recording) in "SZ")
             for _ in range(5):
-                self.assertIn("somebody records already", run(stack, HB, "trace", "record", path + ".2", "--seconds", "1",
+                self.assertIn("another recording is running", run(stack, HB, "trace", "record", path + ".2", "--seconds", "1",
                                                               "--gpu", "sim").stderr)
             self.end(recording)
 

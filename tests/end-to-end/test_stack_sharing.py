@@ -110,7 +110,7 @@ class Sharing(unittest.TestCase):
             for priority in ("high", "low"):
                 wait_until(f"the slice of {priority}", lambda of=priority: compute_slice(of)["enforced"])
             wait_until("low has its server's", lambda: compute_slice("low")["why"].startswith(
-                "1 us on the group of the MPS server"))
+                "1 us on the channel group of the MPS server"))
             view = {tenant["priority"]: tenant for tenant in stack.tenants()}
             self.assertTrue(view["low"]["mps"])
             self.assertFalse(view["high"]["mps"])
@@ -131,11 +131,11 @@ class Sharing(unittest.TestCase):
                 lows.append(stack.start("low", "--wait", "work", 1))
                 lows[-1].expect("joined")
                 wait_until(f"{expected} each", lambda: copy_slices(stack) == [
-                    f"{expected} on the group of the MPS server it runs in"] * len(lows))
+                    f"{expected} on the channel group of the MPS server, in which the tenant runs"] * len(lows))
             for _ in range(2):
                 lows[0].go()
             lows[0].output()
-            wait_until("1 us again", lambda: copy_slices(stack) == ["1 us on the group of the MPS server it runs in"])
+            wait_until("1 us again", lambda: copy_slices(stack) == ["1 us on the channel group of the MPS server, in which the tenant runs"])
             for _ in range(2):
                 lows[1].go()
             lows[1].output()

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spatial engine over the whole stack on a simulated GPU: programs of both
 priorities in one MPS server, what they see of each other, and who is refused."""
+import os
 import signal
 import unittest
 
-from stack import Stack, wait_until
+from stack import BUILD, Stack, wait_until
 
+SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 SPATIAL = ("--engine", "spatial")
 
 
@@ -36,7 +38,7 @@ class Spatial(unittest.TestCase):
             view = by_priority(stack)
             self.assertTrue(view["high"]["mps"] and view["low"]["mps"])
             for priority in ("high", "low"):
-                wait_until(f"the slice of {priority}", lambda of=priority: "2048 us on the group of the MPS server" in
+                wait_until(f"the slice of {priority}", lambda of=priority: "2048 us on the channel group of the MPS server" in
                            self.mechanisms(stack, of)["compute slice"]["why"])
             for program in (high, low):
                 program.go()
@@ -48,7 +50,7 @@ class Spatial(unittest.TestCase):
         with Stack(scale=2) as stack:
             low = stack.start("low", "train", 300, 0)
             low.expect("running")
-            service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--eager", options=SPATIAL)
+            service = stack.start("high", "--rate", 100, "--seconds", 3600, "--eager", program=SERVICE, options=SPATIAL)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
             wait_until("requests are seen", lambda: by_priority(stack).get("high", {}).get(
                 "counters", {"requests": 0})["requests"] > 0)
@@ -62,9 +64,9 @@ class Spatial(unittest.TestCase):
             low = stack.start("low", "train", 300, 0)
             low.expect("running")
             # One launch a request: it opens with the graph and ends with the synchronize. Nobody told an SLO.
-            service = stack.start("high", "infer", "--rate", 50, "--seconds", 600, options=SPATIAL)
+            service = stack.start("high", "--rate", 50, "--seconds", 600, program=SERVICE, options=SPATIAL)
             wait_until("low waits for high, or for its own work", lambda: by_priority(stack)["low"]["counters"][
-                "spatial_waits"] > 0)
+                "window_waits"] > 0)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
             high = by_priority(stack)["high"]
             self.assertIsNone(high["slo_asked_ns"] or None)
@@ -104,7 +106,7 @@ class Spatial(unittest.TestCase):
             temporal = stack.start("high", "--wait", "work", 1)
             temporal.expect("joined")
             self.assertRegex(refused(stack.start("high", "work", 1, options=SPATIAL)),
-                             r"engine spatial: tenant \d+ \(high priority: .*\) runs under the engine temporal")
+                             r"engine spatial: tenant \d+ \(high priority: .*\) already uses the engine temporal")
             self.assertIn("runs under the engine temporal", refused(stack.start("low", "work", 1, options=SPATIAL)))
             temporal.go()
             temporal.go()
@@ -114,7 +116,7 @@ class Spatial(unittest.TestCase):
             spatial.expect("joined")
             for priority, engine in (("high", "temporal"), ("low", "temporal"), ("low", "turns")):
                 said = refused(stack.start(priority, "work", 1, options=("--engine", engine)))
-                self.assertRegex(said, rf"engine {engine}: tenant \d+ \(high priority: .*\) runs under the engine spatial")
+                self.assertRegex(said, rf"engine {engine}: tenant \d+ \(high priority: .*\) already uses the engine spatial")
             # Whoever does not ask joins.
             second = stack.start("high", "--wait", "work", 1)
             second.expect("joined")
@@ -128,7 +130,7 @@ class Spatial(unittest.TestCase):
         """`see` holds of the mechanism and the counters of low priority at some time beside requests."""
         low = stack.start("low", "train", 300, 0)
         low.expect("running")
-        service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--eager", options=SPATIAL)
+        service = stack.start("high", "--rate", 100, "--seconds", 3600, "--eager", program=SERVICE, options=SPATIAL)
         wait_until("low is masked as it should be", lambda: see(
             self.mechanisms(stack, "low").get("SM masks", {"why": ""})["why"], by_priority(stack)["low"]["counters"]))
         for program in (service, low):
@@ -177,7 +179,7 @@ class Spatial(unittest.TestCase):
             wait_until("it is told", lambda: "no callback table" in self.mechanisms(stack, "low")["SM masks"]["why"])
             told = self.mechanisms(stack, "low")
             self.assertFalse(told["SM masks"]["enforced"])
-            self.assertEqual(told["kernel parts"]["why"], "no kernel was long enough yet beside high priority")
+            self.assertEqual(told["kernel splitting"]["why"], "no kernel beside high priority has been long enough so far")
             low.go()
             low.output()
             high.go()

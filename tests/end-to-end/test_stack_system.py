@@ -115,7 +115,7 @@ class SystemMode(unittest.TestCase):
         with SystemStack(group=False) as stack:
             found = os.stat(stack.environment["HB_SOCKET"])
             self.assertEqual((found.st_gid, found.st_mode & 0o777), (0, 0o660))
-            self.assertIn("there is no group hummingbird: only root can use this daemon", stack.daemon.stderr())
+            self.assertIn("there is no group hummingbird, so only root can use this daemon", stack.daemon.stderr())
             self.assertEqual(stack.hb("status", "--gpu", "sim", wrap=member)[0], 1)
             self.assertEqual(stack.hb("status", "--gpu", "sim")[0], 0)
 

@@ -26,7 +26,7 @@ static int set_up(void **state)
 	return result;
 }
 
-static struct hb_terms ask(const char *user, const char *cgroup, bool system_mode, struct hb_terms asked)
+static struct hb_rights ask(const char *user, const char *cgroup, bool system_mode, struct hb_rights asked)
 {
 	struct hb_peer peer = {.pid = 1};
 	strcpy(peer.user, user);
@@ -35,7 +35,7 @@ static struct hb_terms ask(const char *user, const char *cgroup, bool system_mod
 	return hb_admit(&config, system_mode, &peer, &asked, reason);
 }
 
-static const struct hb_terms high = {.priority = HB_PAGE_HIGH};
+static const struct hb_rights high = {.priority = HB_PAGE_HIGH};
 
 static void strangers_stay_low_in_system_mode(void **state)
 {
@@ -68,8 +68,8 @@ static void the_first_rule_that_fits_decides_also_in_user_mode(void **state)
 
 static void memory_is_capped_never_raised(void **state)
 {
-	struct hb_terms more = {.memory_bytes = UINT64_C(16) << 30}, less = {.memory_bytes = UINT64_C(1) << 30},
-			none = {0};
+	struct hb_rights more = {.memory_bytes = UINT64_C(16) << 30}, less = {.memory_bytes = UINT64_C(1) << 30},
+			 none = {0};
 	assert_int_equal(ask("eve", "/batch.slice", true, more).memory_bytes, UINT64_C(8) << 30);
 	assert_int_equal(ask("eve", "/batch.slice", true, less).memory_bytes, UINT64_C(1) << 30);
 	assert_int_equal(ask("eve", "/batch.slice", true, none).memory_bytes, UINT64_C(8) << 30);
@@ -77,14 +77,14 @@ static void memory_is_capped_never_raised(void **state)
 
 static void an_slo_of_ones_own_wins(void **state)
 {
-	struct hb_terms own = {.slo_ns = 5}, none = {0};
+	struct hb_rights own = {.slo_ns = 5}, none = {0};
 	assert_int_equal(ask("ann", "/", true, own).slo_ns, 5);
 	assert_int_equal(ask("ann", "/", true, none).slo_ns, 10000000);
 }
 
 static void priority_low_is_never_raised(void **state)
 {
-	struct hb_terms low = {.priority = HB_PAGE_LOW};
+	struct hb_rights low = {.priority = HB_PAGE_LOW};
 	assert_int_equal(ask("ann", "/", true, low).priority, HB_PAGE_LOW);
 }
 
@@ -148,7 +148,7 @@ static void test_reload(void **state)
 	hb_daemon_config_init(&now);
 	hb_daemon_config_init(&read);
 	assert_int_equal(
-		hb_daemon_config_parse("engine: spatial\nwindow: 1ms\nlow_sms: 88\nlow_rule: orion\nmasks: gpcs\n"
+		hb_daemon_config_parse("engine: spatial\nwindow: 1ms\nlow_sms: 88\nmasks: gpcs\n"
 				       "harm_percent: 10\nreserve: 1GiB\nquantum: 20ms\n",
 				       "f.yaml", &read, &error),
 		0);
@@ -157,7 +157,6 @@ static void test_reload(void **state)
 	assert_int_equal(now.engine, HB_CONFIG_ENGINE_TEMPORAL);
 	assert_int_equal(now.window_ns, 1000000);
 	assert_int_equal(now.low_sms, 88);
-	assert_int_equal(now.low_rule, 1);
 	assert_int_equal(now.masks, HB_CONFIG_MASKS_GPCS);
 	assert_int_equal(now.harm_percent, 10);
 	assert_int_equal(now.reserve_bytes, UINT64_C(1) << 30);

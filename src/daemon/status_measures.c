@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histograms and meters of a tenant as JSON, for status_json.c: what `hb top` and the live page draw. */
+/* See status_measures.h. */
+#include "daemon/status_measures.h"
+
 #include "core/tenant.h"
-#include "daemon/meters.h"
 
 #include <jansson.h>
 #include <math.h>
 
 #define BARS 40
 
-/* [[up to ns, samples], ...]: equal steps of the logarithm from the smallest sample to the largest. */
+/* Returns [[upper bound in ns, samples], ...]: BARS steps, equal on a logarithmic scale, from the smallest sample to the largest. */
 static json_t *bars_json(const struct hb_hist *hist)
 {
 	int64_t bounds[BARS];
@@ -37,12 +38,12 @@ json_t *hb_status_hist(const struct hb_hist *hist)
 			 bars_json(hist));
 }
 
-void hb_status_add_meters(json_t *object, const struct hb_device *device, uint32_t tenancy)
+void hb_status_add_measures(json_t *object, const struct hb_gpu *gpu, uint32_t tenancy)
 {
-	const struct hb_tenant *tenant = hb_core_tenant(device->core, tenancy);
-	const struct hb_seat_meter *meter = &device->meters->seats[tenancy];
+	const struct hb_tenant *tenant = hb_core_tenant(gpu->core, tenancy);
+	const struct hb_tenant_measures *measures = &gpu->measures->tenants[tenancy];
 	json_object_set_new(object, "latency", hb_status_hist(tenant ? tenant->latency : NULL));
-	json_object_set_new(object, "wait", hb_status_hist(meter->wait));
-	json_object_set_new(object, "preempted", json_integer((json_int_t)meter->preemptions));
-	json_object_set_new(object, "active_ns", json_integer((json_int_t)meter->active_ns));
+	json_object_set_new(object, "wait", hb_status_hist(measures->wait));
+	json_object_set_new(object, "preempted", json_integer((json_int_t)measures->preemptions));
+	json_object_set_new(object, "active_ns", json_integer((json_int_t)measures->active_ns));
 }

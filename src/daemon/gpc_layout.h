@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds out which SMs of a GPU belong to the same GPC, for `masks: gpcs`. A
+ * child process (`hb doctor --gpcs`, nvidia/gpc_trial.h) measures it once for
+ * each GPU, in a CUDA context of its own. The result goes to the GPU page, where
+ * the tenants' processes compare it with what they measure themselves. If
+ * anything fails, masks stay spread over all GPCs and the page says why.
+ */
+#ifndef HB_DAEMON_GPC_LAYOUT_H
+#define HB_DAEMON_GPC_LAYOUT_H
+
+#include "daemon/gpu_record.h"
+
+/* Starts the child process, unless that was done before. */
+void hb_gpc_layout_find(struct hb_gpu *gpu);
+/* Kills the child process if it still runs. Call it before the GPU's record is freed. */
+void hb_gpc_layout_cancel(struct hb_gpu *gpu);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes on each GPU, as the driver reports them: asked every few
+ * seconds while there are tenants, and for each status. Shows how much memory
+ * contexts take beyond the tenants' allocations, and which processes use a GPU
+ * without being tenants. No decision uses it.
+ */
+#ifndef HB_DAEMON_GPU_PROCESSES_H
+#define HB_DAEMON_GPU_PROCESSES_H
+
+#include "daemon/gpu_record.h"
+
+struct hb_gpu_processes;
+
+/* `answered` is called in the loop after each answer of the driver. 0 or negative errno. */
+int hb_gpu_processes_new(struct hb_daemon *daemon, void (*answered)(struct hb_daemon *daemon),
+			 struct hb_gpu_processes **processes);
+void hb_gpu_processes_free(struct hb_gpu_processes *processes);
+void hb_gpu_processes_tick(struct hb_gpu_processes *processes, int64_t now_ns);
+/* Asks the driver about all GPUs; a question under way is asked again afterwards. True: `answered` will be called. */
+bool hb_gpu_processes_poll(struct hb_gpu_processes *processes);
+
+/* GPU memory of this process in the driver's last answer; HB_GPU_BYTES_UNKNOWN. */
+uint64_t hb_gpu_process_bytes(const struct hb_gpu *gpu, pid_t pid);
+/* Whether this process belongs to a tenant or is the daemon's MPS server. */
+bool hb_gpu_process_is_covered(const struct hb_daemon *daemon, pid_t pid);
+/* Its name for people, printable ASCII. False: the process has ended. */
+bool hb_gpu_process_name(pid_t pid, char name[32]);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's socket: accepts connections, reads one request at a time from
+ * each and answers it. Memory is bounded: HB_CONNECTIONS_MAX connections with
+ * one message each, and idle connections are closed.
+ */
+#ifndef HB_DAEMON_SOCKET_SERVER_H
+#define HB_DAEMON_SOCKET_SERVER_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+struct hb_daemon;
+struct hb_server;
+
+/* Fails if another daemon serves the socket. 0, or negative errno with *error. */
+int hb_server_new(struct hb_daemon *daemon, struct hb_server **server, struct hb_error *error);
+/* Closes all connections and removes the socket. */
+void hb_server_free(struct hb_server *server);
+void hb_server_tick(struct hb_server *server, int64_t now_ns);
+/* The MPS server runs or has failed: answers the registrations that waited for it. */
+void hb_server_answer_registrations(struct hb_server *server);
+/* The driver has reported the GPUs' processes: answers the status requests that waited for it. */
+void hb_server_answer_status(struct hb_server *server);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One tenant as JSON for the status, and which mechanisms are in force for it. */
+#ifndef HB_DAEMON_STATUS_TENANT_H
+#define HB_DAEMON_STATUS_TENANT_H
+
+#include "daemon/gpu_record.h"
+
+struct json_t;
+
+/* The tenant; NULL when out of memory. */
+struct json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns);
+/* The mechanisms on one of the tenant's GPUs: [{mechanism, enforced, why}]. NULL when out of memory. */
+struct json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index);
+/* "high", "low" or "mps server" */
+const char *hb_status_role(const struct hb_tenancy *tenancy);
+/* "temporal" and so on. */
+const char *hb_status_engine(enum hb_engine engine);
+
+#endif
