@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Errors, colours and suggestions for every command; see cli.h. Writes to
- * stderr only.
+ * Error messages, colors and option parsing for every command; see cli.h.
  */
 #include "cli/cli.h"
 
@@ -44,7 +43,7 @@ int hb_cli_error(const char *command, int code, const char *text)
 {
 	begin_error(command);
 	fprintf(stderr, "%s\n", text);
-	/* What a better command line or a better file would cure is the caller's to mend. */
+	/* The user can fix these errors with another command line or another file. */
 	switch (code) {
 	case -EINVAL:
 	case -ENOENT:

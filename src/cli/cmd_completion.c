@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb completion`: writes the completion script of a shell. Commands come from
- * commands.def; options are asked of `hb COMMAND --help` when they are needed,
- * so a script never knows other ones than the program that is installed.
+ * `hb completion`: writes the completion script of a shell. The commands come from commands.def. The script reads the
+ * options from `hb COMMAND --help` when they are needed, so they are always those of the installed program.
  */
 #include "cli/cli.h"
 
@@ -13,8 +12,8 @@
 
 static const char usage[] = "usage: hb completion bash|zsh|fish\n"
 			    "\n"
-			    "Writes what completes hb's commands and options in that shell. The Debian package\n"
-			    "installs it; by hand:\n"
+			    "Prints a script that completes hb's commands and options in that shell. The Debian\n"
+			    "package installs the scripts. To install one by hand:\n"
 			    "\n"
 			    "  bash  hb completion bash > ~/.local/share/bash-completion/completions/hb\n"
 			    "  zsh   hb completion zsh > ~/.zfunc/_hb      (with fpath+=~/.zfunc before compinit)\n"
@@ -31,7 +30,7 @@ static const struct {
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
-/* After `--` comes somebody else's command line: files. */
+/* After `--` the words are another program's command line, so commands and files are completed. */
 static const char bash_rest[] =
 	"\"\n"
 	"\tlocal word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} i\n"
@@ -62,7 +61,7 @@ static void write_bash(void)
 	fputs(bash_rest, stdout);
 }
 
-/* Quotes for zsh and fish: no help text has a backslash. */
+/* Prints a word in quotes for zsh and fish. Backslashes are not escaped, because no help text has one. */
 static void print_quoted(const char *text)
 {
 	putchar('\'');
@@ -135,5 +134,5 @@ int hb_cmd_completion(int argc, char **argv)
 		shells[i].write();
 		return HB_EXIT_OK;
 	}
-	return hb_cli_usage_error(COMMAND, "bash, zsh or fish?");
+	return hb_cli_usage_error(COMMAND, "give bash, zsh or fish");
 }

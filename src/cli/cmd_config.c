@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb config`: looks at hummingbird.yaml without a daemon: `check` says what is
- * wrong with it, `path` where it is looked for. Changes nothing.
+ * `hb config`: checks hummingbird.yaml without a daemon (`check`), or prints where the daemon looks for it (`path`).
+ * Changes nothing.
  */
 #include "cli/cli.h"
 #include "daemon/daemon_config.h"
@@ -16,16 +16,16 @@
 static const char usage[] = "usage: hb config check [--system] [FILE]\n"
 			    "       hb config path [--system]\n"
 			    "\n"
-			    "check: reads hummingbird.yaml as the daemon would, and says what is wrong with it:\n"
-			    "file, line, key. path: where it is looked for.\n"
+			    "check reads hummingbird.yaml as the daemon does and reports the first error with\n"
+			    "file, line and key. path prints where the daemon looks for the file.\n"
 			    "\n"
-			    "  --system        /etc/hummingbird/hummingbird.yaml instead of the user's own\n"
+			    "  --system        use /etc/hummingbird/hummingbird.yaml, not the user's own file\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "A daemon that runs reads rules and reserve again on SIGHUP (systemctl reload\n"
-			    "hummingbird), the rest when it starts.\n"
+			    "A running daemon reads `rules` and `reserve` again on SIGHUP (systemctl reload\n"
+			    "hummingbird). It reads all other keys only when it starts.\n"
 			    "\n"
-			    "exit status: 0 nothing is wrong, 2 something is, or bad command line\n";
+			    "exit status: 0 no error, 2 an error in the file or a bad command line\n";
 
 static int check_file(const char *path, bool given)
 {
@@ -34,12 +34,12 @@ static int check_file(const char *path, bool given)
 	hb_daemon_config_init(&config);
 	int result = hb_daemon_config_load(path, &config, &error);
 	if (result == -ENOENT && !given) {
-		printf("%s: not there, the defaults are used\n", path);
+		printf("%s: does not exist, so the defaults are used\n", path);
 		return HB_EXIT_OK;
 	}
 	if (result < 0)
 		return hb_cli_error(COMMAND, -EINVAL, error.text);
-	printf("%s: nothing is wrong; %u rule%s\n", path, (unsigned)config.n_rules, config.n_rules == 1 ? "" : "s");
+	printf("%s: no error; %u rule%s\n", path, (unsigned)config.n_rules, config.n_rules == 1 ? "" : "s");
 	return HB_EXIT_OK;
 }
 
@@ -66,14 +66,15 @@ int hb_cmd_config(int argc, char **argv)
 	const char *verb = optind < argc ? argv[optind++] : "";
 	bool checking = strcmp(verb, "check") == 0;
 	if (!checking && strcmp(verb, "path") != 0)
-		return hb_cli_usage_error(COMMAND, *verb ? "no '%s': it is check or path" : "check or path?", verb);
+		return hb_cli_usage_error(COMMAND,
+					  *verb ? "'%s' is neither check nor path" : "check or path is missing", verb);
 	if (argc - optind > checking)
 		return hb_cli_usage_error(COMMAND, "%s: too many arguments", verb);
 	hb_daemon_config_path(system_mode, path, sizeof path);
 	if (checking && optind < argc)
 		return check_file(argv[optind], true);
 	if (!path[0])
-		return hb_cli_error(COMMAND, -EINVAL, "there is no home folder to look in: give the file, or --system");
+		return hb_cli_error(COMMAND, -EINVAL, "there is no home folder to look in; give the file, or --system");
 	if (checking)
 		return check_file(path, false);
 	puts(path);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb doctor`: tries every mechanism on this machine and says what works, what
- * does not, and what to do. What touches the GPU is tried by child processes
- * that are killed when they take too long: `hb doctor --slice` sets a time
- * slice on a context of its own, and `hb run ... -- hb doctor --inside` makes a
- * context as a tenant of each priority.
+ * `hb doctor`: tries every mechanism on this machine and reports what works, what does not, and what to do. Child
+ * processes try the mechanisms that touch the GPU; they are killed when they take too long (doctor_trial.h). Two examples:
+ * `hb doctor --slice` sets a time slice on a context of its own, and `hb run ... -- hb doctor --inside` creates a context
+ * as a tenant of each priority.
  */
 #include "base/clock.h"
 #include "base/install_path.h"
@@ -30,19 +29,21 @@
 
 #define COMMAND "doctor"
 #define PROBES_MAX 32
-#define TRIAL_LIMIT_NS (60 * HB_NS_PER_S) /* the GPU may have to be woken, the MPS server to start */
+#define TRIAL_LIMIT_NS (60 * HB_NS_PER_S) /* the GPU may have to wake up, and the MPS server to start */
 
 static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "\n"
-			    "Tries every mechanism on this machine: what works, what does not, what to do.\n"
+			    "Tries every mechanism on this machine and reports what works, what does not, and\n"
+			    "what to do.\n"
 			    "\n"
-			    "  --gpu sim     the simulated GPU instead of the real one\n"
-			    "  --quick       only look, run nothing on the GPU\n"
-			    "  --limit TIME  give a trial up after this long, e.g. 20s (default 60s)\n"
-			    "  --json\n"
+			    "  --gpu sim     use the simulated GPU, not the real one\n"
+			    "  --quick       run nothing on the GPU\n"
+			    "  --limit TIME  time limit of a trial, e.g. 20s (default 60s)\n"
+			    "  --json        print the results as JSON\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "exit status: 0 everything needed works, 1 something is to be mended, 2 bad command line\n";
+			    "exit status: 0 everything required works, 1 something required does not work,\n"
+			    "2 bad command line\n";
 
 enum option_code {
 	OPTION_GPU = 256,
@@ -75,7 +76,7 @@ static struct hb_probe *add_probe(struct report *report, const char *name, bool 
 	return probe;
 }
 
-/* --- from outside ------------------------------------------------------------------- */
+/* --- checks that do not touch the GPU -------------------------------------------------- */
 
 static void probe_shim(struct report *report)
 {
@@ -83,8 +84,8 @@ static void probe_shim(struct report *report)
 	char path[PATH_MAX] = "";
 	probe->works = hb_install_shim_dir(path, sizeof path - 16) == 0 &&
 		       access(strcat(path, "/libcuda.so.1"), R_OK) == 0;
-	snprintf(probe->found, sizeof probe->found, "%.440s%s", *path ? path : "libcuda.so.1 of ours",
-		 probe->works ? "" : " is not there");
+	snprintf(probe->found, sizeof probe->found, "%.440s%s", *path ? path : "the shim (libcuda.so.1)",
+		 probe->works ? "" : " does not exist");
 	if (!probe->works)
 		strcpy(probe->remedy, "install it, or set HB_SHIM_DIR to its folder");
 }
@@ -110,11 +111,11 @@ static void probe_daemon(struct report *report, bool simulated)
 		close(socket);
 	else
 		strcpy(probe->remedy,
-		       "mend what the message names, or set HB_SOCKET or XDG_RUNTIME_DIR to another place; "
+		       "fix what the message names, or set HB_SOCKET or XDG_RUNTIME_DIR to another place; "
 		       "`hbd --foreground` says more");
 }
 
-/* --- what they found ------------------------------------------------------------------------ */
+/* --- trials on the GPU ---------------------------------------------------------------------- */
 
 static void try_slice(struct report *report, const struct request *request)
 {
@@ -125,15 +126,14 @@ static void try_slice(struct report *report, const struct request *request)
 	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works && answer)
 		strcpy(probe->remedy,
-		       "without it no tenant gets ahead of another: see docs/limits.md, 'What must work'");
+		       "without time slices no tenant is preferred to another: see docs/limits.md, 'What must work'");
 	else if (!probe->works)
-		strcpy(probe->remedy,
-		       "look at the kernel's log (dmesg): a GPU that does not answer may need its driver "
-		       "loaded again");
+		strcpy(probe->remedy, "read the kernel's log (dmesg); a GPU that does not answer may need its driver "
+				      "reloaded");
 	json_decref(answer);
 }
 
-/* Only the spatial engine uses them, and it does without where it must. */
+/* Not required: only the spatial engine uses SM masks, and it also works without them. */
 static void try_masks(struct report *report, const struct request *request)
 {
 	struct hb_error error = {""};
@@ -142,24 +142,25 @@ static void try_masks(struct report *report, const struct request *request)
 	probe->works = json_is_true(json_object_get(answer, "works"));
 	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works)
-		strcpy(probe->remedy, "in the spatial engine low priority then waits while a request is served");
+		strcpy(probe->remedy,
+		       "without them low priority waits in the spatial engine while a request is served");
 	json_decref(answer);
 }
 
-/* Where it is not known which SMs are of one GPC masks are spread over all of them. */
+/* Not required: without the GPCs, masks are spread over all of them. */
 static void try_gpcs(struct report *report, const struct request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_gpcs(request->simulated, request->limit_ns, &error);
-	struct hb_probe *probe = add_probe(report, "masks of whole GPCs", false);
+	struct hb_probe *probe = add_probe(report, "masks of full GPCs", false);
 	probe->works = json_is_true(json_object_get(answer, "works"));
 	snprintf(probe->found, sizeof probe->found, "%.158s", answer ? hb_status_text(answer, "found") : error.text);
 	if (!probe->works)
-		strcpy(probe->remedy, "with `masks: gpcs`, too, masks are then spread over all of them");
+		strcpy(probe->remedy, "masks are then spread over all GPCs, even with `masks: gpcs`");
 	json_decref(answer);
 }
 
-/* Not required: a warning. */
+/* Adds a warning, not an error, when processes use the GPU without Hummingbird. */
 static void add_uncovered(struct report *report, const json_t *answer)
 {
 	const json_t *gpu, *entry;
@@ -173,7 +174,7 @@ static void add_uncovered(struct report *report, const json_t *answer)
 		if (*hb_status_text(gpu, "uncovered_why")) {
 			probe->works = false;
 			snprintf(probe->found, sizeof probe->found, "%.158s", hb_status_text(gpu, "uncovered_why"));
-			strcpy(probe->remedy, "programs started without hb run cannot be named");
+			strcpy(probe->remedy, "programs that were started without hb run cannot be listed");
 		}
 		json_array_foreach(json_object_get(gpu, "uncovered"), j, entry)
 		{
@@ -188,7 +189,7 @@ static void add_uncovered(struct report *report, const json_t *answer)
 	if (n == 0)
 		return;
 	probe->works = false;
-	strcpy(probe->remedy, "they share the GPU by the driver's rules and heed no priority, limit or reserve; "
+	strcpy(probe->remedy, "the driver shares the GPU with them, without priority, limit or reserve; "
 			      "start them with hb run");
 }
 
@@ -201,10 +202,10 @@ static void add_context_memory(struct report *report, const char *priority, cons
 	probe->works = json_is_integer(bytes);
 	if (probe->works) {
 		hb_bytes_format((uint64_t)json_integer_value(bytes), memory);
-		snprintf(probe->found, sizeof probe->found, "%s beside what the tenant holds", memory);
+		snprintf(probe->found, sizeof probe->found, "%s in addition to the tenant's own allocations", memory);
 	} else {
 		snprintf(probe->found, sizeof probe->found, "%.158s", hb_status_text(use, "memory_overhead_why"));
-		strcpy(probe->remedy, "not limited either way; leave room for it beside limits and reserve");
+		strcpy(probe->remedy, "it is never limited; leave room for it beside limits and reserve");
 	}
 }
 
@@ -212,13 +213,13 @@ static void add_mechanism(struct report *report, const char *priority, const jso
 {
 	char name[32];
 	snprintf(name, sizeof name, "%s: %s", priority, hb_status_text(entry, "mechanism"));
-	/* Without compute slices high priority is nothing but a word. */
+	/* Required: without compute slices high priority has no effect. */
 	struct hb_probe *probe = add_probe(report, name,
 					   strcmp(hb_status_text(entry, "mechanism"), "compute slice") == 0);
 	probe->works = json_is_true(json_object_get(entry, "enforced"));
 	snprintf(probe->found, sizeof probe->found, "%s", hb_status_text(entry, "why"));
 	if (!probe->works)
-		strcpy(probe->remedy, "hb status --json has the details; the driver's own slices are in force");
+		strcpy(probe->remedy, "the driver's default slices are used; hb status --json has the details");
 }
 
 static void try_priority(struct report *report, const char *priority, const struct request *request, bool last)
@@ -233,9 +234,9 @@ static void try_priority(struct report *report, const char *priority, const stru
 	struct hb_probe *probe = add_probe(report, name, true);
 	probe->works = !*failed;
 	snprintf(probe->found, sizeof probe->found, "%.150s",
-		 *failed ? failed : "made through the shim, seen by the daemon");
+		 *failed ? failed : "created through the shim, known to the daemon");
 	if (*failed)
-		strcpy(probe->remedy, "mend what is above first; then try the program without hb run");
+		strcpy(probe->remedy, "fix the errors above first; then try the program without hb run");
 	json_array_foreach(json_object_get(json_object_get(answer, "tenant"), "gpus"), i, use)
 	{
 		json_array_foreach(json_object_get(use, "mechanisms"), j, entry) add_mechanism(report, priority, entry);
@@ -268,7 +269,7 @@ static void print_text(const struct report *report)
 		if (probe->remedy[0])
 			printf("        %-22s -> %s\n", "", probe->remedy);
 	}
-	puts(has_all_needed(report) ? "everything that is needed works" : "something that is needed does not work");
+	puts(has_all_needed(report) ? "everything that is required works" : "something that is required does not work");
 }
 
 static int print_json(const struct report *report, struct hb_error *error)
@@ -293,7 +294,7 @@ static int take_limit(struct request *request, const char *value)
 {
 	struct hb_error error;
 	if (hb_duration_parse(value, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
-		return hb_cli_usage_error(COMMAND, "--limit: '%s' is no time; write 20s", value);
+		return hb_cli_usage_error(COMMAND, "--limit: '%s' is not a time such as 20s", value);
 	return -1;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb run`: makes a tenant of a command. Registers it with the daemon (started
- * when none runs), puts the shim's folder first on the library path, and
- * becomes the command, so its exit status, signals and terminal are its own.
+ * `hb run`: runs a command as a tenant. Registers it with the daemon (starts one when none runs), puts the shim's folder
+ * first on the library path, and executes the command in the same process. The command therefore keeps its exit status,
+ * signals and terminal.
  */
 #include "base/fault_point.h"
 #include "base/install_path.h"
@@ -23,29 +23,32 @@
 #include <unistd.h>
 
 #define COMMAND "run"
-#define REGISTER_TRIES 3 /* a daemon may end between our connecting and our asking */
+#define REGISTER_TRIES 3 /* the daemon may end after hb has connected and before it answers */
 
-/* As env, nohup and timeout have it, so that the command's own status is never mistaken for ours. */
-enum { EXIT_OURS = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+/* The same codes as env, nohup and timeout use, so that an error of hb differs from the command's exit status. */
+enum { EXIT_HB_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 static const char usage[] =
 	"usage: hb run --priority high|low [OPTION...] -- COMMAND [ARGUMENT...]\n"
 	"\n"
-	"Runs a CUDA program under Hummingbird. A program of high priority keeps its\n"
-	"latency; programs of low priority use what is left.\n"
+	"Runs a CUDA program under Hummingbird. A high-priority program keeps its latency;\n"
+	"low-priority programs use the remaining time of the GPU.\n"
 	"\n"
-	"  --priority high|low  needed\n"
-	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while it runs alone), none (default)\n"
-	"  --memory SIZE        most GPU memory it may hold on each GPU, e.g. 40GiB\n"
+	"  --priority high|low  required\n"
+	"  --slo OBJECTIVE      10ms, p99<10ms, auto (learned while the program runs alone), none\n"
+	"                       (default)\n"
+	"  --memory SIZE        most memory that it may allocate on each GPU, e.g. 40GiB\n"
 	"  --pcie-weight N      its share of PCIe among programs of low priority, 1 (default) to 1000\n"
-	"  --engine ENGINE      temporal, spatial: high and low on the GPU at once, turns: low\n"
-	"                       priority without MPS, or auto (default): as the daemon is configured\n"
-	"  --no-signs           do not watch the bytes that come in to foresee requests (high)\n"
+	"  --engine ENGINE      temporal: one priority on the GPU at a time; spatial: both at the\n"
+	"                       same time; turns: low-priority programs take turns, without MPS;\n"
+	"                       auto (default): as the daemon is configured\n"
+	"  --no-signs           do not predict requests from bytes that arrive on sockets (high\n"
+	"                       priority)\n"
 	"  --gpu sim            run on simulated GPUs\n"
 	"  -h, --help\n"
 	"\n"
-	"exit status: the command's; 125 hb itself failed, 126 the command cannot be run,\n"
-	"127 it is not found\n";
+	"exit status: the command's; 125 hb failed, 126 the command cannot be executed,\n"
+	"127 the command was not found\n";
 
 enum option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
 
@@ -60,10 +63,10 @@ struct request {
 static int report_failure(const struct hb_error *error)
 {
 	hb_cli_error(COMMAND, -EIO, error->text);
-	return EXIT_OURS;
+	return EXIT_HB_FAILED;
 }
 
-/* -1 = fine; else the exit status. */
+/* Returns -1, or an exit status after a message. */
 static int take_engine(struct request *request, const char *value)
 {
 	static const char *const engines[] = {[HB_ENGINE_NONE] = "auto",
@@ -75,7 +78,7 @@ static int take_engine(struct request *request, const char *value)
 			request->options.engine = (enum hb_engine)i;
 			return -1;
 		}
-	return hb_cli_usage_error(COMMAND, "--engine: '%s' is none of auto, temporal, spatial, turns", value);
+	return hb_cli_usage_error(COMMAND, "--engine: '%s' is not auto, temporal, spatial or turns", value);
 }
 
 static int take_option(void *argument, int code, const char *value)
@@ -114,12 +117,12 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	if (optind >= argc)
 		return hb_cli_usage_error(COMMAND, "no command is given");
 	if (!request->has_priority)
-		return hb_cli_usage_error(COMMAND, "--priority high or low is needed");
+		return hb_cli_usage_error(COMMAND, "--priority high or --priority low is required");
 	request->command = argv + optind;
 	return -1;
 }
 
-/* What `hb status` shows: the words of the command, as many as fit. */
+/* Stores the command for `hb status`: as many of its words as fit. */
 static void describe_command(struct request *request)
 {
 	size_t used = 0, size = sizeof request->shown;
@@ -137,7 +140,7 @@ static int set_variable(const char *name, const char *value, struct hb_error *er
 	return hb_error_set(error, -errno, "cannot set %s: %s", name, strerror(errno));
 }
 
-/* One line of the daemon, NAME=VALUE. */
+/* Sets the variable of one line of the daemon, NAME=VALUE. */
 static int set_granted(const char *line, struct hb_error *error)
 {
 	static const char *const names[] = {HB_GRANTED_VARIABLES};
@@ -147,12 +150,12 @@ static int set_granted(const char *line, struct hb_error *error)
 			return set_variable(names[i], line + length + 1, error);
 	return hb_error_set(
 		error, -EPROTO,
-		"the daemon wants to set '%.*s' for the command, which no daemon of this version does; is hb "
-		"older than it, or HB_SOCKET somebody else's?",
+		"the daemon wants to set '%.*s' for the command, which a daemon of this version never does; hb is "
+		"older than the daemon, or HB_SOCKET belongs to another user",
 		length < 60 ? (int)length : 60, line);
 }
 
-/* The daemon's lines, e.g. where the MPS server's pipes are. */
+/* Sets the variables that the daemon sent, for example the folder of the MPS server's pipes. */
 static int set_from_daemon(const char *lines, struct hb_error *error)
 {
 	int result = 0;
@@ -175,7 +178,7 @@ static int set_library_path(struct hb_error *error)
 	return result;
 }
 
-/* Programs of high priority get libhb-signs, first of what is preloaded. An installation may lack it. */
+/* Preloads libhb-signs, before other libraries, for high-priority programs. An installation may lack it. */
 static int set_preload(const struct request *request, struct hb_error *error)
 {
 	char signs[PATH_MAX], *preload;
@@ -196,7 +199,7 @@ static int set_driver(bool simulated, struct hb_error *error)
 	if (result == 0)
 		return set_variable("HB_REAL_LIBCUDA", driver, error);
 	if (!simulated)
-		return 0; /* the shim finds the system's own */
+		return 0; /* the shim finds the system's driver */
 	return hb_error_set(error, result,
 			    "the simulated driver (libcuda.so.1) is not found beside hb; set HB_SIMCUDA_DIR to "
 			    "its folder");
@@ -228,7 +231,7 @@ static int register_tenant(struct request *request, char path[HB_PATH_MAX], char
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	struct hb_tenant_options options = request->options;
 	if (getrandom(options.token, sizeof options.token, 0) != (ssize_t)sizeof options.token)
-		return hb_error_set(error, -EIO, "no random numbers to be had");
+		return hb_error_set(error, -EIO, "the system gave no random numbers");
 	memcpy(request->options.token, options.token, sizeof options.token);
 	options.flags |= HB_REGISTER_CREATE;
 	int result, tries = 0;
@@ -240,26 +243,28 @@ static int register_tenant(struct request *request, char path[HB_PATH_MAX], char
 		close(socket);
 	} while (hb_daemon_gone(result) && ++tries < REGISTER_TRIES);
 	if (result == 0 && member.page->priority != options.priority)
-		fprintf(stderr, "hb run: priority high was not granted, see `hb status`\n");
-	/* The tenant lives as long as this process does: the mapping and the connection are not needed for that. */
+		fprintf(stderr, "hb run: priority high was not granted; `hb status` says why\n");
+	/* The tenant exists as long as this process; it needs neither the mapping nor the connection. */
 	hb_membership_fini(&member);
 	HB_FAULT(run_enrolled);
 	return result;
 }
 
-/* What a user should know about where the command runs, and might not expect. */
+/* Warns when the command runs in a place that the user may not expect. */
 static void print_warnings(bool simulated)
 {
 	static const char system_socket[] = HB_SYSTEM_DIR "/" HB_SOCKET_NAME;
 	if (simulated) {
-		fprintf(stderr, "hb run: simulated GPU, times are modelled\n");
+		fprintf(stderr, "hb run: the GPU is simulated, times come from a model\n");
 		return;
 	}
 	if (isatty(STDERR_FILENO) && access("/dev/nvidiactl", F_OK) < 0 && access("/dev/dxg", F_OK) < 0)
-		fprintf(stderr, "hb run: no NVIDIA GPU is here; `hb doctor` says more, --gpu sim simulates one\n");
+		fprintf(stderr,
+			"hb run: this machine has no NVIDIA GPU; `hb doctor` says more, --gpu sim simulates one\n");
 	if (access(system_socket, F_OK) == 0 && access(system_socket, W_OK) < 0)
-		fprintf(stderr, "hb run: this machine's daemon is for group hummingbird (adduser NAME hummingbird); "
-				"this command uses another one, which cannot keep its GPU from the others\n");
+		fprintf(stderr,
+			"hb run: only group hummingbird may use this machine's daemon (adduser NAME hummingbird); "
+			"this command uses another daemon, which cannot protect it from the tenants of the first\n");
 }
 
 int hb_cmd_run(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb serve` is a program of its own, hb-serve (src/cli/hb_serve.c), because
- * it alone needs the HTTP libraries. This command becomes it.
+ * `hb serve`: executes the program hb-serve (src/cli/hb_serve.c). hb-serve is separate because no other command needs the
+ * HTTP libraries.
  */
 #include "base/install_path.h"
 #include "cli/cli.h"

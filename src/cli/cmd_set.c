@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb set`: changes the terms of a tenant that runs, and shows what holds now.
- * Whose tenants one may change, and how far, the daemon decides.
+ * `hb set`: changes priority, SLO or limits of a running tenant and prints them. The daemon decides which tenants a user
+ * may change, and within which bounds.
  */
 #include "base/json.h"
 #include "base/units.h"
@@ -21,20 +21,20 @@
 
 static const char usage[] = "usage: hb set TENANT OPTION...\n"
 			    "\n"
-			    "Changes the terms of a tenant while it runs, and shows what holds then. TENANT is\n"
-			    "the id in `hb status`. Its user may change it within the daemon's rules, root may\n"
-			    "change any tenant beyond them.\n"
+			    "Changes a running tenant, and prints its priority, SLO and limits. TENANT is the id\n"
+			    "in `hb status`. The tenant's user may change it within the daemon's rules; root may\n"
+			    "change every tenant without these rules.\n"
 			    "\n"
 			    "  --slo OBJECTIVE      10ms, p99<10ms, auto, none\n"
-			    "  --memory SIZE        most GPU memory on each GPU, none = no limit; what it holds\n"
-			    "                       already it keeps\n"
+			    "  --memory SIZE        most memory on each GPU; none = no limit. The tenant keeps what\n"
+			    "                       it has already allocated\n"
 			    "  --pcie-weight N      its share of PCIe among programs of low priority, 1 to 1000\n"
 			    "  --priority high|low\n"
-			    "  --gpu sim            a tenant of the daemon for simulated GPUs\n"
-			    "  --json               what holds, as in `hb status --json`\n"
+			    "  --gpu sim            the tenant belongs to the daemon for simulated GPUs\n"
+			    "  --json               print the tenant as in `hb status --json`\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "exit status: 0 done, 1 refused or no daemon answers, 2 bad command line\n";
+			    "exit status: 0 done, 1 the daemon refused or none answers, 2 bad command line\n";
 
 enum option_code { OPTION_GPU = HB_TENANT_OPTIONS_END, OPTION_JSON };
 
@@ -79,7 +79,7 @@ static int take_tenant(struct request *request, const char *text)
 	errno = 0;
 	unsigned long number = strtoul(text, &end, 10);
 	if (*end || end == text || text[0] == '-' || errno || number == 0 || number > UINT32_MAX)
-		return hb_cli_usage_error(COMMAND, "'%s' is no tenant's id; `hb status` shows them", text);
+		return hb_cli_usage_error(COMMAND, "'%s' is not the id of a tenant; `hb status` shows the ids", text);
 	request->tenant = (uint32_t)number;
 	return -1;
 }
@@ -98,16 +98,17 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	if (status >= 0)
 		return status;
 	if (optind + 1 != argc)
-		return hb_cli_usage_error(COMMAND, optind == argc ? "no tenant is given" : "one tenant at a time");
+		return hb_cli_usage_error(COMMAND,
+					  optind == argc ? "no tenant is given" : "only one tenant can be given");
 	status = take_tenant(request, argv[optind]);
 	if (status < 0 && !request->fields)
-		return hb_cli_usage_error(COMMAND, "nothing to change is given");
+		return hb_cli_usage_error(COMMAND, "no option says what to change");
 	if (request->fields & HB_SET_SLO && !request->options.attainment_ppm)
 		request->options.attainment_ppm = HB_DEFAULT_ATTAINMENT_PPM;
 	return status;
 }
 
-/* --- what holds now ------------------------------------------------------------------------- */
+/* --- the daemon ----------------------------------------------------------------------------- */
 
 static void print_terms(const json_t *tenant)
 {

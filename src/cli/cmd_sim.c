@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb sim`: runs recorded programs on the GPU model under each sharing mode and
- * shows what happened. Options are sim_options.c's, printing is src/sim's; here
- * is only the order of things. Runs are independent, so several modes use
- * several processors; what is printed does not depend on how many.
+ * `hb sim`: runs recorded programs on the GPU model under each sharing mode and shows the results. sim_options.c reads
+ * the options, src/sim runs a mode, src/report writes the results; this file calls them in order. Runs are independent, so
+ * several modes use several processors. The output does not depend on the number of processors.
  */
 #include "base/clock.h"
 #include "cli/cli.h"
@@ -27,46 +26,72 @@ static const char help[] =
 	"usage: hb sim --high NAME[:graph]@ARRIVALS[,slo=SLO] ... --low NAME[:graph] ... [OPTION...]\n"
 	"       hb sim --replay FILE [--policy NAME] [--actions]\n"
 	"\n"
-	"What happens to a service and to a training job that share a GPU, under each way\n"
-	"of sharing? Answers from recorded kernel traces on a model of the GPU.\n"
+	"Shows what happens to a service and a training job that share a GPU, for each way of\n"
+	"sharing. The answer comes from recorded kernel traces and a model of the GPU.\n"
 	"\n"
 	"programs:\n"
 	"  --high NAME[:graph]@ARRIVALS[,slo=SLO]\n"
-	"                   a service, may be repeated; :graph makes a request one CUDA graph\n"
-	"      ARRIVALS     60/s (Poisson), 60/s:periodic, 60/s:burst, closed, file:PATH\n"
-	"                   (times in seconds, one a line)\n"
+	"                   a service; may be repeated. With :graph a request is one CUDA graph\n"
+	"      ARRIVALS     60/s (Poisson), 60/s:periodic, 60/s:burst, closed (the next request\n"
+	"                   arrives when the previous one ends), file:PATH (times in seconds,\n"
+	"                   one on each line)\n"
 	"      SLO          auto (the p99 alone; the default), none, or a time such as 10ms\n"
 	"  --low NAME[:graph]\n"
-	"                   a program that runs without pause, may be repeated\n"
-	"  --trace FILE     recorded kernels, CSV or gzip, may be repeated;\n"
-	"                   default: the traces of the H200 that come with hb\n"
+	"                   a program that runs without pause; may be repeated\n"
+	"  --trace FILE     recorded kernels, CSV or gzip; may be repeated\n"
+	"                   (default: the traces of an H200 that come with hb)\n"
 	"\n"
 	"run:\n"
-	"  --gpu NAME       the GPU, a file of data/gpus or a path (h200)\n"
+	"  --gpu NAME       the GPU: a file of data/gpus, or a path (default h200)\n"
 	"  --sharing MODE[,MODE...]|all\n"
-	"                   the ways to share (all)\n"
-	"  --seconds N      simulated time (20)\n"
-	"  --lead TIME      low-priority programs run this long before the first request can\n"
-	"                   arrive; comes before --seconds (0s; 700ms with arrivals from\n"
-	"                   a file, as in the recorded co-location runs)\n"
-	"  --host-noise N   the hosts are shared, too: what they do takes N % longer on the\n"
-	"                   mean, in stretches of 150 ms on the mean (0)\n"
-	"  --seed N         another seed, other arrivals (1)\n"
-	"  --jobs N         modes run at once (one a processor)\n"
+	"                   the ways to share the GPU (default all); the modes are listed below\n"
+	"  --seconds N      simulated time (default 20)\n"
+	"  --lead TIME      time that low-priority programs run before the first request can\n"
+	"                   arrive, in addition to --seconds (default 0s; 700ms with arrivals\n"
+	"                   from a file, as in the recorded co-location runs)\n"
+	"  --host-noise N   the hosts are shared, too: their work takes N % longer on average,\n"
+	"                   in phases of 150 ms on average (default 0)\n"
+	"  --seed N         seed of the random arrivals (default 1)\n"
+	"  --jobs N         number of modes that run at the same time (default: one for each\n"
+	"                   processor)\n"
 	"\n"
 	"output:\n"
-	"  --json           one object, for several modes an array of them\n"
+	"  --json           one object; an array of objects for several modes\n"
 	"  --latencies      in that JSON also the latency of every request, in ns\n"
-	"  --report FILE    a page of plots, self-contained HTML; each plot can be saved as SVG\n"
+	"  --report FILE    an HTML page with charts; it needs a browser with JavaScript and no\n"
+	"                   network. Each chart has a button that saves it as SVG\n"
 	"  --timeline FILE  every kernel of one mode, for ui.perfetto.dev\n"
-	"  --window FROM,TO the part of the run that --report and --timeline show in\n"
-	"                   detail, for example 1s,1200ms (a second from a quarter on)\n"
-	"  --progress       tell on stderr how far it is, also when that is no terminal\n"
+	"  --window FROM,TO the part of the run that --report and --timeline show in detail,\n"
+	"                   for example 1s,1200ms (default: one second, after a quarter of the run)\n"
+	"  --progress       report progress on stderr even when stderr is no terminal\n"
+	"\n"
+	"replay:\n"
+	"  --replay FILE    run the decisions of a recording of hb trace record again\n"
+	"  --policy NAME    let another policy decide\n"
+	"  --actions        print the actions\n"
+	"\n"
+	"modes:\n"
+	"  exclusive        a GPU for each program; the reference, \"alone\"\n"
+	"  timeslice        the driver's time slices\n"
+	"  tsN              the driver's time slices, N us for low priority (ts100, ts1)\n"
+	"  mps              all programs in one MPS server, same priority\n"
+	"  mps_prio         MPS, high stream priority for the service\n"
+	"  mps_N            MPS with priorities; low priority may use N % of the SMs (mps_88)\n"
+	"  mps_gateD        MPS with priorities; low priority launches only between requests,\n"
+	"                   with at most D launches in flight (mps_gate2)\n"
+	"  mps_gateD_N      the same with at most N % of the SMs (mps_gate2_88)\n"
+	"  reef             the rule of REEF: during a request only launches that fit the free SMs\n"
+	"  orion            the rule of Orion: beside a request only small kernels that use another\n"
+	"                   resource than the request\n"
+	"  temporal         Hummingbird's default engine, as hb run uses it\n"
+	"  spatial          Hummingbird's spatial engine, as hb run uses it\n"
+	"  auto             tries temporal and spatial, then uses the better one\n"
+	"docs/sharing-modes.md compares them and names the options of temporal and spatial.\n"
 	"\n"
 	"example:\n"
 	"  hb sim --high resnet50_b1@60/s --low resnet50_train_b128 --report out.html\n";
 
-/* Modes are taken in order by whichever worker is free; slots never move. */
+/* The next free worker takes the next mode. results, errors and codes have one entry for each mode. */
 struct work {
 	const struct hb_sim_command *command;
 	struct hb_sim_result *results;
@@ -74,7 +99,7 @@ struct work {
 	int *codes;
 	pthread_mutex_t lock;
 	size_t next, done;
-	bool failed; /* later modes are not begun */
+	bool failed; /* a mode failed, so no further mode is started */
 	bool progress;
 	int64_t begun_ns;
 };
@@ -121,7 +146,7 @@ static void *run_worker(void *argument)
 	return NULL;
 }
 
-/* The caller's thread works too; a thread that cannot be made is only a slower run. */
+/* The calling thread works, too, so a run is only slower when threads cannot be created. */
 static void run_workers(struct work *work)
 {
 	pthread_t threads[HB_SIM_RESULTS_MAX];
@@ -134,7 +159,7 @@ static void run_workers(struct work *work)
 		pthread_join(threads[i], NULL);
 }
 
-/* Exit code; the first failed mode in order is told. */
+/* Returns an exit code. When several modes fail, the error of the first one is printed. */
 static int run_modes(const struct hb_sim_command *command, struct hb_sim_result *results)
 {
 	struct hb_error errors[HB_SIM_RESULTS_MAX];
@@ -156,7 +181,7 @@ static int run_modes(const struct hb_sim_command *command, struct hb_sim_result 
 	return HB_EXIT_OK;
 }
 
-/* A word of the command line as a shell would need it. */
+/* Writes a word of the command line with the quotes that a shell needs. */
 static void quote_word(FILE *out, const char *word)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
@@ -196,7 +221,7 @@ static unsigned find_terminal_width(void)
 	return TABLE_WIDTH;
 }
 
-/* A text of one paragraph, broken between words. */
+/* Prints a paragraph and breaks its lines between words. */
 static void print_wrapped(const char *text, size_t width)
 {
 	size_t column = 0;

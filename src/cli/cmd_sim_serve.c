@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb sim-serve`: inference requests of two priorities with deadlines against
- * serving policies, in virtual time on the GPU model. Every policy gets the same
- * requests. The runs are src/simserving/serving_run.c's; here are options and order.
+ * `hb sim-serve`: compares serving policies in virtual time on the GPU model. Every policy gets the same inference
+ * requests, which have two priorities and deadlines. src/simserving/serving_run.c runs one case; this file reads the
+ * options and runs the cases in order.
  */
 #include "base/paths.h"
 #include "cli/cli.h"
@@ -21,30 +21,36 @@
 #define LIST_MAX 32
 #define ROWS_MAX 4096
 
-static const char help[] =
-	"usage: hb sim-serve [OPTION...]\n"
-	"\n"
-	"How many inference requests of two priorities miss their deadlines, by serving\n"
-	"policy and load? Six models derived from recorded kernel traces on a model of\n"
-	"the GPU; every policy gets the same requests.\n"
-	"\n"
-	"  --policy NAME[,NAME...]|all  who decides (all)\n"
-	"  --load PERCENT[,...]  of the requests a second that the GPU can serve (60,70,80,90,100,110)\n"
-	"  --capacity N          requests a second that are 100 % (measured: unbatched, queues never dry)\n"
-	"  --traffic KIND[,KIND] poisson, bursts (both)\n"
-	"  --high PERCENT        share of requests that are of high priority (40)\n"
-	"  --deadlines H,L       deadlines of high and low priority, in latencies alone (4,8)\n"
-	"  --concurrency N       batches at one time, of policies that need to be told (2)\n"
-	"  --seconds N           simulated time of each run (10)\n"
-	"  --seeds N             runs of each, with other arrivals (1)\n"
-	"  --models NAME[,...]   which are asked for, of src/simserving/serving_models.def (the six usual)\n"
-	"  --gpu NAME            the GPU, a file of data/gpus or a path (h200)\n"
-	"  --link GB/S           host link of each direction, where GPUs share one (the GPU's own)\n"
-	"  --errors              also ask the predictor with parts switched off; needs --json\n"
-	"  --json                one object\n"
-	"\n"
-	"example:\n"
-	"  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
+static const char help[] = "usage: hb sim-serve [OPTION...]\n"
+			   "\n"
+			   "Compares serving policies: how many inference requests of two priorities miss their\n"
+			   "deadlines, for each policy and load? The requests are for six models that were derived\n"
+			   "from recorded kernel traces; they run on a model of the GPU. Every policy gets the same\n"
+			   "requests.\n"
+			   "\n"
+			   "  --policy NAME[,NAME...]|all  the policies to compare (default all)\n"
+			   "  --load PERCENT[,...]  request rates, as a share of the rate that the GPU can serve\n"
+			   "                        (default 60,70,80,90,100,110)\n"
+			   "  --capacity N          the request rate that is 100 % (default: measured without\n"
+			   "                        batching, with queues that are never empty)\n"
+			   "  --traffic KIND[,KIND] poisson, bursts (default both)\n"
+			   "  --high PERCENT        share of requests that have high priority (default 40)\n"
+			   "  --deadlines H,L       deadlines of high and low priority, as multiples of the latency\n"
+			   "                        alone (default 4,8)\n"
+			   "  --concurrency N       batches that run at the same time, for policies that need a\n"
+			   "                        number (default 2)\n"
+			   "  --seconds N           simulated time of each run (default 10)\n"
+			   "  --seeds N             runs of each case, with other arrivals (default 1)\n"
+			   "  --models NAME[,...]   the models of src/simserving/serving_models.def to serve\n"
+			   "                        (default: the usual six)\n"
+			   "  --gpu NAME            the GPU: a file of data/gpus, or a path (default h200)\n"
+			   "  --link GB/S           bandwidth of the host link in each direction, for GPUs that\n"
+			   "                        share a link (default: the GPU's own)\n"
+			   "  --errors              also run the predictor with parts switched off; needs --json\n"
+			   "  --json                one object\n"
+			   "\n"
+			   "example:\n"
+			   "  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
 
 struct command {
 	struct hb_serving_run_options run;
@@ -102,7 +108,7 @@ static int take_number(const char *option, const char *text, double least, doubl
 	return HB_EXIT_OK;
 }
 
-/* The words of a list between commas, one call a word; NULL = no more. The list is changed. */
+/* Returns the next word of a list with commas and moves *list behind it; NULL after the last word. Writes to the list. */
 static char *take_next_word(char **list)
 {
 	char *word = *list;
@@ -129,7 +135,7 @@ static int take_policies(struct command *command, char *list)
 		if (!hb_scheduler_policy_names[i])
 			return hb_cli_usage_error(
 				COMMAND,
-				"--policy %s: no such policy; there are ours, ours-no-transfer, "
+				"--policy %s: no such policy; known: ours, ours-no-transfer, "
 				"ours-no-interference, ours-no-preemption, fifo, priority-fifo, edf, clockwork, preempt",
 				word);
 		command->policies[command->n_policies++] = hb_scheduler_policy_names[i];
@@ -284,7 +290,7 @@ static int run_command(struct command *command)
 	struct hb_trace_set traces = {0};
 	char path[PATH_MAX];
 	size_t n = 0, most = (size_t)command->n_policies * command->n_loads * command->n_traffic * command->seeds;
-	struct hb_serving_row *rows = calloc(most + 1, sizeof *rows); /* calloc of nothing may be NULL */
+	struct hb_serving_row *rows = calloc(most + 1, sizeof *rows); /* + 1: calloc() of no bytes may return NULL */
 	int rc = rows ? hb_path_data(TRACE, path, sizeof path, &error) : hb_error_set(&error, -ENOMEM, "out of memory");
 	rc = rc ? rc : hb_trace_read_csv(path, &traces, &error);
 	command->run.traces = &traces;

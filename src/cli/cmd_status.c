@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb status`: the daemon's view as a table or as JSON. Shows what is enforced
- * and what is not, and why. Changes nothing.
+ * `hb status`: prints the daemon's status as a table or as JSON: GPUs, tenants, which mechanisms are enforced, and why the
+ * others are not. Changes nothing.
  */
 #include "base/json.h"
 #include "base/units.h"
@@ -20,12 +20,12 @@
 
 static const char usage[] = "usage: hb status [OPTION...]\n"
 			    "\n"
-			    "Shows the daemon, its GPUs and tenants: priority, engine, what is enforced and\n"
-			    "what is not, and why.\n"
+			    "Shows the daemon, its GPUs and its tenants: priority, engine, which mechanisms are\n"
+			    "enforced, and why the others are not.\n"
 			    "\n"
-			    "  --json          everything, as JSON\n"
-			    "  --gpu sim       the daemon for simulated GPUs\n"
-			    "  --from FILE     show a file that --json wrote, - = standard input\n"
+			    "  --json          print everything as JSON\n"
+			    "  --gpu sim       show the daemon for simulated GPUs\n"
+			    "  --from FILE     show a file that --json wrote; - is standard input\n"
 			    "  -h, --help\n"
 			    "\n"
 			    "exit status: 0 done, 1 no daemon answers, 2 bad command line\n";
@@ -80,7 +80,7 @@ static void print_daemon(const json_t *daemon)
 
 #define UNCOVERED_SHOWN 4
 
-/* "python (pid 77, 3GiB), Xorg (pid 3)" */
+/* Prints "python (pid 77, 3GiB), Xorg (pid 3)", for example. */
 static void print_uncovered(const json_t *gpu)
 {
 	const json_t *list = json_object_get(gpu, "uncovered"), *entry;
@@ -125,7 +125,7 @@ static void print_mechanism(const json_t *entry)
 	       hb_status_text(entry, "why"));
 }
 
-/* Memory beside what the tenant holds: contexts and modules. */
+/* Prints the memory of contexts and modules, which the tenant did not allocate itself. */
 static void print_overhead(const json_t *use)
 {
 	char memory[HB_UNITS_TEXT_MAX] = "not known";
@@ -172,7 +172,7 @@ static void print_tenant(const json_t *tenant)
 	if (hb_status_number(tenant, "memory_limit"))
 		print_mechanism(json_object_get(tenant, "memory"));
 	json_array_foreach(uses, i, use) print_gpu_use(tenant, use, json_array_size(uses) > 1);
-	hb_status_print_holds(tenant);
+	hb_status_print_takeovers(tenant);
 	if (json_array_size(uses) == 0)
 		puts("        no GPU in use yet");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb top`: who uses the GPUs, live. Options are read here; on a terminal
- * top_screen.c takes over, otherwise views are printed.
+ * `hb top`: shows GPUs and tenants as they are now. This file reads the options and prints views; on a terminal
+ * top_screen.c shows a live screen.
  */
 #include "base/clock.h"
 #include "base/json.h"
@@ -23,23 +23,27 @@
 
 static const char usage[] = "usage: hb top [OPTION...]\n"
 			    "\n"
-			    "Shows GPUs and tenants as they are now: SLO and how much of it is met, requests,\n"
-			    "latency, share of the GPU, preemptions. On a terminal, h explains the keys;\n"
-			    "priority and SLO can be changed there.\n"
+			    "Shows GPUs and tenants as they are now: SLO and attainment, requests, latency, share\n"
+			    "of the GPU, preemptions. On a terminal the view is live; press h for the keys,\n"
+			    "which also change priority and SLO.\n"
 			    "\n"
-			    "  --once           print one view; rates are since each tenant began\n"
-			    "  --samples N      print N views, an interval apart; rates are over the interval\n"
-			    "  --interval TIME  between looks (1s)\n"
-			    "  --sort KEY       id, priority, requests, p99, met, share, memory or preemptions\n"
-			    "  --reverse        the other way round\n"
-			    "  --filter WORD    only tenants with this word in program, user or priority\n"
-			    "  --json           print tenants as JSON instead, with --once or --samples\n"
-			    "  --gpu sim        the daemon for simulated GPUs\n"
-			    "  --from FILE      look at a file that hb status --json wrote; twice: rates between them\n"
+			    "  --once           print one view, with rates since each tenant started\n"
+			    "  --samples N      print N views, with rates over the interval between them\n"
+			    "  --interval TIME  time between two views (default 1s)\n"
+			    "  --sort KEY       sort by id, priority, requests, p99, met, share, memory or\n"
+			    "                   preemptions\n"
+			    "  --reverse        reverse the order\n"
+			    "  --filter WORD    show only tenants with this word in program, user or priority\n"
+			    "  --json           print JSON, with --once or --samples\n"
+			    "  --gpu sim        show the daemon for simulated GPUs\n"
+			    "  --from FILE      show a file that hb status --json wrote; given twice: rates\n"
+			    "                   between the two files\n"
 			    "  -h, --help\n"
 			    "\n"
-			    "columns: SHARE of the time on the GPU (~ estimated from when it launched), UNHELD:\n"
-			    "requests that found the GPU not held for them\n";
+			    "columns:\n"
+			    "  MET       attainment: share of requests within the SLO\n"
+			    "  SHARE     share of the time on the GPU; ~ = estimated from the times of launches\n"
+			    "  UNREADY   share of requests that arrived before the GPU was taken over for them\n";
 
 enum option_code {
 	OPTION_ONCE = 256,
@@ -55,7 +59,7 @@ enum option_code {
 
 struct request {
 	struct hb_top_options top;
-	long samples; /* 0 = a terminal */
+	long samples; /* 0 = live on a terminal */
 	bool json;
 	const char *from[2];
 	int n_from;
@@ -70,7 +74,7 @@ static int take_sort(struct request *request, const char *word)
 			request->top.sort = (enum hb_top_sort)i;
 			return -1;
 		}
-	return hb_cli_usage_error(COMMAND, "--sort: '%s' is no column to sort by", word);
+	return hb_cli_usage_error(COMMAND, "--sort: '%s' is not a column to sort by", word);
 }
 
 static int take_interval(struct request *request, const char *text)
@@ -88,7 +92,7 @@ static int take_samples(struct request *request, const char *text)
 	char *end = NULL;
 	request->samples = strtol(text, &end, 10);
 	if (*end || request->samples < 1 || request->samples > 1000000)
-		return hb_cli_usage_error(COMMAND, "--samples: '%s' is no number from 1", text);
+		return hb_cli_usage_error(COMMAND, "--samples: '%s' is not a number from 1 on", text);
 	return -1;
 }
 
@@ -146,7 +150,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
 	int status = hb_cli_read_options(&syntax, argc, argv, request);
 	if (status < 0 && request->json && !request->samples && !request->n_from)
-		return hb_cli_usage_error(COMMAND, "--json goes with --once or --samples");
+		return hb_cli_usage_error(COMMAND, "--json needs --once or --samples");
 	return status;
 }
 
@@ -177,7 +181,7 @@ static json_t *pack_tenant(const struct hb_top_tenant *tenant)
 			 "requests_per_s", tenant->requests_s, "launches_per_s", tenant->launches_s,
 			 "preemptions_per_s", tenant->preemptions_s, "p50_ns", (json_int_t)tenant->p50_ns, "p99_ns",
 			 (json_int_t)tenant->p99_ns, "share", pack_known(tenant->share), "share_estimated",
-			 (int)tenant->share_estimated, "unheld", pack_known(tenant->missed), "memory",
+			 (int)tenant->share_estimated, "unready", pack_known(tenant->unready), "memory",
 			 (json_int_t)tenant->memory, "gate", tenant->gate);
 }
 
@@ -198,7 +202,7 @@ static int print_json(const struct hb_top_model *model, struct hb_error *error)
 	return result;
 }
 
-/* Takes the status over. */
+/* Prints one view. Takes over the reference to `status`. */
 static int print_view(const struct request *request, json_t *status, const json_t *before, struct hb_error *error)
 {
 	struct hb_top_model model;
@@ -236,7 +240,7 @@ static int print_samples(const struct request *request, struct hb_error *error)
 	int result = 0;
 	struct timespec pause = {.tv_sec = request->top.interval_ns / HB_NS_PER_S,
 				 .tv_nsec = request->top.interval_ns % HB_NS_PER_S};
-	/* Rates over an interval need a look before the first view. */
+	/* Rates over an interval need a status from before the first view. */
 	if (request->samples > 1)
 		result = hb_status_ask(request->top.simulated, &before, error);
 	for (long i = 0; i < request->samples && result == 0; i++) {
@@ -273,6 +277,6 @@ int hb_cmd_top(int argc, char **argv)
 	else if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
 		result = hb_top_screen_run(&request.top, &error);
 	else
-		return hb_cli_usage_error(COMMAND, "this is no terminal; --once prints one view");
+		return hb_cli_usage_error(COMMAND, "standard input or output is no terminal; --once prints one view");
 	return result < 0 ? hb_cli_error(COMMAND, -EIO, error.text) : HB_EXIT_OK;
 }

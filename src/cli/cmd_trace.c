@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb trace`: looks into recorded traces (`info`) and makes them from what
- * profilers recorded (`import`); `record` is cmd_trace_record.c. Options are read here; reading, measuring and
- * writing are src/sim's.
+ * `hb trace`: prints facts about recorded traces (`info`) and makes traces from the recordings of profilers (`import`);
+ * `record` is in cmd_trace_record.c. This file reads the options; src/trace reads, measures and writes traces.
  */
 #include "base/units.h"
 #include "cli/cli.h"
@@ -27,29 +26,31 @@ static const char help[] =
 	"       hb trace import [--from kineto|nsys|auto] IN -o OUT.csv[.gz] --name NAME [OPTION...]\n"
 	"       hb trace record FILE [--seconds N] [--gpu sim]\n"
 	"\n"
-	"info: what is in recorded traces: iterations, times, launch shapes, and how much\n"
-	"of the GPU the kernels fill.\n"
-	"  --json             one object\n"
-	"  --gpu NAME         the GPU to measure against, a file of data/gpus or a path (h200)\n"
+	"info prints facts about recorded traces: iterations, times, launch shapes, and how\n"
+	"much of the GPU the kernels fill.\n"
+	"  --json             print one JSON object\n"
+	"  --gpu NAME         the GPU to fill: a file of data/gpus, or a path (default h200)\n"
 	"\n"
-	"import: makes a trace for hb sim of a recording of your program.\n"
+	"import makes a trace for hb sim from a recording of your program.\n"
 	"  --from FORMAT      kineto: PyTorch profiler's Chrome trace (.json, .json.gz)\n"
 	"                     nsys: Nsight Systems, exported with nsys export --type sqlite\n"
-	"                     auto: look into the file (default)\n"
+	"                     auto: decide by the file's content (default)\n"
 	"  -o, --output FILE  the trace; a name that ends in .gz is compressed\n"
-	"  --name NAME        what the workload is called in --high and --low\n"
-	"  --device N         the GPU's number in the recording (the one with the most work)\n"
-	"  --alone TIME       an iteration's time alone, measured without a profiler, such as\n"
-	"                     2.4ms; else estimated where the recording has the launches\n"
-	"where an iteration begins (default: the profiler's own steps, else all is one):\n"
-	"  --range NAME       NVTX range or record_function of that name\n"
-	"  --split-gap TIME   a new one after the GPU had no work for so long\n"
-	"  --iterations N     so many: equal work, else cut at the longest gaps\n"
+	"  --name NAME        name of the workload for --high and --low\n"
+	"  --device N         number of the GPU in the recording (default: the GPU with the\n"
+	"                     most work)\n"
+	"  --alone TIME       time of an iteration alone, measured without a profiler, such as\n"
+	"                     2.4ms (default: estimated, if the recording has the launches)\n"
+	"where an iteration begins (default: the profiler's steps; without steps everything\n"
+	"is one iteration):\n"
+	"  --range NAME       at each NVTX range or record_function of that name\n"
+	"  --split-gap TIME   after the GPU had no work for this time\n"
+	"  --iterations N     split into N iterations: of equal work, else at the longest gaps\n"
 	"\n"
-	"record: what a running daemon decides and why, as a timeline for ui.perfetto.dev;\n"
-	"hb sim --replay FILE runs the same decisions again.\n"
-	"  --seconds N        for so long (10), or until Ctrl-C\n"
-	"  --gpu sim          of the daemon for simulated GPUs\n"
+	"record writes the decisions of a running daemon, and their reasons, as a timeline for\n"
+	"ui.perfetto.dev. hb sim --replay FILE runs the same decisions again.\n"
+	"  --seconds N        record for N seconds, or until Ctrl-C (default 10)\n"
+	"  --gpu sim          record the daemon for simulated GPUs\n"
 	"\n"
 	"example:\n"
 	"  hb trace import trace.json.gz -o bert.csv.gz --name bert_b1\n"
@@ -116,7 +117,7 @@ static int run_info(int argc, char **argv)
 		}
 	}
 	if (optind == argc)
-		return hb_cli_usage_error(COMMAND, "info: which file?");
+		return hb_cli_usage_error(COMMAND, "info: no file is given");
 	struct hb_trace_set set = {0};
 	struct hb_error error = {0};
 	int code = 0;
@@ -207,7 +208,7 @@ static int set_option(struct import_command *command, int option)
 	}
 }
 
-/* What is missing, or NULL. */
+/* Returns a message about what is missing, or NULL. */
 static const char *find_missing_option(const struct import_command *command, int n_inputs)
 {
 	if (n_inputs != 1)
@@ -217,7 +218,7 @@ static const char *find_missing_option(const struct import_command *command, int
 	return command->options.name ? NULL : "give the workload a name with --name";
 }
 
-/* True when there is work to do; else *status is the exit code, and what there is to say has been said. */
+/* Returns true when the import can start; else *status is the exit code, after a message or the help text. */
 static bool parse_import(struct import_command *command, int argc, char **argv, int *status)
 {
 	static const struct option options[] = {
@@ -260,8 +261,8 @@ static int write_trace(FILE *out, const struct hb_trace_set *set, bool compress)
 }
 
 /*
- * The trace and, where the time alone is known, its companion. Where it is not,
- * a companion of what was at `path` before would be taken for this trace's.
+ * Writes the trace and, when its time alone is known, a second file with that time. When the time is unknown, removes such
+ * a file of an earlier trace at `path`, because hb sim would use it for this trace.
  */
 static int write_files(const struct hb_trace_set *set, const char *path, const char *alone_path, struct hb_error *error)
 {
@@ -305,11 +306,11 @@ static void print_report(const struct import_command *command, const struct hb_i
 		printf("alone: %s (%s)\n", hb_duration_format(alone_ns, time),
 		       report->alone_estimated ? "estimated" : "as given");
 	else
-		printf("alone: not known; give it with --alone, or hb sim estimates it from the recorded gaps\n");
+		printf("alone: not known; hb sim estimates it from the recorded gaps; --alone sets it\n");
 	if (report->outside)
-		printf("left out: %u in no iteration\n", report->outside);
+		printf("left out: %u ops outside every iteration\n", report->outside);
 	if (report->elsewhere)
-		printf("left out: %u of other GPUs or processes\n", report->elsewhere);
+		printf("left out: %u ops of other GPUs or processes\n", report->elsewhere);
 	if (report->closed_graphs)
 		printf("missing: the kernels of %u graph launches; record with --cuda-graph-trace=node\n",
 		       report->closed_graphs);
@@ -347,6 +348,6 @@ int hb_cmd_trace(int argc, char **argv)
 		return HB_EXIT_OK;
 	}
 	if (argc > 1)
-		return hb_cli_usage_error(COMMAND, "no '%s': it is info, import or record", argv[1]);
-	return hb_cli_usage_error(COMMAND, "info, import or record?");
+		return hb_cli_usage_error(COMMAND, "'%s' is not info, import or record", argv[1]);
+	return hb_cli_usage_error(COMMAND, "info, import or record is missing");
 }

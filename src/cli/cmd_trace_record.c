@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb trace record`: what the scheduling cores of a running daemon were told and
- * asked for some seconds, and what low priority launched, as a timeline; and its
- * replay, which `hb sim --replay` calls.
+ * `hb trace record`: records the events and actions of a running daemon's scheduling cores, and the launches of
+ * low-priority tenants, and writes them as a timeline. `hb sim --replay` runs such a recording again.
  */
 #include "cli/trace_record.h"
 
@@ -48,7 +47,7 @@ static int call_recorder(bool simulated, uint32_t seconds, char **text, struct h
 	return result;
 }
 
-/* From now on neither loses the recording nor leaves half a file. */
+/* Blocks SIGINT and SIGTERM, which would otherwise lose the recording or leave an incomplete file. */
 static void block_signals(sigset_t *signals)
 {
 	sigemptyset(signals);
@@ -57,7 +56,7 @@ static void block_signals(sigset_t *signals)
 	sigprocmask(SIG_BLOCK, signals, NULL);
 }
 
-/* Until the time is over or somebody interrupts: what there is then is kept. Being stopped and continued is no end. */
+/* Waits until the time is over, or for SIGINT or SIGTERM. SIGSTOP and SIGCONT do not end the wait. */
 static void wait_for_end(const sigset_t *signals, long seconds)
 {
 	int64_t end_ns = hb_clock_now_ns() + seconds * HB_NS_PER_S, left_ns;
@@ -74,7 +73,7 @@ static int save_recording(const char *text, const struct record_command *command
 {
 	json_t *status = NULL;
 	struct hb_error ignored;
-	/* Names only; a daemon that has ended since took them along. */
+	/* The status only adds names; the daemon may have ended, so its absence is no error. */
 	if (hb_status_ask(command->simulated, &status, &ignored) < 0)
 		status = NULL;
 	json_t *root = hb_record_timeline(text, status, error);
@@ -82,8 +81,8 @@ static int save_recording(const char *text, const struct record_command *command
 	if (result == 0)
 		result = hb_out_file_commit(file, error);
 	if (result == 0 && file->path)
-		printf("%s: %zu events; open it in ui.perfetto.dev, or run it again: hb sim --replay %s\n",
-		       command->file, json_array_size(json_object_get(root, "traceEvents")), command->file);
+		printf("%s: %zu events; open it in ui.perfetto.dev, or replay it: hb sim --replay %s\n", command->file,
+		       json_array_size(json_object_get(root, "traceEvents")), command->file);
 	json_decref(root);
 	json_decref(status);
 	return result;
@@ -94,7 +93,7 @@ static int take_seconds(struct record_command *command, const char *value)
 	char *end = NULL;
 	command->seconds = strtol(value, &end, 10);
 	if (end == value || *end || command->seconds < 1 || command->seconds > SECONDS_MOST)
-		return hb_cli_usage_error(COMMAND, "--seconds: '%s' is no number from 1 to %d", value, SECONDS_MOST);
+		return hb_cli_usage_error(COMMAND, "--seconds: '%s' is not a number from 1 to %d", value, SECONDS_MOST);
 	return -1;
 }
 
@@ -134,7 +133,7 @@ int hb_trace_record(int argc, char **argv, const char *usage)
 		return status;
 	block_signals(&signals);
 	int result = hb_out_file_open(&file, strcmp(command.file, "-") == 0 ? NULL : command.file, &error);
-	/* The daemon stops by itself some seconds after us, should we not come back. */
+	/* The daemon stops recording some seconds after this limit if hb does not ask for the recording. */
 	if (result == 0)
 		result = call_recorder(command.simulated, (uint32_t)command.seconds, NULL, &error);
 	if (result == 0) {
@@ -178,15 +177,15 @@ static int parse_replay(int argc, char **argv, const char **policy, bool *action
 	opterr = 0;
 	while ((code = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (code == '?')
-			return hb_cli_usage_error("sim", "--replay goes with --policy NAME and --actions only");
+			return hb_cli_usage_error("sim",
+						  "--replay can only be combined with --policy NAME and --actions");
 		if (code == 'p')
 			*policy = optarg;
 		*actions |= code == 'a';
 	}
 	if (*policy && !hb_policy_find(*policy))
-		return hb_cli_usage_error("sim", "--policy: there is no policy '%s'; there are:%s", *policy,
-					  hb_policy_words);
-	return argc - optind == 1 ? -1 : hb_cli_usage_error("sim", "--replay: which file?");
+		return hb_cli_usage_error("sim", "--policy: no policy '%s'; known:%s", *policy, hb_policy_words);
+	return argc - optind == 1 ? -1 : hb_cli_usage_error("sim", "--replay: no file is given");
 }
 
 int hb_sim_replay(int argc, char **argv)
@@ -204,7 +203,7 @@ int hb_sim_replay(int argc, char **argv)
 	printf("%llu events, %llu actions; %llu differ from the recording\n", (unsigned long long)replay.events,
 	       (unsigned long long)replay.actions, (unsigned long long)replay.different);
 	if (replay.different && !policy && !actions)
-		puts("a recording that begins while tenants are there lacks what came before, so its first actions may "
-		     "differ; --actions shows which");
+		puts("the recording began while tenants were running, so the replay lacks their past and the first "
+		     "actions may differ; --actions prints the actions");
 	return replay.different && !policy ? HB_EXIT_FAILURE : HB_EXIT_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching the daemon; see daemon_link.h. */
+/* Connects a command to the daemon; see daemon_link.h. */
 #include "cli/daemon_link.h"
 
 #include "base/install_path.h"
@@ -15,10 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Registering a low-priority tenant may have to wait for the MPS server to start. */
+/* Limit for an answer of the daemon: a low-priority tenant may have to wait until the MPS server has started. */
 #define ANSWER_LIMIT_MS 30000
 
-/* Several `hb run` at once: one daemon gets the socket, and the others' clients wait this long for it to listen. */
+/*
+ * When several `hb run` start daemons at the same time, one daemon gets the socket. All clients try to connect
+ * CONNECT_TRIES times.
+ */
 #define CONNECT_TRIES 50
 #define CONNECT_PAUSE_NS 20000000
 #define STARTS_EVERY 10
@@ -30,7 +33,7 @@ static void become_daemon(const char *program, const char *path, bool simulated,
 	_exit(127);
 }
 
-/* Everything until the other end is closed, cut to the size. */
+/* Reads until the other end is closed and keeps the first line, cut to `size`. */
 static void read_message(int fd, char *text, size_t size)
 {
 	size_t used = 0;
@@ -49,18 +52,16 @@ static void read_message(int fd, char *text, size_t size)
 }
 
 /*
- * hbd goes to the background by itself once it serves its socket. What it says
- * is kept for the case that nobody answers afterwards: that another daemon was
- * faster is no failure.
+ * Starts hbd, which goes to the background once it serves its socket. Keeps its message in `said`, for the case that no
+ * daemon answers afterwards. That another daemon was faster is no error.
  */
 static int start_daemon(bool simulated, const char *path, char *said, size_t size, struct hb_error *error)
 {
 	char program[PATH_MAX];
 	int ends[2], status;
 	if (hb_install_program("hbd", program, sizeof program) < 0)
-		return hb_error_set(
-			error, -ENOENT,
-			"no daemon is running, and hbd to start one is not found; install it or start one yourself");
+		return hb_error_set(error, -ENOENT,
+				    "no daemon is running, and the program hbd is not found; install or start hbd");
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return hb_error_set(error, -errno, "cannot start %s: %s", program, strerror(errno));
 	pid_t child = fork();
@@ -98,37 +99,37 @@ static bool is_system_socket(const char *path)
 	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
 }
 
-/* Not where the system has one, and not where whoever started us takes care of it (HB_START_DAEMON=0). */
+/* Whether a daemon may be started: not in place of the system's daemon, and not with HB_START_DAEMON=0. */
 static bool may_start_daemon(const char *path)
 {
-	const char *wish = getenv("HB_START_DAEMON");
-	return !is_system_socket(path) && !(wish && strcmp(wish, "0") == 0);
+	const char *start = getenv("HB_START_DAEMON");
+	return !is_system_socket(path) && !(start && strcmp(start, "0") == 0);
 }
 
-/* One for simulated GPUs has a socket of its own: whoever forgot --gpu sim looks for the other. */
+/* Whether a daemon for simulated GPUs, which has its own socket, may be running: the user may have forgotten --gpu sim. */
 static bool has_simulated_daemon(const char *path)
 {
 	char other[HB_PATH_MAX];
 	return hb_socket_path(true, other) == 0 && strcmp(other, path) != 0 && access(other, F_OK) == 0;
 }
 
-/* Adds to the error what to do next. */
+/* Adds to the error what the user can do next. */
 static void add_advice(bool simulated, bool start, const char *path, int result, struct hb_error *error)
 {
 	size_t used = strlen(error->text);
 	const char *advice = "";
 	if (result == -EACCES)
-		advice = "; it is for root and group hummingbird: adduser NAME hummingbird";
+		advice = "; only root and group hummingbird may use it: adduser NAME hummingbird";
 	else if (!hb_daemon_gone(result))
 		return;
 	else if (is_system_socket(path))
 		advice = "; systemctl start hummingbird starts it";
 	else if (start)
-		advice = "; HB_START_DAEMON=0 is set, so none is started: start hbd, or unset it";
+		advice = "; HB_START_DAEMON=0 is set, so no daemon is started: start hbd, or unset HB_START_DAEMON";
 	else if (!simulated && has_simulated_daemon(path))
-		advice = "; for the one of simulated GPUs add --gpu sim";
+		advice = "; add --gpu sim for the daemon of simulated GPUs";
 	else
-		advice = "; hb run starts one";
+		advice = "; hb run starts a daemon";
 	snprintf(error->text + used, sizeof error->text - used, "%s", advice);
 }
 
@@ -149,7 +150,7 @@ int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb
 	for (int i = 0; result == 0 && hb_daemon_gone(socket) && i < CONNECT_TRIES; i++) {
 		const struct timespec pause = {.tv_nsec = i ? CONNECT_PAUSE_NS : 0};
 		nanosleep(&pause, NULL);
-		/* More than once: one that is going may have held the socket the first time. */
+		/* Starts more than once, because a daemon that was just ending may have kept the socket the first time. */
 		if (i % STARTS_EVERY == 0)
 			result = start_daemon(simulated, path, said, sizeof said, error);
 		if (result == 0)

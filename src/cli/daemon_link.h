@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the commands reach the daemon: find its socket, start one where none runs. Used by run, status and doctor. */
+/* Connects a command to the daemon: finds its socket, and starts a daemon when none runs. */
 #ifndef HB_CLI_DAEMON_LINK_H
 #define HB_CLI_DAEMON_LINK_H
 
@@ -9,13 +9,13 @@
 #include <stdbool.h>
 
 /*
- * Connects to the daemon for real or simulated GPUs. `start`: start a per-user
- * one when none answers; many may try at once, one daemon comes of it. A
- * descriptor (and the socket's path) or negative errno with *error.
+ * Connects to the daemon for real or simulated GPUs. With `start`, starts a per-user daemon when none answers; when several
+ * commands do that at the same time, only one daemon remains. Returns a descriptor, with the socket's path in `path`, or a
+ * negative errno with *error.
  */
 int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error);
 
-/* This result of talking to the daemon means that there is none, or that it is just ending: link again. */
+/* Whether this result means that no daemon runs, or that it is just ending: the caller should connect again. */
 bool hb_daemon_gone(int result);
 
 #endif

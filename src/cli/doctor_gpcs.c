@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the GPCs; see doctor_gpcs.h. */
+/* Finds which SMs form a GPC; see doctor_gpcs.h. */
 #include "cli/doctor_gpcs.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ struct finding {
 	struct hb_gpc_layout layout;
 	struct hb_gpc_seen seen;
 	struct hb_gpc_effort effort;
-	char failed[200]; /* why there was no trial; "" = there was one */
+	char failed[200]; /* why no trial was possible; "" = there was a trial */
 };
 
 static bool find_calls(void *library, struct hb_gpc_calls *calls)
@@ -35,13 +35,13 @@ static bool find_calls(void *library, struct hb_gpc_calls *calls)
 	return found;
 }
 
-/* The second form of the call names the MIG instance, the first the whole GPU. */
+/* Whether the device is a MIG instance: then the second form of the call returns the instance's UUID, the first the GPU's. */
 static bool is_part_of_a_gpu(void *library)
 {
 	typedef CUresult get(CUuuid *, CUdevice);
-	get *whole = (get *)dlsym(library, "cuDeviceGetUuid"), *part = (get *)dlsym(library, "cuDeviceGetUuid_v2");
+	get *full = (get *)dlsym(library, "cuDeviceGetUuid"), *part = (get *)dlsym(library, "cuDeviceGetUuid_v2");
 	CUuuid a, b;
-	return whole && part && whole(&a, 0) == CUDA_SUCCESS && part(&b, 0) == CUDA_SUCCESS &&
+	return full && part && full(&a, 0) == CUDA_SUCCESS && part(&b, 0) == CUDA_SUCCESS &&
 	       memcmp(&a, &b, sizeof a) != 0;
 }
 
@@ -62,7 +62,7 @@ static void try_gpcs(void *library, struct finding *finding)
 	if (is_part_of_a_gpu(library))
 		finding->state = HB_GPC_PART_OF_A_GPU;
 	else if (!find_calls(library, &calls))
-		finding->state = HB_GPC_NO_CLUSTERS; /* a driver that is older than they are */
+		finding->state = HB_GPC_NO_CLUSTERS; /* the driver is too old for clusters */
 	else
 		finding->state = hb_gpc_trial(&calls, &finding->layout, &finding->seen, &finding->effort);
 }
@@ -98,7 +98,7 @@ static json_t *describe_sizes(const struct hb_gpc_sizes *sizes)
 	return list;
 }
 
-/* What may tell why it failed: the groups of the whole GPU, and those of the last look with its last launch. */
+/* Adds what may explain a failure: the groups of the full GPU, and the groups and the launch of the last measurement. */
 static void add_seen(json_t *answer, const struct finding *finding)
 {
 	const struct hb_gpc_seen *seen = &finding->seen;
@@ -116,10 +116,10 @@ static void format_groups(const struct hb_gpc_layout *layout, char *text, size_t
 		used += (size_t)snprintf(text + used, size - used, "%s%u", group ? ", " : "GPCs of ",
 					 layout->sms[group]);
 	if (used < size)
-		snprintf(text + used, size - used, " SMs, each left out and found missing");
+		snprintf(text + used, size - used, " SMs; each GPC was masked, and then seen to be missing");
 }
 
-/* Why not, and what was seen instead. */
+/* Describes the reason of a failure and the groups that were seen. */
 static void format_failure(const struct finding *finding, char *text, size_t size)
 {
 	const struct hb_gpc_sizes *seen = &finding->seen.whole;
@@ -159,7 +159,7 @@ int hb_doctor_gpcs(bool simulated)
 {
 	struct finding finding = {.state = HB_GPC_NO_TRIAL};
 	char text[300], gpu[HB_UUID_TEXT_SIZE];
-	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* so that the context is outside any MPS server */
 	void *library = hb_doctor_open_driver(simulated);
 	if (library)
 		try_gpcs(library, &finding);
@@ -176,7 +176,7 @@ int hb_doctor_gpcs(bool simulated)
 		add_seen(answer, &finding);
 	int result = hb_json_write(answer, stdout, NULL);
 	json_decref(answer);
-	/* The driver would wait for it when the program ends. */
+	/* A normal exit would wait in the driver for the launch that hangs. */
 	if (finding.effort.hangs && fflush(stdout) == 0)
 		_exit(HB_EXIT_OK);
 	return result < 0 ? HB_EXIT_FAILURE : HB_EXIT_OK;

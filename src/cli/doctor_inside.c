@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA program of the smallest kind, and what the daemon says of it; see doctor_inside.h. */
+/* Creates a CUDA context as a tenant and prints what the daemon reports about it; see doctor_inside.h. */
 #include "cli/doctor_inside.h"
 
 #include "base/json.h"
@@ -39,7 +39,7 @@ static json_t *find_own_tenant(json_t *status)
 	return NULL;
 }
 
-/* Our own tenant; *gpus is the daemon's view of the GPUs. */
+/* Returns the status entry of this process's tenant, or NULL with *error; *gpus gets the status of the GPUs. */
 static json_t *ask_daemon(json_t **gpus, struct hb_error *error)
 {
 	const char *path = getenv("HB_SOCKET");
@@ -58,7 +58,7 @@ static json_t *ask_daemon(json_t **gpus, struct hb_error *error)
 	}
 	close(socket);
 	if (!tenant && !error->text[0])
-		hb_error_set(error, -1, "the shim did not register: is another libcuda.so.1 found before it?");
+		hb_error_set(error, -1, "the shim did not register; another libcuda.so.1 may be found before it");
 	return tenant;
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first name that is missing, or NULL. */
+/* Returns the first name that is missing, or NULL. */
 static const char *find_calls(void *library, struct hb_mask_calls *calls)
 {
 #define X(name) \
@@ -42,7 +42,7 @@ int hb_doctor_masks(bool simulated)
 	char text[200] = "";
 	int code = 0;
 	enum hb_mask_state state = HB_MASK_UNTRIED;
-	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* a context of its own */
+	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* so that the context is outside any MPS server */
 	void *library = hb_doctor_open_driver(simulated);
 	const char *failed = library ? hb_doctor_try_masks(library, &state, &code) : NULL;
 	if (!library)
@@ -52,7 +52,8 @@ int hb_doctor_masks(bool simulated)
 	else if (failed)
 		snprintf(text, sizeof text, "the driver has no %s", failed);
 	else if (state == HB_MASK_WORKS)
-		snprintf(text, sizeof text, "launches kept off any of %u SMs, two at a time", hb_mask_sms());
+		snprintf(text, sizeof text, "each of %u SMs was masked, two at a time, and launches did not use them",
+			 hb_mask_sms());
 	else
 		snprintf(text, sizeof text, "%s", hb_mask_state_text(state));
 	json_t *answer = hb_json_pack(NULL, "{s:b, s:s}", "works", (int)(state == HB_MASK_WORKS), "found", text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets and reads back a time slice; see doctor_slice.h. */
+/* Sets a time slice and reads it back; see doctor_slice.h. */
 #include "cli/doctor_slice.h"
 
 #include "base/json.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Not the driver's default (2048 us and 1024 us on an H200), and harmless for everybody else on the GPU. */
+/* Differs from the driver's defaults (2048 us and 1024 us on an H200), and is harmless for other programs on the GPU. */
 #define TRIAL_US 500
 
 static const char *const state_texts[] = {
@@ -22,25 +22,25 @@ static const char *const state_texts[] = {
 #undef HB_GROUP_STATE
 };
 
-/* Found of the groups of one class. */
+/* The channel groups of one class. */
 struct outcome {
 	int seen, set;
-	uint32_t state, rm_status; /* of one that was not set */
+	uint32_t state, rm_status; /* of a group whose slice was not set */
 };
 
-/* A pipe folder that cannot be: the context is one of its own, not a client's of whatever MPS server there is. */
+/* A pipe folder that does not exist, so that the context is not a client of an MPS server. */
 #define NO_MPS "/nonexistent/mps"
 
 void *hb_doctor_open_driver(bool simulated)
 {
 	char path[PATH_MAX];
-	const char *said = getenv("HB_REAL_LIBCUDA");
+	const char *given = getenv("HB_REAL_LIBCUDA");
 	if (hb_provider_of(simulated)->driver_library(path, sizeof path) < 0)
 		strcpy(path, "libcuda.so.1");
-	return dlopen(said && *said && !simulated ? said : path, RTLD_NOW | RTLD_LOCAL);
+	return dlopen(given && *given && !simulated ? given : path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* A page of our own takes the daemon's part: one GPU, slices wanted on its groups. */
+/* Creates a tenant page as the daemon would: one GPU, with slices requested for its groups. */
 static struct hb_page *make_page(const CUuuid *uuid)
 {
 	struct hb_page *page = calloc(1, sizeof *page);
@@ -54,7 +54,7 @@ static struct hb_page *make_page(const CUuuid *uuid)
 	return page;
 }
 
-/* The first call that failed, with *code; NULL = the context was made. */
+/* Creates a context. Returns NULL, or the first call that failed, with its CUDA error in *code. */
 static const char *try_context(void *library, struct hb_page **page, int *code)
 {
 	struct hb_trial_calls cuda;
@@ -98,7 +98,7 @@ static struct outcome count_groups(const struct hb_page *page, enum hb_group_cla
 	return outcome;
 }
 
-/* True: the control works, as far as it must: on the compute group. */
+/* Describes the outcome. Returns whether slices work on all compute groups, which is what Hummingbird requires. */
 static bool describe_outcome(const struct hb_page *page, char *text, size_t size)
 {
 	struct outcome compute = count_groups(page, HB_GROUP_COMPUTE), copy = count_groups(page, HB_GROUP_COPY);
@@ -135,7 +135,7 @@ int hb_doctor_slice(bool simulated)
 		snprintf(text, sizeof text, "the driver has no %s", failed);
 	else
 		works = describe_outcome(page, text, sizeof text);
-	/* The context, and with it the slice, ends with the process. */
+	/* The context and its slice end with the process. */
 	json_t *answer = hb_json_pack(NULL, "{s:b, s:b, s:s}", "works", (int)works, "context",
 				      (int)(library && watching >= 0 && !failed), "found", text);
 	int result = hb_json_write(answer, stdout, NULL);

@@ -23,13 +23,13 @@ static void become_trial(const char *const *arguments, bool simulated, int out)
 	int null = open("/dev/null", O_WRONLY);
 	dup2(out, STDOUT_FILENO);
 	if (simulated && null >= 0)
-		dup2(null, STDERR_FILENO); /* hb run says that the GPU is simulated; so do we */
+		dup2(null, STDERR_FILENO); /* hides the message of hb run that the GPU is simulated */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	execv(arguments[0], (char **)(uintptr_t)arguments);
 	_exit(127);
 }
 
-/* What it printed, until it ends or its time is over (-ETIMEDOUT). */
+/* Reads the child's output until the child ends. Returns the length, or -ETIMEDOUT after limit_ns. */
 static int read_trial(int fd, int64_t limit_ns, char *text, size_t size)
 {
 	size_t used = 0;
@@ -50,7 +50,7 @@ static int read_trial(int fd, int64_t limit_ns, char *text, size_t size)
 	return (int)used;
 }
 
-/* Whatever happens to it, nothing of it is left. */
+/* Kills the child, in whatever state it is, and waits for its end. */
 static void end_trial(pid_t child)
 {
 	kill(child, SIGKILL);
@@ -58,7 +58,7 @@ static void end_trial(pid_t child)
 		;
 }
 
-/* Runs `arguments` and reads the one JSON object it prints. */
+/* Runs `arguments` and reads the JSON object that the program prints. */
 static json_t *run_trial(const char *const *arguments, bool simulated, int64_t limit_ns, struct hb_error *error)
 {
 	static char text[TRIAL_TEXT_MAX];
@@ -77,16 +77,16 @@ static json_t *run_trial(const char *const *arguments, bool simulated, int64_t l
 	if (child > 0)
 		end_trial(child);
 	if (length == -ETIMEDOUT)
-		hb_error_set(error, length, "no answer within %lld ms; it was killed",
+		hb_error_set(error, length, "no answer within %lld ms; the trial was killed",
 			     (long long)(limit_ns / HB_NS_PER_MS));
 	else if (length <= 0)
-		hb_error_set(error, -EIO, "the trial program said nothing; see the message above");
+		hb_error_set(error, -EIO, "the trial program printed nothing; see the message above");
 	else
 		hb_json_parse(text, (size_t)length, "the trial program", &answer, error);
 	return answer;
 }
 
-/* Our own program's path; "" when /proc is not there, which the trial then says. */
+/* Stores the path of this program; "" without /proc, in which case the trial fails. */
 static void read_own_path(char path[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -115,7 +115,7 @@ json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, 
 	return run_trial(arguments, simulated, limit_ns, error);
 }
 
-/* One that needs no daemon. */
+/* Runs a trial that needs no daemon. */
 static json_t *run_plain_trial(const char *option, bool simulated, int64_t limit_ns, struct hb_error *error)
 {
 	char program[PATH_MAX];

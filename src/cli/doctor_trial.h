@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of `hb doctor` that touch the GPU run as child processes, so that a
- * GPU or driver that hangs does not hang the doctor: each is killed when its
- * time is over, or with the doctor. They print one JSON object.
+ * Runs the trials of `hb doctor` that touch the GPU as child processes, so that a GPU or driver that hangs does not hang
+ * `hb doctor`. A trial is killed at its time limit, and when `hb doctor` ends. Each trial prints one JSON object. The
+ * functions return that object, or NULL with *error.
  */
 #ifndef HB_CLI_DOCTOR_TRIAL_H
 #define HB_CLI_DOCTOR_TRIAL_H
@@ -11,13 +11,13 @@
 
 #include <stdbool.h>
 
-/* doctor_slice.c's answer {"works", "context", "found"}; NULL with *error: there is none. */
+/* {"works", "context", "found"}; see doctor_slice.h. */
 json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* doctor_masks.c's answer {"works", "found"}; as above. */
+/* {"works", "found"}; see doctor_masks.h. */
 json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* doctor_gpcs.c's answer; as above. */
+/* See doctor_gpcs.h. */
 json_t *hb_trial_gpcs(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* doctor_inside.c's answer {"error", "tenant", "gpus"}, under `hb run --priority PRIORITY`; NULL with *error. */
+/* {"error", "tenant", "gpus"}, run under `hb run --priority PRIORITY`; see doctor_inside.h. */
 json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, struct hb_error *error);
 
 #endif

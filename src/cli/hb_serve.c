@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hb-serve, which `hb serve` becomes: an inference server for a folder of models,
- * with two priorities and deadlines. Options in, front ends up, then it waits for
- * a signal. What serves is src/front; what decides is src/serve.
+ * hb-serve, the program that `hb serve` executes: an inference server for a folder of models, with two priorities and
+ * deadlines. main() reads the options, starts HTTP and gRPC (src/server) and waits for a signal.
  */
 #include "base/clock.h"
 #include "base/http_address.h"
@@ -24,33 +23,35 @@
 
 #define COMMAND "serve"
 #define DRAIN_MOST_NS (3600 * HB_NS_PER_S)
-#define DESCRIPTORS_BESIDE 256 /* of models, workers and the server itself */
+#define DESCRIPTORS_BESIDE 256 /* open files of models, workers and the server itself */
 
 static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "\n"
 			    "Serves the models of a folder over KServe v2. Requests have a priority and a\n"
 			    "deadline (request parameters `priority`, `deadline`, `timeout`; microseconds).\n"
 			    "\n"
-			    "  --models FOLDER      one folder a model in it, each with a model.yaml\n"
-			    "  --http ADDRESS:PORT  HTTP and metrics (default 127.0.0.1:8000; port 0 = any)\n"
-			    "  --grpc ADDRESS:PORT  gRPC (default 127.0.0.1:8001; port 0 = any)\n"
-			    "  --threads N          that read and answer HTTP (default 2)\n"
-			    "  --connections N      at one time (default 16384)\n"
-			    "  --body SIZE          largest request (default 256MiB)\n"
-			    "  --memory SIZE        of all requests together (default 1GiB); more are refused\n"
-			    "  --idle DURATION      a connection on which nothing moves, or whose request does not\n"
-			    "                       come, is closed after that (default 60s)\n"
-			    "  --queue N            requests of each priority that may wait or run (default\n"
-			    "                       4096); more are refused\n"
-			    "  --drain DURATION     for batches that run when their model is unloaded, and for\n"
-			    "                       requests when the server is told to end (default 10s)\n"
-			    "  --late HIGH[,LOW]    what happens to requests that will miss their deadline:\n"
+			    "  --models FOLDER      has a folder for each model, with a model.yaml\n"
+			    "  --http ADDRESS:PORT  address of HTTP and metrics (default 127.0.0.1:8000;\n"
+			    "                       port 0 = any free port)\n"
+			    "  --grpc ADDRESS:PORT  address of gRPC (default 127.0.0.1:8001)\n"
+			    "  --threads N          threads for HTTP (default 2)\n"
+			    "  --connections N      connections at the same time (default 16384)\n"
+			    "  --body SIZE          size of the largest request (default 256MiB)\n"
+			    "  --memory SIZE        memory of all requests together (default 1GiB); further\n"
+			    "                       requests are refused\n"
+			    "  --idle DURATION      close a connection after this time without data, or\n"
+			    "                       without a complete request (default 60s)\n"
+			    "  --queue N            requests of each priority that may wait or run at the\n"
+			    "                       same time (default 4096); further requests are refused\n"
+			    "  --drain DURATION     time that running batches get when their model is unloaded,\n"
+			    "                       and all requests when the server ends (default 10s)\n"
+			    "  --late HIGH[,LOW]    what to do with requests that will miss their deadline:\n"
 			    "                       reject (default) or downgrade\n"
-			    "  --policy NAME        who is served next (default ours)\n"
-			    "  --gpu WHERE          sim: workers on the simulated driver; none: as on a machine\n"
-			    "                       without a GPU (default: the GPU where there is one)\n"
+			    "  --policy NAME        the policy that chooses the next request (default ours)\n"
+			    "  --gpu WHERE          sim: workers use the simulated driver; none: workers see no\n"
+			    "                       GPU (default: the machine's GPU, if it has one)\n"
 			    "  --journal FILE       write when each batch started, paused and ended\n"
-			    "  --speed FACTOR       of the simulated GPU of platform trace (default 1)\n"
+			    "  --speed FACTOR       speed of the simulated GPU of platform trace (default 1)\n"
 			    "  -h, --help\n"
 			    "\n"
 			    "exit status: 0 ended by a signal, 1 could not start, 2 bad command line\n";
@@ -73,7 +74,7 @@ enum option_code {
 	OPTION_JOURNAL
 };
 
-struct wish {
+struct serve_options {
 	struct hb_dispatch_config dispatch;
 	struct hb_kserve_http_config http;
 	struct hb_kserve_grpc_config grpc;
@@ -141,68 +142,68 @@ static int parse_seconds(const char *text, uint32_t *out)
 	return 0;
 }
 
-/* 0, or -EINVAL: *what says what the option takes. */
-static int take_option(int code, struct wish *wish, const char **what)
+/* Returns 0, or -EINVAL with a description of the option's values in *what. */
+static int take_option(int code, struct serve_options *settings, const char **what)
 {
 	int result;
 	switch (code) {
 	case OPTION_MODELS:
-		wish->dispatch.models = optarg;
+		settings->dispatch.models = optarg;
 		return 0;
 	case OPTION_HTTP:
-		return parse_address(optarg, &wish->http.address, what);
+		return parse_address(optarg, &settings->http.address, what);
 	case OPTION_GRPC:
-		return parse_address(optarg, &wish->grpc.address, what);
+		return parse_address(optarg, &settings->grpc.address, what);
 	case OPTION_THREADS:
 		*what = "--threads takes a number, 1 to 64";
-		return parse_count(optarg, 64, &wish->http.threads);
+		return parse_count(optarg, 64, &settings->http.threads);
 	case OPTION_CONNECTIONS:
 		*what = "--connections takes a number, 1 to 1000000";
-		return parse_count(optarg, 1000000, &wish->http.connections);
+		return parse_count(optarg, 1000000, &settings->http.connections);
 	case OPTION_BODY:
 		*what = "--body takes a size, as in 64MiB";
-		result = parse_size(optarg, &wish->http.body_bytes);
-		wish->grpc.body_bytes = wish->http.body_bytes;
+		result = parse_size(optarg, &settings->http.body_bytes);
+		settings->grpc.body_bytes = settings->http.body_bytes;
 		return result;
 	case OPTION_MEMORY:
 		*what = "--memory takes a size, as in 4GiB";
-		return parse_size(optarg, &wish->memory.limit_bytes);
+		return parse_size(optarg, &settings->memory.limit_bytes);
 	case OPTION_IDLE:
 		*what = "--idle takes a duration, 1s to 1h";
-		result = parse_seconds(optarg, &wish->http.idle_s);
-		wish->grpc.idle_s = wish->http.idle_s;
+		result = parse_seconds(optarg, &settings->http.idle_s);
+		settings->grpc.idle_s = settings->http.idle_s;
 		return result;
 	case OPTION_QUEUE:
 		*what = "--queue takes a number, 1 to 1000000";
-		return parse_count(optarg, 1000000, &wish->dispatch.queue_max);
+		return parse_count(optarg, 1000000, &settings->dispatch.queue_max);
 	case OPTION_DRAIN:
 		*what = "--drain takes a duration, 0s to 1h";
-		return hb_duration_parse(optarg, &wish->dispatch.drain_ns, NULL) < 0 ||
-				       wish->dispatch.drain_ns > DRAIN_MOST_NS
+		return hb_duration_parse(optarg, &settings->dispatch.drain_ns, NULL) < 0 ||
+				       settings->dispatch.drain_ns > DRAIN_MOST_NS
 			       ? -EINVAL
 			       : 0;
 	case OPTION_LATE:
 		*what = "--late takes reject or downgrade, for high and low priority";
-		return parse_late(optarg, wish->dispatch.late);
+		return parse_late(optarg, settings->dispatch.late);
 	case OPTION_GPU:
 		*what = "--gpu takes sim or none";
-		wish->dispatch.gpu = strcmp(optarg, "sim") == 0 ? HB_WORKER_GPU_SIM : HB_WORKER_GPU_NONE;
+		settings->dispatch.gpu = strcmp(optarg, "sim") == 0 ? HB_WORKER_GPU_SIM : HB_WORKER_GPU_NONE;
 		return strcmp(optarg, "sim") == 0 || strcmp(optarg, "none") == 0 ? 0 : -EINVAL;
 	case OPTION_JOURNAL:
-		wish->dispatch.journal = optarg;
+		settings->dispatch.journal = optarg;
 		return 0;
 	case OPTION_SPEED:
 		*what = "--speed takes a factor, 0.001 to 100";
-		return parse_speed(optarg, &wish->dispatch.speed);
+		return parse_speed(optarg, &settings->dispatch.speed);
 	case OPTION_POLICY:
-		wish->dispatch.policy = optarg;
+		settings->dispatch.policy = optarg;
 		return 0;
 	default:
 		return 0;
 	}
 }
 
-static int read_command_line(int argc, char **argv, struct wish *wish)
+static int read_command_line(int argc, char **argv, struct serve_options *settings)
 {
 	static const struct option options[] = {
 		{"models", required_argument, NULL, OPTION_MODELS},
@@ -233,32 +234,35 @@ static int read_command_line(int argc, char **argv, struct wish *wish)
 			fputs(usage, stdout);
 			return HB_EXIT_OK;
 		}
-		if (take_option(code, wish, &what) < 0)
+		if (take_option(code, settings, &what) < 0)
 			return hb_cli_usage_error(COMMAND, "%s", what);
 	}
 	if (optind < argc)
 		return hb_cli_usage_error(COMMAND, "no arguments are taken");
-	if (wish->memory.limit_bytes < wish->http.body_bytes)
+	if (settings->memory.limit_bytes < settings->http.body_bytes)
 		return hb_cli_usage_error(COMMAND,
 					  "--memory must be at least --body: a largest request would never fit");
-	return wish->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is needed");
+	return settings->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is needed");
 }
 
-/* Ten thousand connections need as many descriptors: as many are asked for, and what the system allows is told. */
+/*
+ * Raises the limit of open files to what `connections` need, one file each. Logs a warning when the system's limit is
+ * lower.
+ */
 static void raise_descriptors(uint32_t connections)
 {
 	struct rlimit limit;
-	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* HTTP's and gRPC's */
+	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* for HTTP and for gRPC */
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return;
 	struct rlimit more = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};
 	if (limit.rlim_cur >= wanted || setrlimit(RLIMIT_NOFILE, &more) == 0)
 		return;
-	limit.rlim_cur = limit.rlim_max; /* raising the upper limit needs a right */
+	limit.rlim_cur = limit.rlim_max; /* only root may raise the hard limit */
 	setrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_max < connections + DESCRIPTORS_BESIDE)
-		hb_log_warning("--connections %u, but this process may have %llu open files: more connections than "
-			       "that wait until others end (ulimit -Hn, or LimitNOFILE= of a service)",
+		hb_log_warning("--connections %u, but this process may have %llu open files: further connections wait "
+			       "until others end (raise it with ulimit -Hn, or LimitNOFILE= of a service)",
 			       connections, (unsigned long long)limit.rlim_max);
 }
 
@@ -283,29 +287,29 @@ static void block_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static int serve_models(struct wish *wish)
+static int serve_models(struct serve_options *settings)
 {
 	struct hb_error error = {.text = ""};
 	struct hb_dispatch *dispatch = NULL;
 	struct hb_kserve_http *http = NULL;
 	struct hb_kserve_grpc *grpc = NULL;
-	wish->grpc.connections = wish->http.connections;
-	wish->http.memory = wish->grpc.memory = &wish->memory;
-	raise_descriptors(wish->http.connections);
+	settings->grpc.connections = settings->http.connections;
+	settings->http.memory = settings->grpc.memory = &settings->memory;
+	raise_descriptors(settings->http.connections);
 	block_signals();
-	int result = hb_dispatch_new(&wish->dispatch, &dispatch, &error);
+	int result = hb_dispatch_new(&settings->dispatch, &dispatch, &error);
 	struct hb_shared_memory *shared_memory = hb_shared_memory_new();
-	wish->http.dispatch = wish->grpc.dispatch = dispatch;
-	wish->http.shared_memory = wish->grpc.shared_memory = shared_memory;
+	settings->http.dispatch = settings->grpc.dispatch = dispatch;
+	settings->http.shared_memory = settings->grpc.shared_memory = shared_memory;
 	if (result == 0)
-		result = hb_kserve_http_new(&wish->http, &http, &error);
+		result = hb_kserve_http_new(&settings->http, &http, &error);
 	if (result == 0)
-		result = hb_kserve_grpc_new(&wish->grpc, &grpc, &error);
+		result = hb_kserve_grpc_new(&settings->grpc, &grpc, &error);
 	if (result == 0) {
 		printf("http: port %u\ngrpc: port %u\n", hb_kserve_http_port(http), hb_kserve_grpc_port(grpc));
 		fflush(stdout);
 		wait_for_signal();
-		hb_dispatch_end(dispatch, wish->dispatch.drain_ns);
+		hb_dispatch_end(dispatch, settings->dispatch.drain_ns);
 	}
 	hb_kserve_grpc_free(grpc);
 	hb_kserve_http_free(http);
@@ -316,15 +320,15 @@ static int serve_models(struct wish *wish)
 
 int main(int argc, char **argv)
 {
-	struct wish wish = {
+	struct serve_options settings = {
 		.dispatch = {.policy = "ours", .queue_max = 4096, .drain_ns = 10 * HB_NS_PER_S, .speed = 1},
 		.http = {.threads = 2, .connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.grpc = {.connections = 16384, .body_bytes = UINT64_C(256) << 20, .idle_s = 60},
 		.memory = {.limit_bytes = UINT64_C(1) << 30},
 	};
 	hb_log_name_set("hb serve");
-	hb_http_address_parse("8000", &wish.http.address, NULL);
-	hb_http_address_parse("8001", &wish.grpc.address, NULL);
-	int result = read_command_line(argc, argv, &wish);
-	return result >= 0 ? result : serve_models(&wish);
+	hb_http_address_parse("8000", &settings.http.address, NULL);
+	hb_http_address_parse("8001", &settings.grpc.address, NULL);
+	int result = read_command_line(argc, argv, &settings);
+	return result >= 0 ? result : serve_models(&settings);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb`: finds the command in commands.def and calls it. Options before the
- * command are the program's own (--help, --version); everything after belongs
- * to the command. No command's logic lives here.
+ * `hb`: finds the command in commands.def and calls it. Options before the command are options of `hb` (--help,
+ * --version); the command gets all arguments after its name.
  */
 #include "base/hb-version.h"
 #include "base/nearest.h"
@@ -31,8 +30,8 @@ static void print_help(FILE *out)
 	      "       hb COMMAND --help\n"
 	      "       hb --version\n"
 	      "\n"
-	      "Shares one NVIDIA GPU between programs: those that answer people keep their\n"
-	      "latency, the rest use what is left.\n"
+	      "Shares one NVIDIA GPU between programs: high-priority services keep their\n"
+	      "latency, low-priority programs use the remaining time.\n"
 	      "\n"
 	      "commands:\n",
 	      out);
@@ -96,7 +95,7 @@ int main(int argc, char **argv)
 	if (!command)
 		return refuse_command(word);
 	int code = command->run(argc - 1, argv + 1);
-	/* A full disk or a closed pipe must not look like success. */
+	/* Without this check a full disk or a closed pipe would look like success. */
 	if (fflush(stdout) != 0 && code == HB_EXIT_OK) {
 		perror("hb: standard output");
 		return HB_EXIT_FAILURE;

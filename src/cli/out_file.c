@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file written beside its place and renamed when whole; see out_file.h. */
+/* Writes a file under a temporary name and renames it when it is complete; see out_file.h. */
 #include "cli/out_file.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* /dev/stdout, a pipe: nothing to rename over. */
+/* Whether the path is a pipe, a device or similar, which cannot be replaced by a rename. */
 static int is_special(const char *path)
 {
 	struct stat status;
@@ -24,7 +24,7 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
 		file->temporary = NULL;
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	}
-	/* Never through a link that somebody made under this name, which can be guessed. */
+	/* The name can be guessed, so another user may have put a link there: remove it and create the file exclusively. */
 	if (file->temporary)
 		unlink(file->temporary);
 	file->stream = fopen(file->temporary ? file->temporary : path, file->temporary ? "wxe" : "we");

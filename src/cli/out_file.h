@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file a command writes: refused before the work begins when it cannot be
- * written, and there whole or not at all when it ends.
+ * A file that a command writes. Opening fails before the command's work begins when the file cannot be written. When the
+ * command ends, the file is complete or does not exist.
  */
 #ifndef HB_CLI_OUT_FILE_H
 #define HB_CLI_OUT_FILE_H
@@ -16,16 +16,16 @@ struct hb_out_file {
 	char *temporary;
 };
 
-/* 0 or -errno; path NULL leaves it closed and is no error. */
+/* Opens the file: 0 or -errno. With path NULL the file stays closed, which is no error. */
 int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error *error);
 /*
- * What a function that wrote the file returned, with *error set where it failed because the file cannot take more: a disk that
- * is full is told by the file's name, not as part of what was written.
+ * Passes on the `result` of a function that wrote the file. When the function failed because the file could not be written
+ * (a full disk), *error names the file instead.
  */
 int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error);
-/* Puts the file in its place; 0 or -errno, and then nothing is left behind. Does nothing when closed. */
+/* Renames the file to its path: 0 or -errno; on an error the temporary file is removed. Does nothing when closed. */
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error);
-/* Forgets what was not committed. */
+/* Closes the file and removes it if it was not committed. */
 void hb_out_file_fini(struct hb_out_file *file);
 
 #endif

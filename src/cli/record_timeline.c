@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See record_timeline.h. Times are microseconds since the recording's first line. */
+/* Turns a recording into a timeline; see record_timeline.h. Times are microseconds since the recording's first line. */
 #include "cli/record_timeline.h"
 
 #include "base/units.h"
@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Threads of a tenant, top to bottom. Requests of several threads of a program overlap, so they have lanes. */
+/* Rows of a tenant, from top to bottom; each is a thread of the timeline. Requests may overlap, so they have several rows. */
 #define LANES 4
-enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_HOLD, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
+enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_TAKEOVER, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
 static const char *const row_names[] = {
 	[ROW_REQUEST] = "requests", [ROW_BUSY] = "work on the GPU", [ROW_LAUNCH] = "launches",
-	[ROW_GATE] = "gate closed", [ROW_HOLD] = "holds",
+	[ROW_GATE] = "gate closed", [ROW_TAKEOVER] = "takeovers",
 };
 
 struct lane {
 	bool present;
 	char name[48];
-	int64_t since_ns[N_ROWS]; /* of the span that is open; -1 = none */
-	int64_t end_ns[LANES];    /* of the last request in each lane */
+	int64_t since_ns[N_ROWS]; /* start of the open span in each row; -1 = none */
+	int64_t end_ns[LANES];    /* end of the last request in each request row */
 };
 
 struct timeline {
@@ -32,7 +32,7 @@ struct timeline {
 	bool gpus[HB_RECORDING_GPUS];
 	int64_t begin_ns, end_ns;
 	bool begun;
-	json_t *kernels; /* their names by number */
+	json_t *kernels; /* names of kernels, by their number in the recording */
 };
 
 static double to_microseconds(const struct timeline *timeline, int64_t at_ns)
@@ -54,7 +54,7 @@ static void add_event(struct timeline *timeline, json_t *event)
 static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum row row, const char *name,
 		     int64_t begin_ns, int64_t end_ns)
 {
-	/* What began before the recording is cut at its begin. */
+	/* A span that began before the recording begins with it. */
 	if (begin_ns < timeline->begin_ns)
 		begin_ns = timeline->begin_ns;
 	if (end_ns > begin_ns)
@@ -79,7 +79,7 @@ static void close_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant,
 	lane->since_ns[row] = -1;
 }
 
-/* KEY=VALUE among the words; NULL. */
+/* Returns VALUE of the word KEY=VALUE, or NULL. */
 static const char *find_value(const struct hb_recording_line *line, const char *key)
 {
 	size_t n = strlen(key);
@@ -97,7 +97,7 @@ static int64_t read_time(const struct hb_recording_line *line, const char *key)
 	return value && hb_duration_parse(value, &ns, &error) == 0 ? ns : 0;
 }
 
-/* A flag among the words. */
+/* Whether the words contain this flag. */
 static bool has_flag(const struct hb_recording_line *line, const char *word)
 {
 	for (size_t i = 2; i < line->n_words; i++)
@@ -124,7 +124,7 @@ static void add_tenant(struct lane *lane, const struct hb_recording_line *line)
 	memset(lane->end_ns, 0, sizeof lane->end_ns);
 }
 
-/* In the first lane that is free; where all are taken it is left out. */
+/* Adds a request to the first free request row; leaves it out when no row is free. */
 static void add_request(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
 {
 	struct lane *lane = &timeline->lanes[line->gpu][tenant];
@@ -136,7 +136,7 @@ static void add_request(struct timeline *timeline, const struct hb_recording_lin
 		return;
 	lane->end_ns[i] = end_ns;
 	add_span(timeline, line->gpu, tenant, (enum row)(ROW_REQUEST + i),
-		 has_flag(line, "held") ? "request, held" : "request", begin_ns, end_ns);
+		 has_flag(line, "held") ? "request, GPU taken over" : "request", begin_ns, end_ns);
 }
 
 static void note_event(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
@@ -166,15 +166,15 @@ static void note_action(struct timeline *timeline, const struct hb_recording_lin
 		else
 			close_span(timeline, line->gpu, tenant, ROW_GATE, line->at_ns);
 	} else if (strcmp(what, "hold") == 0) {
-		open_span(lane, ROW_HOLD, line->at_ns);
+		open_span(lane, ROW_TAKEOVER, line->at_ns);
 	} else if (strcmp(what, "release") == 0) {
-		close_span(timeline, line->gpu, tenant, ROW_HOLD, line->at_ns);
+		close_span(timeline, line->gpu, tenant, ROW_TAKEOVER, line->at_ns);
 	} else {
 		add_mark(timeline, line, tenant, ROW_GATE, what);
 	}
 }
 
-/* "launch #ID N", or "name N TEXT". A number without a name is not one that a daemon writes. */
+/* Reads "launch #ID N" or "name N TEXT". Ignores a number without a name, which no daemon writes. */
 static void note_launch(struct timeline *timeline, const struct hb_recording_line *line)
 {
 	if (line->n_words != 3)

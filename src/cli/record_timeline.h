@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recording (core/recording.h) as a timeline for ui.perfetto.dev. Pure. Used by cmd_trace_record.c. */
+/* Turns a recording (core/recording.h) into a timeline for ui.perfetto.dev. Pure. Used by cmd_trace_record.c. */
 #ifndef HB_CLI_RECORD_TIMELINE_H
 #define HB_CLI_RECORD_TIMELINE_H
 
@@ -8,12 +8,12 @@
 #include <jansson.h>
 
 /*
- * {traceEvents, displayTimeUnit, hummingbird: {version, recording: [line, ...]}}: a GPU is a process, a tenant on it
- * four threads. `status` (may be NULL) names GPUs and tenants. NULL with *error.
+ * Returns {traceEvents, displayTimeUnit, hummingbird: {version, recording: [line, ...]}}, or NULL with *error. In the
+ * timeline a GPU is a process, and each row of a tenant is a thread. `status` has the names of GPUs; it may be NULL.
  */
 json_t *hb_record_timeline(const char *text, const json_t *status, struct hb_error *error);
 
-/* The recording's text inside such a file, from malloc; NULL with *error naming `origin`. */
+/* Returns the text of the recording in such a timeline, from malloc(), or NULL with an *error that names `origin`. */
 char *hb_record_text(const json_t *root, const char *origin, struct hb_error *error);
 
 #endif

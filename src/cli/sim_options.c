@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parses and checks the options of `hb sim`; see sim_options.h. Every message
- * names the option and the value. Two passes: the first takes the options as
- * texts, the second, once the traces are read, resolves programs and modes.
+ * Parses and checks the options of `hb sim`; see sim_options.h. Every message names the option and the value. The first
+ * pass stores the options as texts. The second pass looks up programs and modes, after the traces have been read.
  */
 #include "cli/sim_options.h"
 
@@ -110,7 +109,7 @@ static int parse_whole_number(const char *option, const char *value, uint64_t ma
 	return HB_EXIT_OK;
 }
 
-/* FROM,TO: two durations from the start of the run. */
+/* Parses FROM,TO: two times from the start of the run. */
 static int parse_window(struct hb_sim_command *command, const char *value)
 {
 	char from[64];
@@ -159,7 +158,6 @@ static int parse_jobs(struct hb_sim_command *command, const char *value)
 	return HB_EXIT_OK;
 }
 
-/* The name of an option getopt did not take, for the message. */
 static int take_option(struct hb_sim_command *command, int option, char *value)
 {
 	uint64_t *seed = &command->run.seed;
@@ -198,7 +196,7 @@ static int take_option(struct hb_sim_command *command, int option, char *value)
 		return HB_EXIT_OK;
 	case OPTION_SECONDS:
 		return parse_seconds(value, &command->run.seconds);
-	/* JSON numbers are signed. */
+	/* The seed is also written as JSON, where jansson's integers are signed. */
 	case OPTION_SEED:
 		return parse_whole_number("seed", value, INT64_MAX, seed);
 	case OPTION_SHARING:
@@ -272,7 +270,7 @@ static int refuse_workload(const struct hb_trace_set *set, const char *option, c
 				  known);
 }
 
-/* NAME[:graph], `length` bytes of `spec`. */
+/* Parses NAME[:graph], the first `length` bytes of `spec`. */
 static int resolve_program(struct hb_sim_command *command, const char *option, const char *spec, size_t length,
 			   struct hb_sim_tenant *tenant)
 {
@@ -312,7 +310,7 @@ static int parse_slo(const char *spec, const char *text, int64_t *slo_ns)
 	return HB_EXIT_OK;
 }
 
-/* NAME[:graph]@ARRIVALS[,slo=SLO]; ARRIVALS may itself hold commas. */
+/* Parses NAME[:graph]@ARRIVALS[,slo=SLO]; ARRIVALS may contain commas. */
 static int resolve_high(struct hb_sim_command *command, uint32_t index)
 {
 	const char *spec = command->high_specs[index];
@@ -320,7 +318,7 @@ static int resolve_high(struct hb_sim_command *command, uint32_t index)
 	const char *at = strchr(spec, '@');
 	if (!at)
 		return refuse_value("high", spec,
-				    "when do requests arrive? write NAME@60/s, NAME@closed or NAME@file:PATH");
+				    "the arrivals are missing; write NAME@60/s, NAME@closed or NAME@file:PATH");
 	int code = resolve_program(command, "high", spec, (size_t)(at - spec), tenant);
 	if (code)
 		return code;
@@ -346,22 +344,24 @@ static int resolve_programs(struct hb_sim_command *command)
 {
 	int code = HB_EXIT_OK;
 	if (command->run.n_high + command->run.n_low == 0)
-		return hb_cli_usage_error(COMMAND, "which programs? give --high NAME@ARRIVALS, --low NAME or both");
+		return hb_cli_usage_error(COMMAND,
+					  "no program is given; give --high NAME@ARRIVALS, --low NAME or both");
 	for (uint32_t i = 0; i < command->run.n_high && !code; i++)
 		code = resolve_high(command, i);
 	for (uint32_t i = 0; i < command->run.n_low && !code; i++) {
 		const char *spec = command->low_specs[i];
 		if (strchr(spec, '@'))
-			return refuse_value("low", spec, "low-priority programs run without pause; '@' is for --high");
+			return refuse_value("low", spec,
+					    "a low-priority program runs without pause; '@' belongs to --high");
 		code = resolve_program(command, "low", spec, strlen(spec), &command->run.low[i]);
 	}
 	return code;
 }
 
 /*
- * Recorded arrivals come from co-location experiments, where the low-priority
- * program is under way, and counted, before the first request: the recorded
- * runs of data/traces waited LEAD_RECORDED_NS. Generated arrivals need none.
+ * Chooses the default of --lead. Recorded arrivals come from co-location experiments, in which the low-priority program
+ * runs, and is measured, before the first request arrives: by LEAD_RECORDED_NS in the recorded runs of data/traces.
+ * Generated arrivals need no lead.
  */
 static void resolve_lead(struct hb_sim_command *command)
 {
@@ -398,14 +398,14 @@ static int resolve_modes(struct hb_sim_command *command)
 			code = add_mode(command, *name);
 		return code;
 	}
-	/* strsep, not strtok: an empty name between commas is an error, not nothing. */
+	/* strsep() returns an empty name between two commas, which is an error; strtok() would skip the name. */
 	char *rest = command->mode_list;
 	for (char *name; (name = strsep(&rest, ",")) && !code;)
 		code = add_mode(command, name);
 	return code;
 }
 
-/* Spans cost memory, so they are kept for a part of the run and only when something shows them. */
+/* Chooses the part of the run whose spans are kept. Spans cost memory, so none are kept when no output shows them. */
 static int resolve_window(struct hb_sim_command *command)
 {
 	int64_t run_ns = command->run.lead_ns + (int64_t)(command->run.seconds * 1e9);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests, objective and holds of one tenant as text; see status_requests.h. */
+/* Formats requests, SLO, misses and takeovers of one tenant; see status_requests.h. */
 #include "cli/status_requests.h"
 
 #include "base/units.h"
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Where the misses of tenant_counters.def went, in the order people are told. */
+/* The causes of missed requests (core/tenant_counters.def), in the order in which they are printed. */
 static const struct {
 	const char *key, *text;
 } causes[] = {
@@ -37,7 +37,7 @@ static void print_latency(const json_t *use)
 		printf(", p50 %s, p99 %s", p50, p99);
 	}
 	if (lost)
-		printf(", %lld more came too fast to be read", (long long)lost);
+		printf(", %lld more arrived too fast to be read", (long long)lost);
 	putchar('\n');
 }
 
@@ -61,7 +61,7 @@ static void print_objective(const json_t *tenant, const json_t *use)
 		puts(": no request yet");
 }
 
-const char *hb_status_tell_misses(const json_t *use, char text[HB_STATUS_TOLD_MAX])
+const char *hb_status_format_misses(const json_t *use, char text[HB_STATUS_TEXT_MAX])
 {
 	const json_t *counts = json_object_get(use, "scheduling");
 	int64_t misses = hb_status_number(counts, "requests_judged") - hb_status_number(counts, "requests_met");
@@ -69,23 +69,23 @@ const char *hb_status_tell_misses(const json_t *use, char text[HB_STATUS_TOLD_MA
 	size_t used = 0;
 	text[0] = '\0';
 	if (misses > 0)
-		used = (size_t)snprintf(text, HB_STATUS_TOLD_MAX, "%lld", (long long)misses);
-	for (size_t i = 0; misses > 0 && i < sizeof causes / sizeof causes[0] && used < HB_STATUS_TOLD_MAX; i++) {
+		used = (size_t)snprintf(text, HB_STATUS_TEXT_MAX, "%lld", (long long)misses);
+	for (size_t i = 0; misses > 0 && i < sizeof causes / sizeof causes[0] && used < HB_STATUS_TEXT_MAX; i++) {
 		if (!hb_status_number(counts, causes[i].key))
 			continue;
-		used += (size_t)snprintf(text + used, HB_STATUS_TOLD_MAX - used, "%s %lld %s", separator,
+		used += (size_t)snprintf(text + used, HB_STATUS_TEXT_MAX - used, "%s %lld %s", separator,
 					 (long long)hb_status_number(counts, causes[i].key), causes[i].text);
 		separator = ",";
 	}
 	return text;
 }
 
-static void print_labelled(const char *label, const char *told)
+static void print_labelled(const char *label, const char *text)
 {
-	if (!*told)
+	if (!*text)
 		return;
 	print_label(label);
-	puts(told);
+	puts(text);
 }
 
 static void print_running(const json_t *use)
@@ -95,7 +95,7 @@ static void print_running(const json_t *use)
 	if (!json_is_integer(running))
 		return;
 	print_label("running");
-	printf("one for %s", hb_duration_format(json_integer_value(running), since));
+	printf("one request for %s", hb_duration_format(json_integer_value(running), since));
 	int64_t slack_ns = json_integer_value(left);
 	if (json_is_integer(left))
 		printf(", %s %s", hb_duration_format(slack_ns < 0 ? -slack_ns : slack_ns, slack),
@@ -105,14 +105,14 @@ static void print_running(const json_t *use)
 
 void hb_status_print_requests(const json_t *tenant, const json_t *use)
 {
-	char told[HB_STATUS_TOLD_MAX];
+	char text[HB_STATUS_TEXT_MAX];
 	bool objective = hb_status_number(tenant, "slo_asked_ns") != 0;
 	if (!json_object_get(use, "slo_ns") || (!objective && !hb_status_number(use, "requests")))
 		return;
 	print_latency(use);
 	if (objective || json_is_integer(json_object_get(use, "attainment_ppm")))
 		print_objective(tenant, use);
-	print_labelled("missed", hb_status_tell_misses(use, told));
+	print_labelled("missed", hb_status_format_misses(use, text));
 	print_running(use);
 }
 
@@ -125,28 +125,28 @@ static void print_faults(const json_t *processes)
 		const char *fault = json_string_value(json_object_get(process, "takeover_fault"));
 		if (!fault)
 			continue;
-		print_label("holds");
+		print_label("takeovers");
 		printf("off in process %lld: %s\n", (long long)hb_status_number(process, "pid"), fault);
 	}
 }
 
-const char *hb_status_tell_holds(const json_t *tenant, char text[HB_STATUS_TOLD_MAX])
+const char *hb_status_format_takeovers(const json_t *tenant, char text[HB_STATUS_TEXT_MAX])
 {
 	const json_t *counters = json_object_get(tenant, "counters");
 	int64_t requests = hb_status_number(counters, "requests"), signs = hb_status_number(counters, "signs");
 	text[0] = '\0';
 	if (requests && signs)
-		snprintf(text, HB_STATUS_TOLD_MAX,
-			 "%.1f %% of requests found the GPU held; %lld signs, %lld holds, %lld not possible",
+		snprintf(text, HB_STATUS_TEXT_MAX,
+			 "%.1f %% of requests found the GPU taken over; %lld signs, %lld takeovers, %lld not possible",
 			 100.0 * (double)hb_status_number(counters, "requests_with_takeover") / (double)requests,
 			 (long long)signs, (long long)hb_status_number(counters, "takeovers"),
 			 (long long)hb_status_number(counters, "takeovers_not_possible"));
 	return text;
 }
 
-void hb_status_print_holds(const json_t *tenant)
+void hb_status_print_takeovers(const json_t *tenant)
 {
-	char told[HB_STATUS_TOLD_MAX];
-	print_labelled("holds", hb_status_tell_holds(tenant, told));
+	char text[HB_STATUS_TEXT_MAX];
+	print_labelled("takeovers", hb_status_format_takeovers(tenant, text));
 	print_faults(json_object_get(tenant, "processes"));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See status_source.h. */
+/* Reads the daemon's status and changes tenants; see status_source.h. */
 #include "cli/status_source.h"
 
 #include "base/json.h"
@@ -28,7 +28,7 @@ int hb_status_ask(bool simulated, json_t **root, struct hb_error *error)
 	return result;
 }
 
-/* Any other JSON would be shown as a daemon of nobody. */
+/* Whether this JSON is a status; other JSON would be shown as a daemon without GPUs and tenants. */
 static bool is_status(const json_t *root)
 {
 	return json_integer_value(json_object_get(root, "version")) == VERSION &&
@@ -45,10 +45,11 @@ int hb_status_load(const char *file, json_t **root, struct hb_error *error)
 		return result;
 	if (!is_status(read)) {
 		json_decref(read);
-		return hb_error_set(error, -EINVAL,
-				    "%s: hb status --json of this version did not write it: it has no \"version\" %d, "
-				    "\"daemon\", \"gpus\" and \"tenants\"",
-				    standard_input ? "standard input" : file, VERSION);
+		return hb_error_set(
+			error, -EINVAL,
+			"%s: this file was not written by hb status --json of this version: \"version\" %d, "
+			"\"daemon\", \"gpus\" or \"tenants\" is missing",
+			standard_input ? "standard input" : file, VERSION);
 	}
 	*root = read;
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where `hb status` and `hb top` get the daemon's state from, and how a tenant is changed. */
+/* Reads the daemon's status, from the daemon or from a file, and changes tenants. */
 #ifndef HB_CLI_STATUS_SOURCE_H
 #define HB_CLI_STATUS_SOURCE_H
 
@@ -9,11 +9,11 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* From the daemon for real or simulated GPUs; starts none. 0 or negative errno with *error; *root is a new reference. */
+/* Asks the daemon for real or simulated GPUs; starts no daemon. 0 with a new reference in *root, or a negative errno with *error. */
 int hb_status_ask(bool simulated, json_t **root, struct hb_error *error);
-/* From a file that `hb status --json` wrote, "-" = standard input. */
+/* Reads a file that `hb status --json` wrote; "-" is standard input. Returns as hb_status_ask(). */
 int hb_status_load(const char *file, json_t **root, struct hb_error *error);
-/* SET; the daemon says who may. */
+/* Asks the daemon to change a tenant; the daemon decides whether the user may. 0 or a negative errno with *error. */
 int hb_status_change(bool simulated, const struct hb_msg_set *change, struct hb_error *error);
 
 #endif

@@ -32,7 +32,7 @@ static int take_memory(const char *command, struct hb_tenant_options *options, c
 {
 	struct hb_error error;
 	if (hb_bytes_parse(value, &options->memory_bytes, &error) < 0 || !options->memory_bytes)
-		return hb_cli_usage_error(command, "--memory: '%s' is no size; write 40GiB", value);
+		return hb_cli_usage_error(command, "--memory: '%s' is not a size such as 40GiB", value);
 	return -1;
 }
 
@@ -41,7 +41,7 @@ static int take_weight(const char *command, struct hb_tenant_options *options, c
 	char *end;
 	long weight = strtol(value, &end, 10);
 	if (*end || end == value || weight < 1 || weight > 1000)
-		return hb_cli_usage_error(command, "--pcie-weight: '%s' is no number from 1 to 1000", value);
+		return hb_cli_usage_error(command, "--pcie-weight: '%s' is not a number from 1 to 1000", value);
 	options->pcie_weight = (uint32_t)weight;
 	return -1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See top_model.h. */
+/* Computes the numbers of `hb top`; see top_model.h. */
 #include "cli/top_model.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ const char *const hb_top_sort_words[HB_TOP_SORT_KEYS + 1] = {
 
 /* --- reading ------------------------------------------------------------------------- */
 
-/* What is summed over a tenant's GPUs. */
+/* Sums over a tenant's GPUs. */
 struct use_sums {
 	int64_t requests, together, preempted, latency_ns, turn_ns, active_ns, memory;
 	bool active_known;
@@ -53,7 +53,7 @@ static int64_t count_launches(const json_t *tenant)
 
 /* --- tenants --------------------------------------------------------------------------- */
 
-/* Change a second; a counter that went back (the daemon is a new one, an engine was changed) counts as from 0. */
+/* Change per second. A counter that decreased (a new daemon, another engine) counts from 0. */
 static double compute_rate(int64_t now, int64_t before, double seconds)
 {
 	int64_t change = now >= before ? now - before : now;
@@ -65,7 +65,7 @@ static double limit_share(double share)
 	return share > 1 ? 1 : share;
 }
 
-/* Requests and turns are exact; where there are neither, launching stands for being on the GPU. */
+/* Requests and turns give an exact share. Without them, the share of time with launches is used as an estimate. */
 static void fill_share(struct hb_top_tenant *to, const struct use_sums *now, const struct use_sums *before,
 		       double seconds)
 {
@@ -92,13 +92,13 @@ static void fill_slo(struct hb_top_tenant *to, const json_t *tenant)
 	to->gate = *hb_status_text(use, "gate") ? hb_status_text(use, "gate") : "-";
 }
 
-static void fill_missed(struct hb_top_tenant *to, const json_t *tenant)
+static void fill_unready(struct hb_top_tenant *to, const json_t *tenant)
 {
 	const json_t *counters = json_object_get(tenant, "counters");
 	int64_t requests = hb_status_number(counters, "requests"),
 		held = hb_status_number(counters, "requests_with_takeover");
 	bool known = to->high && requests > 0 && hb_status_number(counters, "signs") > 0;
-	to->missed = known ? (double)(requests - held) / (double)requests : HB_TOP_UNKNOWN;
+	to->unready = known ? (double)(requests - held) / (double)requests : HB_TOP_UNKNOWN;
 }
 
 static void fill_tenant(struct hb_top_tenant *to, const json_t *tenant, const json_t *before, double seconds)
@@ -120,7 +120,7 @@ static void fill_tenant(struct hb_top_tenant *to, const json_t *tenant, const js
 				     : compute_rate(now.preempted, then.preempted, over);
 	to->memory = (uint64_t)now.memory;
 	fill_share(to, &now, &then, over);
-	fill_missed(to, tenant);
+	fill_unready(to, tenant);
 }
 
 /* --- GPUs ------------------------------------------------------------------------------------ */
@@ -134,7 +134,10 @@ static bool uses_gpu(const struct hb_top_tenant *tenant, const char *uuid)
 	return false;
 }
 
-/* What LP had: its turns; or, where the hardware switches, the time it launched in, less the requests of HP. */
+/*
+ * Share of the time in which LP had the GPU: its turns; where the hardware switches, the time with LP launches less the
+ * time of HP's requests.
+ */
 static double measure_harvest(const struct hb_top_model *model, struct hb_top_gpu *gpu)
 {
 	double turns = 0, active = 0, high = 0;
@@ -173,7 +176,7 @@ static void fill_gpu(struct hb_top_gpu *to, const json_t *gpu)
 	to->memory_total = (uint64_t)hb_status_number(gpu, "memory_total");
 }
 
-/* --- the whole ---------------------------------------------------------------------------------- */
+/* --- the model ---------------------------------------------------------------------------------- */
 
 int hb_top_model_make(struct hb_top_model *model, json_t *status, const json_t *before)
 {
@@ -188,7 +191,7 @@ int hb_top_model_make(struct hb_top_model *model, json_t *status, const json_t *
 		hb_top_model_fini(&made);
 		return -ENOMEM;
 	}
-	/* A daemon that started anew has another past. */
+	/* The counters of a daemon that was restarted since are not comparable. */
 	if (before && up_ns > up_before_ns)
 		made.seconds = (double)(up_ns - up_before_ns) / (double)HB_NS_PER_S;
 	else
@@ -224,12 +227,12 @@ static int compare_tenants(const void *left, const void *right, void *argument)
 	const struct hb_top_tenant *a = left, *b = right;
 	const struct order *order = argument;
 	int result = 0;
-	bool turned = order->reverse;
+	bool reversed = order->reverse;
 	switch (order->sort) {
 #define X(name, word, first, second, down) \
 	case HB_TOP_BY_##name: \
 		result = COMPARE(first, second); \
-		turned ^= down; \
+		reversed ^= down; \
 		break;
 		HB_TOP_SORTS(X)
 #undef X
@@ -238,7 +241,7 @@ static int compare_tenants(const void *left, const void *right, void *argument)
 	}
 	if (result == 0)
 		return COMPARE(a->id, b->id);
-	return turned ? -result : result;
+	return reversed ? -result : result;
 }
 
 static bool matches_word(const struct hb_top_tenant *tenant, const char *word)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `hb top` on a terminal: reads the status every interval, paints what
- * top_view.c makes, and heeds keys in between. Resizing comes as a key. Nothing
- * here computes; the only thing it changes is a tenant's priority or SLO, when
- * told to.
+ * `hb top` on a terminal: reads the status once in each interval, paints the lines of top_view.c, and handles keys.
+ * ncurses reports a resized terminal as a key. top_model.c computes all numbers. Keys can change a tenant's priority and
+ * SLO.
  */
 #include "cli/top_screen.h"
 
@@ -27,27 +26,27 @@ enum prompt { PROMPT_NONE, PROMPT_FILTER, PROMPT_SLO };
 
 struct screen {
 	struct hb_top_options options;
-	json_t *status; /* of the last answer, and of the one before; NULL = none */
-	json_t *before;
+	json_t *status; /* the last status; NULL = none yet */
+	json_t *before; /* the status before; NULL = none yet */
 	struct hb_top_model model;
 	bool modelled, detail, help, paused, leave;
 	uint32_t selected; /* 0 = none yet */
 	enum prompt prompt;
 	char input[64], message[160];
-	/* Painting. */
+	/* State of painting. */
 	int row, skip, last_row;
-	int selected_row; /* in the whole list, before scrolling; -1 = not seen */
+	int selected_row; /* row in the complete list, without scrolling; -1 = not found */
 };
 
 static const char *const help_lines[] = {
-	"up, down, j, k   choose a tenant; page up and down: ten at once",
-	"Enter            its details and latency histogram; again, or Esc: back",
-	"s, r             sort by the next column; turn the order round",
+	"up, down, j, k   choose a tenant; page up, page down: move by ten",
+	"Enter            show its details and latency histogram; Enter or Esc: back",
+	"s, r             sort by the next column; reverse the order",
 	"/                show only tenants with this word in program, user or priority",
 	"p                change its priority: high to low, low to high",
 	"o                change its SLO: 10ms, p99<10ms, auto, none",
-	"space            stand still",
-	"q                leave",
+	"space            pause the display",
+	"q                quit",
 };
 
 /* --- painting ------------------------------------------------------------------------ */
@@ -87,7 +86,7 @@ static void format_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
 	static const char more[] = "Enter details  / filter  s sort  p priority  o SLO  ";
 	char state[HB_TOP_LINE_MAX / 2];
 	int n = snprintf(state, sizeof state, "sort: %s%s%s%s%s", hb_top_sort_words[screen->options.sort],
-			 screen->options.reverse ? " (turned)" : "", screen->options.filter[0] ? "  shown: " : "",
+			 screen->options.reverse ? " (reversed)" : "", screen->options.filter[0] ? "  shown: " : "",
 			 screen->options.filter, screen->paused ? "  paused" : "");
 	bool room = (int)sizeof "q quit  h help  " + (int)sizeof more + n <= COLS + 2;
 	snprintf(text, HB_TOP_LINE_MAX, "q quit  h help  %s%s", room ? more : "", state);
@@ -142,7 +141,7 @@ static void draw_screen(struct screen *screen)
 
 /* --- reading ---------------------------------------------------------------------------- */
 
-/* A model of the answers we have; the first tenant is chosen where the one that was is gone. */
+/* Computes the model anew from the last status. Selects the first tenant when the selected one has ended. */
 static void rebuild_model(struct screen *screen)
 {
 	struct hb_top_model model;
@@ -172,14 +171,14 @@ static int read_status(struct screen *screen, struct hb_error *error)
 	return 0;
 }
 
-/* --- what keys do --------------------------------------------------------------------------- */
+/* --- keys ----------------------------------------------------------------------------------- */
 
 static void send_change(struct screen *screen, struct hb_msg_set *what)
 {
 	struct hb_error error = {""};
 	what->tenant = screen->selected;
 	if (!screen->selected)
-		snprintf(screen->message, sizeof screen->message, "no tenant is chosen");
+		snprintf(screen->message, sizeof screen->message, "no tenant is selected");
 	else if (hb_status_change(screen->options.simulated, what, &error) < 0)
 		snprintf(screen->message, sizeof screen->message, "%.150s", error.text);
 	else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See top_view.h. */
+/* Formats the lines of `hb top`; see top_view.h. */
 #include "cli/top_view.h"
 
 #include "base/units.h"
@@ -44,7 +44,7 @@ static void emit_format(struct page *page, enum hb_top_style style, const char *
 
 #define WRAP_INDENT 4
 
-/* On as many lines as it takes; those after the first are set in. */
+/* Breaks a text into lines; all lines but the first are indented. */
 static void emit_wrapped(struct page *page, enum hb_top_style style, const char *text)
 {
 	char line[HB_TOP_LINE_MAX];
@@ -70,7 +70,7 @@ void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argu
 	emit_wrapped(&page, HB_TOP_PLAIN, text);
 }
 
-/* Adds a part of a line where all of it fits; false: it does not, and nothing after it should be added. */
+/* Adds a part to a line if it fits completely. Returns false when it does not fit; then no later part should be added. */
 static bool add_part(char line[HB_TOP_LINE_MAX], int width, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 static bool add_part(char line[HB_TOP_LINE_MAX], int width, const char *format, ...)
@@ -89,7 +89,7 @@ static bool add_part(char line[HB_TOP_LINE_MAX], int width, const char *format, 
 
 /* --- numbers ------------------------------------------------------------------------- */
 
-/* Three digits: 850us, 2.35ms, 12.3s. */
+/* Formats a time with three digits: 850us, 2.35ms, 12.3s. */
 static const char *format_time(int64_t ns, char text[16])
 {
 	static const struct {
@@ -135,9 +135,8 @@ static bool is_late(const struct hb_top_tenant *tenant)
 /* --- columns ----------------------------------------------------------------------------- */
 
 /*
- * X(title, width, rank, left, text): the columns with the highest rank are dropped
- * first where the line is too narrow; the command takes what is left. `text` is
- * made of `t`, with `s` for room.
+ * X(title, width, rank, left, text). A narrow screen drops the columns with the highest rank first; the command gets the
+ * rest of the line. `text` formats the tenant `t`; `s` and `room` are buffers for it.
  */
 #define COLUMNS(X) \
 	X("ID", 4, 0, false, (snprintf(s, 16, "%" PRIu32, t->id), s)) \
@@ -151,7 +150,7 @@ static bool is_late(const struct hb_top_tenant *tenant)
 	X("SHARE", 6, 4, false, format_percent(t->share, t->share_estimated, s)) \
 	X("LAUNCH/S", 8, 8, false, format_rate(t->launches_s, s)) \
 	X("PREEMPT/S", 9, 7, false, format_rate(t->preemptions_s, s)) \
-	X("UNHELD", 6, 8, false, format_percent(t->missed, false, s)) \
+	X("UNREADY", 7, 8, false, format_percent(t->unready, false, s)) \
 	X("MEMORY", 8, 6, false, (hb_bytes_format(t->memory, room), room)) \
 	X("GATE", 6, 9, true, t->gate)
 
@@ -169,7 +168,7 @@ static const struct column columns[] = {
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 #define COMMAND_LEAST 12
 
-/* The highest rank that still fits beside a bit of the command. */
+/* Returns the highest rank whose columns fit beside COMMAND_LEAST characters of the command. */
 static int find_fitting_rank(int width)
 {
 	for (int rank = 9; rank > 0; rank--) {
@@ -200,7 +199,7 @@ static void emit_titles(struct page *page, int rank)
 	emit_line(page, HB_TOP_HEAD, line);
 }
 
-/* Without the folder of the program, which says least and comes first. */
+/* Returns the command without the folder of its program. */
 static const char *strip_folder(const char *command)
 {
 	const char *start = command;
@@ -236,10 +235,10 @@ static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t num
 	format_percent(gpu->harvest, gpu->harvest_estimated, harvest);
 	bool fits = add_part(line, page->width, "GPU %zu: %" PRIu32 " high, %" PRIu32 " low", number, gpu->high,
 			     gpu->low);
-	/* Where there is little room what is wrong comes first. */
+	/* On a narrow screen the warning comes first. */
 	if (gpu->uncovered)
 		fits = fits && add_part(line, page->width, ", %" PRIu32 " not covered", gpu->uncovered);
-	(void)(fits && add_part(line, page->width, ", low has it %s", harvest) &&
+	(void)(fits && add_part(line, page->width, ", low gets %s", harvest) &&
 	       (gpu->uncovered || add_part(line, page->width, ", 0 not covered")) &&
 	       add_part(line, page->width, "; %s of %s", used, total) &&
 	       add_part(line, page->width, "; %s", gpu->engine) && add_part(line, page->width, ", %s", gpu->name));
@@ -258,7 +257,7 @@ static void emit_daemon(struct page *page, const struct hb_top_model *model)
 	(void)(add_part(line, page->width, "hbd %lld", (long long)json_integer_value(json_object_get(daemon, "pid"))) &&
 	       add_part(line, page->width, ", MPS %s", mps ? mps : "?") &&
 	       add_part(line, page->width, ", %zu tenants", model->n_tenants) &&
-	       add_part(line, page->width, ", rates: %s", *over ? over : "since each began"));
+	       add_part(line, page->width, ", rates: %s", *over ? over : "since each tenant started"));
 	emit_line(page, HB_TOP_SOFT, line);
 }
 
@@ -281,7 +280,7 @@ static int64_t read_bar(const json_t *bars, size_t bar, size_t which)
 	return json_integer_value(json_array_get(json_array_get(bars, bar), which));
 }
 
-/* `step` bars of the status together are one line here. */
+/* Sums `step` bars of the status, which one line shows together. */
 static int64_t sum_bars(const json_t *bars, size_t first, size_t step)
 {
 	int64_t sum = 0;
@@ -290,7 +289,7 @@ static int64_t sum_bars(const json_t *bars, size_t first, size_t step)
 	return sum;
 }
 
-/* Between the bars below and above it; 0 = none. */
+/* Emits the line of the SLO, between the bars below and above it. */
 static void emit_objective(struct page *page, int64_t slo_ns)
 {
 	char line[HB_TOP_LINE_MAX], time[16];
@@ -316,7 +315,7 @@ static void emit_histogram(struct page *page, const char *title, const json_t *h
 	const json_t *bars = json_object_get(hist, "buckets");
 	size_t n = json_array_size(bars), lines = height > 4 ? (size_t)height - 2 : 2, step = (n + lines - 1) / lines;
 	int64_t most = 1;
-	bool late = slo_ns <= 0; /* the objective has been shown, or there is none */
+	bool late = slo_ns <= 0; /* the SLO's line has been emitted, or there is no SLO */
 	if (n == 0) {
 		emit_format(page, HB_TOP_SOFT, "%s: nothing yet", title);
 		return;
@@ -351,16 +350,16 @@ static void emit_mechanisms(struct page *page, const json_t *use)
 	}
 }
 
-static void emit_labelled(struct page *page, const char *label, const char *told)
+static void emit_labelled(struct page *page, const char *label, const char *text)
 {
 	char line[HB_TOP_LINE_MAX];
-	if (!*told)
+	if (!*text)
 		return;
-	snprintf(line, sizeof line, "%-14s %s", label, told);
+	snprintf(line, sizeof line, "%-14s %s", label, text);
 	emit_wrapped(page, HB_TOP_PLAIN, line);
 }
 
-/* Of several GPUs the one that it uses most. */
+/* Returns the entry of the GPU that the tenant uses most. */
 static const json_t *find_main_use(const struct hb_top_tenant *tenant)
 {
 	const json_t *uses = json_object_get(tenant->json, "gpus"), *use, *found = json_array_get(uses, 0);
@@ -393,7 +392,7 @@ static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
 		snprintf(line + used, sizeof line - used, "share %s, %.0f launches/s, gate %s", share,
 			 tenant->launches_s, tenant->gate);
 	emit_wrapped(page, is_late(tenant) ? HB_TOP_BAD : HB_TOP_PLAIN, line);
-	snprintf(line, sizeof line, "got less than asked: %s", reduced ? reduced : "");
+	snprintf(line, sizeof line, "got less than it asked for: %s", reduced ? reduced : "");
 	if (reduced && *reduced)
 		emit_wrapped(page, HB_TOP_BAD, line);
 }
@@ -404,13 +403,13 @@ void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int heigh
 	const json_t *use = find_main_use(tenant);
 	size_t n_gpus = json_array_size(json_object_get(tenant->json, "gpus"));
 	const char *uuid = json_string_value(json_object_get(use, "gpu"));
-	char told[HB_STATUS_TOLD_MAX];
+	char text[HB_STATUS_TEXT_MAX];
 	emit_head(&page, tenant);
 	if (n_gpus > 1)
 		emit_format(&page, HB_TOP_SOFT, "on %s, one of %zu", uuid ? uuid : "?", n_gpus);
 	emit_mechanisms(&page, use);
-	emit_labelled(&page, "missed", hb_status_tell_misses(use, told));
-	emit_labelled(&page, "holds", hb_status_tell_holds(tenant->json, told));
+	emit_labelled(&page, "missed", hb_status_format_misses(use, text));
+	emit_labelled(&page, "takeovers", hb_status_format_takeovers(tenant->json, text));
 	emit_histogram(&page, tenant->high ? "latency of requests" : "waits at the gate",
 		       json_object_get(use, tenant->high ? "latency" : "wait"), tenant->high ? tenant->slo_ns : 0,
 		       height - page.lines);

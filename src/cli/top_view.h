@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lines of `hb top`: made here for any width, shown by top_screen.c on a
- * terminal or printed by cmd_top.c. Pure text; a style says what a line is, for
- * terminals that can show it.
+ * Formats the lines of `hb top` for any width. top_screen.c paints them on a terminal, cmd_top.c prints them. The style of
+ * a line says how a terminal may highlight it.
  */
 #ifndef HB_CLI_TOP_VIEW_H
 #define HB_CLI_TOP_VIEW_H
@@ -21,12 +20,12 @@ enum hb_top_style {
 
 typedef void hb_top_line(void *argument, enum hb_top_style style, const char *text);
 
-/* The daemon, its GPUs, the titles, the tenants; `selected` 0 = none. Lines are at most `width` bytes. */
+/* Emits the daemon, its GPUs, the titles and the tenants, in lines of at most `width` bytes. `selected` is an id, 0 = none. */
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line,
 		      void *argument);
-/* One text, on as many lines as it takes. */
+/* Emits a text on as many lines as it needs. */
 void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument);
-/* One tenant with its latency histogram, in at most `height` lines. */
+/* Emits the details of one tenant and its latency histogram, in at most `height` lines. */
 void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int height, hb_top_line *line, void *argument);
 
 #endif

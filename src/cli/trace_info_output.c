@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces in numbers, printed; see trace_info_output.h. */
+/* Prints facts about traces as tables or JSON; see trace_info_output.h. */
 #include "cli/trace_info_output.h"
 
 #include "base/json.h"
@@ -123,7 +123,7 @@ static json_t *pack_shares(const struct hb_workload_info *info)
 	return shares;
 }
 
-/* Times that are not known are null. */
+/* An unknown time is null. */
 static json_t *pack_time(int64_t ns)
 {
 	return ns ? json_real((double)ns / 1e3) : json_null();
@@ -155,12 +155,12 @@ int hb_trace_info_json(FILE *out, const struct hb_trace_set *set, const struct h
 		       char *const *paths, int n_paths, struct hb_error *error)
 {
 	json_t *workloads = json_array();
-	bool whole = true;
+	bool complete = true;
 	for (uint32_t i = 0; i < set->n_workloads; i++)
-		whole &= json_array_append_new(workloads, pack_workload(&set->workloads[i], &info[i], error)) == 0;
+		complete &= json_array_append_new(workloads, pack_workload(&set->workloads[i], &info[i], error)) == 0;
 	json_t *root = hb_json_pack(error, "{s:o, s:s, s:i, s:o}", "files", pack_files(paths, n_paths), "gpu", gpu,
 				    "names", (int)set->n_names, "workloads", workloads);
-	int code = whole ? hb_json_write(root, out, error) : -EINVAL;
+	int code = complete ? hb_json_write(root, out, error) : -EINVAL;
 	json_decref(root);
 	return code;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks driver functions up and makes a context with them; see trial_calls.h. */
+/* Looks up driver functions and creates a context with them; see trial_calls.h. */
 #include "cli/trial_calls.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few driver functions that the trials of `hb doctor` call, looked up in a
- * library that was opened by hand: the shim for a trial as a tenant
- * (doctor_inside.c), the driver itself for the trial of time slices
- * (doctor_slice.c).
+ * The driver functions that the trials of `hb doctor` call, looked up in a library that the trial opened: the shim for the
+ * trial as a tenant (doctor_inside.c), the driver for the others.
  */
 #ifndef HB_CLI_TRIAL_CALLS_H
 #define HB_CLI_TRIAL_CALLS_H
@@ -26,13 +24,12 @@ struct hb_trial_calls {
 #undef X
 };
 
-/* The first name that is missing, or NULL. */
+/* Looks up all functions. Returns the first name that is missing, or NULL. */
 const char *hb_trial_find(void *library, struct hb_trial_calls *calls);
 
 /*
- * Finds the functions and makes the primary context of the first GPU current.
- * NULL, or the call that is missing or failed, that one with *code. The context
- * is kept until the process ends.
+ * Looks up the functions and makes the primary context of the first GPU current. Returns NULL, or the name of the call that
+ * is missing or failed, with its CUDA error in *code. The context exists until the process ends.
  */
 const char *hb_trial_begin(void *library, struct hb_trial_calls *calls, int *code);
 

@@ -63,7 +63,7 @@ class Record(unittest.TestCase):
             timeline = self.events(stack, path)
             names = {event["name"] for event in timeline["traceEvents"]}
             self.assertTrue({"busy", "gate closed", "process_name", "thread_name"} <= names, names)
-            self.assertTrue({"request", "request, held"} & names, names)
+            self.assertTrue({"request", "request, GPU taken over"} & names, names)
             self.check_launches(timeline)
             self.check_replay(stack, path, timeline)
 

@@ -200,9 +200,9 @@ class Requests(unittest.TestCase):
             client.go()
             client.output()
 
-    # --- holds ------------------------------------------------------------------------------------
+    # --- takeovers ------------------------------------------------------------------------------------
 
-    def test_why_nothing_is_held_is_shown(self):
+    def test_status_says_why_takeovers_are_off(self):
         with Stack() as stack:
             low = stack.start("low", "train", 300, 0)
             low.expect("running")
@@ -213,10 +213,10 @@ class Requests(unittest.TestCase):
                 load(port)
                 return [process["takeover_fault"] for tenant in stack.tenants() for process in tenant["processes"]
                         if process["takeover_fault"]]
-            self.assertEqual(wait_until("holds are off", faults), ["the driver creates no stream for the takeover kernels"])
+            self.assertEqual(wait_until("takeovers are off", faults), ["the driver creates no stream for the takeover kernels"])
             said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
                                   check=True, timeout=LIMIT).stdout
-            self.assertRegex(said, r"holds +off in process \d+: the driver creates no stream for the takeover kernels\n")
+            self.assertRegex(said, r"takeovers +off in process \d+: the driver creates no stream for the takeover kernels\n")
             self.end(server, low)
 
 
