@@ -12,10 +12,12 @@
 
 /* Rows of a tenant, from top to bottom; each is a thread of the timeline. Requests may overlap, so they have several rows. */
 #define LANES 4
-enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_TAKEOVER, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
+enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
 static const char *const row_names[] = {
-	[ROW_REQUEST] = "requests", [ROW_BUSY] = "work on the GPU", [ROW_LAUNCH] = "launches",
-	[ROW_GATE] = "gate closed", [ROW_TAKEOVER] = "takeovers",
+	[ROW_REQUEST] = "requests",
+	[ROW_BUSY] = "work on the GPU",
+	[ROW_LAUNCH] = "launches",
+	[ROW_GATE] = "gate closed",
 };
 
 struct lane {
@@ -151,7 +153,7 @@ static void note_event(struct timeline *timeline, const struct hb_recording_line
 		close_span(timeline, line->gpu, tenant, ROW_BUSY, line->at_ns);
 	else if (strcmp(what, "request_past") == 0)
 		add_request(timeline, line, tenant);
-	else if (strcmp(what, "waiting") == 0 || strcmp(what, "drained") == 0 || strcmp(what, "hint") == 0)
+	else if (strcmp(what, "waiting") == 0 || strcmp(what, "drained") == 0)
 		add_mark(timeline, line, tenant, ROW_GATE, what);
 }
 
@@ -165,10 +167,6 @@ static void note_action(struct timeline *timeline, const struct hb_recording_lin
 			open_span(lane, ROW_GATE, line->at_ns);
 		else
 			close_span(timeline, line->gpu, tenant, ROW_GATE, line->at_ns);
-	} else if (strcmp(what, "hold") == 0) {
-		open_span(lane, ROW_TAKEOVER, line->at_ns);
-	} else if (strcmp(what, "release") == 0) {
-		close_span(timeline, line->gpu, tenant, ROW_TAKEOVER, line->at_ns);
 	} else {
 		add_mark(timeline, line, tenant, ROW_GATE, what);
 	}
