@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels for the tests of slicing, compiled by tests/cubin/fixtures.sh into the
- * files beside this one. Those named run_* can be sliced and count in cells[block]
- * how often each block ran; each uses something that code put before a kernel
- * could break. Those named whole_* must be left whole, for the reason that
- * follows in the name.
+ * Kernels for the tests of splitting, compiled by tests/cubin/fixtures.sh into the
+ * files in this folder. Kernels named run_* can be split and count in cells[block] how
+ * often each block ran; each uses something that code put before a kernel could break.
+ * Kernels named whole_* must not be split, for the reason in the rest of the name.
  */
 #include <cstdio>
 
@@ -30,7 +29,7 @@ extern "C" __global__ void run_parameters(unsigned *cells, short a, struct odd o
 		cells[LINEAR] += 1 + (a != 7) + (odd.bytes[12] != 9) + (b != 3);
 }
 
-/* Calls into its own section (division), which come back to an absolute place in the code. */
+/* Calls into its own section (division), which return to an absolute place in the code. */
 extern "C" __global__ void run_calls(unsigned *cells, double *out, double a, long long b)
 {
 	double sum = 0;
@@ -95,7 +94,7 @@ extern "C" __global__ void run_long(unsigned *cells, long long n_cycles)
 		cells[LINEAR] += 1;
 }
 
-/* Adds without an answer: other blocks see it, none can wait for it. */
+/* Adds without a result: other blocks see the sum, but no block can wait for it. */
 extern "C" __global__ void run_reduction(unsigned *cells, unsigned *total)
 {
 	if (threadIdx.x == 0) {

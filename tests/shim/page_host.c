@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See page_host.h. Fails by abort(): a broken host is no result of a test. */
+/* The daemon's side of a page for tests; see page_host.h. Fails by abort(), because a broken host is no result of a test. */
 #include "page_host.h"
 
 #include "hummingbird/page_trace.h"
@@ -34,8 +34,8 @@ static void need(bool holds, const char *what)
 }
 
 /*
- * Stands before libc's, also for the shim, which gives a daemon that does not answer up after a while (daemon_client.c) and
- * runs on unscheduled. The host always answers, but a busy machine may let it do so late.
+ * Replaces libc's function, also for the shim. The shim gives up after some time if the daemon does not answer
+ * (daemon_client.c). This host always answers, but on a busy machine perhaps late.
  */
 __attribute__((visibility("default"))) int setsockopt(int socket, int level, int option, const void *value,
 						      socklen_t size)
@@ -63,7 +63,7 @@ static void fill_pages(struct hb_page_host *host)
 	host->page->n_gpus = 1;
 	host->page->state = HB_PAGE_ACTIVE;
 	host->page->priority = HB_PAGE_LOW;
-	host->page->heartbeat_ns = INT64_MAX; /* beats for ever, until a test stops it */
+	host->page->heartbeat_ns = INT64_MAX; /* never too old, unless a test changes it */
 	host->page->gpus[0].state = HB_PAGE_ACTIVE;
 	host->page->gpus[0].limit_bytes = UINT64_MAX;
 	host->gpu->magic = HB_GPU_PAGE_MAGIC;
@@ -147,7 +147,7 @@ static void answer(int socket, union hb_msg *message, const struct hb_page_host 
 	need(hb_wire_send(socket, message, (int[]){host->page_fd, host->gpu_fd}, 2) == 0, "send");
 }
 
-/* A child that failed before it came is not waited for. */
+/* Fails instead of waiting for a child that ended before it registered. */
 static void wait_for_child(const struct hb_page_host *host)
 {
 	while (!hb_page_host_is_wanted(host)) {
@@ -172,7 +172,7 @@ struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 	need(hb_wire_send(socket, message, NULL, 0) == 0, "send");
 	receive(socket, message, HB_MSG_REGISTER);
 	host->asked = message->as_REGISTER;
-	/* Whatever GPU the driver has, the page is of that one. */
+	/* The page is that of the driver's GPU, whichever it is. */
 	memcpy(host->page->gpus[0].uuid, host->asked.uuids[0], HB_UUID_BYTES);
 	uint32_t slot = host->asked.flags & HB_REGISTER_PAGE ? host->asked.slot : host->next_slot++;
 	host->page->processes[slot].state = HB_PAGE_ACTIVE;
@@ -185,7 +185,7 @@ struct hb_page_process *hb_page_host_serve(struct hb_page_host *host)
 void hb_page_host_begin_again(struct hb_page_host *host)
 {
 	struct hb_page_process *first = &host->page->processes[0];
-	uint32_t pid = first->pid; /* the host's to say */
+	uint32_t pid = first->pid; /* set by the host */
 	memset(first, 0, sizeof(*first));
 	first->pid = pid;
 	host->next_slot = 0;

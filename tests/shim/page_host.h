@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's side of a tenant's page, as far as a test of the shim needs it:
- * one tenant with one GPU (the fake driver's). The test process plays the
- * daemon; what uses the shim runs in a child of it.
+ * The daemon's side of a tenant's page, as far as tests of the shim need it: one
+ * tenant with one GPU (the fake driver's). The test process plays the daemon; the
+ * code that uses the shim runs in a child process.
  */
 #ifndef HB_TEST_PAGE_HOST_H
 #define HB_TEST_PAGE_HOST_H
@@ -24,48 +24,48 @@ struct hb_page_host {
 	struct hb_msg_register asked; /* the last registration */
 };
 
-/* An active page with a beating heart, no limits, an open gate; and the environment by which children find it. */
+/* Creates an active page with a fresh heartbeat, no limits and an open gate, and sets the environment for children. */
 void hb_page_host_init(struct hb_page_host *host);
 void hb_page_host_fini(struct hb_page_host *host);
-/* For tests over the simulated driver: a GPU of their own in the host's folder. */
+/* For tests over the simulated driver: gives the test its own GPU in the host's folder. */
 void hb_page_host_simulate(struct hb_page_host *host);
-/* The page of a tenant of high priority in the temporal engine, low priority beside it; over the simulated driver. */
+/* Makes the tenant HP in the temporal engine, with LP present, over the simulated driver. */
 void hb_page_host_foresight(struct hb_page_host *host);
 
-/* Registers the next process that asks; blocks until one does. Returns its slot. */
+/* Waits for a process that registers, and registers it. Returns its slot. */
 struct hb_page_process *hb_page_host_serve(struct hb_page_host *host);
-/* The next process that asks gets the first slot, as if none had been there. */
+/* The next process that registers gets the first slot again. */
 void hb_page_host_begin_again(struct hb_page_host *host);
-/* Whether somebody wants to be served now. */
+/* Whether a process waits to be registered now. */
 bool hb_page_host_is_wanted(const struct hb_page_host *host);
 
-/* A counter of the first process. */
+/* Returns a counter of the first process. */
 static inline uint64_t hb_page_host_count(const struct hb_page_host *host, enum hb_page_counter counter)
 {
 	return atomic_load(&host->page->processes[0].counters[counter]);
 }
 
 struct hb_gate *hb_page_host_gate(struct hb_page_process *process);
-/* Sets the gate and wakes who waits there. */
+/* Sets the gate and wakes the threads that wait there. */
 void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state state);
 
 /*
- * Runs `scenario` in a child that exits with 0 when it returns; the child finds the shim through HB_TEST_SHIM. While it
- * registers it waits for the host for ever, so that a machine that pauses does not leave it alone.
+ * Runs `scenario` in a child process that exits with 0 when it returns. The child finds the shim by HB_TEST_SHIM. It waits
+ * for the host without limit when it registers, so a machine that pauses does not make the test fail.
  */
 pid_t hb_page_host_start(void (*scenario)(void));
-/* Waits for the child; true when it ended well. */
+/* Waits for the child. Returns whether it exited with 0. */
 bool hb_page_host_ended_well(pid_t child);
-/* Start, serve and end of a child with one process. NULL when it did not end well. */
+/* Runs a scenario in a child, registers it and waits for its end. Returns its slot; NULL if it did not exit with 0. */
 struct hb_page_process *hb_page_host_run(struct hb_page_host *host, void (*scenario)(void));
 
-/* In the child: the shim's function of this name. */
+/* In the child: returns the shim's function of this name. */
 void *hb_test_shim_symbol(const char *name);
 #define CU(name) ((__typeof__(&(name)))hb_test_shim_symbol(#name))
-/* The fake driver's own functions (fake_driver.h). */
+/* Returns one of the fake driver's own functions (fake_driver.h). */
 void *hb_test_fake_symbol(const char *name);
 
-/* In the child: ends it, and the test with it, when the condition does not hold. */
+/* In the child: exits with an error, which fails the test, if the condition is false. */
 #define CHECK(condition) \
 	do { \
 		if (!(condition)) \

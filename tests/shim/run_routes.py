@@ -5,8 +5,8 @@
 usage: run_routes.py SHIM_FOLDER FAKE_DRIVER PLUGIN CALLER ARGUMENT...
 
 The fake driver's file must be called libcuda.so.1. "Without the shim" its
-folder is on the library path; "with" the shim's is, and the shim is told where
-the driver is. Everything the program prints must be the same, byte for byte;
+folder is on the library path; "with" the shim the shim's folder is, and HB_REAL_LIBCUDA names
+the driver. Everything the program prints must be the same, byte for byte;
 the program itself checks that the shim is (or is not) what it found.
 """
 import difflib

@@ -11,7 +11,7 @@
 #include "core/core.h"
 #include "decide/baseline_orion.h"
 #include "decide/spatial.h"
-#include "space_rig.h"
+#include "spatial_rig.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 static const char image[] = "HBSIM1\nkernel gemm ns=10000\nkernel copy ns=10000\nkernel other ns=10000\n";
 
 enum { SMALL = 8, LARGE = 4 * 132 }; /* blocks; four fit on an SM */
-/* A machine that pauses spoils a trial: what was learned is wrong, or the beacon silent before the launch. */
+/* A machine that pauses invalidates a trial: learned times are wrong, or the beacon is silent before the launch. */
 #define TRIES 10
 
 static CUfunction gemm, copy, other;
@@ -29,12 +29,12 @@ static struct hb_orion_file *orion;
 
 static struct hb_spatial_beacon *beacon(void)
 {
-	return &((struct hb_spatial_board *)space_host.gpu->board)->beacons[0];
+	return &((struct hb_spatial_board *)spatial_host.gpu->board)->beacons[0];
 }
 
 static void raise_beacon(void)
 {
-	beacon()->owner = SPACE_PID;
+	beacon()->owner = SPATIAL_PID;
 	beacon()->seen_ns = hb_clock_now_ns();
 	beacon()->latest_ns = INT64_MAX;
 	beacon()->word |= 1;
@@ -47,11 +47,11 @@ static void lower_beacon(void)
 
 static void launch(CUfunction kernel, unsigned blocks)
 {
-	OK(CU(cuLaunchKernel)(kernel, blocks, 1, 1, 512, 1, 1, 0, space_stream, NULL, NULL));
-	OK(CU(cuStreamSynchronize)(space_stream));
+	OK(CU(cuLaunchKernel)(kernel, blocks, 1, 1, 512, 1, 1, 0, spatial_stream, NULL, NULL));
+	OK(CU(cuStreamSynchronize)(spatial_stream));
 }
 
-/* Its duration is learned while HP is away; on a busy machine not at once. */
+/* The kernel's duration is learned while HP is idle, on a busy machine only after some launches. */
 static void learn(CUfunction kernel, unsigned blocks)
 {
 	lower_beacon();
@@ -62,12 +62,12 @@ static void learn(CUfunction kernel, unsigned blocks)
 static bool waits(CUfunction kernel, unsigned blocks, enum hb_class high)
 {
 	lower_beacon();
-	launch(other, SMALL); /* the budget is whole again */
+	launch(other, SMALL); /* resets the budget */
 	raise_beacon();
 	orion->high_class = high;
-	uint64_t before = space_count_of(HB_COUNT_spatial_waits);
+	uint64_t before = spatial_count_of(HB_COUNT_spatial_waits);
 	launch(kernel, blocks);
-	return space_count_of(HB_COUNT_spatial_waits) > before;
+	return spatial_count_of(HB_COUNT_spatial_waits) > before;
 }
 
 static bool is_held(CUfunction kernel, unsigned blocks, enum hb_class high)
@@ -91,7 +91,7 @@ static bool may_go(CUfunction kernel, enum hb_class high)
 static void begin(void)
 {
 	CUmodule module;
-	space_begin();
+	spatial_begin();
 	OK(CU(cuModuleLoadData)(&module, image));
 	OK(CU(cuModuleGetFunction)(&gemm, module, "gemm"));
 	OK(CU(cuModuleGetFunction)(&copy, module, "copy"));
@@ -106,7 +106,7 @@ static void launch_kinds(void)
 	CHECK(is_held(gemm, SMALL, HB_CLASS_COMPUTE));
 	CHECK(may_go(copy, HB_CLASS_COMPUTE));
 	CHECK(is_held(copy, SMALL, HB_CLASS_MEMORY));
-	space_end();
+	spatial_end();
 }
 
 static void launch_sizes(void)
@@ -115,24 +115,24 @@ static void launch_sizes(void)
 	CHECK(may_go(copy, HB_CLASS_UNKNOWN));
 	learn(copy, LARGE);
 	CHECK(is_held(copy, LARGE, HB_CLASS_UNKNOWN));
-	/* While HP measures its time alone nobody goes beside it. */
+	/* While HP measures its time alone, no LP launch goes beside it. */
 	orion->high_alone_ns = HB_ORION_LEARNING;
 	CHECK(is_held(copy, SMALL, HB_CLASS_UNKNOWN));
-	space_end();
+	spatial_end();
 }
 
 static bool spends_the_budget(void)
 {
-	uint64_t before = space_count_of(HB_COUNT_spatial_waits);
+	uint64_t before = spatial_count_of(HB_COUNT_spatial_waits);
 	learn(copy, SMALL);
-	for (int i = 0; i < 100 && space_count_of(HB_COUNT_spatial_waits) == before; i++) {
+	for (int i = 0; i < 100 && spatial_count_of(HB_COUNT_spatial_waits) == before; i++) {
 		raise_beacon();
 		launch(copy, SMALL);
 	}
-	return space_count_of(HB_COUNT_spatial_waits) > before;
+	return spatial_count_of(HB_COUNT_spatial_waits) > before;
 }
 
-/* A budget of 0.1 ms: of a hundred kernels of 10 us not all go. */
+/* With a budget of 0.1 ms not all of a hundred kernels of 10 us go. */
 static void launch_beyond_the_budget(void)
 {
 	begin();
@@ -142,7 +142,7 @@ static void launch_beyond_the_budget(void)
 	for (int i = 0; i < TRIES && !spent; i++)
 		spent = spends_the_budget();
 	CHECK(spent);
-	space_end();
+	spatial_end();
 }
 
 static void serve(void)
@@ -154,7 +154,7 @@ static void serve(void)
 	CHECK(orion->high_class == HB_CLASS_MEMORY);
 	launch(other, SMALL);
 	CHECK(orion->high_class == HB_CLASS_UNKNOWN);
-	space_end();
+	spatial_end();
 }
 
 /* ---- the tests ---- */
@@ -168,7 +168,7 @@ static int set_up(void **state)
 	assert_true(orion != MAP_FAILED);
 	close(fd);
 	setenv("HB_BENCH_ORION", path, 1);
-	space_set_up(state);
+	spatial_set_up(state);
 	orion->high_alone_ns = 400000000; /* a budget of 10 ms */
 	return 0;
 }
@@ -177,32 +177,32 @@ static int tear_down(void **state)
 {
 	unlink(getenv("HB_BENCH_ORION"));
 	munmap(orion, sizeof *orion);
-	return space_tear_down(state);
+	return spatial_tear_down(state);
 }
 
-static void kernels_of_the_other_kind_go_beside(void **state)
+static void kernels_of_the_other_class_go_beside_a_request(void **state)
 {
-	space_run(launch_kinds);
+	spatial_run(launch_kinds);
 }
 
 static void large_kernels_wait(void **state)
 {
-	space_run(launch_sizes);
+	spatial_run(launch_sizes);
 }
 
-static void the_budget_is_kept(void **state)
+static void launches_stay_within_the_budget(void **state)
 {
-	space_run(launch_beyond_the_budget);
+	spatial_run(launch_beyond_the_budget);
 }
 
-static void high_tells_the_kind_of_its_kernel(void **state)
+static void high_reports_the_class_of_its_kernel(void **state)
 {
-	space_host.page->priority = HB_PAGE_HIGH;
-	space_run(serve);
+	spatial_host.page->priority = HB_PAGE_HIGH;
+	spatial_run(serve);
 }
 
-/* The rule itself. */
-static void who_fits(void **state)
+/* Checks the rule without the shim. */
+static void the_rule_admits_small_short_kernels_of_another_class(void **state)
 {
 	const struct hb_orion_launch launch = {.sms = 40, .duration_ns = 60000, .class = HB_CLASS_MEMORY};
 	struct hb_orion_launch unknown = launch;
@@ -224,8 +224,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_fits), TEST(kernels_of_the_other_kind_go_beside), TEST(large_kernels_wait),
-		TEST(the_budget_is_kept),   TEST(high_tells_the_kind_of_its_kernel),
+		cmocka_unit_test(the_rule_admits_small_short_kernels_of_another_class),
+		TEST(kernels_of_the_other_class_go_beside_a_request),
+		TEST(large_kernels_wait),
+		TEST(launches_stay_within_the_budget),
+		TEST(high_reports_the_class_of_its_kernel),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

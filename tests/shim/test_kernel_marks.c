@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of collectives in the spatial engine, over the simulated driver: by
- * whatever call a program gets at them, they go whole. Others beside them are
+ * Kernels of collectives in the spatial engine, over the simulated driver: they are
+ * never masked, by whatever call a program gets them. Other kernels beside them are
  * masked.
  */
-#include "space_rig.h"
+#include "spatial_rig.h"
 
 static const char image[] = "HBSIM1\n"
-			    "kernel other ns=10000 host=space_rig_look\n"
-			    "kernel ncclDevKernel_SendRecv ns=10000 host=space_rig_look\n";
+			    "kernel other ns=10000 host=spatial_rig_look\n"
+			    "kernel ncclDevKernel_SendRecv ns=10000 host=spatial_rig_look\n";
 
 enum { N_KERNELS = 2, MASKED = 100, WHOLE = 132 };
 
@@ -16,10 +16,10 @@ enum { N_KERNELS = 2, MASKED = 100, WHOLE = 132 };
 
 static unsigned sms_of(void *kernel)
 {
-	atomic_store(&space_sms_seen, 0);
-	OK(CU(cuLaunchKernel)((CUfunction)kernel, 264, 1, 1, 512, 1, 1, 0, space_stream, NULL, NULL));
-	OK(CU(cuStreamSynchronize)(space_stream));
-	return atomic_load(&space_sms_seen);
+	atomic_store(&spatial_sms_seen, 0);
+	OK(CU(cuLaunchKernel)((CUfunction)kernel, 264, 1, 1, 512, 1, 1, 0, spatial_stream, NULL, NULL));
+	OK(CU(cuStreamSynchronize)(spatial_stream));
+	return atomic_load(&spatial_sms_seen);
 }
 
 static CUlibrary load_library(void)
@@ -29,84 +29,84 @@ static CUlibrary load_library(void)
 	return library;
 }
 
-/* NCCL launches the function that the runtime makes of its kernel. */
+/* NCCL launches the function that the CUDA runtime got for its kernel. */
 static void look_up_by_name(void)
 {
 	CUkernel kernel, other;
 	CUfunction made;
-	space_begin();
+	spatial_begin();
 	CUlibrary library = load_library();
 	OK(CU(cuLibraryGetKernel)(&kernel, library, "ncclDevKernel_SendRecv"));
 	OK(CU(cuLibraryGetKernel)(&other, library, "other"));
 	OK(CU(cuKernelGetFunction)(&made, kernel));
-	CHECK(sms_of(space_look) == MASKED);
+	CHECK(sms_of(spatial_look) == MASKED);
 	CHECK(sms_of(kernel) == WHOLE);
 	CHECK(sms_of(made) == WHOLE);
 	CHECK(sms_of(other) == MASKED);
-	CHECK(sms_of(space_look) == MASKED);
-	space_end();
+	CHECK(sms_of(spatial_look) == MASKED);
+	spatial_end();
 }
 
-/* More are asked for than there are: the rest stays as it was. */
+/* Asks for more kernels than there are: the other entries stay unchanged. */
 static void look_up_all_kernels(void)
 {
 	CUkernel kernels[N_KERNELS + 1] = {NULL, NULL, (CUkernel)(void *)1};
 	CUfunction made;
-	space_begin();
+	spatial_begin();
 	OK(CU(cuLibraryEnumerateKernels)(kernels, N_KERNELS + 1, load_library()));
 	CHECK(kernels[N_KERNELS] == (CUkernel)(void *)1);
 	OK(CU(cuKernelGetFunction)(&made, kernels[1]));
 	CHECK(sms_of(kernels[0]) == MASKED);
 	CHECK(sms_of(kernels[1]) == WHOLE);
 	CHECK(sms_of(made) == WHOLE);
-	space_end();
+	spatial_end();
 }
 
 static void look_up_all_functions(void)
 {
 	CUfunction functions[N_KERNELS + 1] = {NULL, NULL, (CUfunction)(void *)1};
 	CUmodule module;
-	space_begin();
+	spatial_begin();
 	OK(CU(cuModuleLoadData)(&module, image));
 	OK(CU(cuModuleEnumerateFunctions)(functions, N_KERNELS + 1, module));
 	CHECK(functions[N_KERNELS] == (CUfunction)(void *)1);
 	CHECK(sms_of(functions[0]) == MASKED);
 	CHECK(sms_of(functions[1]) == WHOLE);
-	/* Fewer than there are. */
+	/* Asks for fewer than there are. */
 	OK(CU(cuModuleLoadData)(&module, image));
 	OK(CU(cuModuleEnumerateFunctions)(functions, 1, module));
 	CHECK(sms_of(functions[0]) == MASKED);
 	CHECK(CU(cuModuleEnumerateFunctions)(NULL, 1, module) != CUDA_SUCCESS);
-	space_end();
+	spatial_end();
 }
 
 /* ---- in the test ---- */
 
-static void collectives_are_left_whole(void **state)
+static void collectives_are_never_masked(void **state)
 {
-	space_host.gpu->low_sms = MASKED;
-	space_run(look_up_by_name);
+	spatial_host.gpu->low_sms = MASKED;
+	spatial_run(look_up_by_name);
 }
 
-static void collectives_that_were_enumerated_are_left_whole(void **state)
+static void enumerated_collectives_of_libraries_are_never_masked(void **state)
 {
-	space_host.gpu->low_sms = MASKED;
-	space_run(look_up_all_kernels);
+	spatial_host.gpu->low_sms = MASKED;
+	spatial_run(look_up_all_kernels);
 }
 
-static void collectives_of_modules_that_were_enumerated_are_left_whole(void **state)
+static void enumerated_collectives_of_modules_are_never_masked(void **state)
 {
-	space_host.gpu->low_sms = MASKED;
-	space_run(look_up_all_functions);
+	spatial_host.gpu->low_sms = MASKED;
+	spatial_run(look_up_all_functions);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, space_set_up, space_tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, spatial_set_up, spatial_tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(collectives_are_left_whole),
-		TEST(collectives_that_were_enumerated_are_left_whole),
-		TEST(collectives_of_modules_that_were_enumerated_are_left_whole),
+		TEST(collectives_are_never_masked),
+		TEST(enumerated_collectives_of_libraries_are_never_masked),
+		TEST(enumerated_collectives_of_modules_are_never_masked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts, streams and captures that come and go, over the simulated driver:
- * what is looked at, and what is bounded, follows them. The test plays the daemon.
+ * Contexts, streams and captures that are created and destroyed, over the simulated
+ * driver: what the shim polls and bounds must follow them. The test plays the
+ * daemon.
  */
-#include "space_rig.h"
+#include "spatial_rig.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,16 +17,16 @@
 
 static const char image[] = "HBSIM1\nkernel brief ns=1000\n";
 
-/* ---- what both sides tell each other ---- */
+/* ---- steps by which test and child synchronise ---- */
 
 static void tell(uint32_t step)
 {
-	atomic_store(&space_host.page->attainment_ppm, step);
+	atomic_store(&spatial_host.page->attainment_ppm, step);
 }
 
 static void await(uint32_t step)
 {
-	while (atomic_load(&space_host.page->attainment_ppm) != step)
+	while (atomic_load(&spatial_host.page->attainment_ppm) != step)
 		sched_yield();
 }
 
@@ -47,7 +48,7 @@ static CUfunction load_brief(void)
 	return brief;
 }
 
-/* A kernel behind a word that the test sets when it likes. */
+/* Launches a kernel that runs until the test sets the word. */
 static void launch_behind(hb_page_u32 *word, CUstream stream)
 {
 	CUfunction brief = load_brief();
@@ -110,7 +111,7 @@ static void launch_once(CUfunction function, CUstream stream)
 	OK(CU(cuStreamSynchronize)(stream));
 }
 
-/* What was freed is taken, so that the next handle is another one. */
+/* Allocates what was freed, so that the next handle is a new one. */
 static void take_freed_memory(void)
 {
 	static void *taken;
@@ -122,34 +123,34 @@ static void take_freed_memory(void)
 	}
 }
 
-/* As a program does that makes its streams anew for each step. */
+/* Like a program that creates new streams for each step. */
 static void make_and_destroy_streams(void)
 {
-	space_begin();
+	spatial_begin();
 	for (int i = 0; i < 100; i++) {
 		CUstream stream = make_stream();
-		launch_once(space_look, stream);
+		launch_once(spatial_look, stream);
 		OK(CU(cuStreamDestroy_v2)(stream));
 		take_freed_memory();
 	}
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 0);
+	spatial_end();
 }
 
 static void launch_once_on_own_stream(void)
 {
-	OK(CU(cuLaunchKernel_ptsz)(space_look, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+	OK(CU(cuLaunchKernel_ptsz)(spatial_look, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
 	OK(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD));
 }
 
 static void *live_briefly(void *unused)
 {
-	OK(CU(cuCtxSetCurrent)(space_context));
+	OK(CU(cuCtxSetCurrent)(spatial_context));
 	launch_once_on_own_stream();
 	return NULL;
 }
 
-/* On a stack that no other thread has: what a thread has of its own lies there, and is not at the place of another's. */
+/* Uses a new stack, so that the thread's variables are not at the address of another thread's. */
 static void run_thread_on_fresh_stack(void)
 {
 	enum { BYTES = 1 << 20 };
@@ -163,67 +164,67 @@ static void run_thread_on_fresh_stack(void)
 	pthread_attr_destroy(&attributes);
 }
 
-/* As a server does that starts a thread for each job, with a stream of its own. */
+/* Like a server that starts a thread with its own stream for each job. */
 static void start_and_end_threads(void)
 {
-	space_begin();
+	spatial_begin();
 	for (int i = 0; i < 100; i++)
 		run_thread_on_fresh_stack();
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 0);
 	launch_once_on_own_stream();
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 0);
+	spatial_end();
 }
 
 enum { POOL = 40 };
 
 static bool is_bounded(CUstream stream)
 {
-	uint64_t before = space_count_of(HB_COUNT_spatial_unbounded);
-	launch_once(space_look, stream);
-	return space_count_of(HB_COUNT_spatial_unbounded) == before;
+	uint64_t before = spatial_count_of(HB_COUNT_spatial_unbounded);
+	launch_once(spatial_look, stream);
+	return spatial_count_of(HB_COUNT_spatial_unbounded) == before;
 }
 
-/* More streams than are looked after at a time, but all idle save one. */
+/* More streams than there are rows, all idle except one. */
 static void use_a_pool_of_streams(void)
 {
 	CUstream pool[POOL];
-	space_begin();
-	/* The first launches of a kernel are all marked, so what has been done is known. */
+	spatial_begin();
+	/* A counter write follows each of the first launches of a kernel, so the shim knows what is done. */
 	for (int i = 0; i < POOL; i++)
 		CHECK(is_bounded(pool[i] = make_stream()));
-	/* Later ones are not; then a stream has to be idle for some time. */
+	/* Not each later launch has one; then a stream must be idle for some time. */
 	for (int n = 0; n < 24 * POOL; n++)
-		launch_once(space_look, pool[n / 8 % POOL]);
+		launch_once(spatial_look, pool[n / 8 % POOL]);
 	for (int i = 0; i < POOL; i++)
 		while (!is_bounded(pool[i]))
 			usleep(1000);
-	space_end();
+	spatial_end();
 }
 
 static void *launch_some_on_own_stream(void *unused)
 {
-	OK(CU(cuCtxSetCurrent)(space_context));
+	OK(CU(cuCtxSetCurrent)(spatial_context));
 	for (int i = 0; i < 20; i++)
 		launch_once_on_own_stream();
 	return NULL;
 }
 
-/* Rows change hands while others launch; when all threads have ended there is room again. */
+/* Rows are given to other streams while threads launch; when all threads have ended, there is room again. */
 static void launch_in_more_threads_than_rows(void)
 {
 	pthread_t threads[POOL];
-	space_begin();
+	spatial_begin();
 	for (int i = 0; i < POOL; i++)
 		CHECK(pthread_create(&threads[i], NULL, launch_some_on_own_stream, NULL) == 0);
 	for (int i = 0; i < POOL; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 	for (int i = 0; i < POOL / 2; i++)
 		CHECK(is_bounded(make_stream()));
-	space_end();
+	spatial_end();
 }
 
-/* Waits of the shim that keep their thread ready to run. The loader finds this one before libc's. */
+/* Replaces libc's function to count waits of the shim that keep their thread runnable. */
 static atomic_uint n_yields;
 
 __attribute__((visibility("default"))) int sched_yield(void)
@@ -237,7 +238,7 @@ __attribute__((visibility("default"))) int sched_yield(void)
 
 static void *launch_much(void *unused)
 {
-	OK(CU(cuCtxSetCurrent)(space_context));
+	OK(CU(cuCtxSetCurrent)(spatial_context));
 	for (int i = 0; i < 400; i++)
 		launch_once_on_own_stream();
 	return NULL;
@@ -248,42 +249,42 @@ static void launch_in_threads_of_any_kind(void)
 	enum { THREADS = 8 };
 	pthread_t threads[THREADS];
 	const struct sched_param urgent = {.sched_priority = 1};
-	space_begin();
+	spatial_begin();
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, launch_much, NULL) == 0);
-	/* Where that is not permitted, they are of one kind. */
+	/* If that is not permitted, all threads have the same scheduling. */
 	for (int i = 0; i < THREADS / 4; i++)
 		pthread_setschedparam(threads[i], SCHED_FIFO, &urgent);
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 	CHECK(atomic_load(&n_yields) == 0);
-	space_end();
+	spatial_end();
 }
 
 static void work_in_two_contexts(void)
 {
 	CUcontext second;
-	space_begin();
-	launch_once(space_look, space_stream);
+	spatial_begin();
+	launch_once(spatial_look, spatial_stream);
 	OK(CU(cuCtxCreate_v2)(&second, 0, 0));
 	CUfunction brief = load_brief();
 	CUstream stream = make_stream();
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 0);
 	launch_once(brief, stream);
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 1);
-	/* When the first is gone, the second has the counters, at the next slow call whose time has come. */
-	OK(CU(cuCtxDestroy_v2)(space_context));
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 1);
+	/* When the first context is gone, the second one gets the counters at the next slow call after the retry time. */
+	OK(CU(cuCtxDestroy_v2)(spatial_context));
 	uint64_t before;
 	do {
-		before = space_count_of(HB_COUNT_spatial_unbounded);
+		before = spatial_count_of(HB_COUNT_spatial_unbounded);
 		OK(CU(cuCtxSynchronize)());
 		launch_once(brief, stream);
 		usleep(1000);
-	} while (space_count_of(HB_COUNT_spatial_unbounded) > before);
+	} while (spatial_count_of(HB_COUNT_spatial_unbounded) > before);
 	OK(CU(cuCtxDestroy_v2)(second));
 }
 
-/* While something counts as recorded the next context would get no counters. */
+/* As long as a capture counted as in progress, the next context would get no counters. */
 static void reset_while_something_is_recorded(void)
 {
 	CUcontext context = begin_primary();
@@ -299,11 +300,11 @@ static void reset_while_something_is_recorded(void)
 	stream = make_stream();
 	uint64_t before;
 	do {
-		before = space_count_of(HB_COUNT_spatial_unbounded);
+		before = spatial_count_of(HB_COUNT_spatial_unbounded);
 		OK(CU(cuCtxSynchronize)());
 		launch_once(brief, stream);
 		usleep(1000);
-	} while (space_count_of(HB_COUNT_spatial_unbounded) > before);
+	} while (spatial_count_of(HB_COUNT_spatial_unbounded) > before);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 }
 
@@ -318,18 +319,18 @@ static void release_in_the_spatial_engine(void)
 		launch_once(brief, stream);
 		OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 	}
-	CHECK(space_count_of(HB_COUNT_spatial_unbounded) == 0);
+	CHECK(spatial_count_of(HB_COUNT_spatial_unbounded) == 0);
 	OK(CU(cuDevicePrimaryCtxRelease_v2)(0));
 }
 
 /* ---- in the test ---- */
 
-/* While its work is on the GPU a process never counts as drained; how long that is looked at only says how well. */
+/* A process never counts as drained while its work is on the GPU. Checking longer only makes the test more sensitive. */
 static void is_busy_until_done(void (*scenario)(void))
 {
-	space_host.page->gpus[0].engine = HB_ENGINE_TURNS;
+	spatial_host.page->gpus[0].engine = HB_ENGINE_TURNS;
 	pid_t child = hb_page_host_start(scenario);
-	struct hb_page_process *process = hb_page_host_serve(&space_host);
+	struct hb_page_process *process = hb_page_host_serve(&spatial_host);
 	await(1);
 	hb_page_host_set_gate(process, HB_GATE_CLOSED);
 	for (int i = 0; i < 100; i++) {
@@ -343,110 +344,110 @@ static void is_busy_until_done(void (*scenario)(void))
 	assert_true(hb_page_host_ended_well(child));
 }
 
-static void streams_are_looked_at_after_one_of_two_holders_released(void **state)
+static void streams_are_polled_after_one_of_two_users_released_the_context(void **state)
 {
 	is_busy_until_done(release_what_others_hold);
 }
 
-static void streams_are_looked_at_after_a_destroy_that_failed(void **state)
+static void streams_are_polled_after_a_failed_destroy(void **state)
 {
 	is_busy_until_done(destroy_what_may_not_be);
 }
 
-static void streams_that_come_and_go_are_bounded_all(void **state)
+static void streams_that_are_created_and_destroyed_are_all_bounded(void **state)
 {
-	space_run(make_and_destroy_streams);
+	spatial_run(make_and_destroy_streams);
 }
 
-static void streams_of_threads_that_come_and_go_are_bounded_all(void **state)
+static void streams_of_short_lived_threads_are_all_bounded(void **state)
 {
-	space_run(start_and_end_threads);
+	spatial_run(start_and_end_threads);
 }
 
-static void streams_that_are_idle_make_room_for_others(void **state)
+static void idle_streams_make_room_for_others(void **state)
 {
-	space_run(use_a_pool_of_streams);
+	spatial_run(use_a_pool_of_streams);
 }
 
 static void threads_beyond_the_rows_leave_room_when_they_end(void **state)
 {
-	space_run(launch_in_more_threads_than_rows);
+	spatial_run(launch_in_more_threads_than_rows);
 }
 
-/* One of SCHED_FIFO would wait for ever so, on the CPU that whoever has the lock needs. */
-static void no_thread_waits_awake_for_another(void **state)
+/* A SCHED_FIFO thread that spins would keep the holder of the lock from the CPU forever. */
+static void no_thread_spins_for_another(void **state)
 {
-	space_run(launch_in_threads_of_any_kind);
+	spatial_run(launch_in_threads_of_any_kind);
 }
 
 static void *end_in_another_thread(void *unused)
 {
 	CUgraph graph;
-	OK(CU(cuCtxSetCurrent)(space_context));
-	CHECK(CU(cuStreamEndCapture)(space_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+	OK(CU(cuCtxSetCurrent)(spatial_context));
+	CHECK(CU(cuStreamEndCapture)(spatial_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
 	return NULL;
 }
 
 static void record_a_launch(void)
 {
-	uint64_t before = space_count_of(HB_COUNT_captured);
-	OK(CU(cuLaunchKernel)(space_look, 264, 1, 1, 512, 1, 1, 0, space_stream, NULL, NULL));
-	CHECK(space_count_of(HB_COUNT_captured) == before + 1);
+	uint64_t before = spatial_count_of(HB_COUNT_captured);
+	OK(CU(cuLaunchKernel)(spatial_look, 264, 1, 1, 512, 1, 1, 0, spatial_stream, NULL, NULL));
+	CHECK(spatial_count_of(HB_COUNT_captured) == before + 1);
 }
 
 static void end_a_capture_twice(void)
 {
 	pthread_t thread;
 	CUgraph graph;
-	space_begin();
-	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	spatial_begin();
+	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	record_a_launch();
 	CHECK(pthread_create(&thread, NULL, end_in_another_thread, NULL) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
-	CHECK(CU(cuStreamEndCapture)(space_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CHECK(CU(cuStreamEndCapture)(spatial_stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	record_a_launch();
-	OK(CU(cuStreamEndCapture)(space_stream, &graph));
+	OK(CU(cuStreamEndCapture)(spatial_stream, &graph));
 	OK(CU(cuGraphDestroy)(graph));
-	space_end();
+	spatial_end();
 }
 
-/* A capture that the wrong thread tried to end is ended by its own after that. */
-static void captures_are_known_after_one_that_was_ended_badly(void **state)
+/* A capture that the wrong thread tried to end is ended later by its own thread. */
+static void captures_are_counted_after_a_failed_end(void **state)
 {
-	space_run(end_a_capture_twice);
+	spatial_run(end_a_capture_twice);
 }
 
 static void a_second_context_is_not_bounded_but_counted(void **state)
 {
-	space_run(work_in_two_contexts);
+	spatial_run(work_in_two_contexts);
 }
 
 static void work_is_bounded_after_a_reset_ended_a_capture(void **state)
 {
-	space_run(reset_while_something_is_recorded);
+	spatial_run(reset_while_something_is_recorded);
 }
 
-static void work_is_bounded_after_one_of_two_holders_released(void **state)
+static void work_is_bounded_after_one_of_two_users_released_the_context(void **state)
 {
-	space_run(release_in_the_spatial_engine);
+	spatial_run(release_in_the_spatial_engine);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, space_set_up, space_tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, spatial_set_up, spatial_tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(streams_are_looked_at_after_one_of_two_holders_released),
-		TEST(streams_are_looked_at_after_a_destroy_that_failed),
-		TEST(streams_that_come_and_go_are_bounded_all),
-		TEST(streams_of_threads_that_come_and_go_are_bounded_all),
-		TEST(streams_that_are_idle_make_room_for_others),
+		TEST(streams_are_polled_after_one_of_two_users_released_the_context),
+		TEST(streams_are_polled_after_a_failed_destroy),
+		TEST(streams_that_are_created_and_destroyed_are_all_bounded),
+		TEST(streams_of_short_lived_threads_are_all_bounded),
+		TEST(idle_streams_make_room_for_others),
 		TEST(threads_beyond_the_rows_leave_room_when_they_end),
-		TEST(no_thread_waits_awake_for_another),
-		TEST(captures_are_known_after_one_that_was_ended_badly),
+		TEST(no_thread_spins_for_another),
+		TEST(captures_are_counted_after_a_failed_end),
 		TEST(a_second_context_is_not_bounded_but_counted),
 		TEST(work_is_bounded_after_a_reset_ended_a_capture),
-		TEST(work_is_bounded_after_one_of_two_holders_released),
+		TEST(work_is_bounded_after_one_of_two_users_released_the_context),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread that tells when work is done: what it looks at, and whom it wakes.
- * Over the fake driver, which counts the looks. More of it in test_shim_tenant.c
- * (with a daemon) and test_shim_contexts.c (with real work).
+ * The thread that reports when work is done: what it polls and whom it wakes. Over
+ * the fake driver, which counts the polls. test_shim_tenant.c (with a daemon) and
+ * test_shim_contexts.c (with real work) have more tests of it.
  */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
@@ -60,7 +60,7 @@ static void launch_where_there_is_room_for_one(void)
 	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
 	hb_gate_set(gate, HB_GATE_OPEN, 1);
 	uint32_t before = atomic_load(&gate->bell);
-	do { /* until nobody was quicker: a nap may end just when there is room */
+	do { /* again if a nap happened to end when there was room */
 		while (hb_gate_in_flight(gate) != 0)
 			sched_yield();
 		set_busy(1);
@@ -73,14 +73,14 @@ static void launch_where_there_is_room_for_one(void)
 	} while (atomic_load(&gate->bell) == before);
 }
 
-/* Not left to the waiter's nap. */
-static void who_waits_for_room_is_woken_when_there_is_some(void **state)
+/* The waiter is woken and does not find the room by its own nap. */
+static void a_thread_that_waits_for_room_is_woken_when_there_is_room(void **state)
 {
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
 	assert_non_null(hb_page_host_run(&host, launch_where_there_is_room_for_one));
 }
 
-/* A launch of which the drain's thread has told that it is done: it has looked at all that it knows. */
+/* Launches until the drain thread has reported the work as done, so it has polled all that it knows. */
 static void launch_until_told_done(void)
 {
 	struct hb_gate *gate = hb_page_host_gate(&host.page->processes[0]);
@@ -89,7 +89,7 @@ static void launch_until_told_done(void)
 		sched_yield();
 }
 
-/* Threads of our own kind, without attributes, cannot be made while their stack would be as large as this. */
+/* With a default stack as large as this, no thread without attributes can be created. */
 static void set_default_stack(size_t bytes)
 {
 	pthread_attr_t attributes;
@@ -115,8 +115,8 @@ static void launch_where_no_thread_can_be_made_at_first(void)
 	launch_until_told_done();
 }
 
-/* Else nobody would ever tell, and others wait for their turn. */
-static void the_thread_is_started_later_where_it_cannot_be_now(void **state)
+/* Otherwise no thread would ever report that the work is done, and others would wait for their turn. */
+static void a_thread_that_cannot_be_created_is_created_later(void **state)
 {
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
 	assert_non_null(hb_page_host_run(&host, launch_where_no_thread_can_be_made_at_first));
@@ -130,7 +130,7 @@ static void end_by_old_names(CUresult (*end)(CUcontext))
 	CHECK(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	unsigned before = fake_calls("cuStreamQuery");
 	launch_until_told_done();
-	CHECK(fake_calls("cuStreamQuery") == before + 2); /* the context's and the stream's: nothing is busy */
+	CHECK(fake_calls("cuStreamQuery") == before + 2); /* one for the context, one for the stream: nothing is busy */
 	CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
 	before = fake_calls("cuStreamQuery");
 	launch_until_told_done();
@@ -148,13 +148,13 @@ static void make_and_end_by_old_names(void)
 	end_by_old_names(CU(cuCtxDetach));
 }
 
-static void what_was_ended_by_an_old_name_is_looked_at_no_more(void **state)
+static void objects_destroyed_by_old_functions_are_not_polled(void **state)
 {
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
 	assert_non_null(hb_page_host_run(&host, make_and_end_by_old_names));
 }
 
-/* A launch asks about its stream while something is recorded anywhere in the process. */
+/* A launch asks about its stream while any stream of the process captures. */
 static bool asks_about_captures(void)
 {
 	unsigned before = fake_calls("cuStreamIsCapturing");
@@ -185,7 +185,7 @@ static void end_streams_that_record(void)
 	CHECK(!asks_about_captures());
 	CHECK(CU(cuStreamDestroy)(make_stream_that_records()) == CUDA_SUCCESS);
 	CHECK(!asks_about_captures());
-	/* As before, and once. */
+	/* The same again, once. */
 	stream = make_stream_that_records();
 	CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
 	CHECK(CU(cuStreamDestroy_v2)(stream) == CUDA_SUCCESS);
@@ -233,7 +233,7 @@ static void end_threads_whose_streams_record(void)
 	}
 }
 
-static void captures_end_with_the_thread_whose_own_stream_it_was(void **state)
+static void captures_on_a_threads_own_stream_end_with_the_thread(void **state)
 {
 	assert_non_null(hb_page_host_run(&host, end_threads_whose_streams_record));
 }
@@ -248,7 +248,7 @@ static void *retain_and_release(void *is_over)
 	return NULL;
 }
 
-/* The context stays, for others hold it. */
+/* The context stays, because another thread has retained it. */
 static void record_while_the_context_is_released(void)
 {
 	static atomic_bool is_over;
@@ -260,7 +260,7 @@ static void record_while_the_context_is_released(void)
 	CHECK(pthread_create(&second, NULL, retain_and_release, &is_over) == 0);
 	for (uintptr_t i = 0; i < 4000; i++) {
 		CUstream stream = (CUstream)(0x10000 +
-					     i); /* NOLINT(performance-no-int-to-ptr): another one each time */
+					     i); /* NOLINT(performance-no-int-to-ptr): another stream each time */
 		CHECK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
 		CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
 	}
@@ -269,7 +269,7 @@ static void record_while_the_context_is_released(void)
 	CHECK(!asks_about_captures());
 }
 
-static void captures_end_where_a_context_was_given_up_and_stays(void **state)
+static void captures_end_in_a_released_context_that_stays(void **state)
 {
 	assert_non_null(hb_page_host_run(&host, record_while_the_context_is_released));
 }
@@ -300,13 +300,13 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(who_waits_for_room_is_woken_when_there_is_some),
-		T(the_thread_is_started_later_where_it_cannot_be_now),
-		T(what_was_ended_by_an_old_name_is_looked_at_no_more),
+		T(a_thread_that_waits_for_room_is_woken_when_there_is_room),
+		T(a_thread_that_cannot_be_created_is_created_later),
+		T(objects_destroyed_by_old_functions_are_not_polled),
 		T(captures_end_with_their_stream),
 		T(captures_end_with_their_context),
-		T(captures_end_with_the_thread_whose_own_stream_it_was),
-		T(captures_end_where_a_context_was_given_up_and_stays),
+		T(captures_on_a_threads_own_stream_end_with_the_thread),
+		T(captures_end_in_a_released_context_that_stays),
 		T(any_number_of_captures_is_counted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What foretells a request among the calls into the driver, and how long a hold
- * outlasts the launch that it was for; over the simulated driver, read from the
- * counters of the page. (Bytes: tests/signs; what holds: test_shim_holds.c.)
+ * Which driver calls are signs of a request, and how long a takeover stays after the
+ * launch that it was for; over the simulated driver, read from the counters of the
+ * page. tests/signs has the tests of bytes, test_shim_takeovers.c those of takeovers.
  */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
@@ -101,7 +101,7 @@ static void call_before_and_after_a_launch(void)
 	for (size_t i = 0; i < sizeof(signs) / sizeof(*signs); i++) {
 		CHECK(signs_of(signs[i]) == 1);
 		launch();
-		CHECK(signs_of(signs[i]) == 0); /* a request runs already */
+		CHECK(signs_of(signs[i]) == 0); /* a request is in progress already */
 		OK(CU(cuStreamSynchronize)(stream));
 		CHECK(signs_of(ask_for_version) == 0);
 	}
@@ -114,7 +114,7 @@ static void hint(int64_t in_ns)
 	call(hb_clock_now_ns() + in_ns);
 }
 
-/* Returns when the GPU was held already. */
+/* Takes the GPU over by hints. Returns the time when a hint had taken it over. */
 static int64_t hold(void)
 {
 	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
@@ -126,12 +126,12 @@ static int64_t hold(void)
 	return hb_clock_now_ns();
 }
 
-/* A hold with `n` launches behind it that nobody waits for, until it is accounted. False: it was over before them. */
+/* Makes a takeover and n launches without a wait, until the takeover is accounted. False: it ended before the launches. */
 static bool linger(int n)
 {
 	uint64_t released = hb_page_host_count(&host, HB_COUNT_takeovers_released),
 		 time = hb_page_host_count(&host, HB_COUNT_takeover_time);
-	int64_t held_ns = hold(); /* all that came before is accounted */
+	int64_t held_ns = hold(); /* all earlier takeovers are accounted */
 	int64_t launched_ns = hb_clock_now_ns();
 	for (int i = 0; i < n; i++)
 		launch();
@@ -140,7 +140,7 @@ static bool linger(int n)
 	bool was_for_it = hb_page_host_count(&host, HB_COUNT_takeovers_released) > released;
 	if (was_for_it) {
 		CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) ==
-		      released + 1); /* once, by however many launches */
+		      released + 1); /* once, for any number of launches */
 		CHECK((int64_t)(hb_page_host_count(&host, HB_COUNT_takeover_time) - time) >=
 		      launched_ns - held_ns + LINGER_NS);
 	}
@@ -178,7 +178,7 @@ static void the_first_call_after_idle_is_a_sign(void **state)
 	assert_non_null(hb_page_host_run(&host, call_before_and_after_a_launch));
 }
 
-static void a_hold_lingers_behind_the_launches_it_was_for(void **state)
+static void a_takeover_stays_a_while_after_its_launches(void **state)
 {
 	assert_non_null(hb_page_host_run(&host, launch_and_look));
 }
@@ -188,7 +188,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(the_first_call_after_idle_is_a_sign),
-		TEST(a_hold_lingers_behind_the_launches_it_was_for),
+		TEST(a_takeover_stays_a_while_after_its_launches),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The common launch takes no lock, allocates nothing and makes no system call:
- * this program's own malloc and pthread_mutex_lock count, and a seccomp filter
- * kills the child at the first system call. Each check has its negative
- * control. Not built with sanitizers, which bring allocators of their own.
+ * The common launch takes no lock, allocates nothing and makes no system call. This
+ * program's own malloc and pthread_mutex_lock count calls, and a seccomp filter kills
+ * the child at the first system call. Each check has a negative control. Not built
+ * with sanitizers, which have allocators of their own.
  */
 #include "hummingbird/page_trace.h"
 #include "nvidia/cuda_abi.h"
@@ -71,7 +71,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
 	return lock(mutex);
 }
 
-/* From here on every system call but exit_group ends this process with SIGSYS. */
+/* From here on every system call except exit_group kills this process with SIGSYS. */
 static bool forbid_system_calls(void)
 {
 	struct sock_filter rules[] = {
@@ -84,7 +84,7 @@ static bool forbid_system_calls(void)
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* The calls of a common inference: looked up first, so that only they run under the filter. */
+/* The calls of a common inference, looked up before the filter is active. */
 struct calls {
 	__typeof__(&cuLaunchKernel) kernel, kernel_ptsz;
 	__typeof__(&cuLaunchKernelEx) kernel_ex;
@@ -111,7 +111,7 @@ static struct calls prepare(void)
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 	struct calls calls = {CU(cuLaunchKernel), CU(cuLaunchKernel_ptsz),  CU(cuLaunchKernelEx),
 			      CU(cuGraphLaunch),  CU(cuMemcpyHtoDAsync_v2), CU(cuMemsetD8Async)};
-	make_calls(&calls, 1); /* binds */
+	make_calls(&calls, 1); /* binds the slots */
 	return calls;
 }
 
@@ -128,7 +128,7 @@ static void allocate_and_count(void)
 	CUdeviceptr pointer;
 	prepare();
 	atomic_store(&counting, true);
-	CU(cuMemAlloc_v2)(&pointer, 100); /* notes it in a table, under a lock */
+	CU(cuMemAlloc_v2)(&pointer, 100); /* records the allocation in a table, under a lock */
 	CHECK(atomic_load(&counted) > 0);
 }
 
@@ -141,7 +141,7 @@ static void launch_without_system_calls(void)
 
 static struct hb_trace_ring *ring;
 
-/* The shim's thread has begun to note launches, and the kernel's name is known. */
+/* Waits until the shim records launches and knows the kernel's name. */
 static struct calls prepare_recorded(void)
 {
 	struct calls calls = prepare();
@@ -157,7 +157,7 @@ static void launch_recorded_and_count(void)
 	atomic_store(&counting, true);
 	make_calls(&calls, LAUNCHES);
 	CHECK(atomic_load(&counted) == 0);
-	CHECK(asked("cuFuncGetName") == 1); /* once a kernel, not once a launch */
+	CHECK(asked("cuFuncGetName") == 1); /* once per kernel, not once per launch */
 }
 
 static void launch_recorded_without_system_calls(void)
@@ -212,7 +212,7 @@ static void a_launch_makes_no_system_call(void **state)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
 }
 
-/* 3 kernels, whose names this driver does not tell, and a graph a round. */
+/* Per round: 3 kernels, whose names this driver does not return, and a graph. */
 static void expect_recorded(void (*scenario)(void))
 {
 	ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED, host.page_fd,
@@ -231,7 +231,7 @@ static void expect_recorded(void (*scenario)(void))
 	munmap(ring, sizeof *ring);
 }
 
-static void nor_does_a_launch_that_is_recorded(void **state)
+static void neither_does_a_launch_that_the_daemon_records(void **state)
 {
 	expect_recorded(launch_recorded_and_count);
 	expect_recorded(launch_recorded_without_system_calls);
@@ -242,7 +242,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_launch_takes_no_lock_and_allocates_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_launch_makes_no_system_call, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(nor_does_a_launch_that_is_recorded, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(neither_does_a_launch_that_the_daemon_records, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which file the shim takes for the driver, what an application sees when there
- * is none, and what it sees of a driver that lacks names.
+ * Which file the shim takes as the driver, what an application sees without a driver,
+ * and what it sees of a driver that lacks functions.
  */
 #include "fake/fake_driver.h"
 #include "nvidia/cuda_abi.h"
@@ -20,7 +20,7 @@ static bool runs_well(void (*scenario)(void))
 	return hb_page_host_ended_well(hb_page_host_start(scenario));
 }
 
-/* A variable that the test is run with. */
+/* Reads a variable that the test needs. */
 static const char *given(const char *name)
 {
 	const char *value = getenv(name);
@@ -85,7 +85,7 @@ static void see_the_fake_driver(void)
 	CHECK(dlopen(given("HB_TEST_FAKE"), RTLD_NOW | RTLD_NOLOAD) != NULL);
 }
 
-static void the_library_path_is_searched_past_the_shim(void **state)
+static void the_search_of_the_library_path_skips_the_shim(void **state)
 {
 	char shim_folder[4096], fake_folder[4096], path[8300];
 	snprintf(shim_folder, sizeof(shim_folder), "%s", given("HB_TEST_SHIM"));
@@ -105,7 +105,7 @@ static void use_an_old_driver(void)
 	void *launch = NULL, *launch_ex = NULL;
 	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
-	/* It has no second form of the lookup: the shim answers from the first. */
+	/* This driver has no second form of the lookup, so the shim uses the first. */
 	CHECK(CU(cuGetProcAddress_v2)("cuLaunchKernel", &launch, 11040, 0, &status) == CUDA_SUCCESS);
 	CHECK(status == CU_GET_PROC_ADDRESS_SUCCESS);
 	Dl_info info;
@@ -116,7 +116,7 @@ static void use_an_old_driver(void)
 	CHECK(CU(cuGraphLaunch)(NULL, NULL) >= HB_FAKE_ANSWER_BASE);
 }
 
-static void an_old_driver_is_seen_as_what_it_is(void **state)
+static void an_old_driver_lacks_new_functions(void **state)
 {
 	setenv("HB_REAL_LIBCUDA", given("HB_TEST_FAKE_OLD"), 1);
 	assert_true(runs_well(use_an_old_driver));
@@ -126,7 +126,7 @@ static void an_old_driver_is_seen_as_what_it_is(void **state)
 
 #define MAGIC "glibc-ld.so.cache1.1"
 
-/* Three entries: another library, one for another machine, the right one. Offsets are from the start of the file. */
+/* Three entries: another library, the library for another machine, the right one. Offsets are from the start of the file. */
 static size_t make_cache(unsigned char *file)
 {
 	static const char strings[] =
@@ -159,7 +159,7 @@ static void *note_path(const char *path, void *list)
 	return NULL;
 }
 
-/* What the first `size` bytes of a cache list for libcuda.so.1. */
+/* Returns the path that the first `size` bytes of a cache list for libcuda.so.1. */
 static void list_cache(const unsigned char *file, size_t size, char *list)
 {
 	char path[] = "/tmp/hb-shim-cache-XXXXXX";
@@ -203,8 +203,8 @@ int main(void)
 		cmocka_unit_test(without_a_driver_there_is_no_device),
 		cmocka_unit_test(the_shim_never_takes_itself_for_the_driver),
 		cmocka_unit_test(a_copy_of_the_shim_is_no_driver_either),
-		cmocka_unit_test(the_library_path_is_searched_past_the_shim),
-		cmocka_unit_test(an_old_driver_is_seen_as_what_it_is),
+		cmocka_unit_test(the_search_of_the_library_path_skips_the_shim),
+		cmocka_unit_test(an_old_driver_lacks_new_functions),
 		cmocka_unit_test(the_cache_lists_this_machines_library),
 		cmocka_unit_test(a_damaged_cache_lists_nothing),
 	};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tenant's memory account: every form of device memory is on it with its
- * size, what is given up is off it again, a limit holds exactly under threads
- * and forked processes, and the tenant is told its own truth.
+ * The tenant's memory account: each form of device memory counts with its size, freed
+ * memory is off the account, a limit is exact with threads and forked processes, and
+ * the tenant sees its own limits as memory sizes.
  */
 #include "fake/fake_driver.h"
 #include "page_host.h"
@@ -44,7 +44,7 @@ static unsigned fake_calls(const char *name)
 	return ((unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls"))(name);
 }
 
-/* Runs it under this limit; returns the process's slot after it ended well. */
+/* Runs a scenario with this limit. Returns the slot of the process, which exited with 0. */
 static struct hb_page_process *run_limited(void (*scenario)(void), uint64_t limit_bytes)
 {
 	atomic_store(&host.page->gpus[0].limit_bytes, limit_bytes);
@@ -107,7 +107,7 @@ static void allocate_and_free_every_form(void)
 	}
 }
 
-static void what_is_given_up_is_off_the_account(void **state)
+static void freed_memory_is_off_the_account(void **state)
 {
 	struct hb_page_process *process = run_limited(allocate_and_free_every_form, UINT64_MAX);
 	assert_int_equal(used(), 0);
@@ -126,7 +126,7 @@ static void lose_a_context(void)
 	CHECK(CU(cuCtxDestroy_v2)(context) == CUDA_SUCCESS);
 }
 
-static void a_context_takes_its_memory_along(void **state)
+static void a_context_frees_its_memory_when_destroyed(void **state)
 {
 	run_limited(lose_a_context, UINT64_MAX);
 	assert_int_equal(used(), 0);
@@ -134,7 +134,7 @@ static void a_context_takes_its_memory_along(void **state)
 
 /* ---- virtual memory ---- */
 
-/* A thread that asked for its GPU while there was no daemon asks again when there is one. */
+/* A thread that looked up its GPU without a daemon looks it up again when there is one. */
 static void allocate_before_and_after_joining(void)
 {
 	CUdeviceptr pointer;
@@ -185,7 +185,7 @@ static void map_and_release(void)
 	CHECK(CU(cuMemMap)(0x1000000, 32 * MIB, 0, handle, 0) == CUDA_SUCCESS);
 	CHECK(CU(cuMemMap)(0x1000000 + 32 * MIB, 32 * MIB, 32 * MIB, handle, 0) == CUDA_SUCCESS);
 	CHECK(CU(cuMemRelease)(handle) == CUDA_SUCCESS);
-	/* Still mapped, so still there. */
+	/* The memory is still mapped, so it still exists. */
 	CHECK(CU(cuMemCreate)(&refused, 64 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(CU(cuMemUnmap)(0x1000000, 32 * MIB) == CUDA_SUCCESS);
 	CHECK(CU(cuMemCreate)(&refused, 64 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -194,7 +194,7 @@ static void map_and_release(void)
 	CHECK(CU(cuMemRelease)(handle) == CUDA_SUCCESS);
 }
 
-static void physical_memory_is_held_while_retained_or_mapped(void **state)
+static void physical_memory_counts_while_retained_or_mapped(void **state)
 {
 	run_limited(map_and_release, 100 * MIB);
 	assert_int_equal(used(), 0);
@@ -208,7 +208,7 @@ static void reach_the_limit(void)
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 	CHECK(CU(cuMemAlloc_v2)(&first, 60 * MIB) == CUDA_SUCCESS);
 	CHECK(CU(cuMemAlloc_v2)(&second, 40 * MIB + 1) == CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK(fake_calls("cuMemAlloc_v2") == 1); /* the driver was not even asked */
+	CHECK(fake_calls("cuMemAlloc_v2") == 1); /* the driver was not called */
 	CHECK(CU(cuMemAlloc_v2)(&second, 40 * MIB) == CUDA_SUCCESS);
 	CHECK(CU(cuMemAllocAsync)(&second, 1, STREAM) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(CU(cuMemFree_v2)(first) == CUDA_SUCCESS);
@@ -285,7 +285,7 @@ static void be_refused_by_the_driver(void)
 	CHECK(CU(cuMemCreate)(&handle, 10 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void what_the_driver_refuses_is_not_counted(void **state)
+static void memory_that_the_driver_refuses_is_not_counted(void **state)
 {
 	setenv("HB_FAKE_REFUSE", "cuMemAlloc_v2,cuMemCreate", 1);
 	struct hb_page_process *process = run_limited(be_refused_by_the_driver, UINT64_MAX);
@@ -302,7 +302,7 @@ static void fail_to_free(void)
 	CHECK(CU(cuMemFree_v2)(pointer + 1) != CUDA_SUCCESS);
 }
 
-static void what_is_not_freed_stays_on_the_account(void **state)
+static void memory_that_is_not_freed_stays_on_the_account(void **state)
 {
 	setenv("HB_FAKE_REFUSE", "cuMemFree_v2", 1);
 	run_limited(fail_to_free, UINT64_MAX);
@@ -317,11 +317,11 @@ static void take_all_but_the_reserve(void)
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 60 * MIB) == CUDA_SUCCESS);
 }
 
-static void no_low_tenant_takes_the_reserve(void **state)
+static void a_low_tenant_cannot_use_the_reserve(void **state)
 {
 	host.gpu->total_bytes = 100 * MIB;
 	host.gpu->reserve_bytes = 30 * MIB;
-	host.gpu->low_used_bytes = 10 * MIB; /* another tenant's */
+	host.gpu->low_used_bytes = 10 * MIB; /* of another tenant */
 	run_limited(take_all_but_the_reserve, UINT64_MAX);
 	assert_int_equal(used(), 60 * MIB);
 	assert_int_equal(host.gpu->low_used_bytes, 70 * MIB);
@@ -334,7 +334,7 @@ static void take_the_reserve(void)
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 90 * MIB) == CUDA_SUCCESS);
 }
 
-static void a_high_tenant_takes_the_reserve(void **state)
+static void a_high_tenant_can_use_the_reserve(void **state)
 {
 	host.page->priority = HB_PAGE_HIGH;
 	host.gpu->total_bytes = 100 * MIB;
@@ -343,7 +343,7 @@ static void a_high_tenant_takes_the_reserve(void **state)
 	assert_int_equal(host.gpu->low_used_bytes, 0);
 }
 
-/* ---- what the tenant is told ---- */
+/* ---- memory sizes that the tenant sees ---- */
 
 static void ask_for_memory_info(void)
 {
@@ -358,7 +358,7 @@ static void ask_for_memory_info(void)
 	CHECK(CU(cuMemGetInfo_v2)(NULL, &total_bytes) == CUDA_SUCCESS && total_bytes == 100 * MIB);
 }
 
-static void the_tenant_is_told_its_limit(void **state)
+static void the_tenant_sees_its_limit(void **state)
 {
 	run_limited(ask_for_memory_info, 100 * MIB);
 }
@@ -371,7 +371,7 @@ static void ask_without_limit(void)
 	CHECK(free_bytes == HB_FAKE_FREE && total_bytes == HB_FAKE_TOTAL);
 }
 
-static void without_a_limit_the_driver_is_believed(void **state)
+static void without_a_limit_the_tenant_sees_the_drivers_sizes(void **state)
 {
 	run_limited(ask_without_limit, UINT64_MAX);
 }
@@ -388,7 +388,7 @@ static void record_an_allocation(void)
 	CHECK(CU(cuStreamEndCapture)(STREAM, &graph) == CUDA_SUCCESS);
 }
 
-static void a_recorded_allocation_takes_nothing_yet_but_must_fit(void **state)
+static void a_captured_allocation_takes_no_room_but_must_fit(void **state)
 {
 	run_limited(record_an_allocation, 100 * MIB);
 	assert_int_equal(used(), 0);
@@ -400,21 +400,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(every_form_is_counted_with_its_size),
-		T(what_is_given_up_is_off_the_account),
-		T(a_context_takes_its_memory_along),
+		T(freed_memory_is_off_the_account),
+		T(a_context_frees_its_memory_when_destroyed),
 		T(memory_is_counted_once_a_daemon_comes),
 		T(memory_on_the_host_is_not_counted),
-		T(physical_memory_is_held_while_retained_or_mapped),
+		T(physical_memory_counts_while_retained_or_mapped),
 		T(the_limit_is_exact),
 		T(the_limit_is_exact_under_threads),
 		T(the_limit_is_exact_over_processes),
-		T(what_the_driver_refuses_is_not_counted),
-		T(what_is_not_freed_stays_on_the_account),
-		T(no_low_tenant_takes_the_reserve),
-		T(a_high_tenant_takes_the_reserve),
-		T(the_tenant_is_told_its_limit),
-		T(without_a_limit_the_driver_is_believed),
-		T(a_recorded_allocation_takes_nothing_yet_but_must_fit),
+		T(memory_that_the_driver_refuses_is_not_counted),
+		T(memory_that_is_not_freed_stays_on_the_account),
+		T(a_low_tenant_cannot_use_the_reserve),
+		T(a_high_tenant_can_use_the_reserve),
+		T(the_tenant_sees_its_limit),
+		T(without_a_limit_the_tenant_sees_the_drivers_sizes),
+		T(a_captured_allocation_takes_no_room_but_must_fit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every form in which device memory can be had is held to the limit and to HP's
- * reserve, exactly, by any number of threads and processes: also the old forms,
- * graph nodes of either call, and what pools and graphs keep.
+ * Every form of device memory obeys the limit and HP's reserve exactly, with any
+ * number of threads and processes: also old forms, graph nodes of either call, and
+ * what pools and graphs keep.
  */
 #include "fake/fake_driver.h"
 #include "page_host.h"
@@ -18,7 +18,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define STREAM ((CUstream)0x5000)
 
-/* The thread sanitizer asks for this; the shim may start its thread in a child that was forked. */
+/* Required by the thread sanitizer, because the shim may start its thread in a forked child. */
 extern const char *__tsan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 {
@@ -51,7 +51,7 @@ static unsigned fake_calls(const char *name)
 	return ((unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls"))(name);
 }
 
-/* Runs it under this limit in a low-priority tenant; returns the process's slot after it ended well. */
+/* Runs a scenario with this limit in an LP tenant. Returns the slot of the process, which exited with 0. */
 static struct hb_page_process *run_limited(void (*scenario)(void), uint64_t limit_bytes)
 {
 	atomic_store(&host.page->gpus[0].limit_bytes, limit_bytes);
@@ -70,7 +70,7 @@ static bool told(size_t free_mib, size_t total_mib)
 	return free_bytes == free_mib * MIB && total_bytes == total_mib * MIB;
 }
 
-/* ---- forms of exactly 1 MiB, each of which can be given up again ---- */
+/* ---- forms of exactly 1 MiB, each of which can be freed ---- */
 
 struct piece {
 	enum form {
@@ -89,7 +89,7 @@ struct piece {
 		OLD_ARRAY3D,
 		N_FORMS,
 	} form;
-	CUdeviceptr handle; /* or of another kind, which are as wide */
+	CUdeviceptr handle; /* handles of other kinds have the same width */
 };
 
 static CUmemoryPool pool_of_the_program;
@@ -200,7 +200,7 @@ static void fill_with_each_form(void)
 	CHECK(told(3, 3));
 }
 
-static void every_form_is_held_to_the_limit(void **state)
+static void every_form_obeys_the_limit(void **state)
 {
 	struct hb_page_process *process = run_limited(fill_with_each_form, 3 * MIB);
 	assert_int_equal(used(), 0);
@@ -209,7 +209,7 @@ static void every_form_is_held_to_the_limit(void **state)
 	assert_int_equal(atomic_load(&process->counters[HB_COUNT_frees]), 4 * N_FORMS);
 }
 
-static void every_form_is_held_to_the_reserve(void **state)
+static void every_form_obeys_the_reserve(void **state)
 {
 	host.gpu->total_bytes = 10 * MIB;
 	host.gpu->reserve_bytes = 7 * MIB;
@@ -219,7 +219,7 @@ static void every_form_is_held_to_the_reserve(void **state)
 
 /* ---- threads and processes ---- */
 
-/* Takes until nothing is left, giving up every third piece again on the way; the number it ends up with. */
+/* Allocates until nothing is left, and frees each third allocation on the way. Returns how many remain. */
 static unsigned take_all(unsigned seed)
 {
 	unsigned n = 0;
@@ -253,7 +253,7 @@ static unsigned take_in_threads(void)
 		pthread_join(threads[i], NULL);
 		sum += taken[i];
 	}
-	/* A thread may have been refused while another held for a moment what it then gave up. */
+	/* A thread may have been refused while another thread held memory that it freed right after. */
 	return sum + take_all(0);
 }
 
@@ -278,13 +278,13 @@ static void race_and_fork(void)
 		CHECK(get(&mine) == CUDA_SUCCESS);
 	pid_t child = fork();
 	if (child == 0) {
-		make_pool(); /* cuInit: a member of its own from here, whose account begins at 0 */
+		make_pool(); /* calls cuInit: the child is a process of its own from here, and its account begins at 0 */
 		take_all(0);
 		_exit(0);
 	}
 	take_all(7);
 	CHECK(hb_page_host_ended_well(child));
-	take_all(3); /* what the child gave up just when we were refused */
+	take_all(3); /* memory that the child freed when this process was refused */
 	CHECK(told(0, 1000));
 }
 
@@ -318,7 +318,7 @@ static void the_reserve_is_exact_over_processes(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_true(hb_page_host_ended_well(children[i]));
 	assert_int_equal(host.gpu->low_used_bytes, used());
-	/* Each ended when it was refused; what the last one gave up just then may be missing. */
+	/* Each process ended when it was refused; memory that the last one freed at that moment may be missing. */
 	assert_in_range(used(), 600 * MIB - 3 * MIB, 600 * MIB);
 }
 
@@ -335,7 +335,7 @@ static void keep_in_a_pool(void)
 	CHECK(told(30, 100)); /* a slow call: the driver was asked */
 }
 
-static void what_pools_keep_is_on_the_account(void **state)
+static void memory_kept_by_pools_is_on_the_account(void **state)
 {
 	setenv("HB_FAKE_POOLS_KEEP", "1", 1);
 	run_limited(keep_in_a_pool, 100 * MIB);
@@ -351,7 +351,7 @@ static void take_from_what_is_kept(void)
 	CHECK(fake_calls("cuMemPoolTrimTo") == 0);
 }
 
-static void allocations_take_from_what_pools_keep_first(void **state)
+static void allocations_use_memory_kept_by_pools_first(void **state)
 {
 	setenv("HB_FAKE_POOLS_KEEP", "1", 1);
 	run_limited(take_from_what_is_kept, 100 * MIB);
@@ -363,12 +363,12 @@ static void need_what_is_kept(void)
 	CUdeviceptr pointer;
 	keep_in_a_pool();
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 80 * MIB) == CUDA_SUCCESS);
-	CHECK(fake_calls("cuMemPoolTrimTo") == 2); /* the device's and the program's */
+	CHECK(fake_calls("cuMemPoolTrimTo") == 2); /* for the default pool and the program's pool */
 	CHECK(told(20, 100));
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 21 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void what_pools_keep_is_given_back_before_a_refusal(void **state)
+static void memory_kept_by_pools_is_freed_before_a_refusal(void **state)
 {
 	setenv("HB_FAKE_POOLS_KEEP", "1", 1);
 	struct hb_page_process *process = run_limited(need_what_is_kept, 100 * MIB);
@@ -401,7 +401,7 @@ static void destroy_a_pool(void)
 	CHECK(told(40, 100));
 }
 
-static void a_pool_that_is_gone_keeps_nothing(void **state)
+static void a_destroyed_pool_keeps_nothing(void **state)
 {
 	setenv("HB_FAKE_POOLS_KEEP", "1", 1);
 	run_limited(destroy_a_pool, 100 * MIB);
@@ -434,7 +434,7 @@ static void add_nodes(void)
 	CHECK(CU(cuGraphAddNode_v2)(&node, NULL, NULL, NULL, 0, &kernel) == CUDA_SUCCESS);
 }
 
-static void graph_nodes_must_fit_however_they_are_added(void **state)
+static void graph_nodes_must_fit_by_whatever_call_they_are_added(void **state)
 {
 	struct hb_page_process *process = run_limited(add_nodes, 100 * MIB);
 	assert_int_equal(used(), 0);
@@ -454,14 +454,14 @@ static void run_a_graph(void)
 	CHECK(CU(cuMemAlloc_v2)(&pointer, 40 * MIB) == CUDA_SUCCESS);
 }
 
-static void what_graphs_hold_is_on_the_account(void **state)
+static void memory_of_graphs_is_on_the_account(void **state)
 {
 	setenv("HB_FAKE_GRAPHS_HOLD", "62914560", 1);
 	run_limited(run_a_graph, 100 * MIB);
 	assert_int_equal(used(), 100 * MIB);
 }
 
-/* ---- what an old program is told ---- */
+/* ---- memory sizes that an old program sees ---- */
 
 static void ask_the_old_way(void)
 {
@@ -473,7 +473,7 @@ static void ask_the_old_way(void)
 	CHECK(free_bytes == 99 * MIB && total_bytes == 100 * MIB);
 }
 
-static void the_old_question_has_the_same_answer(void **state)
+static void the_old_function_returns_the_same_sizes(void **state)
 {
 	run_limited(ask_the_old_way, 100 * MIB);
 }
@@ -483,19 +483,19 @@ static void the_old_question_has_the_same_answer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(every_form_is_held_to_the_limit),
-		T(every_form_is_held_to_the_reserve),
+		T(every_form_obeys_the_limit),
+		T(every_form_obeys_the_reserve),
 		T(the_limit_is_exact_over_forms_and_threads),
 		T(the_limit_is_exact_after_a_fork),
 		T(the_reserve_is_exact_over_processes),
-		T(what_pools_keep_is_on_the_account),
-		T(allocations_take_from_what_pools_keep_first),
-		T(what_pools_keep_is_given_back_before_a_refusal),
+		T(memory_kept_by_pools_is_on_the_account),
+		T(allocations_use_memory_kept_by_pools_first),
+		T(memory_kept_by_pools_is_freed_before_a_refusal),
 		T(pools_are_not_asked_in_a_capture),
-		T(a_pool_that_is_gone_keeps_nothing),
-		T(graph_nodes_must_fit_however_they_are_added),
-		T(what_graphs_hold_is_on_the_account),
-		T(the_old_question_has_the_same_answer),
+		T(a_destroyed_pool_keeps_nothing),
+		T(graph_nodes_must_fit_by_whatever_call_they_are_added),
+		T(memory_of_graphs_is_on_the_account),
+		T(the_old_function_returns_the_same_sizes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Priorities of streams, launches and graph nodes in the spatial engine, over the
- * simulated driver: low priority stays below high priority whatever is asked for,
- * and the order that a program asked for stays.
+ * simulated driver: LP stays below HP whatever it requests, and the order of a
+ * program's own requests stays.
  */
-#include "space_rig.h"
+#include "spatial_rig.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,37 +21,37 @@ static int priority_of(int asked)
 	return priority;
 }
 
-/* The caller's structures are left as they were. */
+/* The caller's structures must not change. */
 static void launch_with_priority(int asked)
 {
 	CUlaunchAttribute attributes[] = {{.id = CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN},
 					  {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = asked}};
-	const CUlaunchConfig config = {264, 1, 1, 512, 1, 1, 0, space_stream, attributes, 2};
-	OK(CU(cuLaunchKernelEx)(&config, space_look, NULL, NULL));
+	const CUlaunchConfig config = {264, 1, 1, 512, 1, 1, 0, spatial_stream, attributes, 2};
+	OK(CU(cuLaunchKernelEx)(&config, spatial_look, NULL, NULL));
 	CHECK(attributes[1].value.priority == asked);
 }
 
 static int priority_of_a_launch(int asked)
 {
-	atomic_store(&space_priority_seen, 99);
+	atomic_store(&spatial_priority_seen, 99);
 	launch_with_priority(asked);
-	OK(CU(cuStreamSynchronize)(space_stream));
-	return atomic_load(&space_priority_seen);
+	OK(CU(cuStreamSynchronize)(spatial_stream));
+	return atomic_load(&spatial_priority_seen);
 }
 
 static int priority_of_a_recorded_launch(int asked)
 {
 	CUgraph graph;
 	CUgraphExec exec;
-	OK(CU(cuStreamBeginCapture_v2)(space_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	OK(CU(cuStreamBeginCapture_v2)(spatial_stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	launch_with_priority(asked);
-	OK(CU(cuStreamEndCapture)(space_stream, &graph));
+	OK(CU(cuStreamEndCapture)(spatial_stream, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
-	OK(CU(cuGraphLaunch)(exec, space_stream));
-	OK(CU(cuStreamSynchronize)(space_stream));
+	OK(CU(cuGraphLaunch)(exec, spatial_stream));
+	OK(CU(cuStreamSynchronize)(spatial_stream));
 	OK(CU(cuGraphExecDestroy)(exec));
 	OK(CU(cuGraphDestroy)(graph));
-	return atomic_load(&space_priority_seen);
+	return atomic_load(&spatial_priority_seen);
 }
 
 static int priority_of_a_node(int asked)
@@ -59,7 +59,7 @@ static int priority_of_a_node(int asked)
 	CUgraph graph;
 	CUgraphNode node;
 	CUlaunchAttributeValue value = {.priority = asked}, got;
-	const CUDA_KERNEL_NODE_PARAMS kernel = {space_look, 264, 1, 1, 512, 1, 1, 0, NULL, NULL, NULL, NULL};
+	const CUDA_KERNEL_NODE_PARAMS kernel = {spatial_look, 264, 1, 1, 512, 1, 1, 0, NULL, NULL, NULL, NULL};
 	OK(CU(cuGraphCreate)(&graph, 0));
 	OK(CU(cuGraphAddKernelNode_v2)(&node, graph, NULL, 0, &kernel));
 	OK(CU(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
@@ -82,7 +82,7 @@ static int priority_of_a_changed_stream(int asked)
 	return priority;
 }
 
-/* Launched, recorded, made a node of, a stream's: one asked for, one to be had. */
+/* A launch, a captured launch, a graph node and a stream, each with the requested and the resulting priority. */
 static void expect_priority(int asked, int had)
 {
 	CHECK(priority_of_a_launch(asked) == had);
@@ -93,107 +93,107 @@ static void expect_priority(int asked, int had)
 
 static void ask_for_priorities_in_low(void)
 {
-	space_begin();
+	spatial_begin();
 	expect_priority(-5, -2);
 	expect_priority(-3, -1);
-	CHECK(space_count_of(HB_COUNT_priorities_moved) == 8);
+	CHECK(spatial_count_of(HB_COUNT_priorities_moved) == 8);
 	expect_priority(0, 0);
-	CHECK(space_count_of(HB_COUNT_priorities_moved) == 8);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_priorities_moved) == 8);
+	spatial_end();
 }
 
 static void ask_for_priorities_in_high(void)
 {
-	space_begin();
+	spatial_begin();
 	expect_priority(0, -3);
 	expect_priority(-5, -5);
-	CHECK(space_count_of(HB_COUNT_priorities_moved) == 4);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_priorities_moved) == 4);
+	spatial_end();
 }
 
 static void ask_for_priorities_outside(void)
 {
-	space_begin();
+	spatial_begin();
 	expect_priority(-5, -5);
-	CHECK(space_count_of(HB_COUNT_priorities_moved) == 0);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_priorities_moved) == 0);
+	spatial_end();
 }
 
 /* The simulated driver has the levels 0 to -5. */
 static void make_streams_of_low(void)
 {
-	space_begin();
+	spatial_begin();
 	CHECK(priority_of(0) == 0);
 	CHECK(priority_of(-3) == -1);
 	CHECK(priority_of(-5) == -2);
 	CHECK(priority_of(-99) == -2);
 	CHECK(priority_of(7) == 0);
-	space_end();
+	spatial_end();
 }
 
 static void make_streams_of_high(void)
 {
 	int plain;
-	space_begin();
-	OK(CU(cuStreamGetPriority)(space_stream, &plain));
+	spatial_begin();
+	OK(CU(cuStreamGetPriority)(spatial_stream, &plain));
 	CHECK(plain == -3);
 	CHECK(priority_of(-3) == -4);
 	CHECK(priority_of(-5) == -5);
-	CHECK(space_count_of(HB_COUNT_streams_moved) == 2);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_streams_moved) == 2);
+	spatial_end();
 }
 
 static void make_streams_outside(void)
 {
-	space_begin();
+	spatial_begin();
 	CHECK(priority_of(-5) == -5);
 	CHECK(priority_of(-1) == -1);
-	CHECK(space_count_of(HB_COUNT_streams_moved) == 0);
-	space_end();
+	CHECK(spatial_count_of(HB_COUNT_streams_moved) == 0);
+	spatial_end();
 }
 
 /* ---- in the test ---- */
 
 static void streams_of_low_are_below_those_of_high(void **state)
 {
-	space_run(make_streams_of_low);
-	hb_page_host_begin_again(&space_host);
-	space_host.page->priority = HB_PAGE_HIGH;
-	space_run(make_streams_of_high);
+	spatial_run(make_streams_of_low);
+	hb_page_host_begin_again(&spatial_host);
+	spatial_host.page->priority = HB_PAGE_HIGH;
+	spatial_run(make_streams_of_high);
 }
 
-static void outside_the_server_streams_are_as_asked(void **state)
+static void outside_the_server_streams_get_the_requested_priority(void **state)
 {
 	unsetenv("HB_MPS");
-	space_host.page->priority = HB_PAGE_HIGH;
-	space_host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	space_run(make_streams_outside);
+	spatial_host.page->priority = HB_PAGE_HIGH;
+	spatial_host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
+	spatial_run(make_streams_outside);
 }
 
 static void launches_of_low_are_below_those_of_high(void **state)
 {
-	space_host.gpu->low_sms = 100; /* nothing waits */
-	space_run(ask_for_priorities_in_low);
-	hb_page_host_begin_again(&space_host);
-	space_host.page->priority = HB_PAGE_HIGH;
-	space_run(ask_for_priorities_in_high);
+	spatial_host.gpu->low_sms = 100; /* no launch waits with a fixed share */
+	spatial_run(ask_for_priorities_in_low);
+	hb_page_host_begin_again(&spatial_host);
+	spatial_host.page->priority = HB_PAGE_HIGH;
+	spatial_run(ask_for_priorities_in_high);
 }
 
-static void outside_the_server_launches_are_as_asked(void **state)
+static void outside_the_server_launches_get_the_requested_priority(void **state)
 {
 	unsetenv("HB_MPS");
-	space_host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	space_run(ask_for_priorities_outside);
+	spatial_host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
+	spatial_run(ask_for_priorities_outside);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, space_set_up, space_tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, spatial_set_up, spatial_tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(streams_of_low_are_below_those_of_high),
-		TEST(outside_the_server_streams_are_as_asked),
+		TEST(outside_the_server_streams_get_the_requested_priority),
 		TEST(launches_of_low_are_below_those_of_high),
-		TEST(outside_the_server_launches_are_as_asked),
+		TEST(outside_the_server_launches_get_the_requested_priority),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launches in pieces, over a fake driver that notes which blocks would run. The
- * kernels are those of tests/cubin; the driver says that each takes 2 ms and that
- * 16 blocks fit at once. What must hold whatever happens: each block runs once.
+ * Split launches, over a fake driver that records which blocks would run. The kernels
+ * are those of tests/cubin; the driver reports that each takes 2 ms and that 16 blocks
+ * fit on the GPU at once. In every case each block must run exactly once. The tests
+ * use the benchmarks' shim, which splits by a fixed time, with the product's code.
  */
 #include "fake/fake_driver.h"
 #include "page_host.h"
@@ -50,7 +51,7 @@ static CUfunction function_of(const char *name)
 		uint8_t *file = fixture("kernels.fatbin", &size);
 		OK(CU(cuInit)(0));
 		OK(CU(cuModuleLoadData)(&module, file));
-		memset(file, 0xee, size); /* the image is the application's again */
+		memset(file, 0xee, size); /* the application may change its image after the load */
 		free(file);
 	}
 	OK(CU(cuModuleGetFunction)(&function, module, name));
@@ -64,7 +65,7 @@ static void expect_each_block_once(uint32_t n_blocks)
 		CHECK(runs_of(i) == (i < n_blocks ? 1u : 0u));
 }
 
-static unsigned pieces(void)
+static unsigned parts(void)
 {
 	return FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))();
 }
@@ -76,27 +77,27 @@ static void launch(CUfunction function, unsigned x, unsigned y, unsigned z)
 	expect_each_block_once(x * y * z);
 }
 
-/* The first launch is timed, the next one finds the time. */
-static void long_kernel_goes_in_pieces(void)
+/* The first launch is timed, so the next one is split. */
+static void launch_a_long_kernel(void)
 {
 	CUfunction plain = function_of("run_plain");
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0);
+	CHECK(parts() == 0);
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 5); /* 10 waves of 200 us, two a piece */
+	CHECK(parts() == 5); /* 10 waves of 200 us, two per part */
 	launch(plain, 10, 4, 4);
-	CHECK(pieces() == 5); /* as many blocks, as many threads: the same shape */
+	CHECK(parts() == 5); /* the same numbers of blocks and threads: the same shape */
 	launch(plain, 161, 1, 1);
 	launch(plain, 161, 1, 1);
-	CHECK(pieces() == 6);
+	CHECK(parts() == 6);
 	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 3 && hb_page_host_count(&host, HB_COUNT_parts) == 16 &&
 	      hb_page_host_count(&host, HB_COUNT_unsplit) == 2);
 	CHECK(hb_page_host_count(&host, HB_COUNT_kernels) == 5); /* as the application counts */
 }
 
-static void test_long(void **state)
+static void a_long_kernel_is_split(void **state)
 {
-	run(long_kernel_goes_in_pieces);
+	run(launch_a_long_kernel);
 }
 
 static void kernels_of_libraries(void)
@@ -110,7 +111,7 @@ static void kernels_of_libraries(void)
 	OK(CU(cuLibraryGetKernel)(&kernel, library, "run_reduction"));
 	launch((CUfunction)(void *)kernel, 100, 1, 1);
 	launch((CUfunction)(void *)kernel, 100, 1, 1);
-	CHECK(pieces() == 7); /* waves of 286 us, one a piece */
+	CHECK(parts() == 7); /* waves of 286 us, one per part */
 	free(file);
 }
 
@@ -124,7 +125,7 @@ static unsigned modules_loaded(void)
 	return fake_calls("cuModuleLoadData");
 }
 
-/* A library outlives its context, and the next one may get the same address: nothing of ours is left of the first. */
+/* A library outlives its context, and the next context may get the same address: no state of the first may remain. */
 static void library_in_a_second_context(void)
 {
 	CUlibrary library;
@@ -138,7 +139,7 @@ static void library_in_a_second_context(void)
 	for (unsigned round = 1; round <= 3; round++) {
 		launch((CUfunction)(void *)kernel, 100, 1, 1);
 		launch((CUfunction)(void *)kernel, 100, 1, 1);
-		CHECK(pieces() == 7 && modules_loaded() == round);
+		CHECK(parts() == 7 && modules_loaded() == round);
 		OK(CU(cuCtxGetCurrent)(&context));
 		OK(CU(cuCtxDestroy_v2)(context));
 	}
@@ -160,28 +161,28 @@ static void kernel_in_two_contexts(void)
 		for (int i = 0; i < 2; i++) {
 			OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[i]));
 			launch((CUfunction)(void *)kernel, 100, 1, 1);
-			CHECK(pieces() == (round ? 7 : 0)); /* the first is timed */
+			CHECK(parts() == (round ? 7 : 0)); /* the first launch is timed */
 		}
 	CHECK(modules_loaded() == 2);
-	/* One goes, the other stays. */
+	/* One context is destroyed, the other stays. */
 	OK(CU(cuCtxDestroy_v2)((CUcontext)(void *)&places[1]));
 	OK(CU(cuCtxSetCurrent)((CUcontext)(void *)&places[0]));
 	launch((CUfunction)(void *)kernel, 100, 1, 1);
-	CHECK(pieces() == 7 && modules_loaded() == 2);
+	CHECK(parts() == 7 && modules_loaded() == 2);
 	free(file);
 }
 
-static void test_two_contexts(void **state)
+static void a_kernel_is_split_in_each_of_two_contexts(void **state)
 {
 	run(kernel_in_two_contexts);
 }
 
-static void test_libraries(void **state)
+static void kernels_of_libraries_are_split(void **state)
 {
 	run(kernels_of_libraries);
 }
 
-static void test_second_context(void **state)
+static void a_library_is_split_again_in_a_new_context(void **state)
 {
 	run(library_in_a_second_context);
 }
@@ -197,16 +198,16 @@ static void packed_parameters(void)
 		OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, NULL, extra));
 		expect_each_block_once(160);
 	}
-	CHECK(pieces() == 5);
+	CHECK(parts() == 5);
 	CHECK(size == sizeof packed && packed[0] == 1 && packed[1] == 2);
 }
 
-static void test_packed(void **state)
+static void packed_parameters_are_passed_on(void **state)
 {
 	run(packed_parameters);
 }
 
-/* What the code, the grid, the launch or the time says against pieces. */
+/* Kernels that must not be split because of their code, grid, launch or run time. */
 static void others_stay_whole(void)
 {
 	static const char *const names[] = {"whole_waits_atomic", "whole_cluster", "whole_variables_global",
@@ -216,26 +217,26 @@ static void others_stay_whole(void)
 			launch(function_of(names[i]), 160, 1, 1);
 	CUfunction plain = function_of("run_plain");
 	for (int k = 0; k < 2; k++)
-		launch(plain, 16, 1, 1); /* fits at once */
+		launch(plain, 16, 1, 1); /* all blocks fit on the GPU at once */
 	void *parameters[] = {&cells, &shape};
 	CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
 	CUlaunchConfig config = {160, 1, 1, 64, 1, 1, 0, STREAM, &cluster, 1};
 	launch(plain, 160, 1, 1);
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_split) == 0);
-	config.numAttrs = 0; /* and now it may */
+	CHECK(parts() == 0 && hb_page_host_count(&host, HB_COUNT_split) == 0);
+	config.numAttrs = 0; /* now the launch can be split */
 	OK(CU(cuLaunchKernelEx)(&config, plain, parameters, NULL));
 	expect_each_block_once(160);
-	CHECK(pieces() == 5);
+	CHECK(parts() == 5);
 }
 
-static void test_others(void **state)
+static void other_kernels_are_not_split(void **state)
 {
 	run(others_stay_whole);
 }
 
-/* Another stream records: to ask whether an event is done would spoil that. */
+/* While another stream captures, querying an event would invalidate the capture. */
 static void launch_beside_a_capture(void)
 {
 	CUstream other = (CUstream)0x6000;
@@ -246,13 +247,13 @@ static void launch_beside_a_capture(void)
 	unsigned asked = fake_calls("cuEventQuery"), recorded = fake_calls("cuEventRecord");
 	launch(plain, 160, 1, 1);
 	launch(plain, 161, 1, 1);
-	CHECK(fake_calls("cuEventQuery") == asked && fake_calls("cuEventRecord") == recorded && pieces() == 0);
+	CHECK(fake_calls("cuEventQuery") == asked && fake_calls("cuEventRecord") == recorded && parts() == 0);
 	OK(CU(cuStreamEndCapture)(other, &graph));
 	launch(plain, 160, 1, 1);
-	CHECK(fake_calls("cuEventQuery") > asked && pieces() == 5);
+	CHECK(fake_calls("cuEventQuery") > asked && parts() == 5);
 }
 
-static void test_beside_capture(void **state)
+static void no_event_is_queried_during_a_capture(void **state)
 {
 	run(launch_beside_a_capture);
 }
@@ -262,10 +263,10 @@ static void brief_kernel(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
+	CHECK(parts() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
 }
 
-static void test_brief(void **state)
+static void a_short_kernel_is_not_split(void **state)
 {
 	setenv("HB_BENCH_SPLIT_US", "2000", 1);
 	run(brief_kernel);
@@ -276,11 +277,11 @@ static void not_asked_for(void)
 	CUfunction plain = function_of("run_plain");
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
+	CHECK(parts() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 }
 
-/* Without the setting, and in high priority. */
-static void test_off(void **state)
+/* Without the setting, and in an HP process. */
+static void without_the_setting_nothing_is_split(void **state)
 {
 	unsetenv("HB_BENCH_SPLIT_US");
 	run(not_asked_for);
@@ -295,7 +296,7 @@ static void refused(const char *what)
 	FAKE("hb_fake_set_refusal", void (*)(const char *))(what);
 	for (int i = 0; i < 3; i++)
 		launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
+	CHECK(parts() == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 3);
 }
 
 static void no_linker(void)
@@ -308,25 +309,25 @@ static void no_copy(void)
 	refused("load");
 }
 
-static void test_refusals(void **state)
+static void a_driver_that_refuses_leaves_kernels_unsplit(void **state)
 {
 	run(no_linker);
 	run(no_copy);
 }
 
-/* The same handle after its module went is not the old kernel. */
+/* After its module was unloaded, the same handle is not the old kernel. */
 static void modules_go(void)
 {
 	CUfunction plain = function_of("run_plain");
 	launch(plain, 160, 1, 1);
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 5);
+	CHECK(parts() == 5);
 	OK(CU(cuModuleUnload)(module));
-	launch(plain, 160, 1, 1); /* the fake driver does not mind */
-	CHECK(pieces() == 0);
+	launch(plain, 160, 1, 1); /* the fake driver accepts the old handle */
+	CHECK(parts() == 0);
 }
 
-static void test_unload(void **state)
+static void an_unloaded_kernel_is_forgotten(void **state)
 {
 	run(modules_go);
 }
@@ -349,17 +350,17 @@ static void modules_come_and_go(void)
 		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
 	CUfunction plain = function_of("run_plain");
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 0); /* what is known of the time of one that had the same place is not this one's */
+	CHECK(parts() == 0); /* the time of a kernel that used the same entry before does not count */
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 5);
+	CHECK(parts() == 5);
 }
 
-static void test_come_and_go(void **state)
+static void modules_may_be_loaded_and_unloaded_without_end(void **state)
 {
 	run(modules_come_and_go);
 }
 
-/* A program whose launches differ in their size every time, and one of them again and again. */
+/* A program whose launches nearly all have different shapes; one shape is repeated. */
 static void launch_in_ever_new_shapes(void)
 {
 	CUfunction plain = function_of("run_plain");
@@ -369,24 +370,24 @@ static void launch_in_ever_new_shapes(void)
 		if (i % 100 == 0)
 			OK(CU(cuLaunchKernel)(plain, 160, 1, 1, 64, 1, 1, 0, STREAM, parameters, NULL));
 	}
-	CHECK(fake_calls("cuEventDestroy_v2") > 600); /* those of shapes that made room */
-	CHECK(pieces() > 0);
+	CHECK(fake_calls("cuEventDestroy_v2") > 600); /* the events of shapes whose entries were reused */
+	CHECK(parts() > 0);
 	for (uint32_t i = 0; i < 160; i++)
 		FAKE("hb_fake_runs_of", unsigned (*)(uint32_t))(i);
 	launch(plain, 160, 1, 1);
-	CHECK(pieces() == 5); /* known still */
+	CHECK(parts() == 5); /* still known */
 	launch(plain, 161, 1, 1);
-	CHECK(pieces() == 0);
+	CHECK(parts() == 0);
 	launch(plain, 161, 1, 1);
-	CHECK(pieces() == 6); /* there is room */
+	CHECK(parts() == 6); /* there is room for a new shape */
 }
 
-static void test_new_shapes(void **state)
+static void launch_shapes_may_change_without_end(void **state)
 {
 	run(launch_in_ever_new_shapes);
 }
 
-/* Settings of the original hold for the copy. */
+/* Settings of the original apply to the copy. */
 static void settings_follow(void)
 {
 	CUfunction plain = function_of("run_plain");
@@ -399,7 +400,7 @@ static void settings_follow(void)
 	CHECK(FAKE("hb_fake_setting_of_copy", int (*)(int))(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == 65536);
 }
 
-static void test_settings(void **state)
+static void settings_apply_to_the_copy(void **state)
 {
 	run(settings_follow);
 }
@@ -430,10 +431,10 @@ static void many_threads(void)
 		CHECK(runs_of(i) == THREADS * ROUNDS * 3);
 	CHECK(hb_page_host_count(&host, HB_COUNT_split) + hb_page_host_count(&host, HB_COUNT_unsplit) ==
 	      THREADS * ROUNDS * 3);
-	CHECK(hb_page_host_count(&host, HB_COUNT_split) > 0 && pieces() == hb_page_host_count(&host, HB_COUNT_parts));
+	CHECK(hb_page_host_count(&host, HB_COUNT_split) > 0 && parts() == hb_page_host_count(&host, HB_COUNT_parts));
 }
 
-static void test_threads(void **state)
+static void many_threads_may_launch(void **state)
 {
 	run(many_threads);
 }
@@ -442,9 +443,20 @@ static void test_threads(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		T(test_long),   T(test_libraries), T(test_second_context), T(test_two_contexts), T(test_beside_capture),
-		T(test_packed), T(test_others),    T(test_brief),          T(test_off),          T(test_refusals),
-		T(test_unload), T(test_settings),  T(test_threads),        T(test_come_and_go),  T(test_new_shapes)};
+	const struct CMUnitTest tests[] = {T(a_long_kernel_is_split),
+					   T(kernels_of_libraries_are_split),
+					   T(a_library_is_split_again_in_a_new_context),
+					   T(a_kernel_is_split_in_each_of_two_contexts),
+					   T(no_event_is_queried_during_a_capture),
+					   T(packed_parameters_are_passed_on),
+					   T(other_kernels_are_not_split),
+					   T(a_short_kernel_is_not_split),
+					   T(without_the_setting_nothing_is_split),
+					   T(a_driver_that_refuses_leaves_kernels_unsplit),
+					   T(an_unloaded_kernel_is_forgotten),
+					   T(settings_apply_to_the_copy),
+					   T(many_threads_may_launch),
+					   T(modules_may_be_loaded_and_unloaded_without_end),
+					   T(launch_shapes_may_change_without_end)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

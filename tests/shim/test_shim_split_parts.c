@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launches that slack wants in pieces, in the spatial engine, over the fake
- * driver of test_shim_split.c. The test plays the daemon and a request of high
- * priority. What must hold whatever happens: each block runs once; no piece goes
- * while the request allows nothing. How often something is cut depends on times,
- * so the scenarios try until it was.
+ * Launches that the spatial engine splits, over the fake driver of test_shim_split.c.
+ * The test plays the daemon and an HP request. In every case each block must run
+ * exactly once, and no part may go while the request allows nothing. How often a
+ * launch is split depends on times, so the scenarios repeat until one was.
  */
 #include "decide/spatial.h"
 #include "fake/fake_driver.h"
@@ -86,7 +85,7 @@ static void begin(const char *name)
 	OK(CU(cuModuleLoadData)(&module, file));
 	free(file);
 	OK(CU(cuModuleGetFunction)(&kernel, module, name));
-	CU(cuCtxSynchronize)(); /* where what the engine needs is made */
+	CU(cuCtxSynchronize)(); /* a slow call, in which the engine prepares */
 }
 
 static void launch(void)
@@ -109,7 +108,7 @@ static void wait_until_idle(void)
 		usleep(100);
 }
 
-/* Without a request, then beside one: how long it runs is learned from the first, and the shorter the better. */
+/* Launches without a request, from which the run time is learned, then beside a request. */
 static void launch_alone_and_beside(void)
 {
 	launch();
@@ -122,7 +121,7 @@ static void launch_alone_and_beside(void)
 	lower_beacon();
 }
 
-static void try_until_sliced(void)
+static void launch_until_split(void)
 {
 	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_split); i++)
 		launch_alone_and_beside();
@@ -132,23 +131,23 @@ static void try_until_sliced(void)
 static void beside_a_request(void)
 {
 	begin("run_plain");
-	try_until_sliced();
+	launch_until_split();
 	CHECK(hb_page_host_count(&host, HB_COUNT_parts) >= 2 * hb_page_host_count(&host, HB_COUNT_split));
 	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_parts));
 	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 	lower_beacon();
 	uint64_t n = hb_page_host_count(&host, HB_COUNT_parts);
-	launch(); /* nobody is served */
+	launch(); /* no request is served */
 	expect_each_block_once();
 	CHECK(hb_page_host_count(&host, HB_COUNT_parts) == n);
 }
 
-static void test_beside(void **state)
+static void a_long_kernel_beside_a_request_is_split(void **state)
 {
 	run(beside_a_request);
 }
 
-/* OPEN until the request allows no more, in the middle of a kernel; and again where that proved nothing. */
+/* The request allows LP work (OPEN), then nothing more in the middle of a kernel; repeated if that showed nothing. */
 enum { OPEN, CLOSED, SEEN };
 static atomic_uint door, n_pieces;
 static _Atomic(int64_t) raised_ns;
@@ -161,7 +160,7 @@ static void close_at_the_third(unsigned n)
 	}
 }
 
-/* A request that could not be kept alive on a busy machine says nothing: what is left goes once it is silent. */
+/* If a busy machine could not refresh the request, the attempt does not count: the rest goes once the request is silent. */
 static bool may_be_silent(int64_t since_ns)
 {
 	return hb_clock_now_ns() - since_ns >= HB_DEFAULT_SILENT_NS;
@@ -179,12 +178,12 @@ static void *launch_until_seen(void *unused)
 		atomic_store(&raised_ns, hb_clock_now_ns());
 		raise_beacon(ALLOW_NS);
 		launch();
-		/* Not seen yet: the third was the last, or the request fell silent. */
+		/* Does not count: the third part was the last, or the request became silent. */
 	} while (atomic_load(&door) == OPEN || atomic_compare_exchange_strong(&door, &closed, OPEN));
 	return NULL;
 }
 
-/* True: the rest of a kernel did not go. False: it has to be closed again. */
+/* True: the rest of a kernel was blocked. False: the attempt must be repeated. */
 static bool stays_closed(void)
 {
 	unsigned closed = CLOSED;
@@ -201,7 +200,7 @@ static bool stays_closed(void)
 	return !may_be_silent(request_ns) && atomic_compare_exchange_strong(&door, &closed, SEEN);
 }
 
-/* Returns how many pieces the last launch had. */
+/* Returns into how many parts the last launch was split. */
 static unsigned close_once(void)
 {
 	pthread_t thread;
@@ -220,24 +219,24 @@ static void closed_between_pieces(void)
 {
 	unsigned n;
 	begin("run_plain");
-	try_until_sliced();
+	launch_until_split();
 	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
 	FAKE("hb_fake_on_piece", void (*)(void (*)(unsigned)))(close_at_the_third);
 	do {
 		n = close_once();
-		unsigned runs = runs_of(0); /* of each launch until one was caught in its middle */
+		unsigned runs = runs_of(0); /* runs of a block, over all launches until one was stopped in the middle */
 		for (uint32_t i = 1; i < BLOCKS; i++)
 			CHECK(runs_of(i) == runs);
-	} while (n == 3); /* the third was the last */
+	} while (n == 3); /* the third part was the last */
 	CHECK(n >= 4);
 }
 
-static void test_closed(void **state)
+static void no_part_goes_while_the_request_allows_nothing(void **state)
 {
 	run(closed_between_pieces);
 }
 
-/* Slack would have it in pieces; its code, or the driver, has not. */
+/* The engine wants to split the kernel, but its code or the driver does not allow it. */
 static void left_whole(enum hb_page_counter why)
 {
 	for (int i = 0; i < TRIES && !hb_page_host_count(&host, HB_COUNT_unsplit); i++)
@@ -245,7 +244,8 @@ static void left_whole(enum hb_page_counter why)
 	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 1 && hb_page_host_count(&host, why) == 1);
 	for (int i = 0; i < 3; i++)
 		launch_alone_and_beside();
-	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 1); /* it is known now */
+	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) ==
+	      1); /* the engine knows now that the kernel cannot be split */
 	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 0 && hb_page_host_count(&host, HB_COUNT_parts) == 0);
 }
 
@@ -262,14 +262,14 @@ static void whole_by_the_driver(void)
 	left_whole(HB_COUNT_unsplit_image);
 }
 
-static void test_whole(void **state)
+static void a_kernel_that_cannot_be_split_waits_as_one_launch(void **state)
 {
 	run(whole_by_its_code);
 	hb_page_host_begin_again(&host);
 	run(whole_by_the_driver);
 }
 
-static void never_in_pieces(void)
+static void launch_without_split(void)
 {
 	begin("run_plain");
 	for (int i = 0; i < 20; i++)
@@ -277,21 +277,23 @@ static void never_in_pieces(void)
 	CHECK(hb_page_host_count(&host, HB_COUNT_split) == 0 && hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 }
 
-/* Switched off, and in the temporal engine. */
-static void test_off(void **state)
+/* Switched off by HB_SPLIT=0, and in the temporal engine. */
+static void nothing_is_split_when_switched_off(void **state)
 {
 	setenv("HB_SPLIT", "0", 1);
-	run(never_in_pieces);
+	run(launch_without_split);
 	unsetenv("HB_SPLIT");
 	hb_page_host_begin_again(&host);
 	host.page->gpus[0].engine = HB_ENGINE_TEMPORAL;
-	run(never_in_pieces);
+	run(launch_without_split);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {T(test_beside), T(test_closed), T(test_whole), T(test_off)};
+	const struct CMUnitTest tests[] = {
+		T(a_long_kernel_beside_a_request_is_split), T(no_part_goes_while_the_request_allows_nothing),
+		T(a_kernel_that_cannot_be_split_waits_as_one_launch), T(nothing_is_split_when_switched_off)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shim as member of a tenant: who joins, what is counted, what is held at
- * the gate and what never is, and that nothing hangs without a daemon.
+ * The shim as a member of a tenant: who registers, what is counted, what waits at the
+ * gate and what never does, and that nothing hangs without a daemon.
  */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
@@ -100,7 +100,7 @@ static void look_up_functions(void)
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 }
 
-static void lookups_before_joining_are_counted_too(void **state)
+static void lookups_before_registration_are_counted_too(void **state)
 {
 	struct hb_page_process *process = hb_page_host_run(&host, look_up_functions);
 	assert_non_null(process);
@@ -132,20 +132,20 @@ static void initialise_among_signals(void)
 static void signals_do_not_shorten_the_wait_for_the_daemon(void **state)
 {
 	pid_t child = hb_page_host_start(initialise_among_signals);
-	usleep(300000); /* many signals later */
+	usleep(300000); /* time for many signals */
 	struct hb_page_process *process = hb_page_host_serve(&host);
 	assert_true(hb_page_host_ended_well(child));
 	assert_int_equal(count_of(process, HB_COUNT_kernels), 1);
 }
 
-static void nobody_joins_without_a_tenant(void **state)
+static void a_process_without_a_tenant_does_not_register(void **state)
 {
 	unsetenv("HB_TENANT");
 	assert_true(hb_page_host_ended_well(hb_page_host_start(initialise_and_launch)));
 	assert_false(hb_page_host_is_wanted(&host));
 }
 
-static void nobody_joins_when_switched_off(void **state)
+static void a_process_with_the_shim_off_does_not_register(void **state)
 {
 	setenv("HB_OFF", "1", 1);
 	assert_true(hb_page_host_ended_well(hb_page_host_start(initialise_and_launch)));
@@ -164,7 +164,7 @@ static void fork_and_use_both(void)
 	launch();
 	pid_t child = fork();
 	if (child == 0) {
-		launch(); /* alone: on the parent's page nothing happens */
+		launch(); /* the child is alone: the parent's page does not change */
 		CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 		launch();
 		_exit(0);
@@ -182,12 +182,13 @@ static void a_forked_child_is_alone_until_it_initialises(void **state)
 	assert_ptr_not_equal(parent, grandchild);
 	assert_int_equal(host.asked.flags & HB_REGISTER_PAGE, 0);
 	assert_int_equal(count_of(parent, HB_COUNT_kernels), 1);
-	assert_int_equal(count_of(grandchild, HB_COUNT_kernels), 2); /* what it did alone was brought along */
+	assert_int_equal(count_of(grandchild, HB_COUNT_kernels),
+			 2); /* includes the launches that it counted while alone */
 }
 
 /* ---- the gate ---- */
 
-/* The host says "the gate is closed" through the page's attainment field, which the shim does not read. */
+/* The host reports "the gate is closed" in the page's attainment field, which the shim does not read. */
 static struct hb_page *shared_page;
 
 static void wait_for_host(void)
@@ -208,7 +209,7 @@ static void launch_when_told(void)
 	launch();
 }
 
-static void a_closed_gate_holds_a_launch_until_it_opens(void **state)
+static void a_closed_gate_blocks_a_launch_until_it_opens(void **state)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(launch_when_told);
@@ -227,7 +228,7 @@ static void a_closed_gate_holds_a_launch_until_it_opens(void **state)
 	assert_int_equal(hb_gate_in_flight(hb_page_host_gate(process)), 1);
 }
 
-/* A thread at a closed gate rings the bell of the GPU's page, if that is news to whoever listens. */
+/* A thread at a closed gate rings the doorbell of the GPU page if the daemon listens for that news. */
 static uint32_t rings_while_waiting(uint32_t listening)
 {
 	shared_page = host.page;
@@ -244,17 +245,17 @@ static uint32_t rings_while_waiting(uint32_t listening)
 	return host.gpu->doorbell;
 }
 
-static void who_waits_rings(void **state)
+static void a_waiting_thread_rings_the_doorbell(void **state)
 {
 	assert_int_equal(rings_while_waiting(HB_NEWS_WAITING), 1);
 }
 
-static void nobody_rings_for_what_is_no_news(void **state)
+static void a_waiting_thread_does_not_ring_if_the_daemon_does_not_listen(void **state)
 {
 	assert_int_equal(rings_while_waiting(HB_NEWS_ENDED), 0);
 }
 
-static void a_silent_daemon_holds_nobody(void **state)
+static void a_silent_daemon_blocks_no_launch(void **state)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(launch_when_told);
@@ -266,7 +267,7 @@ static void a_silent_daemon_holds_nobody(void **state)
 	assert_int_equal(count_of(process, HB_COUNT_gate_abandoned), 1);
 }
 
-static void a_page_given_up_holds_nobody(void **state)
+static void a_closed_page_blocks_no_launch(void **state)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(launch_when_told);
@@ -295,7 +296,7 @@ static void make_calls_that_never_wait(void)
 	CHECK(CU(cuMemFree_v2)(pointer) == CUDA_SUCCESS);
 }
 
-static void what_others_may_wait_for_is_never_held(void **state)
+static void calls_that_others_may_wait_for_never_wait_at_the_gate(void **state)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(make_calls_that_never_wait);
@@ -317,12 +318,12 @@ static void capture_behind_a_closed_gate(void)
 	CU(cuMemsetD8Async)(1, 0, 10, STREAM);
 	CHECK(CU(cuStreamEndCapture)(STREAM, &graph) == CUDA_SUCCESS);
 	unsigned (*calls)(const char *) = (unsigned (*)(const char *))hb_test_fake_symbol("hb_fake_calls");
-	/* Only the one call that is always legal: once for each of the three. */
+	/* Only the one call that is always legal was made, once for each of the three launches. */
 	CHECK(calls("cuStreamIsCapturing") == 3);
 	CHECK(calls("cuStreamQuery") == 0 && calls("cuCtxGetDevice") == 0);
 }
 
-static void recorded_work_is_neither_held_nor_counted_as_work(void **state)
+static void captured_work_neither_waits_nor_counts_as_work(void **state)
 {
 	shared_page = host.page;
 	pid_t child = hb_page_host_start(capture_behind_a_closed_gate);
@@ -371,7 +372,7 @@ static void wait_until_drained(const struct hb_gate *gate)
 		sched_yield();
 }
 
-/* Launches and goes quiet: no call of its own would ever tell that the work is done. */
+/* Launches and then makes no more calls, so only the drain thread can report that the work is done. */
 static void launch_and_go_quiet(void)
 {
 	CUcontext context;
@@ -384,7 +385,7 @@ static void launch_and_go_quiet(void)
 	launch();
 	unsigned before = fake_calls("cuEventQuery");
 	tell_host(2);
-	while (fake_calls("cuEventQuery") < before + 3) /* looked at while closed, and busy */
+	while (fake_calls("cuEventQuery") < before + 3) /* polled while the gate is closed and the GPU is busy */
 		sched_yield();
 	tell_host(3);
 	wait_in_child_for(4);
@@ -407,13 +408,13 @@ static void a_closed_gate_drains_though_the_process_is_quiet(void **state)
 	assert_int_equal(host.gpu->doorbell, 0);
 	tell_host(4);
 	wait_until_drained(hb_page_host_gate(process));
-	while (atomic_load(&host.gpu->doorbell) == 0) /* told */
+	while (atomic_load(&host.gpu->doorbell) == 0) /* reported */
 		sched_yield();
 	tell_host(5);
 	assert_true(hb_page_host_ended_well(child));
 }
 
-/* Work that lasts until the gate is closed and a mark is behind it. */
+/* Work that lasts until the gate is closed and an event is recorded behind it. */
 static void launch_until_marked(int step)
 {
 	unsigned records = fake_calls("cuEventRecord");
@@ -425,7 +426,7 @@ static void launch_until_marked(int step)
 	set_busy(0);
 }
 
-/* By steps that the host tells: nothing but the fake driver's answer changes while the gate is closed. */
+/* The host directs the steps; while the gate is closed, only the fake driver's answer changes. */
 static void launch_late(void)
 {
 	CUcontext context;
@@ -433,7 +434,7 @@ static void launch_late(void)
 	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
 	launch_until_marked(2);
 	wait_in_child_for(3);
-	launch_until_marked(4); /* the old mark says nothing of the second launch */
+	launch_until_marked(4); /* the old event does not cover the second launch */
 	wait_in_child_for(5);
 	set_busy(1);
 	wait_in_child_for(6);
@@ -441,7 +442,7 @@ static void launch_late(void)
 	wait_in_child_for(7);
 }
 
-static void a_launch_that_comes_late_is_in_flight_again(void **state)
+static void a_late_launch_counts_as_in_flight_again(void **state)
 {
 	shared_page = host.page;
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
@@ -483,7 +484,7 @@ static void record_while_others_look(void)
 		sched_yield();
 }
 
-static void nobody_looks_at_streams_during_a_capture(void **state)
+static void streams_are_not_polled_during_a_capture(void **state)
 {
 	shared_page = host.page;
 	host.page->gpus[0].engine = HB_ENGINE_TURNS;
@@ -493,7 +494,7 @@ static void nobody_looks_at_streams_during_a_capture(void **state)
 	for (int i = 0; i < 1000; i++)
 		sched_yield();
 	tell_host(3);
-	while (hb_gate_in_flight(hb_page_host_gate(process)) != 0) /* looked at again after it */
+	while (hb_gate_in_flight(hb_page_host_gate(process)) != 0) /* polled again after the capture */
 		sched_yield();
 	tell_host(4);
 	assert_true(hb_page_host_ended_well(child));
@@ -517,7 +518,7 @@ static void launch_in_threads(void)
 		pthread_join(threads[i], NULL);
 }
 
-static void no_launch_is_lost_between_threads_and_a_flapping_gate(void **state)
+static void no_launch_is_lost_while_threads_launch_and_the_gate_flaps(void **state)
 {
 	pid_t child = hb_page_host_start(launch_in_threads);
 	struct hb_page_process *process = hb_page_host_serve(&host);
@@ -540,7 +541,7 @@ static void synchronize_until_told(void)
 	launch();
 	while (atomic_load(&shared_page->attainment_ppm) == 0) {
 		CU(cuStreamSynchronize)(STREAM);
-		usleep(5000); /* an application that works between its waits */
+		usleep(5000); /* an application that does other work between its waits */
 	}
 	launch();
 }
@@ -559,13 +560,13 @@ static void survive(hb_page_i64 *sign, int64_t news, hb_page_i64 *answer, int64_
 	assert_int_equal(count_of(process, HB_COUNT_kernels), 2);
 }
 
-static void a_survivor_registers_again_with_the_same_page(void **state)
+static void a_process_registers_its_page_with_a_new_daemon(void **state)
 {
 	survive(&host.page->heartbeat_ns, 1, &host.page->heartbeat_ns, INT64_MAX);
 }
 
-/* The heart beats: another process has come first. */
-static void a_survivor_that_comes_second_registers_again_too(void **state)
+/* The heartbeat is fresh because another process registered first. */
+static void the_second_process_of_a_tenant_registers_again_too(void **state)
 {
 	survive(&host.page->daemon_since_ns, 7, &host.gpu->daemon_since_ns, 7);
 }
@@ -576,25 +577,25 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(work_is_counted_by_kind),
-		T(lookups_before_joining_are_counted_too),
-		T(nobody_joins_without_a_tenant),
-		T(nobody_joins_when_switched_off),
+		T(lookups_before_registration_are_counted_too),
+		T(a_process_without_a_tenant_does_not_register),
+		T(a_process_with_the_shim_off_does_not_register),
 		T(a_missing_daemon_is_no_error),
 		T(signals_do_not_shorten_the_wait_for_the_daemon),
 		T(a_forked_child_is_alone_until_it_initialises),
-		T(a_closed_gate_holds_a_launch_until_it_opens),
-		T(who_waits_rings),
-		T(nobody_rings_for_what_is_no_news),
-		T(a_silent_daemon_holds_nobody),
-		T(a_page_given_up_holds_nobody),
-		T(what_others_may_wait_for_is_never_held),
-		T(recorded_work_is_neither_held_nor_counted_as_work),
+		T(a_closed_gate_blocks_a_launch_until_it_opens),
+		T(a_waiting_thread_rings_the_doorbell),
+		T(a_waiting_thread_does_not_ring_if_the_daemon_does_not_listen),
+		T(a_silent_daemon_blocks_no_launch),
+		T(a_closed_page_blocks_no_launch),
+		T(calls_that_others_may_wait_for_never_wait_at_the_gate),
+		T(captured_work_neither_waits_nor_counts_as_work),
 		T(a_closed_gate_drains_though_the_process_is_quiet),
-		T(a_launch_that_comes_late_is_in_flight_again),
-		T(nobody_looks_at_streams_during_a_capture),
-		T(no_launch_is_lost_between_threads_and_a_flapping_gate),
-		T(a_survivor_registers_again_with_the_same_page),
-		T(a_survivor_that_comes_second_registers_again_too),
+		T(a_late_launch_counts_as_in_flight_again),
+		T(streams_are_not_polled_during_a_capture),
+		T(no_launch_is_lost_while_threads_launch_and_the_gate_flaps),
+		T(a_process_registers_its_page_with_a_new_daemon),
+		T(the_second_process_of_a_tenant_registers_again_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stands where liburing would be: the functions that libhb-signs stands in front of, with the results that the test asks
- * for. Linked by test_signs.c only; makes no ring and no system call.
+ * A fake liburing for test_signs.c: the functions that libhb-signs intercepts, with
+ * the results that the test requests. Creates no ring and makes no system call.
  */
 #include "fake_uring.h"
 

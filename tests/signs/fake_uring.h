@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See fake_uring.c. The signatures are liburing's but for the types of what they point to, which nobody here looks into. */
+/* The fake liburing of fake_uring.c. The signatures are liburing's, except for the types of pointers that are never read. */
 #ifndef HB_TESTS_FAKE_URING_H
 #define HB_TESTS_FAKE_URING_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What libhb-signs adds to a read, in ns: this program runs itself without it
- * and with it, detached (no HP tenant) and with a report that does nothing.
- * Reads of one byte from /dev/zero (no sign) and of eight from an eventfd (a
- * sign). Run by hand or by `meson test --benchmark`; no test depends on it.
+ * Measures what libhb-signs adds to a read, in ns. The program runs itself without the
+ * library, with it detached (no HP tenant), and with a report function that does
+ * nothing. It reads one byte from /dev/zero (no sign) and eight from an eventfd (a
+ * sign). Run it by hand or by `meson test --benchmark`; no test depends on it.
  *
  *   HB_SIGNS=.../src/signs/libhb-signs.so signs-cost
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client API in a program without Hummingbird and without CUDA: it compiles alone, does nothing, and returns. */
+/* The client API in a program without Hummingbird and without CUDA: the header compiles by itself, and the calls do nothing. */
 #include "hummingbird/client.h"
 
 int main(void)

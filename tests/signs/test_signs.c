@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libhb-signs, preloaded into this program: each call by which bytes come in is
- * told, with the right identity, and nothing else about the call changes. The
- * test stands where the shim would.
+ * libhb-signs, preloaded into this program: each call by which bytes arrive is
+ * reported with the right source, and nothing else about the call changes. The test
+ * takes the place of the shim.
  */
 #include "fake_uring.h"
 #include "signs/signs.h"
@@ -27,16 +27,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static volatile unsigned told; /* raise() is declared to call nothing of ours */
+static volatile unsigned n_reported; /* volatile, because the compiler assumes that raise() does not change it */
 static volatile uint64_t last;
 static volatile uint32_t last_who;
 
 static void take(uint64_t source, uint32_t who)
 {
-	told = told + 1;
+	n_reported = n_reported + 1;
 	last = source;
 	last_who = who;
-	errno = EDOM; /* must not be seen by the caller */
+	errno = EDOM; /* the caller must not see this value */
 }
 
 static void attach(hb_signs_report *report)
@@ -48,7 +48,7 @@ static void attach(hb_signs_report *report)
 
 static int set_up(void **state)
 {
-	told = 0;
+	n_reported = 0;
 	attach(take);
 	return 0;
 }
@@ -59,20 +59,20 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Runs the call, which has to bring something in, and checks that it was told once. */
-#define TOLD(call) \
+/* Runs a call that returns bytes or events, and checks that it was reported once. */
+#define REPORTED(call) \
 	do { \
-		unsigned before_ = told; \
+		unsigned before_ = n_reported; \
 		errno = 0; \
 		assert_true((call) > 0); \
 		assert_int_equal(errno, 0); \
-		assert_int_equal(told, before_ + 1); \
+		assert_int_equal(n_reported, before_ + 1); \
 	} while (0)
-#define NOT_TOLD(call) \
+#define NOT_REPORTED(call) \
 	do { \
-		unsigned before_ = told; \
+		unsigned before_ = n_reported; \
 		(void)!(call); \
-		assert_int_equal(told, before_); \
+		assert_int_equal(n_reported, before_); \
 	} while (0)
 
 static void give(int fd)
@@ -80,7 +80,7 @@ static void give(int fd)
 	assert_int_equal(write(fd, "12345678", 8), 8);
 }
 
-/* One end of a connection of that kind in fds[0], the writing one in fds[1]. */
+/* Opens a connection of that kind: fds[0] is the end to read, fds[1] the end to write. */
 static void make_pipe(int fds[2])
 {
 	assert_int_equal(pipe(fds), 0);
@@ -126,17 +126,17 @@ static void every_way_to_read_is_a_sign(void **state)
 	int fds[2];
 	make_pair(fds);
 	give(fds[1]);
-	TOLD(read(fds[0], buffer, 8));
+	REPORTED(read(fds[0], buffer, 8));
 	give(fds[1]);
-	TOLD(readv(fds[0], &parts, 1));
+	REPORTED(readv(fds[0], &parts, 1));
 	give(fds[1]);
-	TOLD(recv(fds[0], buffer, 8, 0));
+	REPORTED(recv(fds[0], buffer, 8, 0));
 	give(fds[1]);
-	TOLD(recvfrom(fds[0], buffer, 8, 0, NULL, NULL));
+	REPORTED(recvfrom(fds[0], buffer, 8, 0, NULL, NULL));
 	give(fds[1]);
-	TOLD(recvmsg(fds[0], &message, 0));
+	REPORTED(recvmsg(fds[0], &message, 0));
 	give(fds[1]);
-	TOLD(recvmmsg(fds[0], &messages, 1, 0, NULL));
+	REPORTED(recvmmsg(fds[0], &messages, 1, 0, NULL));
 	close_both(fds);
 }
 
@@ -152,36 +152,36 @@ static void every_way_to_wait_is_a_sign(void **state)
 	give(fds[1]);
 	polled.fd = fds[0];
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &event), 0);
-	TOLD(epoll_wait(epoll, events, 2, 1000));
-	TOLD(epoll_pwait(epoll, events, 2, 1000, NULL));
-	TOLD(poll(&polled, 1, 1000));
-	TOLD(ppoll(&polled, 1, &second, NULL));
+	REPORTED(epoll_wait(epoll, events, 2, 1000));
+	REPORTED(epoll_pwait(epoll, events, 2, 1000, NULL));
+	REPORTED(poll(&polled, 1, 1000));
+	REPORTED(ppoll(&polled, 1, &second, NULL));
 	FD_ZERO(&set);
 	FD_SET(fds[0], &set);
-	TOLD(select(fds[0] + 1, &set, NULL, NULL, &long_enough));
-	TOLD(pselect(fds[0] + 1, &set, NULL, NULL, &second, NULL));
+	REPORTED(select(fds[0] + 1, &set, NULL, NULL, &long_enough));
+	REPORTED(pselect(fds[0] + 1, &set, NULL, NULL, &second, NULL));
 	close(epoll);
 	close_both(fds);
 }
 
-static void what_brings_no_bytes_is_no_sign(void **state)
+static void calls_without_bytes_are_no_signs(void **state)
 {
 	char buffer[8];
 	struct pollfd polled = {.events = POLLIN | POLLOUT};
 	struct epoll_event event = {.events = EPOLLOUT}, events[2];
 	int fds[2], file = open("/proc/self/status", O_RDONLY), epoll = epoll_create1(0);
-	NOT_TOLD(read(file, buffer, 8));
-	NOT_TOLD(poll(NULL, 0, 0));
+	NOT_REPORTED(read(file, buffer, 8));
+	NOT_REPORTED(poll(NULL, 0, 0));
 	make_pair(fds);
 	polled.fd = fds[0];
-	NOT_TOLD(poll(&polled, 1, 0)); /* it may be written to */
+	NOT_REPORTED(poll(&polled, 1, 0)); /* only writable */
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[0], &event), 0);
-	NOT_TOLD(epoll_wait(epoll, events, 2, 0));
+	NOT_REPORTED(epoll_wait(epoll, events, 2, 0));
 	errno = 0;
-	NOT_TOLD(recv(fds[0], buffer, 8, MSG_DONTWAIT));
+	NOT_REPORTED(recv(fds[0], buffer, 8, MSG_DONTWAIT));
 	assert_int_equal(errno, EAGAIN);
 	close(fds[1]);
-	NOT_TOLD(recv(fds[0], buffer, 8, 0)); /* the other side has gone */
+	NOT_REPORTED(recv(fds[0], buffer, 8, 0)); /* the other end is closed */
 	close(fds[0]);
 	close(file);
 	close(epoll);
@@ -190,11 +190,11 @@ static void what_brings_no_bytes_is_no_sign(void **state)
 static uint64_t source_of_read(int fd)
 {
 	char buffer[8];
-	TOLD(read(fd, buffer, 8));
+	REPORTED(read(fd, buffer, 8));
 	return last;
 }
 
-static void kinds_of_descriptors_are_told_apart(void **state)
+static void kinds_of_descriptors_are_different_sources(void **state)
 {
 	int pipes[2], pair[2], event = eventfd(1, 0), served, called, listener;
 	uint16_t port = listen_somewhere(&listener);
@@ -214,7 +214,7 @@ static void kinds_of_descriptors_are_told_apart(void **state)
 	close(event), close(served), close(called), close(listener);
 }
 
-/* Connections come and go; what is learned is the service's. */
+/* Connections are short-lived; what foresight learns must belong to the service. */
 static void connections_of_one_port_are_one_source(void **state)
 {
 	int first, second, other;
@@ -234,15 +234,15 @@ static void connections_of_one_port_are_one_source(void **state)
 	close(other);
 }
 
-static void callers_are_told_apart(void **state)
+static void callers_are_different_sources(void **state)
 {
 	char buffer[4];
 	int fds[2];
 	make_pair(fds);
 	give(fds[1]);
-	TOLD(read(fds[0], buffer, 4));
+	REPORTED(read(fds[0], buffer, 4));
 	uint64_t here = last;
-	TOLD(read(fds[0], buffer, 4));
+	REPORTED(read(fds[0], buffer, 4));
 	assert_int_not_equal(here, last);
 	close_both(fds);
 }
@@ -253,44 +253,44 @@ static void a_reused_descriptor_is_another_one(void **state)
 	int fds[2], file;
 	make_pair(fds);
 	give(fds[1]);
-	TOLD(read(fds[0], buffer, 8));
+	REPORTED(read(fds[0], buffer, 8));
 	int number = fds[0];
 	close(fds[0]);
 	file = open("/proc/self/status", O_RDONLY);
 	assert_int_equal(dup2(file, number), number);
-	NOT_TOLD(read(number, buffer, 8));
+	NOT_REPORTED(read(number, buffer, 8));
 	make_pair(fds);
 	assert_int_equal(dup3(fds[0], number, 0), number);
 	give(fds[1]);
-	TOLD(read(number, buffer, 8));
+	REPORTED(read(number, buffer, 8));
 	close(number);
 	close(file);
 	close_both(fds);
 }
 
-static void connections_that_come_in_are_signs(void **state)
+static void new_connections_are_signs(void **state)
 {
 	int listener;
 	uint16_t port = listen_somewhere(&listener);
 	int first = call_port(port), second = call_port(port), served;
-	TOLD(served = accept(listener, NULL, NULL));
+	REPORTED(served = accept(listener, NULL, NULL));
 	close(served);
-	TOLD(served = accept4(listener, NULL, NULL, 0));
+	REPORTED(served = accept4(listener, NULL, NULL, 0));
 	close(served), close(first), close(second), close(listener);
 }
 
-static void nothing_is_told_when_nobody_asks(void **state)
+static void nothing_is_reported_without_a_shim(void **state)
 {
 	char buffer[8];
 	int fds[2];
 	make_pair(fds);
 	attach(NULL);
 	give(fds[1]);
-	NOT_TOLD(read(fds[0], buffer, 8));
+	NOT_REPORTED(read(fds[0], buffer, 8));
 	close_both(fds);
 }
 
-/* As in an application that reads in its signal handlers. */
+/* Like an application that reads in its signal handlers. */
 static int interrupted[2];
 static void read_in_handler(int signal_number)
 {
@@ -303,14 +303,14 @@ static void signal_handlers_and_children_may_read(void **state)
 	make_pair(interrupted);
 	signal(SIGUSR1, read_in_handler);
 	give(interrupted[1]);
-	unsigned before = told;
+	unsigned before = n_reported;
 	raise(SIGUSR1);
-	assert_int_equal(told, before + 1);
+	assert_int_equal(n_reported, before + 1);
 	give(interrupted[1]);
 	pid_t child = fork();
 	if (child == 0) {
 		read_in_handler(0);
-		_exit(told == before + 2 ? 0 : 1);
+		_exit(n_reported == before + 2 ? 0 : 1);
 	}
 	int status = 1;
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -318,7 +318,7 @@ static void signal_handlers_and_children_may_read(void **state)
 	close_both(interrupted);
 }
 
-/* read() is a place where a thread may be cancelled, still. */
+/* read() must remain a cancellation point. */
 static void *wait_for_ever(void *fd)
 {
 	char buffer[8];
@@ -339,30 +339,30 @@ static void a_thread_that_reads_can_be_cancelled(void **state)
 	close_both(fds);
 }
 
-/* What completes is told; what does not, or was not waited for, is not. */
-static void completions_of_a_ring_are_told(void **state)
+/* Completions are reported; calls without a completion or a wait are not. */
+static void completions_of_a_ring_are_reported(void **state)
 {
 	void *cqe = NULL;
 	fake_uring_cqe = &cqe;
 	fake_uring_result = 0;
-	TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 1, NULL) + 1);
-	TOLD(io_uring_wait_cqes(NULL, &cqe, 1, NULL, NULL) + 1);
-	TOLD(io_uring_wait_cqe_timeout(NULL, &cqe, NULL) + 1);
-	TOLD(io_uring_submit_and_wait(NULL, 1) + 1);
-	TOLD(io_uring_submit_and_wait_timeout(NULL, &cqe, 1, NULL, NULL) + 1);
-	NOT_TOLD(io_uring_submit_and_wait(NULL, 0));
-	NOT_TOLD(io_uring_peek_batch_cqe(NULL, &cqe, 4));
+	REPORTED(__io_uring_get_cqe(NULL, &cqe, 0, 1, NULL) + 1);
+	REPORTED(io_uring_wait_cqes(NULL, &cqe, 1, NULL, NULL) + 1);
+	REPORTED(io_uring_wait_cqe_timeout(NULL, &cqe, NULL) + 1);
+	REPORTED(io_uring_submit_and_wait(NULL, 1) + 1);
+	REPORTED(io_uring_submit_and_wait_timeout(NULL, &cqe, 1, NULL, NULL) + 1);
+	NOT_REPORTED(io_uring_submit_and_wait(NULL, 0));
+	NOT_REPORTED(io_uring_peek_batch_cqe(NULL, &cqe, 4));
 	fake_uring_cqe = NULL;
-	NOT_TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
+	NOT_REPORTED(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
 	fake_uring_result = 2;
-	TOLD(io_uring_peek_batch_cqe(NULL, &cqe, 4));
+	REPORTED(io_uring_peek_batch_cqe(NULL, &cqe, 4));
 	fake_uring_result = -EAGAIN;
-	NOT_TOLD(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
-	NOT_TOLD(io_uring_wait_cqe_timeout(NULL, &cqe, NULL));
+	NOT_REPORTED(__io_uring_get_cqe(NULL, &cqe, 0, 0, NULL));
+	NOT_REPORTED(io_uring_wait_cqe_timeout(NULL, &cqe, NULL));
 }
 
-/* Who it is from: one number a connection, none where several may be behind one descriptor. */
-static void connections_are_told_apart(void **state)
+/* The peer: one number per connection; none for descriptors that may carry bytes of several peers. */
+static void connections_are_different_peers(void **state)
 {
 	char buffer[8];
 	int first[2], second[2], pipes[2];
@@ -370,24 +370,24 @@ static void connections_are_told_apart(void **state)
 	make_pair(second);
 	make_pipe(pipes);
 	give(first[1]);
-	TOLD(read(first[0], buffer, 8));
+	REPORTED(read(first[0], buffer, 8));
 	uint32_t who = last_who;
 	assert_int_not_equal(who, 0);
 	for (int i = 0; i < 2; i++) {
 		int *pair = i ? second : first;
 		give(pair[1]);
-		TOLD(recv(pair[0], buffer, 8, 0));
+		REPORTED(recv(pair[0], buffer, 8, 0));
 		assert_int_equal(last_who == who, pair == first);
 	}
 	give(first[1]);
-	TOLD(recv(first[0], buffer, 8, 0));
+	REPORTED(recv(first[0], buffer, 8, 0));
 	assert_int_equal(last_who, who);
 	give(pipes[1]);
-	TOLD(read(pipes[0], buffer, 8));
+	REPORTED(read(pipes[0], buffer, 8));
 	assert_int_equal(last_who, 0);
 	give(first[1]);
 	struct pollfd polled = {.fd = first[0], .events = POLLIN};
-	TOLD(poll(&polled, 1, -1));
+	REPORTED(poll(&polled, 1, -1));
 	assert_int_equal(last_who, 0);
 	close_both(first);
 	close_both(second);
@@ -400,17 +400,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(every_way_to_read_is_a_sign),
 		TEST(every_way_to_wait_is_a_sign),
-		TEST(what_brings_no_bytes_is_no_sign),
-		TEST(kinds_of_descriptors_are_told_apart),
+		TEST(calls_without_bytes_are_no_signs),
+		TEST(kinds_of_descriptors_are_different_sources),
 		TEST(connections_of_one_port_are_one_source),
-		TEST(connections_are_told_apart),
-		TEST(callers_are_told_apart),
+		TEST(connections_are_different_peers),
+		TEST(callers_are_different_sources),
 		TEST(a_reused_descriptor_is_another_one),
-		TEST(connections_that_come_in_are_signs),
-		TEST(nothing_is_told_when_nobody_asks),
+		TEST(new_connections_are_signs),
+		TEST(nothing_is_reported_without_a_shim),
 		TEST(signal_handlers_and_children_may_read),
 		TEST(a_thread_that_reads_can_be_cancelled),
-		TEST(completions_of_a_ring_are_told),
+		TEST(completions_of_a_ring_are_reported),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

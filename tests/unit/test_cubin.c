@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading of fatbins and cubins, and the rules that say which kernels may be sliced. */
+/* Reading fatbins and cubins, and the rules that decide which kernels can be split. */
 #include "cubin/sass.h"
 #include "cubin/split_rule.h"
 
@@ -7,7 +7,7 @@
 
 #include "cubin_fixture.h"
 
-static void fatbin_of_two_zstd_entries(void **state)
+static void a_fatbin_of_two_zstd_entries_is_read(void **state)
 {
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
@@ -30,7 +30,7 @@ static void fatbin_of_two_zstd_entries(void **state)
 	free(file);
 }
 
-static void fatbin_of_lz4_entries(void **state)
+static void a_fatbin_of_lz4_entries_is_read(void **state)
 {
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
@@ -45,13 +45,13 @@ static void fatbin_of_lz4_entries(void **state)
 	assert_string_equal(cubin.kernels[0].name, "nothing");
 	hb_cubin_close(&cubin);
 	free(bytes);
-	entry.n_bytes -= 1; /* cut short */
+	entry.n_bytes -= 1; /* truncated */
 	assert_int_equal(hb_fatbin_unpack(&entry, &bytes, &n), -EINVAL);
 	free(file);
 }
 
-/* Whatever is missing at the end, something says so and nothing behind it is read. */
-static void fatbin_cut_anywhere(void **state)
+/* A truncated fatbin of any length is refused, and nothing behind its end is read. */
+static void a_truncated_fatbin_is_refused(void **state)
 {
 	struct hb_fatbin fatbin;
 	struct hb_fatbin_entry entry;
@@ -69,7 +69,7 @@ static void fatbin_cut_anywhere(void **state)
 	free(file);
 }
 
-static void image_sizes(void **state)
+static void sizes_of_images_are_read(void **state)
 {
 	struct {
 		uint32_t magic, version;
@@ -93,7 +93,7 @@ static void image_sizes(void **state)
 	free(cubin);
 }
 
-static void cubin_cut_anywhere(void **state)
+static void a_truncated_cubin_is_refused(void **state)
 {
 	struct hb_cubin cubin;
 	size_t size;
@@ -107,7 +107,7 @@ static void cubin_cut_anywhere(void **state)
 	free(bytes);
 }
 
-static void cubin_of_another_form(void **state)
+static void a_cubin_of_another_form_is_not_supported(void **state)
 {
 	struct hb_cubin cubin;
 	size_t size;
@@ -117,7 +117,7 @@ static void cubin_of_another_form(void **state)
 	free(bytes);
 }
 
-static void facts_of_a_kernel(void **state)
+static void facts_of_a_kernel_are_read(void **state)
 {
 	struct hb_cubin cubin;
 	struct hb_code_facts facts;
@@ -136,8 +136,8 @@ static void facts_of_a_kernel(void **state)
 	free(bytes);
 }
 
-/* Each kernel's name says what must become of it. */
-static void rules_say_what_names_say(void **state)
+/* Each kernel's name contains the expected decision. */
+static void each_kernel_gets_the_expected_decision(void **state)
 {
 	struct hb_cubin cubin;
 	struct hb_code_facts facts;
@@ -164,9 +164,9 @@ static void rules_say_what_names_say(void **state)
 	free(bytes);
 }
 
-/* The rule for a kernel after one change to the file. */
-static enum hb_split_reason after(const char *kernel_name,
-				  void (*change)(uint8_t *, const struct hb_cubin *, const struct hb_cubin_kernel *))
+/* Returns the rule's decision about a kernel decide_after one change to the file. */
+static enum hb_split_reason decide_after(const char *kernel_name, void (*change)(uint8_t *, const struct hb_cubin *,
+										 const struct hb_cubin_kernel *))
 {
 	struct hb_cubin cubin;
 	struct hb_code_facts facts;
@@ -239,18 +239,18 @@ static void a_broken_record(uint8_t *bytes, const struct hb_cubin *cubin, const 
 	bytes[cubin->sections[kernel->info].sh_offset + 3] = 0xff; /* longer than its section */
 }
 
-static void one_change_leaves_it_whole(void **state)
+static void one_change_makes_a_kernel_unsplittable(void **state)
 {
-	assert_int_equal(after("run_plain", an_unknown_instruction), HB_SPLIT_instruction);
-	assert_int_equal(after("run_plain", an_ordered_load), HB_SPLIT_waits);
-	assert_int_equal(after("run_plain", another_bank), HB_SPLIT_variables);
-	assert_int_equal(after("run_plain", an_unknown_attribute), HB_SPLIT_attribute);
-	assert_int_equal(after("run_plain", a_parameter_outside), HB_SPLIT_parameters);
-	assert_int_equal(after("run_plain", an_exit_outside), HB_SPLIT_attribute);
-	assert_int_equal(after("run_plain", a_broken_record), HB_SPLIT_form);
+	assert_int_equal(decide_after("run_plain", an_unknown_instruction), HB_SPLIT_instruction);
+	assert_int_equal(decide_after("run_plain", an_ordered_load), HB_SPLIT_waits);
+	assert_int_equal(decide_after("run_plain", another_bank), HB_SPLIT_variables);
+	assert_int_equal(decide_after("run_plain", an_unknown_attribute), HB_SPLIT_attribute);
+	assert_int_equal(decide_after("run_plain", a_parameter_outside), HB_SPLIT_parameters);
+	assert_int_equal(decide_after("run_plain", an_exit_outside), HB_SPLIT_attribute);
+	assert_int_equal(decide_after("run_plain", a_broken_record), HB_SPLIT_form);
 }
 
-static void other_architectures_are_left_whole(void **state)
+static void kernels_of_other_architectures_are_not_split(void **state)
 {
 	static const uint8_t exit[16] = {0x4d, 0x79};
 	size_t where;
@@ -262,11 +262,16 @@ static void other_architectures_are_left_whole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fatbin_of_two_zstd_entries), cmocka_unit_test(fatbin_of_lz4_entries),
-		cmocka_unit_test(fatbin_cut_anywhere),        cmocka_unit_test(image_sizes),
-		cmocka_unit_test(cubin_cut_anywhere),         cmocka_unit_test(cubin_of_another_form),
-		cmocka_unit_test(facts_of_a_kernel),          cmocka_unit_test(rules_say_what_names_say),
-		cmocka_unit_test(one_change_leaves_it_whole), cmocka_unit_test(other_architectures_are_left_whole),
+		cmocka_unit_test(a_fatbin_of_two_zstd_entries_is_read),
+		cmocka_unit_test(a_fatbin_of_lz4_entries_is_read),
+		cmocka_unit_test(a_truncated_fatbin_is_refused),
+		cmocka_unit_test(sizes_of_images_are_read),
+		cmocka_unit_test(a_truncated_cubin_is_refused),
+		cmocka_unit_test(a_cubin_of_another_form_is_not_supported),
+		cmocka_unit_test(facts_of_a_kernel_are_read),
+		cmocka_unit_test(each_kernel_gets_the_expected_decision),
+		cmocka_unit_test(one_change_makes_a_kernel_unsplittable),
+		cmocka_unit_test(kernels_of_other_architectures_are_not_split),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The range check, and the sliced copy of a cubin: what changed in it, and that nothing else did. */
+/* The range check, and the split copy of a cubin: what changes in the copy, and that nothing else does. */
 #include "cubin/splice.h"
 
 #include "cubin/code_info.h"
@@ -9,7 +9,7 @@
 
 #include "cubin_fixture.h"
 
-static void take_range_check(struct hb_prologue *prologue)
+static void read_range_check(struct hb_prologue *prologue)
 {
 	size_t size;
 	const char *why = NULL;
@@ -19,10 +19,10 @@ static void take_range_check(struct hb_prologue *prologue)
 	free(bytes);
 }
 
-static void range_check_is_taken(void **state)
+static void the_range_check_is_extracted(void **state)
 {
 	struct hb_prologue prologue;
-	take_range_check(&prologue);
+	read_range_check(&prologue);
 	assert_int_equal(prologue.arch, 90);
 	assert_int_equal(prologue.parameter_base, 0x210);
 	assert_int_equal(prologue.n_bytes, 256);
@@ -38,7 +38,7 @@ static void range_check_is_taken(void **state)
 		assert_int_equal(hb_sass_opcode(hb_sass_at(code, i)), HB_SASS_OP_NOP);
 }
 
-/* Why the range check is refused after a change to instruction `index` of an entry. */
+/* Returns why the range check is refused after a change to instruction `index` of an entry. */
 static const char *refusal(const char *entry, size_t index, struct hb_sass clear, struct hb_sass set)
 {
 	struct hb_prologue prologue;
@@ -78,7 +78,7 @@ static void other_range_checks_are_refused(void **state)
 			    "the entries of the range check differ in more than the place of the bounds");
 }
 
-static void range_check_that_is_none(void **state)
+static void other_code_is_not_a_range_check(void **state)
 {
 	struct hb_prologue prologue;
 	size_t size;
@@ -90,7 +90,7 @@ static void range_check_that_is_none(void **state)
 	free(bytes);
 }
 
-/* The kernels of tests/cubin and their sliced copy. */
+/* The kernels of tests/cubin and their split copy. */
 struct pair {
 	struct hb_prologue prologue;
 	uint8_t *bytes;
@@ -102,7 +102,7 @@ static int open_pair(void **state)
 {
 	static struct pair pair;
 	size_t size;
-	take_range_check(&pair.prologue);
+	read_range_check(&pair.prologue);
 	pair.bytes = fixture_cubin(&size);
 	assert_int_equal(hb_cubin_open(&pair.old, pair.bytes, size), 0);
 	assert_int_equal(hb_splice(&pair.old, &pair.prologue, &pair.splice), 0);
@@ -121,7 +121,7 @@ static int close_pair(void **state)
 	return 0;
 }
 
-static bool is_sliced(const struct pair *pair, uint32_t kernel)
+static bool is_split(const struct pair *pair, uint32_t kernel)
 {
 	return pair->splice.kernels[kernel].reason == HB_SPLIT_none;
 }
@@ -131,7 +131,7 @@ static void code_is_the_check_and_the_old_code(void **state)
 	struct pair *pair = *state;
 	assert_int_equal(pair->splice.n_split, 7);
 	for (uint32_t i = 0; i < pair->old.n_kernels; i++) {
-		if (!is_sliced(pair, i))
+		if (!is_split(pair, i))
 			continue;
 		uint8_t check[HB_PROLOGUE_BYTES_MAX];
 		uint32_t text = pair->old.kernels[i].text;
@@ -151,7 +151,7 @@ static void bounds_are_the_last_parameter(void **state)
 	struct pair *pair = *state;
 	for (uint32_t i = 0; i < pair->old.n_kernels; i++) {
 		struct hb_code_facts before, now;
-		if (!is_sliced(pair, i))
+		if (!is_split(pair, i))
 			continue;
 		assert_int_equal(hb_code_info_read(&pair->old, &pair->old.kernels[i], &before), HB_SPLIT_none);
 		assert_int_equal(hb_code_info_read(&pair->new, &pair->new.kernels[i], &now), HB_SPLIT_none);
@@ -164,7 +164,7 @@ static void bounds_are_the_last_parameter(void **state)
 	}
 }
 
-/* The words of an attribute's records of a kernel. */
+/* Reads the words of all records of an attribute of a kernel. */
 static size_t words_of(const struct hb_cubin *cubin, const char *kernel, unsigned attribute, uint32_t words[64])
 {
 	struct hb_code_info_list list = hb_code_info_begin(cubin, hb_cubin_find_kernel(cubin, kernel)->info);
@@ -178,7 +178,7 @@ static size_t words_of(const struct hb_cubin *cubin, const char *kernel, unsigne
 	return n;
 }
 
-static void places_in_the_code_move(void **state)
+static void positions_in_the_code_move(void **state)
 {
 	struct pair *pair = *state;
 	uint32_t before[64], now[64];
@@ -195,7 +195,7 @@ static void places_in_the_code_move(void **state)
 		assert_int_equal(now[i], before[i] + pair->prologue.n_bytes);
 }
 
-static void everything_else_is_as_it_was(void **state)
+static void everything_else_is_unchanged(void **state)
 {
 	struct pair *pair = *state;
 	assert_int_equal(pair->new.n_sections, pair->old.n_sections);
@@ -203,7 +203,7 @@ static void everything_else_is_as_it_was(void **state)
 		bool changed = i == pair->old.symtab;
 		for (uint32_t k = 0; k < pair->old.n_kernels; k++) {
 			const struct hb_cubin_kernel *kernel = &pair->old.kernels[k];
-			changed |= is_sliced(pair, k) &&
+			changed |= is_split(pair, k) &&
 				   (kernel->text == i || kernel->info == i || kernel->constants == i);
 		}
 		assert_string_equal(hb_cubin_section_name(&pair->old, i), hb_cubin_section_name(&pair->new, i));
@@ -216,7 +216,7 @@ static void everything_else_is_as_it_was(void **state)
 	}
 }
 
-/* Symbols in sliced code move with it; the driver finds code by segments, so they cover the same sections. */
+/* Symbols move with the code. The driver finds code by segments, so they must cover the same sections. */
 static void symbols_and_segments_follow(void **state)
 {
 	struct pair *pair = *state;
@@ -238,7 +238,7 @@ static void symbols_and_segments_follow(void **state)
 		}
 }
 
-static void what_the_check_cannot_stand_is_left_whole(void **state)
+static void kernels_that_do_not_fit_the_check_are_not_split(void **state)
 {
 	struct pair *pair = *state;
 	struct hb_splice splice;
@@ -281,15 +281,15 @@ static void layouts_that_cannot_grow_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(range_check_is_taken),
+		cmocka_unit_test(the_range_check_is_extracted),
 		cmocka_unit_test(other_range_checks_are_refused),
-		cmocka_unit_test(range_check_that_is_none),
+		cmocka_unit_test(other_code_is_not_a_range_check),
 		cmocka_unit_test(code_is_the_check_and_the_old_code),
 		cmocka_unit_test(bounds_are_the_last_parameter),
-		cmocka_unit_test(places_in_the_code_move),
-		cmocka_unit_test(everything_else_is_as_it_was),
+		cmocka_unit_test(positions_in_the_code_move),
+		cmocka_unit_test(everything_else_is_unchanged),
 		cmocka_unit_test(symbols_and_segments_follow),
-		cmocka_unit_test(what_the_check_cannot_stand_is_left_whole),
+		cmocka_unit_test(kernels_that_do_not_fit_the_check_are_not_split),
 		cmocka_unit_test(layouts_that_cannot_grow_are_refused),
 	};
 	return cmocka_run_group_tests(tests, open_pair, close_pair);

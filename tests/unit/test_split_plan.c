@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces are whole waves within the allowed time, cover the grid, and cost no more than their share. */
+/* Parts are complete waves within the allowed time, cover the grid, and cost no more than their share. */
 #include "split_plan.h"
 
 #include "base/rng.h"
@@ -13,7 +13,7 @@ static const struct hb_split_question usual = {.duration_ns = 2000000,
 					       .n_resident = 264,
 					       .cost_percent = HB_SPLIT_COST_PERCENT};
 
-static void ten_parts_of_two_waves(void **state)
+static void a_long_kernel_is_split_into_parts_of_two_waves(void **state)
 {
 	struct hb_split_plan plan;
 	assert_int_equal(hb_split_plan(&usual, &plan), HB_SPLIT_none);
@@ -22,7 +22,7 @@ static void ten_parts_of_two_waves(void **state)
 	assert_int_equal(plan.part_ns, 200000);
 }
 
-static void what_fits_at_once_runs_whole(void **state)
+static void a_grid_that_fits_at_once_is_not_split(void **state)
 {
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
@@ -30,11 +30,11 @@ static void what_fits_at_once_runs_whole(void **state)
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_resident);
 	question.n_blocks++;
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
-	question.n_resident = 0; /* not known */
+	question.n_resident = 0; /* unknown */
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_resident);
 }
 
-static void what_is_brief_runs_whole(void **state)
+static void a_short_kernel_is_not_split(void **state)
 {
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
@@ -42,23 +42,23 @@ static void what_is_brief_runs_whole(void **state)
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_brief);
 }
 
-/* 2 ms of a million blocks: a piece would cost 0.6 to 1.25 ms. */
-static void pieces_that_cost_too_much(void **state)
+/* 2 ms of a million blocks: a part would cost 0.6 to 1.25 ms. */
+static void parts_cost_no_more_than_allowed(void **state)
 {
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
 	question.n_blocks = 1000000;
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_costly);
-	question.n_blocks = 26400; /* 35 us a piece: five of them */
+	question.n_blocks = 26400; /* 35 us per part: five of them */
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
 	assert_int_equal(plan.n_parts, 5);
-	question.cost_percent = 1000000; /* whatever it costs */
+	question.cost_percent = 1000000; /* at any cost */
 	assert_int_equal(hb_split_plan(&question, &plan), HB_SPLIT_none);
-	assert_int_equal(plan.n_parts, 10); /* 100 waves, ten a piece */
+	assert_int_equal(plan.n_parts, 10); /* 100 waves, ten per part */
 }
 
-/* A wave that is longer than allowed is a piece. */
-static void long_blocks(void **state)
+/* A wave that is longer than allowed is one part. */
+static void a_part_is_at_least_one_wave(void **state)
 {
 	struct hb_split_plan plan;
 	struct hb_split_question question = usual;
@@ -91,8 +91,8 @@ static void any_plan_covers_the_grid(void **state)
 	}
 }
 
-/* The first piece goes at once, the others when all but the lead has drained. */
-static void pacing(void **state)
+/* The first part goes at once, each other one when no more than the lead time is left of the previous. */
+static void parts_are_issued_shortly_before_the_previous_one_ends(void **state)
 {
 	struct hb_split_clock clock = {0};
 	int64_t now_ns = 1000000;
@@ -101,9 +101,9 @@ static void pacing(void **state)
 	assert_int_equal(hb_split_wait_ns(&clock, now_ns), 200000 - HB_SPLIT_LEAD_NS);
 	now_ns += 200000 - HB_SPLIT_LEAD_NS;
 	assert_int_equal(hb_split_wait_ns(&clock, now_ns), 0);
-	hb_split_issued(&clock, now_ns, 200000); /* it follows the one before */
+	hb_split_issued(&clock, now_ns, 200000); /* the part follows the previous one */
 	assert_int_equal(clock.drained_ns, 1400000);
-	now_ns = 5000000; /* late: nothing is left, and time that was lost is not caught up */
+	now_ns = 5000000; /* late: nothing is in flight, and lost time is not caught up */
 	hb_split_issued(&clock, now_ns, 200000);
 	assert_int_equal(clock.drained_ns, 5200000);
 }
@@ -111,13 +111,13 @@ static void pacing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ten_parts_of_two_waves),
-		cmocka_unit_test(what_fits_at_once_runs_whole),
-		cmocka_unit_test(what_is_brief_runs_whole),
-		cmocka_unit_test(pieces_that_cost_too_much),
-		cmocka_unit_test(long_blocks),
+		cmocka_unit_test(a_long_kernel_is_split_into_parts_of_two_waves),
+		cmocka_unit_test(a_grid_that_fits_at_once_is_not_split),
+		cmocka_unit_test(a_short_kernel_is_not_split),
+		cmocka_unit_test(parts_cost_no_more_than_allowed),
+		cmocka_unit_test(a_part_is_at_least_one_wave),
 		cmocka_unit_test(any_plan_covers_the_grid),
-		cmocka_unit_test(pacing),
+		cmocka_unit_test(parts_are_issued_shortly_before_the_previous_one_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of the fake driver that loads machine code, in a build of its own
- * for the tests of slices. It reads the cubins that it is given and notes, for
- * each kernel, which blocks launches would run: all of them, or for a kernel of a
- * module with a range check those within the bounds that its last parameter
- * gives. Its linker gives the compiled range check of tests/cubin. Launches
- * return at once; a value that a stream writes comes when they would be done.
+ * The part of the fake driver that loads machine code, in a separate build for the
+ * tests of splitting. It reads cubins and records for each kernel which blocks its
+ * launches would run: all of them, or, for a kernel with a range check, the blocks
+ * within the bounds in its last parameter. Its linker returns the compiled range check
+ * of tests/cubin. Launches return at once; a value that a stream writes appears when
+ * the launches before it would be done.
  */
 #include "fake_driver.h"
 
@@ -38,15 +38,15 @@ enum { BLOCKS = 16384, FUNCTIONS = 64, MS = 2 };
 struct fake_module {
 	struct hb_cubin cubin;
 	uint8_t *bytes;
-	CUcontext context; /* NULL: a library, which is of none */
+	CUcontext context; /* NULL: a library, which belongs to no context */
 	bool has_check;
 };
 
-/* A function, or the kernel of a library, which has a function in each context. */
+/* A function, or a kernel of a library, which has one function per context. */
 struct fake_function {
 	struct fake_module *module;
 	const struct hb_cubin_kernel *kernel;
-	CUcontext context; /* NULL: a kernel */
+	CUcontext context; /* NULL: a kernel of a library */
 	int settings[32];
 };
 
@@ -66,13 +66,13 @@ unsigned hb_fake_launches_of_pieces(void)
 	return atomic_exchange(&n_piece_launches, 0);
 }
 
-/* "link", "load": what the driver says no to from now on. */
+/* The calls that the driver refuses from now on: "link" or "load". */
 void hb_fake_set_refusal(const char *what)
 {
 	refused = what;
 }
 
-/* Of the kernel of a sliced copy that was asked for last. */
+/* Settings of the split copy whose kernel was looked up last. */
 int hb_fake_setting_of_copy(int attribute)
 {
 	int value = -1;
@@ -97,7 +97,7 @@ static uint8_t *copy_of(const void *image, size_t *size)
 	return bytes ? memcpy(bytes, image, *size) : NULL;
 }
 
-/* A module whose run_plain has three parameters is a sliced copy. */
+/* A module whose run_plain has three parameters is a split copy. */
 static bool has_check(const struct hb_cubin *cubin)
 {
 	struct hb_code_facts facts;
@@ -141,7 +141,7 @@ static CUresult get(void **handle, struct fake_module *module, const char *name,
 			*handle = &functions[i];
 			return CUDA_SUCCESS;
 		}
-	struct fake_function *function = &functions[n_functions++ % FUNCTIONS]; /* handles come again */
+	struct fake_function *function = &functions[n_functions++ % FUNCTIONS]; /* handles are reused */
 	*function = (struct fake_function){module, kernel, context, {0}};
 	*handle = function;
 	return CUDA_SUCCESS;
@@ -224,7 +224,7 @@ CUresult cuKernelGetName(const char **name, CUkernel kernel)
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
-	*value = 8; /* processors */
+	*value = 8; /* SMs */
 	return CUDA_SUCCESS;
 }
 
@@ -292,7 +292,7 @@ static unsigned n_writes, n_written;
 static bool has_writer;
 static void (*on_piece)(unsigned n);
 
-/* Called in each launch of a piece, before it would run. */
+/* Called at each launch of a part, before it would run. */
 void hb_fake_on_piece(void (*act)(unsigned n))
 {
 	on_piece = act;
@@ -343,7 +343,7 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, unsigned 
 		has_writer = pthread_create(&thread, NULL, be_the_writer, NULL) == 0 && pthread_detach(thread) == 0;
 	bool has_room = n_writes - n_written < WRITES;
 	if (has_room) {
-		/* NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the host, as cuMemHostAlloc gave it */
+		/* NOLINTNEXTLINE(performance-no-int-to-ptr): a host address from cuMemHostAlloc */
 		writes[n_writes % WRITES].word = (_Atomic(uint32_t) *)(uintptr_t)address;
 		writes[n_writes % WRITES].value = value;
 		writes[n_writes++ % WRITES].due_ns = drained_ns;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fake driver: see fake_driver.h. Used by the tests of the shim in place of
- * the real library, with and without the shim in front.
+ * The fake driver (fake_driver.h). The tests of the shim use it in place of the real
+ * library, with and without the shim before it.
  *
- * Its lookup knows three ages of a name: asked for version 14000 and up it
- * gives functions that the shim cannot know, as a driver newer than the shim
- * would. Built with FAKE_OLD it lacks the names of CUDA 12 and later.
+ * Its look-up knows three ages of a name: for version 14000 and later it returns
+ * functions that the shim cannot know, like a driver newer than the shim. Built with
+ * FAKE_OLD it lacks the functions of CUDA 12 and later.
  */
 #include "fake_driver.h"
 
@@ -44,9 +44,9 @@ static unsigned give_answer(void)
 }
 
 /*
- * Called by the recording stubs; returns where they jump. The layout of args is
- * the stubs'. It reads as many arguments as any function has, so for most it
- * reads past them into the caller's frame, which the address sanitizer minds.
+ * Called by the recording stubs, which define the layout of args; returns the address
+ * to which they jump. It reads as many arguments as any function has, so it often
+ * reads past them into the caller's frame, which the address sanitizer would report.
  */
 __attribute__((no_sanitize("address"))) void *hb_fake_record(unsigned fn, const uint64_t *args)
 {
@@ -112,7 +112,7 @@ static void *find_exact(const char *text)
 	return NULL;
 }
 
-/* base + version suffix + stream suffix, the highest version that `newest` allows. */
+/* Finds base + version suffix + stream suffix with the highest version that `newest` allows. */
 static void *find_version(const char *base, int newest, const char *stream_suffix)
 {
 	for (int v = newest; v >= 1; v--) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fake driver's one device and its memory: handles that are never the same
- * twice, nothing behind them. Pools keep what they had at most until they are
- * trimmed when HB_FAKE_POOLS_KEEP is set, else nothing. Names in HB_FAKE_REFUSE (separated by commas) run
- * out of memory instead. Captures: one stream at a time can record.
+ * The fake driver's only device and its memory: unique handles without memory behind
+ * them. With HB_FAKE_POOLS_KEEP set, pools keep their largest size until they are
+ * trimmed; otherwise they keep nothing. Functions named in HB_FAKE_REFUSE (separated by
+ * commas) fail with out of memory. One stream at a time can capture.
  */
 #include "fake_driver.h"
 
@@ -20,9 +20,9 @@ void hb_fake_set_busy(int is_busy);
 static _Atomic(uint64_t) next_handle = 0x700000000000;
 static _Atomic(CUstream) recording;
 static int context_object;
-static __thread CUcontext current; /* that the thread has set; NULL: the one that is made */
+static __thread CUcontext current; /* context set by the thread; NULL: the default one */
 
-/* Called `name`: counted, and perhaps refused. */
+/* Counts a call of `name`, and refuses it if HB_FAKE_REFUSE names it. */
 static CUresult enter(const char *name)
 {
 	const char *refused = getenv("HB_FAKE_REFUSE");
@@ -123,7 +123,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
 	return give("cuMemAllocManaged", pointer);
 }
 
-/* The forms of before CUDA 3.2: the lower half of a handle is as unique. */
+/* Functions from before CUDA 3.2: the lower half of a handle is unique, too. */
 static CUresult give_32(const char *name, CUdeviceptr_v1 *pointer)
 {
 	uint64_t handle = 0;
@@ -202,13 +202,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
 
 enum { N_POOLS = 8, N_SIZES = 4096 };
 
-/* [0] is the device's own. */
+/* [0] is the device's default pool. */
 static struct pool {
 	_Atomic(uint64_t) used, reserved;
 } pools[N_POOLS];
 static _Atomic(unsigned) n_pools = 1;
 
-/* By pointer: what a free gives back to which pool. */
+/* By pointer: the pool to which a free returns how many bytes. */
 static struct piece {
 	uint64_t bytes;
 	struct pool *pool;
@@ -345,7 +345,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 	return enter("cuMemUnmap");
 }
 
-/* ---- streams and what is asked about them ---- */
+/* ---- streams and queries about them ---- */
 
 static atomic_bool busy;
 

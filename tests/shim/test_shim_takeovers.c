@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds, over the simulated driver, which runs them as kernels: what lets them
- * go, and that nothing waits for them. What was held and by what it was let go
- * is read from the counters of the page, so no test depends on times; a call
- * that would wait for a hold ends at the hold's limit, and then the counter of
- * its reason is missing.
+ * Takeovers over the simulated driver, which runs the takeover kernels: what releases
+ * them, and that nothing waits for them. The tests read from the counters of the page
+ * what was taken over and what released it, so no test depends on times. A call that
+ * waited for a takeover kernel would end at the kernel's limit, and the counter of
+ * the expected reason would not change.
  */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
@@ -36,7 +36,7 @@ static CUmodule module;
 static CUfunction kernel_short;
 static CUstream stream;
 
-/* The daemon's heart beats for ever; a test that waits for what does not come is ended by the runner. */
+/* The daemon's heartbeat never ends; the test runner ends a test that waits forever. */
 static void await(enum hb_page_counter counter, uint64_t at_least)
 {
 	while (hb_page_host_count(&host, counter) < at_least)
@@ -65,8 +65,9 @@ static void make_context(void)
 }
 
 /*
- * The first hint is what starts the thread; it prepares, and from some hint on
- * the GPU is held. Few hints: after 16 that led to nothing none is believed.
+ * The first hint starts the takeover thread, which prepares the context; from some
+ * later hint on the GPU is taken over. Foresight ignores hints after 16 wrong ones, so
+ * this gives only a few.
  */
 static void hold(void)
 {
@@ -78,7 +79,7 @@ static void hold(void)
 	}
 }
 
-/* A hint that tells the truth. Too many that lead to nothing, and none would be believed, nor anything held. */
+/* A hint that is followed by a launch. After too many wrong hints foresight would ignore them all. */
 static void hint_and_be_right(int64_t in_ns)
 {
 	int64_t at_ns = hb_clock_now_ns() + in_ns;
@@ -89,7 +90,7 @@ static void hint_and_be_right(int64_t in_ns)
 	OK(CU(cuStreamSynchronize)(stream));
 }
 
-/* With something held when it returns, for it was let go by this very call: `call` is repeated until that was so. */
+/* Repeats a takeover and `call` until `call` itself released the takeover. */
 #define LETS_GO(counter, call) \
 	do { \
 		uint64_t before_; \
@@ -98,7 +99,7 @@ static void hint_and_be_right(int64_t in_ns)
 			before_ = hb_page_host_count(&host, counter); \
 			hold(); \
 			call; \
-			OK(CU(cuStreamSynchronize)(NULL)); /* else the process counts as at work */ \
+			OK(CU(cuStreamSynchronize)(NULL)); /* otherwise the process counts as busy */ \
 		} while (hb_page_host_count(&host, counter) == before_); \
 	} while (0)
 
@@ -122,7 +123,7 @@ static void hint_and_launch(void)
 	end();
 }
 
-/* Ours and the thread that holds share a CPU, and it runs when we do not: it cannot be quicker than our next line. */
+/* This thread and the takeover thread share a CPU, so the takeover thread cannot run before our next line. */
 static void put_the_thread_behind(void)
 {
 	cpu_set_t one;
@@ -145,7 +146,7 @@ static void put_the_thread_behind(void)
 	closedir(tasks);
 }
 
-/* What is held when the hint returns was held by its caller: until that was so for some. */
+/* A takeover that exists when the hint returns was made by the calling thread; repeats until some were. */
 static void hint_and_look(void)
 {
 	int at_once = 0;
@@ -154,7 +155,7 @@ static void hint_and_look(void)
 	put_the_thread_behind();
 	for (int i = 0; i < 1000 && at_once < 4; i++) {
 		hint_and_be_right(300000);
-		usleep(3000); /* the hold before is over, and the thread asleep */
+		usleep(3000); /* the previous takeover has ended, and the thread sleeps */
 		uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers);
 		hint(300000);
 		at_once += hb_page_host_count(&host, HB_COUNT_takeovers) > before;
@@ -171,7 +172,7 @@ static uint64_t signs_seen(void)
 	return hb_page_host_count(&host, HB_COUNT_signs) + hb_page_host_count(&host, HB_COUNT_signs_dropped);
 }
 
-/* Memory is asked for before a request's first launch; between two launches it says nothing. */
+/* An allocation is a sign before a request's first launch, and none between two launches. */
 static void allocate_first(void)
 {
 	CUdeviceptr memory;
@@ -196,7 +197,7 @@ static void hint_and_nothing(void)
 	await(HB_COUNT_takeover_time, 1);
 	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
 	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
-	launch(kernel_short, stream); /* and the stream of holds is empty: nothing is left to wait for */
+	launch(kernel_short, stream); /* afterwards the takeover stream is empty, so nothing waits for it */
 	OK(CU(cuCtxSynchronize)());
 	end();
 }
@@ -229,7 +230,7 @@ static void wait_on_the_stream(void *unused)
 		usleep(100);
 }
 
-/* The other thread waits for the whole context, and would wait for a hold that came now. */
+/* The other thread waits for all work of the context, so it would wait for a takeover made now. */
 static void hint_during_wide_call(void)
 {
 	pthread_t other;
@@ -256,7 +257,7 @@ static void hint_during_wide_call(void)
 	end();
 }
 
-/* What does not wait for a hold must not let it go either. */
+/* A call that does not wait for takeover kernels must not release them either. */
 static void copy_and_use_the_default_stream(void)
 {
 	CUdeviceptr memory;
@@ -270,7 +271,8 @@ static void copy_and_use_the_default_stream(void)
 	OK(CU(cuStreamSynchronize)(NULL));
 	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0 &&
 	      hb_page_host_count(&host, HB_COUNT_takeovers_wide) == 0);
-	LETS_GO(HB_COUNT_takeovers_released, launch(kernel_short, NULL)); /* waits for blocking streams, not for ours */
+	LETS_GO(HB_COUNT_takeovers_released,
+		launch(kernel_short, NULL)); /* waits for blocking streams, not for the takeover stream */
 	OK(CU(cuStreamSynchronize)(NULL));
 	LETS_GO(HB_COUNT_takeovers_released, OK(CU(cuMemsetD8Async)(memory, 0, 1, stream)));
 	OK(CU(cuMemFree_v2)(memory));
@@ -287,7 +289,7 @@ static void hint_during_capture(void)
 	OK(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	launch(kernel_short, stream);
 	hold();
-	launch(kernel_short, stream); /* recorded: no work that a hold was for */
+	launch(kernel_short, stream); /* captured, so it is not the launch that the takeover was for */
 	CHECK(hb_page_host_count(&host, HB_COUNT_takeovers_released) == 0);
 	OK(CU(cuStreamEndCapture)(stream, &graph));
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
@@ -302,7 +304,7 @@ static void fork_while_held(void)
 	hold();
 	pid_t child = fork();
 	if (child == 0) {
-		hint(400000); /* nobody to do anything, and nobody who minds */
+		hint(400000); /* the child has no takeover thread, and the hint has no effect */
 		_exit(0);
 	}
 	int status = 1;
@@ -373,7 +375,7 @@ static void launch_from_several_threads(void)
 	end();
 }
 
-/* The younger context is the one held; its death leaves the other. */
+/* The GPU is taken over for the newer context; after it is destroyed, for the other one. */
 static void use_two_contexts(void)
 {
 	begin();
@@ -401,7 +403,7 @@ static void hint_for_nothing(void)
 	end();
 }
 
-/* Holds fail at the first step; the application sees nothing of it. */
+/* Takeovers fail at the first step; the application does not notice. */
 static void hint_with_a_driver_that_refuses(void)
 {
 	begin();
@@ -431,7 +433,7 @@ static void tell_requests(void)
 		request_end();
 		CHECK(running()->running_since_ns == 0);
 	}
-	request_end(); /* none is open */
+	request_end(); /* there is no open request */
 	end();
 }
 
@@ -444,9 +446,9 @@ static void infer_requests(void)
 		CHECK(running()->running_since_ns > 0 && running()->running_deadline_ns == 0);
 		OK(CU(cuStreamSynchronize)(stream));
 		CHECK(running()->running_since_ns == 0);
-		OK(CU(cuStreamSynchronize)(stream)); /* nothing was launched since */
+		OK(CU(cuStreamSynchronize)(stream)); /* nothing was launched meanwhile */
 	}
-	CHECK(hb_page_host_count(&host, HB_COUNT_requests) == 4); /* and the one of make_context() */
+	CHECK(hb_page_host_count(&host, HB_COUNT_requests) == 4); /* including the request of make_context() */
 	end();
 }
 
@@ -472,12 +474,12 @@ static struct hb_page_process *run(void (*scenario)(void))
 	return process;
 }
 
-static void the_first_launch_lets_a_hold_go(void **state)
+static void the_first_launch_releases_a_takeover(void **state)
 {
 	assert_int_equal(run(hint_and_launch)->requests.takeover_fault, 0);
 }
 
-static void a_hint_holds_before_it_returns(void **state)
+static void a_hint_takes_the_gpu_over_before_it_returns(void **state)
 {
 	run(hint_and_look);
 }
@@ -487,59 +489,59 @@ static void an_allocation_after_idle_is_a_sign(void **state)
 	run(allocate_first);
 }
 
-static void a_hold_without_a_launch_ends_by_itself(void **state)
+static void a_takeover_without_a_launch_ends_by_itself(void **state)
 {
 	run(hint_and_nothing);
 }
 
-static void calls_that_wait_for_the_context_let_a_hold_go(void **state)
+static void calls_that_wait_for_the_context_release_a_takeover(void **state)
 {
 	run(call_wide);
 }
 
-static void nothing_is_held_while_such_a_call_waits(void **state)
+static void there_is_no_takeover_while_such_a_call_waits(void **state)
 {
 	run(hint_during_wide_call);
 }
 
-static void copies_and_default_streams_do_not_wait_for_a_hold(void **state)
+static void copies_and_default_streams_do_not_wait_for_a_takeover(void **state)
 {
 	run(copy_and_use_the_default_stream);
 }
 
-static void a_capture_is_left_alone(void **state)
+static void a_capture_is_not_disturbed(void **state)
 {
 	run(hint_during_capture);
 }
 
-static void a_forked_child_leaves_the_hold_to_its_parent(void **state)
+static void a_forked_child_does_not_change_its_parents_takeover(void **state)
 {
 	run(fork_while_held);
 }
 
-static void a_process_may_end_while_it_holds(void **state)
+static void a_process_may_exit_during_a_takeover(void **state)
 {
 	run(exit_while_held);
 }
 
-static void a_context_may_end_while_it_is_held(void **state)
+static void a_context_may_be_destroyed_during_a_takeover(void **state)
 {
 	run(destroy_while_held);
 	hb_page_host_begin_again(&host);
 	run(reset_while_held);
 }
 
-static void threads_and_streams_may_be_many(void **state)
+static void many_threads_and_streams_may_launch(void **state)
 {
 	assert_int_equal(run(launch_from_several_threads)->requests.takeover_fault, 0);
 }
 
-static void one_of_two_contexts_is_held(void **state)
+static void the_gpu_is_taken_over_for_one_of_two_contexts(void **state)
 {
 	run(use_two_contexts);
 }
 
-static void nothing_is_held_without_a_reason(void **state)
+static void there_is_no_takeover_without_a_reason(void **state)
 {
 	host.gpu->tenants_low = 0;
 	assert_true(run(hint_for_nothing)->counters[HB_COUNT_signs] > 0);
@@ -549,16 +551,16 @@ static void nothing_is_held_without_a_reason(void **state)
 	assert_int_equal(run(hint_for_nothing)->counters[HB_COUNT_signs], 0);
 }
 
-static void holds_that_fail_are_off_for_good(void **state)
+static void takeovers_that_fail_stay_off(void **state)
 {
 	setenv("HB_SIM_FAIL", "cuStreamCreateWithPriority:2", 1);
 	assert_int_not_equal(run(hint_with_a_driver_that_refuses)->requests.takeover_fault, 0);
 }
 
-static void requests_told_by_the_application_are_on_the_page(void **state)
+static void requests_reported_by_the_application_are_on_the_page(void **state)
 {
 	struct hb_page_requests *signs = &run(tell_requests)->requests;
-	assert_int_equal(signs->written, 31); /* one was inferred before the application began to tell */
+	assert_int_equal(signs->written, 31); /* one was inferred before the application reported its first one */
 	struct hb_page_request *last = &signs->ring[30 % HB_PAGE_REQUESTS];
 	assert_true(last->begin_ns > 0 && last->end_ns > last->begin_ns);
 	assert_int_equal(last->deadline_ns, INT64_C(5) << 40);
@@ -576,22 +578,22 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(the_first_launch_lets_a_hold_go),
-		TEST(a_hint_holds_before_it_returns),
+		TEST(the_first_launch_releases_a_takeover),
+		TEST(a_hint_takes_the_gpu_over_before_it_returns),
 		TEST(an_allocation_after_idle_is_a_sign),
-		TEST(a_hold_without_a_launch_ends_by_itself),
-		TEST(calls_that_wait_for_the_context_let_a_hold_go),
-		TEST(nothing_is_held_while_such_a_call_waits),
-		TEST(copies_and_default_streams_do_not_wait_for_a_hold),
-		TEST(a_capture_is_left_alone),
-		TEST(a_forked_child_leaves_the_hold_to_its_parent),
-		TEST(a_process_may_end_while_it_holds),
-		TEST(a_context_may_end_while_it_is_held),
-		TEST(threads_and_streams_may_be_many),
-		TEST(one_of_two_contexts_is_held),
-		TEST(nothing_is_held_without_a_reason),
-		TEST(holds_that_fail_are_off_for_good),
-		TEST(requests_told_by_the_application_are_on_the_page),
+		TEST(a_takeover_without_a_launch_ends_by_itself),
+		TEST(calls_that_wait_for_the_context_release_a_takeover),
+		TEST(there_is_no_takeover_while_such_a_call_waits),
+		TEST(copies_and_default_streams_do_not_wait_for_a_takeover),
+		TEST(a_capture_is_not_disturbed),
+		TEST(a_forked_child_does_not_change_its_parents_takeover),
+		TEST(a_process_may_exit_during_a_takeover),
+		TEST(a_context_may_be_destroyed_during_a_takeover),
+		TEST(many_threads_and_streams_may_launch),
+		TEST(the_gpu_is_taken_over_for_one_of_two_contexts),
+		TEST(there_is_no_takeover_without_a_reason),
+		TEST(takeovers_that_fail_stay_off),
+		TEST(requests_reported_by_the_application_are_on_the_page),
 		TEST(requests_are_inferred),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

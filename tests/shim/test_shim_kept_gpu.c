@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU kept from the end of work on, where the next launch is due soon: over
- * the simulated driver. A program that works, waits and works again is learned
- * until the GPU was kept (`holds_kept`), so no test depends on how long anything
- * takes; what lets a kept GPU go, and that nothing waits for it, as in
- * test_shim_holds.c.
+ * The GPU kept after the end of work because the next launch is due soon, over the
+ * simulated driver. A program works, waits and works again until the shim has learned
+ * that and kept the GPU (counter takeovers_kept), so no test depends on how long
+ * anything takes. As in test_shim_takeovers.c, the tests check what releases a kept
+ * GPU and that nothing waits for it.
  */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
@@ -19,7 +19,7 @@
 
 #define OK(call) CHECK((call) == CUDA_SUCCESS)
 
-/* A wait that is worth arranging something in, also where each call before it is slow (under a sanitizer); and one that is not. */
+/* One wait is long enough to arrange a takeover, also if each call is slow (under a sanitizer); the other is too short. */
 static const char image[] = "HBSIM1\n"
 			    "kernel long ns=4000000\n"
 			    "kernel short ns=2000\n";
@@ -28,7 +28,7 @@ static struct hb_page_host host;
 
 /* ---- in the child ---- */
 
-/* Of the context in use. */
+/* Objects of the context in use. */
 static CUcontext context;
 static CUfunction kernel_long, kernel_short;
 static CUstream stream;
@@ -59,7 +59,7 @@ static void end(void)
 	OK(CU(cuCtxDestroy_v2)(context));
 }
 
-/* By a hint, which also starts the thread that prepares. Few of them: after some that led to nothing none is believed. */
+/* Gives a hint, which also starts the thread that prepares. Only a few: foresight ignores hints after some wrong ones. */
 static void hint(void)
 {
 	void (*call)(int64_t) = (void (*)(int64_t))hb_test_shim_symbol("hb_shim_hint");
@@ -83,8 +83,8 @@ static void work_and_wait(CUfunction kernel, enum how how)
 }
 
 /*
- * The answer of a request follows its work at once; the next request comes later, and not at a time that can be foretold. Two
- * kernels, because waits are told apart by what was launched before them.
+ * The answer of a request follows its work at once; the next request arrives later, at an unpredictable time. It uses two
+ * kernels, because the shim distinguishes waits by what was launched before them.
  */
 static void answer_and_rest(int i)
 {
@@ -93,7 +93,7 @@ static void answer_and_rest(int i)
 	usleep(2000 + (unsigned)(i * 7919 % 13) * 1000);
 }
 
-/* Ends with the GPU kept behind work that has just been waited for. */
+/* Returns when the GPU was kept after work for which the program has just waited. */
 static void be_kept(enum how how)
 {
 	uint64_t before = hb_page_host_count(&host, HB_COUNT_takeovers_kept);
@@ -113,7 +113,7 @@ static void wait_for_streams(void)
 	be_kept(BY_STREAM);
 	uint64_t released = hb_page_host_count(&host, HB_COUNT_takeovers_released);
 	for (int i = 0; hb_page_host_count(&host, HB_COUNT_takeovers_released) < released + 5; i++) {
-		answer_and_rest(i); /* what is kept is for this launch */
+		answer_and_rest(i); /* the GPU was kept for this launch */
 		be_kept(BY_STREAM);
 	}
 	end();
@@ -127,7 +127,7 @@ static void wait_for_events(void)
 	end();
 }
 
-/* Nothing follows soon: there is nothing to keep the GPU for. */
+/* No launch follows soon, so the GPU must not be kept. */
 static void rest_after_work(void)
 {
 	begin();
@@ -159,7 +159,7 @@ static void keep_without_a_reason(void)
 	end();
 }
 
-/* Calls that wait for everything in the context do not wait for what is kept. */
+/* Calls that wait for all work of the context must not wait for the kernels that keep the GPU. */
 static void call_wide(void)
 {
 	CUdeviceptr memory;
@@ -185,7 +185,7 @@ static void *synchronize_all(void *unused)
 	return NULL;
 }
 
-/* What is arranged while one thread waits for its work must not keep another one that waits for all. */
+/* Kernels arranged while one thread waits for its work must not delay another thread that waits for all work. */
 static void wait_in_two_threads(void)
 {
 	begin();
@@ -220,11 +220,11 @@ static void capture_meanwhile(void)
 	OK(CU(cuGraphInstantiateWithFlags)(&executable, graph, 0));
 	OK(CU(cuGraphLaunch)(executable, recorded));
 	OK(CU(cuStreamSynchronize)(recorded));
-	be_kept(BY_STREAM); /* and again when nothing is recorded */
+	be_kept(BY_STREAM); /* and again when no stream captures */
 	end();
 }
 
-/* The legacy default stream waits for blocking streams, and ours is none. */
+/* The legacy default stream waits for blocking streams; the takeover stream is non-blocking. */
 static void use_the_default_stream(void)
 {
 	begin();
@@ -240,8 +240,8 @@ static void use_the_default_stream(void)
 }
 
 /*
- * Of several contexts the one that began to launch last is chosen. Nothing would ever be kept for the older one if that were
- * the younger, nor for the younger one after the older has been used, or has gone.
+ * The GPU is kept for the context that began to launch last. If the shim always chose the newer context, the GPU would never be
+ * kept for the older one, nor for the newer one after the older was used or destroyed.
  */
 static void use_two_contexts(void)
 {
@@ -313,7 +313,7 @@ static void *destroy_while_busy(void *unused)
 	return NULL;
 }
 
-/* Late, so that the other thread most likely waits for its work by then; what must hold holds in any order. */
+/* Late, so that the other thread most likely waits for its work by then; the check holds in any order. */
 static void come_while_another_goes(void)
 {
 	pthread_t thread;
@@ -355,30 +355,30 @@ static void a_launch_soon_after_the_work_finds_the_gpu_kept(void **state)
 	run(wait_for_streams);
 }
 
-static void so_it_does_after_a_wait_for_an_event(void **state)
+static void a_launch_after_a_wait_for_an_event_finds_the_gpu_kept(void **state)
 {
 	run(wait_for_events);
 }
 
-static void nothing_is_kept_where_nothing_follows(void **state)
+static void the_gpu_is_not_kept_if_no_launch_follows(void **state)
 {
 	run(rest_after_work);
 }
 
-static void nothing_is_kept_without_low_priority(void **state)
+static void the_gpu_is_not_kept_without_low_priority(void **state)
 {
 	host.gpu->tenants_low = 0;
 	run(keep_without_a_reason);
 }
 
-static void calls_that_wait_for_the_context_let_go(void **state)
+static void calls_that_wait_for_the_context_release_the_gpu(void **state)
 {
 	run(call_wide);
 	hb_page_host_begin_again(&host);
 	run(wait_in_two_threads);
 }
 
-static void a_capture_is_left_alone(void **state)
+static void a_capture_is_not_disturbed(void **state)
 {
 	run(capture_meanwhile);
 }
@@ -388,7 +388,7 @@ static void the_default_stream_does_not_wait(void **state)
 	run(use_the_default_stream);
 }
 
-static void the_context_in_use_is_kept(void **state)
+static void the_gpu_is_kept_for_the_context_in_use(void **state)
 {
 	run(use_two_contexts);
 }
@@ -402,8 +402,8 @@ static void a_process_may_fork_end_or_lose_its_context(void **state)
 	}
 }
 
-/* The end of one may wait for the work in it, which may wait for what the application does in the other. */
-static void a_context_comes_while_another_goes(void **state)
+/* Destroying one context may wait for its work, which may wait for what the application does in the other context. */
+static void a_context_is_created_while_another_is_destroyed(void **state)
 {
 	run(come_while_another_goes);
 }
@@ -413,15 +413,15 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_launch_soon_after_the_work_finds_the_gpu_kept),
-		TEST(so_it_does_after_a_wait_for_an_event),
-		TEST(nothing_is_kept_where_nothing_follows),
-		TEST(nothing_is_kept_without_low_priority),
-		TEST(calls_that_wait_for_the_context_let_go),
-		TEST(a_capture_is_left_alone),
+		TEST(a_launch_after_a_wait_for_an_event_finds_the_gpu_kept),
+		TEST(the_gpu_is_not_kept_if_no_launch_follows),
+		TEST(the_gpu_is_not_kept_without_low_priority),
+		TEST(calls_that_wait_for_the_context_release_the_gpu),
+		TEST(a_capture_is_not_disturbed),
 		TEST(the_default_stream_does_not_wait),
-		TEST(the_context_in_use_is_kept),
+		TEST(the_gpu_is_kept_for_the_context_in_use),
 		TEST(a_process_may_fork_end_or_lose_its_context),
-		TEST(a_context_comes_while_another_goes),
+		TEST(a_context_is_created_while_another_is_destroyed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
