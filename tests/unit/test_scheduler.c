@@ -119,7 +119,7 @@ static struct hb_estimate predict_high(uint32_t model)
 	hb_forecast_run(predictor, &forecast, NULL);
 	return (struct hb_estimate){
 		.ns = forecast.flow[index].finish_ns,
-		.error = hb_predictor_error(predictor, HB_SCHEDULER_HIGH, forecast.flow[index].crowd),
+		.error = hb_predictor_error(predictor, HB_SCHEDULER_HIGH, forecast.flow[index].beside),
 	};
 }
 

@@ -60,7 +60,7 @@ static void end_with_server(int lifeline)
 	fcntl(lifeline, F_SETSIG, SIGKILL);
 	fcntl(lifeline, F_SETFL, O_ASYNC);
 	fcntl(lifeline, F_SETFD,
-	      0); /* the group inherits it: the signal works while any of its processes has it open */
+	      0); /* inherited by the group: the signal is sent while at least one of its processes keeps the pipe open */
 }
 
 /* Runs between fork and exec: must not wait for another thread of the server (no malloc, no locks). */

@@ -17,7 +17,7 @@
 #define ROUNDING_NS 1e-3
 
 /* Sums over the batches in flight. */
-struct crowd {
+struct flight_sums {
 	uint32_t runs;
 	double link[2];
 	double sm[HB_SCHEDULER_PRIORITIES], memory;
@@ -28,11 +28,11 @@ static bool is_in_flight(const struct hb_flow *flow)
 	return flow->live && !flow->waits;
 }
 
-static void add_run(struct crowd *crowd, const struct hb_flow *flow)
+static void add_run(struct flight_sums *sums, const struct hb_flow *flow)
 {
-	crowd->runs++;
-	crowd->sm[flow->priority] += flow->sm;
-	crowd->memory += flow->memory;
+	sums->runs++;
+	sums->sm[flow->priority] += flow->sm;
+	sums->memory += flow->memory;
 }
 
 /* Work left in the stage at which the flow stops because it is paused; 0 = it does not stop. */
@@ -57,42 +57,41 @@ static bool has_to_wait(const struct hb_flow *flow, struct hb_flow *const *other
 	return false;
 }
 
-static void add_to_crowd(struct crowd *crowd, const struct hb_flow *flow)
+static void add_to_sums(struct flight_sums *sums, const struct hb_flow *flow)
 {
 	bool out = flow->stage == HB_STAGE_OUT;
 	if (flow->stage == HB_STAGE_RUN)
-		add_run(crowd, flow);
+		add_run(sums, flow);
 	else
-		crowd->link[out] += flow->link_use[out];
+		sums->link[out] += flow->link_use[out];
 }
 
 /*
  * Features of the batches that run beside this one:
  *
  *	0  1 if there is any
- *	1  sum of the SM demands of its own priority and above
+ *	1  sum of the SM demands of the others of its own priority and above
  *	2  sum of the SM demands below its priority
- *	3  own SM demand * (1 + 2)
+ *	3  own SM demand * (feature 1 + feature 2)
  *	4  own memory demand * sum of the others' memory demands
  */
-static void compute_features(const struct hb_flow *flow, const struct crowd *crowd, double *features)
+static void compute_features(const struct hb_flow *flow, const struct flight_sums *sums, double *features)
 {
 	bool high = flow->priority == HB_SCHEDULER_HIGH;
-	double beside = high ? crowd->sm[HB_SCHEDULER_HIGH]
-			     : crowd->sm[HB_SCHEDULER_HIGH] + crowd->sm[HB_SCHEDULER_LOW];
-	double below = high ? crowd->sm[HB_SCHEDULER_LOW] : 0;
-	features[0] = crowd->runs > 1;
+	double beside = high ? sums->sm[HB_SCHEDULER_HIGH] : sums->sm[HB_SCHEDULER_HIGH] + sums->sm[HB_SCHEDULER_LOW];
+	double below = high ? sums->sm[HB_SCHEDULER_LOW] : 0;
+	features[0] = sums->runs > 1;
 	features[1] = beside - flow->sm;
 	features[2] = below;
 	features[3] = flow->sm * (features[1] + below);
-	features[4] = flow->memory * (crowd->memory - flow->memory);
+	features[4] = flow->memory * (sums->memory - flow->memory);
 }
 
 static double compute_run_rate(const struct hb_predictor *predictor, const struct hb_flow *flow,
-			       const struct crowd *crowd, double *features)
+			       const struct flight_sums *sums, double *features)
 {
 	double slower = 0;
-	compute_features(flow, crowd, features);
+	compute_features(flow, sums, features);
 	if (predictor->parts.interference)
 		slower = hb_rls_predict(&predictor->slowdown[flow->priority], features) *
 			 hb_predictor_sensitivity(predictor, flow->model, flow->priority);
@@ -101,11 +100,11 @@ static double compute_run_rate(const struct hb_predictor *predictor, const struc
 }
 
 static double compute_copy_rate(const struct hb_predictor *predictor, const struct hb_flow *flow,
-				const struct crowd *crowd)
+				const struct flight_sums *sums)
 {
 	bool out = flow->stage == HB_STAGE_OUT;
 	double use = flow->link_use[out];
-	return predictor->parts.transfer ? 1 / (1 + use * (crowd->link[out] - use)) : 1;
+	return predictor->parts.transfer ? 1 / (1 + use * (sums->link[out] - use)) : 1;
 }
 
 /*
@@ -115,23 +114,23 @@ static double compute_copy_rate(const struct hb_predictor *predictor, const stru
 static void compute_rates(const struct hb_predictor *predictor, struct hb_flow **flow, uint32_t n, double *rate,
 			  double (*features)[HB_INTERFERENCE_FEATURES])
 {
-	struct crowd crowd = {0};
+	struct flight_sums sums = {0};
 	double x[HB_INTERFERENCE_FEATURES];
 	bool waits[HB_FORECAST_MAX];
 	for (uint32_t i = 0; i < n; i++) {
 		bool stopped = has_stopped(flow[i]);
 		waits[i] = stopped || (predictor->parts.transfer && has_to_wait(flow[i], flow, n));
 		if (!waits[i])
-			add_to_crowd(&crowd, flow[i]);
+			add_to_sums(&sums, flow[i]);
 		if (stopped && features)
 			memset(features[i], 0, sizeof features[i]);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		rate[i] = waits[i]                         ? 0
-			  : flow[i]->stage != HB_STAGE_RUN ? compute_copy_rate(predictor, flow[i], &crowd)
-			  : !features && crowd.runs == 1
+			  : flow[i]->stage != HB_STAGE_RUN ? compute_copy_rate(predictor, flow[i], &sums)
+			  : !features && sums.runs == 1
 				  ? 1
-				  : compute_run_rate(predictor, flow[i], &crowd, features ? features[i] : x);
+				  : compute_run_rate(predictor, flow[i], &sums, features ? features[i] : x);
 }
 
 void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,
@@ -233,7 +232,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 	forecast->flow[index].waits = waits;
 	forecast->flow[index].turn = forecast->turns++;
 	for (uint32_t i = 0; i < index; i++)
-		forecast->flow[index].crowd += is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused;
+		forecast->flow[index].beside += is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused;
 	return index;
 }
 
@@ -377,21 +376,21 @@ void hb_forecast_pause(const struct hb_predictor *predictor, struct hb_forecast 
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index)
 {
 	const struct hb_flow *flow = &forecast->flow[index];
-	double known = hb_predictor_error(predictor, flow->priority, flow->crowd);
+	double known = hb_predictor_error(predictor, flow->priority, flow->beside);
 	return known * flow->finish_ns;
 }
 
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast)
 {
-	struct crowd crowd = {0};
+	struct flight_sums sums = {0};
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
 	/* Each counts as running, whatever its stage now: in the run stage they will meet. */
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
-			add_run(&crowd, &forecast->flow[i]);
+			add_run(&sums, &forecast->flow[i]);
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
-			sum += compute_run_rate(predictor, &forecast->flow[i], &crowd, x);
+			sum += compute_run_rate(predictor, &forecast->flow[i], &sums, x);
 	return sum;
 }
 

@@ -48,7 +48,7 @@ void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts
 		hb_rls_init(&predictor->slowdown[i], HB_INTERFERENCE_FEATURES, SLOWDOWN_FORGET, SLOWDOWN_P0);
 		predictor->slowdown[i].w[1] = SLOWDOWN_GUESS_BESIDE;
 		predictor->slowdown[i].w[2] = SLOWDOWN_GUESS_BELOW;
-		for (int row = 0; row < HB_SCHEDULER_CROWD_MAX; row++)
+		for (int row = 0; row < HB_PREDICTOR_BESIDE_MAX; row++)
 			predictor->error[i][row] = ERROR_GUESS;
 	}
 }
@@ -134,14 +134,14 @@ static double error_from_samples(const struct hb_quantile_ring *ring)
 	return error > ERROR_MAX ? ERROR_MAX : error > 0 ? error : 0;
 }
 
-static uint32_t clamp_crowd(uint32_t crowd)
+static uint32_t clamp_beside(uint32_t beside)
 {
-	return crowd < HB_SCHEDULER_CROWD_MAX ? crowd : HB_SCHEDULER_CROWD_MAX - 1;
+	return beside < HB_PREDICTOR_BESIDE_MAX ? beside : HB_PREDICTOR_BESIDE_MAX - 1;
 }
 
-double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t crowd)
+double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t beside)
 {
-	return predictor->error[priority][clamp_crowd(crowd)];
+	return predictor->error[priority][clamp_beside(beside)];
 }
 
 void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint32_t items,
@@ -341,7 +341,7 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	if (flight->predicted_ns <= 0 || flight->was_paused)
 		return;
 	double late = (double)(now_ns - flight->begun_ns) / flight->predicted_ns - 1;
-	uint32_t row = clamp_crowd(flight->flow.crowd);
+	uint32_t row = clamp_beside(flight->flow.beside);
 	struct hb_quantile_ring *ring = &predictor->late[flight->flow.priority][row];
 	hb_quantile_ring_add(ring, late);
 	predictor->error[flight->flow.priority][row] = error_from_samples(ring);

@@ -39,7 +39,7 @@
 #define HB_SCHEDULER_MODELS_MAX 64
 #define HB_SCHEDULER_FLIGHTS_MAX 32 /* batches in flight at one time */
 #define HB_FORECAST_MAX 64          /* batches in flight and planned batches */
-#define HB_SCHEDULER_CROWD_MAX 4    /* errors are learned separately for 0, 1, 2 and 3 or more other batches */
+#define HB_PREDICTOR_BESIDE_MAX 4   /* errors are learned separately for 0, 1, 2 and 3 or more other batches */
 #define HB_INTERFERENCE_FEATURES 5
 
 enum hb_scheduler_priority { HB_SCHEDULER_HIGH, HB_SCHEDULER_LOW, HB_SCHEDULER_PRIORITIES };
@@ -71,7 +71,7 @@ struct hb_flow {
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch copies in or runs */
 	bool paused;               /* its run stops when left_ns has fallen to stop_ns */
-	uint32_t crowd;            /* other batches in flight when it began */
+	uint32_t beside;           /* other batches in flight when it began */
 	uint32_t turn;             /* number of its stage in the order of begin; copies of a process follow it */
 	double left_ns[HB_STAGES]; /* work left in each stage, as time alone */
 	double stop_ns;            /* if paused: left_ns of the run at which the run stops */
@@ -108,9 +108,9 @@ struct hb_predictor {
 	struct hb_sensitivity {
 		double yx, xx; /* sums with forgetting, y = observed and x = predicted slowdown */
 	} sensitivity[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
-	struct hb_quantile_ring late[HB_SCHEDULER_PRIORITIES][HB_SCHEDULER_CROWD_MAX]; /* actual / predicted - 1 */
-	double error[HB_SCHEDULER_PRIORITIES][HB_SCHEDULER_CROWD_MAX]; /* cached: hb_predictor_error() */
-	struct hb_quantile_ring error_size;                            /* |actual / predicted - 1| of all batches */
+	struct hb_quantile_ring late[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* actual / predicted - 1 */
+	double error[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* cached: hb_predictor_error() */
+	struct hb_quantile_ring error_size;                             /* |actual / predicted - 1| of all batches */
 	struct hb_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 	uint64_t ended;
 };
@@ -144,8 +144,8 @@ struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes);
 /* Share (0..1) of a transfer's time alone in which it uses the link; the rest is latency. */
 double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double transfer_ns);
-/* Error estimate, relative to the predicted time, of batches of that priority that began beside `crowd` others. */
-double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t crowd);
+/* Error estimate, relative to the predicted time, of batches of that priority that began beside `beside` others. */
+double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t beside);
 
 /*
  * A forecast: begin (the batches in flight), add planned batches, run. A batch

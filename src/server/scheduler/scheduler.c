@@ -355,7 +355,7 @@ bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t
 	scheduler->counts.batches++;
 	hb_predictor_begin(&scheduler->predictor, now_ns, slot, model, items, class);
 	const struct hb_flight *flight = &scheduler->predictor.flights[slot];
-	double error = hb_predictor_error(&scheduler->predictor, class, flight->flow.crowd) * flight->predicted_ns;
+	double error = hb_predictor_error(&scheduler->predictor, class, flight->flow.beside) * flight->predicted_ns;
 	*action = (struct hb_scheduler_action){
 		.kind = HB_SCHEDULER_START,
 		.slot = slot,

@@ -66,7 +66,10 @@ static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *schedul
 	return first == HB_SCHEDULER_NONE ? NULL : &scheduler->pool.requests[first];
 }
 
-/* The `class` of a queue or batch is its priority; policies without priorities put all requests into HB_SCHEDULER_HIGH. */
+/*
+ * `class` is the priority of a queue or batch. Policies without priorities put all requests into HB_SCHEDULER_HIGH.
+ */
+
 /* Whether the model may have one more batch of the class in flight. */
 bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class);
 /* Number of items of a batch made of the first requests in that order: at most `most`, but at least the first request. */
