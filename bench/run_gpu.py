@@ -19,7 +19,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# What the suites take on an H200 relative to each other, and options that make them fit into a few minutes.
+# Seconds of each suite on an H200, by which the budget is divided, and options that make it fit into a few minutes.
 SUITES = {
     "engines": (480, []),
     "pairs": (180, ["--rounds", "3", "--seconds", "0.8"]),

@@ -106,7 +106,7 @@ def read_verb(words):
 
 
 class Options:
-    """What is run; the fields are read by run.py and measure.py."""
+    """The choices for a run, which run.py and measure.py read."""
 
     def __init__(self, args, suite, hb, command):
         self.suite, self.hb, self.command, self.xsched = suite, hb, command, args.xsched

@@ -72,7 +72,8 @@ class Outcome:
 
 
 class Runner:
-    """What both worlds share: rounds, each of which begins with another way of sharing, and what is kept at the end."""
+    """The part that both worlds share: rounds, each of which begins with another way of sharing, and the choice of results to
+    keep when the time ends."""
 
     def __init__(self, plan, options, limits, span_s):
         self.plan, self.options, self.limits, self.span_s = plan, options, limits, span_s
@@ -441,7 +442,7 @@ VIRTUAL_SHARE = 0.2          # a window in virtual time, of its length
 
 
 def cost_s(plan, options):
-    """What the case should take; estimated from runs on an H200."""
+    """Seconds that the case should take, estimated from runs on an H200."""
     if plan.world == "skipped":
         return 0.0
     windows = len(plan.high) + len(plan.low) + sum(plan.can(way) and way.kind != REFERENCE for way in options.ways)

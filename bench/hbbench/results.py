@@ -12,7 +12,7 @@ from hbbench.tables import CLASSES, Refused
 
 VERSION = 2  # version 1 has no "kind" and no "served_s"
 NAME_WIDTH, CELL_WIDTH, SHARE_WIDTH = 12, 27, 24
-# Where the page of hb is, seen from the folder of `hb`: the build tree first, then an installation.
+# Places of the page that draws results, seen from the folder of `hb`: the build tree first, then an installation.
 PAGES = ("src/report/page/report.html", "../share/hummingbird/report.html")
 EMPTY = '<script type="application/json" id="data">null</script>'
 LISTS = ("latency_ns", "due_ns", "wait_ns")  # written as one text of numbers each, which keeps files small
@@ -158,14 +158,17 @@ def estimate_text(estimate, text=number_text):
 
 
 def case_rows(case):
+    halves = any("control" in high["summary"] for cell in case["sharing"] for high in cell["high"])
     yield (f"  {'sharing':<{NAME_WIDTH}}{'n':>9}{'rate/s':>9}{'p50 us':>{CELL_WIDTH}}{'p99 us':>{CELL_WIDTH}}"
-           f"{'in SLO %':>{SHARE_WIDTH}}" + (f"{'low, % of alone':>{SHARE_WIDTH}}" if case["low"] else ""))
+           f"{'in SLO %':>{SHARE_WIDTH}}" + (f"{'control %':>{SHARE_WIDTH}}" if halves else "") + (f"{'low, % of alone':>{SHARE_WIDTH}}" if case["low"] else ""))
     for cell in case["sharing"]:
         for i, high in enumerate(cell["high"]):
             found = high["summary"]
             line = (f"  {cell['name'] if i == 0 else '':<{NAME_WIDTH}}{found['seen']:>9}{number_text(found['rate_per_s']):>9}"
                     f"{estimate_text(found['p50_us']):>{CELL_WIDTH}}{estimate_text(found['p99_us']):>{CELL_WIDTH}}"
                     f"{estimate_text(found['attainment'], share_text):>{SHARE_WIDTH}}")
+            if halves:
+                line += f"{estimate_text(found.get('control', stats.UNKNOWN), share_text):>{SHARE_WIDTH}}"
             yield line + (f"{estimate_text(cell['low_of_alone'], share_text):>{SHARE_WIDTH}}" if i == 0 and case["low"] else "")
 
 

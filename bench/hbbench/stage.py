@@ -71,7 +71,8 @@ def answers(address):
 # --- the caretaker ---------------------------------------------------------------------------------------------------
 
 def quit_servers(folder, control):
-    """How many MPS servers and daemons are still there; servers are told to quit. Their folders' names end in "mps"."""
+    """Sends each MPS server in the folder the command to quit. Returns how many servers and daemons still run. The pipe folder
+    of a server has a name that ends in "mps"."""
     alive = 0
     for pipe in glob.glob(f"{folder}/**/*mps/control", recursive=True):
         alive += 1
@@ -211,7 +212,7 @@ class Stage:
         return {"HB_SHIM_DIR": path} | {key: value.replace("FOLDER", self.folder) for key, value in levers}
 
     def environment(self, **more):
-        """What every process of the stage gets. HB_LOG=info is meant for the harness; logging takes the programs' time."""
+        """The environment of every process of the stage. HB_LOG=info is meant for the harness, because logging slows programs."""
         common = dict(os.environ, PYTHONUNBUFFERED="1", HB_LOG="warning", HB_BENCH_LOCK=os.path.join(self.folder, "lock"))
         if self.simulated:
             common["HB_SIM_GPU"] = os.path.join(self.folder, "gpu")
@@ -330,7 +331,7 @@ def find_driver():
 
 
 def place_name(way, high):
-    """What tells one place from another; ways with the same place share their programs."""
+    """A name that is different for different places; ways of sharing with the same place share their programs."""
     where = way.high if high else way.low
     if where == HB:
         return " ".join([f"hb run, {way.engine}", *(f"{key}={value}" for key, value in way.levers),

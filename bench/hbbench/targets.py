@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hummingbird has to reach on a real GPU, one row for each promise; a run's results are compared with them."""
+"""Targets of Hummingbird on a real GPU, with which the results of a run are compared."""
 import dataclasses
 import fnmatch
 
@@ -67,7 +67,7 @@ TARGETS = [
 
 
 def value_of(cases, case, way, metric):
-    """The number, in the unit of METRICS; None when it was not measured. Of several services the worst counts."""
+    """The measured number in the unit of METRICS, or None. Of several services the worst counts."""
     cell = next((cell for one in cases if one["name"] == case for cell in one["sharing"] if cell["name"] == way), None)
     if not cell:
         return None

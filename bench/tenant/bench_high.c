@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `cuda-tenant bench` measures as a service; see the table at the end and docs/bench.md. */
+/* The services of `cuda-tenant bench`; see the table at the end and docs/bench.md. */
 #include "bench_mode.h"
 
 #include "hummingbird/client.h"
@@ -199,17 +199,12 @@ static void prepare_infer(char **arguments)
 /* Open loop: a request that finds the previous one running waits, and the wait counts. */
 static void serve_infer(int64_t end_ns, const struct bench_arrivals *arrivals)
 {
-	int64_t due = bench_now_ns();
-	if (arrivals->periodic)
-		due += (int64_t)(arrivals->phase * 1e9 / arrivals->rate_per_s);
-	for (;;) {
-		due = bench_next_due(arrivals, due);
-		if (due >= end_ns)
-			return;
+	for (int64_t due = bench_first_due(arrivals); due < end_ns; due = bench_next_due(arrivals, due)) {
 		bench_wait_until(due);
 		CU(cuGraphLaunch(graph, bench_stream));
+		int64_t launched_ns = bench_now_ns();
 		CU(cuStreamSynchronize(bench_stream));
-		bench_add_latency(due, bench_now_ns() - due);
+		bench_add_request(due, launched_ns, bench_now_ns());
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `cuda-tenant bench` does without pause; see the table at the end and docs/bench.md. */
+/* The low-priority programs of `cuda-tenant bench`, which work without pause; see the table at the end and docs/bench.md. */
 #include "bench_mode.h"
 
 #include <stdlib.h>

@@ -70,20 +70,42 @@ static void say_event(const char *event)
 /* --- a service ------------------------------------------------------------------------------------- */
 
 static struct hb_rng rng;
-static int64_t *latencies, *measured_at;
+static unsigned long long seed;
+static int64_t *latencies, *measured_at, *waits;
+static int64_t begun_ns, again_ns; /* of the window, and when its arrivals begin again */
 static size_t n_latencies, n_seen;
+static bool open_loop; /* the window had requests with due times */
 
 double bench_random(void)
 {
 	return hb_rng_double(&rng);
 }
 
+static int64_t gap_ns(const struct bench_arrivals *arrivals)
+{
+	double mean_ns = 1e9 / arrivals->rate_per_s;
+	return (int64_t)(arrivals->periodic ? mean_ns : hb_rng_exponential(&rng, mean_ns));
+}
+
+static int64_t first_due_from(const struct bench_arrivals *arrivals, int64_t start_ns)
+{
+	hb_rng_init(&rng, seed, 1);
+	again_ns = arrivals->repeat_ns ? start_ns + arrivals->repeat_ns : INT64_MAX;
+	int64_t phase_ns = arrivals->periodic ? (int64_t)(arrivals->phase * 1e9 / arrivals->rate_per_s) : 0;
+	return start_ns + phase_ns + gap_ns(arrivals);
+}
+
+int64_t bench_first_due(const struct bench_arrivals *arrivals)
+{
+	return arrivals->rate_per_s > 0 ? first_due_from(arrivals, begun_ns) : begun_ns;
+}
+
 int64_t bench_next_due(const struct bench_arrivals *arrivals, int64_t due_ns)
 {
 	if (arrivals->rate_per_s <= 0)
 		return bench_now_ns();
-	double gap_ns = 1e9 / arrivals->rate_per_s;
-	return due_ns + (int64_t)(arrivals->periodic ? gap_ns : hb_rng_exponential(&rng, gap_ns));
+	due_ns += gap_ns(arrivals);
+	return due_ns < again_ns ? due_ns : first_due_from(arrivals, again_ns);
 }
 
 /* When there are more latencies than fit, an even choice of all is kept (reservoir sampling). */
@@ -96,6 +118,15 @@ void bench_add_latency(int64_t at_ns, int64_t latency_ns)
 		return;
 	measured_at[at] = at_ns;
 	latencies[at] = latency_ns;
+	waits[at] = 0;
+}
+
+void bench_add_request(int64_t due_ns, int64_t launched_ns, int64_t done_ns)
+{
+	open_loop = true;
+	bench_add_latency(due_ns, done_ns - due_ns);
+	if (n_seen <= LATENCIES_MAX)
+		waits[n_latencies - 1] = done_ns - launched_ns;
 }
 
 /* The clocks drift apart by some parts in a million, so the difference is interpolated between two comparisons. */
@@ -133,22 +164,29 @@ static void print_results(const struct bench_high *kind, const struct comparison
 	int64_t worst = before->round_trip_ns > after.round_trip_ns ? before->round_trip_ns : after.round_trip_ns;
 	printf("{\"event\": \"results\", \"seen\": %zu, \"clock_error_ns\": %lld", n_seen, (long long)worst / 2);
 	print_values("latency_ns", latencies, n_latencies);
+	if (open_loop && n_seen <= LATENCIES_MAX) {
+		for (size_t i = 0; i < n_latencies; i++)
+			measured_at[i] -= begun_ns;
+		print_values("due_ns", measured_at, n_latencies);
+		print_values("wait_ns", waits, n_latencies);
+	}
 	puts("}");
 	fflush(stdout);
 }
 
 static void serve_window(const struct bench_high *kind, const char *line)
 {
-	double seconds, rate, phase;
+	double seconds, rate, phase, repeat = 0;
 	char arrivals[16];
-	unsigned long long seed;
-	if (sscanf(line, "serve %lf %15s %lf %lf %llu", &seconds, arrivals, &rate, &phase, &seed) != 5)
+	if (sscanf(line, "serve %lf %15s %lf %lf %llu %lf", &seconds, arrivals, &rate, &phase, &seed, &repeat) < 5)
 		bench_fail("'%s' is no command for a service", line);
 	hb_rng_init(&rng, seed, 1);
 	struct bench_arrivals asked = {.rate_per_s = strcmp(arrivals, "closed") == 0 ? 0 : rate,
 				       .periodic = strcmp(arrivals, "periodic") == 0,
-				       .phase = phase};
-	kind->serve(bench_now_ns() + (int64_t)(seconds * 1e9), &asked);
+				       .phase = phase,
+				       .repeat_ns = (int64_t)(repeat * 1e9)};
+	begun_ns = bench_now_ns();
+	kind->serve(begun_ns + (int64_t)(seconds * 1e9), &asked);
 	say_event("served");
 }
 
@@ -157,6 +195,7 @@ static int run_high(const struct bench_high *kind)
 	struct comparison before = {0};
 	latencies = bench_calloc(LATENCIES_MAX, sizeof *latencies);
 	measured_at = bench_calloc(LATENCIES_MAX, sizeof *measured_at);
+	waits = bench_calloc(LATENCIES_MAX, sizeof *waits);
 	for (;;) {
 		const char *line = next_line(true);
 		if (strcmp(line, "quit") == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of `cuda-tenant bench` share: a stream, a few kernels that take
- * a given time, a clock, and the two tables of what the program can do. The same
+ * Shared by the parts of `cuda-tenant bench`: a stream, a few kernels that take
+ * a given time, a clock, and the two tables of kinds of programs. The same
  * program runs on a real GPU (PTX) and on a simulated one (docs/simcuda.md).
  */
 #ifndef HB_BENCH_TENANT_BENCH_MODE_H
@@ -38,7 +38,7 @@ int64_t bench_stamp(void);
 void bench_every_sm(void);
 /* One step of a three-point stencil over `bytes`; its time alone follows from the memory's bandwidth. */
 void bench_stencil(CUdeviceptr from, CUdeviceptr to, size_t bytes);
-/* What `queue` puts into the stream, as a graph. */
+/* Records the work that `queue` puts into the stream as a graph. */
 CUgraphExec bench_record(void (*queue)(void));
 
 /* --- clocks: latencies are measured with bench_now_ns(), which is the GPU's own clock on a simulated GPU --- */
@@ -53,15 +53,17 @@ int64_t bench_host_ns(void);
  */
 int64_t bench_clock_difference(int64_t *round_trip_ns);
 
-/* --- what the program can do ------------------------------------------------------------------------------- */
+/* --- kinds of programs ------------------------------------------------------------------------------- */
 
 /* When requests are due: Poisson unless periodic; rate 0: one after another. */
 struct bench_arrivals {
 	double rate_per_s;
 	bool periodic;
-	double phase; /* the first periodic request is due this many periods later */
+	double phase;      /* the first periodic request is due this many periods later */
+	int64_t repeat_ns; /* the same arrivals come again after this time; 0 = they do not */
 };
-/* The due time of the request after one that was due at `due_ns`. */
+/* The due time of the first request, and of the request after one that was due at `due_ns`. */
+int64_t bench_first_due(const struct bench_arrivals *arrivals);
 int64_t bench_next_due(const struct bench_arrivals *arrivals, int64_t due_ns);
 
 /* A service, which measures single things. Its latencies in ns go to bench_add_latency(). */
@@ -75,6 +77,8 @@ struct bench_high {
 const struct bench_high *bench_find_high(const char *name);
 /* `at_ns`: when the latency was measured. */
 void bench_add_latency(int64_t at_ns, int64_t latency_ns);
+/* A request of an open loop: when it was due, when its last launch had returned, when it was done. */
+void bench_add_request(int64_t due_ns, int64_t launched_ns, int64_t done_ns);
 /* 0 to 1; the same sequence in every window with the same seed. */
 double bench_random(void);
 

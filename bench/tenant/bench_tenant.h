@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the modes of cuda-tenant share: one context, one kernel, and lines to the process that started the program. */
+/* Shared by the modes of cuda-tenant: one context, one kernel, and lines to the process that started the program. */
 #ifndef HB_BENCH_TENANT_TENANT_H
 #define HB_BENCH_TENANT_TENANT_H
 

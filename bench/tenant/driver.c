@@ -15,7 +15,7 @@ typedef CUresult (*get_proc_v1_fn)(const char *, void **, int, uint64_t);
 /* `base` without version or suffix, `symbol` as exported, `suffix` of the per-thread form or "". */
 typedef void *find_fn(const char *base, const char *symbol, const char *suffix);
 
-static void *libcuda(void)
+static void *open_library(void)
 {
 	static void *library;
 	if (!library)
@@ -29,14 +29,14 @@ static void *libcuda(void)
 
 static void *find_dlsym(const char *base, const char *symbol, const char *suffix)
 {
-	return dlsym(libcuda(), symbol);
+	return dlsym(open_library(), symbol);
 }
 
 static void *find_thread(const char *base, const char *symbol, const char *suffix)
 {
 	char name[128];
 	snprintf(name, sizeof name, "%s%s", symbol, suffix);
-	return dlsym(libcuda(), name);
+	return dlsym(open_library(), name);
 }
 
 /* As the CUDA runtime does: one symbol by dlsym, the resolver through itself, everything else through that. */
@@ -46,7 +46,7 @@ static void *ask_resolver(const char *base, int version, uint64_t flags)
 	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	void *found = NULL;
 	if (!resolve) {
-		get_proc_fn first = (get_proc_fn)dlsym(libcuda(), "cuGetProcAddress_v2");
+		get_proc_fn first = (get_proc_fn)dlsym(open_library(), "cuGetProcAddress_v2");
 		if (!first || first("cuGetProcAddress", &found, 12000, 0, &status) != CUDA_SUCCESS || !found)
 			return NULL;
 		resolve = (get_proc_fn)found;
@@ -69,7 +69,7 @@ static void *find_getproc_thread(const char *base, const char *symbol, const cha
 static void *find_getproc_v1(const char *base, const char *symbol, const char *suffix)
 {
 	void *found = NULL;
-	get_proc_v1_fn resolve = (get_proc_v1_fn)dlsym(libcuda(), "cuGetProcAddress");
+	get_proc_v1_fn resolve = (get_proc_v1_fn)dlsym(open_library(), "cuGetProcAddress");
 	return resolve && resolve(base, &found, 11040, 0) == CUDA_SUCCESS ? found : NULL;
 }
 
@@ -130,7 +130,7 @@ static find_fn *find_of(const char *route)
 	exit(2);
 }
 
-static void *found(void *function, const char *name)
+static void *require_found(void *function, const char *name)
 {
 	if (function)
 		return function;
@@ -140,13 +140,13 @@ static void *found(void *function, const char *name)
 
 void *driver_find(const char *symbol)
 {
-	return found(find_dlsym(NULL, symbol, ""), symbol);
+	return require_found(find_dlsym(NULL, symbol, ""), symbol);
 }
 
 void driver_open(const char *route)
 {
 	find_fn *find = find_of(route);
-#define PX(base, symbol, suffix) cu.base = (__typeof__(cu.base))found(find(#base, #symbol, #suffix), #base);
+#define PX(base, symbol, suffix) cu.base = (__typeof__(cu.base))require_found(find(#base, #symbol, #suffix), #base);
 #define X(base, symbol) PX(base, symbol, )
 	DRIVER_CALLS(X, PX)
 #undef X

@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-/* What docs/simcuda.md defines; host functions are those of tenant_kernels.c. */
+/* The format is described in docs/simcuda.md; host functions are those of tenant_kernels.c. */
 static const char image[] = "HBSIM1\n"
 			    "kernel step ns_param=0 params=8,8,8 host=tenant_kernel_step\n"
 			    "kernel twice ns=1000 params=8 host=tenant_kernel_twice\n";

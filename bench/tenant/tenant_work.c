@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda-tenant's modes `work` and `memory`. What `work` prints depends on
- * nothing but its argument: whoever runs beside it, with or without the shim.
+ * The modes `work` and `memory` of cuda-tenant. The output of `work` depends only
+ * on its argument, not on programs beside it or on the shim.
  */
 #include "bench_tenant.h"
 
@@ -16,7 +16,7 @@
 
 enum { BYTES = 100000 };
 
-static uint64_t digest(const unsigned char *bytes, size_t n)
+static uint64_t hash_bytes(const unsigned char *bytes, size_t n)
 {
 	uint64_t hash = 14695981039346656037u;
 	for (size_t i = 0; i < n; i++)
@@ -24,12 +24,12 @@ static uint64_t digest(const unsigned char *bytes, size_t n)
 	return hash;
 }
 
-static void show(const char *what, uint64_t value)
+static void print_value(const char *what, uint64_t value)
 {
 	printf("%s: %llu\n", what, (unsigned long long)value);
 }
 
-static void copies(CUstream stream)
+static void run_copies(CUstream stream)
 {
 	static unsigned char out[BYTES], back[BYTES];
 	CUdeviceptr memory;
@@ -41,22 +41,22 @@ static void copies(CUstream stream)
 	CU(cuMemcpyDtoHAsync(back, memory, BYTES, stream));
 	CU(cuStreamSynchronize(stream));
 	CU(cuMemFree(memory));
-	show("copies", digest(back, BYTES));
+	print_value("copies", hash_bytes(back, BYTES));
 }
 
 /* The result tells the order: 2 * (2 * (0 + 1) + 2) ... */
-static void order(CUstream stream, int rounds)
+static void run_in_order(CUstream stream, int rounds)
 {
 	CUdeviceptr word = tenant_word();
 	for (int i = 0; i < rounds; i++) {
 		tenant_step(stream, 2000, word, (uint64_t)i + 1);
 		tenant_twice(stream, word);
 	}
-	show("order", tenant_read(word));
+	print_value("order", tenant_read(word));
 	CU(cuMemFree(word));
 }
 
-static void events(CUstream stream, int rounds)
+static void run_events(CUstream stream, int rounds)
 {
 	CUstream other;
 	CUevent there, back;
@@ -72,14 +72,14 @@ static void events(CUstream stream, int rounds)
 		CU(cuEventRecord(back, other));
 		CU(cuStreamWaitEvent(stream, back, 0));
 	}
-	show("events", tenant_read(word));
+	print_value("events", tenant_read(word));
 	CU(cuEventDestroy(there));
 	CU(cuEventDestroy(back));
 	CU(cuStreamDestroy(other));
 	CU(cuMemFree(word));
 }
 
-static void graphs(CUstream stream, int rounds)
+static void run_graphs(CUstream stream, int rounds)
 {
 	CUgraph graph;
 	CUgraphExec exec;
@@ -92,13 +92,13 @@ static void graphs(CUstream stream, int rounds)
 	CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	for (int i = 0; i < rounds; i++)
 		CU(cuGraphLaunch(exec, stream));
-	show("graphs", tenant_read(word));
+	print_value("graphs", tenant_read(word));
 	CU(cuGraphExecDestroy(exec));
 	CU(cuGraphDestroy(graph));
 	CU(cuMemFree(word));
 }
 
-static void pools(CUstream stream, int rounds)
+static void run_pools(CUstream stream, int rounds)
 {
 	unsigned char back[256];
 	uint64_t sum = 0;
@@ -109,12 +109,12 @@ static void pools(CUstream stream, int rounds)
 		CU(cuMemcpyDtoHAsync(back, memory, sizeof back, stream));
 		CU(cuMemFreeAsync(memory, stream));
 		CU(cuStreamSynchronize(stream));
-		sum += digest(back, sizeof back);
+		sum += hash_bytes(back, sizeof back);
 	}
-	show("pools", sum);
+	print_value("pools", sum);
 }
 
-static void count(void *calls)
+static void count_call(void *calls)
 {
 	++*(uint64_t *)calls;
 }
@@ -124,22 +124,22 @@ static void host_functions(CUstream stream, int rounds)
 	uint64_t calls = 0;
 	for (int i = 0; i < rounds; i++) {
 		tenant_step(stream, 1000, 0, 0);
-		CU(cuLaunchHostFunc(stream, count, &calls));
+		CU(cuLaunchHostFunc(stream, count_call, &calls));
 	}
 	CU(cuStreamSynchronize(stream));
-	show("host functions", calls);
+	print_value("host functions", calls);
 }
 
 int tenant_work(int rounds)
 {
 	CUstream stream;
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	copies(stream);
-	order(stream, rounds);
-	order(NULL, rounds);
-	events(stream, rounds);
-	graphs(stream, rounds);
-	pools(stream, rounds);
+	run_copies(stream);
+	run_in_order(stream, rounds);
+	run_in_order(NULL, rounds);
+	run_events(stream, rounds);
+	run_graphs(stream, rounds);
+	run_pools(stream, rounds);
 	host_functions(stream, rounds);
 	CU(cuStreamDestroy(stream));
 	return 0;
@@ -154,7 +154,7 @@ struct shared {
 	size_t chunk;
 };
 
-static void *fill(void *argument)
+static void *fill_memory(void *argument)
 {
 	struct shared *shared = argument;
 	CUcontext context;
@@ -186,7 +186,7 @@ static void fill_with_threads(struct shared *shared, int threads)
 		_exit(6);
 	tenant_begin();
 	for (int i = 0; i < threads; i++)
-		if (pthread_create(&ids[i], NULL, fill, shared) != 0)
+		if (pthread_create(&ids[i], NULL, fill_memory, shared) != 0)
 			_exit(6);
 	for (int i = 0; i < threads; i++)
 		pthread_join(ids[i], NULL);

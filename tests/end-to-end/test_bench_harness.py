@@ -4,6 +4,7 @@
 usage: test_bench_harness.py SOURCE_FOLDER
 """
 import copy
+import fnmatch
 import gzip
 import json
 import os
@@ -15,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(sys.argv.pop(1), "bench"))
-from hbbench import core_split, measure, results, run, stats, tables  # noqa: E402  pylint: disable=wrong-import-position
+from hbbench import core_split, measure, results, run, stats, tables, targets  # noqa: E402  pylint: disable=wrong-import-position
 from hbbench.process import Failed, Hangs, Limits, Process, TimeIsUp, run_command  # noqa: E402  pylint: disable=C0413
 from hbbench.tables import Case, Plan, Refused  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -227,6 +228,50 @@ class Summaries(unittest.TestCase):
         case["rounds"] = 3
         cell = result_of(case)["cases"][0]["sharing"][0]
         self.assertEqual((cell["high"][0]["summary"]["seen"], cell["low"][0]["summary"]["per_s"]), (300, 101))
+
+
+class Halves(unittest.TestCase):
+    def test_low_priority_is_judged_by_the_halves_without_it(self):
+        """100 requests in each of six halves of a second; beside low priority every fourth takes twice as long."""
+        due = [int(1e9 * (half + 0.25 + 0.007 * i)) for half in range(6) for i in range(100)]
+        latency = [1000 * (100 + i) * (2 if half % 2 and i % 4 == 0 else 1) for half in range(6) for i in range(100)]
+        one = {"seen": 600, "served_s": 6.0, "half_s": 1.0, "latency_ns": latency, "due_ns": due, "wait_ns": [5000] * 600}
+        found = stats.summarize_service([one] * 3, 0, 1.0)
+        # The p99 of 100 to 199 us is 198 us. All 25 slow requests take at least 200 us, and one of the others takes 199 us.
+        self.assertAlmostEqual(found["attainment"][0], 0.74)
+        self.assertAlmostEqual(found["control"][0], 0.99)
+        self.assertEqual((found["rate_per_s"], found["alone"]["p50_us"][0], found["wait"]["p50_us"][0]), (100, 149, 5))
+
+    def test_requests_right_after_a_change_do_not_count(self):
+        one = {"half_s": 1.0, "latency_ns": [1, 2, 3, 4], "due_ns": [int(1e8), int(3e8), int(11e8), int(13e8)]}
+        self.assertEqual((stats.in_halves(one, 0), stats.in_halves(one, 1)), ([2], [4]))
+
+
+class Targets(unittest.TestCase):
+    def compare(self, p99_us, low):
+        case = case_of("graph-60-beside-training", cell_of("exclusive", "reference", 4, 100, 0, [100] * 4),
+                       cell_of("temporal", "engine", 4, 100, p99_us - 99, [low] * 4))
+        result = result_of(case)
+        result.update(suite="engines", simulated=False)
+        return {row["what"].split(", ")[1]: row for row in targets.compare(result)}
+
+    def test_a_run_is_compared_with_its_targets(self):
+        rows = self.compare(150, 95)
+        self.assertEqual((rows["p99_us"]["measured"], rows["p99_us"]["baseline"], rows["p99_us"]["target"], rows["p99_us"]["met"]),
+                         (150, 99, "<= 1.6 x exclusive", True))
+        self.assertEqual((rows["low"]["measured"], rows["low"]["met"]), (95, True))
+        rows = self.compare(159, 92)
+        self.assertEqual((rows["p99_us"]["met"], rows["low"]["met"]), (False, False))
+
+    def test_every_target_names_a_case_and_ways_that_are_measured(self):
+        for target in targets.TARGETS:
+            suite = next(suite for suite in tables.SUITES if suite.name == target.suite)
+            names = suite.sharing.split(",") + ["exclusive"]
+            cases = [case.name for case in tables.CASES if case.suite == target.suite]
+            self.assertTrue(fnmatch.filter(cases, target.case), target)
+            self.assertIn(target.way, names)
+            self.assertTrue(not target.baseline or target.baseline in names, target)
+            self.assertTrue(not target.baseline_case or target.baseline_case in cases, target)
 
 
 class Files(unittest.TestCase):

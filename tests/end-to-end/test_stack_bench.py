@@ -172,7 +172,7 @@ def test_a_program_that_fails_is_named_and_the_others_go_on(place):
 
 
 def status(place, engine):
-    """Of a daemon of the run under way; None when it is not there (yet)."""
+    """Status of a daemon of the current run; None while the daemon is not there."""
     sockets = glob.glob(f"{place.folder}/hb-bench-*/{engine}/hbd.sock")
     done = subprocess.run([HB, "status", "--json"], env=place.environment | {"HB_SOCKET": "".join(sockets[:1])},
                           capture_output=True, text=True, timeout=LIMIT, check=False)

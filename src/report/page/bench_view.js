@@ -42,7 +42,8 @@
   /* --- one case ----------------------------------------------------------------------------------------------- */
 
   const serviceCells = ({ summary }) => [first(String(summary.seen)), us(summary.rate_per_s), withInterval(summary.p50_us, us),
-    withInterval(summary.p99_us, us), withInterval(summary.attainment, plain)];
+    withInterval(summary.p99_us, us), withInterval(summary.attainment, plain) +
+      (summary.control ? ` (control ${plain(summary.control[0])})` : "")];
 
   const makeTable = ({ high, low, sharing }) => {
     const names = sharing.map(cell => cell.name);
