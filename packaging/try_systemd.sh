@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Boots a Debian 12 with its own systemd in a container and tries there what no test without one can: the package and
-# its unit (checks_under_systemd.sh, one line for each promise). usage: packaging/try_systemd.sh [FOLDER]
-# Needs root, network, debootstrap, systemd-nspawn (package systemd-container) and what a build needs; some minutes.
-# Installs nothing here. FOLDER keeps the Debian and the builds for the next run; without one they are temporary.
+# Boots a Debian 12 with its own systemd in a container and tests there what needs systemd: the package and its unit
+# (checks_under_systemd.sh prints one line for each check). usage: packaging/try_systemd.sh [FOLDER]
+# Needs root, the network, debootstrap, systemd-nspawn (package systemd-container), the packages for building, and some
+# minutes. Installs nothing on this machine. FOLDER keeps the Debian and the builds for the next run; without FOLDER they
+# are temporary.
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 LIMIT_S=900
 for tool in debootstrap systemd-nspawn dpkg-deb; do
-	command -v "$tool" >/dev/null || die "please install what has $tool"
+	command -v "$tool" >/dev/null || die "$tool is missing: install the package that contains it"
 done
 ((EUID == 0)) || die "only root can boot a container: sudo $0"
 folder=${1:-}
@@ -32,7 +33,7 @@ echo "building (log: $folder/build.log)"
 } >"$folder/build.log" 2>&1 || die "no package was built: $(tail -n 5 "$folder/build.log")"
 cp packaging/checks_under_systemd.sh "$folder/build/bench/tenant/cuda-tenant" "$share"
 
-# What the package asks for comes from Debian, as apt would fetch it.
+# Installs the dependencies of the package from Debian, as apt would.
 if [[ ! -f $folder/debian-is-complete ]]; then
 	echo "making a Debian 12 (log: $folder/debootstrap.log)"
 	rm -rf "$tree"
@@ -54,7 +55,7 @@ UNIT
 mkdir -p "$tree/etc/systemd/system/multi-user.target.wants"
 ln -sf ../try.service "$tree/etc/systemd/system/multi-user.target.wants/"
 
-# What is written goes to memory and is gone afterwards. Without a systemd here nobody can be told of the container.
+# The container writes to memory only. Without systemd on this machine the container cannot be registered.
 echo "booting (console: $folder/console.log)"
 options=(--boot "--directory=$tree" --volatile=overlay "--bind=$share:/try" --private-network --machine=hb-try)
 [[ -d /run/systemd/system ]] || options+=(--register=no --keep-unit)

@@ -22,10 +22,10 @@ static int check_policy(const char *text, struct hb_error *why)
 {
 	if (hb_policy_find(text))
 		return 0;
-	return hb_error_set(why, -EINVAL, "there is no policy '%.60s'; there are:%s", text, hb_policy_words);
+	return hb_error_set(why, -EINVAL, "there is no policy '%.60s'; the policies are:%s", text, hb_policy_words);
 }
 
-static int check_metrics(const char *text, struct hb_error *why)
+static int check_metrics_address(const char *text, struct hb_error *why)
 {
 	struct sockaddr_storage address;
 	return *text ? hb_http_address_parse(text, &address, why) : 0;
@@ -53,11 +53,9 @@ static const struct hb_config_key keys[] = {
 			   .max = 10 * HB_NS_PER_S),
 	HB_CONFIG_BYTES(struct hb_daemon_config, reserve_bytes, "reserve"),
 	HB_CONFIG_DURATION(struct hb_daemon_config, window_ns, "window", .min = 20 * HB_NS_PER_US, .max = HB_NS_PER_S),
-	HB_CONFIG_INT(struct hb_daemon_config, low_sms, "low_sms", .min = 0, .max = 256),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, masks, "masks", .choices = masks),
-	HB_CONFIG_INT(struct hb_daemon_config, harm_percent, "harm_percent", .min = -1, .max = 100),
 	HB_CONFIG_DURATION(struct hb_daemon_config, idle_exit_ns, "idle_exit"),
-	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics", .check = check_metrics),
+	HB_CONFIG_TEXT(struct hb_daemon_config, metrics, "metrics", .check = check_metrics_address),
 	HB_CONFIG_CHOICE(struct hb_daemon_config, others, "others", .choices = priorities),
 	HB_CONFIG_LIST(struct hb_daemon_config, rules, n_rules, "rules", .keys = rule_keys),
 	HB_CONFIG_END,
@@ -71,7 +69,6 @@ void hb_daemon_config_init(struct hb_daemon_config *config)
 	config->others = HB_CONFIG_LOW;
 	config->quantum_ns = HB_DEFAULT_QUANTUM_NS;
 	config->window_ns = HB_DEFAULT_WINDOW_NS;
-	config->harm_percent = -1;
 	config->masks = HB_DEFAULT_MASKS_GPCS ? HB_CONFIG_MASKS_GPCS : HB_CONFIG_MASKS_SPREAD;
 	strcpy(config->policy, HB_DEFAULT_POLICY);
 }
@@ -87,6 +84,7 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
 	return hb_config_parse(text, strlen(text), origin, keys, config, sizeof *config, error);
 }
 
+/* Keys that a running daemon cannot change. */
 #define AT_START(X) \
 	X(engine, "engine") \
 	X(policy, "policy") \

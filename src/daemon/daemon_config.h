@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hummingbird.yaml: the daemon's settings and its policy. Read by hbd at start
- * and on SIGHUP, and by `hbd --check-config`. Keys are explained in
- * docs/daemon.md.
+ * hummingbird.yaml: the daemon's settings and its rules for tenants. hbd reads the
+ * file when it starts and on SIGHUP; `hbd --check-config` only checks it.
+ * docs/daemon.md explains the keys.
  */
 #ifndef HB_DAEMON_DAEMON_CONFIG_H
 #define HB_DAEMON_DAEMON_CONFIG_H
@@ -24,18 +24,18 @@ enum hb_config_engine {
 	HB_CONFIG_ENGINE_SPATIAL
 };
 
-/* What LP's masks leave to HP: SMs of all GPCs, or whole ones where they are known. */
+/* Which SMs LP's masks leave to HP: SMs spread over all GPCs, or complete GPCs where they are known. */
 enum hb_config_masks { HB_CONFIG_MASKS_SPREAD, HB_CONFIG_MASKS_GPCS };
 
-/* One rule of the policy: the first that fits a process decides. Empty texts fit everything. */
+/* A rule for tenants. The first rule that fits a process decides; an empty text fits every process. */
 struct hb_rule {
 	char user[64];
 	char unit[128];
-	char cgroup[256];      /* this path and all below it */
-	int priority;          /* enum hb_config_priority: the highest it may have */
-	uint64_t memory_bytes; /* the most it may have on each GPU; 0 = no bound */
-	int64_t slo_ns;        /* where it asks for none itself; 0 = none, -1 = learn it */
-	char name[32];         /* for messages */
+	char cgroup[256];      /* this path and all paths below it */
+	int priority;          /* enum hb_config_priority: the highest priority that is granted */
+	uint64_t memory_bytes; /* the most memory on each GPU; 0 = no limit */
+	int64_t slo_ns;        /* for tenants that request none; 0 = none, -1 = learned */
+	char name[32];         /* shown in messages */
 };
 
 struct hb_daemon_config {
@@ -43,16 +43,13 @@ struct hb_daemon_config {
 	char policy[32];
 	bool mps; /* false: LP tenants always take turns */
 	int64_t quantum_ns;
-	int64_t low_slice_ns, high_slice_ns; /* 0 = the core's default */
+	int64_t low_slice_ns, high_slice_ns; /* 0 = the default */
 	uint64_t reserve_bytes;
-	char metrics[80]; /* address of the metrics endpoint; "" = off */
-	/* The spatial engine: predicted LP time in flight beside HP; SMs LP may have then, 0 = slack decides; how much of
-	 * its time alone LP may cost a request, in percent, 0 = LP waits while one is served, -1 = the policy decides. */
-	int64_t window_ns;
-	int64_t low_sms, harm_percent;
+	char metrics[80];     /* address of the metrics endpoint; "" = off */
+	int64_t window_ns;    /* spatial engine: predicted LP time in flight beside HP */
 	int masks;            /* enum hb_config_masks */
-	int64_t idle_exit_ns; /* per-user daemons end after this long without tenants; 0 = never */
-	int others;           /* enum hb_config_priority: the highest for processes that no rule fits, in system mode */
+	int64_t idle_exit_ns; /* the daemon ends after this long without tenants; 0 = never */
+	int others;           /* enum hb_config_priority: in system mode, the highest priority if no rule fits */
 	struct hb_rule rules[HB_RULES_MAX];
 	uint32_t n_rules;
 };
@@ -63,12 +60,12 @@ int hb_daemon_config_load(const char *path, struct hb_daemon_config *config, str
 int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemon_config *config,
 			   struct hb_error *error);
 /*
- * What of `read` may change while the daemon runs (rules, reserve, others, idle_exit, the spatial engine's) goes to *config; the names of
- * keys that differ and need a new start to `later`, "" = none.
+ * Copies from `read` to *config what a running daemon can change: rules, reserve, others, idle_exit, window, masks.
+ * Writes the names of keys that differ and apply only after a restart to `later`; "" = none.
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,
 			     size_t size);
-/* Where it is looked for without --config; "" when there is no home. */
+/* Where the file is expected without --config; "" when there is no home folder. */
 void hb_daemon_config_path(bool system_mode, char *path, size_t size);
 
 #endif

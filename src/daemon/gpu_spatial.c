@@ -17,7 +17,6 @@ void hb_gpu_configure_spatial(struct hb_gpu *gpu)
 	const struct hb_daemon_config *config = &gpu->daemon->config;
 	gpu->page->reserve_bytes = config->reserve_bytes;
 	gpu->page->window_us = (uint32_t)(config->window_ns / HB_NS_PER_US);
-	gpu->page->low_sms = (uint32_t)config->low_sms;
 	gpu->page->masks_whole = config->masks == HB_CONFIG_MASKS_GPCS;
 	if (config->masks == HB_CONFIG_MASKS_GPCS && gpu->engine == HB_ENGINE_SPATIAL)
 		hb_gpc_layout_find(gpu);
@@ -36,19 +35,12 @@ static void set_allowance(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, 
 	}
 }
 
-static uint32_t choose_allowance(const struct hb_gpu *gpu, uint32_t index)
-{
-	const struct hb_daemon_config *config = &gpu->daemon->config;
-	return config->harm_percent >= 0 ? (uint32_t)config->harm_percent * (HB_SPATIAL_PPM / 100)
-					 : gpu->tenants[index].allowance_ppm;
-}
-
 void hb_gpu_publish_allowances(struct hb_gpu *gpu)
 {
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX && gpu->engine == HB_ENGINE_SPATIAL; i++) {
 		const struct hb_tenancy *tenancy = hb_gpu_tenancy(gpu, i);
 		if (tenancy && hb_tenancy_is_high(tenancy))
-			set_allowance(gpu, tenancy, choose_allowance(gpu, i));
+			set_allowance(gpu, tenancy, gpu->tenants[i].allowance_ppm);
 	}
 }
 

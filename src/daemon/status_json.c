@@ -58,7 +58,7 @@ static void add_gpu_use(json_t *object, const struct hb_daemon *daemon, const st
 static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
 {
 	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
-			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "terms_ppm",
+			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "allowance_ppm",
 			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK),
 			 "gaps", (int)(beacon->reserve >> HB_SPATIAL_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
 			 "excess_ns", (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
@@ -107,7 +107,7 @@ static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 
 static json_t *record_json(const struct hb_choose_record *record)
 {
-	return json_pack("{s:i, s:i, s:i}", "lives", (int)record->lives, "attainment_ppm", (int)record->attainment_ppm,
+	return json_pack("{s:i, s:i, s:i}", "runs", (int)record->lives, "attainment_ppm", (int)record->attainment_ppm,
 			 "low_ppm", (int)record->low_ppm);
 }
 

@@ -23,7 +23,7 @@ def service_of(stack):
 def lives(stack):
     """How many lives told something, in this engine and in that."""
     pairs = stack.status()["engines"]
-    return {engine: sum(pair[engine]["lives"] for pair in pairs) for engine in ("temporal", "spatial")}
+    return {engine: sum(pair[engine]["runs"] for pair in pairs) for engine in ("temporal", "spatial")}
 
 
 class Auto(unittest.TestCase):
@@ -75,7 +75,7 @@ class Auto(unittest.TestCase):
             low = self.train(stack)
             self.assertEqual(self.life(stack), ("temporal", ""))
             known = stack.status()["engines"]
-            self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 0)])
+            self.assertEqual([(pair["temporal"]["runs"], pair["spatial"]["runs"]) for pair in known], [(1, 0)])
             self.assertEqual(known[0]["temporal"]["attainment_ppm"], 1000000)
             self.assertIn("train", known[0]["low"])
             # Whoever can connect reads this: programs without their arguments.
@@ -84,7 +84,7 @@ class Auto(unittest.TestCase):
             self.assertEqual(engine, "spatial")
             self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 run\); spatial not tried$")
             known = stack.status()["engines"]
-            self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(1, 1)])
+            self.assertEqual([(pair["temporal"]["runs"], pair["spatial"]["runs"]) for pair in known], [(1, 1)])
             service, _, why = self.begin(stack)
             self.assertIn("train 300", why)
             self.assertNotIn("train 300", json.dumps(self.page(stack)))
@@ -104,7 +104,7 @@ class Auto(unittest.TestCase):
             self.life(stack)
             self.assertEqual(self.life(stack, "--engine", "temporal"), ("temporal", ""))
             known = stack.status()["engines"]
-            self.assertEqual([(pair["temporal"]["lives"], pair["spatial"]["lives"]) for pair in known], [(2, 0)])
+            self.assertEqual([(pair["temporal"]["runs"], pair["spatial"]["runs"]) for pair in known], [(2, 0)])
             self.end(low)
 
     def test_auto_does_not_try_what_cannot_be(self):

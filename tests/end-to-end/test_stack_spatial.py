@@ -159,7 +159,7 @@ class Spatial(unittest.TestCase):
             self.assertIn("the spatial engine needs MPS", refused(stack.start("high", "work", 1, options=SPATIAL)))
 
     def test_the_configuration_can_choose_it(self):
-        with Stack(config="engine: spatial\nlow_sms: 64\n") as stack:
+        with Stack(config="engine: spatial\nwindow: 2ms\n") as stack:
             high = stack.start("high", "--wait", "work", 1)
             high.expect("joined")
             self.assertEqual(stack.status()["gpus"][0]["engine"], "spatial")

@@ -147,18 +147,15 @@ static void test_reload(void **state)
 	char later[200];
 	hb_daemon_config_init(&now);
 	hb_daemon_config_init(&read);
-	assert_int_equal(
-		hb_daemon_config_parse("engine: spatial\nwindow: 1ms\nlow_sms: 88\nmasks: gpcs\n"
-				       "harm_percent: 10\nreserve: 1GiB\nquantum: 20ms\n",
-				       "f.yaml", &read, &error),
-		0);
+	assert_int_equal(hb_daemon_config_parse("engine: spatial\nwindow: 1ms\nmasks: gpcs\n"
+						"reserve: 1GiB\nquantum: 20ms\n",
+						"f.yaml", &read, &error),
+			 0);
 	hb_daemon_config_reload(&now, &read, later, sizeof later);
 	assert_string_equal(later, "engine, quantum");
 	assert_int_equal(now.engine, HB_CONFIG_ENGINE_TEMPORAL);
 	assert_int_equal(now.window_ns, 1000000);
-	assert_int_equal(now.low_sms, 88);
 	assert_int_equal(now.masks, HB_CONFIG_MASKS_GPCS);
-	assert_int_equal(now.harm_percent, 10);
 	assert_int_equal(now.reserve_bytes, UINT64_C(1) << 30);
 }
 
