@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library that looks like ONNX Runtime to hb-onnx-worker, for tests where PyPI cannot be reached. That the real one has
- * its functions at the places of onnx_calls.def is shown by test_onnx.py with the real one.
+ * A library that hb-onnx-worker takes for ONNX Runtime, for tests where PyPI cannot be reached. test_onnx.py checks with the
+ * real library that its functions are at the places of onnx_calls.def.
  *
- * A model is a text: lines of `in NAME TYPE DIM...` and `out NAME TYPE DIM...` with ONNX's number of the type, -1 = any.
- * An output is a copy of the input of the same place. With a line `slow`, a run whose first number is 1 says so by a file
- * "runs" and goes on until it is told to end. Objects that are not released end the process.
+ * A model is a text with lines `in NAME TYPE DIM...` and `out NAME TYPE DIM...`. TYPE is ONNX's number of the type; a DIM of
+ * -1 is any size. An output is a copy of the input at the same place. With a line `slow`, a run whose first number is 1
+ * makes a file "runs" and continues until it is terminated. Objects that are not released end the process.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gRPC call byte by byte, for tests that send less, more or slower than a client library would."""
+"""Makes the bytes of gRPC calls, for tests that send less, more or slower than a client library does."""
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -22,7 +22,7 @@ def grpc_begin(stream=1, path="/inference.GRPCInferenceService/ModelInfer", **mo
 
 
 def data_frames(stream, message, end=True, compressed=0):
-    """A gRPC message as DATA frames."""
+    """The DATA frames of a gRPC message."""
     data = struct.pack(">BI", compressed, len(message)) + message
     pieces = [data[i:i + 16000] for i in range(0, len(data), 16000)]
     return b"".join(frame(0, 1 if end and i + 1 == len(pieces) else 0, stream, piece) for i, piece in enumerate(pieces))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running `hb serve` with a folder of models, for the tests of this folder: started on free ports, asked, ended and
-checked by stop()."""
+"""Starts `hb serve` with a folder of models on free ports, sends it requests, and ends and checks it with stop()."""
 import http.client
 import json
 import os
@@ -24,12 +23,12 @@ def wait_until(what, condition):
     end = time.monotonic() + LIMIT
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError("not within %d s: %s" % (LIMIT, what))
+            raise AssertionError("not true after %d s: %s" % (LIMIT, what))
         time.sleep(0.01)
 
 
 def is_closed(connection):
-    """Whether the server has closed it; what it says before is read."""
+    """Whether the server has closed the connection. Reads what it sent before."""
     connection.settimeout(LIMIT)
     try:
         while connection.recv(65536):
@@ -43,8 +42,8 @@ def is_closed(connection):
 
 class Server:
     def __init__(self, models, *options, files=(), links=(), tensors=TENSORS, open_files=None, program=None):
-        """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, what it is);
-        open_files: how many the server may have open, by itself and at most; program: instead of `hb serve`."""
+        """models: name -> text of model.yaml without tensors; files: (path in the folder, text); links: (path, target);
+        open_files: soft and hard limit of open files of the server; program: instead of `hb serve`."""
         self.folder = tempfile.mkdtemp(prefix="hb-serve-")
         for name, text in models.items():
             self.write(name + "/model.yaml", text + tensors)
@@ -59,12 +58,12 @@ class Server:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=open_files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files)))
-        self.port, self.grpc_port = self.said_port(), self.said_port()
+        self.port, self.grpc_port = self.read_port(), self.read_port()
         self.log = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
         self.reader.start()
 
-    def said_port(self):
+    def read_port(self):
         line = self.process.stdout.readline()
         assert line, "hb serve does not start: " + self.process.stderr.read()
         return int(line.split()[-1])
@@ -76,7 +75,7 @@ class Server:
             file.write(text)
 
     def end(self, signal_number):
-        """Its exit status. All who write to its log have ended, too."""
+        """Ends the server and all processes that write to its log. Returns its exit status."""
         self.process.send_signal(signal_number)
         status = self.process.wait(LIMIT)
         self.reader.join(LIMIT)
@@ -87,7 +86,7 @@ class Server:
 
     def stop(self):
         if self.process.returncode is not None:
-            return  # the test has ended it
+            return  # the test ended the server itself
         status = self.end(signal.SIGTERM)
         text = "".join(self.log)
         assert status == 0, (status, text)
@@ -99,7 +98,7 @@ class Server:
         return connection
 
     def exchange(self, method, path, body=None, headers=None):
-        """Status, body and headers of the answer."""
+        """Returns status, body and headers of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
@@ -111,7 +110,7 @@ class Server:
         return self.exchange(method, path, body)[:2]
 
     def infer(self, model, *rows, **parameters):
-        """Rows of four numbers in one request."""
+        """Sends rows of four numbers in one request. Returns the status and the parsed answer."""
         rows = rows or ((1, 2, 3, 4),)
         body = {"id": "7", "parameters": parameters, "inputs": [
             {"name": "x", "datatype": "FP32", "shape": [len(rows), 4], "data": [value for row in rows for value in row]}]}
@@ -133,8 +132,8 @@ class Server:
         return self.metric('nv_inference_pending_request_count{model="%s",version="1"}' % model)
 
 
-class Asked:
-    """Requests in threads of their own; `order` has their names as they were answered."""
+class Requests:
+    """Sends each request in a thread of its own. `order` has the names of the answered requests, in that order."""
 
     def __init__(self, server):
         self.server, self.order, self.answers, self.threads = server, [], {}, []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/front.py --part quiet: it runs where only programs were copied, every request is answered, and each row says what was
-measured. What it measures is not looked at."""
+"""bench/front.py --part quiet runs from a copy of its programs, gets an answer to every request, and names what each row
+measures. The measured values are not checked."""
 import json
 import os
 import shutil
@@ -12,7 +12,7 @@ import unittest
 
 from serve_process import BUILD, SOURCE
 
-PROGRAMS = ("hb-serve", "tests/front/front-load", "tests/front/front-hello")
+PROGRAMS = ("hb-serve", "tests/server/front-load", "tests/server/front-hello")
 
 
 class FrontBench(unittest.TestCase):
@@ -27,7 +27,7 @@ class FrontBench(unittest.TestCase):
                                "--rounds", "2", "--seconds", "0.05", "--many", "300", "--results", self.results, *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
-    def test_rows(self):
+    def test_each_row_names_its_measure(self):
         done = self.run_bench("--commit", "abc")
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.results, encoding="utf-8") as file:
@@ -41,8 +41,8 @@ class FrontBench(unittest.TestCase):
             self.assertEqual((len(row["rounds"]), len(row["baseline_rounds"])), (2, 2))
         self.assertTrue(rows[4]["met"])
 
-    def test_all_threads_of_the_generator_work(self):
-        """Several threads on one processor: the shares of connections and of the rate add up."""
+    def test_all_threads_of_the_generator_send_requests(self):
+        """With several threads on one processor, the threads' connections and rates add up to the requested ones."""
         one = str(min(os.sched_getaffinity(0)))
         done = self.run_bench("--server-cpus", one, "--load-cpus", ",".join(3 * [one]), "--json", os.path.join(self.folder, "raw"))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -50,7 +50,7 @@ class FrontBench(unittest.TestCase):
             found = json.load(file)["many"].values()
         self.assertEqual([(one["whole"]["threads"], one["whole"]["connections"]) for one in found], [(3, 300), (3, 300)])
 
-    def test_a_server_that_fails(self):
+    def test_a_server_that_fails_is_an_error(self):
         for name, text in (("hb-serve", "#!/bin/sh\nexit 1\n"), ("front-hello", "#!/bin/sh\necho 1\n")):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -59,7 +59,7 @@ class FrontBench(unittest.TestCase):
             self.assertIn("did not start" if name == "hb-serve" else "", done.stderr)
             shutil.copy(os.path.join(BUILD, "hb-serve"), self.folder)
 
-    def test_bad_processors(self):
+    def test_wrong_processors_are_an_error(self):
         for given in ("x", "0-", "100000"):
             done = self.run_bench("--server-cpus", given)
             self.assertEqual(done.returncode, 2)

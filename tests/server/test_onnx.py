@@ -12,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-from serve_process import BUILD, Asked, Server, wait_until
+from serve_process import BUILD, Requests, Server, wait_until
 
 FOLDER = os.path.join(BUILD, "onnx")
 PYTHON = os.path.join(FOLDER, "bin", "python")
@@ -71,7 +71,7 @@ ALL_TENSORS = "inputs: [%s]\noutputs: [%s]\n" % tuple(
 
 
 class OnnxServer(Server):
-    """models: name -> (model.yaml, path of a file to be there as model.onnx)."""
+    """models: name -> (model.yaml, path of the file to use as model.onnx)."""
 
     def __init__(self, models):
         super().__init__({name: "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 8\n" + text
@@ -86,7 +86,7 @@ class OnnxServer(Server):
         return next(one for one in index if one["name"] == name)
 
     def reason(self, name):
-        """Why the model cannot be served."""
+        """Waits until the model has failed. Returns its reason."""
         wait_until("%s has failed" % name, lambda: self.in_index(name)["state"] == "UNAVAILABLE")
         return self.in_index(name)["reason"]
 
@@ -108,7 +108,7 @@ class OnnxServer(Server):
         return found
 
     def leave_running(self, name):
-        """A request for a run that does not end, whose client goes away as soon as it is there."""
+        """Sends a request whose run does not end, and disconnects as soon as it runs."""
         row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]}
         text = json.dumps({"inputs": [row]})
         return self.connect(("POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
@@ -118,19 +118,19 @@ class OnnxServer(Server):
         return [line for line in self.log if "worker ended" in line]
 
     def workers(self):
-        """Processes that any thread of the server has started and that still run."""
+        """The processes that threads of the server have started and that still run."""
         found = []
         for task in os.listdir("/proc/%d/task" % self.process.pid):
             try:
                 with open("/proc/%d/task/%s/children" % (self.process.pid, task), encoding="utf-8") as file:
                     found += [int(pid) for pid in file.read().split()]
             except FileNotFoundError:
-                continue  # a thread that has just ended
+                continue  # the thread has just ended
         return found
 
 
 class Missing(unittest.TestCase):
-    def test_a_library_that_is_not_there_is_named(self):
+    def test_a_missing_library_is_named(self):
         server = OnnxServer({"m": ("library: /nowhere/libonnxruntime.so\n" + TENSORS % ("FP32", "y"), None),
                              "other": ("library: libc.so.6\n" + TENSORS % ("FP32", "y"), None)})
         try:
@@ -144,14 +144,14 @@ class Missing(unittest.TestCase):
 
 
 def some_of_all():
-    """Two items of two elements of each type, which differ."""
+    """Two items of two elements of each type, all different."""
     texts = b"".join(struct.pack("<I", len(text)) + text for text in (b"", b"a", "\u00e4\u20ac".encode(), b"x" * 300))
     return {"i" + kind: (kind, bytes(k % 2 if kind == "BOOL" else 16 + k for k in range(4 * size)) if size else texts)
             for kind, size in ALL.items()}
 
 
 class Fake(unittest.TestCase):
-    """What hb-onnx-worker does, whatever the library computes."""
+    """hb-onnx-worker with a library that computes nothing."""
     @classmethod
     def setUpClass(cls):
         begin = "library: %s\n" % os.environ["HB_FAKE_ONNX"]
@@ -170,51 +170,51 @@ class Fake(unittest.TestCase):
         cls.server = OnnxServer({name: (begin + text, None) for name, (text, _) in models.items()})
         for name, (_, model) in models.items():
             cls.server.write(name + "/model.onnx", model)
-            cls.server.call("POST", "/v2/repository/models/%s/load" % name)  # it began without its file
+            cls.server.call("POST", "/v2/repository/models/%s/load" % name)  # it was started before its file existed
 
     @classmethod
     def tearDownClass(cls):
         cls.server.stop()
 
-    def test_each_type_of_tensor_passes(self):
+    def test_tensors_of_each_type_are_passed_on(self):
         given = some_of_all()
         for _ in range(3):
             self.assertEqual(self.server.infer_binary("all", given), {"o" + name[1:]: data for name, (_, data) in given.items()})
 
-    def test_a_text_with_a_zero_byte_is_refused(self):
+    def test_a_string_with_a_zero_byte_is_refused(self):
         given = some_of_all()
         kind, texts = given["iBYTES"]
         with self.assertRaisesRegex(AssertionError, "input iBYTES.*zero byte"):
             self.server.infer_binary("all", given | {"iBYTES": (kind, texts.replace(b"xx", b"\0x"))})
 
-    def test_sizes_that_do_not_fit_are_said_when_it_is_loaded(self):
+    def test_a_model_with_other_sizes_than_model_yaml_does_not_load(self):
         for name, words in (("one", "input x: the shape with the batch is -1x4 in model.yaml, but 1x4 in the model"),
                             ("wide", "but -1x5 in the model"), ("deep", "but -1x2x4 in the model"),
                             ("more", "the model has 2 inputs, model.yaml 1"),
                             ("output", "output y: the shape with the batch is -1x4"), ("noise", "no model: model.onnx")):
             self.assertIn(words, self.server.reason(name))
-        self.assertEqual(self.server.infer("unsaid")[0], 200)  # a model that does not say may fit
+        self.assertEqual(self.server.infer("unsaid")[0], 200)  # a model without sizes may fit
         self.server.write("one/model.yaml", "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 1\nlibrary: %s\n%s"
                           % (os.environ["HB_FAKE_ONNX"], PLAIN % (4, 4)))
         self.assertEqual(self.server.call("POST", "/v2/repository/models/one/load"), (200, b""))
         self.assertEqual(self.server.infer("one", [5, 6, 7, 8])[1]["outputs"][0]["data"], [5, 6, 7, 8])
 
-    def test_a_run_that_nobody_waits_for_is_ended(self):
+    def test_a_run_without_clients_is_ended(self):
         for _ in range(3):
             runs = os.path.join(self.server.folder, "slow", "runs")
             with self.server.leave_running("slow"):
-                wait_until("it runs", lambda: os.path.exists(runs))
+                wait_until("the model runs", lambda: os.path.exists(runs))
                 os.remove(runs)
             self.assertEqual(self.server.infer("slow", [2, 2, 2, 2])[1]["outputs"][0]["data"], [2] * 4)
         self.assertEqual(self.server.deaths(), [])
 
 
     def held(self):
-        """How much of the system's the server holds."""
+        """Descriptors, processes and shared memory of the server."""
         return [len(os.listdir("/proc/%d/%s" % (self.server.process.pid, what))) for what in ("fd", "task")] \
             + [len(self.server.workers())]
 
-    def test_a_model_that_is_loaded_often_leaves_nothing_behind(self):
+    def test_loading_a_model_often_leaks_nothing(self):
         self.server.wait_for("all")
         for name in ("slow", "unsaid"):
             self.server.wait_for(name)
@@ -222,8 +222,8 @@ class Fake(unittest.TestCase):
         for _ in range(100):
             self.assertEqual(self.server.call("POST", "/v2/repository/models/unsaid/load"), (200, b""))
         self.assertEqual(self.server.infer("unsaid")[0], 200)
-        # Connections that end and the like come and go.
-        wait_until("there is no more than before", lambda: all(now < then + 20 for now, then in zip(self.held(), before)))
+        # Connections that are being closed make the numbers vary a little.
+        wait_until("the server holds no more than before", lambda: all(now < then + 20 for now, then in zip(self.held(), before)))
 
 
 class Onnx(unittest.TestCase):
@@ -265,39 +265,39 @@ class Onnx(unittest.TestCase):
         self.assertEqual({output["name"]: output["data"] for output in json.loads(answer)["outputs"]},
                          {"sum": [11, 22, 33, 44], "difference": [-9, -18, -27, -36]})
 
-    def test_each_type_of_tensor_passes(self):
+    def test_tensors_of_each_type_are_passed_on(self):
         self.server.wait_for("all")
         given = some_of_all()
         self.assertEqual(self.server.infer_binary("all", given), {"o" + name[1:]: data for name, (_, data) in given.items()})
 
-    def test_requests_in_one_batch_get_their_own(self):
+    def test_requests_in_one_batch_get_their_own_outputs(self):
         self.server.wait_for("good")
-        asked = Asked(self.server)
+        asked = Requests(self.server)
         for k in range(24):
             asked.ask(k, "good", [k] * 4)
         asked.join()
         self.assertEqual({k: answer["outputs"][0]["data"] for k, (_, answer) in asked.answers.items()},
                          {k: [2 * k + 1] * 4 for k in range(24)})
 
-    def test_what_does_not_fit_is_said(self):
+    def test_errors_of_a_model_are_its_reason(self):
         for name, words in (("type", ("input x", "FP64")), ("name", ("output z",)), ("text", ("input x", "BYTES")),
                             ("one", ("input x", "the model has 1x4")), ("none", ("model.onnx",)), ("noise", ("model.onnx",))):
             for word in words:
                 self.assertIn(word, self.server.reason(name), name)
 
-    def test_a_run_that_nobody_waits_for_is_ended(self):
+    def test_a_run_without_clients_is_ended(self):
         self.server.wait_for("loops")
         for _ in range(3):
             with self.server.leave_running("loops"):
-                wait_until("it is there", lambda: self.server.pending("loops") == 1)
+                wait_until("the request has arrived", lambda: self.server.pending("loops") == 1)
             self.assertEqual(self.server.infer("loops", [2, 2, 2, 2])[1]["outputs"][0]["data"], [2] * 4)
         self.assertEqual([line for line in self.server.deaths() if "loops" in line], [])
 
-    def test_a_worker_that_is_killed_comes_back(self):
+    def test_a_killed_worker_is_started_again(self):
         self.server.wait_for("good")
         (worker,) = [pid for pid in self.server.workers() if self.folder_of(pid) == "good"]
         os.kill(worker, signal.SIGKILL)
-        wait_until("there is another",
+        wait_until("another worker runs",
                    lambda: any(self.folder_of(pid) == "good" and pid != worker for pid in self.server.workers()))
         self.assertEqual(self.server.infer("good", [1, 1, 1, 1])[1]["outputs"][0]["data"], [3] * 4)
 
@@ -308,7 +308,7 @@ class Onnx(unittest.TestCase):
         except FileNotFoundError:
             return None
 
-    def test_a_file_that_vanishes_is_missed_by_the_next_worker(self):
+    def test_the_next_worker_notices_that_the_file_is_gone(self):
         self.server.write("leaves/model.yaml", "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 8\n" + self.begin
                           + TENSORS % ("FP32", "y"))
         model = os.path.join(self.server.folder, "leaves", "model.onnx")
@@ -324,12 +324,12 @@ class Onnx(unittest.TestCase):
         self.assertEqual(self.server.call("POST", "/v2/repository/models/leaves/load"), (200, b""))
         self.assertEqual(self.server.infer("leaves", [1, 1, 1, 1])[1]["outputs"][0]["data"], [3] * 4)
 
-    def test_one_that_is_loaded_again_under_load_answers_or_refuses(self):
+    def test_a_model_that_is_loaded_again_answers_or_refuses_each_request(self):
         self.server.write("again/model.yaml", "platform: onnxruntime\nmodel: model.onnx\nmax_batch: 8\n" + self.begin
                           + TENSORS % ("FP32", "y"))
         shutil.copy(os.path.join(FOLDER, "good.onnx"), os.path.join(self.server.folder, "again", "model.onnx"))
         self.assertEqual(self.server.call("POST", "/v2/repository/models/again/load"), (200, b""))
-        asked = Asked(self.server)
+        asked = Requests(self.server)
         for k in range(60):
             asked.ask(k, "again", [k] * 4)
             if k % 20 == 10:
@@ -339,7 +339,7 @@ class Onnx(unittest.TestCase):
             if status == 200:
                 self.assertEqual(answer["outputs"][0]["data"], [2 * k + 1] * 4)
             else:
-                gone = "unloaded" in answer["error"] or "not ready" in answer["error"]  # it waited, or came just then
+                gone = "unloaded" in answer["error"] or "not ready" in answer["error"]  # the request waited, or arrived during the load
                 self.assertEqual((status, gone), (503, True), answer)
 
 

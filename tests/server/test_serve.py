@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`hb serve` with clients of the standard library: what it answers, what it refuses, time-outs, clients that go, workers
-that die, and bodies and connections that are wrong in every way. Nothing waits for a guessed time."""
+"""`hb serve` with clients of Python's standard library: answers, refusals, time-outs, clients that disconnect, workers that
+die, and faulty bodies and connections. The tests wait for conditions, never for a fixed time."""
 import http.client
 import json
 import os
@@ -50,7 +50,7 @@ class Serve(unittest.TestCase):
         return self.server.exchange(method, path, body, headers)
 
     def head_only(self, length):
-        """Announces a body and sends none of it: the status of the answer."""
+        """Announces a body, sends none of it and returns the status of the answer."""
         with self.server.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length) as client:
             return int(client.recv(64).split()[1])
 
@@ -60,9 +60,9 @@ class Serve(unittest.TestCase):
     def metric(self, name):
         return self.server.metric(name)
 
-    def test_health_metadata_and_the_repository(self):
+    def test_health_metadata_and_repository_are_reported(self):
         self.assertEqual(self.call("GET", "/v2/health/live")[0], 200)
-        wait_until("models are loaded or failed", lambda: self.call("GET", "/v2/health/ready")[0] == 200)
+        wait_until("all models have loaded or failed", lambda: self.call("GET", "/v2/health/ready")[0] == 200)
         self.assertEqual(json.loads(self.call("GET", "/v2")[1])["name"], "hummingbird")
         metadata = json.loads(self.call("GET", "/v2/models/fast/versions/1")[1])
         self.assertEqual(metadata["inputs"], [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}])
@@ -72,18 +72,18 @@ class Serve(unittest.TestCase):
             self.assertEqual(self.call("GET", path)[0], 404, path)
         self.assertEqual(self.call("GET", "/v2/models/fast/infer")[0], 405)
 
-    def test_a_worker_that_never_comes_up_is_named(self):
-        wait_until("it has failed", lambda: "ended" in self.infer("broken", [1, 2, 3, 4])[1].get("error", ""))
+    def test_a_worker_that_cannot_start_fails_its_model(self):
+        wait_until("the model has failed", lambda: "ended" in self.infer("broken", [1, 2, 3, 4])[1].get("error", ""))
         self.assertEqual(self.infer("broken", [1, 2, 3, 4])[0], 503)
 
-    def test_a_model_has_its_configuration(self):
+    def test_the_configuration_of_a_model_is_reported(self):
         config = json.loads(self.call("GET", "/v2/models/late/versions/1/config")[1])
         self.assertEqual((config["name"], config["max_batch_size"]), ("late", 1))
         self.assertEqual(config["input"], [{"name": "x", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [4]}])
         self.assertEqual(config["output"], [{"name": "y", "data_type": "TYPE_FP32", "dims": [4]}])
         self.assertEqual(self.call("GET", "/v2/models/none/config")[0], 404)
 
-    def test_what_would_change_an_answer_and_is_not_there_is_refused(self):
+    def test_unsupported_parameters_that_change_the_answer_are_refused(self):
         def refused(path, body):
             status, data, _ = self.call("POST", path, json.dumps(body))
             return status, json.loads(data).get("error", "")
@@ -99,7 +99,7 @@ class Serve(unittest.TestCase):
         status, error = refused("/v2/models/fast/infer", {"inputs": [dict(tensor, data=[1, 2, 3, 1e39])]})
         self.assertEqual((status, "4 elements of FP32" in error), (400, True), error)
 
-    def test_head_is_get_without_its_body(self):
+    def test_head_answers_like_get_without_a_body(self):
         for path, status in (("/v2/health/live", 200), ("/v2/models/fast", 200), ("/v2/models/none", 404), ("/metrics", 200)):
             answer, body, headers = self.call("HEAD", path)
             self.assertEqual((answer, body), (status, b""), path)
@@ -107,7 +107,7 @@ class Serve(unittest.TestCase):
                 self.assertGreater(int(headers["Content-Length"]), 0)
         self.assertEqual(self.call("HEAD", "/v2/models/fast/infer")[0], 405)
 
-    def test_json_and_binary_give_the_same(self):
+    def test_json_and_binary_tensors_give_the_same_answer(self):
         status, answer = self.infer("fast", [1, 2, 3, 4.5], priority="high")
         self.assertEqual((status, answer["id"], answer["outputs"][0]["data"]), (200, "7", [1, 2, 3, 4.5]))
         head = json.dumps({"parameters": {"binary_data_output": True}, "inputs": [
@@ -118,7 +118,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(status, 200)
         self.assertEqual(answer[int(headers["Inference-Header-Content-Length"]):], data)
 
-    def test_what_is_wrong_is_named(self):
+    def test_errors_in_a_request_are_named(self):
         for body, word in ((b"", "request"), (b"{", "request"), (b"\xff\xfe", "request"), (b"[1]", "object"),
                            (b'{"inputs":[{"name":"x"}]}', "datatype")):
             status, data, _ = self.call("POST", "/v2/models/fast/infer", body)
@@ -128,18 +128,18 @@ class Serve(unittest.TestCase):
         self.assertEqual(self.call("POST", "/v2/models/fast/infer", b"{}", {"Inference-Header-Content-Length": "9"})[0], 400)
         self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
 
-    def test_time_outs_are_prompt(self):
+    def test_a_request_is_answered_at_its_time_out(self):
         before = self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}')
         duration = 'nv_inference_request_duration_us{model="slow",version="1"}'
         duration_before = self.metric(duration)
         status, answer = self.infer("slow", [1, 2, 3, 4], timeout=20000, priority="low")
         self.assertEqual(status, 504)
-        self.assertEqual(self.metric(duration), duration_before)  # only of those that succeed, as Triton's
+        self.assertEqual(self.metric(duration), duration_before)  # like Triton, counts only requests that succeed
         self.assertIn("time-out after", answer["error"])
         self.assertEqual(self.metric('hb_serve_requests_total{model="slow",version="1",priority="low",outcome="TIMEOUT"}'),
                          before + 1)
 
-    def test_what_would_be_late_is_refused_with_the_prediction(self):
+    def test_a_request_that_would_be_late_is_refused_with_the_prediction(self):
         for _ in range(3):
             self.assertEqual(self.infer("late", [1, 2, 3, 4], priority="high")[0], 200)
         status, answer = self.infer("late", [1, 2, 3, 4], deadline=1000, priority="high")
@@ -148,19 +148,20 @@ class Serve(unittest.TestCase):
             self.assertIn("predicted finish", answer["error"])
         self.assertEqual(self.infer("late", [1, 2, 3, 4], deadline=30000000, priority="high")[0], 200)
 
-    def test_a_client_that_goes_has_its_work_dropped(self):
+    def test_the_request_of_a_client_that_disconnects_is_cancelled(self):
         name = 'hb_serve_requests_total{model="slow",version="1",priority="high",outcome="CANCELLED"}'
         before = self.metric(name)
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=LIMIT)
         connection.request("POST", "/v2/models/slow/infer", json.dumps({
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}))
         pending = 'nv_inference_pending_request_count{model="slow",version="1"}'
-        wait_until("it waits", lambda: self.metric(pending) >= 1)
+        wait_until("the request waits", lambda: self.metric(pending) >= 1)
         connection.close()
-        wait_until("it was cancelled", lambda: self.metric(name) == before + 1)
+        wait_until("the request was cancelled", lambda: self.metric(name) == before + 1)
 
-    def test_connections_that_are_wrong(self):
-        """All at once: where a request and its client's end come together, as after a pause, the time limit closes it."""
+    def test_faulty_connections_are_closed(self):
+        """All connections at once. If a request and the end of its connection arrive together, as after a pause of the machine,
+        the time limit closes the connection."""
         clients = []
         for data in (b"GET / HTTP/9.9\r\n\r\n", b"\0" * 4096, b"POST /v2/models/fast/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
                      b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"G" * 70000,
@@ -171,15 +172,15 @@ class Serve(unittest.TestCase):
                     clients[-1].sendall(data)
                     clients[-1].shutdown(socket.SHUT_WR)
                 except OSError:
-                    pass  # it was refused before its end
+                    pass  # the server refused the request before its end
         for client in clients:
             with client:
                 self.assertTrue(is_closed(client))
         self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 200)
 
     @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
-    def test_a_worker_runs_fails_and_dies(self):
-        wait_until("it is ready", lambda: self.server.is_ready("work"))
+    def test_a_worker_answers_fails_a_batch_and_is_started_again(self):
+        wait_until("the model is ready", lambda: self.server.is_ready("work"))
         self.assertEqual(self.infer("work", [1, 2, 3, 4])[1]["outputs"][0]["data"], [2, 4, 6, 8])
         status, answer = self.infer("work", [13, 0, 0, 0])
         self.assertEqual(status, 500)
@@ -197,7 +198,7 @@ class Serve(unittest.TestCase):
             thread.join()
         self.assertEqual(sorted(results), [(k, [2.0 * k] * 4) for k in range(1, 12)])
 
-    def test_unload_and_load(self):
+    def test_models_are_unloaded_and_loaded(self):
         self.assertEqual(self.call("POST", "/v2/repository/models/fast/unload")[0], 200)
         self.assertEqual(self.infer("fast", [1, 2, 3, 4])[0], 404)
         self.assertEqual(self.call("POST", "/v2/repository/models/fast/load")[0], 200)

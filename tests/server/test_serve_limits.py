@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`hb serve` and clients that take too much: memory of all requests together, requests that do not come whole, half-closed
-connections, more connections than there may be open files. HTTP and gRPC, by hand. --many: 1,000 connections and 50,000
-requests in constant memory. Nothing waits for a guessed time."""
+"""Limits of `hb serve`: memory of all requests together, incomplete and slow requests, half-closed connections, more
+connections than open files. The tests make the bytes of HTTP and gRPC themselves. --many: 1,000 connections and 50,000
+requests in constant memory. The tests wait for conditions, never for a fixed time."""
 import gzip
 import http.client
 import json
@@ -21,11 +21,11 @@ from grpc_frames import PREFACE, data_frames, field, frame, grpc_begin, headers,
 from serve_process import BUILD, LIMIT, Server, is_closed, wait_until
 
 KIB = 1024
-LEAK = 2 * 1024 * KIB  # in REQUESTS: an allocation lost with each of them is more, if it is not tiny; those the sanitizer finds
+LEAK = 2 * 1024 * KIB  # less than REQUESTS lost allocations of 42 bytes; the sanitizer finds smaller ones
 REQUESTS = 50000
 MODELS = {"fast": "platform: echo\n", "slow": "platform: echo\ndelay: 4s\nrun: 4s\n",
           "low": "platform: echo\npriority: low\n"}
-# Its answers are larger than what the system keeps for a client that does not read.
+# A model whose answers are larger than the system's socket buffers, so a client that does not read blocks them.
 LARGE_BYTES = 24 * 1024 * KIB
 LARGE = ("large/model.yaml", "platform: echo\ninputs: [{name: x, datatype: FP32, shape: [4]}]\n"
          "outputs: [{name: y, datatype: FP32, shape: [%d]}]\n" % (LARGE_BYTES // 4))
@@ -37,7 +37,7 @@ def half_close(connection):
     try:
         connection.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # it was closed before, in a pause of the machine
+        pass  # the server closed the connection in a pause of the machine
 
 
 class LimitedServer(Server):
@@ -48,15 +48,15 @@ class LimitedServer(Server):
     def ask(self, path, body=None, headers=None):
         return self.exchange("POST" if body else "GET", path, body, headers)
 
-    def part_of_a_request(self, length, sent, model=b"fast"):
+    def send_incomplete_request(self, length, sent, model=b"fast"):
         return self.connect(b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (model, length)
                             + b" " * sent)
 
-    def part_of_a_call(self, length, model=b"fast"):
+    def send_incomplete_call(self, length, model=b"fast"):
         return self.connect(grpc_begin() + data_frames(1, field(1, model) + b" " * length, end=False), self.grpc_port)
 
-    def takes_no_answer(self, calls, method="ModelInfer", message=infer_message(b"large")):
-        """A gRPC client whose window is 0, with so many calls."""
+    def connect_without_window(self, calls, method="ModelInfer", message=infer_message(b"large")):
+        """Connects a gRPC client that sends some calls and, with a window of 0, takes no answer."""
         return self.connect(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + b"".join(
             headers(stream, SERVICE + method) + data_frames(stream, message) for stream in range(1, 2 * calls, 2)),
                             self.grpc_port)
@@ -67,7 +67,7 @@ class LimitedServer(Server):
 
 
 class Slow(unittest.TestCase):
-    """Two seconds for a request to come: nobody here is quicker on purpose, so a pause of the machine does not matter."""
+    """With an idle limit of two seconds. No test depends on being faster than that, so a pause of the machine does no harm."""
 
     @classmethod
     def setUpClass(cls):
@@ -77,7 +77,7 @@ class Slow(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.stop()
 
-    def test_a_request_that_does_not_come_whole_is_closed(self):
+    def test_the_connection_of_an_incomplete_request_is_closed(self):
         for data, port in ((b"POST /v2/models/fast/infer HTTP/1.1\r\nHost:", self.server.port),
                            (b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", self.server.port),
                            (b"", self.server.grpc_port), (PREFACE, self.server.grpc_port),
@@ -89,7 +89,7 @@ class Slow(unittest.TestCase):
                     self.assertTrue(is_closed(connection), (data, half_closed))
 
     def drip(self, connection, byte):
-        """A byte now and then, until the server has enough."""
+        """Sends the byte again and again until the server closes the connection."""
         end = time.monotonic() + LIMIT
         try:
             while time.monotonic() < end:
@@ -104,16 +104,16 @@ class Slow(unittest.TestCase):
             return
         raise AssertionError("was not closed in %d s" % LIMIT)
 
-    def test_a_request_that_comes_byte_by_byte_is_closed(self):
+    def test_the_connection_of_a_request_byte_by_byte_is_closed(self):
         with self.server.connect(b"POST /v2/models/fast/infer HTTP/1.1\r\nX-Long: ") as connection:
             self.drip(connection, b"x")
-        with self.server.part_of_a_request(100000, 0) as connection:
+        with self.server.send_incomplete_request(100000, 0) as connection:
             self.drip(connection, b" ")
         with self.server.connect(grpc_begin(), self.server.grpc_port) as connection:
             self.drip(connection, frame(0, 0, 1, b"\0"))
 
     def spoil(self, rng, data):
-        """The same with some bytes changed, left out, twice, or cut."""
+        """Returns the bytes with some of them changed, removed, doubled or cut off."""
         data = bytearray(data)
         for _ in range(rng.randint(1, 6)):
             at, length = rng.randrange(len(data)), rng.randint(1, 8)
@@ -128,7 +128,7 @@ class Slow(unittest.TestCase):
                 del data[max(at, 1):]
         return bytes(data)
 
-    def test_spoiled_requests_never_end_the_server(self):
+    def test_corrupted_requests_never_end_the_server(self):
         rng = random.Random(1)
         head = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(BODY)
         packed = gzip.compress(infer_message(b"fast"))
@@ -141,13 +141,13 @@ class Slow(unittest.TestCase):
                     connection.sendall(self.spoil(rng, data))
                     connection.shutdown(socket.SHUT_WR)
                 except OSError:
-                    continue  # it was refused before its end
+                    continue  # the server refused the request before its end
                 self.assertTrue(is_closed(connection), k)
-        wait_until("it still answers", lambda: self.is_answered("fast"))
-        wait_until("all memory is given back", self.is_memory_back)
+        wait_until("the server still answers", lambda: self.is_answered("fast"))
+        wait_until("all memory is free again", self.is_memory_back)
 
     def is_answered(self, model):
-        """False in a pause of the machine, in which this client is slow."""
+        """Whether the request is answered; False if a pause of the machine made this client too slow."""
         try:
             return self.server.ask("/v2/models/%s/infer" % model, BODY)[0] == 200
         except (ConnectionError, http.client.BadStatusLine):
@@ -159,17 +159,17 @@ class Slow(unittest.TestCase):
         except (ConnectionError, http.client.BadStatusLine):
             return False
 
-    def test_a_client_that_does_not_take_its_answers_is_closed(self):
-        with self.server.takes_no_answer(2) as client:
-            wait_until("its answers are there", lambda: self.server.memory() >= 2 * LARGE_BYTES)
+    def test_the_connection_of_a_client_that_reads_no_answer_is_closed(self):
+        with self.server.connect_without_window(2) as client:
+            wait_until("the answers are ready", lambda: self.server.memory() >= 2 * LARGE_BYTES)
             self.assertTrue(is_closed(client))
-        with self.server.takes_no_answer(1) as client:
-            self.drip(client, frame(8, 0, 1, struct.pack(">I", 1)))  # a byte more may come
-        wait_until("all memory is given back", self.is_memory_back)
+        with self.server.connect_without_window(1) as client:
+            self.drip(client, frame(8, 0, 1, struct.pack(">I", 1)))  # allows one more byte
+        wait_until("all memory is free again", self.is_memory_back)
 
-    def test_a_client_that_waits_for_us_is_not_slow(self):
-        """It waits for four seconds, in which nothing comes from it."""
-        wait_until("it is answered", lambda: self.is_answered("slow"))
+    def test_a_client_that_waits_for_its_answer_is_not_slow(self):
+        """The client waits for four seconds without sending anything."""
+        wait_until("the request is answered", lambda: self.is_answered("slow"))
 
 
 class Limits(unittest.TestCase):
@@ -181,67 +181,67 @@ class Limits(unittest.TestCase):
     def tearDownClass(cls):
         cls.server.stop()
 
-    def test_requests_together_have_a_bound(self):
+    def test_all_requests_together_have_a_memory_limit(self):
         server = LimitedServer("--body", "1MiB", "--memory", "2MiB")
         try:
-            holding = [server.part_of_a_request(900 * KIB, 800 * KIB) for _ in range(2)]
-            wait_until("both hold their memory", lambda: server.memory() == 2048 * KIB)
+            holding = [server.send_incomplete_request(900 * KIB, 800 * KIB) for _ in range(2)]
+            wait_until("both requests hold their memory", lambda: server.memory() == 2048 * KIB)
             status, text, head = server.ask("/v2/models/fast/infer", BODY)
             self.assertEqual((status, head["Retry-After"]), (503, "1"))
             self.assertIn(b"memory", text)
             with server.connect(grpc_begin() + data_frames(1, b"\x0a\x04fast"), server.grpc_port) as client:
-                # grpc-status 8, RESOURCE_EXHAUSTED: a text of one byte in the header block.
+                # grpc-status 8, RESOURCE_EXHAUSTED: in the header block a string of one byte.
                 wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
             for connection in holding:
                 connection.close()
-            wait_until("all of it is given back", lambda: server.memory() == 0)
+            wait_until("all memory is free again", lambda: server.memory() == 0)
             self.assertEqual(server.ask("/v2/models/fast/infer", BODY)[0], 200)
-            wait_until("nothing is left behind", lambda: server.memory() == 0)
+            wait_until("all memory is free again", lambda: server.memory() == 0)
         finally:
             server.stop()
 
-    def test_low_priority_that_is_still_read_leaves_memory_to_high(self):
+    def test_arriving_low_priority_requests_leave_memory_to_high_priority(self):
         server = LimitedServer("--body", "1MiB", "--memory", "4MiB")
         body = BODY + b" " * 500 * KIB
         try:
-            for hold in (server.part_of_a_request, server.part_of_a_call):
-                arguments = (900 * KIB, 800 * KIB) if hold == server.part_of_a_request else (800 * KIB,)
+            for hold in (server.send_incomplete_request, server.send_incomplete_call):
+                arguments = (900 * KIB, 800 * KIB) if hold == server.send_incomplete_request else (800 * KIB,)
                 holding = [hold(*arguments, model=b"low") for _ in range(3)]
-                wait_until("they hold their memory", lambda: server.memory() == 3 * 1024 * KIB)
+                wait_until("the requests hold their memory", lambda: server.memory() == 3 * 1024 * KIB)
                 self.assertEqual(server.ask("/v2/models/low/infer", body)[0], 503)
                 with server.connect(grpc_begin() + data_frames(1, field(1, b"low") + b" " * 800 * KIB), server.grpc_port) as client:
                     wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
                 self.assertEqual(server.ask("/v2/models/fast/infer", body)[0], 200)
                 for connection in holding:
                     connection.close()
-                wait_until("all of it is given back", lambda: server.memory() == 0)
+                wait_until("all memory is free again", lambda: server.memory() == 0)
         finally:
             server.stop()
 
-    def test_a_request_of_low_priority_alone_may_take_all_memory(self):
+    def test_a_single_low_priority_request_may_use_all_memory(self):
         server = LimitedServer("--body", "1MiB", "--memory", "1MiB")
         try:
-            with server.part_of_a_request(1024 * KIB, 900 * KIB, model=b"low"):
-                wait_until("it holds all", lambda: server.memory() == 1024 * KIB)
+            with server.send_incomplete_request(1024 * KIB, 900 * KIB, model=b"low"):
+                wait_until("the request holds all memory", lambda: server.memory() == 1024 * KIB)
         finally:
             server.stop()
 
-    def test_a_message_of_tiny_parts_takes_no_more_than_the_bound(self):
-        # Each input tensor is two bytes on the wire and a hundred in memory.
+    def test_a_message_of_many_small_parts_stays_within_the_memory_limit(self):
+        # Each input tensor takes two bytes in the message and a hundred in memory.
         message = b"\x0a\x04fast" + b"\x2a\x00" * 400000
         with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
             wait_until("the call is refused", lambda: b"\x018" in client.recv(65536))
-        wait_until("all of it is given back", lambda: self.server.memory() == 0)
+        wait_until("all memory is free again", lambda: self.server.memory() == 0)
 
-    def test_answers_that_wait_for_their_client_have_a_bound(self):
+    def test_answers_that_wait_for_their_client_have_a_memory_limit(self):
         server = LimitedServer("--memory", "64MiB", "--body", "1MiB", "--idle", "1h")
         body = json.dumps({**json.loads(BODY), "parameters": {"binary_data_output": True}}).encode()
         path, head = "/v2/models/large/infer", b"POST /v2/models/large/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
         try:
             for hold in (lambda: [server.connect(head % len(body) + body) for _ in range(2)],
-                         lambda: [server.takes_no_answer(2)]):
+                         lambda: [server.connect_without_window(2)]):
                 clients = hold()
-                wait_until("both answers are there", lambda: server.memory() >= 2 * LARGE_BYTES)
+                wait_until("both answers are ready", lambda: server.memory() >= 2 * LARGE_BYTES)
                 status, text, _ = server.ask(path, body)
                 self.assertEqual(status, 503)
                 self.assertIn(b"memory", text)
@@ -249,28 +249,28 @@ class Limits(unittest.TestCase):
                     wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
                 for client in clients:
                     client.close()
-                wait_until("all of it is given back", lambda: server.memory() == 0)
+                wait_until("all memory is free again", lambda: server.memory() == 0)
                 self.assertEqual(server.ask(path, body)[0], 200)
-                wait_until("nothing is left behind", lambda: server.memory() == 0)
+                wait_until("all memory is free again", lambda: server.memory() == 0)
         finally:
             server.stop()
 
-    def test_documents_that_wait_for_their_client_have_a_bound(self):
+    def test_documents_that_wait_for_their_client_have_a_memory_limit(self):
         server = LimitedServer("--memory", "64KiB", "--body", "64KiB", "--idle", "1h", models=40)
         try:
-            with server.takes_no_answer(100, "ModelStatistics", b"") as client:
-                # Each is more than 1 KiB, so some of a hundred do not fit.
+            with server.connect_without_window(100, "ModelStatistics", b"") as client:
+                # Each document is larger than 1 KiB, so some of a hundred do not fit.
                 said = b""
-                while b"\x018" not in said:  # one is refused
+                while b"\x018" not in said:  # one of them is refused
                     said += client.recv(65536)
                 self.assertLessEqual(server.memory(), 64 * KIB)
                 with server.connect(grpc_begin(path=SERVICE + "ServerLive") + data_frames(1, b""), server.grpc_port) as other:
-                    wait_until("it says that it lives", lambda: b"\x08\x01" in other.recv(65536))
-            wait_until("all of it is given back", lambda: server.memory() == 0)
+                    wait_until("ServerLive is answered", lambda: b"\x08\x01" in other.recv(65536))
+            wait_until("all memory is free again", lambda: server.memory() == 0)
         finally:
             server.stop()
 
-    def test_a_request_other_than_inference_is_small(self):
+    def test_a_request_other_than_inference_has_at_most_1_mib(self):
         large = b'{"a":[' + b"0," * (1 << 19) + b"0]}"
         server = LimitedServer()
         try:
@@ -279,13 +279,13 @@ class Limits(unittest.TestCase):
                 self.assertEqual(server.exchange(method, path, large)[0], 413)
                 self.assertNotEqual(server.exchange(method, path, large[:1000])[0], 413)
             for method in ("RepositoryIndex", "RepositoryModelLoad", "ModelStatistics", "SystemSharedMemoryRegister"):
-                message = field(1, b"x") + b"\x7a\0" * (1 << 19)  # fields that are not known
+                message = field(1, b"x") + b"\x7a\0" * (1 << 19)  # unknown fields
                 with server.connect(grpc_begin(path=SERVICE + method) + data_frames(1, message), server.grpc_port) as client:
                     wait_until("the call is refused", lambda c=client: b"\x018" in c.recv(65536))
         finally:
             server.stop()
 
-    def test_compressed_requests_are_taken_and_bounded(self):
+    def test_compressed_requests_are_accepted_within_the_limits(self):
         for name, compress in (("gzip", gzip.compress), ("deflate", zlib.compress)):
             def call(body, coding=name):
                 return self.server.ask("/v2/models/fast/infer", body, {"Content-Encoding": coding})[0]
@@ -294,11 +294,11 @@ class Limits(unittest.TestCase):
             self.assertEqual(call(BODY), 400)
             self.assertEqual(call(b""), 400)
             self.assertEqual(call(compress(BODY), "br"), 415)
-            self.assertEqual(call(compress(b" " * (1 << 20) + BODY)), 413)  # 1 KiB that becomes more than --body
+            self.assertEqual(call(compress(b" " * (1 << 20) + BODY)), 413)  # 1 KiB that expands to more than --body
             status, data, head = self.server.ask("/metrics", headers={"Accept-Encoding": name})
             self.assertEqual((status, head["Content-Encoding"]), (200, name))
             self.assertIn(b"nv_inference_count", zlib.decompress(data, 47))
-        wait_until("all memory is given back", lambda: self.server.memory() == 0)
+        wait_until("all memory is free again", lambda: self.server.memory() == 0)
 
     def grpc_answer(self, message, coding):
         with self.server.connect(grpc_begin(grpc_encoding=coding) + data_frames(1, message, compressed=1), self.server.grpc_port) as client:
@@ -307,7 +307,7 @@ class Limits(unittest.TestCase):
                 said += client.recv(65536) or b"\x01closed"
             return next(status for status in (0, 3, 8, 12) if b"%c%d" % (len(str(status)), status) in said)
 
-    def test_compressed_messages_are_taken_and_bounded(self):
+    def test_compressed_messages_are_accepted_within_the_limits(self):
         message = infer_message(b"fast")
         self.assertEqual(self.grpc_answer(gzip.compress(message), "gzip"), 0)
         self.assertEqual(self.grpc_answer(zlib.compress(message), "deflate"), 0)
@@ -315,14 +315,14 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.grpc_answer(message, "identity"), 3)
         self.assertEqual(self.grpc_answer(message, "br"), 12)
         self.assertEqual(self.grpc_answer(gzip.compress(message + b" " * (1 << 20)), "gzip"), 8)
-        wait_until("all memory is given back", lambda: self.server.memory() == 0)
+        wait_until("all memory is free again", lambda: self.server.memory() == 0)
 
     def test_a_tensor_without_a_shape_is_refused(self):
         message = field(1, b"fast") + field(5, field(1, b"x") + field(2, b"FP32")) + field(7, b"\0" * 16)
         with self.server.connect(grpc_begin() + data_frames(1, message), self.server.grpc_port) as client:
             wait_until("the call is refused", lambda: b"\x013" in client.recv(65536))  # grpc-status INVALID_ARGUMENT
 
-    def test_a_request_whose_end_is_not_clear_is_the_last(self):
+    def test_a_request_with_an_ambiguous_length_is_the_last_of_its_connection(self):
         path = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\n"
         next_request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
         length, chunked = b"Content-Length: %d\r\n" % len(BODY), b"Transfer-Encoding: chunked\r\n"
@@ -335,26 +335,26 @@ class Limits(unittest.TestCase):
                     while data := client.recv(65536):
                         said += data
                 except ConnectionError:
-                    pass  # what was sent behind it is not read
+                    pass  # the server does not read what follows
                 self.assertEqual(said.count(b"HTTP/1.1"), said.count(b"HTTP/1.1 400"), (head, said))
         with self.server.connect(path + chunked + b"\r\n" + pieces + next_request) as client:
             wait_until("both are answered", lambda said=[]: (said.append(client.recv(65536)) or b"".join(said).count(b" 200 OK") == 2))
 
-    def test_a_stream_is_told_at_once_that_there_is_none(self):
+    def test_a_streaming_call_is_refused_at_once(self):
         path = "/inference.GRPCInferenceService/ModelStreamInfer"
         for more in (b"", data_frames(1, infer_message(b"fast"), end=False), data_frames(1, infer_message(b"fast"))):
             with self.server.connect(grpc_begin(path=path) + more, self.server.grpc_port) as client:
                 said = b""
-                while b"\x0212" not in said:  # grpc-status UNIMPLEMENTED; the call's end never comes, or came with its head
+                while b"\x0212" not in said:  # grpc-status UNIMPLEMENTED; the client never ends the call, or ended it with its headers
                     data = client.recv(65536)
                     self.assertTrue(data, said)
                     said += data
-                # The connection goes on: a call of its own is answered.
+                # The connection can still be used: another call is answered.
                 client.sendall(headers(3, "/inference.GRPCInferenceService/ServerLive") + data_frames(3, b""))
                 wait_until("the next call is answered", lambda c=client: b"\x08\x01" in c.recv(65536))
-        wait_until("all memory is given back", lambda: self.server.memory() == 0)
+        wait_until("all memory is free again", lambda: self.server.memory() == 0)
 
-    def test_a_call_that_is_whole_with_its_head_is_answered(self):
+    def test_a_call_without_a_message_is_answered(self):
         service = "/inference.GRPCInferenceService/"
         for method, status in (("ServerLive", b"\x013"), ("NoSuchMethod", b"\x0212")):  # INVALID_ARGUMENT, UNIMPLEMENTED
             with self.server.connect(PREFACE + frame(4, 0, 0) + headers(1, service + method, end=True),
@@ -365,81 +365,81 @@ class Limits(unittest.TestCase):
         return sum(self.server.metric('hb_serve_requests_total{model="slow",version="1",priority="%s",outcome="CANCELLED"}'
                                       % priority) for priority in ("high", "low"))
 
-    def test_a_grpc_client_that_goes_has_its_work_dropped(self):
+    def test_the_call_of_a_grpc_client_that_disconnects_is_cancelled(self):
         before = self.cancelled()
         pending = 'nv_inference_pending_request_count{model="slow",version="1"}'
         with self.server.connect(grpc_begin() + data_frames(1, infer_message(b"slow")), self.server.grpc_port):
-            wait_until("it waits", lambda: self.server.metric(pending) == 1)
-        wait_until("it was cancelled", lambda: self.cancelled() == before + 1)
+            wait_until("the call waits", lambda: self.server.metric(pending) == 1)
+        wait_until("the call was cancelled", lambda: self.cancelled() == before + 1)
 
-    def test_as_many_requests_at_once_as_the_table_of_events_has_rows(self):
-        # libmicrohttpd asks for 128 events at a time: see http_loops.h.
+    def test_128_requests_at_once_are_answered(self):
+        # libmicrohttpd reads 128 events at a time; threads of the library would stall here (http_loops.h).
         server = LimitedServer("--threads", "1", "--idle", "1h")
         request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
         try:
-            crowd = [server.connect(request) for _ in range(128)]
-            for connection in crowd:
+            clients = [server.connect(request) for _ in range(128)]
+            for connection in clients:
                 self.assertIn(b"200", connection.recv(4096))
             for _ in range(8):
                 server.process.send_signal(signal.SIGSTOP)
-                for connection in crowd:
+                for connection in clients:
                     connection.sendall(request)
                 server.process.send_signal(signal.SIGCONT)
-                for connection in crowd:
+                for connection in clients:
                     self.assertIn(b"200", connection.recv(4096))
-            for connection in crowd:
+            for connection in clients:
                 connection.close()
         finally:
             server.stop()
 
-    def test_a_client_that_closes_with_its_request_is_let_go(self):
+    def test_the_connection_of_a_client_that_closes_with_its_request_is_closed(self):
         server = LimitedServer("--idle", "1h")
         try:
             request = b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
-            crowd = [server.connect(request) for _ in range(8)]
-            for connection in crowd:
+            clients = [server.connect(request) for _ in range(8)]
+            for connection in clients:
                 self.assertIn(b"200", connection.recv(4096))
-            server.process.send_signal(signal.SIGSTOP)  # the next request's end comes together with it
-            for n, connection in enumerate(crowd):
+            server.process.send_signal(signal.SIGSTOP)  # so that the requests and the end of the connection arrive together
+            for n, connection in enumerate(clients):
                 connection.sendall(request * (n + 1))
                 half_close(connection)
             server.process.send_signal(signal.SIGCONT)
-            for connection in crowd:
+            for connection in clients:
                 self.assertTrue(is_closed(connection))
                 connection.close()
         finally:
             server.stop()
 
-    def test_more_connections_than_open_files(self):
+    def test_the_server_answers_again_after_descriptors_ran_out(self):
         server = LimitedServer("--connections", "1000", open_files=(400, 400))
         try:
-            wait_until("it says so", lambda: any(
+            wait_until("the limit is logged", lambda: any(
                 "--connections 1000, but this process may have 400 open files" in line for line in server.log))
-            crowd = [server.connect() for _ in range(600)]
-            for connection in crowd:
+            clients = [server.connect() for _ in range(600)]
+            for connection in clients:
                 connection.close()
-            wait_until("it answers again", lambda: server.ask("/v2/models/fast/infer", BODY)[0] == 200)
+            wait_until("the server answers again", lambda: server.ask("/v2/models/fast/infer", BODY)[0] == 200)
         finally:
             server.stop()
 
 
 class Many(unittest.TestCase):
-    """bench/front.py does the same with 10,000 and 1,000,000."""
+    """bench/front.py does the same with 10,000 connections and 1,000,000 requests."""
 
-    def test_many_connections_and_requests_in_constant_memory(self):
+    def test_many_connections_and_requests_take_constant_memory(self):
         server = LimitedServer()
         body = os.path.join(server.folder, "body")
         with open(body, "wb") as file:
             file.write(BODY)
 
         def load(requests):
-            done = subprocess.run([os.path.join(BUILD, "tests/front/front-load"), "--port", str(server.port), "--connections",
+            done = subprocess.run([os.path.join(BUILD, "tests/server/front-load"), "--port", str(server.port), "--connections",
                                    "1000", "--requests", str(requests), "--seconds", "300", "--path", "/v2/models/fast/infer",
                                    "--body", body], stdout=subprocess.PIPE, check=True)
             return json.loads(done.stdout)
 
         try:
-            # How many requests wait at once is chance, so memory may still grow a little: a leak would go on growing.
+            # The number of requests that wait at once varies, so memory may grow a little. With a leak it would grow each time.
             load(REQUESTS)
             grown = []
             while not grown or (grown[-1] > LEAK and len(grown) < 8):

@@ -9,13 +9,13 @@ import subprocess
 import tempfile
 import unittest
 
-from serve_process import BUILD, TENSORS, Asked, Server, wait_until
+from serve_process import BUILD, TENSORS, Requests, Server, wait_until
 
-SPEED = ("--gpu", "none", "--speed", "0.02")  # a segmentation takes 4 ms on the GPU and 0.2 s here
+SPEED = ("--gpu", "none", "--speed", "0.02")  # a segmentation takes 4 ms on the real GPU and 0.2 s here
 LONG, SHORT = "trace: segment\nmax_batch: 1\n", "trace: bert\nmax_batch: 4\n"
 LOW = 12
 ECHO = "platform: echo\nmax_batch: 1\n"
-MODELS = 64  # that can be loaded
+MODELS = 64  # limit of loaded models
 
 
 class Trace(unittest.TestCase):
@@ -24,7 +24,7 @@ class Trace(unittest.TestCase):
         self.addCleanup(server.stop)
         return server
 
-    def test_it_is_the_default_without_a_gpu(self):
+    def test_trace_is_the_default_platform_without_a_gpu(self):
         server = self.serve({"plain": "trace: bert\n", "either": "trace: bert\ncommand: 'false'\n",
                              "recorded": "trace: resnet50_b1\n", "unknown": "trace: nonsense\n"}, *SPEED)
         for name in ("plain", "either", "recorded"):
@@ -37,47 +37,47 @@ class Trace(unittest.TestCase):
         self.assertEqual(status, 503)
         self.assertIn("nonsense", json.loads(data)["error"])
 
-    def test_it_is_known_before_it_has_run_what_would_be_late(self):
+    def test_late_requests_are_predicted_before_the_first_run(self):
         server = self.serve({"long": LONG}, *SPEED)
-        status, answer = server.infer("long", deadline=100000, priority="high")  # half of what it takes
+        status, answer = server.infer("long", deadline=100000, priority="high")  # half of the time that it needs
         self.assertEqual(status, 503)
         self.assertIn("predicted finish", answer["error"])
         self.assertEqual(server.infer("long", deadline=50000000, priority="high")[0], 200)
 
     def late_high(self, *options):
-        """Twelve segmentations of low priority, then one of high: how many were answered before it."""
+        """Sends twelve low-priority segmentations and then a high-priority one. Returns how many were answered before that."""
         server = self.serve({"low": LONG, "high": SHORT}, *SPEED, *options)
-        asked = Asked(server)
+        asked = Requests(server)
         for i in range(LOW):
             asked.ask(i, "low", priority="low")
-        wait_until("they are all there", lambda: server.pending("low") + len(asked.order) == LOW)
+        wait_until("all requests have arrived", lambda: server.pending("low") + len(asked.order) == LOW)
         asked.ask("high", "high", priority="high", deadline=50000000)
         asked.join()
         self.assertEqual({status for status, _ in asked.answers.values()}, {200})
         return asked.order.index("high")
 
     def once_in(self, attempts, condition):
-        """The server works on while this client is slow, so one try in which it was not is enough."""
+        """Tries several times: in a pause of the machine this client can be slower than the server."""
         self.assertTrue(any(condition() for _ in range(attempts)))
 
-    def test_high_priority_goes_before_low_that_waits(self):
+    def test_high_priority_precedes_waiting_low_priority(self):
         self.once_in(5, lambda: self.late_high() < LOW / 2)
 
-    def test_and_does_not_where_priorities_are_unknown(self):
-        # Two at a time, by arrival: those before it have all begun when it begins.
+    def test_high_priority_does_not_precede_under_a_policy_without_priorities(self):
+        # This policy runs two batches at a time in order of arrival: all earlier ones have begun before the last begins.
         self.once_in(5, lambda: self.late_high("--policy", "fifo") > LOW / 2)
 
-    def test_late_ones_are_downgraded_where_that_was_chosen(self):
+    def test_late_requests_are_downgraded_with_late_downgrade(self):
         server = self.serve({"long": LONG}, *SPEED, "--late", "downgrade,reject")
         self.assertEqual(server.infer("long", deadline=100000, priority="high")[0], 200)
         self.assertEqual(server.infer("long", deadline=100000, priority="low")[0], 503)
 
-    def test_batches_are_sized_to_keep_deadlines(self):
+    def test_batch_sizes_keep_deadlines(self):
         server = self.serve({"many": "trace: classify\nmax_batch: 16\n"}, *SPEED)
         executions = 'nv_inference_exec_count{model="many",version="1"}'
 
         def some_are_batched():
-            before, asked = server.metric(executions), Asked(server)
+            before, asked = server.metric(executions), Requests(server)
             for i in range(16):
                 asked.ask(i, "many", priority="high", deadline=50000000)
             asked.join()
@@ -85,7 +85,7 @@ class Trace(unittest.TestCase):
             return server.metric(executions) - before < 16
         self.once_in(5, some_are_batched)
 
-    def test_there_is_no_end_to_models_that_come_and_go(self):
+    def test_any_number_of_models_can_be_loaded_one_after_another(self):
         journal = tempfile.NamedTemporaryFile()  # pylint: disable=consider-using-with
         self.addCleanup(journal.close)
         server = self.serve({"stays": LONG}, "--gpu", "none", "--journal", journal.name)
@@ -104,7 +104,7 @@ class Trace(unittest.TestCase):
         self.assertEqual((len(index()), index()["stays"], index()[name]), (MODELS, "READY", "UNAVAILABLE"))
         statistics = json.loads(server.call("GET", "/v2/models/stays/stats")[1])["model_stats"][0]
         self.assertEqual((statistics["inference_count"], server.infer("stays")[0]), (0, 200))
-        # What is loaded is never put aside for another.
+        # A loaded model is never replaced by another.
         for i in range(MODELS - 1):
             self.assertEqual(load("echoed-%d" % i, ECHO)[0], 200)
         status, answer = load("more", ECHO)
@@ -115,14 +115,14 @@ class Trace(unittest.TestCase):
                               text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_unloading_without_a_drain_ends_what_runs_and_it_can_come_back(self):
-        # It takes four seconds.
+    def test_unloading_without_drain_time_ends_running_batches(self):
+        # The request takes four seconds.
         server = self.serve({"long": LONG, "other": SHORT}, "--gpu", "none", "--speed", "0.001", "--drain", "0s")
 
         def is_cut():
-            asked = Asked(server)
+            asked = Requests(server)
             asked.ask("cut", "long")
-            wait_until("it runs, or ran in a pause of the machine", lambda: server.pending("long") == 1 or asked.order)
+            wait_until("the request runs, or was answered in a pause of the machine", lambda: server.pending("long") == 1 or asked.order)
             self.assertEqual(server.call("POST", "/v2/repository/models/long/unload")[0], 200)
             asked.join()
             self.assertEqual(server.call("POST", "/v2/repository/models/long/load")[0], 200)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import unittest
 
-from serve_process import BUILD, TENSORS, Asked, wait_until
+from serve_process import BUILD, TENSORS, Requests, wait_until
 from worker_programs import GATED, HAVE_NUMPY, HEAD, WORKER, appears, serve
 
 STAGED = HEAD + """
@@ -45,7 +45,7 @@ worker.serve(infer)
 LIES = HEAD + """
 def infer(x):
     server = worker._server
-    for offset in (16, 24, 32, 40):  # bytes of a lane, where its data lie, room for outputs
+    for offset in (16, 24, 32, 40):  # bytes of a lane, places of its data, room for outputs
         server.set_word(offset + 4, 1 << 20)
     return x * 2
 
@@ -119,7 +119,7 @@ def infer(x):
 worker.serve(infer)
 """
 class Held:
-    """A process that does not end when it is killed, as one in a driver that hangs: it is traced, and stops on its way out.
+    """A process that does not end when it is killed, like one in a driver that hangs: it is traced and stops before its end.
     By the thread that made it."""
     SEIZE, DETACH, TRACE_EXIT, ANY_CHILD = 0x4206, 17, 0x40, 0x40000000
     libc = ctypes.CDLL(None, use_errno=True)
@@ -151,7 +151,7 @@ class Workers(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["intervals"]
 
-    def test_stages_are_told_apart_and_journalled(self):
+    def test_stages_are_reported_separately_and_journalled(self):
         journal = os.path.join(self.folder(), "journal")
         server = serve(self, {"staged": ("transfer: [2MB, 1MB]\n", STAGED), "whole": ("", HEAD + "worker.serve(lambda x: x)")},
                        "--journal", journal)
@@ -178,7 +178,7 @@ class Workers(unittest.TestCase):
         self.assertLess(intervals[1]["begin_ns"], intervals[2]["begin_ns"])
 
     def stages_take_their_time(self, server):
-        """Of one batch. The server notes a stage when it looks, so in a pause one has too much and another too little."""
+        """Times of one batch. The server notes a stage when it polls, so a pause of the machine can shift time between stages."""
         def statistics():
             stats = json.loads(server.call("GET", "/v2/models/staged/stats")[1])["model_stats"][0]["inference_stats"]
             return [stats[stage]["ns"] / 1e9 for stage in ("compute_input", "compute_infer", "compute_output")]
@@ -194,13 +194,13 @@ class Workers(unittest.TestCase):
 
     @staticmethod
     def model_of(lines, line):
-        """The model of the batch that a line is of: of the last start in its slot."""
+        """The model of a line's batch: that of the last start in its slot."""
         if line[0] == "start":
             return line[3]
         before = lines[:next(i for i, other in enumerate(lines) if other is line)]
         return next(other[3] for other in reversed(before) if other[0] == "start" and other[2] == line[2])
 
-    def test_a_journal_that_is_wrong_is_refused_by_line(self):
+    def test_an_error_in_a_journal_names_the_line(self):
         path = os.path.join(self.folder(), "journal")
         good = "model 0 a 4 0 0 0.5 1 0.3 0.5 1000 0.1\nstart 10 0 0 1 0\npause 12 0 1\npause 15 0 0\nend 20 0 1\n"
         good += "start 20 0 0 1 0\nend 25 0 1\n"
@@ -218,10 +218,10 @@ class Workers(unittest.TestCase):
         # The end of a batch that was paused is not counted: the scheduler decided when it ended.
         self.assertEqual(self.intervals_of(path)[0]["prediction_error"]["all_parts"]["batches"], 1)
 
-    def test_the_policy_changes_only_while_nothing_is_there(self):
+    def test_the_policy_changes_only_while_no_request_waits_or_runs(self):
         server = serve(self, {"gated": ("", GATED)})
         self.assertEqual(server.call("POST", "/v2/policy/nonsense")[0], 404)
-        asked = Asked(server)
+        asked = Requests(server)
         asked.ask("one", "gated")
         appears(server, "gated/runs-1")
         self.assertEqual(server.call("POST", "/v2/policy/fifo")[0], 409)
@@ -231,7 +231,7 @@ class Workers(unittest.TestCase):
 
     def test_a_low_priority_batch_is_paused_while_high_priority_runs(self):
         server = serve(self, {"low": ("stop_share: 0.1\n", PAUSED), "high": ("", PAUSED)}, "--policy", "preempt")
-        asked = Asked(server)
+        asked = Requests(server)
         asked.ask("low", "low", priority="low")
         appears(server, "low/runs-low")
         asked.ask("high", "high", priority="high")
@@ -242,39 +242,39 @@ class Workers(unittest.TestCase):
         self.assertEqual([status for status, _ in asked.answers.values()], [200, 200])
         self.assertEqual(server.metric("hb_serve_pauses_total"), 1)
 
-    def test_counters_that_run_over_a_byte_confuse_nobody(self):
-        """The 256th batch and its neighbours are answered with what they asked for, and so are those after them."""
+    def test_counters_beyond_one_byte_keep_answers_apart(self):
+        """The 256th batch, those around it and those after it get their own answers."""
         server = serve(self, {"double": ("", HEAD + "worker.serve(lambda x: x * 2)")})
         for i in range(600):
             status, answer = server.infer("double", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
-    def test_a_counter_that_cannot_be_ends_no_batch(self):
+    def test_an_impossible_counter_ends_no_batch(self):
         server = serve(self, {"scribbles": ("", SCRIBBLES)})
         for i in range(6):
             status, answer = server.infer("scribbles", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
-    def test_a_worker_that_writes_over_the_layout_harms_nobody(self):
+    def test_a_worker_that_overwrites_the_layout_does_no_harm(self):
         server = serve(self, {"lies": ("", LIES)})
         for i in range(4):
             status, answer = server.infer("lies", (i, 0, 0, 0))
             self.assertEqual((status, answer["outputs"][0]["data"][0] if status == 200 else answer), (200, 2 * i))
 
-    def test_strings_of_a_batch_go_to_those_who_asked_for_them(self):
+    def test_each_request_of_a_batch_gets_its_own_strings(self):
         server = serve(self, {"words": ("", WORDS)}, tensors=WORDS_TENSORS)
-        asked = Asked(server)
+        asked = Requests(server)
         asked.ask(0, "words", (0, 0, 0, 0))
         appears(server, "words/runs")
-        for length in (1, 9, 2):  # one batch, once the first is done
+        for length in (1, 9, 2):  # one batch, after the first has ended
             asked.ask(length, "words", (length, 0, 0, 0))
-            wait_until("it waits", lambda: server.pending("words") == 2 + len(asked.threads) - 2)
+            wait_until("the request waits", lambda: server.pending("words") == 2 + len(asked.threads) - 2)
         server.write("words/go", "")
         asked.join()
         for length, (status, answer) in asked.answers.items():
             self.assertEqual((status, answer["outputs"][0]["data"] if status == 200 else answer), (200, ["w" * length]))
 
-    def test_a_model_that_cannot_be_opened_is_not_another(self):
+    def test_a_model_that_cannot_be_opened_does_not_replace_another(self):
         server = serve(self, {"good": ("", GATED)})
         server.write("good/go", "")
         pid = appears(server, "good/pid")
@@ -299,7 +299,7 @@ class Workers(unittest.TestCase):
         load.join()
         self.assertEqual((answers[0][0], b"unloaded" in answers[0][1]), (400, True), answers)
 
-    def test_inputs_that_do_not_fit_the_room_are_refused_by_name(self):
+    def test_inputs_that_do_not_fit_the_room_are_refused_with_their_name(self):
         tensors = "inputs: [{name: x, datatype: BYTES, shape: [1]}]\noutputs: [{name: y, datatype: BYTES, shape: [1]}]\n"
         server = serve(self, {"open": ("room: 1KiB\n", HEAD + "worker.serve(lambda x: x)")}, tensors=tensors)
         for length, status in ((500, 200), (5000, 413), (500, 200)):
@@ -307,7 +307,7 @@ class Workers(unittest.TestCase):
             got, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
             self.assertEqual((got, b"room" in answer), (status, status == 413), answer)
 
-    def test_requests_that_fit_alone_are_not_refused_for_their_company(self):
+    def test_requests_that_fit_alone_are_not_refused_because_of_others(self):
         tensors = "inputs: [{name: x, datatype: BYTES, shape: [1]}]\noutputs: [{name: y, datatype: FP32, shape: [1]}]\n"
         server = serve(self, {"open": ("room: 1KiB\n", LENGTHS)}, tensors=tensors)
         answers = {}
@@ -317,17 +317,17 @@ class Workers(unittest.TestCase):
             status, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
             answers[length] = json.loads(answer)["outputs"][0]["data"] if status == 200 else answer
         threads = []
-        for length in (1, 600, 700, 301):  # one runs, the others wait for it
+        for length in (1, 600, 700, 301):  # one runs; the others wait for it
             threads.append(threading.Thread(target=ask, args=(length,)))
             threads[-1].start()
             appears(server, "open/runs-1")
-            wait_until("it waits", lambda: server.pending("open") == len(threads))
+            wait_until("the request waits", lambda: server.pending("open") == len(threads))
         server.write("open/go", "")
         for thread in threads:
             thread.join()
         self.assertEqual(answers, {length: [length] for length in (1, 600, 700, 301)})
 
-    def test_outputs_that_do_not_fit_fail_none_but_the_largest(self):
+    def test_if_outputs_do_not_fit_only_the_largest_fail(self):
         tensors = "inputs: [{name: x, datatype: INT32, shape: [1]}]\noutputs: [{name: y, datatype: BYTES, shape: [1]}]\n"
         server = serve(self, {"open": ("room: 1KiB\n", TEXTS)}, tensors=tensors)
         answers = {}
@@ -337,11 +337,11 @@ class Workers(unittest.TestCase):
             status, answer = server.call("POST", "/v2/models/open/infer", json.dumps(body))
             answers[lengths] = [len(text) for text in json.loads(answer)["outputs"][0]["data"]] if status == 200 else answer
         threads = []
-        for lengths in ((1,), (600,), (10, 700), (300,)):  # one runs, the others wait for it and are one batch
+        for lengths in ((1,), (600,), (10, 700), (300,)):  # one runs; the others wait for it and form one batch
             threads.append(threading.Thread(target=ask, args=lengths))
             threads[-1].start()
             appears(server, "open/runs-1")
-            wait_until("it waits", lambda: server.pending("open") == len(threads))
+            wait_until("the request waits", lambda: server.pending("open") == len(threads))
         server.write("open/go", "")
         for thread in threads:
             thread.join()
@@ -351,37 +351,37 @@ class Workers(unittest.TestCase):
         ask(5000)
         self.assertIn(b"more than there is room for", answers[(5000,)])
 
-    def test_a_model_that_has_failed_tells_all_who_wait_why(self):
+    def test_waiting_requests_of_a_failed_model_get_the_reason(self):
         server = serve(self, {"gated": ("", GATED)})
-        asked = Asked(server)
+        asked = Requests(server)
         for value in (1, 2, 3):
             asked.ask(value, "gated", *[(value, 0, 0, 0)] * 4)
             appears(server, "gated/runs-1")
-            wait_until("it waits", lambda: server.pending("gated") == len(asked.threads))
+            wait_until("the request waits", lambda: server.pending("gated") == len(asked.threads))
         server.write("gated/model.py", "raise SystemExit(3)")
         os.kill(int(appears(server, "gated/pid")), signal.SIGKILL)
         asked.join()
         for value in (2, 3):
             self.assertIn("its worker ended 5 times: exit status 3", asked.answers[value][1]["error"])
 
-    def test_a_worker_that_is_never_ready_is_ended(self):
+    def test_a_worker_that_does_not_become_ready_is_killed(self):
         server = serve(self, {"good": ("", GATED)})
         server.write("slow/model.yaml", WORKER + "start_limit: 50ms\n" + TENSORS)
         server.write("slow/model.py", NEVER_READY)
         status, answer = server.call("POST", "/v2/repository/models/slow/load")
         self.assertEqual((status, b"ended 5 times" in answer, b"start_limit" in answer), (400, True, True), answer)
 
-    def test_a_flood_of_low_priority_refuses_no_high(self):
+    def test_a_flood_of_low_priority_does_not_refuse_high_priority(self):
         server = serve(self, {"gated": ("", GATED)}, "--queue", "2")
-        asked = Asked(server)
+        asked = Requests(server)
         for value in (1, 2):
             asked.ask(value, "gated", (value, 0, 0, 0), priority="low")
-        wait_until("low priority is full", lambda: server.metric('hb_serve_admitted_requests{priority="low"}') == 2)
+        wait_until("the queue of low priority is full", lambda: server.metric('hb_serve_admitted_requests{priority="low"}') == 2)
         status, answer = server.infer("gated", (3, 0, 0, 0), priority="low")
         self.assertEqual((status, "queue of low priority is full" in str(answer)), (503, True), answer)
         for value in (4, 5):
             asked.ask(value, "gated", (value, 0, 0, 0), priority="high")
-        wait_until("high priority is there", lambda: server.metric('hb_serve_admitted_requests{priority="high"}') == 2)
+        wait_until("the high-priority requests have arrived", lambda: server.metric('hb_serve_admitted_requests{priority="high"}') == 2)
         server.write("gated/go", "")
         asked.join()
         self.assertEqual({name: status for name, (status, _) in asked.answers.items()}, {1: 200, 2: 200, 4: 200, 5: 200})
@@ -389,14 +389,14 @@ class Workers(unittest.TestCase):
                          [0, 1])
         self.assertEqual(server.metric("hb_serve_admitted_requests_limit"), 2)
 
-    def test_a_worker_that_does_not_end_holds_up_nobody(self):
+    def test_a_worker_that_does_not_end_delays_no_other_model(self):
         server = serve(self, {"stuck": ("", GATED), "other": ("", GATED)})
         for name in ("stuck", "other"):
             server.write(name + "/go", "")
         held = Held(self, int(appears(server, "stuck/pid")))
         os.remove(os.path.join(server.folder, "stuck", "pid"))
         self.assertEqual(server.call("POST", "/v2/repository/models/stuck/unload")[0], 200)
-        wait_until("it was killed", held.has_been_killed)
+        wait_until("the worker was killed", held.has_been_killed)
         self.assertEqual(server.infer("other")[0], 200)
         self.assertEqual(server.call("POST", "/v2/repository/models/stuck/load")[0], 200)
         self.assertNotEqual(int(appears(server, "stuck/pid")), held.pid)
@@ -404,21 +404,21 @@ class Workers(unittest.TestCase):
         self.assertTrue(held.has_been_killed())
         pid = held.pid
         held.let_go()
-        wait_until("its end was waited for", lambda: not os.path.exists("/proc/%d" % pid))
+        wait_until("the server has waited for the end of the worker", lambda: not os.path.exists("/proc/%d" % pid))
 
-    def test_a_model_whose_worker_does_not_end_says_so(self):
+    def test_a_model_whose_worker_does_not_end_gives_that_reason(self):
         server = serve(self, {"stuck": ("limit: 50ms\n", GATED), "other": ("", GATED)})
         server.write("other/go", "")
         held = Held(self, int(appears(server, "stuck/pid")))
         status, answer = server.infer("stuck")
         self.assertEqual((status, "limit" in answer["error"]), (500, True), answer)
         self.assertEqual(server.infer("other")[0], 200)
-        status, answer = server.infer("stuck")  # which waits for the next worker, unless that was given up in a pause
+        status, answer = server.infer("stuck")  # waits for the next worker, unless a pause of the machine made the server give up
         self.assertIn((status, "process %d, does not end" % held.pid in answer["error"]), ((500, True), (503, True)), answer)
         self.assertEqual(server.infer("stuck")[0], 503)
         self.assertEqual(server.infer("other")[0], 200)
 
-    def test_low_priority_that_waits_leaves_memory_to_high(self):
+    def test_waiting_low_priority_requests_leave_memory_to_high_priority(self):
         server = serve(self, {"gated": ("", GATED)}, "--body", "1MiB", "--memory", "4MiB")
         statuses = []
 
@@ -432,12 +432,12 @@ class Workers(unittest.TestCase):
         def send(priority, padding):
             threads.append(threading.Thread(target=ask, args=(priority, padding)))
             threads[-1].start()
-            wait_until("it waits or is refused", lambda: server.pending("gated") + len(statuses) == len(threads))
+            wait_until("the request waits or is refused", lambda: server.pending("gated") + len(statuses) == len(threads))
         while not statuses:
             send("low", 900 << 10)
         self.assertGreater(len(threads), 2)
         self.assertEqual(statuses, [("low", 503)])
-        wait_until("what was refused is given back", lambda: server.memory() <= 3 << 20)
+        wait_until("the memory of refused requests is free again", lambda: server.memory() <= 3 << 20)
         send("high", 900 << 10)
         self.assertEqual(statuses, [("low", 503)])
         server.write("gated/go", "")
@@ -447,25 +447,25 @@ class Workers(unittest.TestCase):
 
     @staticmethod
     def in_index(server, model):
-        """State and reason."""
+        """The model's state and reason."""
         return next((one["state"], one["reason"]) for one in json.loads(server.call("POST", "/v2/repository/index")[1])
                     if one["name"] == model)
 
     def ask_two(self, server):
-        """One runs and one waits for it."""
-        asked = Asked(server)
+        """Sends two requests: one runs and the other waits for it."""
+        asked = Requests(server)
         asked.ask("runs", "gated", (1, 0, 0, 0))
         appears(server, "gated/runs-1")
         asked.ask("waits", "gated", (2, 0, 0, 0))
-        wait_until("it waits", lambda: server.pending("gated") == 2)
+        wait_until("the request waits", lambda: server.pending("gated") == 2)
         return asked
 
-    def test_what_runs_ends_before_its_model_is_unloaded(self):
+    def test_running_batches_end_before_their_model_is_unloaded(self):
         server = serve(self, {"gated": ("", GATED)}, "--drain", "1h")
         asked = self.ask_two(server)
         pid = int(appears(server, "gated/pid"))
         self.assertEqual(server.call("POST", "/v2/repository/models/gated/unload")[0], 200)
-        wait_until("what waits is refused", lambda: asked.order == ["waits"])
+        wait_until("the waiting request is refused", lambda: asked.order == ["waits"])
         self.assertEqual((asked.answers["waits"][0], "unloaded" in str(asked.answers["waits"])), (503, True))
         self.assertEqual(self.in_index(server, "gated")[0], "UNLOADING")
         status, answer = server.infer("gated")
@@ -473,24 +473,24 @@ class Workers(unittest.TestCase):
         server.write("gated/go", "")
         asked.join()
         self.assertEqual(asked.answers["runs"][0], 200)
-        wait_until("it is unloaded", lambda: self.in_index(server, "gated") == ("UNAVAILABLE", "unloaded"))
+        wait_until("the model is unloaded", lambda: self.in_index(server, "gated") == ("UNAVAILABLE", "unloaded"))
         self.assertEqual(server.infer("gated")[0], 404)
-        wait_until("its worker has ended", lambda: not os.path.exists("/proc/%d" % pid))
+        wait_until("the worker has ended", lambda: not os.path.exists("/proc/%d" % pid))
 
-    def test_what_does_not_end_is_ended_when_the_time_is_over(self):
+    def test_batches_that_do_not_end_are_ended_after_the_drain_time(self):
         server = serve(self, {"gated": ("", GATED)}, "--drain", "100ms")
         asked = self.ask_two(server)
         self.assertEqual(server.call("POST", "/v2/repository/models/gated/unload")[0], 200)
         asked.join()
         self.assertEqual({name: status for name, (status, _) in asked.answers.items()}, {"waits": 503, "runs": 500})
-        wait_until("it is unloaded", lambda: self.in_index(server, "gated")[0] == "UNAVAILABLE")
+        wait_until("the model is unloaded", lambda: self.in_index(server, "gated")[0] == "UNAVAILABLE")
 
-    def test_what_runs_ends_before_its_model_is_loaded_again(self):
+    def test_running_batches_end_before_their_model_is_loaded_again(self):
         server = serve(self, {"gated": ("", GATED)}, "--drain", "1h")
         asked = self.ask_two(server)
         server.write("gated/model.yaml", "nonsense: 1\n")
         self.assertEqual(server.call("POST", "/v2/repository/models/gated/load")[0], 400)
-        self.assertEqual(server.pending("gated"), 2)  # the description was wrong: nothing has changed
+        self.assertEqual(server.pending("gated"), 2)  # model.yaml was wrong, so nothing has changed
         server.write("gated/model.yaml", WORKER + TENSORS)
         server.write("gated/model.py", HEAD + "worker.serve(lambda x: x * 3)")
         loads = [threading.Thread(target=lambda: answers.append(server.call("POST", "/v2/repository/models/gated/load")))
@@ -498,7 +498,7 @@ class Workers(unittest.TestCase):
         answers = []
         for load in loads:
             load.start()
-        wait_until("what waits is refused", lambda: asked.order == ["waits"])
+        wait_until("the waiting request is refused", lambda: asked.order == ["waits"])
         status, answer = server.infer("gated")
         self.assertEqual((status, "unloaded" in answer["error"]), (503, True), answer)
         self.assertEqual(answers, [])
@@ -508,16 +508,16 @@ class Workers(unittest.TestCase):
         for load in loads:
             load.join()
         self.assertIn(200, [status for status, _ in answers], answers)
-        wait_until("the last that was loaded is ready", lambda: server.is_ready("gated"))
+        wait_until("the last loaded model is ready", lambda: server.is_ready("gated"))
         self.assertEqual(server.infer("gated", (1, 0, 0, 0))[1]["outputs"][0]["data"], [3, 0, 0, 0])
 
-    def test_what_waits_is_not_run_by_the_model_that_is_loaded_next(self):
+    def test_a_waiting_request_is_not_run_by_the_next_loaded_model(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
-        asked = Asked(server)
-        for value in (1, 2, 3):  # one runs; some wait in the worker's lanes and some before it
+        asked = Requests(server)
+        for value in (1, 2, 3):  # one runs; some wait in the worker's lanes and some in the queue
             asked.ask(value, "gated", *[(value, 0, 0, 0)] * 4)
             appears(server, "gated/runs-1")
-            wait_until("it waits", lambda: server.pending("gated") == len(asked.threads))
+            wait_until("the request waits", lambda: server.pending("gated") == len(asked.threads))
         server.write("gated/model.yaml", WORKER + TENSORS.replace("[4]", "[2]"))
         server.write("gated/go", "")
         self.assertEqual(server.call("POST", "/v2/repository/models/gated/load")[0], 200)
@@ -525,7 +525,7 @@ class Workers(unittest.TestCase):
         for status, answer in asked.answers.values():
             self.assertIn((status, "unloaded" in str(answer)), ((503, True), (500, True), (200, False)), answer)
 
-    def test_a_batch_that_nobody_waits_for_is_stopped(self):
+    def test_a_batch_without_clients_is_stopped(self):
         server = serve(self, {"long": ("", UNWANTED)})
         row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}
         body = json.dumps({"inputs": [row]})
@@ -535,7 +535,7 @@ class Workers(unittest.TestCase):
         appears(server, "long/stopped")
         self.assertEqual(server.infer("long", (2, 0, 0, 0))[0], 200)
 
-    def test_a_worker_that_a_client_loads_outlives_the_call(self):
+    def test_a_worker_that_a_client_loads_outlives_the_load_call(self):
         server = serve(self, {"gated": ("", GATED)})
         server.write("gated/go", "")
         for _ in range(3):
@@ -547,16 +547,16 @@ class Workers(unittest.TestCase):
             self.assertEqual(appears(server, "gated/pid"), pid)
         self.assertEqual([line for line in server.log if "its worker ended" in line], [])
 
-    def test_a_worker_that_is_killed_loses_the_batch_it_ran_and_no_other(self):
+    def test_a_killed_worker_loses_only_the_batch_that_it_ran(self):
         server = serve(self, {"gated": ("", GATED), "other": ("", GATED)})
-        asked = Asked(server)
+        asked = Requests(server)
         asked.ask("lost", "gated", (1, 0, 0, 0))
         appears(server, "gated/runs-1")
         for value in (2, 3):
             asked.ask(value, "gated", (value, 0, 0, 0))
         asked.ask("other", "other", (5, 0, 0, 0))
         appears(server, "other/runs-5")
-        wait_until("they wait", lambda: server.pending("gated") == 3)
+        wait_until("the requests wait", lambda: server.pending("gated") == 3)
         pid = int(appears(server, "gated/pid"))
         os.remove(os.path.join(server.folder, "gated", "pid"))
         os.kill(pid, signal.SIGKILL)
@@ -568,7 +568,7 @@ class Workers(unittest.TestCase):
         self.assertEqual((asked.answers[2][0], asked.answers[3][0]), (200, 200))
         self.assertEqual(asked.answers["lost"][0], 500)
         self.assertIn("signal 9", asked.answers["lost"][1]["error"])
-        wait_until("it was reported", lambda: any("gated: its worker ended: signal 9" in line for line in server.log))
+        wait_until("the end was logged", lambda: any("gated: its worker ended: signal 9" in line for line in server.log))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/serving.py's part for a living `hb serve`, on workers that take no GPU: a worker killed amid a window costs that
-window and no more. The worker says when it has the batch in which it dies, so nothing depends on times."""
+"""bench/serving.py --live on workers without a GPU: if a worker is killed in a measurement window, only that window is left
+out. The worker reports when it has the batch in which it is killed, so nothing depends on times."""
 import asyncio
 import contextlib
 import io
@@ -18,7 +18,7 @@ from test_serve_workers import HAVE_NUMPY, HEAD
 sys.path.insert(0, os.path.join(SOURCE, "bench"))
 import serve_live  # noqa: E402  pylint: disable=wrong-import-position
 
-# Told to die: it says so with its number, and is stuck in its batch until it is killed.
+# On request the worker writes its process number and stays in its batch until it is killed.
 WORKER = HEAD + """
 FOLDER = %r
 
@@ -68,7 +68,7 @@ class ServingBench(unittest.TestCase):
             os.kill(int(file.read()), signal.SIGKILL)
 
     def run_killing_in(self, policy):
-        """Windows as in the plan; in that of `policy` a worker is killed amid a batch."""
+        """Runs the windows of the plan. In the window of `policy` a worker is killed during a batch."""
         window, set_policy, asked = serve_live.window, serve_live.set_policy, []
 
         async def asks(client, name, mark):
@@ -88,7 +88,7 @@ class ServingBench(unittest.TestCase):
                 contextlib.redirect_stderr(self.said):
             return serve_live.run(os.path.join(BUILD, "hb"), "torch", PLAN, 0.2, float("inf"), self.folder)
 
-    def test_a_worker_killed_amid_a_window_costs_that_window(self):
+    def test_a_window_in_which_a_worker_is_killed_is_left_out(self):
         found = self.run_killing_in("edf")
         runs = found["runs"][("poisson", 50)]
         self.assertEqual([run["policy"] for run in runs], ["fifo", "ours"])

@@ -155,7 +155,7 @@ def streamed(client, tensor):
     try:
         client.async_stream_infer("echo", [tensor])
     except InferenceServerException:
-        pass  # it has been told before
+        pass  # the client library has already reported the error
     assert told.acquire(timeout=60)
     client.stop_stream()
     assert "ModelStreamInfer" in str(errors[0]), errors

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers of `hb serve` that do what they should not, or seldom do: odd answers, odd texts, much output, children, a server
-that is killed. What they harm is their own batch; what they leave behind is ended."""
+"""Workers of `hb serve` that misbehave: wrong answers, wrong strings, much output, children, a server that is killed. They
+harm only their own batch, and the processes that they leave behind are ended."""
 import json
 import os
 import signal
 import struct
 import unittest
 
-from serve_process import TENSORS, Asked, wait_until
+from serve_process import TENSORS, Requests, wait_until
 from worker_programs import HAVE_NUMPY, HEAD, appears, serve
 
 ANSWERS = HEAD + """
@@ -21,7 +21,7 @@ def overwrite_error(text):
     server.set_word(server.base + worker.LANE_STATUS, 1)
     return numpy.zeros((0, 4))
 
-class Tensor:  # what of PyTorch's is looked at
+class Tensor:  # the part of PyTorch's tensors that the worker module uses
     dtype = "torch.bfloat16"
     def detach(self):
         return self
@@ -59,7 +59,7 @@ numpy.seterr(all="ignore")
 
 def infer(x):
     if x[0] == 0:
-        return numpy.array([1, 1.00390625, 1.01171875, -2.5, 3.4e38, numpy.nan])  # the second and third lie half way
+        return numpy.array([1, 1.00390625, 1.01171875, -2.5, 3.4e38, numpy.nan])  # the second and third are half way between two values
     if x[0] == 1:
         return numpy.array([0x3F80, 0x4000, 0, 0, 0, 0xFFFF], dtype=numpy.uint16)
     return numpy.arange(6)[::-1]
@@ -105,14 +105,14 @@ def infer(x):
 
 worker.serve(infer)
 """
-# Says that it loads, and is ready when it may be.
+# Reports that it loads, and becomes ready when the test allows it.
 LOADS = HEAD + """
 there("loads-%d" % os.getpid())
 while not os.path.exists("ready"):
     time.sleep(0.005)
 worker.serve(lambda x: x)
 """
-# As full as it can be: who writes to it now waits.
+# Fills the counter of the doorbell, so that the next writer would block.
 FILLS = HEAD + """
 take = worker._Server.take
 
@@ -120,7 +120,7 @@ def fill_and_take(server):
     if os.path.exists("once"):
         os.set_blocking(server.submitted_bell, False)
         full = False
-        while not full:  # a late ring comes between
+        while not full:  # a late ring of the server may intervene
             try:
                 os.read(server.submitted_bell, 8)
             except BlockingIOError:
@@ -138,7 +138,7 @@ def fill_and_take(server):
 worker._Server.take = fill_and_take
 worker.serve(lambda x: x)
 """
-# The worker is a child of what was started, and has a child; both say who they are.
+# The worker is a child of the started process and has a child. Both report their process numbers.
 PARENT = HEAD + """
 child = os.fork()
 if child == 0:
@@ -155,7 +155,7 @@ def infer(x):
 
 worker.serve(infer)
 """
-ALONE = "platform: worker\ncommand: /usr/bin/python3 model.py\n"  # one request at a time
+ALONE = "platform: worker\ncommand: /usr/bin/python3 model.py\n"  # runs one request at a time
 
 
 def body(datatype, shape, data):
@@ -163,7 +163,7 @@ def body(datatype, shape, data):
 
 
 def is_gone(pid):
-    """It has ended; whether anybody has asked for its status is not our matter."""
+    """Whether the process has ended; it may still be a zombie."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
@@ -173,7 +173,7 @@ def is_gone(pid):
 
 @unittest.skipUnless(HAVE_NUMPY, "python3-numpy is not installed")
 class Answers(unittest.TestCase):
-    def test_odd_outputs_and_errors_are_answered(self):
+    def test_unusual_outputs_and_errors_are_answered(self):
         open_output = TENSORS.replace("y, datatype: FP32, shape: [4]", "y, datatype: FP32, shape: [-1, 4]")
         server = serve(self, {"odd": (ALONE, None)}, files=[("odd/model.py", ANSWERS)],
                        tensors=open_output.replace("shape: [4]", "shape: [1, 4]"))
@@ -191,7 +191,7 @@ class Answers(unittest.TestCase):
         self.assertEqual((status, answer["outputs"][0]["data"][:3] if status == 200 else answer), (200, [1, 2.5, -3]))
         self.assertEqual([line for line in server.log if "worker ended" in line], [])
 
-    def test_numbers_become_bf16(self):
+    def test_numbers_are_rounded_to_bf16(self):
         server = serve(self, {"rounds": (ALONE, None)}, files=[("rounds/model.py", ROUNDS)],
                        tensors="inputs: [{name: x, datatype: FP32, shape: [1]}]\n"
                        "outputs: [{name: y, datatype: BF16, shape: [6]}]\n")
@@ -206,7 +206,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(ask(1), [0x3F80, 0x4000, 0, 0, 0, 0xFFFF])
         self.assertEqual(ask(2), [0x40A0, 0x4080, 0x4040, 0x4000, 0x3F80, 0])
 
-    def test_texts_are_as_many_as_the_shape_says(self):
+    def test_the_number_of_strings_must_match_the_shape(self):
         server = serve(self, {"texts": (ALONE, None)}, files=[("texts/model.py", TEXTS)],
                        tensors="inputs: [{name: x, datatype: FP32, shape: [1]}]\n"
                        "outputs: [{name: y, datatype: BYTES, shape: [2]}]\n")
@@ -216,10 +216,10 @@ class Answers(unittest.TestCase):
             got, answer = server.call("POST", "/v2/models/texts/infer", body("FP32", [1], [kind]))
             self.assertEqual((got, word in answer.decode()), (status, True), (kind, answer))
 
-    def test_what_a_worker_prints_goes_where_the_server_logs(self):
+    def test_output_of_a_worker_goes_to_the_log(self):
         server = serve(self, {"chatty": ("limit: 20s\n", CHATTY)})
         self.assertEqual(server.infer("chatty")[0], 200)
-        wait_until("it was logged", lambda: sum(line.startswith("xxx") for line in server.log) == 4096)
+        wait_until("the output was logged", lambda: sum(line.startswith("xxx") for line in server.log) == 4096)
         self.assertIn("http: port 1\n", server.log)
 
 
@@ -229,13 +229,13 @@ class Answers(unittest.TestCase):
             self.assertEqual(server.infer("unread", (value, 0, 0, 0))[0], status)
         self.assertEqual([line for line in server.log if "worker ended" in line], [])
 
-    def test_a_worker_that_fills_its_bell_stops_nobody(self):
+    def test_a_worker_that_fills_its_doorbell_does_not_block_the_server(self):
         server = serve(self, {"fills": ("", FILLS), "other": ("", HEAD + "worker.serve(lambda x: x)")})
         self.assertEqual(server.infer("fills")[0], 200)
         appears(server, "fills/full")
-        asked = Asked(server)
+        asked = Requests(server)
         asked.ask("again", "fills")
-        wait_until("it is there", lambda: server.pending("fills") == 1)
+        wait_until("the request has arrived", lambda: server.pending("fills") == 1)
         self.assertEqual(server.infer("other")[0], 200)
         server.write("fills/go", "")
         asked.join()
@@ -258,44 +258,44 @@ worker.serve(lambda x: x)
                          {"variable": "two words", "list": "x", "plain": ""})
 
     def parent(self, server):
-        """The worker and its child, which both take their notes back."""
+        """The process numbers of the worker and its child; removes the files that they wrote."""
         pids = [int(appears(server, "parent/" + name)) for name in ("child", "pid")]
         for name in ("child", "pid"):
             os.remove(os.path.join(server.folder, "parent", name))
         return pids
 
-    def test_what_a_worker_leaves_behind_ends_with_it(self):
+    def test_children_of_a_worker_end_with_it(self):
         server = serve(self, {"parent": ("", PARENT)})
         for kind, expected, word in ((1, 500, "exit status 0"), (2, 200, "exit status 1")):
             pids = self.parent(server)
             status, answer = server.infer("parent", (kind, 0, 0, 0))
-            self.assertEqual(status, expected, answer)  # one that cannot ring any more has done its batch
-            wait_until("it was reported", lambda what=word: any("worker ended: " + what in line for line in server.log))
-            wait_until("both have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
+            self.assertEqual(status, expected, answer)  # a worker that can no longer ring has completed its batch
+            wait_until("the end was logged", lambda what=word: any("worker ended: " + what in line for line in server.log))
+            wait_until("both processes have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
             self.assertEqual(server.infer("parent", (5, 0, 0, 0))[0], 200)
 
     def loading(self, server, killed):
-        """The number of a worker that loads and is none of those."""
+        """The process number of a worker that loads and was not seen before."""
         found = []
 
         def look():
             found[:] = [int(name[6:]) for name in os.listdir(os.path.join(server.folder, "loads"))
                         if name.startswith("loads-") and not name.endswith(".new") and int(name[6:]) not in killed]
             return found
-        wait_until("another loads", look)
+        wait_until("another worker loads", look)
         return found[0]
 
-    def test_workers_that_are_killed_while_they_load_cost_no_request(self):
+    def test_killing_workers_while_they_load_loses_no_request(self):
         server = serve(self, {"loads": ("", LOADS)}, files=[("loads/ready", "")])
         killed = []
         os.remove(os.path.join(server.folder, "loads", "ready"))
-        asked = Asked(server)
-        for k in range(3):  # the first one waits for a request, the others load
+        asked = Requests(server)
+        for k in range(3):  # the first worker waits for a request, the others load
             killed.append(self.loading(server, killed))
             os.kill(killed[-1], signal.SIGKILL)
-            wait_until("it was reported", lambda n=k: sum("ended: signal 9" in line for line in server.log) == n + 1)
+            wait_until("the end was logged", lambda n=k: sum("ended: signal 9" in line for line in server.log) == n + 1)
             asked.ask(k, "loads", (k, 0, 0, 0))
-        wait_until("all wait", lambda: server.pending("loads") == 3)
+        wait_until("all requests wait", lambda: server.pending("loads") == 3)
         server.write("loads/ready", "")
         asked.join()
         self.assertEqual({k: answer["outputs"][0]["data"][0] if status == 200 else answer
@@ -307,7 +307,7 @@ worker.serve(lambda x: x)
                            files=[("parent/model.py", PARENT), ("parent/start.sh", "/usr/bin/python3 model.py\n")])
             pids = self.parent(server)
             server.process.kill()
-            wait_until("all have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
+            wait_until("all processes have ended", lambda gone=pids: all(is_gone(pid) for pid in gone))
             server.end(signal.SIGKILL)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers for the tests of this folder: what every program begins with, one that waits for a file, and a server with models
-that run such programs."""
+"""Worker programs for the tests: their common beginning, a worker that waits for a file, and a server whose models run such
+programs."""
 import os
 import subprocess
 
@@ -35,7 +35,7 @@ WORKER = "platform: worker\nmax_batch: 4\ncommand: /usr/bin/python3 model.py\n"
 
 
 def serve(test, models, *options, **more):
-    """models: name -> (text of model.yaml, program or None where that is not all); more: of Server."""
+    """models: name -> (text of model.yaml, worker program; None if the text is complete). more: arguments of Server."""
     files = [(name + "/model.py", program) for name, (_, program) in models.items() if program] + list(more.pop("files", []))
     server = Server({name: (WORKER + text if program else text) for name, (text, program) in models.items()}, "--gpu", "none",
                     *options, files=files, **more)
