@@ -5,7 +5,7 @@
  * on a page that all tenants of a GPU map (the board). Three users, one code:
  *
  *	HP's side   spatial_high.h   raises and lowers its beacon, learns the time that is left
- *	LP's side   spatial_low.h    reads the board at each launch, decides go, wait, mask, slice
+ *	LP's side   spatial_low.h    reads the board at each launch, decides: go, wait, mask or split
  *	the policy  policy_spatial.c sets the terms: how much delay LP may cause at all
  *
  * Used by the shim, the simulator and tests; no clock, no allocation, no CUDA.

@@ -9,7 +9,7 @@ void hb_spatial_limits_init(struct hb_spatial_limits *limits, uint32_t sms)
 		.sms = sms,
 		.light_ns = HB_DEFAULT_LIGHT_NS,
 		.close_ns = HB_DEFAULT_CLOSE_NS,
-		.slice_ns = HB_DEFAULT_SPLIT_NS,
+		.split_ns = HB_DEFAULT_SPLIT_NS,
 		.tick_ns = HB_DEFAULT_SPLIT_NEXT_NS,
 		.weight = HB_DEFAULT_MASK_WEIGHT,
 		.masks = true,

@@ -15,7 +15,7 @@
  *     reserve bounds what masked launches do to HP (spatial_high.h).
  *  4. What cannot be masked goes if its price, its time there * harm, fits into
  *     the allowance; else it waits. Where requests are far apart long kernels that
- *     can be cut go in slices, also where only the price of a slice fits.
+ *     can be split go in parts, also where only the price of a part fits.
  *  5. HP is absent: go, on the whole GPU. But a kernel whose blocks hold their SMs
  *     for long is masked where the harm to expect is more than the mask costs:
  *     HP comes within hold with the probability hold / gap and then waits for half
@@ -41,10 +41,10 @@
 #define ENTRY_PPM 500000
 /* A hold shorter than this is never worth a mask without HP. */
 #define HOLD_LEAST_NS 50000
-/* A slice is cut only from what is at least twice as long. */
-#define SLICE_WORTH 2
-/* Blocks that a slice leaves out take up to 1.25 ns each to leave; a slice is at least so many times as long as that. */
-#define SLICE_WORTH_STARTS 10
+/* A kernel is split only if it runs at least twice as long as a part. */
+#define SPLIT_WORTH 2
+/* Blocks outside a part take up to 1.25 ns each to exit. A part runs at least this many times as long as that. */
+#define SPLIT_WORTH_STARTS 10
 
 void hb_spatial_low_init(struct hb_spatial_low *low, const struct hb_spatial_limits *limits)
 {
@@ -278,45 +278,45 @@ static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
 	return (int64_t)((uint64_t)ns * harm_ppm / HB_SPATIAL_PPM);
 }
 
-/* A long kernel whose grid can be cut: as much of it as fits in a slice, which starts every block of the grid; 0 = whole. */
-static uint32_t slice_of(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns)
+/* Returns the run time of a part of a long kernel that can be split; each part starts every block of the grid. 0 = unsplit. */
+static uint32_t part_ns_of(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns)
 {
 	const struct hb_spatial_kernel *kernel = launch->kernel;
-	uint64_t least_ns = SLICE_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
-	uint32_t slice_ns = low->limits.slice_ns > least_ns ? low->limits.slice_ns : cut(least_ns);
-	if (!(kernel->flags & HB_SPATIAL_SLICEABLE) || kernel->class != HB_SPATIAL_PLAIN ||
-	    ns < (uint64_t)SLICE_WORTH * slice_ns || launch->hold_ns > slice_ns)
+	uint64_t least_ns = SPLIT_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
+	uint32_t part_ns = low->limits.split_ns > least_ns ? low->limits.split_ns : cut(least_ns);
+	if (!(kernel->flags & HB_SPATIAL_SPLITTABLE) || kernel->class != HB_SPATIAL_PLAIN ||
+	    ns < (uint64_t)SPLIT_WORTH * part_ns || launch->hold_ns > part_ns)
 		return 0;
-	return slice_ns;
+	return part_ns;
 }
 
-/* What of a launch goes in one piece, and what that costs; `ns` and the price are those of all that is left of it. */
-struct piece {
-	uint32_t slice_ns; /* 0: all */
+/* Returns the next part of a launch and its price; `ns` and `price_ns` are those of all blocks that are left. */
+struct spatial_part {
+	uint32_t part_ns; /* 0: all */
 	uint32_t part_ppm;
 	int64_t price_ns;
 };
 
-static struct piece piece_of(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns,
-			     int64_t price_ns)
+static struct spatial_part find_part(const struct hb_spatial_low *low, const struct launch *launch, uint32_t ns,
+				     int64_t price_ns)
 {
-	uint32_t slice_ns = slice_of(low, launch, ns);
-	if (!slice_ns)
-		return (struct piece){.part_ppm = HB_SPATIAL_PPM, .price_ns = price_ns};
-	uint32_t part_ppm = (uint32_t)((uint64_t)slice_ns * HB_SPATIAL_PPM / ns);
-	return (struct piece){
-		.slice_ns = slice_ns, .part_ppm = part_ppm, .price_ns = price_of(cut((uint64_t)price_ns), part_ppm)};
+	uint32_t part_ns = part_ns_of(low, launch, ns);
+	if (!part_ns)
+		return (struct spatial_part){.part_ppm = HB_SPATIAL_PPM, .price_ns = price_ns};
+	uint32_t part_ppm = (uint32_t)((uint64_t)part_ns * HB_SPATIAL_PPM / ns);
+	return (struct spatial_part){
+		.part_ns = part_ns, .part_ppm = part_ppm, .price_ns = price_of(cut((uint64_t)price_ns), part_ppm)};
 }
 
-static void go_in_slices(struct hb_spatial_answer *answer, const struct launch *launch, const struct piece *piece)
+static void answer_split(struct hb_spatial_answer *answer, const struct launch *launch, const struct spatial_part *part)
 {
-	if (!piece->slice_ns)
+	if (!part->part_ns)
 		return;
-	answer->verdict = HB_SPATIAL_SLICE;
+	answer->verdict = HB_SPATIAL_SPLIT;
 	answer->part = true;
-	answer->price_ns = cut((uint64_t)piece->price_ns);
-	answer->part_ppm = (uint32_t)price_of(piece->part_ppm, launch->left_ppm);
-	answer->ns = piece->slice_ns;
+	answer->price_ns = cut((uint64_t)part->price_ns);
+	answer->part_ppm = (uint32_t)price_of(part->part_ppm, launch->left_ppm);
+	answer->ns = part->part_ns;
 }
 
 /* Without a mask the choice is whole or nothing, for this launch and all behind it. */
@@ -324,11 +324,11 @@ static void decide_whole(struct hb_spatial_low *low, const struct launch *launch
 			 struct hb_spatial_answer *answer)
 {
 	int64_t price_ns = price_of(launch->alone_ns, launch->kernel->harm_ppm[1]);
-	struct piece piece = piece_of(low, launch, launch->alone_ns, price_ns);
+	struct spatial_part part = find_part(low, launch, launch->alone_ns, price_ns);
 	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
-	if (view->allow_ns > 0 && launch->known && piece.price_ns <= view->allow_ns - low->spent_ns) {
+	if (view->allow_ns > 0 && launch->known && part.price_ns <= view->allow_ns - low->spent_ns) {
 		go(answer, 0, launch->alone_ns, price_ns);
-		go_in_slices(answer, launch, &piece);
+		answer_split(answer, launch, &part);
 	} else {
 		wait_until(low, answer, view->look_at_ns, true);
 	}
@@ -338,13 +338,13 @@ static void decide_beside(struct hb_spatial_low *low, const struct launch *launc
 			  struct hb_spatial_answer *answer)
 {
 	int64_t masked_ns = price_of(launch->masked_ns, launch->kernel->harm_ppm[0]);
-	struct piece masked = piece_of(low, launch, launch->masked_ns, masked_ns);
+	struct spatial_part masked = find_part(low, launch, launch->masked_ns, masked_ns);
 	if (!launch->maskable) {
 		decide_whole(low, launch, view, answer);
 	} else if (view->granted) {
 		go_masked(answer, launch, masked_ns);
 		if (!is_close(low, view))
-			go_in_slices(answer, launch, &masked);
+			answer_split(answer, launch, &masked);
 	} else {
 		wait_until(low, answer, view->look_at_ns, true);
 	}
@@ -381,7 +381,7 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 
 void hb_spatial_whole(struct hb_spatial_low *low, uint32_t kernel)
 {
-	low->kernels[kernel].flags &= (uint8_t)~HB_SPATIAL_SLICEABLE;
+	low->kernels[kernel].flags &= (uint8_t)~HB_SPATIAL_SPLITTABLE;
 }
 
 /* --- what is in flight --- */
@@ -391,8 +391,8 @@ static void count_launch(struct hb_spatial_low *low, const struct hb_spatial_ans
 	struct hb_spatial_kernel *kernel = &low->kernels[answer->kernel];
 	kernel->used = ++low->launches;
 	kernel->seen += kernel->seen < UINT32_MAX;
-	if (answer->verdict == HB_SPATIAL_SLICE)
-		low->counts.sliced++;
+	if (answer->verdict == HB_SPATIAL_SPLIT)
+		low->counts.split++;
 	if (!answer->beside) {
 		low->counts.free++;
 		return;
@@ -406,7 +406,7 @@ static void count_launch(struct hb_spatial_low *low, const struct hb_spatial_ans
 	note_use(low, answer->kernel, answer->ns, !answer->sms);
 }
 
-/* Which launches the next one follows. A kernel in slices counts once, when it is whole. */
+/* Notes which launches the next one follows. A split kernel counts once, after its last part. */
 static void note_order(struct hb_spatial_stream *stream, uint64_t key)
 {
 	for (uint32_t i = HB_SPATIAL_AFTER - 1; i > 0; i--)
@@ -460,14 +460,14 @@ uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *s
 	struct hb_spatial_spot *spot = &low->spots[answer->spot];
 	bool unsure = is_unsure(spot);
 	spot->seen += spot->seen < UINT32_MAX;
-	if (answer->verdict != HB_SPATIAL_SLICE)
+	if (answer->verdict != HB_SPATIAL_SPLIT)
 		note_order(stream, low->kernels[answer->kernel].key);
 	if (unsure)
 		low->survey = SURVEY;
 	if (low->survey)
 		low->survey--;
-	/* Each slice is marked, so that the one behind it goes when this one ends and not when it should. */
-	bool due = unsure || low->survey || answer->verdict == HB_SPATIAL_SLICE;
+	/* A counter write follows each part, so that the next part goes when this one really ends. */
+	bool due = unsure || low->survey || answer->verdict == HB_SPATIAL_SPLIT;
 	if (!due && stream->next_ns < low->limits.mark_ns)
 		return 0;
 	if (stream->marked - stream->done >= HB_SPATIAL_MARKS - 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * LP's side of slack (spatial.h): decides for each launch whether it goes now, on
- * how many SMs, whole or in slices, or waits; and keeps a bounded amount of GPU
+ * how many SMs, unsplit or in parts, or waits; and keeps a bounded amount of GPU
  * time in flight. One struct a LP process and GPU, 130 KiB, all zeros before
  * init. One caller at a time: callers with several launching threads guard it.
  *
@@ -10,7 +10,7 @@
  *	GO     launch with answer.sms (0 = no mask), then
  *	       mark = hb_spatial_went(low, stream, now, &answer);
  *	       if (mark) write the value `mark` to the stream's counter behind the launch
- *	SLICE  the same for a part of the grid of about answer.ns, `answer.part_ppm` of the blocks; then ask again for
+ *	SPLIT  the same for a part of the grid of about answer.ns, `answer.part_ppm` of the blocks; then ask again for
  *	       what is left; or hb_spatial_whole() where it turns out that it cannot be cut, and ask again
  *	WAIT   not before answer.until_ns, or when the board or the counter changes; then ask again
  *
@@ -42,11 +42,11 @@ struct hb_spatial_shape {
 	uint64_t blocks;   /* of the grid; 0 = not known (a graph, a library's own call) */
 	uint32_t per_sm;   /* blocks that one SM holds; 0 = not known */
 	uint32_t flags;    /* enum hb_spatial_flag */
-	uint32_t left_ppm; /* of a grid that was begun in slices: what is left to run; 0 = all of it */
+	uint32_t left_ppm; /* of a split grid: share of the blocks that is left; 0 = all */
 };
 enum hb_spatial_flag {
-	HB_SPATIAL_MASKABLE = 1,  /* its launch can carry a mask */
-	HB_SPATIAL_SLICEABLE = 2, /* its grid can be run in parts */
+	HB_SPATIAL_MASKABLE = 1,   /* its launch can carry a mask */
+	HB_SPATIAL_SPLITTABLE = 2, /* the kernel can be split */
 	HB_SPATIAL_CLUSTER = 4,
 	HB_SPATIAL_FREE = 8, /* not to be held back or masked whatever happens; counted only (copies, captures) */
 };
@@ -111,7 +111,7 @@ struct hb_spatial_mark {
 	uint32_t others_ns;    /* predicted time of the others since the mark before */
 	uint32_t own_ns;       /* of the last */
 	uint8_t beside;        /* some of them were masked (1), or went while HP was there (2) */
-	bool part;             /* some of them were slices or had no prediction */
+	bool part;             /* some of them were parts or had no prediction */
 };
 
 /* One in-order queue of LP. Zeros before its first use. */
@@ -139,7 +139,7 @@ struct hb_spatial_use {
 
 struct hb_spatial_counts {
 	uint64_t free, beside, wide; /* launches: without HP, beside it masked, beside it on the whole GPU */
-	uint64_t sliced;
+	uint64_t split;
 	uint64_t waits_high, waits_window; /* answers, not launches */
 	uint64_t unknown;                  /* of those that went beside HP: never measured */
 	uint64_t evicted, stuck, lessons;
@@ -157,8 +157,8 @@ struct hb_spatial_limits {
 	uint32_t tight_ns;  /* the same while HP allows nothing: of what was in flight its next request meets little */
 	uint32_t close_ns;  /* gaps between requests shorter than this on the mean are close */
 	uint32_t mark_ns;   /* a counter write at the latest after so much predicted time */
-	uint32_t slice_ns;  /* longest piece beside HP where a kernel can be sliced */
-	uint32_t tick_ns;   /* the next piece goes when no more than this is in flight, whatever the window */
+	uint32_t split_ns;  /* longest part of a split kernel beside HP */
+	uint32_t tick_ns;   /* the next part goes when at most this much is in flight, whatever the window */
 	uint32_t weight;    /* LP's ns that one ns of HP is worth when a mask is weighed */
 	bool masks;         /* false: this GPU, driver or build cannot: beside HP only what harms little runs */
 };
@@ -182,11 +182,11 @@ struct hb_spatial_low {
 	struct hb_spatial_spot spots[HB_SPATIAL_SPOTS];
 };
 
-enum hb_spatial_verdict { HB_SPATIAL_GO, HB_SPATIAL_WAIT, HB_SPATIAL_SLICE };
+enum hb_spatial_verdict { HB_SPATIAL_GO, HB_SPATIAL_WAIT, HB_SPATIAL_SPLIT };
 
 struct hb_spatial_answer {
 	enum hb_spatial_verdict verdict;
-	uint32_t sms;          /* GO, SLICE: 0 = the whole GPU, no mask */
+	uint32_t sms;          /* GO, SPLIT: 0 = the entire GPU, no mask */
 	uint32_t kernel, spot; /* their places in the tables */
 	uint32_t ns;           /* predicted */
 	uint32_t price_ns;     /* of the allowance */
@@ -195,7 +195,7 @@ struct hb_spatial_answer {
 	bool part;             /* not the whole grid */
 	bool light;            /* short */
 	bool slower;           /* by its mask, or it may be */
-	uint32_t part_ppm;     /* SLICE: share of the grid's blocks; GO: 1000000 */
+	uint32_t part_ppm;     /* SPLIT: share of the grid's blocks; GO: 1000000 */
 	bool for_high;         /* WAIT: for HP; else for its own work in flight */
 	int64_t until_ns;      /* WAIT: look again then at the latest */
 };

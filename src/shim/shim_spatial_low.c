@@ -271,7 +271,7 @@ void (*hb_shim_spatial_low_launch(unsigned fn, const uint64_t *args))(CUresult)
 	}
 	hb_shim_spatial_describe(fn, args, &launch, &shape);
 	wait_to_launch(place, gpu, &launch, &shape);
-	if (decided.answer.verdict == HB_SPATIAL_SLICE) {
+	if (decided.answer.verdict == HB_SPATIAL_SPLIT) {
 		decided.wants_split = true;
 		decided.gpu = gpu;
 		decided.launch = launch;
@@ -296,7 +296,7 @@ uint32_t hb_shim_spatial_count_part_blocks(uint32_t n_left, uint32_t n_blocks)
 	wave *= decided.low->kernels[decided.answer.kernel].per_sm;
 	hb_shim_spatial_unlock();
 	uint64_t n = (uint64_t)n_blocks * decided.answer.part_ppm / HB_SPATIAL_PPM;
-	if (decided.answer.verdict != HB_SPATIAL_SLICE || !wave)
+	if (decided.answer.verdict != HB_SPATIAL_SPLIT || !wave)
 		return n_left;
 	n = n < wave ? wave : n - n % wave;
 	return n < n_left ? (uint32_t)n : n_left;

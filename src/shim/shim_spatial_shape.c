@@ -45,7 +45,7 @@ static void set_kernel(struct hb_low_launch *launch, struct hb_spatial_shape *sh
 /* Whether the kernel's code can be split is checked later, when the engine wants to split it. */
 static uint32_t splittable_flag(void)
 {
-	return hb_split_is_possible() ? HB_SPATIAL_SLICEABLE : 0;
+	return hb_split_is_possible() ? HB_SPATIAL_SPLITTABLE : 0;
 }
 
 static void describe_plain(unsigned fn, const uint64_t *args, bool cooperative, struct hb_low_launch *launch,

@@ -22,7 +22,7 @@ static uint32_t flags_of(const struct hb_simulation *engine, const struct hb_gpu
 	if (!kernel)
 		return 0; /* memsets: the driver's own launches */
 	bool plain = work->cluster <= 1 && !engine->mode.without_slices;
-	return HB_SPATIAL_MASKABLE | (plain ? HB_SPATIAL_SLICEABLE : 0) | (work->cluster > 1 ? HB_SPATIAL_CLUSTER : 0);
+	return HB_SPATIAL_MASKABLE | (plain ? HB_SPATIAL_SPLITTABLE : 0) | (work->cluster > 1 ? HB_SPATIAL_CLUSTER : 0);
 }
 
 static int make_shapes(const struct hb_simulation *engine, struct hb_program *program)
@@ -186,7 +186,7 @@ bool hb_simulation_slack_go(struct hb_simulation *engine, struct hb_program *pro
 static void cut(struct hb_program_slack *slack, struct hb_gpu_model_work *work)
 {
 	uint64_t all = work->blocks, left = all - slack->blocks_done, part = left;
-	if (slack->answer.verdict == HB_SPATIAL_SLICE) {
+	if (slack->answer.verdict == HB_SPATIAL_SPLIT) {
 		part = all * slack->answer.part_ppm / HB_SPATIAL_PPM;
 		part = part < 1 ? 1 : part < left ? part : left;
 	}

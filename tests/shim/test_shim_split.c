@@ -67,7 +67,7 @@ static void expect_each_block_once(uint32_t n_blocks)
 
 static unsigned parts(void)
 {
-	return FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))();
+	return FAKE("hb_fake_launches_of_parts", unsigned (*)(void))();
 }
 
 static void launch(CUfunction function, unsigned x, unsigned y, unsigned z)

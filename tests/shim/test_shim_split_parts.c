@@ -133,7 +133,7 @@ static void beside_a_request(void)
 	begin("run_plain");
 	launch_until_split();
 	CHECK(hb_page_host_count(&host, HB_COUNT_parts) >= 2 * hb_page_host_count(&host, HB_COUNT_split));
-	CHECK(FAKE("hb_fake_launches_of_pieces", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_parts));
+	CHECK(FAKE("hb_fake_launches_of_parts", unsigned (*)(void))() == hb_page_host_count(&host, HB_COUNT_parts));
 	CHECK(hb_page_host_count(&host, HB_COUNT_unsplit) == 0);
 	lower_beacon();
 	uint64_t n = hb_page_host_count(&host, HB_COUNT_parts);
@@ -149,12 +149,12 @@ static void a_long_kernel_beside_a_request_is_split(void **state)
 
 /* The request allows LP work (OPEN), then nothing more in the middle of a kernel; repeated if that showed nothing. */
 enum { OPEN, CLOSED, SEEN };
-static atomic_uint door, n_pieces;
+static atomic_uint door, n_parts;
 static _Atomic(int64_t) raised_ns;
 
 static void close_at_the_third(unsigned n)
 {
-	if (atomic_fetch_add(&n_pieces, 1) == 2) {
+	if (atomic_fetch_add(&n_parts, 1) == 2) {
 		beacon()->allow_ns = 0;
 		atomic_store(&door, CLOSED);
 	}
@@ -174,7 +174,7 @@ static void *launch_until_seen(void *unused)
 		lower_beacon();
 		launch();
 		wait_until_idle();
-		atomic_store(&n_pieces, 0);
+		atomic_store(&n_parts, 0);
 		atomic_store(&raised_ns, hb_clock_now_ns());
 		raise_beacon(ALLOW_NS);
 		launch();
@@ -192,7 +192,7 @@ static bool stays_closed(void)
 		request_ns = atomic_load(&raised_ns);
 		beacon()->seen_ns = hb_clock_now_ns();
 		usleep(1000);
-		bool went = atomic_load(&n_pieces) > 3;
+		bool went = atomic_load(&n_parts) > 3;
 		CHECK(!went || may_be_silent(request_ns));
 		if (went || atomic_load(&door) != CLOSED)
 			return false;
@@ -212,16 +212,16 @@ static unsigned close_once(void)
 	while (!stays_closed());
 	lower_beacon();
 	CHECK(pthread_join(thread, NULL) == 0);
-	return atomic_load(&n_pieces);
+	return atomic_load(&n_parts);
 }
 
-static void closed_between_pieces(void)
+static void closed_between_parts(void)
 {
 	unsigned n;
 	begin("run_plain");
 	launch_until_split();
 	unsigned (*runs_of)(uint32_t) = FAKE("hb_fake_runs_of", unsigned (*)(uint32_t));
-	FAKE("hb_fake_on_piece", void (*)(void (*)(unsigned)))(close_at_the_third);
+	FAKE("hb_fake_on_part", void (*)(void (*)(unsigned)))(close_at_the_third);
 	do {
 		n = close_once();
 		unsigned runs = runs_of(0); /* runs of a block, over all launches until one was stopped in the middle */
@@ -233,7 +233,7 @@ static void closed_between_pieces(void)
 
 static void no_part_goes_while_the_request_allows_nothing(void **state)
 {
-	run(closed_between_pieces);
+	run(closed_between_parts);
 }
 
 /* The engine wants to split the kernel, but its code or the driver does not allow it. */

@@ -73,7 +73,7 @@ static void the_shim_starts_with_the_table(void **state)
 	hb_spatial_limits_set_window(&of_window, HB_DEFAULT_WINDOW_NS);
 	assert_memory_equal(&limits, &of_window, sizeof limits);
 	assert_int_equal(limits.window_ns, HB_DEFAULT_WINDOW_NS);
-	assert_int_equal(limits.slice_ns, HB_DEFAULT_SPLIT_NS);
+	assert_int_equal(limits.split_ns, HB_DEFAULT_SPLIT_NS);
 	struct hb_foresight_costs costs;
 	hb_foresight_costs_init(&costs);
 	assert_int_equal(costs.ready_ns, HB_DEFAULT_TAKEOVER_READY_NS + HB_DEFAULT_TAKEOVER_WAKE_NS);

@@ -17,7 +17,7 @@ struct rig {
 
 static const struct hb_spatial_shape persistent = {.key = 11, .blocks = 132, .per_sm = 1, .flags = HB_SPATIAL_MASKABLE};
 static const struct hb_spatial_shape plain = {
-	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE | HB_SPATIAL_SLICEABLE};
+	.key = 13, .blocks = 5280, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE | HB_SPATIAL_SPLITTABLE};
 static const struct hb_spatial_shape small = {.key = 15, .blocks = 16, .per_sm = 2, .flags = HB_SPATIAL_MASKABLE};
 static const struct hb_spatial_shape graph = {.key = 17};
 static const struct hb_spatial_shape unmasked = {.key = 19, .blocks = 16, .per_sm = 2};
@@ -177,7 +177,7 @@ static void test_slice_beside(void **state)
 	hb_spatial_learn(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
-	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
 	assert_int_equal(rig->answer.ns, 100 * US);
 	assert_in_range(rig->answer.part_ppm, 50000, 120000);
 }
@@ -195,7 +195,7 @@ static void test_only_in_slices(void **state)
 	hb_spatial_learn(rig->low, &uncut, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	assert_int_equal(ask(rig, &uncut), HB_SPATIAL_WAIT);
-	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
 	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->hp.beacon->allow_ns);
 	hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
@@ -212,7 +212,7 @@ static void test_slices_that_are_not_possible(void **state)
 	hb_spatial_learn(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
-	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
 	hb_spatial_whole(rig->low, rig->answer.kernel);
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_GO);
 	assert_true(rig->answer.ns >= 900 * US);
@@ -228,14 +228,14 @@ static void test_slices_tick(void **state)
 	hb_spatial_learn(rig->low, &plain, 900 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
-	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &plain), HB_SPATIAL_SPLIT);
 	uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	assert_int_not_equal(mark, 0);
 	rest.left_ppm = HB_SPATIAL_PPM - rig->answer.part_ppm;
 	assert_int_equal(ask(rig, &rest), HB_SPATIAL_WAIT);
 	assert_false(rig->answer.for_high);
 	rig->hp.now_ns += 60 * US;
-	assert_int_equal(ask(rig, &rest), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &rest), HB_SPATIAL_SPLIT);
 	hb_spatial_high_end(&rig->hp.high, rig->hp.now_ns);
 	assert_int_equal(ask(rig, &rest), HB_SPATIAL_GO);
 	assert_true(rig->answer.part && rig->answer.ns > 700 * US);
@@ -272,7 +272,7 @@ static void test_slices_of_many_blocks(void **state)
 	hb_spatial_learn(rig->low, &many, 2000 * US);
 	hb_spatial_high_begin(&rig->hp.high, rig->hp.now_ns, 0);
 	rig->hp.beacon->gap_ns = 100 * MS;
-	assert_int_equal(ask(rig, &many), HB_SPATIAL_SLICE);
+	assert_int_equal(ask(rig, &many), HB_SPATIAL_SPLIT);
 	assert_int_equal(rig->answer.ns, 500 * US);
 	many.key += 2;
 	many.blocks = 400000;

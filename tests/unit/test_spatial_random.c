@@ -114,7 +114,7 @@ static void check_answer(struct world *world, const struct hb_spatial_answer *an
 	CHECK(world, answer->sms <= SMS);
 	CHECK(world, world->low->limits.masks || !answer->sms);
 	CHECK(world, answer->part_ppm <= HB_SPATIAL_PPM);
-	CHECK(world, answer->verdict != HB_SPATIAL_SLICE || answer->part_ppm < HB_SPATIAL_PPM);
+	CHECK(world, answer->verdict != HB_SPATIAL_SPLIT || answer->part_ppm < HB_SPATIAL_PPM);
 }
 
 static void submit(struct world *world, uint32_t kernel, const struct hb_spatial_answer *answer)

@@ -26,10 +26,10 @@
 #pragma GCC visibility push(default)
 #include "shim/cuda_calls.h"
 unsigned hb_fake_runs_of(uint32_t block);
-unsigned hb_fake_launches_of_pieces(void);
+unsigned hb_fake_launches_of_parts(void);
 void hb_fake_set_refusal(const char *what);
 int hb_fake_setting_of_copy(int attribute);
-void hb_fake_on_piece(void (*act)(unsigned n));
+void hb_fake_on_part(void (*act)(unsigned n));
 bool hb_fake_is_idle(void);
 #pragma GCC visibility pop
 
@@ -51,7 +51,7 @@ struct fake_function {
 };
 
 static atomic_uint runs[BLOCKS];
-static atomic_uint n_piece_launches;
+static atomic_uint n_part_launches;
 static struct fake_function functions[FUNCTIONS];
 static unsigned n_functions;
 static const char *refused = "";
@@ -61,9 +61,9 @@ unsigned hb_fake_runs_of(uint32_t block)
 	return block < BLOCKS ? atomic_exchange(&runs[block], 0) : 0;
 }
 
-unsigned hb_fake_launches_of_pieces(void)
+unsigned hb_fake_launches_of_parts(void)
 {
-	return atomic_exchange(&n_piece_launches, 0);
+	return atomic_exchange(&n_part_launches, 0);
 }
 
 /* The calls that the driver refuses from now on: "link" or "load". */
@@ -290,12 +290,12 @@ static struct {
 } writes[WRITES];
 static unsigned n_writes, n_written;
 static bool has_writer;
-static void (*on_piece)(unsigned n);
+static void (*on_part)(unsigned n);
 
 /* Called at each launch of a part, before it would run. */
-void hb_fake_on_piece(void (*act)(unsigned n))
+void hb_fake_on_part(void (*act)(unsigned n))
 {
-	on_piece = act;
+	on_part = act;
 }
 
 bool hb_fake_is_idle(void)
@@ -372,9 +372,9 @@ static struct hb_bounds bounds_of(const struct fake_function *function, void **p
 	const void *at = parameters ? parameters[facts.n_parameters - 1]
 				    : (const uint8_t *)extra[1] + facts.parameter_bytes - HB_BOUNDS_BYTES;
 	memcpy(&bounds, at, sizeof bounds);
-	unsigned n = atomic_fetch_add(&n_piece_launches, 1) + 1;
-	if (on_piece)
-		on_piece(n);
+	unsigned n = atomic_fetch_add(&n_part_launches, 1) + 1;
+	if (on_part)
+		on_part(n);
 	return bounds;
 }
 
