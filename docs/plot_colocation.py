@@ -4,8 +4,8 @@
 
 usage: plot_colocation.py [--check]
 
---check draws nothing and exits 1 if the committed picture is not what the
-data gives. Colours follow the reader's light or dark mode.
+--check draws nothing; it exits 1 if the committed picture differs from the picture
+of the data. Colors follow the reader's light or dark mode.
 """
 
 import csv
@@ -17,13 +17,13 @@ DOCS = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(DOCS, "..", "data", "traces", "h200-colocation.csv")
 PICTURE = os.path.join(DOCS, "h200-colocation.svg")
 
-# Training alone on this GPU, iterations/s (data/traces/README.md), and what the panel is called.
+# Training alone on this GPU, iterations/s (data/traces/README.md), and the title of the panel.
 PANELS = [
     ("resnet50_train_b128", 33.9, "beside resnet50 training"),
     ("llama8_train_b4", 10.25, "beside LLM training"),
 ]
 HIGH, RATE = "resnet50_b1", "60"
-LABELS = {  # mode: where its label stands from its point (x, y, anchor), in each panel
+LABELS = {  # mode: offset of its label from its point (x, y, anchor), in each panel
     "timeslice": [(-8, 4, "end"), (-8, 4, "end")],
     "ts100": [(8, 4, "start"), (8, 6, "start")],
     "ts1": [(0, -9, "middle"), (8, -4, "start")],

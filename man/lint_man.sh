@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages are correct mdoc, every command has one, and those of configuration files have every key.
+# Checks that manual pages are correct mdoc, that every command has one, and that pages of configuration files have every key.
 # usage: lint_man.sh SOURCE HB PAGE... Skipped (77) without mandoc.
 set -euo pipefail
 
@@ -9,14 +9,14 @@ shift 2
 command -v mandoc >/dev/null || { echo "mandoc is not installed: the manual pages were not checked"; exit 77; }
 bad=0
 for page in "$@"; do
-	# Below a warning lies taste: the length of a source line, pages of other systems.
+	# Messages below a warning are ignored: they concern the length of lines and pages of other systems.
 	mandoc -T lint -W warning "$page" || bad=1
 	[[ $(mandoc -T utf8 "$page" | col -b) == *NAME* ]] || { echo "$page: empty"; bad=1; }
 done
 for command in $("$hb" --help | awk '/^commands:/ {on = 1; next} on && NF == 0 {exit} on {print $1}'); do
 	[[ $command == help ]] || [[ " $* " == *"/hb-$command.1 "* ]] || { echo "hb $command has no manual page"; bad=1; }
 done
-# keys READER PAGE: every key of the reader's tables is in the page.
+# keys READER PAGE: checks that every key of the reader's tables is in the page.
 keys() {
 	local key page=$2 found=0
 	while read -r key; do
@@ -27,6 +27,6 @@ keys() {
 }
 keys "$source/src/daemon/daemon_config.c" "$source/man/hummingbird.yaml.5"
 keys "$source/src/server/models/model_config.c" "$source/man/hb-model.yaml.5"
-# The check itself: a broken page is not passed over.
+# Checks this script: it must find the error in a broken page.
 mandoc -T lint -W warning <<<$'.Dd x\n.Sh BROKEN\n.Bl' >/dev/null && { echo "a broken page was accepted"; bad=1; }
 exit $bad

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes hb-gpu-file(5) from the table of keys of the GPU model, so that no key
-is told twice. usage: make_gpu_man.py OUTPUT SPEC.DEF. Called by the build."""
+"""Writes hb-gpu-file(5) from the table of keys of the GPU model, so that each
+key is described only once. usage: make_gpu_man.py OUTPUT SPEC.DEF. Called by the build."""
 import re
 import sys
 
@@ -21,10 +21,11 @@ is a file
 .Pa NAME.yaml
 with one
 .Li key: value
-a line:
-.Cm name ,
+on each line:
+.Cm name
 and every key below.
-All are needed; one that is unknown, given twice or out of range
+All keys are required.
+A key that is unknown, given twice or out of range
 is an error that names file, line and key.
 Numbers may be written 4.3e12.
 .Bl -tag -width Ds

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the manual page of a program or command from what its --help says and
-a hand-written supplement: usage, options and exit status are never told twice.
+"""Writes the manual page of a program or command from its --help and a hand-written
+supplement. Usage, options and exit status come from --help, so they are written only once.
 
 usage: make_man.py OUTPUT.N NAME "ONE LINE" SUPPLEMENT|- PROGRAM [ARGUMENT...]
-A supplement is mdoc text that goes before SEE ALSO. Called by the build.
+A supplement is mdoc text; it is placed before SEE ALSO. Called by the build.
 """
 import re
 import subprocess
@@ -17,18 +17,18 @@ OPTION = re.compile(r"^  (-\S.*?)(?:  +(\S.*))?$")
 
 
 def escape(text):
-    """Text as mdoc takes it: no escapes, no line that looks like a request."""
+    """Returns the text for mdoc: escapes what mdoc would interpret."""
     text = text.replace("\\", "\\e").replace("--", "\\-\\-").replace(" -", " \\-")
     return "\\&" + text if text[:1] in (".", "'", "-") else text
 
 
 def sentences(text):
-    """Running text: each sentence begins a line, as the formatter wants it."""
+    """Returns running text; each sentence begins on a new line, as mandoc requires."""
     return [escape(part) for part in re.split(r"(?<=[.?!]) +(?=[A-Z])", text.strip())]
 
 
 def option_word(text):
-    """An option with its values, as one literal item."""
+    """Returns an option with its values as one literal item."""
     return '.It Li "' + escape(text).replace('"', "\\(dq") + '"'
 
 
@@ -73,7 +73,7 @@ class Page:
 
 
 def blocks(text):
-    """Paragraphs of the help: lists of lines."""
+    """Returns the paragraphs of the help as lists of lines."""
     block = []
     for line in text.splitlines() + [""]:
         if line.strip():
@@ -84,7 +84,7 @@ def blocks(text):
 
 
 def write_block(page, block):
-    """Options where lines are options, else a paragraph; lines that go on belong to the option before."""
+    """Returns a list of options if the lines are options, else a paragraph. Indented lines continue the previous option."""
     plain = []
     for line in block:
         match = OPTION.match(line)

@@ -56,7 +56,7 @@ enum option_code {
 	OPTION_GPCS
 };
 
-struct request {
+struct doctor_request {
 	bool simulated, quick, json, inside, slice, masks, gpcs;
 	int64_t limit_ns; /* of one trial */
 };
@@ -117,7 +117,7 @@ static void probe_daemon(struct report *report, bool simulated)
 
 /* --- trials on the GPU ---------------------------------------------------------------------- */
 
-static void try_slice(struct report *report, const struct request *request)
+static void try_slice(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_slice(request->simulated, request->limit_ns, &error);
@@ -134,7 +134,7 @@ static void try_slice(struct report *report, const struct request *request)
 }
 
 /* Not required: only the spatial engine uses SM masks, and it also works without them. */
-static void try_masks(struct report *report, const struct request *request)
+static void try_masks(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_masks(request->simulated, request->limit_ns, &error);
@@ -148,7 +148,7 @@ static void try_masks(struct report *report, const struct request *request)
 }
 
 /* Not required: without the GPCs, masks are spread over all of them. */
-static void try_gpcs(struct report *report, const struct request *request)
+static void try_gpcs(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_gpcs(request->simulated, request->limit_ns, &error);
@@ -222,7 +222,7 @@ static void add_mechanism(struct report *report, const char *priority, const jso
 		strcpy(probe->remedy, "the driver's default slices are used; hb status --json has the details");
 }
 
-static void try_priority(struct report *report, const char *priority, const struct request *request, bool last)
+static void try_priority(struct report *report, const char *priority, const struct doctor_request *request, bool last)
 {
 	struct hb_error error = {""};
 	char name[32];
@@ -290,7 +290,7 @@ static int print_json(const struct report *report, struct hb_error *error)
 
 /* --- command ---------------------------------------------------------------------------------- */
 
-static int take_limit(struct request *request, const char *value)
+static int take_limit(struct doctor_request *request, const char *value)
 {
 	struct hb_error error;
 	if (hb_duration_parse(value, &request->limit_ns, &error) < 0 || request->limit_ns <= 0)
@@ -300,7 +300,7 @@ static int take_limit(struct request *request, const char *value)
 
 static int take_option(void *argument, int code, const char *value)
 {
-	struct request *request = argument;
+	struct doctor_request *request = argument;
 	switch (code) {
 	case OPTION_GPU:
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
@@ -329,7 +329,7 @@ static int take_option(void *argument, int code, const char *value)
 	}
 }
 
-static int read_command_line(int argc, char **argv, struct request *request)
+static int read_command_line(int argc, char **argv, struct doctor_request *request)
 {
 	static const struct option options[] = {
 		{"gpu", required_argument, NULL, OPTION_GPU},
@@ -350,7 +350,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 
 int hb_cmd_doctor(int argc, char **argv)
 {
-	struct request request = {.limit_ns = TRIAL_LIMIT_NS};
+	struct doctor_request request = {.limit_ns = TRIAL_LIMIT_NS};
 	struct report report = {.n = 0};
 	struct hb_error error = {""};
 	int status = read_command_line(argc, argv, &request);

@@ -52,7 +52,7 @@ static const char usage[] =
 
 enum option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
 
-struct request {
+struct run_request {
 	struct hb_tenant_options options;
 	bool has_priority;
 	bool no_signs;
@@ -67,7 +67,7 @@ static int report_failure(const struct hb_error *error)
 }
 
 /* Returns -1, or an exit status after a message. */
-static int take_engine(struct request *request, const char *value)
+static int take_engine(struct run_request *request, const char *value)
 {
 	static const char *const engines[] = {[HB_ENGINE_NONE] = "auto",
 					      [HB_ENGINE_TEMPORAL] = "temporal",
@@ -83,7 +83,7 @@ static int take_engine(struct request *request, const char *value)
 
 static int take_option(void *argument, int code, const char *value)
 {
-	struct request *request = argument;
+	struct run_request *request = argument;
 	bool simulated;
 	switch (code) {
 	case OPTION_ENGINE:
@@ -100,7 +100,7 @@ static int take_option(void *argument, int code, const char *value)
 	}
 }
 
-static int read_command_line(int argc, char **argv, struct request *request)
+static int read_command_line(int argc, char **argv, struct run_request *request)
 {
 	static const struct option options[] = {
 		HB_TENANT_OPTION_ROWS,
@@ -123,7 +123,7 @@ static int read_command_line(int argc, char **argv, struct request *request)
 }
 
 /* Stores the command for `hb status`: as many of its words as fit. */
-static void describe_command(struct request *request)
+static void describe_command(struct run_request *request)
 {
 	size_t used = 0, size = sizeof request->shown;
 	for (char **word = request->command; *word && used < size; word++)
@@ -179,7 +179,7 @@ static int set_library_path(struct hb_error *error)
 }
 
 /* Preloads libhb-signs, before other libraries, for high-priority programs. An installation may lack it. */
-static int set_preload(const struct request *request, struct hb_error *error)
+static int set_preload(const struct run_request *request, struct hb_error *error)
 {
 	char signs[PATH_MAX], *preload;
 	const char *old = getenv("LD_PRELOAD");
@@ -205,7 +205,7 @@ static int set_driver(bool simulated, struct hb_error *error)
 			    "its folder");
 }
 
-static int set_environment(struct request *request, const char *socket_path, const char *from_daemon,
+static int set_environment(struct run_request *request, const char *socket_path, const char *from_daemon,
 			   struct hb_error *error)
 {
 	int result = hb_tenant_options_to_environment(&request->options);
@@ -225,7 +225,7 @@ static int set_environment(struct request *request, const char *socket_path, con
 
 /* --- registering --------------------------------------------------------------------------- */
 
-static int register_tenant(struct request *request, char path[HB_PATH_MAX], char *environment, size_t size,
+static int register_tenant(struct run_request *request, char path[HB_PATH_MAX], char *environment, size_t size,
 			   struct hb_error *error)
 {
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -269,7 +269,7 @@ static void print_warnings(bool simulated)
 
 int hb_cmd_run(int argc, char **argv)
 {
-	struct request request = {.has_priority = false};
+	struct run_request request = {.has_priority = false};
 	struct hb_error error = {""};
 	char path[HB_PATH_MAX], environment[4096] = "\0";
 	hb_tenant_options_init(&request.options);

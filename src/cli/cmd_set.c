@@ -38,7 +38,7 @@ static const char usage[] = "usage: hb set TENANT OPTION...\n"
 
 enum option_code { OPTION_GPU = HB_TENANT_OPTIONS_END, OPTION_JSON };
 
-struct request {
+struct set_request {
 	struct hb_tenant_options options;
 	uint32_t tenant;
 	uint32_t fields; /* enum hb_set_fields: what to change */
@@ -47,7 +47,7 @@ struct request {
 
 static int take_option(void *argument, int code, const char *value)
 {
-	struct request *request = argument;
+	struct set_request *request = argument;
 	switch (code) {
 	case HB_TENANT_OPTION_PRIORITY:
 		request->fields |= HB_SET_PRIORITY;
@@ -73,7 +73,7 @@ static int take_option(void *argument, int code, const char *value)
 	return hb_tenant_options_take(COMMAND, &request->options, code, value);
 }
 
-static int take_tenant(struct request *request, const char *text)
+static int take_tenant(struct set_request *request, const char *text)
 {
 	char *end;
 	errno = 0;
@@ -84,7 +84,7 @@ static int take_tenant(struct request *request, const char *text)
 	return -1;
 }
 
-static int read_command_line(int argc, char **argv, struct request *request)
+static int read_command_line(int argc, char **argv, struct set_request *request)
 {
 	static const struct option options[] = {
 		HB_TENANT_OPTION_ROWS,
@@ -123,7 +123,7 @@ static void print_terms(const json_t *tenant)
 	printf(", memory %s, PCIe weight %lld\n", memory, (long long)hb_status_number(tenant, "pcie_weight"));
 }
 
-static int show_tenant(const struct request *request, struct hb_error *error)
+static int show_tenant(const struct set_request *request, struct hb_error *error)
 {
 	json_t *root;
 	int result = hb_status_ask(request->simulated, &root, error);
@@ -140,7 +140,7 @@ static int show_tenant(const struct request *request, struct hb_error *error)
 	return result;
 }
 
-static int change_tenant(const struct request *request, struct hb_error *error)
+static int change_tenant(const struct set_request *request, struct hb_error *error)
 {
 	const struct hb_tenant_options *options = &request->options;
 	const struct hb_msg_set message = {.tenant = request->tenant,
@@ -156,7 +156,7 @@ static int change_tenant(const struct request *request, struct hb_error *error)
 
 int hb_cmd_set(int argc, char **argv)
 {
-	struct request request = {.tenant = 0};
+	struct set_request request = {.tenant = 0};
 	struct hb_error error = {""};
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)

@@ -52,7 +52,7 @@ static const char help[] = "usage: hb sim-serve [OPTION...]\n"
 			   "example:\n"
 			   "  hb sim-serve --policy ours,preempt --load 90,100 --traffic bursts\n";
 
-struct command {
+struct serving_command {
 	struct hb_serving_run_options run;
 	const char *policies[LIST_MAX];
 	double loads[LIST_MAX];
@@ -121,7 +121,7 @@ static char *take_next_word(char **list)
 	return word;
 }
 
-static int take_policies(struct command *command, char *list)
+static int take_policies(struct serving_command *command, char *list)
 {
 	command->n_policies = 0;
 	for (const char *const *name = hb_scheduler_policy_names; strcmp(list, "all") == 0 && *name; name++)
@@ -143,7 +143,7 @@ static int take_policies(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int take_models(struct command *command, const char *list)
+static int take_models(struct serving_command *command, const char *list)
 {
 	char copy[256], *rest = copy;
 	snprintf(copy, sizeof copy, "%s", list);
@@ -154,7 +154,7 @@ static int take_models(struct command *command, const char *list)
 	return HB_EXIT_OK;
 }
 
-static int take_loads(struct command *command, char *list)
+static int take_loads(struct serving_command *command, char *list)
 {
 	command->n_loads = 0;
 	for (char *word; (word = take_next_word(&list)) && command->n_loads < LIST_MAX;) {
@@ -167,7 +167,7 @@ static int take_loads(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int take_traffic(struct command *command, char *list)
+static int take_traffic(struct serving_command *command, char *list)
 {
 	command->n_traffic = 0;
 	for (char *word; (word = take_next_word(&list)) && command->n_traffic < 2;) {
@@ -179,7 +179,7 @@ static int take_traffic(struct command *command, char *list)
 	return HB_EXIT_OK;
 }
 
-static int take_deadlines(struct command *command, char *list)
+static int take_deadlines(struct serving_command *command, char *list)
 {
 	char *high = take_next_word(&list);
 	if (!list)
@@ -188,7 +188,7 @@ static int take_deadlines(struct command *command, char *list)
 	return code ? code : take_number("deadlines", list, 1, 1e6, &command->run.deadline_factor[HB_SCHEDULER_LOW]);
 }
 
-static int take_option(struct command *command, int option, char *value)
+static int take_option(struct serving_command *command, int option, char *value)
 {
 	double number = 0;
 	int code = HB_EXIT_OK;
@@ -240,14 +240,14 @@ static int take_option(struct command *command, int option, char *value)
 	}
 }
 
-static int parse_command(struct command *command, int argc, char **argv)
+static int parse_command(struct serving_command *command, int argc, char **argv)
 {
 	static char all[] = "all";
-	*command = (struct command){.loads = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1},
-				    .n_loads = 6,
-				    .bursts = {false, true},
-				    .n_traffic = 2,
-				    .seeds = 1};
+	*command = (struct serving_command){.loads = {0.6, 0.7, 0.8, 0.9, 1.0, 1.1},
+					    .n_loads = 6,
+					    .bursts = {false, true},
+					    .n_traffic = 2,
+					    .seeds = 1};
 	hb_serving_run_options_init(&command->run);
 	take_policies(command, all);
 	int option, code = HB_EXIT_OK;
@@ -265,7 +265,8 @@ static int parse_command(struct command *command, int argc, char **argv)
 	return code;
 }
 
-static int run_all_cases(struct command *command, struct hb_serving_row *rows, size_t *n, struct hb_error *error)
+static int run_all_cases(struct serving_command *command, struct hb_serving_row *rows, size_t *n,
+			 struct hb_error *error)
 {
 	struct hb_serving_run_options *run = &command->run;
 	int rc = run->capacity_per_s > 0 ? 0 : hb_serving_capacity(run, &run->capacity_per_s, error);
@@ -284,7 +285,7 @@ static int run_all_cases(struct command *command, struct hb_serving_row *rows, s
 	return rc;
 }
 
-static int run_command(struct command *command)
+static int run_command(struct serving_command *command)
 {
 	struct hb_error error = {""};
 	struct hb_trace_set traces = {0};
@@ -307,7 +308,7 @@ static int run_command(struct command *command)
 
 int hb_cmd_sim_serve(int argc, char **argv)
 {
-	struct command command;
+	struct serving_command command;
 	int code = parse_command(&command, argc, argv);
 	if (!code && command.help)
 		fputs(help, stdout);

@@ -32,14 +32,14 @@ static const char usage[] = "usage: hb status [OPTION...]\n"
 
 enum option_code { OPTION_JSON = 256, OPTION_GPU, OPTION_FROM };
 
-struct request {
+struct status_request {
 	bool json, simulated;
 	const char *from;
 };
 
 static int take_option(void *argument, int code, const char *value)
 {
-	struct request *request = argument;
+	struct status_request *request = argument;
 	if (code == OPTION_GPU)
 		return hb_cli_take_gpu(COMMAND, value, &request->simulated);
 	if (code == OPTION_JSON)
@@ -49,7 +49,7 @@ static int take_option(void *argument, int code, const char *value)
 	return -1;
 }
 
-static int read_command_line(int argc, char **argv, struct request *request)
+static int read_command_line(int argc, char **argv, struct status_request *request)
 {
 	static const struct option options[] = {
 		{"json", no_argument, NULL, OPTION_JSON},
@@ -194,7 +194,7 @@ static void print_table(const json_t *root)
 
 int hb_cmd_status(int argc, char **argv)
 {
-	struct request request = {.json = false};
+	struct status_request request = {.json = false};
 	struct hb_error error = {""};
 	json_t *root;
 	int status = read_command_line(argc, argv, &request);

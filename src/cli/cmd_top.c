@@ -57,7 +57,7 @@ enum option_code {
 	OPTION_FROM,
 };
 
-struct request {
+struct top_request {
 	struct hb_top_options top;
 	long samples; /* 0 = live on a terminal */
 	bool json;
@@ -67,7 +67,7 @@ struct request {
 
 /* --- options ------------------------------------------------------------------------- */
 
-static int take_sort(struct request *request, const char *word)
+static int take_sort(struct top_request *request, const char *word)
 {
 	for (int i = 0; i < HB_TOP_SORT_KEYS; i++)
 		if (strcmp(hb_top_sort_words[i], word) == 0) {
@@ -77,7 +77,7 @@ static int take_sort(struct request *request, const char *word)
 	return hb_cli_usage_error(COMMAND, "--sort: '%s' is not a column to sort by", word);
 }
 
-static int take_interval(struct request *request, const char *text)
+static int take_interval(struct top_request *request, const char *text)
 {
 	struct hb_error error;
 	if (hb_duration_parse(text, &request->top.interval_ns, &error) < 0)
@@ -87,7 +87,7 @@ static int take_interval(struct request *request, const char *text)
 	return -1;
 }
 
-static int take_samples(struct request *request, const char *text)
+static int take_samples(struct top_request *request, const char *text)
 {
 	char *end = NULL;
 	request->samples = strtol(text, &end, 10);
@@ -98,7 +98,7 @@ static int take_samples(struct request *request, const char *text)
 
 static int take_option(void *argument, int code, const char *value)
 {
-	struct request *request = argument;
+	struct top_request *request = argument;
 	switch (code) {
 	case OPTION_ONCE:
 		request->samples = 1;
@@ -132,7 +132,7 @@ static int take_option(void *argument, int code, const char *value)
 	}
 }
 
-static int read_command_line(int argc, char **argv, struct request *request)
+static int read_command_line(int argc, char **argv, struct top_request *request)
 {
 	static const struct option options[] = {
 		{"once", no_argument, NULL, OPTION_ONCE},
@@ -203,7 +203,7 @@ static int print_json(const struct hb_top_model *model, struct hb_error *error)
 }
 
 /* Prints one view. Takes over the reference to `status`. */
-static int print_view(const struct request *request, json_t *status, const json_t *before, struct hb_error *error)
+static int print_view(const struct top_request *request, json_t *status, const json_t *before, struct hb_error *error)
 {
 	struct hb_top_model model;
 	if (hb_top_model_make(&model, status, before) < 0) {
@@ -220,7 +220,7 @@ static int print_view(const struct request *request, json_t *status, const json_
 	return result;
 }
 
-static int print_files(const struct request *request, struct hb_error *error)
+static int print_files(const struct top_request *request, struct hb_error *error)
 {
 	json_t *files[2] = {NULL, NULL};
 	int result = 0;
@@ -234,7 +234,7 @@ static int print_files(const struct request *request, struct hb_error *error)
 	return result;
 }
 
-static int print_samples(const struct request *request, struct hb_error *error)
+static int print_samples(const struct top_request *request, struct hb_error *error)
 {
 	json_t *before = NULL;
 	int result = 0;
@@ -262,7 +262,7 @@ static int print_samples(const struct request *request, struct hb_error *error)
 
 int hb_cmd_top(int argc, char **argv)
 {
-	struct request request = {.top = {.interval_ns = HB_NS_PER_S}};
+	struct top_request request = {.top = {.interval_ns = HB_NS_PER_S}};
 	struct hb_error error = {""};
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)

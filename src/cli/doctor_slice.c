@@ -23,7 +23,7 @@ static const char *const state_texts[] = {
 };
 
 /* The channel groups of one class. */
-struct outcome {
+struct groups_found {
 	int seen, set;
 	uint32_t state, rm_status; /* of a group whose slice was not set */
 };
@@ -80,9 +80,9 @@ static const char *try_context(void *library, struct hb_page **page, int *code)
 	return NULL;
 }
 
-static struct outcome count_groups(const struct hb_page *page, enum hb_group_class group_class)
+static struct groups_found count_groups(const struct hb_page *page, enum hb_group_class group_class)
 {
-	struct outcome outcome = {0};
+	struct groups_found outcome = {0};
 	for (size_t i = 0; i < HB_PAGE_GROUPS; i++) {
 		const struct hb_page_group *group = &page->processes[0].groups[i];
 		if (group->state == HB_GROUP_EMPTY || group->group_class != group_class)
@@ -101,8 +101,8 @@ static struct outcome count_groups(const struct hb_page *page, enum hb_group_cla
 /* Describes the outcome. Returns whether slices work on all compute groups, which is what Hummingbird requires. */
 static bool describe_outcome(const struct hb_page *page, char *text, size_t size)
 {
-	struct outcome compute = count_groups(page, HB_GROUP_COMPUTE), copy = count_groups(page, HB_GROUP_COPY);
-	const struct outcome *bad = compute.set < compute.seen ? &compute : &copy;
+	struct groups_found compute = count_groups(page, HB_GROUP_COMPUTE), copy = count_groups(page, HB_GROUP_COPY);
+	const struct groups_found *bad = compute.set < compute.seen ? &compute : &copy;
 	if (compute.seen == 0)
 		snprintf(text, size, "no channel group was seen while the context was made");
 	else if (bad->set < bad->seen)

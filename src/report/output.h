@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways to show results: a table for people, JSON for programs, a page of
- * plots, a timeline for Perfetto. All are pure: results in, text out; no clock,
- * no environment. The same results give the same bytes. Caller: `hb sim`.
+ * Writes results of the simulator: as a table, as JSON, as an HTML page with charts, and as a timeline for Perfetto. The
+ * functions use no clock and no environment, so the same results give the same bytes. Caller: `hb sim`.
  *
- * Functions that return int return 0 or a negative errno told in *error; write
- * errors that they do not notice stay in `out` for the caller's fclose().
+ * Functions that return int return 0, or a negative errno with *error set. They may not notice write errors; the caller's
+ * fclose(out) reports these.
  */
 #ifndef HB_SIM_OUTPUT_H
 #define HB_SIM_OUTPUT_H
@@ -18,41 +17,40 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Results shown together at most. */
+/* Most results that are shown together. */
 #define HB_SIM_RESULTS_MAX 64
-/* A service counts as kept when this share of its requests is within the SLO. */
+/* A mode keeps a service's SLO when this share of its requests is within the SLO. */
 #define HB_SIM_SLO_KEPT 0.95
 
-/* One object, or with `array` an array of n objects; `latencies`: also the latency of every request. Ends with a newline. */
+/* Writes one object, or with `array` an array of n objects, and a newline. With `latencies` it has the latency of every request. */
 int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t n, bool array, bool latencies,
 			 struct hb_error *error);
 
 struct hb_table_style {
-	unsigned width; /* columns; wider tables put each program on a line of its own */
+	unsigned width; /* in columns; a wider table gets a row for each program */
 	bool colors;
 };
-/* One row a result when that fits into the width. All results have the same programs. */
+/* Writes a table: one row for each result if that fits into the width. All results must have the same programs. */
 void hb_result_table_write(FILE *out, const struct hb_sim_result *results, size_t n,
 			   const struct hb_table_style *style);
 
-/* What the numbers say, in one sentence with a final newline; nothing when there is nothing to compare. */
+/* Writes one sentence that summarizes the numbers, and a newline. Writes nothing when there is nothing to compare. */
 void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, size_t n);
 
-/* Chrome trace events of one result's spans. */
+/* Writes the spans of one result as Chrome trace events. */
 int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error);
 
 struct hb_report {
 	const char *command; /* the line the user typed */
 	const struct hb_sim_result *results;
 	size_t n;
-	int64_t spans_from_ns, spans_to_ns; /* the window in which spans were kept */
+	int64_t spans_from_ns, spans_to_ns; /* the part of the run whose spans were kept */
 };
-/* One self-contained HTML page that draws the results; it needs a browser with JavaScript and no network. */
+/* Writes one self-contained HTML page that draws the results. It needs a browser with JavaScript and no network. */
 int hb_report_write(FILE *out, const struct hb_report *report, struct hb_error *error);
 
 /*
- * The same page with other data: an object whose "kind" names a view in page/. Kernel and program names need no escaping
- * by the caller.
+ * Writes the same page with other data: an object whose "kind" names a view in page/. The function escapes all texts.
  */
 int hb_page_write(FILE *out, const json_t *data, struct hb_error *error);
 

@@ -17,7 +17,7 @@
 #define DATA_BEGIN "<script type=\"application/json\" id=\"data\">"
 #define DATA_END "</script>"
 
-/* Inside a string of JSON "<" and "\u003c" mean the same, but "</script>" would end the element. */
+/* Writes JSON with "\\u003c" for "<", which means the same in a JSON string, because "</script>" would end the element. */
 static void write_escaped(FILE *out, const char *json)
 {
 	for (; *json; json++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the page of `hb sim --report` draws, as JSON: the results as
- * `hb sim --json` gives them, the distribution of each service's latencies, and
- * one request closely. page/sim_view.js and page/timeline.js name the keys.
+ * Packs the data of the page of `hb sim --report` as JSON: the results as in `hb sim --json`, the distribution of each
+ * service's latencies, and the spans of one request. page/sim_view.js and page/timeline.js describe the keys.
  */
 #include "report/report_parts.h"
 
@@ -28,7 +27,7 @@ static const int kind_numbers[] = {
 	[HB_SPAN_SWITCH] = 3,  [HB_SPAN_HOLD] = 4,   [HB_SPAN_GATED] = 5,
 };
 
-static double tens_of_slower(double share)
+static double measure_nines(double share)
 {
 	return -log10(fmax(1e-9, 1 - share));
 }
@@ -41,7 +40,7 @@ static json_t *pack_distribution(const struct hb_sim_high *high)
 	for (uint64_t i = 0; i < high->requests; i++) {
 		double ns = (double)high->latency_ns[i];
 		double share = (double)(i + 1) / (double)high->requests;
-		double tens = tens_of_slower(share);
+		double tens = measure_nines(share);
 		bool seen = ns - last_ns > LATENCY_STEP * last_ns || tens - last_tens > SHARE_STEP;
 		if (!seen && i + 1 < high->requests)
 			continue;
@@ -62,7 +61,7 @@ static json_t *pack_results(const struct hb_report *report, struct hb_error *err
 		for (uint32_t j = 0; j < result->n_high; j++)
 			json_object_set_new(json_array_get(highs, j), "distribution",
 					    pack_distribution(&result->high[j]));
-		/* How long the run took is no result: the same results give the same page. */
+		/* The time that the run took is left out, so that the same results give the same page. */
 		json_object_del(object, "wall_s");
 		if (json_array_append_new(list, object)) {
 			json_decref(list);
@@ -102,7 +101,7 @@ static json_int_t find_name(const struct shown_part *part, const char *name)
 	return index;
 }
 
-/* One entry for each time in which a kernel had the GPU. */
+/* Adds one entry for each interval in which the span's kernel had the GPU. */
 static void pack_span(const struct shown_part *part, const struct hb_residency *residency, const struct hb_span *span,
 		      json_t *list)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this folder share with each other: the JSON of results and of the page, and the choice of the best mode. */
+/* Functions that the files of this folder share: JSON of results and of the page, and the choice of the best mode. */
 #ifndef HB_SIM_REPORT_PARTS_H
 #define HB_SIM_REPORT_PARTS_H
 

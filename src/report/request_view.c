@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choice of a typical request and where its time went; see request_view.h. */
+/* Chooses a typical request; see request_view.h. */
 #include "report/request_view.h"
 
 #include <math.h>
 
-/* Kernels outside the window were not kept, so a request that leaves it is not whole. */
+/* Whether the span is a request of the first HP program with all its kernels: only spans in the window were kept. */
 static bool is_candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
 {
 	int64_t to_ns = report->spans_to_ns;
@@ -14,14 +14,14 @@ static bool is_candidate(const struct hb_report *report, const struct hb_sim_res
 	       span->end_ns <= to_ns;
 }
 
-/* 0 for a request exactly as long as its mode's median. */
+/* Measures how far a request's latency is from the median of its mode; 0 = exactly the median. */
 static double measure_strangeness(const struct hb_sim_result *result, const struct hb_span *span)
 {
 	double latency = (double)(span->end_ns - span->start_ns);
 	return fabs(log(fmax(1, latency) / fmax(1, (double)result->high[0].p50_ns)));
 }
 
-/* Spans are ordered by start; many may start together. */
+/* Finds the request that arrived at this time. Spans are ordered by start; several may start at the same time. */
 static const struct hb_span *find_request(const struct hb_report *report, const struct hb_sim_result *result,
 					  int64_t arrival_ns)
 {
@@ -53,7 +53,7 @@ static const struct hb_span *find_most_typical(const struct hb_report *report, c
 	return best;
 }
 
-/* Sum over all modes; infinite when one of them does not have this request whole. */
+/* Sums the strangeness of a request over all modes; infinite when a mode lacks the request or a part of it. */
 static double sum_strangeness(const struct hb_report *report, int64_t arrival_ns)
 {
 	double sum = 0;
@@ -66,7 +66,7 @@ static double sum_strangeness(const struct hb_report *report, int64_t arrival_ns
 	return sum;
 }
 
-/* With given arrivals the same requests are there under every mode. */
+/* Chooses the same request in every mode. Returns false when no request is complete in every mode. */
 static bool choose_shared(const struct hb_report *report, const struct hb_span **views)
 {
 	const struct hb_sim_result *first = &report->results[0];

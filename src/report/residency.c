@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernel spans cut at context switches; see residency.h. */
+/* Cuts the spans of kernels at context switches; see residency.h. */
 #include "report/residency.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 struct hb_residency {
 	uint32_t n_high;
-	bool named[TENANTS_MAX]; /* some switch names this program */
+	bool named[TENANTS_MAX]; /* a switch names this program */
 	size_t n;
 	const struct hb_span *switches[];
 };
@@ -37,7 +37,7 @@ void hb_residency_free(struct hb_residency *residency)
 	free(residency);
 }
 
-/* Programs that share a context are switched to under one name: then any of the same side means all of them. */
+/* Whether this switch gives the GPU to the tenant. Programs that share a context share the name of one of them in switches. */
 static bool gets_gpu(const struct hb_residency *residency, const struct hb_span *change, uint32_t tenant)
 {
 	if (tenant < TENANTS_MAX && residency->named[tenant])
@@ -59,7 +59,7 @@ static size_t find_first_switch(const struct hb_residency *residency, int64_t st
 	return low;
 }
 
-/* Moves to the first switch, from piece->next on and within the span, that gives or takes the GPU. */
+/* Finds the first switch within the span, from piece->next on, that gives the GPU to the tenant (or takes it away). */
 static const struct hb_span *find_switch(const struct hb_residency *residency, struct hb_span_piece *piece, bool gives)
 {
 	for (; piece->next < residency->n; piece->next++) {
@@ -76,7 +76,7 @@ bool hb_residency_piece(const struct hb_residency *residency, struct hb_span_pie
 {
 	const struct hb_span *span = piece->span;
 	if (!piece->begun) {
-		/* A kernel begins while its context has the GPU. */
+		/* A kernel starts while its context has the GPU. */
 		piece->begun = true;
 		piece->start_ns = span->start_ns;
 		piece->next = find_first_switch(residency, span->start_ns);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results as JSON; see output.h. The keys and their order are the interface of
- * `hb sim --json`. What does not exist is null: the percentiles of no request,
- * the rate of a closed loop, the bound of a program without one.
+ * Writes results as JSON; see output.h. The keys and their order are the interface of `hb sim --json`. A value that does not
+ * exist is null: percentiles without requests, the rate of a closed loop, the SLO of a program without an SLO.
  */
 #include "report/output.h"
 
@@ -28,7 +27,7 @@ json_t *hb_text_pack(const char *text)
 	return packed;
 }
 
-/* A number cut to `decimals`, so that no digit depends on how it was summed; null when it is not finite. */
+/* Packs a number rounded to `decimals`, so that its digits do not depend on the order of a sum; null when it is not finite. */
 static json_t *pack_number(double value, int decimals)
 {
 	if (!isfinite(value))
@@ -71,7 +70,7 @@ static json_t *pack_low(const struct hb_sim_low *low, struct hb_error *error)
 			    pack_number(low->iterations_per_s, 6), "relative", pack_number(low->relative, 6));
 }
 
-/* `list` is released and NULL returned when an element is NULL. */
+/* Appends `element` and returns `list`. When `element` is NULL, releases `list` and returns NULL. */
 static json_t *append_element(json_t *list, json_t *element)
 {
 	if (list && element && json_array_append_new(list, element) == 0)

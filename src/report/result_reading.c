@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a comparison of sharing modes says, in one sentence computed from the
- * numbers; see output.h. Printed under the table and at the top of the report.
+ * Summarizes a comparison of sharing modes in one sentence; see output.h. `hb sim` prints it below the table and at the top
+ * of the report.
  */
 #include "report/output.h"
 
@@ -9,17 +9,17 @@
 
 #include <string.h>
 
-/* Everything in one number each: the worst served service, the mean of the low programs' speeds. */
-struct outcome {
+/* One number for each priority: the lowest attainment of the services, and the mean speed of the low-priority programs. */
+struct mode_outcome {
 	double attainment;
 	double relative;
-	const char *worst; /* the service behind `attainment` */
+	const char *worst; /* the service with that attainment */
 	double slo_ms;
 };
 
-static struct outcome find_outcome(const struct hb_sim_result *result)
+static struct mode_outcome find_outcome(const struct hb_sim_result *result)
 {
-	struct outcome outcome = {.attainment = 2};
+	struct mode_outcome outcome = {.attainment = 2};
 	for (uint32_t i = 0; i < result->n_high; i++) {
 		const struct hb_sim_high *high = &result->high[i];
 		if (high->slo_ns <= 0 || high->attainment >= outcome.attainment)
@@ -33,20 +33,20 @@ static struct outcome find_outcome(const struct hb_sim_result *result)
 	return outcome;
 }
 
-/* Exclusive is no way to share: each program has a GPU of its own. */
+/* In `exclusive` each program has a GPU of its own, so it is no way to share a GPU. */
 static bool is_shared(const struct hb_sim_result *result)
 {
 	return strcmp(result->sharing, "exclusive") != 0;
 }
 
-/* Of the modes that keep the service the one that gives most to LP; else the one that serves best. */
+/* Finds the mode with the fastest LP among those that keep the SLOs; if none keeps them, the mode with the best attainment. */
 static const struct hb_sim_result *find_best(const struct hb_sim_result *results, size_t n, bool *kept)
 {
 	const struct hb_sim_result *best = NULL;
-	struct outcome top = {0};
+	struct mode_outcome top = {0};
 	*kept = false;
 	for (size_t i = 0; i < n; i++) {
-		struct outcome outcome = find_outcome(&results[i]);
+		struct mode_outcome outcome = find_outcome(&results[i]);
 		bool keeps = outcome.attainment >= HB_SIM_SLO_KEPT;
 		if (!is_shared(&results[i]) || (*kept && !keeps))
 			continue;
@@ -98,8 +98,8 @@ static void write_low_name(FILE *out, const struct hb_sim_result *result)
 		fprintf(out, "the %u low-priority programs", result->n_low);
 }
 
-/* "95 % of NAME's requests within 5.60 ms", or with several services "... of every service's requests within its SLO". */
-static void write_promise(FILE *out, const struct hb_sim_result *result, const struct outcome *outcome)
+/* Writes "95 % of NAME's requests within 5.60 ms", or for several services "95 % of every service's requests within its SLO". */
+static void write_promise(FILE *out, const struct hb_sim_result *result, const struct mode_outcome *outcome)
 {
 	fprintf(out, "%.0f %% of ", 100 * HB_SIM_SLO_KEPT);
 	if (count_slos(result) == 1)
@@ -108,7 +108,7 @@ static void write_promise(FILE *out, const struct hb_sim_result *result, const s
 		fputs("every service's requests within its SLO", out);
 }
 
-static void write_best(FILE *out, const struct hb_sim_result *best, const struct outcome *top, bool kept)
+static void write_best(FILE *out, const struct hb_sim_result *best, const struct mode_outcome *top, bool kept)
 {
 	if (kept) {
 		fprintf(out, "%s lets ", best->sharing);
@@ -133,14 +133,14 @@ void hb_result_reading_write(FILE *out, const struct hb_sim_result *results, siz
 	const struct hb_sim_result *best = find_best(results, n, &kept);
 	if (!best || count_shared(results, n) < 2 || best->n_low == 0)
 		return;
-	struct outcome top = find_outcome(best);
+	struct mode_outcome top = find_outcome(best);
 	if (!top.worst)
 		return;
 	fprintf(out, "Of %zu ways to share, ", count_shared(results, n));
 	write_best(out, best, &top, kept);
 	const struct hb_sim_result *driver = find_default(results, n);
 	if (driver && driver != best) {
-		struct outcome usual = find_outcome(driver);
+		struct mode_outcome usual = find_outcome(driver);
 		fprintf(out, "; the driver's own time slicing keeps %.1f %%", 100 * usual.attainment);
 		if (count_slos(driver) > 1)
 			fprintf(out, " of %s's", usual.worst);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results as a table for a terminal; see output.h. Two layouts: one row a
- * sharing mode with the programs side by side, or, when that is too wide, one
- * row a program. Must not read the environment: the caller says width and colours.
+ * Writes results as a table for a terminal; see output.h. The wide layout has one row for each sharing mode, with the
+ * programs side by side. When that is too wide, the stacked layout has one row for each program. The caller chooses width
+ * and colors, because this file must not read the environment.
  */
 #include "report/output.h"
 
 #include <math.h>
 #include <string.h>
 
-#define CELL 8       /* a latency, a share or a rate with its gap */
-#define GROUP_GAP 2  /* between programs */
+#define CELL 8       /* width of a latency, a share or a rate, with the gap before it */
+#define GROUP_GAP 2  /* gap between programs */
 #define HIGH_CELLS 4 /* p50 p90 p99 in-SLO */
 #define LOW_CELLS 2  /* it/s of-alone */
 #define BUSY_WIDTH 10
@@ -19,7 +19,7 @@
 #define RED "\033[31m"
 #define RESET "\033[0m"
 
-/* Five significant places at most, so that a column stays a column. */
+/* At most five significant digits, so that a number fits into its column. */
 static void format_number(char *text, size_t size, double value)
 {
 	int decimals = value < 100 ? 2 : value < 1000 ? 1 : 0;
@@ -79,7 +79,7 @@ static int find_low_width(void)
 	return LOW_CELLS * CELL + 2;
 }
 
-/* Before a program's columns: a name wider than they are needs more. */
+/* Width of the gap before a program's columns. A name that is wider than the columns needs a wider gap. */
 static int find_group_gap(const char *name, int width)
 {
 	int excess = (int)strlen(name) - width;
@@ -97,7 +97,7 @@ static unsigned find_row_width(const struct hb_sim_result *results, size_t n)
 	return (unsigned)width;
 }
 
-/* A program's name above its columns, right-aligned with them. */
+/* Writes a program's name above its columns, aligned to the right. */
 static void write_group_title(FILE *out, const char *name, int width)
 {
 	fprintf(out, "%*s", width + find_group_gap(name, width), name);
@@ -152,7 +152,7 @@ static void write_stacked_header(FILE *out, int label_width, int name_width)
 		"GPU busy");
 }
 
-/* The mode's name and how busy the GPU was stand in its first row only. */
+/* Only the first row of a mode has the mode's name and how busy the GPU was. */
 static void write_stacked_rows(FILE *out, const struct hb_sim_result *result, int label_width, int name_width,
 			       bool colors)
 {
@@ -181,7 +181,7 @@ static void write_rule(FILE *out, unsigned width)
 	fputc('\n', out);
 }
 
-/* What is the same in every row stands above the table. */
+/* Writes above the table what is the same in every row. */
 static void write_preamble(FILE *out, const struct hb_sim_result *first)
 {
 	fprintf(out, "GPU %s, %g s, seed %llu\n", first->gpu, first->seconds, (unsigned long long)first->seed);

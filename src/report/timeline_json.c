@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A result's spans in the Chrome trace event format, for ui.perfetto.dev and
- * chrome://tracing; see output.h. A program is a process, its rows are threads.
- * Written event by event: a run has hundreds of thousands.
+ * Writes a result's spans in the Chrome trace event format, for ui.perfetto.dev and chrome://tracing; see output.h. A
+ * program is a process, its rows are threads. Events are written one by one, because a run has hundreds of thousands.
  */
 #include "report/output.h"
 
@@ -14,19 +13,16 @@
 
 #define FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII)
 
-/* Threads of a process, top to bottom. Requests that wait overlap, so they have lanes. */
-enum row { ROW_SWITCH, ROW_GATE, ROW_HOLD, ROW_KERNEL, ROW_COPY, ROW_REQUEST };
+/* Rows of a program, from top to bottom. Requests may overlap, so they have several rows (lanes). */
+enum row { ROW_SWITCH, ROW_GATE, ROW_TAKEOVER, ROW_KERNEL, ROW_COPY, ROW_REQUEST };
 #define REQUEST_LANES 8
 #define N_ROWS (ROW_REQUEST + REQUEST_LANES)
 #define TENANTS_MAX (2 * HB_SIM_TENANTS_MAX)
 
 static const char *const row_names[] = {
-	[ROW_SWITCH] = "switches to it",
-	[ROW_GATE] = "waits at the gate",
-	[ROW_HOLD] = "holds",
-	[ROW_KERNEL] = "kernels",
-	[ROW_COPY] = "copies",
-	[ROW_REQUEST] = "requests",
+	[ROW_SWITCH] = "switches to it", [ROW_GATE] = "waits at the gate",
+	[ROW_TAKEOVER] = "takeovers",    [ROW_KERNEL] = "kernels",
+	[ROW_COPY] = "copies",           [ROW_REQUEST] = "requests",
 };
 
 struct writer {
@@ -38,7 +34,7 @@ struct writer {
 	bool begun;
 };
 
-/* Takes `event`. */
+/* Writes and releases `event`. */
 static int write_event(struct writer *writer, json_t *event)
 {
 	if (!event)
@@ -55,7 +51,7 @@ static const char *find_tenant_name(const struct hb_sim_result *result, uint32_t
 	return tenant < result->n_high ? result->high[tenant].workload : result->low[tenant - result->n_high].workload;
 }
 
-/* The first lane that is free; when all are taken the request joins none and is left out. */
+/* Returns the row of the first free lane, or -1 when all lanes are occupied; then the request is left out. */
 static int take_request_lane(struct writer *writer, const struct hb_span *span)
 {
 	for (int lane = 0; lane < REQUEST_LANES; lane++) {
@@ -79,14 +75,14 @@ static int find_row(struct writer *writer, const struct hb_span *span)
 	case HB_SPAN_SWITCH:
 		return ROW_SWITCH;
 	case HB_SPAN_HOLD:
-		return ROW_HOLD;
+		return ROW_TAKEOVER;
 	case HB_SPAN_GATED:
 		return ROW_GATE;
 	}
 	return -1;
 }
 
-/* One event for each piece in which a kernel had the GPU. */
+/* Writes one event for each interval in which the kernel had the GPU. */
 static int write_span(struct writer *writer, const struct hb_span *span)
 {
 	int row = span->tenant < TENANTS_MAX ? find_row(writer, span) : -1;

@@ -24,12 +24,12 @@ def find():
 class Browser:
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="hb-browser-")
-        theirs_in, self.out = os.pipe()
-        self.incoming, theirs_out = os.pipe()
+        child_in, self.out = os.pipe()
+        self.incoming, child_out = os.pipe()
 
         def place():
             # In this order: neither end may be overwritten before it is used.
-            first, second = os.dup(theirs_in), os.dup(theirs_out)
+            first, second = os.dup(child_in), os.dup(child_out)
             os.dup2(first, 3)
             os.dup2(second, 4)
 
@@ -38,8 +38,8 @@ class Browser:
              "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
             preexec_fn=place, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env=os.environ | {"HOME": self.folder, "LD_LIBRARY_PATH": ""})
-        os.close(theirs_in)
-        os.close(theirs_out)
+        os.close(child_in)
+        os.close(child_out)
         self.number, self.rest, self.errors, self.session = 0, b"", [], None
         pages = [target for target in self.call("Target.getTargets")["targetInfos"] if target["type"] == "page"]
         page = pages[0]["targetId"] if pages else self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -70,7 +70,7 @@ class Browser:
         return json.loads(text)
 
     def note(self, message):
-        """Errors of the page: exceptions, and what the browser refused."""
+        """Keeps errors of the page: exceptions, and resources that the browser refused."""
         if message.get("method") == "Runtime.exceptionThrown":
             self.errors.append(message["params"]["exceptionDetails"].get("text"))
         if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
@@ -107,7 +107,7 @@ class Browser:
             time.sleep(0.05)
 
     def click(self, selector):
-        """Where a finger would: at the middle of what is shown."""
+        """Clicks in the middle of the element, as a user would."""
         x, y = self.wait_for(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return null; "
                              "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect(); "
                              "return [b.x + b.width / 2, b.y + b.height / 2]; })()")

@@ -154,7 +154,7 @@ class Screen:
             assert final in "=>H", f"escape {final}"
 
     def feed(self, data):
-        """What is left over at the end: a sequence that has not come whole."""
+        """Returns the rest of the input: an escape sequence that is not complete yet."""
         at = 0
         while at < len(data):
             byte = data[at]
@@ -197,7 +197,7 @@ class Terminal:
         os.kill(self.pid, signal.SIGWINCH)
 
     def read(self, seconds):
-        """What has come, or comes within the time. False: the program has closed its terminal."""
+        """Reads output until the time is over. Returns False when the program has closed its terminal."""
         ready, _, _ = select.select([self.fd], [], [], seconds)
         if not ready:
             return True

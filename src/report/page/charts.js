@@ -270,7 +270,7 @@ const hb = { views: {} };
   const LATENCY = { left: 70, right: 690, top: 30, bottom: 410, height: 470 };
   const LEGEND = 712, SHARE_TOP = 0.999;
 
-  /* Steps through [latency, share]; leaves out steps nobody would see. */
+  /* Steps through [latency, share]; leaves out steps that are too small to be seen. */
   const steps = (points, x, y) => {
     let seenX = x(points[0][0]), seenY = y(0), path = `M${seenX.toFixed(1)} ${seenY.toFixed(1)}`;
     const top = y(SHARE_TOP);
