@@ -36,7 +36,7 @@ void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight
 	foresight->budget = budget;
 	foresight->learns = learns;
 	foresight->idle_since_ns = -1;
-	foresight->n_signs = HB_FORESIGHT_TOLD;
+	foresight->n_signs = HB_FORESIGHT_FIRST_SOURCE;
 	foresight->signs[HB_FORESIGHT_PERIOD].kind = HB_SIGN_PERIOD;
 }
 
@@ -96,7 +96,7 @@ static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t sp
 
 static bool is_end_of_work(uint32_t slot)
 {
-	return slot >= HB_FORESIGHT_IDLE && slot < HB_FORESIGHT_TOLD;
+	return slot >= HB_FORESIGHT_IDLE && slot < HB_FORESIGHT_FIRST_SOURCE;
 }
 
 /* A hold for this sign keeps what HP still has, instead of taking it from LP. */
@@ -105,18 +105,18 @@ static bool keeps(const struct hb_foresight *foresight, uint32_t slot)
 	return is_end_of_work(slot) && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
 }
 
-static void end_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
+static void end_takeover(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
 {
 	give_back(foresight, now_ns, spent_ns);
-	foresight->hold_until_ns = 0;
+	foresight->takeover_until_ns = 0;
 	foresight->lingering = false;
 }
 
 static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
 {
 	foresight->counts.wrong++;
-	foresight->counts.wrong_ns += (uint64_t)(foresight->hold_until_ns - foresight->hold_since_ns);
-	end_hold(foresight, now_ns, foresight->reserved_ns);
+	foresight->counts.wrong_ns += (uint64_t)(foresight->takeover_until_ns - foresight->takeover_since_ns);
+	end_takeover(foresight, now_ns, foresight->reserved_ns);
 }
 
 /* A hold that was right is charged what it weighs against one in vain. */
@@ -128,10 +128,11 @@ static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahea
 }
 
 /* Begins a hold, or lengthens the one that runs. `linger`: HP has the GPU still. */
-static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns, uint32_t miss_ppm, bool linger)
+static void begin_takeover(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns, uint32_t miss_ppm,
+			   bool linger)
 {
-	bool runs = foresight->hold_until_ns != 0;
-	int64_t from_ns = runs ? foresight->hold_until_ns : now_ns;
+	bool runs = foresight->takeover_until_ns != 0;
+	int64_t from_ns = runs ? foresight->takeover_until_ns : now_ns;
 	if (until_ns <= from_ns)
 		return;
 	int64_t price_ns = until_ns - from_ns + (runs || linger ? 0 : 2 * foresight->costs.switch_ns);
@@ -139,12 +140,12 @@ static void begin_hold(struct hb_foresight *foresight, int64_t now_ns, int64_t u
 		foresight->counts.throttled++;
 		return;
 	}
-	foresight->hold_until_ns = until_ns;
+	foresight->takeover_until_ns = until_ns;
 	if (runs)
 		return;
-	foresight->hold_since_ns = now_ns;
+	foresight->takeover_since_ns = now_ns;
 	foresight->lingering = linger;
-	foresight->counts.holds++;
+	foresight->counts.takeovers++;
 	foresight->counts.lingers += linger;
 }
 
@@ -160,14 +161,14 @@ static void fire(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
 	if (sign->end_ns <= now_ns)
 		return;
 	if (foresight->allowed)
-		begin_hold(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps(foresight, slot));
-	else if (slot >= HB_FORESIGHT_TOLD)
+		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps(foresight, slot));
+	else if (slot >= HB_FORESIGHT_FIRST_SOURCE)
 		foresight->counts.needless++;
 }
 
 void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns)
 {
-	if (foresight->hold_until_ns && foresight->hold_until_ns <= now_ns)
+	if (foresight->takeover_until_ns && foresight->takeover_until_ns <= now_ns)
 		end_wrong(foresight, now_ns);
 	if (foresight->busy)
 		return;
@@ -180,7 +181,7 @@ void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns)
 
 int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
 {
-	int64_t next_ns = foresight->hold_until_ns ? foresight->hold_until_ns : INT64_MAX;
+	int64_t next_ns = foresight->takeover_until_ns ? foresight->takeover_until_ns : INT64_MAX;
 	for (uint64_t left = foresight->busy ? 0 : foresight->pending; left; left &= left - 1) {
 		const struct hb_foresight_sign *sign = &foresight->signs[__builtin_ctzll(left)];
 		if (planned(sign) && sign->start_ns < next_ns)
@@ -192,18 +193,18 @@ int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed)
 {
 	foresight->allowed = allowed;
-	if (allowed || !foresight->hold_until_ns)
+	if (allowed || !foresight->takeover_until_ns)
 		return;
 	hb_foresight_step(foresight, now_ns);
-	if (!foresight->hold_until_ns)
+	if (!foresight->takeover_until_ns)
 		return;
 	foresight->counts.needless++;
-	end_hold(foresight, now_ns, now_ns - foresight->hold_since_ns + 2 * foresight->costs.switch_ns);
+	end_takeover(foresight, now_ns, now_ns - foresight->takeover_since_ns + 2 * foresight->costs.switch_ns);
 }
 
 /* --- attempts --- */
 
-static bool holds(const struct hb_foresight_plan *plan)
+static bool is_takeover(const struct hb_foresight_plan *plan)
 {
 	return plan->end_ns > plan->start_ns;
 }
@@ -231,7 +232,7 @@ static void begin_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t
 	sign->base_ns = base_ns;
 	sign->fired = false;
 	sign->start_ns = base_ns + sign->plan.start_ns;
-	sign->end_ns = holds(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
+	sign->end_ns = is_takeover(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
 	/* What follows that soon has to be kept for: a hold begun now would come when it is there already. */
 	if (is_end_of_work(slot) && !keeps(foresight, slot) && sign->plan.end_ns < foresight->costs.ready_ns)
 		sign->end_ns = 0;
@@ -255,8 +256,8 @@ static void end_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t o
 
 static uint32_t make_room(const struct hb_foresight *foresight)
 {
-	uint32_t oldest = HB_FORESIGHT_TOLD;
-	for (uint32_t slot = HB_FORESIGHT_TOLD; slot < HB_FORESIGHT_SIGNS; slot++)
+	uint32_t oldest = HB_FORESIGHT_FIRST_SOURCE;
+	for (uint32_t slot = HB_FORESIGHT_FIRST_SOURCE; slot < HB_FORESIGHT_SIGNS; slot++)
 		if (foresight->signs[slot].used_ns < foresight->signs[oldest].used_ns)
 			oldest = slot;
 	return oldest;
@@ -264,7 +265,7 @@ static uint32_t make_room(const struct hb_foresight *foresight)
 
 static uint32_t find(struct hb_foresight *foresight, enum hb_sign kind, uint64_t source, bool timed)
 {
-	for (uint32_t slot = HB_FORESIGHT_TOLD; slot < foresight->n_signs; slot++)
+	for (uint32_t slot = HB_FORESIGHT_FIRST_SOURCE; slot < foresight->n_signs; slot++)
 		if (foresight->sources[slot] == source && foresight->signs[slot].kind == kind &&
 		    foresight->signs[slot].timed == timed)
 			return slot;
@@ -298,7 +299,7 @@ static bool merges(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot
  * next launch serves, and `at_least` says how many a repeated one makes. */
 static void hear(struct hb_foresight *foresight, uint32_t slot, uint32_t who, uint32_t at_least)
 {
-	if (!holds(&foresight->signs[slot].plan))
+	if (!is_takeover(&foresight->signs[slot].plan))
 		return;
 	if (who)
 		foresight->heard_from |= UINT64_C(1) << who % 64;
@@ -348,7 +349,7 @@ static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
 		left &= ~(UINT64_C(1) << HB_FORESIGHT_PERIOD);
 	for (; left; left &= left - 1) {
 		uint32_t slot = (uint32_t)__builtin_ctzll(left);
-		late |= slot >= HB_FORESIGHT_TOLD && planned(&foresight->signs[slot]);
+		late |= slot >= HB_FORESIGHT_FIRST_SOURCE && planned(&foresight->signs[slot]);
 		end_attempt(foresight, slot, now_ns - foresight->signs[slot].base_ns);
 	}
 	return late;
@@ -357,7 +358,7 @@ static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
 /* A start serves one of those that were heard; those who wait for longer than any hold had come for something else. */
 static void serve_one(struct hb_foresight *foresight, int64_t now_ns)
 {
-	if (now_ns - foresight->idle_since_ns > HB_FORESIGHT_HOLD_MAX_NS)
+	if (now_ns - foresight->idle_since_ns > HB_FORESIGHT_TAKEOVER_MAX_NS)
 		foresight->waiting = 0;
 	foresight->waiting += foresight->heard_from ? (uint32_t)__builtin_popcountll(foresight->heard_from)
 						    : foresight->heard;
@@ -373,16 +374,16 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 {
 	if (foresight->busy)
 		return;
-	if (foresight->hold_until_ns && foresight->hold_until_ns <= now_ns)
+	if (foresight->takeover_until_ns && foresight->takeover_until_ns <= now_ns)
 		end_wrong(foresight, now_ns);
 	bool start = foresight->idle_since_ns < 0 ||
 		     now_ns - foresight->idle_since_ns >= 2 * foresight->costs.switch_ns;
 	bool late = answer(foresight, now_ns, start);
-	if (foresight->hold_until_ns) {
-		int64_t ahead_ns = now_ns - foresight->hold_since_ns;
+	if (foresight->takeover_until_ns) {
+		int64_t ahead_ns = now_ns - foresight->takeover_since_ns;
 		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
 		foresight->counts.hidden += !late;
-		end_hold(foresight, now_ns, right_price_ns(foresight, ahead_ns));
+		end_takeover(foresight, now_ns, right_price_ns(foresight, ahead_ns));
 	}
 	foresight->counts.late += late;
 	settle_budget(foresight, now_ns);
@@ -407,7 +408,7 @@ int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
 {
 	const struct hb_foresight_plan *plan = &foresight->keep[end_of_work(foresight)];
 	settle_budget(foresight, now_ns);
-	if (!foresight->busy || !foresight->allowed || !foresight->learns || !holds(plan))
+	if (!foresight->busy || !foresight->allowed || !foresight->learns || !is_takeover(plan))
 		return 0;
 	return foresight->budget->tokens_ns >= plan->end_ns ? plan->end_ns : 0;
 }
@@ -427,7 +428,7 @@ void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int6
 		uint32_t slot = end_of_work(foresight);
 		begin_attempt(foresight, slot, now_ns);
 		if (keep_ns > 0 && foresight->allowed)
-			begin_hold(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
+			begin_takeover(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);
 	}
 	hb_foresight_step(foresight, now_ns);
 }
@@ -439,8 +440,8 @@ void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns)
 
 void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns)
 {
-	if (foresight->hold_until_ns)
-		end_hold(foresight, now_ns, now_ns - foresight->hold_since_ns);
+	if (foresight->takeover_until_ns)
+		end_takeover(foresight, now_ns, now_ns - foresight->takeover_since_ns);
 	if (!foresight->busy)
 		return;
 	settle_budget(foresight, now_ns);

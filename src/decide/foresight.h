@@ -78,7 +78,7 @@
  * How to use
  *	hb_foresight_sign / _busy / _idle / _allow    when it happens
  *	hb_foresight_step                             when next_ns has come
- *	after each of them: compare hb_foresight_hold_until_ns() with what is held:
+ *	after each of them: compare hb_foresight_takeover_until_ns() with what is held:
  *	    became > 0: launch holds with the limit until - now; grew: raise the
  *	    limit; became 0: release.
  *  A process whose holds end by themselves at their limit need not call step for
@@ -105,8 +105,8 @@ enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIG
 #define HB_FORESIGHT_WINDOW 64 /* outcomes of each */
 #define HB_FORESIGHT_LEAST 16  /* outcomes before it is acted upon */
 #define HB_FORESIGHT_MERGE_NS INT64_C(2000000)
-#define HB_FORESIGHT_HORIZON_NS INT64_C(2000000000) /* later launches have nothing to do with the sign */
-#define HB_FORESIGHT_HOLD_MAX_NS INT64_C(20000000)  /* no single hold is planned longer */
+#define HB_FORESIGHT_HORIZON_NS INT64_C(2000000000)    /* later launches have nothing to do with the sign */
+#define HB_FORESIGHT_TAKEOVER_MAX_NS INT64_C(20000000) /* no single hold is planned longer */
 
 /* An outcome that stands for "no launch came". */
 #define HB_FORESIGHT_NONE INT32_MAX
@@ -118,7 +118,7 @@ enum {
 	HB_FORESIGHT_QUEUED,       /* ... and somebody waits */
 	HB_FORESIGHT_LATER_IDLE,   /* another end, after a launch that followed at once */
 	HB_FORESIGHT_LATER_QUEUED, /* ... and somebody waits */
-	HB_FORESIGHT_TOLD
+	HB_FORESIGHT_FIRST_SOURCE
 };
 
 struct hb_foresight_costs {
@@ -166,7 +166,7 @@ struct hb_foresight_sign {
 struct hb_foresight_counts {
 	uint64_t signs;
 	uint64_t needless;  /* came while HP worked or a hold ran, or nothing was to be gained */
-	uint64_t holds;     /* begun */
+	uint64_t takeovers; /* begun */
 	uint64_t hidden;    /* HP's launch found the switch done */
 	uint64_t late;      /* a hold ran or was planned, and HP's launch came before the switch was over */
 	uint64_t wrong;     /* ended without a launch */
@@ -179,19 +179,19 @@ struct hb_foresight {
 	struct hb_foresight_costs costs;
 	struct hb_foresight_budget *budget;
 	struct hb_foresight_counts counts;
-	uint64_t pending;                     /* bit set of signs with an attempt */
-	int64_t idle_since_ns;                /* -1 = never worked */
-	int64_t start_ns;                     /* the last launch before which LP could have had the GPU */
-	int64_t hold_since_ns, hold_until_ns; /* until 0 = nothing is held */
-	int64_t reserved_ns;                  /* taken from the budget for the hold that runs */
-	bool learns;                          /* false: only hints that name a time count, as they are */
+	uint64_t pending;                             /* bit set of signs with an attempt */
+	int64_t idle_since_ns;                        /* -1 = never worked */
+	int64_t start_ns;                             /* the last launch before which LP could have had the GPU */
+	int64_t takeover_since_ns, takeover_until_ns; /* until 0 = nothing is held */
+	int64_t reserved_ns;                          /* taken from the budget for the hold that runs */
+	bool learns;                                  /* false: only hints that name a time count, as they are */
 	bool allowed, busy, lingering;
 	bool later;          /* HP's work is not the first since its start */
 	uint64_t heard_from; /* since then, by signs worth a hold: a bit each (who % 64) */
 	uint32_t heard;      /* ... by those that do not say who: 1, or 2 for more */
 	uint32_t waiting;    /* heard before, and not served by that start */
 	/* The plans of the ends of work, where the GPU is kept from before they are seen. */
-	struct hb_foresight_plan keep[HB_FORESIGHT_TOLD];
+	struct hb_foresight_plan keep[HB_FORESIGHT_FIRST_SOURCE];
 	uint32_t n_signs;
 	uint64_t sources[HB_FORESIGHT_SIGNS]; /* apart from the signs, so that a search reads 8 cache lines */
 	struct hb_foresight_sign signs[HB_FORESIGHT_SIGNS];
@@ -234,9 +234,9 @@ void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns);
 int64_t hb_foresight_next_ns(const struct hb_foresight *foresight);
 
 /* Until when the GPU is to be held; 0 = it is not. */
-static inline int64_t hb_foresight_hold_until_ns(const struct hb_foresight *foresight)
+static inline int64_t hb_foresight_takeover_until_ns(const struct hb_foresight *foresight)
 {
-	return foresight->hold_until_ns;
+	return foresight->takeover_until_ns;
 }
 
 static inline uint32_t hb_foresight_known(const struct hb_foresight_sign *sign)

@@ -23,13 +23,13 @@ static void print_sign(const struct hb_foresight *foresight, uint32_t slot, FILE
 	uint32_t nothing = 0;
 	for (uint32_t i = 0; i < hb_foresight_known(sign); i++)
 		nothing += sign->outcome_ns[i] == HB_FORESIGHT_NONE;
-	static const char *const ends[HB_FORESIGHT_TOLD] = {[HB_FORESIGHT_IDLE] = "idle",
-							    [HB_FORESIGHT_QUEUED] = "idle_queued",
-							    [HB_FORESIGHT_LATER_IDLE] = "later_idle",
-							    [HB_FORESIGHT_LATER_QUEUED] = "later_idle_queued"};
-	bool end = slot < HB_FORESIGHT_TOLD && ends[slot];
+	static const char *const ends[HB_FORESIGHT_FIRST_SOURCE] = {[HB_FORESIGHT_IDLE] = "idle",
+								    [HB_FORESIGHT_QUEUED] = "idle_queued",
+								    [HB_FORESIGHT_LATER_IDLE] = "later_idle",
+								    [HB_FORESIGHT_LATER_QUEUED] = "later_idle_queued"};
+	bool end = slot < HB_FORESIGHT_FIRST_SOURCE && ends[slot];
 	fprintf(out, "  sign %s", end ? ends[slot] : kinds[sign->kind]);
-	if (slot >= HB_FORESIGHT_TOLD)
+	if (slot >= HB_FORESIGHT_FIRST_SOURCE)
 		fprintf(out, " source=0x%" PRIx64, foresight->sources[slot]);
 	fprintf(out, "%s outcomes=%" PRIu32 " nothing=%" PRIu32 "/%" PRIu32, sign->timed ? " timed" : "", sign->seen,
 		nothing, hb_foresight_known(sign));

@@ -93,7 +93,7 @@ static void try_start(const struct outcomes *outcomes, int64_t start_ns, int64_t
 		delay += bare_ns(costs, shape, outcomes->sorted_ns[at]);
 	for (uint32_t first = at, covered = at; at < outcomes->launches; at++) {
 		int64_t length_ns = outcomes->sorted_ns[at] - start_ns + slop_ns(costs);
-		if (length_ns > HB_FORESIGHT_HOLD_MAX_NS || start_ns + length_ns >= HB_FORESIGHT_NONE)
+		if (length_ns > HB_FORESIGHT_TAKEOVER_MAX_NS || start_ns + length_ns >= HB_FORESIGHT_NONE)
 			return;
 		for (; covered < outcomes->launches && outcomes->sorted_ns[covered] <= start_ns + length_ns;
 		     covered++) {

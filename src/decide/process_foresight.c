@@ -125,8 +125,8 @@ void hb_process_foresight_step(struct hb_process_foresight *process, int64_t now
 struct hb_takeover_plan hb_process_foresight_plan(const struct hb_process_foresight *process)
 {
 	return (struct hb_takeover_plan){
-		.since_ns = process->foresight.hold_since_ns,
-		.until_ns = hb_foresight_hold_until_ns(&process->foresight),
+		.since_ns = process->foresight.takeover_since_ns,
+		.until_ns = hb_foresight_takeover_until_ns(&process->foresight),
 		.next_ns = hb_foresight_next_ns(&process->foresight),
 	};
 }

@@ -225,7 +225,7 @@ static bool launch_two(const struct takeover_slot *slot, unsigned index, enum ta
 
 static bool take_with_slot(const struct takeover_slot *slot, unsigned index, int64_t patience_ns)
 {
-	return is_over(slot, TAKE, patience_ns) && launch_two(slot, index, TAKE, HB_FORESIGHT_HOLD_MAX_NS);
+	return is_over(slot, TAKE, patience_ns) && launch_two(slot, index, TAKE, HB_FORESIGHT_TAKEOVER_MAX_NS);
 }
 
 /* With the lock held. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When requests arrive. A spec is the text after '@' in `--high NAME@SPEC`:
+ * Arrival times of requests. A spec is the text after '@' in `--high NAME@SPEC`:
  *   60/s               Poisson, mean 60 a second
- *   60/s:periodic      every 1/60 s, the first after 1/60 s; periodic=P comes
+ *   60/s:periodic      every 1/60 s, the first after 1/60 s; periodic=P starts
  *                      P periods (0 to 1) later, so that several do not coincide
  *   60/s:burst         Markov-modulated Poisson: mean 60/s, on-state 5 times
  *                      the off-state's rate, mean sojourn 0.5 s (the constants
  *                      are in arrivals.c); burst=R,T sets ratio and sojourn
  *   closed             the next request begins when the last one ended
- *   file:PATH          times in seconds, one a line, ascending; empty lines and
- *                      lines that begin with '#' do not count; may be gzip
+ *   file:PATH          times in seconds, one on each line, ascending; empty lines
+ *                      and lines that begin with '#' are ignored; may be gzip
  * A generator is seeded; the same spec and seed give the same times everywhere
  * (integer and IEEE double arithmetic only).
  */

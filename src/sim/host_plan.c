@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's pace, best source first:
+ * The times between launches of a program, from the best source available:
  *
  *  1. host_us of the trace: launch times recorded without a profiler.
- *  2. The recorded GPU timeline. Where the GPU waited for the host, the distance
- *     of two starts is the host's, inflated by the profiler: PROFILER_SHARE of
- *     it is real (ResNet-50, Llama decode on an H200: 0.58 to 0.66). Where the
- *     GPU was busy all along, the host was ahead by an unknown amount and gets
- *     the pace measured for eager PyTorch, GAP_TYPICAL_NS a launch.
+ *  2. The recorded GPU timeline. If the GPU was idle before a kernel, the distance of
+ *     the two starts is the host's time, made longer by the profiler: the part
+ *     PROFILER_SHARE of it is real (ResNet-50, Llama decode on an H200: 0.58 to
+ *     0.66). If the GPU was busy, the host was ahead by an unknown time, and the gap
+ *     is at most GAP_TYPICAL_NS, the time between launches of eager PyTorch.
  *
- * Then all gaps are scaled by one factor so that the iteration alone takes the
- * time that was measured alone (alone_ns), where that is known and the host
- * matters at all.
+ * Then all gaps are multiplied by one factor so that an iteration alone takes the
+ * measured time (alone_ns), if that is known and the host matters.
  */
 #include "sim/host_plan.h"
 
@@ -27,7 +26,7 @@
 #define PACE_LASTS_NS 150e6
 #define PACE_MOST 5.0 /* times the mean */
 #define PACE_RNG_STREAM UINT64_C(0x70616365)
-#define HOST_PACED_NS 1800 /* a longer idle gap on the GPU means that it waited for the host */
+#define HOST_PACED_NS 1800 /* after a longer idle time the GPU was waiting for the host */
 
 static int64_t clamp_ns(double value, int64_t low, int64_t high)
 {
@@ -53,9 +52,9 @@ static void fill_iteration(const struct hb_op *ops, uint32_t n_ops, int64_t *gap
 	}
 }
 
-/* Launch to synchronize alone on the GPU, with all host times scaled. */
-static int64_t alone(const struct hb_workload *workload, uint32_t index, const struct hb_host_plan *plan,
-		     const struct hb_gpu_spec *spec, double scale)
+/* Duration of an iteration alone, with all host times multiplied by `scale`. */
+static int64_t time_alone(const struct hb_workload *workload, uint32_t index, const struct hb_host_plan *plan,
+			  const struct hb_gpu_spec *spec, double scale)
 {
 	const struct hb_iteration *iteration = &workload->iterations[index];
 	double host = 0, end = 0;
@@ -77,11 +76,11 @@ static int64_t mean_alone(const struct hb_workload *workload, const struct hb_ho
 {
 	int64_t sum = 0;
 	for (uint32_t i = 0; i < workload->n_iterations; i++)
-		sum += alone(workload, i, plan, spec, scale);
+		sum += time_alone(workload, i, plan, spec, scale);
 	return sum / workload->n_iterations;
 }
 
-/* The scale that meets alone_ns; 1 where the GPU, not the host, sets the pace. */
+/* The factor that leads to alone_ns; 1 if the GPU and not the host sets the pace. */
 static double find_scale(const struct hb_workload *workload, const struct hb_host_plan *plan,
 			 const struct hb_gpu_spec *spec)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a program's host thread issues its launches. Eager programs are bound by
- * the host: their GPU idles between launches, so the simulator needs the host's
- * pace, not only the kernels. Made once a workload; see host_plan.c for where
+ * The times at which a program's host thread launches. Eager programs are bound by the
+ * host: the GPU idles between their launches, so the simulator needs the host's pace as
+ * well as the kernels. A plan is made once for each workload; host_plan.c says where
  * the times come from. Used by program.c.
  */
 #ifndef HB_SIM_HOST_PLAN_H
@@ -13,11 +13,11 @@
 #include "trace/trace.h"
 
 struct hb_host_plan {
-	/* One an op of the workload: host time between the launch before it (or the request's start) and this launch. */
+	/* For each op: host time from the launch before it (or the request's start) to its launch. */
 	int64_t *gap_ns;
-	/* One an iteration: last launch to the synchronize call. */
+	/* For each iteration: host time from the last launch to the synchronize call. */
 	int64_t *tail_ns;
-	double scale; /* what recorded or estimated gaps were multiplied with to meet alone_ns */
+	double scale; /* factor applied to all gaps so that an iteration takes alone_ns */
 };
 
 /* 0, -ENOMEM. */
@@ -25,10 +25,10 @@ int hb_host_plan_init(struct hb_host_plan *plan, const struct hb_workload *workl
 void hb_host_plan_fini(struct hb_host_plan *plan);
 
 /*
- * A host that others use, too: what it does takes longer by a share that is
- * drawn anew every 150 ms on the mean (both exponential), so a service's time is
- * its CPU's for stretches of many requests. With a share of 0.2 the time of an
- * eager service scatters as on the shared host of an H200 (bench/results/h200/spatial.json).
+ * A host shared with other machines: its times are longer by a share that changes
+ * every 150 ms on average (share and interval are drawn from exponential
+ * distributions). With a share of 0.2 the latency of an eager service varies as on the
+ * shared host of an H200 (bench/results/h200/spatial.json).
  */
 struct hb_host_pace {
 	struct hb_rng rng;
@@ -36,7 +36,7 @@ struct hb_host_pace {
 	int64_t until_ns;
 };
 void hb_host_pace_init(struct hb_host_pace *pace, double noise, uint64_t seed);
-/* Times come in order. Without noise: gap_ns. */
+/* Returns the longer time; gap_ns without noise. Calls must be in the order of now_ns. */
 int64_t hb_host_pace_stretch(struct hb_host_pace *pace, int64_t now_ns, int64_t gap_ns);
 
 #endif

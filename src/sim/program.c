@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A thread that waited in a launch call goes on this long after its gate opened (it spins, as the shim does first). */
+/* A blocked thread continues this long after its gate opened: it polls, as the shim does at first. */
 #define GATE_WAKE_NS 1000
-/* With a bounded depth every launch is followed by an event record, and its end is seen by polling. */
+/* With a bounded depth each launch is followed by an event record, and its end is noticed by polling. */
 #define DEPTH_RECORD_NS 1500
 #define DEPTH_POLL_NS 1500
-/* Blocks of real kernels differ in length; recorded traces do not say by how much. */
+/* Relative spread of the lengths of a kernel's blocks. Traces do not contain it; assumed. */
 #define BLOCK_SPREAD 0.15
-/* A graph's launch call, from the request's start. */
+/* Time from the request's start to the launch call of its graph. */
 #define GRAPH_FIRST_NS 5000
-/* A counter is written behind a launch by a stream memory operation: what the call takes. */
+/* Duration of the call that makes the GPU write a mark behind a launch (a stream memory operation). */
 #define MARK_NS 1500
 
 void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op)
@@ -29,7 +29,7 @@ void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_
 		return;
 	}
 	bool kernel = op->kind == HB_OP_KERNEL;
-	work->blocks = kernel ? op->blocks : 32; /* memsets and device copies: small kernels of the driver */
+	work->blocks = kernel ? op->blocks : 32; /* memsets and device copies are small kernels of the driver */
 	work->threads = kernel ? op->threads : 512;
 	work->registers = op->registers;
 	work->shared_bytes = op->shared_bytes;
@@ -41,7 +41,7 @@ void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_
 	work->memory_share = hb_kernel_memory_share(kernel ? hb_kernel_class(name) : HB_CLASS_MEMORY);
 }
 
-/* Share of an iteration alone that goes to matrix kernels. */
+/* Share of an iteration alone that is spent in matrix kernels. */
 static double matrix_share(const struct hb_program *program)
 {
 	const struct hb_workload *workload = program->workload;
@@ -54,32 +54,32 @@ static double matrix_share(const struct hb_program *program)
 	return matrix / (alone > busy ? alone : busy);
 }
 
-static int open_streams(struct hb_program *program, struct hb_simulation *engine)
+static int open_streams(struct hb_program *program, struct hb_simulation *simulation)
 {
 	uint32_t limit = 0;
-	if (!program->high && engine->mode.sm_limit_percent < 100)
-		limit = (uint32_t)(engine->spec.sm_count * engine->mode.sm_limit_percent / 100.0 + 0.5);
-	program->client = hb_gpu_model_add_client(engine->model, engine->context_of[program->id], limit);
+	if (!program->high && simulation->mode.sm_limit_percent < 100)
+		limit = (uint32_t)(simulation->spec.sm_count * simulation->mode.sm_limit_percent / 100.0 + 0.5);
+	program->client = hb_gpu_model_add_client(simulation->model, simulation->context_of[program->id], limit);
 	if (program->client < 0)
 		return program->client;
-	int priority = program->high && engine->mode.priorities ? -5 : 0;
-	program->stream = hb_gpu_model_add_stream(engine->model, program->client, priority);
+	int priority = program->high && simulation->mode.priorities ? -5 : 0;
+	program->stream = hb_gpu_model_add_stream(simulation->model, program->client, priority);
 	return program->stream < 0 ? program->stream : 0;
 }
 
-static void next_arrival(struct hb_program *program, struct hb_simulation *engine)
+static void next_arrival(struct hb_program *program, struct hb_simulation *simulation)
 {
 	int64_t next = hb_arrivals_next(program->arrivals);
-	int64_t shifted = next == INT64_MAX ? next : next + engine->options->lead_ns;
-	program->next_arrival_ns = shifted < engine->end_ns ? shifted : INT64_MAX;
-	hb_simulation_plan_hint(engine, program);
+	int64_t shifted = next == INT64_MAX ? next : next + simulation->options->lead_ns;
+	program->next_arrival_ns = shifted < simulation->end_ns ? shifted : INT64_MAX;
+	hb_simulation_plan_hint(simulation, program);
 }
 
 /* The bytes of a request arrive when the request does, unless the mode's signs say otherwise (simulation_hints.c). */
-static int open_arrivals(struct hb_program *program, struct hb_simulation *engine, struct hb_error *error)
+static int open_arrivals(struct hb_program *program, struct hb_simulation *simulation, struct hb_error *error)
 {
 	const char *text = program->tenant->arrivals;
-	uint64_t seed = engine->options->seed + program->id;
+	uint64_t seed = simulation->options->seed + program->id;
 	int result = text ? hb_arrivals_new(text, seed, &program->arrivals, error) : 0;
 	if (result < 0)
 		return result;
@@ -87,15 +87,15 @@ static int open_arrivals(struct hb_program *program, struct hb_simulation *engin
 		hb_arrivals_free(program->arrivals);
 		program->arrivals = NULL;
 	}
-	if (!program->arrivals || !program->takeover || engine->mode.hints == HB_HINTS_LEARNED)
+	if (!program->arrivals || !program->takeover || simulation->mode.hints == HB_HINTS_LEARNED)
 		return 0;
 	result = hb_arrivals_new(text, seed, &program->bytes, error);
 	if (!result)
-		program->bytes_ns = hb_arrivals_next(program->bytes) + engine->options->lead_ns;
+		program->bytes_ns = hb_arrivals_next(program->bytes) + simulation->options->lead_ns;
 	return result;
 }
 
-int hb_program_init(struct hb_program *program, struct hb_simulation *engine, const struct hb_sim_tenant *tenant,
+int hb_program_init(struct hb_program *program, struct hb_simulation *simulation, const struct hb_sim_tenant *tenant,
 		    uint32_t id, bool high, struct hb_error *error)
 {
 	const struct hb_workload *workload = tenant->workload;
@@ -114,33 +114,33 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *engine, co
 		.next_arrival_ns = INT64_MAX,
 	};
 	hb_gate_init(&program->gate);
-	hb_rng_init(&program->hint_rng, engine->options->seed, 1000 + id);
-	hb_host_pace_init(&program->pace, engine->options->host_noise, engine->options->seed + id);
-	int result = hb_host_plan_init(&program->plan, workload, &engine->spec);
+	hb_rng_init(&program->hint_rng, simulation->options->seed, 1000 + id);
+	hb_host_pace_init(&program->pace, simulation->options->host_noise, simulation->options->seed + id);
+	int result = hb_host_plan_init(&program->plan, workload, &simulation->spec);
 	if (result < 0)
 		return result;
 	program->works = calloc(workload->n_ops, sizeof *program->works);
 	if (!program->works)
 		return -ENOMEM;
 	for (uint32_t op = 0; op < workload->n_ops; op++)
-		hb_program_fill_work(&program->works[op], engine->options->traces, &workload->ops[op]);
+		hb_program_fill_work(&program->works[op], simulation->options->traces, &workload->ops[op]);
 	double recorded_power = matrix_share(program);
 	for (uint32_t op = 0; op < workload->n_ops; op++)
 		program->works[op].recorded_power = recorded_power;
-	result = open_streams(program, engine);
-	if (!result && engine->mode.slack)
-		result = hb_simulation_open_slack(engine, program);
-	if (!result && engine->mode.foresight && high)
-		result = hb_simulation_open_takeover(engine, program);
+	result = open_streams(program, simulation);
+	if (!result && simulation->mode.spatial)
+		result = hb_simulation_open_spatial(simulation, program);
+	if (!result && simulation->mode.foresight && high)
+		result = hb_simulation_open_takeover(simulation, program);
 	if (!result)
-		result = open_arrivals(program, engine, error);
+		result = open_arrivals(program, simulation, error);
 	if (result < 0)
 		return result;
 	program->state = PROGRAM_WAITS_ARRIVAL;
 	if (program->arrivals)
-		next_arrival(program, engine);
+		next_arrival(program, simulation);
 	else
-		program->next_arrival_ns = high ? engine->options->lead_ns : 0;
+		program->next_arrival_ns = high ? simulation->options->lead_ns : 0;
 	program->wake_ns = program->next_arrival_ns;
 	return 0;
 }
@@ -148,7 +148,7 @@ int hb_program_init(struct hb_program *program, struct hb_simulation *engine, co
 void hb_program_fini(struct hb_program *program)
 {
 	hb_host_plan_fini(&program->plan);
-	hb_simulation_close_slack(program);
+	hb_simulation_close_spatial(program);
 	hb_simulation_close_takeover(program);
 	free(program->works);
 	free(program->latency_ns);
@@ -161,40 +161,40 @@ static const struct hb_iteration *iteration_of(const struct hb_program *program)
 	return &program->workload->iterations[program->iteration];
 }
 
-static int64_t gap_ns(const struct hb_simulation *engine, struct hb_program *program)
+static int64_t gap_ns(const struct hb_simulation *simulation, struct hb_program *program)
 {
 	int64_t gap = program->plan.gap_ns[iteration_of(program)->first_op + program->op];
 	if (program->tenant->graph)
 		gap = GRAPH_FIRST_NS;
-	gap = hb_host_pace_stretch(&program->pace, engine->now_ns, gap);
-	if (program->op && engine->mode.gate_depth && !program->high)
+	gap = hb_host_pace_stretch(&program->pace, simulation->now_ns, gap);
+	if (program->op && simulation->mode.gate_depth && !program->high)
 		gap += DEPTH_RECORD_NS;
-	if (program->slack && program->slack->marks)
+	if (program->spatial && program->spatial->marks)
 		gap += MARK_NS;
 	return gap;
 }
 
-static void begin_iteration(struct hb_simulation *engine, struct hb_program *program)
+static void begin_iteration(struct hb_simulation *simulation, struct hb_program *program)
 {
 	program->op = 0;
 	program->state = PROGRAM_LAUNCHES;
-	program->wake_ns = engine->now_ns + gap_ns(engine, program);
+	program->wake_ns = simulation->now_ns + gap_ns(simulation, program);
 	if (!program->high) {
 		if (program->iterations == 0)
-			program->begun_ns = engine->now_ns;
+			program->begun_ns = simulation->now_ns;
 		return;
 	}
 	program->arrival_ns = program->next_arrival_ns;
 	if (program->arrivals)
-		next_arrival(program, engine);
+		next_arrival(program, simulation);
 	else
-		program->next_arrival_ns = INT64_MAX; /* closed loop: set when this one ends */
-	program->served_ns = engine->now_ns;
+		program->next_arrival_ns = INT64_MAX; /* closed loop: the next request arrives when this one ends */
+	program->served_ns = simulation->now_ns;
 	/* As in the daemon, HP is at work from its first call until its synchronize call returns. */
-	hb_simulation_post_kind(engine, program, HB_EVENT_BUSY);
-	if (engine->mode.reef)
-		hb_simulation_reef_changed(engine);
-	hb_simulation_begin_calls(engine, program);
+	hb_simulation_post_kind(simulation, program, HB_EVENT_BUSY);
+	if (simulation->mode.reef)
+		hb_simulation_reef_changed(simulation);
+	hb_simulation_begin_calls(simulation, program);
 }
 
 static enum hb_class class_of_next(const struct hb_program *program)
@@ -203,212 +203,215 @@ static enum hb_class class_of_next(const struct hb_program *program)
 	return name ? hb_kernel_class(name) : HB_CLASS_UNKNOWN;
 }
 
-static void submit(struct hb_simulation *engine, struct hb_program *program)
+static void submit(struct hb_simulation *simulation, struct hb_program *program)
 {
 	const struct hb_iteration *iteration = iteration_of(program);
-	program->launched_ns = engine->now_ns;
+	program->launched_ns = simulation->now_ns;
 	program->launched_class = program->tenant->graph ? HB_CLASS_UNKNOWN : class_of_next(program);
-	if (program->slack)
-		hb_simulation_slack_launch(engine, program);
+	if (program->spatial)
+		hb_simulation_spatial_launch(simulation, program);
 	if (program->takeover)
-		hb_simulation_takeover_launch(engine, program);
+		hb_simulation_takeover_launch(simulation, program);
 	uint32_t op = iteration->first_op + program->op;
 	uint64_t cookie = hb_cookie(program->id, op, program->mark);
 	int result;
 	if (program->tenant->graph) {
-		result = hb_gpu_model_submit_graph(engine->model, engine->now_ns, program->stream, &program->works[op],
-						   iteration->n_ops, cookie);
+		result = hb_gpu_model_submit_graph(simulation->model, simulation->now_ns, program->stream,
+						   &program->works[op], iteration->n_ops, cookie);
 		program->op = iteration->n_ops;
 	} else {
 		struct hb_gpu_model_work work = program->works[op];
 		work.cookie = cookie;
-		if (program->slack && !program->high)
-			hb_simulation_slack_shape(engine, program, &work);
-		result = hb_gpu_model_submit(engine->model, engine->now_ns, program->stream, &work);
-		program->op += !(program->slack && program->slack->blocks_done);
+		if (program->spatial && !program->high)
+			hb_simulation_spatial_shape(simulation, program, &work);
+		result = hb_gpu_model_submit(simulation->model, simulation->now_ns, program->stream, &work);
+		program->op += !(program->spatial && program->spatial->blocks_done);
 	}
 	if (result < 0)
-		engine->failure = result;
+		simulation->failure = result;
 	if (program->in_flight++ == 0 && !program->high)
-		hb_simulation_post_kind(engine, program, HB_EVENT_BUSY);
+		hb_simulation_post_kind(simulation, program, HB_EVENT_BUSY);
 	if (program->op < iteration->n_ops) {
 		program->state = PROGRAM_LAUNCHES;
-		program->wake_ns = engine->now_ns + gap_ns(engine, program);
+		program->wake_ns = simulation->now_ns + gap_ns(simulation, program);
 	} else {
 		program->state = PROGRAM_ENTERS_SYNC;
 		int64_t tail = program->tenant->graph ? 0 : program->plan.tail_ns[program->iteration];
-		program->sync_from_ns = engine->now_ns + hb_host_pace_stretch(&program->pace, engine->now_ns, tail);
+		program->sync_from_ns = simulation->now_ns +
+					hb_host_pace_stretch(&program->pace, simulation->now_ns, tail);
 		program->wake_ns = program->sync_from_ns;
 	}
 }
 
-static void wait_at_gate(struct hb_simulation *engine, struct hb_program *program)
+static void wait_at_gate(struct hb_simulation *simulation, struct hb_program *program)
 {
 	if (program->state != PROGRAM_GATED)
-		program->gated_since_ns = engine->now_ns;
+		program->gated_since_ns = simulation->now_ns;
 	program->state = PROGRAM_GATED;
 	program->wake_ns = INT64_MAX;
-	if (!program->told_waiting) {
-		program->told_waiting = true;
-		hb_simulation_post_kind(engine, program, HB_EVENT_WAITING);
+	if (!program->posted_waiting) {
+		program->posted_waiting = true;
+		hb_simulation_post_kind(simulation, program, HB_EVENT_WAITING);
 	}
 }
 
 /* Asks the rule of the program's mode whether it may launch now. */
-static bool may_launch(struct hb_simulation *engine, struct hb_program *program)
+static bool may_launch(struct hb_simulation *simulation, struct hb_program *program)
 {
-	if (program->slack && !program->high && !hb_simulation_slack_go(engine, program))
+	if (program->spatial && !program->high && !hb_simulation_spatial_go(simulation, program))
 		return false;
-	if (engine->mode.reef)
-		return hb_simulation_reef_go(engine, program);
+	if (simulation->mode.reef)
+		return hb_simulation_reef_go(simulation, program);
 	if (hb_gate_try(&program->gate) == HB_GATE_GO)
 		return true;
-	wait_at_gate(engine, program);
+	wait_at_gate(simulation, program);
 	return false;
 }
 
-static void try_launch(struct hb_simulation *engine, struct hb_program *program)
+static void try_launch(struct hb_simulation *simulation, struct hb_program *program)
 {
-	if (!may_launch(engine, program))
+	if (!may_launch(simulation, program))
 		return;
-	if (program->gated_since_ns >= 0 && program->gated_since_ns < engine->now_ns)
-		hb_simulation_span(engine, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
-				   engine->now_ns);
+	if (program->gated_since_ns >= 0 && program->gated_since_ns < simulation->now_ns)
+		hb_simulation_span(simulation, HB_SPAN_GATED, program->id, "gated", program->gated_since_ns,
+				   simulation->now_ns);
 	program->gated_since_ns = -1;
-	submit(engine, program);
+	submit(simulation, program);
 }
 
-static void record_latency(struct hb_simulation *engine, struct hb_program *program)
+static void record_latency(struct hb_simulation *simulation, struct hb_program *program)
 {
 	if (program->n_latency == program->latency_capacity) {
 		size_t capacity = program->latency_capacity ? 2 * program->latency_capacity : 1024;
 		int64_t *grown = realloc(program->latency_ns, capacity * sizeof *grown);
 		if (!grown) {
-			engine->failure = -ENOMEM;
+			simulation->failure = -ENOMEM;
 			return;
 		}
 		program->latency_ns = grown;
 		program->latency_capacity = capacity;
 	}
-	program->latency_ns[program->n_latency++] = engine->now_ns - program->arrival_ns;
+	program->latency_ns[program->n_latency++] = simulation->now_ns - program->arrival_ns;
 }
 
 /* Reports the request and the end of work to the core. */
-static void post_request(struct hb_simulation *engine, struct hb_program *program)
+static void post_request(struct hb_simulation *simulation, struct hb_program *program)
 {
 	struct hb_event event = {.kind = HB_EVENT_REQUEST_PAST};
 	event.request_past.begin_ns = program->served_ns;
-	event.request_past.end_ns = engine->now_ns;
-	if (program->slack && hb_spatial_high_harm_ns(&program->slack->high) >= 0) {
+	event.request_past.end_ns = simulation->now_ns;
+	if (program->spatial && hb_spatial_high_harm_ns(&program->spatial->high) >= 0) {
 		event.request_past.measured = true;
-		event.request_past.harm_ns = hb_spatial_high_harm_ns(&program->slack->high);
+		event.request_past.harm_ns = hb_spatial_high_harm_ns(&program->spatial->high);
 	}
-	hb_simulation_post(engine, program, &event);
-	hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
+	hb_simulation_post(simulation, program, &event);
+	hb_simulation_post_kind(simulation, program, HB_EVENT_IDLE);
 }
 
 /* The synchronize call returns: the iteration is over. */
-static void end_iteration(struct hb_simulation *engine, struct hb_program *program)
+static void end_iteration(struct hb_simulation *simulation, struct hb_program *program)
 {
 	program->iterations++;
-	program->last_end_ns = engine->now_ns;
+	program->last_end_ns = simulation->now_ns;
 	program->iteration = (program->iteration + 1) % program->workload->n_iterations;
 	if (program->takeover)
-		hb_simulation_takeover_idle(engine, program);
-	if (program->slack && program->high)
-		hb_simulation_slack_end(engine, program);
-	else if (program->slack)
-		hb_simulation_slack_idle(engine, program);
+		hb_simulation_takeover_idle(simulation, program);
+	if (program->spatial && program->high)
+		hb_simulation_spatial_end(simulation, program);
+	else if (program->spatial)
+		hb_simulation_spatial_idle(simulation, program);
 	if (!program->high) {
-		begin_iteration(engine, program);
+		begin_iteration(simulation, program);
 		return;
 	}
-	record_latency(engine, program);
-	hb_simulation_span(engine, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns, engine->now_ns);
-	post_request(engine, program);
+	record_latency(simulation, program);
+	hb_simulation_span(simulation, HB_SPAN_REQUEST, program->id, "request", program->arrival_ns,
+			   simulation->now_ns);
+	post_request(simulation, program);
 	program->served_ns = -1;
-	if (engine->mode.reef)
-		hb_simulation_reef_changed(engine);
+	if (simulation->mode.reef)
+		hb_simulation_reef_changed(simulation);
 	if (!program->arrivals)
-		program->next_arrival_ns = engine->now_ns < engine->end_ns ? engine->now_ns : INT64_MAX;
+		program->next_arrival_ns = simulation->now_ns < simulation->end_ns ? simulation->now_ns : INT64_MAX;
 	program->state = PROGRAM_WAITS_ARRIVAL;
 	program->wake_ns = program->next_arrival_ns;
 	if (program->next_arrival_ns == INT64_MAX)
 		program->state = PROGRAM_DONE;
-	else if (program->wake_ns <= engine->now_ns)
-		begin_iteration(engine, program);
+	else if (program->wake_ns <= simulation->now_ns)
+		begin_iteration(simulation, program);
 }
 
-static void return_from_sync(const struct hb_simulation *engine, struct hb_program *program)
+static void return_from_sync(const struct hb_simulation *simulation, struct hb_program *program)
 {
-	program->wake_ns = engine->now_ns + (int64_t)engine->spec.sync_latency_ns;
+	program->wake_ns = simulation->now_ns + (int64_t)simulation->spec.sync_latency_ns;
 }
 
-static void enter_sync(struct hb_simulation *engine, struct hb_program *program)
+static void enter_sync(struct hb_simulation *simulation, struct hb_program *program)
 {
 	program->state = PROGRAM_SYNCS;
 	if (program->takeover)
-		hb_simulation_takeover_wait(engine, program);
+		hb_simulation_takeover_wait(simulation, program);
 	if (!program->in_flight)
-		return_from_sync(engine, program);
+		return_from_sync(simulation, program);
 }
 
-void hb_program_step(struct hb_simulation *engine, struct hb_program *program)
+void hb_program_step(struct hb_simulation *simulation, struct hb_program *program)
 {
 	program->wake_ns = INT64_MAX;
 	switch (program->state) {
 	case PROGRAM_WAITS_ARRIVAL:
-		begin_iteration(engine, program);
+		begin_iteration(simulation, program);
 		break;
 	case PROGRAM_LAUNCHES:
 	case PROGRAM_GATED:
-		try_launch(engine, program);
+		try_launch(simulation, program);
 		break;
 	case PROGRAM_ENTERS_SYNC:
-		enter_sync(engine, program);
+		enter_sync(simulation, program);
 		break;
 	case PROGRAM_SYNCS:
-		end_iteration(engine, program);
+		end_iteration(simulation, program);
 		break;
 	case PROGRAM_DONE:
 		break;
 	}
 }
 
-static void note_drained(struct hb_simulation *engine, struct hb_program *program)
+static void note_drained(struct hb_simulation *simulation, struct hb_program *program)
 {
 	if (!program->draining || program->in_flight)
 		return;
 	program->draining = false;
-	hb_simulation_post_kind(engine, program, HB_EVENT_DRAINED);
+	hb_simulation_post_kind(simulation, program, HB_EVENT_DRAINED);
 }
 
-void hb_program_completed(struct hb_simulation *engine, struct hb_program *program,
+void hb_program_completed(struct hb_simulation *simulation, struct hb_program *program,
 			  const struct hb_gpu_model_completion *done)
 {
 	hb_gate_completed(&program->gate, 1);
 	program->in_flight--;
 	if (program->in_flight == 0 && !program->high)
-		hb_simulation_post_kind(engine, program, HB_EVENT_IDLE);
-	if (engine->mode.reef)
-		hb_simulation_reef_changed(engine);
-	note_drained(engine, program);
+		hb_simulation_post_kind(simulation, program, HB_EVENT_IDLE);
+	if (simulation->mode.reef)
+		hb_simulation_reef_changed(simulation);
+	note_drained(simulation, program);
 	if (program->state == PROGRAM_SYNCS && program->in_flight == 0) {
 		if (program->takeover)
-			hb_simulation_takeover_drained(engine, program);
-		return_from_sync(engine, program);
-	} else if (program->slack && !program->high) {
-		hb_simulation_slack_marked(engine, program, hb_cookie_mark(done->cookie));
+			hb_simulation_takeover_drained(simulation, program);
+		return_from_sync(simulation, program);
+	} else if (program->spatial && !program->high) {
+		hb_simulation_spatial_marked(simulation, program, hb_cookie_mark(done->cookie));
 	} else if (program->state == PROGRAM_GATED && hb_gate_state(&program->gate) == HB_GATE_OPEN) {
-		program->wake_ns = engine->now_ns + DEPTH_POLL_NS;
+		program->wake_ns = simulation->now_ns + DEPTH_POLL_NS;
 	}
 }
 
-void hb_program_gate_changed(struct hb_simulation *engine, struct hb_program *program)
+void hb_program_gate_changed(struct hb_simulation *simulation, struct hb_program *program)
 {
-	program->told_waiting = false;
+	program->posted_waiting = false;
 	program->draining = hb_gate_state(&program->gate) == HB_GATE_CLOSED;
-	if (program->state == PROGRAM_GATED && !program->draining && program->wake_ns > engine->now_ns + GATE_WAKE_NS)
-		program->wake_ns = engine->now_ns + GATE_WAKE_NS;
-	note_drained(engine, program);
+	if (program->state == PROGRAM_GATED && !program->draining &&
+	    program->wake_ns > simulation->now_ns + GATE_WAKE_NS)
+		program->wake_ns = simulation->now_ns + GATE_WAKE_NS;
+	note_drained(simulation, program);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One simulated tenant: a program whose host thread launches the recorded work
- * of its workload, iteration after iteration, through a gate, and synchronizes
- * at the end of each. HP programs serve requests that arrive; LP programs begin
- * the next iteration at once. Used by the engine only.
+ * One simulated tenant: a program whose host thread launches the recorded work of its
+ * workload, iteration by iteration, and synchronizes at the end of each. HP programs
+ * serve requests that arrive; LP programs begin the next iteration at once. Used by
+ * the simulation only.
  *
- * Where it is in its life is `state`; the engine calls hb_program_step() when
- * wake_ns has come, hb_program_completed() when work of it has ended, and
- * hb_program_gate_changed() after the core changed its gate.
+ * `state` says what the host thread does. The simulation calls hb_program_step() at
+ * wake_ns, hb_program_completed() when the program's work on the GPU has ended, and
+ * hb_program_gate_changed() after the core has changed the program's gate.
  */
 #ifndef HB_SIM_PROGRAM_H
 #define HB_SIM_PROGRAM_H
@@ -27,25 +27,25 @@
 struct hb_simulation;
 
 enum program_state {
-	PROGRAM_WAITS_ARRIVAL, /* until the next request */
-	PROGRAM_LAUNCHES,      /* wake_ns: enters the next launch call */
-	PROGRAM_GATED,         /* in the launch call, gate shut */
-	PROGRAM_ENTERS_SYNC,   /* wake_ns: enters the synchronize call */
-	PROGRAM_SYNCS,         /* in the synchronize call; wake_ns once it can return */
-	PROGRAM_DONE,          /* no more requests */
+	PROGRAM_WAITS_ARRIVAL, /* waits for the next request */
+	PROGRAM_LAUNCHES,      /* enters the next launch call at wake_ns */
+	PROGRAM_GATED,         /* is blocked in the launch call */
+	PROGRAM_ENTERS_SYNC,   /* enters the synchronize call at wake_ns */
+	PROGRAM_SYNCS,         /* is in the synchronize call, which returns at wake_ns */
+	PROGRAM_DONE,          /* has no more requests */
 };
 
-/* A program's side of the spatial engine; see simulation_spatial.c. */
-struct hb_program_slack {
+/* The part of the spatial engine that is in the program; see simulation_spatial.c. */
+struct hb_program_spatial {
 	struct hb_spatial_high high;
-	struct hb_spatial_low *low; /* NULL = an HP program */
+	struct hb_spatial_low *low; /* NULL for an HP program */
 	struct hb_spatial_stream stream;
 	struct hb_spatial_answer answer;
-	struct hb_spatial_shape *shapes; /* one an op */
-	uint32_t counter;                /* the last mark that was reached */
-	int64_t looked_ns;               /* the counter was read */
-	uint64_t blocks_done;            /* of the kernel that goes in slices */
-	bool marks;                      /* the launch before wrote a mark */
+	struct hb_spatial_shape *shapes; /* one for each op */
+	uint32_t counter;                /* last mark that the GPU reached */
+	int64_t read_ns;                 /* when the counter was read last */
+	uint64_t blocks_done;            /* blocks launched of a split kernel; 0 = no kernel is being split */
+	bool marks;                      /* the launch before this one wrote a mark */
 	int64_t orion_used_ns;           /* mode `orion`: LP time started beside HP's request */
 };
 
@@ -68,25 +68,25 @@ struct hb_program_takeover {
 struct hb_program {
 	const struct hb_sim_tenant *tenant;
 	const struct hb_workload *workload;
-	uint32_t id; /* core tenant and index in the engine */
+	uint32_t id; /* id of the core's tenant, and index in the simulation */
 	bool high;
 	enum hb_class launched_class; /* of the kernel launched last */
 	struct hb_host_plan plan;
-	struct hb_gpu_model_work *works; /* one an op */
+	struct hb_gpu_model_work *works; /* one for each op */
 	int client, stream;
 	struct hb_arrivals *arrivals; /* NULL = closed loop */
 	struct hb_arrivals *bytes;    /* the same arrivals again, for the signs; NULL = no signs */
 
 	enum program_state state;
 	int64_t wake_ns;
-	uint32_t iteration;   /* index in the workload, round and round */
-	uint32_t op;          /* next to launch, in the iteration */
-	int64_t sync_from_ns; /* the synchronize call was entered */
+	uint32_t iteration;   /* index in the workload; starts again after the last one */
+	uint32_t op;          /* the op to launch next, in the iteration */
+	int64_t sync_from_ns; /* when the program enters the synchronize call */
 	uint64_t in_flight;   /* submissions; takeover kernels do not count */
 	int64_t arrival_ns;   /* of the request that is served */
 	int64_t served_ns;    /* when serving it began; -1 = no request is served */
 	int64_t next_arrival_ns;
-	int64_t hint_ns, hint_start_ns; /* next hint to post, and what it will say */
+	int64_t hint_ns, hint_start_ns; /* time of the next hint, and the time that it names */
 	int64_t false_hint_ns;
 	int64_t bytes_ns;    /* when the bytes of a request arrive next */
 	int64_t launched_ns; /* last launch; -1 = none */
@@ -95,11 +95,11 @@ struct hb_program {
 
 	struct hb_gate gate;
 	uint32_t mark;          /* the mark behind its last launch (spatial engine); 0 = none */
-	int64_t gated_since_ns; /* -1 = not waiting */
-	bool told_waiting;      /* `waiting` was posted since the gate last changed */
-	bool draining;          /* `gate closed` came, `drained` is owed */
+	int64_t gated_since_ns; /* -1 = the program is not blocked */
+	bool posted_waiting;    /* `waiting` was posted since the gate last changed */
+	bool draining;          /* the gate was closed, and `drained` has to be posted */
 
-	struct hb_program_slack *slack;       /* NULL = not the spatial engine */
+	struct hb_program_spatial *spatial;   /* NULL = not the spatial engine */
 	struct hb_program_takeover *takeover; /* NULL = without foresight */
 
 	/* Results. */
@@ -110,15 +110,15 @@ struct hb_program {
 };
 
 /* 0, -EINVAL (arrivals), -ENOMEM. */
-int hb_program_init(struct hb_program *program, struct hb_simulation *engine, const struct hb_sim_tenant *tenant,
+int hb_program_init(struct hb_program *program, struct hb_simulation *simulation, const struct hb_sim_tenant *tenant,
 		    uint32_t id, bool high, struct hb_error *error);
 void hb_program_fini(struct hb_program *program);
-void hb_program_step(struct hb_simulation *engine, struct hb_program *program);
-void hb_program_completed(struct hb_simulation *engine, struct hb_program *program,
+void hb_program_step(struct hb_simulation *simulation, struct hb_program *program);
+void hb_program_completed(struct hb_simulation *simulation, struct hb_program *program,
 			  const struct hb_gpu_model_completion *done);
-void hb_program_gate_changed(struct hb_simulation *engine, struct hb_program *program);
+void hb_program_gate_changed(struct hb_simulation *simulation, struct hb_program *program);
 
-/* A recorded op as the GPU model takes it. Its power is the caller's to set. */
+/* Converts a recorded op into work for the GPU model. The caller sets its power. */
 void hb_program_fill_work(struct hb_gpu_model_work *work, const struct hb_trace_set *traces, const struct hb_op *op);
 
 #endif

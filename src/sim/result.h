@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one simulated run found out: filled by the engine (simulation.c), printed by
+ * The results of one simulated run: filled by simulation.c, printed by
  * result_json.c, result_table.c, report.c and timeline_json.c. Owned by the
  * caller of hb_sim_run(); release with hb_sim_result_fini().
  */

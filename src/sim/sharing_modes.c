@@ -25,7 +25,7 @@ const char *const hb_modes_all[] = {"exclusive", "timeslice", "ts100",     "ts1"
 				    "mps_prio",  "mps_88",    "mps_gate2", "mps_gate2_88", "reef",
 				    "orion",     "temporal",  "spatial",   "auto",         NULL};
 
-/* A whole number at *text, up to `max`; moves *text behind it. False = none. */
+/* Reads an integer up to `max` at *text and moves *text behind it. False = there is none. */
 static bool take_number(const char **text, long max, long *value)
 {
 	char *end;
@@ -129,7 +129,7 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 
 static bool parse_spatial(const char *rest, struct hb_mode *mode)
 {
-	mode->mps = mode->priorities = mode->slack = true;
+	mode->mps = mode->priorities = mode->spatial = true;
 	mode->policy = "spatial";
 	mode->masks_gpcs = HB_DEFAULT_MASKS_GPCS;
 	mode->window_ns = HB_DEFAULT_WINDOW_NS;
@@ -150,13 +150,13 @@ static bool parse_spatial(const char *rest, struct hb_mode *mode)
 /* As in the benchmarks: the spatial engine with Orion's rule in place of its own, and without masks. */
 static bool parse_orion(struct hb_mode *mode)
 {
-	mode->mps = mode->priorities = mode->slack = mode->orion = mode->without_masks = true;
+	mode->mps = mode->priorities = mode->spatial = mode->orion = mode->without_masks = true;
 	mode->policy = "spatial";
 	mode->window_ns = ORION_WINDOW_NS;
 	return true;
 }
 
-static bool parse(const char *text, struct hb_mode *mode)
+static bool parse_mode(const char *text, struct hb_mode *mode)
 {
 	long value;
 	if (strcmp(text, "exclusive") == 0) {
@@ -191,7 +191,7 @@ static bool parse(const char *text, struct hb_mode *mode)
 int hb_mode_parse(const char *text, struct hb_mode *mode, struct hb_error *error)
 {
 	struct hb_mode parsed = {.sm_limit_percent = 100, .policy = "builtin"};
-	if (strlen(text) >= sizeof parsed.name || !parse(text, &parsed))
+	if (strlen(text) >= sizeof parsed.name || !parse_mode(text, &parsed))
 		return hb_error_set(error, -EINVAL, "sharing mode '%.60s' is not known; " MODES_HELP, text);
 	memcpy(parsed.name, text, strlen(text) + 1);
 	*mode = parsed;

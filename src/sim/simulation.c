@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The virtual-time simulator: programs (program.c) on the GPU model, decided by
- * the scheduling core. One run is a loop over the next thing to happen: a
- * program's host thread, the GPU, the core's timer, a hint. Things of one time
- * happen in that order: GPU, core, programs by index; so a run is exact and
- * repeatable.
+ * The virtual-time simulator: programs (program.c) on the GPU model, scheduled by the
+ * core and by the modules of src/decide. A run is a loop over the next event of the
+ * GPU, of the core's timers, or of a program (its host thread, a sign, its takeover
+ * thread). Events of one time happen in this order: GPU, core, programs by index. So
+ * a run is exact and repeatable.
  */
 #include "sim/simulation.h"
 
@@ -18,75 +18,75 @@
 #include <string.h>
 
 #define PROGRESS_EVERY_NS INT64_C(500000000)
-/* LP alone is strictly periodic: this long shows its pace. */
+/* An LP program alone is strictly periodic, so a short run shows its speed. */
 #define LOW_ALONE_SECONDS 3.0
-/* How long each engine is tried by `auto`. */
+/* Length of the trial of each engine in mode `auto`. */
 #define TRIAL_SECONDS 2.0
-/* Share of requests within the p99 alone. */
+/* Share of requests that have to be within the p99 alone. */
 #define AUTO_TARGET_PPM HB_DEFAULT_ATTAINMENT_PPM
-/* An overloaded service may take this many times the span of its arrivals to answer them all. */
+/* An overloaded service gets this many times the span of its arrivals to serve them all. */
 #define OVERRUN 20
 
-void hb_simulation_span(struct hb_simulation *engine, enum hb_span_kind kind, uint32_t tenant, const char *name,
+void hb_simulation_span(struct hb_simulation *simulation, enum hb_span_kind kind, uint32_t tenant, const char *name,
 			int64_t start_ns, int64_t end_ns)
 {
-	if (end_ns < engine->span_from_ns || start_ns >= engine->span_to_ns)
+	if (end_ns < simulation->span_from_ns || start_ns >= simulation->span_to_ns)
 		return;
-	if (engine->n_spans >= engine->options->spans_max) {
-		engine->spans_truncated = true;
+	if (simulation->n_spans >= simulation->options->spans_max) {
+		simulation->spans_truncated = true;
 		return;
 	}
-	if (engine->n_spans == engine->spans_capacity) {
-		size_t capacity = engine->spans_capacity ? 2 * engine->spans_capacity : 4096;
-		struct hb_span *grown = realloc(engine->spans, capacity * sizeof *grown);
+	if (simulation->n_spans == simulation->spans_capacity) {
+		size_t capacity = simulation->spans_capacity ? 2 * simulation->spans_capacity : 4096;
+		struct hb_span *grown = realloc(simulation->spans, capacity * sizeof *grown);
 		if (!grown) {
-			engine->failure = -ENOMEM;
+			simulation->failure = -ENOMEM;
 			return;
 		}
-		engine->spans = grown;
-		engine->spans_capacity = capacity;
+		simulation->spans = grown;
+		simulation->spans_capacity = capacity;
 	}
-	engine->spans[engine->n_spans++] = (struct hb_span){
+	simulation->spans[simulation->n_spans++] = (struct hb_span){
 		.start_ns = start_ns, .end_ns = end_ns, .name = name, .kind = (uint8_t)kind, .tenant = (uint8_t)tenant};
 }
 
-static int open_contexts(struct hb_simulation *engine)
+static int open_contexts(struct hb_simulation *simulation)
 {
-	const struct hb_mode *mode = &engine->mode;
+	const struct hb_mode *mode = &simulation->mode;
 	int shared = -1;
-	for (uint32_t i = 0; i < engine->n_programs; i++) {
-		bool high = i < engine->n_high;
+	for (uint32_t i = 0; i < simulation->n_programs; i++) {
+		bool high = i < simulation->n_high;
 		bool joins = mode->mps || (mode->mps_low && !high);
 		struct hb_gpu_model_context params = {
 			.slice_ns = high ? mode->high_slice_ns : mode->low_slice_ns,
 			.mps = joins,
 		};
-		/* An MPS server with one client costs as much as with many, but nobody starts one for a single LP tenant. */
-		if (mode->mps_low && engine->n_programs - engine->n_high == 1)
+		/* A single LP tenant gets no MPS server, as in the daemon. */
+		if (mode->mps_low && simulation->n_programs - simulation->n_high == 1)
 			params.mps = false;
-		int id = joins && shared >= 0 ? shared : hb_gpu_model_add_context(engine->model, &params);
+		int id = joins && shared >= 0 ? shared : hb_gpu_model_add_context(simulation->model, &params);
 		if (id < 0)
 			return id;
 		if (joins)
 			shared = id;
-		engine->context_of[i] = id;
+		simulation->context_of[i] = id;
 	}
 	return 0;
 }
 
-static int add_tenants(struct hb_simulation *engine)
+static int add_tenants(struct hb_simulation *simulation)
 {
-	const struct hb_sim_options *options = engine->options;
-	engine->programs = calloc(engine->n_programs, sizeof *engine->programs);
-	if (!engine->programs)
+	const struct hb_sim_options *options = simulation->options;
+	simulation->programs = calloc(simulation->n_programs, sizeof *simulation->programs);
+	if (!simulation->programs)
 		return -ENOMEM;
-	uint32_t wanted = engine->n_programs;
-	engine->n_programs = 0;
+	uint32_t wanted = simulation->n_programs;
+	simulation->n_programs = 0;
 	for (uint32_t i = 0; i < wanted; i++) {
-		bool high = i < engine->n_high;
-		const struct hb_sim_tenant *tenant = high ? &options->high[i] : &options->low[i - engine->n_high];
-		engine->n_programs = i + 1;
-		int result = hb_program_init(&engine->programs[i], engine, tenant, i, high, engine->error);
+		bool high = i < simulation->n_high;
+		const struct hb_sim_tenant *tenant = high ? &options->high[i] : &options->low[i - simulation->n_high];
+		simulation->n_programs = i + 1;
+		int result = hb_program_init(&simulation->programs[i], simulation, tenant, i, high, simulation->error);
 		if (result < 0)
 			return result;
 		struct hb_event event = {.kind = HB_EVENT_TENANT_ADD};
@@ -94,43 +94,45 @@ static int add_tenants(struct hb_simulation *engine)
 		event.tenant_add.slo_ns = high && tenant->slo_ns > 0 ? tenant->slo_ns : 0;
 		event.tenant_add.slo_auto = high && tenant->slo_ns < 0;
 		memcpy(event.tenant_add.name.text, tenant->label, sizeof event.tenant_add.name.text - 1);
-		hb_simulation_post(engine, &engine->programs[i], &event);
+		hb_simulation_post(simulation, &simulation->programs[i], &event);
 	}
-	return engine->failure;
+	return simulation->failure;
 }
 
-static void take_completions(struct hb_simulation *engine)
+static void take_completions(struct hb_simulation *simulation)
 {
 	struct hb_gpu_model_completion done;
-	while (hb_gpu_model_pop(engine->model, &done)) {
-		struct hb_program *program = &engine->programs[hb_cookie_program(done.cookie)];
+	while (hb_gpu_model_pop(simulation->model, &done)) {
+		struct hb_program *program = &simulation->programs[hb_cookie_program(done.cookie)];
 		if (done.cookie & HB_COOKIE_TAKEOVER) {
-			hb_simulation_span(engine, HB_SPAN_HOLD, program->id, "takeover", done.start_ns, done.end_ns);
+			hb_simulation_span(simulation, HB_SPAN_HOLD, program->id, "takeover", done.start_ns,
+					   done.end_ns);
 			continue;
 		}
 		const struct hb_gpu_model_work *work = &program->works[hb_cookie_op(done.cookie)];
 		bool copy = work->kind == HB_GPU_MODEL_COPY_H2D || work->kind == HB_GPU_MODEL_COPY_D2H;
-		hb_simulation_span(engine, copy ? HB_SPAN_COPY : HB_SPAN_KERNEL, program->id,
+		hb_simulation_span(simulation, copy ? HB_SPAN_COPY : HB_SPAN_KERNEL, program->id,
 				   program->tenant->graph ? "graph" : work->name, done.start_ns, done.end_ns);
-		hb_program_completed(engine, program, &done);
+		hb_program_completed(simulation, program, &done);
 	}
 	struct hb_gpu_model_switch change;
-	while (hb_gpu_model_pop_switch(engine->model, &change)) {
+	while (hb_gpu_model_pop_switch(simulation->model, &change)) {
 		uint32_t tenant = 0;
-		for (uint32_t i = engine->n_programs; i-- > 0;)
-			if (engine->context_of[i] == change.to_context)
+		for (uint32_t i = simulation->n_programs; i-- > 0;)
+			if (simulation->context_of[i] == change.to_context)
 				tenant = i;
-		hb_simulation_span(engine, HB_SPAN_SWITCH, tenant, "context switch", change.start_ns, change.end_ns);
+		hb_simulation_span(simulation, HB_SPAN_SWITCH, tenant, "context switch", change.start_ns,
+				   change.end_ns);
 	}
 }
 
-static int64_t next_ns(const struct hb_simulation *engine)
+static int64_t next_ns(const struct hb_simulation *simulation)
 {
-	int64_t next = hb_gpu_model_next_ns(engine->model);
-	int64_t core = engine->passive ? INT64_MAX : hb_core_next_wake(engine->core);
+	int64_t next = hb_gpu_model_next_ns(simulation->model);
+	int64_t core = simulation->passive ? INT64_MAX : hb_core_next_wake(simulation->core);
 	next = core < next ? core : next;
-	for (uint32_t i = 0; i < engine->n_programs; i++) {
-		const struct hb_program *program = &engine->programs[i];
+	for (uint32_t i = 0; i < simulation->n_programs; i++) {
+		const struct hb_program *program = &simulation->programs[i];
 		int64_t hint = hb_simulation_next_hint_ns(program);
 		next = program->wake_ns < next ? program->wake_ns : next;
 		next = hint < next ? hint : next;
@@ -141,10 +143,10 @@ static int64_t next_ns(const struct hb_simulation *engine)
 	return next;
 }
 
-static bool requests_left(const struct hb_simulation *engine)
+static bool requests_left(const struct hb_simulation *simulation)
 {
-	for (uint32_t i = 0; i < engine->n_high; i++) {
-		const struct hb_program *program = &engine->programs[i];
+	for (uint32_t i = 0; i < simulation->n_high; i++) {
+		const struct hb_program *program = &simulation->programs[i];
 		bool waits = program->state == PROGRAM_WAITS_ARRIVAL && program->next_arrival_ns == INT64_MAX;
 		if (program->state != PROGRAM_DONE && !waits)
 			return true;
@@ -152,59 +154,59 @@ static bool requests_left(const struct hb_simulation *engine)
 	return false;
 }
 
-static void report_progress(const struct hb_simulation *engine, int64_t *last_ns)
+static void report_progress(const struct hb_simulation *simulation, int64_t *last_ns)
 {
 	int64_t now = hb_clock_now_ns();
-	if (!engine->options->progress || now - *last_ns < PROGRESS_EVERY_NS)
+	if (!simulation->options->progress || now - *last_ns < PROGRESS_EVERY_NS)
 		return;
 	*last_ns = now;
-	fprintf(stderr, "%s: %.1f of %.1f s simulated\n", engine->mode.name, (double)engine->now_ns / 1e9,
-		(double)engine->end_ns / 1e9);
+	fprintf(stderr, "%s: %.1f of %.1f s simulated\n", simulation->mode.name, (double)simulation->now_ns / 1e9,
+		(double)simulation->end_ns / 1e9);
 }
 
-static void step_program(struct hb_simulation *engine, struct hb_program *program)
+static void step_program(struct hb_simulation *simulation, struct hb_program *program)
 {
-	if (hb_simulation_next_takeover_ns(program) <= engine->now_ns)
-		hb_simulation_step_takeover(engine, program);
-	if (program->bytes_ns <= engine->now_ns)
-		hb_simulation_report_bytes(engine, program);
-	if (hb_simulation_next_hint_ns(program) <= engine->now_ns)
-		hb_simulation_give_hints(engine, program);
-	if (program->wake_ns <= engine->now_ns)
-		hb_program_step(engine, program);
+	if (hb_simulation_next_takeover_ns(program) <= simulation->now_ns)
+		hb_simulation_step_takeover(simulation, program);
+	if (program->bytes_ns <= simulation->now_ns)
+		hb_simulation_report_bytes(simulation, program);
+	if (hb_simulation_next_hint_ns(program) <= simulation->now_ns)
+		hb_simulation_give_hints(simulation, program);
+	if (program->wake_ns <= simulation->now_ns)
+		hb_program_step(simulation, program);
 }
 
-static int run_loop(struct hb_simulation *engine)
+static int run_loop(struct hb_simulation *simulation)
 {
-	int64_t told_ns = hb_clock_now_ns();
+	int64_t reported_ns = hb_clock_now_ns();
 	uint32_t count = 0;
 	for (;;) {
-		int64_t next = next_ns(engine);
-		if (next > engine->end_ns && (!requests_left(engine) || next == INT64_MAX))
+		int64_t next = next_ns(simulation);
+		if (next > simulation->end_ns && (!requests_left(simulation) || next == INT64_MAX))
 			break;
-		if (next > OVERRUN * engine->end_ns)
+		if (next > OVERRUN * simulation->end_ns)
 			break;
-		engine->now_ns = next > engine->now_ns ? next : engine->now_ns;
-		hb_gpu_model_advance(engine->model, engine->now_ns);
-		take_completions(engine);
-		if (!engine->passive && hb_core_next_wake(engine->core) <= engine->now_ns)
-			hb_simulation_step_core(engine);
-		for (uint32_t i = 0; i < engine->n_programs; i++) {
-			struct hb_program *program = &engine->programs[i];
-			step_program(engine, program);
+		simulation->now_ns = next > simulation->now_ns ? next : simulation->now_ns;
+		hb_gpu_model_advance(simulation->model, simulation->now_ns);
+		take_completions(simulation);
+		if (!simulation->passive && hb_core_next_wake(simulation->core) <= simulation->now_ns)
+			hb_simulation_step_core(simulation);
+		for (uint32_t i = 0; i < simulation->n_programs; i++) {
+			struct hb_program *program = &simulation->programs[i];
+			step_program(simulation, program);
 		}
-		if (engine->failure)
-			return engine->failure;
+		if (simulation->failure)
+			return simulation->failure;
 		if ((++count & 0xffff) == 0)
-			report_progress(engine, &told_ns);
+			report_progress(simulation, &reported_ns);
 	}
-	if (engine->now_ns < engine->end_ns)
-		engine->now_ns = engine->end_ns;
-	hb_gpu_model_advance(engine->model, engine->now_ns);
+	if (simulation->now_ns < simulation->end_ns)
+		simulation->now_ns = simulation->end_ns;
+	hb_gpu_model_advance(simulation->model, simulation->now_ns);
 	return 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
 	int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
 	return (left > right) - (left < right);
@@ -218,7 +220,7 @@ static int64_t percentile(const int64_t *sorted, size_t n, double share)
 
 static void fill_high(struct hb_sim_high *out, struct hb_program *program)
 {
-	qsort(program->latency_ns, program->n_latency, sizeof *program->latency_ns, by_value);
+	qsort(program->latency_ns, program->n_latency, sizeof *program->latency_ns, compare_values);
 	snprintf(out->workload, sizeof out->workload, "%s", program->tenant->label);
 	out->rate_per_s = program->arrivals ? hb_arrivals_rate_per_s(program->arrivals) : 0;
 	out->requests = program->n_latency;
@@ -230,57 +232,57 @@ static void fill_high(struct hb_sim_high *out, struct hb_program *program)
 	out->max_ns = out->requests ? out->latency_ns[out->requests - 1] : 0;
 }
 
-/* Whole iterations over the time they took; a part of one where none was finished. */
-static double low_rate(const struct hb_simulation *engine, const struct hb_program *program)
+/* Complete iterations per second; a part of one if none was completed. */
+static double low_rate(const struct hb_simulation *simulation, const struct hb_program *program)
 {
 	double span = (double)(program->last_end_ns - program->begun_ns) / 1e9;
 	if (program->iterations && span > 0)
 		return (double)program->iterations / span;
 	double part = (double)program->op / program->workload->iterations[program->iteration].n_ops;
-	return part / ((double)engine->now_ns / 1e9);
+	return part / ((double)simulation->now_ns / 1e9);
 }
 
-static void fill_result(struct hb_simulation *engine, struct hb_sim_result *result)
+static void fill_result(struct hb_simulation *simulation, struct hb_sim_result *result)
 {
 	*result = (struct hb_sim_result){
-		.seconds = engine->options->seconds,
-		.seed = engine->options->seed,
-		.n_high = engine->n_high,
-		.n_low = engine->n_programs - engine->n_high,
+		.seconds = simulation->options->seconds,
+		.seed = simulation->options->seed,
+		.n_high = simulation->n_high,
+		.n_low = simulation->n_programs - simulation->n_high,
 	};
-	memcpy(result->gpu, engine->spec.name, sizeof result->gpu);
-	memcpy(result->sharing, engine->mode.name, sizeof result->sharing);
-	for (uint32_t i = 0; i < engine->n_high; i++)
-		fill_high(&result->high[i], &engine->programs[i]);
-	for (uint32_t i = engine->n_high; i < engine->n_programs; i++) {
-		struct hb_sim_low *low = &result->low[i - engine->n_high];
-		snprintf(low->workload, sizeof low->workload, "%s", engine->programs[i].tenant->label);
-		low->iterations_per_s = low_rate(engine, &engine->programs[i]);
+	memcpy(result->gpu, simulation->spec.name, sizeof result->gpu);
+	memcpy(result->sharing, simulation->mode.name, sizeof result->sharing);
+	for (uint32_t i = 0; i < simulation->n_high; i++)
+		fill_high(&result->high[i], &simulation->programs[i]);
+	for (uint32_t i = simulation->n_high; i < simulation->n_programs; i++) {
+		struct hb_sim_low *low = &result->low[i - simulation->n_high];
+		snprintf(low->workload, sizeof low->workload, "%s", simulation->programs[i].tenant->label);
+		low->iterations_per_s = low_rate(simulation, &simulation->programs[i]);
 	}
-	if (engine->now_ns > 0)
-		result->gpu_busy = (double)hb_gpu_model_busy_ns(engine->model) / (double)engine->now_ns;
-	result->spans = engine->spans;
-	result->n_spans = engine->n_spans;
-	result->spans_truncated = engine->spans_truncated;
-	engine->spans = NULL;
+	if (simulation->now_ns > 0)
+		result->gpu_busy = (double)hb_gpu_model_busy_ns(simulation->model) / (double)simulation->now_ns;
+	result->spans = simulation->spans;
+	result->n_spans = simulation->n_spans;
+	result->spans_truncated = simulation->spans_truncated;
+	simulation->spans = NULL;
 }
 
-static int set_up(struct hb_simulation *engine)
+static int set_up_simulation(struct hb_simulation *simulation)
 {
-	engine->model = hb_gpu_model_new(&engine->spec);
-	if (!engine->model)
+	simulation->model = hb_gpu_model_new(&simulation->spec);
+	if (!simulation->model)
 		return -ENOMEM;
-	int result = hb_simulation_open_core(engine);
+	int result = hb_simulation_open_core(simulation);
 	if (!result)
-		result = open_contexts(engine);
-	return result ? result : add_tenants(engine);
+		result = open_contexts(simulation);
+	return result ? result : add_tenants(simulation);
 }
 
-/* All tenants of `options` together under one mode; nothing about baselines. */
+/* Runs all tenants of `options` together in one mode. */
 static int run_once(const struct hb_sim_options *options, const struct hb_mode *mode, const struct hb_gpu_spec *spec,
 		    struct hb_sim_result *result, struct hb_error *error)
 {
-	struct hb_simulation engine = {
+	struct hb_simulation simulation = {
 		.options = options,
 		.mode = *mode,
 		.spec = *spec,
@@ -291,17 +293,17 @@ static int run_once(const struct hb_sim_options *options, const struct hb_mode *
 		.span_from_ns = options->spans_from_ns,
 		.span_to_ns = options->spans_to_ns,
 	};
-	int code = set_up(&engine);
+	int code = set_up_simulation(&simulation);
 	if (!code)
-		code = run_loop(&engine);
+		code = run_loop(&simulation);
 	if (!code)
-		fill_result(&engine, result);
-	for (uint32_t i = 0; engine.programs && i < engine.n_programs; i++)
-		hb_program_fini(&engine.programs[i]);
-	free(engine.programs);
-	free(engine.spans);
-	hb_core_free(engine.core);
-	hb_gpu_model_free(engine.model);
+		fill_result(&simulation, result);
+	for (uint32_t i = 0; simulation.programs && i < simulation.n_programs; i++)
+		hb_program_fini(&simulation.programs[i]);
+	free(simulation.programs);
+	free(simulation.spans);
+	hb_core_free(simulation.core);
+	hb_gpu_model_free(simulation.model);
 	return code;
 }
 
@@ -314,7 +316,7 @@ static void set_attainment(struct hb_sim_high *high, int64_t slo_ns)
 	high->attainment = slo_ns && high->requests ? (double)met / (double)high->requests : 1;
 }
 
-/* One tenant by itself: what SLOs and relative speeds refer to. */
+/* Runs one tenant alone; SLOs and relative speeds refer to this run. */
 static int run_alone(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, bool high, uint32_t index,
 		     struct hb_sim_result *result, struct hb_error *error)
 {
@@ -360,7 +362,7 @@ static int compare_with_alone(const struct hb_sim_options *options, const struct
 	return 0;
 }
 
-/* Each tenant on a GPU of its own. */
+/* Runs each tenant on a GPU of its own. */
 static int run_exclusive(const struct hb_sim_options *options, const struct hb_mode *mode,
 			 const struct hb_gpu_spec *spec, struct hb_sim_result *result, struct hb_error *error)
 {
@@ -381,7 +383,7 @@ static int run_exclusive(const struct hb_sim_options *options, const struct hb_m
 		else
 			sum.low[sum.n_low++] = one.low[0];
 		sum.gpu_busy += one.gpu_busy / tenants;
-		one.n_high = 0; /* its latencies are ours now */
+		one.n_high = 0; /* `sum` owns its latencies now */
 		if (i == 0) {
 			sum.spans = one.spans;
 			sum.n_spans = one.n_spans;
@@ -399,22 +401,22 @@ static uint32_t share_ppm(double share)
 	return share > 0 ? (uint32_t)(share * 1e6 + 0.5) : 0;
 }
 
-/* One life under an engine; what it showed is noted. */
+/* Tries an engine in a short run and records the result. */
 static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, const char *const names[],
 		      enum hb_choose_engine engine, struct hb_choose *choose, struct hb_error *error)
 {
-	struct hb_sim_options life = *options;
+	struct hb_sim_options trial = *options;
 	struct hb_sim_result result;
 	struct hb_mode mode;
 	double attainment = 1, low = 0;
-	if (life.seconds > TRIAL_SECONDS)
-		life.seconds = TRIAL_SECONDS;
-	life.spans_max = 0;
+	if (trial.seconds > TRIAL_SECONDS)
+		trial.seconds = TRIAL_SECONDS;
+	trial.spans_max = 0;
 	hb_mode_parse(names[engine], &mode, NULL);
-	int code = run_once(&life, &mode, spec, &result, error);
+	int code = run_once(&trial, &mode, spec, &result, error);
 	if (code)
 		return code;
-	code = compare_with_alone(&life, spec, &result, error);
+	code = compare_with_alone(&trial, spec, &result, error);
 	for (uint32_t i = 0; i < result.n_high; i++)
 		attainment = result.high[i].attainment < attainment ? result.high[i].attainment : attainment;
 	for (uint32_t i = 0; i < result.n_low; i++)
@@ -425,7 +427,7 @@ static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_
 	return code;
 }
 
-/* A life under each engine, then the one that was better. */
+/* A trial under each simulation, then the one that was better. */
 static int run_auto(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, struct hb_sim_result *result,
 		    struct hb_error *error)
 {
@@ -446,7 +448,7 @@ static int run_auto(const struct hb_sim_options *options, const struct hb_gpu_sp
 	return code;
 }
 
-static int by_start(const void *a, const void *b)
+static int compare_starts(const void *a, const void *b)
 {
 	const struct hb_span *left = a, *right = b;
 	if (left->start_ns != right->start_ns)
@@ -454,7 +456,7 @@ static int by_start(const void *a, const void *b)
 	return (left->kind > right->kind) - (left->kind < right->kind);
 }
 
-static int check(const struct hb_sim_options *options, struct hb_error *error)
+static int check_options(const struct hb_sim_options *options, struct hb_error *error)
 {
 	if (options->n_high + options->n_low == 0)
 		return hb_error_set(error, -EINVAL, "no tenant: give at least one --high or --low");
@@ -476,7 +478,7 @@ int hb_sim_run(const struct hb_sim_options *options, struct hb_sim_result *resul
 	struct hb_gpu_spec spec;
 	struct hb_sim_result made;
 	int64_t begun_ns = hb_clock_now_ns();
-	int code = check(options, error);
+	int code = check_options(options, error);
 	if (!code)
 		code = hb_mode_parse(options->sharing, &mode, error);
 	if (!code)
@@ -500,7 +502,7 @@ int hb_sim_run(const struct hb_sim_options *options, struct hb_sim_result *resul
 		return code;
 	}
 	if (made.n_spans)
-		qsort(made.spans, made.n_spans, sizeof *made.spans, by_start);
+		qsort(made.spans, made.n_spans, sizeof *made.spans, compare_starts);
 	made.wall_s = (double)(hb_clock_now_ns() - begun_ns) / 1e9;
 	*result = made;
 	return 0;

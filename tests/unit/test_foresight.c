@@ -107,7 +107,7 @@ static void test_plan_is_near_the_best(void **state)
 				for (uint32_t k = 0; k < n; k++)
 					hits += outcomes[k] >= start && outcomes[k] <= end;
 				if (hits < 4 || outcomes[i] == HB_FORESIGHT_NONE || outcomes[j] == HB_FORESIGHT_NONE ||
-				    end <= start || end - start > HB_FORESIGHT_HOLD_MAX_NS)
+				    end <= start || end - start > HB_FORESIGHT_TAKEOVER_MAX_NS)
 					continue;
 				int64_t cost = hb_foresight_plan_cost(&costs, shape, outcomes, n, start, end);
 				best = cost < best ? cost : best;
@@ -305,7 +305,7 @@ static int64_t work_twice(struct rig *rig, int i, int64_t next_ns)
 	pass(rig, rig->now_ns + 800 * US);
 	int64_t keep_ns = hb_foresight_keep_ns(&rig->foresight, rig->now_ns);
 	hb_foresight_idle_kept(&rig->foresight, rig->now_ns, keep_ns);
-	assert_int_equal(hb_foresight_hold_until_ns(&rig->foresight), keep_ns ? rig->now_ns + keep_ns : 0);
+	assert_int_equal(hb_foresight_takeover_until_ns(&rig->foresight), keep_ns ? rig->now_ns + keep_ns : 0);
 	pass(rig, rig->now_ns + next_ns + i % 5 * US);
 	uint64_t hidden = rig->foresight.counts.hidden;
 	hb_foresight_busy(&rig->foresight, rig->now_ns);
@@ -400,7 +400,7 @@ static void check_windows(const struct rig *rig, const struct spend *spends, uin
 		int64_t sum_ns = 0;
 		for (uint32_t i = first; i < n; i++) {
 			sum_ns += spends[i].cost_ns;
-			int64_t window_ns = spends[i].at_ns - spends[first].at_ns + HB_FORESIGHT_HOLD_MAX_NS;
+			int64_t window_ns = spends[i].at_ns - spends[first].at_ns + HB_FORESIGHT_TAKEOVER_MAX_NS;
 			int64_t allowed_ns = rig->costs.budget_cap_ns +
 					     window_ns / 1000000 * (int64_t)rig->costs.budget_ppm;
 			if (sum_ns > allowed_ns)
@@ -471,8 +471,8 @@ static void test_random(void **state)
 					 rig.foresight.signs[slot].seen >= HB_FORESIGHT_LEAST;
 			if (!knows)
 				assert_int_equal(rig.foresight.counts.holds, 0);
-			assert_true(!rig.foresight.busy || !rig.foresight.hold_until_ns);
-			assert_true(rig.foresight.allowed || !rig.foresight.hold_until_ns);
+			assert_true(!rig.foresight.busy || !rig.foresight.takeover_until_ns);
+			assert_true(rig.foresight.allowed || !rig.foresight.takeover_until_ns);
 			assert_in_range(rig.budget.tokens_ns, 0, rig.costs.budget_cap_ns);
 			if (rig.foresight.counts.wrong == wrong || n == WINDOWS)
 				continue;
