@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signs, attempts, holds and their budget; see foresight.h. The arithmetic of a plan is in foresight_plan.c. */
+/* Signs, attempts, takeovers and their budget; see foresight.h. foresight_plan.c has the arithmetic of a plan. */
 #include "decide/foresight.h"
 
 #include "decide/defaults.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define PPM 1000000
-/* A plan is made anew after this many outcomes. */
+/* A plan is computed again after this many outcomes. */
 #define STALE 4
 
 void hb_foresight_costs_init(struct hb_foresight_costs *costs)
@@ -66,8 +66,8 @@ static void settle_budget(const struct hb_foresight *foresight, int64_t now_ns)
 		budget->tokens_ns = cap_ns;
 }
 
-/* Takes a price, where the bucket is full enough for a sign that misses this often. */
-static bool take(struct hb_foresight *foresight, int64_t now_ns, int64_t price_ns, uint32_t miss_ppm)
+/* Takes a price from the bucket, if it is full enough for a sign with this share of misses. */
+static bool take_price(struct hb_foresight *foresight, int64_t now_ns, int64_t price_ns, uint32_t miss_ppm)
 {
 	settle_budget(foresight, now_ns);
 	int64_t floor_ns = foresight->costs.budget_cap_ns * miss_ppm / PPM;
@@ -81,7 +81,7 @@ static bool take(struct hb_foresight *foresight, int64_t now_ns, int64_t price_n
 	return true;
 }
 
-/* Gives back what the hold that ends was not worth after all. */
+/* The takeover ends and has cost spent_ns: gives the rest of its price back. */
 static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t spent_ns)
 {
 	settle_budget(foresight, now_ns);
@@ -92,15 +92,15 @@ static void give_back(struct hb_foresight *foresight, int64_t now_ns, int64_t sp
 	foresight->reserved_ns = 0;
 }
 
-/* --- holds --- */
+/* --- takeovers --- */
 
 static bool is_end_of_work(uint32_t slot)
 {
 	return slot >= HB_FORESIGHT_IDLE && slot < HB_FORESIGHT_FIRST_SOURCE;
 }
 
-/* A hold for this sign keeps what HP still has, instead of taking it from LP. */
-static bool keeps(const struct hb_foresight *foresight, uint32_t slot)
+/* A takeover for this sign keeps the GPU that HP still has, instead of taking it from LP. */
+static bool keeps_gpu(const struct hb_foresight *foresight, uint32_t slot)
 {
 	return is_end_of_work(slot) && foresight->costs.idle_seen_ns <= foresight->costs.yield_ns;
 }
@@ -119,7 +119,7 @@ static void end_wrong(struct hb_foresight *foresight, int64_t now_ns)
 	end_takeover(foresight, now_ns, foresight->reserved_ns);
 }
 
-/* A hold that was right is charged what it weighs against one in vain. */
+/* A takeover that was right is charged by its weight relative to one in vain. */
 static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahead_ns)
 {
 	const struct hb_foresight_costs *costs = &foresight->costs;
@@ -127,7 +127,7 @@ static int64_t right_price_ns(const struct hb_foresight *foresight, int64_t ahea
 	return costs->weight_ppm ? loss_ns * costs->kept_weight_ppm / costs->weight_ppm : loss_ns;
 }
 
-/* Begins a hold, or lengthens the one that runs. `linger`: HP has the GPU still. */
+/* Begins a takeover, or makes the present one longer. `linger`: HP still has the GPU. */
 static void begin_takeover(struct hb_foresight *foresight, int64_t now_ns, int64_t until_ns, uint32_t miss_ppm,
 			   bool linger)
 {
@@ -136,7 +136,7 @@ static void begin_takeover(struct hb_foresight *foresight, int64_t now_ns, int64
 	if (until_ns <= from_ns)
 		return;
 	int64_t price_ns = until_ns - from_ns + (runs || linger ? 0 : 2 * foresight->costs.switch_ns);
-	if (!take(foresight, now_ns, price_ns, miss_ppm)) {
+	if (!take_price(foresight, now_ns, price_ns, miss_ppm)) {
 		foresight->counts.throttled++;
 		return;
 	}
@@ -149,19 +149,19 @@ static void begin_takeover(struct hb_foresight *foresight, int64_t now_ns, int64
 	foresight->counts.lingers += linger;
 }
 
-static bool planned(const struct hb_foresight_sign *sign)
+static bool is_planned(const struct hb_foresight_sign *sign)
 {
 	return sign->end_ns && !sign->fired;
 }
 
-static void fire(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
+static void start_attempt(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot)
 {
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
 	sign->fired = true;
 	if (sign->end_ns <= now_ns)
 		return;
 	if (foresight->allowed)
-		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps(foresight, slot));
+		begin_takeover(foresight, now_ns, sign->end_ns, sign->plan.miss_ppm, keeps_gpu(foresight, slot));
 	else if (slot >= HB_FORESIGHT_FIRST_SOURCE)
 		foresight->counts.needless++;
 }
@@ -174,8 +174,8 @@ void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns)
 		return;
 	for (uint64_t left = foresight->pending; left; left &= left - 1) {
 		uint32_t slot = (uint32_t)__builtin_ctzll(left);
-		if (planned(&foresight->signs[slot]) && foresight->signs[slot].start_ns <= now_ns)
-			fire(foresight, now_ns, slot);
+		if (is_planned(&foresight->signs[slot]) && foresight->signs[slot].start_ns <= now_ns)
+			start_attempt(foresight, now_ns, slot);
 	}
 }
 
@@ -184,7 +184,7 @@ int64_t hb_foresight_next_ns(const struct hb_foresight *foresight)
 	int64_t next_ns = foresight->takeover_until_ns ? foresight->takeover_until_ns : INT64_MAX;
 	for (uint64_t left = foresight->busy ? 0 : foresight->pending; left; left &= left - 1) {
 		const struct hb_foresight_sign *sign = &foresight->signs[__builtin_ctzll(left)];
-		if (planned(sign) && sign->start_ns < next_ns)
+		if (is_planned(sign) && sign->start_ns < next_ns)
 			next_ns = sign->start_ns;
 	}
 	return next_ns;
@@ -214,9 +214,9 @@ static void refresh_plan(struct hb_foresight *foresight, uint32_t slot)
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
 	if (!foresight->learns || sign->seen < HB_FORESIGHT_LEAST || sign->stale < STALE)
 		return;
-	enum hb_foresight_shape shape = keeps(foresight, slot) ? HB_SHAPE_IDLE
-					: sign->timed          ? HB_SHAPE_TIME
-							       : HB_SHAPE_SIGN;
+	enum hb_foresight_shape shape = keeps_gpu(foresight, slot) ? HB_SHAPE_IDLE
+					: sign->timed              ? HB_SHAPE_TIME
+								   : HB_SHAPE_SIGN;
 	sign->plan = hb_foresight_plan_make(&foresight->costs, shape, sign->outcome_ns, hb_foresight_known(sign));
 	if (is_end_of_work(slot))
 		foresight->keep[slot] = hb_foresight_plan_make(&foresight->costs, HB_SHAPE_IDLE, sign->outcome_ns,
@@ -233,8 +233,8 @@ static void begin_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t
 	sign->fired = false;
 	sign->start_ns = base_ns + sign->plan.start_ns;
 	sign->end_ns = is_takeover(&sign->plan) ? base_ns + sign->plan.end_ns : 0;
-	/* What follows that soon has to be kept for: a hold begun now would come when it is there already. */
-	if (is_end_of_work(slot) && !keeps(foresight, slot) && sign->plan.end_ns < foresight->costs.ready_ns)
+	/* Launches this soon can only be covered by keeping the GPU: a takeover that begins now comes too late. */
+	if (is_end_of_work(slot) && !keeps_gpu(foresight, slot) && sign->plan.end_ns < foresight->costs.ready_ns)
 		sign->end_ns = 0;
 }
 
@@ -247,7 +247,7 @@ static void end_attempt(struct hb_foresight *foresight, uint32_t slot, int64_t o
 	if (outcome_ns < -HB_FORESIGHT_HORIZON_NS)
 		outcome_ns = -HB_FORESIGHT_HORIZON_NS;
 	sign->outcome_ns[sign->seen % HB_FORESIGHT_WINDOW] = (int32_t)outcome_ns;
-	/* Stays a multiple of the window apart when it saturates. */
+	/* At saturation the counter goes back by a multiple of the window, so that the ring stays in order. */
 	sign->seen = sign->seen + 1 < UINT32_MAX ? sign->seen + 1 : sign->seen + 1 - 2 * HB_FORESIGHT_WINDOW;
 	sign->stale++;
 }
@@ -263,7 +263,7 @@ static uint32_t make_room(const struct hb_foresight *foresight)
 	return oldest;
 }
 
-static uint32_t find(struct hb_foresight *foresight, enum hb_sign kind, uint64_t source, bool timed)
+static uint32_t find_slot(struct hb_foresight *foresight, enum hb_sign kind, uint64_t source, bool timed)
 {
 	for (uint32_t slot = HB_FORESIGHT_FIRST_SOURCE; slot < foresight->n_signs; slot++)
 		if (foresight->sources[slot] == source && foresight->signs[slot].kind == kind &&
@@ -275,7 +275,7 @@ static uint32_t find(struct hb_foresight *foresight, enum hb_sign kind, uint64_t
 	memset(&foresight->signs[slot], 0, sizeof foresight->signs[slot]);
 	foresight->signs[slot].kind = kind;
 	foresight->signs[slot].timed = timed;
-	/* A time that somebody names is believed until its outcomes say otherwise. */
+	/* A named time is trusted until its outcomes say otherwise. */
 	if (timed) {
 		foresight->signs[slot].plan.start_ns = (int32_t)-foresight->costs.lead_ns;
 		foresight->signs[slot].plan.end_ns = (int32_t)foresight->costs.grace_ns;
@@ -283,8 +283,8 @@ static uint32_t find(struct hb_foresight *foresight, enum hb_sign kind, uint64_t
 	return slot;
 }
 
-/* The attempt that runs also stands for this sign: true. Else the old one led to nothing, or to an earlier time. */
-static bool merges(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot, int64_t base_ns)
+/* True: the pending attempt also covers this sign. False: the old sign had no launch, or names a later time. */
+static bool merge_sign(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot, int64_t base_ns)
 {
 	struct hb_foresight_sign *sign = &foresight->signs[slot];
 	int64_t merge_until_ns = sign->base_ns + HB_FORESIGHT_MERGE_NS;
@@ -295,9 +295,12 @@ static bool merges(struct hb_foresight *foresight, int64_t now_ns, uint32_t slot
 	return !(sign->timed && base_ns < sign->base_ns && !sign->fired);
 }
 
-/* A sign that is worth a hold: somebody is there. Of those that do not say who, the first after idle is the one that the
- * next launch serves, and `at_least` says how many a repeated one makes. */
-static void hear(struct hb_foresight *foresight, uint32_t slot, uint32_t who, uint32_t at_least)
+/*
+ * A sign worth a takeover announces a request. Of signs without a place, the first after
+ * idle announces the request of the next launch; `at_least` is the number of requests
+ * that a repeated one announces.
+ */
+static void note_waiting(struct hb_foresight *foresight, uint32_t slot, uint32_t who, uint32_t at_least)
 {
 	if (!is_takeover(&foresight->signs[slot].plan))
 		return;
@@ -317,21 +320,21 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 		foresight->counts.needless++;
 		return;
 	}
-	uint32_t slot = find(foresight, kind, source, timed);
+	uint32_t slot = find_slot(foresight, kind, source, timed);
 	int64_t base_ns = timed ? expected_ns : now_ns;
 	foresight->signs[slot].used_ns = now_ns;
 	if (foresight->busy) {
-		hear(foresight, slot, who, 1);
+		note_waiting(foresight, slot, who, 1);
 		foresight->counts.needless++;
 		return;
 	}
-	if (foresight->pending & UINT64_C(1) << slot && merges(foresight, now_ns, slot, base_ns)) {
-		hear(foresight, slot, who, 2);
+	if (foresight->pending & UINT64_C(1) << slot && merge_sign(foresight, now_ns, slot, base_ns)) {
+		note_waiting(foresight, slot, who, 2);
 		foresight->counts.needless++;
 		return;
 	}
 	begin_attempt(foresight, slot, base_ns);
-	hear(foresight, slot, who, 0);
+	note_waiting(foresight, slot, who, 0);
 	int64_t *start_ns = &foresight->signs[slot].start_ns;
 	if (*start_ns > now_ns && *start_ns - now_ns <= foresight->costs.soon_ns)
 		*start_ns = now_ns;
@@ -340,8 +343,8 @@ void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_s
 
 /* --- HP's work --- */
 
-/* Its launch answers all signs; the period only where LP could have had the GPU since its last work. */
-static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
+/* HP's launch ends all attempts; that of the period only if LP could have had the GPU since. True: it came too early. */
+static bool end_attempts(struct hb_foresight *foresight, int64_t now_ns, bool start)
 {
 	bool late = false;
 	uint64_t left = foresight->pending;
@@ -349,14 +352,14 @@ static bool answer(struct hb_foresight *foresight, int64_t now_ns, bool start)
 		left &= ~(UINT64_C(1) << HB_FORESIGHT_PERIOD);
 	for (; left; left &= left - 1) {
 		uint32_t slot = (uint32_t)__builtin_ctzll(left);
-		late |= slot >= HB_FORESIGHT_FIRST_SOURCE && planned(&foresight->signs[slot]);
+		late |= slot >= HB_FORESIGHT_FIRST_SOURCE && is_planned(&foresight->signs[slot]);
 		end_attempt(foresight, slot, now_ns - foresight->signs[slot].base_ns);
 	}
 	return late;
 }
 
-/* A start serves one of those that were heard; those who wait for longer than any hold had come for something else. */
-static void serve_one(struct hb_foresight *foresight, int64_t now_ns)
+/* A start serves one waiting request. Requests that waited for longer than any takeover were something else. */
+static void serve_request(struct hb_foresight *foresight, int64_t now_ns)
 {
 	if (now_ns - foresight->idle_since_ns > HB_FORESIGHT_TAKEOVER_MAX_NS)
 		foresight->waiting = 0;
@@ -378,7 +381,7 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 		end_wrong(foresight, now_ns);
 	bool start = foresight->idle_since_ns < 0 ||
 		     now_ns - foresight->idle_since_ns >= 2 * foresight->costs.switch_ns;
-	bool late = answer(foresight, now_ns, start);
+	bool late = end_attempts(foresight, now_ns, start);
 	if (foresight->takeover_until_ns) {
 		int64_t ahead_ns = now_ns - foresight->takeover_since_ns;
 		late = !foresight->lingering && ahead_ns < foresight->costs.switch_ns;
@@ -391,12 +394,12 @@ void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns)
 	foresight->busy = true;
 	foresight->later = !start;
 	if (start) {
-		serve_one(foresight, now_ns);
+		serve_request(foresight, now_ns);
 		foresight->start_ns = now_ns;
 	}
 }
 
-static uint32_t end_of_work(const struct hb_foresight *foresight)
+static uint32_t find_end_of_work(const struct hb_foresight *foresight)
 {
 	bool queued = foresight->waiting || foresight->heard_from || foresight->heard;
 	if (foresight->later)
@@ -406,7 +409,7 @@ static uint32_t end_of_work(const struct hb_foresight *foresight)
 
 int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns)
 {
-	const struct hb_foresight_plan *plan = &foresight->keep[end_of_work(foresight)];
+	const struct hb_foresight_plan *plan = &foresight->keep[find_end_of_work(foresight)];
 	settle_budget(foresight, now_ns);
 	if (!foresight->busy || !foresight->allowed || !foresight->learns || !is_takeover(plan))
 		return 0;
@@ -421,11 +424,11 @@ void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int6
 	foresight->budget->busy--;
 	foresight->busy = false;
 	foresight->idle_since_ns = now_ns;
-	/* Not at the launch that began the period, which must not wait for a plan to be made. */
+	/* Not at the launch that began the period, because HP must not wait for a plan to be computed. */
 	if (foresight->learns && !(foresight->pending & UINT64_C(1) << HB_FORESIGHT_PERIOD))
 		begin_attempt(foresight, HB_FORESIGHT_PERIOD, foresight->start_ns);
 	if (foresight->learns) {
-		uint32_t slot = end_of_work(foresight);
+		uint32_t slot = find_end_of_work(foresight);
 		begin_attempt(foresight, slot, now_ns);
 		if (keep_ns > 0 && foresight->allowed)
 			begin_takeover(foresight, now_ns, now_ns + keep_ns, foresight->keep[slot].miss_ppm, true);

@@ -1,239 +1,228 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foresight: learns what comes after each sign that a process is about to use
- * the GPU, and says when to hold the GPU for it. One struct a process (or
- * tenant), fixed memory, no allocation, no clock, integers only: the same code
- * decides in the core (policy_temporal.c), in the simulator and, where 20 us
- * matter, in the process that saw the sign. Not thread safe: one caller at a
+ * Foresight: learns how long after each sign a process uses the GPU, and decides when
+ * to take the GPU over for it. One struct for each process, fixed memory, no
+ * allocation, no clock, integers only. The shim runs it in HP processes and the
+ * simulator in its HP programs (process_foresight.h). Not thread safe: one caller at a
  * time.
  *
- * Idea. A context switch delays HP by switch_ns, unless holds were launched
- * ready_ns before HP's first kernel. A sign (a request's bytes, a call, the
- * period of arrivals, the end of HP's last kernel) comes some time T before
- * that kernel. T has a distribution, and some signs lead to nothing. From the
- * last HB_FORESIGHT_WINDOW outcomes of a sign we know the distribution as it is
- * now; a hold from s to e after the sign costs, summed over these outcomes,
+ * Idea. A context switch delays HP by switch_ns, unless takeover kernels were launched
+ * ready_ns before HP's first kernel. A sign (the bytes of a request, a call, the period
+ * of arrivals, the end of HP's last kernel) precedes that kernel by a time T. T varies,
+ * and some signs are followed by no launch. The last HB_FORESIGHT_WINDOW outcomes of a
+ * sign are its present distribution. A takeover from s to e after the sign costs, summed
+ * over these outcomes:
  *
- *	came before s        HP waits the switch                LP loses nothing
- *	came at T in s..e    HP waits what is not hidden yet:   LP loses what it was kept
- *	                     switch * (ready - (T-s)) / ready   off beyond the switch it
- *	                     and 0 from s + ready on            pays anyway: T - s - switch
- *	came later, or never HP waits the switch (if it came)   LP loses e - s + 2 switches
+ *	launch before s      HP waits for the switch              LP loses nothing
+ *	launch at T in s..e  HP waits for the part not hidden:    LP loses the time without
+ *	                     switch * (ready - (T-s)) / ready,    GPU beyond the switch that
+ *	                     0 from s + ready on                  it pays anyway: T - s - switch
+ *	later, or no launch  HP waits for the switch (if it       LP loses e - s + 2 switches
+ *	                     launches)
  *
- * and we take the s and e with the least HP delay + weight * LP loss, or none
- * where holding never beats not holding. This is the expected loss of a decision
- * under the empirical distribution (plain decision theory; the window in place
- * of a decay is the same forgetting with exact samples, and lets s and e lie
- * between samples of any scale). Candidates for s are the sorted outcomes less
- * ready_ns (the cost is piecewise linear, its minimum lies at such a corner);
- * for each, one pass over the outcomes gives the best e. A plan must be for four
- * launches at least, lest it be for the one outcome that was the longest.
+ * The plan is the s and e with the least HP delay + weight * LP loss, or no takeover if
+ * that costs less. This is the expected loss under the empirical distribution. The
+ * window replaces a decay: it forgets as well, and keeps exact samples. Candidates for s
+ * are the sorted outcomes minus ready_ns (the cost is piecewise linear, so its minimum is
+ * at such a corner); for each, one pass over the outcomes gives the best e. A plan has to
+ * cover four launches at least, so that it is not made for the longest outcome alone.
  *
- * Example. switch 190 us, ready 260 us, weight 0.1. Of 64 outcomes 60 lie evenly
- * between 300 and 420 us and 4 led to nothing. Holding from 40 us (300 - 260) to
- * 467 us (420 and a quarter of a switch) hides the switch for all 60: LP loses
- * 60 * (320 - 190) us by mean and 4 * (427 + 380) us, times 0.1 = 1.1 ms; not
- * holding costs HP 60 * 190 us = 11.4 ms. With 4 launches and 60 nothings it is
- * 60 * 807 us * 0.1 = 4.8 ms against 0.76 ms, and we do not hold.
+ * Example. switch 190 us, ready 260 us, weight 0.1. Of 64 outcomes 60 are evenly between
+ * 300 and 420 us, 4 had no launch. A takeover from 40 us (300 - 260) to 467 us (420 plus a
+ * quarter of a switch) hides the switch for all 60: LP loses 60 * (320 - 190) us on
+ * average and 4 * (427 + 380) us, times 0.1 = 1.1 ms; without a takeover HP loses
+ * 60 * 190 us = 11.4 ms. With 4 launches and 60 outcomes without one the takeover costs
+ * 60 * 807 us * 0.1 = 4.8 ms against 0.76 ms, so there is none.
  *
- * Four safeguards
- *  - Nothing is held for a sign with fewer than HB_FORESIGHT_LEAST outcomes. Only
- *    a hint that names its time (the client API) is believed from the start.
- *  - Budget: what a hold would cost LP if it were wrong is taken from a token
- *    bucket before it begins; when it was right all but what LP really lost is
- *    given back. So holds never cost more than the share budget_ppm of LP's time
- *    plus what was saved up (budget_cap_ns). A sign needs a bucket the fuller the
- *    more of its outcomes are misses, so the worst sign is throttled first.
- *  - The window forgets: after a change of load the sign fires by the new
- *    distribution within some tens of outcomes, and until then misses cost what
- *    the budget allows.
- *  - A sign that repeats within HB_FORESIGHT_MERGE_NS is one sign; later it is a
- *    new one and the first led to nothing. So 10,000 false signs a second are
- *    500 outcomes that say "nothing".
+ * Safeguards
+ *  - A sign with fewer than HB_FORESIGHT_LEAST outcomes causes no takeover. Only a hint
+ *    that names its time (client API) is trusted from the start.
+ *  - Budget: the price of a takeover in vain is taken from a token bucket before it
+ *    begins. After a takeover that was right, everything except LP's real loss is given
+ *    back. So takeovers cost LP at most budget_ppm of its time plus what was saved
+ *    (budget_cap_ns). A sign with more misses needs a fuller bucket, so the worst sign is
+ *    throttled first.
+ *  - The window forgets: after a change of load the plan follows within some tens of
+ *    outcomes. Until then the budget limits the cost of misses.
+ *  - A sign that repeats within HB_FORESIGHT_MERGE_NS counts as one sign. Later it is a
+ *    new sign, and the first had no launch. So 10,000 false signs a second are 500
+ *    outcomes without a launch.
  *
- * After HP's last kernel (hb_foresight_idle) the GPU is still HP's. "Idle" is a
- * sign like others, with s = 0; LP loses T - 2 switches for a hit (it would have
- * paid both) and e for a miss. It is learned apart for the case that somebody
- * waits: signs worth a hold came from more than one place (`who`) since HP's last
- * start, or while HP was busy, or, where the place is not known, twice; each start
- * serves one of them. And apart for the first end of work after a start and for
- * later ones: a program that launches, waits, and launches again (the answer's
- * class) does so in every request, and comes back at once only after the first.
- * Where idle is seen later than the GPU is given away (idle_seen_ns > yield_ns: a
- * process sees it when it synchronizes) the end of work is a sign like others,
- * unless the process arranged for the GPU to be kept before it began to wait:
- * hb_foresight_keep_ns() says for how long that pays.
+ * The end of work. After HP's last kernel (hb_foresight_idle) HP still has the GPU. This
+ * is a sign like others with s = 0; LP loses T - 2 switches for a hit (it would have paid
+ * both) and e for a miss. Four kinds of ends are learned separately:
+ *  - whether another request waits: signs worth a takeover came from more than one place
+ *    (`who`) since HP's last start, or while HP was busy, or, if the place is not known,
+ *    twice. Each start serves one of them.
+ *  - whether it is the first end after a start or a later one: a program that launches,
+ *    waits and launches again does so in every request.
+ * A process sees the end of its work when it synchronizes, later than the GPU is given
+ * away (idle_seen_ns > yield_ns). So the GPU can be kept only if the process arranged
+ * that before it began to wait; hb_foresight_keep_ns() says for how long that pays.
  *
- * Periodic arrivals are a sign whose base is the last start; its outcomes are
- * the intervals. Nothing has to be called periodic: a narrow distribution of
- * intervals makes a hold worth its cost, the exponential one of a Poisson
- * process never does.
+ * Periodic arrivals are a sign whose base is the last start; its outcomes are the
+ * intervals. A narrow distribution of intervals makes a takeover worth its cost, the
+ * exponential one of a Poisson process never does.
  *
- * Bad at: signs of one identity that mean two things (a health check on the
- * request's socket): the mixture is learned, not the difference. Periods over 2 s.
- * Bytes that come in while HP is between two kernels of a request: their
- * outcome is the next kernel, not their own. Misses dearer than the mean says
- * (it minimises a mean, not a p99: lower weight_ppm for that).
+ * Bad at: signs of one identity with two meanings (a health check on the requests'
+ * socket); only the mixture is learned. Periods over 2 s. Bytes that arrive between two
+ * kernels of a request: their outcome is the next kernel. Tails: it minimises a mean, not
+ * a p99 (lower weight_ppm for that).
  *
- * How to use
- *	hb_foresight_sign / _busy / _idle / _allow    when it happens
- *	hb_foresight_step                             when next_ns has come
- *	after each of them: compare hb_foresight_takeover_until_ns() with what is held:
- *	    became > 0: launch holds with the limit until - now; grew: raise the
- *	    limit; became 0: release.
- *  A process whose holds end by themselves at their limit need not call step for
- *  the end of a hold; the next call settles it.
+ * Use: call hb_foresight_sign/_busy/_idle/_allow when it happens, and _step at next_ns.
+ * After each call compare hb_foresight_takeover_until_ns() with its old value: from 0 to a
+ * time means take over, a later time means stay longer, 0 means release.
  *
- * Files: foresight.c and foresight_plan.c need nothing but the C library and may
- * be compiled into any program; foresight_dump.c prints.
+ * Files: foresight.c (signs, attempts, budget), foresight_plan.c (arithmetic of a plan),
+ * foresight_share.c (budget of several processes).
  *
- * Costs: _busy is on HP's first launch after idle: a loop over the pending
- * signs (two or three), no search, no sort. A plan is made anew on every fourth
- * outcome, on the path of a sign, in about 2 us.
+ * Cost: _busy is called at HP's first launch after idle. It is one loop over the pending
+ * signs (two or three). A plan is computed on every fourth outcome, at a sign, in 2 us.
  */
-#ifndef HB_CORE_FORESIGHT_H
-#define HB_CORE_FORESIGHT_H
+#ifndef HB_DECIDE_FORESIGHT_H
+#define HB_DECIDE_FORESIGHT_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
-/* What a hint was read from. */
+/* Kinds of signs. */
 enum hb_sign { HB_SIGN_API, HB_SIGN_SOCKET, HB_SIGN_CALL, HB_SIGN_PERIOD, HB_SIGNS };
 
-#define HB_FORESIGHT_SIGNS 64  /* identities at one time; the one not seen for longest makes room */
-#define HB_FORESIGHT_WINDOW 64 /* outcomes of each */
-#define HB_FORESIGHT_LEAST 16  /* outcomes before it is acted upon */
+#define HB_FORESIGHT_SIGNS 64  /* identities remembered; a new one replaces the one unseen for longest */
+#define HB_FORESIGHT_WINDOW 64 /* outcomes remembered of each */
+#define HB_FORESIGHT_LEAST 16  /* outcomes before a sign may cause a takeover */
 #define HB_FORESIGHT_MERGE_NS INT64_C(2000000)
-#define HB_FORESIGHT_HORIZON_NS INT64_C(2000000000)    /* later launches have nothing to do with the sign */
-#define HB_FORESIGHT_TAKEOVER_MAX_NS INT64_C(20000000) /* no single hold is planned longer */
+#define HB_FORESIGHT_HORIZON_NS INT64_C(2000000000)    /* a later launch does not belong to the sign */
+#define HB_FORESIGHT_TAKEOVER_MAX_NS INT64_C(20000000) /* longest takeover */
 
-/* An outcome that stands for "no launch came". */
+/* The outcome of a sign that no launch followed. */
 #define HB_FORESIGHT_NONE INT32_MAX
 
-/* Places of the signs that foresight sees by itself; those it is told of come behind them. */
+/* Slots of the signs that foresight sees itself. Slots of reported signs follow them. */
 enum {
 	HB_FORESIGHT_PERIOD,
-	HB_FORESIGHT_IDLE,         /* the first end of work since a start */
-	HB_FORESIGHT_QUEUED,       /* ... and somebody waits */
-	HB_FORESIGHT_LATER_IDLE,   /* another end, after a launch that followed at once */
-	HB_FORESIGHT_LATER_QUEUED, /* ... and somebody waits */
+	HB_FORESIGHT_IDLE,         /* the first end of work after a start */
+	HB_FORESIGHT_QUEUED,       /* the same, and another request waits */
+	HB_FORESIGHT_LATER_IDLE,   /* another end of work, after a launch soon after the one before */
+	HB_FORESIGHT_LATER_QUEUED, /* the same, and another request waits */
 	HB_FORESIGHT_FIRST_SOURCE
 };
 
 struct hb_foresight_costs {
-	int64_t switch_ns;    /* one context switch, HP's delay without a hold */
-	int64_t ready_ns;     /* a hold this early hides it all, late switches included */
-	int64_t idle_seen_ns; /* hb_foresight_idle() is called this long after HP's last kernel has ended */
-	int64_t yield_ns;     /* an idle context keeps the GPU this long by itself */
-	int64_t soon_ns;      /* what a sign makes due within that time begins at once: waking up for it comes late */
-	int64_t lead_ns, grace_ns; /* hold around the time a hint names while its source is not known well enough */
-	uint32_t weight_ppm;       /* LP's time against HP's delay: what it loses by holds in vain */
-	uint32_t kept_weight_ppm;  /* ... and by being kept off for longer than the switch before a launch that came */
-	uint32_t budget_ppm;       /* share of LP's time that holds may cost */
-	int64_t budget_cap_ns;     /* saved up at most */
+	int64_t switch_ns;    /* duration of a context switch: HP's delay without a takeover */
+	int64_t ready_ns;     /* a takeover this early hides the switch completely, also a slow one */
+	int64_t idle_seen_ns; /* hb_foresight_idle() is called this long after the end of HP's last kernel */
+	int64_t yield_ns;     /* an idle context keeps the GPU for this long by itself */
+	int64_t soon_ns; /* a takeover due within this time of its sign begins at once, because a thread wakes late */
+	int64_t lead_ns,
+		grace_ns;    /* takeover around the time that a hint names, until its source is known well enough */
+	uint32_t weight_ppm; /* weight of LP time lost to takeovers in vain, against HP's delay */
+	uint32_t kept_weight_ppm; /* weight of LP time lost before a launch, beyond the switch */
+	uint32_t budget_ppm;      /* share of LP's time that takeovers may cost */
+	int64_t budget_cap_ns;    /* most that can be saved */
 };
 
-/* One for all that share an LP: the tenants of a GPU, or a process that decides for itself. All-zero = empty. */
+/* The token bucket of one process. Zeros = a new one. */
 struct hb_foresight_budget {
 	int64_t tokens_ns;
 	int64_t since_ns;
-	int64_t part_ppm; /* of one ns, not yet in tokens_ns */
-	uint32_t busy;    /* HP tenants at work: LP's time stands still */
+	int64_t part_ppm; /* fraction of a ns that is not yet in tokens_ns */
+	uint32_t busy;    /* HP at work: the bucket does not fill */
 	bool begun;
 };
 
-/* When to hold, after the sign (or the time it named), and the share of outcomes for which that would be in vain. */
+/* A takeover relative to the sign (or the time it named), and the share of outcomes for which it is in vain. */
 struct hb_foresight_plan {
-	int32_t start_ns, end_ns; /* end <= start: do not hold */
+	int32_t start_ns, end_ns; /* end <= start: no takeover */
 	uint32_t miss_ppm;
 };
 
-/* An identity, what is known of it, and the attempt that runs: from the sign to the launch that answers it. */
+/* One identity: its outcomes, its plan, and the pending attempt, from the sign to the launch that follows. */
 struct hb_foresight_sign {
-	int64_t used_ns;                         /* last seen */
-	int64_t base_ns;                         /* of the attempt: the sign's time, or the time it named */
-	int64_t start_ns, end_ns;                /* of the attempt's hold; end 0 = none is planned */
-	int32_t outcome_ns[HB_FORESIGHT_WINDOW]; /* ring: launch - base; HB_FORESIGHT_NONE = none came */
+	int64_t used_ns;                         /* when the sign was seen last */
+	int64_t base_ns;                         /* of the attempt: time of the sign, or the time it named */
+	int64_t start_ns, end_ns;                /* takeover of the attempt; end 0 = none is planned */
+	int32_t outcome_ns[HB_FORESIGHT_WINDOW]; /* ring: launch - base; HB_FORESIGHT_NONE = no launch */
 	struct hb_foresight_plan plan;
-	uint32_t seen;  /* outcomes ever, saturating */
-	uint32_t stale; /* outcomes since the plan was made */
+	uint32_t seen;  /* number of outcomes so far, saturating */
+	uint32_t stale; /* outcomes since the plan was computed */
 	enum hb_sign kind;
-	bool timed; /* it names HP's start */
-	bool fired; /* the attempt's hold has begun, or was given up */
+	bool timed; /* the sign names the time of HP's start */
+	bool fired; /* the attempt's takeover has begun, or was given up */
 };
 
 struct hb_foresight_counts {
 	uint64_t signs;
-	uint64_t needless;  /* came while HP worked or a hold ran, or nothing was to be gained */
+	uint64_t needless;  /* signs while HP worked or a takeover ran, or without LP */
 	uint64_t takeovers; /* begun */
 	uint64_t hidden;    /* HP's launch found the switch done */
-	uint64_t late;      /* a hold ran or was planned, and HP's launch came before the switch was over */
-	uint64_t wrong;     /* ended without a launch */
-	uint64_t throttled; /* not begun for want of budget */
-	uint64_t lingers;   /* holds begun at HP's last kernel */
-	uint64_t wrong_ns;  /* held by those; each also cost LP two switches */
+	uint64_t late;      /* a takeover ran or was planned, and HP launched before the switch was over */
+	uint64_t wrong;     /* takeovers that ended without a launch */
+	uint64_t throttled; /* takeovers not begun because the budget was used up */
+	uint64_t lingers;   /* takeovers begun at HP's last kernel */
+	uint64_t wrong_ns;  /* duration of wrong takeovers; each also cost LP two switches */
 };
 
 struct hb_foresight {
 	struct hb_foresight_costs costs;
 	struct hb_foresight_budget *budget;
 	struct hb_foresight_counts counts;
-	uint64_t pending;                             /* bit set of signs with an attempt */
-	int64_t idle_since_ns;                        /* -1 = never worked */
-	int64_t start_ns;                             /* the last launch before which LP could have had the GPU */
-	int64_t takeover_since_ns, takeover_until_ns; /* until 0 = nothing is held */
-	int64_t reserved_ns;                          /* taken from the budget for the hold that runs */
-	bool learns;                                  /* false: only hints that name a time count, as they are */
+	uint64_t pending;      /* bit set of signs with a pending attempt */
+	int64_t idle_since_ns; /* -1 = HP never worked */
+	int64_t start_ns;      /* last launch that followed an idle time in which LP could have the GPU */
+	int64_t takeover_since_ns, takeover_until_ns; /* until 0 = no takeover */
+	int64_t reserved_ns;                          /* taken from the budget for the present takeover */
+	bool learns;                                  /* false: only hints that name a time count, and are trusted */
 	bool allowed, busy, lingering;
-	bool later;          /* HP's work is not the first since its start */
-	uint64_t heard_from; /* since then, by signs worth a hold: a bit each (who % 64) */
-	uint32_t heard;      /* ... by those that do not say who: 1, or 2 for more */
-	uint32_t waiting;    /* heard before, and not served by that start */
-	/* The plans of the ends of work, where the GPU is kept from before they are seen. */
+	bool later;          /* HP's work is not the first after its start */
+	uint64_t heard_from; /* places of signs worth a takeover since then: one bit each (who % 64) */
+	uint32_t heard;      /* the same for signs without a place: 1, or 2 for more */
+	uint32_t waiting;    /* requests announced before that start and not served by it */
+	/* Plans for keeping the GPU after each kind of end of work. */
 	struct hb_foresight_plan keep[HB_FORESIGHT_FIRST_SOURCE];
 	uint32_t n_signs;
-	uint64_t sources[HB_FORESIGHT_SIGNS]; /* apart from the signs, so that a search reads 8 cache lines */
+	uint64_t sources[HB_FORESIGHT_SIGNS]; /* separate from the signs, so that a search reads 8 cache lines */
 	struct hb_foresight_sign signs[HB_FORESIGHT_SIGNS];
 };
 
 /* The costs that ship; see defaults.def. */
 void hb_foresight_costs_init(struct hb_foresight_costs *costs);
 
-/* Nothing is known, nothing is held, holding is not allowed. `budget` outlives it. */
+/* Starts without knowledge; takeovers are not allowed yet. `budget` must live as long. */
 void hb_foresight_init(struct hb_foresight *foresight, const struct hb_foresight_costs *costs,
 		       struct hb_foresight_budget *budget, bool learns);
-/* The tenant leaves: gives back what it had taken from the budget. */
+/* Gives back what was taken from the budget. */
 void hb_foresight_fini(struct hb_foresight *foresight, int64_t now_ns);
 
 /*
- * Whether a hold can gain anything: LP is there, and no other HP tenant is at
- * work whose slices it would cost. A running hold ends when it cannot any more.
+ * Allows or forbids takeovers. They gain nothing without LP, and cost another HP tenant
+ * that works its time slices. A present takeover ends when they are forbidden.
  */
 void hb_foresight_allow(struct hb_foresight *foresight, int64_t now_ns, bool allowed);
 /*
- * A sign was seen. `source`: what it is (descriptor class, call site). `who`: which one of its kind (a descriptor), so
- * that two that wait are told from one that is heard twice; 0 = not known. `expected_ns`: when it says HP starts; 0 = it
- * does not say.
+ * A sign was seen. `source` identifies it (class of a descriptor, call site). `who` is
+ * its place (a descriptor), which distinguishes two waiting requests from one request
+ * with two signs; 0 = not known. `expected_ns` is the time of HP's start that the sign
+ * names; 0 = it names none.
  */
 void hb_foresight_sign(struct hb_foresight *foresight, int64_t now_ns, enum hb_sign kind, uint64_t source, uint32_t who,
 		       int64_t expected_ns);
-/* HP's work in flight became some (its first launch after idle), and none. */
+/* HP launches for the first time after idle; HP has no work in flight any more. */
 void hb_foresight_busy(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle(struct hb_foresight *foresight, int64_t now_ns);
 /*
- * For a process that sees the end of its work too late to keep the GPU: how long
- * it is worth keeping once the work that runs has ended; 0 = not. Who then
- * arranges for it calls hb_foresight_idle_kept() in place of hb_foresight_idle().
+ * For a process that sees the end of its work too late to keep the GPU: returns how
+ * long keeping it pays once the present work has ended; 0 = not at all. After arranging
+ * that, the process calls hb_foresight_idle_kept() instead of hb_foresight_idle().
  */
 int64_t hb_foresight_keep_ns(struct hb_foresight *foresight, int64_t now_ns);
 void hb_foresight_idle_kept(struct hb_foresight *foresight, int64_t now_ns, int64_t keep_ns);
-/* Begins and ends the holds that are due. */
+/* Begins and ends takeovers that are due. */
 void hb_foresight_step(struct hb_foresight *foresight, int64_t now_ns);
-/* When step has something to do; INT64_MAX = not before the next event. */
+/* When hb_foresight_step() is due; INT64_MAX = not before the next event. */
 int64_t hb_foresight_next_ns(const struct hb_foresight *foresight);
 
-/* Until when the GPU is to be held; 0 = it is not. */
+/* End of the present takeover; 0 = none. */
 static inline int64_t hb_foresight_takeover_until_ns(const struct hb_foresight *foresight)
 {
 	return foresight->takeover_until_ns;
@@ -243,8 +232,5 @@ static inline uint32_t hb_foresight_known(const struct hb_foresight_sign *sign)
 {
 	return sign->seen < HB_FORESIGHT_WINDOW ? sign->seen : HB_FORESIGHT_WINDOW;
 }
-
-/* One line a sign: what is known of it and what it would do. */
-void hb_foresight_dump(const struct hb_foresight *foresight, FILE *out);
 
 #endif

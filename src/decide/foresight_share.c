@@ -9,7 +9,7 @@ bool hb_foresight_share_is_due(const struct hb_foresight_share *share, int64_t n
 	return now_ns >= share->again_ns;
 }
 
-/* A change that is seen late counts from when it was seen: what happened meanwhile is not known. */
+/* A change counts from when it is noticed; when it happened is not known. */
 static bool was_active(struct hb_foresight_share *share, uint32_t i, uint64_t activity, int64_t now_ns)
 {
 	if (activity && activity != share->activity[i])
@@ -31,7 +31,7 @@ void hb_foresight_share_look(struct hb_foresight_share *share, struct hb_foresig
 	foresight->costs.budget_ppm = HB_DEFAULT_TAKEOVER_BUDGET_PPM / (others + 1);
 	if (!away || !others)
 		return;
-	foresight->costs.budget_ppm = 0; /* until they have looked, too */
+	foresight->costs.budget_ppm = 0; /* until the others have noticed this process */
 	foresight->budget->begun = true;
 	foresight->budget->since_ns = now_ns;
 }

@@ -127,7 +127,7 @@ static void test_hides_the_switch_after_learning(void **state)
 	rig_init(&rig);
 	for (int i = 0; i < HB_FORESIGHT_LEAST; i++)
 		request(&rig, 7, 350 * US + i * US, (10 + i % 7) * MS);
-	assert_int_equal(rig.foresight.counts.holds, 0);
+	assert_int_equal(rig.foresight.counts.takeovers, 0);
 	for (int i = 0; i < 100; i++)
 		request(&rig, 7, 350 * US + i % 16 * US, (10 + i % 7) * MS);
 	assert_int_equal(rig.foresight.counts.hidden, 100);
@@ -159,7 +159,7 @@ static void test_false_signs_cost_nothing(void **state)
 		hb_foresight_sign(&rig.foresight, rig.now_ns, HB_SIGN_SOCKET, 9, 0, 0);
 		pass(&rig, rig.now_ns + 100 * US);
 	}
-	assert_int_equal(rig.foresight.counts.holds, 0);
+	assert_int_equal(rig.foresight.counts.takeovers, 0);
 }
 
 static void test_survives_a_change_of_load(void **state)
@@ -470,7 +470,7 @@ static void test_random(void **state)
 				knows |= rig.foresight.signs[slot].timed ||
 					 rig.foresight.signs[slot].seen >= HB_FORESIGHT_LEAST;
 			if (!knows)
-				assert_int_equal(rig.foresight.counts.holds, 0);
+				assert_int_equal(rig.foresight.counts.takeovers, 0);
 			assert_true(!rig.foresight.busy || !rig.foresight.takeover_until_ns);
 			assert_true(rig.foresight.allowed || !rig.foresight.takeover_until_ns);
 			assert_in_range(rig.budget.tokens_ns, 0, rig.costs.budget_cap_ns);
