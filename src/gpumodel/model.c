@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU model's front: objects, queues and the advance loop; see model.h for
- * what it promises and model_internal.h for how the parts divide the work.
+ * The interface of the GPU model: objects, queues and the loop that advances time. model.h says what the model
+ * promises, model_internal.h how its files divide the work.
  */
 #include "gpumodel/model_internal.h"
 
@@ -57,7 +57,7 @@ void hb_gpu_model_free(struct hb_gpu_model *model)
 	free(model);
 }
 
-/* Objects: a freed slot is used again, else the array grows by one. */
+/* Returns a freed slot of an array of objects, or grows the array by one. */
 static int new_slot(void **array, uint32_t *count, size_t size, size_t used_offset)
 {
 	for (uint32_t i = 0; i < *count; i++)
@@ -248,8 +248,8 @@ static void start_piece(struct hb_gpu_model *model, uint32_t id)
 		model->failed |= hb_gpu_model_kernel_start(model, id, work) < 0;
 }
 
-/* Whether another client of the stream's server has a stream with at least so many launches queued. */
-static bool others_queue(const struct hb_gpu_model *model, const struct model_stream *stream, uint32_t at_least)
+/* Whether another client of the stream's MPS server has a stream with at least `least` launches queued. */
+static bool others_have_queued(const struct hb_gpu_model *model, const struct model_stream *stream, uint32_t at_least)
 {
 	if (!shares_server(model, stream))
 		return false;
@@ -274,10 +274,11 @@ static void expect_head(struct hb_gpu_model *model, uint32_t id)
 	model->failed |= hb_gpu_model_heap_push(&model->heap, at, EVENT_ARRIVE, id, stream->generation) < 0;
 }
 
-static int submit(struct hb_gpu_model *model, int64_t now_ns, int id, struct model_entry *entry, double latency_ns)
+static int submit_entry(struct hb_gpu_model *model, int64_t now_ns, int id, struct model_entry *entry,
+			double latency_ns)
 {
 	struct model_stream *stream = &model->streams[id];
-	if (!stream->queued && !is_copy(entry->pieces) && others_queue(model, stream, 1))
+	if (!stream->queued && !is_copy(entry->pieces) && others_have_queued(model, stream, 1))
 		latency_ns += model->spec.mps_wake_ns;
 	entry->ready_ns = now_ns + (int64_t)latency_ns;
 	entry->next = NULL;
@@ -290,7 +291,7 @@ static int submit(struct hb_gpu_model *model, int64_t now_ns, int id, struct mod
 	if (stream->queued == 1)
 		expect_head(model, (uint32_t)id);
 	else
-		hb_gpu_model_engine_update(model); /* a lone hold has company now */
+		hb_gpu_model_engine_update(model); /* a hold that was alone has work behind it now */
 	return model->failed ? -ENOMEM : 0;
 }
 
@@ -309,7 +310,7 @@ int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, 
 	}
 	entry->pieces = &entry->single;
 	entry->cookie = work->cookie;
-	return submit(model, now_ns, stream, entry, model->spec.launch_latency_ns);
+	return submit_entry(model, now_ns, stream, entry, model->spec.launch_latency_ns);
 }
 
 int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int stream,
@@ -328,7 +329,7 @@ int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int st
 	entry->n_pieces = (uint32_t)n_work;
 	entry->cookie = cookie;
 	entry->graph = true;
-	return submit(model, now_ns, stream, entry, model->spec.graph_launch_ns);
+	return submit_entry(model, now_ns, stream, entry, model->spec.graph_launch_ns);
 }
 
 static int grow_ring(void **ring, size_t *capacity, size_t head, size_t count, size_t size)
@@ -361,7 +362,7 @@ static void note_done(struct hb_gpu_model *model, const struct hb_gpu_model_comp
 int hb_gpu_model_note_switch(struct hb_gpu_model *model, const struct hb_gpu_model_switch *change)
 {
 	if (model->switch_count == model->switch_capacity) {
-		/* Nobody has to read them: keep the newest. */
+		/* Callers need not read the switches: only the newest are kept. */
 		if (model->switch_capacity >= 4096) {
 			model->switch_head = (model->switch_head + 1) % model->switch_capacity;
 			model->switch_count--;
@@ -396,7 +397,7 @@ bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_swi
 	return true;
 }
 
-/* The next piece is queued already: it starts after the boundary, which passes in the context's own time. */
+/* The next piece of a graph is queued already. It starts after the boundary, which passes in the context's own time. */
 static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool graph)
 {
 	struct model_stream *stream = &model->streams[id];
@@ -405,14 +406,14 @@ static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool g
 	if (shares_server(model, stream))
 		boundary += graph ? model->spec.mps_graph_boundary_ns : model->spec.mps_boundary_ns;
 	if (!graph)
-		boundary += others_queue(model, stream, 2) ? model->spec.mps_turn_ns : 0;
+		boundary += others_have_queued(model, stream, 2) ? model->spec.mps_turn_ns : 0;
 	stream->state = STREAM_BOUNDARY;
 	context->n_boundary++;
 	model->failed |= hb_gpu_model_heap_push(&context->heap, model_own_ns(model, context) + (int64_t)boundary,
 						EVENT_NEXT, id, stream->generation) < 0;
 }
 
-/* A piece of the stream's head ended. Called by the parts that run pieces. */
+/* Called by the files that run pieces (kernels, copies) when a piece of the work at the stream's head has ended. */
 void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64_t start_ns)
 {
 	struct model_stream *stream = &model->streams[id];
@@ -443,7 +444,7 @@ void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64
 	const struct hb_gpu_model_work *next = next_piece(stream);
 	bool ready = entry->ready_ns <= model->now_ns;
 	if (ready && is_copy(next) && next->kind == kind)
-		start_piece(model, id); /* the engine goes on without a pause */
+		start_piece(model, id); /* the copy engine continues without a pause */
 	else if (ready && !is_copy(next) && kind != HB_GPU_MODEL_COPY_H2D && kind != HB_GPU_MODEL_COPY_D2H)
 		start_after_boundary(model, id, graph);
 	else
@@ -459,7 +460,7 @@ void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int 
 	for (struct model_entry *entry = stream->head; entry; entry = entry->next) {
 		if (entry->single.kind != HB_GPU_MODEL_HOLD || entry->graph)
 			continue;
-		entry->single.duration_ns = 1; /* for those that have not started */
+		entry->single.duration_ns = 1; /* for holds that have not started */
 		if (entry == stream->head && stream->state == STREAM_RUNNING)
 			hb_gpu_model_hold_end(model, stream->kernel);
 	}
@@ -498,7 +499,7 @@ static void run_global(struct hb_gpu_model *model, const struct model_event *eve
 	case EVENT_NEXT:
 	case EVENT_SOLO_END:
 	case EVENT_COHORT:
-		break; /* own heaps only */
+		break; /* only the contexts' own heaps */
 	}
 }
 

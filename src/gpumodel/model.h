@@ -5,7 +5,7 @@
  * clock, so the simulator runs it on an event heap and the simulated driver
  * runs it against real time; one thread at a time.
  *
- * What is modelled: SM occupancy in blocks (threads, registers, shared memory,
+ * The model covers SM occupancy in blocks (threads, registers, shared memory,
  * block slots), in-order streams with priorities, several contexts that the
  * hardware time-slices, clients of one shared (MPS) context with SM limits,
  * per-launch SM masks, holds, copy engines, graphs as one submission, and
@@ -29,7 +29,7 @@ struct hb_gpu_model_context {
 	int64_t slice_ns;      /* compute time slice; 0 = the GPU's default */
 	int64_t copy_slice_ns; /* copy engines; 0 = default */
 	enum hb_gpu_model_preempt preempt;
-	bool mps; /* an MPS server's: its clients pay the server's boundaries */
+	bool mps; /* the context of an MPS server: its clients pay the server's boundaries */
 };
 
 enum hb_gpu_model_kind { HB_GPU_MODEL_KERNEL, HB_GPU_MODEL_COPY_H2D, HB_GPU_MODEL_COPY_D2H, HB_GPU_MODEL_HOLD };
@@ -37,21 +37,21 @@ enum hb_gpu_model_kind { HB_GPU_MODEL_KERNEL, HB_GPU_MODEL_COPY_H2D, HB_GPU_MODE
 /* One piece of work. Kernels and memsets run on SMs, copies on a copy engine. */
 struct hb_gpu_model_work {
 	enum hb_gpu_model_kind kind;
-	int64_t duration_ns;   /* kernel: measured alone, > 0; copy: ignored */
+	int64_t duration_ns;   /* kernel: duration alone on the GPU, > 0; copy: ignored */
 	uint64_t blocks;       /* kernel: grid size, >= 1 */
 	uint32_t threads;      /* per block */
 	uint32_t registers;    /* per thread; 0 = 32 */
 	uint32_t shared_bytes; /* per block */
 	uint32_t cluster;      /* blocks per cluster, placed together; 0 or 1 = none */
 	uint64_t bytes;        /* copies */
-	double block_spread; /* how much the lengths of its blocks differ, relative; 0 = all alike: waves stay in step */
-	double memory_share;   /* 0..1: share of the GPU's memory bandwidth it uses alone */
-	double power_share;    /* 0..1: how much of it is matrix arithmetic, which takes power from everybodys clock */
+	double block_spread; /* relative difference between the lengths of its blocks; 0 = all are equal, and waves stay in step */
+	double memory_share; /* 0..1: share of the GPU's memory bandwidth it uses alone */
+	double power_share;  /* 0..1: share of matrix arithmetic in it, whose power lowers the clock for all programs */
 	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */
 	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
-	bool sm_spread;        /* those are spread over the GPCs; else whole GPCs are left out as far as that goes */
-	uint64_t cookie;       /* given back in the completion */
-	const char *name;      /* for spans; not copied, may be NULL */
+	bool sm_spread; /* the SMs it may use are spread over the GPCs; else complete GPCs are left out where possible */
+	uint64_t cookie;  /* given back in the completion */
+	const char *name; /* name of the span on a timeline; not copied, may be NULL */
 };
 
 struct hb_gpu_model_completion {
@@ -67,7 +67,7 @@ struct hb_gpu_model_switch {
 	int from_context, to_context; /* -1 = idle */
 };
 
-/* Blocks of a kernel that one SM holds; at least 1. */
+/* Number of blocks of a kernel that one SM holds; at least 1. */
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
 /* NULL when out of memory. The spec is copied. */
@@ -90,24 +90,26 @@ void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int 
  * advance. 0, -EINVAL (bad work or stream), -ENOMEM.
  */
 int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, const struct hb_gpu_model_work *work);
-/* The pieces run one after another without host launches between; `cookie` completes with the last. `work` must live till then. */
+/* Queues a graph: its pieces run one after another without host launches between them. `cookie` completes with the last
+ * piece; the array `work` must exist until then. */
 int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int stream,
 			      const struct hb_gpu_model_work *work, size_t n_work, uint64_t cookie);
-/* Holds run until released (or, where duration_ns > 0, until that long after their launch). Releases those running or queued on the stream. */
+/* Releases the holds that run or are queued on the stream. A hold runs until it is released or, where its duration_ns is
+ * above 0, until that long after its launch. */
 void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
-/* When something will happen on its own; INT64_MAX = never. */
+/* Time of the next event inside the model; INT64_MAX = none is due. */
 int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model);
 /* Runs everything due up to and including now_ns. */
 void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
-/* Completions and switches in time order; false = none left. */
+/* Take completions and context switches in time order; false = none is left. */
 bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion);
 bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change);
 
-/* Blocks of such a kernel that one SM holds; at least 1. */
+/* Number of blocks of this kernel that one SM holds; at least 1. */
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
-/* Time in which at least one kernel ran, and work not finished yet on a stream. */
+/* Time in which at least one kernel ran; number of unfinished submissions on a stream. */
 int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model);
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream);
 

@@ -3,8 +3,8 @@
  * The copy engines, one a direction. Part of the GPU model (model_internal.h).
  * An engine serves one client at a time, in order of arrival within a client,
  * and turns to the next client at the end of the copy slice of the one it
- * serves. Measured: a slice bounds the wait of everybody else, whatever the
- * size of the copies, and turning is cheap (copy_switch_ns).
+ * serves. Measured: a slice bounds how long the other clients wait, whatever
+ * the size of the copies, and turning to another client is cheap (copy_switch_ns).
  */
 #include "gpumodel/model_internal.h"
 
@@ -31,7 +31,7 @@ static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
 	return slice > least ? slice : least;
 }
 
-/* First job of the next client after the one served, in order of arrival; n_jobs = none but the served one's. */
+/* Index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the present client's. */
 static uint32_t next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
 {
 	uint32_t best = engine->n_jobs;
@@ -61,7 +61,7 @@ static uint32_t first_job_of(const struct hb_gpu_model *model, const struct copy
 }
 
 /* Serves a job from now_ns on (after the cost of turning). */
-static void serve(struct hb_gpu_model *model, struct copy_engine *engine, uint32_t job)
+static void serve_job(struct hb_gpu_model *model, struct copy_engine *engine, uint32_t job)
 {
 	int32_t client = client_of(model, &engine->jobs[job]);
 	int64_t turn = engine->client >= 0 && engine->client != client ? (int64_t)model->spec.copy_switch_ns : 0;
@@ -74,8 +74,8 @@ static void serve(struct hb_gpu_model *model, struct copy_engine *engine, uint32
 		engine->jobs[job].start_ns = engine->since_ns;
 }
 
-/* When something has to be decided next: the job's end, or the end of a slice others wait for. */
-static void arm(struct hb_gpu_model *model, struct copy_engine *engine)
+/* Sets the engine's timer to its next decision: the end of the job, or of the slice if another client waits. */
+static void set_engine_timer(struct hb_gpu_model *model, struct copy_engine *engine)
 {
 	engine->generation++;
 	if (engine->n_jobs == 0 || engine->client < 0)
@@ -90,7 +90,7 @@ static void arm(struct hb_gpu_model *model, struct copy_engine *engine)
 	hb_gpu_model_heap_push(&model->heap, at, EVENT_COPY, (uint32_t)(engine - model->copies), engine->generation);
 }
 
-/* From a copy's launch, or the end of what it waited for, to its place in the engine's queue. */
+/* Puts a copy into the engine's queue, when it is launched or when what it waited for has ended. */
 int64_t hb_gpu_model_copy_delay_ns(const struct hb_gpu_model *model, const struct model_stream *stream,
 				   enum hb_gpu_model_kind kind)
 {
@@ -120,9 +120,9 @@ int hb_gpu_model_copy_start(struct hb_gpu_model *model, uint32_t stream, const s
 		return 0;
 	if (engine->n_jobs == 1) {
 		engine->client = -1;
-		serve(model, engine, job);
+		serve_job(model, engine, job);
 	}
-	arm(model, engine);
+	set_engine_timer(model, engine);
 	return 0;
 }
 
@@ -134,14 +134,14 @@ static void remove_job(struct copy_engine *engine, uint32_t job)
 		engine->job--;
 }
 
-/* Picks what to serve after a job ended or was dropped. */
-static void pick_next(struct hb_gpu_model *model, struct copy_engine *engine)
+/* Chooses the job to serve after one has ended or was dropped. */
+static void choose_next_job(struct hb_gpu_model *model, struct copy_engine *engine)
 {
 	uint32_t job = first_job_of(model, engine, engine->client);
 	if (job == engine->n_jobs)
 		job = next_client_job(model, engine);
 	if (job < engine->n_jobs)
-		serve(model, engine, job);
+		serve_job(model, engine, job);
 	else
 		engine->client = -1;
 }
@@ -162,14 +162,14 @@ void hb_gpu_model_copy_event(struct hb_gpu_model *model, const struct model_even
 		engine->deciding = true;
 		hb_gpu_model_stream_finished(model, stream, start);
 		engine->deciding = false;
-		pick_next(model, engine);
-		arm(model, engine);
+		choose_next_job(model, engine);
+		set_engine_timer(model, engine);
 		return;
 	}
 	uint32_t next = next_client_job(model, engine);
 	if (next < engine->n_jobs)
-		serve(model, engine, next);
-	arm(model, engine);
+		serve_job(model, engine, next);
+	set_engine_timer(model, engine);
 }
 
 void hb_gpu_model_copy_drop(struct hb_gpu_model *model, int32_t stream)
@@ -182,8 +182,8 @@ void hb_gpu_model_copy_drop(struct hb_gpu_model *model, int32_t stream)
 			bool served = i == engine->job;
 			remove_job(engine, i);
 			if (served)
-				pick_next(model, engine);
-			arm(model, engine);
+				choose_next_job(model, engine);
+			set_engine_timer(model, engine);
 			break;
 		}
 	}

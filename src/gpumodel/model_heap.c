@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static bool before(const struct model_event *a, const struct model_event *b)
+static bool is_before(const struct model_event *a, const struct model_event *b)
 {
 	return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->order < b->order);
 }
@@ -24,7 +24,7 @@ int hb_gpu_model_heap_push(struct model_heap *heap, int64_t at_ns, enum hb_gpu_m
 	struct model_event event = {
 		.at_ns = at_ns, .order = heap->next_order++, .object = object, .generation = generation, .kind = kind};
 	uint32_t at = heap->count++;
-	while (at > 0 && before(&event, &heap->events[(at - 1) / 2])) {
+	while (at > 0 && is_before(&event, &heap->events[(at - 1) / 2])) {
 		heap->events[at] = heap->events[(at - 1) / 2];
 		at = (at - 1) / 2;
 	}
@@ -43,9 +43,9 @@ bool hb_gpu_model_heap_pop(struct model_heap *heap, int64_t until_ns, struct mod
 		uint32_t child = 2 * at + 1;
 		if (child >= heap->count)
 			break;
-		if (child + 1 < heap->count && before(&heap->events[child + 1], &heap->events[child]))
+		if (child + 1 < heap->count && is_before(&heap->events[child + 1], &heap->events[child]))
 			child++;
-		if (!before(&heap->events[child], &last))
+		if (!is_before(&heap->events[child], &last))
 			break;
 		heap->events[at] = heap->events[child];
 		at = child;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of the GPU model share; included by model*.c only.
+ * Types and functions that the files of the GPU model share; included by model*.c only.
  *
  *   model.c        contexts, clients, streams, queues, the advance loop
  *   model_kernel.c kernels from start to end
@@ -10,10 +10,10 @@
  *   model_copy.c   copy engines
  *   model_heap.c   the event heap
  *
- * Two kinds of time. `now` is global. A context's own time stands still while
- * it is switched out, so that what was frozen needs no rescheduling: own =
- * global - context.offset_ns while it is resident. Things on SMs live in own
- * time and in the context's own heap.
+ * There are two kinds of time. `now` is global. A context's own time is paused
+ * while the context is switched out, so its events need no rescheduling: own =
+ * global - context.offset_ns while it is resident. Events of kernels on SMs are
+ * in own time and in the context's own heap.
  *
  * A kernel that has its context to itself is `solo`: one event, at its recorded
  * duration, however many blocks it has. Only when a second kernel wants SMs is
@@ -86,7 +86,7 @@ struct model_stream {
 struct model_client {
 	int32_t context;
 	uint32_t sm_limit; /* 0 = all */
-	double power;      /* share of recent time in matrix kernels, at power_ns */
+	double power;      /* share of the last power window spent in matrix kernels, at power_ns */
 	int64_t power_ns;
 	bool used;
 };
@@ -96,7 +96,7 @@ struct model_cohort {
 	uint32_t kernel;
 	uint32_t generation;
 	uint32_t slots;  /* blocks resident */
-	uint64_t blocks; /* blocks they stand for: short ones run several in a row */
+	uint64_t blocks; /* blocks that the resident ones stand for: short blocks run several in a row */
 	uint32_t next_free;
 	uint8_t count[HB_GPU_MODEL_SMS_MAX]; /* resident blocks on each SM */
 };
@@ -113,12 +113,12 @@ struct model_kernel {
 	uint32_t hold_cohort;
 	uint32_t occupancy; /* blocks an SM holds */
 	uint32_t cluster;   /* blocks placed together, in one GPC; 0 or 1 = each by itself */
-	uint32_t sms;       /* it may use this many: those whose rank is below */
+	uint32_t sms;       /* number of SMs it may use: those of a lower rank */
 	const uint8_t *rank;
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;
-	bool released; /* a hold that may end: it wants the GPU for that */
+	bool released; /* a hold that may end; its context needs the GPU for that */
 	uint32_t next_free;
 };
 
@@ -131,15 +131,15 @@ struct model_context {
 	struct model_heap heap; /* own time */
 	int64_t offset_ns;      /* global - own, while resident */
 	int64_t frozen_own_ns;  /* own time at which it was switched out */
-	uint32_t *active;       /* kernels on SMs or waiting for them, by priority and order */
+	uint32_t *active;       /* kernels on SMs or waiting for SMs, sorted by priority and order */
 	uint32_t n_active, active_capacity;
-	uint32_t n_started;  /* of those, with blocks on SMs */
-	uint32_t n_boundary; /* streams between two queued kernels */
+	uint32_t n_started;  /* number of these kernels that have blocks on SMs */
+	uint32_t n_boundary; /* streams that are between two queued kernels */
 	struct model_sm sm[HB_GPU_MODEL_SMS_MAX];
 	bool placed; /* sm[] in use: cohorts exist */
 	bool used, had_demand;
 	uint32_t n_clients;
-	int64_t idle_since_ns; /* global; no demand since */
+	int64_t idle_since_ns; /* global time since which the context has no work */
 };
 
 struct copy_job {
@@ -149,14 +149,14 @@ struct copy_job {
 };
 
 struct copy_engine {
-	struct copy_job *jobs; /* one a stream at most: streams are in order */
+	struct copy_job *jobs; /* at most one job for each stream, because streams are in order */
 	uint32_t n_jobs, capacity;
 	int32_t client;   /* being served, -1 none */
 	uint32_t job;     /* index being served */
-	int64_t since_ns; /* its left_ns counts from here */
-	int64_t turn_ns;  /* the client's slices count from here */
+	int64_t since_ns; /* time from which the job's left_ns counts */
+	int64_t turn_ns;  /* time from which the client's slices count */
 	uint32_t generation;
-	bool deciding; /* a copy has just ended: what to serve next is not chosen yet */
+	bool deciding; /* a copy has just ended and the next job is not chosen yet */
 };
 
 enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
@@ -164,7 +164,7 @@ enum engine_state { ENGINE_RUN, ENGINE_DRAIN, ENGINE_SWITCH };
 struct hb_gpu_model {
 	struct hb_gpu_spec spec;
 	uint32_t sms;
-	/* Of each SM: see hb_gpu_model_rank_sms. Where whole GPCs are left out, by the SMs beyond whole rooms. */
+	/* Rank of each SM, see hb_gpu_model_rank_sms. rank_gpc has one row for each number of SMs left out beyond complete rooms. */
 	uint8_t rank_spread[HB_GPU_MODEL_SMS_MAX], rank_gpc[HB_GPC_ROOM_SMS][HB_GPU_MODEL_SMS_MAX];
 	int64_t now_ns;
 	struct model_heap heap; /* global */
@@ -176,7 +176,7 @@ struct hb_gpu_model {
 	struct model_cohort *cohorts;
 	uint32_t kernel_capacity, cohort_capacity, free_kernel, free_cohort;
 	struct model_entry *free_entries;
-	bool failed; /* out of memory somewhere inside; submissions say so */
+	bool failed; /* an allocation inside the model failed; later submissions return -ENOMEM */
 	/* compute engine */
 	enum engine_state engine;
 	int32_t resident, incoming;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a kernel: started by its stream, placed by model_sm.c, ended when
- * its last blocks end or it is dropped. Part of the GPU model (model_internal.h).
+ * A kernel from its start to its end: its stream starts it, model_sm.c places it,
+ * and it ends when its last blocks end or when it is dropped. Part of the GPU model (model_internal.h).
  */
 #include "gpumodel/model_internal.h"
 
@@ -35,7 +35,7 @@ static struct model_context *context_of(struct hb_gpu_model *model, const struct
 	return &model->contexts[model->clients[model->streams[kernel->stream].client].context];
 }
 
-static int activate(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
+static int activate_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	if (context->n_active == context->active_capacity) {
 		uint32_t capacity = context->active_capacity ? 2 * context->active_capacity : 16;
@@ -46,7 +46,7 @@ static int activate(struct hb_gpu_model *model, struct model_context *context, u
 		context->active_capacity = capacity;
 	}
 	uint32_t at = context->n_active++;
-	/* Orders only grow, so the new one goes behind all of its priority. */
+	/* The newest kernel goes behind all others of its priority. */
 	while (at > 0 && model->kernels[context->active[at - 1]].priority > model->kernels[id].priority) {
 		context->active[at] = context->active[at - 1];
 		at--;
@@ -80,7 +80,7 @@ int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream_id, co
 	hb_gpu_model_shape_kernel(model, kernel);
 	stream->kernel = id;
 	stream->state = STREAM_RUNNING;
-	int result = activate(model, context, id);
+	int result = activate_kernel(model, context, id);
 	if (result < 0)
 		return result;
 	hb_gpu_model_place(model, context);
@@ -115,7 +115,7 @@ static void finish_kernel(struct hb_gpu_model *model, struct model_context *cont
 	hb_gpu_model_stream_finished(model, stream, start);
 }
 
-/* The room of all cohorts that end at one moment is given out together. */
+/* Whether another cohort ends at the same moment: the room of all of them is given out together. */
 static bool another_ends_now(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	const struct model_event *next = context->heap.events;
@@ -150,7 +150,7 @@ void hb_gpu_model_kernel_event(struct hb_gpu_model *model, struct model_context 
 		end_cohort(model, context, event->object);
 }
 
-/* Cohorts of a kernel that goes away: frees their SMs. */
+/* Drops the cohorts of a kernel that is removed, which frees their SMs. */
 static void drop_cohorts(struct hb_gpu_model *model, struct model_context *context, uint32_t kernel_id)
 {
 	for (uint32_t i = 0; i < context->heap.count; i++) {
@@ -165,7 +165,7 @@ static void drop_cohorts(struct hb_gpu_model *model, struct model_context *conte
 		hb_gpu_model_drop_cohort(model, context, kernel->hold_cohort);
 }
 
-/* A hold that runs ends now; one that waits for the GPU ends as soon as it has it. */
+/* Ends a hold: now if it runs, else as soon as its context gets the GPU. */
 void hb_gpu_model_hold_end(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a kernel is to the SMs: blocks an SM holds, how long one runs on the SMs
- * it may use, and what matrix kernels take from everybody's clock. Part of the
- * GPU model (model_internal.h).
+ * Computes how many blocks of a kernel an SM holds, how long a block runs on the
+ * SMs it may use, and how far matrix kernels lower the clock for all programs.
+ * Part of the GPU model (model_internal.h).
  */
 #include "gpumodel/model_internal.h"
 
-static uint32_t warps(uint32_t threads)
+static uint32_t count_warps(uint32_t threads)
 {
 	return (threads + 31) / 32;
 }
@@ -15,21 +15,21 @@ static uint32_t block_registers(const struct hb_gpu_spec *spec, const struct hb_
 {
 	uint32_t unit = (uint32_t)spec->register_unit;
 	uint32_t warp = (work->registers ? work->registers : 32) * 32;
-	return (warp + unit - 1) / unit * unit * warps(work->threads);
+	return (warp + unit - 1) / unit * unit * count_warps(work->threads);
 }
 
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work)
 {
 	uint32_t shared = work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes;
 	uint32_t blocks = (uint32_t)spec->sm_blocks;
-	blocks = model_min_u32(blocks, (uint32_t)spec->sm_threads / (warps(work->threads) * 32));
+	blocks = model_min_u32(blocks, (uint32_t)spec->sm_threads / (count_warps(work->threads) * 32));
 	blocks = model_min_u32(blocks, (uint32_t)spec->sm_registers / block_registers(spec, work));
 	if (shared)
 		blocks = model_min_u32(blocks, (uint32_t)spec->sm_shared_bytes / shared);
-	return blocks ? blocks : 1; /* it did run: a recorded kernel fits at least once */
+	return blocks ? blocks : 1; /* a recorded kernel did run, so one block fits */
 }
 
-/* Share of recent time that a client spent in matrix kernels, now. */
+/* Returns the share of the last power window that a client spent in matrix kernels. */
 static double recent_power(const struct hb_gpu_model *model, const struct model_client *client)
 {
 	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
@@ -54,9 +54,9 @@ static double clock_cost(const struct hb_gpu_model *model, double power)
 }
 
 /*
- * At the power limit the clock falls for everybody. A recorded duration holds
- * what its own program did to the clock when it ran alone: beside others it is
- * slower, and faster where its own matrix kernels are held back.
+ * At the power limit the clock falls for all programs. A recorded duration already
+ * contains the effect of its own program alone. Beside other programs the kernel is
+ * slower than recorded; it is faster while its own program's matrix kernels wait.
  */
 static double power_factor(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
 {
@@ -67,7 +67,7 @@ static double power_factor(const struct hb_gpu_model *model, const struct hb_gpu
 	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
 }
 
-/* SMs of the GPC that has most of those that a kernel may use. Where they are spread that is GPC 0. */
+/* Returns the largest number of SMs that the kernel may use in one GPC. With spread SMs that is GPC 0. */
 static uint32_t most_in_a_gpc(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, round = 2 * gpcs, most = 0;
@@ -82,7 +82,7 @@ static uint32_t most_in_a_gpc(const struct hb_gpu_model *model, const struct mod
 	return most;
 }
 
-/* Blocks placed together: its clusters', or one at a time where a cluster is larger than what even an idle GPC could hold. */
+/* Returns how many blocks are placed together: a cluster, or 1 if the cluster is larger than an idle GPC. */
 static uint32_t placed_together(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t cluster = kernel->work->cluster;
@@ -119,7 +119,7 @@ void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_ke
 	const struct hb_gpu_model_work *work = kernel->work;
 	const struct hb_gpu_spec *spec = &model->spec;
 	kernel->occupancy = hb_gpu_model_occupancy(spec, work);
-	kernel->threads_block = model_min_u32(warps(work->threads) * 32, (uint32_t)spec->sm_threads);
+	kernel->threads_block = model_min_u32(count_warps(work->threads) * 32, (uint32_t)spec->sm_threads);
 	kernel->registers_block = model_min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
 	kernel->shared_block = model_min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,
 					     (uint32_t)spec->sm_shared_bytes);
@@ -138,7 +138,7 @@ void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_ke
 	}
 	uint64_t rounds = model_div_up(kernel->blocks_left, mine);
 	kernel->block_ns = (int64_t)(duration / (double)rounds);
-	kernel->solo_end_own_ns = (int64_t)duration; /* length until it starts */
+	kernel->solo_end_own_ns = (int64_t)duration; /* holds the length until the kernel starts */
 	if (kernel->block_ns < 1)
 		kernel->block_ns = 1;
 }

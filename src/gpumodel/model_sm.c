@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks on SMs: where they are placed, in cohorts of those that start together
- * and end together. Part of the GPU model (model_internal.h).
+ * Places blocks on SMs, in cohorts of blocks that start together and end together. Part of the GPU model (model_internal.h).
  *
  * Placement rule, as measured: the block scheduler serves the waiting kernel of
  * the highest stream priority first, then the one that waits longest, and gives
@@ -13,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Blocks whose lengths differ (block_spread) do not end in step: a wave of them is cut in this many cohorts. */
+/* Blocks of different lengths (block_spread) do not end together: a wave of them becomes this many cohorts. */
 #define STAGGER 4
 #define WAVE_PHASES 32
-/* Blocks shorter than this run several in a row as one cohort: nobody waits long for them. */
+/* Blocks shorter than this run several in a row as one cohort; other kernels do not wait long for them. */
 #define COHORT_MIN_NS 2000
 
 static uint32_t new_cohort(struct hb_gpu_model *model)
@@ -82,7 +81,7 @@ static bool may_use(const struct model_kernel *kernel, uint32_t sm)
 	return kernel->rank[sm] < kernel->sms;
 }
 
-static void take(struct model_sm *sm, const struct model_kernel *kernel, int32_t blocks)
+static void take_room(struct model_sm *sm, const struct model_kernel *kernel, int32_t blocks)
 {
 	sm->threads -= blocks * (int32_t)kernel->threads_block;
 	sm->blocks -= blocks;
@@ -90,7 +89,7 @@ static void take(struct model_sm *sm, const struct model_kernel *kernel, int32_t
 	sm->shared -= blocks * (int32_t)kernel->shared_block;
 }
 
-static uint32_t fits(const struct model_sm *sm, const struct model_kernel *kernel)
+static uint32_t count_fitting(const struct model_sm *sm, const struct model_kernel *kernel)
 {
 	if (sm->threads < (int32_t)kernel->threads_block || sm->blocks < 1 ||
 	    sm->registers < (int32_t)kernel->registers_block || sm->shared < (int32_t)kernel->shared_block)
@@ -102,8 +101,9 @@ static uint32_t fits(const struct model_sm *sm, const struct model_kernel *kerne
 }
 
 /*
- * Blocks of waves end at one of a few dozen phases, so that those that end at
- * about the same time go on as one cohort: else waves would fall to single blocks.
+ * Rounds the end of a wave's blocks to one of a few dozen phases, so that blocks
+ * which end at about the same time stay one cohort. Without this rounding waves
+ * would fall apart into single blocks.
  */
 static int64_t wave_phase_ns(const struct model_kernel *kernel, int64_t end_ns)
 {
@@ -123,7 +123,7 @@ static void push_cohort(struct hb_gpu_model *model, struct model_context *contex
 	kernel->blocks_running += blocks;
 	for (uint32_t i = 0; i < model->sms; i++)
 		if (cohort->count[i])
-			take(&context->sm[i], kernel, cohort->count[i]);
+			take_room(&context->sm[i], kernel, cohort->count[i]);
 	if (kernel->hold)
 		kernel->hold_cohort = id;
 	if (kernel->hold && kernel->work->duration_ns == 0)
@@ -135,8 +135,8 @@ static void push_cohort(struct hb_gpu_model *model, struct model_context *contex
 }
 
 /*
- * Which SMs a kernel gets that may not use all. Under the limit of a client they are spread over the GPCs; a mask leaves out
- * whole GPCs as far as that goes, so that clusters of others find room there.
+ * Ranks the SMs for kernels that may not use all of them. The limit of a client spreads them over the GPCs. A mask leaves
+ * out complete GPCs where possible, so that clusters of other kernels find room there.
  */
 void hb_gpu_model_rank_sms(struct hb_gpu_model *model)
 {
@@ -149,7 +149,7 @@ void hb_gpu_model_rank_sms(struct hb_gpu_model *model)
 		hb_gpc_rank(gpcs, model->sms, HB_GPC_ROOM_SMS, beyond, model->rank_gpc[beyond]);
 }
 
-/* Room for whole clusters only: what is left over in a GPC is taken out of `room`. Returns the room that stays. */
+/* Takes out of `room` what is no room for a complete cluster in its GPC. Returns the room that remains. */
 static uint64_t trim_to_clusters(const struct hb_gpu_model *model, const struct model_kernel *kernel,
 				 uint8_t room[HB_GPU_MODEL_SMS_MAX])
 {
@@ -170,7 +170,7 @@ static uint64_t trim_to_clusters(const struct hb_gpu_model *model, const struct 
 	return total;
 }
 
-/* One block a round on each SM of a kind (idle or not) that has room; returns how many blocks found none. */
+/* Puts one block a round on each SM that has room and is idle or not; returns how many blocks found no room. */
 static uint64_t spread_over(const struct hb_gpu_model *model, const struct model_context *context,
 			    const struct model_kernel *kernel, bool idle, uint64_t left,
 			    const uint8_t room[HB_GPU_MODEL_SMS_MAX], uint8_t count[HB_GPU_MODEL_SMS_MAX])
@@ -188,14 +188,14 @@ static uint64_t spread_over(const struct hb_gpu_model *model, const struct model
 	return left;
 }
 
-/* How many of `wanted` blocks go on each SM: idle SMs first, one block a round. Returns how many in all. */
-static uint64_t choose(const struct hb_gpu_model *model, const struct model_context *context,
-		       const struct model_kernel *kernel, uint64_t wanted, uint8_t count[HB_GPU_MODEL_SMS_MAX])
+/* Chooses how many of `wanted` blocks are placed on each SM: idle SMs first, one block a round. Returns their number. */
+static uint64_t choose_sms(const struct hb_gpu_model *model, const struct model_context *context,
+			   const struct model_kernel *kernel, uint64_t wanted, uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint8_t room[HB_GPU_MODEL_SMS_MAX];
 	uint64_t total = 0;
 	for (uint32_t i = 0; i < model->sms; i++) {
-		room[i] = may_use(kernel, i) ? (uint8_t)fits(&context->sm[i], kernel) : 0;
+		room[i] = may_use(kernel, i) ? (uint8_t)count_fitting(&context->sm[i], kernel) : 0;
 		total += room[i];
 	}
 	if (kernel->cluster > 1)
@@ -210,9 +210,9 @@ static uint64_t choose(const struct hb_gpu_model *model, const struct model_cont
 	return wanted;
 }
 
-/* A block beside others: bandwidth that is asked for twice, and company on its SM. */
-static double slowdown(const struct hb_gpu_model *model, const struct model_context *context,
-		       const struct model_kernel *kernel, const uint8_t count[HB_GPU_MODEL_SMS_MAX])
+/* How many times longer a block runs beside other kernels: they want the same memory bandwidth, or are on its SM. */
+static double find_slowdown(const struct hb_gpu_model *model, const struct model_context *context,
+			    const struct model_kernel *kernel, const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t shared = 0, used = 0;
 	for (uint32_t i = 0; i < model->sms; i++) {
@@ -235,9 +235,10 @@ static double slowdown(const struct hb_gpu_model *model, const struct model_cont
 	return factor;
 }
 
-/* Blocks are placed on an SM one after another: what that takes beyond the kernel alone, where they are spread out. */
-static double crowding_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
-			  const uint8_t count[HB_GPU_MODEL_SMS_MAX])
+/* Time that placing takes beyond what it takes alone, where the kernel's blocks are spread out: an SM gets its blocks one
+ * after another. */
+static double placing_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
+			 const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t most = 0;
 	for (uint32_t i = 0; i < model->sms; i++)
@@ -247,36 +248,36 @@ static double crowding_ns(const struct hb_gpu_model *model, const struct model_k
 	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
 }
 
-/* A hold's limit counts from its launch, also for one that waited behind another. */
+/* Time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
 static double hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
 	return end_ns > model->now_ns ? (double)(end_ns - model->now_ns) : 1;
 }
 
-/* Starts what fits of a kernel; false = blocks are left. */
+/* Starts the blocks of a kernel that fit; false = blocks are left. */
 static bool place_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	uint8_t count[HB_GPU_MODEL_SMS_MAX];
 	struct model_kernel *kernel = &model->kernels[id];
-	uint64_t slots = choose(model, context, kernel, kernel->blocks_left, count);
+	uint64_t slots = choose_sms(model, context, kernel, kernel->blocks_left, count);
 	if (!slots)
 		return false;
 	mark_started(model, context, kernel);
-	double factor = kernel->hold ? 1 : slowdown(model, context, kernel, count);
+	double factor = kernel->hold ? 1 : find_slowdown(model, context, kernel, count);
 	uint64_t in_row = 1;
 	if (slots < kernel->blocks_left && kernel->block_ns < COHORT_MIN_NS) {
 		in_row = model_div_up(COHORT_MIN_NS, (uint64_t)kernel->block_ns);
 		uint64_t most = kernel->blocks_left / slots;
 		in_row = in_row < most ? in_row : most;
 	}
-	double length = (double)kernel->block_ns * factor * (double)in_row + crowding_ns(model, kernel, count);
+	double length = (double)kernel->block_ns * factor * (double)in_row + placing_ns(model, kernel, count);
 	if (kernel->hold)
 		length = hold_left_ns(model, kernel);
 	bool whole = slots == kernel->blocks_left, first = slots == kernel->work->blocks;
 	kernel->blocks_left -= slots * in_row;
 	double spread = kernel->work->block_spread;
-	/* A part that is placed again stays one part: else waves would fall to single blocks. */
+	/* A part that is placed again stays one part, so that waves do not fall apart into single blocks. */
 	bool wave = slots * STAGGER > (uint64_t)kernel->occupancy * kernel->sms;
 	uint32_t parts = whole || spread <= 0 || !wave ? 1 : STAGGER;
 	for (uint32_t part = 0; part < parts; part++) {
@@ -301,8 +302,8 @@ static bool place_kernel(struct hb_gpu_model *model, struct model_context *conte
 }
 
 /*
- * When a part of the running wave ends: the wave's end, and how far the waves
- * before it have drawn its parts asunder, at most over a whole block.
+ * Time until a part of the running wave ends: the end of the wave, shifted by how
+ * far the waves before it have separated its parts (at most by one block).
  */
 static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,
 			   uint32_t part, uint32_t parts)
@@ -316,7 +317,7 @@ static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_
 	return (int64_t)(end > block ? end - block : end);
 }
 
-/* Turns a solo kernel into cohorts, as far as it got. */
+/* Turns a solo kernel into cohorts, at the point which it has reached. */
 static void spread_kernel(struct hb_gpu_model *model, struct model_context *context, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
@@ -402,7 +403,7 @@ void hb_gpu_model_drop_cohort(struct hb_gpu_model *model, struct model_context *
 	struct model_cohort *cohort = &model->cohorts[id];
 	for (uint32_t sm = 0; sm < model->sms; sm++)
 		if (cohort->count[sm])
-			take(&context->sm[sm], &model->kernels[cohort->kernel], -(int32_t)cohort->count[sm]);
+			take_room(&context->sm[sm], &model->kernels[cohort->kernel], -(int32_t)cohort->count[sm]);
 	cohort->generation++;
 	cohort->next_free = model->free_cohort;
 	model->free_cohort = id;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which context has the SMs: hardware time slices. Part of the GPU model
+ * Decides which context has the SMs: hardware time slices. Part of the GPU model
  * (model_internal.h). Measured behaviour, all on an H200:
  *
- *  - A context keeps the GPU while it has work on the SMs or queued; when it has
- *    had none for yield_ns and another has, the GPU is given away.
- *  - With work in both, it changes hands at the end of the slice. Slices run on
- *    from the moment the context got the GPU, so another one's work arrives at
- *    a random point of one.
+ *  - A context keeps the GPU while it has work on the SMs or queued. When it has
+ *    had no work for yield_ns and another context has some, it loses the GPU.
+ *  - With work in both contexts the GPU changes hands at the end of the slice.
+ *    Slices are counted from the moment the context got the GPU, so the work of
+ *    another context arrives at a random point of a slice.
  *  - A lone hold with nothing queued behind it does not keep the GPU; two do.
- *  - Instruction level: what runs is saved and goes on later. Block level:
- *    running blocks finish first. Wait-idle: running kernels finish first.
+ *  - Instruction level: running blocks are saved and continue later. Block level:
+ *    running blocks finish first. Wait for idle: running kernels finish first.
  */
 #include "gpumodel/model_internal.h"
 
-static bool lone_hold(const struct hb_gpu_model *model, const struct model_context *context)
+static bool is_lone_hold(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	if (context->n_active != 1)
 		return false;
@@ -22,19 +22,19 @@ static bool lone_hold(const struct hb_gpu_model *model, const struct model_conte
 	return kernel->hold && !kernel->released && kernel->start_ns >= 0 && model->streams[kernel->stream].queued == 1;
 }
 
-static bool demands(const struct hb_gpu_model *model, int32_t index)
+static bool wants_gpu(const struct hb_gpu_model *model, int32_t index)
 {
 	const struct model_context *context = &model->contexts[index];
 	if (!context->used)
 		return false;
-	return context->n_boundary > 0 || (context->n_active > 0 && !lone_hold(model, context));
+	return context->n_boundary > 0 || (context->n_active > 0 && !is_lone_hold(model, context));
 }
 
 static int32_t next_context(const struct hb_gpu_model *model)
 {
 	for (uint32_t step = 1; step <= model->n_contexts; step++) {
 		int32_t index = (int32_t)(((uint32_t)(model->resident + 1) + step - 1) % model->n_contexts);
-		if (index != model->resident && demands(model, index))
+		if (index != model->resident && wants_gpu(model, index))
 			return index;
 	}
 	return -1;
@@ -91,7 +91,7 @@ static bool blocks_running(const struct hb_gpu_model *model, const struct model_
 	return false;
 }
 
-static bool drained(const struct hb_gpu_model *model, const struct model_context *context)
+static bool is_drained(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	if (context->params.preempt == HB_PREEMPT_BLOCK)
 		return !blocks_running(model, context);
@@ -111,7 +111,7 @@ static void leave_at_slice_end(struct hb_gpu_model *model, int32_t next)
 			hb_gpu_model_spread(model, context);
 		model->engine = ENGINE_DRAIN;
 	}
-	if (drained(model, context))
+	if (is_drained(model, context))
 		begin_switch(model, next);
 	else
 		set_timer(model, HB_GPU_MODEL_NEVER);
@@ -131,7 +131,7 @@ void hb_gpu_model_engine_update(struct hb_gpu_model *model)
 	if (model->engine == ENGINE_SWITCH)
 		return;
 	struct model_context *context = model->resident >= 0 ? &model->contexts[model->resident] : NULL;
-	bool demand = context && demands(model, model->resident);
+	bool demand = context && wants_gpu(model, model->resident);
 	if (context && context->had_demand && !demand)
 		context->idle_since_ns = model->now_ns;
 	if (context)
@@ -168,7 +168,7 @@ void hb_gpu_model_engine_event(struct hb_gpu_model *model, const struct model_ev
 		return;
 	model->timer_ns = HB_GPU_MODEL_NEVER;
 	if (model->engine != ENGINE_SWITCH)
-		return; /* slice end or yield: the update after this event decides */
+		return; /* end of a slice or of the yield time: the update after this event decides */
 	struct hb_gpu_model_switch change = {
 		.start_ns = model->switch_since_ns,
 		.end_ns = model->now_ns,
@@ -184,13 +184,13 @@ void hb_gpu_model_engine_event(struct hb_gpu_model *model, const struct model_ev
 	}
 }
 
-/* A context is being removed: nothing of it may stay in the engine. */
+/* Removes all traces of a context from the engine, before the context is removed. */
 void hb_gpu_model_engine_leave(struct hb_gpu_model *model, int32_t index)
 {
 	if (model->incoming == index) {
 		model->incoming = -1;
 	} else if (model->resident == index && model->engine == ENGINE_SWITCH) {
-		/* the switch away goes on; `from` only names it */
+		/* the switch away from it continues; `from` only names the context */
 	} else if (model->resident == index) {
 		model->resident = -1;
 		model->engine = ENGINE_RUN;

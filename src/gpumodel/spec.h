@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A GPU as a data file (data/gpus/NAME.yaml, format: docs/gpu-files.md): every
- * constant of the model, its unit, and in the file where it was measured. The
+ * constant of the model, its unit, and where it was measured. The
  * fields are one table (spec.def), so reader, writer and documentation agree.
  */
 #ifndef HB_GPU_SPEC_H

@@ -12,8 +12,8 @@
 
 static char no_text[1];
 
-/* Whether a quoted field is still open at the end of the text: then the row goes on in the next line. */
-static bool quote_open(const char *text)
+/* Whether a quoted field is still open at the end of the text: the row then continues in the next line. */
+static bool is_quote_open(const char *text)
 {
 	bool open = false;
 	for (; *text; text++)
@@ -21,7 +21,7 @@ static bool quote_open(const char *text)
 	return open;
 }
 
-/* Takes one quoted field off *text, unescaping in place. NULL when something follows the closing quote. */
+/* Takes one quoted field off *text and unescapes it in place. NULL = something follows the closing quote. */
 static char *take_quoted(char **text)
 {
 	char *field = *text + 1;
@@ -40,7 +40,7 @@ static char *take_quoted(char **text)
 	return field;
 }
 
-/* Takes one plain field; NULL when it holds a quote. *text is NULL after the last one. */
+/* Takes one plain field off *text; NULL = it contains a quote. *text is NULL after the last field. */
 static char *take_plain(char **text)
 {
 	char *field = *text;
@@ -53,7 +53,7 @@ static char *take_plain(char **text)
 }
 
 /* Splits the row into csv->fields. */
-static int split(struct hb_csv *csv, char *text, uint32_t *count, struct hb_error *error)
+static int split_row(struct hb_csv *csv, char *text, uint32_t *count, struct hb_error *error)
 {
 	uint32_t n = 0;
 	while (text) {
@@ -70,7 +70,7 @@ static int split(struct hb_csv *csv, char *text, uint32_t *count, struct hb_erro
 	return 0;
 }
 
-/* Reads one row, however many lines it takes. */
+/* Reads one row, which may span several lines. */
 static int read_row(struct hb_csv *csv, uint32_t *count, struct hb_error *error)
 {
 	char *line = NULL;
@@ -79,7 +79,7 @@ static int read_row(struct hb_csv *csv, uint32_t *count, struct hb_error *error)
 		got = hb_line_next(csv->lines, &line, error);
 	if (got <= 0)
 		return got;
-	while (quote_open(line)) {
+	while (is_quote_open(line)) {
 		got = hb_line_append(csv->lines, &line, error);
 		if (got < 0)
 			return got;
@@ -87,7 +87,7 @@ static int read_row(struct hb_csv *csv, uint32_t *count, struct hb_error *error)
 			return hb_line_error(csv->lines, error, -EINVAL,
 					     "a quoted field is not closed before the end of the file");
 	}
-	got = split(csv, line, count, error);
+	got = split_row(csv, line, count, error);
 	return got ? got : 1;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Comma-separated rows (RFC 4180) with a header row: fields by column name.
- * Used by the readers of traces and of their companion files. What a
- * column may hold is its reader's business.
+ * Reads comma-separated rows (RFC 4180) with a header row; fields are found by the
+ * name of their column. Used by the readers of traces and of their companion
+ * files, which know the values that a column may hold.
  */
 #ifndef HB_SIM_CSV_H
 #define HB_SIM_CSV_H
@@ -21,8 +21,8 @@ struct hb_csv_column {
 struct hb_csv {
 	struct hb_line_reader *lines;
 	const struct hb_csv_column *columns;
-	uint32_t n_columns;                  /* the reader's, not the file's */
-	uint32_t n_fields;                   /* the file's */
+	uint32_t n_columns;                  /* the columns that the reader knows */
+	uint32_t n_fields;                   /* number of fields in the file's rows */
 	int8_t field_of[HB_CSV_COLUMNS_MAX]; /* by column; -1 = the file has none */
 	char *fields[HB_CSV_COLUMNS_MAX];
 };
@@ -35,11 +35,11 @@ struct hb_csv {
 int hb_csv_open(struct hb_csv *csv, const char *path, const struct hb_csv_column *columns, uint32_t n_columns,
 		struct hb_error *error);
 void hb_csv_close(struct hb_csv *csv);
-/* 1 = a row, 0 = end of the file, or an error. Empty lines are passed over. */
+/* 1 = a row, 0 = end of the file, or an error. Empty lines are skipped. */
 int hb_csv_next(struct hb_csv *csv, struct hb_error *error);
 /* The field's text, "" where the file has no such column; valid and writable until the next row. */
 char *hb_csv_field(struct hb_csv *csv, uint32_t column);
-/* A field of microseconds as ns, saturated (hb_ns_from_us()). 0 or -EINVAL: it is no number. */
+/* A field of microseconds as ns, saturated (hb_ns_from_us()). 0, or -EINVAL when it is not a number. */
 int hb_csv_us(struct hb_csv *csv, uint32_t column, int64_t *ns, struct hb_error *error);
 /* "FILE:LINE: column 'NAME': 'VALUE' <why>" with the value made printable and short. Returns -EINVAL. */
 int hb_csv_field_error(struct hb_csv *csv, uint32_t column, const char *why, struct hb_error *error);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that double: room for one more. For readers that do not know how much is to come. */
+/* Arrays that double when they are full. For readers that do not know how many elements will follow. */
 #ifndef HB_SIM_GROW_H
 #define HB_SIM_GROW_H
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* The array, moved if need be, with *room > used; NULL without memory, then the old one is still good. */
+/* Returns the array, moved if needed, with *room > used. NULL without memory; the old array is then still valid. */
 static inline void *hb_grow(void *array, size_t used, size_t *room, size_t entry_bytes)
 {
 	if (used < *room)

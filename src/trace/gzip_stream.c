@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stdio over zlib; see gzip_stream.h. */
+/* A stdio stream over zlib; see gzip_stream.h. */
 #include "trace/gzip_stream.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@ static ssize_t stream_write(void *cookie, const char *bytes, size_t length)
 {
 	unsigned part = length > INT_MAX ? INT_MAX : (unsigned)length;
 	int written = gzwrite(cookie, bytes, part);
-	/* stdio's contract for cookies: 0 is an error, negative is not allowed. */
+	/* The contract of fopencookie(): 0 is an error, negative values are not allowed. */
 	return written > 0 ? written : 0;
 }
 

@@ -7,7 +7,7 @@
 
 /*
  * Writes gzip to a duplicate of the descriptor. NULL on failure. fclose() ends
- * the gzip data and fails when that, or an earlier write, did not succeed. The
+ * the gzip data and fails if that or an earlier write failed. The
  * same input gives the same bytes: the header holds no name and no time.
  */
 FILE *hb_gzip_stream_new(int fd);

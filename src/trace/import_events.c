@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a profiler's events to a workload: which device, which iterations, how
- * long alone. The readers have checked single values; here the events are
- * ordered and cut. See import_events.h.
+ * Makes a workload of a profiler's events: chooses the device, finds the
+ * iterations, and estimates the time alone. The readers have checked single
+ * values; this file orders the events and cuts them. See import_events.h.
  */
 #include "trace/import_events.h"
 
@@ -13,9 +13,9 @@
 #include <string.h>
 
 #define OUTSIDE UINT32_MAX
-/* Runtime calls and ranges beside the ops, which the builder limits. */
+/* Limit for runtime calls and ranges; the builder limits the ops. */
 #define EVENTS_MAX ((size_t)HB_TRACE_OPS_MAX * 4)
-/* Times of a recording, so that no difference of two overflows; 127 years either way. */
+/* Largest time of a recording (127 years), so that no difference of two times overflows. */
 #define CLOCK_MAX_NS INT64_C(4000000000000000000)
 
 int hb_import_events_init(struct hb_import_events *events, struct hb_trace_set *set)
@@ -55,7 +55,7 @@ int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values 
 	struct hb_event_op event = {.start_ns = values->start_ns, .correlation = correlation, .group = group};
 	char clean[HB_TRACE_NAME_CUT + 1];
 	if (on_clock(values->start_ns))
-		checked.start_ns = 0; /* the recording's clock can stand anywhere */
+		checked.start_ns = 0; /* the recording's clock can start anywhere */
 	/* Profilers that count in microseconds write 0 for the shortest. */
 	if (checked.duration_ns == 0)
 		checked.duration_ns = 1;
@@ -105,7 +105,7 @@ int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t st
 	return 0;
 }
 
-static int compare(int64_t a, int64_t b)
+static int compare_numbers(int64_t a, int64_t b)
 {
 	return (a > b) - (a < b);
 }
@@ -114,14 +114,14 @@ static int compare_launches(const void *left, const void *right)
 {
 	const struct hb_event_launch *a = left, *b = right;
 	int by_id = (a->correlation > b->correlation) - (a->correlation < b->correlation);
-	return by_id ? by_id : compare(a->start_ns, b->start_ns);
+	return by_id ? by_id : compare_numbers(a->start_ns, b->start_ns);
 }
 
 static int compare_ranges(const void *left, const void *right)
 {
 	const struct hb_event_range *a = left, *b = right;
-	int by_start = compare(a->start_ns, b->start_ns);
-	return by_start ? by_start : compare(a->end_ns, b->end_ns);
+	int by_start = compare_numbers(a->start_ns, b->start_ns);
+	return by_start ? by_start : compare_numbers(a->end_ns, b->end_ns);
 }
 
 static int compare_ops(const void *left, const void *right)
@@ -129,18 +129,18 @@ static int compare_ops(const void *left, const void *right)
 	const struct hb_event_op *a = left, *b = right;
 	int by = (a->iteration > b->iteration) - (a->iteration < b->iteration);
 	if (!by)
-		by = compare(a->start_ns, b->start_ns);
-	return by ? by : compare(a->order, b->order);
+		by = compare_numbers(a->start_ns, b->start_ns);
+	return by ? by : compare_numbers(a->order, b->order);
 }
 
 static int compare_groups(const void *left, const void *right)
 {
 	const struct hb_event_op *a = left, *b = right;
 	int by = (a->group > b->group) - (a->group < b->group);
-	return by ? by : compare(a->order, b->order);
+	return by ? by : compare_numbers(a->order, b->order);
 }
 
-/* Keeps the ops of one device and process: the one asked for, or the one with the most. */
+/* Keeps the ops of one device and process: the requested one, or the one with the most ops. */
 static void keep_group(struct hb_import_events *events, int device, struct hb_import_report *report)
 {
 	size_t best = 0, best_count = 0, n = events->n_ops;
@@ -180,14 +180,15 @@ static void find_launches(struct hb_import_events *events)
 	}
 }
 
-/* By when an op was launched where the ranges are the host's and that is known, else by when it ran. */
+/* An op belongs to the range in which it was launched, if the ranges are the host's and its launch is known; else to the
+ * range in which it ran. */
 static void split_by_ranges(struct hb_import_events *events, struct hb_event_ranges *ranges, bool on_gpu)
 {
 	qsort(ranges->at, ranges->n, sizeof *ranges->at, compare_ranges);
 	for (size_t i = 0; i < events->n_ops; i++) {
 		struct hb_event_op *op = &events->ops[i];
 		int64_t when = on_gpu || op->launch_ns == HB_LAUNCH_UNKNOWN ? op->start_ns : op->launch_ns;
-		size_t low = 0, high = ranges->n; /* the last range that began by then */
+		size_t low = 0, high = ranges->n; /* the last range that had begun by that time */
 		while (low < high) {
 			size_t middle = low + (high - low) / 2;
 			if (ranges->at[middle].start_ns <= when)
@@ -218,8 +219,8 @@ static void split_by_gap(struct hb_import_events *events, int64_t gap_ns)
 	}
 }
 
-/* Whether the ops are the same `period` ops again and again. */
-static bool repeats(const struct hb_import_events *events, size_t period)
+/* Whether the ops repeat the same `period` ops. */
+static bool is_repeated(const struct hb_import_events *events, size_t period)
 {
 	for (size_t i = period; i < events->n_ops; i++) {
 		const struct hb_op *op = &events->ops[i].op, *before = &events->ops[i - period].op;
@@ -231,9 +232,9 @@ static bool repeats(const struct hb_import_events *events, size_t period)
 
 static int compare_gaps(const void *left, const void *right)
 {
-	const struct hb_event_range *a = left, *b = right; /* start: length, end: where */
-	int longest_first = compare(b->start_ns, a->start_ns);
-	return longest_first ? longest_first : compare(a->end_ns, b->end_ns);
+	const struct hb_event_range *a = left, *b = right; /* start_ns: length of the gap, end_ns: its place */
+	int longest_first = compare_numbers(b->start_ns, a->start_ns);
+	return longest_first ? longest_first : compare_numbers(a->end_ns, b->end_ns);
 }
 
 /* Cuts at the count - 1 longest gaps. */
@@ -262,7 +263,7 @@ static int split_by_longest_gaps(struct hb_import_events *events, uint32_t count
 static int split_by_count(struct hb_import_events *events, uint32_t count, struct hb_import_report *report)
 {
 	size_t period = events->n_ops / count;
-	if (events->n_ops % count || !repeats(events, period)) {
+	if (events->n_ops % count || !is_repeated(events, period)) {
 		report->split = "the longest gaps";
 		return split_by_longest_gaps(events, count);
 	}
@@ -273,8 +274,8 @@ static int split_by_count(struct hb_import_events *events, uint32_t count, struc
 }
 
 /* Gives every op its iteration and sorts by it. */
-static int split(struct hb_import_events *events, const char *path, const struct hb_import_options *options,
-		 struct hb_import_report *report, struct hb_error *error)
+static int split_iterations(struct hb_import_events *events, const char *path, const struct hb_import_options *options,
+			    struct hb_import_report *report, struct hb_error *error)
 {
 	int code = 0;
 	bool on_gpu = !events->ranges.n;
@@ -308,7 +309,7 @@ static int split(struct hb_import_events *events, const char *path, const struct
 	return 0;
 }
 
-/* One iteration's time from its first launch to the end of its work, without what the profiler added; 0 = not known. */
+/* Time of one iteration from its first launch to the end of its work, less what the profiler added; 0 = not known. */
 static int64_t estimate_alone(const struct hb_import_events *events, const struct hb_event_op *ops, size_t n)
 {
 	int64_t launched = INT64_MAX, busy_until = ops[0].start_ns, busy_ns = 0, waits = 0;
@@ -322,7 +323,7 @@ static int64_t estimate_alone(const struct hb_import_events *events, const struc
 		busy_ns += end_of(&ops[i]) - from;
 		busy_until = end_of(&ops[i]);
 	}
-	if (launched > ops[0].start_ns) /* not known, or not this work's */
+	if (launched > ops[0].start_ns) /* not known, or the time of other work */
 		return 0;
 	int64_t alone_ns = busy_until - launched - waits * events->launch_overhead_ns;
 	return alone_ns > busy_ns ? alone_ns : busy_ns;
@@ -330,10 +331,10 @@ static int64_t estimate_alone(const struct hb_import_events *events, const struc
 
 static int compare_times(const void *left, const void *right)
 {
-	return compare(*(const int64_t *)left, *(const int64_t *)right);
+	return compare_numbers(*(const int64_t *)left, *(const int64_t *)right);
 }
 
-/* The median of the iterations' times; 0 when one is not known. */
+/* The median of the iterations' times; 0 when one of them is not known. */
 static int64_t median_alone(const struct hb_import_events *events, const struct hb_workload *workload)
 {
 	int64_t *times = calloc(workload->n_iterations, sizeof *times);
@@ -349,9 +350,9 @@ static int64_t median_alone(const struct hb_import_events *events, const struct 
 }
 
 /*
- * When the host entered the launch, from its iteration's start and without what
- * the profiler added to the launches before; 0 = not known. `launches` counts
- * them: a graph's kernels have one.
+ * Time from the iteration's start to the launch call of an op, less what the
+ * profiler added to the launches before it; 0 = not known. `launches` counts the
+ * launches; the kernels of a graph have one together.
  */
 static int64_t host_time(const struct hb_import_events *events, const struct hb_event_op *event, int64_t launches)
 {
@@ -362,7 +363,7 @@ static int64_t host_time(const struct hb_import_events *events, const struct hb_
 	return host_ns > 0 && host_ns <= HB_TRACE_TIME_MAX_NS ? host_ns : 0;
 }
 
-/* Begins the iteration of the i-th op if it is the first one of it. */
+/* Begins an iteration if the i-th op is its first one. */
 static int enter_iteration(struct hb_import_events *events, size_t i, int64_t *base_ns, int64_t *launches)
 {
 	const struct hb_event_op *event = &events->ops[i];
@@ -375,7 +376,7 @@ static int enter_iteration(struct hb_import_events *events, size_t i, int64_t *b
 	return hb_trace_builder_iteration(&events->builder);
 }
 
-static int build(struct hb_import_events *events, const char *path, const char *name, struct hb_error *error)
+static int build_workload(struct hb_import_events *events, const char *path, const char *name, struct hb_error *error)
 {
 	int code = hb_trace_builder_workload(&events->builder, name);
 	if (code == -EEXIST)
@@ -405,8 +406,9 @@ static void set_alone(const struct hb_import_events *events, int64_t measured_ns
 	report->iterations = workload->n_iterations;
 }
 
-static int nothing(const struct hb_import_events *events, const char *path, const struct hb_import_options *options,
-		   const struct hb_import_report *report, struct hb_error *error)
+static int report_nothing(const struct hb_import_events *events, const char *path,
+			  const struct hb_import_options *options, const struct hb_import_report *report,
+			  struct hb_error *error)
 {
 	if (report->outside)
 		return hb_error_set(error, -EINVAL,
@@ -429,11 +431,11 @@ int hb_import_finish(struct hb_import_events *events, const char *path, const st
 	if (events->n_ops)
 		keep_group(events, options->device, &done);
 	find_launches(events);
-	int code = events->n_ops ? split(events, path, options, &done, error) : 0;
+	int code = events->n_ops ? split_iterations(events, path, options, &done, error) : 0;
 	if (!code && !events->n_ops)
-		code = nothing(events, path, options, &done, error);
+		code = report_nothing(events, path, options, &done, error);
 	if (!code)
-		code = build(events, path, options->name, error);
+		code = build_workload(events, path, options->name, error);
 	if (code)
 		return code;
 	set_alone(events, options->alone_ns, &done);

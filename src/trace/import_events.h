@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the readers of recordings have in common: they collect ops, launches and
- * ranges in any order, import_events.c makes a workload of them. Included by
+ * Shared by the readers of recordings: they collect ops, launches and ranges in
+ * any order, and import_events.c makes a workload of them. Included by
  * trace_kineto.c, trace_nsys.c and trace_import.c only.
  */
 #ifndef HB_SIM_IMPORT_EVENTS_H
@@ -13,11 +13,11 @@
 
 struct hb_event_op {
 	struct hb_op op;      /* start_ns not set yet */
-	int64_t start_ns;     /* on the recording's clock, like the others here */
-	int64_t launch_ns;    /* when the host launched it; HB_LAUNCH_UNKNOWN */
-	uint64_t correlation; /* with its launch; 0 = none */
+	int64_t start_ns;     /* all times here are on the recording's clock */
+	int64_t launch_ns;    /* time of its launch call; may be HB_LAUNCH_UNKNOWN */
+	uint64_t correlation; /* number that it shares with its launch; 0 = none */
 	uint64_t group;       /* HB_GROUP(): only one group is imported */
-	uint32_t order;       /* of being added, where times are equal */
+	uint32_t order;       /* order in which it was added, decides where times are equal */
 	uint32_t iteration;
 };
 
@@ -42,15 +42,15 @@ struct hb_event_ranges {
 };
 
 struct hb_import_events {
-	struct hb_trace_builder builder; /* for names while collecting */
+	struct hb_trace_builder builder; /* holds the names while events are collected */
 	struct hb_event_op *ops;
 	struct hb_event_launch *launches;
 	size_t n_ops, ops_room, n_launches, launches_room;
-	struct hb_event_ranges ranges;     /* on the host */
-	struct hb_event_ranges gpu_ranges; /* on the GPU; used when there are none on the host */
+	struct hb_event_ranges ranges;     /* ranges of the host */
+	struct hb_event_ranges gpu_ranges; /* ranges of the GPU; used when the host has none */
 	bool by_host_ranges;               /* an op's iteration is an index into ranges.at */
 	uint32_t closed_graphs;
-	/* How much longer the profiler makes each launch the GPU waits for. */
+	/* Time that the profiler adds to each launch for which the GPU waits. */
 	int64_t launch_overhead_ns;
 };
 
@@ -77,7 +77,7 @@ int hb_kineto_read(const char *path, const struct hb_import_options *options, st
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		 struct hb_error *error);
 
-/* The column's name as in a trace file, for messages about values. */
+/* Name of the column in a trace file, for messages about values. */
 const char *hb_trace_column_name(enum hb_trace_column column);
 
 #endif

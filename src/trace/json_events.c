@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chrome trace events one at a time; see json_events.h. This file only finds
- * where values begin and end (strings, nesting); what is between is jansson's.
+ * Reads Chrome trace events one at a time; see json_events.h. This file only finds
+ * where values begin and end (strings, nesting); jansson parses each value.
  */
 #include "trace/json_events.h"
 
@@ -25,7 +25,7 @@ struct hb_json_events {
 	size_t at, filled; /* in input.chunk */
 	enum place place;
 	bool in_object; /* the events are inside an object */
-	bool keep;      /* values are copied to `value` */
+	bool keep;      /* the bytes of values are copied to `value` */
 	size_t length;
 	char value[HB_JSON_EVENT_BYTES_MAX];
 };
@@ -63,14 +63,14 @@ int hb_json_events_error(const struct hb_json_events *events, struct hb_error *e
 	return code;
 }
 
-static int unexpected(struct hb_json_events *events, const char *expected, struct hb_error *error)
+static int fail_unexpected(struct hb_json_events *events, const char *expected, struct hb_error *error)
 {
 	events->input.line = events->lines;
 	return hb_json_events_error(events, error, -EINVAL, "not a Chrome trace: expected %s", expected);
 }
 
 /* The next byte without taking it; 0 at the end of the file, or an error. */
-static int peek(struct hb_json_events *events, struct hb_error *error)
+static int peek_byte(struct hb_json_events *events, struct hb_error *error)
 {
 	if (events->at == events->filled) {
 		events->input.line = events->lines;
@@ -83,7 +83,7 @@ static int peek(struct hb_json_events *events, struct hb_error *error)
 	return events->input.chunk[events->at];
 }
 
-static void take(struct hb_json_events *events)
+static void take_byte(struct hb_json_events *events)
 {
 	if (events->input.chunk[events->at++] == '\n')
 		events->lines++;
@@ -92,18 +92,18 @@ static void take(struct hb_json_events *events)
 /* The next byte that is not white space, not taken. */
 static int peek_token(struct hb_json_events *events, struct hb_error *error)
 {
-	int byte = peek(events, error);
+	int byte = peek_byte(events, error);
 	while (byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t') {
-		take(events);
-		byte = peek(events, error);
+		take_byte(events);
+		byte = peek_byte(events, error);
 	}
 	return byte;
 }
 
-/* Takes the byte that peek gave, as part of a value. */
+/* Takes the byte that peek_byte() returned, as a part of a value. */
 static int take_part(struct hb_json_events *events, int byte, struct hb_error *error)
 {
-	take(events);
+	take_byte(events);
 	if (!events->keep)
 		return 0;
 	if (events->length == HB_JSON_EVENT_BYTES_MAX)
@@ -118,9 +118,9 @@ static int take_string(struct hb_json_events *events, struct hb_error *error)
 {
 	bool escaped = false;
 	for (bool first = true;; first = false) {
-		int byte = peek(events, error);
+		int byte = peek_byte(events, error);
 		if (byte <= 0)
-			return byte < 0 ? byte : unexpected(events, "the end of a string", error);
+			return byte < 0 ? byte : fail_unexpected(events, "the end of a string", error);
 		int code = take_part(events, byte, error);
 		if (code || (byte == '"' && !escaped && !first))
 			return code;
@@ -128,16 +128,17 @@ static int take_string(struct hb_json_events *events, struct hb_error *error)
 	}
 }
 
-/* Takes an array or object with everything in it. */
+/* Takes an array or an object with all that it contains. */
 static int take_nested(struct hb_json_events *events, struct hb_error *error)
 {
 	uint64_t depth = 0;
 	do {
-		int byte = peek(events, error);
+		int byte = peek_byte(events, error);
 		if (byte <= 0)
-			return byte < 0 ? byte
-					: unexpected(events, "the end of an object or array: the file is cut short",
-						     error);
+			return byte < 0
+				       ? byte
+				       : fail_unexpected(events, "the end of an object or array: the file is cut short",
+							 error);
 		depth += byte == '{' || byte == '[';
 		depth -= byte == '}' || byte == ']';
 		int code = byte == '"' ? take_string(events, error) : take_part(events, byte, error);
@@ -152,11 +153,11 @@ static int take_scalar(struct hb_json_events *events, struct hb_error *error)
 {
 	bool any = false;
 	for (;;) {
-		int byte = peek(events, error);
+		int byte = peek_byte(events, error);
 		if (byte < 0)
 			return byte;
 		if (!byte || strchr(",]}: \n\r\t", byte))
-			return any ? 0 : unexpected(events, "a value", error);
+			return any ? 0 : fail_unexpected(events, "a value", error);
 		any = true;
 		int code = take_part(events, byte, error);
 		if (code)
@@ -177,34 +178,34 @@ static int take_value(struct hb_json_events *events, bool keep, struct hb_error 
 	return byte == '{' || byte == '[' ? take_nested(events, error) : take_scalar(events, error);
 }
 
-/* Takes a comma if there is one; an error unless that or `end` comes. *ended says which. */
+/* Takes a comma, or sees `end` (*ended is then true); anything else is an error. */
 static int take_comma(struct hb_json_events *events, int end, bool *ended, struct hb_error *error)
 {
 	int byte = peek_token(events, error);
 	if (byte < 0)
 		return byte;
 	if (byte != ',' && byte != end)
-		return unexpected(events, byte ? "',' or the end of an object or array" : "more: the file is cut short",
-				  error);
-	take(events);
+		return fail_unexpected(
+			events, byte ? "',' or the end of an object or array" : "more: the file is cut short", error);
+	take_byte(events);
 	*ended = byte == end;
 	return 0;
 }
 
-/* In the object of the whole file: takes one key and, unless it is the events, its value. */
+/* Takes one key of the file's object and, unless it is that of the events, its value. */
 static int take_member(struct hb_json_events *events, struct hb_error *error)
 {
 	int byte = peek_token(events, error);
 	if (byte != '"')
-		return byte < 0 ? byte : unexpected(events, "a key", error);
+		return byte < 0 ? byte : fail_unexpected(events, "a key", error);
 	int code = take_value(events, true, error);
 	if (code)
 		return code;
 	bool is_events = events->length == 13 && memcmp(events->value, "\"traceEvents\"", 13) == 0;
 	byte = peek_token(events, error);
 	if (byte != ':')
-		return byte < 0 ? byte : unexpected(events, "':'", error);
-	take(events);
+		return byte < 0 ? byte : fail_unexpected(events, "':'", error);
+	take_byte(events);
 	if (!is_events) {
 		bool ended = false;
 		code = take_value(events, false, error);
@@ -216,30 +217,30 @@ static int take_member(struct hb_json_events *events, struct hb_error *error)
 	}
 	byte = peek_token(events, error);
 	if (byte != '[')
-		return byte < 0 ? byte : unexpected(events, "an array of events", error);
-	take(events);
+		return byte < 0 ? byte : fail_unexpected(events, "an array of events", error);
+	take_byte(events);
 	events->place = IN_EVENTS;
 	return 0;
 }
 
-static int start(struct hb_json_events *events, struct hb_error *error)
+static int start_events(struct hb_json_events *events, struct hb_error *error)
 {
 	int byte = peek_token(events, error);
 	if (byte < 0)
 		return byte;
 	if (byte != '{' && byte != '[')
-		return unexpected(events, "'{' or '['", error);
-	take(events);
+		return fail_unexpected(events, "'{' or '['", error);
+	take_byte(events);
 	events->in_object = byte == '{';
 	events->place = events->in_object ? IN_OBJECT : IN_EVENTS;
 	if (events->in_object && peek_token(events, error) == '}') {
-		take(events);
+		take_byte(events);
 		events->place = AT_END;
 	}
 	return 0;
 }
 
-/* The events are over: back to the object around them, if there is one. */
+/* Returns to the object around the events, if there is one, after the last event. */
 static int leave_events(struct hb_json_events *events, struct hb_error *error)
 {
 	bool ended = true;
@@ -252,7 +253,7 @@ static int leave_events(struct hb_json_events *events, struct hb_error *error)
 	return code;
 }
 
-/* Takes one event and what follows it. */
+/* Takes one event and the comma or the end that follows it. */
 static int take_event(struct hb_json_events *events, json_t **event, struct hb_error *error)
 {
 	bool ended = false;
@@ -280,12 +281,12 @@ static int take_event(struct hb_json_events *events, json_t **event, struct hb_e
 static int check_end(struct hb_json_events *events, struct hb_error *error)
 {
 	int byte = peek_token(events, error);
-	return byte <= 0 ? byte : unexpected(events, "the end of the file", error);
+	return byte <= 0 ? byte : fail_unexpected(events, "the end of the file", error);
 }
 
 int hb_json_events_next(struct hb_json_events *events, json_t **event, struct hb_error *error)
 {
-	int code = events->place == AT_START ? start(events, error) : 0;
+	int code = events->place == AT_START ? start_events(events, error) : 0;
 	while (!code && events->place != AT_END) {
 		if (events->place == IN_OBJECT) {
 			code = take_member(events, error);
@@ -296,8 +297,8 @@ int hb_json_events_next(struct hb_json_events *events, json_t **event, struct hb
 			return byte;
 		if (byte != ']')
 			return take_event(events, event, error);
-		/* An empty array; after an event the end was taken with it. */
-		take(events);
+		/* An empty array: after an event its end has been taken already. */
+		take_byte(events);
 		code = leave_events(events, error);
 	}
 	return code ? code : check_end(events, error);

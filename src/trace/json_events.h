@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The events of a Chrome trace (JSON, plain or gzip) one at a time, so that a
- * file of gigabytes needs the memory of one event: an array of objects, or an
- * object whose "traceEvents" is that array. Used by trace_kineto.c, which knows
+ * Reads the events of a Chrome trace (JSON, plain or gzip) one at a time, so that
+ * a file of gigabytes needs the memory of one event. The file holds an array of
+ * objects, or an object whose "traceEvents" is that array. Used by trace_kineto.c, which knows
  * what an event means.
  */
 #ifndef HB_SIM_JSON_EVENTS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounded lines out of plain or gzip files; see line_reader.h. */
+/* Reads lines of bounded length from plain or gzip files; see line_reader.h. */
 #include "trace/line_reader.h"
 
 #include "trace/text_input.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct hb_line_reader {
-	struct hb_input input; /* its line is where the current line began */
+	struct hb_input input; /* its line number is that of the line where the current one began */
 	uint64_t lines;        /* lines read */
 	size_t length;         /* of the current line */
 	size_t at, filled;     /* in input.chunk */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines of a text file, plain or gzip, in bounded memory: what the readers of
- * traces and arrivals stand on. It knows the file's name and the line it is at,
- * so its callers write "FILE:LINE: ..." with hb_line_error(). It does not know
- * what a line means.
+ * Reads the lines of a text file, plain or gzip, in bounded memory. Used by the
+ * readers of traces and arrivals, which know what a line means. It knows the name
+ * of the file and the number of the line, so that its callers can write
+ * "FILE:LINE: ..." with hb_line_error().
  */
 #ifndef HB_SIM_LINE_READER_H
 #define HB_SIM_LINE_READER_H
@@ -27,7 +27,7 @@ void hb_line_reader_close(struct hb_line_reader *reader);
  * damaged or truncated gzip) or -EIO.
  */
 int hb_line_next(struct hb_line_reader *reader, char **line, struct hb_error *error);
-/* As hb_line_next(), but *line is the line before, a newline and the next one. */
+/* As hb_line_next(), but *line is the line before, a newline, and the next line. */
 int hb_line_append(struct hb_line_reader *reader, char **line, struct hb_error *error);
 
 /* Puts "FILE:LINE: " before the text and returns `code`. The line is the one where *line began. */

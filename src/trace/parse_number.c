@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strict decimal numbers; see parse_number.h. */
+/* Parses decimal numbers strictly; see parse_number.h. */
 #include "trace/parse_number.h"
 
 #include <math.h>

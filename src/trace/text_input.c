@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of plain or gzip files; see text_input.h. */
+/* Reads chunks of plain or gzip files; see text_input.h. */
 #include "trace/text_input.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A directory opens but does not read: say so here, where the reason is still known. */
+/* A directory can be opened but not read: reported here, where the reason is still known. */
 static int open_file(const char *path, gzFile *file)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

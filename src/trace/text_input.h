@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a file, plain or gzip, chunk by chunk, and errors that name the file
- * and the line in it. Under line_reader.c and json_events.c, which count lines.
+ * Reads the bytes of a file, plain or gzip, chunk by chunk, and formats errors that
+ * name the file and the line. Used by line_reader.c and json_events.c, which count lines.
  */
 #ifndef HB_SIM_TEXT_INPUT_H
 #define HB_SIM_TEXT_INPUT_H
@@ -18,7 +18,7 @@
 struct hb_input {
 	gzFile file;
 	char *path;
-	uint64_t line; /* that errors name; the reader's to keep */
+	uint64_t line; /* line that errors name; the user of this struct counts it */
 	unsigned char chunk[HB_INPUT_CHUNK_BYTES];
 };
 

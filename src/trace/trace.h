@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recorded workloads: what a program put on the GPU, iteration by iteration.
+ * Recorded workloads: the kernels and copies of a program, iteration by iteration.
  *
  * A trace set is read once (trace_csv.c, or written by the importers behind
- * `hb trace import`) and is then immutable, so threads may share it. Readers
- * validate everything; nothing here trusts a file. Errors name file and line.
+ * `hb trace import`) and is then immutable, so threads may share it. The
+ * readers validate every value. Errors name the file and the line.
  *
  * CSV columns and units: data/traces/README.md.
  */
@@ -17,12 +17,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Limits on a trace: what a GPU can launch, and what keeps a bad file from eating the machine. */
+/* Limits of a trace: what a GPU can launch, and what bounds the memory that a bad file can take. */
 #define HB_TRACE_OPS_MAX (4u << 20) /* 72 bytes each */
 #define HB_TRACE_WORKLOADS_MAX 4096u
 #define HB_TRACE_NAMES_MAX 65536u
 #define HB_TRACE_NAME_BYTES_MAX 1024u
-#define HB_TRACE_NAME_CUT 120u                       /* where importers cut */
+#define HB_TRACE_NAME_CUT 120u                       /* importers cut longer names */
 #define HB_TRACE_TIME_MAX_NS INT64_C(86400000000000) /* a day */
 #define HB_TRACE_BYTES_MAX (UINT64_C(1) << 40)
 #define HB_TRACE_GRID_X_MAX 2147483647u /* CUDA's own limits from here on */
@@ -37,9 +37,9 @@ enum hb_op_kind { HB_OP_KERNEL, HB_OP_MEMSET, HB_OP_COPY_H2D, HB_OP_COPY_D2H, HB
 
 /* One entry of an iteration, in stream order. */
 struct hb_op {
-	int64_t start_ns;    /* recorded, from the iteration's first op */
-	int64_t duration_ns; /* recorded, alone on the GPU; > 0 */
-	int64_t host_ns; /* launch call entered, from the iteration's start on the host, without a profiler; 0 = not known */
+	int64_t start_ns;    /* recorded start, counted from the iteration's first op */
+	int64_t duration_ns; /* recorded duration alone on the GPU, > 0 */
+	int64_t host_ns; /* time of the launch call on the host, counted from the iteration's start, without a profiler; 0 = not known */
 	uint64_t bytes;        /* copies and memsets, else 0 */
 	uint64_t blocks;       /* grid x*y*z; kernels only, >= 1 */
 	uint32_t name;         /* index into hb_trace_set.names */
@@ -64,13 +64,13 @@ struct hb_workload {
 	uint32_t n_ops;
 	uint32_t n_iterations;
 	/*
-	 * Launch to synchronize, alone on the GPU and without a profiler, from
-	 * the trace's companion file (X.csv.gz -> X.alone.csv); 0 = not known.
-	 * The gaps of a recorded timeline are inflated by the profiler, so this
-	 * is what the simulator's host timing is scaled to.
+	 * Time of an iteration from launch to synchronize, alone on the GPU and
+	 * without a profiler, from the trace's companion file (X.csv.gz ->
+	 * X.alone.csv); 0 = not known. A profiler makes the gaps of a recorded
+	 * timeline longer, so the simulator scales its host times to this time.
 	 */
 	int64_t alone_ns;
-	int64_t alone_graph_ns; /* the same as one CUDA graph; 0 = not known */
+	int64_t alone_graph_ns; /* the same when the iteration is one CUDA graph; 0 = not known */
 };
 
 struct hb_trace_set {
@@ -83,7 +83,7 @@ struct hb_trace_set {
 /*
  * Reads a CSV trace (plain or gzip) and appends its workloads to *set, which
  * the caller zero-initialised or got from an earlier call; pointers into the
- * set's arrays from before are then no longer valid. Also reads the companion
+ * set's arrays become invalid. Also reads the companion
  * X.alone.csv where there is one. Returns 0, -ENOENT, -EINVAL (bad
  * content), -E2BIG (a line or file over the limits) or -ENOMEM; on an error
  * *set is as it was.
@@ -97,7 +97,7 @@ int hb_trace_write_alone_csv(FILE *out, const struct hb_trace_set *set);
 char *hb_trace_alone_path(const char *path);
 void hb_trace_set_fini(struct hb_trace_set *set);
 
-/* NULL when there is none of that name. */
+/* Returns the workload of that name, or NULL. */
 const struct hb_workload *hb_trace_find(const struct hb_trace_set *set, const char *name);
 
 #endif

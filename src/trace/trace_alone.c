@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The companion of a trace, X.alone.csv: how long an iteration takes alone on
- * the GPU without a profiler (columns workload, alone_us, alone_graph_us; the
+ * Reads and writes the companion of a trace, X.alone.csv. The companion says how
+ * long an iteration takes alone on the GPU without a profiler (columns workload, alone_us, alone_graph_us; the
  * last may be empty or absent). Called by trace_csv.c for every trace it reads.
  */
 #include "trace/csv.h"
@@ -21,8 +21,8 @@ static const struct hb_csv_column columns[N_COLUMNS] = {
 	[ALONE_GRAPH_US] = {"alone_graph_us", 0},
 };
 
-/* The length of path without the ending, where it has it. */
-static size_t strip(const char *path, size_t length, const char *ending)
+/* Returns the length of `path` without the ending, if it has that ending. */
+static size_t length_without(const char *path, size_t length, const char *ending)
 {
 	size_t bytes = strlen(ending);
 	return length > bytes && memcmp(path + length - bytes, ending, bytes) == 0 ? length - bytes : length;
@@ -31,7 +31,7 @@ static size_t strip(const char *path, size_t length, const char *ending)
 char *hb_trace_alone_path(const char *path)
 {
 	static const char companion[] = ".alone.csv";
-	size_t length = strip(path, strip(path, strlen(path), ".gz"), ".csv");
+	size_t length = length_without(path, length_without(path, strlen(path), ".gz"), ".csv");
 	char *out = malloc(length + sizeof companion);
 	if (out) {
 		memcpy(out, path, length);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trace sets under construction; see trace_builder.h. */
+/* Builds trace sets; see trace_builder.h. */
 #include "trace/trace_builder.h"
 
 #include "trace/grow.h"
@@ -16,7 +16,7 @@ static uint32_t hash_text(const char *text)
 	return hash;
 }
 
-/* The slot that holds the name, or the free one where it belongs. */
+/* Returns the slot that holds the name, or the free slot where it belongs. */
 static uint32_t *find_slot(const struct hb_trace_builder *builder, const char *name)
 {
 	uint32_t mask = builder->n_slots - 1;
@@ -50,7 +50,7 @@ static int grow_names(struct hb_trace_builder *builder)
 	return 0;
 }
 
-/* Adds a name that is not there yet; the builder's from then on. */
+/* Adds a name that is not in the set yet. The builder owns it from then on. */
 static int insert_name(struct hb_trace_builder *builder, char *name)
 {
 	int code = grow_names(builder);

@@ -21,9 +21,9 @@ struct hb_trace_builder {
 	size_t ops_room, iterations_room; /* of the last workload */
 };
 
-/* 0 or -ENOMEM. *into must stay as it is until finish or fini. */
+/* 0 or -ENOMEM. *into must not change until finish or fini. */
 int hb_trace_builder_init(struct hb_trace_builder *builder, struct hb_trace_set *into);
-/* After finish too; drops what was not joined. */
+/* Also needed after finish; drops what was not joined. */
 void hb_trace_builder_fini(struct hb_trace_builder *builder);
 
 /* The index of a kernel's name, added when new. 0, -E2BIG or -ENOMEM. */
@@ -34,12 +34,12 @@ int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name
 int hb_trace_builder_iteration(struct hb_trace_builder *builder);
 /* Adds an op to the last iteration. 0, -E2BIG or -ENOMEM. */
 int hb_trace_builder_op(struct hb_trace_builder *builder, const struct hb_op *op);
-/* NULL when there is none of that name in what was built. */
+/* Returns the workload of that name among those built so far, or NULL. */
 struct hb_workload *hb_trace_builder_find(struct hb_trace_builder *builder, const char *name);
-/* Joins everything to *into. 0 or -ENOMEM, then *into is as it was. */
+/* Joins everything to *into. 0, or -ENOMEM with *into unchanged. */
 int hb_trace_builder_finish(struct hb_trace_builder *builder);
 
-/* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, where there is one. */
+/* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, if it exists. */
 int hb_trace_read_alone(const char *path, struct hb_trace_builder *builder, struct hb_error *error);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads a recorded trace (data/traces/README.md describes the columns) row by
- * row, so that memory is the ops and one line. Everything a row can get wrong
- * is an error with file, line and column: the simulator never sees a value that
- * a GPU could not have run.
+ * row, so that it needs memory for the ops and one line only. A value that no GPU
+ * could have run is an error that names file, line and column.
  */
 #include "trace/csv.h"
 #include "trace/trace.h"
@@ -29,13 +28,13 @@ struct csv_reader {
 	int64_t previous_start;
 };
 
-/* As many digits as can be a whole number; more are INT64_MAX, which is too large for every column. */
-static int64_t whole_number(const char *text, size_t digits)
+/* Reads a whole number; one with too many digits becomes INT64_MAX, which is too large for every column. */
+static int64_t parse_whole_number(const char *text, size_t digits)
 {
 	return digits > 18 ? INT64_MAX : strtoll(text, NULL, 10);
 }
 
-/* A whole number; an empty field is `when_empty`. */
+/* Reads a field that is a whole number; an empty field means `when_empty`. */
 static int read_count(struct csv_reader *reader, enum hb_trace_column column, int64_t when_empty, int64_t *out,
 		      struct hb_error *error)
 {
@@ -43,11 +42,11 @@ static int read_count(struct csv_reader *reader, enum hb_trace_column column, in
 	size_t digits = strspn(text, "0123456789");
 	if (text[digits])
 		return hb_csv_field_error(&reader->csv, column, "is not a whole number", error);
-	*out = *text ? whole_number(text, digits) : when_empty;
+	*out = *text ? parse_whole_number(text, digits) : when_empty;
 	return 0;
 }
 
-/* XxYxZ. */
+/* Reads a field of the form XxYxZ. */
 static int read_extent(struct csv_reader *reader, enum hb_trace_column column, int64_t out[3], struct hb_error *error)
 {
 	const char *text = hb_csv_field(&reader->csv, column);
@@ -56,7 +55,7 @@ static int read_extent(struct csv_reader *reader, enum hb_trace_column column, i
 		if (!digits || text[digits] != (i < 2 ? 'x' : '\0'))
 			return hb_csv_field_error(&reader->csv, column, "is not three whole numbers written XxYxZ",
 						  error);
-		out[i] = whole_number(text, digits);
+		out[i] = parse_whole_number(text, digits);
 		text += digits + 1;
 	}
 	return 0;
@@ -133,7 +132,7 @@ static int read_op(struct csv_reader *reader, struct hb_op *op, struct hb_error 
 	return read_name(reader, &op->name, error);
 }
 
-/* Begins a workload when the row names another one than the last row did. */
+/* Begins a workload if the row names another one than the row before. */
 static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_error *error)
 {
 	struct hb_trace_builder *builder = &reader->builder;
@@ -157,8 +156,8 @@ static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_er
 	return code ? hb_line_error(reader->csv.lines, error, code, "out of memory") : 0;
 }
 
-/* Begins a workload or an iteration when the row says so; op's start becomes relative to the iteration. */
-static int place(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
+/* Begins a workload or an iteration if the row says so, and makes the op's start relative to the iteration. */
+static int place_op(struct csv_reader *reader, struct hb_op *op, struct hb_error *error)
 {
 	bool entered;
 	int64_t iteration;
@@ -193,7 +192,7 @@ static int read_rows(struct csv_reader *reader, struct hb_error *error)
 		struct hb_op op;
 		int code = read_op(reader, &op, error);
 		if (!code)
-			code = place(reader, &op, error);
+			code = place_op(reader, &op, error);
 		if (code)
 			return code;
 		code = hb_trace_builder_op(&reader->builder, &op);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Importing a recording: picks the reader and joins what it read; see trace_import.h. */
+/* Imports a recording: chooses the reader and joins what it has read; see trace_import.h. */
 #include "trace/trace_import.h"
 
 #include "trace/import_events.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* SQLite files say so; everything else is for the JSON reader to judge. */
+/* SQLite files begin with their name; all other files go to the JSON reader. */
 static enum hb_import_format guess_format(const char *path)
 {
 	static const char magic[16] = "SQLite format 3";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A workload in numbers; see trace_info.h. */
+/* Describes a workload in numbers; see trace_info.h. */
 #include "trace/trace_info.h"
 
 #include "gpumodel/model.h"
@@ -113,7 +113,7 @@ static int compare_shapes(const void *left, const void *right)
 	return by ? by : memcmp(a->block, b->block, sizeof a->block);
 }
 
-/* Kernels of one shape in the trace's order: they lie in one array. */
+/* Orders kernels of one shape as in the trace; they are stored in one array. */
 static int compare_kernels(const void *left, const void *right)
 {
 	int by = compare_shapes(left, right);
@@ -121,7 +121,7 @@ static int compare_kernels(const void *left, const void *right)
 	return by ? by : (a > b) - (a < b);
 }
 
-/* Puts a shape among those shown if it belongs there. */
+/* Puts a shape among the shown ones if it takes more time than one of them. */
 static void show_shape(struct hb_workload_info *info, const struct hb_shape *shape)
 {
 	uint32_t at = info->n_shown;
@@ -135,7 +135,7 @@ static void show_shape(struct hb_workload_info *info, const struct hb_shape *sha
 	info->shapes[at] = *shape;
 }
 
-/* Groups kernels, which are sorted by shape; `share` is time until all of it is known. */
+/* Groups kernels, which are sorted by shape; `share` holds a time until the sum is known. */
 static void group_shapes(const struct hb_op *const *kernels, uint32_t n, const struct hb_gpu_spec *gpu,
 			 struct hb_workload_info *info)
 {
@@ -171,7 +171,8 @@ static int find_shapes(const struct hb_workload *workload, const struct hb_gpu_s
 	return 0;
 }
 
-static int measure(const struct hb_workload *workload, const struct hb_gpu_spec *gpu, struct hb_workload_info *info)
+static int measure_workload(const struct hb_workload *workload, const struct hb_gpu_spec *gpu,
+			    struct hb_workload_info *info)
 {
 	int64_t span_ns = 0, busy_ns = 0;
 	count_ops(workload, gpu, info);
@@ -188,7 +189,7 @@ struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const
 	struct hb_workload_info *info = calloc(set->n_workloads, sizeof *info);
 	int code = info ? 0 : -ENOMEM;
 	for (uint32_t i = 0; i < set->n_workloads && !code; i++)
-		code = measure(&set->workloads[i], gpu, &info[i]);
+		code = measure_workload(&set->workloads[i], gpu, &info[i]);
 	if (!code)
 		return info;
 	free(info);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is in a recorded workload, in numbers: behind `hb trace info`. Counts
+ * Describes a recorded workload in numbers, for `hb trace info`. Counts
  * and times are means over the iterations, percentiles are over all ops.
  */
 #ifndef HB_SIM_TRACE_INFO_H
@@ -24,21 +24,21 @@ struct hb_shape {
 	uint16_t block[3];
 	uint32_t count; /* over all iterations */
 	double waves;
-	double share; /* of the time in kernels */
+	double share; /* share of the time in kernels */
 };
 
 struct hb_workload_info {
 	double ops, kernels, memsets, copies;  /* an iteration */
-	double span_us;                        /* first op's start to the last one's end, as recorded */
-	double busy_us;                        /* of it with any op running */
+	double span_us;                        /* from the first op's start to the last op's end, as recorded */
+	double busy_us;                        /* part of it with any op running */
 	double p50_us, p90_us, p99_us, max_us; /* durations of ops */
-	double wave_share[HB_WAVE_CLASSES];    /* of the time in kernels */
-	uint32_t n_shapes;                     /* different ones */
+	double wave_share[HB_WAVE_CLASSES];    /* share of the time in kernels */
+	uint32_t n_shapes;                     /* number of different kernels */
 	uint32_t n_shown;
-	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* most time first */
+	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* those with the most time first */
 };
 
-/* One entry a workload of the set, in its order; free() it. NULL without memory. */
+/* Returns one entry for each workload of the set, in its order; free() it. NULL without memory. */
 struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const struct hb_gpu_spec *gpu);
 
 /* Names of the classes: for people and as JSON keys. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch profiler recordings (Kineto's Chrome trace, JSON or JSON in gzip):
+ * Reads PyTorch profiler recordings (Kineto's Chrome trace, JSON or JSON in gzip):
  * kernels, copies and memsets with their shapes, the runtime calls that
  * launched them, and the profiler's step marks. Called by trace_import.c.
  */
@@ -13,8 +13,8 @@
 #include <string.h>
 
 /*
- * What the profiler adds to each launch that the GPU waits for: recorded gaps
- * against unprofiled latency of resnet50_b8 and llama8_decode_b8 (3.2 to 4.0 us
+ * Time that the profiler adds to each launch for which the GPU waits: recorded
+ * gaps against unprofiled latency of resnet50_b8 and llama8_decode_b8 (3.2 to 4.0 us
  * an op; data/traces/README.md, H200, PyTorch 2.11).
  */
 #define LAUNCH_OVERHEAD_NS 3500
@@ -42,7 +42,7 @@ static const struct category {
 struct kineto {
 	struct hb_json_events *json;
 	struct hb_import_events *events;
-	const char *range; /* NULL: the profiler's steps */
+	const char *range; /* NULL = use the profiler's steps */
 };
 
 static const char step_prefix[] = "ProfilerStep#";
@@ -67,8 +67,8 @@ __attribute__((format(printf, 4, 5))) static int bad(const struct kineto *kineto
 	return hb_json_events_error(kineto->json, error, -EINVAL, "event '%.60s': %s", shown, what);
 }
 
-/* A microsecond member of the event; integers exactly, as epoch times in us need more digits than a double has. */
-static bool time_member(const json_t *event, const char *key, int64_t *ns)
+/* Reads a member in microseconds. Integers are kept exactly, because epoch times in us need more digits than a double has. */
+static bool read_time_member(const json_t *event, const char *key, int64_t *ns)
 {
 	const json_t *value = json_object_get(event, key);
 	if (json_is_integer(value)) {
@@ -82,13 +82,13 @@ static bool time_member(const json_t *event, const char *key, int64_t *ns)
 	return true;
 }
 
-static int64_t whole_member(const json_t *arguments, const char *key, int64_t otherwise)
+static int64_t read_whole_member(const json_t *arguments, const char *key, int64_t otherwise)
 {
 	const json_t *value = json_object_get(arguments, key);
 	return json_is_integer(value) ? (int64_t)json_integer_value(value) : otherwise;
 }
 
-static bool extent_member(const json_t *arguments, const char *key, int64_t extent[3])
+static bool read_extent_member(const json_t *arguments, const char *key, int64_t extent[3])
 {
 	const json_t *array = json_object_get(arguments, key);
 	if (json_array_size(array) != 3)
@@ -102,16 +102,16 @@ static bool extent_member(const json_t *arguments, const char *key, int64_t exte
 	return true;
 }
 
-static int kernel_values(const struct kineto *kineto, const char *name, const json_t *arguments,
-			 struct hb_op_values *values, struct hb_error *error)
+static int read_kernel_values(const struct kineto *kineto, const char *name, const json_t *arguments,
+			      struct hb_op_values *values, struct hb_error *error)
 {
 	values->kind = HB_OP_KERNEL;
 	values->cluster = 1; /* Kineto does not record it */
-	values->registers = whole_member(arguments, "registers per thread", 0);
-	values->shared_bytes = whole_member(arguments, "shared memory", 0);
-	if (!extent_member(arguments, "grid", values->grid))
+	values->registers = read_whole_member(arguments, "registers per thread", 0);
+	values->shared_bytes = read_whole_member(arguments, "shared memory", 0);
+	if (!read_extent_member(arguments, "grid", values->grid))
 		return bad(kineto, name, error, "'grid' is not three whole numbers");
-	if (!extent_member(arguments, "block", values->block))
+	if (!read_extent_member(arguments, "block", values->block))
 		return bad(kineto, name, error, "'block' is not three whole numbers");
 	return 0;
 }
@@ -123,21 +123,21 @@ static int add_op(struct kineto *kineto, const json_t *event, const char *name, 
 	struct hb_op_fault fault;
 	const json_t *arguments = json_object_get(event, "args");
 	int code = 0;
-	if (!time_member(event, "ts", &values.start_ns))
+	if (!read_time_member(event, "ts", &values.start_ns))
 		return bad(kineto, name, error, "'ts' is not a number of microseconds");
-	if (!time_member(event, "dur", &values.duration_ns))
+	if (!read_time_member(event, "dur", &values.duration_ns))
 		return bad(kineto, name, error, "'dur' is not a number of microseconds");
 	if (meaning == MEANS_KERNEL)
-		code = kernel_values(kineto, name, arguments, &values, error);
+		code = read_kernel_values(kineto, name, arguments, &values, error);
 	else if (meaning == MEANS_COPY && !hb_copy_direction(name, &values.kind))
-		return 0; /* HtoH: not the GPU's work */
+		return 0; /* host to host: no work of the GPU */
 	else
-		values.bytes = whole_member(arguments, "bytes", 0);
+		values.bytes = read_whole_member(arguments, "bytes", 0);
 	if (code)
 		return code;
-	uint64_t correlation = (uint64_t)whole_member(arguments, "correlation", 0);
+	uint64_t correlation = (uint64_t)read_whole_member(arguments, "correlation", 0);
 	code = hb_import_add_op(kineto->events, &values, name, correlation,
-				HB_GROUP(0, whole_member(arguments, "device", 0)), &fault);
+				HB_GROUP(0, read_whole_member(arguments, "device", 0)), &fault);
 	if (code == -EINVAL)
 		return bad(kineto, name, error, "its %s %s", hb_trace_column_name(fault.column), fault.why);
 	if (code == -E2BIG)
@@ -151,7 +151,7 @@ static int add_range(struct kineto *kineto, const json_t *event, const char *nam
 	int64_t start_ns, length_ns, end_ns;
 	bool wanted = kineto->range ? strcmp(name, kineto->range) == 0
 				    : strncmp(name, step_prefix, sizeof step_prefix - 1) == 0;
-	if (!wanted || !time_member(event, "ts", &start_ns) || !time_member(event, "dur", &length_ns))
+	if (!wanted || !read_time_member(event, "ts", &start_ns) || !read_time_member(event, "dur", &length_ns))
 		return 0;
 	if (length_ns < 0 || __builtin_add_overflow(start_ns, length_ns, &end_ns))
 		return 0;
@@ -161,8 +161,8 @@ static int add_range(struct kineto *kineto, const json_t *event, const char *nam
 static int add_launch(struct kineto *kineto, const json_t *event)
 {
 	int64_t start_ns;
-	int64_t correlation = whole_member(json_object_get(event, "args"), "correlation", 0);
-	if (!correlation || !time_member(event, "ts", &start_ns))
+	int64_t correlation = read_whole_member(json_object_get(event, "args"), "correlation", 0);
+	if (!correlation || !read_time_member(event, "ts", &start_ns))
 		return 0;
 	return hb_import_add_launch(kineto->events, (uint64_t)correlation, start_ns);
 }

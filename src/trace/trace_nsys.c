@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nsight Systems recordings exported to SQLite (`nsys export --type sqlite`).
- * Columns differ between versions: what is not there is left out where a trace
- * can do without it. Called by trace_import.c; only reads the file.
+ * Reads Nsight Systems recordings exported to SQLite (`nsys export --type sqlite`).
+ * Columns differ between versions: a missing column is an error only where a
+ * trace needs it. Called by trace_import.c; only reads the file.
  */
 #include "trace/import_events.h"
 
@@ -30,25 +30,25 @@ enum kernel_column {
 	KERNEL_SHARED,
 };
 
-static int fail(const struct nsys *nsys, struct hb_error *error, const char *table)
+static int report_failure(const struct nsys *nsys, struct hb_error *error, const char *table)
 {
 	int code = sqlite3_errcode(nsys->db) == SQLITE_NOMEM ? -ENOMEM : -EINVAL;
 	return hb_error_set(error, code, "%s: %s: %s", nsys->path, table, sqlite3_errmsg(nsys->db));
 }
 
-/* 1, 0 or a negative errno. `column` NULL asks for the table. */
-static int has(const struct nsys *nsys, const char *table, const char *column, struct hb_error *error)
+/* Whether the table has the column, or exists if `column` is NULL: 1, 0 or a negative errno. */
+static int has_column(const struct nsys *nsys, const char *table, const char *column, struct hb_error *error)
 {
 	static const char tables[] = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
 	static const char columns[] = "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2";
 	sqlite3_stmt *statement = NULL;
 	if (sqlite3_prepare_v2(nsys->db, column ? columns : tables, -1, &statement, NULL) != SQLITE_OK)
-		return fail(nsys, error, table);
+		return report_failure(nsys, error, table);
 	sqlite3_bind_text(statement, 1, table, -1, SQLITE_STATIC);
 	if (column)
 		sqlite3_bind_text(statement, 2, column, -1, SQLITE_STATIC);
 	int step = sqlite3_step(statement);
-	int code = step == SQLITE_ROW ? 1 : step == SQLITE_DONE ? 0 : fail(nsys, error, table);
+	int code = step == SQLITE_ROW ? 1 : step == SQLITE_DONE ? 0 : report_failure(nsys, error, table);
 	sqlite3_finalize(statement);
 	return code;
 }
@@ -56,24 +56,24 @@ static int has(const struct nsys *nsys, const char *table, const char *column, s
 typedef int row_function(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error);
 
 /* Calls `each` for the rows of a query, whose parameter ?1 is `text` (may be NULL). */
-static int for_rows(struct nsys *nsys, const char *table, const char *query, const char *text, row_function *each,
-		    struct hb_error *error)
+static int visit_rows(struct nsys *nsys, const char *table, const char *query, const char *text, row_function *each,
+		      struct hb_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	if (sqlite3_prepare_v2(nsys->db, query, -1, &statement, NULL) != SQLITE_OK)
-		return fail(nsys, error, table);
+		return report_failure(nsys, error, table);
 	if (text)
 		sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC);
 	int code = 0, step;
 	while (!code && (step = sqlite3_step(statement)) == SQLITE_ROW)
 		code = each(nsys, statement, error);
 	if (!code && step != SQLITE_DONE)
-		code = fail(nsys, error, table);
+		code = report_failure(nsys, error, table);
 	sqlite3_finalize(statement);
 	return code;
 }
 
-/* Adds the row's op; its values but the times are set. */
+/* Adds the row's op, of which all values but the times are set. */
 static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values,
 		  const char *name, struct hb_error *error)
 {
@@ -122,7 +122,7 @@ static int add_copy(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error
 	struct hb_op_values values = {.bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME)};
 	const char *name = copy_name(sqlite3_column_int64(row, OP_COPY_KIND));
 	if (!name || !hb_copy_direction(name, &values.kind))
-		return 0; /* host to host, or unknown: not the GPU's work */
+		return 0; /* host to host, or unknown: no work of the GPU */
 	return add_op(nsys, row, "CUPTI_ACTIVITY_KIND_MEMCPY", &values, name, error);
 }
 
@@ -153,7 +153,7 @@ static int count_graph(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *er
 	return 0;
 }
 
-/* What is read from a table; %s is its column for the process, or 0 where older exports have none. */
+/* Queries for the tables; %s is the column for the process, or 0 where older exports have none. */
 static const struct source {
 	const char *table, *process;
 	const char *query;
@@ -176,7 +176,7 @@ static const struct source {
 	 "SELECT k.start, k.correlationId, %s FROM CUPTI_ACTIVITY_KIND_RUNTIME AS k", add_launch, false},
 	{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", NULL, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE AS k",
 	 count_graph, false},
-	/* A range's text is in the row or, when registered, among the strings. */
+	/* The text of a range is in the row or, if it was registered, in the table of strings. */
 	{"NVTX_EVENTS", NULL,
 	 "SELECT k.start, k.end FROM NVTX_EVENTS AS k WHERE k.end IS NOT NULL AND"
 	 " (k.text = ?1 OR k.textId IN (SELECT id FROM StringIds WHERE value = ?1))",
@@ -186,10 +186,10 @@ static const struct source {
 static int read_source(struct nsys *nsys, const struct source *source, const char *range, struct hb_error *error)
 {
 	char query[768], process[32] = "0";
-	int there = has(nsys, source->table, NULL, error);
+	int there = has_column(nsys, source->table, NULL, error);
 	if (there <= 0 || (source->named && !range))
 		return there < 0 ? there : 0;
-	there = source->process ? has(nsys, source->table, source->process, error) : 0;
+	there = source->process ? has_column(nsys, source->table, source->process, error) : 0;
 	if (there < 0)
 		return there;
 	if (there)
@@ -197,10 +197,10 @@ static int read_source(struct nsys *nsys, const struct source *source, const cha
 	const char *hole = strstr(source->query, "%s");
 	int head = hole ? (int)(hole - source->query) : (int)strlen(source->query);
 	snprintf(query, sizeof query, "%.*s%s%s", head, source->query, hole ? process : "", hole ? hole + 2 : "");
-	return for_rows(nsys, source->table, query, source->named ? range : NULL, source->each, error);
+	return visit_rows(nsys, source->table, query, source->named ? range : NULL, source->each, error);
 }
 
-/* Nobody else's file: no writing, no schema tricks, no huge texts. */
+/* Opens the file without trust: no writing, no functions of its schema, no huge texts. */
 static int open_database(struct nsys *nsys, struct hb_error *error)
 {
 	int code = sqlite3_open_v2(nsys->path, &nsys->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
@@ -219,7 +219,7 @@ int hb_nsys_read(const char *path, const struct hb_import_options *options, stru
 	struct nsys nsys = {.path = path, .events = events};
 	int code = open_database(&nsys, error);
 	if (!code)
-		code = has(&nsys, "StringIds", NULL, error);
+		code = has_column(&nsys, "StringIds", NULL, error);
 	if (code == 0)
 		code = hb_error_set(error, -EINVAL, "%s: no table StringIds: not an export of Nsight Systems", path);
 	if (code == 1)

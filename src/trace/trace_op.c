@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a GPU can run, and what a name can be; see trace_op.h. */
+/* Checks values of ops and names; see trace_op.h. */
 #include "trace/trace_op.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ int64_t hb_ns_from_us(double us)
 	return ns <= -9.2e18 ? INT64_MIN : (int64_t)ns;
 }
 
-static int refuse(struct hb_op_fault *fault, enum hb_trace_column column, const char *why)
+static int refuse_value(struct hb_op_fault *fault, enum hb_trace_column column, const char *why)
 {
 	*fault = (struct hb_op_fault){column, why};
 	return -EINVAL;
@@ -23,19 +23,19 @@ static int refuse(struct hb_op_fault *fault, enum hb_trace_column column, const 
 static int check_times(const struct hb_op_values *values, struct hb_op_fault *fault)
 {
 	if (values->start_ns < 0)
-		return refuse(fault, HB_TRACE_COLUMN_START, "is negative");
+		return refuse_value(fault, HB_TRACE_COLUMN_START, "is negative");
 	if (values->start_ns > HB_TRACE_TIME_MAX_NS)
-		return refuse(fault, HB_TRACE_COLUMN_START, "is more than a day (86400000000 us)");
+		return refuse_value(fault, HB_TRACE_COLUMN_START, "is more than a day (86400000000 us)");
 	if (values->duration_ns < 0)
-		return refuse(fault, HB_TRACE_COLUMN_DURATION, "is negative");
+		return refuse_value(fault, HB_TRACE_COLUMN_DURATION, "is negative");
 	if (values->duration_ns == 0)
-		return refuse(fault, HB_TRACE_COLUMN_DURATION, "is less than a nanosecond (0.001 us)");
+		return refuse_value(fault, HB_TRACE_COLUMN_DURATION, "is less than a nanosecond (0.001 us)");
 	if (values->duration_ns > HB_TRACE_TIME_MAX_NS)
-		return refuse(fault, HB_TRACE_COLUMN_DURATION, "is more than a day (86400000000 us)");
+		return refuse_value(fault, HB_TRACE_COLUMN_DURATION, "is more than a day (86400000000 us)");
 	if (values->host_ns < 0)
-		return refuse(fault, HB_TRACE_COLUMN_HOST, "is negative");
+		return refuse_value(fault, HB_TRACE_COLUMN_HOST, "is negative");
 	if (values->host_ns > HB_TRACE_TIME_MAX_NS)
-		return refuse(fault, HB_TRACE_COLUMN_HOST, "is more than a day (86400000000 us)");
+		return refuse_value(fault, HB_TRACE_COLUMN_HOST, "is more than a day (86400000000 us)");
 	return 0;
 }
 
@@ -44,9 +44,9 @@ static int check_extent(const int64_t extent[3], const int64_t max[3], enum hb_t
 {
 	for (int i = 0; i < 3; i++) {
 		if (extent[i] < 1)
-			return refuse(fault, column, "has a number below 1");
+			return refuse_value(fault, column, "has a number below 1");
 		if (extent[i] > max[i])
-			return refuse(fault, column, "is larger than CUDA allows");
+			return refuse_value(fault, column, "is larger than CUDA allows");
 	}
 	return 0;
 }
@@ -55,8 +55,8 @@ static int check_range(int64_t value, int64_t least, int64_t most, enum hb_trace
 		       struct hb_op_fault *fault)
 {
 	if (value < least)
-		return refuse(fault, column, least ? "is below 1" : "is negative");
-	return value > most ? refuse(fault, column, "is too large") : 0;
+		return refuse_value(fault, column, least ? "is below 1" : "is negative");
+	return value > most ? refuse_value(fault, column, "is too large") : 0;
 }
 
 static int check_kernel(const struct hb_op_values *values, struct hb_op_fault *fault)
@@ -67,7 +67,7 @@ static int check_kernel(const struct hb_op_values *values, struct hb_op_fault *f
 	if (!code)
 		code = check_extent(values->block, block_max, HB_TRACE_COLUMN_BLOCK, fault);
 	if (!code && values->block[0] * values->block[1] * values->block[2] > HB_TRACE_THREADS_MAX)
-		code = refuse(fault, HB_TRACE_COLUMN_BLOCK, "is more than 1024 threads");
+		code = refuse_value(fault, HB_TRACE_COLUMN_BLOCK, "is more than 1024 threads");
 	if (!code)
 		code = check_range(values->registers, 0, HB_TRACE_REGISTERS_MAX, HB_TRACE_COLUMN_REGISTERS, fault);
 	if (!code)
@@ -90,7 +90,7 @@ static int set_kernel(const struct hb_op_values *values, struct hb_op *op, struc
 		op->threads = (uint16_t)(op->threads * op->block[i]);
 	}
 	if (op->blocks % (uint64_t)values->cluster)
-		return refuse(fault, HB_TRACE_COLUMN_CLUSTER, "does not divide the grid");
+		return refuse_value(fault, HB_TRACE_COLUMN_CLUSTER, "does not divide the grid");
 	op->registers = (uint16_t)values->registers;
 	op->shared_bytes = (uint32_t)values->shared_bytes;
 	op->cluster = (uint8_t)values->cluster;
@@ -135,7 +135,7 @@ bool hb_copy_direction(const char *name, enum hb_op_kind *kind)
 	return false;
 }
 
-/* The length of the printable UTF-8 character at `text`; 0 when there is none. */
+/* Returns the length of the printable UTF-8 character at `text`; 0 = there is none. */
 static size_t character_length(const unsigned char *text)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

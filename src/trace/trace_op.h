@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One op out of the values a file gives: the one place that says what a GPU can
- * run. Every reader (trace_csv.c, trace_kineto.c, trace_nsys.c) fills in the
- * values as it found them and adds where they stand when a value is refused.
+ * Makes an op of the values in a file, and is the one place that checks what a GPU
+ * can run. Every reader (trace_csv.c, trace_kineto.c, trace_nsys.c) fills in the
+ * values as it found them; when a value is refused it adds the place in the file.
  */
 #ifndef HB_SIM_TRACE_OP_H
 #define HB_SIM_TRACE_OP_H
@@ -38,7 +38,7 @@ struct hb_op_fault {
 /* 0 or -EINVAL with *fault filled in. Sets everything of *op but its name. */
 int hb_op_from_values(const struct hb_op_values *values, struct hb_op *op, struct hb_op_fault *fault);
 
-/* Microseconds as ns; what does not fit (or is no number) becomes INT64_MAX or INT64_MIN, which no check lets through. */
+/* Converts microseconds to ns. What does not fit, or is no number, becomes INT64_MAX or INT64_MIN, which every check refuses. */
 int64_t hb_ns_from_us(double us);
 
 /*
@@ -48,11 +48,11 @@ int64_t hb_ns_from_us(double us);
  */
 bool hb_copy_direction(const char *name, enum hb_op_kind *kind);
 
-/* NULL, or why the text can't be the name of a workload ("is empty"). */
+/* Returns NULL, or why the text cannot be the name of a workload ("is empty"). */
 const char *hb_workload_name_fault(const char *name);
-/* NULL, or why the text can't be the name of an op. */
+/* Returns NULL, or why the text cannot be the name of an op. */
 const char *hb_op_name_fault(const char *name);
-/* A name from elsewhere made fit: cut at HB_TRACE_NAME_CUT bytes between characters, '?' for what is not text. */
+/* Makes a valid name of any text: cut at HB_TRACE_NAME_CUT bytes between characters, '?' for what is not text. */
 void hb_op_name_clean(const char *name, char out[static HB_TRACE_NAME_CUT + 1]);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A finished trace set: finding workloads and letting go. Building one: trace_builder.c. */
+/* Finds workloads in a finished trace set and frees it. trace_builder.c builds one. */
 #include "trace/trace.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@ static const char *const kind_names[] = {
 	[HB_OP_COPY_D2H] = "memcpy", [HB_OP_COPY_D2D] = "memcpy",
 };
 
-/* Microseconds with as few digits as say it exactly: 0.0, 13.28, 1.344. */
+/* Writes microseconds exactly with as few digits as possible: 0.0, 13.28, 1.344. */
 static void write_us(FILE *out, int64_t ns)
 {
 	int fraction = (int)(ns % 1000), digits = 3;
@@ -21,7 +21,7 @@ static void write_us(FILE *out, int64_t ns)
 	fprintf(out, ",%" PRId64 ".%0*d", ns / 1000, digits, fraction);
 }
 
-/* Columns that a set may do without. */
+/* Optional columns of a trace. */
 struct extra_columns {
 	bool clusters, host;
 };
