@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon costs: CPU time, memory and the time of a scrape, with busy
-tenants on a simulated GPU, low priority in an MPS server and taking turns.
+"""Measures the cost of the daemon: CPU time, memory and the time of a scrape, with busy tenants on a simulated GPU; low
+priority shares an MPS server or takes turns.
 
-CPU time is the daemon's own, from /proc, so a busy machine does not change it
-much; the time of a scrape is that of the whole request over loopback, which it
-does. Prints JSON, or with --markdown the rows of docs/metrics.md.
+CPU time is the daemon's own, from /proc, so a busy machine changes it little. The time of a scrape is that of the complete
+request over loopback, which a busy machine does change. Prints JSON, or with --markdown the rows of docs/metrics.md.
 
 usage: daemon_cost.py --build BUILD [--tenants 20] [--seconds 20] [--markdown]
 """
@@ -20,14 +19,14 @@ import urllib.request
 
 from processor_time import cpu_seconds
 
-HIGH_SHARE = 5  # every fifth tenant is of high priority
+HIGH_SHARE = 5  # every fifth tenant has high priority
 KERNEL_US = 2000
-RATE = 20  # requests a second of a tenant of high priority
+RATE = 20  # requests a second of a high-priority tenant
 SCRAPES = 200
 
 
 def wakes(pid):
-    """How often its threads slept and were woken, whatever each time cost."""
+    """How often threads of the process slept and were woken."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as file:

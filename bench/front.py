@@ -1,30 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the front end of `hb serve` costs: small inference requests to a model that does nothing (platform echo).
+"""Measures what the front end of `hb serve` adds to a request: small inference requests to a model that does nothing
+(platform echo).
 
 usage: front.py --build BUILD [--part NAME]... [--seconds N] [--rounds N] [--preferred] [--rate N]
                 [--server-cpus LIST] [--load-cpus LIST] [--many N] [--json FILE] [--markdown] [--results FILE] [--commit TEXT]
-    --part quiet        what was promised, on processors that others leave alone; it takes about a minute. In rounds: closed
-                        loop, open loop (Poisson) at half of that, open loop at 30,000/s, and after that the same to the
-                        HTTP library with a fixed answer; then 10,000 connections (--many), both. The server is on --server-cpus,
-                        the generator, a thread for each, on --load-cpus (without: two cores and up to four others).
-                        Given are the medians of the rounds
-    --part small        closed loop over a few connections: JSON, binary tensors, GET; beside it peers, by the same
-                        generator: the same HTTP library with a fixed answer, and nginx where it is installed
-    --part half         server on processor 0, generator on processor 1 (or as --server-cpus and --load-cpus say): closed
-                        loop, then an open loop at half of that; latency from the moment a request was due. Repeated
-                        (--rounds): given is the round in which both waited least for their processors, which others may
-                        use, too. --preferred: before those (SCHED_RR; root). --rate: the open loop alone, at so many
-                        requests a second, and the same to the HTTP library with a fixed answer
-    --part connections  10,000 connections at once, one request a time on each
-    --part requests     1,000,000 requests: the server's memory at the first tenth and at the end
+    --part quiet        the targets, on processors without other programs; about a minute. Each round has a closed loop, an
+                        open loop (Poisson) at half of its rate and an open loop at 30,000/s, then the same against the HTTP
+                        library with a fixed answer; in the end 10,000 connections (--many) to both. The server runs on
+                        --server-cpus, the generator, with one thread each, on --load-cpus (default: two cores and up to
+                        four others). Results are medians of the rounds
+    --part small        closed loop over a few connections: JSON, binary tensors, GET. The same generator also measures the
+                        HTTP library with a fixed answer, and nginx where it is installed
+    --part half         server on processor 0, generator on processor 1 (or --server-cpus and --load-cpus): closed loop, then
+                        an open loop at half of its rate; latency counts from the moment a request was due. Other programs
+                        may use these processors, so of several rounds (--rounds) the one counts in which both waited least
+                        for their processors. --preferred: real-time priority (SCHED_RR; root). --rate N: only the open
+                        loop, at N requests a second, and the same to the HTTP library with a fixed answer
+    --part connections  10,000 connections at once, one request at a time on each
+    --part requests     1,000,000 requests: the server's memory after the first tenth and at the end
     --markdown          the rows of docs/serving.md
-    --results           of part quiet: a list of rows, as in bench/results; "commit" is --commit or what git says
-Without --part: all but quiet. The load generator (front_load.c) shares the machine's processors with the server; what does
-not depend on that is the server's own CPU time a request (/proc), and so the requests that one core can answer.
-BUILD holds hb-serve and, in tests/front or beside it, front-load and front-hello; nothing else of the tree is needed but
-front.py and processor_time.py.
-exit status: 0, 1 a run failed, or answered something else than 200, or not at all.
+    --results           of part quiet: a list of rows, as in bench/results; "commit" is --commit or git's answer
+Without --part: all parts but quiet. The load generator (front_load.c) shares the machine's processors with the server. The
+server's own processor time for each request (/proc) does not depend on that, and gives the requests that one core can answer.
+BUILD contains hb-serve and, in tests/server or beside it, front-load and front-hello; of the source tree only front.py and
+processor_time.py are needed.
+exit status: 0, or 1 when a run failed, or a request had no answer or another status than 200.
 """
 import argparse
 import contextlib
@@ -55,14 +56,14 @@ server { listen 127.0.0.1:%(port)d backlog=4096; location / { return 200 '{"mode
 """
 NGINX_PORT = 18499
 DESCRIPTORS = 65536
-GRACE_S = 60  # for a load to connect and to end, beside its time
+GRACE_S = 60  # for a load to connect and to end, in addition to its length
 QUIET_RATE, QUIET_CONNECTIONS = 30000, 256
-QUIET_LIMIT_S = 240  # then it is given up
+QUIET_LIMIT_S = 240  # after that the measurement gives up
 OURS, PEER = "infer, JSON", "peer: libmicrohttpd alone, a fixed answer"
 
 
 def family(pid):
-    """The process and its children, where the kernel tells them."""
+    """The process and its children, where the kernel lists them."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
             return [pid] + [int(child) for child in file.read().split()]
@@ -75,13 +76,13 @@ def family_seconds(pid):
 
 
 def stolen_seconds():
-    """What the machine under this one took from its processors, together."""
+    """Processor time that the host of this virtual machine took from all its processors."""
     with open("/proc/stat", encoding="utf-8") as file:
         return int((file.readline().split() + 9 * [0])[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def raise_descriptors():
-    """As many open files as 10,000 connections need; who is not root has what the upper limit allows."""
+    """Raises the limit of open files to what 10,000 connections need; without root only up to the hard limit."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in ((DESCRIPTORS, max(DESCRIPTORS, limit[1])), (limit[1], limit[1])):
         with contextlib.suppress(OSError, ValueError):
@@ -103,7 +104,7 @@ def resident_mib(pid):
 
 
 def program(build, name):
-    """In the build folder, or beside hb-serve where only programs were copied."""
+    """Path of a program in the build folder, or beside hb-serve where only the programs were copied."""
     path = os.path.join(build, "tests/front", name)
     return path if os.path.exists(path) else os.path.join(build, name)
 
@@ -212,7 +213,7 @@ class Bench:
                          seconds=seconds, start=on_processors(self.load_cpus, self.preferred))
 
     def at_rate(self):
-        """Rounds of both in turn: what disturbs one disturbs the other."""
+        """Measures both in turns, so that a disturbance affects both."""
         rounds = {OURS: [], PEER: []}
         for _ in range(self.rounds):
             for what, of in rounds.items():
@@ -251,10 +252,10 @@ class Bench:
             rest["server_mib_at_a_tenth"] = first["server_mib"]
             return {"infer, JSON, 1,000,000 requests": rest}
 
-    # ---- what was promised ----
+    # ---- targets ----
 
     def quiet_loads(self, what, half_of, seconds):
-        """Closed loop, half of it (or of half_of), and the promised rate, one after the other."""
+        """Measures a closed loop, half of its rate (or of half_of), and the promised rate, one after another."""
         with self.on_cpus(what) as server:
             self.load_on_cpus(server, QUIET_CONNECTIONS, seconds=0.3 * seconds)  # not counted
             whole = self.load_on_cpus(server, QUIET_CONNECTIONS, seconds=seconds)
@@ -269,7 +270,7 @@ class Bench:
                     "rate": self.load_on_cpus(server, self.many, "--rate", QUIET_RATE, seconds=2 * seconds)}
 
     def quiet(self, seconds):
-        """The peer has the server's rates in each round."""
+        """The peer gets the same rates as the server in each round."""
         found = {"rounds": [], "many": {}}
         for _ in range(self.rounds):
             ours = self.quiet_loads(OURS, None, seconds)
@@ -280,7 +281,7 @@ class Bench:
                       file=sys.stderr, flush=True)
         try:
             found["many"] = {what: self.quiet_many(what, seconds) for what in (OURS, PEER)}
-        except (subprocess.SubprocessError, RuntimeError) as error:  # the rounds are worth writing
+        except (subprocess.SubprocessError, RuntimeError) as error:  # earlier rounds are still written
             print(f"front.py: {self.many} connections: {error}", file=sys.stderr)
             self.failed = True
         return found
@@ -295,7 +296,7 @@ def all_answered(found):
 
 
 def quiet_rows(found, about):
-    """As in bench/results: each of the promises, with all its rounds."""
+    """Rows as in bench/results: one for each target, with all its rounds."""
     def row(what, which, of, unit, target, met, digits):
         ours, peers = ([round(of(one[side][which]), digits) for one in found["rounds"]] for side in (OURS, PEER))
         middle = statistics.median(ours)
@@ -374,7 +375,8 @@ def cpu_list(text):
 
 
 def choose_cpus(arguments, quiet):
-    """Two cores and up to four more where there are as many, else one each."""
+    """Divides the processors: two cores for the server and up to four more for the load where there are as many, else one
+    each."""
     free = [number for number in processor_time.by_core() if number not in (arguments.server_cpus or []) + (arguments.load_cpus or [])]
     two = 2 if quiet and len(free) > 2 else 1
     arguments.server_cpus = arguments.server_cpus or free[:two]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processor time of a process as the scheduler counts it, to the nanosecond, where ticks are 10 ms; where the kernel does not
-count that, the ticks. Which processors there are. Used by daemon_cost.py and front.py."""
+"""Processor time of a process in nanoseconds, as the scheduler counts it, or in ticks of 10 ms where the kernel does not count
+it; and the processors of this machine. Used by daemon_cost.py and front.py."""
 import os
 import platform
 
@@ -20,7 +20,7 @@ def ticks_seconds(pid):
 
 
 def cpu_seconds(pid):
-    """Of all its threads."""
+    """Processor time of all threads of the process, in seconds."""
     try:
         return schedstat(pid, 0)
     except FileNotFoundError:
@@ -28,17 +28,17 @@ def cpu_seconds(pid):
 
 
 def waited_seconds(pid):
-    """Time in which its threads could have run, had their processor been free; 0 where that is not counted."""
+    """Time in which threads of the process were ready but waited for a processor; 0 where the kernel does not count it."""
     try:
         return schedstat(pid, 1)
     except FileNotFoundError:
         return 0.0
 
 
-# ---- which processors there are ----
+# ---- processors of this machine ----
 
 def parse_list(text):
-    """[0, 2, 3] of "0,2-3", as Linux writes it."""
+    """Reads a list of processors as Linux writes it: "0,2-3" gives [0, 2, 3]."""
     found = []
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -47,7 +47,7 @@ def parse_list(text):
 
 
 def siblings(number):
-    """Those that share a core with it, itself among them."""
+    """The processors that share a core with this one, itself among them."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", encoding="utf-8") as file:
             return parse_list(file.read())

@@ -27,7 +27,7 @@ MODELS = {
     "speech": (4, 960000, 3072000, "[0.8, 1]", "[0.3, 0.3]"),
     "decode": (16, 8, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
 }
-# The second mix copies much. Those of another name run the network behind it, and copy what such a service does besides:
+# The second mix copies much. A model whose name differs from its network runs that network and copies as much more as such a service does:
 # 16 frames of a video, embeddings of 512 candidates, keys and values of 4096 tokens from the host, those of a prompt to it.
 COPIES = {
     "clip": (8, 10235904, 4000, "[0.5, 0.9]", "[0.3, 0.5]"),
@@ -38,7 +38,7 @@ COPIES = {
     "resume": (4, 134217736, 1024, "[0.5, 0.5]", "[0.8, 0.8]"),
 }
 NETWORK = {"clip": "classify", "recommend": "bert", "prefill": "speech", "resume": "decode"}
-# serve_worker.py launches a batch in 8 pieces, 2 ahead; of those the first is half done.
+# serve_worker.py launches a batch in 8 pieces, 2 of them ahead; on average the first of the 2 is half done.
 STOP_SHARE = 1.5 / 8
 PRIORITIES = ("high", "low")
 HIGH_SHARE = 0.4
@@ -49,7 +49,7 @@ CONNECTIONS = 192
 PROFILE_RUNS = 4
 CAPACITY_S, CAPACITY_OUTSTANDING = 1.2, 6
 READY_S = 75
-ANSWER_S = 30.0  # nothing that is asked is waited for any longer
+ANSWER_S = 30.0  # limit of each wait for an answer
 LEARN_S = 2.0
 
 
@@ -60,7 +60,7 @@ def say(text):
 # ---- the server ----
 
 def worker_command(name, models):
-    """The network, and where it is not of that name bytes that an item copies besides its own."""
+    """Text of a model file: the network, and, where the model's name differs, the bytes that an item copies besides its own."""
     network = NETWORK.get(name, name)
     more = "" if network == name else " %d %d" % tuple(models[name][i] - MODELS[network][i] for i in (1, 2))
     return "%s %s %s%s" % (sys.executable, os.path.join(HERE, "serve_worker.py"), network, more)
@@ -77,7 +77,7 @@ def model_text(name, priority, how, models):
 
 @contextlib.contextmanager
 def mps(folder):
-    """An MPS server of our own, its variables; nothing where there is no GPU."""
+    """Starts an MPS server and yields its environment variables; without a GPU it starts nothing."""
     env = dict(os.environ)
     if not shutil.which("nvidia-cuda-mps-control"):
         yield env
@@ -117,7 +117,7 @@ def server(hb, how, journal, speed, log, models):
 # ---- the client ----
 
 class Connection(asyncio.Protocol):
-    """Keep-alive, one request at a time; the answer's status and body go to `answer`."""
+    """An HTTP connection that is kept open, with one request at a time; `answer` gets the status and the body."""
 
     def __init__(self):
         self.transport, self.buffer, self.answer = None, b"", None
@@ -188,10 +188,10 @@ class Client:
         self.idle += [connection for _, connection in made]
 
 
-# ---- what is asked ----
+# ---- requests ----
 
 async def wait_ready(client):
-    """Every model loaded. One that has failed says why when it is asked."""
+    """Waits until every model is loaded. A model that failed to load reports the reason in its answer."""
     end = time.monotonic() + READY_S
     names = ["%s-%s" % (name, priority) for name in client.models for priority in PRIORITIES]
     while names:
@@ -209,7 +209,7 @@ async def wait_ready(client):
 
 
 async def profile(client):
-    """Every size alone, so that the server has seen it; the latency of one request of each model."""
+    """Runs every batch size alone, so that the server learns it. Returns the latency of one request of each model."""
     alone = {}
     for name, (most, *_) in client.models.items():
         for priority in PRIORITIES:
@@ -242,13 +242,13 @@ async def set_policy(client, policy, mark):
 
 
 def shares(alone):
-    """Of requests: every model the same share of GPU time."""
+    """Shares of the requests by model: every model gets the same share of GPU time."""
     weight = {name: 1 / seconds for name, seconds in alone.items()}
     return {name: value / sum(weight.values()) for name, value in weight.items()}
 
 
 async def capacity(client, share):
-    """Requests a second that get through unbatched (one of each model at a time), two at a time, queues never dry."""
+    """Measures the capacity: requests a second with one request of each model at a time, with two, and with full queues."""
     await set_policy(client, "fifo", "capacity")
     sent = dict.fromkeys(share, 0)
     busy, done = set(), 0
@@ -276,7 +276,7 @@ async def capacity(client, share):
 
 
 def arrivals(rate, seconds, bursts, draws):
-    """Poisson, or a two-state process that is five times as fast in one."""
+    """Times of arrival: Poisson, or bursts from a process with two states, five times as fast in one of them."""
     times, now, fast, until = [], 0.0, False, 0.0
     if bursts:
         until = draws.expovariate(1 / BURST_STATE_S)
@@ -304,8 +304,9 @@ def schedule(per_s, share, seconds, bursts, seed):
 
 
 async def window(client, due, alone, seconds):
-    """Sends them when they are due. (model, priority) -> list of (latency or None, deadline) of those that count. A window
-    in which a request failed (its worker died, the server did) or has no answer measures no policy: RuntimeError."""
+    """Sends requests when they are due. Returns (model, priority) -> list of (latency or None, deadline) of the requests that
+    count. Raises RuntimeError when a request failed, because its worker or the server died, or got no answer: such a window
+    measures no policy."""
     outcome, tasks, failures = {}, [], []
 
     async def one(at, name, priority, begun):
@@ -326,7 +327,7 @@ async def window(client, due, alone, seconds):
         tasks.append(asyncio.create_task(one(at, name, priority, begun)))
     late = time.monotonic() - begun - (due[-1][0] if due else 0)
     done, waiting = await asyncio.wait(tasks, timeout=seconds + DRAIN_S) if tasks else (set(), set())
-    for task in waiting:  # their connections are closed, so the server drops them
+    for task in waiting:  # closing their connections makes the server drop these requests
         task.cancel()
     if waiting:
         await asyncio.wait(waiting)
@@ -338,7 +339,7 @@ async def window(client, due, alone, seconds):
     return outcome, late
 
 
-# ---- what came ----
+# ---- results ----
 
 def jain(values):
     squares = sum(value * value for value in values)
@@ -362,7 +363,7 @@ def class_of(outcome, priority):
 
 
 async def try_window(client, policy, mark, due, alone, seconds):
-    """What window() says. Where it failed, the server is given time to come back to what it was."""
+    """Returns the result of window(). After a failed window it waits until the server serves all models again."""
     try:
         await set_policy(client, policy, mark)
         return await window(client, due, alone, seconds)
@@ -380,8 +381,8 @@ async def measure(port, plan, seconds, until, models=None):
 
 
 async def measured(client, plan, seconds, until):
-    """plan: (traffic, load, policies) in order of importance. What was not begun by `until` is left out, and windows that
-    failed are, with the reason in "left_out"."""
+    """plan: (traffic, load, policies) in order of importance. Windows that had not begun by `until` are left out. Windows that
+    failed are listed with the reason in "left_out"."""
     await wait_ready(client)
     say("ready")
     await client.warm(CONNECTIONS)
@@ -401,7 +402,7 @@ async def measured(client, plan, seconds, until):
             mark = "%s-%d-%s" % (traffic, load, policy)
             try:
                 outcome, late = await try_window(client, policy, mark, due, alone, seconds)
-            except (RuntimeError, OSError) as error:  # what was measured before it counts
+            except (RuntimeError, OSError) as error:  # earlier windows still count
                 say("%s is left out: %s" % (mark, error))
                 left_out.append({"mark": mark, "why": str(error)})
                 continue
@@ -415,8 +416,8 @@ async def measured(client, plan, seconds, until):
 
 
 def prediction_errors(hb, journal, set_ns):
-    """The prediction error of each window of `set_ns`: it is the last interval of the journal that began before. Empty when
-    the journal cannot be read to its end, for example after the server was killed."""
+    """The prediction error of each window of `set_ns`, from the last interval of the journal that began before the window.
+    Empty when the journal cannot be read to its end, for example after the server was killed."""
     program = os.path.join(os.path.dirname(hb), "bench", "journal", "journal-errors")
     try:
         done = subprocess.run([program, journal], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -432,7 +433,7 @@ def prediction_errors(hb, journal, set_ns):
 
 
 def run(hb, how, plan, seconds, until, keep, speed=1.0, models=None):
-    """What measure() says, with prediction errors of each run. `keep`: folder for journal and log."""
+    """The result of measure(), with the prediction errors of each run. `keep`: folder for journal and log."""
     journal = os.path.join(keep, "journal.txt")
     models = models or MODELS
     with server(hb, how, journal, speed, os.path.join(keep, "server.log"), models) as port:

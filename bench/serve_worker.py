@@ -4,15 +4,13 @@
 
   serve_worker.py NAME [IN OUT]         classify, detect, stream, bert, speech, decode
 
-IN and OUT are bytes that an item copies to the GPU and back besides (a service that keeps its cache on the host, say).
+IN and OUT are bytes that an item copies to the GPU and back in addition, as a service does that keeps its cache on the host.
 
-A request holds one number an item. What goes over the link for it is what such a
-model's input and output would be (MODELS below, and `transfer` in model.yaml):
-it lies in pinned memory of the worker's own, so that the server's copying of
-bodies is no part of what is measured. Each batch size is captured as CUDA
-graphs, PIECES for each model: launched at once, or one by one where the policy
-interrupts low priority (worker.paused()). Without CUDA it runs as it is, for tests;
-HB_SERVE_SMALL=1 makes the models tiny.
+A request holds one number for each item. The bytes that go over the link for the item are those of such a model's input and
+output (MODELS below, and `transfer` in model.yaml). They lie in pinned memory of the worker, so that the server's copies of
+bodies are not part of the measurement. Each batch size is captured as CUDA graphs, PIECES for each model, which are launched
+at once, or one by one where the policy interrupts low priority (worker.paused()). Without CUDA the model runs uncaptured, for
+tests; HB_SERVE_SMALL=1 makes the models tiny.
 """
 import gc
 import os
@@ -33,7 +31,7 @@ HELD_NAP = 30e-6
 
 
 class Bottleneck(nn.Module):
-    """ResNet's, with its batch normalisation folded into the convolutions, as for inference."""
+    """A block of ResNet with its batch normalisation folded into the convolutions, as for inference."""
 
     def __init__(self, inside, width, stride):
         super().__init__()
@@ -47,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class Images(nn.Module):
-    """Bytes as they come over the link to what the first convolution takes."""
+    """Converts bytes as they arrive over the link to the input of the first convolution."""
 
     def forward(self, x):
         return x.to(TYPE).contiguous(memory_format=torch.channels_last)
@@ -84,7 +82,7 @@ class Boxes(nn.Module):
 
 
 def segmenter():
-    """As for video: a small network on large frames, so that copies are a good part of its time."""
+    """A small network on large frames, as for video, so that copies take a good part of its time."""
     layers = [Images(), nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(True), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU(True)]
     inside = 64
     for width, blocks in ((32, 6), (64, 4)):
@@ -106,7 +104,7 @@ class Mask(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer's, of an encoder; with a cache of keys and values one decoding step of a Llama's."""
+    """A block of a transformer encoder; with a cache of keys and values, of one decoding step of a Llama."""
 
     def __init__(self, width, heads, inner, cached=0, key_heads=0):
         super().__init__()
@@ -143,7 +141,7 @@ class Block(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Token numbers (the bytes that came, as int64) to vectors."""
+    """Converts token numbers (the received bytes, as int64) to vectors."""
 
     def __init__(self, width):
         super().__init__()
@@ -154,7 +152,7 @@ class Tokens(nn.Module):
 
 
 class Frames(nn.Module):
-    """A spectrogram to vectors, two frames one."""
+    """Converts a spectrogram to vectors, one for two frames."""
 
     def __init__(self, width):
         super().__init__()
@@ -193,13 +191,13 @@ def decode():
 
 
 class Best(nn.Module):
-    """The likeliest tokens."""
+    """Returns the most likely tokens."""
 
     def forward(self, x):
         return x.topk(128).indices
 
 
-# name -> layers, shape and type of an item's input, largest batch. The output's shape is what comes.
+# name -> layers, shape and type of an item's input, largest batch. The output's shape is that of the result.
 MODELS = {
     "classify": (lambda: resnet50() + [Classes()], (3, 224, 224), torch.float32, 16),
     "detect": (lambda: resnet50() + [nn.Conv2d(2048, 256, 1), nn.ReLU(True)]
@@ -213,7 +211,7 @@ MODELS = {
 
 
 def sizes(most):
-    """Batch sizes that are captured; others run at the next."""
+    """Batch sizes that are captured as graphs; other sizes run as the next larger one."""
     return [n for n in (1, 2, 3, 4, 6, 8, 12, 16) if n <= most]
 
 
@@ -251,7 +249,7 @@ class Program:
 
 
 class Besides:
-    """Bytes that each item copies to the GPU and back besides input and output: of no use to the network."""
+    """Bytes that each item copies to the GPU and back besides input and output; the network does not use them."""
 
     def __init__(self, in_bytes, out_bytes, most, device):
         self.ways = []
@@ -325,7 +323,7 @@ class Model:
         return n
 
     def launch_slowly(self, stream):
-        """AHEAD pieces are on their way; the next one waits while the batch is paused."""
+        """Keeps AHEAD pieces in flight; the next piece waits while the batch is paused."""
         for i, graph in enumerate(self.program.graphs):
             if i >= AHEAD:
                 self.done[i - AHEAD].synchronize()

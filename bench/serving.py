@@ -23,7 +23,8 @@ import serve_live
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOADS = [60, 70, 80, 90, 100, 110]
-# Name -> loads, options of sim-serve. The second copies much: alone on its link, and on a quarter of it, or an older one.
+# Name -> loads, options of sim-serve. The models of the second mix copy much: once with the link of an H200, once with a
+# link of 12 GB/s, as an older machine has.
 USUAL = "usual"
 COPIES = ["--models", "stream,upscale,clip,recommend,resume,prefill"]
 MIXES = {USUAL: (LOADS, []), "copies": ([80, 110], COPIES), "copies over 12 GB/s": ([80, 110], COPIES + ["--link", "12"])}
@@ -35,10 +36,10 @@ PARTS = {"all_parts": "all parts", "no_transfer": "no transfer", "no_interferenc
 RUN, COPY = ["run_median", "run_p95"], ["copy_median", "copy_p95"]
 ERRORS = {"no_transfer": ["median", "p95"] + COPY, "no_interference": ["median", "p95"] + RUN,
           "neither": ["median", "p95"] + RUN + COPY}
-# Of the GPU's capacity; from here on the load is high.
+# A load of this percentage of the GPU's capacity and more counts as high; there the margin must be this many points.
 HIGH_LOAD, HIGH_LOAD_POINTS = 100, 1.02
 PAGE_LOADS = (60, 80, 100, 110)  # rows of the page; the results file has every load
-# Live, in order of importance: what does not fit into --budget is left out.
+# Windows with --live in order of importance; windows that do not fit into --budget are left out.
 LIVE = [(traffic, load) for load in (100, 110, 80, 60, 90, 70) for traffic in TRAFFIC]
 LIVE_MIXES = {USUAL: serve_live.MODELS, "copies": serve_live.COPIES}
 BEGIN, END = "<!-- bench/serving.py %s begin -->", "<!-- end -->"
@@ -70,7 +71,7 @@ def missed(runs, policy, priority):
 
 
 def live(arguments):
-    """As the simulator's runs, by mix, traffic and load; whether a window failed."""
+    """Returns runs in the simulator's form by mix, traffic and load, and whether a window failed."""
     policies = ["ours", "preempt", "priority-fifo", "clockwork", "edf", "fifo"] + ABLATIONS
     until = time.monotonic() + arguments.budget
     with tempfile.TemporaryDirectory() as folder:

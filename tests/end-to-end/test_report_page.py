@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The page of `hb sim --report` in a headless Chromium: it draws the numbers of
+"""The page of `hb sim --report` and `hb bench --report` in a headless Chromium: it draws the numbers of
 its data, shows names of programs as text, and saves charts. Skipped (77) where
 no Chromium is installed (Debian: chromium).
 
@@ -78,6 +78,31 @@ class ReportPage(unittest.TestCase):
     def show(self):
         self.page.open("file://" + self.path)
         self.page.wait_for("document.readyState === 'complete' && document.querySelectorAll('main > *').length > 1")
+
+    def bench(self, *arguments):
+        return subprocess.run([HB, "bench", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def test_the_page_draws_results_of_hb_bench_and_shows_names_as_text(self):
+        data = json.loads(self.bench("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-training", "--rounds", "2",
+                                     "--seconds", "0.3", "--sharing", "timeslice,temporal", "--json"))
+        case = data["cases"][0]
+        data["gpu"] = HOSTILE
+        case["low"] = [HOSTILE]
+        data["cases"].append(dict(case, name="again"))
+        with open(self.path + ".json", "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        self.bench("report", self.path + ".json", "--report", self.path)
+        self.show()
+        together, *cases = self.page.run(CELLS)
+        self.assertEqual([row[0] for row in together], ["exclusive", "timeslice", "temporal"])
+        for rows in cases:
+            self.assertEqual([row[0] for row in rows], [cell["name"] for cell in case["sharing"]])
+            self.assertEqual([row[1] for row in rows], [str(cell["high"][0]["summary"]["seen"]) for cell in case["sharing"]])
+        self.assertEqual(len(cases), 2)
+        self.assertEqual(self.page.run("document.querySelectorAll('svg.plot').length"), 5)
+        self.assertEqual(self.page.run("document.querySelectorAll('img').length"), 0)
+        self.assertIn(HOSTILE, self.page.run("document.title"))
+        self.assertEqual(self.page.errors, [])
 
     def test_the_page_draws_the_numbers_of_its_data(self):
         results = self.simulate()
