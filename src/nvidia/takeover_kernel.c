@@ -45,4 +45,4 @@ const char hb_takeover_ptx[] = ".version 7.0\n"
 			       "}\n";
 
 /* 20 ms is more than every limit that the process itself sets. */
-const char hb_takeover_simulated[] = "HBSIM1\nhold " HB_TAKEOVER_KERNEL_NAME " ns=20000000\n";
+const char hb_takeover_simulated[] = "HBSIM1\ntakeover " HB_TAKEOVER_KERNEL_NAME " ns=20000000\n";

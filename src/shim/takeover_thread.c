@@ -137,7 +137,7 @@ static void sleep_exactly(int64_t at_ns, uint32_t seen)
 static void *run_thread(void *unused)
 {
 	bool prepared = false;
-	prctl(PR_SET_NAME, "hb-hold");
+	prctl(PR_SET_NAME, "hb-takeover");
 	prctl(PR_SET_TIMERSLACK, 1UL);
 	hb_takeover_enter_thread();
 	for (;;) {

@@ -353,7 +353,7 @@ static void enqueue_entry(struct broker *broker, struct broker_stream *stream, c
 		advance_stream(broker, stream, broker->now_ns);
 }
 
-static void release_holds(struct broker *broker, struct broker_stream *stream, uint64_t seq)
+static void release_takeovers(struct broker *broker, struct broker_stream *stream, uint64_t seq)
 {
 	if (seq > stream->released)
 		stream->released = seq;
@@ -376,7 +376,7 @@ static void take_entry(struct broker *broker, struct broker_client *client, cons
 		if (entry->op == SIM_OP_HAND_DONE) {
 			hand_done(broker, stream);
 		} else if (entry->op == SIM_OP_RELEASE) {
-			release_holds(broker, stream, entry->seq);
+			release_takeovers(broker, stream, entry->seq);
 		} else if (entry->op == SIM_OP_STREAM_REMOVE) {
 			client->n_unsettled += !stream->removing;
 			stream->removing = client->recheck = true;

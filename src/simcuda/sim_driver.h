@@ -59,7 +59,7 @@ struct sim_kernel {
 	int ns_param; /* parameter whose value in ns is added to the duration; -1 = none */
 	uint32_t registers, shared_bytes, local_bytes, max_threads;
 	float memory_share;
-	bool hold;
+	bool takeover;
 	uint32_t n_params;
 	uint32_t param_bytes[SIM_PARAMS_MAX], param_offset[SIM_PARAMS_MAX];
 	uint32_t params_size;
@@ -357,7 +357,7 @@ CUresult sim_wait_stream(CUstream stream, uint64_t seq);
 CUresult sim_wait_event(CUevent event, uint64_t generation);
 CUresult sim_wait_context(CUcontext context);
 /* Releases the stream's takeover kernels up to `seq` once *word is not 0. */
-void sim_watch_hold(CUstream stream, uint64_t seq, const volatile uint32_t *word);
+void sim_watch_takeover(CUstream stream, uint64_t seq, const volatile uint32_t *word);
 
 /* sim_stream.c */
 CUresult sim_stream_resolve(CUstream handle, CUstream *stream);

@@ -18,7 +18,7 @@ struct hand {
 	struct hand *next;
 	struct sim_item item;
 	uint32_t slot;
-	const volatile uint32_t *hold;
+	const volatile uint32_t *stop_word;
 };
 
 static struct {
@@ -26,14 +26,14 @@ static struct {
 	struct hand *list, **tail;
 } hands = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uint32_t *hold)
+void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uint32_t *stop_word)
 {
 	struct hand *hand = calloc(1, sizeof *hand);
 	if (!hand)
 		abort(); /* otherwise the stream would be paused forever without a message */
 	hand->item = *item;
 	hand->slot = slot;
-	hand->hold = hold;
+	hand->stop_word = stop_word;
 	pthread_mutex_lock(&hands.lock);
 	*hands.tail = hand;
 	hands.tail = &hand->next;
@@ -42,7 +42,7 @@ void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uin
 	sim_futex_wake(&sim.share->hand_word, 1);
 }
 
-void sim_watch_hold(CUstream stream, uint64_t seq, const volatile uint32_t *word)
+void sim_watch_takeover(CUstream stream, uint64_t seq, const volatile uint32_t *word)
 {
 	struct sim_item item = {stream, seq, NULL};
 	atomic_fetch_add(&stream->users, 1);
@@ -73,11 +73,11 @@ static bool value_is_there(const struct sim_task *task)
  * another one's word. The word belongs to the application and is valid until the
  * kernel is known to be done, which is recorded only under sim.drain.
  */
-static bool hold_is_over(const struct hand *hand)
+static bool is_takeover_over(const struct hand *hand)
 {
 	pthread_mutex_lock(&sim.drain);
 	bool over = atomic_load(&hand->item.stream->done_seq) >= hand->item.seq ||
-		    __atomic_load_n(hand->hold, __ATOMIC_ACQUIRE);
+		    __atomic_load_n(hand->stop_word, __ATOMIC_ACQUIRE);
 	pthread_mutex_unlock(&sim.drain);
 	return over;
 }
@@ -94,8 +94,8 @@ static void tell_broker(const struct hand *hand, enum sim_op op)
  */
 static bool hand_run(struct hand *hand)
 {
-	if (hand->hold) {
-		if (!hold_is_over(hand))
+	if (hand->stop_word) {
+		if (!is_takeover_over(hand))
 			return false;
 		tell_broker(hand, SIM_OP_RELEASE);
 		sim_stream_unuse(hand->item.stream);

@@ -124,8 +124,8 @@ static void *grow_array_twice(void *table, size_t n, size_t size)
 /* Reads a kernel's kind from its first word. */
 static void set_kind(struct sim_kernel *kernel, const char *what)
 {
-	kernel->hold = strcmp(what, "hold") == 0;
-	if (kernel->hold)
+	kernel->takeover = strcmp(what, "takeover") == 0;
+	if (kernel->takeover)
 		read_params(kernel, "8");
 	if (strcmp(what, "marks") == 0) {
 		read_params(kernel, "8,8");
@@ -195,7 +195,7 @@ static CUresult read_line(struct sim_image *image, char *line)
 	const char *name = strtok_r(NULL, " \t\r", &state);
 	if (!name)
 		return CUDA_ERROR_INVALID_IMAGE;
-	if (strcmp(what, "kernel") == 0 || strcmp(what, "hold") == 0 || strcmp(what, "marks") == 0 ||
+	if (strcmp(what, "kernel") == 0 || strcmp(what, "takeover") == 0 || strcmp(what, "marks") == 0 ||
 	    strcmp(what, "meets") == 0)
 		return add_kernel(image, what, name, &state);
 	if (strcmp(what, "global") == 0)

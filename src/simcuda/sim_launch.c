@@ -107,7 +107,7 @@ static void price_launch(struct sim_task *task, const unsigned char *args)
 	const struct sim_kernel *kernel = task->u.kernel.kernel;
 	uint32_t cluster = task->work.cluster;
 	task->work = (struct sim_work){
-		.kind = kernel->hold ? HB_GPU_MODEL_HOLD : HB_GPU_MODEL_KERNEL,
+		.kind = kernel->takeover ? HB_GPU_MODEL_HOLD : HB_GPU_MODEL_KERNEL,
 		.blocks = product(task->u.kernel.grid),
 		.threads = (uint32_t)product(task->u.kernel.block),
 		.registers = kernel->registers,
@@ -116,7 +116,7 @@ static void price_launch(struct sim_task *task, const unsigned char *args)
 		.memory_share = kernel->memory_share,
 	};
 	/* A takeover kernel runs until it is released, or for the maximum that the image names. */
-	task->work.duration_ns = kernel->hold && !kernel->ns ? 0 : duration(kernel, task->work.blocks, args);
+	task->work.duration_ns = kernel->takeover && !kernel->ns ? 0 : duration(kernel, task->work.blocks, args);
 }
 
 /* All blocks of a cooperative launch must fit on the GPU at once. */
@@ -182,7 +182,7 @@ CUresult sim_kernel_task(CUcontext context, const CUDA_KERNEL_NODE_PARAMS *param
 	return result == CUDA_SUCCESS ? keep_args(task, packed) : result;
 }
 
-static CUresult launch_hold(CUstream stream, const struct sim_task *task, const unsigned char *packed)
+static CUresult launch_takeover(CUstream stream, const struct sim_task *task, const unsigned char *packed)
 {
 	const volatile uint32_t *word;
 	uint64_t seq;
@@ -191,7 +191,7 @@ static CUresult launch_hold(CUstream stream, const struct sim_task *task, const 
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = sim_submit(stream, &task->work, NULL, &seq);
 	if (result == CUDA_SUCCESS)
-		sim_watch_hold(stream, seq, word);
+		sim_watch_takeover(stream, seq, word);
 	return result;
 }
 
@@ -213,8 +213,8 @@ static CUresult launch_kernel(const CUDA_KERNEL_NODE_PARAMS *params, const CUlau
 		sim_mask_launch(&task.work, task.u.kernel.mask);
 	if (sim_gpc_is_stuck(kernel, task.work.cluster, task.u.kernel.mask))
 		task.work.duration_ns = NEVER_NS;
-	if (kernel->hold && !captured)
-		return launch_hold(stream, &task, packed);
+	if (kernel->takeover && !captured)
+		return launch_takeover(stream, &task, packed);
 	if (!kernel->host && !captured && !implicit)
 		return sim_submit(stream, &task.work, NULL, NULL);
 	struct sim_task *kept = sim_task_copy(&task);

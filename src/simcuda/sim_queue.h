@@ -26,7 +26,7 @@ bool sim_something_done(void);
 void sim_wake_waiters(uint32_t self);
 
 int sim_helper_start(void);
-/* Passes an item to the helper thread; `hold`: the word on which a takeover kernel waits. */
-void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uint32_t *hold);
+/* Passes an item to the helper thread; `stop_word`: the word on which a takeover kernel waits. */
+void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uint32_t *stop_word);
 
 #endif

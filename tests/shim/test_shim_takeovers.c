@@ -136,7 +136,7 @@ static void put_the_thread_behind(void)
 		char path[64], name[32] = "";
 		snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", task->d_name);
 		FILE *file = fopen(path, "r");
-		if (file && fgets(name, sizeof(name), file) && strcmp(name, "hb-hold\n") == 0) {
+		if (file && fgets(name, sizeof(name), file) && strcmp(name, "hb-takeover\n") == 0) {
 			CHECK(sched_setaffinity(atoi(task->d_name), sizeof(one), &one) == 0);
 			CHECK(sched_setscheduler(atoi(task->d_name), SCHED_IDLE, &(struct sched_param){0}) == 0);
 		}

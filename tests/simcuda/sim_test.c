@@ -19,7 +19,7 @@ const char sim_test_image[] = "HBSIM1\n"
 			      "kernel slow_add ns=300000 params=8 host=test_add_one\n"
 			      "kernel big_shared ns=1000 shared=40000 max_threads=256\n"
 			      "kernel sum_bytes ns=500 params=1,8,2 host=test_sum_bytes\n"
-			      "hold hold\n"
+			      "takeover takeover\n"
 			      "global counter bytes=4\n"
 			      "global table bytes=4096\n";
 

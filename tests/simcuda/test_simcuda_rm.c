@@ -153,10 +153,10 @@ static void busy_kernel(uint64_t ns)
 /*
  * GPU time that short kernels of the test's context take, waiting for the GPU
  * included, while the other context keeps it busy. Each is set off by an event
- * of the busy stream, and everything is queued behind a hold: the times are the
+ * of the busy stream, and everything is queued behind a takeover kernel: the times are the
  * model's alone.
  */
-static float short_kernels_ms(CUcontext busy, CUfunction hold)
+static float short_kernels_ms(CUcontext busy, CUfunction takeover)
 {
 	CUstream stream;
 	CUevent set_off, start[SHORT_KERNELS], end[SHORT_KERNELS];
@@ -167,7 +167,7 @@ static float short_kernels_ms(CUcontext busy, CUfunction hold)
 	*(uint32_t *)gate = 0;
 	CU(cuCtxSetCurrent(sim_test_context()));
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	CU(cuLaunchKernel(hold, 1, 1, 1, 32, 1, 1, 0, busy_stream, (void *[]){&gate}, NULL));
+	CU(cuLaunchKernel(takeover, 1, 1, 1, 32, 1, 1, 0, busy_stream, (void *[]){&gate}, NULL));
 	for (int i = 0; i < SHORT_KERNELS; i++) {
 		CU(cuCtxSetCurrent(busy)); /* an event belongs to the context of the streams it is recorded in */
 		CU(cuEventCreate(&set_off, CU_EVENT_DISABLE_TIMING));
@@ -202,18 +202,18 @@ static void a_small_slice_lets_the_other_context_in_soon(void **state)
 {
 	CUcontext busy;
 	CUmodule module;
-	CUfunction hold;
+	CUfunction takeover;
 	uint64_t us = 1;
 	(void)state;
 	size_t first = n_groups;
 	CU(cuCtxCreate_v2(&busy, 0, 0));
 	CU(cuModuleLoadData(&module, sim_test_image));
 	CU(cuModuleGetFunction(&busy_work, module, "wait_us"));
-	CU(cuModuleGetFunction(&hold, module, "hold"));
+	CU(cuModuleGetFunction(&takeover, module, "takeover"));
 	CU(cuStreamCreate(&busy_stream, CU_STREAM_NON_BLOCKING));
-	float with_default = short_kernels_ms(busy, hold);
+	float with_default = short_kernels_ms(busy, takeover);
 	assert_int_equal(control(first, HB_RM_GROUP_SET_TIMESLICE, &us, sizeof us), 0);
-	float with_smallest = short_kernels_ms(busy, hold);
+	float with_smallest = short_kernels_ms(busy, takeover);
 	/* A slice of 2 ms is waited out, one of 1 us is not: the switch of about 0.2 ms remains. */
 	assert_true(with_smallest < SHORT_KERNELS * 0.5f);
 	assert_true(with_default > 2 * with_smallest);

@@ -46,7 +46,7 @@ static void hold_back(CUstream holder, CUstream waiting)
 	CU(cuMemHostAlloc(&host, sizeof *gate, CU_MEMHOSTALLOC_DEVICEMAP));
 	gate = host;
 	atomic_store(gate, 0);
-	LAUNCH(holder, "hold", &host);
+	LAUNCH(holder, "takeover", &host);
 	CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	CU(cuEventRecord(event, holder));
 	if (waiting)
@@ -255,8 +255,8 @@ static void a_hold_lasts_until_its_word_is_set(void **state)
 	release = host;
 	atomic_store(release, 0);
 	CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -5));
-	LAUNCH(stream, "hold", &host);
-	LAUNCH(stream, "hold", &host);
+	LAUNCH(stream, "takeover", &host);
+	LAUNCH(stream, "takeover", &host);
 	LAUNCH(stream, "add_one", &word);
 	CU_FAILS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
 	atomic_store(release, 1);
