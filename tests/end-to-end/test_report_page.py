@@ -7,6 +7,7 @@ no Chromium is installed (Debian: chromium).
 usage: test_report_page.py HB EMPTY_PAGE SAVE_CHART
 """
 import json
+import math
 import os
 import subprocess
 import sys
@@ -36,6 +37,11 @@ def number(value):
     return f"{value:.{places}f}"
 
 
+def nines(share):
+    """The position of a share on a scale on which 0, 90 and 99 % are equal steps."""
+    return -math.log10(1 - share)
+
+
 def embed(path, data):
     """Puts data into the page as any program may: "<" must not appear in it."""
     with open(EMPTY_PAGE, encoding="utf-8") as file:
@@ -62,22 +68,34 @@ def made_up(name):
 
 
 class ReportPage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.page = browser.Browser().__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.__exit__(None, None, None)
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         self.path = os.path.join(self.folder, "page.html")
-        self.page = browser.Browser().__enter__()
-        self.addCleanup(self.page.__exit__, None, None, None)
+        self.page.errors.clear()
 
     def simulate(self):
         command = [HB, "sim", "--trace", os.path.join(TESTS, "tiny.csv"), "--high", "tiny_service@100/s", "--low", "tiny_train",
                    "--seconds", "2", "--report", self.path, "--json"]
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
+    def open(self, path):
+        """Loads a file. Every test has a folder of its own, so the path tells the page from that of the test before."""
+        self.page.open("file://" + path)
+        self.page.wait_for(f"location.pathname === {json.dumps(path)} && document.readyState === 'complete'")
+
     def show(self):
-        self.page.open("file://" + self.path)
-        self.page.wait_for("document.readyState === 'complete' && document.querySelectorAll('main > *').length > 1")
+        self.open(self.path)
+        self.page.wait_for("document.querySelectorAll('main > *').length > 1")
 
     def bench(self, *arguments):
         return subprocess.run([HB, "bench", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -126,17 +144,20 @@ class ReportPage(unittest.TestCase):
                 self.assertAlmostEqual(float(text.rstrip("\u202f%")), 100 * share, delta=0.051)
 
     def check_dots(self, results, chart):
-        """A dot's place between two labelled grid lines is its speed; more attainment is never lower."""
+        """A dot's place between labelled grid lines is its speed and, on a scale of nines, its attainment."""
         across = sorted((x, share) for anchor, share, x, _ in chart["ticks"] if anchor == "middle")
         (left, low), (right, high) = across[0], across[-1]
+        up = sorted((y, share) for anchor, share, _, y in chart["ticks"] if anchor == "end")
+        (top, most), (bottom, least) = up[0], up[-1]
         places = {name: (x, y) for name, x, y in chart["dots"]}
         self.assertEqual(list(places), [one["sharing"] for one in results])
         for one in results:
-            x = places[one["sharing"]][0]
+            x, y = places[one["sharing"]]
             self.assertAlmostEqual(low + (x - left) / (right - left) * (high - low), one["low"][0]["relative"], delta=0.01)
-        by_attainment = sorted(results, key=lambda one: one["high"][0]["attainment"])
-        for worse, better in zip(by_attainment, by_attainment[1:]):
-            self.assertGreaterEqual(places[worse["sharing"]][1], places[better["sharing"]][1] - 0.2)
+            share = min(most, one["high"][0]["attainment"])
+            part = (nines(share) - nines(least)) / (nines(most) - nines(least))
+            # The middle of a triangle's box is a pixel from its center.
+            self.assertAlmostEqual(y, bottom + part * (top - bottom), delta=2.5)
 
     def test_hostile_names_are_shown_as_text(self):
         embed(self.path, made_up(HOSTILE))
@@ -173,7 +194,7 @@ class ReportPage(unittest.TestCase):
 
     def test_a_page_without_results_says_so(self):
         embed(self.path, None)
-        self.page.open("file://" + self.path)
+        self.open(self.path)
         self.page.wait_for("document.body && document.body.innerText.includes('This page has no results')")
         self.assertEqual(self.page.errors, [])
 
@@ -187,7 +208,7 @@ class ReportPage(unittest.TestCase):
         self.assertIn("<style", text)
         for one in results:
             self.assertIn(f">{one['sharing']}", text)
-        self.page.open("file://" + chart)
+        self.open(chart)
         self.page.wait_for("document.documentElement.tagName === 'svg'")
         self.assertEqual(self.page.run("document.querySelectorAll('g.s').length"), len(results))
         self.assertNotEqual(subprocess.run([SAVE_CHART, self.path, chart, "9"], stderr=subprocess.DEVNULL).returncode, 0)
