@@ -76,7 +76,7 @@ class _NoRoom(ValueError):
 
 class _Server:
     def __init__(self, inputs, outputs, codec=None):
-        memory, self.submitted_bell, self.completed_bell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
+        memory, self.submitted_doorbell, self.completed_doorbell = (int(fd) for fd in os.environ["HB_WORKER_FDS"].split(","))
         self.map = mmap.mmap(memory, 0)
         self.view = memoryview(self.map)
         # Counters are accessed as single words. struct reads and writes byte by byte: the other side could see 0 while a
@@ -100,7 +100,7 @@ class _Server:
     def take(self):
         """Waits for the next submitted lane and returns it. None when the server has ended."""
         while self.word(SUBMITTED_OFFSET) == self.taken & 0xFFFFFFFF:
-            if not os.read(self.submitted_bell, 8):
+            if not os.read(self.submitted_doorbell, 8):
                 return None
             if self.word(EXPECTED_OFFSET) != self.expected:  # a request has begun to arrive
                 self.expected = self.word(EXPECTED_OFFSET)
@@ -191,7 +191,7 @@ class _Server:
         return None if deadline == NEVER else max(0.0, deadline / 1e9 - time.monotonic())
 
     def ring(self):
-        os.write(self.completed_bell, struct.pack("<Q", 1))
+        os.write(self.completed_doorbell, struct.pack("<Q", 1))
 
     def set_stage(self, stage):
         self.set_word(self.base + LANE_STAGE, stage)

@@ -118,18 +118,18 @@ take = worker._Server.take
 
 def fill_and_take(server):
     if os.path.exists("once"):
-        os.set_blocking(server.submitted_bell, False)
+        os.set_blocking(server.submitted_doorbell, False)
         full = False
         while not full:  # a late ring of the server may intervene
             try:
-                os.read(server.submitted_bell, 8)
+                os.read(server.submitted_doorbell, 8)
             except BlockingIOError:
                 pass
             try:
-                full = os.write(server.submitted_bell, b"\\xfe" + b"\\xff" * 7) == 8
+                full = os.write(server.submitted_doorbell, b"\\xfe" + b"\\xff" * 7) == 8
             except BlockingIOError:
                 pass
-        os.set_blocking(server.submitted_bell, True)
+        os.set_blocking(server.submitted_doorbell, True)
         there("full")
         wait_for("go")
     there("once")

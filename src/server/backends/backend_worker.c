@@ -54,8 +54,8 @@ struct worker {
 	enum hb_worker_gpu gpu;
 	struct hb_worker_process process;
 	struct hb_worker_memory memory;
-	int submitted_bell, completed_bell, epoll; /* doorbells of the two rings */
-	uint32_t taken;                            /* entries of `completed` read so far */
+	int submitted_doorbell, completed_doorbell, epoll; /* doorbells of the two rings */
+	uint32_t taken;                                    /* entries of `completed` read so far */
 	struct worker_lane lanes[HB_WORKER_LANES];
 	uint32_t starts;
 	int64_t started_ns; /* when the process was started */
@@ -99,12 +99,12 @@ static void watch_descriptor(struct worker *worker, int fd)
 
 static int make_doorbells(struct worker *worker, struct hb_error *error)
 {
-	worker->submitted_bell = eventfd(0, EFD_CLOEXEC);
-	worker->completed_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	worker->submitted_doorbell = eventfd(0, EFD_CLOEXEC);
+	worker->completed_doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	worker->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (worker->submitted_bell < 0 || worker->completed_bell < 0 || worker->epoll < 0)
+	if (worker->submitted_doorbell < 0 || worker->completed_doorbell < 0 || worker->epoll < 0)
 		return hb_error_set(error, -errno, "model %s: %s", worker->config.name, strerror(errno));
-	watch_descriptor(worker, worker->completed_bell);
+	watch_descriptor(worker, worker->completed_doorbell);
 	return 0;
 }
 
@@ -113,7 +113,7 @@ static int make_doorbells(struct worker *worker, struct hb_error *error)
 static int start_process(struct worker *worker, struct hb_error *error)
 {
 	eventfd_t value;
-	const int fds[3] = {worker->memory.fd, worker->submitted_bell, worker->completed_bell};
+	const int fds[3] = {worker->memory.fd, worker->submitted_doorbell, worker->completed_doorbell};
 	/* Forget what the previous worker left in the rings and the doorbell. */
 	atomic_store(&worker->memory.page->submitted.head, 0);
 	atomic_store(&worker->memory.page->completed.head, 0);
@@ -121,7 +121,7 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	worker->taken = 0;
 	worker->ready = false;
 	worker->killed = NULL;
-	while (eventfd_read(worker->completed_bell, &value) == 0)
+	while (eventfd_read(worker->completed_doorbell, &value) == 0)
 		;
 	worker->restart_ns = INT64_MAX;
 	worker->started_ns = hb_clock_now_ns();
@@ -257,9 +257,9 @@ static void update_process(struct worker *worker, int64_t now_ns)
  */
 static void ring_worker(const struct worker *worker)
 {
-	struct pollfd doorbell = {.fd = worker->submitted_bell, .events = POLLOUT};
+	struct pollfd doorbell = {.fd = worker->submitted_doorbell, .events = POLLOUT};
 	if (poll(&doorbell, 1, 0) == 1 && (doorbell.revents & POLLOUT))
-		eventfd_write(worker->submitted_bell, 1);
+		eventfd_write(worker->submitted_doorbell, 1);
 }
 
 static void submit_waiting(struct worker *worker, int64_t now_ns)
@@ -423,8 +423,8 @@ static void update_worker(struct worker *worker, int64_t now_ns)
 	eventfd_t value;
 	int n = epoll_wait(worker->epoll, events, 4, 0);
 	for (int i = 0; i < n; i++)
-		if (events[i].data.fd == worker->completed_bell)
-			eventfd_read(worker->completed_bell, &value);
+		if (events[i].data.fd == worker->completed_doorbell)
+			eventfd_read(worker->completed_doorbell, &value);
 	bool starting = worker->process.pid && !worker->ready && !worker->killed;
 	uint32_t ready = starting ? atomic_load(&worker->memory.page->ready) : HB_WORKER_STARTING;
 	if (ready == HB_WORKER_READY) {
@@ -540,8 +540,8 @@ static void close_worker(void *self)
 	struct worker *worker = self;
 	hb_worker_process_abandon(&worker->process);
 	hb_worker_memory_fini(&worker->memory);
-	close_fd(worker->submitted_bell);
-	close_fd(worker->completed_bell);
+	close_fd(worker->submitted_doorbell);
+	close_fd(worker->completed_doorbell);
 	close_fd(worker->epoll);
 	free(worker);
 }
@@ -573,8 +573,8 @@ static int open_worker(const struct hb_model_config *config, struct hb_backend_s
 	worker->config = *config;
 	worker->gpu = (enum hb_worker_gpu)shared->gpu;
 	worker->state = HB_SERVED_MODEL_LOADING;
-	worker->memory.fd = worker->submitted_bell = worker->completed_bell = worker->epoll = worker->process.pidfd =
-		-1;
+	worker->memory.fd = worker->submitted_doorbell = worker->completed_doorbell = worker->epoll =
+		worker->process.pidfd = -1;
 	int result = hb_worker_memory_init(config, &worker->memory, error);
 	if (result == 0)
 		result = make_doorbells(worker, error);

@@ -24,7 +24,7 @@
 
 struct onnx_session {
 	struct hb_worker_page *page;
-	int submitted_bell, completed_bell;
+	int submitted_doorbell, completed_doorbell;
 	uint32_t taken;
 	struct hb_onnx *onnx;
 	char names[2][HB_TENSORS_MAX][HB_TENSOR_NAME_MAX];
@@ -91,7 +91,7 @@ static int attach_memory(struct onnx_session *session)
 	if (!fds || !shapes || n_inputs < 0 || n_outputs < 0 ||
 	    read_shapes(&shapes, session->inputs, (uint32_t)n_inputs) < 0 ||
 	    read_shapes(&shapes, session->outputs, (uint32_t)n_outputs) < 0 ||
-	    sscanf(fds, "%d,%d,%d", &memory, &session->submitted_bell, &session->completed_bell) !=
+	    sscanf(fds, "%d,%d,%d", &memory, &session->submitted_doorbell, &session->completed_doorbell) !=
 		    3 || /* NOLINT(cert-err34-c) */
 	    fstat(memory, &status) < 0)
 		return -EINVAL;
@@ -111,7 +111,7 @@ static void set_error(struct hb_worker_lane *lane, const char *text)
 
 static void ring_server(const struct onnx_session *session)
 {
-	while (eventfd_write(session->completed_bell, 1) != 0 && errno == EINTR)
+	while (eventfd_write(session->completed_doorbell, 1) != 0 && errno == EINTR)
 		;
 }
 
@@ -163,7 +163,7 @@ static void *watch_for_unwanted(void *argument)
 	struct onnx_session *session = argument;
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, session->submitted_bell, &event) < 0)
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, session->submitted_doorbell, &event) < 0)
 		return NULL; /* unwanted batches then run to their end */
 	for (;;) {
 		if (epoll_wait(epoll, &event, 1, -1) < 0 && errno != EINTR)
@@ -203,7 +203,7 @@ static void serve_batches(struct onnx_session *session)
 	eventfd_t value;
 	for (;;) {
 		while (atomic_load_explicit(&submitted->head, memory_order_acquire) == session->taken)
-			if (eventfd_read(session->submitted_bell, &value) != 0 && errno != EINTR)
+			if (eventfd_read(session->submitted_doorbell, &value) != 0 && errno != EINTR)
 				return;
 		run_batch(session, submitted->lanes[session->taken++ % HB_WORKER_RING]);
 	}

@@ -23,7 +23,7 @@
 static void remove_from_heap(struct hb_dispatch *dispatch, struct hb_inference *infer)
 {
 	if (infer->heap_place != UINT32_MAX)
-		hb_timeout_heap_remove(&dispatch->cuts, infer);
+		hb_timeout_heap_remove(&dispatch->timeouts, infer);
 }
 
 /* Ends a request whose answer was stored in *infer. With the lock. */
@@ -215,7 +215,7 @@ static void answer_early(struct hb_dispatch *dispatch, struct hb_inference *infe
 static void answer_timeouts(struct hb_dispatch *dispatch, int64_t now_ns)
 {
 	struct hb_inference *first;
-	while ((first = hb_timeout_heap_first(&dispatch->cuts)) && first->expires_ns <= now_ns) {
+	while ((first = hb_timeout_heap_first(&dispatch->timeouts)) && first->expires_ns <= now_ns) {
 		hb_inference_fail(first, HB_ANSWER_TIMEOUT, "time-out after %.3f ms%s",
 				  (double)(now_ns - first->times.arrived_ns) / 1e6,
 				  is_queued(first) ? ", while it was waiting" : "");
@@ -228,7 +228,7 @@ static int64_t find_next_ns(struct hb_dispatch *dispatch)
 	int64_t next_ns = hb_scheduler_next_wake_ns(dispatch->scheduler),
 		drain_ns = hb_dispatch_next_close_ns(dispatch);
 	next_ns = drain_ns < next_ns ? drain_ns : next_ns;
-	const struct hb_inference *first = hb_timeout_heap_first(&dispatch->cuts);
+	const struct hb_inference *first = hb_timeout_heap_first(&dispatch->timeouts);
 	if (first && first->expires_ns < next_ns)
 		next_ns = first->expires_ns;
 	for (uint32_t i = 0; i < dispatch->n_pollable; i++) {
@@ -317,7 +317,7 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 		answer_request(dispatch, infer, now_ns);
 	} else if (infer->timeout_ns > 0) {
 		infer->expires_ns = infer->times.arrived_ns + infer->timeout_ns;
-		hb_timeout_heap_insert(&dispatch->cuts, infer);
+		hb_timeout_heap_insert(&dispatch->timeouts, infer);
 	}
 	hb_dispatch_advance(dispatch, now_ns);
 	struct hb_inference *ended = hb_dispatch_take_ended(dispatch);

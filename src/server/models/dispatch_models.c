@@ -474,7 +474,7 @@ static int set_up_dispatch(struct hb_dispatch *dispatch, const struct hb_dispatc
 	if (result == 0)
 		result = hb_scheduler_new(&scheduler, &dispatch->scheduler, error);
 	if (result == 0)
-		result = hb_timeout_heap_init(&dispatch->cuts, HB_SCHEDULER_PRIORITIES * config->queue_max);
+		result = hb_timeout_heap_init(&dispatch->timeouts, HB_SCHEDULER_PRIORITIES * config->queue_max);
 	if (result < 0)
 		return result;
 	dispatch->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -563,7 +563,7 @@ void hb_dispatch_free(struct hb_dispatch *dispatch)
 		hb_log_warning("%u workers were killed and have not ended", left);
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		free_model(dispatch->models[i]);
-	hb_timeout_heap_fini(&dispatch->cuts);
+	hb_timeout_heap_fini(&dispatch->timeouts);
 	hb_scheduler_free(dispatch->scheduler);
 	hb_journal_free(dispatch->journal);
 	if (dispatch->doorbell >= 0)

@@ -36,7 +36,7 @@ struct hb_dispatch {
 	struct hb_scheduler *scheduler;
 	struct hb_journal *journal; /* NULL = none */
 	struct hb_inference *ended; /* list of answered requests whose done() must be called, without the lock */
-	struct hb_timeout_heap cuts;
+	struct hb_timeout_heap timeouts;
 	uint32_t n_models;
 	struct hb_served_model *models[HB_SCHEDULER_MODELS_MAX];
 	struct hb_served_model *of_number[HB_SCHEDULER_MODELS_MAX]; /* by the scheduler's number; NULL = not loaded */
