@@ -79,7 +79,7 @@ def regions(api, client):
     shm.destroy_shared_memory_region(target)
 
 def configured(config, types):
-    "What Triton's image client reads: names, sizes, types."
+    "Triton's image client reads names, sizes and types."
     assert (config["name"], config["max_batch_size"]) == ("echo", 8), config
     for tensors, name in ((config["input"], "x"), (config["output"], "y")):
         assert [(one["name"], one["data_type"], [int(dim) for dim in one["dims"]]) for one in tensors] == [(name, types, [4])]
@@ -149,7 +149,7 @@ def over_grpc(port):
     assert all(error is None and (result.as_numpy("y") == X).all() for result, error in results), results
 
 def streamed(client, tensor):
-    "There are no streams; a client that opens one is told at once."
+    "Streams are not supported: a client that opens one gets an error at once."
     told, errors = threading.Semaphore(0), []
     client.start_stream(lambda result, error: (errors.append(error), told.release()))
     try:
