@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kill -9 at every fault point of the daemon and of its clients, each once:
- * whoever is left goes on, the next daemon serves, accounts go back to zero.
+ * Kills the daemon and its clients with SIGKILL at each of their fault points, once
+ * each. The surviving processes continue, the next daemon serves them, and memory
+ * accounts return to zero.
  */
 #include "base/fault_point.h"
 #include "daemon_harness.h"
@@ -47,7 +48,7 @@ static int leader(void *argument)
 	return create(&daemon_, *(const struct hb_tenant_options *)argument);
 }
 
-/* All that can be asked of a daemon, whether it lives or not: nothing here may hang or crash. */
+/* Makes every request to a daemon that may be dead. None of them may hang or crash. */
 static void live_through(const struct hb_tenant_options *wish, struct hb_membership *member)
 {
 	struct hb_error error;
@@ -67,7 +68,7 @@ static void live_through(const struct hb_tenant_options *wish, struct hb_members
 	}
 	child_kill(first);
 	child_kill(second);
-	/* The daemon sees these deaths, and dies of them if it is to, before it answers this. */
+	/* The daemon notices these deaths (at some fault points it dies then) before it answers this request. */
 	if (fd >= 0) {
 		if (hb_client_status(fd, &text, &error) == 0)
 			free(text);
@@ -100,14 +101,14 @@ static void daemon_dies_at(const char *name)
 	daemon_start(&daemon_, HBD_FAULTS, NULL);
 	unsetenv("HB_FAULT");
 	live_through(&wish, &member);
-	/* Not a test if it was not reached. */
+	/* If the fault point was not reached, nothing was tested. */
 	int status = daemon_end(&daemon_, SIGTERM);
 	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
-		fail_msg("the daemon was to die at %s and did not", name);
+		fail_msg("the daemon did not reach fault point %s", name);
 
 	daemon_start_again(&daemon_, HBD_FAULTS);
 	assert_true(daemon_.pid > 0);
-	/* A member brings its page; who never became one starts afresh. */
+	/* A client that has a page registers again with it; one that has none registers anew. */
 	if (!member.page)
 		assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
@@ -135,7 +136,7 @@ static void client_dies_at(const char *name)
 	size_t before = daemon_fds(&daemon_);
 	pid_t child = child_start(fail_at, (void *)(uintptr_t)name, &status);
 	if (status != -ECHILD)
-		fail_msg("the client was to die at %s and did not", name);
+		fail_msg("the client did not reach fault point %s", name);
 	child_kill(child);
 	assert_int_equal(daemon_fds(&daemon_), before);
 	expect_empty(&member, &wish);
@@ -143,11 +144,11 @@ static void client_dies_at(const char *name)
 	daemon_clean(&daemon_);
 }
 
-static void whoever_dies_the_others_go_on(void **state)
+static void survivors_continue_after_a_kill_at_each_fault_point(void **state)
 {
 	for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
 		if (points[i].area > CLIENT)
-			continue; /* those of real programs: test_stack_faults.py */
+			continue; /* fault points of real programs: test_stack_faults.py */
 		print_message("  %s\n", points[i].name);
 		if (points[i].area == DAEMON)
 			daemon_dies_at(points[i].name);
@@ -158,6 +159,6 @@ static void whoever_dies_the_others_go_on(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(whoever_dies_the_others_go_on)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_continue_after_a_kill_at_each_fault_point)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

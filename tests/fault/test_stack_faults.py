@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of any process of the stack, at every fault point of hb and the shim
-(base/fault_points.def) and in the situations that users know. Whoever is left
-goes on and ends with right results, a new tenant works, and nothing is left
-behind: that is what leaving a Stack checks."""
+"""Kills each process of the stack with SIGKILL: at every fault point of hb and the shim (base/fault_points.def), and in
+situations that users know. The survivors continue and end with correct results, and a new tenant works. Leaving a Stack
+checks that nothing is left behind."""
 import os
 import re
 import signal
@@ -16,7 +15,7 @@ TABLE = os.path.join(os.path.dirname(__file__), "../../src/base/fault_points.def
 TRAINING_US = 200
 KILLED = -signal.SIGKILL
 
-# What a victim does to come past the point; `work` is enough for most.
+# What a program must do to reach the fault point; `work` is enough for most.
 REACHED_BY = {
     "shim_left_in_child": ("child", "fork"),
     "shim_gate_waiting": ("train", TRAINING_US, 0),
@@ -24,7 +23,7 @@ REACHED_BY = {
     "shim_drain_looking": ("train", TRAINING_US, 0),
     "shim_drain_reported": ("train", TRAINING_US, 0),
 }
-# Only who takes turns waits at a gate and is watched by the shim's thread.
+# Only tenants that take turns wait at a gate and are watched by the shim's thread.
 TAKES_TURNS = ("shim_gate_waiting", "shim_gate_passed", "shim_drain_looking", "shim_drain_reported")
 
 
@@ -55,8 +54,8 @@ class Killed(unittest.TestCase):
         wait_until(f"{n} tenants are left", lambda: len(stack.tenants()) == n)
 
     def no_memory_of_the_dead(self, stack):
-        """Survivors hold one word each, which the simulated driver rounds to nothing larger than this."""
-        wait_until("the account is what the living hold", lambda: all(
+        """Waits until the daemon accounts for the survivors only. Each holds one word, rounded up by the simulated driver."""
+        wait_until("the account is what the survivors hold", lambda: all(
             gpu["low_memory"] == sum(use["memory_used"] for tenant in stack.tenants() if tenant["priority"] == "low"
                                      for use in tenant["gpus"] if use["gpu"] == gpu["uuid"])
             for gpu in stack.status()["gpus"]))
@@ -83,7 +82,7 @@ class Killed(unittest.TestCase):
                     self.new_tenants_work(stack, expected)
             self.end_well(left)
 
-    def test_at_every_point_of_hb_run_and_the_shim(self):
+    def test_kill_at_each_fault_point_of_hb_run_and_the_shim(self):
         names = points("RUN") + points("SHIM")
         self.assertGreaterEqual(len(names), 16)
         self.at_every_point(True, [name for name in names if name not in TAKES_TURNS])
@@ -91,7 +90,7 @@ class Killed(unittest.TestCase):
 
     # --- tenants ----------------------------------------------------------------------------
 
-    def test_low_priority_in_the_middle_of_a_kernel(self):
+    def test_kill_low_priority_during_a_kernel(self):
         for mps in (True, False):
             with self.subTest(mps=mps), Stack(scale=0.3, mps=mps) as stack:
                 expected = stack.bare("work", 2).output()
@@ -104,8 +103,8 @@ class Killed(unittest.TestCase):
                 self.new_tenants_work(stack, expected)
                 self.end_well(left)
 
-    def test_one_that_is_stopped_does_not_stop_the_others(self):
-        """Not killed, but as silent."""
+    def test_a_stopped_tenant_does_not_block_the_others(self):
+        """The tenant gets SIGSTOP instead of SIGKILL."""
         for mps in (True, False):
             with self.subTest(mps=mps), Stack(scale=0.3, mps=mps) as stack:
                 stopped = self.survivors(stack, "low")
@@ -115,7 +114,7 @@ class Killed(unittest.TestCase):
                 stopped[0].signal(signal.SIGCONT)
                 self.end_well(stopped)
 
-    def test_high_priority(self):
+    def test_kill_high_priority(self):
         with Stack(scale=0.3) as stack:
             expected = stack.bare("work", 2).output()
             left = self.survivors(stack, "low", "low")
@@ -126,8 +125,8 @@ class Killed(unittest.TestCase):
             self.new_tenants_work(stack, expected)
             self.end_well(left)
 
-    def test_the_leader_of_a_tenant(self):
-        """Its children go on as the same tenant, which ends with the last of them."""
+    def test_kill_the_first_process_of_a_tenant(self):
+        """The children continue as the same tenant, which ends with the last of them."""
         with Stack(scale=0.3) as stack:
             leader = stack.spawn([HB, "run", "--gpu", "sim", "--priority", "low", "--", "sh", "-c",
                                   f"{TENANT} --wait work 3; :"])
@@ -135,7 +134,7 @@ class Killed(unittest.TestCase):
             before = stack.tenants()[0]
             child = stack.pid_of("cuda-tenant")
             leader.signal(signal.SIGKILL)
-            wait_until("the leader is gone", lambda: leader.process.poll() is not None)
+            wait_until("the first process has ended", lambda: leader.process.poll() is not None)
             after = stack.tenants()[0]
             self.assertEqual((after["id"], [process["pid"] for process in after["processes"]]), (before["id"], [child]))
             leader.go()
@@ -143,7 +142,7 @@ class Killed(unittest.TestCase):
             leader.go()
             leader.ended()
 
-    def test_a_tenant_that_holds_all_its_memory(self):
+    def test_kill_a_tenant_that_holds_all_its_memory(self):
         with Stack(scale=0.1) as stack:
             for _ in range(3):
                 victim = stack.start("low", "memory", 1 << 20, 2, 2, options=("--memory", "100MiB"))
@@ -161,9 +160,9 @@ class Killed(unittest.TestCase):
     def kill_daemon(self, stack):
         daemon = stack.pid_of("hbd")
         os.kill(daemon, signal.SIGKILL)
-        wait_until("the daemon is gone", lambda: daemon not in stack.processes())
+        wait_until("the daemon has ended", lambda: daemon not in stack.processes())
 
-    def test_the_daemon_and_living_tenants_are_adopted_again(self):
+    def test_after_a_kill_the_next_daemon_adopts_living_tenants(self):
         for mps in (True, False):
             with self.subTest(mps=mps), Stack(scale=0.3, mps=mps) as stack:
                 expected = stack.bare("work", 2).output()
@@ -174,12 +173,12 @@ class Killed(unittest.TestCase):
                 used = sorted(tenant["gpus"][0]["memory_used"] for tenant in stack.tenants())
                 for _ in range(2 if mps else 1):
                     self.kill_daemon(stack)
-                    self.new_tenants_work(stack, expected)  # the first of them starts a daemon
-                    # The idle one makes no call in which it could come back.
-                    wait_until("who works is known again", lambda: len(stack.tenants()) >= len(left))
+                    self.new_tenants_work(stack, expected)  # the first new tenant starts a daemon
+                    # The idle tenant makes no call in which it could register again.
+                    wait_until("working tenants are registered again", lambda: len(stack.tenants()) >= len(left))
                 idle.go()
                 idle.expect("done")
-                wait_until("all are known again", lambda: len(stack.tenants()) == len(left) + 1
+                wait_until("all tenants are registered again", lambda: len(stack.tenants()) == len(left) + 1
                            or idle.process.poll() is not None)
                 self.assertEqual(sorted(tenant["gpus"][0]["memory_used"] for tenant in stack.tenants()
                                         )[-len(left):], used[-len(left):])
@@ -188,8 +187,8 @@ class Killed(unittest.TestCase):
                 self.assertEqual([line for line in idle.output() if ":" in line], expected)
                 self.end_well(left)
 
-    def test_the_daemon_for_good_in_the_middle_of_anything(self):
-        """Fail open: what has begun ends as it would have."""
+    def test_without_a_daemon_running_programs_end_normally(self):
+        """Kills the daemon during a capture, while children run and during work. The programs end as without Hummingbird."""
         for priority in ("high", "low"):
             for mode in (("capture",), ("child", "fork"), ("child", "exec"), ("child", "spawn"), ("work", 4)):
                 with self.subTest(priority=priority, mode=mode), Stack(scale=0.3, mps=False) as stack:
@@ -217,11 +216,11 @@ class Killed(unittest.TestCase):
                     self.end_well(other)
                     self.new_tenants_work(stack, work)
 
-    def test_the_daemon_while_low_priority_waits_for_its_turn(self):
+    def test_kill_the_daemon_while_low_priority_waits_for_its_turn(self):
         with Stack(scale=1, mps=False, config="quantum: 1s\n") as stack:
             expected = stack.bare("work", 2).output()
             left = self.survivors(stack, "low", "low")
-            wait_until("one waits at its gate", lambda: any(
+            wait_until("one tenant waits at its gate", lambda: any(
                 tenant["gpus"][0]["gate"] == "closed" for tenant in stack.tenants()))
             self.kill_daemon(stack)
             self.end_well(left)
@@ -229,8 +228,8 @@ class Killed(unittest.TestCase):
 
     # --- the simulated GPU and its MPS --------------------------------------------------------
 
-    def test_the_mps_server(self):
-        """All of low priority goes with it, high priority does not notice, and the next one finds a new server."""
+    def test_kill_the_mps_server(self):
+        """All low-priority programs die with the server, high priority continues, and the next program gets a new server."""
         with Stack(scale=0.3) as stack:
             expected = stack.bare("work", 2).output()
             high = self.survivors(stack, "high")
@@ -245,7 +244,7 @@ class Killed(unittest.TestCase):
                 self.new_tenants_work(stack, expected)
             self.end_well(high + lows)
 
-    def test_the_mps_control_daemon(self):
+    def test_kill_the_mps_control_daemon(self):
         with Stack(scale=0.3) as stack:
             expected = stack.bare("work", 2).output()
             high = self.survivors(stack, "high")
@@ -256,8 +255,8 @@ class Killed(unittest.TestCase):
             self.new_tenants_work(stack, expected)
             self.end_well(high)
 
-    def test_the_simulated_gpu(self):
-        """As if the GPU had fallen off the bus: programs end with an error, nobody hangs, and with it back all works."""
+    def test_kill_the_simulated_gpu(self):
+        """Like a GPU that has fallen off the bus: programs end with an error, none hangs, and everything works once it is back."""
         with Stack(scale=0.3) as stack:
             expected = stack.bare("work", 2).output()
             tenants = self.survivors(stack, "high", "low", "low")

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: arrival specs and files of times. The first line is the spec;
- * after "file:" the lines below it are the file.
+ * Fuzz target: descriptions of arrivals and files of arrival times. The first line
+ * of the input is the description; if it is "file:", the other lines are the file.
  */
 #include "fuzz_file.h"
 #include "sim/arrivals.h"
 
 #include <math.h>
 
-static void draw(struct hb_arrivals *arrivals)
+static void draw_arrivals(struct hb_arrivals *arrivals)
 {
 	int64_t before = 0;
 	for (int i = 0; i < 200; i++) {
@@ -19,8 +19,8 @@ static void draw(struct hb_arrivals *arrivals)
 	FUZZ_REQUIRE(isfinite(hb_arrivals_rate_per_s(arrivals)) && hb_arrivals_rate_per_s(arrivals) >= 0);
 }
 
-/* The first line as text; returns how much of the input it took, its end included. */
-static size_t first_line(const uint8_t *data, size_t size, char text[static 256])
+/* Copies the first line into text. Returns its length with the line break. */
+static size_t copy_first_line(const uint8_t *data, size_t size, char text[static 256])
 {
 	size_t length = 0;
 	for (; length < size && length < 255 && data[length] && data[length] != '\n'; length++)
@@ -34,13 +34,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct hb_arrivals *arrivals = NULL;
 	struct hb_error error = {0};
 	char spec[256];
-	size_t skip = first_line(data, size, spec);
+	size_t skip = copy_first_line(data, size, spec);
 	if (strncmp(spec, "file:", 5) == 0)
 		snprintf(spec, sizeof spec, "file:%s", fuzz_write(data + skip, size - skip));
 	int code = hb_arrivals_new(spec, 1, &arrivals, &error);
 	FUZZ_REQUIRE(code == 0 || (*error.text && !arrivals));
 	if (!code)
-		draw(arrivals);
+		draw_arrivals(arrivals);
 	hb_arrivals_free(arrivals);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Images of machine code: any bytes, read as a fatbin and as a cubin, are taken
- * apart, judged and spliced without reading outside them, and what the splicer
- * hands out is sound by the same rules. Also read as the compiled range check.
+ * Fuzz target: images of machine code. Any bytes are read as a fatbin, as a cubin
+ * and as the compiled range check. Parsing, judging and splicing them must not read
+ * outside the input, and the splicer's output must pass the same checks.
  */
 #include "cubin/fatbin.h"
 #include "cubin/sass.h"
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNPACKED_MAX (1 << 20) /* of an input; keeps runs short */
+#define UNPACKED_MAX (1 << 20) /* bytes of a decompressed input; keeps runs short */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(int truth)
+static void require(int condition)
 {
-	if (!truth)
+	if (!condition)
 		abort();
 }
 
@@ -32,7 +32,7 @@ static const struct hb_prologue prologue = {
 	.patches = {{10, 38}},
 };
 
-static void splice(const struct hb_cubin *cubin)
+static void splice_kernels(const struct hb_cubin *cubin)
 {
 	struct hb_splice result;
 	struct hb_cubin again;
@@ -50,7 +50,7 @@ static void splice(const struct hb_cubin *cubin)
 	hb_splice_free(&result);
 }
 
-/* `bytes` are a copy of their own, so that a sanitizer sees a read beyond them. */
+/* `bytes` must be an allocation of exactly `size` bytes, so that a sanitizer finds a read behind it. */
 static void read_cubin(const uint8_t *bytes, size_t size)
 {
 	struct hb_cubin cubin;
@@ -58,7 +58,7 @@ static void read_cubin(const uint8_t *bytes, size_t size)
 	const char *why;
 	if (hb_cubin_open(&cubin, bytes, size) == 0) {
 		require(hb_cubin_find_section(&cubin, "") < cubin.n_sections);
-		splice(&cubin);
+		splice_kernels(&cubin);
 		hb_cubin_close(&cubin);
 	}
 	require(hb_prologue_take(&taken, bytes, size, &why) == 0 || *why);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz targets of readers that take a path: the input as a file. One file a
- * process, written again for each input, removed at exit. Shared by the
- * fuzz_*.c here; each is a program of its own.
+ * For fuzz targets whose reader takes a path: writes the input into a file. Each
+ * process has one file, which is overwritten for each input and removed at exit.
+ * Included by the fuzz_*.c of this folder, each of which is a program.
  */
 #ifndef HB_TESTS_FUZZ_FUZZ_FILE_H
 #define HB_TESTS_FUZZ_FUZZ_FILE_H
@@ -39,7 +39,7 @@ static inline void fuzz_write_to(const char *path, const void *data, size_t size
 	FUZZ_REQUIRE(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
 }
 
-/* Where a trace and its companion stand. */
+/* Chooses the paths of a trace and its companion file. */
 static inline void fuzz_paths(void)
 {
 	if (*fuzz_path)
@@ -64,7 +64,7 @@ static inline char *fuzz_written(const struct hb_trace_set *set, size_t *length)
 	return text;
 }
 
-/* What was read can be written, and reads back to the same. */
+/* Checks that traces that were read can be written and read again with the same result. */
 static inline void fuzz_round_trip(const struct hb_trace_set *set)
 {
 	struct hb_trace_set again = {0};
@@ -82,7 +82,7 @@ static inline void fuzz_round_trip(const struct hb_trace_set *set)
 	hb_trace_set_fini(&again);
 }
 
-/* An error says which file. */
+/* Checks that an error names the file. */
 static inline void fuzz_check_error(int code, const struct hb_error *error, const char *path)
 {
 	FUZZ_REQUIRE(code < 0 && strncmp(error->text, path, strlen(path)) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fuzz targets of the importers share: the same input with every way to find iterations. */
+/* For the fuzz targets of importers: imports the same input with each way to find iterations. */
 #ifndef HB_TESTS_FUZZ_FUZZ_IMPORT_H
 #define HB_TESTS_FUZZ_FUZZ_IMPORT_H
 

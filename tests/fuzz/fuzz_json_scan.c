@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as JSON, read by the walk and by jansson: both take it or neither
- * does, and the values are the same. They may differ where json_scan.h says so:
- * integers past 64 bits, deep nesting, numbers of very many digits.
+ * Fuzz target: reads any bytes as JSON with hb_json_scan and with jansson. Both
+ * must accept the input with the same values, or both refuse it. They may differ
+ * where json_scan.h says so: integers beyond 64 bits, deep nesting, numbers with
+ * very many digits.
  */
 #include "base/json_scan.h"
 
@@ -12,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A macro, so that the analyzer sees what holds afterwards. */
+/* A macro, so that the static analyzer knows that the condition is true afterwards. */
 #define require(truth) ((truth) ? (void)0 : abort())
 
 static void compare(struct hb_json_scan *scan, const json_t *value);
@@ -46,7 +47,7 @@ static void compare_array(struct hb_json_scan *scan, const json_t *value)
 	require(!scan->wrong && n == json_array_size(value));
 }
 
-/* Of a key that occurs twice, jansson keeps the last. */
+/* If a key occurs twice, jansson keeps the last value. */
 static void compare_object(struct hb_json_scan *scan, const json_t *value)
 {
 	size_t n = 0;
@@ -85,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct hb_json_scan scan;
 	json_error_t error;
-	if (memchr(data, 0, size)) /* jansson takes one at the end for the end */
+	if (memchr(data, 0, size)) /* jansson ignores a NUL at the end */
 		return 0;
 	json_t *root = json_loadb((const char *)data, size, JSON_DECODE_ANY, &error);
 	hb_json_scan_init(&scan, (const char *)data, size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's messages: a packet of any bytes is accepted only if everything
- * that is read of it afterwards lies inside the packet and in range. The first
- * byte of the input is the sender (bit 7) and the number of descriptors.
+ * Fuzz target: messages of the daemon's protocol. A packet is accepted only if all
+ * of its fields are inside the packet and in range. The first byte of the input
+ * holds the sender (bit 7) and the number of descriptors.
  */
 #include "protocol/protocol.h"
 
@@ -11,9 +11,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void require(int truth)
+static void require(int condition)
 {
-	if (!truth)
+	if (!condition)
 		abort();
 }
 
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t length;
 	if (size < 1 || size - 1 > sizeof(union hb_msg))
 		return 0;
-	/* Exactly as large as the packet, so that a sanitizer sees a read beyond it. */
+	/* An allocation of exactly the packet's size, so that a sanitizer finds a read behind it. */
 	union hb_msg *packet = malloc(size - 1 ? size - 1 : 1);
 	require(packet != NULL);
 	memcpy(packet, data + 1, size - 1);

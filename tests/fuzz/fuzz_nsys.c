@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target: Nsight Systems recordings. A database is hard to reach by
- * changing its bytes, so input that does not begin like one is SQL that makes
- * it, on top of an export's tables.
+ * Fuzz target: Nsight Systems recordings. Changing bytes of a database rarely
+ * gives another valid database. So an input that does not begin like a database
+ * is SQL, which is run on a database with the tables of an export.
  */
 #include "fuzz_import.h"
 
@@ -18,7 +18,7 @@ static const char schema[] =
 	"CREATE TABLE NVTX_EVENTS (start, end, text, textId);"
 	"INSERT INTO StringIds VALUES (1, 'kernel'), (2, 'r');";
 
-/* Only rows of numbers and texts: SQL at large could run for ever or leave files. */
+/* Allows only rows of numbers and strings to be inserted: other SQL could run forever or write files. */
 static int only_inserts(void *context, int action, const char *a, const char *b, const char *c, const char *d)
 {
 	return action == SQLITE_INSERT ? SQLITE_OK : SQLITE_DENY;

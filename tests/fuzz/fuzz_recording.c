@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: a recording of scheduling cores, run again. */
+/* Fuzz target: reads a recording of scheduling cores and replays it. */
 #include "core/recording.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main() of a fuzz target where there is no libFuzzer: runs the target once on
- * every file of the folders given and says how many there were. An empty corpus
- * is a failure, so that a wrong path cannot pass for a test.
+ * main() of a fuzz target that is built without libFuzzer. Runs the target once on
+ * each file of the given folders and prints the number of files. A folder without
+ * files is an error, so that a wrong path does not pass the test.
  */
 #include <dirent.h>
 #include <stdint.h>

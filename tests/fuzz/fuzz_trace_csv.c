@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: the trace reader, plain and gzip. What it takes must survive a round trip. */
+/* Fuzz target: the trace reader, plain and gzip. An accepted trace can be written and read again. */
 #include "fuzz_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
