@@ -11,7 +11,7 @@
 #include "core/core.h"
 #include "decide/baseline_orion.h"
 #include "decide/spatial.h"
-#include "spatial_rig.h"
+#include "shim_spatial_rig.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

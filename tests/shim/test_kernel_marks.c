@@ -4,7 +4,7 @@
  * never masked, by whatever call a program gets them. Other kernels beside them are
  * masked.
  */
-#include "spatial_rig.h"
+#include "shim_spatial_rig.h"
 
 static const char image[] = "HBSIM1\n"
 			    "kernel other ns=10000 host=spatial_rig_look\n"

@@ -4,7 +4,7 @@
  * driver: what the shim polls and bounds must follow them. The test plays the
  * daemon.
  */
-#include "spatial_rig.h"
+#include "shim_spatial_rig.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

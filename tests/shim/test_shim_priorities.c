@@ -4,7 +4,7 @@
  * simulated driver: LP stays below HP whatever it requests, and the order of a
  * program's own requests stays.
  */
-#include "spatial_rig.h"
+#include "shim_spatial_rig.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "decide/spatial.h"
 #include "nvidia/gpc_find.h"
 #include "nvidia/launch_mask.h"
-#include "spatial_rig.h"
+#include "shim_spatial_rig.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The shim as a member of a tenant: who registers, what is counted, what waits at the
- * gate and what never does, and that nothing hangs without a daemon.
- */
+/* The shim as a member of a tenant: registration, counting, the gate, and that nothing hangs without a daemon. */
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
 #include "unit/unit.h"

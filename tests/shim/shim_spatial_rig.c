@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One process in the spatial engine for tests; see spatial_rig.h. */
-#include "spatial_rig.h"
+/* One process in the spatial engine for tests; see shim_spatial_rig.h. */
+#include "shim_spatial_rig.h"
 
 #include "simcuda/simcuda.h"
 

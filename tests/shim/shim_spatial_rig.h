@@ -5,8 +5,8 @@
  * For the tests of masks, waits and priorities. Link with -rdynamic, because the
  * driver finds the kernel's function by name.
  */
-#ifndef HB_TEST_SPATIAL_RIG_H
-#define HB_TEST_SPATIAL_RIG_H
+#ifndef HB_TEST_SHIM_SPATIAL_RIG_H
+#define HB_TEST_SHIM_SPATIAL_RIG_H
 
 #include "nvidia/cuda_abi.h"
 #include "page_host.h"
