@@ -22,7 +22,8 @@ ALONE = "h200-pytorch-2.11.alone.csv"
 # Targets in points of LP's speed alone and of attainment.
 LOW_POINTS, ATTAINMENT_POINTS = 5.0, 2.0
 SEEDS = (1, 2, 3)
-# Windows of bench/gpu/spatial_paired.py: LP runs in every other half, and requests count this long after a change.
+# Windows of the spatial engine's results, as `hb bench --halves` has them: LP runs in every other half, and requests count
+# this long after a change.
 HALF_S, SETTLE_S, HALVES = 0.8, 0.2, 6
 TRAINING = {"resnet": "resnet50_train_b128", "llama": "llama8_train_b4"}
 # Lengths of the noise that hb sim draws: an exponential distribution has its median at 0.69 of its mean, its p95 at 3.
@@ -83,7 +84,7 @@ def window_rows():
 # ---- rows: a CUDA graph as service ----
 
 def poisson(rate, seconds, windows=1):
-    """As bench/gpu/torch_tenant.py draws them: the same arrivals in each window."""
+    """Arrivals as the measured service drew them: the same in each window."""
     random.seed(1)
     times, at = [], random.expovariate(rate)
     while at < seconds:
@@ -103,7 +104,7 @@ def graph_row(source, engine, low, arrivals, seconds, **measured):
 
 
 def torch_rows():
-    """bench/gpu/temporal.py: three windows of 3 s."""
+    """Rows of temporal.json: three windows of 3 s."""
     latencies = json.loads(load("temporal-raw.json.gz"))["torch"]["latency_us"]
     with open(os.path.join(RESULTS, "temporal.json"), encoding="utf-8") as source:
         kept = {row["what"]: row["measured"] for row in json.load(source)}
@@ -117,7 +118,7 @@ def torch_rows():
 
 
 def http_rows():
-    """bench/gpu/foresight_gpu.py: two windows of 4.5 s; LP's speed is that of the same engine without signs."""
+    """Rows of foresight.json: two windows of 4.5 s; LP's speed is that of the same engine without signs."""
     with open(os.path.join(RESULTS, "foresight.json"), encoding="utf-8") as source:
         measured = {row["what"]: row for row in json.load(source)}
     rows = []

@@ -14,7 +14,7 @@
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
 	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
-/* LP time in flight with Orion's rule, as in src/bench/sharing.def. */
+/* LP time in flight with Orion's rule, as in bench/hbbench/tables.py. */
 #define ORION_WINDOW_NS 100000
 #define LIMIT_MAX_US 10000000
 #define RESERVE_MOST_SMS 256
