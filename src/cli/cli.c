@@ -83,17 +83,20 @@ int hb_cli_option_refused(const char *command, const struct option *options, int
 		       : hb_cli_usage_error(command, "no option '%s'", word);
 }
 
-int hb_cli_next_option(const char *command, const char *usage, const char *letters, const struct option *options,
-		       int argc, char **argv, int *status)
+/*
+ * Returns the code of the next option; its value is in `optarg`. Negative: there is no further option, or the command must
+ * end with *status, because an option was refused or -h printed the help.
+ */
+static int read_next_option(const struct hb_cli_syntax *syntax, int argc, char **argv, int *status)
 {
 	opterr = 0;
-	int code = getopt_long(argc, argv, letters, options, NULL);
+	int code = getopt_long(argc, argv, syntax->letters, syntax->options, NULL);
 	if (code == ':' || code == '?') {
-		*status = hb_cli_option_refused(command, options, argc, argv, code);
+		*status = hb_cli_option_refused(syntax->command, syntax->options, argc, argv, code);
 		return -1;
 	}
 	if (code == 'h') {
-		fputs(usage, stdout);
+		fputs(syntax->usage, stdout);
 		*status = HB_EXIT_OK;
 		return -1;
 	}
@@ -103,8 +106,7 @@ int hb_cli_next_option(const char *command, const char *usage, const char *lette
 int hb_cli_read_options(const struct hb_cli_syntax *syntax, int argc, char **argv, void *argument)
 {
 	int code, status = -1;
-	while (status < 0 && (code = hb_cli_next_option(syntax->command, syntax->usage, syntax->letters,
-							syntax->options, argc, argv, &status)) >= 0)
+	while (status < 0 && (code = read_next_option(syntax, argc, argv, &status)) >= 0)
 		status = syntax->take(argument, code, optarg);
 	if (status < 0 && !syntax->words && optind < argc)
 		return hb_cli_usage_error(syntax->command, "'%s': no arguments are taken", argv[optind]);

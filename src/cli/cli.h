@@ -42,14 +42,6 @@ bool hb_cli_colors(FILE *out);
  */
 int hb_cli_option_refused(const char *command, const struct option *options, int argc, char **argv, int result);
 
-/*
- * Returns the code of the next option; its value is in `optarg`. Negative: there is no further option, or the command must
- * end with *status, an enum hb_exit, because an option was refused or -h printed `usage`. `letters` and `options` are those
- * of getopt_long(); "h" is help.
- */
-int hb_cli_next_option(const char *command, const char *usage, const char *letters, const struct option *options,
-		       int argc, char **argv, int *status);
-
 /* The options of a command. */
 struct hb_cli_syntax {
 	const char *command, *usage;

@@ -43,6 +43,12 @@ static int check_file(const char *path, bool given)
 	return HB_EXIT_OK;
 }
 
+static int take_option(void *argument, int code, const char *value)
+{
+	*(bool *)argument = true; /* --system */
+	return -1;
+}
+
 static int read_options(int argc, char **argv, bool *system_mode)
 {
 	static const struct option options[] = {
@@ -50,10 +56,8 @@ static int read_options(int argc, char **argv, bool *system_mode)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	int status = -1;
-	while (hb_cli_next_option(COMMAND, usage, ":h", options, argc, argv, &status) >= 0)
-		*system_mode = true;
-	return status;
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, true};
+	return hb_cli_read_options(&syntax, argc, argv, system_mode);
 }
 
 int hb_cmd_config(int argc, char **argv)

@@ -143,7 +143,7 @@ static int parse_seconds(const char *text, uint32_t *out)
 }
 
 /* Returns 0, or -EINVAL with a description of the option's values in *what. */
-static int take_option(int code, struct serve_options *settings, const char **what)
+static int store_option(int code, struct serve_options *settings, const char **what)
 {
 	int result;
 	switch (code) {
@@ -203,6 +203,12 @@ static int take_option(int code, struct serve_options *settings, const char **wh
 	}
 }
 
+static int take_option(void *argument, int code, const char *value)
+{
+	const char *what = "";
+	return store_option(code, argument, &what) < 0 ? hb_cli_usage_error(COMMAND, "%s", what) : -1;
+}
+
 static int read_command_line(int argc, char **argv, struct serve_options *settings)
 {
 	static const struct option options[] = {
@@ -224,25 +230,14 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	const char *what = "";
-	int code;
-	opterr = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		if (code == ':' || code == '?')
-			return hb_cli_option_refused(COMMAND, options, argc, argv, code);
-		if (code == 'h') {
-			fputs(usage, stdout);
-			return HB_EXIT_OK;
-		}
-		if (take_option(code, settings, &what) < 0)
-			return hb_cli_usage_error(COMMAND, "%s", what);
-	}
-	if (optind < argc)
-		return hb_cli_usage_error(COMMAND, "no arguments are taken");
+	static const struct hb_cli_syntax syntax = {COMMAND, usage, ":h", options, take_option, false};
+	int status = hb_cli_read_options(&syntax, argc, argv, settings);
+	if (status >= 0)
+		return status;
 	if (settings->memory.limit_bytes < settings->http.body_bytes)
 		return hb_cli_usage_error(COMMAND,
-					  "--memory must be at least --body: a largest request would never fit");
-	return settings->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is needed");
+					  "--memory must be at least --body: otherwise the largest request never fits");
+	return settings->dispatch.models ? -1 : hb_cli_usage_error(COMMAND, "--models FOLDER is required");
 }
 
 /*
