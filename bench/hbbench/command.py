@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import time
 
@@ -266,6 +267,8 @@ def main(argv):
             print(HELP, end="")
             return 0
         verb, word = read_verb(args.words)
+        if verb != "run":
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hb bench list | head` ends without a message
         if verb == "list":
             print_list()
             return 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hb bench` with real processes on a simulated GPU: what it measures, what it
-says of a program that fails, and that nothing is left however it ends.
+"""`hb bench` with real processes on a simulated GPU: its measurements, its
+messages about programs that fail, and that nothing is left however it ends.
 
 Speeds are not judged: the machine may be busy.
-usage: test_stack_bench.py measures|ends
+usage: test_stack_bench.py quick|measures|ends
 """
 import glob
 import json
@@ -23,7 +23,7 @@ BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
 
 
 class Place:
-    """A folder for all that `hb bench` makes; empty again at the end."""
+    """A folder for all files of `hb bench`. The test fails when the folder is not empty at the end."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="hb-tb-", dir="/tmp")
@@ -99,7 +99,7 @@ def preempt_everywhere(place, seconds):
 
 
 def shows_all(case):
-    """In a round in which the machine pauses, a program may come to nothing."""
+    """Whether every program did something in every round; on a machine that pauses a program may do nothing."""
     return all(latencies(cell) and all(cell["low"][0]["rounds_per_s"]) for cell in cells_of(case).values())
 
 
@@ -129,12 +129,12 @@ def endless_kernel(place, seconds):
     assert done.returncode == 0, done.stderr
     case = json.loads(done.stdout)["cases"][0]
     cells = cells_of(case)
-    # It has no iterations, so no speed.
+    # An endless kernel has no iterations, so its speed is not known.
     assert all(cell["low"][0]["rounds_per_s"] == [None] for cell in cells.values()), cells
-    # In one context its end is waited for, which comes with the window's.
-    # Launches that came before it ran did not wait, so the longest counts; in contexts of their own none is like that.
+    # In one context the service waits until the endless kernel ends with the window. Launches before that kernel ran did
+    # not wait, so the longest latency counts.
     longest = max(latencies(cells["mps_prio"]))
-    # Else a context switch: 190 us in the model.
+    # In contexts of their own the service waits for a context switch: 190 us in the model.
     values = sorted(latencies(cells["temporal"]))
     median = values[len(values) // 2]
     assert median > 100e3, values
@@ -159,7 +159,7 @@ def test_programs_stay_for_the_next_case(place):
     assert worlds["resnet50-beside-training"] == "virtual" and worlds["prefill-beside-finetune"] == "skipped", worlds
 
 
-def test_a_program_that_fails_is_named_and_the_others_go_on(place):
+def test_a_program_that_fails_is_named_and_the_others_continue(place):
     done = place.run("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "0.2", "--sharing", "timeslice",
                      "--json", HB_SIM_FAIL="cuModuleLoadData:209")
     assert done.returncode == 1, done
@@ -184,7 +184,7 @@ def objectives(place, engine):
     return [tenant["slo_asked_ns"] for tenant in (found or {"tenants": []})["tenants"] if tenant["priority"] == "high"]
 
 
-def test_engines_are_told_the_objective(place):
+def test_engines_get_the_objective(place):
     bench = place.start("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-stencil", "--rounds", "50",
                         "--seconds", "0.3", "--sharing", "temporal,spatial")
     for engine in ("temporal", "spatial"):
@@ -194,13 +194,13 @@ def test_engines_are_told_the_objective(place):
     bench.communicate(timeout=LIMIT_RUN)
 
 
-# In mounts of its own: /dev is a folder with the file by which a real GPU is known, and with what every program needs.
+# Runs a command with mounts of its own: /dev has the file that marks a real GPU and the devices that every program needs.
 WITH_GPU_FILE = """touch "$0/nvidiactl" "$0/null" "$0/urandom" && mount --bind /dev/null "$0/null" &&
 mount --bind /dev/urandom "$0/urandom" && mount --bind "$0" /dev && exec "$@\""""
 
 
 def test_a_case_whose_programs_lack_a_module_is_skipped(place):
-    """A python3 without site-packages; the real GPU that is asked for is never reached."""
+    """python3 has no site-packages here; the harness never reaches the real GPU."""
     devices = place.folder + "/devices"
     os.makedirs(devices)
     mounts = ["unshare", "--map-root-user", "--mount", "sh", "-c", WITH_GPU_FILE, devices]
@@ -245,7 +245,7 @@ while True:
 
 
 def test_xsched_is_used_as_it_says(place):
-    """A server that does nothing and the driver itself in its library's place: only who gets what is looked at."""
+    """Checks only the environment of each program: the server does nothing, and the driver replaces XSched's library."""
     folder = place.folder + "/xsched"
     os.makedirs(folder + "/bin")
     with open(folder + "/bin/xserver", "w", encoding="utf-8") as file:
@@ -285,13 +285,13 @@ def test_ctrl_c_leaves_nothing(place):
 def test_ctrl_c_keeps_the_cases_before(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "2", "--sharing", "timeslice",
                         "--json", "--out", place.folder + "/kept")
-    # The first case has no program of low priority.
+    # The first case has no low-priority program.
     wait_until("the second case", lambda: any(b"spin" in line for line in place.command_lines()), LIMIT_RUN)
     bench.send_signal(signal.SIGINT)
     out, errors = bench.communicate(timeout=LIMIT_RUN)
     assert bench.returncode == 1 and "interrupted" in errors, (bench.returncode, errors)
     cases = json.loads(out)["cases"]
-    # The second one, or a later one if this test was slow to see it.
+    # The case that was cut is the second one, or a later one if this test was slow.
     cut = next(i for i, case in enumerate(cases) if case["failed"])
     assert cut >= 1 and all(latencies(cells_of(case)["timeslice"]) for case in cases[:cut]), cases
     assert cases[cut]["failed"] == "interrupted" and not cases[cut]["sharing"], cases[cut]
@@ -306,7 +306,7 @@ def how_it_ended(case):
 
 
 def test_the_time_may_be_limited(place):
-    """Every case gets its share of it, and says how far it came: on a slow machine not far."""
+    """Every case gets its share of the time, and reports how far it came."""
     done = place.run("run", "micro", "--gpu", "sim", "--rounds", "100", "--seconds", "0.3", "--sharing", "timeslice",
                      "--limit", "20", "--json")
     assert done.returncode in (0, 1), done.stderr
@@ -315,13 +315,13 @@ def test_the_time_may_be_limited(place):
     for case in cases:
         assert "not finished within" in how_it_ended(case) or "--limit" in how_it_ended(case), case
         assert case["rounds"] < 100 and (case["failed"] or case["skipped"] or latencies(cells_of(case)["exclusive"]))
-    # However short it is.
+    # Also with the shortest limit.
     done = place.run("run", "micro", "--gpu", "sim", "--limit", "1", "--json")
     assert len(json.loads(done.stdout)["cases"]) == 5, done.stderr
 
 
-def test_a_case_that_cannot_go_on_ends(place):
-    """Programs of low priority never come back from the driver: all else is measured, and the time is kept to."""
+def test_a_case_that_cannot_continue_ends(place):
+    """Low-priority programs never return from the driver: everything else is measured within the limit."""
     folder = place.folder + "/kept"
     done = place.run("run", "micro", "--gpu", "sim", "--rounds", "3", "--seconds", "0.2", "--sharing", "timeslice,temporal",
                      "--limit", "30", "--json", "--out", folder, HB_SIM_FAIL="cuEventSynchronize:0:slow=3600000")
@@ -335,7 +335,7 @@ def test_a_case_that_cannot_go_on_ends(place):
     shutil.rmtree(folder)
 
 
-def test_programs_that_stand_still_end_their_case(place):
+def test_stopped_programs_end_their_case(place):
     bench = place.start("run", "micro", "--gpu", "sim", "--case", "preempt-200us", "--rounds", "100", "--seconds",
                         "0.3", "--sharing", "timeslice", "--limit", "20", "--json")
     wait_for_programs(place, bench, "cuda-tenant", 2)
@@ -348,7 +348,7 @@ def test_programs_that_stand_still_end_their_case(place):
 
 
 def test_what_was_measured_is_kept_at_once(place):
-    """Also when hb bench itself is killed: the file has the cases before."""
+    """The file has the complete cases also when hb bench itself is killed."""
     folder = place.folder + "/kept"
     bench = place.start("run", "micro", "--gpu", "sim", "--rounds", "1", "--seconds", "0.3", "--sharing", "timeslice",
                         "--out", folder)
@@ -366,7 +366,7 @@ def test_a_way_of_sharing_that_fails_does_not_end_the_others(place):
     assert done.returncode == 1, done
     case = json.loads(done.stdout)["cases"][0]
     assert list(cells_of(case)) == ["exclusive", "timeslice", "turns"], case
-    # Without MPS the daemon has other engines, and what they do is not shown under the names of these.
+    # Without MPS the daemon uses other engines; their numbers must not appear under these names.
     why = {dropped["name"]: dropped["why"] for dropped in case["dropped"]}
     assert list(why) == ["mps", "temporal", "spatial"], why
     assert "the GPU is shared by the engine turns instead" in why["temporal"], why
@@ -392,15 +392,41 @@ def test_a_program_that_dies_in_a_window_is_named(place):
     assert bench.returncode == 1 and "was ended by signal 9" in out, (bench.returncode, out)
 
 
+def test_a_small_run_measures_services_and_low_priority(place):
+    done = place.run("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-transcode", "--rounds", "1", "--seconds", "0.3",
+                     "--sharing", "timeslice,temporal", "--json")
+    assert done.returncode == 0, done.stderr
+    case = json.loads(done.stdout)["cases"][0]
+    assert case["world"] == "processes" and case["failed"] is None and list(cells_of(case)) == ["exclusive", "timeslice", "temporal"]
+    for cell in cells_of(case).values():
+        summary = cell["high"][0]["summary"]
+        assert summary["seen"] == len(latencies(cell)) and summary["rate_per_s"] > 0, cell
+
+
+def test_low_priority_comes_and_goes_in_a_window(place):
+    """With --halves every part of a window has the same arrivals, and requests say when they were due."""
+    done = place.run("run", "pairs", "--gpu", "sim", "--case", "resnet50-beside-transcode", "--rounds", "1", "--seconds", "0.3",
+                     "--sharing", "temporal", "--halves", "--json")
+    assert done.returncode == 0, done.stderr
+    cell = cells_of(json.loads(done.stdout)["cases"][0])["temporal"]
+    one = cell["high"][0]["rounds"][0]
+    due = [int(ns) for ns in one["due_ns"].split()]
+    assert len(due) == len(one["wait_ns"].split()) == len(one["latency_ns"].split()) == one["seen"], one
+    parts = [[ns % 300000000 for ns in due if ns // 300000000 == part] for part in range(6)]
+    assert parts[0] and all(part == parts[0] for part in parts), parts
+    assert cell["high"][0]["summary"]["control"][0] is not None, cell["high"][0]["summary"]
+
+
+QUICK = [test_a_small_run_measures_services_and_low_priority, test_low_priority_comes_and_goes_in_a_window]
 MEASURES = [test_every_way_of_sharing_is_measured, test_an_endless_kernel_is_preempted_or_waited_for, test_adversaries, test_programs_stay_for_the_next_case,
-            test_a_program_that_fails_is_named_and_the_others_go_on, test_engines_are_told_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped,
+            test_a_program_that_fails_is_named_and_the_others_continue, test_engines_get_the_objective, test_a_case_whose_programs_lack_a_module_is_skipped,
             test_everything_in_one_command, test_xsched_is_used_as_it_says]
 ENDS = [test_ctrl_c_leaves_nothing, test_ctrl_c_keeps_the_cases_before, test_the_time_may_be_limited,
-        test_a_case_that_cannot_go_on_ends, test_programs_that_stand_still_end_their_case,
+        test_a_case_that_cannot_continue_ends, test_stopped_programs_end_their_case,
         test_what_was_measured_is_kept_at_once, test_a_way_of_sharing_that_fails_does_not_end_the_others,
         test_even_its_death_leaves_nothing, test_a_program_that_dies_in_a_window_is_named]
 
-for test in {"measures": MEASURES, "ends": ENDS}[sys.argv[1]]:
+for test in {"quick": QUICK, "measures": MEASURES, "ends": ENDS}[sys.argv[1]]:
     with Place() as here:
         try:
             test(here)
