@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a file is a timeline Perfetto opens, and says what is in it.
+"""Checks that a file is a timeline that Perfetto opens, and prints its contents.
 
 The rules of the Chrome trace event format that a viewer relies on: every event
 has its keys, times are numbers >= 0 in microseconds that are whole nanoseconds,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's live page in a headless Chromium: what it shows of a running
+"""The daemon's live page in a headless Chromium: its view of a running
 stack, sorted, filtered, one tenant opened, and the daemon's end. Skipped (77)
 where no Chromium is installed (Debian: chromium)."""
 import signal
@@ -43,7 +43,7 @@ class LivePage(unittest.TestCase):
         page.wait_for("[...document.querySelectorAll('#tenants tbody tr')].every(r => +r.cells[9].innerText > 0)")
 
     def check_keys(self, page, tenant):
-        """Whoever goes through the rows by keys keeps their place when the page reads again."""
+        """The row with the keyboard focus keeps it when the page reads the status again."""
         page.run(f"window.oldRow = document.querySelector('tr[data-tenant=\"{tenant}\"]'); oldRow.focus()")
         page.wait_for("!oldRow.isConnected")
         self.assertEqual(page.run("document.activeElement.dataset.tenant"), str(tenant))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`hb top` driven on a terminal: what it shows of a running stack, keys, a
-priority and an SLO changed live, a narrow terminal, resizing, no colours."""
+"""`hb top` on a terminal: its view of a running stack, its keys, changes of
+priority and SLO, a narrow terminal, resizing, no colors."""
 import re
 import signal
 import unittest
@@ -141,7 +141,7 @@ class Top(unittest.TestCase):
 
 
 class OurTerminal(unittest.TestCase):
-    """The terminal of these tests, checked itself."""
+    """Tests of the terminal that these tests use."""
 
     def test_moves_erases_and_scrolls(self):
         screen = Screen(10, 3)

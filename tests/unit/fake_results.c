@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Made-up results; see fake_results.h. No randomness: latencies follow a formula. */
+/* Creates artificial results; see fake_results.h. Latencies follow a formula, so they are always the same. */
 #include "fake_results.h"
 
 #include <assert.h>
@@ -12,30 +12,30 @@
 
 static const struct fake_mode {
 	const char *name;
-	double slowdown; /* of the services */
-	double relative; /* speed of the others */
+	double slowdown; /* latencies of the services, relative to exclusive */
+	double relative; /* speed of the low-priority programs, relative to alone */
 } modes[FAKE_MODES] = {
 	{"exclusive", 1, 1},          {"timeslice", 1.8, 0.92}, {"ts100", 1.35, 0.9},  {"ts1", 1.22, 0.89},
 	{"mps", 2.4, 0.93},           {"mps_prio", 1.9, 0.91},  {"mps_88", 1.3, 0.89}, {"mps_gate2", 1.02, 0.71},
 	{"mps_gate2_88", 1.01, 0.69}, {"reef", 1.1, 0.75},      {"orion", 1.15, 0.8},  {"temporal", 1.04, 0.88},
 };
 
-static int64_t latency_of(const struct fake_mode *mode, int i)
+static int64_t find_latency(const struct fake_mode *mode, int i)
 {
 	double tail = i > 900 ? (i - 900) * (i - 900) / 2500.0 : 0;
 	return (int64_t)((2.4 + i * 0.0006 + tail) * mode->slowdown * 1e6);
 }
 
-static void high_make(struct hb_sim_high *high, const struct fake_mode *mode, uint32_t index)
+static void make_high(struct hb_sim_high *high, const struct fake_mode *mode, uint32_t index)
 {
 	snprintf(high->workload, sizeof high->workload, "service%u_b1:graph", index);
 	high->rate_per_s = 60;
 	high->requests = REQUESTS;
 	high->latency_ns = calloc(REQUESTS, sizeof *high->latency_ns);
 	assert(high->latency_ns);
-	high->slo_ns = latency_of(&modes[0], REQUESTS * 99 / 100);
+	high->slo_ns = find_latency(&modes[0], REQUESTS * 99 / 100);
 	for (int i = 0; i < REQUESTS; i++) {
-		high->latency_ns[i] = latency_of(mode, i);
+		high->latency_ns[i] = find_latency(mode, i);
 		high->attainment += high->latency_ns[i] <= high->slo_ns ? 1.0 / REQUESTS : 0;
 	}
 	high->p50_ns = high->latency_ns[REQUESTS / 2 - 1];
@@ -44,7 +44,7 @@ static void high_make(struct hb_sim_high *high, const struct fake_mode *mode, ui
 	high->max_ns = high->latency_ns[REQUESTS - 1];
 }
 
-static void span_add(struct hb_sim_result *result, enum hb_span_kind kind, uint32_t tenant, int64_t start_ns,
+static void add_span(struct hb_sim_result *result, enum hb_span_kind kind, uint32_t tenant, int64_t start_ns,
 		     int64_t ns, const char *name)
 {
 	assert(result->n_spans < SPANS_MAX);
@@ -52,31 +52,31 @@ static void span_add(struct hb_sim_result *result, enum hb_span_kind kind, uint3
 							    (uint8_t)tenant};
 }
 
-static int by_start(const void *a, const void *b)
+static int compare_starts(const void *a, const void *b)
 {
 	const struct hb_span *first = a;
 	const struct hb_span *second = b;
 	return (first->start_ns > second->start_ns) - (first->start_ns < second->start_ns);
 }
 
-/* One request: a switch to it, a hold, kernels with gaps; the others wait, then run. */
-static void request_make(struct hb_sim_result *result, int64_t at_ns, int64_t latency_ns)
+/* Adds one request: a switch, a takeover, and kernels with gaps; low-priority programs wait, then run. */
+static void make_request(struct hb_sim_result *result, int64_t at_ns, int64_t latency_ns)
 {
 	uint32_t low = result->n_high;
-	span_add(result, HB_SPAN_REQUEST, 0, at_ns, latency_ns, "request");
-	span_add(result, HB_SPAN_SWITCH, 0, at_ns + 1000, 190000, "switch");
-	span_add(result, HB_SPAN_HOLD, 0, at_ns + 2000, 180000, "hold");
-	span_add(result, HB_SPAN_COPY, 0, at_ns + 195000, 20000, "copy <host to device>");
+	add_span(result, HB_SPAN_REQUEST, 0, at_ns, latency_ns, "request");
+	add_span(result, HB_SPAN_SWITCH, 0, at_ns + 1000, 190000, "switch");
+	add_span(result, HB_SPAN_HOLD, 0, at_ns + 2000, 180000, "hold");
+	add_span(result, HB_SPAN_COPY, 0, at_ns + 195000, 20000, "copy <host to device>");
 	for (int64_t t = at_ns + 220000; t + 15000 < at_ns + latency_ns; t += 20000)
-		span_add(result, HB_SPAN_KERNEL, 0, t, 12000, "void gemm<float, 128>(float const*)</script>");
+		add_span(result, HB_SPAN_KERNEL, 0, t, 12000, "void gemm<float, 128>(float const*)</script>");
 	if (result->n_low == 0)
 		return;
-	span_add(result, HB_SPAN_GATED, low, at_ns + 200000, latency_ns - 200000, "gate");
+	add_span(result, HB_SPAN_GATED, low, at_ns + 200000, latency_ns - 200000, "gate");
 	for (int64_t t = at_ns - 2 * MS; t < at_ns; t += MS)
-		span_add(result, HB_SPAN_KERNEL, low, t, MS - 1000, "train_kernel");
+		add_span(result, HB_SPAN_KERNEL, low, t, MS - 1000, "train_kernel");
 }
 
-static void result_make(struct hb_sim_result *result, const struct fake_mode *mode, uint32_t n_high, uint32_t n_low)
+static void make_result(struct hb_sim_result *result, const struct fake_mode *mode, uint32_t n_high, uint32_t n_low)
 {
 	snprintf(result->gpu, sizeof result->gpu, "h200");
 	snprintf(result->sharing, sizeof result->sharing, "%s", mode->name);
@@ -85,7 +85,7 @@ static void result_make(struct hb_sim_result *result, const struct fake_mode *mo
 	result->n_high = n_high;
 	result->n_low = n_low;
 	for (uint32_t i = 0; i < n_high; i++)
-		high_make(&result->high[i], mode, i);
+		make_high(&result->high[i], mode, i);
 	for (uint32_t i = 0; i < n_low; i++) {
 		snprintf(result->low[i].workload, sizeof result->low[i].workload, "train%u_b128", i);
 		result->low[i].iterations_per_s = 33.9 * mode->relative / (i + 1);
@@ -96,8 +96,8 @@ static void result_make(struct hb_sim_result *result, const struct fake_mode *mo
 	result->spans = calloc(SPANS_MAX, sizeof *result->spans);
 	assert(result->spans);
 	for (int i = 0; i < 6 && n_high; i++)
-		request_make(result, (5 + 17 * i) * MS, (int64_t)(2.5e6 * mode->slowdown) + i * 40000);
-	qsort(result->spans, result->n_spans, sizeof *result->spans, by_start);
+		make_request(result, (5 + 17 * i) * MS, (int64_t)(2.5e6 * mode->slowdown) + i * 40000);
+	qsort(result->spans, result->n_spans, sizeof *result->spans, compare_starts);
 }
 
 struct hb_sim_result *fake_results_new(uint32_t n_high, uint32_t n_low)
@@ -105,7 +105,7 @@ struct hb_sim_result *fake_results_new(uint32_t n_high, uint32_t n_low)
 	struct hb_sim_result *results = calloc(FAKE_MODES, sizeof *results);
 	assert(results);
 	for (int i = 0; i < FAKE_MODES; i++)
-		result_make(&results[i], &modes[i], n_high, n_low);
+		make_result(&results[i], &modes[i], n_high, n_low);
 	return results;
 }
 

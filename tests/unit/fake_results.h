@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results as a run would leave them, made up, for tests of what shows them. */
+/* Artificial results of runs, for tests of the code that shows results. */
 #ifndef HB_TESTS_FAKE_RESULTS_H
 #define HB_TESTS_FAKE_RESULTS_H
 
@@ -7,7 +7,7 @@
 
 #define FAKE_MODES 12
 
-/* FAKE_MODES results of `n_high` services and `n_low` others, with spans of a few requests. Release with fake_results_free(). */
+/* Creates FAKE_MODES results of `n_high` services and `n_low` low-priority programs, with spans of a few requests. Release with fake_results_free(). */
 struct hb_sim_result *fake_results_new(uint32_t n_high, uint32_t n_low);
 void fake_results_free(struct hb_sim_result *results);
 
