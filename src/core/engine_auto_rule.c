@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Temporal or spatial, by what each showed; see engine_auto_rule.h. */
+/* See engine_auto_rule.h. */
 #include "core/engine_auto_rule.h"
 
-/* A mean that forgets: half of the newest life. */
+/* A moving mean; the newest run counts half. */
 #define MEAN_SHIFT 1
 
 static bool kept_target(const struct hb_choose_record *record, uint32_t target_ppm)
@@ -10,7 +10,7 @@ static bool kept_target(const struct hb_choose_record *record, uint32_t target_p
 	return record->attainment_ppm + HB_CHOOSE_MARGIN_PPM >= target_ppm;
 }
 
-/* The other one is better by what is known. */
+/* Whether the records say that the other engine is better. */
 static bool other_is_better(const struct hb_choose_record *current, const struct hb_choose_record *other,
 			    uint32_t target_ppm)
 {
@@ -33,9 +33,9 @@ enum hb_choose_engine hb_choose_next(struct hb_choose *choose, uint32_t target_p
 	const struct hb_choose_record *current = &choose->records[choose->current], *next = &choose->records[other];
 	if (!spatial_works)
 		return HB_CHOOSE_TEMPORAL;
-	if (!choose->records[HB_CHOOSE_TEMPORAL].lives)
+	if (!choose->records[HB_CHOOSE_TEMPORAL].runs)
 		return HB_CHOOSE_TEMPORAL;
-	if (!choose->records[HB_CHOOSE_SPATIAL].lives)
+	if (!choose->records[HB_CHOOSE_SPATIAL].runs)
 		return HB_CHOOSE_SPATIAL;
 	if (other_is_better(current, next, target_ppm)) {
 		choose->current = other;
@@ -55,8 +55,8 @@ void hb_choose_note(struct hb_choose *choose, enum hb_choose_engine engine, uint
 	for (uint32_t i = 0; i < HB_CHOOSE_ENGINES; i++)
 		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;
 	struct hb_choose_record *record = &choose->records[engine];
-	bool first = record->lives == 0;
-	record->lives += record->lives < UINT32_MAX;
+	bool first = record->runs == 0;
+	record->runs += record->runs < UINT32_MAX;
 	record->ago = 0;
 	record->attainment_ppm = first ? attainment_ppm : follow(record->attainment_ppm, attainment_ppm);
 	record->low_ppm = first ? low_ppm : follow(record->low_ppm, low_ppm);

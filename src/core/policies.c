@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policies by name, from policies.def. Used by core.c and by whoever lists them for people. */
+/* The policies by name, from policies.def. Used by core.c and by messages that list them. */
 #include "core/policy.h"
 
 #include <string.h>

@@ -15,14 +15,14 @@
 
 /* --- writing --------------------------------------------------------------------------- */
 
-static void begin(FILE *out, uint32_t gpu, int64_t now_ns, char kind)
+static void begin_line(FILE *out, uint32_t gpu, int64_t now_ns, char kind)
 {
 	fprintf(out, "%" PRIu32 " %" PRId64 " %c", gpu, now_ns, kind);
 }
 
 void hb_recording_write_core(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_core_config *config)
 {
-	begin(out, gpu, now_ns, '=');
+	begin_line(out, gpu, now_ns, '=');
 	fprintf(out, " policy=%s", config->policy);
 #define X(field) fprintf(out, " " #field "=%" PRId64, config->field);
 	NUMBERS(X)
@@ -35,7 +35,7 @@ void hb_recording_write_core(FILE *out, uint32_t gpu, int64_t now_ns, const stru
 
 void hb_recording_write_event(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_event *event)
 {
-	begin(out, gpu, now_ns, '>');
+	begin_line(out, gpu, now_ns, '>');
 	putc(' ', out);
 	hb_event_print(event, NULL, out);
 	putc('\n', out);
@@ -43,13 +43,13 @@ void hb_recording_write_event(FILE *out, uint32_t gpu, int64_t now_ns, const str
 
 void hb_recording_write_step(FILE *out, uint32_t gpu, int64_t now_ns)
 {
-	begin(out, gpu, now_ns, '.');
+	begin_line(out, gpu, now_ns, '.');
 	putc('\n', out);
 }
 
 void hb_recording_write_action(FILE *out, uint32_t gpu, int64_t now_ns, const struct hb_action *action)
 {
-	begin(out, gpu, now_ns, '-');
+	begin_line(out, gpu, now_ns, '-');
 	putc(' ', out);
 	hb_action_print(action, NULL, out);
 	putc('\n', out);
@@ -57,13 +57,13 @@ void hb_recording_write_action(FILE *out, uint32_t gpu, int64_t now_ns, const st
 
 void hb_recording_write_launch(FILE *out, uint32_t gpu, int64_t at_ns, uint32_t tenant, uint32_t name)
 {
-	begin(out, gpu, at_ns, '~');
+	begin_line(out, gpu, at_ns, '~');
 	fprintf(out, " launch #%" PRIu32 " %" PRIu32 "\n", tenant, name);
 }
 
 void hb_recording_write_name(FILE *out, uint32_t name, const char *text)
 {
-	begin(out, 0, 0, '~');
+	begin_line(out, 0, 0, '~');
 	fprintf(out, " name %" PRIu32 " %s\n", name, text);
 }
 
@@ -111,51 +111,51 @@ int hb_recording_read_line(char *text, struct hb_recording_line *line, struct hb
 
 /* --- replay ----------------------------------------------------------------------------------- */
 
-/* An action that was asked for and is still to be compared. */
-struct asked {
-	struct asked *next;
+/* An action of the core that has not been compared yet. */
+struct replayed_action {
+	struct replayed_action *next;
 	char text[];
 };
 
-struct world {
+struct replayed_core {
 	struct hb_core *core;
 	int64_t now_ns;
-	struct asked *first, **last;
+	struct replayed_action *first, **last;
 };
 
-struct stage {
-	struct world worlds[HB_RECORDING_GPUS];
+struct replay_state {
+	struct replayed_core worlds[HB_RECORDING_GPUS];
 	const char *policy;
 	FILE *out;
 	struct hb_replay *replay;
 };
 
-static uint32_t look_up(void *argument, const char *word)
+static uint32_t look_up_tenant(void *argument, const char *word)
 {
 	return hb_recording_tenant(word);
 }
 
-static void forget(struct world *world)
+static void forget_action(struct replayed_core *world)
 {
-	struct asked *asked = world->first;
+	struct replayed_action *asked = world->first;
 	world->first = asked->next;
 	if (!world->first)
 		world->last = &world->first;
 	free(asked);
 }
 
-/* What nobody had asked when it was recorded. */
-static void report_unrecorded(struct stage *stage, struct world *world)
+/* Reports actions that are not in the recording. */
+static void report_unrecorded(struct replay_state *stage, struct replayed_core *world)
 {
 	while (world->first) {
 		stage->replay->different++;
 		if (stage->out)
 			fprintf(stage->out, "%" PRId64 " now:  %s\n", world->now_ns, world->first->text);
-		forget(world);
+		forget_action(world);
 	}
 }
 
-static int collect(struct world *world, struct hb_replay *replay)
+static int collect_actions(struct replayed_core *world, struct hb_replay *replay)
 {
 	struct hb_action action;
 	while (hb_core_next_action(world->core, &action)) {
@@ -165,7 +165,7 @@ static int collect(struct world *world, struct hb_replay *replay)
 			return -ENOMEM;
 		hb_action_print(&action, NULL, memory);
 		fclose(memory);
-		struct asked *asked = malloc(sizeof *asked + strlen(text) + 1);
+		struct replayed_action *asked = malloc(sizeof *asked + strlen(text) + 1);
 		if (!asked)
 			return -ENOMEM;
 		strcpy(asked->text, text);
@@ -203,7 +203,8 @@ static int set_option(struct hb_core_config *config, char *word, struct hb_error
 	return hb_error_set(error, -EINVAL, "a core has no '%s'", word);
 }
 
-static int begin_core(struct stage *stage, struct world *world, struct hb_recording_line *line, struct hb_error *error)
+static int begin_core(struct replay_state *stage, struct replayed_core *world, struct hb_recording_line *line,
+		      struct hb_error *error)
 {
 	struct hb_core_config config;
 	int code = 0;
@@ -220,8 +221,9 @@ static int begin_core(struct stage *stage, struct world *world, struct hb_record
 	return world->core ? 0 : hb_error_set(error, code, "no core with policy %s can be made", config.policy);
 }
 
-/* The recorded action against the oldest that was asked now. */
-static void compare(struct stage *stage, struct world *world, const struct hb_recording_line *line)
+/* Compares the recorded action with the oldest action of the core. */
+static void compare_action(struct replay_state *stage, struct replayed_core *world,
+			   const struct hb_recording_line *line)
 {
 	char then[512] = "";
 	for (size_t i = 0, used = 0; i < line->n_words && used < sizeof then; i++)
@@ -230,7 +232,7 @@ static void compare(struct stage *stage, struct world *world, const struct hb_re
 	if (now && strcmp(now, then) == 0) {
 		if (stage->out)
 			fprintf(stage->out, "%" PRId64 "       %s\n", line->at_ns, then);
-		forget(world);
+		forget_action(world);
 		return;
 	}
 	stage->replay->different++;
@@ -238,15 +240,15 @@ static void compare(struct stage *stage, struct world *world, const struct hb_re
 		fprintf(stage->out, "%" PRId64 " then: %s\n", line->at_ns, then);
 }
 
-static int play(struct stage *stage, struct hb_recording_line *line, struct hb_error *error)
+static int play_line(struct replay_state *stage, struct hb_recording_line *line, struct hb_error *error)
 {
-	struct world *world = &stage->worlds[line->gpu];
+	struct replayed_core *world = &stage->worlds[line->gpu];
 	struct hb_event event;
 	int code = 0;
-	if (line->kind == '~') /* launches are no business of the core */
+	if (line->kind == '~') /* launches do not concern the core */
 		return 0;
 	if (line->kind == '-') {
-		compare(stage, world, line);
+		compare_action(stage, world, line);
 		return 0;
 	}
 	report_unrecorded(stage, world);
@@ -260,17 +262,17 @@ static int play(struct stage *stage, struct hb_recording_line *line, struct hb_e
 	if (line->kind == '.')
 		hb_core_step(world->core, line->at_ns);
 	else
-		code = hb_event_parse(line->words, line->n_words, look_up, NULL, &event, error);
+		code = hb_event_parse(line->words, line->n_words, look_up_tenant, NULL, &event, error);
 	if (code)
 		return code;
 	stage->replay->events += line->kind == '>';
-	/* What the core refused then it refuses now. */
+	/* An event that the core refused when it was recorded is refused again. */
 	if (line->kind == '>')
 		hb_core_post(world->core, line->at_ns, &event);
-	return collect(world, stage->replay) < 0 ? hb_error_set(error, -ENOMEM, "out of memory") : 0;
+	return collect_actions(world, stage->replay) < 0 ? hb_error_set(error, -ENOMEM, "out of memory") : 0;
 }
 
-static int play_text(struct stage *stage, char *text, const char *origin, struct hb_error *error)
+static int play_text(struct replay_state *stage, char *text, const char *origin, struct hb_error *error)
 {
 	unsigned number = 0;
 	char *rest = text, *at;
@@ -282,7 +284,7 @@ static int play_text(struct stage *stage, char *text, const char *origin, struct
 			continue;
 		int code = hb_recording_read_line(at, &line, &why);
 		if (!code)
-			code = play(stage, &line, &why);
+			code = play_line(stage, &line, &why);
 		if (code)
 			return hb_error_set(error, code, "%s:%u: %s", origin, number, why.text);
 	}
@@ -292,7 +294,7 @@ static int play_text(struct stage *stage, char *text, const char *origin, struct
 int hb_recording_replay(const char *text, const char *origin, const char *policy, FILE *out, struct hb_replay *replay,
 			struct hb_error *error)
 {
-	struct stage *stage = calloc(1, sizeof *stage);
+	struct replay_state *stage = calloc(1, sizeof *stage);
 	char *copy = strdup(text);
 	*replay = (struct hb_replay){.events = 0};
 	int code = stage && copy ? 0 : hb_error_set(error, -ENOMEM, "out of memory");
@@ -308,7 +310,7 @@ int hb_recording_replay(const char *text, const char *origin, const char *policy
 		if (!code)
 			report_unrecorded(stage, &stage->worlds[i]);
 		while (stage->worlds[i].first)
-			forget(&stage->worlds[i]);
+			forget_action(&stage->worlds[i]);
 		hb_core_free(stage->worlds[i].core);
 	}
 	free(stage);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recording of scheduling cores: what they were told and what they asked, as
- * lines of text, and the same cores run again over it. Written by the daemon
- * (recorder.c), read by `hb sim --replay` and `hb trace record`. One line is
+ * A recording of scheduling cores: their events and actions as lines of text, and a
+ * replay that runs the same cores again. Written by the daemon (recorder.c), read by
+ * `hb sim --replay` and `hb trace record`. A line is one of
  *
- *	GPU TIME_NS = KEY=VALUE...     a core begins, with this configuration
- *	GPU TIME_NS > EVENT...         posted, in the words of event_text.h
- *	GPU TIME_NS .                  step() when a timer was due
- *	GPU TIME_NS - ACTION...        asked for by the line above
- *	GPU TIME_NS ~ launch TENANT N  a launch of low priority; its kernel's name is number N. After all of the above
- *	0 0 ~ name N NAME              comes before the first launch with N
+ *	GPU TIME_NS = KEY=VALUE...     a core starts, with this configuration
+ *	GPU TIME_NS > EVENT...         an event was posted (event_text.h)
+ *	GPU TIME_NS .                  step() was called because a timer was due
+ *	GPU TIME_NS - ACTION...        an action caused by the line above
+ *	GPU TIME_NS ~ launch TENANT N  an LP launch of the kernel with name number N; after all other lines
+ *	0 0 ~ name N NAME              kernel name number N; before the first launch with N
  *
  * Tenants are #ID. Same lines, same actions: the core is a pure state machine.
  */
@@ -39,7 +39,7 @@ struct hb_recording_line {
 	size_t n_words;
 };
 
-/* Cuts the line up in place. 0, or -EINVAL with *error (without a place: the caller knows it). */
+/* Splits the line in place. 0, or -EINVAL with *error, which does not name the place. */
 int hb_recording_read_line(char *text, struct hb_recording_line *line, struct hb_error *error);
 /* The id in "#7"; HB_TENANT_NONE. */
 uint32_t hb_recording_tenant(const char *word);

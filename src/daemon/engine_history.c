@@ -81,12 +81,12 @@ struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history,
 static size_t add_record(char *text, size_t size, size_t at, const char *name, const struct hb_choose_record *record)
 {
 	int n;
-	if (!record->lives)
+	if (!record->runs)
 		n = snprintf(text + at, size - at, "%s not tried", name);
 	else
 		n = snprintf(text + at, size - at, "%s %.1f %% met, low at %.0f %% (%u %s)", name,
-			     record->attainment_ppm / 1e4, record->low_ppm / 1e4, record->lives,
-			     record->lives == 1 ? "run" : "runs");
+			     record->attainment_ppm / 1e4, record->low_ppm / 1e4, record->runs,
+			     record->runs == 1 ? "run" : "runs");
 	return at + (n > 0 ? (size_t)n : 0);
 }
 

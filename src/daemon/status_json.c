@@ -107,7 +107,7 @@ static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 
 static json_t *record_json(const struct hb_choose_record *record)
 {
-	return json_pack("{s:i, s:i, s:i}", "runs", (int)record->lives, "attainment_ppm", (int)record->attainment_ppm,
+	return json_pack("{s:i, s:i, s:i}", "runs", (int)record->runs, "attainment_ppm", (int)record->attainment_ppm,
 			 "low_ppm", (int)record->low_ppm);
 }
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The board of beacons; see spatial.h. Compiled into the core and the shim: no
- * lock, no allocation, no clock.
- */
+/* The board of beacons; see spatial.h. No lock, no allocation, no clock. */
 #include "decide/spatial.h"
 
-/* LP may use up to this share of the slack that is left, so that the rest of the request keeps some. */
+/* LP may use a quarter of the slack left, so that some remains for the rest of the request. */
 #define SLACK_SHARE_SHIFT 2
-/* LP may lose its CPU between its look at the clock and its look at the board: HP's sign of life is the newer one, then. */
+/* HP's activity may be newer than LP's clock: LP may lose its CPU between reading the clock and the board. */
 #define AHEAD_NS UINT64_C(1000000000)
-/* While LP waits for HP: a look at least this often, for beacons that fall silent. */
+/* While LP waits for HP it reads the board at least this often, to notice that HP is silent. */
 #define LOOK_NS INT64_C(1000000)
 
 static uint32_t load32(const _Atomic uint32_t *word)
@@ -26,8 +23,8 @@ struct hb_spatial_beacon *hb_spatial_claim(struct hb_spatial_board *board, uint3
 {
 	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++) {
 		struct hb_spatial_beacon *beacon = &board->beacons[i];
-		uint32_t nobody = 0;
-		if (!atomic_compare_exchange_strong(&beacon->owner, &nobody, owner))
+		uint32_t free = 0;
+		if (!atomic_compare_exchange_strong(&beacon->owner, &free, owner))
 			continue;
 		return beacon;
 	}
@@ -46,8 +43,8 @@ void hb_spatial_leave(struct hb_spatial_beacon *beacon)
 	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
 }
 
-/* A sign of life from further in the future is none. Unsigned: any value may stand there. */
-static bool serves(const struct hb_spatial_beacon *beacon, int64_t now_ns)
+/* Activity further in the future does not count. Unsigned arithmetic, because the field may have any value. */
+static bool serves_request(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 {
 	uint32_t word = atomic_load_explicit(&beacon->word, memory_order_acquire);
 	uint64_t age_ns = (uint64_t)now_ns + AHEAD_NS - (uint64_t)load64(&beacon->seen_ns);
@@ -57,12 +54,12 @@ static bool serves(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 bool hb_spatial_present(const struct hb_spatial_board *board, int64_t now_ns)
 {
 	for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++)
-		if (load32(&board->beacons[i].owner) && serves(&board->beacons[i], now_ns))
+		if (load32(&board->beacons[i].owner) && serves_request(&board->beacons[i], now_ns))
 			return true;
 	return false;
 }
 
-/* What LP may cost this request from here on: its terms, and a part of its slack. */
+/* Delay that LP may still cause the request: its allowance, and at most a part of its slack. */
 static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_ns)
 {
 	int64_t allow_ns = load32(&beacon->allow_ns);
@@ -70,7 +67,7 @@ static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_
 	if (latest_ns == INT64_MAX || !end_ns)
 		return allow_ns;
 	if (end_ns < now_ns)
-		end_ns = now_ns; /* it takes longer than it should */
+		end_ns = now_ns; /* the request takes longer than predicted */
 	int64_t slack_ns = 0;
 	if (latest_ns > end_ns)
 		slack_ns = (int64_t)(((uint64_t)latest_ns - (uint64_t)end_ns) >> SLACK_SHARE_SHIFT);
@@ -79,12 +76,12 @@ static int64_t allowance_ns(const struct hb_spatial_beacon *beacon, int64_t now_
 
 static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, struct hb_spatial_view *view)
 {
-	uint32_t told = load32(&beacon->reserve), reserve = told & HB_SPATIAL_RESERVE_MASK,
+	uint32_t packed = load32(&beacon->reserve), reserve = packed & HB_SPATIAL_RESERVE_MASK,
 		 gap_ns = load32(&beacon->gap_ns);
 	uint32_t outcome = load32(&beacon->outcome), next_ns = load32(&beacon->allow_ns);
 	view->tenants++;
 	view->entry_ns = next_ns < view->entry_ns ? next_ns : view->entry_ns;
-	if (serves(beacon, now_ns)) {
+	if (serves_request(beacon, now_ns)) {
 		int64_t allow_ns = allowance_ns(beacon, now_ns);
 		view->present = true;
 		view->allow_ns = allow_ns < view->allow_ns ? allow_ns : view->allow_ns;
@@ -93,7 +90,7 @@ static void add_beacon(const struct hb_spatial_beacon *beacon, int64_t now_ns, s
 	}
 	if (reserve > view->reserve)
 		view->reserve = reserve;
-	uint32_t gaps = told >> HB_SPATIAL_GAPS_SHIFT;
+	uint32_t gaps = packed >> HB_SPATIAL_GAPS_SHIFT;
 	if (gaps < view->gaps)
 		view->gaps = gaps;
 	if (gap_ns && (!view->gap_ns || gap_ns < view->gap_ns))

@@ -1,31 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * HP's side of slack; see spatial_high.h. Compiled into the core and the shim: no
- * lock, no allocation, no clock.
- */
+/* HP's side of the spatial engine; see spatial_high.h. No lock, no allocation, no clock. */
 #include "decide/spatial_high.h"
 
 #include <string.h>
 
-/* A quantile that follows: up by 9 steps when passed, down by 1 when not, settles where one in ten passes. */
+/* A moving quantile: 9 steps up when exceeded, 1 step down when not, so one request in ten exceeds it. */
 #define QUANTILE_UP 9
 #define QUANTILE_STEP_SHIFT 7
-/* Means that follow: 1/8 a sample; gaps slower, they scatter more. */
+/* Moving means: weight 1/8 for each sample; less for gaps, which vary more. */
 #define MEAN_SHIFT 3
 #define GAP_SHIFT 5
-/* Requests of one length whose launches differ by less than an eighth. */
+/* Requests have the same length if their launches differ by less than an eighth. */
 #define LENGTH_SHIFT 3
-/* A process that waits less than this share of its time alone, an eighth, sets its own pace. */
+/* A process that waits for less than an eighth of its time alone sets its own pace. */
 #define OWN_PACE_SHIFT 3
-/* The excess of a request counts at most as this many times its time alone: a stray one teaches no prices. */
+/* The excess of a request counts at most as this many times its time alone, so that outliers teach no prices. */
 #define STRAY 1
-/* Rows of closed windows before the first usual one begin with powers of two from here on. */
+/* The first rows of requests that allow nothing begin at powers of two, from this one on. */
 #define EARLY_LEAST 16
-/* Closed windows of one length before an excess is told. */
+/* Requests of one length measured alone before an excess is published. */
 #define CLOSED_LEAST 2
-/* A batch is not judged before so many requests: one stray one says nothing. */
+/* Requests before a batch may be judged: a single outlier says nothing. */
 #define JUDGED_LEAST 8
-/* Requests without harm after which what went wrong before is forgotten. */
+/* Requests without excess after which earlier failures are forgotten. */
 #define WELL 2048
 #define PATIENCE_MOST 65536
 #define PAUSE_MOST 65536
@@ -47,7 +44,7 @@ static uint32_t share_of(uint32_t sms, uint32_t ppm)
 	return (uint32_t)((uint64_t)sms * ppm / HB_SPATIAL_PPM);
 }
 
-/* Not nothing: behind no mask at all LP's launches count as such that cannot be masked. */
+/* Not 0: without any mask LP's launches would count as not maskable. */
 static uint32_t least_reserve(const struct hb_spatial_high *high)
 {
 	uint32_t least = share_of(high->sms, HB_DEFAULT_RESERVE_LEAST_PPM);
@@ -59,7 +56,7 @@ static uint32_t first_reserve(const struct hb_spatial_high *high)
 	return share_of(high->sms, HB_DEFAULT_RESERVE_PPM);
 }
 
-/* While LP is gated a large reserve would only slow it between the requests. */
+/* While the allowance is 0 a large reserve would only slow LP between requests. */
 static void tell_reserve(struct hb_spatial_high *high)
 {
 	uint32_t reserve = high->guard.gated ? first_reserve(high) : high->guard.reserve;
@@ -143,7 +140,7 @@ static void learn_gap(struct hb_spatial_high *high, int64_t now_ns)
 		put32(&high->beacon->gap_ns, high->gap_mean_ns < GAP_MAX_NS ? (uint32_t)high->gap_mean_ns : GAP_MAX_NS);
 }
 
-static bool closes(const struct hb_spatial_high *high)
+static bool is_closed_request(const struct hb_spatial_high *high)
 {
 	uint32_t n = high->requests, row = n - n % HB_SPATIAL_CLOSED_RUN;
 	bool early = n < HB_SPATIAL_CLOSED_EVERY && row >= EARLY_LEAST && !(row & (row - 1));
@@ -151,7 +148,7 @@ static bool closes(const struct hb_spatial_high *high)
 	       high->guard.gated > 0;
 }
 
-/* Of a request that takes so long alone. */
+/* What a request with this time alone allows LP. */
 static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns)
 {
 	uint32_t terms_ppm = high->beacon ? atomic_load_explicit(&high->beacon->terms_ppm, memory_order_relaxed) : 0;
@@ -165,10 +162,10 @@ static uint32_t allowed_ns(const struct hb_spatial_high *high)
 	return high->closed ? 0 : (uint32_t)terms_of(high, high->alone_ns);
 }
 
-/* Of the next request. Terms of zero close the window, too. */
+/* Computes the allowance of the next request. An allowance of 0 in the policy also closes it. */
 static uint32_t choose_allowance(struct hb_spatial_high *high)
 {
-	high->closed = closes(high);
+	high->closed = is_closed_request(high);
 	uint32_t allow_ns = allowed_ns(high);
 	high->closed = !allow_ns;
 	return allow_ns;
@@ -229,17 +226,17 @@ void hb_spatial_high_wait(struct hb_spatial_high *high, int64_t now_ns)
 
 /* --- end --- */
 
-/* A request that is over: how long it took, and how much of that it waited for the GPU. */
+/* A request that has ended: its duration, and the part that it waited for the GPU. */
 struct taken {
 	int64_t all_ns, wait_ns;
-	bool told; /* of a wait; else wait_ns is all of it */
+	bool reported; /* a wait was reported; else wait_ns is the whole duration */
 };
 
 static struct taken taken_by(const struct hb_spatial_high *high, int64_t end_ns)
 {
 	struct taken taken = {.all_ns = end_ns - high->begin_ns};
-	taken.told = high->wait_since_ns >= high->begin_ns && high->wait_since_ns <= end_ns;
-	taken.wait_ns = taken.told ? end_ns - high->wait_since_ns : taken.all_ns;
+	taken.reported = high->wait_since_ns >= high->begin_ns && high->wait_since_ns <= end_ns;
+	taken.wait_ns = taken.reported ? end_ns - high->wait_since_ns : taken.all_ns;
 	return taken;
 }
 
@@ -263,7 +260,7 @@ static bool same_length(uint32_t a, uint32_t b)
 	return apart <= a >> LENGTH_SHIFT;
 }
 
-/* The record of requests of this length; the one not used for longest makes room for a new one. */
+/* Finds the record of requests of this length; a new one replaces the record unused for longest. */
 static struct hb_spatial_length *length_of(struct hb_spatial_high *high)
 {
 	struct hb_spatial_length *oldest = &high->lengths[0];
@@ -302,7 +299,7 @@ static void learn_alone(struct hb_spatial_length *length, const struct taken *ta
 	length->wait_ns = lower_quartile(length->wait_of_ns, n);
 }
 
-/* What the next request will take alone: as the last ones. */
+/* Predicts the time alone of the next request from the last ones. */
 static void follow_alone(struct hb_spatial_high *high, const struct hb_spatial_length *length)
 {
 	if (!high->alone_ns)
@@ -324,7 +321,7 @@ static void set_reserve(struct hb_spatial_high *high, uint32_t reserve)
 	tell_reserve(high);
 }
 
-static uint32_t twice(uint32_t n, uint32_t most)
+static uint32_t double_up_to(uint32_t n, uint32_t most)
 {
 	return n < most / 2 ? 2 * n : most;
 }
@@ -343,37 +340,37 @@ static void set_gaps(struct hb_spatial_high *high, uint32_t gaps)
 	tell_reserve(high);
 }
 
-/* Farther away with LP, at once where HP suffers much; out of the way altogether where no reserve was enough. */
-static void protect(struct hb_spatial_high *high, bool much)
+/* Limits LP more: at once if HP suffers much, completely if no reserve was enough. */
+static void protect_high(struct hb_spatial_high *high, bool much)
 {
 	struct hb_spatial_guard *guard = &high->guard;
 	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, most = high->sms / 2;
 	guard->well = guard->gaps_calm = 0;
 	if (guard->gaps) {
-		guard->gaps_patience = twice(guard->gaps_patience, PATIENCE_MOST);
+		guard->gaps_patience = double_up_to(guard->gaps_patience, PATIENCE_MOST);
 		set_gaps(high, much ? 0 : guard->gaps - 1);
 		return;
 	}
 	if (guard->reserve >= most) {
 		guard->gated = guard->pause;
-		guard->pause = twice(guard->pause, PAUSE_MOST);
+		guard->pause = double_up_to(guard->pause, PAUSE_MOST);
 		guard->calm = 0;
 		tell_reserve(high);
 		return;
 	}
 	if (guard->tries)
-		guard->patience = twice(guard->patience, PATIENCE_MOST);
+		guard->patience = double_up_to(guard->patience, PATIENCE_MOST);
 	set_reserve(high, guard->reserve + step < most && !much ? guard->reserve + step : most);
 }
 
-static void relax(struct hb_spatial_high *high)
+static void relax_limits(struct hb_spatial_high *high)
 {
 	uint32_t step = high->sms / 16 ? high->sms / 16 : 1, least = least_reserve(high);
 	if (high->guard.reserve > least)
 		set_reserve(high, high->guard.reserve > least + step ? high->guard.reserve - step : least);
 }
 
-static void forgive(struct hb_spatial_guard *guard)
+static void forget_failures(struct hb_spatial_guard *guard)
 {
 	guard->well = 0;
 	guard->patience = guard->gaps_patience = HB_SPATIAL_PATIENCE;
@@ -388,13 +385,13 @@ static void review_guard(struct hb_spatial_high *high, int64_t excess_ns, int64_
 	guard->terms_ns += terms_ns;
 	guard->judged++;
 	terms_ns = guard->terms_ns / guard->judged * HB_SPATIAL_BATCH;
-	/* The last step costs LP most: it takes twice the terms. */
+	/* The last step costs LP most, so it needs twice the excess. */
 	int64_t most_ns = guard->reserve < high->sms / 2 ? terms_ns / 2 : 2 * terms_ns;
 	if (++guard->well >= WELL)
-		forgive(guard);
+		forget_failures(guard);
 	if (guard->judged >= JUDGED_LEAST && spent_ns > most_ns) {
 		begin_batch(guard);
-		protect(high, spent_ns > 2 * terms_ns);
+		protect_high(high, spent_ns > 2 * terms_ns);
 	} else if (guard->judged >= HB_SPATIAL_BATCH) {
 		guard->calm = spent_ns < terms_ns / 8 ? guard->calm + guard->judged : 0;
 		guard->gaps_calm += guard->judged;
@@ -402,7 +399,7 @@ static void review_guard(struct hb_spatial_high *high, int64_t excess_ns, int64_
 		if (guard->gaps < HB_SPATIAL_GAPS_MOST && guard->gaps_calm >= guard->gaps_patience)
 			set_gaps(high, guard->gaps + 1);
 		if (guard->calm >= guard->patience)
-			relax(high);
+			relax_limits(high);
 	}
 }
 
@@ -416,7 +413,7 @@ static int64_t excess_of(const struct hb_spatial_length *length, const struct ta
 {
 	int64_t all_ns = taken->all_ns - length->alone_ns, wait_ns = taken->wait_ns - length->wait_ns;
 	bool own_pace = length->wait_ns < length->alone_ns >> OWN_PACE_SHIFT;
-	return taken->told && (own_pace || wait_ns < all_ns) ? wait_ns : all_ns;
+	return taken->reported && (own_pace || wait_ns < all_ns) ? wait_ns : all_ns;
 }
 
 static void tell_excess(struct hb_spatial_high *high, const struct hb_spatial_length *length, const struct taken *taken)
@@ -440,7 +437,7 @@ void hb_spatial_high_end(struct hb_spatial_high *high, int64_t now_ns)
 	struct hb_spatial_beacon *beacon = high->beacon;
 	if (!high->serving)
 		return;
-	/* LP goes on first, then the books. */
+	/* Lets LP continue first, then learns. */
 	if (beacon) {
 		uint32_t word = atomic_load_explicit(&beacon->word, memory_order_relaxed);
 		atomic_store_explicit(&beacon->word, (word + 1) & ~UINT32_C(1), memory_order_release);

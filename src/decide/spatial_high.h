@@ -1,94 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HP's side of slack (spatial.h): learns how long a request still takes, alone,
- * from each position in it (ordinal of the launch), tells LP by its beacon, and
- * measures what LP costs it.
+ * HP's side of the spatial engine (spatial.h): learns how long a request still takes
+ * without LP at each position (number of launches so far), publishes it in the beacon,
+ * and measures the delay that LP causes.
  *
- * One struct a HP process and GPU; one caller at a time (the launching thread,
- * or under the lock of whoever marks requests). Fixed memory, integers only.
+ * One struct for each HP process and GPU. One caller at a time. Fixed memory, integers
+ * only.
  *
  *	hb_spatial_high_begin     before the request's first launch
- *	hb_spatial_high_launch    after each launch, or each few
- *	hb_spatial_high_wait      before it waits for its results
- *	hb_spatial_high_end       when its results were waited for
+ *	hb_spatial_high_launch    after each launch
+ *	hb_spatial_high_wait      before the process waits for its results
+ *	hb_spatial_high_end       when the wait is over
  *
- * Cost: begin and end some 100 ns; launch 2 ns, and one published update in
+ * Cost: begin and end some 100 ns; launch 2 ns, and one update of the beacon in
  * HB_SPATIAL_STRIDE launches.
  *
- * Closed windows. The first HB_SPATIAL_FIRST_CLOSED requests, and later
- * HB_SPATIAL_CLOSED_RUN in a row of HB_SPATIAL_CLOSED_EVERY (from the 16th, 32nd, 64th and
- * 128th on, too, for the first ones warm up), allow LP nothing: how long such a request
- * takes is the time alone, but for the first of a row, which still meets what LP had in
- * flight. Of the newest such times the lower quartile counts: slow ones are the host's.
- * What others take beyond it is LP's harm (`excess_ns`), by which LP's side learns
- * prices, this side its reserve, and policy_slack its terms. What the next request
- * allows is told when one ends.
+ * Time alone. Some requests allow LP nothing, to measure the time alone: the first
+ * HB_SPATIAL_FIRST_CLOSED, and later HB_SPATIAL_CLOSED_RUN in a row of every
+ * HB_SPATIAL_CLOSED_EVERY (also from the 16th, 32nd, 64th and 128th on, because the first
+ * ones warm up). The first of a row does not count, because it still meets LP's work in
+ * flight. The time alone is the lower quartile of the newest such times: slow ones are
+ * the host's.
  *
- * Excess. A request's time is its process's as much as the GPU's, and on a shared
- * host that part changes by half from one second to the next. Of LP only what the
- * GPU is late for counts, and that shows where the process waits for it, between
- * hb_spatial_high_wait and end: one that launches more slowly than the GPU works waits
- * for the last few kernels only, however long it took to launch them.
- *	waits alone less than an   excess = wait - wait alone
- *	eighth of its time
- *	else                       the same, but no more than time - time alone: where the
- *	                           process has become faster it waits longer for the same
- *	told of no wait            excess = time - time alone
+ * Excess: the delay of a request caused by LP. A large part of a request's time belongs to
+ * its process, and on a shared host that part changes by half from one second to the
+ * next. A late GPU shows only where the process waits for it, between hb_spatial_high_wait
+ * and _end.
  *
- * Guard. What LP may do beside requests follows what it has cost them. Requests are
- * judged in batches of HB_SPATIAL_BATCH; a batch whose excess in all is more than half
- * of the terms says that HP suffers, as soon as that is certain.
- *	no batch suffers for    LP may do more between requests, in steps (HB_SPATIAL_GAPS_SHIFT)
- *	`gaps_patience`
- *	suffers                 a step back there (all of them where it suffers much), and the next try after twice as many; where there
- *	                        is none to take back the reserve grows by a sixteenth of the GPU, up
- *	                        to half of it (a mask that leaves less may never start a cluster)
- *	even with the largest   plain gating for HB_SPATIAL_PAUSE requests, then the largest again;
- *	                        twice as long each time until it went well for long
- *	below an eighth of the  the reserve shrinks by a sixteenth, from HB_DEFAULT_RESERVE_PPM at first to
- *	terms for `patience`    HB_DEFAULT_RESERVE_LEAST_PPM; where that was wrong, the next try after twice as many
- * This needs no SLO: it is the promise that holds without one (docs/decisions/0014).
+ *	alone, the process waits for less   excess = wait - wait alone
+ *	than an eighth of its time
+ *	else                                the same, but at most time - time alone: a
+ *	                                    process that became faster waits longer for
+ *	                                    the same work
+ *	no wait was reported                excess = time - time alone
+ *
+ * LP's side learns its kernels' harm from the excess, this side its reserve, and the
+ * policy its allowance. The allowance of the next request is published when one ends.
+ *
+ * Guard: limits LP by the delay that it caused; it needs no SLO (docs/decisions/0014).
+ * Requests are judged in batches of HB_SPATIAL_BATCH. A batch suffers if its excess is
+ * more than half of what it allowed; that is noted as soon as it is certain.
+ *
+ *	no batch suffers for     LP may do more between requests, one step (`gaps`)
+ *	`gaps_patience` requests
+ *	a batch suffers          one step back (all of them if it suffers much); the next try
+ *	                         after twice as many requests. Without a step to take back
+ *	                         the reserve grows by a sixteenth of the GPU, up to half of it
+ *	                         (behind a smaller mask a cluster may never start)
+ *	a batch suffers with     an allowance of 0 for HB_SPATIAL_PAUSE requests, then the
+ *	the largest reserve      largest reserve again; twice as long each time
+ *	below an eighth for      the reserve shrinks by a sixteenth, from HB_DEFAULT_RESERVE_PPM
+ *	`patience` requests      to HB_DEFAULT_RESERVE_LEAST_PPM; if that was wrong, the next try
+ *	                         comes after twice as many requests
  */
-#ifndef HB_CORE_SLACK_HIGH_H
-#define HB_CORE_SLACK_HIGH_H
+#ifndef HB_DECIDE_SPATIAL_HIGH_H
+#define HB_DECIDE_SPATIAL_HIGH_H
 
 #include "decide/spatial.h"
 
-#define HB_SPATIAL_STRIDE 16     /* launches of one position */
-#define HB_SPATIAL_POSITIONS 128 /* later launches share the last one */
-#define HB_SPATIAL_LENGTHS 64    /* requests are told apart by their number of launches */
+#define HB_SPATIAL_STRIDE 16     /* launches that share one position */
+#define HB_SPATIAL_POSITIONS 128 /* later launches share the last position */
+#define HB_SPATIAL_LENGTHS 64    /* kinds of requests, by their number of launches */
 #define HB_SPATIAL_CLOSED_EVERY 256
 #define HB_SPATIAL_CLOSED_RUN 4
 #define HB_SPATIAL_FIRST_CLOSED 8
 #define HB_SPATIAL_SAMPLES 8
 #define HB_SPATIAL_BATCH 64
-#define HB_SPATIAL_PATIENCE 256 /* requests; at first */
-#define HB_SPATIAL_PAUSE 256    /* the same */
+#define HB_SPATIAL_PATIENCE 256 /* requests; initial value */
+#define HB_SPATIAL_PAUSE 256    /* requests; initial value */
 
-/* Requests of about the same number of launches. */
+/* Requests with about the same number of launches. */
 struct hb_spatial_length {
 	uint32_t launches; /* 0 = unused */
-	uint32_t used;     /* last, by request number */
-	uint32_t closed;   /* samples so far */
-	int64_t alone_ns;  /* lower quartile of the newest HB_SPATIAL_SAMPLES in closed windows */
-	int64_t wait_ns;   /* the same of what it waits of that */
+	uint32_t used;     /* number of the last such request */
+	uint32_t closed;   /* requests measured alone so far */
+	int64_t alone_ns;  /* lower quartile of the newest HB_SPATIAL_SAMPLES times alone */
+	int64_t wait_ns;   /* the same of the part that is spent waiting */
 	int64_t all_of_ns[HB_SPATIAL_SAMPLES], wait_of_ns[HB_SPATIAL_SAMPLES];
 };
 
 struct hb_spatial_guard {
-	uint32_t reserve;       /* SMs, while LP is not gated */
-	uint32_t judged;        /* requests of this batch */
-	int64_t excess_ns;      /* theirs, in all */
-	int64_t terms_ns;       /* what they allowed, in all */
-	uint32_t calm;          /* requests of the batches in a row that cost HP little */
-	uint32_t well;          /* requests since the last gating, or since HP suffered last */
-	uint32_t patience;      /* so many calm ones before the reserve shrinks */
-	bool tries;             /* the reserve is smaller than one that was enough */
-	uint32_t gaps;          /* what LP may do between requests: 0 .. HB_SPATIAL_GAPS_MOST */
-	uint32_t gaps_calm;     /* requests of the batches in a row that did not suffer */
-	uint32_t gaps_patience; /* so many before that is tried */
-	uint32_t gated;         /* requests more that allow nothing */
-	uint32_t pause;         /* so many, the next time */
+	uint32_t reserve;       /* SMs to leave free */
+	uint32_t judged;        /* requests in this batch so far */
+	int64_t excess_ns;      /* sum of their excess */
+	int64_t terms_ns;       /* sum of what they allowed */
+	uint32_t calm;          /* requests since a batch had more than little excess */
+	uint32_t well;          /* requests since a batch suffered last */
+	uint32_t patience;      /* calm requests needed before the reserve shrinks */
+	bool tries;             /* the reserve is smaller than one known to be enough */
+	uint32_t gaps;          /* steps of LP between requests: 0 .. HB_SPATIAL_GAPS_MOST */
+	uint32_t gaps_calm;     /* requests since a batch suffered */
+	uint32_t gaps_patience; /* such requests needed before the next step */
+	uint32_t gated;         /* remaining requests with an allowance of 0 */
+	uint32_t pause;         /* length of the next such pause, in requests */
 };
 
 struct hb_spatial_high {
@@ -97,43 +101,43 @@ struct hb_spatial_high {
 	uint32_t sms;
 	/* the request */
 	int64_t begin_ns, last_end_ns, deadline_ns;
-	int64_t wait_since_ns; /* -1 = it does not wait */
+	int64_t wait_since_ns; /* -1 = the process does not wait */
 	uint32_t launches, position;
 	bool serving, closed;
-	bool was_closed;                         /* the request before */
-	int64_t passed_ns[HB_SPATIAL_POSITIONS]; /* when each position was reached; of this request */
+	bool was_closed;                         /* `closed` of the request before */
+	int64_t passed_ns[HB_SPATIAL_POSITIONS]; /* when this request reached each position */
 	/* learned */
 	uint32_t requests;
-	int64_t left_ns[HB_SPATIAL_POSITIONS]; /* nine of ten requests take no longer from there; 0 = not known */
+	int64_t left_ns[HB_SPATIAL_POSITIONS]; /* time left that nine of ten requests keep; 0 = not known */
 	struct hb_spatial_length lengths[HB_SPATIAL_LENGTHS];
-	int64_t alone_ns; /* of the last requests, the mean of their lengths' */
+	int64_t alone_ns; /* mean time alone of the last requests */
 	int64_t gap_mean_ns;
-	int64_t harm_ns; /* of the last request; -1 = not known */
+	int64_t harm_ns; /* delay of the last request caused by LP; -1 = not known */
 	struct hb_spatial_guard guard;
 };
 
-/* Not serving, nothing known; the beacon may be NULL: then it learns but tells nobody. */
+/* Starts without knowledge. The beacon may be NULL: then nothing is published. */
 void hb_spatial_high_init(struct hb_spatial_high *high, struct hb_spatial_beacon *beacon, uint32_t sms);
-/* The beacon is another one than before: what stands there between requests. */
+/* Publishes the state between requests in a new beacon. */
 void hb_spatial_high_tell(struct hb_spatial_high *high);
 /* Starts with what an earlier run of the same service learned: SMs in reserve and steps between requests. */
 void hb_spatial_high_set_learned(struct hb_spatial_high *high, uint32_t reserve_sms, uint32_t gaps);
-/* 0 = none: then only the terms bound LP. */
+/* 0 = no SLO: then only the allowance limits LP. */
 void hb_spatial_high_set_slo(struct hb_spatial_high *high, int64_t slo_ns);
-/* A sign that a request will begin before until_ns (0 takes it back): LP starts nothing long meanwhile. */
+/* A request is expected before until_ns (0 = not any more): LP starts nothing long until then. */
 void hb_spatial_high_expect(struct hb_spatial_high *high, int64_t until_ns);
-/* deadline_ns 0 = now + SLO. While one is being served: does nothing (several at once count as one). */
+/* deadline_ns 0 = now + SLO. Does nothing while a request is served (requests at the same time count as one). */
 void hb_spatial_high_begin(struct hb_spatial_high *high, int64_t now_ns, int64_t deadline_ns);
 void hb_spatial_high_launch(struct hb_spatial_high *high, int64_t now_ns);
-/* The same in two steps, for who has to pay for looking at a clock: true = a position is reached, tell when. */
+/* hb_spatial_high_launch() in two steps, which saves reading the clock: true = a position is reached, so call _pass(). */
 bool hb_spatial_high_count(struct hb_spatial_high *high);
 void hb_spatial_high_pass(struct hb_spatial_high *high, int64_t now_ns);
-/* From now on it waits for what it has launched, unless it does already; a launch after that takes it back. */
+/* The process waits for its work from now on. A later launch cancels this. */
 void hb_spatial_high_wait(struct hb_spatial_high *high, int64_t now_ns);
 void hb_spatial_high_end(struct hb_spatial_high *high, int64_t now_ns);
-/* What the request still takes, alone; 0 = not known, or none is being served. */
+/* Time left of the request without LP; 0 = not known, or no request is served. */
 int64_t hb_spatial_high_left_ns(const struct hb_spatial_high *high);
-/* What LP cost the last request, 0 or more; -1 = not known. */
+/* Delay of the last request caused by LP, 0 or more; -1 = not known. */
 int64_t hb_spatial_high_harm_ns(const struct hb_spatial_high *high);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What LP knows of its kernels: durations, shapes on fewer SMs, and the harm
- * each does to HP; see spatial_low.h. Compiled into the core and the shim: no
- * lock, no allocation, no clock.
+ * LP's knowledge about its kernels: durations, masks, and the harm each does to HP; see
+ * spatial_low.h. No lock, no allocation, no clock.
  *
- * Harm. HP tells how much longer than alone its last request took (excess). LP
- * knows which kernels it ran beside it and how long, x_k. The model is
- * excess = sum of h_k * x_k, and h is learned by the normalised least mean
- * squares rule: h_k += rate * (excess - predicted) * x_k / sum of x^2. It needs
- * no matrix, forgets, and puts blame where the time was; noise of HP's own
- * averages out over 1 / rate requests. h never goes below zero.
+ * Harm. HP publishes how much longer than alone its last request took (excess). LP knows
+ * which kernels it ran beside the request and for how long, x_k. The model is excess = sum
+ * of h_k * x_k, and h is learned by the normalised least mean squares rule:
+ * h_k += rate * (excess - predicted) * x_k / sum of x^2. This rule needs no matrix, forgets
+ * old data, and blames kernels in proportion to their time. HP's own variations average
+ * out over 1 / rate requests. h never falls below zero.
  */
 #include "decide/spatial_kernel.h"
 
@@ -123,7 +122,7 @@ void hb_spatial_fit(const struct hb_spatial_low *low, struct hb_spatial_kernel *
 
 /* --- durations --- */
 
-/* Others can only make it longer: what is shorter is believed sooner. */
+/* Other work can only make a kernel longer, so shorter measurements count more. */
 static uint32_t follow(uint32_t was, int64_t now)
 {
 	return (uint32_t)(now < was ? (was + now) / 2 : was + (now - was) / 8);

@@ -1,45 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LP's side of slack: the decision at each launch, the window, the marks; see
- * spatial_low.h. Compiled into the core and the shim: no lock, no allocation, no
- * clock.
+ * LP's side of the spatial engine: the decision at each launch, the window, the marks; see
+ * spatial_low.h. No lock, no allocation, no clock.
  *
- * The decision, in order
- *  1. Window. The predicted end of what is in flight must be near: `window_ns`,
- *     or `beside_ns` while HP is served or expected; `steady_ns` where HP's requests
- *     follow each other closely, `tight_ns` while it allows nothing. And what is
- *     not confirmed by the counter, the newest launch aside, must be little:
- *     predictions that are too short cannot pile up work.
- *  2. HP allows nothing (terms, closed window): wait while it is served.
- *  3. HP is served, or its requests follow each other closely: masked. The
- *     reserve bounds what masked launches do to HP (spatial_high.h).
- *  4. What cannot be masked goes if its price, its time there * harm, fits into
- *     the allowance; else it waits. Where requests are far apart long kernels that
- *     can be split go in parts, also where only the price of a part fits.
- *  5. HP is absent: go, on the whole GPU. But a kernel whose blocks hold their SMs
- *     for long is masked where the harm to expect is more than the mask costs:
- *     HP comes within hold with the probability hold / gap and then waits for half
- *     of it, so
+ * The decision, in this order
+ *  1. Window. The predicted end of the work in flight must be near: `window_ns`; or
+ *     `beside_ns` while HP is served or expected, `steady_ns` where HP's requests follow
+ *     each other closely, `tight_ns` while HP allows nothing. The work that the counter
+ *     has not confirmed, without the newest launch, must be little as well, so that too
+ *     short predictions cannot pile up work.
+ *  2. HP allows nothing: LP waits while a request is served.
+ *  3. HP is served, or its requests follow each other closely: LP launches masked. The
+ *     reserve limits the harm of masked launches (spatial_high.h).
+ *  4. A launch that cannot be masked starts if its price (its time beside HP * harm) fits
+ *     into the allowance; else it waits. Where requests are far apart, long kernels are
+ *     split if possible, also if only the price of a part fits.
+ *  5. HP is absent: LP launches on the entire GPU. But a kernel whose blocks occupy their
+ *     SMs for a time `hold` is masked if the expected harm is more than the mask costs.
+ *     HP starts within `hold` with the probability hold / gap, and then waits for half
+ *     of it:
+ *
  *	weight * entry * hold^2 / (2 gap)  >  beside - duration
  */
 #include "decide/spatial_kernel.h"
 
 #include <string.h>
 
-/* A mark is a measurement where its time is known to an eighth, or to 2 us. */
+/* A mark measures a duration if its time is known within an eighth, or within 2 us. */
 #define EXACT_SHIFT 3
 #define EXACT_NS 2000
-/* From a launch on an empty stream to its first block. */
+/* Time from a launch on an empty stream to its first block. */
 #define LAUNCH_NS 3000
-/* A spot is surveyed until it was measured, or seen, so often. */
+/* A spot gets a mark each time until it was measured, or seen, this often. */
 #define MEASURED_ENOUGH 4
 #define SEEN_ENOUGH 16
 #define SURVEY 4
-/* While waiting for its own work LP looks at least this often. */
+/* While waiting for its own work LP polls at least this often. */
 #define LOOK_NS INT64_C(20000)
 /* Above this, HP's delay for work in flight at its request's begin; see entry_ppm. */
 #define ENTRY_PPM 500000
-/* A hold shorter than this is never worth a mask without HP. */
+/* Blocks that occupy their SMs for a shorter time are never worth a mask without HP. */
 #define HOLD_LEAST_NS 50000
 /* A kernel is split only if it runs at least twice as long as a part. */
 #define SPLIT_WORTH 2
@@ -64,7 +64,7 @@ int64_t hb_spatial_in_flight_ns(const struct hb_spatial_stream *stream, int64_t 
 
 static void note_use(struct hb_spatial_low *low, uint32_t kernel, uint32_t ns, bool wide)
 {
-	/* The same kernel again soon is common (layers); the last place takes what has none of its own. */
+	/* The same kernel is often launched again soon (layers). The last entry is for kernels without an entry. */
 	for (uint32_t i = 0; i < low->n_uses; i++) {
 		struct hb_spatial_use *use = &low->uses[i];
 		if ((use->kernel == kernel && use->wide == wide) || i == HB_SPATIAL_BESIDE - 1) {
@@ -115,7 +115,7 @@ static void wait_until(struct hb_spatial_low *low, struct hb_spatial_answer *ans
 		low->counts.waits_window++;
 }
 
-static void go(struct hb_spatial_answer *answer, uint32_t sms, uint32_t ns, int64_t price_ns)
+static void answer_go(struct hb_spatial_answer *answer, uint32_t sms, uint32_t ns, int64_t price_ns)
 {
 	answer->verdict = HB_SPATIAL_GO;
 	answer->sms = sms;
@@ -124,21 +124,22 @@ static void go(struct hb_spatial_answer *answer, uint32_t sms, uint32_t ns, int6
 	answer->part_ppm = HB_SPATIAL_PPM;
 }
 
-/* One launch and what is known of it. */
+/* One launch and the knowledge about it. */
 struct launch {
 	const struct hb_spatial_kernel *kernel;
-	uint32_t left_ppm;                     /* of its grid */
-	uint32_t alone_ns, masked_ns, hold_ns; /* on the whole GPU, masked; one block alone */
+	uint32_t left_ppm;                     /* part of the grid that is left */
+	uint32_t alone_ns, masked_ns, hold_ns; /* on the entire GPU; masked; of one block */
 	bool known, maskable;
 };
 
-static uint32_t cut(uint64_t ns)
+static uint32_t answer_part(uint64_t ns)
 {
 	return ns < INT32_MAX ? (uint32_t)ns : INT32_MAX;
 }
 
-static void predict(const struct hb_spatial_low *low, const struct hb_spatial_kernel *kernel,
-		    const struct hb_spatial_spot *spot, const struct hb_spatial_shape *shape, struct launch *launch)
+static void predict_launch(const struct hb_spatial_low *low, const struct hb_spatial_kernel *kernel,
+			   const struct hb_spatial_spot *spot, const struct hb_spatial_shape *shape,
+			   struct launch *launch)
 {
 	uint32_t ns = spot->duration_ns     ? spot->duration_ns
 		      : kernel->duration_ns ? kernel->duration_ns
@@ -146,27 +147,27 @@ static void predict(const struct hb_spatial_low *low, const struct hb_spatial_ke
 	launch->kernel = kernel;
 	launch->known = kernel->measured > 0;
 	launch->maskable = low->limits.masks && (kernel->flags & HB_SPATIAL_MASKABLE) && kernel->reserve;
-	launch->hold_ns = cut((uint64_t)ns * kernel->one_wave_q16 >> 16);
+	launch->hold_ns = answer_part((uint64_t)ns * kernel->one_wave_q16 >> 16);
 	launch->left_ppm = shape->left_ppm ? shape->left_ppm : HB_SPATIAL_PPM;
 	if (shape->left_ppm)
-		ns = cut((uint64_t)ns * shape->left_ppm / HB_SPATIAL_PPM);
+		ns = answer_part((uint64_t)ns * shape->left_ppm / HB_SPATIAL_PPM);
 	launch->alone_ns = ns;
-	launch->masked_ns = cut((uint64_t)ns * kernel->stretch_q10 >> 10);
+	launch->masked_ns = answer_part((uint64_t)ns * kernel->stretch_q10 >> 10);
 }
 
 static void go_masked(struct hb_spatial_answer *answer, const struct launch *launch, int64_t price_ns)
 {
-	go(answer, launch->kernel->sms, launch->masked_ns, price_ns);
+	answer_go(answer, launch->kernel->sms, launch->masked_ns, price_ns);
 	answer->slower = answer->beside || launch->masked_ns > launch->alone_ns;
 }
 
-/* Short kernels on few SMs or with short blocks: more of them may be in flight, HP hardly notices. */
+/* Short kernels on few SMs or with short blocks hardly delay HP, so more of them may be in flight. */
 static bool is_light(const struct hb_spatial_low *low, const struct launch *launch)
 {
 	return launch->known && launch->alone_ns <= low->limits.light_ns;
 }
 
-/* HP's requests follow each other so closely that to change between them gains less than it costs. */
+/* HP's requests follow each other so closely that removing the mask between them gains nothing. */
 static bool is_close(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
 {
 	return view->gap_ns && view->gap_ns < low->limits.close_ns;
@@ -181,13 +182,13 @@ static bool is_dear(const struct hb_spatial_low *low, const struct hb_spatial_vi
 	return view->granted && (uint64_t)view->entry_ns * HB_SPATIAL_PPM < (uint64_t)low->limits.window_ns * ENTRY_PPM;
 }
 
-/* LP is masked between HP's requests as it is beside them. */
+/* LP is masked between HP's requests as well as beside them. */
 static bool is_steady(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
 {
 	return low->limits.masks && (is_close(low, view) || (is_dear(low, view) && !view->gaps));
 }
 
-/* Without masks only little in flight protects a request that begins: what it allows, or what is usual while it allows nothing. */
+/* Without masks a new request is protected only by little work in flight: as much as it allows. */
 static int64_t unmasked_window(const struct hb_spatial_limits *limits, const struct hb_spatial_view *view,
 			       int64_t window_ns)
 {
@@ -196,7 +197,7 @@ static int64_t unmasked_window(const struct hb_spatial_limits *limits, const str
 	return window_ns < most_ns ? window_ns : most_ns;
 }
 
-/* A reserve above the usual says that HP suffers: what its requests meet at their begin is made less, too. */
+/* A reserve above the default shows that HP suffers, so its requests shall meet less work at their begin. */
 static int64_t window_of(const struct hb_spatial_low *low, const struct hb_spatial_view *view)
 {
 	const struct hb_spatial_limits *limits = &low->limits;
@@ -214,7 +215,7 @@ static int64_t window_of(const struct hb_spatial_low *low, const struct hb_spati
 						   : window_ns;
 }
 
-/* True: enough is in flight already. Light launches have a window of their own, so that the host can run ahead of them. */
+/* True: enough work is in flight. Light launches have their own window, so that the host can run ahead of them. */
 static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_stream *stream,
 			   const struct hb_spatial_view *view, const struct launch *launch, int64_t now_ns,
 			   struct hb_spatial_answer *answer)
@@ -224,7 +225,7 @@ static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_s
 	const struct hb_spatial_limits *limits = &low->limits;
 	int64_t window_ns = window_of(low, view);
 	if (!launch->known && window_ns > limits->window_ns)
-		window_ns = limits->window_ns; /* it is only guessed how long it takes */
+		window_ns = limits->window_ns; /* the duration is only a guess */
 	if (view->present && launch->left_ppm < HB_SPATIAL_PPM && window_ns > limits->tick_ns)
 		window_ns = limits->tick_ns;
 	int64_t left_ns = stream->ends_ns - now_ns;
@@ -244,7 +245,7 @@ static bool window_is_full(struct hb_spatial_low *low, const struct hb_spatial_s
 	return true;
 }
 
-/* While HP is absent: the harm to expect of a kernel that holds its SMs for long is more than its mask costs LP. */
+/* While HP is absent: whether a mask costs LP less than the harm expected from a kernel with long blocks. */
 static bool better_masked(const struct hb_spatial_low *low, const struct launch *launch,
 			  const struct hb_spatial_view *view)
 {
@@ -252,7 +253,7 @@ static bool better_masked(const struct hb_spatial_low *low, const struct launch 
 	if (!launch->maskable)
 		return false;
 	if (launch->masked_ns <= launch->alone_ns)
-		return true; /* it costs nothing, and HP may come */
+		return true; /* the mask costs nothing, and HP may start */
 	if (hold_ns < HOLD_LEAST_NS)
 		return false;
 	if (view->expected || !view->granted)
@@ -270,7 +271,7 @@ static void decide_alone(const struct hb_spatial_low *low, const struct launch *
 	if (better_masked(low, launch, view))
 		go_masked(answer, launch, 0);
 	else
-		go(answer, 0, launch->alone_ns, 0);
+		answer_go(answer, 0, launch->alone_ns, 0);
 }
 
 static int64_t price_of(uint32_t ns, uint32_t harm_ppm)
@@ -283,7 +284,7 @@ static uint32_t part_ns_of(const struct hb_spatial_low *low, const struct launch
 {
 	const struct hb_spatial_kernel *kernel = launch->kernel;
 	uint64_t least_ns = SPLIT_WORTH_STARTS * (kernel->blocks + kernel->blocks / 4);
-	uint32_t part_ns = low->limits.split_ns > least_ns ? low->limits.split_ns : cut(least_ns);
+	uint32_t part_ns = low->limits.split_ns > least_ns ? low->limits.split_ns : answer_part(least_ns);
 	if (!(kernel->flags & HB_SPATIAL_SPLITTABLE) || kernel->class != HB_SPATIAL_PLAIN ||
 	    ns < (uint64_t)SPLIT_WORTH * part_ns || launch->hold_ns > part_ns)
 		return 0;
@@ -304,8 +305,9 @@ static struct spatial_part find_part(const struct hb_spatial_low *low, const str
 	if (!part_ns)
 		return (struct spatial_part){.part_ppm = HB_SPATIAL_PPM, .price_ns = price_ns};
 	uint32_t part_ppm = (uint32_t)((uint64_t)part_ns * HB_SPATIAL_PPM / ns);
-	return (struct spatial_part){
-		.part_ns = part_ns, .part_ppm = part_ppm, .price_ns = price_of(cut((uint64_t)price_ns), part_ppm)};
+	return (struct spatial_part){.part_ns = part_ns,
+				     .part_ppm = part_ppm,
+				     .price_ns = price_of(answer_part((uint64_t)price_ns), part_ppm)};
 }
 
 static void answer_split(struct hb_spatial_answer *answer, const struct launch *launch, const struct spatial_part *part)
@@ -314,20 +316,20 @@ static void answer_split(struct hb_spatial_answer *answer, const struct launch *
 		return;
 	answer->verdict = HB_SPATIAL_SPLIT;
 	answer->part = true;
-	answer->price_ns = cut((uint64_t)part->price_ns);
+	answer->price_ns = answer_part((uint64_t)part->price_ns);
 	answer->part_ppm = (uint32_t)price_of(part->part_ppm, launch->left_ppm);
 	answer->ns = part->part_ns;
 }
 
-/* Without a mask the choice is whole or nothing, for this launch and all behind it. */
+/* Without a mask a launch runs on the entire GPU or waits. */
 static void decide_whole(struct hb_spatial_low *low, const struct launch *launch, const struct hb_spatial_view *view,
 			 struct hb_spatial_answer *answer)
 {
 	int64_t price_ns = price_of(launch->alone_ns, launch->kernel->harm_ppm[1]);
 	struct spatial_part part = find_part(low, launch, launch->alone_ns, price_ns);
-	/* Nothing allowed is nothing, whatever a kernel was found to cost. */
+	/* With an allowance of 0 LP waits, whatever the price. */
 	if (view->allow_ns > 0 && launch->known && part.price_ns <= view->allow_ns - low->spent_ns) {
-		go(answer, 0, launch->alone_ns, price_ns);
+		answer_go(answer, 0, launch->alone_ns, price_ns);
 		answer_split(answer, launch, &part);
 	} else {
 		wait_until(low, answer, view->look_at_ns, true);
@@ -360,7 +362,7 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 	struct hb_spatial_kernel *kernel = &low->kernels[place];
 	if (kernel->reserve != view->reserve)
 		hb_spatial_fit(low, kernel, view->reserve);
-	predict(low, kernel, &low->spots[spot], shape, &launch);
+	predict_launch(low, kernel, &low->spots[spot], shape, &launch);
 	*answer = (struct hb_spatial_answer){.kernel = place,
 					     .spot = spot,
 					     .beside = view->present,
@@ -368,7 +370,7 @@ void hb_spatial_ask(struct hb_spatial_low *low, const struct hb_spatial_stream *
 					     .light = is_light(low, &launch),
 					     .part = shape->left_ppm != 0};
 	if (shape->flags & HB_SPATIAL_FREE)
-		go(answer, 0, launch.alone_ns, 0);
+		answer_go(answer, 0, launch.alone_ns, 0);
 	else if (window_is_full(low, stream, view, &launch, now_ns, answer))
 		return;
 	else if (view->present)
@@ -471,17 +473,17 @@ uint32_t hb_spatial_went(struct hb_spatial_low *low, struct hb_spatial_stream *s
 	if (!due && stream->next_ns < low->limits.mark_ns)
 		return 0;
 	if (stream->marked - stream->done >= HB_SPATIAL_MARKS - 1)
-		return 0; /* no room; those in flight say enough */
+		return 0; /* no room for another mark; those in flight are enough */
 	return place_mark(stream);
 }
 
-/* What is known of the time between two marks that were seen. */
+/* Bounds of the time between two marks. */
 struct interval {
 	int64_t least_ns, most_ns;
 	bool exact;
 };
 
-/* The GPU began with the first launch when that had arrived and the one before was done, and ended between two looks. */
+/* The GPU began the first launch when it had arrived and the one before was done; it ended between two polls. */
 static struct interval interval_of(const struct hb_spatial_stream *stream, const struct hb_spatial_mark *first,
 				   int64_t looked_ns, int64_t now_ns)
 {
@@ -498,22 +500,23 @@ static struct interval interval_of(const struct hb_spatial_stream *stream, const
 	return interval;
 }
 
-/* The mark's last kernel took what the interval has beyond the others; not more, where the end was seen late. */
-static void measure(struct hb_spatial_low *low, const struct hb_spatial_mark *mark, const struct interval *interval)
+/* The mark's last kernel took the interval without the other kernels; at most that if the end was noticed late. */
+static void measure_mark(struct hb_spatial_low *low, const struct hb_spatial_mark *mark,
+			 const struct interval *interval)
 {
 	int64_t own_ns = interval->most_ns - mark->others_ns;
 	if (mark->part || own_ns <= 0)
 		return;
-	/* Beside HP a kernel on the whole GPU says nothing; masked it says what masked ones take there. */
+	/* Beside HP only masked kernels are measured. */
 	if (!mark->beside)
 		hb_spatial_note_duration(low, mark->kernel, mark->spot, own_ns, !interval->exact);
 	else if ((mark->beside & 1) && interval->exact && !mark->others_ns)
 		hb_spatial_note_masked(low, mark->kernel, mark->spot, own_ns);
 }
 
-/* Several marks in less time than their kernels should take: those that were only guessed are shorter. */
-static void shorten(struct hb_spatial_low *low, const struct hb_spatial_stream *stream, uint32_t value, uint64_t sum_ns,
-		    const struct interval *interval)
+/* Several marks took less time than predicted: kernels whose duration was a guess are shorter. */
+static void shorten_predictions(struct hb_spatial_low *low, const struct hb_spatial_stream *stream, uint32_t value,
+				uint64_t sum_ns, const struct interval *interval)
 {
 	uint64_t guessed_ns = 0, over_ns = sum_ns - (uint64_t)interval->most_ns;
 	if (interval->most_ns <= 0 || sum_ns <= (uint64_t)interval->most_ns)
@@ -531,8 +534,8 @@ static void shorten(struct hb_spatial_low *low, const struct hb_spatial_stream *
 	}
 }
 
-/* The newest heavy launch counts as done once all heavy ones are. */
-static void settle(struct hb_spatial_stream *stream)
+/* The newest heavy launch counts as done when all heavy launches are done. */
+static void settle_marks(struct hb_spatial_stream *stream)
 {
 	uint64_t light_ns = stream->light_ns - stream->light_done_ns;
 	if (stream->sum_ns - stream->done_ns - light_ns < stream->heavy_ns)
@@ -544,18 +547,18 @@ void hb_spatial_done(struct hb_spatial_low *low, struct hb_spatial_stream *strea
 {
 	uint32_t steps = value - stream->done;
 	if (!steps || steps > stream->marked - stream->done)
-		return; /* nothing new, or not a value that was given out */
+		return; /* an old value, or one that was never written */
 	const struct hb_spatial_mark *mark = &stream->marks[value & (HB_SPATIAL_MARKS - 1)];
 	const struct hb_spatial_mark *first = &stream->marks[(stream->done + 1) & (HB_SPATIAL_MARKS - 1)];
 	struct interval interval = interval_of(stream, first, looked_ns, now_ns);
 	if (steps == 1)
-		measure(low, mark, &interval);
+		measure_mark(low, mark, &interval);
 	else
-		shorten(low, stream, value, mark->sum_ns - stream->done_ns, &interval);
+		shorten_predictions(low, stream, value, mark->sum_ns - stream->done_ns, &interval);
 	stream->done = value;
 	stream->done_ns = mark->sum_ns;
 	stream->light_done_ns = mark->light_ns;
-	settle(stream);
+	settle_marks(stream);
 	stream->done_from_ns = looked_ns;
 	stream->done_at_ns = stream->moved_at_ns = now_ns;
 	int64_t left_ns = (int64_t)(stream->sum_ns - stream->done_ns);
@@ -570,7 +573,7 @@ void hb_spatial_idle(struct hb_spatial_stream *stream, int64_t now_ns)
 	stream->done = stream->marked;
 	stream->done_ns = stream->sum_ns;
 	stream->light_done_ns = stream->light_ns;
-	settle(stream);
+	settle_marks(stream);
 	stream->done_from_ns = stream->done_at_ns = now_ns;
 	stream->ends_ns = stream->moved_at_ns = now_ns;
 	stream->next = (struct hb_spatial_mark){0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What slack promises of a single decision: HP's beacon, LP's answers, the window, what is learned. */
 #include "decide/spatial_low.h"
-#include "spatial_rig.h"
+#include "spatial_unit_rig.h"
 #include "unit.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What slack promises on HP's side: closed windows, the reserve that follows the excess, plain gating. */
-#include "spatial_rig.h"
+#include "spatial_unit_rig.h"
 #include "unit.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * and what stands on the board cannot stop it for good. HB_SEED=N repeats a run.
  */
 #include "base/rng.h"
-#include "spatial_rig.h"
+#include "spatial_unit_rig.h"
 #include "unit.h"
 
 #include <stdlib.h>
