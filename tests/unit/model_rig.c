@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two-process probe on the GPU model; see model_rig.h. */
+/* Runs the two-process probe on the GPU model; see model_rig.h. */
 #include "model_rig.h"
 
 #include "base/rng.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Launch and synchronize of an empty kernel take 8.2 us: what the call and the return leave of it. */
+/* Launch and synchronize of an empty kernel take 8.2 us: the part of it that neither the call nor the return takes. */
 #define EMPTY_KERNEL_NS 2700
 #define BUSY_COOKIE (UINT64_C(1) << 32)
 
@@ -50,7 +50,7 @@ int rig_process(struct rig *rig, int64_t slice_ns, int64_t copy_slice_ns)
 	return rig_stream(rig, rig_context(rig, &params), 0, 0);
 }
 
-static void refill(struct rig *rig, uint32_t index)
+static void refill_queues(struct rig *rig, uint32_t index)
 {
 	struct rig_busy *busy = &rig->busy[index];
 	struct hb_gpu_model_work work = busy->work;
@@ -64,7 +64,7 @@ struct rig_busy *rig_keep_busy(struct rig *rig, int stream, const struct hb_gpu_
 	uint32_t index = rig->n_busy++;
 	assert_true(index < RIG_BUSY_MAX);
 	rig->busy[index] = (struct rig_busy){.work = *work, .stream = stream, .depth = depth};
-	refill(rig, index);
+	refill_queues(rig, index);
 	return &rig->busy[index];
 }
 
@@ -81,14 +81,14 @@ static void take_completions(struct rig *rig)
 		uint32_t index = (uint32_t)(done.cookie & ~BUSY_COOKIE);
 		rig->busy[index].done++;
 		rig->busy[index].ran_ns += done.end_ns - done.start_ns;
-		refill(rig, index);
+		refill_queues(rig, index);
 	}
 	while (hb_gpu_model_pop_switch(rig->model, &change))
 		rig->switches++;
 }
 
-/* One thing that happens on its own, if it is due by at_ns. */
-static bool step(struct rig *rig, int64_t at_ns)
+/* Advances to the next event of the model, if one is due by at_ns. */
+static bool advance_to_next(struct rig *rig, int64_t at_ns)
 {
 	int64_t next = hb_gpu_model_next_ns(rig->model);
 	if (next > at_ns)
@@ -101,7 +101,7 @@ static bool step(struct rig *rig, int64_t at_ns)
 
 void rig_run_until(struct rig *rig, int64_t at_ns)
 {
-	while (step(rig, at_ns))
+	while (advance_to_next(rig, at_ns))
 		;
 	if (at_ns > rig->now_ns)
 		rig->now_ns = at_ns;
@@ -117,7 +117,7 @@ int64_t rig_await(struct rig *rig, int stream)
 {
 	int64_t until_ns = rig->now_ns + 10000 * MS;
 	while (hb_gpu_model_pending(rig->model, stream))
-		if (!step(rig, until_ns))
+		if (!advance_to_next(rig, until_ns))
 			fail_msg("stream %d still has %zu submissions after 10 s", stream,
 				 hb_gpu_model_pending(rig->model, stream));
 	return rig->now_ns;

@@ -19,7 +19,7 @@
 struct rig_busy {
 	struct hb_gpu_model_work work;
 	int stream;
-	uint64_t done;  /* launches that have ended */
+	uint64_t done;  /* number of launches that have ended */
 	int64_t ran_ns; /* sum of end - start */
 	uint32_t depth;
 };
@@ -30,8 +30,8 @@ struct rig {
 	int64_t now_ns;
 	struct rig_busy busy[RIG_BUSY_MAX];
 	uint32_t n_busy;
-	struct hb_gpu_model_completion last; /* of a stream that is not a busy program's */
-	uint64_t finished;                   /* how many of those */
+	struct hb_gpu_model_completion last; /* last completion of a stream that belongs to no busy program */
+	uint64_t finished;                   /* number of such completions */
 	uint64_t switches;
 };
 
@@ -47,23 +47,23 @@ int rig_context(struct rig *rig, const struct hb_gpu_model_context *params);
 int rig_stream(struct rig *rig, int context, uint32_t sm_limit, int priority);
 struct rig_busy *rig_keep_busy(struct rig *rig, int stream, const struct hb_gpu_model_work *work, uint32_t depth);
 void rig_run_until(struct rig *rig, int64_t at_ns);
-/* Submits to a foreground stream, and runs until all of that stream is done; returns when. */
+/* Submits to a foreground stream and runs until all its work is done; returns the time of the end. */
 void rig_submit(struct rig *rig, int stream, const struct hb_gpu_model_work *work);
 int64_t rig_await(struct rig *rig, int stream);
-/* Launch to synchronize returning, as a program sees it. */
+/* Time from the launch to the return of the synchronize call, as a program sees it. */
 int64_t rig_launch_and_wait(struct rig *rig, int stream, const struct hb_gpu_model_work *work);
-/* `n` of these, at random distances of low_ns to high_ns; the same ones each time. */
+/* Latencies of `n` launches at random distances of low_ns to high_ns, the same in every run. */
 struct rig_latency rig_measure(struct rig *rig, int stream, const struct hb_gpu_model_work *work, unsigned n,
 			       int64_t low_ns, int64_t high_ns);
 struct rig_latency rig_latency_of(int64_t *latency_ns, size_t n);
 
-/* Kernels as the probes launch them: full-size blocks of block_ns, `blocks` of them. */
+/* A kernel as the probes launch it: `blocks` full-size blocks of block_ns. */
 struct hb_gpu_model_work rig_kernel(const struct rig *rig, int64_t block_ns, uint64_t blocks, uint32_t threads);
 struct hb_gpu_model_work rig_copy(uint64_t bytes);
-/* 264 blocks of 20 us: the foreground's kernel. */
+/* The kernel of the foreground program: 264 blocks of 20 us. */
 struct hb_gpu_model_work rig_foreground(const struct rig *rig);
 
-/* Fails unless value is within percent of measured; says both. */
+/* Fails, and prints both, unless `value` is within `percent` of `measured`. */
 void rig_assert_near(const char *what, double value, double measured, double percent);
 
 #endif

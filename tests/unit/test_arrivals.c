@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promises of the arrival generators: the same times everywhere, the rate asked for, clear errors. */
+/* The arrival generators give the same times on every machine, the requested rate, and clear errors. */
 #include "test_files.h"
 
 #include "sim/arrivals.h"
@@ -27,7 +27,7 @@ static void expect_error(const char *spec, const char *message)
 }
 
 /* Count, mean gap and its coefficient of variation over the first `seconds`. */
-static void measure(const char *spec, double seconds, double *rate, double *variation)
+static void measure_gaps(const char *spec, double seconds, double *rate, double *variation)
 {
 	struct hb_arrivals *arrivals = arrivals_of(spec, 7);
 	double n = 0, sum = 0, squares = 0;
@@ -48,7 +48,7 @@ static void measure(const char *spec, double seconds, double *rate, double *vari
 static void poisson_has_its_rate_and_spread(void **state)
 {
 	double rate, variation;
-	measure("60/s", 2000, &rate, &variation);
+	measure_gaps("60/s", 2000, &rate, &variation);
 	assert_float_equal(rate, 60, 0.6);
 	assert_float_equal(variation, 1, 0.02);
 }
@@ -80,15 +80,15 @@ static void periodic_is_even_and_does_not_drift(void **state)
 static void bursts_have_the_rate_and_more_spread(void **state)
 {
 	double rate, variation;
-	measure("60/s:burst", 20000, &rate, &variation);
+	measure_gaps("60/s:burst", 20000, &rate, &variation);
 	assert_float_equal(rate, 60, 1.2);
 	assert_true(variation > 1.2);
 	double wilder;
-	measure("60/s:burst=20,0.5", 20000, &rate, &wilder);
+	measure_gaps("60/s:burst=20,0.5", 20000, &rate, &wilder);
 	assert_float_equal(rate, 60, 1.2);
 	assert_true(wilder > variation);
 	/* A ratio of 1 is Poisson. */
-	measure("60/s:burst=1,0.5", 2000, &rate, &variation);
+	measure_gaps("60/s:burst=1,0.5", 2000, &rate, &variation);
 	assert_float_equal(variation, 1, 0.02);
 }
 
@@ -112,7 +112,7 @@ static void expect_first(const char *spec, const int64_t expected[20])
 	hb_arrivals_free(arrivals);
 }
 
-/* The same on every machine and from every compiler; a change here changes every published run. */
+/* These times are the same on every machine and from every compiler. A change here changes every published run. */
 static void first_times_of_seed_1(void **state)
 {
 	static const int64_t poisson[20] = {46035114,  48597418,  56465955,  87531813,  95712996,  131948966, 136888423,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copy engines of the GPU model against what an H200 was measured to do: HP
+ * Compares the copy engines of the GPU model with measurements of an H200: HP
  * copies 600 KB every 2 to 5 ms (alone: 19.7 us) while LP copies 16 MB pieces
  * without pause, 4 queued (alone: 54.9 GB/s).
  */
@@ -50,7 +50,7 @@ static void slice_of_the_copying_process_bounds_the_wait(void **state)
 		char what[64];
 		snprintf(what, sizeof what, "HP's copy beside slices of %d us", (int)rows[i].slice_us);
 		rig_assert_near(what, (double)latency.p50_ns, rows[i].p50_us * 1e3, 6);
-		/* Hosts add to the 99th percentile of short copies what the model does not have. */
+		/* The jitter of real hosts adds to the p99 of short copies; the model has no jitter. */
 		rig_assert_near(what, (double)latency.p99_ns, rows[i].p99_us * 1e3, 18);
 		rig_assert_near("LP's bandwidth", low_gb_per_s(&rig, 0), 54.9, 1);
 	}
@@ -84,7 +84,7 @@ static void two_copying_processes_pay_for_tiny_slices(void **state)
 		struct rig_latency latency = beside_copying(&rig, 2, rows[i].slice_us * US, PIECE, 4, REQUEST);
 		rig_assert_near("both together", low_gb_per_s(&rig, 0) + low_gb_per_s(&rig, 1), rows[i].gb_per_s, 4);
 		rig_assert_near("the same share each", low_gb_per_s(&rig, 0), low_gb_per_s(&rig, 1), 1);
-		/* Measured with two HP processes, of which the model's rig has one. */
+		/* Measured with two HP processes; the rig of the model has one. */
 		rig_assert_near("HP p99", (double)latency.p99_ns, rows[i].p99_us * 1e3, 25);
 	}
 }

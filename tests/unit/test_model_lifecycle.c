@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What callers of the GPU model may rely on besides its numbers: anything can be
- * removed at any moment, bad calls are refused, the same calls give the same
- * completions however time is advanced, and running on allocates nothing.
- * Meant to be run under the address sanitizer as well.
+ * Checks what callers of the GPU model rely on besides its numbers: every object
+ * can be removed at any moment, bad calls are refused, the same calls give the same
+ * completions however time is advanced, and a long run allocates nothing. These
+ * tests are also useful under the address sanitizer.
  */
 #include "counted_malloc.h"
 #include "model_rig.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two processes of two streams each, all kinds of work queued: what is removed when is up to the test. */
+/* Two processes of two streams each, with all kinds of work queued. Each test removes something at some moment. */
 struct scene {
 	struct rig rig;
 	int context[2], client[2], stream[2][2];
@@ -40,7 +40,7 @@ static void scene_init(struct scene *scene, enum hb_gpu_model_preempt preempt)
 	}
 }
 
-/* What stays goes on and comes to its end. */
+/* All work that was not removed continues and ends. */
 static void finish_scene(struct scene *scene, int removed_context)
 {
 	struct rig *rig = &scene->rig;
@@ -62,7 +62,7 @@ static void finish_scene(struct scene *scene, int removed_context)
 
 static const enum hb_gpu_model_preempt preempts[] = {HB_PREEMPT_INSTRUCTION, HB_PREEMPT_BLOCK, HB_PREEMPT_WAIT_IDLE};
 
-/* Every 37 us of the first 8 ms: running, switching in and out, draining, between kernels, holding, copying. */
+/* Steps of 37 us through the first 8 ms meet every state: running, switching, draining, between kernels, holding, copying. */
 static void contexts_are_removed_in_any_state(void **state)
 {
 	for (size_t p = 0; p < 3; p++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random programs on the GPU model: whatever they do, the result does not depend
- * on how time is advanced, work ends in order on its stream, and all that can
- * end does. The seed of a failure is in its message.
+ * Runs random programs on the GPU model. The result must not depend on how time is
+ * advanced, work must end in the order of its stream, and all work that can end must
+ * end. A failure prints its seed.
  */
 #include "model_rig.h"
 
@@ -71,26 +71,26 @@ static void open_streams(struct rig *rig, struct hb_rng *rng, int stream[STREAMS
 	}
 }
 
-static void collect(struct rig *rig, struct log *log)
+static void collect_completions(struct rig *rig, struct log *log)
 {
 	while (log->n < STEPS * 2 && hb_gpu_model_pop(rig->model, &log->done[log->n]))
 		log->n++;
 }
 
-/* In one step, or in `parts` of them. */
-static void advance(struct rig *rig, int64_t to_ns, int parts, struct log *log)
+/* Advances time in one step, or in `parts` steps. */
+static void advance_in_parts(struct rig *rig, int64_t to_ns, int parts, struct log *log)
 {
 	int64_t from_ns = rig->now_ns;
 	for (int i = 1; i <= parts; i++) {
 		hb_gpu_model_advance(rig->model, from_ns + (to_ns - from_ns) * i / parts);
 		if (parts > 1)
-			collect(rig, log);
+			collect_completions(rig, log);
 	}
 	rig->now_ns = to_ns;
-	collect(rig, log);
+	collect_completions(rig, log);
 }
 
-static void run(uint64_t seed, int parts, struct log *log)
+static void run_program(uint64_t seed, int parts, struct log *log)
 {
 	struct hb_gpu_model_work graph[PIECES];
 	struct hb_rng rng;
@@ -113,12 +113,12 @@ static void run(uint64_t seed, int parts, struct log *log)
 			hb_gpu_model_release_holds(rig.model, rig.now_ns, to);
 		if (hb_rng_below(&rng, 20) == 0)
 			hb_gpu_model_set_slice(rig.model, 0, 100 * US + (int64_t)hb_rng_below(&rng, 2000) * US, 0);
-		advance(&rig, rig.now_ns + (int64_t)hb_rng_below(&rng, 200000), parts, log);
+		advance_in_parts(&rig, rig.now_ns + (int64_t)hb_rng_below(&rng, 200000), parts, log);
 	}
 	for (int round = 0; round < 200; round++) {
 		for (int i = 0; i < STREAMS; i++)
 			hb_gpu_model_release_holds(rig.model, rig.now_ns, stream[i]);
-		advance(&rig, rig.now_ns + 5 * MS, parts, log);
+		advance_in_parts(&rig, rig.now_ns + 5 * MS, parts, log);
 	}
 	for (int i = 0; i < STREAMS; i++)
 		if (hb_gpu_model_pending(rig.model, stream[i]))
@@ -129,7 +129,7 @@ static void run(uint64_t seed, int parts, struct log *log)
 	rig_fini(&rig);
 }
 
-/* The first completion in which two runs differ; -1 = none. */
+/* Returns the first completion in which two runs differ; -1 = none. */
 static int first_difference(const struct log *one, const struct log *other)
 {
 	for (size_t i = 0; i < one->n && i < other->n; i++) {
@@ -145,8 +145,8 @@ static void advancing_in_small_steps_changes_nothing(void **state)
 {
 	static struct log whole, small;
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		run(seed, 1, &whole);
-		run(seed, seed % 10 ? 7 : 1000, &small);
+		run_program(seed, 1, &whole);
+		run_program(seed, seed % 10 ? 7 : 1000, &small);
 		int at = first_difference(&whole, &small);
 		if (at >= 0)
 			fail_msg("seed %d: completion %d of %zu and %zu differs", (int)seed, at, whole.n, small.n);
@@ -160,7 +160,7 @@ static void work_ends_once_and_in_the_order_of_its_stream(void **state)
 		int64_t end_ns[64] = {0};
 		uint64_t last[64] = {0};
 		bool seen[STEPS] = {false};
-		run(seed, 1, &log);
+		run_program(seed, 1, &log);
 		if (log.n != STEPS)
 			fail_msg("seed %d: %zu of %d submissions ended", (int)seed, log.n, STEPS);
 		for (size_t i = 0; i < log.n; i++) {
@@ -179,10 +179,10 @@ static void work_ends_once_and_in_the_order_of_its_stream(void **state)
 static void same_calls_give_the_same_completions(void **state)
 {
 	static struct log one, other;
-	run(1234, 1, &one);
-	run(1234, 1, &other);
+	run_program(1234, 1, &one);
+	run_program(1234, 1, &other);
 	assert_int_equal(first_difference(&one, &other), -1);
-	run(1235, 1, &other);
+	run_program(1235, 1, &other);
 	assert_true(first_difference(&one, &other) >= 0);
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One context shared by several programs (MPS), occupancy, masks, clusters,
- * priorities and graphs of the GPU model. Latencies are those an H200 was
- * measured to have; HP is 264 blocks of 20 us, every 3 to 7 ms.
+ * Tests one context shared by several programs (MPS), occupancy, masks, clusters,
+ * priorities and graphs of the GPU model. Latencies were measured on an H200; HP is 264 blocks of 20 us, every 3 to 7 ms.
  */
 #include "model_rig.h"
 
@@ -10,7 +9,7 @@
 
 #define TOP (-5)
 
-/* HP's stream in an MPS server in which LP keeps blocks of block_ns queued. */
+/* Returns HP's stream in an MPS server in which LP keeps blocks of block_ns queued. */
 static int beside_low_client(struct rig *rig, int64_t block_ns, int high_priority, uint32_t low_sms)
 {
 	struct hb_gpu_model_context server = {.mps = true};
@@ -57,7 +56,7 @@ static void without_priorities_high_waits_for_whole_kernels(void **state)
 
 static void sms_kept_from_low_are_a_landing_strip(void **state)
 {
-	/* SMs kept free: 0, 8 (4 mask bits) and 22 (16 bits on a chip that uses fewer); HP's blocks; p50 measured. */
+	/* SMs kept free (0, 8 by 4 mask bits, 22 by 16 bits, of which the chip uses fewer), HP's blocks, measured p50. */
 	static const struct {
 		uint32_t kept;
 		uint64_t blocks;
@@ -115,7 +114,7 @@ static void limited_client_is_slower_by_less_than_its_limit(void **state)
 	rig_fini(&rig);
 }
 
-/* How long one launch of `blocks` blocks takes that fill an SM each, on fewer SMs by the client's limit or by a mask. */
+/* Time of one launch of `blocks` blocks that fill an SM each, on fewer SMs by the client's limit or by a mask. */
 static double one_wave_us(uint32_t blocks, uint32_t limit, uint32_t mask)
 {
 	struct rig rig;
@@ -159,32 +158,32 @@ static void other_kernels_of_one_wave_behind_a_mask_have_a_second_round(void **s
 	assert_true(one_wave_us(120, 100, 0) < 1.3 * alone); /* a client with a limit launches fewer blocks */
 }
 
-static uint32_t occupancy(const struct rig *rig, uint32_t threads, uint32_t registers, uint32_t shared_bytes)
+static uint32_t occupancy_of(const struct rig *rig, uint32_t threads, uint32_t registers, uint32_t shared_bytes)
 {
 	struct hb_gpu_model_work work = {
 		.kind = HB_GPU_MODEL_KERNEL, .threads = threads, .registers = registers, .shared_bytes = shared_bytes};
 	return hb_gpu_model_occupancy(&rig->spec, &work);
 }
 
-/* As the occupancy calculator of CUDA 13 says for compute capability 9.0. */
+/* The values are those of CUDA 13's occupancy calculator for compute capability 9.0. */
 static void occupancy_is_bound_by_whatever_runs_out_first(void **state)
 {
 	struct rig rig;
 	rig_init(&rig);
-	assert_int_equal(occupancy(&rig, 1024, 32, 0), 2);       /* threads */
-	assert_int_equal(occupancy(&rig, 33, 32, 0), 32);        /* slots; a part of a warp counts as one */
-	assert_int_equal(occupancy(&rig, 96, 16, 0), 21);        /* threads */
-	assert_int_equal(occupancy(&rig, 256, 64, 0), 4);        /* registers */
-	assert_int_equal(occupancy(&rig, 256, 65, 0), 3);        /* registers, in units of 256 a warp */
-	assert_int_equal(occupancy(&rig, 384, 168, 0), 1);       /* registers */
-	assert_int_equal(occupancy(&rig, 128, 32, 100000), 2);   /* shared memory */
-	assert_int_equal(occupancy(&rig, 128, 32, 115712), 2);   /* 113 KiB and 1 KiB of the driver, twice */
-	assert_int_equal(occupancy(&rig, 128, 32, 115713), 1);   /* one byte more */
-	assert_int_equal(occupancy(&rig, 1024, 255, 300000), 1); /* it did run, so it fits once */
+	assert_int_equal(occupancy_of(&rig, 1024, 32, 0), 2);       /* threads */
+	assert_int_equal(occupancy_of(&rig, 33, 32, 0), 32);        /* slots; a part of a warp counts as one */
+	assert_int_equal(occupancy_of(&rig, 96, 16, 0), 21);        /* threads */
+	assert_int_equal(occupancy_of(&rig, 256, 64, 0), 4);        /* registers */
+	assert_int_equal(occupancy_of(&rig, 256, 65, 0), 3);        /* registers, in units of 256 a warp */
+	assert_int_equal(occupancy_of(&rig, 384, 168, 0), 1);       /* registers */
+	assert_int_equal(occupancy_of(&rig, 128, 32, 100000), 2);   /* shared memory */
+	assert_int_equal(occupancy_of(&rig, 128, 32, 115712), 2);   /* 113 KiB and 1 KiB of the driver, twice */
+	assert_int_equal(occupancy_of(&rig, 128, 32, 115713), 1);   /* one byte more */
+	assert_int_equal(occupancy_of(&rig, 1024, 255, 300000), 1); /* a recorded kernel did run, so one block fits */
 	rig_fini(&rig);
 }
 
-/* What the SMs have is shared by all resident blocks: registers here, which threads alone would not show. */
+/* All resident blocks share the registers of an SM, even where its threads would leave room. */
 static void blocks_wait_for_registers_of_others(void **state)
 {
 	struct rig rig;
@@ -250,7 +249,7 @@ static void cluster_needs_room_in_one_gpc(void **state)
 	}
 }
 
-/* When a cluster of eight blocks, one an SM, starts that comes beside LP's blocks of 1 ms on 100 SMs. */
+/* Time until a cluster of eight blocks, one an SM, starts beside LP's blocks of 1 ms on 100 SMs. */
 static int64_t cluster_starts_ns(bool spread)
 {
 	struct rig rig;
@@ -273,14 +272,14 @@ static int64_t cluster_starts_ns(bool spread)
 	return start_ns;
 }
 
-/* The 32 SMs that are left are four in each GPC, or two whole ones. */
+/* The 32 remaining SMs are four in each GPC, or two complete GPCs. */
 static void mask_of_whole_gpcs_leaves_room_for_clusters(void **state)
 {
 	assert_true(cluster_starts_ns(true) >= 1 * MS);
 	assert_true(cluster_starts_ns(false) < 200 * US);
 }
 
-/* With fewer SMs than one cluster needs it would never start: then clusters are not asked for. */
+/* With fewer SMs than a cluster needs the kernel would never start, so the model places its blocks singly. */
 static void cluster_larger_than_the_mask_still_runs(void **state)
 {
 	struct rig rig;
@@ -299,7 +298,7 @@ static void cluster_larger_than_the_mask_still_runs(void **state)
 	rig_fini(&rig);
 }
 
-/* The same where the mask leaves out the largest GPC: of those of 16, 14 and 14 SMs it is the one that eight fit best. */
+/* The same with a mask that leaves out the largest GPC: of GPCs of 16, 14 and 14 SMs it holds clusters of eight best. */
 static void cluster_larger_than_the_gpcs_that_are_left_still_runs(void **state)
 {
 	struct rig rig;
@@ -319,7 +318,7 @@ static void cluster_larger_than_the_gpcs_that_are_left_still_runs(void **state)
 	rig_fini(&rig);
 }
 
-/* Three streams wait behind a full GPU: -5 goes before -2 before 0, whoever came first. */
+/* Three streams wait behind a full GPU: -5 goes before -2 and 0, in whatever order they arrived. */
 static void waiting_kernels_go_by_priority(void **state)
 {
 	struct rig rig;
@@ -404,7 +403,7 @@ static void kernel_alone_takes_its_recorded_time_whatever_its_shape(void **state
 	rig_fini(&rig);
 }
 
-/* resnet50 as a CUDA graph: 280 kernels, 750 us of them; 770 us alone, 940 us under MPS. */
+/* resnet50 as a CUDA graph: 280 kernels of 750 us in all take 770 us alone and 940 us under MPS. */
 static void graph_is_one_submission_with_cheap_boundaries(void **state)
 {
 	for (int mps = 0; mps < 2; mps++) {

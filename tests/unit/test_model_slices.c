@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time slices, switches and holds of the GPU model against what an H200 was
- * measured to do. HP is a kernel of 264 blocks of 20 us, launched and awaited
+ * Compares time slices, switches and holds of the GPU model with measurements of
+ * an H200. HP is a kernel of 264 blocks of 20 us, launched and awaited
  * every 3 to 7 ms (alone: 28.8 us); LP keeps every SM busy with 20 us blocks.
  */
 #include "model_rig.h"
@@ -15,7 +15,7 @@ static struct hb_gpu_model_work low_kernel(const struct rig *rig, int64_t block_
 	return rig_kernel(rig, block_ns, (uint64_t)(264 * (20 * MS / block_ns)), 1024);
 }
 
-/* LP of this slice in a context of its own, running for a while; HP is the stream that comes back. */
+/* Starts LP with this slice in a context of its own. Returns HP's stream. */
 static int beside_busy_low(struct rig *rig, int64_t low_slice_ns)
 {
 	int high = rig_process(rig, HIGH_SLICE_NS, 0);
@@ -82,7 +82,7 @@ static void tiny_slice_costs_low_nothing_while_it_is_alone(void **state)
 	rig_assert_near("LP's share with 1 us slices", share[1], 0.925, 2);
 }
 
-/* How long after the end of HP's kernel the next one, arriving gap_ns later, has ended. */
+/* Time from the end of HP's kernel to the end of its next one, which arrives gap_ns later. */
 static int64_t second_kernel_ns(struct rig *rig, int high, int64_t gap_ns)
 {
 	struct hb_gpu_model_work work = rig_foreground(rig);
@@ -186,7 +186,7 @@ static void busy_contexts_take_turns_in_order(void **state)
 	}
 	struct hb_gpu_model_switch change;
 	hb_gpu_model_advance(rig.model, 30 * MS);
-	int32_t expected = 1; /* the first got the idle GPU without a switch that costs */
+	int32_t expected = 1; /* the first kernel got the idle GPU without the cost of a switch */
 	int seen = 0;
 	for (; hb_gpu_model_pop_switch(rig.model, &change); seen++) {
 		assert_int_equal(change.to_context, expected);
@@ -263,7 +263,7 @@ static void two_holds_hide_the_switch(void **state)
 static void lone_hold_that_runs_costs_two_switches(void **state)
 {
 	rig_assert_near("1 hold, 250 us ahead", held_p50_ns(1, 250 * US, 20 * US), 377e3, 8);
-	/* Ahead by less than the switch it still runs alone for no time. */
+	/* A lead shorter than the switch is not enough: a lone hold would run and lose the GPU. */
 	rig_assert_near("1 hold, 150 us ahead", held_p50_ns(1, 150 * US, 20 * US), 58.7e3, 25);
 }
 

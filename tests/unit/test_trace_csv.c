@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Promises of the trace reader: what a good file becomes, and what each bad one is told. */
+/* Checks what the trace reader makes of good files, and its message for each kind of bad file. */
 #include "test_files.h"
 
 #include "trace/trace.h"
@@ -212,7 +212,7 @@ static void optional_column_errors(void **state)
 #undef OPTIONAL
 }
 
-/* The line is counted, not stored: a quoted field that spans lines moves the count by each. */
+/* Every line inside of a quoted field counts. */
 static void lines_are_counted_inside_quotes(void **state)
 {
 	expect_error(HEADER "w,0,kernel,\"two\nlines\",0,1,1x1x1,1x1x1,,,\n", -EINVAL,
@@ -224,7 +224,7 @@ static void lines_are_counted_inside_quotes(void **state)
 
 static void a_huge_line_is_an_error_in_bounded_memory(void **state)
 {
-	/* 100 MB that gzip to 100 KB: the file is small, the line is not. */
+	/* A line of 100 MB in a gzip file of 100 KB. */
 	struct hb_trace_set set = {0};
 	struct hb_error error = {0};
 	char *path = test_path("huge.csv.gz"), expected[200];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Promises of the importers: what a PyTorch profiler or Nsight Systems
- * recording becomes, how iterations are found, and what bad ones are told.
+ * Checks what the importers make of recordings of PyTorch's profiler and Nsight
+ * Systems, how iterations are found, and the messages for bad recordings.
  * Events and tables are as PyTorch 2.x and Nsight Systems 2024 write them.
  */
 #include "test_files.h"
@@ -52,8 +52,8 @@ static const char two_steps[] = TRACE(
 
 static const struct hb_import_options plain = {.name = "w", .device = -1};
 
-static int import(const char *text, const struct hb_import_options *options, struct hb_trace_set *set,
-		  struct hb_import_report *report, struct hb_error *error)
+static int import_text(const char *text, const struct hb_import_options *options, struct hb_trace_set *set,
+		       struct hb_import_report *report, struct hb_error *error)
 {
 	char *path = test_text("in.json", text);
 	int code = hb_trace_import(path, options, set, report, error);
@@ -66,7 +66,7 @@ static void expect_error(const char *text, const struct hb_import_options *optio
 	struct hb_trace_set set = {0};
 	struct hb_import_report report;
 	struct hb_error error = {0};
-	assert_int_equal(import(text, options, &set, &report, &error), -EINVAL);
+	assert_int_equal(import_text(text, options, &set, &report, &error), -EINVAL);
 	char *path = test_path("in.json"), expected[600];
 	snprintf(expected, sizeof expected, "%s:%s", path, message);
 	assert_string_equal(error.text, expected);
@@ -79,10 +79,10 @@ static void kineto_steps_are_iterations_by_launch(void **state)
 	struct hb_trace_set set = {0};
 	struct hb_import_report report;
 	struct hb_error error = {0};
-	assert_int_equal(import(two_steps, &plain, &set, &report, &error), 0);
+	assert_int_equal(import_text(two_steps, &plain, &set, &report, &error), 0);
 	assert_int_equal(report.format, HB_IMPORT_KINETO);
 	assert_int_equal(report.iterations, 2);
-	/* The copy has no launch, so it counts by when it ran: after both steps, like "after". */
+	/* The copy has no launch, so its place is the time when it ran: after both steps, like "after". */
 	assert_int_equal(report.outside, 2);
 	assert_int_equal(report.ops, 3);
 	assert_string_equal(report.split, "the profiler's steps");
@@ -110,20 +110,20 @@ static void time_alone_is_estimated_from_launches(void **state)
 {
 	struct hb_trace_set set = {0};
 	struct hb_import_report report;
-	assert_int_equal(import(two_steps, &plain, &set, &report, NULL), 0);
+	assert_int_equal(import_text(two_steps, &plain, &set, &report, NULL), 0);
 	assert_true(report.alone_estimated);
 	assert_int_equal(set.workloads[0].alone_ns, 158000);
 	hb_trace_set_fini(&set);
 
 	struct hb_import_options measured = plain;
 	measured.alone_ns = 99000;
-	assert_int_equal(import(two_steps, &measured, &set, &report, NULL), 0);
+	assert_int_equal(import_text(two_steps, &measured, &set, &report, NULL), 0);
 	assert_false(report.alone_estimated);
 	assert_int_equal(set.workloads[0].alone_ns, 99000);
 	hb_trace_set_fini(&set);
 
-	/* Without launches there is nothing to go by. */
-	assert_int_equal(import(TRACE(KERNEL(10, 5, 1, "k")), &plain, &set, &report, NULL), 0);
+	/* Without launches the time alone cannot be estimated. */
+	assert_int_equal(import_text(TRACE(KERNEL(10, 5, 1, "k")), &plain, &set, &report, NULL), 0);
 	assert_int_equal(set.workloads[0].alone_ns, 0);
 	hb_trace_set_fini(&set);
 }
@@ -137,7 +137,7 @@ static void expect_iterations(const struct hb_import_options *options, const cha
 	struct hb_trace_set set = {0};
 	struct hb_import_report report;
 	struct hb_error error = {0};
-	if (import(six, options, &set, &report, &error))
+	if (import_text(six, options, &set, &report, &error))
 		fail_msg("%s", error.text);
 	assert_string_equal(report.split, how);
 	assert_int_equal(set.workloads[0].n_iterations, n);
@@ -155,7 +155,7 @@ static void iterations_by_gap_and_by_count(void **state)
 	options.split_gap_ns = 80000;
 	expect_iterations(&options, "gaps", (const uint32_t[]){2, 4}, 2);
 	options.split_gap_ns = 0;
-	/* Not the same work three times, so the two longest gaps decide. */
+	/* The work does not repeat three times, so the two longest gaps decide. */
 	options.iterations = 3;
 	expect_iterations(&options, "the longest gaps", (const uint32_t[]){2, 2, 2}, 3);
 	options.iterations = 2;
@@ -168,9 +168,9 @@ static void equal_work_is_cut_equally(void **state)
 	struct hb_import_report report;
 	struct hb_import_options options = {.name = "w", .device = -1, .iterations = 2};
 	/* The longest gap is inside the first half. */
-	assert_int_equal(import(TRACE(KERNEL(0, 5, 1, "a") "," KERNEL(60, 5, 2, "b") "," KERNEL(
-					66, 5, 3, "a") "," KERNEL(80, 5, 4, "b")),
-				&options, &set, &report, NULL),
+	assert_int_equal(import_text(TRACE(KERNEL(0, 5, 1, "a") "," KERNEL(60, 5, 2, "b") "," KERNEL(
+					     66, 5, 3, "a") "," KERNEL(80, 5, 4, "b")),
+				     &options, &set, &report, NULL),
 			 0);
 	assert_string_equal(report.split, "repeating work");
 	assert_int_equal(set.workloads[0].iterations[1].first_op, 2);
@@ -187,7 +187,7 @@ static void bare_arrays_gzip_and_epoch_times(void **state)
 	char *path = test_gzip("trace.json.gz", text, SIZE_MAX);
 	assert_int_equal(hb_trace_import(path, &plain, &set, &report, &error), 0);
 	assert_int_equal(set.workloads[0].ops[1].start_ns, 3321000);
-	assert_int_equal(set.workloads[0].ops[1].duration_ns, 1); /* a profiler that counts in us says 0 */
+	assert_int_equal(set.workloads[0].ops[1].duration_ns, 1); /* a profiler that counts in us writes 0 */
 	hb_trace_set_fini(&set);
 	free(path);
 	path = test_gzip("cut.json.gz", text, 150);
@@ -204,12 +204,12 @@ static void only_one_device_is_taken(void **state)
 	struct hb_trace_set set = {0};
 	struct hb_import_report report;
 	struct hb_import_options options = plain;
-	assert_int_equal(import(text, &options, &set, &report, NULL), 0);
+	assert_int_equal(import_text(text, &options, &set, &report, NULL), 0);
 	assert_int_equal(report.ops, 2);
 	assert_int_equal(report.elsewhere, 1);
 	hb_trace_set_fini(&set);
 	options.device = 3;
-	assert_int_equal(import(text, &options, &set, &report, NULL), 0);
+	assert_int_equal(import_text(text, &options, &set, &report, NULL), 0);
 	assert_int_equal(report.ops, 1);
 	hb_trace_set_fini(&set);
 	options.device = 1;
@@ -226,12 +226,12 @@ static void named_ranges(void **state)
 	struct hb_import_report report;
 	struct hb_import_options options = plain;
 	options.range = "infer";
-	assert_int_equal(import(text, &options, &set, &report, NULL), 0);
+	assert_int_equal(import_text(text, &options, &set, &report, NULL), 0);
 	assert_string_equal(report.split, "ranges");
 	assert_int_equal(report.outside, 1);
 	hb_trace_set_fini(&set);
 	options.range = "gpu only";
-	assert_int_equal(import(text, &options, &set, &report, NULL), 0);
+	assert_int_equal(import_text(text, &options, &set, &report, NULL), 0);
 	assert_int_equal(report.ops, 1);
 	hb_trace_set_fini(&set);
 	options.range = "train";
@@ -279,10 +279,10 @@ static void options_errors(void **state)
 	struct hb_import_report report;
 	struct hb_error error = {0};
 	struct hb_import_options options = {.name = "a/b", .device = -1};
-	assert_int_equal(import(six, &options, &set, &report, &error), -EINVAL);
+	assert_int_equal(import_text(six, &options, &set, &report, &error), -EINVAL);
 	assert_string_equal(error.text, "workload name 'a/b' may hold letters, digits, '_', '-' and '.' only");
 	options = (struct hb_import_options){.name = "w", .device = -1, .iterations = 2, .split_gap_ns = 5};
-	assert_int_equal(import(six, &options, &set, &report, &error), -EINVAL);
+	assert_int_equal(import_text(six, &options, &set, &report, &error), -EINVAL);
 	assert_string_equal(error.text, "iterations are found by a range, a gap or a count: give one of them");
 }
 
@@ -304,7 +304,7 @@ static void an_event_of_a_megabyte_is_an_error(void **state)
 	free(text);
 }
 
-/* A recording of two processes; correlations repeat between them, as they do. */
+/* A recording of two processes, which use the same correlation numbers. */
 static const char nsys_schema[] =
 	"CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
 	"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,"
