@@ -157,14 +157,20 @@ def estimate_text(estimate, text=number_text):
     return text(value) + (f" [{text(low)}, {text(high)}]" if low is not None or high is not None else "")
 
 
+def name_width(rows):
+    """Width of the first column: settings of an engine make long names."""
+    return max([NAME_WIDTH] + [len(row["name"]) + 1 for row in rows])
+
+
 def case_rows(case):
+    width = name_width(case["sharing"])
     halves = any("control" in high["summary"] for cell in case["sharing"] for high in cell["high"])
-    yield (f"  {'sharing':<{NAME_WIDTH}}{'n':>9}{'rate/s':>9}{'p50 us':>{CELL_WIDTH}}{'p99 us':>{CELL_WIDTH}}"
+    yield (f"  {'sharing':<{width}}{'n':>9}{'rate/s':>9}{'p50 us':>{CELL_WIDTH}}{'p99 us':>{CELL_WIDTH}}"
            f"{'in SLO %':>{SHARE_WIDTH}}" + (f"{'control %':>{SHARE_WIDTH}}" if halves else "") + (f"{'low, % of alone':>{SHARE_WIDTH}}" if case["low"] else ""))
     for cell in case["sharing"]:
         for i, high in enumerate(cell["high"]):
             found = high["summary"]
-            line = (f"  {cell['name'] if i == 0 else '':<{NAME_WIDTH}}{found['seen']:>9}{number_text(found['rate_per_s']):>9}"
+            line = (f"  {cell['name'] if i == 0 else '':<{width}}{found['seen']:>9}{number_text(found['rate_per_s']):>9}"
                     f"{estimate_text(found['p50_us']):>{CELL_WIDTH}}{estimate_text(found['p99_us']):>{CELL_WIDTH}}"
                     f"{estimate_text(found['attainment'], share_text):>{SHARE_WIDTH}}")
             if halves:
@@ -217,10 +223,11 @@ def case_lines(case, rounds):
 def overall_lines(overall):
     yield (f"\nall {overall['cases']} cases together: best spatial baseline {overall['spatial'] or 'none'}, "
            f"best temporal baseline {overall['temporal'] or 'none'}\n")
-    yield (f"  {'sharing':<{NAME_WIDTH}}{'cases':>6}{'in SLO %':>12}{'least':>8}{'below excl.':>12}{'x spatial':>12}"
+    width = name_width(overall["sharing"])
+    yield (f"  {'sharing':<{width}}{'cases':>6}{'in SLO %':>12}{'least':>8}{'below excl.':>12}{'x spatial':>12}"
            f"{'x temporal':>12}{'low, %':>12}{'x temporal':>12}")
     for row in overall["sharing"]:
-        yield (f"  {row['name']:<{NAME_WIDTH}}{row['cases']:>6}{share_text(row['attainment']):>12}{share_text(row['least']):>8}"
+        yield (f"  {row['name']:<{width}}{row['cases']:>6}{share_text(row['attainment']):>12}{share_text(row['least']):>8}"
                f"{share_text(row['attainment_below_exclusive']):>12}{number_text(row['attainment_of_spatial']):>12}"
                f"{number_text(row['attainment_of_temporal']):>12}{share_text(row['low_of_alone']):>12}"
                f"{number_text(row['low_of_temporal']):>12}")
