@@ -8,15 +8,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The causes of missed requests (core/tenant_counters.def), in the order in which they are printed. */
 static const struct {
 	const char *key, *text;
 } causes[] = {
-	{"missed_switch", "the switch from low priority"},
-	{"missed_low", "low priority still running"},
-	{"missed_high", "another tenant of high priority"},
-	{"missed_queue", "behind its own requests"},
-	{"missed_alone", "its own jitter"},
+#define HB_MISS_CAUSE(key, text) {key, text},
+#include "core/miss_causes.def"
+#undef HB_MISS_CAUSE
 };
 
 static void print_label(const char *label)

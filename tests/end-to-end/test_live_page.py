@@ -39,7 +39,10 @@ class LivePage(unittest.TestCase):
         self.assertIn(stack.status()["gpus"][0]["name"], page.run("document.querySelector('#gpus').innerText"))
         page.wait_for(f"{ROWS}.some(r => /cuda-tenant.*high.*10 ms/.test(r.replaceAll('\\t', ' ')))")
         page.wait_for("/^~?[0-9]+ %$/.test(document.querySelector('#gpus tbody').rows[0].cells[6].innerText)")
-        # Launches go on, so their rate is above zero once there are two answers.
+        # Every cause of a missed request that the daemon counts has a text.
+        counted = {name for tenant in stack.tenants() for gpu in tenant["gpus"] for name in gpu["scheduling"] if name.startswith("missed_")}
+        self.assertEqual(set(page.run("Object.keys(causes)")), counted)
+        # Launches continue, so their rate is above zero once there are two answers.
         page.wait_for("[...document.querySelectorAll('#tenants tbody tr')].every(r => +r.cells[9].innerText > 0)")
 
     def check_keys(self, page, tenant):
