@@ -11,7 +11,7 @@
 #include "daemon/peer.h"
 #include "hummingbird/page.h"
 
-/* What a tenant may have. */
+/* The rights of a tenant. */
 struct hb_rights {
 	enum hb_page_priority priority;
 	int64_t slo_ns;        /* 0 = none, -1 = learned by the core */

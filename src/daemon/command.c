@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One program in the event loop; see command.h. */
+/* Runs a program in the event loop; see command.h. */
 #include "daemon/command.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A program that leaves a daemon behind also leaves the pipe open: do not wait for its end longer than this. */
+/* A program that starts a daemon leaves the pipe open. This is the longest wait for output after the program has ended. */
 #define REST_MS 100
 
 struct hb_command {
@@ -26,7 +26,7 @@ struct hb_command {
 	void *argument;
 };
 
-static void handle_closed(uv_handle_t *handle)
+static void count_closed(uv_handle_t *handle)
 {
 	struct hb_command *command = handle->data;
 	if (--command->open == 0)
@@ -36,10 +36,10 @@ static void handle_closed(uv_handle_t *handle)
 static void close_handle(uv_handle_t *handle)
 {
 	if (!uv_is_closing(handle))
-		uv_close(handle, handle_closed);
+		uv_close(handle, count_closed);
 }
 
-static void finish(struct hb_command *command)
+static void finish_command(struct hb_command *command)
 {
 	if (command->finished)
 		return;
@@ -52,22 +52,22 @@ static void finish(struct hb_command *command)
 	close_handle((uv_handle_t *)&command->timer);
 }
 
-static void timed_out(uv_timer_t *timer)
+static void handle_timeout(uv_timer_t *timer)
 {
 	struct hb_command *command = timer->data;
 	if (command->exited) {
-		finish(command);
+		finish_command(command);
 		return;
 	}
 	uv_process_kill(&command->process, SIGKILL);
 }
 
-static void exited(uv_process_t *process, int64_t status, int signal)
+static void handle_exit(uv_process_t *process, int64_t status, int signal)
 {
 	struct hb_command *command = process->data;
 	command->exited = true;
 	command->result.status = signal ? 128 + signal : (int)status;
-	uv_timer_start(&command->timer, timed_out, REST_MS, 0);
+	uv_timer_start(&command->timer, handle_timeout, REST_MS, 0);
 }
 
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
@@ -79,7 +79,7 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 		       : uv_buf_init(spill, sizeof spill);
 }
 
-static void have_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+static void handle_output(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 {
 	struct hb_command *command = stream->data;
 	char *start = command->result.output, *end = start + sizeof command->result.output;
@@ -88,11 +88,11 @@ static void have_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
 	if (n < 0) {
 		uv_read_stop(stream);
 		if (command->exited)
-			finish(command);
+			finish_command(command);
 	}
 }
 
-static void written(uv_write_t *write, int status)
+static void handle_written(uv_write_t *write, int status)
 {
 	struct hb_command *command = write->data;
 	close_handle((uv_handle_t *)&command->in);
@@ -108,8 +108,9 @@ static void init_handles(struct hb_command *command, uv_loop_t *loop)
 	command->open = 4;
 }
 
-/* Standard output and error are one pipe, made by hand because libuv makes one for each. Its ends are taken over. */
-static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, char **environment, const int ends[2])
+/* Uses one pipe for standard output and error, because libuv would make two. Closes or takes over both ends. */
+static int spawn_process(struct hb_command *command, uv_loop_t *loop, char **arguments, char **environment,
+			 const int ends[2])
 {
 	uv_stdio_container_t stdio[3] = {
 		{.flags = (uv_stdio_flags)(UV_CREATE_PIPE | UV_READABLE_PIPE),
@@ -117,7 +118,7 @@ static int spawn(struct hb_command *command, uv_loop_t *loop, char **arguments, 
 		{.flags = UV_INHERIT_FD, .data.fd = ends[1]},
 		{.flags = UV_INHERIT_FD, .data.fd = ends[1]},
 	};
-	uv_process_options_t options = {.exit_cb = exited,
+	uv_process_options_t options = {.exit_cb = handle_exit,
 					.file = arguments[0],
 					.args = arguments,
 					.env = environment,
@@ -139,7 +140,7 @@ int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, cons
 	struct hb_command *command = calloc(1, sizeof *command);
 	if (!command)
 		return -ENOMEM;
-	/* Before anything of libuv's: a process that it was never asked to spawn is no handle and cannot be closed. */
+	/* Before the first call of libuv: a process handle that was never spawned cannot be closed. */
 	if (pipe2(ends, O_CLOEXEC) < 0) {
 		int result = -errno;
 		free(command);
@@ -148,7 +149,7 @@ int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, cons
 	command->done = done;
 	command->argument = argument;
 	init_handles(command, loop);
-	int result = spawn(command, loop, arguments, environment, ends);
+	int result = spawn_process(command, loop, arguments, environment, ends);
 	if (result < 0) {
 		command->finished = true;
 		close_handle((uv_handle_t *)&command->process);
@@ -157,10 +158,10 @@ int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, cons
 		close_handle((uv_handle_t *)&command->timer);
 		return result;
 	}
-	uv_timer_start(&command->timer, timed_out, timeout_ms, 0);
-	uv_read_start((uv_stream_t *)&command->out, give_buffer, have_read);
+	uv_timer_start(&command->timer, handle_timeout, timeout_ms, 0);
+	uv_read_start((uv_stream_t *)&command->out, give_buffer, handle_output);
 	uv_buf_t text = uv_buf_init((char *)(uintptr_t)input, input ? (unsigned)strlen(input) : 0);
-	if (!input || uv_write(&command->write, (uv_stream_t *)&command->in, &text, 1, written) < 0)
+	if (!input || uv_write(&command->write, (uv_stream_t *)&command->in, &text, 1, handle_written) < 0)
 		close_handle((uv_handle_t *)&command->in);
 	*started = command;
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs one short program in the event loop: writes its input, collects the
- * beginning of its output, and tells when it has ended or was killed for taking
- * too long. Used by mps_server.c and gpc_layout.c.
+ * Runs a short program in the event loop: writes its input, collects the
+ * beginning of its output, and calls back when it has ended or was killed at its
+ * time limit. Used by mps_server.c and gpc_layout.c.
  */
 #ifndef HB_DAEMON_COMMAND_H
 #define HB_DAEMON_COMMAND_H
@@ -10,12 +10,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* The longest answer is that of the trial of GPCs: some 70 bytes a group. */
+/* The longest output is that of the search for GPCs, about 70 bytes for each group. */
 #define HB_COMMAND_OUTPUT_MAX 8192
 
 struct hb_command_result {
 	int status;                         /* exit status; 128 + n = killed by signal n */
-	char output[HB_COMMAND_OUTPUT_MAX]; /* stdout and stderr, NUL-terminated, cut */
+	char output[HB_COMMAND_OUTPUT_MAX]; /* stdout and stderr, NUL-terminated, cut to fit */
 };
 
 typedef void hb_command_done(void *argument, const struct hb_command_result *result);
@@ -29,10 +29,10 @@ int hb_command_run(uv_loop_t *loop, char **arguments, char **environment, const 
 		   hb_command_done *done, void *argument);
 
 struct hb_command;
-/* The same; *started, which may be killed until `done` was called. */
+/* Does the same. *started may be killed until `done` is called. */
 int hb_command_start(uv_loop_t *loop, char **arguments, char **environment, const char *input, uint64_t timeout_ms,
 		     hb_command_done *done, void *argument, struct hb_command **started);
-/* It ends soon, and `done` is called as for any other. */
+/* Kills the program; `done` is called afterwards. */
 void hb_command_kill(struct hb_command *command);
 
 #endif

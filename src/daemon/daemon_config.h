@@ -65,7 +65,7 @@ int hb_daemon_config_parse(const char *text, const char *origin, struct hb_daemo
  */
 void hb_daemon_config_reload(struct hb_daemon_config *config, const struct hb_daemon_config *read, char *later,
 			     size_t size);
-/* Where the file is expected without --config; "" when there is no home folder. */
+/* Writes the path of the file that is read without --config; "" when there is no home folder. */
 void hb_daemon_config_path(bool system_mode, char *path, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each engine achieved for pairs of programs; see engine_history.h. */
+/* Remembers the results of engines for pairs of programs; see engine_history.h. */
 #include "daemon/engine_history.h"
 
 #include "base/paths.h"

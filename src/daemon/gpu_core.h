@@ -2,7 +2,7 @@
 /*
  * A GPU's scheduling core inside the daemon: makes it, posts events to it and
  * notes its decisions in hb_gpu.tenants. Nothing is written to a page here:
- * whoever has posted events calls hb_gpu_apply() (gpu_gates.h) once afterwards.
+ * the caller posts events and then calls hb_gpu_apply() (gpu_gates.h) once.
  */
 #ifndef HB_DAEMON_GPU_CORE_H
 #define HB_DAEMON_GPU_CORE_H

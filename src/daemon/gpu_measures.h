@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon measures on one GPU for the status, the metrics and `hb top`:
+ * Measures one GPU for the status, the metrics and `hb top`:
  * the time from closing a gate until nothing is in flight, the time that threads
  * wait at a closed gate, and the time in which a tenant launches. The values come
  * from polling (gpu_gates.c), so they are exact to 2 ms while a gate is closed.

@@ -3,7 +3,7 @@
  * Chooses when to poll a GPU's gates; see gpu_poll.h. While LP tenants take
  * turns, the daemon must notice who waits, whose work has ended and who has
  * drained. Polling twenty tenants every HB_POLL_NS costs 1.5 % of a CPU core,
- * so the tenants' shims ring the doorbell (hb_gpu_page.bell). Polling remains
+ * so the tenants' shims ring the doorbell (hb_gpu_page.doorbell). Polling remains
  * for what no shim reports: that an idle holder of the turn has begun to launch
  * again, and everything about a tenant whose shim is too old to ring.
  */
@@ -18,7 +18,7 @@
 
 /* --- the doorbell ------------------------------------------------------------------------ */
 
-/* What the LP tenants do, as of the last poll. */
+/* State of the LP tenants at the last poll. */
 struct turns_view {
 	bool idle;     /* the holder of the turn looks idle */
 	bool waiting;  /* a tenant waits for its turn */

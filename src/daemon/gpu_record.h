@@ -26,7 +26,7 @@ struct hb_tenant_state {
 	uint32_t depth;
 	int64_t compute_ns, copy_ns; /* time slices */
 	uint32_t allowance_ppm;      /* HP: delay that LP may cause its requests */
-	/* What the gates showed at the last poll. */
+	/* State of the gates at the last poll. */
 	bool busy, waiting;
 	bool draining;        /* the gate was closed, and the core has not been told yet that nothing is in flight */
 	bool was_empty;       /* nothing was in flight when the gate closed, so no process will ring the doorbell */
@@ -34,7 +34,7 @@ struct hb_tenant_state {
 	int64_t draining_since_ns;  /* when draining began, or when stopped processes were last looked for */
 	uint64_t polled_launches;   /* of all its processes, at the last poll */
 	int64_t polled_launched_ns; /* the last poll that saw a new launch; 0 = none */
-	/* What the last ticks showed. */
+	/* Counts at the last tick. */
 	uint64_t launches;            /* of all its processes, at the last tick */
 	int64_t launched_ns;          /* the last tick that saw a new launch */
 	uint64_t run_judged, run_met; /* requests counted for `engine: auto` so far (engine_runs.c) */

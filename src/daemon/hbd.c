@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hbd: reads the command line, finds its folder, goes to the background and
- * runs the daemon. Started by `hb run`, by systemd, or by hand.
+ * hbd: reads the command line, chooses the folder, goes to the background and
+ * runs the daemon. Started by `hb run`, by systemd or by a user.
  */
 #include "base/hb-version.h"
 #include "base/http_address.h"
@@ -28,7 +28,7 @@ static const char usage[] = "usage: hbd [OPTION...]\n"
 			    "  --system            serve all users of group hummingbird from /run/hummingbird\n"
 			    "  --socket PATH       serve this socket\n"
 			    "  --config FILE       read this configuration\n"
-			    "  --check-config      read the configuration, say what is wrong with it, end\n"
+			    "  --check-config      read the configuration, report errors in it, and exit\n"
 			    "  --metrics ADDRESS   serve metrics and a live page over HTTP, e.g. 127.0.0.1:9464\n"
 			    "  --gpu sim           serve programs that run on simulated GPUs\n"
 			    "  --help, --version\n"
@@ -50,7 +50,7 @@ struct command_line {
 	bool foreground, check_config;
 };
 
-static int fail(int code, const char *text)
+static int fail_with(int code, const char *text)
 {
 	fprintf(stderr, "hbd: %s\n", text);
 	return code;
@@ -61,10 +61,10 @@ static int take_metrics(struct command_line *line, const char *value)
 	struct sockaddr_storage address;
 	struct hb_error error, full;
 	if (strlen(value) >= sizeof line->options.metrics)
-		return fail(2, "--metrics: the address is too long");
+		return fail_with(2, "--metrics: the address is too long");
 	if (hb_http_address_parse(value, &address, &error) < 0) {
 		hb_error_set(&full, -EINVAL, "--metrics: %s", error.text);
-		return fail(2, full.text);
+		return fail_with(2, full.text);
 	}
 	strcpy(line->options.metrics, value);
 	return -1;
@@ -84,17 +84,17 @@ static int take_option(struct command_line *line, int code, const char *value)
 		return -1;
 	case OPTION_GPU:
 		if (strcmp(value, "sim") != 0)
-			return fail(2, "--gpu: only `sim` can be given");
+			return fail_with(2, "--gpu: the only value is `sim`");
 		line->options.simulated = true;
 		return -1;
 	case OPTION_SOCKET:
 		if (value[0] != '/' || strlen(value) >= sizeof line->options.socket)
-			return fail(2, "--socket: an absolute path of at most 107 bytes is needed");
+			return fail_with(2, "--socket: the path must be absolute and at most 107 bytes long");
 		strcpy(line->options.socket, value);
 		return -1;
 	case OPTION_CONFIG:
 		if (strlen(value) >= sizeof line->options.config_path)
-			return fail(2, "--config: the path is too long");
+			return fail_with(2, "--config: the path is too long");
 		strcpy(line->options.config_path, value);
 		line->options.config_required = true;
 		return -1;
@@ -112,7 +112,7 @@ static int take_option(struct command_line *line, int code, const char *value)
 	}
 }
 
-/* -1 = go on; else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int read_command_line(int argc, char **argv, struct command_line *line)
 {
 	static const struct option options[] = {
@@ -134,11 +134,11 @@ static int read_command_line(int argc, char **argv, struct command_line *line)
 			return status;
 	}
 	if (optind < argc)
-		return fail(2, "no arguments are taken, only options");
+		return fail_with(2, "hbd takes options only, no other arguments");
 	return -1;
 }
 
-/* The folder of the socket is where everything of ours goes. */
+/* All files of the daemon are in the folder of its socket. */
 static int choose_paths(struct hb_daemon_options *options, struct hb_error *error)
 {
 	const char *name = options->simulated ? "/" HB_SOCKET_NAME_SIMULATED : "/" HB_SOCKET_NAME;
@@ -162,21 +162,21 @@ static int choose_paths(struct hb_daemon_options *options, struct hb_error *erro
 }
 
 /*
- * To the background: the parent ends once the child serves its socket, so that
- * whoever started us can connect at once. The child writes one byte, or the
- * reason why it could not.
+ * Goes to the background. The parent ends once the child serves its socket, so
+ * that the program that started the daemon can connect at once. The child writes
+ * one NUL byte, or a text that says why it failed.
  */
-static int detach(int *ready)
+static int detach_from_terminal(int *ready)
 {
 	int ends[2];
 	char text[512];
-	/* What the shell or the program behind `hb run` had open (a pipe, a lock) would stay open as long as we live. */
+	/* Closes the descriptors of the program that started the daemon: its pipes and locks would otherwise stay open. */
 	close_range(STDERR_FILENO + 1, ~0u, 0);
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return fail(1, strerror(errno));
+		return fail_with(1, strerror(errno));
 	pid_t child = fork();
 	if (child < 0)
-		return fail(1, strerror(errno));
+		return fail_with(1, strerror(errno));
 	if (child == 0) {
 		close(ends[0]);
 		setsid();
@@ -188,10 +188,10 @@ static int detach(int *ready)
 	if (n == 1 && text[0] == '\0')
 		return 0;
 	text[n > 0 ? n : 0] = '\0';
-	return fail(1, n > 0 ? text : "the daemon ended at once");
+	return fail_with(1, n > 0 ? text : "the daemon ended before it served its socket");
 }
 
-/* For us alone. The folder may be one that others can write to: what they put there is neither written nor cleared. */
+/* Opens a log that only this user can read. If other users can write to the folder, their files are left alone. */
 static int open_log(const char *dir)
 {
 	char path[HB_PATH_MAX + 16];
@@ -205,16 +205,17 @@ static int open_log(const char *dir)
 		result = -errno;
 	if (result == 0)
 		return log;
-	/* Without the folder there is more to be told than this, by others. */
+	/* If the folder does not exist, opening the socket reports that. */
 	if (lstat(path, &found) == 0)
-		hb_log_warning("%s: not used as log, nothing is logged: %s", path,
-			       result == -EPERM ? "it is not ours alone; remove it" : strerror(-result));
+		hb_log_warning("%s: cannot be used as the log, so nothing is logged: %s", path,
+			       result == -EPERM ? "it belongs to another user, or is a link; remove it"
+						: strerror(-result));
 	if (log >= 0)
 		close(log);
 	return -1;
 }
 
-/* In the background there is no terminal: the last start's log lies beside the socket. */
+/* A daemon in the background has no terminal: it logs to a file beside its socket. */
 static void log_to_file(struct hb_daemon_options *options)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(options->dir);
@@ -233,7 +234,7 @@ static void log_to_file(struct hb_daemon_options *options)
 		hb_log_warning("cannot leave the working folder");
 }
 
-/* A closed 0, 1 or 2 would be given to the next file opened, and messages would end up in it. */
+/* If descriptor 0, 1 or 2 were closed, the next opened file would get it, and messages would be written to that file. */
 static void open_standard_fds(void)
 {
 	int fd;
@@ -244,7 +245,7 @@ static void open_standard_fds(void)
 		close(fd);
 }
 
-/* A descriptor for each process and two for each tenant: many systems allow 1024 at first. No more than can be of use. */
+/* The daemon needs a descriptor for each process and two for each tenant; many systems allow only 1024 at first. */
 static void raise_descriptors(void)
 {
 	struct rlimit limit;
@@ -260,7 +261,7 @@ int main(int argc, char **argv)
 	struct command_line line = {.options = {.socket = ""}};
 	struct hb_error error = {""};
 	hb_log_name_set("hbd");
-	/* A core's tables are large and mostly never touched: always fresh pages, given back when a core is replaced. */
+	/* A core's tables are large and mostly unused: malloc() maps them, so unused pages cost nothing and freed ones return. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 18);
 	open_standard_fds();
 	hb_service_init();
@@ -268,7 +269,7 @@ int main(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	struct hb_daemon_options *options = &line.options;
-	/* Whatever the starter's umask: users have to reach our folder, and what the MPS server makes. */
+	/* Overrides the inherited umask: users must reach the folder and the MPS server's pipes. */
 	if (options->system_mode)
 		umask(022);
 	if (!options->config_path[0])
@@ -278,12 +279,12 @@ int main(int argc, char **argv)
 		hb_daemon_config_init(&config);
 		int result = hb_daemon_config_load(options->config_path, &config, &error);
 		bool none = result == -ENOENT && !options->config_required;
-		return result < 0 && !none ? fail(2, error.text) : 0;
+		return result < 0 && !none ? fail_with(2, error.text) : 0;
 	}
 	if (choose_paths(options, &error) < 0)
-		return fail(1, error.text);
+		return fail_with(1, error.text);
 	options->ready_fd = -1;
-	if (!line.foreground && (status = detach(&options->ready_fd)) >= 0)
+	if (!line.foreground && (status = detach_from_terminal(&options->ready_fd)) >= 0)
 		return status;
 	signal(SIGPIPE, SIG_IGN);
 	raise_descriptors();
@@ -294,5 +295,5 @@ int main(int argc, char **argv)
 		return 0;
 	if (options->ready_fd >= 0 && write(options->ready_fd, error.text, strlen(error.text)) > 0)
 		return 1;
-	return fail(result == -EINVAL ? 2 : 1, error.text);
+	return fail_with(result == -EINVAL ? 2 : 1, error.text);
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See http_request.h. */
+/* Parses HTTP requests; see http_request.h. */
 #include "daemon/http_request.h"
 
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
 
-struct span {
+struct http_span {
 	const char *at;
 	size_t n;
 };
 
-/* The line at `*left` without its end, which may be CRLF or LF; false: its end has not come. */
-static bool take_line(struct span *left, struct span *line)
+/* Takes the next line without its end, CRLF or LF. False: the line is incomplete. */
+static bool take_line(struct http_span *left, struct http_span *line)
 {
 	const char *end = memchr(left->at, '\n', left->n);
 	if (!end)
 		return false;
-	*line = (struct span){left->at, (size_t)(end - left->at)};
+	*line = (struct http_span){left->at, (size_t)(end - left->at)};
 	left->n -= line->n + 1;
 	left->at = end + 1;
 	if (line->n && line->at[line->n - 1] == '\r')
@@ -25,22 +25,22 @@ static bool take_line(struct span *left, struct span *line)
 	return true;
 }
 
-static struct span take_word(struct span *line)
+static struct http_span take_word(struct http_span *line)
 {
 	const char *end = memchr(line->at, ' ', line->n);
-	struct span word = {line->at, end ? (size_t)(end - line->at) : line->n};
+	struct http_span word = {line->at, end ? (size_t)(end - line->at) : line->n};
 	size_t used = word.n + (end != NULL);
 	line->at += used;
 	line->n -= used;
 	return word;
 }
 
-static bool is(struct span word, const char *text)
+static bool is_word(struct http_span word, const char *text)
 {
 	return word.n == strlen(text) && memcmp(word.at, text, word.n) == 0;
 }
 
-static bool is_printable(struct span text)
+static bool is_printable(struct http_span text)
 {
 	for (size_t i = 0; i < text.n; i++)
 		if (text.at[i] <= 0x20 || text.at[i] >= 0x7f)
@@ -48,7 +48,7 @@ static bool is_printable(struct span text)
 	return true;
 }
 
-static int read_target(struct span target, struct hb_http_request *request)
+static int read_target(struct http_span target, struct hb_http_request *request)
 {
 	if (target.n == 0 || target.at[0] != '/' || !is_printable(target))
 		return 400;
@@ -61,22 +61,22 @@ static int read_target(struct span target, struct hb_http_request *request)
 	return 0;
 }
 
-/* "GET /metrics HTTP/1.1" */
-static int read_request_line(struct span line, struct hb_http_request *request)
+/* Reads a line such as "GET /metrics HTTP/1.1". */
+static int read_request_line(struct http_span line, struct hb_http_request *request)
 {
-	struct span method = take_word(&line), target = take_word(&line);
+	struct http_span method = take_word(&line), target = take_word(&line);
 	if (method.n == 0 || line.n < 7 || memcmp(line.at, "HTTP/", 5) != 0)
 		return 400;
 	if (memcmp(line.at, "HTTP/1.", 7) != 0)
 		return 505;
-	request->head = is(method, "HEAD");
-	if (!request->head && !is(method, "GET"))
+	request->head = is_word(method, "HEAD");
+	if (!request->head && !is_word(method, "GET"))
 		return 405;
 	return read_target(target, request);
 }
 
-/* "localhost:9464" or "[::1]:9464" */
-static int read_host(struct span value, struct hb_http_request *request)
+/* Reads the value of the Host header, such as "localhost:9464" or "[::1]:9464". */
+static int read_host(struct http_span value, struct hb_http_request *request)
 {
 	while (value.n && (*value.at == ' ' || *value.at == '\t')) {
 		value.at++;
@@ -88,14 +88,14 @@ static int read_host(struct span value, struct hb_http_request *request)
 	const char *from = bracket ? bracket : value.at;
 	const char *colon = memchr(from, ':', value.n - (size_t)(from - value.at));
 	size_t n = colon ? (size_t)(colon - value.at) : value.n;
-	if (n >= sizeof request->host || request->host[0] || !is_printable((struct span){value.at, n}))
+	if (n >= sizeof request->host || request->host[0] || !is_printable((struct http_span){value.at, n}))
 		return 400;
 	memcpy(request->host, value.at, n);
 	request->host[n] = '\0';
 	return 0;
 }
 
-static int read_header(struct span line, struct hb_http_request *request)
+static int read_header(struct http_span line, struct hb_http_request *request)
 {
 	const char *colon = memchr(line.at, ':', line.n);
 	if (!colon || colon == line.at)
@@ -103,13 +103,13 @@ static int read_header(struct span line, struct hb_http_request *request)
 	size_t name = (size_t)(colon - line.at);
 	if (name != 4 || strncasecmp(line.at, "Host", 4) != 0)
 		return 0;
-	return read_host((struct span){colon + 1, line.n - name - 1}, request);
+	return read_host((struct http_span){colon + 1, line.n - name - 1}, request);
 }
 
 int hb_http_request_read(const char *text, size_t n, struct hb_http_request *request)
 {
 	struct hb_http_request found = {.path = ""};
-	struct span left = {text, n}, line;
+	struct http_span left = {text, n}, line;
 	int more = n >= HB_HTTP_HEAD_MAX ? 431 : -EAGAIN;
 	if (!take_line(&left, &line))
 		return more;

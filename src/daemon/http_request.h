@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the head of an HTTP/1 request: as much of the protocol as a scraper and
- * a browser need to GET a page. Pure: no socket, no allocation. Used by
+ * Parses the head of an HTTP/1 request, as far as a scraper and a browser need it
+ * to GET a page. Pure: uses no socket and allocates nothing. Used by
  * http_server.c.
  */
 #ifndef HB_DAEMON_HTTP_REQUEST_H
@@ -21,19 +21,19 @@ struct hb_http_request {
 };
 
 /*
- * Looks at what has come so far. 0 = the head is complete and *request filled,
- * -EAGAIN = more is needed, else the status to refuse it with (400, 405, 414,
- * 431, 505). Nothing beyond n is looked at.
+ * Parses the n bytes received so far. 0 = the head is complete and *request is
+ * filled; -EAGAIN = more bytes are needed; otherwise the HTTP status with which to
+ * refuse the request (400, 405, 414, 431, 505).
  */
 int hb_http_request_read(const char *text, size_t n, struct hb_http_request *request);
 
 /*
- * Whether the Host header names this machine's loopback. A page of another site whose name was made to point at
- * 127.0.0.1 would otherwise read the answers in the user's browser.
+ * Whether the Host header names a loopback address. Other requests are refused: a web site whose name resolves to
+ * 127.0.0.1 could otherwise read the answers through the user's browser.
  */
 bool hb_http_host_is_loopback(const char *host);
 
-/* "OK", "Not Found" and so on. */
+/* The text of a status: "OK", "Not Found" and so on. */
 const char *hb_http_reason(int status);
 
 #endif

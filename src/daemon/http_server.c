@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See http_server.h. */
+/* A small HTTP server; see http_server.h. */
 #include "daemon/http_server.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct connection {
+struct http_connection {
 	struct hb_http *http;
 	uv_tcp_t tcp;
 	uv_write_t write;
@@ -21,7 +21,7 @@ struct connection {
 	int64_t since_ns;
 	bool answered, closing;
 	size_t used;
-	char head[HB_HTTP_HEAD_MAX]; /* of the request, then of the answer */
+	char head[HB_HTTP_HEAD_MAX]; /* head of the request, then of the answer */
 	struct hb_http_answer answer;
 };
 
@@ -31,13 +31,13 @@ struct hb_http {
 	void *argument;
 	bool loopback;
 	char address[HB_HTTP_ADDRESS_MAX];
-	struct connection *connections[HB_HTTP_CONNECTIONS_MAX];
+	struct http_connection *connections[HB_HTTP_CONNECTIONS_MAX];
 };
 
 /* --- addresses ------------------------------------------------------------------------ */
 
-/* As it is bound: the port that was found. */
-static void note_address(struct hb_http *http)
+/* Reads the address from the socket, which knows the port if any free port was requested. */
+static void read_address(struct hb_http *http)
 {
 	struct sockaddr_storage found;
 	char host[64] = "";
@@ -53,16 +53,16 @@ static void note_address(struct hb_http *http)
 		 (unsigned)ntohs(old ? four->sin_port : six->sin6_port));
 }
 
-/* --- a connection's end ------------------------------------------------------------------ */
+/* --- closing connections ------------------------------------------------------------------ */
 
-static void connection_closed(uv_handle_t *handle)
+static void free_connection(uv_handle_t *handle)
 {
-	struct connection *connection = handle->data;
+	struct http_connection *connection = handle->data;
 	free(connection->answer.body);
 	free(connection);
 }
 
-static void drop(struct connection *connection)
+static void drop_connection(struct http_connection *connection)
 {
 	struct hb_http *http = connection->http;
 	if (connection->closing)
@@ -71,24 +71,24 @@ static void drop(struct connection *connection)
 	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
 		if (http->connections[i] == connection)
 			http->connections[i] = NULL;
-	uv_close((uv_handle_t *)&connection->tcp, connection_closed);
+	uv_close((uv_handle_t *)&connection->tcp, free_connection);
 }
 
-static void shut(uv_shutdown_t *shutdown, int status)
+static void handle_shutdown(uv_shutdown_t *shutdown, int status)
 {
-	drop(shutdown->data);
+	drop_connection(shutdown->data);
 }
 
-static void written(uv_write_t *write, int status)
+static void handle_written(uv_write_t *write, int status)
 {
-	struct connection *connection = write->data;
-	if (status < 0 || connection->closing || uv_shutdown(&connection->shutdown, write->handle, shut) < 0)
-		drop(connection);
+	struct http_connection *connection = write->data;
+	if (status < 0 || connection->closing || uv_shutdown(&connection->shutdown, write->handle, handle_shutdown) < 0)
+		drop_connection(connection);
 }
 
 /* --- answers -------------------------------------------------------------------------------- */
 
-static void send_answer(struct connection *connection, int status, bool with_body)
+static void send_answer(struct http_connection *connection, int status, bool with_body)
 {
 	struct hb_http_answer *answer = &connection->answer;
 	const char *reason = hb_http_reason(status);
@@ -110,11 +110,11 @@ static void send_answer(struct connection *connection, int status, bool with_bod
 		parts[n_parts++] = uv_buf_init((char *)reason, (unsigned)strlen(reason));
 		parts[n_parts++] = uv_buf_init((char *)"\n", 1);
 	}
-	if (uv_write(&connection->write, (uv_stream_t *)&connection->tcp, parts, n_parts, written) < 0)
-		drop(connection);
+	if (uv_write(&connection->write, (uv_stream_t *)&connection->tcp, parts, n_parts, handle_written) < 0)
+		drop_connection(connection);
 }
 
-static void serve(struct connection *connection)
+static void serve_request(struct http_connection *connection)
 {
 	struct hb_http *http = connection->http;
 	struct hb_http_request request;
@@ -133,49 +133,49 @@ static void serve(struct connection *connection)
 	send_answer(connection, connection->answer.status, !request.head);
 }
 
-static void give_room(uv_handle_t *handle, size_t suggested, uv_buf_t *room)
+static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *room)
 {
-	struct connection *connection = handle->data;
+	struct http_connection *connection = handle->data;
 	*room = uv_buf_init(connection->head + connection->used,
 			    (unsigned)(sizeof connection->head - connection->used));
 }
 
-static void came(uv_stream_t *stream, ssize_t n, const uv_buf_t *room)
+static void handle_input(uv_stream_t *stream, ssize_t n, const uv_buf_t *room)
 {
-	struct connection *connection = stream->data;
+	struct http_connection *connection = stream->data;
 	if (n < 0) {
-		drop(connection);
+		drop_connection(connection);
 		return;
 	}
 	connection->used += (size_t)n;
 	if (n > 0)
-		serve(connection);
+		serve_request(connection);
 }
 
 /* --- listening ------------------------------------------------------------------------------- */
 
-/* A full table makes room for the newest by cutting off the oldest: it was answered long ago, or says nothing. */
-static struct connection **free_place(struct hb_http *http)
+/* Returns a free place. If there is none, closes the oldest connection, which was answered long ago or is silent. */
+static struct http_connection **make_place(struct hb_http *http)
 {
-	struct connection **oldest = &http->connections[0];
+	struct http_connection **oldest = &http->connections[0];
 	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++) {
-		struct connection **place = &http->connections[i];
+		struct http_connection **place = &http->connections[i];
 		if (!*place)
 			return place;
 		if ((*place)->since_ns < (*oldest)->since_ns)
 			oldest = place;
 	}
-	drop(*oldest);
+	drop_connection(*oldest);
 	return oldest;
 }
 
-static void refused(uv_handle_t *handle)
+static void free_refused(uv_handle_t *handle)
 {
 	free(handle);
 }
 
-/* Where memory lacks, a connection is accepted and closed: left waiting, it would wake the loop for ever. */
-static void turn_away(uv_stream_t *listener)
+/* Without memory a connection is accepted and closed at once: if it stayed waiting, the loop would never sleep. */
+static void refuse_connection(uv_stream_t *listener)
 {
 	uv_tcp_t *tcp = malloc(sizeof *tcp);
 	if (!tcp || uv_tcp_init(listener->loop, tcp) < 0) {
@@ -183,19 +183,19 @@ static void turn_away(uv_stream_t *listener)
 		return;
 	}
 	uv_accept(listener, (uv_stream_t *)tcp);
-	uv_close((uv_handle_t *)tcp, refused);
+	uv_close((uv_handle_t *)tcp, free_refused);
 }
 
-static void connected(uv_stream_t *listener, int status)
+static void handle_connection(uv_stream_t *listener, int status)
 {
 	struct hb_http *http = listener->data;
-	struct connection **place = status < 0 ? NULL : free_place(http);
-	struct connection *connection = place ? calloc(1, sizeof *connection) : NULL;
+	struct http_connection **place = status < 0 ? NULL : make_place(http);
+	struct http_connection *connection = place ? calloc(1, sizeof *connection) : NULL;
 	if (status < 0)
 		return;
 	if (!connection || uv_tcp_init(listener->loop, &connection->tcp) < 0) {
 		free(connection);
-		turn_away(listener);
+		refuse_connection(listener);
 		return;
 	}
 	connection->http = http;
@@ -203,11 +203,11 @@ static void connected(uv_stream_t *listener, int status)
 	connection->tcp.data = connection->write.data = connection->shutdown.data = connection;
 	*place = connection;
 	if (uv_accept(listener, (uv_stream_t *)&connection->tcp) < 0 ||
-	    uv_read_start((uv_stream_t *)&connection->tcp, give_room, came) < 0)
-		drop(connection);
+	    uv_read_start((uv_stream_t *)&connection->tcp, give_buffer, handle_input) < 0)
+		drop_connection(connection);
 }
 
-static void server_closed(uv_handle_t *handle)
+static void free_server(uv_handle_t *handle)
 {
 	free(handle->data);
 }
@@ -229,12 +229,12 @@ int hb_http_new(uv_loop_t *loop, const struct sockaddr_storage *address, hb_http
 	made->tcp.data = made;
 	result = uv_tcp_bind(&made->tcp, (const struct sockaddr *)address, 0);
 	if (result == 0)
-		result = uv_listen((uv_stream_t *)&made->tcp, HB_HTTP_CONNECTIONS_MAX, connected);
+		result = uv_listen((uv_stream_t *)&made->tcp, HB_HTTP_CONNECTIONS_MAX, handle_connection);
 	if (result < 0) {
-		uv_close((uv_handle_t *)&made->tcp, server_closed);
+		uv_close((uv_handle_t *)&made->tcp, free_server);
 		return hb_error_set(error, result, "%s", uv_strerror(result));
 	}
-	note_address(made);
+	read_address(made);
 	*http = made;
 	return 0;
 }
@@ -245,8 +245,8 @@ void hb_http_free(struct hb_http *http)
 		return;
 	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
 		if (http->connections[i])
-			drop(http->connections[i]);
-	uv_close((uv_handle_t *)&http->tcp, server_closed);
+			drop_connection(http->connections[i]);
+	uv_close((uv_handle_t *)&http->tcp, free_server);
 }
 
 const char *hb_http_address(const struct hb_http *http)
@@ -258,5 +258,5 @@ void hb_http_tick(struct hb_http *http, int64_t now_ns)
 {
 	for (size_t i = 0; i < HB_HTTP_CONNECTIONS_MAX; i++)
 		if (http->connections[i] && now_ns - http->connections[i]->since_ns > HB_HTTP_LIMIT_NS)
-			drop(http->connections[i]);
+			drop_connection(http->connections[i]);
 }

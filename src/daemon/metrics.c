@@ -30,7 +30,7 @@
 
 #define LABELS_MAX 640
 
-/* What a writer needs: only the parts that its subject has are set. */
+/* Input of a writer. Only the members that its subject has are set. */
 struct metrics_scene {
 	FILE *out;
 	struct hb_daemon *daemon;
@@ -113,7 +113,7 @@ static void build_info(struct metrics_scene *scene)
 	hb_prom_count(scene->out, scene->name, add_own_label(scene, "version", HB_VERSION, labels), 1);
 }
 
-static void uptime(struct metrics_scene *scene)
+static void write_uptime(struct metrics_scene *scene)
 {
 	write_seconds(scene, scene->now_ns - scene->daemon->started_ns);
 }

@@ -10,7 +10,7 @@
 #include "daemon/daemon.h"
 
 /*
- * 0: the server is a tenant, as if it had registered, or was one already.
+ * 0: the server is a tenant now, or was one before.
  * -EPERM: the process was not started with the daemon's token, or its
  * environment cannot be read. -ENOENT: it has no page. Or another negative errno.
  */

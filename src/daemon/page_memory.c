@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared pages as the daemon sees them; see page_memory.h. */
+/* The daemon's side of the shared pages; see page_memory.h. */
 #include "daemon/page_memory.h"
 
 #include "gate/gate.h"
@@ -16,8 +16,8 @@
 
 _Static_assert(sizeof(struct hb_gate) <= HB_PAGE_GATE_BYTES, "a gate fits its place on the page");
 
-/* Maps `size` bytes of a file of `room`. */
-static int make(const char *name, size_t size, size_t room, void **memory, int *fd)
+/* Makes a sealed memfd of `room` bytes and maps the first `size` of them. */
+static int make_memfd(const char *name, size_t size, size_t room, void **memory, int *fd)
 {
 	int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (made < 0)
@@ -38,7 +38,7 @@ static int make(const char *name, size_t size, size_t room, void **memory, int *
 int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 {
 	void *memory;
-	int result = make(HB_PAGE_FILE, sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
+	int result = make_memfd(HB_PAGE_FILE, sizeof **page, sizeof **page + HB_TRACE_BYTES, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -52,7 +52,7 @@ int hb_page_new(uint32_t tenant, struct hb_page **page, int *fd)
 int hb_gpu_page_new(const unsigned char uuid[16], struct hb_gpu_page **page, int *fd)
 {
 	void *memory;
-	int result = make("hb-gpu", sizeof **page, sizeof **page, &memory, fd);
+	int result = make_memfd("hb-gpu", sizeof **page, sizeof **page, &memory, fd);
 	if (result < 0)
 		return result;
 	*page = memory;
@@ -141,7 +141,7 @@ bool hb_page_memory_repair(struct hb_page *page, uint32_t gpu_index, bool force)
 	uint64_t before = page->gpus[gpu_index].used_bytes;
 	bool settled = hb_page_memory_settled(page);
 	uint64_t sum = sum_memory(page, gpu_index);
-	/* Settled before and after, and the sum unchanged: no claim was made while we added. */
+	/* If no claim was open before and after, and both sums agree, no process changed the sum in between. */
 	settled = settled && hb_page_memory_settled(page) && sum_memory(page, gpu_index) == sum;
 	if (!settled && !force)
 		return false;

@@ -17,21 +17,21 @@
 #define SO_PEERPIDFD 77
 #endif
 
-/* By errno: it is we who lack something, which says nothing of the other process. 0 or negative errno. */
-static int lack(void)
+/* Returns negative errno if a call failed because the daemon has no descriptors or memory left; else 0. */
+static int check_shortage(void)
 {
 	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno : 0;
 }
 
-/* Where that cannot be told no rule for a unit or cgroup fits; but not because we have no descriptor left. */
+/* An unknown cgroup is no error: then no rule for a unit or cgroup fits. A shortage of descriptors is one. */
 static int read_cgroup(struct hb_peer *peer)
 {
-	/* Whole lines: the rest of a long one may look like a line of its own, and users name cgroups as they like. */
+	/* Reads complete lines: users choose the names of cgroups, so the rest of a long line could look like another line. */
 	char *line = NULL;
 	size_t size = 0;
 	FILE *file = hb_process_file(peer->pid, "cgroup");
 	if (!file)
-		return lack();
+		return check_shortage();
 	while (getline(&line, &size, file) > 0) {
 		if (strncmp(line, "0::", 3) != 0)
 			continue;
@@ -43,7 +43,7 @@ static int read_cgroup(struct hb_peer *peer)
 	return 0;
 }
 
-/* The first service or scope: below it users may have made folders of any name. Where there is none, the last slice. */
+/* Takes the first service or scope, because users can make cgroups of any name below it. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size)
 {
 	static const char *const kinds[] = {".slice", ".service", ".scope"};
@@ -80,7 +80,7 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 	peer->pidfd = -1;
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
 		return -errno;
-	if (credentials.pid <= 0) /* lives in a pid namespace that we cannot see into */
+	if (credentials.pid <= 0) /* the process is in a pid namespace that the daemon cannot see */
 		return -ESRCH;
 	peer->pid = credentials.pid;
 	peer->uid = credentials.uid;
@@ -90,7 +90,7 @@ int hb_peer_read(int socket, struct hb_peer *peer)
 	return 0;
 }
 
-/* Whoever connected has closed its end, as the kernel does at its death where it had not handed it on. */
+/* Whether the peer closed its end of the connection, or died and the kernel closed it. */
 static bool has_hung_up(int socket)
 {
 	struct pollfd end = {.fd = socket, .events = POLLRDHUP};
@@ -98,8 +98,8 @@ static bool has_hung_up(int socket)
 }
 
 /*
- * The process that connected. Before Linux 6.5 only its pid can be had, and another process may have got that since: then
- * it started later than what was seen at first, or whoever connected has ended, and hung up.
+ * Opens the process that connected. Before Linux 6.5 the kernel gives only its pid, which another process may have by now.
+ * Then the process that connected has ended: its connection is closed, or the start time differs from the first reading.
  */
 static int open_process(int socket, const struct hb_peer *peer)
 {
@@ -108,7 +108,8 @@ static int open_process(int socket, const struct hb_peer *peer)
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
 		return pidfd;
 	if (errno != ENOPROTOOPT)
-		return errno == EINVAL ? -ESRCH : -errno; /* how some kernels say that it has ended */
+		return errno == EINVAL ? -ESRCH
+				       : -errno; /* some kernels report in this way that the process has ended */
 	pidfd = hb_process_open(peer->pid);
 	if (pidfd < 0 || !has_hung_up(socket))
 		return pidfd;
@@ -124,7 +125,7 @@ int hb_peer_open(int socket, struct hb_peer *peer)
 	peer->pidfd = pidfd;
 	errno = 0;
 	bool same = hb_process_start_ticks(peer->pid) == peer->start_ticks;
-	int result = same ? 0 : lack();
+	int result = same ? 0 : check_shortage();
 	if (result == 0)
 		result = read_cgroup(peer);
 	hb_peer_unit(peer->cgroup, peer->unit, sizeof peer->unit);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is at the other end of a socket: identity from SO_PEERCRED and
- * SO_PEERPIDFD, the rest from /proc. What policy rules look at. Nothing here
- * comes from a message.
+ * Identifies the process at the other end of a socket, for the rules of the
+ * configuration. The kernel names the process (SO_PEERCRED, SO_PEERPIDFD), /proc
+ * has the rest, and nothing comes from a message.
  */
 #ifndef HB_DAEMON_PEER_H
 #define HB_DAEMON_PEER_H
@@ -12,27 +12,27 @@
 #include <sys/types.h>
 
 struct hb_peer {
-	pid_t pid; /* in our pid namespace */
+	pid_t pid; /* in the daemon's pid namespace */
 	uid_t uid;
 	gid_t gid;
-	uint64_t start_ticks; /* start of the process since boot; tells it from a later one with the same pid */
+	uint64_t start_ticks; /* start time in ticks since boot; differs for a later process with the same pid */
 	char user[64];        /* login name, or the uid in digits */
-	int pidfd;            /* between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
-	char cgroup[256];     /* path in the unified hierarchy, "" = not known */
-	char unit[128];       /* systemd unit of the system: its first service or scope, else its last slice */
+	int pidfd;            /* open between hb_peer_open() or hb_peer_of() and hb_peer_close(); else -1 */
+	char cgroup[256];     /* path in the unified hierarchy; "" = not known */
+	char unit[128];       /* unit of the system's systemd, see hb_peer_unit(); "" = not known */
 };
 
-/* Who it is, but neither cgroup nor unit. 0, or negative errno when the peer cannot be told. */
+/* Reads pid, user, group and start time. 0, or negative errno when the kernel does not name the peer. */
 int hb_peer_read(int socket, struct hb_peer *peer);
 /*
- * After hb_peer_read(): opens the process and reads the rest. 0: all that is known is of the process that connected, which
- * lives. Negative errno; -ESRCH: it has ended.
+ * Call it after hb_peer_read(): opens the process and reads cgroup and unit. 0: the process that connected is running, and
+ * all fields are about that process. -ESRCH: it has ended. Or another negative errno.
  */
 int hb_peer_open(int socket, struct hb_peer *peer);
-/* The same of a process that did not connect. 0, -ESRCH or other negative errno. */
+/* Reads all fields of a process that did not connect. 0, -ESRCH or another negative errno. */
 int hb_peer_of(pid_t pid, struct hb_peer *peer);
 void hb_peer_close(struct hb_peer *peer);
-/* The systemd unit in a cgroup path: "" when there is none. */
+/* Writes the systemd unit in a cgroup path: its first service or scope, else its last slice; "" = there is none. */
 void hb_peer_unit(const char *cgroup, char *unit, size_t size);
 
 #endif

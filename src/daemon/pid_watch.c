@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pidfd in the event loop; see pid_watch.h. */
+/* Watches a pidfd in the event loop; see pid_watch.h. */
 #include "daemon/pid_watch.h"
 
 #include <errno.h>
@@ -10,23 +10,23 @@
 struct hb_pid_watch {
 	uv_poll_t poll;
 	int fd;
-	void (*gone)(void *argument);
+	void (*ended)(void *argument);
 	void *argument;
 };
 
-static void readable(uv_poll_t *poll, int status, int events)
+static void report_end(uv_poll_t *poll, int status, int events)
 {
 	struct hb_pid_watch *watch = poll->data;
 	uv_poll_stop(poll);
-	watch->gone(watch->argument);
+	watch->ended(watch->argument);
 }
 
-static void closed(uv_handle_t *handle)
+static void free_watch(uv_handle_t *handle)
 {
 	free(handle->data);
 }
 
-int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*gone)(void *argument), void *argument,
+int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*ended)(void *argument), void *argument,
 		     struct hb_pid_watch **watch)
 {
 	int fd = fcntl(pidfd, F_DUPFD_CLOEXEC, 0);
@@ -37,7 +37,7 @@ int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*gone)(void *argument), v
 		close(fd);
 		return -ENOMEM;
 	}
-	*made = (struct hb_pid_watch){.fd = fd, .gone = gone, .argument = argument};
+	*made = (struct hb_pid_watch){.fd = fd, .ended = ended, .argument = argument};
 	int result = uv_poll_init(loop, &made->poll, fd);
 	if (result < 0) {
 		close(fd);
@@ -45,7 +45,7 @@ int hb_pid_watch_new(uv_loop_t *loop, int pidfd, void (*gone)(void *argument), v
 		return result;
 	}
 	made->poll.data = made;
-	uv_poll_start(&made->poll, UV_READABLE, readable);
+	uv_poll_start(&made->poll, UV_READABLE, report_end);
 	*watch = made;
 	return 0;
 }
@@ -54,7 +54,7 @@ void hb_pid_watch_free(struct hb_pid_watch *watch)
 {
 	if (!watch)
 		return;
-	/* Stops polling at once; only the freeing is left to the loop. */
-	uv_close((uv_handle_t *)&watch->poll, closed);
+	/* The poll stops at once; the loop frees the record later. */
+	uv_close((uv_handle_t *)&watch->poll, free_watch);
 	close(watch->fd);
 }

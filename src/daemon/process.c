@@ -30,7 +30,7 @@ FILE *hb_process_file(pid_t pid, const char *file)
 	return fopen(path, "re");
 }
 
-/* The text of field `number` (3 and up) of /proc/PID/stat and what follows it, in `line`; NULL = no such process. */
+/* Reads /proc/PID/stat into `line`. Returns the text from field `number` (3 and up) on; NULL = no such process. */
 static const char *read_stat(pid_t pid, int number, char *line, int size)
 {
 	FILE *file = hb_process_file(pid, "stat");
@@ -38,7 +38,7 @@ static const char *read_stat(pid_t pid, int number, char *line, int size)
 		return NULL;
 	char *read = fgets(line, size, file);
 	fclose(file);
-	/* The second field is the program's name and may hold anything: count from its last parenthesis. */
+	/* The second field is the program's name and may contain any text: fields are counted from its last parenthesis. */
 	char *field = read ? strrchr(line, ')') : NULL;
 	for (int i = 2; field && i < number; i++)
 		field = strchr(field + 1, ' ');
@@ -68,7 +68,7 @@ bool hb_process_is_stopped(pid_t pid)
 
 bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid)
 {
-	/* The owner of /proc/PID is root for a program that may not be dumped: the file says whose it is. */
+	/* The owner of /proc/PID is root for programs without core dumps, so the user is read from the file. */
 	char line[256];
 	unsigned real, effective, found = 0;
 	FILE *file = hb_process_file(pid, "status");

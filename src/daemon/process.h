@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What /proc tells of a process, and pidfds. A pid may be given to another
- * process at any time: what was read of it holds for the process behind a pidfd
- * if that still lives afterwards. Used by peer.c, tenancy.c and device.c.
+ * Reads facts about a process from /proc, and opens pidfds. The kernel may give a
+ * pid to another process at any time. What was read is true of the process
+ * behind a pidfd if that process still runs afterwards.
  */
 #ifndef HB_DAEMON_PROCESS_H
 #define HB_DAEMON_PROCESS_H
@@ -12,21 +12,22 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* A pidfd of whatever process has the pid now; negative errno, -ESRCH: there is none. */
+/* Opens a pidfd of the process that has the pid now. Negative errno; -ESRCH: there is no such process. */
 int hb_process_open(pid_t pid);
+/* Whether the process still runs. */
 bool hb_process_lives(int pidfd);
 
-/* /proc/PID/FILE; NULL = cannot be read. */
+/* Opens /proc/PID/FILE. NULL = it cannot be read. */
 FILE *hb_process_file(pid_t pid, const char *file);
-/* When it started, in clock ticks since boot; 0 = no such process. */
+/* Returns the start time in clock ticks since boot; 0 = no such process. */
 uint64_t hb_process_start_ticks(pid_t pid);
-/* Where its stack began: another number once it has executed another program; 0 = we may not know, or it has ended. */
+/* Returns the address of the stack, which changes when the process executes another program; 0 = not permitted, or ended. */
 uint64_t hb_process_image(pid_t pid);
-/* Stopped by a signal or a debugger. */
+/* Whether a signal or a debugger has stopped the process. */
 bool hb_process_is_stopped(pid_t pid);
-/* Its effective user and group. False: no such process. */
+/* Reads the effective user and group. False: no such process. */
 bool hb_process_user(pid_t pid, uid_t *uid, gid_t *gid);
-/* NAME=VALUE was in the environment that it was started with. */
+/* Whether the process was started with NAME=VALUE in its environment. */
 bool hb_process_began_with(pid_t pid, const char *variable);
 
 #endif

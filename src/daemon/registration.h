@@ -9,7 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/peer.h"
 
-/* What the answer to a registration needs. */
+/* Result of a registration. */
 struct hb_grant {
 	struct hb_tenancy *tenancy;
 	uint32_t slot; /* HB_PAGE_PROCESSES = none */

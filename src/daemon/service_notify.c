@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See service_notify.h. */
+/* Reports to systemd; see service_notify.h. */
 #include "daemon/service_notify.h"
 
 #include "base/clock.h"
@@ -14,12 +14,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* systemd's queue is short, and full of signs of life when it is slow to read: what is said once waits for room. */
-#define TELL_LIMIT_S 1
+/* systemd's queue is short and may be full of watchdog messages: important messages wait this long for room. */
+#define SEND_LIMIT_S 1
 
 static struct sockaddr_un address;
-static socklen_t address_length;  /* 0 = nobody listens */
-static int64_t every_ns, next_ns; /* of the watchdog; 0 = none */
+static socklen_t address_length;  /* 0 = there is no socket */
+static int64_t every_ns, next_ns; /* watchdog messages; 0 = there is no watchdog */
 
 static void take_socket(const char *path)
 {
@@ -39,7 +39,7 @@ void hb_service_init(void)
 	take_socket(getenv("NOTIFY_SOCKET"));
 	long long limit_us = usec ? strtoll(usec, NULL, 10) : 0;
 	bool ours = !pid || strtoll(pid, NULL, 10) == (long long)getpid();
-	/* Twice within the limit, as systemd advises. */
+	/* systemd recommends two messages within the limit. */
 	if (ours && limit_us > 0 && limit_us < INT64_MAX / HB_NS_PER_US)
 		every_ns = limit_us * HB_NS_PER_US / 2;
 	unsetenv("NOTIFY_SOCKET");
@@ -47,9 +47,9 @@ void hb_service_init(void)
 	unsetenv("WATCHDOG_PID");
 }
 
-static void tell(const char *state, int flags)
+static void send_state(const char *state, int flags)
 {
-	struct timeval limit = {.tv_sec = TELL_LIMIT_S};
+	struct timeval limit = {.tv_sec = SEND_LIMIT_S};
 	if (!address_length)
 		return;
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -62,7 +62,7 @@ static void tell(const char *state, int flags)
 
 void hb_service_report(const char *state)
 {
-	tell(state, 0);
+	send_state(state, 0);
 }
 
 void hb_service_report_reloading(int64_t now_ns)
@@ -77,5 +77,5 @@ void hb_service_alive(int64_t now_ns)
 	if (!every_ns || now_ns < next_ns)
 		return;
 	next_ns = now_ns + every_ns;
-	tell("WATCHDOG=1", MSG_DONTWAIT); /* the next one is as good */
+	send_state("WATCHDOG=1", MSG_DONTWAIT); /* if it is lost, the next one will do */
 }

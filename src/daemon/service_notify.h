@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells systemd how the daemon is (sd_notify's protocol: a datagram to the
- * socket in NOTIFY_SOCKET). Nothing happens where nobody asked. Used by
- * daemon.c and hbd.c; one thread.
+ * Reports the daemon's state to systemd (the protocol of sd_notify: a datagram to
+ * the socket in NOTIFY_SOCKET). Does nothing if systemd did not start the daemon.
+ * For one thread.
  */
 #ifndef HB_DAEMON_SERVICE_NOTIFY_H
 #define HB_DAEMON_SERVICE_NOTIFY_H
 
 #include <stdint.h>
 
-/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and takes them out of the environment, so that no child speaks for us. */
+/* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID and removes them from the environment, so that no child uses them. */
 void hb_service_init(void);
-/* "READY=1", "STOPPING=1", lines separated by newlines. */
+/* Sends a state such as "READY=1" or "STOPPING=1"; several lines are separated by newlines. */
 void hb_service_report(const char *state);
-/* "RELOADING=1" with the time that systemd wants to see. */
+/* Sends "RELOADING=1" with the time that systemd requires. */
 void hb_service_report_reloading(int64_t now_ns);
-/* Call it from the event loop: pats the watchdog in time, where there is one. */
+/* Call it in the event loop: notifies the watchdog in time, if there is one. */
 void hb_service_alive(int64_t now_ns);
 
 #endif

@@ -54,7 +54,7 @@ static void add_gpu_use(json_t *object, const struct hb_daemon *daemon, const st
 	set_member(object, "uncovered_why", json_string(use ? use->why : "the driver has not been asked yet"));
 }
 
-/* What an HP process publishes for LP in the spatial engine; see decide/spatial.h. */
+/* One HP process in the spatial engine, as it publishes itself for LP; see decide/spatial.h. */
 static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
 {
 	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
@@ -111,7 +111,7 @@ static json_t *record_json(const struct hb_choose_record *record)
 			 "low_ppm", (int)record->low_ppm);
 }
 
-/* What `engine: auto` knows: for each pair of programs, what each engine achieved. */
+/* The results of each engine for each pair of programs, as `engine: auto` knows them. */
 static json_t *engines_json(const struct hb_engine_history *history)
 {
 	json_t *array = json_array();

@@ -21,14 +21,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Applications close low descriptors wholesale (daemons, shells): stay out of their way. */
+/* Some applications (daemons, shells) close all low descriptors, so the page's descriptor is a high one. */
 #define FD_FLOOR 512
 
-/* The time limit of an answer runs in parts: a pause of the machine, in which the daemon cannot answer either, uses up one. */
+/* The time limit of an answer is split into parts: if the machine pauses, which stops the daemon, too, one part expires. */
 #define LIMIT_PARTS 20
 
-/* poll(), whatever signals come meanwhile. limit_ms 0: without a limit. */
-static bool comes_within(int socket, int limit_ms)
+/* Waits for input in spite of signals. limit_ms 0: without a limit. */
+static bool wait_readable(int socket, int limit_ms)
 {
 	struct pollfd answer = {.fd = socket, .events = POLLIN};
 	int64_t until_ns = hb_clock_now_ns() + limit_ms * HB_NS_PER_MS;
@@ -41,29 +41,29 @@ static bool comes_within(int socket, int limit_ms)
 	return ready > 0;
 }
 
-static bool answer_comes(int socket)
+static bool wait_for_answer(int socket)
 {
 	struct timeval limit = {0};
 	socklen_t size = sizeof limit;
 	getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, &size);
 	int64_t part_ms = ((int64_t)limit.tv_sec * 1000 + limit.tv_usec / 1000) / LIMIT_PARTS;
 	for (int part = 0; part < LIMIT_PARTS; part++)
-		if (comes_within(socket, (int)part_ms))
+		if (wait_readable(socket, (int)part_ms))
 			return true;
 	return false;
 }
 
-static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, unsigned expected,
-		   struct hb_error *error)
+static int receive_answer(int socket, union hb_msg *message, struct hb_wire_fds *fds, unsigned expected,
+			  struct hb_error *error)
 {
 	const char *why = "";
-	int result = answer_comes(socket) ? hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why) : -EAGAIN;
+	int result = wait_for_answer(socket) ? hb_wire_receive(socket, HB_SENDER_DAEMON, message, fds, &why) : -EAGAIN;
 	if (result == -EPROTO)
 		return hb_error_set(error, result, "the daemon's answer is damaged: %s", why);
 	if (result == -EAGAIN)
-		return hb_error_set(error, -ETIMEDOUT, "the daemon does not answer; look at its log and restart it");
+		return hb_error_set(error, -ETIMEDOUT, "the daemon does not answer; read its log and restart it");
 	if (result < 0)
-		return hb_error_set(error, result, "the daemon has hung up: %s", strerror(-result));
+		return hb_error_set(error, result, "the daemon closed the connection: %s", strerror(-result));
 	if (message->header.kind == HB_MSG_ERROR) {
 		size_t length;
 		const char *text = hb_msg_text(message, &length);
@@ -75,9 +75,9 @@ static int receive(int socket, union hb_msg *message, struct hb_wire_fds *fds, u
 	return hb_error_set(error, -EPROTO, "unexpected answer %s", hb_msg_name(message->header.kind));
 }
 
-/* One request and the (first) answer to it, in the same buffer. */
-static int call(int socket, union hb_msg *message, int fd, struct hb_wire_fds *fds, unsigned expected,
-		struct hb_error *error)
+/* Sends a request and receives the first answer, in the same buffer. */
+static int call_daemon(int socket, union hb_msg *message, int fd, struct hb_wire_fds *fds, unsigned expected,
+		       struct hb_error *error)
 {
 	int result = hb_wire_send(socket, message, &fd, fd >= 0);
 	if (expected == HB_MSG_REGISTERED)
@@ -85,7 +85,7 @@ static int call(int socket, union hb_msg *message, int fd, struct hb_wire_fds *f
 	fds->n = 0;
 	if (result < 0)
 		return hb_error_set(error, result, "cannot send to the daemon: %s", strerror(-result));
-	return receive(socket, message, fds, expected, error);
+	return receive_answer(socket, message, fds, expected, error);
 }
 
 static int say_hello(int socket, struct hb_error *error)
@@ -98,7 +98,7 @@ static int say_hello(int socket, struct hb_error *error)
 	message->as_HELLO.version_min = HB_PROTOCOL_VERSION;
 	message->as_HELLO.version_max = HB_PROTOCOL_VERSION;
 	message->as_HELLO.page_version = HB_PAGE_VERSION;
-	int result = call(socket, message, -1, &fds, HB_MSG_WELCOME, error);
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_WELCOME, error);
 	if (!result && message->as_WELCOME.page_version != HB_PAGE_VERSION)
 		result = hb_error_set(error, -EPROTO,
 				      "the daemon has page version %u, this program %u: restart the older one",
@@ -131,9 +131,10 @@ static int connect_to(const char *path, int timeout_ms)
 }
 
 /*
- * What a daemon tells is put into the environment of programs, so it has to be root's or our own: a folder in /tmp, or
- * one that came with the environment of another user, may be somebody else's. Whoever sets HB_SOCKET has chosen, and in
- * the system's folder only root makes sockets (in a container root may have another number).
+ * A daemon's answer changes the environment of programs, so the daemon must belong to root or to this user: a folder in
+ * /tmp, or one named by an inherited environment, may belong to another user. A socket that HB_SOCKET names is accepted
+ * as the user's choice, and so is the system's folder, where only root makes sockets (in a container, root may have
+ * another user id).
  */
 static int check_server(int fd, const char *path, struct hb_error *error)
 {
@@ -143,13 +144,13 @@ static int check_server(int fd, const char *path, struct hb_error *error)
 	if ((chosen && *chosen) || strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0)
 		return 0;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) < 0)
-		return hb_error_set(error, -errno, "%s: whose daemon this is cannot be told: %s", path,
+		return hb_error_set(error, -errno, "%s: cannot find out to which user the daemon belongs: %s", path,
 				    strerror(errno));
 	if (server.uid == 0 || server.uid == geteuid())
 		return 0;
 	return hb_error_set(error, -EPERM,
-			    "%s: the daemon there is user %u's, neither root's nor your own; set XDG_RUNTIME_DIR to a "
-			    "folder of your own, or HB_SOCKET to this path to use it",
+			    "%s: the daemon belongs to user %u, neither to root nor to you; set XDG_RUNTIME_DIR to a "
+			    "folder of your own, or HB_SOCKET to this path to use that daemon",
 			    path, (unsigned)server.uid);
 }
 
@@ -169,24 +170,24 @@ int hb_client_open(const char *path, int timeout_ms, struct hb_error *error)
 	return result;
 }
 
-static void fill_register(struct hb_msg_register *m, const struct hb_tenant_options *wish)
+static void fill_register(struct hb_msg_register *m, const struct hb_tenant_options *options)
 {
-	m->flags = wish->flags & ~(uint32_t)HB_REGISTER_PAGE;
-	m->priority = wish->priority;
-	m->engine = wish->engine;
-	m->slo_ns = wish->slo_ns;
-	m->attainment_ppm = wish->attainment_ppm;
-	m->pcie_weight = wish->pcie_weight;
-	m->memory_bytes = wish->memory_bytes;
-	memcpy(m->token, wish->token, sizeof m->token);
+	m->flags = options->flags & ~(uint32_t)HB_REGISTER_PAGE;
+	m->priority = options->priority;
+	m->engine = options->engine;
+	m->slo_ns = options->slo_ns;
+	m->attainment_ppm = options->attainment_ppm;
+	m->pcie_weight = options->pcie_weight;
+	m->memory_bytes = options->memory_bytes;
+	memcpy(m->token, options->token, sizeof m->token);
 	m->slot = HB_PAGE_PROCESSES;
-	m->n_gpus = wish->n_gpus;
-	memcpy(m->uuids, wish->uuids, sizeof m->uuids);
-	memcpy(m->totals, wish->totals, sizeof m->totals);
+	m->n_gpus = options->n_gpus;
+	memcpy(m->uuids, options->uuids, sizeof m->uuids);
+	memcpy(m->totals, options->totals, sizeof m->totals);
 }
 
-/* The descriptor of our page for the daemon, or -1 when the application has closed or replaced it. */
-static int page_fd_of(const struct hb_membership *member)
+/* Returns the descriptor of the page, or -1 if the application has closed or replaced it. */
+static int find_page_fd(const struct hb_membership *member)
 {
 	struct stat found;
 	if (member->page_fd < 0 || fstat(member->page_fd, &found) < 0 || found.st_ino != member->page_inode)
@@ -201,7 +202,7 @@ static int map_page(struct hb_membership *member, int fd)
 		return -errno;
 	if (!hb_page_size_is_known((size_t)found.st_size))
 		return -EPROTO;
-	if (member->page) /* registered again: the daemon took over the page that we have */
+	if (member->page) /* registered again: the daemon continues with the same page */
 		return found.st_ino == member->page_inode ? 0 : -EPROTO;
 	struct hb_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
@@ -257,13 +258,13 @@ static void copy_environment(const union hb_msg *message, char *environment, siz
 	const char *text = hb_msg_text(message, &length);
 	if (!environment || size < 2)
 		return;
-	if (length > size - 2) /* cannot happen with a buffer of the message's size; never cut a value in half */
+	if (length > size - 2) /* cannot happen if the buffer has the size of a message; a value is never cut */
 		length = 0;
 	memcpy(environment, text, length);
 	environment[length] = environment[length + 1] = '\0';
 }
 
-int hb_client_register(int socket, const struct hb_tenant_options *wish, struct hb_membership *member,
+int hb_client_register(int socket, const struct hb_tenant_options *options, struct hb_membership *member,
 		       char *environment, size_t environment_size, struct hb_error *error)
 {
 	struct hb_wire_fds fds;
@@ -271,17 +272,17 @@ int hb_client_register(int socket, const struct hb_tenant_options *wish, struct 
 	if (!message)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	hb_msg_init(message, HB_MSG_REGISTER);
-	fill_register(&message->as_REGISTER, wish);
-	int page_fd = page_fd_of(member);
+	fill_register(&message->as_REGISTER, options);
+	int page_fd = find_page_fd(member);
 	if (page_fd >= 0)
 		message->as_REGISTER.flags |= HB_REGISTER_PAGE;
 	if (member->page) {
 		message->as_REGISTER.slot = member->slot;
 		message->as_REGISTER.generation = member->generation;
 	}
-	if (wish->command)
-		hb_msg_add_text(message, wish->command, strlen(wish->command));
-	int result = call(socket, message, page_fd, &fds, HB_MSG_REGISTERED, error);
+	if (options->command)
+		hb_msg_add_text(message, options->command, strlen(options->command));
+	int result = call_daemon(socket, message, page_fd, &fds, HB_MSG_REGISTERED, error);
 	if (result == 0) {
 		HB_FAULT(client_granted);
 		copy_environment(message, environment, environment_size);
@@ -310,7 +311,7 @@ void hb_membership_fini(struct hb_membership *member)
 static int call_for_done(int socket, union hb_msg *message, struct hb_error *error)
 {
 	struct hb_wire_fds fds;
-	int result = call(socket, message, -1, &fds, HB_MSG_DONE, error);
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_DONE, error);
 	free(message);
 	return result;
 }
@@ -340,30 +341,30 @@ int hb_client_set(int socket, const struct hb_msg_set *change, struct hb_error *
 /* Collects TEXT messages until the one without `more`; the first is already in *message. */
 static int read_text(int socket, union hb_msg *message, char **text, struct hb_error *error)
 {
-	char *whole = NULL;
+	char *joined = NULL;
 	size_t used = 0;
 	for (;;) {
 		size_t length;
-		const char *piece = hb_msg_text(message, &length);
-		char *grown = realloc(whole, used + length + 1);
+		const char *part = hb_msg_text(message, &length);
+		char *grown = realloc(joined, used + length + 1);
 		if (!grown) {
-			free(whole);
+			free(joined);
 			return hb_error_set(error, -ENOMEM, "out of memory");
 		}
-		whole = grown;
-		memcpy(whole + used, piece, length);
+		joined = grown;
+		memcpy(joined + used, part, length);
 		used += length;
-		whole[used] = '\0';
+		joined[used] = '\0';
 		if (!message->as_TEXT.more)
 			break;
 		struct hb_wire_fds fds;
-		int result = receive(socket, message, &fds, HB_MSG_TEXT, error);
+		int result = receive_answer(socket, message, &fds, HB_MSG_TEXT, error);
 		if (result < 0) {
-			free(whole);
+			free(joined);
 			return result;
 		}
 	}
-	*text = whole;
+	*text = joined;
 	return 0;
 }
 
@@ -378,7 +379,7 @@ int hb_client_record(int socket, uint32_t seconds, char **text, struct hb_error 
 	message->as_RECORD.seconds = seconds;
 	if (!text)
 		return call_for_done(socket, message, error);
-	int result = call(socket, message, -1, &fds, HB_MSG_TEXT, error);
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_TEXT, error);
 	if (result == 0)
 		result = read_text(socket, message, text, error);
 	free(message);
@@ -392,7 +393,7 @@ int hb_client_status(int socket, char **json, struct hb_error *error)
 	if (!message)
 		return hb_error_set(error, -ENOMEM, "out of memory");
 	hb_msg_init(message, HB_MSG_STATUS);
-	int result = call(socket, message, -1, &fds, HB_MSG_TEXT, error);
+	int result = call_daemon(socket, message, -1, &fds, HB_MSG_TEXT, error);
 	if (result == 0)
 		result = read_text(socket, message, json, error);
 	free(message);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks and builds messages; see protocol.h. Called by daemon and clients on every packet. */
+/* Checks and builds messages; see protocol.h. Called by daemon and clients for every packet. */
 #include "protocol/protocol.h"
 
 #include <errno.h>

@@ -38,7 +38,7 @@ int hb_runtime_dir(char path[HB_PATH_MAX], struct hb_error *error)
 				    "$XDG_RUNTIME_DIR is too long for a socket in it; set a shorter one");
 	if (mkdir(wanted, 0700) < 0 && errno != EEXIST)
 		return hb_error_set(error, -errno, "%s: cannot make this folder: %s", wanted, strerror(errno));
-	/* lstat: a link planted by somebody else in /tmp must not be followed. */
+	/* lstat(): another user may have put a link into /tmp, which must not be followed. */
 	if (lstat(wanted, &found) < 0)
 		return hb_error_set(error, -errno, "%s: %s", wanted, strerror(errno));
 	if (!S_ISDIR(found.st_mode) || found.st_uid != geteuid() || found.st_mode & 077)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the daemon's socket and files are. Used by hbd, hb and the shim.
+ * Finds the daemon's socket and folder. Used by hbd, hb and the shim. The first
+ * of these applies:
  *
- *   $HB_SOCKET, where it is set
- *   /run/hummingbird/hbd.sock, where a system-wide daemon has made one we may use
+ *   $HB_SOCKET, if set
+ *   /run/hummingbird/hbd.sock, if a system-wide daemon made it and this user may use it
  *   DIR/hbd.sock, DIR = $XDG_RUNTIME_DIR/hummingbird, else /run/user/UID/hummingbird,
- *   else /tmp/hummingbird-UID: a folder of our own that nobody else may enter
+ *   else /tmp/hummingbird-UID, a folder that only this user may enter
  */
-#ifndef HB_DAEMON_SOCKET_PATH_H
-#define HB_DAEMON_SOCKET_PATH_H
+#ifndef HB_PROTOCOL_SOCKET_PATH_H
+#define HB_PROTOCOL_SOCKET_PATH_H
 
 #include "base/error.h"
 
@@ -17,16 +18,17 @@
 
 #define HB_SYSTEM_DIR "/run/hummingbird"
 #define HB_SOCKET_NAME "hbd.sock"
-#define HB_SOCKET_NAME_SIMULATED "hbd-sim.sock" /* daemons for real and simulated GPUs live side by side */
-#define HB_PATH_MAX 108                         /* a socket's path with its NUL: sizeof sockaddr_un.sun_path */
+#define HB_SOCKET_NAME_SIMULATED "hbd-sim.sock" /* daemons for real and for simulated GPUs may run at the same time */
+#define HB_PATH_MAX 108 /* length of a socket's path with its NUL: sizeof sockaddr_un.sun_path */
 
 /*
- * The user's folder, made (mode 0700) when it is missing. 0, or negative errno
- * with *error: -EPERM when a folder is there that is not ours alone.
+ * Finds the user's folder and makes it (mode 0700) if it is missing. 0, or
+ * negative errno with *error: -EPERM when the folder belongs to another user or
+ * other users may enter it.
  */
 int hb_runtime_dir(char path[HB_PATH_MAX], struct hb_error *error);
 
-/* The socket to connect to; makes nothing and checks nothing. 0 or negative errno. */
+/* Finds the socket to connect to, without making or checking anything. 0 or negative errno. */
 int hb_socket_path(bool simulated, char path[HB_PATH_MAX]);
 
 #endif

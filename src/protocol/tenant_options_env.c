@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wish as environment variables; see tenant_options_env.h. */
+/* Tenant options as environment variables; see tenant_options_env.h. */
 #include "protocol/tenant_options_env.h"
 
 #include <errno.h>
@@ -10,12 +10,12 @@
 static const char *const engines[] = {
 	[HB_ENGINE_TEMPORAL] = "temporal", [HB_ENGINE_TURNS] = "turns", [HB_ENGINE_SPATIAL] = "spatial"};
 
-void hb_tenant_options_init(struct hb_tenant_options *wish)
+void hb_tenant_options_init(struct hb_tenant_options *options)
 {
-	*wish = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .pcie_weight = 1};
+	*options = (struct hb_tenant_options){.priority = HB_PAGE_LOW, .pcie_weight = 1};
 }
 
-/* Leaves *value alone unless the variable holds a whole number within the bounds. */
+/* Changes *value only if the variable is an integer within the bounds. */
 static void read_number(const char *name, int64_t min, int64_t max, int64_t *value)
 {
 	const char *text = getenv(name);
@@ -28,36 +28,36 @@ static void read_number(const char *name, int64_t min, int64_t max, int64_t *val
 		*value = number;
 }
 
-static bool is(const char *name, const char *expected)
+static bool is_value(const char *name, const char *expected)
 {
 	const char *text = getenv(name);
 	return text && strcmp(text, expected) == 0;
 }
 
-int hb_tenant_options_from_environment(struct hb_tenant_options *wish)
+int hb_tenant_options_from_environment(struct hb_tenant_options *options)
 {
-	int64_t slo_ns = wish->slo_ns, ppm = wish->attainment_ppm, weight = wish->pcie_weight;
-	int64_t bytes = (int64_t)wish->memory_bytes;
+	int64_t slo_ns = options->slo_ns, ppm = options->attainment_ppm, weight = options->pcie_weight;
+	int64_t bytes = (int64_t)options->memory_bytes;
 	read_number("HB_SLO_NS", -1, INT64_MAX, &slo_ns);
 	read_number("HB_ATTAINMENT_PPM", 0, 1000000, &ppm);
 	read_number("HB_MEMORY_BYTES", 0, INT64_MAX, &bytes);
 	read_number("HB_PCIE_WEIGHT", 1, 1000, &weight);
-	wish->slo_ns = slo_ns;
-	wish->attainment_ppm = (uint32_t)ppm;
-	wish->memory_bytes = (uint64_t)bytes;
-	wish->pcie_weight = (uint32_t)weight;
-	if (is("HB_PRIORITY", "high"))
-		wish->priority = HB_PAGE_HIGH;
+	options->slo_ns = slo_ns;
+	options->attainment_ppm = (uint32_t)ppm;
+	options->memory_bytes = (uint64_t)bytes;
+	options->pcie_weight = (uint32_t)weight;
+	if (is_value("HB_PRIORITY", "high"))
+		options->priority = HB_PAGE_HIGH;
 	for (int i = HB_ENGINE_TEMPORAL; i <= HB_ENGINE_SPATIAL; i++)
-		if (is("HB_ENGINE", engines[i]))
-			wish->engine = (enum hb_engine)i;
-	if (is("HB_ROLE", "server"))
-		wish->flags |= HB_REGISTER_SERVER;
-	if (is("HB_MPS", "1"))
-		wish->flags |= HB_REGISTER_MPS;
-	if (is("HB_GPU", "sim"))
-		wish->flags |= HB_REGISTER_SIMULATED;
-	return hb_token_parse(getenv("HB_TENANT"), wish->token) < 0 ? -ENOENT : 0;
+		if (is_value("HB_ENGINE", engines[i]))
+			options->engine = (enum hb_engine)i;
+	if (is_value("HB_ROLE", "server"))
+		options->flags |= HB_REGISTER_SERVER;
+	if (is_value("HB_MPS", "1"))
+		options->flags |= HB_REGISTER_MPS;
+	if (is_value("HB_GPU", "sim"))
+		options->flags |= HB_REGISTER_SIMULATED;
+	return hb_token_parse(getenv("HB_TENANT"), options->token) < 0 ? -ENOENT : 0;
 }
 
 static int write_text(const char *name, const char *value)
@@ -73,21 +73,21 @@ static int write_number(const char *name, int64_t value)
 	return write_text(name, value ? text : NULL);
 }
 
-int hb_tenant_options_to_environment(const struct hb_tenant_options *wish)
+int hb_tenant_options_to_environment(const struct hb_tenant_options *options)
 {
 	char token[2 * HB_TOKEN_BYTES + 1];
-	hb_token_format(wish->token, token);
+	hb_token_format(options->token, token);
 	int results[] = {
 		write_text("HB_TENANT", token),
-		write_text("HB_PRIORITY", wish->priority == HB_PAGE_HIGH ? "high" : "low"),
-		write_number("HB_SLO_NS", wish->slo_ns),
-		write_number("HB_ATTAINMENT_PPM", wish->attainment_ppm),
-		write_number("HB_MEMORY_BYTES", (int64_t)wish->memory_bytes),
-		write_number("HB_PCIE_WEIGHT", wish->pcie_weight),
-		write_text("HB_ENGINE", wish->engine ? engines[wish->engine] : NULL),
-		write_text("HB_ROLE", wish->flags & HB_REGISTER_SERVER ? "server" : NULL),
-		write_text("HB_MPS", wish->flags & HB_REGISTER_MPS ? "1" : NULL),
-		write_text("HB_GPU", wish->flags & HB_REGISTER_SIMULATED ? "sim" : NULL),
+		write_text("HB_PRIORITY", options->priority == HB_PAGE_HIGH ? "high" : "low"),
+		write_number("HB_SLO_NS", options->slo_ns),
+		write_number("HB_ATTAINMENT_PPM", options->attainment_ppm),
+		write_number("HB_MEMORY_BYTES", (int64_t)options->memory_bytes),
+		write_number("HB_PCIE_WEIGHT", options->pcie_weight),
+		write_text("HB_ENGINE", options->engine ? engines[options->engine] : NULL),
+		write_text("HB_ROLE", options->flags & HB_REGISTER_SERVER ? "server" : NULL),
+		write_text("HB_MPS", options->flags & HB_REGISTER_MPS ? "1" : NULL),
+		write_text("HB_GPU", options->flags & HB_REGISTER_SIMULATED ? "sim" : NULL),
 	};
 	for (size_t i = 0; i < sizeof results / sizeof results[0]; i++)
 		if (results[i] < 0)

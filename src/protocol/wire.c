@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One message over a socket; see wire.h. */
+/* Sends and receives messages; see wire.h. */
 #include "protocol/wire.h"
 
 #include <errno.h>

@@ -112,7 +112,7 @@ class Service(unittest.TestCase):
                 file.write("precious")
             for plant in (lambda: os.link(other, log), lambda: os.symlink(other, log), lambda: os.mkfifo(log)):
                 plant()
-                self.assertIn(f"{log}: not used as log", self.background(stack))
+                self.assertIn(f"{log}: cannot be used as the log", self.background(stack))
                 os.unlink(log)
                 with open(other, encoding="utf-8") as file:
                     self.assertEqual(file.read(), "precious")
