@@ -140,7 +140,7 @@ class Spatial(unittest.TestCase):
 
     def test_masks_leave_out_whole_gpcs_where_it_is_wanted(self):
         with Stack(scale=2, config="masks: gpcs\n") as stack:
-            self.masks_beside_a_service(stack, lambda why, counts: "whole GPCs: found and proven" in why
+            self.masks_beside_a_service(stack, lambda why, counts: "complete GPCs: found and proven" in why
                                         and counts["masked_gpcs"] > 0)
 
     def test_masks_are_spread_where_gpcs_are_not_found(self):
@@ -151,7 +151,7 @@ class Spatial(unittest.TestCase):
     def test_a_trial_that_hangs_holds_nobody(self):
         # Neither the tenants nor the daemon, when it is to end.
         with Stack(scale=2, config="masks: gpcs\n", HB_SIM_GPCS="stuck") as stack:
-            self.masks_beside_a_service(stack, lambda why, counts: "whole GPCs: found" not in why
+            self.masks_beside_a_service(stack, lambda why, counts: "complete GPCs: found" not in why
                                         and counts["masked"] > 0 and counts["masked_gpcs"] == 0)
 
     def test_without_mps_it_is_refused(self):
