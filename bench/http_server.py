@@ -54,9 +54,8 @@ async def serve_http(service, ready):
     app.add_routes([web.post("/infer", infer)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    ready(site._server.sockets[0].getsockname()[1])  # pylint: disable=protected-access
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    ready(runner.addresses[0][1])
     await asyncio.Event().wait()
 
 
