@@ -5,7 +5,7 @@
  *
  * A request ran alone if no other tenant had work on the GPU between its begin and
  * its end. Queueing behind the tenant's own requests belongs to the latency alone,
- * because a service has it also on a GPU of its own. It does not belong to
+ * because a service queues on a GPU of its own as well. It does not belong to
  * alone_ns, the time of a request from the moment when it is served.
  */
 #include "base/hist.h"

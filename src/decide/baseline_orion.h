@@ -41,7 +41,7 @@ struct hb_orion_launch {
 	enum hb_class class;
 };
 
-/* What HP does now. */
+/* HP's present activity. */
 struct hb_orion_high {
 	bool present;        /* serves a request */
 	bool measures_alone; /* this request measures the time alone, so LP has to wait */

@@ -66,7 +66,7 @@ struct hb_spatial_board {
 };
 _Static_assert(sizeof(struct hb_spatial_board) == 1024, "fits the GPU page");
 
-/* What LP reads from the board, for all HP processes together. */
+/* The board as LP reads it, for all HP processes together. */
 struct hb_spatial_view {
 	uint32_t tenants;   /* HP processes */
 	bool present;       /* a request is served */

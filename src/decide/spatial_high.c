@@ -148,7 +148,7 @@ static bool is_closed_request(const struct hb_spatial_high *high)
 	       high->guard.gated > 0;
 }
 
-/* What a request with this time alone allows LP. */
+/* Returns the delay allowed by a request with this time alone. */
 static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns)
 {
 	uint32_t terms_ppm = high->beacon ? atomic_load_explicit(&high->beacon->terms_ppm, memory_order_relaxed) : 0;

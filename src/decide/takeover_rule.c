@@ -24,7 +24,7 @@ enum hb_takeover_step hb_takeover_next_step(const struct hb_takeover_plan *plan,
 {
 	if (plan->until_ns > now_ns && !acted)
 		return HB_TAKEOVER_TAKE;
-	/* Where a launch has ended the plan, that launch's lingering decides when to let go. */
+	/* After a launch has ended the plan, lingering decides when to let the GPU go. */
 	if ((plan->until_ns <= now_ns && !lingering) || doubtful)
 		return HB_TAKEOVER_LET_GO;
 	return HB_TAKEOVER_LEAVE;

@@ -18,7 +18,7 @@
 
 #include <stdatomic.h>
 
-/* What a change of the plan requires of the thread that caused it. */
+/* Duties of the thread that has changed the plan. */
 struct hb_takeover_change {
 	bool release;        /* let the GPU go now */
 	int64_t call_for_ns; /* the takeover thread has to run at this time or earlier */

@@ -122,7 +122,7 @@ static void read_counter(struct hb_simulation *simulation, struct hb_program *pr
 	spatial->read_ns = simulation->now_ns;
 }
 
-/* What the HP program that serves a request does now; with several, the one with the least time alone. */
+/* Describes the HP program that serves a request; of several, the one with the least time alone. */
 static struct hb_orion_high describe_high(const struct hb_simulation *simulation, const struct hb_spatial_view *view)
 {
 	struct hb_orion_high described = {.present = view->present};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tiny trace made here and runs of it on the H200 model: `service` (20 kernels
- * of 10 us, host-paced when eager), `train` (12 kernels of 300 us that fill the
- * GPU). Used by test_engine_*.c.
+ * A tiny trace and runs of it on the H200 model: `service` (20 kernels of 10 us, paced by
+ * the host when eager) and `train` (12 kernels of 300 us that fill the GPU). Used by
+ * test_simulation_*.c.
  */
 #ifndef HB_TESTS_ENGINE_RIG_H
 #define HB_TESTS_ENGINE_RIG_H
@@ -19,7 +19,7 @@ struct hb_sim_options engine_options(const char *sharing);
 /* Adds a tenant: "service", "service:graph", "train"; slo_ns as in sim.h. */
 void engine_high(struct hb_sim_options *options, const char *label, const char *arrivals, int64_t slo_ns);
 void engine_low(struct hb_sim_options *options, const char *label);
-/* Fails the test when the run does; hb_sim_result_fini() it. */
+/* Runs the options; fails the test if the run fails. The caller calls hb_sim_result_fini(). */
 struct hb_sim_result engine_run(const struct hb_sim_options *options);
 /* The usual pair: the service as a graph at 100/s beside one training. */
 struct hb_sim_result engine_pair(const char *sharing);

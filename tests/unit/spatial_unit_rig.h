@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HP's side of slack as the unit tests drive it: a board with one HP process that serves requests. */
+/* A board with one HP process that serves requests, for the unit tests of the spatial engine. */
 #ifndef HB_TESTS_SLACK_RIG_H
 #define HB_TESTS_SLACK_RIG_H
 
@@ -24,7 +24,7 @@ static inline void start_service(struct service *service)
 	hb_spatial_high_init(&service->high, service->beacon, SMS);
 }
 
-/* Windows so short that a few kernels fill them, for tests that count launches. */
+/* Short windows that a few kernels fill, for tests that count launches. */
 static inline void set_short_windows(struct hb_spatial_limits *limits)
 {
 	limits->window_ns = limits->open_ns = 100 * US;
@@ -46,7 +46,7 @@ static inline void serve(struct service *service, uint32_t launches, int64_t too
 	service->now_ns += took_ns;
 }
 
-/* HP is known, and its terms allow a twentieth. */
+/* HP has learned its time alone, and its allowance is a twentieth. */
 static inline void let_beside(struct service *service)
 {
 	service->beacon->terms_ppm = 50000;

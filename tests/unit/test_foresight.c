@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What foresight promises whatever it is told: nothing is held for signs it has
- * seen too little of, wrong holds stay within their budget over every window,
- * plans cost no more than the best of a search over many others, and each kind
- * of sign leads to holds that hide the switch. HB_SEED=N repeats a random run.
+ * Promises of foresight for any signs: signs with few outcomes cause no takeover, wrong
+ * takeovers stay within their budget over every interval, plans cost no more than the best
+ * of a search over many others, and each kind of sign leads to takeovers that hide the
+ * switch. HB_SEED=N repeats a random run.
  */
 #include "base/rng.h"
 #include "decide/foresight_plan.h"
@@ -29,7 +29,7 @@ struct rig {
 	int64_t now_ns;
 };
 
-/* A process that sees the end of its work at once, and that needs no thread to act. */
+/* A process that sees the end of its work at once and takes over without a thread. */
 static void init_prompt_costs(struct hb_foresight_costs *costs)
 {
 	hb_foresight_costs_init(costs);
@@ -46,7 +46,7 @@ static void rig_init(struct rig *rig)
 	hb_foresight_allow(&rig->foresight, 0, true);
 }
 
-/* Time passes, and what is due is done on the way. */
+/* Lets time pass and carries out what is due meanwhile. */
 static void pass(struct rig *rig, int64_t until_ns)
 {
 	int64_t next_ns;
@@ -80,7 +80,7 @@ static void random_outcomes(struct hb_rng *rng, int32_t *outcomes_ns, uint32_t n
 	}
 }
 
-/* What the plan costs is within 15 % of the best that a dense search finds, and never above not holding. */
+/* The cost of the plan is within 15 % of the best plan of a dense search, and never above that of no takeover. */
 static void test_plan_is_near_the_best(void **state)
 {
 	(void)state;
@@ -191,12 +191,14 @@ static void test_lingers_where_the_next_launch_is_near(void **state)
 	}
 	assert_true(rig.foresight.counts.lingers > 150);
 	assert_true(rig.foresight.counts.hidden > 150);
-	/* One wrong one a request, each shorter than a switch. */
+	/* One wrong takeover in each request, each shorter than a switch. */
 	assert_true(rig.foresight.counts.wrong_ns <= rig.foresight.counts.wrong * 190 * US);
 }
 
-/* Where idle is seen only after the GPU was given away, nothing is held for a launch that follows at once, and a hold
- * for one that follows later begins when it would for any other sign. */
+/*
+ * If the end of work is seen only after the GPU was given away, there is no takeover for a
+ * launch that follows at once, and one for a later launch begins as for any other sign.
+ */
 static void test_idle_seen_late_is_a_sign_like_others(void **state)
 {
 	(void)state;
@@ -210,12 +212,12 @@ static void test_idle_seen_late_is_a_sign_like_others(void **state)
 		pass(&rig, rig.now_ns + 360 * US);
 	}
 	assert_int_equal(rig.foresight.counts.lingers, 0);
-	/* The first end of work since the start is learned apart. */
+	/* The first end of work after a start is learned separately. */
 	assert_int_equal(rig.foresight.counts.hidden, 58 - HB_FORESIGHT_LEAST);
 	assert_int_equal(rig.foresight.signs[HB_FORESIGHT_LATER_IDLE].plan.start_ns, 100 * US);
 }
 
-/* --- who waits --- */
+/* --- requests that wait --- */
 
 enum { SOURCE = 7 };
 
@@ -232,7 +234,7 @@ static void work(struct rig *rig)
 	hb_foresight_idle(&rig->foresight, rig->now_ns);
 }
 
-/* The end of work that was just seen was taken for one behind which somebody waits. */
+/* Whether the last end of work was taken for one with another request waiting. */
 static bool is_queued(const struct rig *rig)
 {
 	return rig->foresight.pending >> HB_FORESIGHT_QUEUED & 1;
@@ -250,7 +252,7 @@ static void learn_source(struct rig *rig)
 	assert_true(rig->foresight.counts.hidden > 0);
 }
 
-/* Three connections are heard before the first is served: two wait behind it, one behind the second, none behind the third. */
+/* Bytes of three connections arrive before the first is served: two requests wait after it, one after the second, none after the third. */
 static void test_each_start_serves_one_connection(void **state)
 {
 	(void)state;
@@ -263,7 +265,7 @@ static void test_each_start_serves_one_connection(void **state)
 		work(&rig);
 		assert_int_equal(is_queued(&rig), served < 3);
 	}
-	/* One that is heard while another is served waits, too. */
+	/* A request whose bytes arrive while another is served waits as well. */
 	pass(&rig, rig.now_ns + 600 * US);
 	hb_foresight_busy(&rig.foresight, rig.now_ns);
 	hear_from(&rig, 2);
@@ -296,9 +298,9 @@ static void test_who_waits_for_too_long_came_for_something_else(void **state)
 	assert_false(is_queued(&rig));
 }
 
-/* --- kept from the end of work on --- */
+/* --- keeping the GPU after the end of work --- */
 
-/* Work, `next_ns` later more of it, and a long rest: the first end of work is the one behind which it is worth to keep. */
+/* Work, more work `next_ns` later, and a long rest: keeping the GPU pays after the first end of work. */
 static int64_t work_twice(struct rig *rig, int i, int64_t next_ns)
 {
 	hb_foresight_busy(&rig->foresight, rig->now_ns);
@@ -334,10 +336,10 @@ static void test_keeps_for_what_is_due_at_once(void **state)
 	assert_in_range(keep_ns, 34 * US, 100 * US);
 	assert_true(rig.foresight.counts.lingers >= 100 - HB_FORESIGHT_LEAST - 4);
 	assert_true(rig.budget.tokens_ns >
-		    rig.costs.budget_cap_ns * 9 / 10); /* two switches spared: it costs LP nothing */
+		    rig.costs.budget_cap_ns * 9 / 10); /* two switches are saved, so it costs LP nothing */
 }
 
-/* Negative controls: what comes much later, without LP, and without budget. */
+/* Negative controls: much later work, no LP, no budget. */
 static void test_keeps_only_where_it_pays(void **state)
 {
 	(void)state;
@@ -359,7 +361,7 @@ static void test_keeps_only_where_it_pays(void **state)
 
 /* --- the budget between signs --- */
 
-/* Two signs of which one misses in half of the cases: with little saved up only the other one is held for. */
+/* Two signs, of which one misses in half of the cases: with a nearly empty bucket only the other causes takeovers. */
 static void test_the_worst_sign_is_throttled_first(void **state)
 {
 	(void)state;
@@ -385,7 +387,7 @@ static void test_the_worst_sign_is_throttled_first(void **state)
 		}
 }
 
-/* --- whatever happens --- */
+/* --- random runs --- */
 
 #define WINDOWS 4096
 
@@ -393,7 +395,7 @@ struct spend {
 	int64_t at_ns, cost_ns;
 };
 
-/* Over every window the wrong holds that ended in it cost at most what was saved up plus the share. */
+/* In every interval the wrong takeovers that ended in it cost at most the full bucket plus the share. */
 static void check_windows(const struct rig *rig, const struct spend *spends, uint32_t n, uint64_t seed)
 {
 	for (uint32_t first = 0; first < n; first++) {
@@ -404,7 +406,7 @@ static void check_windows(const struct rig *rig, const struct spend *spends, uin
 			int64_t allowed_ns = rig->costs.budget_cap_ns +
 					     window_ns / 1000000 * (int64_t)rig->costs.budget_ppm;
 			if (sum_ns > allowed_ns)
-				fail_msg("HB_SEED=%llu: %lld ns of wrong holds within %lld ns",
+				fail_msg("HB_SEED=%llu: %lld ns of wrong takeovers within %lld ns",
 					 (unsigned long long)seed, (long long)sum_ns, (long long)window_ns);
 		}
 	}
@@ -435,7 +437,7 @@ static void random_call(struct rig *rig, struct hb_rng *rng)
 	}
 }
 
-/* Signs that are mostly true in even phases and mostly false in odd ones, now and then anything. */
+/* Signs that are mostly true in even phases and mostly false in odd phases; some are random. */
 static void random_step(struct rig *rig, struct hb_rng *rng, uint64_t phase)
 {
 	uint64_t what = hb_rng_below(rng, 20), source = hb_rng_below(rng, 3);

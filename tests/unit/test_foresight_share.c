@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes of one tenant, each with a foresight of its own: whatever each of
- * them is told and whenever it comes and goes, their holds together cost LP no
- * more than those of one process may. The signs are the worst there are: each
- * names a time, is of a new source, and leads to nothing. HB_SEED=N repeats a
- * random run.
+ * Processes of one tenant, each with its own foresight: whatever signs they get and
+ * whenever they start and end, their takeovers together cost LP no more than those of one
+ * process may. The signs are the worst possible: each names a time, has a new source, and
+ * no launch follows. HB_SEED=N repeats a random run.
  */
 #include "base/rng.h"
 #include "decide/defaults.h"
@@ -47,7 +46,7 @@ static struct world *world_new(void)
 	return world;
 }
 
-/* As in the shim: a look at the others, the sign, and then it is counted. */
+/* As in the shim: reads the others, handles the sign, and counts it. */
 static void tell(struct world *world, uint32_t i)
 {
 	struct process *process = &world->processes[i];
@@ -60,7 +59,7 @@ static void tell(struct world *world, uint32_t i)
 	world->activity[i]++;
 }
 
-/* Of all holds that have ended; each was in vain. */
+/* Cost of all takeovers that have ended; each was in vain. */
 static int64_t cost_ns(const struct world *world)
 {
 	int64_t sum_ns = 0;
@@ -82,7 +81,7 @@ static void expect_cost(const struct world *world, int64_t least_percent)
 			share_ns() + HB_DEFAULT_TAKEOVER_BUDGET_CAP_NS);
 }
 
-/* Who is there at `since_ns` after the begin. */
+/* Which processes run `since_ns` after the begin. */
 typedef bool (*pattern)(uint32_t i, int64_t since_ns);
 
 static void run(struct world *world, uint32_t n, pattern is_there)
@@ -139,7 +138,7 @@ static void test_so_they_do_when_they_take_turns(void **state)
 	}
 }
 
-/* The first is always there, the second now and then: what it was not there for is the first's. */
+/* The first process always runs, the second at times: its absence belongs to the first. */
 static bool now_and_then(uint32_t i, int64_t since_ns)
 {
 	return i == 0 || since_ns % turn_ns < 100 * MS;
@@ -177,7 +176,7 @@ static void test_so_they_do_whoever_comes_and_goes(void **state)
 	}
 }
 
-/* A worker that dies leaves its part to the others. */
+/* The part of a worker that dies goes to the others. */
 static void test_who_is_gone_has_no_part(void **state)
 {
 	struct world *world = world_new();

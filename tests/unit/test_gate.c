@@ -97,7 +97,7 @@ static void wake(struct hb_gate *gate)
 	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The way a caller waits: sleeps for good if a wake-up is lost, and the test never ends. */
+/* Waits as a caller does. If a wake-up is lost, the thread sleeps forever, and the test does not end. */
 static void enter(struct race *race)
 {
 	if (hb_gate_try(&race->gate) == HB_GATE_GO)

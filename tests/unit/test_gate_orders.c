@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate under many orders of its steps. gate.c is compiled in here with
- * atomics that pass a baton: one thread runs at a time, and a random number says
- * after each step who goes on. So an order that a real machine shows once in a
- * million runs comes up at once, and "everybody sleeps" is seen, not timed out.
- * The same seed gives the same orders.
+ * The gate with many orders of its steps. The test compiles gate.c with atomics that pass a
+ * baton: one thread runs at a time, and after each step a random number chooses the next
+ * thread. So an order that a real machine shows once in a million runs occurs at once, and
+ * a state in which all threads sleep is noticed without a time-out. The same seed gives the
+ * same orders.
  */
 #include <stdatomic.h>
 
@@ -58,7 +58,7 @@ static int runnable(int list[PLAYERS])
 	return n;
 }
 
-/* Hands the baton on; comes back when it does. All asleep: everybody is sent home, and the test fails. */
+/* Passes the baton and returns when it is back. If all threads sleep, all are ended, and the test fails. */
 static void pass_baton(void)
 {
 	int list[PLAYERS], n = runnable(list), me = self;
@@ -89,7 +89,7 @@ static void wake_all(void)
 		players[i].asleep = false;
 }
 
-/* As a futex: compares and sleeps in one step. */
+/* Like a futex: compares and sleeps in one step. */
 static void sleep_until_bell(uint32_t seen)
 {
 	if (gate.bell != seen)
@@ -124,7 +124,7 @@ static void launch(void)
 	}
 }
 
-/* Closes and opens, and never leaves it closed. */
+/* Closes and opens the gate, and leaves it open. */
 static void own(void)
 {
 	for (int i = 0; i < LAUNCHES; i++) {

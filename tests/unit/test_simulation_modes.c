@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each way of sharing promises, seen on a tiny service and a tiny training job. */
+/* Promises of each sharing mode, checked with a tiny service and a tiny training job. */
 #include "sim/sharing_modes.h"
 #include "simulation_rig.h"
 
@@ -64,7 +64,7 @@ static void another_seed_gives_other_arrivals(void **state)
 	hb_sim_result_fini(&other);
 }
 
-static void exclusive_is_everybody_alone(void **state)
+static void exclusive_runs_every_tenant_alone(void **state)
 {
 	struct hb_sim_options options = engine_options("timeslice");
 	engine_high(&options, "service", "100/s", 0);
@@ -113,7 +113,7 @@ static int64_t p50_ns(const char *sharing)
 	return p50;
 }
 
-static void modes_stand_in_the_order_that_was_measured(void **state)
+static void modes_keep_the_order_that_was_measured(void **state)
 {
 	int64_t alone = p50_ns("exclusive");
 	assert_true(alone < p50_ns("ts1"));
@@ -210,13 +210,13 @@ static unsigned low_kernels_in_a_request(const char *sharing)
 
 static void gate_bounds_what_low_has_in_flight(void **state)
 {
-	/* One of them runs when the request comes, so one less can begin. */
+	/* One LP kernel runs when the request arrives, so one less can begin. */
 	assert_true(low_kernels_in_a_request("mps_gate1") <= 1);
 	assert_true(low_kernels_in_a_request("mps_gate2") <= 2);
 	assert_true(low_kernels_in_a_request("mps_gate4") <= 4);
 	assert_true(low_kernels_in_a_request("mps_prio") >= 1);
 	struct hb_sim_result one = engine_pair("mps_gate1"), four = engine_pair("mps_gate4");
-	/* With one in flight LP's GPU idles from the end of a launch to the next. */
+	/* With one launch in flight the GPU idles from the end of a launch to the next. */
 	assert_true(one.low[0].relative < four.low[0].relative);
 	hb_sim_result_fini(&one);
 	hb_sim_result_fini(&four);
@@ -241,10 +241,10 @@ int main(void)
 		cmocka_unit_test(every_mode_serves_all_requests_and_lets_low_work),
 		cmocka_unit_test(same_seed_gives_the_same_result_in_every_mode),
 		cmocka_unit_test(another_seed_gives_other_arrivals),
-		cmocka_unit_test(exclusive_is_everybody_alone),
+		cmocka_unit_test(exclusive_runs_every_tenant_alone),
 		cmocka_unit_test(slo_auto_is_the_p99_alone),
 		cmocka_unit_test(attainment_is_the_share_within_the_slo),
-		cmocka_unit_test(modes_stand_in_the_order_that_was_measured),
+		cmocka_unit_test(modes_keep_the_order_that_was_measured),
 		cmocka_unit_test(better_hints_are_never_worse_for_a_graph),
 		cmocka_unit_test(foresight_hides_the_switch_from_most_requests),
 		cmocka_unit_test(foresight_needs_no_hints_where_requests_are_periodic),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs in the engine: arrivals, several tenants, overload, timelines, and what is refused. */
+/* Programs in the simulation: arrivals, several tenants, overload, timelines, and invalid options. */
 #include "test_files.h"
 
 #include "simulation_rig.h"
@@ -18,7 +18,7 @@ static void requests_arrive_when_the_file_says(void **state)
 	options.spans_max = 10000;
 	struct hb_sim_result result = engine_run(&options);
 	static const int64_t times_us[] = {10000, 20000, 20100, 40000, 900000};
-	assert_int_equal(result.high[0].requests, 5); /* the sixth comes after the end */
+	assert_int_equal(result.high[0].requests, 5); /* the sixth arrives after the end */
 	size_t n = 0;
 	for (size_t i = 0; i < result.n_spans; i++)
 		if (result.spans[i].kind == HB_SPAN_REQUEST)
@@ -110,7 +110,7 @@ static void several_tenants_of_both_kinds_all_progress(void **state)
 	}
 }
 
-/* The livelock that was measured with two LP processes, and the way out of it. */
+/* Two LP processes with tiny slices stop each other, as measured; in the temporal engine they do not. */
 static void two_low_contexts_with_tiny_slices_livelock_and_temporal_does_not(void **state)
 {
 	double relative[2];
@@ -180,7 +180,7 @@ static void timeline_has_what_was_asked_for_and_no_more(void **state)
 	hb_sim_result_fini(&result);
 }
 
-/* A host that is slow for stretches slows requests, alone as well; LP is not kept out for it. */
+/* A host that is slow at times slows requests alone as well, so LP does not wait for it. */
 static void low_is_not_blamed_for_the_host(void **state)
 {
 	struct hb_sim_result results[2];

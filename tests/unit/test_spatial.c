@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What slack promises of a single decision: HP's beacon, LP's answers, the window, what is learned. */
+/* Promises of the spatial engine for one decision: HP's beacon, LP's answers, the window, and what LP learns. */
 #include "decide/spatial_low.h"
 #include "spatial_unit_rig.h"
 #include "unit.h"
@@ -80,7 +80,7 @@ static void test_silent_high_does_not_hold(void **state)
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
 }
 
-/* LP looked at the clock, lost its CPU, and looks at the board: what HP has told meanwhile holds it, too. */
+/* LP read the clock, lost its CPU, and reads the board now: a request that HP has published meanwhile counts. */
 static void test_newer_signs_of_life_hold(void **state)
 {
 	struct rig *rig = *state;
@@ -88,7 +88,7 @@ static void test_newer_signs_of_life_hold(void **state)
 	hb_spatial_high_begin(&rig->hp.high, looked_ns + HB_DEFAULT_SILENT_NS, 0);
 	rig->hp.now_ns = looked_ns;
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_WAIT);
-	rig->hp.now_ns = looked_ns - MS; /* so far ahead is no process, but what somebody wrote there */
+	rig->hp.now_ns = looked_ns - MS; /* no process is this far ahead: the value is wrong */
 	assert_int_equal(ask(rig, &small), HB_SPATIAL_GO);
 }
 
@@ -111,7 +111,7 @@ static void test_board_fills(void **state)
 	assert_null(hb_spatial_claim(&rig->hp.board, 99));
 }
 
-/* All that the reserve leaves, persistent kernels too; what cannot be masked is as dear as it is long. */
+/* Masked kernels, persistent ones too, get all SMs except the reserve; others have a price by their duration. */
 static void test_beside_masked(void **state)
 {
 	struct rig *rig = *state;
@@ -182,7 +182,7 @@ static void test_slice_beside(void **state)
 	assert_in_range(rig->answer.part_ppm, 50000, 120000);
 }
 
-/* Where HP allows less than the whole kernel would cost it, a slice of it may still go. */
+/* If the kernel costs more than HP allows, a part of it may still run. */
 static void test_only_in_slices(void **state)
 {
 	struct rig *rig = *state;
@@ -199,12 +199,12 @@ static void test_only_in_slices(void **state)
 	assert_true(rig->answer.price_ns > 0 && rig->answer.price_ns <= rig->hp.beacon->allow_ns);
 	hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
-	/* That was all that was allowed. */
+	/* The allowance is used up. */
 	assert_int_equal(ask(rig, &plain), HB_SPATIAL_WAIT);
 	assert_true(rig->answer.for_high);
 }
 
-/* Found to be a kernel that cannot be cut: judged as a whole from then on. */
+/* A kernel found not to be splittable is judged unsplit from then on. */
 static void test_slices_that_are_not_possible(void **state)
 {
 	struct rig *rig = *state;
@@ -218,7 +218,7 @@ static void test_slices_that_are_not_possible(void **state)
 	assert_true(rig->answer.ns >= 900 * US);
 }
 
-/* However much may be in flight, the next slice goes when the one before is about to end; once HP is gone, all the rest. */
+/* Whatever the window, the next part is launched when the one before is about to end; without HP, all the rest. */
 static void test_slices_tick(void **state)
 {
 	struct rig *rig = *state;
@@ -241,7 +241,7 @@ static void test_slices_tick(void **state)
 	assert_true(rig->answer.part && rig->answer.ns > 700 * US);
 }
 
-/* Graphs are not masked or cut: how long one runs decides whether it goes beside a request; without one it goes. */
+/* Graphs are not masked or split: beside a request their duration decides; without a request they start. */
 static void test_graphs_go_by_their_time(void **state)
 {
 	struct rig *rig = *state;
@@ -261,7 +261,7 @@ static void test_graphs_go_by_their_time(void **state)
 	assert_int_equal(ask(rig, &graph), HB_SPATIAL_GO);
 }
 
-/* Each slice starts all blocks of its grid: with very many of them slices are longer, or there are none. */
+/* Each part starts all blocks of the grid: with very many blocks the parts are longer, or the kernel is not split. */
 static void test_slices_of_many_blocks(void **state)
 {
 	struct rig *rig = *state;
@@ -280,7 +280,7 @@ static void test_slices_of_many_blocks(void **state)
 	assert_int_equal(ask(rig, &many), HB_SPATIAL_GO);
 }
 
-/* Long holds are masked where HP comes often, not where it comes rarely; short ones never. */
+/* Kernels with long blocks are masked if HP starts often, not if it starts rarely; kernels with short blocks never. */
 static void test_long_hold_while_absent(void **state)
 {
 	struct rig *rig = *state;
@@ -316,7 +316,7 @@ static void test_window(void **state)
 	}
 	assert_in_range(launches, 3, 4);
 	assert_false(rig->answer.for_high);
-	/* Time alone lets more in, but never much that the counter does not confirm. */
+	/* Passing time makes room, but never for much work that the counter does not confirm. */
 	for (int i = 0; i < 100; i++) {
 		rig->hp.now_ns += 20 * US;
 		if (ask(rig, &small) == HB_SPATIAL_GO)
@@ -330,7 +330,7 @@ static void test_window(void **state)
 	assert_true(mark > 0);
 }
 
-/* A mark behind each unknown kernel; the counter's times become its duration. */
+/* A mark follows each unknown kernel; the times of the counter become its duration. */
 static void test_durations_are_learned(void **state)
 {
 	struct rig *rig = *state;
@@ -345,7 +345,7 @@ static void test_durations_are_learned(void **state)
 	const struct hb_spatial_kernel *kernel = hb_spatial_find(rig->low, persistent.key);
 	assert_in_range(kernel->duration_ns, 595 * US, 605 * US);
 	assert_int_equal(kernel->class, HB_SPATIAL_PERSISTENT);
-	/* A look that came late teaches nothing. */
+	/* A late poll teaches nothing. */
 	ask(rig, &persistent);
 	uint32_t mark = hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	rig->hp.now_ns += 6 * MS;
@@ -385,7 +385,7 @@ static void test_harm_is_learned(void **state)
 	assert_true(hb_spatial_find(rig->low, small.key)->harm_ppm[0] < harmful / 8);
 }
 
-/* Close requests: masked between them as beside them, and the host may run ahead; far ones: whole between them. */
+/* Between close requests LP is masked as beside them, and its host may run ahead; between others it has the entire GPU. */
 static void test_close_requests(void **state)
 {
 	struct rig *rig = *state;
@@ -401,7 +401,7 @@ static void test_close_requests(void **state)
 		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
 	assert_in_range(launches, 12, 20);
 	hb_spatial_idle(&rig->stream, rig->hp.now_ns);
-	/* A closed window is coming: little in flight. */
+	/* The next request allows nothing, so little may be in flight. */
 	rig->hp.beacon->allow_ns = 0;
 	for (launches = 0; ask(rig, &small) == HB_SPATIAL_GO; launches++)
 		hb_spatial_went(rig->low, &rig->stream, rig->hp.now_ns, &rig->answer);
@@ -413,7 +413,7 @@ static void test_close_requests(void **state)
 	assert_int_equal(rig->answer.sms, 0);
 }
 
-/* Half of what is in flight is what a request pays that begins: one that allows less finds LP masked. */
+/* A new request is delayed by half of the work in flight; if it allows less, it finds LP masked. */
 static void test_short_requests_find_low_masked(void **state)
 {
 	struct rig *rig = *state;
@@ -449,7 +449,7 @@ static void test_short_requests_find_little_in_flight(void **state)
 	assert_in_range(launches[1], 7, 20);
 }
 
-/* While HP allows nothing, work that would hold its SMs for long is masked, however rare requests are. */
+/* While HP allows nothing, kernels with long blocks are masked, however rare requests are. */
 static void test_long_hold_while_gated(void **state)
 {
 	struct rig *rig = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What slack promises on HP's side: closed windows, the reserve that follows the excess, plain gating. */
+/* Promises of HP's side of the spatial engine: measuring the time alone, the reserve that follows the excess, and pauses of LP. */
 #include "spatial_unit_rig.h"
 #include "unit.h"
 
@@ -52,7 +52,7 @@ static void test_closed_windows(void **state)
 	assert_int_equal(service->beacon->allow_ns, 0);
 }
 
-/* The first of a row of closed windows still meets what was in flight: it is not what a request takes alone. */
+/* The first request of a row that allows nothing still meets LP's work in flight, so it is not measured. */
 static void test_first_of_a_row_teaches_nothing(void **state)
 {
 	struct service *service = *state;
@@ -65,7 +65,7 @@ static void test_first_of_a_row_teaches_nothing(void **state)
 	assert_in_range(service->high.alone_ns, alone_ns - 20 * US, alone_ns + 20 * US);
 }
 
-/* Requests that take longer than alone unless LP was kept out. */
+/* Requests that take longer than alone unless LP waits. */
 static uint32_t serve_slowed(struct service *service, int requests, int64_t took_ns)
 {
 	uint32_t closed = 0;
@@ -91,7 +91,7 @@ static void test_reserve_follows_the_excess(void **state)
 	assert_int_equal(reserve_of(service), SMS * 6 / 100);
 }
 
-/* Where no reserve helps LP is kept out for a while; where it does, only for the closed windows. */
+/* If no reserve helps, LP waits for some requests; if one helps, only during those that measure the time alone. */
 static void test_gated_where_no_reserve_helps(void **state)
 {
 	struct service *service = *state;
@@ -115,7 +115,7 @@ static void test_reserve_jumps(void **state)
 	assert_int_equal(reserve_of(service), SMS / 2);
 }
 
-/* LP hurts whenever it is let in: each gating is twice as long as the one before, and the reserve is small meanwhile. */
+/* LP always delays HP: each pause is twice as long as the one before, and the reserve is small meanwhile. */
 static void test_gated_longer_each_time(void **state)
 {
 	struct service *service = *state;
@@ -134,7 +134,7 @@ static void test_gated_longer_each_time(void **state)
 		assert_int_equal(runs[i], HB_SPATIAL_PAUSE << i);
 }
 
-/* A smaller reserve hurts: it is tried again after twice as many calm requests each time. */
+/* A smaller reserve delays HP: it is tried again after twice as many calm requests each time. */
 static void test_smaller_reserve_is_tried_more_rarely(void **state)
 {
 	struct service *service = *state;
@@ -157,12 +157,13 @@ static void serve_at_pace(struct service *service, int64_t host_ns, int64_t wait
 	for (int i = 0; i < 160; i++)
 		hb_spatial_high_launch(&service->high, service->now_ns += host_ns / 160);
 	hb_spatial_high_wait(&service->high, service->now_ns);
-	hb_spatial_high_wait(&service->high, service->now_ns + wait_ns / 2); /* it asks again: it waits since before */
+	hb_spatial_high_wait(&service->high,
+			     service->now_ns + wait_ns / 2); /* the second report does not move the begin of the wait */
 	hb_spatial_high_end(&service->high, service->now_ns += wait_ns);
 	service->now_ns += 20 * MS;
 }
 
-/* A CPU that is slower for half of the time is no harm of LP's; what the GPU is late for is, however little of the time. */
+/* A slow CPU is not blamed on LP; a late GPU is, however small its part of the time. */
 static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
 {
 	struct service *service = *state;
@@ -177,7 +178,7 @@ static void test_a_slow_cpu_is_not_blamed_on_low(void **state)
 	assert_true(reserve_of(service) > 31);
 }
 
-/* The GPU sets the pace: a process that launches faster than before waits longer, and nobody is to blame. */
+/* The GPU sets the pace: a process that launches faster than before waits longer, which is no delay. */
 static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 {
 	struct service *service = *state;
@@ -193,7 +194,7 @@ static void test_a_faster_cpu_is_not_blamed_on_low(void **state)
 	assert_true(reserve_of(service) > 31);
 }
 
-/* A wait that nobody told of (another thread held the record) is no harm of a whole request. */
+/* A wait that was not reported (another thread had the lock) does not make an entire request count as delayed. */
 static void test_an_untold_wait_is_no_harm(void **state)
 {
 	struct service *service = *state;
@@ -207,7 +208,7 @@ static void test_an_untold_wait_is_no_harm(void **state)
 	}
 }
 
-/* The first requests take hundreds of times as long as later ones; what they took is forgotten within a hundred. */
+/* The first requests take hundreds of times as long as later ones; their times are forgotten within a hundred requests. */
 static void test_warming_up_is_forgotten(void **state)
 {
 	struct service *service = *state;
@@ -220,7 +221,7 @@ static void test_warming_up_is_forgotten(void **state)
 	assert_in_range(service->beacon->allow_ns, 80 * US, 140 * US);
 }
 
-/* All SMs between requests are tried once nothing has suffered for long, taken back at once, and tried more rarely then. */
+/* LP gets all SMs between requests after a long time without delay, loses them at once, and gets them more rarely then. */
 static void test_gaps(void **state)
 {
 	struct service *service = *state;
@@ -238,7 +239,7 @@ static void test_gaps(void **state)
 	for (int i = 0; i < 8192; i++)
 		serve_at_pace(service, 3 * MS, 40 * US);
 	assert_int_equal(gaps_of(service), HB_SPATIAL_GAPS_MOST);
-	/* Much harm: a step back as soon as it is certain, and all others with the next eight requests. */
+	/* Much delay: one step back as soon as it is certain, the others with the next eight requests. */
 	for (int i = 0; i < 64 && gaps_of(service) == HB_SPATIAL_GAPS_MOST; i++)
 		serve_at_pace(service, 3 * MS, service->high.closed ? 40 * US : 3 * MS);
 	assert_int_equal(gaps_of(service), HB_SPATIAL_GAPS_MOST - 1);

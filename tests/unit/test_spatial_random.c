@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slack under random programs on a simple GPU: one queue that runs LP's kernels
- * one after the other, twice as slowly while HP is served. Whatever happens, LP
- * goes on soon after HP is gone, little of it is in flight, answers are sound,
- * and what stands on the board cannot stop it for good. HB_SEED=N repeats a run.
+ * The spatial engine with random programs on a simple GPU: one queue that runs LP's
+ * kernels one after the other, half as fast while HP is served. In every run LP continues
+ * soon after HP is gone, little of its work is in flight, answers are valid, and no content
+ * of the board can stop it for good. HB_SEED=N repeats a run.
  */
 #include "base/rng.h"
 #include "spatial_unit_rig.h"
@@ -146,7 +146,7 @@ static void check_in_flight(struct world *world)
 		CHECK(world, world->queue[(world->tail - 1) % QUEUE].end_ns - world->now_ns <= bound_ns);
 }
 
-/* The next kernel, waiting as the shim would: until the time that was named, or something changes. */
+/* Launches the next kernel; waits as the shim does, until the time in the answer or until something changes. */
 static void launch(struct world *world, uint32_t kernel)
 {
 	struct hb_spatial_answer answer;
@@ -210,7 +210,7 @@ static void a_counter_that_stands_still_stops_nobody_for_good(void **state)
 		run(*state, seed, true);
 }
 
-/* Any bytes on the board: sound answers, and once they stay as they are LP goes on within the silence limit. */
+/* Random bytes on the board give valid answers, and once they stay the same LP continues within the silence limit. */
 static void what_stands_on_the_board_stops_nobody_for_good(void **state)
 {
 	struct world *world = *state;
