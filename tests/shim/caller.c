@@ -55,11 +55,11 @@ static void *find_next(const char *name)
 	return dlsym(RTLD_NEXT, name);
 }
 
-/* As the CUDA runtime does: one symbol by dlsym, everything else through it. */
+/* Like the CUDA runtime: finds one symbol by dlsym and all others through it. */
 static void *find_by(const char *base, int version, uint64_t flags)
 {
 	get_proc_fn get = (get_proc_fn)dlsym(libcuda(), "cuGetProcAddress_v2");
-	/* Ask for the resolver through itself, and use what it gave. */
+	/* Looks the look-up function up through itself, and uses the result. */
 	void *again = NULL;
 	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	if (get("cuGetProcAddress", &again, 13000, flags, &status) != CUDA_SUCCESS || !again)
@@ -135,7 +135,7 @@ static void report(const char *name, unsigned result)
 	printf(")\n");
 }
 
-/* Eleven different arguments, as many as any function has; the fake records and touches nothing. */
+/* Eleven different arguments, as many as any function has; the fake records them and uses none. */
 static void call_with_numbers(find_fn find, const char *name)
 {
 	typedef CUresult (*eleven_fn)(unsigned long, unsigned long, unsigned long, unsigned long, unsigned long,
@@ -169,7 +169,7 @@ static const char *const called[] = {
 	"cuNoSuchFunctionAtAll",
 };
 
-/* With the shim in front the driver is opened by the first call, so look for it after one. */
+/* With the shim, the first call opens the driver, so this searches for it after a call. */
 static void find_fake(find_fn find)
 {
 	((CUresult(*)(unsigned))find("cuInit"))(0);
@@ -193,7 +193,7 @@ static void make_calls(find_fn find)
 	call_with_float(find);
 }
 
-/* The negative control of the comparison: whether the shim is in front is as run_routes.py says. */
+/* The negative control of the comparison: the shim is used, or not, as run_routes.py requests. */
 static void check_who_answers(find_fn find)
 {
 	Dl_info info;
@@ -234,7 +234,7 @@ static void *call_in_thread(void *find)
 	return NULL;
 }
 
-/* Eight threads make the first calls at once, while slots and tables are being filled. */
+/* Eight threads make the first calls at the same time, while slots and tables are filled. */
 static void make_calls_in_threads(find_fn find)
 {
 	pthread_t threads[8];
@@ -286,7 +286,7 @@ int main(int argc, char **argv)
 	make_calls(find);
 	if (forks)
 		make_calls_in_child(find);
-	if (argc > 2) /* and once more in the program that exec puts in our place */
+	if (argc > 2) /* and again in the program that exec starts */
 		execl("/proc/self/exe", argv[0], route, (char *)NULL);
 	printf("calls that arrived: cuLaunchKernel %u, cuGraphLaunch %u, cuInit %u\n", count_calls("cuLaunchKernel"),
 	       count_calls("cuGraphLaunch"), count_calls("cuInit"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See plugin.h. */
+/* Finds driver functions by linking; see plugin.h. */
 #include "plugin.h"
 
 #include <stddef.h>

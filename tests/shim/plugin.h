@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding driver functions by being linked with libcuda; part of the linked
- * caller, and a plug-in of its own that caller.c opens with RTLD_DEEPBIND.
+ * Finds driver functions by being linked with libcuda. Part of the linked caller, and
+ * also a plug-in that caller.c opens with RTLD_DEEPBIND.
  */
 #ifndef HB_TEST_PLUGIN_H
 #define HB_TEST_PLUGIN_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the shim's lookup stands on, asked of the real driver of this machine:
- * for every hooked name, cuGetProcAddress gives the address of one of the
- * library's exports. Prints the names for which it does not: work through them
- * would not be seen (counter unknown_versions). Skipped without a driver.
+ * Checks, with the real driver of this machine, an assumption of the shim's look-up:
+ * for every hooked name, cuGetProcAddress returns the address of one of the library's
+ * exports. Prints the names for which it does not; the shim would not see work through
+ * them (counter unknown_versions). Skipped without a driver.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ static const char *const exports[] = {
 #undef X
 };
 
-/* CUDA versions at which some function of the driver API got another form. */
+/* CUDA versions in which some function of the driver API got a new form. */
 static const int versions[] = {2000,  3020,  4000,  6050,  7000,  8000,  9020,  10010, 11000,
 			       11010, 11040, 12000, 12020, 12030, 12050, 12080, 13000};
 
@@ -35,7 +35,7 @@ typedef int (*get_fn)(const char *, void **, int, uint64_t, int *);
 
 static void *library;
 
-/* The export with this address that is some form of the base name. */
+/* Returns the export with this address that is some form of the base name. */
 static const char *find_export(const char *base, const void *address)
 {
 	for (size_t i = 0; i < sizeof(exports) / sizeof(exports[0]); i++)
@@ -44,7 +44,7 @@ static const char *find_export(const char *base, const void *address)
 	return NULL;
 }
 
-/* 1 when some version of this name has an address of no export. */
+/* Returns 1 if some version of this name has the address of no export. */
 static int check(get_fn get, const char *name)
 {
 	char base[128];

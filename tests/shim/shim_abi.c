@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled against the toolkit's cuda.h where there is one: a signature of
- * cuda_calls.h that differs is an error of the compiler. Also the one layout
- * that forward.c reads by offset.
+ * Compiled with the toolkit's cuda.h if there is one: a signature in cuda_calls.h that
+ * differs is a compiler error. Also checks the one layout that forward.c reads by
+ * offset.
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the shim adds to a call, in ns, over a driver that does nothing: the
- * same functions called in the driver and through the shim, in turns, in one
- * run. Run by hand or by `meson test --benchmark`; no test depends on it.
+ * Measures what the shim adds to a call, in ns, over a driver that does nothing: the
+ * same functions are called in the driver and through the shim, in turns, in one run.
+ * Run it by hand or by `meson test --benchmark`; no test depends on it.
  *
  *   HB_TEST_SHIM=.../src/shim/libcuda.so.1 HB_REAL_LIBCUDA=.../fake/libcuda.so.1 shim-launch
  *
- * Each row is the median over ROUNDS rounds of CALLS calls. "tenant" is with a
- * tenant's page and an open gate, "alone" without a daemon; "looked up" is the
- * address that cuGetProcAddress gives, "exported" the symbol of the library;
- * "recorded" is a tenant whose launches are noted for `hb trace record`.
+ * Each row is the median over ROUNDS rounds of CALLS calls. "tenant" has a tenant's
+ * page and an open gate, "alone" has no daemon. "looked up" uses the address from
+ * cuGetProcAddress, "exported" the symbol of the library. "recorded" is a tenant whose
+ * launches are recorded for `hb trace record`.
  */
 #include "base/clock.h"
 #include "hummingbird/page_trace.h"
@@ -24,9 +24,9 @@
 #define STREAM ((CUstream)0x5000)
 enum { ROUNDS = 101, CALLS = 20000 };
 
-enum { N_NOTED = 4 }; /* of the rows below: those that a recording notes */
+enum { N_NOTED = 4 }; /* number of rows below that a recording affects */
 
-/* Where the child's process notes its launches. */
+/* The ring into which the child records its launches. */
 static struct hb_trace_ring *ring;
 
 typedef void (*loop_fn)(void *function);

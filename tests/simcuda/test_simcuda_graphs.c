@@ -176,7 +176,7 @@ static void *record_on_own_stream(void *result)
 	return NULL;
 }
 
-/* What was recorded there forbids nothing any more. */
+/* A capture that ended with its context or thread forbids no calls any more. */
 static void a_capture_ends_with_its_context_and_with_its_thread(void **state)
 {
 	CUcontext second;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a test can ask the fake driver, which is otherwise a libcuda.so.1: the last
- * call that reached it, and how often each function was called. The fake does no work.
+ * The fake driver is a libcuda.so.1 that a test can also ask for the last call that
+ * reached it, and how often each function was called. The fake does no work.
  * Each function without a body of its own records its arguments and returns a value
  * that only this function returns.
  */
