@@ -66,7 +66,7 @@ class Spatial(unittest.TestCase):
             # One launch a request: it opens with the graph and ends with the synchronize. Nobody told an SLO.
             service = stack.start("high", "--rate", 50, "--seconds", 600, program=SERVICE, options=SPATIAL)
             wait_until("low waits for high, or for its own work", lambda: by_priority(stack)["low"]["counters"][
-                "window_waits"] > 0)
+                "spatial_waits"] > 0)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
             high = by_priority(stack)["high"]
             self.assertIsNone(high["slo_asked_ns"] or None)
@@ -145,7 +145,7 @@ class Spatial(unittest.TestCase):
 
     def test_masks_are_spread_where_gpcs_are_not_found(self):
         with Stack(scale=2, config="masks: gpcs\n", HB_SIM_GPCS="one") as stack:
-            self.masks_beside_a_service(stack, lambda why, counts: "do not fall into groups" in why
+            self.masks_beside_a_service(stack, lambda why, counts: "do not form groups" in why
                                         and counts["masked"] > 0 and counts["masked_gpcs"] == 0)
 
     def test_a_trial_that_hangs_holds_nobody(self):
