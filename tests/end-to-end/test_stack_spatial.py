@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The spatial engine over the whole stack on a simulated GPU: programs of both
 priorities in one MPS server, what they see of each other, and who is refused."""
-import os
 import signal
 import unittest
 
-from stack import BUILD, Stack, wait_until
+from stack import Stack, wait_until
 
-SERVICE = os.path.join(BUILD, "bench/simcuda/sim_infer")
 SPATIAL = ("--engine", "spatial")
 
 
@@ -50,7 +48,7 @@ class Spatial(unittest.TestCase):
         with Stack(scale=2) as stack:
             low = stack.start("low", "train", 300, 0)
             low.expect("running")
-            service = stack.start("high", "--rate", 100, "--seconds", 3600, "--eager", program=SERVICE, options=SPATIAL)
+            service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--eager", options=SPATIAL)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
             wait_until("requests are seen", lambda: by_priority(stack).get("high", {}).get(
                 "counters", {"requests": 0})["requests"] > 0)
@@ -64,7 +62,7 @@ class Spatial(unittest.TestCase):
             low = stack.start("low", "train", 300, 0)
             low.expect("running")
             # One launch a request: it opens with the graph and ends with the synchronize. Nobody told an SLO.
-            service = stack.start("high", "--rate", 50, "--seconds", 600, program=SERVICE, options=SPATIAL)
+            service = stack.start("high", "infer", "--rate", 50, "--seconds", 600, options=SPATIAL)
             wait_until("low waits for high, or for its own work", lambda: by_priority(stack)["low"]["counters"][
                 "spatial_waits"] > 0)
             wait_until("low leaves SMs to high", lambda: by_priority(stack)["low"]["counters"]["masked"] > 0)
@@ -130,7 +128,7 @@ class Spatial(unittest.TestCase):
         """`see` holds of the mechanism and the counters of low priority at some time beside requests."""
         low = stack.start("low", "train", 300, 0)
         low.expect("running")
-        service = stack.start("high", "--rate", 100, "--seconds", 3600, "--eager", program=SERVICE, options=SPATIAL)
+        service = stack.start("high", "infer", "--rate", 100, "--seconds", 3600, "--eager", options=SPATIAL)
         wait_until("low is masked as it should be", lambda: see(
             self.mechanisms(stack, "low").get("SM masks", {"why": ""})["why"], by_priority(stack)["low"]["counters"]))
         for program in (service, low):
