@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon over its socket, with small clients instead of CUDA programs:
- * tenants come and go, die in every way, and survive the daemon; nothing leaks.
+ * Tests the daemon over its socket, with small clients instead of CUDA programs:
+ * tenants register, end, are killed, and outlive the daemon; nothing leaks.
  */
 #include "base/clock.h"
 #include "gate/gate.h"
@@ -54,7 +54,7 @@ static void a_process_joins_the_tenant_of_its_token(void **state)
 	hb_membership_fini(&member);
 }
 
-static void an_unknown_token_must_wait_for_survivors_first(void **state)
+static void an_unknown_token_waits_until_older_processes_registered(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -77,7 +77,7 @@ static void wrong_kinds_of_gpu_and_engine_are_refused(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 }
 
-static void more_gpus_may_come_later(void **state)
+static void a_tenant_can_add_gpus_later(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -93,7 +93,7 @@ static void more_gpus_may_come_later(void **state)
 	hb_membership_fini(&member);
 }
 
-/* --- dying ------------------------------------------------------------------------------ */
+/* --- killed processes ------------------------------------------------------------------------------ */
 
 struct join_arguments {
 	struct hb_tenant_options wish;
@@ -119,7 +119,7 @@ static int create_only(void *argument)
 	return create(&daemon_, ((struct join_arguments *)argument)->wish);
 }
 
-static void a_killed_process_is_forgotten_and_its_memory_given_back(void **state)
+static void the_memory_of_a_killed_process_is_given_back(void **state)
 {
 	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW), .memory = 1000};
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -132,7 +132,7 @@ static void a_killed_process_is_forgotten_and_its_memory_given_back(void **state
 	child_kill(child);
 	json_t *root = daemon_status(&daemon_);
 	assert_int_equal(json_array_size(json_object_get(tenant_at(root, 0), "processes")), 1);
-	/* What it had counted is not forgotten. */
+	/* Its counters are kept. */
 	json_t *counters = json_object_get(tenant_at(root, 0), "counters");
 	assert_int_equal(json_integer_value(json_object_get(counters, "kernels")), 7);
 	json_decref(root);
@@ -155,7 +155,7 @@ static void a_tenant_ends_with_its_last_process(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 }
 
-static void a_process_may_say_goodbye(void **state)
+static void a_process_can_leave_with_bye(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_error error;
@@ -167,7 +167,7 @@ static void a_process_may_say_goodbye(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 }
 
-static void two_hundred_tenants_come_and_go_and_leave_nothing(void **state)
+static void two_hundred_tenants_register_and_end_without_leaks(void **state)
 {
 	enum { N = 200 };
 	static pid_t children[N];
@@ -216,9 +216,9 @@ static void tenants_beyond_the_table_are_refused(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 256);
 }
 
-/* --- the daemon's own death ---------------------------------------------------------------- */
+/* --- the end of the daemon ---------------------------------------------------------------- */
 
-static void many_tenants_need_no_wider_limit_of_descriptors(void **state)
+static void many_tenants_fit_into_the_default_descriptor_limit(void **state)
 {
 	struct rlimit before, narrow;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -233,7 +233,7 @@ static void many_tenants_need_no_wider_limit_of_descriptors(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 60);
 }
 
-static void without_descriptors_it_waits_for_some(void **state)
+static void without_descriptors_the_daemon_waits_for_some(void **state)
 {
 	enum { N = 40 };
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -252,7 +252,7 @@ static void without_descriptors_it_waits_for_some(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 }
 
-static void survivors_bring_their_page_to_the_next_daemon(void **state)
+static void processes_hand_their_page_to_the_next_daemon(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -280,7 +280,7 @@ static void survivors_bring_their_page_to_the_next_daemon(void **state)
 	assert_int_equal(page->daemon_pid, daemon_.pid);
 	assert_true(page->daemon_since_ns > since_ns);
 	assert_true(page->daemon_since_ns == member.gpus[0]->daemon_since_ns);
-	/* The worker has not registered again; it is known all the same, and missed when it dies. */
+	/* The worker has not registered again; the daemon knows it nevertheless and notices its death. */
 	json_t *root = daemon_status(&daemon_);
 	assert_int_equal(json_array_size(json_object_get(tenant_at(root, 0), "processes")), 2);
 	json_decref(root);
@@ -321,7 +321,7 @@ static void a_descriptor_that_the_application_reused_is_not_sent(void **state)
 	assert_int_equal(dup2(null, member.page_fd), member.page_fd);
 	close(null);
 	daemon_start_again(&daemon_, HBD);
-	/* Without its page it is a stranger; it goes on unscheduled. */
+	/* Without its page the process is unknown; it continues unscheduled. */
 	assert_int_equal(join(&daemon_, &wish, &member), -EAGAIN);
 	assert_non_null(member.page);
 	hb_membership_fini(&member);
@@ -354,7 +354,7 @@ static void a_second_daemon_does_not_take_the_socket(void **state)
 	assert_int_equal(daemon_tenants(&daemon_), 0);
 }
 
-static void it_ends_cleanly_and_takes_its_socket_along(void **state)
+static void the_daemon_ends_cleanly_and_removes_its_socket(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	assert_int_equal(create(&daemon_, wish), 0);
@@ -362,7 +362,7 @@ static void it_ends_cleanly_and_takes_its_socket_along(void **state)
 	assert_int_equal(access(daemon_.socket, F_OK), -1);
 }
 
-/* Some descriptor cannot be had at its start: it ends and says so, or serves. It never falls. */
+/* With too few descriptors at the start, the daemon either ends with a message or serves. It never crashes. */
 static void start_with_descriptors(rlim_t n)
 {
 	const struct rlimit few = {n, n};
@@ -380,20 +380,20 @@ static void start_with_descriptors(rlim_t n)
 	while (waitpid(starting, &status, WNOHANG) == 0) {
 		if (fd < 0)
 			fd = hb_client_open(daemon_.socket, 1000, &error);
-		if (fd >= 0 || fd == -ETIMEDOUT) /* it listens, and may have no descriptor left for us */
+		if (fd >= 0 || fd == -ETIMEDOUT) /* it listens, but may have no descriptor left for a connection */
 			kill(starting, SIGTERM);
 		usleep(1000);
 	}
 	if (fd >= 0)
 		close(fd);
-	/* A second SIGTERM may come when it no longer minds it. */
+	/* A second SIGTERM may arrive after the daemon has restored the default action. */
 	assert_true(WIFEXITED(status) || WTERMSIG(status) == SIGTERM);
 }
 
-static void without_descriptors_it_does_not_start(void **state)
+static void without_descriptors_the_daemon_does_not_start(void **state)
 {
 	daemon_end(&daemon_, SIGTERM);
-	for (rlim_t n = 7; n < 18; n++) /* with fewer libuv itself gives up */
+	for (rlim_t n = 7; n < 18; n++) /* with fewer descriptors libuv itself aborts */
 		start_with_descriptors(n);
 }
 
@@ -419,7 +419,7 @@ static void the_turn_of_a_dead_process_passes_on(void **state)
 	hb_membership_fini(&member);
 }
 
-/* --- changing ---------------------------------------------------------------------------------- */
+/* --- changing a tenant ---------------------------------------------------------------------------------- */
 
 static void priority_and_slo_can_be_changed(void **state)
 {
@@ -455,7 +455,7 @@ static void expect_low_used(const struct hb_gpu_page *page, uint64_t bytes)
 	assert_int_equal(page->low_used_bytes, bytes);
 }
 
-static void memory_counts_with_the_priority_that_its_tenant_has_now(void **state)
+static void memory_counts_with_the_present_priority_of_its_tenant(void **state)
 {
 	struct join_arguments arguments = {.wish = wish_of(1, HB_PAGE_LOW), .memory = 1000};
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -478,7 +478,7 @@ static void memory_counts_with_the_priority_that_its_tenant_has_now(void **state
 	hb_membership_fini(&member);
 }
 
-static void rules_hold_for_new_tenants(void **state)
+static void rules_apply_to_new_tenants(void **state)
 {
 	daemon_clean(&daemon_);
 	daemon_start(&daemon_, HBD, "mps: false\nrules:\n  - {name: all, priority: low, memory: 1MiB}\n");
@@ -497,7 +497,7 @@ static void rules_hold_for_new_tenants(void **state)
 
 /* --- bad clients --------------------------------------------------------------------------------- */
 
-static void whoever_breaks_the_protocol_is_cut_off_alone(void **state)
+static void only_the_connection_that_breaks_the_protocol_is_closed(void **state)
 {
 	static union hb_msg message;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -521,7 +521,7 @@ static void whoever_breaks_the_protocol_is_cut_off_alone(void **state)
 	close(other);
 }
 
-static void the_longest_silent_connection_makes_room(void **state)
+static void a_full_table_closes_the_longest_silent_connection(void **state)
 {
 	enum { N = 300 };
 	static int fds[N];
@@ -536,7 +536,7 @@ static void the_longest_silent_connection_makes_room(void **state)
 		close(fds[i]);
 }
 
-static void the_socket_is_for_its_user_alone(void **state)
+static void only_its_user_can_use_the_socket(void **state)
 {
 	struct stat found;
 	assert_int_equal(stat(daemon_.socket, &found), 0);
@@ -547,30 +547,30 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_process_joins_the_tenant_of_its_token),
-		TEST(an_unknown_token_must_wait_for_survivors_first),
+		TEST(an_unknown_token_waits_until_older_processes_registered),
 		TEST(wrong_kinds_of_gpu_and_engine_are_refused),
-		TEST(more_gpus_may_come_later),
-		TEST(a_killed_process_is_forgotten_and_its_memory_given_back),
+		TEST(a_tenant_can_add_gpus_later),
+		TEST(the_memory_of_a_killed_process_is_given_back),
 		TEST(a_tenant_ends_with_its_last_process),
-		TEST(a_process_may_say_goodbye),
-		TEST(two_hundred_tenants_come_and_go_and_leave_nothing),
+		TEST(a_process_can_leave_with_bye),
+		TEST(two_hundred_tenants_register_and_end_without_leaks),
 		TEST(tenants_beyond_the_table_are_refused),
-		TEST(many_tenants_need_no_wider_limit_of_descriptors),
-		TEST(without_descriptors_it_waits_for_some),
-		TEST(survivors_bring_their_page_to_the_next_daemon),
+		TEST(many_tenants_fit_into_the_default_descriptor_limit),
+		TEST(without_descriptors_the_daemon_waits_for_some),
+		TEST(processes_hand_their_page_to_the_next_daemon),
 		TEST(a_process_that_died_meanwhile_is_not_adopted),
 		TEST(a_descriptor_that_the_application_reused_is_not_sent),
 		TEST(another_page_for_the_same_token_is_refused),
 		TEST(a_second_daemon_does_not_take_the_socket),
-		TEST(it_ends_cleanly_and_takes_its_socket_along),
-		TEST(without_descriptors_it_does_not_start),
+		TEST(the_daemon_ends_cleanly_and_removes_its_socket),
+		TEST(without_descriptors_the_daemon_does_not_start),
 		TEST(the_turn_of_a_dead_process_passes_on),
 		TEST(priority_and_slo_can_be_changed),
-		TEST(memory_counts_with_the_priority_that_its_tenant_has_now),
-		TEST(rules_hold_for_new_tenants),
-		TEST(whoever_breaks_the_protocol_is_cut_off_alone),
-		TEST(the_longest_silent_connection_makes_room),
-		TEST(the_socket_is_for_its_user_alone),
+		TEST(memory_counts_with_the_present_priority_of_its_tenant),
+		TEST(rules_apply_to_new_tenants),
+		TEST(only_the_connection_that_breaks_the_protocol_is_closed),
+		TEST(a_full_table_closes_the_longest_silent_connection),
+		TEST(only_its_user_can_use_the_socket),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Launches in a recording: what a process notes in its ring (page_trace.h) is
- * in the text, and whatever else it writes there does no harm. The test plays
+ * Launches in a recording: the launches that a process writes to its ring
+ * (page_trace.h) are in the text, and invalid entries do no harm. The test acts as
  * the process.
  */
 #include "base/clock.h"
@@ -74,7 +74,7 @@ static size_t count(const char *text, const char *word)
 	return n;
 }
 
-static void launches_come_with_their_kernels_names(void **state)
+static void launches_are_recorded_with_kernel_names(void **state)
 {
 	char *text = NULL;
 	int64_t now_ns = hb_clock_now_ns();
@@ -96,11 +96,11 @@ static void launches_come_with_their_kernels_names(void **state)
 	free(text);
 }
 
-static void what_cannot_be_is_lost_and_told(void **state)
+static void invalid_launches_count_as_missing(void **state)
 {
 	char *text = NULL;
 	int64_t now_ns = hb_clock_now_ns();
-	memset(ring->names, 'A', sizeof ring->names); /* without an end */
+	memset(ring->names, 'A', sizeof ring->names); /* without a NUL */
 	note(now_ns, UINT16_MAX, 0);
 	note(now_ns, HB_TRACE_FIRST_NAME + HB_TRACE_NAMES - 1, 0);
 	note(now_ns, HB_TRACE_OTHER, 1);
@@ -114,8 +114,8 @@ static void what_cannot_be_is_lost_and_told(void **state)
 	free(text);
 }
 
-/* More than the ring holds, backwards, absurdly far: bounded work, and the daemon goes on. */
-static void a_scribbled_ring_does_no_harm(void **state)
+/* More launches than the ring holds, or a counter that goes backwards or far ahead: the daemon does bounded work and continues. */
+static void an_overwritten_ring_does_no_harm(void **state)
 {
 	static const uint64_t values[] = {UINT64_MAX, 0, UINT64_MAX / 2, 1, 1000000, HB_TRACE_LAUNCHES, 5};
 	char *text = NULL;
@@ -135,9 +135,9 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(launches_come_with_their_kernels_names),
-		TEST(what_cannot_be_is_lost_and_told),
-		TEST(a_scribbled_ring_does_no_harm),
+		TEST(launches_are_recorded_with_kernel_names),
+		TEST(invalid_launches_count_as_missing),
+		TEST(an_overwritten_ring_does_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

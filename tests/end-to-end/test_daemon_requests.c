@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that processes tell by their rings: counted, judged, misses put down
- * to what caused them, objectives learned; and what a ring full of nonsense
- * does to the daemon (nothing). Small clients write what the shim would.
+ * Requests that processes report through their rings: they are counted and
+ * judged, misses get a cause, objectives are learned, and a ring of invalid
+ * entries does no harm. Small clients write the rings instead of the shim.
  */
 #include "base/clock.h"
 #include "daemon_harness.h"
@@ -59,7 +59,7 @@ static void tell(int64_t begin_ns, int64_t end_ns, int64_t deadline_ns, uint32_t
 	signs->written++;
 }
 
-/* One that has just ended, and did not wait for the one before it. */
+/* Reports a request that has just ended and did not wait for the one before it. */
 static void tell_latency(int64_t latency_ns, uint32_t flags)
 {
 	static int64_t last_end_ns;
@@ -75,7 +75,7 @@ static json_int_t number(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-/* Of the tenant of `high`, once so many requests are accounted or lost. Borrowed from *root. */
+/* Returns the status of the tenant of `high`, once `n` requests are counted or lost. The status belongs to *root. */
 static json_t *use_after(json_int_t requests, json_t **root)
 {
 	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
@@ -118,23 +118,23 @@ static void requests_are_judged_by_the_objective(void **state)
 	json_decref(root);
 }
 
-/* --- what a miss is put down to --- */
+/* --- causes of misses --- */
 
-static void with_nobody_else_at_work_it_is_its_own_jitter(void **state)
+static void a_miss_alone_is_the_tenants_own_jitter(void **state)
 {
 	tell_latency(2 * SLO_NS, 0);
 	assert_int_equal(counted(1, "missed_alone"), 1);
 }
 
-static void beside_work_of_low_priority_it_is_that(void **state)
+static void a_miss_beside_low_priority_is_caused_by_low_priority(void **state)
 {
 	hb_gate_bypass(gate_of(&low, 0), 1);
 	tell_latency(2 * SLO_NS, 0);
 	assert_int_equal(counted(1, "missed_low"), 1);
-	/* Its work is done, and a request that began later has the GPU for itself. */
+	/* Its work has ended, and a request that began later has the GPU alone. */
 	hb_gate_completed(gate_of(&low, 0), 1);
 	tell_latency(SLO_NS / 2, 0);
-	counted(2, "requests_ended"); /* so the daemon has looked since */
+	counted(2, "requests_ended"); /* so the daemon has polled since */
 	int64_t begin_ns = hb_clock_now_ns(), end_ns = begin_ns;
 	while (end_ns - begin_ns <= SLO_NS)
 		end_ns = hb_clock_now_ns();
@@ -143,7 +143,7 @@ static void beside_work_of_low_priority_it_is_that(void **state)
 	assert_int_equal(counted(3, "missed_alone"), 1);
 }
 
-static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **state)
+static void a_miss_by_a_switch_is_caused_by_the_switch_unless_taken_over(void **state)
 {
 	hb_gate_bypass(gate_of(&low, 0), 1);
 	tell_latency(SLO_NS + 100 * HB_NS_PER_US, 0);
@@ -153,14 +153,14 @@ static void late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held(void **sta
 	assert_int_equal(counted(2, "missed_low"), 1);
 }
 
-static void beside_another_of_high_priority_it_is_that(void **state)
+static void a_miss_beside_another_high_tenant_is_caused_by_that_tenant(void **state)
 {
 	hb_gate_bypass(gate_of(&other, 0), 1);
 	tell_latency(2 * SLO_NS, 0);
 	assert_int_equal(counted(1, "missed_high"), 1);
 }
 
-static void behind_another_request_it_is_the_queue(void **state)
+static void a_miss_behind_another_request_is_caused_by_the_queue(void **state)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	tell(now_ns - SLO_NS / 2, now_ns, 0, 0);
@@ -169,9 +169,9 @@ static void behind_another_request_it_is_the_queue(void **state)
 	assert_int_equal(counted(2, "requests_met"), 1);
 }
 
-/* --- what runs now --- */
+/* --- running requests --- */
 
-/* Of the tenant of `high`, now. INT64_MAX stands for null. */
+/* Reads a number of the tenant of `high` from the status. INT64_MAX = null. */
 static int64_t now_of(const char *key)
 {
 	json_t *root = daemon_status(&daemon_);
@@ -198,7 +198,7 @@ static void a_running_request_has_slack(void **state)
 	assert_int_equal(now_of("running_ns"), INT64_MAX);
 }
 
-static void what_is_left_of_it_is_taken_off(void **state)
+static void slack_subtracts_the_predicted_remaining_time(void **state)
 {
 	struct hb_page_requests *signs = signs_of(&high);
 	int64_t alone_ns = HB_NS_PER_S, deadline_ns = 3600 * HB_NS_PER_S;
@@ -210,11 +210,11 @@ static void what_is_left_of_it_is_taken_off(void **state)
 	int64_t now_ns = hb_clock_now_ns();
 	signs->running_deadline_ns = now_ns + deadline_ns;
 	signs->running_since_ns = now_ns;
-	/* One second alone is to come, or as much of it as is not over. */
+	/* The request takes one second alone, of which a part is over. */
 	assert_true(now_of("slack_ns") <= deadline_ns - alone_ns);
 }
 
-static void nonsense_runs_no_request(void **state)
+static void invalid_times_show_no_running_request(void **state)
 {
 	struct hb_page_requests *signs = signs_of(&high);
 	static const int64_t nonsense[] = {-1, INT64_MIN, INT64_MAX};
@@ -228,9 +228,9 @@ static void nonsense_runs_no_request(void **state)
 	}
 }
 
-/* --- learning --- */
+/* --- learned objectives --- */
 
-static void auto_learns_from_requests_alone_and_keeps_it(void **state)
+static void auto_learns_the_objective_from_requests_alone_and_keeps_it(void **state)
 {
 	struct hb_error error = {""};
 	struct hb_msg_set change = {.tenant = high.tenant, .fields = HB_SET_SLO, .slo_ns = -1};
@@ -245,7 +245,7 @@ static void auto_learns_from_requests_alone_and_keeps_it(void **state)
 	json_int_t slo_ns = number(use, "slo_ns");
 	assert_true(slo_ns >= 3 * HB_NS_PER_MS && slo_ns < 4 * HB_NS_PER_MS);
 	json_decref(root);
-	/* Another change of terms does not make it forget. */
+	/* A change of another option keeps the learned objective. */
 	change = (struct hb_msg_set){.tenant = high.tenant, .fields = HB_SET_MEMORY, .memory_bytes = 1 << 30};
 	assert_int_equal(hb_client_set(fd, &change, &error), 0);
 	use = use_after(100, &root);
@@ -254,7 +254,7 @@ static void auto_learns_from_requests_alone_and_keeps_it(void **state)
 	close(fd);
 }
 
-/* --- rings that are full of something else --- */
+/* --- invalid rings --- */
 
 static void more_than_the_ring_holds_are_counted_as_lost(void **state)
 {
@@ -269,7 +269,7 @@ static void more_than_the_ring_holds_are_counted_as_lost(void **state)
 	assert_int_equal(counted(5 * HB_PAGE_REQUESTS, "requests_lost"), 4 * HB_PAGE_REQUESTS + 1);
 }
 
-static void nonsense_is_dropped_and_harms_nobody(void **state)
+static void invalid_requests_are_dropped_and_do_no_harm(void **state)
 {
 	int64_t now_ns = hb_clock_now_ns();
 	struct hb_page_requests *signs = signs_of(&high);
@@ -277,12 +277,12 @@ static void nonsense_is_dropped_and_harms_nobody(void **state)
 	tell(-5, now_ns, 0, 0);
 	tell(now_ns, INT64_MAX, 0, 0);
 	tell(INT64_MIN, INT64_MAX, INT64_MIN, UINT32_MAX);
-	tell(1, 2, 0, 0); /* from before the tenant was */
+	tell(1, 2, 0, 0); /* before the tenant registered */
 	tell(now_ns, now_ns, INT64_MAX, 0);
 	tell_latency(1, UINT32_MAX);
 	assert_int_equal(counted(7, "requests_ended"), 1);
 	assert_int_equal(counted(7, "requests_lost"), 6);
-	/* Backwards, and by more than anybody can have done: begun anew from there. */
+	/* Backwards, and by more requests than possible: the daemon continues from there. */
 	signs->written = 3;
 	daemon_tenants(&daemon_);
 	signs->written = UINT64_MAX - 7;
@@ -302,17 +302,17 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(requests_are_judged_by_the_objective),
-		TEST(with_nobody_else_at_work_it_is_its_own_jitter),
-		TEST(beside_work_of_low_priority_it_is_that),
-		TEST(late_by_a_switch_it_is_the_switch_unless_the_gpu_was_held),
-		TEST(beside_another_of_high_priority_it_is_that),
-		TEST(behind_another_request_it_is_the_queue),
+		TEST(a_miss_alone_is_the_tenants_own_jitter),
+		TEST(a_miss_beside_low_priority_is_caused_by_low_priority),
+		TEST(a_miss_by_a_switch_is_caused_by_the_switch_unless_taken_over),
+		TEST(a_miss_beside_another_high_tenant_is_caused_by_that_tenant),
+		TEST(a_miss_behind_another_request_is_caused_by_the_queue),
 		TEST(a_running_request_has_slack),
-		TEST(what_is_left_of_it_is_taken_off),
-		TEST(nonsense_runs_no_request),
-		TEST(auto_learns_from_requests_alone_and_keeps_it),
+		TEST(slack_subtracts_the_predicted_remaining_time),
+		TEST(invalid_times_show_no_running_request),
+		TEST(auto_learns_the_objective_from_requests_alone_and_keeps_it),
 		TEST(more_than_the_ring_holds_are_counted_as_lost),
-		TEST(nonsense_is_dropped_and_harms_nobody),
+		TEST(invalid_requests_are_dropped_and_do_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon gives its tenants of the GPU: slices and turns, with small clients instead of CUDA programs. */
+/* Tests time slices and turns, with small clients instead of CUDA programs. */
 #include "base/clock.h"
 #include "gate/gate.h"
 #include "one_daemon.h"
@@ -32,9 +32,9 @@ static void expect_slice(struct hb_page *page, uint32_t slice_us)
 	assert_int_equal(page->gpus[0].slice_us[HB_GROUP_COMPUTE], slice_us);
 }
 
-static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
+static void a_tenant_with_two_compute_groups_gets_no_tiny_slice(void **state)
 {
-	/* Two contexts that are runnable with tiny slices stop each other: see device.c. */
+	/* Two contexts with work and tiny slices stop each other: see gpu_slices.c. */
 	struct hb_tenant_options low = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, low), 0);
@@ -47,8 +47,8 @@ static void a_second_compute_group_takes_the_tiny_slice_away(void **state)
 	hb_membership_fini(&member);
 }
 
-/* A launch of the second one was on its way when its gate closed, and comes in the turn of the first. */
-static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state)
+/* A launch of the second tenant was on its way when its gate closed, and arrives during the first tenant's turn. */
+static void a_late_launch_gets_the_drivers_own_slice_until_it_ends(void **state)
 {
 	struct hb_tenant_options first = wish_of(2, HB_PAGE_LOW), second = wish_of(3, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
@@ -57,7 +57,8 @@ static void a_straggler_gets_the_drivers_own_slice_until_it_is_done(void **state
 	assert_int_equal(join(&daemon_, &first, &a), 0);
 	assert_int_equal(join(&daemon_, &second, &b), 0);
 	struct hb_gate *gate = (struct hb_gate *)b.page->processes[b.slot].gates[0];
-	hb_gate_try((struct hb_gate *)a.page->processes[a.slot].gates[0]); /* it stays busy and keeps its turn */
+	hb_gate_try(
+		(struct hb_gate *)a.page->processes[a.slot].gates[0]); /* the tenant stays busy and keeps its turn */
 	assert_int_equal(hb_gate_state(gate), HB_GATE_CLOSED);
 	daemon_tenants(&daemon_);
 	expect_slice(b.page, 1);
@@ -84,8 +85,8 @@ static void ring(struct hb_gpu_page *page)
 	syscall(SYS_futex, &page->doorbell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Which news the daemon wants to be told; who scribbles there or rings for nothing changes nothing for long. */
-static void the_daemon_says_what_it_listens_for(void **state)
+/* The page names the news that the daemon wants. A tenant that overwrites it, or rings without a reason, has no lasting effect. */
+static void the_page_says_which_news_the_daemon_wants(void **state)
 {
 	struct hb_tenant_options one = wish_of(1, HB_PAGE_LOW), two = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership a = HB_MEMBERSHIP_NONE, b = HB_MEMBERSHIP_NONE;
@@ -138,7 +139,7 @@ static void low_tenants_take_turns(void **state)
 	}
 	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
 	uint32_t bell = hb_gate_wait_begin(second);
-	/* The first keeps work in flight: its gate closes for the second's sake, which stays shut until it has drained. */
+	/* The first has work in flight: its gate closes for the second, whose gate stays closed until the first has drained. */
 	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
 	while (hb_gate_state(first) != HB_GATE_CLOSED && hb_clock_now_ns() < limit_ns)
 		daemon_tenants(&daemon_);
@@ -155,7 +156,7 @@ static void low_tenants_take_turns(void **state)
 	hb_membership_fini(&b);
 }
 
-/* --- a program that is replaced by another (exec), which pid and pidfd do not tell --- */
+/* --- a process that executes another program: pid and pidfd stay the same --- */
 
 static int work_and_execute_another(void *argument)
 {
@@ -179,14 +180,14 @@ static void expect_open(struct hb_gate *gate)
 	assert_int_equal(hb_gate_state(gate), HB_GATE_OPEN);
 }
 
-/* Nobody is left to tell that its work is done: the turn goes on to the next, and its memory back, as if it had ended. */
-static void a_program_that_executes_another_leaves(void **state)
+/* No shim is left to report that its work has ended: its turn passes on, and its memory is given back. */
+static void a_process_that_executes_another_program_leaves(void **state)
 {
 	struct hb_tenant_options wish = wish_of(2, HB_PAGE_LOW), gone = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
 	int status;
 	pid_t child = child_start(work_and_execute_another, &gone, &status);
-	assert_int_equal(status, -ECHILD); /* it did not come back to tell */
+	assert_int_equal(status, -ECHILD); /* the process has not reported an exit status */
 	assert_int_equal(create(&daemon_, wish), 0);
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
 	hb_gate_wait_begin(gate_of(&member, 0));
@@ -195,14 +196,15 @@ static void a_program_that_executes_another_leaves(void **state)
 	while (member.gpus[0]->low_used_bytes && hb_clock_now_ns() < limit_ns)
 		daemon_tenants(&daemon_);
 	assert_int_equal(member.gpus[0]->low_used_bytes, 0);
-	assert_int_equal(daemon_tenants(&daemon_), 2); /* it still is what `hb run` started, and may use CUDA again */
+	assert_int_equal(daemon_tenants(&daemon_),
+			 2); /* the process still belongs to `hb run` and may use CUDA again */
 	hb_gate_wait_end(gate_of(&member, 0));
 	child_kill(child);
 	hb_membership_fini(&member);
 }
 
-/* The same, but the next program uses CUDA, too: it registers without anything that it had. */
-static void the_next_program_of_a_process_begins_anew(void **state)
+/* The next program uses CUDA, too: it registers without the slot and memory of the first one. */
+static void the_next_program_of_a_process_registers_again(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership before = HB_MEMBERSHIP_NONE, after = HB_MEMBERSHIP_NONE;
@@ -212,7 +214,7 @@ static void the_next_program_of_a_process_begins_anew(void **state)
 	before.page->gpus[0].used_bytes += 1000;
 	before.page->processes[before.slot].memory[0].used_bytes += 1000;
 	before.page->processes[before.slot].counters[HB_COUNT_kernels] += 7;
-	/* The same program again: all stays. */
+	/* The same program registers again: nothing changes. */
 	assert_int_equal(join(&daemon_, &wish, &before), 0);
 	assert_int_equal(hb_gate_in_flight(gate_of(&before, 0)), 7);
 	assert_int_equal(join(&daemon_, &wish, &after), 0);
@@ -236,12 +238,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(slices_follow_priority),
-		TEST(a_second_compute_group_takes_the_tiny_slice_away),
-		TEST(a_straggler_gets_the_drivers_own_slice_until_it_is_done),
+		TEST(a_tenant_with_two_compute_groups_gets_no_tiny_slice),
+		TEST(a_late_launch_gets_the_drivers_own_slice_until_it_ends),
 		TEST(low_tenants_take_turns),
-		TEST(the_daemon_says_what_it_listens_for),
-		TEST(a_program_that_executes_another_leaves),
-		TEST(the_next_program_of_a_process_begins_anew),
+		TEST(the_page_says_which_news_the_daemon_wants),
+		TEST(a_process_that_executes_another_program_leaves),
+		TEST(the_next_program_of_a_process_registers_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon whose tenants write what they like to the pages that they share with
- * it: it goes on, and serves the others.
+ * Tenants write arbitrary bytes to the pages that they share with the daemon: the
+ * daemon continues and serves the other tenants.
  */
 #include "base/clock.h"
 #include "daemon/process.h"
@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void scribbled_pages_do_not_hurt_the_daemon(void **state)
+static void overwritten_pages_do_not_harm_the_daemon(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW), other = wish_of(2, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE, bystander = HB_MEMBERSHIP_NONE;
@@ -43,7 +43,7 @@ static int join_only(void *argument)
 	return join(&daemon_, argument, &member);
 }
 
-/* Once as its process, once as its leader. */
+/* Leaves once as a process and once as the leader. */
 static void leave(const struct hb_tenant_options *wish)
 {
 	struct hb_error error;
@@ -53,8 +53,8 @@ static void leave(const struct hb_tenant_options *wish)
 	close(fd);
 }
 
-/* Which slots are free the daemon knows by itself. */
-static void a_scribbled_slot_is_not_given_away_again(void **state)
+/* The daemon does not read from the page which slots are free. */
+static void an_overwritten_slot_is_not_given_to_another_process(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -73,7 +73,7 @@ static void a_scribbled_slot_is_not_given_away_again(void **state)
 	hb_membership_fini(&member);
 }
 
-static void a_page_with_a_gpu_twice_is_refused_and_hurts_nobody(void **state)
+static void a_page_with_the_same_gpu_twice_is_refused(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW), stranger = wish_of(2, HB_PAGE_LOW);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -95,8 +95,8 @@ static void fill_uuids(struct hb_tenant_options *wish, unsigned seed)
 		memset(wish->uuids[i], (int)(1 + seed * HB_PAGE_GPUS + i), HB_UUID_BYTES);
 }
 
-/* Which GPUs there are is what programs say: those that nobody uses any more make room for others. */
-static void made_up_gpus_take_nobodys_place_for_good(void **state)
+/* Programs report the UUIDs of GPUs, so they may be invented: GPUs without tenants are replaced by new ones. */
+static void invented_gpus_do_not_fill_the_table_for_ever(void **state)
 {
 	struct hb_tenant_options liars[4], honest = wish_of(9, HB_PAGE_HIGH);
 	for (unsigned i = 0; i < 4; i++) {
@@ -104,7 +104,7 @@ static void made_up_gpus_take_nobodys_place_for_good(void **state)
 		liars[i] = wish_of(100 + i, HB_PAGE_LOW);
 		fill_uuids(&liars[i], i);
 		assert_int_equal(create(&daemon_, liars[i]), 0);
-		/* Two tables full of them: the second one only when the first one has gone. */
+		/* Twice as many as the table holds, the second half after the first tenant has ended. */
 		assert_int_equal(join(&daemon_, &liars[i], &member), 0);
 		hb_membership_fini(&member);
 		if (i >= 1)
@@ -116,7 +116,7 @@ static void made_up_gpus_take_nobodys_place_for_good(void **state)
 	assert_int_equal(join(&daemon_, &honest, &member), 0);
 	assert_int_equal(member.gpus[0]->uuid[0], 0xee);
 	assert_int_equal(member.gpus[0]->tenants_high, 1);
-	/* Of those in use none goes. */
+	/* GPUs in use are not replaced. */
 	struct hb_membership other = HB_MEMBERSHIP_NONE;
 	assert_int_equal(create(&daemon_, liars[0]), 0);
 	assert_int_equal(join(&daemon_, &liars[0], &other), -ENOSPC);
@@ -130,11 +130,11 @@ static int become_nobody(void *unused)
 {
 	(void)unused;
 	int result = setresuid(65534, 65534, 65534);
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* forgotten with the user */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with its parent */
 	return result;
 }
 
-/* A process of another user; 0 = there is none. */
+/* Starts a process of another user; 0 = not possible. */
 static pid_t stranger_start(void)
 {
 	int status;
@@ -156,7 +156,7 @@ static size_t processes_of_first(void)
 	return n;
 }
 
-static void a_page_that_names_somebody_elses_process_does_not_keep_it(void **state)
+static void a_page_cannot_adopt_another_users_process(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_HIGH);
 	struct hb_membership member = HB_MEMBERSHIP_NONE;
@@ -174,7 +174,7 @@ static void a_page_that_names_somebody_elses_process_does_not_keep_it(void **sta
 	assert_int_equal(join(&daemon_, &wish, &member), 0);
 	assert_int_equal(processes_of_first(), 1);
 	assert_int_equal(made_up->state, HB_PAGE_FREE);
-	/* The last of its own ends it. */
+	/* The tenant ends with the last of its own processes. */
 	struct hb_error error;
 	int fd = daemon_connect(&daemon_);
 	assert_int_equal(hb_client_bye(fd, wish.token, &error), 0);
@@ -195,7 +195,7 @@ static void *flap(void *argument)
 	return NULL;
 }
 
-/* A page is the tenant's to write while the daemon reads it: whether the race is met or not, nothing happens. */
+/* The tenant changes its page while the daemon reads it: the daemon survives any outcome of this race. */
 static void a_page_that_changes_while_it_is_read_does_no_harm(void **state)
 {
 	struct hb_tenant_options wish = wish_of(1, HB_PAGE_LOW);
@@ -244,7 +244,7 @@ static long lines_with(const char *path, const char *text)
 	return n;
 }
 
-/* One line a second, however many are sent; in the background, where the log is a file. */
+/* A daemon in the background, whose log is a file, logs one line a second, however many bad messages arrive. */
 static void bad_messages_do_not_fill_the_log(void **state)
 {
 	enum { N = 200 };
@@ -273,12 +273,12 @@ static void bad_messages_do_not_fill_the_log(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(scribbled_pages_do_not_hurt_the_daemon),
-		TEST(a_scribbled_slot_is_not_given_away_again),
-		TEST(a_page_with_a_gpu_twice_is_refused_and_hurts_nobody),
-		TEST(made_up_gpus_take_nobodys_place_for_good),
+		TEST(overwritten_pages_do_not_harm_the_daemon),
+		TEST(an_overwritten_slot_is_not_given_to_another_process),
+		TEST(a_page_with_the_same_gpu_twice_is_refused),
+		TEST(invented_gpus_do_not_fill_the_table_for_ever),
 		TEST(bad_messages_do_not_fill_the_log),
-		TEST(a_page_that_names_somebody_elses_process_does_not_keep_it),
+		TEST(a_page_cannot_adopt_another_users_process),
 		TEST(a_page_that_changes_while_it_is_read_does_no_harm),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

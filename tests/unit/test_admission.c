@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Policy by user, unit and cgroup: who gets what he asks for, and that nobody raises himself in system mode. */
+/* Rules by user, unit and cgroup: which priority and limits a tenant gets, and that a user cannot raise the priority in system mode. */
 #include "daemon/admission.h"
 #include "unit.h"
 
@@ -37,7 +37,7 @@ static struct hb_rights ask(const char *user, const char *cgroup, bool system_mo
 
 static const struct hb_rights high = {.priority = HB_PAGE_HIGH};
 
-static void strangers_stay_low_in_system_mode(void **state)
+static void users_without_a_rule_stay_low_in_system_mode(void **state)
 {
 	assert_int_equal(ask("eve", "/user.slice", true, high).priority, HB_PAGE_LOW);
 	assert_non_null(strstr(reason, "no rule"));
@@ -45,7 +45,7 @@ static void strangers_stay_low_in_system_mode(void **state)
 	assert_string_equal(reason, "");
 }
 
-static void root_is_no_exception(void **state)
+static void rules_apply_to_root(void **state)
 {
 	assert_int_equal(ask("root", "/", true, high).priority, HB_PAGE_LOW);
 }
@@ -75,7 +75,7 @@ static void memory_is_capped_never_raised(void **state)
 	assert_int_equal(ask("eve", "/batch.slice", true, none).memory_bytes, UINT64_C(8) << 30);
 }
 
-static void an_slo_of_ones_own_wins(void **state)
+static void a_requested_slo_overrides_the_rule(void **state)
 {
 	struct hb_rights own = {.slo_ns = 5}, none = {0};
 	assert_int_equal(ask("ann", "/", true, own).slo_ns, 5);
@@ -107,7 +107,7 @@ static void units_are_found_in_cgroup_paths(void **state)
 	assert_string_equal(unit, "");
 }
 
-/* Whoever runs a unit of that name under a manager of their own, or makes such a folder, is not the system's service. */
+/* A unit of the same name under a user's own systemd, or a cgroup of that name, is not the system's service. */
 static void a_users_own_unit_is_not_the_systems(void **state)
 {
 	char unit[32];
@@ -139,8 +139,8 @@ static void bad_configurations_are_named_by_line(void **state)
 	}
 }
 
-/* The benchmark harness measures settings of the spatial engine in turns, in one daemon. */
-static void test_reload(void **state)
+/* The benchmarks change settings of the spatial engine while one daemon runs. */
+static void a_reload_changes_only_keys_that_can_change(void **state)
 {
 	struct hb_daemon_config now, read;
 	struct hb_error error;
@@ -162,13 +162,13 @@ static void test_reload(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reload),
-		cmocka_unit_test(strangers_stay_low_in_system_mode),
-		cmocka_unit_test(root_is_no_exception),
+		cmocka_unit_test(a_reload_changes_only_keys_that_can_change),
+		cmocka_unit_test(users_without_a_rule_stay_low_in_system_mode),
+		cmocka_unit_test(rules_apply_to_root),
 		cmocka_unit_test(rules_fit_by_unit_cgroup_and_user),
 		cmocka_unit_test(the_first_rule_that_fits_decides_also_in_user_mode),
 		cmocka_unit_test(memory_is_capped_never_raised),
-		cmocka_unit_test(an_slo_of_ones_own_wins),
+		cmocka_unit_test(a_requested_slo_overrides_the_rule),
 		cmocka_unit_test(priority_low_is_never_raised),
 		cmocka_unit_test(units_are_found_in_cgroup_paths),
 		cmocka_unit_test(a_users_own_unit_is_not_the_systems),

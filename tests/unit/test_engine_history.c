@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `auto` remembers of pairs of programs: what a life must tell, whose it is, what makes room, and what is chosen by it. */
+/* The history of `engine: auto`: which runs count, which programs differ, which pair is replaced, and which engine is chosen. */
 #include "daemon/engine_history.h"
 #include "unit.h"
 
@@ -16,8 +16,8 @@ static struct hb_engine_program program_of(const char *command)
 	return program;
 }
 
-/* So many requests in ten seconds, and LP's launches in a second. */
-static struct hb_engine_run life_of(const char *low, uint64_t met, uint64_t launches)
+/* Makes a run of ten seconds with 1000 requests, of which `met` met the SLO, and `launches` launches of LP in each second. */
+static struct hb_engine_run make_run(const char *low, uint64_t met, uint64_t launches)
 {
 	return (struct hb_engine_run){.low = program_of(low),
 				      .judged = 1000,
@@ -38,11 +38,11 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct hb_engine_pair *note(void **state, const char *high, const struct hb_engine_run *life,
+static struct hb_engine_pair *note(void **state, const char *high, const struct hb_engine_run *run,
 				   enum hb_choose_engine engine)
 {
 	struct hb_engine_program program = program_of(high);
-	return hb_engine_history_note(*state, &program, life, engine, TARGET);
+	return hb_engine_history_note(*state, &program, run, engine, TARGET);
 }
 
 static struct hb_engine_pair *find(void **state, const char *high, const char *low)
@@ -53,9 +53,9 @@ static struct hb_engine_pair *find(void **state, const char *high, const char *l
 	return hb_engine_history_find(*state, &program, &beside);
 }
 
-static void test_a_life_must_tell_enough(void **state)
+static void a_short_run_is_not_judged(void **state)
 {
-	struct hb_engine_run few = life_of("train", 900, 100), brief = few, alone = few;
+	struct hb_engine_run few = make_run("train", 900, 100), brief = few, alone = few;
 	few.judged = HB_ENGINE_RUN_REQUESTS - 1;
 	brief.beside_ns = HB_ENGINE_RUN_NS - 1;
 	alone.low.key = 0;
@@ -65,25 +65,25 @@ static void test_a_life_must_tell_enough(void **state)
 	assert_null(find(state, "serve", NULL));
 }
 
-static void test_programs_are_told_apart(void **state)
+static void programs_of_different_users_or_commands_differ(void **state)
 {
-	struct hb_engine_run life = life_of("train", 990, 100), other = life_of("train --large", 990, 100);
+	struct hb_engine_run run = make_run("train", 990, 100), other = make_run("train --large", 990, 100);
 	struct hb_engine_program theirs;
-	assert_non_null(note(state, "serve", &life, HB_CHOOSE_TEMPORAL));
+	assert_non_null(note(state, "serve", &run, HB_CHOOSE_TEMPORAL));
 	assert_ptr_equal(find(state, "serve", "train"), find(state, "serve", NULL));
 	assert_null(find(state, "serve --port 1", "train"));
 	assert_null(find(state, "serve", "train --large"));
 	struct hb_engine_pair *large = note(state, "serve", &other, HB_CHOOSE_SPATIAL);
-	assert_ptr_equal(find(state, "serve", NULL), large); /* the last one */
+	assert_ptr_equal(find(state, "serve", NULL), large); /* the most recent pair */
 	assert_ptr_not_equal(find(state, "serve", "train"), large);
 	hb_engine_program(&theirs, 1001, "serve");
 	assert_null(hb_engine_history_find(*state, &theirs, &large->low));
 }
 
-/* Both are tried; then the one with more of LP where HP kept its objective in both. */
-static void test_what_was_shown_decides(void **state)
+/* Both engines are tried. If HP met its objective in both, the engine with more LP progress is chosen. */
+static void the_engine_with_more_low_progress_is_chosen(void **state)
 {
-	struct hb_engine_run temporal = life_of("train", 990, 100), spatial = life_of("train", 988, 150);
+	struct hb_engine_run temporal = make_run("train", 990, 100), spatial = make_run("train", 988, 150);
 	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_CHOOSE_TEMPORAL);
 	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_SPATIAL);
 	assert_int_equal(hb_choose_next(&pair->choose, TARGET, false), HB_CHOOSE_TEMPORAL);
@@ -96,18 +96,18 @@ static void test_what_was_shown_decides(void **state)
 			    "temporal 99.0 % met, low at 100 % (1 run); spatial 98.8 % met, low at 150 % (1 run)");
 }
 
-static void test_harm_to_high_decides_first(void **state)
+static void an_engine_that_misses_the_slo_is_not_chosen(void **state)
 {
-	struct hb_engine_run temporal = life_of("train", 990, 100), spatial = life_of("train", 900, 300);
+	struct hb_engine_run temporal = make_run("train", 990, 100), spatial = make_run("train", 900, 300);
 	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_CHOOSE_TEMPORAL);
 	note(state, "serve", &spatial, HB_CHOOSE_SPATIAL);
 	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_TEMPORAL);
 }
 
-/* LP that never got anything in its first life is measured by the first in which it did. */
-static void test_no_launches_are_no_measure(void **state)
+/* If LP launched nothing in the first run, the first run with launches is the reference. */
+static void a_run_without_low_launches_is_no_reference(void **state)
 {
-	struct hb_engine_run none = life_of("train", 990, 0), some = life_of("train", 990, 50);
+	struct hb_engine_run none = make_run("train", 990, 0), some = make_run("train", 990, 50);
 	struct hb_engine_pair *pair = note(state, "serve", &none, HB_CHOOSE_TEMPORAL);
 	assert_int_equal(pair->choose.records[HB_CHOOSE_TEMPORAL].low_ppm, 0);
 	note(state, "serve", &some, HB_CHOOSE_SPATIAL);
@@ -115,26 +115,26 @@ static void test_no_launches_are_no_measure(void **state)
 	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_SPATIAL);
 }
 
-static void test_the_oldest_makes_room(void **state)
+static void a_new_pair_replaces_the_least_recently_used(void **state)
 {
-	struct hb_engine_run life = life_of("train", 990, 100);
+	struct hb_engine_run run = make_run("train", 990, 100);
 	char name[32];
 	for (int i = 0; i < HB_ENGINE_PAIRS; i++) {
 		snprintf(name, sizeof name, "serve %d", i);
-		note(state, name, &life, HB_CHOOSE_TEMPORAL);
+		note(state, name, &run, HB_CHOOSE_TEMPORAL);
 	}
-	note(state, "serve 0", &life, HB_CHOOSE_TEMPORAL); /* used again */
-	note(state, "one more", &life, HB_CHOOSE_TEMPORAL);
+	note(state, "serve 0", &run, HB_CHOOSE_TEMPORAL); /* used again */
+	note(state, "one more", &run, HB_CHOOSE_TEMPORAL);
 	assert_non_null(find(state, "serve 0", "train"));
 	assert_null(find(state, "serve 1", "train"));
 	assert_non_null(find(state, "one more", "train"));
 }
 
-/* A text that does not fit is cut, never written past. */
-static void test_short_room_for_text(void **state)
+/* A text that does not fit is cut; nothing is written beyond the buffer. */
+static void a_text_is_cut_to_its_buffer(void **state)
 {
-	struct hb_engine_run life = life_of("train", 990, 100);
-	const struct hb_engine_pair *pair = note(state, "serve", &life, HB_CHOOSE_TEMPORAL);
+	struct hb_engine_run run = make_run("train", 990, 100);
+	const struct hb_engine_pair *pair = note(state, "serve", &run, HB_CHOOSE_TEMPORAL);
 	char text[48], whole[200];
 	hb_engine_pair_text(pair, whole, sizeof whole);
 	for (size_t size = 1; size < sizeof text; size++) {
@@ -149,10 +149,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(test_a_life_must_tell_enough),    TEST(test_programs_are_told_apart),
-		TEST(test_what_was_shown_decides),     TEST(test_harm_to_high_decides_first),
-		TEST(test_no_launches_are_no_measure), TEST(test_the_oldest_makes_room),
-		TEST(test_short_room_for_text),
+		TEST(a_short_run_is_not_judged),
+		TEST(programs_of_different_users_or_commands_differ),
+		TEST(the_engine_with_more_low_progress_is_chosen),
+		TEST(an_engine_that_misses_the_slo_is_not_chosen),
+		TEST(a_run_without_low_launches_is_no_reference),
+		TEST(a_new_pair_replaces_the_least_recently_used),
+		TEST(a_text_is_cut_to_its_buffer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

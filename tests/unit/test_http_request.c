@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heads of HTTP requests: good ones, broken ones, every cut of a good one; and addresses to listen on. */
+/* Heads of HTTP requests: valid, malformed, and every prefix of a valid one; and addresses to listen on. */
 #include "unit.h"
 
 #include "daemon/http_request.h"
@@ -13,7 +13,7 @@
 
 static int read_text(const char *text, struct hb_http_request *request)
 {
-	/* A copy of its own, so that a sanitizer sees what is read beyond. */
+	/* A copy of the exact size, so that a sanitizer finds reads beyond its end. */
 	size_t n = strlen(text);
 	char *copy = malloc(n ? n : 1);
 	memcpy(copy, text, n);
@@ -22,7 +22,7 @@ static int read_text(const char *text, struct hb_http_request *request)
 	return status;
 }
 
-static void a_scrape_is_understood(void **state)
+static void a_request_of_a_scraper_is_parsed(void **state)
 {
 	struct hb_http_request request;
 	assert_int_equal(
@@ -37,7 +37,7 @@ static void a_scrape_is_understood(void **state)
 	assert_string_equal(request.host, "[::1]");
 }
 
-static void every_cut_asks_for_more(void **state)
+static void an_incomplete_head_asks_for_more(void **state)
 {
 	const char *text = "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 	struct hb_http_request request = {.path = "untouched"};
@@ -50,7 +50,7 @@ static void every_cut_asks_for_more(void **state)
 	assert_string_equal(request.path, "untouched");
 }
 
-static void what_is_wrong_is_refused(void **state)
+static void malformed_requests_are_refused(void **state)
 {
 	static const struct {
 		const char *text;
@@ -73,7 +73,7 @@ static void what_is_wrong_is_refused(void **state)
 		assert_int_equal(read_text(cases[i].text, &request), cases[i].status);
 }
 
-static void what_is_too_long_is_refused(void **state)
+static void too_long_requests_are_refused(void **state)
 {
 	static char text[HB_HTTP_HEAD_MAX + 1];
 	struct hb_http_request request;
@@ -85,7 +85,7 @@ static void what_is_too_long_is_refused(void **state)
 	assert_int_equal(read_text(text, &request), 414);
 }
 
-static void only_this_machine_is_loopback(void **state)
+static void only_loopback_names_are_loopback(void **state)
 {
 	assert_true(hb_http_host_is_loopback("localhost"));
 	assert_true(hb_http_host_is_loopback("127.0.0.1"));
@@ -95,7 +95,7 @@ static void only_this_machine_is_loopback(void **state)
 	assert_false(hb_http_host_is_loopback("10.0.0.1"));
 }
 
-static void addresses_are_loopback_unless_told_otherwise(void **state)
+static void a_port_alone_means_the_loopback_address(void **state)
 {
 	static const char *const good[] = {"9464", ":9464", "127.0.0.1:9464", "[::1]:9464"};
 	static const char *const open[] = {"0.0.0.0:9464", "[::]:9464", "10.1.2.3:0"};
@@ -119,12 +119,12 @@ static void addresses_are_loopback_unless_told_otherwise(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_scrape_is_understood),
-		cmocka_unit_test(every_cut_asks_for_more),
-		cmocka_unit_test(what_is_wrong_is_refused),
-		cmocka_unit_test(what_is_too_long_is_refused),
-		cmocka_unit_test(only_this_machine_is_loopback),
-		cmocka_unit_test(addresses_are_loopback_unless_told_otherwise),
+		cmocka_unit_test(a_request_of_a_scraper_is_parsed),
+		cmocka_unit_test(an_incomplete_head_asks_for_more),
+		cmocka_unit_test(malformed_requests_are_refused),
+		cmocka_unit_test(too_long_requests_are_refused),
+		cmocka_unit_test(only_loopback_names_are_loopback),
+		cmocka_unit_test(a_port_alone_means_the_loopback_address),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared pages: sealed against their clients, taken over from an earlier
- * daemon only when they are what they say, and exact again after a crash.
+ * Shared pages: clients cannot resize them, other files are refused, and memory
+ * sums are exact again after a crash.
  */
 #include "daemon/page_memory.h"
 #include "gate/gate.h"
@@ -63,7 +63,7 @@ static int adopt_of(size_t size, unsigned seals, bool contents)
 	return result;
 }
 
-static void nothing_else_is_taken_for_a_page(void **state)
+static void other_files_are_refused_as_pages(void **state)
 {
 	const unsigned seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	assert_int_equal(adopt_of(sizeof *page, seals, true), 0);
@@ -81,7 +81,7 @@ static void nothing_else_is_taken_for_a_page(void **state)
 	assert_int_equal(hb_page_adopt(fd, &got), -EPROTO);
 }
 
-static void slots_are_handed_out_clean(void **state)
+static void slots_are_cleared_before_use(void **state)
 {
 	hb_page_slot_take(page, 0, 100, 1);
 	page->processes[0].counters[3] = 9;
@@ -97,7 +97,7 @@ static void slots_are_handed_out_clean(void **state)
 	assert_int_equal(page->processes[1].state, HB_PAGE_FREE);
 }
 
-/* What shim/memory does to claim, stopped at any step by a kill. */
+/* Claims memory as the shim does, and stops after any step as a kill would. */
 static void claim(uint32_t slot, uint64_t bytes, int steps)
 {
 	struct hb_page_process *process = &page->processes[slot];
@@ -129,12 +129,12 @@ static void accounts_are_exact_after_a_death_at_any_step(void **state)
 	}
 }
 
-static void a_claim_in_between_is_waited_for(void **state)
+static void a_repair_waits_for_an_open_claim(void **state)
 {
 	uint32_t survivor = 0;
 	hb_page_slot_take(page, survivor, 1, 1);
 	claim(survivor, 1000, 4);
-	page->gpus[0].used_bytes += 300; /* a dead process's */
+	page->gpus[0].used_bytes += 300; /* of a process that has ended */
 	claim(survivor, 50, 2);
 	assert_false(hb_page_memory_settled(page));
 	assert_false(hb_page_memory_repair(page, 0, false));
@@ -145,7 +145,7 @@ static void a_claim_in_between_is_waited_for(void **state)
 	assert_int_equal(page->gpus[0].used_bytes, 1050);
 }
 
-static void a_claim_that_never_ends_is_overruled(void **state)
+static void a_repair_ignores_a_claim_that_never_ends(void **state)
 {
 	uint32_t survivor = 0;
 	hb_page_slot_take(page, survivor, 1, 1);
@@ -161,11 +161,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_client_cannot_resize_or_unseal_a_page),
 		TEST(a_page_is_taken_over_with_its_contents),
-		TEST(nothing_else_is_taken_for_a_page),
-		TEST(slots_are_handed_out_clean),
+		TEST(other_files_are_refused_as_pages),
+		TEST(slots_are_cleared_before_use),
 		TEST(accounts_are_exact_after_a_death_at_any_step),
-		TEST(a_claim_in_between_is_waited_for),
-		TEST(a_claim_that_never_ends_is_overruled),
+		TEST(a_repair_waits_for_an_open_claim),
+		TEST(a_repair_ignores_a_claim_that_never_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

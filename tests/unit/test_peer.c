@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A peer is the process that connected and nobody else: not one that has ended,
- * and not another that has got its pid, on kernels with SO_PEERPIDFD and without.
+ * A peer is the process that connected, not one that has ended, and not another
+ * process that got its pid, on kernels with and without SO_PEERPIDFD.
  */
 #include "daemon/peer.h"
 #include "daemon/process.h"
@@ -24,7 +24,7 @@
 
 #define PEERPIDFD 77 /* of getsockopt() */
 
-/* A process that made a pair of sockets, whose one end we have. */
+/* A process that made a pair of sockets; the test has one end. */
 struct other {
 	pid_t pid;
 	int socket;
@@ -67,7 +67,7 @@ static void live_on(void)
 		pause();
 }
 
-/* Makes the pair and hands both ends over, so that they stay open when it dies. */
+/* Makes the pair and passes both ends on, so that they stay open when the process dies. */
 static struct other start_other(int *its_end)
 {
 	int way[2], pair[2];
@@ -94,7 +94,7 @@ static void end_process(pid_t pid)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-/* A child that gets this pid; 0 = we may not choose. */
+/* Starts a child with this pid; 0 = not permitted. */
 static pid_t fork_as(pid_t pid)
 {
 	struct clone_args how = {.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&pid, .set_tid_size = 1};
@@ -104,7 +104,7 @@ static pid_t fork_as(pid_t pid)
 	return child > 0 ? child : 0;
 }
 
-/* As before Linux 6.5. In this process for good. */
+/* Makes this process behave as before Linux 6.5, until it ends. */
 static void forget_peerpidfd(void)
 {
 	struct sock_filter code[] = {
@@ -120,7 +120,7 @@ static void forget_peerpidfd(void)
 	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-static void a_living_peer_is_opened(void **state)
+static void a_running_peer_is_opened(void **state)
 {
 	struct hb_peer peer;
 	int its_end;
@@ -139,7 +139,7 @@ static void a_living_peer_is_opened(void **state)
 	close(other.socket);
 }
 
-/* So many descriptors can still be opened. */
+/* Leaves n free descriptors. */
 static void leave_descriptors(struct rlimit *before, rlim_t n)
 {
 	int next = dup(STDERR_FILENO);
@@ -150,8 +150,8 @@ static void leave_descriptors(struct rlimit *before, rlim_t n)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 }
 
-/* It has not ended, and its unit and cgroup are not "none": rules go by them. */
-static void without_descriptors_a_peer_is_not_taken_for_another(void **state)
+/* The peer runs, and rules need its unit and cgroup: so opening must fail instead of leaving them empty. */
+static void without_descriptors_opening_a_peer_fails(void **state)
 {
 	struct hb_peer peer;
 	struct rlimit before;
@@ -173,7 +173,7 @@ static void without_descriptors_a_peer_is_not_taken_for_another(void **state)
 	close(other.socket);
 }
 
-static void a_peer_that_has_ended_is_none(void **state)
+static void a_peer_that_has_ended_is_not_opened(void **state)
 {
 	struct hb_peer before, after;
 	int its_end;
@@ -189,7 +189,7 @@ static void a_peer_that_has_ended_is_none(void **state)
 	close(other.socket);
 }
 
-/* Whoever has the pid of a peer that died is not taken for it. `seen`: it was known before it died. */
+/* Another process with the pid of a dead peer is not the peer. `seen`: the daemon had read the peer before it died. */
 static void try_same_pid(bool seen)
 {
 	struct hb_peer peer;
@@ -199,12 +199,12 @@ static void try_same_pid(bool seen)
 	if (seen)
 		assert_int_equal(hb_peer_read(other.socket, &peer), 0);
 	else
-		close(its_end); /* so that its death closes the connection, as a real one does */
+		close(its_end); /* so that its death closes the connection, as in reality */
 	end_process(other.pid);
 	pid_t stranger = fork_as(other.pid);
 	if (!stranger)
 		skip();
-	/* What starts within one tick of the clock cannot be told from it without SO_PEERPIDFD. */
+	/* Without SO_PEERPIDFD, a process that starts within the same clock tick looks like the peer. */
 	while (hb_process_start_ticks(stranger) == started) {
 		end_process(stranger);
 		stranger = fork_as(other.pid);
@@ -220,14 +220,14 @@ static void try_same_pid(bool seen)
 		close(its_end);
 }
 
-static void a_stranger_with_its_pid_is_not_the_peer(void **state)
+static void another_process_with_the_same_pid_is_not_the_peer(void **state)
 {
 	(void)state;
 	try_same_pid(true);
 	try_same_pid(false);
 }
 
-static void what_a_process_began_with_is_known(void **state)
+static void the_start_environment_of_a_process_is_read(void **state)
 {
 	int ends[2];
 	char byte;
@@ -270,16 +270,16 @@ static void what_a_process_began_with_is_known(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_living_peer_is_opened),
-		cmocka_unit_test(without_descriptors_a_peer_is_not_taken_for_another),
-		cmocka_unit_test(a_peer_that_has_ended_is_none),
-		cmocka_unit_test(a_stranger_with_its_pid_is_not_the_peer),
-		cmocka_unit_test(what_a_process_began_with_is_known),
+		cmocka_unit_test(a_running_peer_is_opened),
+		cmocka_unit_test(without_descriptors_opening_a_peer_fails),
+		cmocka_unit_test(a_peer_that_has_ended_is_not_opened),
+		cmocka_unit_test(another_process_with_the_same_pid_is_not_the_peer),
+		cmocka_unit_test(the_start_environment_of_a_process_is_read),
 	};
 	const struct CMUnitTest old_kernel[] = {
-		cmocka_unit_test(a_living_peer_is_opened),
-		cmocka_unit_test(a_peer_that_has_ended_is_none),
-		cmocka_unit_test(a_stranger_with_its_pid_is_not_the_peer),
+		cmocka_unit_test(a_running_peer_is_opened),
+		cmocka_unit_test(a_peer_that_has_ended_is_not_opened),
+		cmocka_unit_test(another_process_with_the_same_pid_is_not_the_peer),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	forget_peerpidfd();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages: what is built is accepted, whatever breaks a rule is refused before
- * anything is done with it, and descriptors arrive or are closed.
+ * Messages: valid ones are accepted, messages that break a rule are refused before
+ * they have any effect, and descriptors arrive or are closed.
  */
 #include "protocol/daemon_client.h"
 #include "protocol/tenant_options_env.h"
@@ -128,7 +128,7 @@ static size_t open_fds(void)
 	return n;
 }
 
-static void descriptors_travel_with_their_message(void **state)
+static void descriptors_arrive_with_their_message(void **state)
 {
 	int ends[2], carried[2];
 	struct hb_wire_fds fds;
@@ -159,7 +159,7 @@ static void descriptors_of_refused_messages_are_closed(void **state)
 	const char *why = "";
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
 	size_t before = open_fds();
-	make_register(); /* without the flag, so the descriptor must not be there */
+	make_register(); /* without the flag, so a descriptor is not allowed */
 	assert_int_equal(hb_wire_send(ends[0], &message, &ends[0], 1), 0);
 	assert_int_equal(hb_wire_receive(ends[1], HB_SENDER_CLIENT, &message, &fds, &why), -EPROTO);
 	assert_int_equal(open_fds(), before);
@@ -168,7 +168,7 @@ static void descriptors_of_refused_messages_are_closed(void **state)
 	close(ends[1]);
 }
 
-static void packets_too_long_are_refused(void **state)
+static void too_long_packets_are_refused(void **state)
 {
 	static unsigned char large[HB_MSG_MAX + 100];
 	int ends[2];
@@ -182,7 +182,7 @@ static void packets_too_long_are_refused(void **state)
 	close(ends[1]);
 }
 
-/* --- tokens and wishes ------------------------------------------------------------------- */
+/* --- tokens and tenant options ------------------------------------------------------------------- */
 
 static void tokens_are_32_hexadecimal_digits(void **state)
 {
@@ -198,7 +198,7 @@ static void tokens_are_32_hexadecimal_digits(void **state)
 	assert_int_equal(hb_token_parse("00112233445566778899AABBCCDDEEFF", token), -EINVAL);
 }
 
-static void a_wish_survives_the_environment(void **state)
+static void tenant_options_pass_through_the_environment(void **state)
 {
 	struct hb_tenant_options wish, read;
 	hb_tenant_options_init(&wish);
@@ -216,7 +216,7 @@ static void a_wish_survives_the_environment(void **state)
 	assert_memory_equal(&read, &wish, sizeof wish);
 }
 
-static void values_that_are_none_are_ignored(void **state)
+static void invalid_values_are_ignored(void **state)
 {
 	struct hb_tenant_options wish;
 	setenv("HB_PRIORITY", "urgent", 1);
@@ -245,12 +245,12 @@ int main(void)
 		cmocka_unit_test(the_other_sides_messages_are_refused),
 		cmocka_unit_test(lengths_must_fit_to_the_byte),
 		cmocka_unit_test(text_is_cut_to_what_the_kind_allows),
-		cmocka_unit_test(descriptors_travel_with_their_message),
+		cmocka_unit_test(descriptors_arrive_with_their_message),
 		cmocka_unit_test(descriptors_of_refused_messages_are_closed),
-		cmocka_unit_test(packets_too_long_are_refused),
+		cmocka_unit_test(too_long_packets_are_refused),
 		cmocka_unit_test(tokens_are_32_hexadecimal_digits),
-		cmocka_unit_test(a_wish_survives_the_environment),
-		cmocka_unit_test(values_that_are_none_are_ignored),
+		cmocka_unit_test(tenant_options_pass_through_the_environment),
+		cmocka_unit_test(invalid_values_are_ignored),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
