@@ -105,7 +105,7 @@ def resident_mib(pid):
 
 def program(build, name):
     """Path of a program in the build folder, or beside hb-serve where only the programs were copied."""
-    path = os.path.join(build, "tests/front", name)
+    path = os.path.join(build, "tests/server", name)
     return path if os.path.exists(path) else os.path.join(build, name)
 
 

@@ -28,7 +28,7 @@ class Browser:
         self.incoming, child_out = os.pipe()
 
         def place():
-            # In this order: neither end may be overwritten before it is used.
+            # In this order, so that no descriptor is overwritten before it was used.
             first, second = os.dup(child_in), os.dup(child_out)
             os.dup2(first, 3)
             os.dup2(second, 4)

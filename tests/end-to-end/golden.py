@@ -3,7 +3,7 @@
 """Runs the commands of a golden file and compares what they print.
 
 In a golden file lines indented by two spaces are commands and their output,
-everything else is prose:
+all other lines are prose:
 
     A word that is nearly a command gets a suggestion.
 
@@ -16,7 +16,7 @@ the exit status N is not 0. Commands run one after the other in sh, in an empty
 folder, with $HB's folder first on the PATH and $TESTS naming this folder.
 
 usage: golden.py --hb BINARY FILE          compare (exit 1 on a difference)
-       golden.py --hb BINARY --refresh FILE    write what is printed now
+       golden.py --hb BINARY --refresh FILE    replace the outputs by those of now
 """
 import argparse
 import difflib
@@ -37,7 +37,7 @@ def run(command, environment, folder):
 
 
 def replay(lines, environment, folder):
-    """The golden file's lines with every output replaced by what is printed now."""
+    """The golden file's lines, with each output replaced by the one of now."""
     result, i = [], 0
     while i < len(lines):
         line = lines[i]

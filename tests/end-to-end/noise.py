@@ -1,36 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can only be judged by times, on a machine that may be slow or pause.
+"""Tests of times on a machine that may be slow or pause.
 
     def attempt(slowness):
         ...
-        return complaints           # texts; none: it is as promised
+        return complaints           # texts; none: the times are as promised
 
     judge(attempt)
 
-One good attempt is enough: noise spoils what was measured and never mends it.
-A bad one counts only if the machine was quiet meanwhile, which a thread that
-wants to run now and then tells; three such fail the test. Later attempts ask
-for a GPU that is slower by a factor, beside which delays of the machine are
-short. If the machine was never quiet enough to tell, the test is skipped, and
-says so.
+One good attempt is enough, because noise makes times worse and never better. A
+bad attempt counts only if the machine was quiet meanwhile, which a thread
+measures that wants to run now and then. Three such attempts fail the test. Later
+attempts ask for a GPU that is slower by a factor, so that delays of the machine
+matter less. If the machine was never quiet enough, the test is skipped with a
+message.
 """
 import threading
 import time
 import unittest
 
 STEP_S = 0.005
-# A thread that sleeps runs again within this on a machine that is quiet.
+# On a quiet machine a sleeping thread runs again after at most this delay.
 LATE_S = 0.002
-# Of the time, for which a machine was not there, if it passes for quiet.
+# Largest share of lost time with which the machine counts as quiet.
 QUIET = 0.03
 ATTEMPTS = (1, 1, 2, 2, 4, 4)
 ENOUGH = 3
-# No attempt begins later than this.
+# No attempt begins after this time.
 LONGEST_S = 60
 
 
 class Noise:
-    """`lost`: the share of the block's time in which a thread that wanted to run did not."""
+    """`lost`: the share of the block's time for which a thread that wanted to run did not run."""
 
     def __enter__(self):
         self.lost = 0.0
@@ -67,11 +67,11 @@ def judge(attempt):
         quiet += noise.lost < QUIET
         if quiet == ENOUGH:
             raise AssertionError("\n".join(said))
-    raise unittest.SkipTest("the machine is too noisy to tell:\n" + "\n".join(said))
+    raise unittest.SkipTest("the machine is too noisy to judge:\n" + "\n".join(said))
 
 
 def near(what, measured, predicted, factor):
-    """A complaint, in a list, unless it is within this factor."""
+    """A list with a complaint if the values differ by more than this factor, else an empty list."""
     if predicted / factor < measured < predicted * factor:
         return []
     return [f"{what} is {measured:g}, predicted {predicted:g}, further than a factor of {factor}"]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strict reader of Prometheus' text format 0.0.4 and of its rules for names,
-for tests: what a scraper would quietly take is an error here. read() gives
-{name: Family}; the samples of a histogram belong to its family."""
+"""A strict reader of Prometheus' text format 0.0.4 and of its rules for names, for
+tests. Text that a scraper would accept silently, although it breaks a rule, is an
+error here. read() gives {name: Family}; the samples of a histogram belong to its
+family."""
 import re
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
-# Words that would say the same as the unit, or another unit than the base one.
+# Words in names that repeat the unit, or name a unit other than the base unit.
 BAD_UNITS = re.compile(r"_(ns|us|ms|milliseconds|microseconds|nanoseconds|kib|mib|gib|percent|ppm)(_total)?$")
 
 

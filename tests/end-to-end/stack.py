@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole stack on a simulated GPU of its own: hb, hbd, shim, simulated
+"""Runs the complete stack on a simulated GPU of its own: hb, hbd, shim, simulated
 driver, simulated MPS and real processes, in one folder.
 
     with Stack() as stack:
@@ -8,9 +8,9 @@ driver, simulated MPS and real processes, in one folder.
         ...
 
 Leaving the block checks what every test promises: all tenants were waited for,
-the daemon forgets them, its memory accounts are zero, and once it has ended no
-process, socket or page of the stack is left. Nothing sleeps for a guessed time:
-wait_until() looks at a condition, and LIMIT only ends what hangs.
+the daemon lists none of them, its memory accounts are zero, and after its end no
+process, socket or page of the stack is left. No test sleeps for a fixed time:
+wait_until() polls a condition, and LIMIT only ends a test that hangs.
 
 Imported by the tests of this folder and of tests/fault, and by
 bench/side_by_side.py, which may also run on a real GPU. HB_BUILD names the
@@ -34,13 +34,13 @@ TENANT_LINKED = TENANT + "-linked"
 SIMCUDA = os.path.join(BUILD, "src/simcuda")
 SHIM = os.path.join(BUILD, "src/shim")
 
-# Seconds after which something hangs; sanitizers and busy machines included.
+# Seconds after which a condition counts as never true, also with sanitizers on a busy machine.
 LIMIT = 120
 KEPT_VARIABLES = ("PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS")
 
 
 def wait_until(what, condition, limit=LIMIT):
-    """The condition's first true value."""
+    """Polls the condition and returns its first true value."""
     end = time.monotonic() + limit
     while True:
         value = condition()
@@ -56,7 +56,7 @@ def tenants_of(status):
 
 
 class Program:
-    """A process of the test: its lines are read as they come."""
+    """A process of the test. A thread reads its lines as they arrive."""
 
     def __init__(self, command, environment):
         self.command = " ".join(str(word) for word in command)
@@ -75,7 +75,7 @@ class Program:
         self.queue.put(None)
 
     def line(self):
-        """The next line; None at the end."""
+        """Returns the next line; None at the end."""
         try:
             line = self.queue.get(timeout=LIMIT)
         except queue.Empty:
@@ -95,7 +95,7 @@ class Program:
                              f"said: {self.lines}\n{self.stderr()}")
 
     def go(self):
-        """Ends a pause of the program."""
+        """Lets the program continue that waits for the test."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
@@ -103,7 +103,7 @@ class Program:
         self.process.send_signal(number)
 
     def ended(self):
-        """Reads to the end; the exit status, negative for a signal."""
+        """Reads to the end and returns the exit status; negative for a signal."""
         while self.line() is not None:
             pass
         try:
@@ -112,13 +112,13 @@ class Program:
             raise AssertionError(f"hangs: {self.command}\n{self.stderr()}") from None
 
     def output(self):
-        """What it says until it ends well."""
+        """Returns all lines until the end, and checks that the exit status is 0."""
         status = self.ended()
         assert status == 0, f"status {status}: {self.command}\nsaid: {self.lines}\n{self.stderr()}"
         return self.lines
 
     def result(self):
-        """The JSON object of its last line."""
+        """Parses the last line as a JSON object."""
         return json.loads(next(line for line in reversed(self.output()) if line.startswith("{")))
 
     def stderr(self):
@@ -149,7 +149,7 @@ class Stack:
             "HB_SOCKET": os.path.join(self.folder, "hbd.sock"),
             "HB_SIM_GPU": self.gpu_folder, "HB_SIM_SCALE": str(scale), "HB_SIM_GPUS": str(gpus),
         } | variables
-        # Every process of a stack would sleep a second at its end.
+        # Without this every process of a stack would sleep a second at its end.
         self.environment["TSAN_OPTIONS"] = self.environment.get("TSAN_OPTIONS", "") + ":atexit_sleep_ms=0"
         path = os.path.join(self.folder, ".config/hummingbird/hummingbird.yaml")
         os.makedirs(os.path.dirname(path))
@@ -164,37 +164,37 @@ class Stack:
         return program
 
     def start(self, priority, *arguments, options=(), program=TENANT, **variables):
-        """cuda-tenant under `hb run`."""
+        """Starts cuda-tenant under `hb run`."""
         return self.spawn([HB, "run", *self.gpu_options, "--priority", priority, *options, "--", program, *arguments],
                           **variables)
 
     def bare(self, *arguments, program=TENANT, **variables):
-        """cuda-tenant on the same GPU without Hummingbird."""
+        """Starts cuda-tenant on the same GPU without Hummingbird."""
         return self.spawn([program, *arguments], **self.bare_variables, **variables)
 
     # --- the daemon -----------------------------------------------------------------------
 
     def start_daemon(self, program=HBD, **variables):
-        """In the foreground, so that its end can be waited for; otherwise the first `hb run` starts one."""
+        """Starts hbd in the foreground, so that the test can wait for its end. Without this the first `hb run` starts one."""
         self.daemon = self.spawn([program, "--foreground", *self.gpu_options, "--socket",
                                   self.environment["HB_SOCKET"]], **variables)
         wait_until("the daemon answers", lambda: self.daemon.process.poll() is not None or self.status())
         return self.daemon
 
     def status(self):
-        """The daemon's view; None when there is none."""
+        """The daemon's status; None without a daemon."""
         done = subprocess.run([HB, "status", *self.gpu_options, "--json"], env=self.environment, capture_output=True,
                               text=True, timeout=LIMIT, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def tenants(self):
-        """Of the programs: the MPS server's own place among them is left out."""
+        """The tenants of programs, without that of the MPS server."""
         return tenants_of(self.status())
 
     # --- processes ------------------------------------------------------------------------
 
     def processes(self):
-        """{pid: name} of every living process that was started in this stack, however far down."""
+        """{pid: name} of every living process of this stack, including children of children."""
         marker = f"HB_SIM_GPU={self.gpu_folder}\0".encode()
         found = {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -209,7 +209,7 @@ class Stack:
         return found
 
     def pid_of(self, name):
-        """Of the one process with this name (as the kernel cuts it)."""
+        """The pid of the only process with this name (the kernel keeps 15 characters of it)."""
         pids = [pid for pid, found in self.processes().items() if found == name[:15]]
         assert len(pids) == 1, f"{name}: {pids} of {self.processes()}"
         return pids[0]
@@ -220,10 +220,10 @@ class Stack:
     # --- the end --------------------------------------------------------------------------
 
     def check_empty(self):
-        """All programs have ended: the daemon, if there is one, knows of no tenant and no byte."""
-        status = wait_until("the daemon forgets tenants that ended", self.status_without_tenants)
+        """Call when all programs have ended: checks that a daemon, if there is one, lists no tenant and no memory."""
+        status = wait_until("the daemon lists no tenant", self.status_without_tenants)
         if status is not True:
-            wait_until("memory of low priority is back to zero",
+            wait_until("the memory of low priority is zero",
                        lambda: all(gpu["low_memory"] == 0 for gpu in self.status()["gpus"]))
 
     def status_without_tenants(self):
@@ -236,11 +236,11 @@ class Stack:
         for pid, name in self.processes().items():
             if name == "hbd" or name == "hbd-faults":
                 os.kill(pid, signal.SIGTERM)
-        wait_until("every process of the stack has ended", self.nobody_left)
+        wait_until("every process of the stack has ended", self.has_no_process)
 
-    def nobody_left(self):
+    def has_no_process(self):
         for program in self.programs:
-            program.process.poll()  # zombies have no environment, but let them go at once
+            program.process.poll()  # reaps zombies: they have no environment and would not be found
         return not self.processes()
 
     def check_nothing_left(self):
@@ -252,7 +252,7 @@ class Stack:
         left = [os.path.join(where, name) for where, _, names in os.walk(self.folder) for name in names
                 if name.endswith(".sock") or name in ("hb-sim-control", "control", "nvidia-cuda-mps-control.pid")]
         assert not left, f"left behind: {left}"
-        # What runs in the background has nobody to tell its exit status to.
+        # No process waits for the exit status of a background process.
         for name, text in self.logs():
             assert "Sanitizer" not in text and "runtime error" not in text, f"{name}: {text}"
 

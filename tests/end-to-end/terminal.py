@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal for tests: runs a program in a pty and keeps what a person would
-see. Knows the escape sequences that ncurses uses for vt100 and xterm; any other
-is an error, so that the screen is never guessed.
+"""A terminal for tests: runs a program in a pty and keeps the screen that a person
+would see. Knows the escape sequences that ncurses uses for vt100 and xterm; any other
+is an error, so that the screen is always exact.
 
     with Terminal([HB, "top"], environment) as terminal:
         terminal.wait_for("COMMAND")
@@ -25,7 +25,7 @@ SEQUENCE = re.compile(rb"\x1b(?:\[([?>]?)([0-9;]*)([a-zA-Z@`])|([()][0AB])|([=>7
 class Screen:
     def __init__(self, columns, rows):
         self.resize(columns, rows)
-        self.colors = set()  # SGR parameters seen
+        self.colors = set()  # SGR parameters that have occurred
         self.alternate = False
 
     def resize(self, columns, rows):

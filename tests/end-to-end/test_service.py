@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon tells systemd, and the unit: checked by systemd's own tools
-where they are installed."""
+"""Messages of the daemon to systemd, and the unit file, which systemd's own tools
+check where they are installed."""
 import os
 import queue
 import shutil
@@ -19,7 +19,7 @@ UNIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging
 
 class Service(unittest.TestCase):
     def listen(self, path):
-        """Takes what comes at once, as systemd does: a queue that is full loses signs of life."""
+        """Receives messages at once, like systemd: a full queue would lose watchdog messages."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         listener.bind(path)
         self.said = queue.Queue()
@@ -40,7 +40,7 @@ class Service(unittest.TestCase):
             raise AssertionError(f"nothing was said in {LIMIT} s") from None
 
     def expect(self, word):
-        """The next message with this line; what lies between are signs of life."""
+        """The next message with this line; only watchdog messages may precede it."""
         while True:
             lines = self.message().split("\n")
             if word in lines:
@@ -57,18 +57,18 @@ class Service(unittest.TestCase):
         self.assertGreater(int(lines[1].removeprefix("MONOTONIC_USEC=")), 0)
         self.assertIn("READY=1", self.expect("STATUS=configuration read again"))
         with open(f"/proc/{daemon.pid}/environ", "rb") as file:
-            self.assertIn(b"NOTIFY_SOCKET", file.read())  # as it was started; children get none of it
+            self.assertIn(b"NOTIFY_SOCKET", file.read())  # the environment at its start; children do not get the variable
         daemon.signal(signal.SIGTERM)
         self.expect("STOPPING=1")
         self.assertEqual(daemon.ended(), 0)
 
-    def test_ready_alive_reloading_stopping(self):
+    def test_the_daemon_reports_ready_alive_reloading_and_stopping(self):
         with Stack() as stack:
             path = os.path.join(stack.folder, "notify")
             self.listen(path)
             self.check(path, stack)
 
-    def test_what_waits_for_the_next_start_is_told(self):
+    def test_settings_that_need_a_restart_are_reported(self):
         with Stack(config="reserve: 0\n") as stack:
             self.listen(os.path.join(stack.folder, "notify"))
             daemon = stack.start_daemon(NOTIFY_SOCKET=os.path.join(stack.folder, "notify"))
@@ -80,13 +80,13 @@ class Service(unittest.TestCase):
             self.expect("STATUS=configuration read again; these keys apply after a restart: engine, metrics")
             self.assertEqual(stack.status()["daemon"]["metrics"]["address"], "")
 
-    def test_an_abstract_socket(self):
+    def test_messages_reach_an_abstract_socket(self):
         with Stack() as stack:
             address = "\0hb-test-" + os.path.basename(stack.folder)
             self.listen(address)
             self.check(address, stack)
 
-    def test_another_process_watchdog_is_not_ours(self):
+    def test_the_watchdog_of_another_process_is_ignored(self):
         with Stack() as stack:
             self.listen(os.path.join(stack.folder, "notify"))
             stack.start_daemon(NOTIFY_SOCKET=os.path.join(stack.folder, "notify"), WATCHDOG_USEC="1000", WATCHDOG_PID="1")
@@ -96,7 +96,7 @@ class Service(unittest.TestCase):
             self.assertEqual(self.message(), "STOPPING=1")
 
     def background(self, stack):
-        """What the daemon says before it goes there."""
+        """Starts a daemon in the background and returns its output until then."""
         done = subprocess.run([HBD, "--gpu", "sim", "--socket", stack.environment["HB_SOCKET"]], env=stack.environment,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=LIMIT, check=False)
@@ -105,7 +105,7 @@ class Service(unittest.TestCase):
         stack.stop_daemon()
         return done.stdout
 
-    def test_a_log_that_is_not_its_own_is_left_alone(self):
+    def test_a_log_that_is_a_link_or_a_pipe_is_not_used(self):
         with Stack() as stack:
             log, other = (os.path.join(stack.folder, name) for name in ("hbd.log", "other"))
             with open(other, "w", encoding="utf-8") as file:
@@ -124,18 +124,18 @@ class Service(unittest.TestCase):
             with open(log, encoding="utf-8") as file:
                 self.assertNotIn("earlier", file.read())
 
-    def test_a_second_start_leaves_the_log_of_the_first_alone(self):
+    def test_a_second_start_does_not_change_the_log_of_the_first(self):
         with Stack(HB_LOG="info") as stack:
             command = [HBD, "--gpu", "sim", "--socket", stack.environment["HB_SOCKET"]]
             starts = [subprocess.run(command, env=stack.environment, capture_output=True, text=True, timeout=LIMIT,
                                      check=False) for _ in range(2)]
             self.assertEqual([start.returncode for start in starts], [0, 1])
             self.assertIn("another daemon serves this socket", starts[1].stderr)
-            self.assertIsNotNone(stack.status())  # after it has said that it serves
+            self.assertIsNotNone(stack.status())  # the daemon has reported that it is ready
             with open(os.path.join(stack.folder, "hbd.log"), encoding="utf-8") as file:
                 self.assertIn("info: serving ", file.read())
 
-    def test_the_unit(self):
+    def test_the_unit_file_is_valid(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("systemd-analyze is not installed: the unit was not checked")
         with tempfile.TemporaryDirectory() as folder:

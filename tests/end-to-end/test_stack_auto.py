@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`engine: auto` over the whole stack on a simulated GPU: what each engine showed for a program is remembered, both are
-tried, and hb status says what was chosen and why. A life of the service tells something only with enough requests and
-enough time beside low priority; a machine that pauses may have it tell nothing, so lives are led until one told something."""
+"""`engine: auto` with the complete stack on a simulated GPU: the daemon tries both engines for a program, remembers what a run
+of it showed, and `hb status` says what was chosen and why. A run of the service counts only with enough requests and enough
+time beside low priority. If the machine pauses, a run may not count, so runs are repeated until one does."""
 import json
 import signal
 import unittest
@@ -10,18 +10,18 @@ import urllib.request
 
 from stack import LIMIT, Stack, wait_until
 
-# Three times what a life needs (HB_LIFE_REQUESTS); at this rate they come in three seconds.
+# Three times the requests that a run needs (HB_LIFE_REQUESTS); at this rate they arrive in three seconds.
 REQUESTS = 300
 
 
 def service_of(stack):
-    """The service as the daemon sees it once it is at work; None before."""
+    """The daemon's view of the service; None until it works."""
     found = [tenant for tenant in stack.tenants() if "cuda-tenant infer" in tenant["command"] and tenant["gpus"]]
     return found[0] if found else None
 
 
-def lives(stack):
-    """How many lives told something, in this engine and in that."""
+def count_runs(stack):
+    """How many runs counted, by engine."""
     pairs = stack.status()["engines"]
     return {engine: sum(pair[engine]["runs"] for pair in pairs) for engine in ("temporal", "spatial")}
 
@@ -37,31 +37,31 @@ class Auto(unittest.TestCase):
         self.assertTrue(low.result()["right"])
 
     def begin(self, stack, *options):
-        """The service, which serves until it is told to end, at work; the GPU's engine with it, and why."""
+        """Starts the service and waits until it works. Returns it with the GPU's engine and the reason."""
         service = stack.start("high", "infer", "--rate", 200, "--seconds", 3600, "--kernels", 4,
                               options=("--slo", "p50=60s", *options))
-        why = wait_until("the service is at work", lambda: service_of(stack))["engine_why"]
+        why = wait_until("the service works", lambda: service_of(stack))["engine_why"]
         return service, stack.status()["gpus"][0]["engine"], why
 
     def leave(self, stack, service):
         service.signal(signal.SIGTERM)
         self.assertIn("results=right", service.output()[-1])
-        wait_until("it has left", lambda: not any("cuda-tenant infer" in tenant["command"] for tenant in stack.tenants()))
+        wait_until("the service has left", lambda: not any("cuda-tenant infer" in tenant["command"] for tenant in stack.tenants()))
 
-    def life(self, stack, *options):
-        """A life that tells something: the engine it was in, and why. Those before it, which told nothing, were in no other."""
-        before, seen = lives(stack), []
+    def run_until_counted(self, stack, *options):
+        """Repeats the service until a run counts. Returns its engine and the reason; runs that did not count had the same engine."""
+        before, seen = count_runs(stack), []
 
-        def has_told():
+        def has_counted():
             service, engine, why = self.begin(stack, *options)
             seen.append((engine, why))
-            wait_until("it has served", lambda: service_of(stack)["gpus"][0]["scheduling"]["requests_judged"] >= REQUESTS)
+            wait_until("the service has served its requests", lambda: service_of(stack)["gpus"][0]["scheduling"]["requests_judged"] >= REQUESTS)
             self.leave(stack, service)
-            return lives(stack) != before
-        wait_until("a life tells something", has_told)
+            return count_runs(stack) != before
+        wait_until("a run counts", has_counted)
         self.assertEqual(len(set(seen)), 1, seen)
         engine, why = seen[0]
-        self.assertEqual(lives(stack), before | {engine: before[engine] + 1})
+        self.assertEqual(count_runs(stack), before | {engine: before[engine] + 1})
         return engine, why
 
     def page(self, stack):
@@ -70,17 +70,17 @@ class Auto(unittest.TestCase):
         with urllib.request.urlopen(f"http://{address}/status.json", timeout=LIMIT) as answer:
             return json.load(answer)
 
-    def test_auto_tries_both_and_says_what_it_knows(self):
+    def test_auto_tries_both_engines_and_reports_what_it_knows(self):
         with Stack(scale=2, config="engine: auto\nmetrics: 127.0.0.1:0\n") as stack:
             low = self.train(stack)
-            self.assertEqual(self.life(stack), ("temporal", ""))
+            self.assertEqual(self.run_until_counted(stack), ("temporal", ""))
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["runs"], pair["spatial"]["runs"]) for pair in known], [(1, 0)])
             self.assertEqual(known[0]["temporal"]["attainment_ppm"], 1000000)
             self.assertIn("train", known[0]["low"])
-            # Whoever can connect reads this: programs without their arguments.
+            # Every process that can connect reads this, so programs are shown without their arguments.
             self.assertEqual([(pair["high"], pair["low"]) for pair in self.page(stack)["engines"]], [("cuda-tenant", "cuda-tenant")])
-            engine, why = self.life(stack)
+            engine, why = self.run_until_counted(stack)
             self.assertEqual(engine, "spatial")
             self.assertRegex(why, r"^spatial: beside cuda-tenant train .*: temporal 100.0 % met, low at .* \(1 run\); spatial not tried$")
             known = stack.status()["engines"]
@@ -91,26 +91,26 @@ class Auto(unittest.TestCase):
             self.leave(stack, service)
             self.end(low)
 
-    def test_nothing_is_tried_unless_the_configuration_says_so(self):
+    def test_no_engine_is_tried_unless_the_configuration_says_auto(self):
         with Stack(scale=2) as stack:
             low = self.train(stack)
             for _ in range(2):
-                self.assertEqual(self.life(stack), ("temporal", ""))
+                self.assertEqual(self.run_until_counted(stack), ("temporal", ""))
             self.end(low)
 
-    def test_an_engine_that_was_asked_for_is_not_chosen(self):
+    def test_a_requested_engine_is_not_replaced(self):
         with Stack(scale=2, config="engine: auto\n") as stack:
             low = self.train(stack)
-            self.life(stack)
-            self.assertEqual(self.life(stack, "--engine", "temporal"), ("temporal", ""))
+            self.run_until_counted(stack)
+            self.assertEqual(self.run_until_counted(stack, "--engine", "temporal"), ("temporal", ""))
             known = stack.status()["engines"]
             self.assertEqual([(pair["temporal"]["runs"], pair["spatial"]["runs"]) for pair in known], [(2, 0)])
             self.end(low)
 
-    def test_auto_does_not_try_what_cannot_be(self):
+    def test_auto_does_not_try_an_engine_that_is_not_possible(self):
         with Stack(scale=2, config="engine: auto\n") as stack:
             low = self.train(stack)
-            self.life(stack)
+            self.run_until_counted(stack)
             outside = stack.start("high", "--wait", "work", 1, options=("--engine", "temporal"))
             outside.expect("joined")
             service, engine, why = self.begin(stack)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified HTTP servers on a simulated GPU: after a while their GPU is held
-before the request's first kernel, by what came in on their sockets alone.
-Nothing here depends on how long anything takes: load goes on until it was so."""
+"""Unmodified HTTP servers on a simulated GPU. After a while, the bytes that arrive on
+their sockets are enough for the GPU to be taken over before a request's first
+kernel. No test depends on times: load continues until the condition is true.
+"""
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ for _ in range(5):
 print("told", flush=True)
 input()
 """
-WORK = ("200", "600")  # us of the kernel, us on the CPU before it
+WORK = ("200", "600")  # microseconds of the kernel, and on the CPU before it
 
 
 def load(port, *extra):
@@ -64,46 +65,46 @@ class Foresight(unittest.TestCase):
             def held():
                 load(port, "--rate", "60", "--seconds", "0.5")
                 return counters(stack)["requests_with_takeover"] >= 10
-            wait_until("requests find the GPU held", held)
+            wait_until("requests find the GPU taken over", held)
             found = counters(stack)
             self.assertGreater(found["takeovers_released"], 0)
             self.assertGreaterEqual(found["requests"], found["requests_with_takeover"])
             self.end(low, server)
 
-    def test_c_server(self):
+    def test_requests_of_a_c_server_are_foreseen(self):
         self.hold_before_requests([SERVER, *WORK])
 
-    def test_python_server(self):
+    def test_requests_of_a_python_server_are_foreseen(self):
         self.hold_before_requests([sys.executable, PYTHON_SERVER, *WORK])
 
-    def test_nothing_is_held_without_signs(self):
+    def test_without_signs_there_is_no_takeover(self):
         with Stack() as stack:
             low, server, port = self.serve(stack, [SERVER, *WORK], ("--no-signs",))
             load(port, "--rate", "60", "--seconds", "1")
             self.assertEqual(counters(stack)["signs"], 0)
             self.end(low, server)
 
-    def test_bytes_that_lead_to_nothing_are_not_believed(self):
+    def test_bytes_without_requests_are_soon_ignored(self):
         with Stack() as stack:
             low, server, port = self.serve(stack, [SERVER, *WORK])
             before = counters(stack)["takeovers"]
             sent = 0
-            while sent < 3000:  # at this rate in less than a second, if the machine can
+            while sent < 3000:  # takes less than a second on an idle machine
                 sent += load(port, "--hostile", "--rate", "5000", "--seconds", "1")["sent"]
             found = counters(stack)
             self.assertGreater(found["signs"], 100)
             self.assertLess(found["takeovers"] - before, sent / 20)
             self.end(low, server)
 
-    def test_python_client(self):
-        """Requests told through the module reach the page; without Hummingbird it does nothing."""
+    def test_requests_of_the_client_module_are_counted(self):
+        """Requests that the module reports reach the page. Without Hummingbird the module does nothing."""
         subprocess.run([sys.executable, "-c", "import hummingbird as h\nwith h.request(0.01): h.hint()"], check=True,
                        env={"PYTHONPATH": MODULE, "PATH": os.environ["PATH"]}, timeout=LIMIT)
         with Stack() as stack:
             client = stack.start("high", "-c", CLIENT, program=sys.executable,
                                  PYTHONPATH=MODULE + ":" + os.path.dirname(PYTHON_SERVER))
             client.expect("told")
-            self.assertEqual(counters(stack)["requests"], 6)  # 5, and the one before the program began to tell
+            self.assertEqual(counters(stack)["requests"], 6)  # 5, and one before the program began to report
             client.go()
             client.output()
 

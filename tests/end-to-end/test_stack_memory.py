@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the status and the doctor say of memory and processes beside what
-tenants asked for: contexts' own memory, and programs without Hummingbird."""
+"""Status and doctor show memory and processes beyond what tenants allocated: the
+contexts' own memory, and programs without Hummingbird."""
 import json
 import subprocess
 import unittest
@@ -13,7 +13,7 @@ CONTEXT = 512 * MIB  # of the simulated driver (docs/simcuda.md)
 
 
 def doctor(stack, *options):
-    """{name: probe} and the exit status."""
+    """Returns {name: probe} and the exit status."""
     done = subprocess.run([HB, "doctor", "--gpu", "sim", "--json", *options], env=stack.environment,
                           capture_output=True, text=True, timeout=2 * LIMIT, check=False)
     return {probe["name"]: probe for probe in json.loads(done.stdout)["probes"]}, done.returncode
@@ -24,13 +24,13 @@ def use_of(status):
 
 
 class OwnMemory(unittest.TestCase):
-    def test_contexts_are_known_in_and_out_of_mps(self):
+    def test_memory_of_contexts_is_shown_with_and_without_mps(self):
         for priority in ("high", "low"):
             with self.subTest(priority=priority), Stack(scale=0.1) as stack:
                 tenant = stack.start(priority, "memory", MIB, 1, 1, options=("--memory", "8MiB"))
                 tenant.expect("full")
-                # The daemon shows what the driver said when it last answered.
-                wait_until("its context is known", lambda: use_of(stack.status())["memory_overhead"])
+                # The daemon shows the driver's last answer.
+                wait_until("its context is shown", lambda: use_of(stack.status())["memory_overhead"])
                 use = use_of(stack.status())
                 self.assertEqual(use["memory_used"], 8 * MIB)
                 self.assertEqual(use["memory_overhead"], CONTEXT)
@@ -45,7 +45,7 @@ class OwnMemory(unittest.TestCase):
             self.assertEqual(status, 0)
             stranger = stack.bare("--wait", "work", 1)
             stranger.expect("joined")
-            wait_until("it is seen", lambda: stack.status()["gpus"][0]["uncovered"])
+            wait_until("the program is listed", lambda: stack.status()["gpus"][0]["uncovered"])
             gpu = stack.status()["gpus"][0]
             self.assertEqual([(entry["pid"], entry["name"]) for entry in gpu["uncovered"]],
                              [(stranger.pid, "cuda-tenant")])

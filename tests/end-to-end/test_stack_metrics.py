@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon serves over HTTP: metrics that a strict reader (and promtool,
-where it is installed) accepts and that agree with the status, the live page's
-data, and bounds that strangers cannot pass."""
+"""The daemon's HTTP port: metrics that a strict reader (and promtool, where it is
+installed) accepts and that agree with the status, the data of the live page, and
+limits for clients."""
 import json
 import os
 import shutil
@@ -96,14 +96,14 @@ class Metrics(unittest.TestCase):
         text = get(stack, "/metrics")[1]
         done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=LIMIT,
                               check=False)
-        # DCGM's label names are not in snake_case: the one complaint that joining with its metrics costs.
+        # The label names of DCGM are not in snake_case. They are needed to join with its metrics, so this complaint is expected.
         complaints = [line for line in (done.stdout + done.stderr).splitlines() if "label names should be" not in line]
         self.assertEqual(complaints, [])
         broken = subprocess.run([promtool, "check", "metrics"], input=text.replace("_total{", "_total{{", 1),
                                 capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertIn("error while linting", broken.stdout + broken.stderr)
 
-    def test_a_process_that_is_no_tenant_is_counted(self):
+    def test_a_process_that_is_not_a_tenant_is_counted(self):
         with Stack(config=CONFIG) as stack:
             stack.start_daemon()
             high = stack.start("high", "--wait", "train", 100, 1)
@@ -111,8 +111,8 @@ class Metrics(unittest.TestCase):
             self.assertEqual(metrics(stack)["hb_gpu_uncovered_processes"].values(), [0])
             bare = stack.bare("train", 300, 0)
             bare.expect("running")
-            # Asking for the status makes the daemon look at the GPU.
-            wait_until("the stranger is seen", lambda: stack.status() and
+            # A status request makes the daemon poll the GPU.
+            wait_until("the process is seen", lambda: stack.status() and
                        metrics(stack)["hb_gpu_uncovered_processes"].values() == [1])
             bare.signal(signal.SIGTERM)
             bare.output()
@@ -121,7 +121,7 @@ class Metrics(unittest.TestCase):
             high.go()
             high.output()
 
-    def test_strangers_get_little_and_hold_nothing(self):
+    def test_clients_cannot_exceed_the_limits(self):
         with Stack(config=CONFIG) as stack:
             stack.start_daemon()
             high = stack.start("high", "--wait", "train", 100, 1, HB_TEST_WORD="1")
@@ -151,7 +151,7 @@ class Metrics(unittest.TestCase):
         self.assertTrue(raw(address, b"GET /" + b"a" * 9000).startswith(b"HTTP/1.1 431"))
         head = raw(address, b"HEAD /metrics HTTP/1.1\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 200") and head.endswith(b"\r\n\r\n"))
-        # Those who connect and say nothing fill the table; one too many cuts off the oldest and is answered.
+        # Silent connections fill the table. One more closes the oldest of them and is answered.
         idle = [socket.create_connection(address, timeout=LIMIT) for _ in range(CONNECTIONS)]
         self.assertTrue(raw(address, b"GET /healthz HTTP/1.1\r\n\r\n").endswith(b"ok\n"))
         self.assertEqual(idle[0].recv(1), b"")
@@ -159,7 +159,7 @@ class Metrics(unittest.TestCase):
         for connection in idle:
             connection.close()
 
-    def test_off_unless_asked_for_and_no_reason_not_to_share(self):
+    def test_metrics_are_off_by_default_and_a_used_port_does_not_stop_the_daemon(self):
         with Stack() as stack:
             stack.start_daemon()
             self.assertEqual(stack.status()["daemon"]["metrics"]["address"], "")
@@ -175,7 +175,7 @@ class Metrics(unittest.TestCase):
 
 
 class Reader(unittest.TestCase):
-    """The reader itself refuses what is wrong."""
+    """The reader refuses wrong text."""
     GOOD = '# HELP hb_a_total text\n# TYPE hb_a_total counter\nhb_a_total{x="1"} 2\n'
 
     def test_good_text_is_read(self):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified programs under `hb run` do what they do without it, whichever way
-they find the driver and whatever they do with fork, exec and captures; and the
-shim is really there while they do."""
+"""Unmodified programs give the same results under `hb run` as without it, however
+they find the driver and however they use fork, exec and captures. The shim is
+loaded while they run."""
 import os
 import subprocess
 import unittest
@@ -11,7 +11,7 @@ from stack import HB, LIMIT, TENANT, TENANT_LINKED, Stack
 
 
 class Programs(unittest.TestCase):
-    def test_results_are_the_same_by_every_route(self):
+    def test_results_are_the_same_however_the_driver_is_found(self):
         with Stack(scale=0.2) as stack:
             expected = stack.bare("work", 6).output()
             self.assertEqual(len(expected), 7)
@@ -26,7 +26,7 @@ class Programs(unittest.TestCase):
                         off = stack.start("high", *arguments, program=program, HB_OFF="1")
                         self.assertEqual(off.output(), expected)
 
-    def test_the_shim_counts_the_work_of_every_route(self):
+    def test_the_shim_counts_work_however_the_driver_is_found(self):
         with Stack(scale=0.2) as stack:
             for program in (TENANT, TENANT_LINKED):
                 for route in stack.bare("--routes", program=program).output():
@@ -44,7 +44,7 @@ class Programs(unittest.TestCase):
                         tenant.go()
                         tenant.output()
 
-    def test_with_hb_off_nothing_is_counted(self):
+    def test_with_hb_off_no_work_is_counted(self):
         with Stack(scale=0.2) as stack:
             tenant = stack.start("low", "--wait", "work", 6, HB_OFF="1")
             tenant.expect("joined")
@@ -56,7 +56,7 @@ class Programs(unittest.TestCase):
             tenant.go()
             tenant.output()
 
-    def test_a_daemon_in_the_background_keeps_nothing_open_of_who_started_it(self):
+    def test_a_background_daemon_keeps_no_descriptor_of_its_starter(self):
         with Stack(mps=False) as stack:
             end, other_end = os.pipe()
             subprocess.run([HB, "run", "--gpu", "sim", "--priority", "low", "--", "true"], env=stack.environment,
@@ -68,7 +68,7 @@ class Programs(unittest.TestCase):
             os.close(other_end)
 
     def files_of(self, pid):
-        """What it has open; it may close some of them meanwhile."""
+        """The files that the process has open; it may close some of them meanwhile."""
         found = set()
         for number in os.listdir(f"/proc/{pid}/fd"):
             try:
@@ -77,8 +77,8 @@ class Programs(unittest.TestCase):
                 continue
         return found
 
-    def test_children(self):
-        """A child without CUDA, one that becomes another program, one that was there before CUDA."""
+    def test_children_give_the_same_results(self):
+        """A child without CUDA, a child that becomes another program, and one that was started before CUDA."""
         with Stack(scale=0.2) as stack:
             for how in ("fork", "exec", "spawn"):
                 expected = sorted(stack.bare("child", how).output())
@@ -116,7 +116,7 @@ class Programs(unittest.TestCase):
             views = sorted(stack.tenants(), key=lambda view: view["id"])
             used = [[use["gpu"].removeprefix("GPU-").replace("-", "") for use in view["gpus"]] for view in views]
             self.assertEqual(used, [[uuids[0]], [uuids[1]]])
-            # Alone on its GPU, neither waits for the other.
+            # Each is alone on its GPU, so none waits for the other.
             self.assertEqual([gpu["low"] for gpu in stack.status()["gpus"]], [1, 1])
             for tenant in tenants:
                 tenant.go()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`hb trace record` of a running stack: a timeline that a viewer opens, and a
-replay through the core that asks for the very same actions."""
+"""`hb trace record` of a running stack gives a timeline that a viewer can open, and a
+recording whose replay through the core asks for the same actions."""
 import json
 import os
 import signal
@@ -19,7 +19,7 @@ def run(stack, *command):
 
 class Record(unittest.TestCase):
     def record(self, stack, name="incident.json"):
-        """A recording that has begun; it ends with SIGINT."""
+        """Starts a recording, which SIGINT ends."""
         path = os.path.join(stack.folder, name)
         recording = stack.spawn([HB, "trace", "record", path, "--seconds", 600, "--gpu", "sim"])
         recording.expect("recording for 600 s")
@@ -43,11 +43,11 @@ class Record(unittest.TestCase):
             low.expect("running")
         service = stack.start("high", "infer", "--rate", 50, "--seconds", 0.4, options=("--slo", "20ms"))
         self.assertIn("results=right", service.output()[-1])
-        wait_until("turns were taken", lambda: all(
+        wait_until("tenants have taken turns", lambda: all(
             gpu["turns"] > 1 for tenant in stack.tenants() if tenant["priority"] == "low" for gpu in tenant["gpus"]))
         launched = [tenant["counters"]["kernels"] for tenant in stack.tenants() if tenant["priority"] == "low"]
-        # A process begins to note within 0.1 s of the recording's begin.
-        wait_until("more was launched", lambda: all(
+        # A process notes its launches 0.1 s after the begin of a recording at the latest.
+        wait_until("more kernels were launched", lambda: all(
             tenant["counters"]["kernels"] > before + 20
             for tenant, before in zip([t for t in stack.tenants() if t["priority"] == "low"], launched)))
         for low in lows:
@@ -68,7 +68,7 @@ class Record(unittest.TestCase):
             self.check_replay(stack, path, timeline)
 
     def check_launches(self, timeline):
-        """Those of low priority, by kernel name, on a row of their own; none of high priority."""
+        """Checks that launches of low priority are on a row of their own, with kernel names, and none of high priority are."""
         rows = {event["tid"]: event["args"]["name"] for event in timeline["traceEvents"]
                 if event["name"] == "thread_name"}
         launches = [rows[event["tid"]] for event in timeline["traceEvents"] if event["name"] == "step"]
@@ -80,10 +80,10 @@ class Record(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertRegex(done.stdout, r"^[1-9]\d* events, [1-9]\d* actions; 0 differ")
         self.assertIn("gate", run(stack, HB, "sim", "--replay", path, "--actions").stdout)
-        # Another policy may be asked what it would have done; a name that is none is told.
+        # A replay can use another policy; a wrong name is an error.
         self.assertEqual(run(stack, HB, "sim", "--replay", path, "--policy", "gate").returncode, 0)
         self.assertIn("no policy 'magic'", run(stack, HB, "sim", "--replay", path, "--policy", "magic").stderr)
-        # An action that the core never asked for is noticed.
+        # The replay reports an action that the core did not ask for.
         lines = timeline["hummingbird"]["recording"]
         spoiled = next(i for i, line in enumerate(lines) if " - gate" in line)
         lines[spoiled] = lines[spoiled].replace("closed", "open") if "closed" in lines[spoiled] \
@@ -100,7 +100,7 @@ class Record(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"{path}:{spoiled + 1}: a time in ns", done.stderr)
 
-    def test_a_recording_may_begin_in_the_middle(self):
+    def test_a_recording_can_begin_while_programs_run(self):
         with Stack(mps=False) as stack:
             stack.start_daemon()
             lows = [stack.start("low", "train", 300, 0) for _ in range(2)]
@@ -117,15 +117,15 @@ class Record(unittest.TestCase):
                 low.signal(signal.SIGTERM)
                 low.output()
 
-    def test_a_recording_that_was_stopped_and_continued_goes_on(self):
-        """Ctrl-Z and fg: the waiting call ends early, the recording does not."""
+    def test_a_recording_survives_ctrl_z(self):
+        """After Ctrl-Z and fg the waiting call ends early, but the recording continues."""
         with Stack(mps=False) as stack:
             stack.start_daemon()
             recording, path = self.record(stack)
             recording.signal(signal.SIGSTOP)
-            wait_until("it has stopped", lambda: self.state(recording) == "T")
+            wait_until("the command has stopped", lambda: self.state(recording) == "T")
             recording.signal(signal.SIGCONT)
-            wait_until("it waits again", lambda: self.state(recording) in "SZ")
+            wait_until("the command waits again", lambda: self.state(recording) in "SZ")
             for _ in range(5):
                 self.assertIn("another recording is running", run(stack, HB, "trace", "record", path + ".2", "--seconds", "1",
                                                               "--gpu", "sim").stderr)
@@ -135,7 +135,7 @@ class Record(unittest.TestCase):
         with open(f"/proc/{program.process.pid}/stat", encoding="utf-8") as file:
             return file.read().rsplit(")", 1)[1].split()[0]
 
-    def test_what_is_no_recording_is_told(self):
+    def test_a_file_that_is_not_a_recording_is_an_error(self):
         with Stack() as stack:
             path = os.path.join(stack.folder, "x.json")
             with open(path, "w", encoding="utf-8") as file:
@@ -146,7 +146,7 @@ class Record(unittest.TestCase):
             self.assertIn("no daemon", run(stack, HB, "trace", "record", path, "--gpu", "sim").stderr)
             self.assertEqual(sorted(name for name in os.listdir(stack.folder) if name.startswith("x.json")), ["x.json"])
 
-    def test_a_file_that_cannot_be_written_is_told_before_anything_is_recorded(self):
+    def test_an_output_that_cannot_be_written_is_an_error_before_the_recording(self):
         with Stack() as stack:
             stack.start_daemon()
             path = os.path.join(stack.folder, "none", "x.json")

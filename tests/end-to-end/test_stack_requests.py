@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of real programs on a simulated GPU, as `hb status` shows them: seen
-without any help of the program, judged by the objective, and misses put down to
-what caused them. Objectives that no request can meet make every request a miss,
-so that what is checked is the cause and not how fast this machine is. (The
-switch as a cause: test_daemon_requests.c, where times can be chosen.)"""
+"""Requests of real programs on a simulated GPU, as `hb status` shows them: the daemon
+sees them without help of the program, compares them with the objective, and
+attributes misses to causes. An objective that no request can meet makes every
+request a miss, so the tests check the cause and not the speed of the machine.
+test_daemon_requests.c, which can choose times, tests the switch as a cause."""
 import json
 import os
 import signal
@@ -19,7 +19,7 @@ LOAD = os.path.join(HERE, "../../bench/http_load.py")
 SERVER = os.path.join(BUILD, "bench/simcuda/sim_http")
 SIMCUDA_PYTHON = os.path.join(HERE, "../../bench/simcuda")
 MODULE = os.path.join(HERE, "../../python")
-WORK = ("400", "200")  # us of the kernel, us on the CPU before it
+WORK = ("400", "200")  # microseconds of the kernel, and on the CPU before it
 NEVER_MET = "1us"
 ENDLESS_US = 3600e6
 MISSES = ("missed_switch", "missed_low", "missed_high", "missed_queue", "missed_alone")
@@ -65,7 +65,7 @@ class Requests(unittest.TestCase):
         return server, server.expect("port").split()[1]
 
     def use(self, stack, which=0):
-        """The view of the first tenant's GPU; what must hold at any time is checked on the way."""
+        """The first tenant's GPU in the status. Also checks the rules that hold at any time."""
         tenant = sorted(stack.tenants(), key=lambda tenant: tenant["id"])[which]
         use = tenant["gpus"][0]
         counts = use["scheduling"]
@@ -85,7 +85,7 @@ class Requests(unittest.TestCase):
         wait_until(what, done)
 
     def always_busy(self, stack):
-        """One of low priority that has work on the GPU at any moment, however slow the machine is: a kernel without end."""
+        """Starts a low-priority program that always has work on the GPU, however slow the machine is: an endless kernel."""
         low = stack.start("low", "train", ENDLESS_US, 1)
         low.expect("running")
         return low
@@ -101,45 +101,45 @@ class Requests(unittest.TestCase):
 
     # --- objectives ---------------------------------------------------------------------------
 
-    def test_a_given_objective(self):
+    def test_requests_are_judged_by_a_given_objective(self):
         with Stack() as stack:
             server, port = self.serve(stack, "--slo", "p95=60s")
             self.load_until(stack, port, "requests are seen", lambda counts: counts["requests_judged"] >= 20)
             use = self.use(stack)
             self.assertEqual((use["slo_ns"], use["attainment_ppm"]), (60 * 10**9, 1000000))
             self.assertEqual(use["latency"]["count"], use["requests"])
-            self.assertGreaterEqual(use["latency"]["p50_ns"], 350000)  # less than the kernel takes it cannot be
+            self.assertGreaterEqual(use["latency"]["p50_ns"], 350000)  # the kernel alone takes longer
             self.assertGreaterEqual(use["latency"]["p99_ns"], use["latency"]["p50_ns"])
             said = subprocess.run([HB, "status", "--gpu", "sim"], env=stack.environment, capture_output=True, text=True,
                                   check=True, timeout=LIMIT).stdout
-            # Those that came all at once, after a pause of the machine, may have been too many for their ring.
+            # After a pause of the machine too many requests for their ring may have arrived at once.
             self.assertRegex(said, r"requests +\d+, p50 [0-9.]+[mu]?s, p99 [0-9.]+[mu]?s(, \d+ more came too fast to be read)?\n")
             self.assertRegex(said, r"objective +60s for 95 % of requests: met by 100.00 %\n")
             self.assertNotIn("missed", said)
-            # What cannot be met is missed from now on.
+            # From now on no request can meet the objective.
             changed = subprocess.run([HB, "set", str(stack.tenants()[0]["id"]), "--gpu", "sim", "--slo", NEVER_MET],
                                      env=stack.environment, capture_output=True, text=True, check=True, timeout=LIMIT)
             self.assertIn("slo 1us for 99 % of requests", changed.stdout)
             self.load_until(stack, port, "requests miss", lambda counts: counts["missed_alone"] >= 5)
             self.end(server)
 
-    def test_auto_is_learned_while_alone(self):
+    def test_an_automatic_objective_is_learned_while_alone(self):
         with Stack() as stack:
             server, port = self.serve(stack, "--slo", "auto")
             load(port)
             self.assertEqual(self.use(stack)["slo_ns"], 0)
             self.assertIsNone(self.use(stack)["attainment_ppm"])
             self.load_until(stack, port, "an objective is learned", lambda counts: counts["requests_alone"] >= 100)
-            self.assertGreaterEqual(self.use(stack)["slo_ns"], 350000)  # less than the kernel takes it cannot be
+            self.assertGreaterEqual(self.use(stack)["slo_ns"], 350000)  # the kernel alone takes longer
             self.load_until(stack, port, "it is judged by", lambda counts: counts["requests_judged"] > 0)
             self.end(server)
 
-    def test_auto_is_not_learned_beside_others(self):
+    def test_an_automatic_objective_is_not_learned_beside_others(self):
         with Stack() as stack:
             low = self.always_busy(stack)
             server = stack.start("high", *WORK, options=("--slo", "auto"), program=SERVER)
             port = server.expect("port").split()[1]
-            # Alone they would be more than enough to learn from.
+            # Alone these requests would be more than enough to learn from.
             wait_until("requests are seen", lambda: load(port, rate=200) and self.use(stack, which=1)["requests"] > 150)
             use = self.use(stack, which=1)
             self.assertEqual((use["slo_ns"], use["scheduling"]["requests_alone"]), (0, 0))
@@ -148,7 +148,7 @@ class Requests(unittest.TestCase):
 
     # --- causes ---------------------------------------------------------------------------------
 
-    def test_misses_beside_low_priority_and_alone(self):
+    def test_misses_are_attributed_to_low_priority_or_to_the_service(self):
         with Stack() as stack:
             server, port = self.serve(stack, "--slo", NEVER_MET)
             self.load_until(stack, port, "misses alone", lambda counts: counts["missed_alone"] >= 10)
@@ -160,26 +160,26 @@ class Requests(unittest.TestCase):
             load(port)
             self.assertEqual(self.counts(stack)["missed_alone"], alone)
             self.kill(low)
-            wait_until("low priority is forgotten", lambda: len(stack.tenants()) == 1)
+            wait_until("the low-priority tenant has left", lambda: len(stack.tenants()) == 1)
             self.load_until(stack, port, "misses alone again", lambda counts: counts["missed_alone"] > alone)
             low_and_switch = [self.counts(stack)[name] for name in MISSES[:2]]
             load(port)
             self.assertEqual([self.counts(stack)[name] for name in MISSES[:2]], low_and_switch)
             self.end(server)
 
-    def test_low_priority_that_does_nothing_is_no_cause(self):
+    def test_an_idle_low_priority_tenant_is_not_a_cause(self):
         with Stack() as stack:
             server, port = self.serve(stack, "--slo", NEVER_MET)
             low = stack.start("low", "--wait", "work", 2)
             low.expect("joined")
             low.go()
-            low.expect("done")  # it has worked, and is there
-            wait_until("its work is known to be done", lambda: load(port) and self.counts(stack)["missed_alone"] > 0)
+            low.expect("done")  # the tenant has worked and is idle
+            wait_until("the daemon knows that its work is done", lambda: load(port) and self.counts(stack)["missed_alone"] > 0)
             self.end(server)
             low.go()
             low.output()
 
-    def test_misses_beside_another_of_high_priority(self):
+    def test_misses_beside_another_high_priority_tenant(self):
         with Stack() as stack:
             server, port = self.serve(stack, "--slo", NEVER_MET)
             other = stack.start("high", "train", 300, 0)
@@ -189,12 +189,12 @@ class Requests(unittest.TestCase):
             self.assertEqual((counts["missed_low"], counts["missed_switch"]), (0, 0))
             self.end(server, other)
 
-    def test_misses_behind_requests_of_its_own(self):
+    def test_misses_behind_the_same_tenants_requests(self):
         with Stack() as stack:
             client = stack.start("high", "-c", OVERLAPPING, program=sys.executable,
                                  PYTHONPATH=MODULE + ":" + SIMCUDA_PYTHON)
             client.expect("told")
-            wait_until("both are known", lambda: self.use(stack)["requests"] >= 3)
+            wait_until("the daemon knows both requests", lambda: self.use(stack)["requests"] >= 3)
             counts = self.counts(stack)
             self.assertEqual((counts["requests_judged"], counts["missed_queue"]), (1, 1))
             client.go()

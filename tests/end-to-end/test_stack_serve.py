@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`hb serve` on a simulated GPU that others use: its workers run under their model's priority, and a request that has only
-begun to arrive is a sign already. A client sends the head of a request and keeps its body back; the worker's daemon hears
-of it while nothing can have been parsed, batched or launched."""
+"""`hb serve` on a simulated GPU with other tenants: its workers run with the priority of their model, and the first bytes of a
+request are a sign of it. The client sends the head of a request and withholds the body. So the daemon hears of the request
+before anything can have been parsed, batched or launched."""
 import json
 import os
 import signal
@@ -14,7 +14,7 @@ import unittest
 from stack import HB, LIMIT, Stack, wait_until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "../front"))
+sys.path.append(os.path.join(HERE, "../server"))
 from grpc_frames import data_frames, field, grpc_begin  # noqa: E402
 PROGRAM = """
 import os, sys
@@ -75,13 +75,13 @@ class Serve(unittest.TestCase):
         return sum(tenant["counters"][name] for tenant in stack.tenants() if tenant["priority"] == priority)
 
     def settled(self, stack, name):
-        """A counter that what has been has gone into."""
+        """Waits until a counter no longer changes and returns it."""
         seen = []
 
         def again():
             seen.append(self.counter(stack, "high", name))
             return len(seen) > 2 and seen[-1] == seen[-2] == seen[-3]
-        wait_until("nothing is under way", again)
+        wait_until("the counter no longer changes", again)
         return seen[-1]
 
     def test_workers_run_under_their_models_priority(self):
@@ -89,37 +89,37 @@ class Serve(unittest.TestCase):
             server, port = self.server(stack, "high", "low")
             for name in (b"high", b"low"):
                 self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
-            wait_until("both are tenants", lambda: {tenant["priority"] for tenant in stack.tenants()} == {"high", "low"})
+            wait_until("both workers are tenants", lambda: {tenant["priority"] for tenant in stack.tenants()} == {"high", "low"})
             self.end(server)
 
-    def test_a_request_that_begins_to_arrive_is_a_sign(self):
+    def test_the_head_of_a_request_is_a_sign(self):
         with Stack() as stack:
             server, port = self.server(stack, "high", "low")
             for name in (b"high", b"low"):
                 self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
-            wait_until("the request is over", lambda: self.counter(stack, "high", "requests") >= 1)
+            wait_until("the request has ended", lambda: self.counter(stack, "high", "requests") >= 1)
             before, requests = self.settled(stack, "signs"), self.counter(stack, "high", "requests")
-            # Of low priority, or of no model at all: nothing to foresee.
+            # Requests for a low-priority model or for no model are not signs.
             for name in (b"low", b"none"):
                 self.ask(port, b"POST /v2/models/%s/infer" % name, BODY)
             self.assertEqual(self.counter(stack, "high", "signs"), before)
             with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as client:
                 client.sendall(self.head(b"POST /v2/models/high/infer", BODY))
-                wait_until("the daemon knows of it", lambda: self.counter(stack, "high", "signs") > before)
+                wait_until("the daemon has counted the sign", lambda: self.counter(stack, "high", "signs") > before)
                 self.assertEqual(self.counter(stack, "high", "requests"), requests)
                 client.sendall(BODY)
                 self.assertEqual(int(client.recv(64).split()[1]), 200)
-            wait_until("it came", lambda: self.counter(stack, "high", "requests") > requests)
+            wait_until("the request was counted", lambda: self.counter(stack, "high", "requests") > requests)
             self.end(server)
 
-    def test_a_message_that_begins_to_arrive_is_a_sign(self):
+    def test_the_beginning_of_a_message_is_a_sign(self):
         with Stack() as stack:
             server, port = self.server(stack, "high", "low")
             for name in (b"high", b"low"):
                 self.assertEqual(self.ask(port, b"POST /v2/models/%s/infer" % name, BODY), 200)
-            wait_until("the request is over", lambda: self.counter(stack, "high", "requests") >= 1)
+            wait_until("the request has ended", lambda: self.counter(stack, "high", "requests") >= 1)
             before = self.settled(stack, "signs")
-            # The name has not come whole; a message of low priority.
+            # The name is incomplete; a message for a low-priority model.
             for message in (b"\x0a\x04hig", field(1, b"low")):
                 with socket.create_connection(("127.0.0.1", self.grpc_port), timeout=LIMIT) as client:
                     client.sendall(grpc_begin() + data_frames(1, message, end=False))
@@ -127,7 +127,7 @@ class Serve(unittest.TestCase):
             self.assertEqual(self.settled(stack, "signs"), before)
             with socket.create_connection(("127.0.0.1", self.grpc_port), timeout=LIMIT) as client:
                 client.sendall(grpc_begin() + data_frames(1, field(1, b"high"), end=False))
-                wait_until("the daemon knows of it", lambda: self.counter(stack, "high", "signs") > before)
+                wait_until("the daemon has counted the sign", lambda: self.counter(stack, "high", "signs") > before)
             self.end(server)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants of different priority get from one GPU, and what they cannot
-take. Times are GPU time of the model; processes run in real time, so what is
-said of times is judged by noise.py."""
+"""Shares of one GPU that tenants of different priority get, and limits that they
+cannot exceed. Times are GPU time of the model. Processes run in real time, so
+noise.py judges times."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def write_trace(path):
-    """What `cuda-tenant infer` and `cuda-tenant train` put on the GPU, as hb sim reads it."""
+    """Writes the work of `cuda-tenant infer` and `cuda-tenant train` in the format of hb sim."""
     rows = ["service,0,memcpy,Memcpy HtoD (Pinned -> Device),0,13,,,,,614400"]
     rows += [f"service,0,kernel,work,{14 + 10 * i},9,132x1x1,256x1x1,32,0," for i in range(80)]
     rows += ["service,0,kernel,step,814,1,264x1x1,512x1x1,32,0,",
@@ -57,7 +57,7 @@ def end(training):
 
 class Sharing(unittest.TestCase):
     def measure(self, stack, service, training):
-        """p50 of the service beside two trainings, and the share of the GPU that one of them gets."""
+        """Returns p50 of the service beside two trainings, and the share of the GPU that one training gets."""
         trainings = [training(), training()]
         for program in trainings:
             program.expect("running")
@@ -109,7 +109,7 @@ class Sharing(unittest.TestCase):
                 return next(one for one in use["mechanisms"] if one["mechanism"] == "compute slice")
             for priority in ("high", "low"):
                 wait_until(f"the slice of {priority}", lambda of=priority: compute_slice(of)["enforced"])
-            wait_until("low has its server's", lambda: compute_slice("low")["why"].startswith(
+            wait_until("low priority has the slice of its server", lambda: compute_slice("low")["why"].startswith(
                 "1 us on the channel group of the MPS server"))
             view = {tenant["priority"]: tenant for tenant in stack.tenants()}
             self.assertTrue(view["low"]["mps"])
@@ -119,8 +119,8 @@ class Sharing(unittest.TestCase):
                 tenant.go()
                 tenant.output()
 
-    def test_slices_of_the_mps_server_follow_who_is_there(self):
-        """Also when one leaves, after which nobody makes a call that would remind the server."""
+    def test_slices_of_the_mps_server_follow_the_tenants(self):
+        """Also after a tenant has left, when no other tenant makes a call into the driver."""
         def copy_slices(stack):
             found = [use["mechanisms"][1] for tenant in stack.tenants() for use in tenant["gpus"]]
             return [slice["why"] for slice in found if slice["enforced"]]
@@ -135,16 +135,16 @@ class Sharing(unittest.TestCase):
             for _ in range(2):
                 lows[0].go()
             lows[0].output()
-            wait_until("1 us again", lambda: copy_slices(stack) == ["1 us on the channel group of the MPS server, in which the tenant runs"])
+            wait_until("the slice is 1 us again", lambda: copy_slices(stack) == ["1 us on the channel group of the MPS server, in which the tenant runs"])
             for _ in range(2):
                 lows[1].go()
             lows[1].output()
 
-    def test_a_refused_control_is_shown_and_harms_nobody(self):
+    def test_a_refused_control_call_is_shown_and_harmless(self):
         with Stack() as stack:
             tenant = stack.start("high", "--wait", "work", 3, HB_SIM_RM_REFUSE="a06c0103")
             tenant.expect("joined")
-            wait_until("it is told", lambda: "0x1b" in stack.tenants()[0]["gpus"][0]["mechanisms"][0]["why"])
+            wait_until("the refusal is shown", lambda: "0x1b" in stack.tenants()[0]["gpus"][0]["mechanisms"][0]["why"])
             uses = stack.tenants()[0]["gpus"][0]["mechanisms"]
             self.assertEqual([use["enforced"] for use in uses], [False, False])
             tenant.go()
@@ -152,18 +152,18 @@ class Sharing(unittest.TestCase):
             tenant.output()
 
     def take_turns(self, how, slowness):
-        """Complaints about p50 of the service beside two trainings that take turns, and about the shares of these."""
+        """Returns complaints about p50 of the service beside two trainings that take turns, and about their shares."""
         with Stack(scale=3 * slowness, mps=how != "absent", **{"HB_SIM_NO_MPS": "1"} if how == "refused" else {}) as stack:
             options = ("--engine", "turns") if how == "asked for" else ()
             lows = [stack.start("low", "train", TRAINING_US, 0, options=options) for _ in range(2)]
             for low in lows:
                 low.expect("running")
             self.assertEqual(stack.status()["gpus"][0]["engine"], "turns")
-            wait_until("each had several turns", lambda: all(
+            wait_until("each training had several turns", lambda: all(
                 tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants()))
             latency = p50_us(stack.start("high", "infer", "--rate", RATE, "--seconds", 0.2))
             shares = [end(low) for low in lows]
-        # Neither is starved, little is left unused.
+        # Both trainings progress, and little time is unused.
         return above("p50, below 2000 us,", 2000 - latency, 0) + above("the lesser share", min(shares), 0.2) + above(
             "both shares", sum(shares), 0.65)
 
@@ -172,8 +172,8 @@ class Sharing(unittest.TestCase):
             with self.subTest(how=how):
                 judge(lambda slowness, how=how: self.take_turns(how, slowness))
 
-    def test_a_launch_that_comes_after_its_turn_stops_nobody(self):
-        """It spends 50 ms in the driver, as one does that loads its kernel first; its turn is over long before."""
+    def test_a_launch_after_its_turn_blocks_no_other_tenant(self):
+        """The launch spends 50 ms in the driver, like one that must load its kernel first. Its turn ends long before."""
         with Stack(scale=0.3, mps=False) as stack:
             others = [stack.start(priority, "train", TRAINING_US, 0) for priority in ("low", "high")]
             for other in others:
@@ -183,9 +183,9 @@ class Sharing(unittest.TestCase):
             for other in others:
                 end(other)
 
-    def test_one_outside_the_mps_server_makes_all_take_turns(self):
+    def test_a_tenant_outside_the_mps_server_makes_all_take_turns(self):
         with Stack() as stack:
-            # It has worked, and makes no call into CUDA while the engine changes.
+            # The tenant has worked and makes no call into CUDA while the engine changes.
             idle = stack.start("low", "--wait", "work", 3)
             idle.expect("joined")
             idle.go()
@@ -196,10 +196,10 @@ class Sharing(unittest.TestCase):
             outside = stack.start("low", "train", TRAINING_US, 0, options=("--engine", "turns"))
             outside.expect("running")
             self.assertEqual(stack.status()["gpus"][0]["engine"], "turns")
-            wait_until("each had a turn", lambda: all(
+            wait_until("each tenant had a turn", lambda: all(
                 tenant["gpus"][0]["turns"] >= 2 for tenant in stack.tenants() if "train" in tenant["command"]))
             end(outside)
-            wait_until("the server is for all of them again",
+            wait_until("all tenants are in the MPS server again",
                        lambda: stack.status()["gpus"][0]["engine"] == "temporal")
             end(inside)
             idle.go()
@@ -238,8 +238,8 @@ class Memory(unittest.TestCase):
                 tenant.go()
                 tenant.output()
 
-    def test_the_reserve_is_kept_from_low_priority(self):
-        # Contexts come on top of allocations: half a GiB for each, the MPS server's included.
+    def test_low_priority_does_not_get_the_reserve(self):
+        # Each context takes half a GiB besides allocations, also that of the MPS server.
         with Stack(scale=0.1, config="reserve: 1700MiB\n", HB_SIM_MEMORY=str(6 << 30)) as stack:
             low = stack.start("low", "memory", 16 * MIB, 2, 1)
             granted = int(low.expect("granted").split()[1].rstrip(","))
@@ -262,7 +262,7 @@ class Policy(unittest.TestCase):
     memory: 64MiB
 """
 
-    def test_a_tenant_cannot_have_more_than_its_rule(self):
+    def test_a_tenant_gets_no_more_than_its_rule_allows(self):
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
         with Stack(scale=0.1, config=self.RULES.format(user=user)) as stack:
             tenant = stack.start("high", "memory", MIB, 1, 1, options=("--memory", "1GiB"), HB_PRIORITY="high")

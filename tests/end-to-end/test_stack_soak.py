@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Many tenants for a long time: 200 that come and go, and an hour of GPU time
-with random ones, of which some are killed, and the daemon with them now and
-then. At the end everything is back to zero."""
+"""Many tenants for a long time: 200 that arrive and leave, and an hour of GPU time with
+random tenants, of which some are killed; now and then the daemon is killed as
+well. In the end all accounts are zero."""
 import os
 import random
 import signal
@@ -12,7 +12,7 @@ import unittest
 from stack import LIMIT, TENANT_LINKED, Stack, wait_until
 
 AT_ONCE = 6
-# 100 times faster than real: the hour takes 36 s.
+# 100 times as fast as real time: the hour takes 36 s.
 SCALE = 0.01
 HOUR_S = 3600
 SEED = 20
@@ -20,14 +20,14 @@ SEED = 20
 
 class Soak(unittest.TestCase):
     def descriptors(self, stack):
-        """The daemon's, by what they lead to."""
+        """The daemon's open descriptors, with their targets."""
         folder = f"/proc/{stack.pid_of('hbd')}/fd"
         found = []
         for name in os.listdir(folder):
             try:
                 found.append(os.readlink(os.path.join(folder, name)).split(":")[0])
             except FileNotFoundError:
-                pass  # that of the listing, or closed meanwhile
+                pass  # the descriptor of the listing, or one that was closed meanwhile
         return sorted(found)
 
     def check_descriptors(self, stack, before):
@@ -41,7 +41,7 @@ class Soak(unittest.TestCase):
         with open(f"/proc/{stack.pid_of('hbd')}/statm", encoding="utf-8") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
-    def test_two_hundred_tenants_come_and_go(self):
+    def test_two_hundred_tenants_arrive_and_leave(self):
         with Stack(scale=0.05) as stack:
             expected = stack.bare("work", 1).output()
             stack.start("low", "work", 1).output()
@@ -67,13 +67,13 @@ class Soak(unittest.TestCase):
         return stack.start(priority, *mode, options=options, **more)
 
     def kill_daemons(self, stack):
-        """The one that serves, and those that some `hb run` are just starting."""
+        """The daemon that serves, and daemons that an `hb run` is just starting."""
         pids = [pid for pid, name in stack.processes().items() if name == "hbd"]
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it was not the one that got the socket
+                pass  # another daemon got the socket
         return len(pids)
 
     def finish(self, program, killed):
@@ -81,7 +81,7 @@ class Soak(unittest.TestCase):
         self.assertIn(status, (0, -signal.SIGKILL) if killed else (0,), f"{program.command}\n{program.stderr()}")
         return status == 0
 
-    def test_an_hour_of_gpu_time(self):
+    def test_an_hour_of_gpu_time_leaves_nothing_behind(self):
         dice = random.Random(SEED)
         finished = killed = daemons = 0
         with Stack(scale=SCALE) as stack:
@@ -90,7 +90,7 @@ class Soak(unittest.TestCase):
             before, rss_before = self.descriptors(stack), self.rss_kib(stack)
             end = time.monotonic() + HOUR_S * SCALE
             running = []
-            # On a slow machine the hour is longer, until something has happened in it.
+            # On a slow machine the test runs longer, until enough has happened.
             while time.monotonic() < end or (min(finished / 50, killed / 5, daemons) <= 1 and time.monotonic() < end + LIMIT):
                 while len(running) < AT_ONCE:
                     running.append([self.random_tenant(stack, dice), False])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The system's own daemon (`hbd --system`), run by root for other users: who may
-use it, which priority the rules grant, and what one user can do to another's
-tenants. Programs of another user run as `nobody`. Needs root, setpriv and, for
-groups, a mount namespace of its own; skipped where that is not to be had."""
+"""The system daemon (`hbd --system`), run by root for other users: who may use it, which
+priority the rules grant, and what a user can do to tenants of another user.
+Programs of another user run as `nobody`. Needs root, setpriv and, for groups, a
+mount namespace of its own; skipped where these are missing."""
 import os
 import pwd
 import shutil
@@ -17,7 +17,7 @@ READY = ("sh", "-c", "echo ready; read word")
 
 
 def as_nobody(*command, groups=(), cgroup=None):
-    """The command line that runs this one as nobody, in these groups, in that control group."""
+    """Returns the command line that runs a command as nobody, in these groups and this control group."""
     nobody = pwd.getpwnam("nobody")
     groups = ["--groups", ",".join(map(str, groups))] if groups else ["--clear-groups"]
     command = ["setpriv", "--reuid", nobody.pw_uid, "--regid", nobody.pw_gid, *groups, "--", *command]
@@ -27,7 +27,7 @@ def as_nobody(*command, groups=(), cgroup=None):
 
 
 def cgroup2():
-    """Where the unified hierarchy is mounted, None = nowhere."""
+    """The mount point of the unified control group hierarchy; None = not mounted."""
     with open("/proc/mounts", encoding="utf-8") as mounts:
         found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
     return found[0] if found else None
@@ -52,7 +52,7 @@ class SystemStack(Stack):
             file.write("root:x:0:\n" + (f"hummingbird:x:{GROUP_ID}:\n" if group else ""))
 
     def __enter__(self):
-        """The daemon's /etc/group is ours; its umask keeps others from whatever it makes, unless it cares."""
+        """Starts the daemon with an /etc/group of the test, and a umask that denies others access unless the daemon sets modes."""
         self.start_daemon("unshare", HB_GROUPS=self.groups_path)
         return self
 
@@ -65,7 +65,7 @@ class SystemStack(Stack):
         return self.daemon
 
     def tenant(self, priority, wrap=None):
-        """A tenant that waits, of nobody unless told otherwise, and what the daemon knows of it."""
+        """Starts a tenant that waits, as nobody by default. Returns it and its status."""
         before = {tenant["id"] for tenant in self.tenants()}
         wrap = wrap or (lambda *command: as_nobody(*command, groups=[GROUP_ID]))
         program = self.spawn(wrap(HB, "run", "--gpu", "sim", "--priority", priority, "--", *READY))
@@ -75,7 +75,7 @@ class SystemStack(Stack):
         return program, found[0]
 
     def hb(self, *arguments, wrap=None):
-        """Exit status and everything said."""
+        """Returns exit status and output."""
         command = wrap(HB, *arguments) if wrap else [HB, *arguments]
         done = subprocess.run([str(word) for word in command], env=self.environment, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False)
@@ -101,7 +101,7 @@ class SystemMode(unittest.TestCase):
 
     # --- who may use it ---------------------------------------------------------------------
 
-    def test_it_serves_members_of_its_group_and_nobody_else(self):
+    def test_the_daemon_serves_only_members_of_its_group(self):
         with SystemStack() as stack:
             found = os.stat(stack.environment["HB_SOCKET"])
             self.assertEqual((found.st_uid, found.st_gid, found.st_mode & 0o777), (0, GROUP_ID, 0o660))
@@ -111,7 +111,7 @@ class SystemMode(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn("Permission denied", said)
 
-    def test_without_the_group_it_serves_root_alone_and_says_so(self):
+    def test_without_the_group_the_daemon_serves_only_root_and_reports_it(self):
         with SystemStack(group=False) as stack:
             found = os.stat(stack.environment["HB_SOCKET"])
             self.assertEqual((found.st_gid, found.st_mode & 0o777), (0, 0o660))
@@ -119,10 +119,10 @@ class SystemMode(unittest.TestCase):
             self.assertEqual(stack.hb("status", "--gpu", "sim", wrap=member)[0], 1)
             self.assertEqual(stack.hb("status", "--gpu", "sim")[0], 0)
 
-    def test_a_daemon_of_somebody_else_is_not_asked_unless_told_so(self):
+    def test_a_daemon_of_another_user_is_not_used_by_default(self):
         with Stack(mps=False) as stack:
             os.chmod(stack.folder, 0o755)
-            folder = os.path.join(stack.folder, "hummingbird")  # where root looks, made by somebody else
+            folder = os.path.join(stack.folder, "hummingbird")  # the folder that root uses, made by another user
             path = os.path.join(folder, "hbd-sim.sock")
             os.mkdir(folder)
             shutil.chown(folder, "nobody")
@@ -137,7 +137,7 @@ class SystemMode(unittest.TestCase):
                 self.assertIn(f"{path}: the daemon there is user {pwd.getpwnam('nobody').pw_uid}'s", done.stderr)
             stack.environment["HB_SOCKET"] = path
 
-    def test_files_that_others_made_in_its_folder_are_not_taken(self):
+    def test_files_of_other_users_in_the_daemons_folder_are_not_used(self):
         with Stack(mps=False) as stack:
             path, other = (os.path.join(stack.folder, name) for name in ("sim-mps.token", "other"))
             os.symlink(other, path)
@@ -150,14 +150,14 @@ class SystemMode(unittest.TestCase):
             stack.start_daemon()
             stack.stop_daemon()
             with open(path, encoding="utf-8") as file:
-                self.assertEqual(file.read(), own)  # its own it keeps
+                self.assertEqual(file.read(), own)  # the daemon's own file stays
             shutil.chown(path, "nobody")
             stack.start_daemon()
             with open(path, encoding="utf-8") as file:
                 self.assertNotEqual(file.read(), own)
             self.assertEqual(os.stat(path).st_uid, 0)
 
-    def test_users_can_reach_the_mps_server_whatever_the_umask(self):
+    def test_users_can_reach_the_mps_server_with_any_umask(self):
         with SystemStack(mps=True) as stack:
             shutil.chown(stack.gpu_folder, "root")  # the simulated server serves its own user
             program, tenant = stack.tenant("low", wrap=lambda *command: command)
@@ -170,7 +170,7 @@ class SystemMode(unittest.TestCase):
 
     # --- what the rules grant ------------------------------------------------------------------
 
-    def test_whom_no_rule_fits_gets_low_priority_and_is_told(self):
+    def test_without_a_matching_rule_a_program_gets_low_priority_and_a_message(self):
         with SystemStack() as stack:
             program, tenant = stack.tenant("high")
             self.assertEqual((tenant["user"], tenant["priority"]), ("nobody", "low"))
@@ -178,7 +178,7 @@ class SystemMode(unittest.TestCase):
             self.assertIn("priority high was not granted", program.stderr())
             stack.end(program)
 
-    def test_a_rule_for_the_user_grants_what_it_says(self):
+    def test_a_rule_for_a_user_is_applied(self):
         rules = "rules:\n  - {user: nobody, priority: high, memory: 1GiB, slo: 7ms}\n"
         with SystemStack(rules) as stack:
             program, tenant = stack.tenant("high")
@@ -189,7 +189,7 @@ class SystemMode(unittest.TestCase):
             stack.end(program, other)
 
     @unittest.skipUnless(cgroup2() and os.access(cgroup2() or "/", os.W_OK), "no control groups (v2) to be made here")
-    def test_rules_by_control_group_and_unit(self):
+    def test_rules_match_control_groups_and_units(self):
         mine, unit, elsewhere = (f"hb-test-{os.getpid()}{end}" for end in ("", "-serve.service", "-other"))
         rules = (f"rules:\n  - {{cgroup: /{mine}, priority: high}}\n  - {{unit: {unit}, priority: high}}\n")
         made = [os.path.join(cgroup2(), path) for path in (mine, f"{mine}/below", unit, elsewhere)]
@@ -217,7 +217,7 @@ class SystemMode(unittest.TestCase):
 
     # --- what users can change -------------------------------------------------------------------
 
-    def test_a_tenant_cannot_raise_its_priority_and_root_can(self):
+    def test_only_root_can_raise_the_priority_of_a_tenant(self):
         with SystemStack() as stack:
             program, tenant = stack.tenant("low")
             change = ("set", tenant["id"], "--gpu", "sim", "--priority", "high")
@@ -233,7 +233,7 @@ class SystemMode(unittest.TestCase):
             self.assertEqual(stack.tenants()[0]["priority"], "low")
             stack.end(program)
 
-    def test_a_limit_of_the_rules_cannot_be_lifted(self):
+    def test_a_user_cannot_lift_a_limit_of_the_rules(self):
         with SystemStack("rules:\n  - {name: guests, user: nobody, priority: low, memory: 1GiB}\n") as stack:
             program, tenant = stack.tenant("low")
             for memory in ("2GiB", "none"):
@@ -244,13 +244,13 @@ class SystemMode(unittest.TestCase):
             self.assertEqual(stack.tenants()[0]["memory_limit"], 1 << 20)
             stack.end(program)
 
-    def test_tenants_of_others_are_out_of_reach(self):
+    def test_a_user_cannot_change_tenants_of_others(self):
         with SystemStack() as stack:
             program, tenant = stack.tenant("low", wrap=lambda *command: list(command))
             status, said = stack.hb("set", tenant["id"], "--gpu", "sim", "--slo", "5ms", wrap=member)
             self.assertEqual(status, 1)
             self.assertIn("only the tenant's user and root may change it", said)
-            # Nor does its token help; with that of a tenant of its own user the same process joins.
+            # Their token does not help either. With the token of a tenant of its own user the process joins.
             own, own_tenant = stack.tenant("low")
             self.assertEqual(self.join_as_nobody(stack, tenant), 0)
             self.assertEqual(self.join_as_nobody(stack, own_tenant), 1)
@@ -258,7 +258,7 @@ class SystemMode(unittest.TestCase):
             stack.end(program)
 
     def join_as_nobody(self, stack, tenant):
-        """A program of nobody's with this tenant's token; how many processes the tenant has then."""
+        """Runs a program as nobody with the tenant's token. Returns how many processes the tenant has then."""
         with open(f"/proc/{tenant['pid']}/environ", encoding="utf-8") as file:
             token = [word for word in file.read().split("\0") if word.startswith("HB_TENANT=")][0]
         program = stack.spawn(member("env", token, "HB_PRIORITY=low", "HB_GPU=sim",
