@@ -28,7 +28,7 @@ struct hb_tenant_state {
 	uint32_t allowance_ppm;      /* HP: delay that LP may cause its requests */
 	/* State of the gates at the last poll. */
 	bool busy, waiting;
-	bool draining;        /* the gate was closed, and the core has not been told yet that nothing is in flight */
+	bool draining;        /* the gate was closed, and `drained` was not posted yet */
 	bool was_empty;       /* nothing was in flight when the gate closed, so no process will ring the doorbell */
 	bool has_late_launch; /* work is on the GPU although the tenant had drained behind its closed gate */
 	int64_t draining_since_ns;  /* when draining began, or when stopped processes were last looked for */

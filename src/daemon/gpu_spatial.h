@@ -13,7 +13,7 @@
 void hb_gpu_configure_spatial(struct hb_gpu *gpu);
 /* Every HB_TICK_MS: writes the delay that LP may cause the requests of each HP tenant. */
 void hb_gpu_publish_allowances(struct hb_gpu *gpu);
-/* A process has ended: clears what it told LP's processes about its requests. */
+/* A process has ended: clears its record on the board, which LP's processes read. */
 void hb_gpu_clear_process(struct hb_gpu *gpu, pid_t pid);
 
 #endif

@@ -15,19 +15,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Appends an entry and takes its reference. NULL (out of memory) is left out. */
-static void append_entry(json_t *array, json_t *entry)
-{
-	if (entry)
-		json_array_append_new(array, entry);
-}
-
-static void set_member(json_t *object, const char *key, json_t *value)
-{
-	if (value)
-		json_object_set_new(object, key, value);
-}
-
 /* Processes on the GPU that belong to no tenant. */
 static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gpu_use *use)
 {
@@ -37,10 +24,10 @@ static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gp
 		char name[32];
 		if (hb_gpu_process_is_covered(daemon, user->pid) || !hb_gpu_process_name(user->pid, name))
 			continue;
-		append_entry(array,
-			     json_pack("{s:i, s:s, s:o}", "pid", (int)user->pid, "name", name, "memory",
-				       user->bytes == HB_GPU_BYTES_UNKNOWN ? json_null()
-									   : json_integer((json_int_t)user->bytes)));
+		hb_status_append(array, json_pack("{s:i, s:s, s:o}", "pid", (int)user->pid, "name", name, "memory",
+						  user->bytes == HB_GPU_BYTES_UNKNOWN
+							  ? json_null()
+							  : json_integer((json_int_t)user->bytes)));
 	}
 	return array;
 }
@@ -48,10 +35,10 @@ static json_t *uncovered_json(const struct hb_daemon *daemon, const struct hb_gp
 static void add_gpu_use(json_t *object, const struct hb_daemon *daemon, const struct hb_gpu_use *use)
 {
 	bool measured = use && use->total_bytes;
-	set_member(object, "memory_total", measured ? json_integer((json_int_t)use->total_bytes) : json_null());
-	set_member(object, "memory_used", measured ? json_integer((json_int_t)use->used_bytes) : json_null());
-	set_member(object, "uncovered", uncovered_json(daemon, use));
-	set_member(object, "uncovered_why", json_string(use ? use->why : "the driver has not been asked yet"));
+	hb_status_set(object, "memory_total", measured ? json_integer((json_int_t)use->total_bytes) : json_null());
+	hb_status_set(object, "memory_used", measured ? json_integer((json_int_t)use->used_bytes) : json_null());
+	hb_status_set(object, "uncovered", uncovered_json(daemon, use));
+	hb_status_set(object, "uncovered_why", json_string(use ? use->why : "the driver has not been asked yet"));
 }
 
 /* One HP process in the spatial engine, as it publishes itself for LP; see decide/spatial.h. */
@@ -89,9 +76,9 @@ static json_t *gpu_json(const struct hb_daemon *daemon, const struct hb_gpu *gpu
 	if (!object)
 		return NULL;
 	add_gpu_use(object, daemon, gpu->use);
-	set_member(object, "beacons", beacons_json(gpu));
-	set_member(object, "preemption", hb_status_hist(&gpu->measures->preemption));
-	set_member(object, "turn_switch", hb_status_hist(&gpu->measures->turn));
+	hb_status_set(object, "beacons", beacons_json(gpu));
+	hb_status_set(object, "preemption", hb_status_hist(&gpu->measures->preemption));
+	hb_status_set(object, "turn_switch", hb_status_hist(&gpu->measures->turn));
 	return object;
 }
 
@@ -118,10 +105,10 @@ static json_t *engines_json(const struct hb_engine_history *history)
 	for (uint32_t i = 0; array && i < HB_ENGINE_PAIRS; i++) {
 		const struct hb_engine_pair *pair = &history->pairs[i];
 		if (pair->high.key)
-			append_entry(array,
-				     json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low", pair->low.text,
-					       "temporal", record_json(&pair->choose.records[HB_CHOOSE_TEMPORAL]),
-					       "spatial", record_json(&pair->choose.records[HB_CHOOSE_SPATIAL])));
+			hb_status_append(
+				array, json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low", pair->low.text,
+						 "temporal", record_json(&pair->choose.records[HB_CHOOSE_TEMPORAL]),
+						 "spatial", record_json(&pair->choose.records[HB_CHOOSE_SPATIAL])));
 	}
 	return array;
 }
@@ -134,10 +121,10 @@ json_t *hb_status_json(struct hb_daemon *daemon, int64_t now_ns)
 	if (!root)
 		return NULL;
 	for (uint32_t i = 0; i < daemon->n_gpus; i++)
-		append_entry(gpus, gpu_json(daemon, daemon->gpus[i]));
+		hb_status_append(gpus, gpu_json(daemon, daemon->gpus[i]));
 	for (uint32_t i = 0; i < HB_TENANCIES_MAX; i++)
 		if (daemon->tenancies[i])
-			append_entry(tenants, hb_status_tenant(daemon->tenancies[i], now_ns));
+			hb_status_append(tenants, hb_status_tenant(daemon->tenancies[i], now_ns));
 	return root;
 }
 

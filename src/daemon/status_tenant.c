@@ -50,14 +50,13 @@ static const char *const takeover_faults[] = {
 #undef HB_TAKEOVER_FAULT
 };
 
-/* Appends an entry and takes its reference. NULL (out of memory) is left out. */
-static void append_entry(json_t *array, json_t *entry)
+void hb_status_append(json_t *array, json_t *entry)
 {
 	if (entry)
 		json_array_append_new(array, entry);
 }
 
-static void set_member(json_t *object, const char *key, json_t *value)
+void hb_status_set(json_t *object, const char *key, json_t *value)
 {
 	if (value)
 		json_object_set_new(object, key, value);
@@ -244,8 +243,8 @@ static json_t *counters_json(struct hb_tenancy *tenancy)
 {
 	json_t *object = json_object();
 	for (size_t i = 0; object && i < HB_N_COUNTS; i++)
-		set_member(object, counter_names[i],
-			   json_integer((json_int_t)sum_counter(tenancy, (enum hb_page_counter)i)));
+		hb_status_set(object, counter_names[i],
+			      json_integer((json_int_t)sum_counter(tenancy, (enum hb_page_counter)i)));
 	return object;
 }
 
@@ -266,9 +265,9 @@ static json_t *processes_json(struct hb_tenancy *tenancy)
 		struct hb_page_process *process = &tenancy->page->processes[slot];
 		if (!tenancy->members[slot].watch)
 			continue;
-		append_entry(array,
-			     json_pack("{s:i, s:i, s:o}", "pid", (int)tenancy->members[slot].pid, "driver_version",
-				       (int)process->driver_version, "takeover_fault", takeover_fault_json(process)));
+		hb_status_append(array, json_pack("{s:i, s:i, s:o}", "pid", (int)tenancy->members[slot].pid,
+						  "driver_version", (int)process->driver_version, "takeover_fault",
+						  takeover_fault_json(process)));
 	}
 	return array;
 }
@@ -314,24 +313,24 @@ static void add_overhead(json_t *object, struct hb_tenancy *tenancy, uint32_t gp
 		snprintf(why, sizeof why, "the driver gives no size for %u of %u processes%s", sum.unknown,
 			 sum.known + sum.unknown,
 			 tenancy->flags & HB_REGISTER_MPS ? " (clients of an MPS server)" : "");
-	set_member(object, "memory_overhead",
-		   sum.known || !sum.unknown ? json_integer((json_int_t)sum.bytes) : json_null());
-	set_member(object, "memory_overhead_why", json_string(why));
+	hb_status_set(object, "memory_overhead",
+		      sum.known || !sum.unknown ? json_integer((json_int_t)sum.bytes) : json_null());
+	hb_status_set(object, "memory_overhead_why", json_string(why));
 }
 
 static void add_core_state(json_t *object, const struct hb_tenant *tenant)
 {
 	if (!tenant)
 		return;
-	set_member(object, "slo_ns", json_integer(tenant->slo_ns));
-	set_member(object, "requests", json_integer((json_int_t)tenant->counters.requests_ended));
-	set_member(object, "attainment_ppm",
-		   tenant->counters.requests_judged ? json_integer(hb_tenant_attainment_ppm(tenant)) : json_null());
-	set_member(object, "turns", json_integer((json_int_t)tenant->counters.turns));
+	hb_status_set(object, "slo_ns", json_integer(tenant->slo_ns));
+	hb_status_set(object, "requests", json_integer((json_int_t)tenant->counters.requests_ended));
+	hb_status_set(object, "attainment_ppm",
+		      tenant->counters.requests_judged ? json_integer(hb_tenant_attainment_ppm(tenant)) : json_null());
+	hb_status_set(object, "turns", json_integer((json_int_t)tenant->counters.turns));
 	json_t *counts = json_object();
-#define HB_COUNTER(name, unit, what) set_member(counts, #name, json_integer((json_int_t)tenant->counters.name));
+#define HB_COUNTER(name, unit, what) hb_status_set(counts, #name, json_integer((json_int_t)tenant->counters.name));
 #include "core/tenant_counters.def"
-	set_member(object, "scheduling", counts);
+	hb_status_set(object, "scheduling", counts);
 }
 
 /* Adds running_ns and slack_ns of the running request; null if no request runs, or if it has no deadline. */
@@ -341,20 +340,20 @@ static void add_running(json_t *object, const struct hb_tenancy *tenancy, const 
 	if (!tenant)
 		return;
 	struct hb_request_running running = hb_request_running(tenancy, tenant, now_ns);
-	set_member(object, "running_ns",
-		   running.since_ns ? json_integer((json_int_t)(now_ns - running.since_ns)) : json_null());
-	set_member(object, "slack_ns",
-		   running.slack_ns < HB_TIME_NEVER ? json_integer((json_int_t)running.slack_ns) : json_null());
+	hb_status_set(object, "running_ns",
+		      running.since_ns ? json_integer((json_int_t)(now_ns - running.since_ns)) : json_null());
+	hb_status_set(object, "slack_ns",
+		      running.slack_ns < HB_TIME_NEVER ? json_integer((json_int_t)running.slack_ns) : json_null());
 }
 
 json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_index)
 {
 	json_t *mechanisms = json_array();
-	append_entry(mechanisms, slice_mechanism(tenancy, gpu_index, HB_GROUP_COMPUTE));
-	append_entry(mechanisms, slice_mechanism(tenancy, gpu_index, HB_GROUP_COPY));
+	hb_status_append(mechanisms, slice_mechanism(tenancy, gpu_index, HB_GROUP_COMPUTE));
+	hb_status_append(mechanisms, slice_mechanism(tenancy, gpu_index, HB_GROUP_COPY));
 	if (tenancy->gpus[gpu_index]->engine == HB_ENGINE_SPATIAL && hb_tenancy_is_low(tenancy)) {
-		append_entry(mechanisms, mask_mechanism(tenancy));
-		append_entry(mechanisms, split_mechanism(tenancy));
+		hb_status_append(mechanisms, mask_mechanism(tenancy));
+		hb_status_append(mechanisms, split_mechanism(tenancy));
 	}
 	return mechanisms;
 }
@@ -400,6 +399,6 @@ json_t *hb_status_tenant(struct hb_tenancy *tenancy, int64_t now_ns)
 		(json_int_t)(now_ns - tenancy->since_ns), "memory", memory_mechanism(tenancy), "processes",
 		processes_json(tenancy), "counters", counters_json(tenancy), "gpus", gpus);
 	for (uint32_t i = 0; object && i < tenancy->n_gpus; i++)
-		append_entry(gpus, gpu_use_json(tenancy, i));
+		hb_status_append(gpus, gpu_use_json(tenancy, i));
 	return object;
 }

@@ -15,5 +15,8 @@ struct json_t *hb_status_mechanisms(struct hb_tenancy *tenancy, uint32_t gpu_ind
 const char *hb_status_role(const struct hb_tenancy *tenancy);
 /* "temporal" and so on. */
 const char *hb_status_engine(enum hb_engine engine);
+/* Adds a value to an array or object and takes its reference. NULL (out of memory) is left out. */
+void hb_status_append(struct json_t *array, struct json_t *entry);
+void hb_status_set(struct json_t *object, const char *key, struct json_t *value);
 
 #endif
