@@ -101,7 +101,7 @@ static void the_simulator_starts_with_the_table(void **state)
 
 static const char *const folders[] = {"core", "daemon", "decide", "shim", "sim"};
 
-/* What the name of a row looks like as a field or at the end of a macro's name. */
+/* Converts the name of a row to the name of a field. */
 static void make_lower_name(const char *name, char *lower, size_t size)
 {
 	size_t i = 0;
