@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum place {
+enum json_place {
 	AT_START,
 	IN_OBJECT, /* of the whole file, before a key */
 	IN_EVENTS,
@@ -23,7 +23,7 @@ struct hb_json_events {
 	struct hb_input input;
 	uint64_t lines;
 	size_t at, filled; /* in input.chunk */
-	enum place place;
+	enum json_place place;
 	bool in_object; /* the events are inside an object */
 	bool keep;      /* the bytes of values are copied to `value` */
 	size_t length;

@@ -154,7 +154,7 @@ static int count_graph(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *er
 }
 
 /* Queries for the tables; %s is the column for the process, or 0 where older exports have none. */
-static const struct source {
+static const struct nsys_source {
 	const char *table, *process;
 	const char *query;
 	row_function *each;
@@ -183,7 +183,7 @@ static const struct source {
 	 add_range, true},
 };
 
-static int read_source(struct nsys *nsys, const struct source *source, const char *range, struct hb_error *error)
+static int read_source(struct nsys *nsys, const struct nsys_source *source, const char *range, struct hb_error *error)
 {
 	char query[768], process[32] = "0";
 	int there = has_column(nsys, source->table, NULL, error);
