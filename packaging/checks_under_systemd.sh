@@ -70,7 +70,7 @@ usermod --append --groups hummingbird ann
 at_once "the unit starts without a GPU and becomes ready" systemctl enable --now hummingbird
 at_once "a member of the group can use the daemon" as ann hb status
 at_once "another user cannot" fails as bob hb status
-at_once "another user is told how to join the group" says "adduser" as bob hb run --priority low -- true
+at_once "another user learns how to join the group" says "adduser" as bob hb run --priority low -- true
 
 echo "--- over simulated GPUs, which belong to ann"
 install --directory --owner=ann "$HB_SIM_GPU"

@@ -28,7 +28,7 @@ static struct hb_gate *gate_of(struct hb_tenancy *tenancy, uint32_t slot, uint32
 static void set_gate(struct hb_gate *gate, const struct hb_tenant_state *state)
 {
 	if (hb_gate_set(gate, state->gate, state->depth))
-		syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 static void apply_gate(struct hb_gpu *gpu, struct hb_tenancy *tenancy)

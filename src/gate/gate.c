@@ -85,7 +85,7 @@ bool hb_gate_completed(struct hb_gate *gate, uint64_t launches)
 uint32_t hb_gate_wait_begin(struct hb_gate *gate)
 {
 	atomic_fetch_add(&gate->waiters, 1);
-	return atomic_load(&gate->bell);
+	return atomic_load(&gate->wake_word);
 }
 
 void hb_gate_wait_end(struct hb_gate *gate)
@@ -93,9 +93,9 @@ void hb_gate_wait_end(struct hb_gate *gate)
 	atomic_fetch_sub(&gate->waiters, 1);
 }
 
-void hb_gate_ring(struct hb_gate *gate)
+void hb_gate_change_wake_word(struct hb_gate *gate)
 {
-	atomic_fetch_add(&gate->bell, 1);
+	atomic_fetch_add(&gate->wake_word, 1);
 }
 
 void hb_gate_init(struct hb_gate *gate)
@@ -105,7 +105,7 @@ void hb_gate_init(struct hb_gate *gate)
 	atomic_store(&gate->completed, 0);
 	memset(gate->reserved, 0, sizeof gate->reserved);
 	atomic_store(&gate->waiters, 0);
-	atomic_store(&gate->bell, 0);
+	atomic_store(&gate->wake_word, 0);
 }
 
 bool hb_gate_set(struct hb_gate *gate, enum hb_gate_state state, uint32_t depth)
@@ -115,7 +115,7 @@ bool hb_gate_set(struct hb_gate *gate, enum hb_gate_state state, uint32_t depth)
 	if (depth > HB_GATE_DEPTH_MAX)
 		depth = 0;
 	atomic_store(&gate->word, pack_word(state, depth, (uint32_t)old + 1));
-	hb_gate_ring(gate);
+	hb_gate_change_wake_word(gate);
 	return atomic_load(&gate->waiters) != 0;
 }
 

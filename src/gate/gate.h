@@ -10,7 +10,7 @@
  *	word                  the owner only (one thread)
  *	submitted, completed  the tenant's threads, by atomic addition
  *	waiters               the tenant's threads, by atomic addition
- *	bell                  both, by atomic addition; its value has no meaning
+ *	wake_word             both, by atomic addition; its value has no meaning
  *
  * Why closing is exact: a launch is counted in `submitted` before the word is read
  * (for the second time), and the word is written before `submitted` is read, both
@@ -41,7 +41,7 @@ struct hb_gate {
 	_Atomic uint64_t completed; /* launches of those that finished or were not submitted after all */
 	uint64_t reserved[3];       /* 0 */
 	_Atomic uint32_t waiters;   /* threads between wait_begin and wait_end */
-	_Atomic uint32_t bell;      /* futex word of the doorbell: changes when a wait may be over */
+	_Atomic uint32_t wake_word; /* futex word: changes when a wait may be over */
 };
 _Static_assert(sizeof(struct hb_gate) == 64, "a gate is one cache line");
 
@@ -62,13 +62,13 @@ bool hb_gate_completed(struct hb_gate *gate, uint64_t launches);
  * Waiting without lost wake-ups:
  *	seen = hb_gate_wait_begin(gate);
  *	while ((answer = hb_gate_try(gate)) == HB_GATE_WAIT && the gate has an owner)
- *		sleep until gate->bell != seen (with a time-out), seen = bell;
+ *		sleep until gate->wake_word != seen (with a time-out), seen = wake_word;
  *	hb_gate_wait_end(gate);
  */
 uint32_t hb_gate_wait_begin(struct hb_gate *gate);
 void hb_gate_wait_end(struct hb_gate *gate);
-/* Changes the bell. The caller wakes the sleeping threads. */
-void hb_gate_ring(struct hb_gate *gate);
+/* Changes the wake word. The caller wakes the sleeping threads. */
+void hb_gate_change_wake_word(struct hb_gate *gate);
 
 /* --- owner side --- */
 

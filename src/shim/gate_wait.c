@@ -34,17 +34,17 @@ static bool is_abandoned(const struct hb_place *place)
 	       hb_daemon_silent(place);
 }
 
-/* Sleeps until the doorbell differs from `seen`, at most NAP_NS. The word is shared with the daemon, so not FUTEX_PRIVATE. */
-static void sleep_until_doorbell(struct hb_gate *gate, uint32_t seen)
+/* Sleeps until the wake word differs from `seen`, at most NAP_NS. The word is shared with the daemon, so not FUTEX_PRIVATE. */
+static void sleep_until_wake(struct hb_gate *gate, uint32_t seen)
 {
 	struct timespec nap = {.tv_nsec = NAP_NS};
-	syscall(SYS_futex, &gate->bell, FUTEX_WAIT, seen, &nap, NULL, 0);
+	syscall(SYS_futex, &gate->wake_word, FUTEX_WAIT, seen, &nap, NULL, 0);
 }
 
 void hb_gate_wake(struct hb_gate *gate)
 {
-	hb_gate_ring(gate);
-	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	hb_gate_change_wake_word(gate);
+	syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Returns the page's index of the GPU that this gate of the process belongs to. */
@@ -66,8 +66,8 @@ static bool wait_for_gate(const struct hb_place *place, struct hb_gate *gate)
 			hb_gate_bypass(gate, 1);
 			break;
 		}
-		sleep_until_doorbell(gate, seen);
-		seen = atomic_load(&gate->bell);
+		sleep_until_wake(gate, seen);
+		seen = atomic_load(&gate->wake_word);
 		hb_tenant_refresh();
 	}
 	HB_FAULT(shim_gate_passed);

@@ -138,7 +138,7 @@ static void low_tenants_take_turns(void **state)
 		assert_int_equal(hb_gate_try(first), HB_GATE_GO);
 	}
 	assert_int_equal(hb_gate_try(second), HB_GATE_WAIT);
-	uint32_t bell = hb_gate_wait_begin(second);
+	uint32_t seen = hb_gate_wait_begin(second);
 	/* The first has work in flight: its gate closes for the second, whose gate stays closed until the first has drained. */
 	int64_t limit_ns = hb_clock_now_ns() + 20 * HB_NS_PER_S;
 	while (hb_gate_state(first) != HB_GATE_CLOSED && hb_clock_now_ns() < limit_ns)
@@ -150,7 +150,7 @@ static void low_tenants_take_turns(void **state)
 		daemon_tenants(&daemon_);
 	assert_int_equal(hb_gate_state(second), HB_GATE_OPEN);
 	assert_int_equal(hb_gate_try(first), HB_GATE_WAIT);
-	assert_int_not_equal(second->bell, bell);
+	assert_int_not_equal(second->wake_word, seen);
 	hb_gate_wait_end(second);
 	hb_membership_fini(&a);
 	hb_membership_fini(&b);

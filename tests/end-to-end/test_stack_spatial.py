@@ -115,7 +115,7 @@ class Spatial(unittest.TestCase):
             for priority, engine in (("high", "temporal"), ("low", "temporal"), ("low", "turns")):
                 said = refused(stack.start(priority, "work", 1, options=("--engine", engine)))
                 self.assertRegex(said, rf"engine {engine}: tenant \d+ \(high priority: .*\) already uses the engine spatial")
-            # Whoever does not ask joins.
+            # A program without --engine joins the engine in use.
             second = stack.start("high", "--wait", "work", 1)
             second.expect("joined")
             self.assertEqual([tenant["mps"] for tenant in stack.tenants()], [True, True])

@@ -200,7 +200,7 @@ void hb_page_host_set_gate(struct hb_page_process *process, enum hb_gate_state s
 {
 	struct hb_gate *gate = hb_page_host_gate(process);
 	if (hb_gate_set(gate, state, 0))
-		syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+		syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 pid_t hb_page_host_start(void (*scenario)(void))

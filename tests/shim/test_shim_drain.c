@@ -59,7 +59,7 @@ static void launch_where_there_is_room_for_one(void)
 	CHECK(CU(cuInit)(0) == CUDA_SUCCESS);
 	CHECK(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS);
 	hb_gate_set(gate, HB_GATE_OPEN, 1);
-	uint32_t before = atomic_load(&gate->bell);
+	uint32_t before = atomic_load(&gate->wake_word);
 	do { /* again if a nap happened to end when there was room */
 		while (hb_gate_in_flight(gate) != 0)
 			sched_yield();
@@ -70,7 +70,7 @@ static void launch_where_there_is_room_for_one(void)
 			sched_yield();
 		set_busy(0);
 		CHECK(pthread_join(second, NULL) == 0);
-	} while (atomic_load(&gate->bell) == before);
+	} while (atomic_load(&gate->wake_word) == before);
 }
 
 /* The waiter is woken and does not find the room by its own nap. */

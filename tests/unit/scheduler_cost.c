@@ -90,7 +90,7 @@ static double stage_time(const struct world *world, uint32_t model, uint32_t ite
 	return stage == HB_STAGE_RUN ? world->run_ns[model] * (0.6 + 0.4 * items) : COPY_NS * items;
 }
 
-/* Everything that runs gets on; what ends a stage is told. */
+/* Advances everything that runs, and reports the stages that end. */
 static void pass(struct world *world, double to_ns)
 {
 	double running = rate(world), took_ns = to_ns - world->now_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration reader: every type lands in its field; every mistake is told with file, line and key. */
+/* The configuration reader: every type reaches its field, and every error names file, line and key. */
 #include "base/config.h"
 #include "unit.h"
 

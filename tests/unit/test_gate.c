@@ -70,12 +70,12 @@ static void every_change_rings_and_says_whether_somebody_waits(void **state)
 {
 	struct hb_gate gate;
 	hb_gate_init(&gate);
-	uint32_t bell = gate.bell;
+	uint32_t seen = gate.wake_word;
 	assert_false(hb_gate_set(&gate, HB_GATE_CLOSED, 0));
-	assert_true(gate.bell != bell);
-	bell = hb_gate_wait_begin(&gate);
+	assert_true(gate.wake_word != seen);
+	seen = hb_gate_wait_begin(&gate);
 	assert_true(hb_gate_set(&gate, HB_GATE_OPEN, 1));
-	assert_true(gate.bell != bell);
+	assert_true(gate.wake_word != seen);
 	assert_true(hb_gate_completed(&gate, 0));
 	hb_gate_wait_end(&gate);
 	assert_false(hb_gate_completed(&gate, 0));
@@ -93,8 +93,8 @@ struct race {
 
 static void wake(struct hb_gate *gate)
 {
-	hb_gate_ring(gate);
-	syscall(SYS_futex, &gate->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	hb_gate_change_wake_word(gate);
+	syscall(SYS_futex, &gate->wake_word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Waits as a caller does. If a wake-up is lost, the thread sleeps forever, and the test does not end. */
@@ -104,8 +104,8 @@ static void enter(struct race *race)
 		return;
 	uint32_t seen = hb_gate_wait_begin(&race->gate);
 	while (hb_gate_try(&race->gate) != HB_GATE_GO) {
-		syscall(SYS_futex, &race->gate.bell, FUTEX_WAIT, seen, NULL, NULL, 0);
-		seen = race->gate.bell;
+		syscall(SYS_futex, &race->gate.wake_word, FUTEX_WAIT, seen, NULL, NULL, 0);
+		seen = race->gate.wake_word;
 	}
 	hb_gate_wait_end(&race->gate);
 }

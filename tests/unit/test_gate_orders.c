@@ -92,7 +92,7 @@ static void wake_all(void)
 /* Like a futex: compares and sleeps in one step. */
 static void sleep_until_bell(uint32_t seen)
 {
-	if (gate.bell != seen)
+	if (gate.wake_word != seen)
 		return;
 	players[self].asleep = true;
 	pass_baton();
@@ -106,7 +106,7 @@ static void enter(void)
 	uint32_t seen = hb_gate_wait_begin(&gate);
 	while (!stuck && hb_gate_try(&gate) != HB_GATE_GO) {
 		sleep_until_bell(seen);
-		seen = gate.bell;
+		seen = gate.wake_word;
 	}
 	hb_gate_wait_end(&gate);
 }
@@ -119,7 +119,7 @@ static void launch(void)
 	pass_baton();
 	inside--;
 	if (hb_gate_completed(&gate, 1)) {
-		hb_gate_ring(&gate);
+		hb_gate_change_wake_word(&gate);
 		wake_all();
 	}
 }

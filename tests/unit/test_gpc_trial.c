@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trial of GPCs on a driver that is played here, with a clock that goes on
- * when it is read: groups are found where they are, lone TPCs too, no cluster is
- * ever launched that fits nowhere, and a launch that never ends is not waited for.
+ * The trial of GPCs on a fake driver whose clock advances when it is read. The
+ * trial finds all groups, lone TPCs included, never launches a cluster that fits
+ * into no GPC, and does not wait for a launch that never ends.
  */
 #include "nvidia/gpc_trial.h"
 
