@@ -85,7 +85,7 @@ struct hb_config_key {
 	}
 
 /*
- * Reads `path` into *config (size bytes, holding the defaults). 0, -EINVAL
+ * Reads `path` into *config (size bytes, holding the defaults). Returns 0, -EINVAL
  * ("FILE:LINE: key: what"), -errno of opening, -ENOMEM. *config is unchanged on error.
  */
 int hb_config_load(const char *path, const struct hb_config_key *keys, void *config, size_t size,

@@ -12,7 +12,7 @@ struct hb_slo {
 	uint32_t share_ppm; /* of requests that must meet it; 0 = not given */
 };
 
-/* 0 or -EINVAL; the error repeats the text. *slo written only on success. */
+/* Returns 0 or -EINVAL; the error repeats the text. *slo written only on success. */
 int hb_slo_parse(const char *text, struct hb_slo *slo, struct hb_error *error);
 
 #endif

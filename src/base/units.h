@@ -17,7 +17,7 @@
 #define HB_UNITS_TEXT_MAX 40
 
 /*
- * NUMBER UNIT with UNIT one of ns us ms s min h; "0" needs none. 0, -EINVAL,
+ * NUMBER UNIT with UNIT one of ns us ms s min h; "0" needs none. Returns 0, -EINVAL,
  * -ERANGE (over 292 years); the error repeats the text. *ns written only on success.
  */
 int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error);

@@ -33,7 +33,7 @@ int hb_cli_usage_error(const char *command, const char *format, ...) __attribute
  */
 int hb_cli_error(const char *command, int code, const char *text);
 
-/* Whether escape sequences may be written to `out`: not when it is no terminal, NO_COLOR is set, or TERM is dumb. */
+/* Returns whether escape sequences may be written to `out`: not when it is no terminal, NO_COLOR is set, or TERM is dumb. */
 bool hb_cli_colors(FILE *out);
 
 /*

@@ -45,7 +45,7 @@ static const char usage[] = "usage: hb doctor [OPTION...]\n"
 			    "exit status: 0 everything required works, 1 something required does not work,\n"
 			    "2 bad command line\n";
 
-enum option_code {
+enum doctor_option_code {
 	OPTION_GPU = 256,
 	OPTION_QUICK,
 	OPTION_LIMIT,

@@ -50,7 +50,7 @@ static const char usage[] =
 	"exit status: the command's; 125 hb failed, 126 the command cannot be executed,\n"
 	"127 the command was not found\n";
 
-enum option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
+enum run_option_code { OPTION_ENGINE = HB_TENANT_OPTIONS_END, OPTION_GPU, OPTION_NO_SIGNS };
 
 struct run_request {
 	struct hb_tenant_options options;

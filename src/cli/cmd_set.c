@@ -36,7 +36,7 @@ static const char usage[] = "usage: hb set TENANT OPTION...\n"
 			    "\n"
 			    "exit status: 0 done, 1 the daemon refused or none answers, 2 bad command line\n";
 
-enum option_code { OPTION_GPU = HB_TENANT_OPTIONS_END, OPTION_JSON };
+enum set_option_code { OPTION_GPU = HB_TENANT_OPTIONS_END, OPTION_JSON };
 
 struct set_request {
 	struct hb_tenant_options options;

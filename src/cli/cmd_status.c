@@ -30,7 +30,7 @@ static const char usage[] = "usage: hb status [OPTION...]\n"
 			    "\n"
 			    "exit status: 0 done, 1 no daemon answers, 2 bad command line\n";
 
-enum option_code { OPTION_JSON = 256, OPTION_GPU, OPTION_FROM };
+enum status_option_code { OPTION_JSON = 256, OPTION_GPU, OPTION_FROM };
 
 struct status_request {
 	bool json, simulated;

@@ -45,7 +45,7 @@ static const char usage[] = "usage: hb top [OPTION...]\n"
 			    "  SHARE     share of the time on the GPU; ~ = estimated from the times of launches\n"
 			    "  UNREADY   share of requests that arrived before the GPU was taken over for them\n";
 
-enum option_code {
+enum top_option_code {
 	OPTION_ONCE = 256,
 	OPTION_SAMPLES,
 	OPTION_INTERVAL,

@@ -99,14 +99,14 @@ static bool is_system_socket(const char *path)
 	return strncmp(path, HB_SYSTEM_DIR "/", strlen(HB_SYSTEM_DIR "/")) == 0;
 }
 
-/* Whether a daemon may be started: not in place of the system's daemon, and not with HB_START_DAEMON=0. */
+/* Returns whether a daemon may be started: not in place of the system's daemon, and not with HB_START_DAEMON=0. */
 static bool may_start_daemon(const char *path)
 {
 	const char *start = getenv("HB_START_DAEMON");
 	return !is_system_socket(path) && !(start && strcmp(start, "0") == 0);
 }
 
-/* Whether a daemon for simulated GPUs, which has its own socket, may be running: the user may have forgotten --gpu sim. */
+/* Returns whether a daemon for simulated GPUs, which has its own socket, may be running: the user may have forgotten --gpu sim. */
 static bool has_simulated_daemon(const char *path)
 {
 	char other[HB_PATH_MAX];

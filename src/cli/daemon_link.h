@@ -15,7 +15,7 @@
  */
 int hb_daemon_link(bool simulated, bool start, char path[HB_PATH_MAX], struct hb_error *error);
 
-/* Whether this result means that no daemon runs, or that it is just ending: the caller should connect again. */
+/* Returns whether this result means that no daemon runs, or that it is just ending: the caller should connect again. */
 bool hb_daemon_gone(int result);
 
 #endif

@@ -56,7 +56,7 @@ static const char usage[] = "usage: hb serve --models FOLDER [OPTION...]\n"
 			    "\n"
 			    "exit status: 0 ended by a signal, 1 could not start, 2 bad command line\n";
 
-enum option_code {
+enum serve_option_code {
 	OPTION_MODELS = 256,
 	OPTION_HTTP,
 	OPTION_GRPC,

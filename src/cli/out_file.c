@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether the path is a pipe, a device or similar, which cannot be replaced by a rename. */
+/* Returns whether the path is a pipe, a device or similar, which cannot be replaced by a rename. */
 static int is_special(const char *path)
 {
 	struct stat status;

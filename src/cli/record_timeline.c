@@ -12,7 +12,7 @@
 
 /* Rows of a tenant, from top to bottom; each is a thread of the timeline. Requests may overlap, so they have several rows. */
 #define LANES 4
-enum row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
+enum recording_row { ROW_BUSY, ROW_LAUNCH, ROW_GATE, ROW_REQUEST, N_ROWS = ROW_REQUEST + LANES };
 static const char *const row_names[] = {
 	[ROW_REQUEST] = "requests",
 	[ROW_BUSY] = "work on the GPU",
@@ -42,7 +42,7 @@ static double to_microseconds(const struct timeline *timeline, int64_t at_ns)
 	return (double)(at_ns - timeline->begin_ns) / 1000;
 }
 
-static int find_thread(uint32_t tenant, enum row row)
+static int find_thread(uint32_t tenant, enum recording_row row)
 {
 	return (int)(tenant * N_ROWS + row + 1);
 }
@@ -53,7 +53,7 @@ static void add_event(struct timeline *timeline, json_t *event)
 		json_array_append_new(timeline->events, event);
 }
 
-static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum row row, const char *name,
+static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row, const char *name,
 		     int64_t begin_ns, int64_t end_ns)
 {
 	/* A span that began before the recording begins with it. */
@@ -66,13 +66,13 @@ static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, e
 				    (double)(end_ns - begin_ns) / 1000));
 }
 
-static void open_span(struct lane *lane, enum row row, int64_t at_ns)
+static void open_span(struct lane *lane, enum recording_row row, int64_t at_ns)
 {
 	if (lane->since_ns[row] < 0)
 		lane->since_ns[row] = at_ns;
 }
 
-static void close_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum row row, int64_t at_ns)
+static void close_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row, int64_t at_ns)
 {
 	struct lane *lane = &timeline->lanes[gpu][tenant];
 	if (lane->since_ns[row] >= 0)
@@ -99,7 +99,7 @@ static int64_t read_time(const struct hb_recording_line *line, const char *key)
 	return value && hb_duration_parse(value, &ns, &error) == 0 ? ns : 0;
 }
 
-/* Whether the words contain this flag. */
+/* Returns whether the words contain this flag. */
 static bool has_flag(const struct hb_recording_line *line, const char *word)
 {
 	for (size_t i = 2; i < line->n_words; i++)
@@ -108,8 +108,8 @@ static bool has_flag(const struct hb_recording_line *line, const char *word)
 	return false;
 }
 
-static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant, enum row row,
-		     const char *name)
+static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant,
+		     enum recording_row row, const char *name)
 {
 	add_event(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
 				      (int)line->gpu + 1, "tid", find_thread(tenant, row), "ts",
@@ -137,7 +137,7 @@ static void add_request(struct timeline *timeline, const struct hb_recording_lin
 	if (i == LANES)
 		return;
 	lane->end_ns[i] = end_ns;
-	add_span(timeline, line->gpu, tenant, (enum row)(ROW_REQUEST + i),
+	add_span(timeline, line->gpu, tenant, (enum recording_row)(ROW_REQUEST + i),
 		 has_flag(line, "held") ? "request, GPU taken over" : "request", begin_ns, end_ns);
 }
 
@@ -234,8 +234,8 @@ static void add_names(struct timeline *timeline)
 			for (size_t row = 0; lane->present && row < N_ROWS; row++) {
 				snprintf(name, sizeof name, "%s: %s", lane->name,
 					 row_names[row < ROW_REQUEST ? row : ROW_REQUEST]);
-				add_name(timeline, "thread_name", (int)gpu + 1, find_thread(tenant, (enum row)row),
-					 name);
+				add_name(timeline, "thread_name", (int)gpu + 1,
+					 find_thread(tenant, (enum recording_row)row), name);
 			}
 		}
 	}
@@ -246,7 +246,7 @@ static void close_all(struct timeline *timeline)
 	for (uint32_t gpu = 0; gpu < HB_RECORDING_GPUS; gpu++)
 		for (uint32_t tenant = 0; tenant < HB_TENANTS_DEFAULT; tenant++)
 			for (size_t row = 0; timeline->lanes[gpu][tenant].present && row < N_ROWS; row++)
-				close_span(timeline, gpu, tenant, (enum row)row, timeline->end_ns);
+				close_span(timeline, gpu, tenant, (enum recording_row)row, timeline->end_ns);
 }
 
 static int read_lines(struct timeline *timeline, const char *text, json_t *lines, struct hb_error *error)

@@ -28,7 +28,7 @@ int hb_status_ask(bool simulated, json_t **root, struct hb_error *error)
 	return result;
 }
 
-/* Whether this JSON is a status; other JSON would be shown as a daemon without GPUs and tenants. */
+/* Returns whether this JSON is a status; other JSON would be shown as a daemon without GPUs and tenants. */
 static bool is_status(const json_t *root)
 {
 	return json_integer_value(json_object_get(root, "version")) == VERSION &&

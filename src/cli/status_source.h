@@ -13,7 +13,7 @@
 int hb_status_ask(bool simulated, json_t **root, struct hb_error *error);
 /* Reads a file that `hb status --json` wrote; "-" is standard input. Returns as hb_status_ask(). */
 int hb_status_load(const char *file, json_t **root, struct hb_error *error);
-/* Asks the daemon to change a tenant; the daemon decides whether the user may. 0 or a negative errno with *error. */
+/* Asks the daemon to change a tenant; the daemon decides whether the user may. Returns 0 or a negative errno with *error. */
 int hb_status_change(bool simulated, const struct hb_msg_set *change, struct hb_error *error);
 
 #endif

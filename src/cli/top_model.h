@@ -66,7 +66,7 @@ extern const char *const hb_top_sort_words[HB_TOP_SORT_KEYS + 1]; /* NULL at the
 
 /*
  * Computes the model of `status`, the JSON of `hb status --json`; takes over its reference on success. `before` is an
- * earlier status or NULL. Missing fields count as 0, so that an older daemon can be shown. 0 or -ENOMEM.
+ * earlier status or NULL. Missing fields count as 0, so that an older daemon can be shown. Returns 0 or -ENOMEM.
  */
 int hb_top_model_make(struct hb_top_model *model, json_t *status, const json_t *before);
 void hb_top_model_fini(struct hb_top_model *model);

@@ -99,7 +99,7 @@ static enum hb_split_reason read_layout(const struct hb_code_info *record, struc
 	return HB_SPLIT_none;
 }
 
-/* Whether every place that an attribute lists is an instruction of the kernel. */
+/* Returns whether every place that an attribute lists is an instruction of the kernel. */
 static bool are_places(const struct hb_code_info *record, unsigned stride, uint64_t code_bytes)
 {
 	if (record->n_bytes % (4 * stride) != 0)
@@ -135,7 +135,7 @@ static enum hb_split_reason read_record(const struct hb_code_info *record, uint6
 	return HB_SPLIT_none;
 }
 
-/* Whether each parameter is listed once and lies within the parameter area. */
+/* Returns whether each parameter is listed once and lies within the parameter area. */
 static bool are_parameters_sound(const struct hb_cubin *cubin, uint32_t section, const struct hb_code_facts *facts)
 {
 	struct hb_code_info_list list = hb_code_info_begin(cubin, section);

@@ -49,7 +49,7 @@ static int read_header(struct hb_cubin *cubin)
 	return 0;
 }
 
-/* Whether the section is a string table that ends with a zero, because names are read as C strings. */
+/* Returns whether the section is a string table that ends with a zero, because names are read as C strings. */
 static bool is_string_table(const struct hb_cubin *cubin, uint32_t section)
 {
 	if (section >= cubin->n_sections)

@@ -133,7 +133,7 @@ static int collect_edits(struct splice_job *job, struct hb_splice *splice)
 	return code;
 }
 
-/* Whether nothing overlaps a replaced section, and no alignment is larger than GROWTH_UNIT. */
+/* Returns whether nothing overlaps a replaced section, and no alignment is larger than GROWTH_UNIT. */
 static bool is_layout_sound(const struct splice_job *job)
 {
 	const struct hb_cubin *cubin = job->cubin;
@@ -160,7 +160,7 @@ static bool is_layout_sound(const struct splice_job *job)
 	return true;
 }
 
-/* Whether no segment begins or ends inside a replaced section. */
+/* Returns whether no segment begins or ends inside a replaced section. */
 static bool are_segments_sound(const struct splice_job *job)
 {
 	for (uint32_t i = 0; i < job->cubin->n_segments; i++) {

@@ -26,7 +26,7 @@ static bool is_text_sound(const struct hb_cubin *cubin, const struct hb_cubin_ke
 }
 
 /*
- * Whether relocations exist for the kernel's code or its table of literals. Linked
+ * Returns whether relocations exist for the kernel's code or its table of literals. Linked
  * code has only empty relocation sections; otherwise it contains addresses.
  */
 static bool has_relocations(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)

@@ -35,7 +35,7 @@ static const char usage[] = "usage: hbd [OPTION...]\n"
 			    "\n"
 			    "exit status: 0 done, 1 failed, 2 bad command line or configuration\n";
 
-enum option_code {
+enum daemon_option_code {
 	OPTION_FOREGROUND = 256,
 	OPTION_SYSTEM,
 	OPTION_SOCKET,

@@ -248,7 +248,7 @@ static void start_piece(struct hb_gpu_model *model, uint32_t id)
 		model->failed |= hb_gpu_model_kernel_start(model, id, work) < 0;
 }
 
-/* Whether another client of the stream's MPS server has a stream with at least `least` launches queued. */
+/* Returns whether another client of the stream's MPS server has a stream with at least `least` launches queued. */
 static bool others_have_queued(const struct hb_gpu_model *model, const struct model_stream *stream, uint32_t at_least)
 {
 	if (!shares_server(model, stream))

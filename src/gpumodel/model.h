@@ -67,7 +67,7 @@ struct hb_gpu_model_switch {
 	int from_context, to_context; /* -1 = idle */
 };
 
-/* Number of blocks of a kernel that one SM holds; at least 1. */
+/* Returns number of blocks of a kernel that one SM holds; at least 1. */
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
 /* NULL when out of memory. The spec is copied. */
@@ -87,7 +87,7 @@ void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int 
 
 /*
  * Queues work on a stream at now_ns, which must not be before the last
- * advance. 0, -EINVAL (bad work or stream), -ENOMEM.
+ * advance. Returns 0, -EINVAL (bad work or stream), -ENOMEM.
  */
 int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, const struct hb_gpu_model_work *work);
 /* Queues a graph: its pieces run one after another without host launches between them. `cookie` completes with the last
@@ -98,7 +98,7 @@ int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int st
  * above 0, until that long after its launch. */
 void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
-/* Time of the next event inside the model; INT64_MAX = none is due. */
+/* Returns time of the next event inside the model; INT64_MAX = none is due. */
 int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model);
 /* Runs everything due up to and including now_ns. */
 void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
@@ -106,10 +106,10 @@ void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
 bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion);
 bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change);
 
-/* Number of blocks of this kernel that one SM holds; at least 1. */
+/* Returns number of blocks of this kernel that one SM holds; at least 1. */
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
-/* Time in which at least one kernel ran; number of unfinished submissions on a stream. */
+/* Returns time in which at least one kernel ran; number of unfinished submissions on a stream. */
 int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model);
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream);
 

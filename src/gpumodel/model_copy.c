@@ -31,7 +31,7 @@ static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
 	return slice > least ? slice : least;
 }
 
-/* Index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the present client's. */
+/* Returns index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the present client's. */
 static uint32_t next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
 {
 	uint32_t best = engine->n_jobs;

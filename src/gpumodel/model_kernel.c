@@ -115,7 +115,7 @@ static void finish_kernel(struct hb_gpu_model *model, struct model_context *cont
 	hb_gpu_model_stream_finished(model, stream, start);
 }
 
-/* Whether another cohort ends at the same moment: the room of all of them is given out together. */
+/* Returns whether another cohort ends at the same moment: the room of all of them is given out together. */
 static bool another_ends_now(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	const struct model_event *next = context->heap.events;

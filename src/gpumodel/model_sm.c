@@ -248,7 +248,7 @@ static double placing_ns(const struct hb_gpu_model *model, const struct model_ke
 	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
 }
 
-/* Time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
+/* Returns time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
 static double hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
@@ -302,7 +302,7 @@ static bool place_kernel(struct hb_gpu_model *model, struct model_context *conte
 }
 
 /*
- * Time until a part of the running wave ends: the end of the wave, shifted by how
+ * Returns time until a part of the running wave ends: the end of the wave, shifted by how
  * far the waves before it have separated its parts (at most by one block).
  */
 static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,

@@ -20,7 +20,7 @@ struct hb_gpu_spec {
 
 /*
  * `name` is a path (contains '/') or a name looked up in the data folder.
- * 0, -ENOENT, -EINVAL (unknown key, missing key, value out of range: error
+ * Returns 0, -ENOENT, -EINVAL (unknown key, missing key, value out of range: error
  * says file, line, key), -ENOMEM.
  */
 int hb_gpu_spec_load(const char *name, struct hb_gpu_spec *spec, struct hb_error *error);

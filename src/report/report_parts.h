@@ -14,7 +14,7 @@ json_t *hb_text_pack(const char *text);
 /* One element of `hb sim --json`, with `latencies` of every request (result_json.c); NULL with *error set. */
 json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error);
 
-/* The data of the page (report_json.c): a new reference in *data; 0, or a negative errno with *error set. */
+/* The data of the page (report_json.c): a new reference in *data; returns 0, or a negative errno with *error set. */
 int hb_report_json_pack(const struct hb_report *report, json_t **data, struct hb_error *error);
 
 /* The mode to prefer (result_reading.c); NULL when no mode shares the GPU. */

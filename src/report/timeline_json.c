@@ -14,7 +14,7 @@
 #define FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15) | JSON_ENSURE_ASCII)
 
 /* Rows of a program, from top to bottom. Requests may overlap, so they have several rows (lanes). */
-enum row { ROW_SWITCH, ROW_GATE, ROW_TAKEOVER, ROW_KERNEL, ROW_COPY, ROW_REQUEST };
+enum timeline_row { ROW_SWITCH, ROW_GATE, ROW_TAKEOVER, ROW_KERNEL, ROW_COPY, ROW_REQUEST };
 #define REQUEST_LANES 8
 #define N_ROWS (ROW_REQUEST + REQUEST_LANES)
 #define TENANTS_MAX (2 * HB_SIM_TENANTS_MAX)
@@ -25,7 +25,7 @@ static const char *const row_names[] = {
 	[ROW_COPY] = "copies",           [ROW_REQUEST] = "requests",
 };
 
-struct writer {
+struct timeline_writer {
 	FILE *out;
 	const struct hb_sim_result *result;
 	struct hb_residency *residency;
@@ -35,7 +35,7 @@ struct writer {
 };
 
 /* Writes and releases `event`. */
-static int write_event(struct writer *writer, json_t *event)
+static int write_event(struct timeline_writer *writer, json_t *event)
 {
 	if (!event)
 		return -ENOMEM;
@@ -52,7 +52,7 @@ static const char *find_tenant_name(const struct hb_sim_result *result, uint32_t
 }
 
 /* Returns the row of the first free lane, or -1 when all lanes are occupied; then the request is left out. */
-static int take_request_lane(struct writer *writer, const struct hb_span *span)
+static int take_request_lane(struct timeline_writer *writer, const struct hb_span *span)
 {
 	for (int lane = 0; lane < REQUEST_LANES; lane++) {
 		if (writer->lane_end_ns[span->tenant][lane] > span->start_ns)
@@ -63,7 +63,7 @@ static int take_request_lane(struct writer *writer, const struct hb_span *span)
 	return -1;
 }
 
-static int find_row(struct writer *writer, const struct hb_span *span)
+static int find_row(struct timeline_writer *writer, const struct hb_span *span)
 {
 	switch ((enum hb_span_kind)span->kind) {
 	case HB_SPAN_REQUEST:
@@ -83,7 +83,7 @@ static int find_row(struct writer *writer, const struct hb_span *span)
 }
 
 /* Writes one event for each interval in which the kernel had the GPU. */
-static int write_span(struct writer *writer, const struct hb_span *span)
+static int write_span(struct timeline_writer *writer, const struct hb_span *span)
 {
 	int row = span->tenant < TENANTS_MAX ? find_row(writer, span) : -1;
 	if (row < 0)
@@ -100,13 +100,13 @@ static int write_span(struct writer *writer, const struct hb_span *span)
 	return rc;
 }
 
-static int write_metadata(struct writer *writer, const char *what, uint32_t tenant, int row, const char *name)
+static int write_metadata(struct timeline_writer *writer, const char *what, uint32_t tenant, int row, const char *name)
 {
 	return write_event(writer, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid",
 					     tenant + 1, "tid", row + 1, "args", "name", name));
 }
 
-static int write_names(struct writer *writer, uint32_t tenant)
+static int write_names(struct timeline_writer *writer, uint32_t tenant)
 {
 	char name[128];
 	const struct hb_sim_result *result = writer->result;
@@ -122,7 +122,7 @@ static int write_names(struct writer *writer, uint32_t tenant)
 	return rc;
 }
 
-static int write_events(struct writer *writer)
+static int write_events(struct timeline_writer *writer)
 {
 	const struct hb_sim_result *result = writer->result;
 	int rc = 0;
@@ -147,7 +147,7 @@ static int write_run(FILE *out, const struct hb_sim_result *result)
 
 int hb_timeline_json_write(FILE *out, const struct hb_sim_result *result, struct hb_error *error)
 {
-	struct writer writer = {.out = out, .result = result, .residency = hb_residency_new(result)};
+	struct timeline_writer writer = {.out = out, .result = result, .residency = hb_residency_new(result)};
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", out);
 	int rc = writer.residency ? write_events(&writer) : -ENOMEM;
 	fputs("\n],\"otherData\":", out);

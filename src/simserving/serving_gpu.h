@@ -22,7 +22,7 @@ struct hb_serving_gpu_options {
 		*only; /* rows of serving_models.def, "a,b"; NULL = the usual ones, "" = none, models are added later */
 };
 
-/* Creates the object for the functions of hb_serving_gpu_ops. 0, -EINVAL, -ENOENT, -ENOMEM. */
+/* Creates the object for the functions of hb_serving_gpu_ops. Returns 0, -EINVAL, -ENOENT or -ENOMEM. */
 int hb_serving_gpu_new(const struct hb_serving_gpu_options *options, void **out, struct hb_error *error);
 extern const struct hb_scheduler_provider_ops hb_serving_gpu_ops;
 /* Adds a model and returns its number, like hb_serving_models_add(). */
@@ -30,7 +30,7 @@ int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *
 /* Gives the number to another model, like hb_serving_models_replace(); -EBUSY: batches of the old model run. */
 int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wanted,
 				 struct hb_error *error);
-/* Time in ns until now in which at least one kernel ran. */
+/* Returns time in ns until now in which at least one kernel ran. */
 int64_t hb_serving_gpu_busy_ns(const void *self);
 
 #endif

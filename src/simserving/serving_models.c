@@ -64,7 +64,7 @@ static void scale_kernel(struct hb_gpu_model_work *work, const struct hb_gpu_spe
 		work->blocks += work->cluster - work->blocks % work->cluster;
 }
 
-/* Share of the program's recorded time in matrix kernels. */
+/* Returns share of the program's recorded time in matrix kernels. */
 static double compute_matrix_share(const struct hb_workload *workload, const struct hb_trace_set *traces)
 {
 	double matrix = 0, busy = 0;
@@ -237,7 +237,7 @@ bool hb_serving_model_known(const char *name)
 	return find_row(name, 1) != NULL;
 }
 
-/* Whether the row's name is in the list `only`; without a list, whether it is one of the usual models. */
+/* Returns whether the row's name is in the list `only`; without a list, whether it is one of the usual models. */
 static bool is_wanted(const struct serving_model_row *row, const char *only)
 {
 	size_t length = strlen(row->name);

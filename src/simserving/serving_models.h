@@ -39,10 +39,10 @@ int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serv
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
 			      const struct hb_serving_model_options *wanted, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error);
-/* Whether serving_models.def has the model. */
+/* Returns whether serving_models.def has the model. */
 bool hb_serving_model_known(const char *name);
 /*
- * Makes the models of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). 0, -EINVAL (a program is not in
+ * Makes the models of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). Returns 0, -EINVAL (a program is not in
  * the traces), -ENOMEM. The traces must stay valid: kernel names point to them.
  */
 int hb_serving_models_init(struct hb_serving_models *models, const char *only, const struct hb_trace_set *traces,

@@ -19,7 +19,7 @@ struct hb_serving_row {
 
 /* Writes a table with one line per run. */
 void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t n);
-/* Writes {OPTION: VALUE, ..., "runs": [...]}. 0, -EIO, -EINVAL, -ENOMEM. */
+/* Writes {OPTION: VALUE, ..., "runs": [...]}. Returns 0, -EIO, -EINVAL or -ENOMEM. */
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,
 			  size_t n, struct hb_error *error);
 /* The errors of the HB_SHADOWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}. NULL = no memory. */

@@ -75,7 +75,7 @@ struct hb_serving_run_result {
 };
 
 void hb_serving_run_options_init(struct hb_serving_run_options *options);
-/* Executes a run. 0, -EINVAL, -ENOENT, -ENOMEM. *result is written on success only. */
+/* Executes a run. Returns 0, -EINVAL, -ENOENT or -ENOMEM. *result is written on success only. */
 int hb_serving_run(const struct hb_serving_run_options *options, struct hb_serving_run_result *result,
 		   struct hb_error *error);
 /* Measures the capacity: requests per second of the mix when queues are never empty. */

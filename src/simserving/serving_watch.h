@@ -32,7 +32,7 @@ struct hb_serving_watch {
 	int failure;
 };
 
-/* `errors`: with shadow predictors. 0, -ENOMEM. */
+/* `errors`: with shadow predictors. Returns 0 or -ENOMEM. */
 int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors);
 void hb_serving_watch_fini(struct hb_serving_watch *watch);
 void hb_serving_watch_model(struct hb_serving_watch *watch, const struct hb_scheduler_model *model);

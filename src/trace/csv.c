@@ -12,7 +12,7 @@
 
 static char no_text[1];
 
-/* Whether a quoted field is still open at the end of the text: the row then continues in the next line. */
+/* Returns whether a quoted field is still open at the end of the text: the row then continues in the next line. */
 static bool is_quote_open(const char *text)
 {
 	bool open = false;

@@ -39,7 +39,7 @@ void hb_csv_close(struct hb_csv *csv);
 int hb_csv_next(struct hb_csv *csv, struct hb_error *error);
 /* The field's text, "" where the file has no such column; valid and writable until the next row. */
 char *hb_csv_field(struct hb_csv *csv, uint32_t column);
-/* A field of microseconds as ns, saturated (hb_ns_from_us()). 0, or -EINVAL when it is not a number. */
+/* A field of microseconds as ns, saturated (hb_ns_from_us()). Returns 0, or -EINVAL when it is not a number. */
 int hb_csv_us(struct hb_csv *csv, uint32_t column, int64_t *ns, struct hb_error *error);
 /* "FILE:LINE: column 'NAME': 'VALUE' <why>" with the value made printable and short. Returns -EINVAL. */
 int hb_csv_field_error(struct hb_csv *csv, uint32_t column, const char *why, struct hb_error *error);

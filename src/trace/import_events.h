@@ -59,11 +59,11 @@ void hb_import_events_fini(struct hb_import_events *events);
 
 /*
  * Adds an op from its values (start_ns is the recording's) and CUPTI's or the
- * kernel's name. 0; -EINVAL with *fault; -E2BIG; -ENOMEM.
+ * kernel's name. Returns 0; -EINVAL with *fault; -E2BIG; -ENOMEM.
  */
 int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values *values, const char *name,
 		     uint64_t correlation, uint64_t group, struct hb_op_fault *fault);
-/* 0, -E2BIG or -ENOMEM. */
+/* Returns 0, -E2BIG or -ENOMEM. */
 int hb_import_add_launch(struct hb_import_events *events, uint64_t correlation, int64_t start_ns);
 int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t start_ns, int64_t end_ns);
 
@@ -71,13 +71,13 @@ int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t st
 int hb_import_finish(struct hb_import_events *events, const char *path, const struct hb_import_options *options,
 		     struct hb_import_report *report, struct hb_error *error);
 
-/* The readers; they fill in *events. 0 or a negative errno with the error's text. */
+/* The readers; they fill in *events. Returns 0 or a negative errno with the error's text. */
 int hb_kineto_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		   struct hb_error *error);
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		 struct hb_error *error);
 
-/* Name of the column in a trace file, for messages about values. */
+/* Returns name of the column in a trace file, for messages about values. */
 const char *hb_trace_column_name(enum hb_trace_column column);
 
 #endif

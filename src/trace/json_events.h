@@ -16,7 +16,7 @@
 
 struct hb_json_events;
 
-/* 0, -ENOENT or another errno of open(), -ENOMEM. */
+/* Returns 0, -ENOENT or another errno of open(), -ENOMEM. */
 int hb_json_events_open(const char *path, struct hb_json_events **out, struct hb_error *error);
 void hb_json_events_close(struct hb_json_events *events);
 /* 1 = *event is a new reference to the next event; 0 = end; -EINVAL, -E2BIG, -EIO, -ENOMEM. */

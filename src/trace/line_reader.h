@@ -17,7 +17,7 @@
 
 struct hb_line_reader;
 
-/* 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
+/* Returns 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
 int hb_line_reader_open(const char *path, struct hb_line_reader **out, struct hb_error *error);
 void hb_line_reader_close(struct hb_line_reader *reader);
 

@@ -22,7 +22,7 @@ struct hb_input {
 	unsigned char chunk[HB_INPUT_CHUNK_BYTES];
 };
 
-/* 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
+/* Returns 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
 int hb_input_open(struct hb_input *input, const char *path, struct hb_error *error);
 void hb_input_close(struct hb_input *input);
 /* Fills input->chunk: the number of bytes, 0 = end of the file, -EINVAL (damaged or truncated gzip) or -EIO. */

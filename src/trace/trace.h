@@ -89,7 +89,7 @@ struct hb_trace_set {
  * *set is as it was.
  */
 int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error);
-/* Writes what hb_trace_read_csv() reads back to the same set. 0 or -EIO (also for an earlier error of *out). */
+/* Writes what hb_trace_read_csv() reads back to the same set. Returns 0 or -EIO (also for an earlier error of *out). */
 int hb_trace_write_csv(FILE *out, const struct hb_trace_set *set);
 /* Writes the companion file: a row for each workload whose alone_ns is known. */
 int hb_trace_write_alone_csv(FILE *out, const struct hb_trace_set *set);

@@ -21,22 +21,22 @@ struct hb_trace_builder {
 	size_t ops_room, iterations_room; /* of the last workload */
 };
 
-/* 0 or -ENOMEM. *into must not change until finish or fini. */
+/* Returns 0 or -ENOMEM. *into must not change until finish or fini. */
 int hb_trace_builder_init(struct hb_trace_builder *builder, struct hb_trace_set *into);
 /* Also needed after finish; drops what was not joined. */
 void hb_trace_builder_fini(struct hb_trace_builder *builder);
 
-/* The index of a kernel's name, added when new. 0, -E2BIG or -ENOMEM. */
+/* The index of a kernel's name, added when new. Returns 0, -E2BIG or -ENOMEM. */
 int hb_trace_builder_name(struct hb_trace_builder *builder, const char *name, uint32_t *index);
-/* Begins a workload. 0, -EEXIST, -E2BIG or -ENOMEM. */
+/* Begins a workload. Returns 0, -EEXIST, -E2BIG or -ENOMEM. */
 int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name);
-/* Begins an iteration of the last workload. 0 or -ENOMEM. */
+/* Begins an iteration of the last workload. Returns 0 or -ENOMEM. */
 int hb_trace_builder_iteration(struct hb_trace_builder *builder);
-/* Adds an op to the last iteration. 0, -E2BIG or -ENOMEM. */
+/* Adds an op to the last iteration. Returns 0, -E2BIG or -ENOMEM. */
 int hb_trace_builder_op(struct hb_trace_builder *builder, const struct hb_op *op);
 /* Returns the workload of that name among those built so far, or NULL. */
 struct hb_workload *hb_trace_builder_find(struct hb_trace_builder *builder, const char *name);
-/* Joins everything to *into. 0, or -ENOMEM with *into unchanged. */
+/* Joins everything to *into. Returns 0, or -ENOMEM with *into unchanged. */
 int hb_trace_builder_finish(struct hb_trace_builder *builder);
 
 /* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, if it exists. */

@@ -41,7 +41,7 @@ struct hb_import_report {
 };
 
 /*
- * Appends the workload to *set. 0; -EINVAL: bad content or options, error names
+ * Appends the workload to *set. Returns 0; -EINVAL: bad content or options, error names
  * the file and the line or row; -E2BIG; -ENOENT; -ENOMEM. *set and *report are
  * unchanged on an error.
  */

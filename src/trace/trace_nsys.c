@@ -36,7 +36,7 @@ static int report_failure(const struct nsys *nsys, struct hb_error *error, const
 	return hb_error_set(error, code, "%s: %s: %s", nsys->path, table, sqlite3_errmsg(nsys->db));
 }
 
-/* Whether the table has the column, or exists if `column` is NULL: 1, 0 or a negative errno. */
+/* Returns whether the table has the column, or exists if `column` is NULL: 1, 0 or a negative errno. */
 static int has_column(const struct nsys *nsys, const char *table, const char *column, struct hb_error *error)
 {
 	static const char tables[] = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";

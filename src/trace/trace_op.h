@@ -35,7 +35,7 @@ struct hb_op_fault {
 	const char *why; /* "is negative" */
 };
 
-/* 0 or -EINVAL with *fault filled in. Sets everything of *op but its name. */
+/* Returns 0 or -EINVAL with *fault filled in. Sets everything of *op but its name. */
 int hb_op_from_values(const struct hb_op_values *values, struct hb_op *op, struct hb_op_fault *fault);
 
 /* Converts microseconds to ns. What does not fit, or is no number, becomes INT64_MAX or INT64_MIN, which every check refuses. */

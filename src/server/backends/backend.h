@@ -27,14 +27,14 @@ struct hb_backend {
 /* State that the back ends of one dispatcher share. */
 struct hb_backend_shared {
 	const struct hb_backend_module *trace_module; /* NULL until a model of platform trace was opened */
-	struct trace_gpu *trace_gpu;                  /* the trace module's, while one of its models is open */
-	double speed;                                 /* simulated GPU: seconds of GPU time per second */
-	int gpu;                                      /* enum hb_worker_gpu: how workers are started */
+	struct trace_gpu *trace_gpu; /* simulated GPU of the trace module, while a model of platform trace is open */
+	double speed;                /* simulated GPU: seconds of GPU time per second */
+	int gpu;                     /* enum hb_worker_gpu: how workers are started */
 };
 
 struct hb_platform {
 	const char *name;
-	/* Opens a model. 0, or negative errno with *error. The model may become ready later (hb_backend.state). */
+	/* Opens a model. Returns 0, or negative errno with *error. The model may become ready later (hb_backend.state). */
 	int (*open)(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		    struct hb_error *error);
 };

@@ -9,7 +9,10 @@
 
 #include "server/backends/backend.h"
 
-/* Differs between server and module when they were built from headers with other layouts. */
+/*
+ * The module is loaded only if its number equals the server's. The numbers differ when the two were built from headers in
+ * which these structs have other sizes.
+ */
 #define HB_BACKEND_INTERFACE \
 	(sizeof(struct hb_inference) << 32 ^ sizeof(struct hb_model_config) << 16 ^ \
 	 sizeof(struct hb_scheduler_provider_ops) << 8 ^ sizeof(struct hb_scheduler_batch))
@@ -19,7 +22,7 @@ struct hb_backend_module {
 	struct hb_platform platform;
 };
 
-/* Defined by the module. */
+/* The symbol that the module exports and the server looks up. */
 extern const struct hb_backend_module hb_backend_module;
 
 #endif

@@ -31,11 +31,11 @@
 #include <unistd.h>
 
 #define STARTS_MAX 5 /* starts in a row without a completed batch, after which the model fails */
-/* A worker is notified at most once per this time that a request is arriving. */
+/* Shortest time between two notifications of a worker that a request is arriving. */
 #define EXPECT_AGAIN_NS 500000
-/* The restart delay is this times 2^starts. */
+/* After N failed starts the next start is delayed by RESTART_DELAY_NS * 2^N. */
 #define RESTART_DELAY_NS (HB_NS_PER_S / 10)
-/* Time that a killed process may take to end: the kernel first releases its memory. */
+/* Longest time in which a killed process must end; the kernel releases the memory of the process first. */
 #define END_LIMIT_NS (10 * HB_NS_PER_S)
 
 enum worker_lane_state { LANE_FREE, LANE_WAITS, LANE_SUBMITTED };
@@ -114,7 +114,7 @@ static int start_process(struct worker *worker, struct hb_error *error)
 {
 	eventfd_t value;
 	const int fds[3] = {worker->memory.fd, worker->submitted_doorbell, worker->completed_doorbell};
-	/* Forget what the previous worker left in the rings and the doorbell. */
+	/* Clear the rings and the doorbell, which still have entries for the previous worker. */
 	atomic_store(&worker->memory.page->submitted.head, 0);
 	atomic_store(&worker->memory.page->completed.head, 0);
 	atomic_store(&worker->memory.page->ready, 0);

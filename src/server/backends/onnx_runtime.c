@@ -36,7 +36,7 @@ struct hb_onnx {
 	char *strings[HB_TENSORS_MAX]; /* content of the outputs of type BYTES */
 };
 
-/* ONNX's number of an element type; 0 = not supported. */
+/* Returns ONNX's number of an element type; 0 = the type is not supported. */
 static int onnx_type(enum hb_dtype dtype)
 {
 	static const int numbers[HB_DTYPES] = {
@@ -48,7 +48,7 @@ static int onnx_type(enum hb_dtype dtype)
 	return numbers[dtype];
 }
 
-/* Releases a status of the library. 0, or -EIO with its message. */
+/* Releases a status that the library returned. Returns 0 for success, else -EIO with the status's message in *error. */
 static int check_status(const struct hb_onnx *onnx, void *status, const char *what, struct hb_error *error)
 {
 	if (!status)
@@ -168,7 +168,7 @@ int hb_onnx_open(const char *library, const char *file, struct hb_onnx **out, st
 struct found_tensor {
 	char name[HB_TENSOR_NAME_MAX];
 	int type;      /* ONNX's number of the type; 0 = not a tensor */
-	size_t n_dims; /* 0 = a scalar, or not known */
+	size_t n_dims; /* 0 = the tensor is a scalar, or its shape is not known */
 	int64_t dims[HB_TENSOR_DIMS_MAX];
 };
 

@@ -61,7 +61,7 @@ static int read_tensors(const char *variable, char names[][HB_TENSOR_NAME_MAX], 
 	return n ? n : -EINVAL;
 }
 
-/* Reads a line of dimensions for each tensor. 0, -EINVAL. */
+/* Reads a line of dimensions for each tensor. Returns 0 or -EINVAL. */
 static int read_shapes(const char **at, struct hb_onnx_tensor *tensors, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {

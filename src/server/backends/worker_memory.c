@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #define PAGE_BYTES 4096
-#define ALIGNMENT 64 /* hb_worker_aligned() */
+#define ALIGNMENT 64 /* bytes; hb_worker_aligned() rounds up to a multiple of it */
 
 /*
- * Bytes for the inputs or outputs of a lane. Tensors of variable size share their room; since each begins at an aligned
+ * Computes the bytes for the inputs or outputs of a lane. Tensors of variable size share their room; since each begins at an aligned
  * offset, each may need ALIGNMENT more.
  */
 static uint64_t compute_room(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)

@@ -22,7 +22,7 @@ enum hb_worker_gpu {
 	HB_WORKER_GPU_NONE, /* without hb run */
 };
 
-/* Whether workers have a GPU, real or simulated. */
+/* Returns whether workers have a GPU, real or simulated. */
 bool hb_worker_gpu_there(enum hb_worker_gpu gpu);
 
 struct hb_worker_process {
@@ -40,11 +40,11 @@ struct hb_worker_process {
  *	                                    if there is one; -1 = any size
  *	PYTHONPATH                          with the folder of the module `hummingbird` at the end
  *
- * 0, or negative errno with *error.
+ * Returns 0, or negative errno with *error.
  */
 int hb_worker_process_start(const struct hb_model_config *config, enum hb_worker_gpu gpu, const int fds[3],
 			    struct hb_worker_process *out, struct hb_error *error);
-/* Whether the process has ended; *text says how ("signal 9", "exit status 1"). Kills the rest of its group. */
+/* Returns whether the process has ended; *text says how ("signal 9", "exit status 1"). Kills the rest of its group. */
 bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size_t size);
 /*
  * Kills the process and its group. Does not wait: the kernel may need long to end it, forever if a driver hangs. Poll

@@ -42,26 +42,27 @@ struct hb_kserve_grpc {
 struct hb_grpc_call {
 	struct hb_kserve_grpc *grpc;
 	struct hb_grpc_connection *connection; /* NULL: the client has disconnected */
-	struct hb_grpc_call *sibling, **link;  /* list of the connection's calls */
+	struct hb_grpc_call *sibling,
+		**link; /* `sibling` is the next call of the connection; `link` points to the pointer to this call */
 	int32_t stream;
 	char path[HB_GRPC_PATH_MAX];
 	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
 	int64_t begun_ns;
 	int64_t timeout_ns;    /* that the client sent; 0 = none */
-	enum hb_coding coding; /* of the message, if its prefix says that it is compressed */
+	enum hb_coding coding; /* coding of the message, if its prefix says that the message is compressed */
 	uint8_t *data;         /* the message as far as it has arrived, with its prefix unless prefix_removed */
 	size_t bytes, capacity;
 	bool too_large, memory_full; /* why the message is not stored */
 	bool complete;               /* the message has arrived, or the rest of it will not be read */
 	bool waits;                  /* for hb_grpc_resume() */
 	bool prefix_removed;
-	bool announced;                 /* to the model's back end, or never will be */
-	bool refused;                   /* answered before the message was complete */
-	struct hb_memory_charge charge; /* for data, then for the answer */
+	bool announced; /* the request was announced to the model's back end, or need not be announced any more */
+	bool refused;   /* answered before the message was complete */
+	struct hb_memory_charge charge; /* memory charged for `data`, later for the answer */
 	struct hb_inference *infer;
-	char name[HB_MODEL_NAME_MAX]; /* of the model to load */
+	char name[HB_MODEL_NAME_MAX]; /* name of the model to load */
 
-	int status; /* gRPC's; 0 = OK */
+	int status; /* gRPC's status code; 0 = OK */
 	char message[512];
 	uint8_t *out; /* the answer with its prefix */
 	size_t out_bytes, sent;
@@ -71,7 +72,7 @@ struct hb_grpc_call {
 	struct hb_grpc_call *next;                 /* list of resumed calls */
 };
 
-/* gRPC statuses of requests other than inference; status_codes.def has those of inference requests. */
+/* gRPC status codes that answer requests other than inference; status_codes.def has the codes for inference requests. */
 enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
 
 /* ---- grpc_methods.c: for the functions that answer ---- */
@@ -93,11 +94,11 @@ struct hb_served_model *hb_grpc_take_model(struct hb_grpc_call *call, const char
 bool hb_grpc_call_begin(struct hb_grpc_call *call);
 /* Answers a call whose message is complete: sets status and out, or `waits`. */
 void hb_grpc_call_run(struct hb_grpc_call *call);
-/* Whether the method is ModelInfer. */
+/* Returns whether the method is ModelInfer. */
 bool hb_grpc_call_infers(const struct hb_grpc_call *call);
-/* Largest size of the message. */
+/* Returns the largest size that the call's message may have. */
 uint64_t hb_grpc_call_size_limit(const struct hb_grpc_call *call);
-/* Whether the model has low priority, if the part of the message that has arrived names it. */
+/* Returns whether the model has low priority, if the part of the message that has arrived names it. */
 bool hb_grpc_call_is_low(const struct hb_grpc_call *call);
 /* Announces an inference request to its back end as soon as its model is known. Call when a part has arrived. */
 void hb_grpc_announce_request(struct hb_grpc_call *call);

@@ -64,7 +64,7 @@ static void free_connection(uv_handle_t *handle)
 	free(connection);
 }
 
-/* The message of a call is complete, or the rest of it will not be read. */
+/* Records that the message of a call is complete, or that the rest of it will not be read. */
 static void note_message_end(struct hb_grpc_call *call)
 {
 	if (call->complete)
@@ -74,7 +74,7 @@ static void note_message_end(struct hb_grpc_call *call)
 	call->connection->read_ns = hb_clock_now_ns();
 }
 
-/* The sending of an answer begins. From now on the client must read at the minimum rate. */
+/* Records that the sending of an answer begins. From now on the client must read at the minimum rate. */
 static void note_answer_begin(struct hb_grpc_call *call)
 {
 	call->unsent = true;
@@ -94,7 +94,7 @@ static void note_answer_end(struct hb_grpc_call *call)
 	call->unsent = false;
 }
 
-/* The stream of a call has ended. A call that waits for the GPU is freed when its wait ends. */
+/* Gives up a call whose stream has ended. A call that waits for the GPU is freed when its wait ends. */
 static void drop_call(struct hb_grpc_call *call)
 {
 	note_message_end(call);
@@ -163,7 +163,7 @@ static void send_pending(struct hb_grpc_connection *connection)
 		.valuelen = (length), .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME \
 	}
 
-/* Writes a message in gRPC's percent-encoding. Its length. */
+/* Writes a message in gRPC's percent-encoding. Returns the length. */
 static size_t encode_message(const char *from, char *to, size_t size)
 {
 	static const char digits[] = "0123456789ABCDEF";
@@ -268,7 +268,7 @@ static int begin_call(nghttp2_session *session, const nghttp2_frame *frame, void
 	return 0;
 }
 
-/* Parses a time-out like "100m", a number and a unit. 0 = it is not valid. */
+/* Parses a time-out like "100m", a number and a unit. Returns ns; 0 = the text is not a valid time-out. */
 static int64_t parse_timeout(const char *text, size_t length)
 {
 	static const struct {
@@ -456,7 +456,7 @@ static int open_session(struct hb_grpc_connection *connection)
 	return 0;
 }
 
-/* For a connection that was closed at once, because the server has reached its limit. */
+/* Frees a connection that was closed at once, because the server has reached its limit. */
 static void free_socket(uv_handle_t *handle)
 {
 	free(handle->data);

@@ -11,7 +11,7 @@
 #define MALLOC_OVERHEAD 16
 
 #define MODEL_NAME_TAG 0x0a  /* field 1 of ModelInferRequest, encoded with its length */
-#define LONG_LENGTH_MIN 0x80 /* lengths from here on take more than one byte */
+#define LONG_LENGTH_MIN 0x80 /* smallest length whose encoding takes more than one byte */
 
 typedef Inference__ModelInferRequest infer_message;
 typedef Inference__ModelInferRequest__InferInputTensor input_message;
@@ -19,7 +19,7 @@ typedef Inference__ModelInferRequest__InferInputTensor input_message;
 /* The memory that the inputs of a request point into. */
 struct grpc_source {
 	infer_message *message;
-	struct hb_memory_charge *charge; /* of the request */
+	struct hb_memory_charge *charge; /* the request's charge */
 	bool memory_full;
 	void *more[HB_TENSORS_MAX];
 };
@@ -103,7 +103,7 @@ static enum hb_answer pack_strings(struct hb_inference *infer, const Inference__
 	return HB_ANSWER_OK;
 }
 
-/* n elements of a message, of `bytes` bytes each. */
+/* The n elements of a message field, of `bytes` bytes each. */
 struct typed_contents {
 	const void *data;
 	size_t n, bytes;
@@ -266,7 +266,7 @@ struct infer_response {
 	ProtobufCBinaryData raw[HB_TENSORS_MAX];
 };
 
-/* Whether the client asked for the output. */
+/* Returns whether the client asked for the output. */
 static bool is_requested(const struct hb_inference *infer, const char *name, bool *in_region)
 {
 	*in_region = false;
@@ -288,7 +288,7 @@ static void add_output(struct infer_response *answer, struct hb_tensor *tensor, 
 	output->n_shape = tensor->n_dims;
 	output->shape = tensor->dims;
 	answer->pointers[n] = output;
-	/* The bytes of an output in shared memory are already there. An empty element keeps the order of the others. */
+	/* An output in shared memory has been written there; its element stays empty, so that the others keep their order. */
 	answer->raw[n] = (ProtobufCBinaryData){.len = in_region ? 0 : tensor->bytes, .data = (uint8_t *)tensor->data};
 }
 
@@ -340,7 +340,7 @@ static void *allocate_part(void *source_, size_t bytes)
 
 static void free_part(void *source, void *memory)
 {
-	free(memory); /* stays charged until the request ends */
+	free(memory); /* the charge for this memory remains until the request ends */
 }
 
 static enum hb_answer unpack_message(struct hb_grpc_call *call, struct hb_inference *infer)

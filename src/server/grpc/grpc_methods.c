@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_ANSWER_BYTES 1024 /* larger ones are charged to the memory budget */
+#define SMALL_ANSWER_BYTES 1024 /* larger answers are charged to the memory budget */
 #define SERVICE "/inference.GRPCInferenceService/"
 
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...)
@@ -195,7 +195,7 @@ struct grpc_statistics {
 };
 
 struct grpc_statistics_list {
-	const char *name; /* "" = all */
+	const char *name; /* name of the model; "" = all models */
 	size_t n;
 	struct grpc_statistics *models[HB_SCHEDULER_MODELS_MAX];
 	Inference__ModelStatistics *pointers[HB_SCHEDULER_MODELS_MAX];
@@ -375,7 +375,7 @@ static void answer_cuda_status(struct hb_grpc_call *call)
 	hb_grpc_answer_with(call, &answer);
 }
 
-/* There are no such regions. Unregistering all of them succeeds, because Triton's examples begin with that. */
+/* No CUDA region exists. Unregistering all regions succeeds, because Triton's examples begin with that call. */
 static void unregister_cuda_region(struct hb_grpc_call *call)
 {
 	Inference__CudaSharedMemoryUnregisterResponse answer = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
@@ -418,7 +418,7 @@ static const struct hb_grpc_method methods[] = {
 	{"CudaSharedMemoryUnregister", unregister_cuda_region},
 };
 
-/* Whether the data are exactly one message with its prefix. */
+/* Returns whether the data are exactly one message with its prefix. */
 static bool is_one_message(const struct hb_grpc_call *call)
 {
 	if (call->bytes < HB_GRPC_PREFIX)
@@ -454,7 +454,7 @@ static bool expand_message(struct hb_grpc_call *call)
 						: HB_MEMORY_FULL);
 		return false;
 	}
-	free(call->data); /* stays charged until the message is read */
+	free(call->data); /* the charge for this memory remains until the message is read */
 	call->data = data;
 	call->bytes = bytes;
 	call->prefix_removed = true;

@@ -144,7 +144,7 @@ static void *load_model(void *argument)
 	return NULL;
 }
 
-/* Why a load request is refused; NULL = it is not. */
+/* Returns why a load request is refused; NULL = the request is accepted. */
 static const char *find_load_error(const Inference__RepositoryModelLoadRequest *request)
 {
 	for (size_t i = 0; i < request->n_parameters; i++)

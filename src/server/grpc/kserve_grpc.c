@@ -27,7 +27,7 @@ void hb_grpc_resume(struct hb_grpc_call *call)
 	pthread_mutex_lock(&grpc->lock);
 	call->next = grpc->resumed;
 	grpc->resumed = call;
-	/* Under the lock, because the loop may end and close the doorbell once it has taken the last call. */
+	/* Ring under the lock, because the loop may end and close the doorbell once it has taken the last call. */
 	uv_async_send(&grpc->doorbell);
 	pthread_mutex_unlock(&grpc->lock);
 }

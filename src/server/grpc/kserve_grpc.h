@@ -26,7 +26,7 @@ struct hb_kserve_grpc_config {
 	struct hb_memory_budget *memory;
 };
 
-/* 0, or negative errno with *error. */
+/* Starts the server. Returns 0, or negative errno with *error. */
 int hb_kserve_grpc_new(const struct hb_kserve_grpc_config *config, struct hb_kserve_grpc **out, struct hb_error *error);
 uint16_t hb_kserve_grpc_port(const struct hb_kserve_grpc *grpc);
 /* Closes all connections and ends the server. */

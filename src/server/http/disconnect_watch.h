@@ -11,7 +11,7 @@
 
 struct hb_disconnect_watch;
 
-/* NULL = no memory, no descriptor or no thread. */
+/* Creates the watch and its thread. Returns NULL without memory, descriptors or threads. */
 struct hb_disconnect_watch *hb_disconnect_watch_new(struct hb_dispatch *dispatch);
 void hb_disconnect_watch_free(struct hb_disconnect_watch *watch);
 /* Cancels the request if the peer of this socket closes it before hb_disconnect_watch_remove(). */

@@ -37,23 +37,23 @@ enum hb_http_wait_state { HB_CALL_RUNS, HB_CALL_SUSPENDED, HB_CALL_RESUMED };
 struct hb_http_call {
 	struct hb_kserve_http *http;
 	struct MHD_Connection *connection;
-	struct hb_http_loop *loop; /* that serves the connection */
+	struct hb_http_loop *loop; /* the loop that serves the connection */
 	struct hb_http_timeout *timeout;
 	struct hb_http_body *body;
-	size_t capacity;     /* of the body's memory */
+	size_t capacity;     /* size of the memory allocated for the body */
 	uint64_t body_limit; /* largest size of the body */
 	const char *model;   /* name in the path of an infer request, not NUL-terminated; NULL = another request */
 	size_t model_length;
 	bool disconnect_watched;
-	bool counted;     /* in n_waiting */
+	bool counted;     /* the call is counted in n_waiting */
 	bool end_unclear; /* the headers do not say clearly where the body ends: the connection is closed afterwards */
-	int refused;      /* HTTP status of a request that is refused before its body is complete; 0 = it is not */
+	int refused;      /* HTTP status of a request that is refused before its body is complete; 0 = not refused */
 	atomic_int wait_state;
 	struct hb_inference *infer;
 	enum MHD_Result (*finish)(struct hb_http_call *call); /* sends the response after a wait */
-	char name[HB_MODEL_NAME_MAX];                         /* of the model to load */
-	char *load_error;                                     /* why a load failed; NULL = it did not */
-	struct hb_memory_charge charge;                       /* for the response, until the client has taken it */
+	char name[HB_MODEL_NAME_MAX];                         /* name of the model to load */
+	char *load_error;               /* why loading the model failed; NULL = loading succeeded */
+	struct hb_memory_charge charge; /* memory charged for the response, until the client has taken the response */
 };
 
 /*

@@ -58,7 +58,7 @@ void hb_http_loop_note_closed(struct hb_http_loop *loop)
 		loop->run_again = true;
 }
 
-/* Must be called before the library looks for resumed connections: one that is resumed later rings again. */
+/* Must be called before the library looks for resumed connections. A connection that is resumed later rings again. */
 static void clear_doorbell(struct hb_http_loop *loop)
 {
 	eventfd_t rings;

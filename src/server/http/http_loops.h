@@ -24,17 +24,17 @@ struct hb_http_loop;
 
 struct hb_http_loops_config {
 	struct sockaddr_storage address;
-	uint32_t threads, connections; /* connections: of all threads together */
+	uint32_t threads, connections; /* `connections` is the limit for all threads together */
 	/* Starts a daemon with these flags and this connection limit on the listening socket; NULL = failed, see errno. */
 	struct MHD_Daemon *(*start)(void *argument, unsigned flags, int listening, uint32_t connections);
 	void *argument;
 };
 
-/* 0, or negative errno with *error. */
+/* Opens the listening socket and starts the threads. Returns 0, or negative errno with *error. */
 int hb_http_loops_new(const struct hb_http_loops_config *config, struct hb_http_loops **out, struct hb_error *error);
-/* The port of the listening socket. */
+/* Returns the port of the listening socket. */
 uint16_t hb_http_loops_port(const struct hb_http_loops *loops);
-/* The loop that the calling thread runs; NULL on other threads. */
+/* Returns the loop that the calling thread runs; NULL on other threads. */
 struct hb_http_loop *hb_http_loop_here(void);
 /* Call after MHD_resume_connection() for a connection of this loop; any thread. */
 void hb_http_loop_wake(struct hb_http_loop *loop);

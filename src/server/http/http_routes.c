@@ -60,7 +60,7 @@ static enum MHD_Result get_model_ready(struct hb_http_call *call, const struct p
 	return status == 200 ? hb_http_send_nothing(call, 200) : hb_http_refuse(call, status, reason);
 }
 
-/* Sends what `write` says of the model that the path names. */
+/* Sends the document that `write` makes of the model that the path names. */
 static enum MHD_Result send_model_document(struct hb_http_call *call, const struct path_captures *captures,
 					   char *(*write)(const struct hb_model_config *model))
 {
@@ -114,7 +114,7 @@ static enum MHD_Result get_metrics(struct hb_http_call *call, const struct path_
 
 /* ---- the model repository ---- */
 
-/* Parses the body, of which an empty one means {}. NULL: it is not an object, and *result has the response. */
+/* Parses the body as a JSON object; an empty body means {}. NULL: the body is no object, and *result has the response. */
 static json_t *parse_body(struct hb_http_call *call, enum MHD_Result *result)
 {
 	struct hb_error error = {.text = ""};
@@ -168,7 +168,7 @@ static void *load_model(void *argument)
 	return NULL;
 }
 
-/* Whether a load request brings a configuration or files, as Triton allows. */
+/* Returns whether a load request brings a configuration or files, as Triton allows. */
 static bool overrides_files(json_t *root)
 {
 	const char *key;
@@ -354,7 +354,7 @@ static bool matches_pattern(const char *pattern, char *const *segments, uint32_t
 	return *pattern == '\0';
 }
 
-/* Cuts a path at its slashes. The number of segments; SEGMENTS_MAX + 1 = more than SEGMENTS_MAX. */
+/* Cuts a path at its slashes. Returns the number of segments; SEGMENTS_MAX + 1 = more than SEGMENTS_MAX. */
 static uint32_t split_path(char *path, char **segments)
 {
 	uint32_t n = 0;

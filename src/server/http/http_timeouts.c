@@ -31,14 +31,14 @@ struct hb_http_timeouts {
 	struct hb_http_timeout *first;
 };
 
-/* Whether the client has closed its side and all that it sent was read. */
+/* Returns whether the client has closed its side and all that it sent was read. */
 static bool has_ended(const struct hb_http_timeout *timeout)
 {
 	char next;
 	return recv(timeout->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* One check in each wait is enough: an end that arrives later wakes the library. */
+/* Checks for an unnoticed end of the stream once in each wait; an end that arrives after the check wakes the library. */
 static bool has_ended_unnoticed(struct hb_http_timeout *timeout, int64_t since_ns, int64_t now_ns)
 {
 	if (now_ns - since_ns < END_CHECK_AFTER_NS || timeout->checked_ns == since_ns)

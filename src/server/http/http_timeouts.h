@@ -16,22 +16,22 @@
 #include <stdint.h>
 
 struct hb_http_timeouts;
-struct hb_http_timeout; /* of one connection */
+struct hb_http_timeout; /* the timeout of one connection */
 
-/* NULL = no memory or no thread. */
+/* Starts the checking thread. Returns NULL without memory or threads. */
 struct hb_http_timeouts *hb_http_timeouts_new(uint32_t idle_s);
 /* Call when all connections are closed. NULL is allowed. */
 void hb_http_timeouts_free(struct hb_http_timeouts *timeouts);
 
-/* A new connection; its timeout is started. NULL = no memory, and the connection has no timeout. */
+/* Starts the timeout of a new connection. Returns NULL without memory; the connection then has no timeout. */
 struct hb_http_timeout *hb_http_timeouts_add(struct hb_http_timeouts *timeouts, int fd);
 /* Call before the descriptor is closed. A timeout of NULL is allowed here and below. */
 void hb_http_timeouts_remove(struct hb_http_timeouts *timeouts, struct hb_http_timeout *timeout);
-/* The server can receive the next request. */
+/* Starts to wait for the client: the server can receive the next request. */
 void hb_http_timeout_start(struct hb_http_timeout *timeout);
-/* `bytes` bytes of a body have arrived. */
+/* Gives the client more time, because `bytes` bytes of a body have arrived. */
 void hb_http_timeout_extend(struct hb_http_timeout *timeout, uint64_t bytes);
-/* The request is complete: now the client waits for the server. */
+/* Stops the timeout, because the request is complete and the client now waits for the server. */
 void hb_http_timeout_stop(struct hb_http_timeout *timeout);
 
 #endif

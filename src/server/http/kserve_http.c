@@ -25,7 +25,7 @@
 
 /* ---- responses ---- */
 
-/* Compresses a long body in a way that the client accepts. The coding's name; NULL = the body is unchanged. */
+/* Compresses a long body in a way that the client accepts. Returns the coding's name; NULL = the body is unchanged. */
 static const char *compress_body(const struct hb_http_call *call, char **body, size_t *bytes)
 {
 	void *shrunk;
@@ -142,7 +142,7 @@ void hb_http_resume(struct hb_http_call *call)
 
 /* ---- bodies ---- */
 
-/* Whether a request has low priority, while its body (which may name another priority) arrives: its model's priority. */
+/* Returns whether a request has low priority, while its body (which may name another priority) arrives: its model's priority. */
 static bool has_low_priority(const struct hb_http_call *call)
 {
 	return call->model && hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length);
@@ -198,7 +198,7 @@ static enum MHD_Result send_refusal(struct hb_http_call *call)
 	return hb_http_refuse(call, call->refused, why);
 }
 
-/* Decompresses the body. 200, or the HTTP status of the refusal. */
+/* Decompresses the body. Returns 200, or the HTTP status of the refusal. */
 static int expand_body(struct hb_http_call *call)
 {
 	struct hb_http_body *body = call->body;
@@ -214,7 +214,7 @@ static int expand_body(struct hb_http_call *call)
 	int result = hb_coding_expand(coding, body->data, body->bytes, call->body_limit, &body->charge, &data, &bytes);
 	if (result < 0)
 		return result == -EINVAL ? 400 : result == -E2BIG ? 413 : 503;
-	free(body->data); /* stays charged until the request ends */
+	free(body->data); /* the charge for this memory remains until the request ends */
 	body->data = data;
 	body->bytes = bytes;
 	return 200;
@@ -226,7 +226,7 @@ static struct hb_http_timeout *find_timeout(struct MHD_Connection *connection)
 	return info ? info->socket_context : NULL;
 }
 
-/* The model's name in the path of an infer request; NULL = another path. */
+/* Returns the model's name in the path of an infer request; NULL = another path. */
 static const char *find_model_name(const char *url, size_t *length)
 {
 	static const char before[] = "/v2/models/", after[] = "/infer";
@@ -256,7 +256,7 @@ static enum MHD_Result count_framing_header(void *framing_, enum MHD_ValueKind k
 }
 
 /*
- * Whether at most one header says where the body ends, in a way that the library knows. Of two such headers the library
+ * Returns whether at most one header says where the body ends, in a way that the library knows. Of two such headers the library
  * takes the first, but a proxy in front of the server may take the other: bytes of this request would then be read as
  * another client's request (request smuggling).
  */
@@ -314,7 +314,7 @@ static enum MHD_Result handle_request(void *argument, struct MHD_Connection *con
 		if (!call)
 			return MHD_NO;
 		announce_request(call, method);
-		/* A refusal before the body was sent: the library closes the connection after the response. */
+		/* If the request is refused before its body was sent, the library closes the connection after the response. */
 		return call->refused ? send_refusal(call) : MHD_YES;
 	}
 	if (*bytes > 0) {

@@ -20,13 +20,13 @@ struct hb_kserve_http_config {
 	struct sockaddr_storage address;
 	uint32_t threads, connections;
 	uint64_t body_bytes; /* largest body of a request */
-	uint32_t idle_s;     /* after which a connection without transfer is closed; see http_timeouts.h */
+	uint32_t idle_s;     /* a connection without transfer is closed after this time; see http_timeouts.h */
 	struct hb_dispatch *dispatch;
 	struct hb_shared_memory *shared_memory;
 	struct hb_memory_budget *memory;
 };
 
-/* 0, or negative errno with *error. */
+/* Starts the server. Returns 0, or negative errno with *error. */
 int hb_kserve_http_new(const struct hb_kserve_http_config *config, struct hb_kserve_http **out, struct hb_error *error);
 uint16_t hb_kserve_http_port(const struct hb_kserve_http *http);
 /* Accepts no more connections, answers the requests that wait, and ends the server. */

@@ -13,21 +13,21 @@
 
 /* The body of a request. An inference request keeps it (infer->source), because its inputs point into it. */
 struct hb_http_body {
-	char *data; /* from malloc */
+	char *data; /* the bytes, from malloc */
 	size_t bytes;
 	size_t json_bytes;              /* size of the JSON at the beginning; binary data follow */
 	void *more[HB_TENSORS_MAX];     /* memory of inputs that were decoded from JSON or read from shared memory */
-	struct hb_memory_charge charge; /* for data */
+	struct hb_memory_charge charge; /* memory charged for `data` */
 };
 
 struct hb_http_body *hb_http_body_new(void);
-/* Takes a struct hb_http_body, as infer->free_source does. NULL is allowed. */
+/* Frees a struct hb_http_body; its type fits infer->free_source. NULL is allowed. */
 void hb_http_body_free(void *body);
 /* Frees the body's data. */
 void hb_http_body_clear(struct hb_http_body *body);
 
 /*
- * Reads everything of *infer except its model. HB_ANSWER_OK, or the answer that was set. The body must exist as long as the
+ * Reads everything of *infer except its model. Returns HB_ANSWER_OK, or the answer that was set. The body must exist as long as the
  * request's inputs are used.
  */
 enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_body *body,
@@ -40,7 +40,7 @@ enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_bo
 size_t hb_kserve_json_write(struct hb_inference *infer, const struct hb_model_config *model, char **out,
 			    size_t *json_bytes);
 
-/* Documents, from malloc; NULL = no memory. */
+/* Functions that write a document. They return memory from malloc, or NULL without memory. */
 char *hb_kserve_json_error(const char *reason);
 char *hb_kserve_json_server(void);
 char *hb_kserve_json_model(const struct hb_model_config *model);

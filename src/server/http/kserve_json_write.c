@@ -201,7 +201,7 @@ static void add_binary(struct hb_json_text *text, const struct hb_inference *inf
 			hb_json_text_add(text, tensor->data, tensor->bytes);
 }
 
-/* A size for the buffer with which most answers need no larger one. */
+/* Returns a buffer size that is large enough for most answers. */
 static size_t estimate_size(const struct hb_inference *infer)
 {
 	size_t room = 512;

@@ -21,7 +21,7 @@ enum hb_coding hb_coding_choose(const char *accept);
 const char *hb_coding_name(enum hb_coding coding);
 
 /*
- * Decompresses into *out, from malloc and charged. 0; -EINVAL: the data are not in this coding or incomplete; -E2BIG: the
+ * Decompresses into *out, from malloc and charged. Returns 0; -EINVAL: the data are not in this coding or incomplete; -E2BIG: the
  * result is larger than `most`; -ENOBUFS: the charge was refused; -ENOMEM.
  */
 int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size_t most,

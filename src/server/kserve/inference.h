@@ -91,7 +91,7 @@ enum hb_answer hb_inference_fail(struct hb_inference *infer, enum hb_answer answ
 /* The same if the memory budget of all requests is used up. */
 enum hb_answer hb_inference_fail_memory_full(struct hb_inference *infer);
 
-/* Allocates memory for reading the request and charges it. HB_ANSWER_OK, or the answer that was set. */
+/* Allocates memory for reading the request and charges it. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
 
 /* What clients read about an answer; see status_codes.def. */

@@ -46,7 +46,7 @@ static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_
 	return true;
 }
 
-/* Whether a part of the reserve is in use. */
+/* Returns whether a part of the reserve is in use. */
 static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budget)
 {
 	uint64_t used = atomic_load_explicit(&budget->used_bytes, memory_order_relaxed);
@@ -54,7 +54,7 @@ static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budge
 }
 
 /*
- * Whether `bytes` more for this charge would come from the reserve while other charges hold a quarter of the budget or
+ * Returns whether `bytes` more for this charge would come from the reserve while other charges hold a quarter of the budget or
  * more. If they hold less, a single request of low priority may use the entire budget.
  */
 static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *charge, uint64_t bytes)

@@ -44,13 +44,13 @@ struct hb_tensor_parameters {
 	struct hb_region_part part;
 };
 
-/* Sets a parameter of the request. HB_ANSWER_OK, or the answer that was set: BAD_REQUEST or NOT_SUPPORTED. */
+/* Sets a parameter of the request. Returns HB_ANSWER_OK, or the answer that was set: BAD_REQUEST or NOT_SUPPORTED. */
 enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *name, const struct hb_parameter *value);
 /* Sets a parameter of one of its tensors, in *out. The same results. */
 enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out);
 
-/* Whether a parameter of a load request would replace the model's configuration or files. */
+/* Returns whether a parameter of a load request would replace the model's configuration or files. */
 bool hb_parameter_overrides(const char *name);
 
 #endif

@@ -24,15 +24,15 @@ struct hb_shared_region {
 
 struct hb_shared_memory *hb_shared_memory_new(void);
 void hb_shared_memory_free(struct hb_shared_memory *memory);
-/* 0, -EEXIST, -EINVAL, -ENOENT, -ENOSPC with *error. */
+/* Returns 0, -EEXIST, -EINVAL, -ENOENT or -ENOSPC with *error. */
 int hb_shared_memory_register(struct hb_shared_memory *memory, const struct hb_shared_region *region,
 			      struct hb_error *error);
-/* Name "" = all regions. 0, or -ENOENT with *error. */
+/* Name "" = all regions. Returns 0, or -ENOENT with *error. */
 int hb_shared_memory_unregister(struct hb_shared_memory *memory, const char *name, struct hb_error *error);
 /* Copies the descriptions of the regions; name "" = all. Their number, or -ENOENT with *error if there is no such name. */
 int hb_shared_memory_list(struct hb_shared_memory *memory, const char *name, struct hb_shared_region *out,
 			  uint32_t capacity, struct hb_error *error);
-/* Moves all of a part of a region, or fails. 0, -ENOENT, -ERANGE, -EIO with *error. */
+/* Moves all of a part of a region, or fails. Returns 0, -ENOENT, -ERANGE or -EIO with *error. */
 int hb_shared_memory_read(struct hb_shared_memory *memory, const char *name, uint64_t offset, void *out, uint64_t bytes,
 			  struct hb_error *error);
 int hb_shared_memory_write(struct hb_shared_memory *memory, const char *name, uint64_t offset, const void *data,
@@ -40,11 +40,11 @@ int hb_shared_memory_write(struct hb_shared_memory *memory, const char *name, ui
 
 /*
  * Reads the input `tensor` from the region part that it names, into *copy: memory from malloc, which is charged to the
- * request and which the caller frees with the request's source. HB_ANSWER_OK, or the answer that was set.
+ * request and which the caller frees with the request's source. Returns HB_ANSWER_OK, or the answer that was set.
  */
 enum hb_answer hb_shared_memory_read_input(struct hb_inference *infer, struct hb_shared_memory *memory,
 					   struct hb_tensor *tensor, void **copy);
-/* Writes the outputs that the client asked for in regions. HB_ANSWER_OK, or the answer that was set. */
+/* Writes the outputs that the client asked for in regions. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_shared_memory_write_outputs(struct hb_inference *infer, struct hb_shared_memory *memory);
 
 #endif

@@ -264,7 +264,7 @@ void hb_dispatch_wake(struct hb_dispatch *dispatch)
 /* ---- for HTTP and gRPC ---- */
 
 /*
- * Whether a low-priority request is refused because memory is scarce. High-priority requests need memory already while they
+ * Returns whether a low-priority request is refused because memory is scarce. High-priority requests need memory already while they
  * are being read, so waiting low-priority requests must leave some. If no other low-priority request is admitted, one may
  * use all memory.
  */

@@ -84,7 +84,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
 void hb_dispatch_free(struct hb_dispatch *dispatch);
 
 /*
- * Loads or unloads a model. 0, or negative errno with *error. Loading a loaded model reads its model.yaml again; if that is
+ * Loads or unloads a model. Returns 0, or negative errno with *error. Loading a loaded model reads its model.yaml again; if that is
  * valid, it waits until the running batches have ended, at most drain_ns. Unloading does not wait.
  */
 int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
@@ -110,7 +110,7 @@ bool hb_dispatch_ready(struct hb_dispatch *dispatch);
  */
 void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
- * Whether low is the default priority of the model's requests; used for a request that is still being read. True if there
+ * Returns whether low is the default priority of the model's requests; used for a request that is still being read. True if there
  * is no such model. `model` is as for hb_dispatch_expect().
  */
 bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length);
@@ -122,7 +122,7 @@ bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer
 /* The client has gone: a queued request is removed at once. done() is called as for any other end. */
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer);
 
-/* Changes the scheduling policy. 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */
+/* Changes the scheduling policy. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */
 int hb_dispatch_set_policy(struct hb_dispatch *dispatch, const char *policy, struct hb_error *error);
 
 /* Calls visit() with the scheduler under the lock, for metrics. */

@@ -546,7 +546,7 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns)
 	}
 	for (uint32_t i = 0; i < dispatch->n_models; i++)
 		hb_served_model_close(dispatch, dispatch->models[i]);
-	hb_dispatch_wake(dispatch); /* tells those that were closed_order */
+	hb_dispatch_wake(dispatch); /* the thread calls done() of the requests that closing the models has answered */
 	pthread_mutex_unlock(&dispatch->lock);
 }
 

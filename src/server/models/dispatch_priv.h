@@ -77,7 +77,7 @@ bool hb_dispatch_close_drained(struct hb_dispatch *dispatch, int64_t now_ns);
 int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch);
 /*
  * Unloads the model of that name, if it is loaded, and waits until it is closed; leaves the lock while it waits. `until` is
- * CLOCK_MONOTONIC. 0; -ETIMEDOUT, -ESHUTDOWN, with *error.
+ * CLOCK_MONOTONIC. Returns 0; -ETIMEDOUT, -ESHUTDOWN, with *error.
  */
 int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, const struct timespec *until,
 			       struct hb_error *error);

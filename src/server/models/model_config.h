@@ -44,13 +44,13 @@ struct hb_model_config {
 	struct hb_tensor_spec inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 
-/* Reads FOLDER/NAME/model.yaml. 0, -ENOENT, -EINVAL with *error; *config is written on success only. */
+/* Reads FOLDER/NAME/model.yaml. Returns 0, -ENOENT or -EINVAL with *error; *config is written on success only. */
 int hb_model_config_load(const char *folder, const char *name, struct hb_model_config *config, struct hb_error *error);
 /* Chooses the platform if it was not given. */
 void hb_model_config_settle(struct hb_model_config *config, bool gpu);
-/* Whether the name is valid for a model: letters, digits and "._-", without a leading dot. */
+/* Returns whether the name is valid for a model: letters, digits and "._-", without a leading dot. */
 bool hb_served_model_name_fits(const char *name);
-/* Bytes of one item of a tensor. A dimension of any size counts as 1, an element of BYTES as 64 bytes. */
+/* Returns bytes of one item of a tensor. A dimension of any size counts as 1, an element of BYTES as 64 bytes. */
 uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec);
 
 #endif

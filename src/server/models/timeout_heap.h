@@ -13,7 +13,7 @@ struct hb_timeout_heap {
 	uint32_t n, capacity;
 };
 
-/* Allocates places for `capacity` requests: as many as the queue admits. 0 or -ENOMEM. */
+/* Allocates places for `capacity` requests: as many as the queue admits. Returns 0 or -ENOMEM. */
 int hb_timeout_heap_init(struct hb_timeout_heap *heap, uint32_t capacity);
 void hb_timeout_heap_fini(struct hb_timeout_heap *heap);
 /* If the heap is full, the request is left out and has no time-out. */

@@ -47,7 +47,7 @@ static bool has_stopped(const struct hb_flow *flow)
 	return stop_ns > 0 && flow->left_ns[HB_STAGE_RUN] <= stop_ns + ROUNDING_NS;
 }
 
-/* Whether an earlier copy of the same process in the same direction is still in flight. */
+/* Returns whether an earlier copy of the same process in the same direction is still in flight. */
 static bool has_to_wait(const struct hb_flow *flow, struct hb_flow *const *others, uint32_t n)
 {
 	for (uint32_t i = 0; i < n && flow->stage != HB_STAGE_RUN; i++)
@@ -67,7 +67,7 @@ static void add_to_sums(struct flight_sums *sums, const struct hb_flow *flow)
 }
 
 /*
- * Features of the batches that run beside this one:
+ * Returns features of the batches that run beside this one:
  *
  *	0  1 if there is any
  *	1  sum of the SM demands of the others of its own priority and above
@@ -276,7 +276,7 @@ static void begin_next_waiting(struct hb_forecast *forecast, struct active_flows
 	join_active(active, &forecast->flow[*next]);
 }
 
-/* Time until the next stage of any flow ends, or a paused run stops. */
+/* Returns time until the next stage of any flow ends, or a paused run stops. */
 static double find_next_change(const struct active_flows *active)
 {
 	double next = INFINITY;

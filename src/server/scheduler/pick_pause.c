@@ -21,7 +21,7 @@
 /* A batch is not paused or resumed again within this time: each change alters the plans, and the decision could oscillate. */
 #define PAUSE_CHANGE_NS INT64_C(200000)
 
-/* Whether high priority of the same model waits for the place of the batch; paused, the batch would block it forever. */
+/* Returns whether high priority of the same model waits for the place of the batch; paused, the batch would block it forever. */
 static bool is_waited_for(const struct hb_scheduler *scheduler, const struct hb_scheduler_batch *batch)
 {
 	return scheduler->queues[batch->model][HB_SCHEDULER_HIGH].requests &&

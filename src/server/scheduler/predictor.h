@@ -119,7 +119,7 @@ struct hb_predictor {
 void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts parts);
 /* The model's number; -EINVAL, -ENOSPC. */
 int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_scheduler_model *model);
-/* Gives the number to another model; forgets what was learned. 0, -EINVAL, -EBUSY (a batch of it is in flight). */
+/* Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (a batch of it is in flight). */
 int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model);
 
 /* Learns from a batch that was run alone when the model was loaded: ns of each stage. */
@@ -139,12 +139,12 @@ void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 /* The batch has ended. Nothing is learned if it failed (`complete` false), or from stages that were not reported. */
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete);
 
-/* Time of a batch alone: copy in, run and copy out. */
+/* Returns time of a batch alone: copy in, run and copy out. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes);
-/* Share (0..1) of a transfer's time alone in which it uses the link; the rest is latency. */
+/* Returns the share (0..1) of a transfer's time alone in which it uses the link; the rest is latency. */
 double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double transfer_ns);
-/* Error estimate, relative to the predicted time, of batches of that priority that began beside `beside` others. */
+/* Returns error estimate, relative to the predicted time, of batches of that priority that began beside `beside` others. */
 double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t beside);
 
 /*
@@ -171,7 +171,7 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 /* The error estimate of a flow's finish_ns; after hb_forecast_run(). */
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index);
 /*
- * Sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all were in their run
+ * Returns sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all were in their run
  * stage. More than the sum without a batch = that batch makes the GPU do more work.
  */
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast);

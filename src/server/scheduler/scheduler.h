@@ -91,15 +91,15 @@ struct hb_scheduler_counts {
 };
 
 void hb_scheduler_config_init(struct hb_scheduler_config *config);
-/* 0, -EINVAL (error says which value), -ENOMEM. */
+/* Returns 0, -EINVAL (error says which value), -ENOMEM. */
 int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_scheduler **out, struct hb_error *error);
 void hb_scheduler_free(struct hb_scheduler *scheduler);
-/* Changes the policy; what was learned stays. 0, -EINVAL (no such policy), -EBUSY (requests wait or run). */
+/* Changes the policy; what was learned stays. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run). */
 int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error);
 /* The model's number; -EINVAL, -ENOSPC. */
 int hb_scheduler_add_model(struct hb_scheduler *scheduler, const struct hb_scheduler_model *model,
 			   struct hb_error *error);
-/* Gives the number to another model; forgets what was learned. 0, -EINVAL, -EBUSY (requests of the old model wait or run). */
+/* Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (requests of the old model wait or run). */
 int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, const struct hb_scheduler_model *model,
 			       struct hb_error *error);
 
@@ -126,11 +126,11 @@ int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler);
 const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *scheduler, uint32_t slot);
 const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *scheduler);
 const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *scheduler);
-/* Number of batches in flight of a model. */
+/* Returns number of batches in flight of a model. */
 uint32_t hb_scheduler_in_flight(const struct hb_scheduler *scheduler, uint32_t model);
-/* Number of queued requests of a priority, including those downgraded to it. */
+/* Returns number of queued requests of a priority, including those downgraded to it. */
 uint32_t hb_scheduler_queued(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
-/* Number of requests of a priority that are queued or in batches; at most queue_max. */
+/* Returns number of requests of a priority that are queued or in batches; at most queue_max. */
 uint32_t hb_scheduler_admitted(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
 uint32_t hb_scheduler_queue_max(const struct hb_scheduler *scheduler);
 /* Names of policies, NULL-terminated. */

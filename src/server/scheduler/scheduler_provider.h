@@ -25,14 +25,14 @@ struct hb_scheduler_provider_event {
 
 struct hb_scheduler_provider_ops {
 	const char *name;
-	/* Number of models that it can serve, and the properties of one. 0 or -EINVAL. */
+	/* Returns number of models that it can serve, and the properties of one. Returns 0 or -EINVAL. */
 	uint32_t (*models)(void *self);
 	int (*model)(void *self, uint32_t model, struct hb_scheduler_model *out);
-	/* Time of each stage of a batch alone, computed without running it. 0, -EINVAL, -ENOMEM. NULL = not possible. */
+	/* Returns time of each stage of a batch alone, computed without running it. Returns 0, -EINVAL or -ENOMEM. NULL = not possible. */
 	int (*profile)(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES]);
 	/*
 	 * Starts a batch (copy in, run, copy out). `slot` identifies it in events; `model` is the back end's number, while
-	 * batch->model is the scheduler's. *batch is valid during the call only. 0, -EBUSY, -EINVAL, -ENOMEM.
+	 * batch->model is the scheduler's. *batch is valid during the call only. Returns 0, -EBUSY, -EINVAL or -ENOMEM.
 	 */
 	int (*start)(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch);
 	/* A request begins to arrive, so a batch will probably start soon. May be NULL. */
