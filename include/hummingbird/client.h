@@ -79,7 +79,7 @@ static inline void hb_request_begin(int64_t deadline_ns)
 		call(deadline_ns);
 }
 
-/* Announces the start of a request's first kernel. Most useful 0.3 ms ahead or more. */
+/* Announces when a request's first kernel will start. A hint helps most when it is given 0.3 ms ahead or earlier. */
 static inline void hb_hint(int64_t expected_start_ns)
 {
 	void (*call)(int64_t) = (void (*)(int64_t))hb_client_find(HB_CLIENT_HINT);

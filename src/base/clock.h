@@ -20,7 +20,7 @@ int64_t hb_clock_now_ns(void);
 void hb_clock_stop(int64_t at_ns);
 /* Moves a stopped clock forward by `by_ns` >= 0. */
 void hb_clock_warp(int64_t by_ns);
-/* The clock follows the kernel again. */
+/* Starts a stopped clock again: from now on it returns the kernel's time. */
 void hb_clock_resume(void);
 
 #endif

@@ -39,13 +39,13 @@ enum hb_config_type {
 struct hb_config_key {
 	const char *name; /* NULL ends a table */
 	enum hb_config_type type;
-	size_t offset; /* of the field; in a list's element table: within the element */
+	size_t offset; /* offset of the field in the struct; in the table of a list's element: within the element */
 	size_t size;   /* text: the array; list: one element */
 	bool required;
 	int64_t min, max;           /* both 0 = the type's own range, not negative for durations and bytes */
 	double real_min, real_max;  /* both 0 = any finite number */
 	const char *const *choices; /* NULL-terminated */
-	/* text: returns 0, or a negative errno with *why if the text is not accepted; NULL accepts any text. */
+	/* text: checks the value. Returns 0, or a negative errno with *why if the text is not accepted; NULL accepts any text. */
 	int (*check)(const char *text, struct hb_error *why);
 	/*
 	 * map: its keys. list: the description of an element; either keys of a map, or one
@@ -90,7 +90,7 @@ struct hb_config_key {
  */
 int hb_config_load(const char *path, const struct hb_config_key *keys, void *config, size_t size,
 		   struct hb_error *error);
-/* The same from memory; `origin` stands for the file name in errors. */
+/* Reads a configuration from memory, as hb_config_load() does; `origin` stands for the file name in errors. */
 int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys, void *config,
 		    size_t size, struct hb_error *error);
 

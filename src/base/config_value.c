@@ -34,7 +34,7 @@ static int store_bool(const char *text, bool *field, struct hb_error *error)
 	return 0;
 }
 
-/* -EINVAL unless within the key's bounds; `show` writes a bound in the key's own unit. */
+/* Returns 0 if the value is within the key's bounds, else -EINVAL; `show` writes a bound in the key's own unit. */
 static int check_range(const struct hb_config_key *key, int64_t value, const char *text,
 		       char *(*show)(int64_t value, char *out), struct hb_error *error)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading counter sets; see counters.h. */
+/* Reads sets of counters; see counters.h. */
 #include "base/counters.h"
 
 void hb_counters_snapshot(const struct hb_counter_set *set, uint64_t *out)

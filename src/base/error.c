@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formatting of user-facing errors; see error.h. */
+/* Formats errors that users read; see error.h. */
 #include "base/error.h"
 
 #include <stdarg.h>

@@ -61,7 +61,7 @@ void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from)
 		into->buckets[i] += from->buckets[i];
 }
 
-/* 1..count. */
+/* Returns ceil(share * count), limited to 1..count. */
 static uint64_t rank_of(uint64_t count, double share)
 {
 	if (!(share > 0))

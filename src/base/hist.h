@@ -29,7 +29,7 @@ struct hb_hist {
 	uint64_t buckets[HB_HIST_BUCKETS];
 };
 
-/* A zeroed struct is a valid empty histogram. */
+/* Empties the histogram. A zeroed struct is also a valid empty histogram. */
 void hb_hist_init(struct hb_hist *hist);
 void hb_hist_record(struct hb_hist *hist, int64_t value_ns);
 void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from);

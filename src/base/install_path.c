@@ -72,7 +72,7 @@ int hb_install_shim_dir(char *path, size_t size)
 	return find_library("HB_SHIM_DIR", shim_folders, path, size);
 }
 
-/* The library is beside the shim in an installation, and in a folder beside the shim's in a build tree. */
+/* In an installation the library is in the shim's folder; in a build tree it is in a folder beside the shim's. */
 int hb_install_signs(char *path, size_t size)
 {
 	char folder[PATH_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules for JSON in and out; see json.h. */
+/* Reads and writes JSON by the project's rules; see json.h. */
 #include "base/json.h"
 
 #include <errno.h>

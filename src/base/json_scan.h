@@ -51,7 +51,7 @@ struct hb_json_number {
 	double real; /* of any number */
 };
 
-/* The text need not be terminated; it must outlive the scan. */
+/* Begins to scan a text, which needs no NUL at its end and must outlive the scan. */
 void hb_json_scan_init(struct hb_json_scan *scan, const char *text, size_t bytes);
 enum hb_json_kind hb_json_scan_kind(struct hb_json_scan *scan);
 /* Begins an object ('{') or array ('['). */

@@ -15,7 +15,7 @@
 struct hb_json_text {
 	char *data; /* from malloc; the caller frees it */
 	size_t bytes, room;
-	bool no_memory; /* memory ran out; nothing was added since */
+	bool no_memory; /* memory ran out; nothing has been added since */
 };
 
 /* Reserves `room` bytes; the buffer grows when needed. */

@@ -17,7 +17,7 @@ enum hb_log_level { HB_LOG_ERROR, HB_LOG_WARNING, HB_LOG_INFO, HB_LOG_DEBUG };
 
 /* Word before the level in every line: "hb" until set; must outlive the program (a literal). */
 void hb_log_name_set(const char *name);
-/* Overrides HB_LOG. */
+/* Sets the level, in place of the environment variable HB_LOG. */
 void hb_log_level_set(enum hb_log_level level);
 /* For tests: passes lines (without a newline) to this function instead of stderr; NULL = stderr again. */
 void hb_log_sink_set(void (*sink)(void *argument, enum hb_log_level level, const char *line), void *argument);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding data files; see paths.h. HB_SOURCE_DATA and HB_BUILD_ROOT come from meson.build. */
+/* Finds data files; see paths.h. HB_SOURCE_DATA and HB_BUILD_ROOT come from meson.build. */
 #include "base/paths.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* bin/hb is one folder below share/'s parent, lib/x86_64-linux-gnu/hummingbird/libcuda.so.1 three. */
+/* Folders between a file of ours and the parent of share/: one for bin/hb, three for lib/x86_64-linux-gnu/hummingbird/libcuda.so.1. */
 #define LEVELS_UP 4
 
 int hb_path_own_folder(char folder[static PATH_MAX])

@@ -14,11 +14,11 @@
 #include <limits.h>
 #include <stddef.h>
 
-/* Folder of the program, or of the shared library, that this function is linked into. Returns 0 or -errno. */
+/* Finds the folder of the program, or of the shared library, that this function is linked into. Returns 0 or -errno. */
 int hb_path_own_folder(char folder[static PATH_MAX]);
 
 /*
- * Path of an existing data file or folder, e.g. "traces/h200-colocation.csv".
+ * Finds an existing data file or folder, e.g. "traces/h200-colocation.csv".
  * Returns 0, -ENOENT (error says where it looked), -ENAMETOOLONG. *path written only on success.
  */
 int hb_path_data(const char *relative, char *path, size_t size, struct hb_error *error);

@@ -15,14 +15,14 @@ struct hb_rng {
 	uint64_t state[4];
 };
 
-/* Generators of one seed and different streams are independent: one for each thing that draws. */
+/* Seeds a generator. Generators of one seed and different streams are independent; use a stream for each purpose. */
 void hb_rng_init(struct hb_rng *rng, uint64_t seed, uint64_t stream);
 uint64_t hb_rng_u64(struct hb_rng *rng);
-/* 0..bound-1 without bias; bound >= 1. */
+/* Draws a number from 0 to bound - 1 without bias; bound >= 1. */
 uint64_t hb_rng_below(struct hb_rng *rng, uint64_t bound);
-/* [0, 1), 53 random bits. */
+/* Draws a number from [0, 1) with 53 random bits. */
 double hb_rng_double(struct hb_rng *rng);
-/* Exponential with this mean; > 0, at most about 37 means. */
+/* Draws from the exponential distribution with this mean; the result is > 0 and at most about 37 means. */
 double hb_rng_exponential(struct hb_rng *rng, double mean);
 
 #endif

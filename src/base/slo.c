@@ -9,7 +9,7 @@
 
 #define PPM_PER_PERCENT 10000u
 
-/* "99" or "99.95" percent in ppm; 0 = not a share between 0 and 100. */
+/* Parses percent, such as "99" or "99.95". Returns ppm; 0 = the text is not a share between 0 and 100. */
 static uint32_t parse_percent(const char *text, size_t length)
 {
 	uint32_t ppm = 0, unit = PPM_PER_PERCENT;

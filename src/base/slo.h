@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 struct hb_slo {
-	int64_t latency_ns; /* 0 = none, -1 = learn it */
-	uint32_t share_ppm; /* of requests that must meet it; 0 = not given */
+	int64_t latency_ns; /* 0 = no objective, -1 = the daemon learns the objective */
+	uint32_t share_ppm; /* share of requests that must meet the objective; 0 = not given */
 };
 
-/* Returns 0 or -EINVAL; the error repeats the text. *slo written only on success. */
+/* Parses an objective. Returns 0 or -EINVAL; the error repeats the text. *slo is written only on success. */
 int hb_slo_parse(const char *text, struct hb_slo *slo, struct hb_error *error);
 
 #endif

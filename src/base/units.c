@@ -37,17 +37,17 @@ static const struct unit byte_units[] = {
 	{NULL, 0},
 };
 
-/* Digits, a point and how many digits follow it, and where the unit begins. */
+/* A decimal number and the place behind it, where the unit begins. */
 struct number {
 	__int128 digits;
 	__int128 divisor; /* 10^(digits after the point) */
 	const char *rest;
 };
 
-/* More digits than this cannot be a whole int64 of anything, and the products below stay inside 128 bits. */
+/* A number with more digits fits into int64_t in no unit. With at most this many, the products below fit into 128 bits. */
 #define DIGITS_MAX 20
 
-/* -EINVAL where `text` does not begin with a decimal number. */
+/* Parses the number that `text` begins with. Returns 0, or -EINVAL if there is none. */
 static int number_scan(const char *text, struct number *number)
 {
 	struct number n = {.divisor = 1, .rest = text};

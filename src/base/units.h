@@ -13,20 +13,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room for any text the format functions write. */
+/* Size of a buffer for any text that the format functions write. */
 #define HB_UNITS_TEXT_MAX 40
 
 /*
- * NUMBER UNIT with UNIT one of ns us ms s min h; "0" needs none. Returns 0, -EINVAL,
+ * Parses NUMBER UNIT, where UNIT is ns, us, ms, s, min or h; "0" needs no unit. Returns 0, -EINVAL,
  * -ERANGE (over 292 years); the error repeats the text. *ns written only on success.
  */
 int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error);
-/* Exact, in the largest of ns us ms s that gives a number >= 1: 1500000 -> "1.5ms". Returns `text`. */
+/* Writes a duration exactly, in the largest of ns, us, ms, s that gives a number >= 1: 1500000 -> "1.5ms". Returns `text`. */
 char *hb_duration_format(int64_t ns, char text[static HB_UNITS_TEXT_MAX]);
 
-/* NUMBER [UNIT] with UNIT one of B KiB MiB GiB TiB kB MB GB TB; none = bytes. Result at most INT64_MAX. */
+/* Parses NUMBER [UNIT], where UNIT is B, KiB, MiB, GiB, TiB, kB, MB, GB or TB; without a unit the number is bytes. The result is at most INT64_MAX. */
 int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error);
-/* For people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
+/* Writes a size for people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
 char *hb_bytes_format(uint64_t bytes, char text[static HB_UNITS_TEXT_MAX]);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define HB_UUID_TEXT_SIZE 41 /* with the NUL */
 
-/* "GPU-01234567-89ab-cdef-0123-456789abcdef". Returns `text`. */
+/* Writes the form "GPU-01234567-89ab-cdef-0123-456789abcdef". Returns `text`. */
 char *hb_uuid_format(const unsigned char uuid[16], char text[static HB_UUID_TEXT_SIZE]);
 
 #endif

@@ -45,10 +45,11 @@ int hb_cli_option_refused(const char *command, const struct option *options, int
 /* The options of a command. */
 struct hb_cli_syntax {
 	const char *command, *usage;
-	const char *letters;                                      /* getopt_long()'s; "h" is help */
-	const struct option *options;                             /* getopt_long()'s */
-	int (*take)(void *argument, int code, const char *value); /* takes one option: -1, or an exit status */
-	bool words;                                               /* arguments may follow the options, from optind on */
+	const char *letters;          /* getopt_long()'s; "h" is help */
+	const struct option *options; /* getopt_long()'s */
+	int (*take)(void *argument, int code,
+		    const char *value); /* stores one option; returns -1, or an exit status that ends the command */
+	bool words;                     /* arguments may follow the options, from optind on */
 };
 /* Gives every option to syntax->take: -1, or an enum hb_exit when the command is over. */
 int hb_cli_read_options(const struct hb_cli_syntax *syntax, int argc, char **argv, void *argument);

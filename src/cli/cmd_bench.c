@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `hb bench` executes the benchmark harness, a Python package (bench/hbbench)
- * that lies in the source tree or is installed with hb. The harness reads the
+ * that is part of the source tree or is installed with hb. The harness reads the
  * options itself and prints every message under this command's name.
  */
 #include "base/paths.h"
@@ -16,7 +16,7 @@
 
 #define COMMAND "bench"
 
-/* Seen from the folder of hb: build/, build-test/gcc/, and an installation. */
+/* The harness's folder relative to the folder of hb, if that is build/, build-test/gcc/, or bin/ of an installation. */
 static const char *const harness_folders[] = {"../bench", "../../bench", "../share/hummingbird/bench"};
 
 static bool find_harness(const char *own, char path[PATH_MAX])
@@ -31,7 +31,7 @@ static bool find_harness(const char *own, char path[PATH_MAX])
 	return false;
 }
 
-/* The harness starts `hb run` and `hb sim`, so it must know this very program. */
+/* Passes the path of this program to the harness, which starts `hb run` and `hb sim` with it. */
 static void set_environment(const char *own)
 {
 	char hb[PATH_MAX + 4];

@@ -58,7 +58,7 @@ enum doctor_option_code {
 
 struct doctor_request {
 	bool simulated, quick, json, inside, slice, masks, gpcs;
-	int64_t limit_ns; /* of one trial */
+	int64_t limit_ns; /* time limit of one trial */
 };
 
 struct report {
@@ -133,7 +133,7 @@ static void try_slice(struct report *report, const struct doctor_request *reques
 	json_decref(answer);
 }
 
-/* Not required: only the spatial engine uses SM masks, and it also works without them. */
+/* Adds the check of SM masks, which are not required: only the spatial engine uses them, and it also works without them. */
 static void try_masks(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
@@ -147,7 +147,7 @@ static void try_masks(struct report *report, const struct doctor_request *reques
 	json_decref(answer);
 }
 
-/* Not required: without the GPCs, masks are spread over all of them. */
+/* Adds the check of GPCs, which is not required: if the GPCs are unknown, masks are spread over all SMs. */
 static void try_gpcs(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
@@ -213,7 +213,7 @@ static void add_mechanism(struct report *report, const char *priority, const jso
 {
 	char name[32];
 	snprintf(name, sizeof name, "%s: %s", priority, hb_status_text(entry, "mechanism"));
-	/* Required: without compute slices high priority has no effect. */
+	/* Time slices of compute groups are required: without them high priority has no effect. */
 	struct hb_probe *probe = add_probe(report, name,
 					   strcmp(hb_status_text(entry, "mechanism"), "compute slice") == 0);
 	probe->works = json_is_true(json_object_get(entry, "enforced"));

@@ -91,7 +91,7 @@ static const char help[] =
 	"example:\n"
 	"  hb sim --high resnet50_b1@60/s --low resnet50_train_b128 --report out.html\n";
 
-/* The next free worker takes the next mode. results, errors and codes have one entry for each mode. */
+/* The modes to run. A free worker takes the next mode; results, errors and codes have one entry for each mode. */
 struct work {
 	const struct hb_sim_command *command;
 	struct hb_sim_result *results;
@@ -146,7 +146,7 @@ static void *run_worker(void *argument)
 	return NULL;
 }
 
-/* The calling thread works, too, so a run is only slower when threads cannot be created. */
+/* Runs all modes. The calling thread is also a worker, so the run is only slower when no thread can be created. */
 static void run_workers(struct work *work)
 {
 	pthread_t threads[HB_SIM_RESULTS_MAX];

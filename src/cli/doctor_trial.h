@@ -11,13 +11,13 @@
 
 #include <stdbool.h>
 
-/* {"works", "context", "found"}; see doctor_slice.h. */
+/* Tries time slices; the object has "works", "context" and "found" (doctor_slice.h). */
 json_t *hb_trial_slice(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* {"works", "found"}; see doctor_masks.h. */
+/* Tries SM masks; the object has "works" and "found" (doctor_masks.h). */
 json_t *hb_trial_masks(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* See doctor_gpcs.h. */
+/* Finds the GPCs; doctor_gpcs.h describes the object. */
 json_t *hb_trial_gpcs(bool simulated, int64_t limit_ns, struct hb_error *error);
-/* {"error", "tenant", "gpus"}, run under `hb run --priority PRIORITY`; see doctor_inside.h. */
+/* Runs a trial under `hb run --priority PRIORITY`; the object has "error", "tenant" and "gpus" (doctor_inside.h). */
 json_t *hb_trial_inside(const char *priority, bool simulated, int64_t limit_ns, struct hb_error *error);
 
 #endif

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 	if (!command)
 		return refuse_command(word);
 	int code = command->run(argc - 1, argv + 1);
-	/* Without this check a full disk or a closed pipe would look like success. */
+	/* Without this check the exit status would be 0 although a full disk or a closed pipe lost the output. */
 	if (fflush(stdout) != 0 && code == HB_EXIT_OK) {
 		perror("hb: standard output");
 		return HB_EXIT_FAILURE;

@@ -16,14 +16,14 @@ struct hb_out_file {
 	char *temporary;
 };
 
-/* Opens the file: 0 or -errno. With path NULL the file stays closed, which is no error. */
+/* Opens the file. Returns 0 or a negative errno. With path NULL the file stays closed, which is no error. */
 int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error *error);
 /*
  * Passes on the `result` of a function that wrote the file. When the function failed because the file could not be written
  * (a full disk), *error names the file instead.
  */
 int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error);
-/* Renames the file to its path: 0 or -errno; on an error the temporary file is removed. Does nothing when closed. */
+/* Renames the file to its path. Returns 0, or a negative errno after removing the temporary file. Does nothing to a closed file. */
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error);
 /* Closes the file and removes it if it was not committed. */
 void hb_out_file_fini(struct hb_out_file *file);

@@ -56,7 +56,7 @@ static void add_event(struct timeline *timeline, json_t *event)
 static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row, const char *name,
 		     int64_t begin_ns, int64_t end_ns)
 {
-	/* A span that began before the recording begins with it. */
+	/* A span that began before the recording is drawn from the recording's first line on. */
 	if (begin_ns < timeline->begin_ns)
 		begin_ns = timeline->begin_ns;
 	if (end_ns > begin_ns)

@@ -14,10 +14,10 @@
 const char *hb_status_text(const json_t *object, const char *key);
 int64_t hb_status_number(const json_t *object, const char *key);
 
-/* The entry of a tenant in the list "tenants", or NULL. */
+/* Returns the entry of a tenant in the list "tenants", or NULL. */
 json_t *hb_status_find_tenant(const json_t *status, int64_t id);
 
-/* The SLO that a tenant asked for: "10ms", "auto", or `none` when it asked for none. Returns `text`. */
+/* Writes the SLO that a tenant asked for: "10ms", "auto", or the text `none` when it asked for none. Returns `text`. */
 const char *hb_status_format_slo(const json_t *tenant, const char *none, char text[HB_UNITS_TEXT_MAX]);
 
 #endif

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Asks the daemon for real or simulated GPUs; starts no daemon. 0 with a new reference in *root, or a negative errno with *error. */
+/* Asks the daemon for real or simulated GPUs; starts no daemon. Returns 0 with a new reference in *root, or a negative errno with *error. */
 int hb_status_ask(bool simulated, json_t **root, struct hb_error *error);
 /* Reads a file that `hb status --json` wrote; "-" is standard input. Returns as hb_status_ask(). */
 int hb_status_load(const char *file, json_t **root, struct hb_error *error);

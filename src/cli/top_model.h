@@ -16,9 +16,9 @@
 struct hb_top_gpu {
 	const char *uuid, *name, *engine, *policy, *ejected;
 	uint32_t high, low, uncovered;
-	uint64_t memory_used, memory_total; /* total 0 = not known */
+	uint64_t memory_used, memory_total; /* bytes; memory_total 0 = not known */
 	double harvest;                     /* share of the time in which low priority had the GPU, or HB_TOP_UNKNOWN */
-	bool harvest_estimated;             /* from the times of launches, not from turns */
+	bool harvest_estimated; /* `harvest` is estimated from the times of launches, because there are no turns */
 };
 
 struct hb_top_tenant {
@@ -31,10 +31,10 @@ struct hb_top_tenant {
 	double requests_s, launches_s, preemptions_s;
 	int64_t p50_ns, p99_ns; /* 0 = no request yet */
 	double share;           /* share of the time on the GPU, or HB_TOP_UNKNOWN */
-	bool share_estimated;   /* from the times of launches, not from what ran */
+	bool share_estimated;   /* `share` is estimated from the times of launches */
 	double unready;         /* share of requests that arrived before the GPU was taken over, or HB_TOP_UNKNOWN */
 	uint64_t memory;
-	const json_t *json; /* its entry in the status */
+	const json_t *json; /* the tenant's entry in the status */
 };
 
 struct hb_top_model {

@@ -20,20 +20,20 @@
 #include <string.h>
 
 #define KEY_ESCAPE 27
-#define PAGE 10 /* tenants */
+#define PAGE 10 /* tenants by which page up and page down move */
 
 enum prompt { PROMPT_NONE, PROMPT_FILTER, PROMPT_SLO };
 
 struct screen {
 	struct hb_top_options options;
 	json_t *status; /* the last status; NULL = none yet */
-	json_t *before; /* the status before; NULL = none yet */
+	json_t *before; /* the status before the last one; NULL = none yet */
 	struct hb_top_model model;
 	bool modelled, detail, help, paused, leave;
-	uint32_t selected; /* 0 = none yet */
+	uint32_t selected; /* id of the selected tenant; 0 = none yet */
 	enum prompt prompt;
 	char input[64], message[160];
-	/* State of painting. */
+	/* State of painting: the next row of the list, rows scrolled out at the top, and the screen's row behind the list. */
 	int row, skip, last_row;
 	int selected_row; /* row in the complete list, without scrolling; -1 = not found */
 };

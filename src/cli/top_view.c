@@ -14,7 +14,7 @@ struct page {
 	int width;
 	hb_top_line *line;
 	void *argument;
-	int lines; /* emitted so far */
+	int lines; /* number of lines emitted so far */
 };
 
 static void emit_line(struct page *page, enum hb_top_style style, const char *text)

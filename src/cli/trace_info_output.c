@@ -123,7 +123,7 @@ static json_t *pack_shares(const struct hb_workload_info *info)
 	return shares;
 }
 
-/* An unknown time is null. */
+/* Packs a time as JSON; an unknown time becomes null. */
 static json_t *pack_time(int64_t ns)
 {
 	return ns ? json_real((double)ns / 1e3) : json_null();

@@ -10,7 +10,7 @@
 /* Prints tables. `info` has one entry for each workload of the set. */
 void hb_trace_info_table(FILE *out, const struct hb_trace_set *set, const struct hb_workload_info *info,
 			 const char *gpu);
-/* Prints one JSON object: returns 0, -EIO or -ENOMEM. */
+/* Prints one JSON object. Returns 0, -EIO or -ENOMEM. */
 int hb_trace_info_json(FILE *out, const struct hb_trace_set *set, const struct hb_workload_info *info, const char *gpu,
 		       char *const *paths, int n_paths, struct hb_error *error);
 

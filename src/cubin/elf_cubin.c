@@ -8,7 +8,7 @@
 
 #define CUBIN_ABI 65 /* ELF OS ABI of the form that CUDA 13 writes, ABI version 8 */
 #define CUBIN_ABI_VERSION 8
-#define SYMBOL_IS_ENTRY 0x10 /* st_other */
+#define SYMBOL_IS_ENTRY 0x10 /* bit of a symbol's st_other: the symbol is a kernel */
 
 static bool is_within(uint64_t offset, uint64_t size, uint64_t limit)
 {

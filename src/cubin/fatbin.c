@@ -23,14 +23,14 @@ struct fatbin_header {
 	uint32_t magic;
 	uint16_t version;
 	uint16_t n_header_bytes;
-	uint64_t n_bytes; /* of all entries */
+	uint64_t n_bytes; /* size of all entries together */
 };
 
 /* The start of an entry's header. Longer headers continue with fields that are not needed here. */
 struct fatbin_entry_header {
 	uint16_t kind, version;
 	uint32_t n_header_bytes;
-	uint64_t n_bytes; /* padded to eight */
+	uint64_t n_bytes; /* size of the content, padded to a multiple of eight */
 	uint32_t n_packed_bytes;
 	uint32_t options;
 	uint16_t code_minor, code_major;

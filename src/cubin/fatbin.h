@@ -24,7 +24,7 @@ struct hb_fatbin_entry {
 	uint64_t flags;
 	const uint8_t *bytes; /* as stored in the fatbin */
 	size_t n_bytes;
-	size_t n_unpacked; /* from the header; checked by unpacking only */
+	size_t n_unpacked; /* unpacked size as the header gives it; only unpacking checks this size */
 };
 
 /* Iterates over the entries of one fatbin. */

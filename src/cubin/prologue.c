@@ -55,7 +55,7 @@ struct compiled_entry {
 	struct hb_code_facts facts;
 };
 
-/* Returns whether the check may contain this instruction. Any other would need an argument why it is safe. */
+/* Returns whether the check may contain this instruction. Any other instruction would need an argument why it is safe. */
 static bool is_expected(unsigned opcode)
 {
 	static const uint16_t expected[] = {
@@ -81,7 +81,7 @@ static bool loads_stack_pointer(struct hb_sass instruction)
 	return hb_sass_opcode(instruction) == HB_SASS_OP_LDC && (instruction.low >> 16 & 0xff) == 1;
 }
 
-/* Returns NULL, or what is wrong. */
+/* Finds the code before the marker in entry i. Returns NULL, or what is wrong with the entry. */
 static const char *find_entry(const struct hb_cubin *cubin, unsigned i, struct compiled_entry *out)
 {
 	const struct hb_cubin_kernel *kernel = hb_cubin_find_kernel(cubin, entries[i].name);

@@ -33,9 +33,9 @@ struct hb_bounds {
 
 struct hb_prologue {
 	unsigned arch;
-	uint32_t parameter_base; /* offset of parameters in bank 0; the kernel's must be the same */
+	uint32_t parameter_base; /* offset of the parameters in constant bank 0; it must equal that of the kernel */
 	uint32_t n_registers;
-	uint32_t exit_place; /* offset of its EXIT in bytes */
+	uint32_t exit_place; /* offset of the check's EXIT instruction in bytes */
 	size_t n_bytes;      /* a multiple of HB_PROLOGUE_ALIGN */
 	uint8_t code[HB_PROLOGUE_BYTES_MAX];
 	/* 64-bit words of the code to which the shifted offset of the bounds is added. */

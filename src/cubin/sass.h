@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the splicer must know about machine code: an instruction has 16 bytes, with
+ * Reads machine code, as far as the splicer must: an instruction has 16 bytes, with
  * the opcode in the low 12 bits and scheduling bits in the high word. Called by the
  * rules for splitting (can this kernel be split?) and by prologue.c (is this range
  * check sound?). Knows sm_90 only; no kernel of another architecture is split.

@@ -217,7 +217,7 @@ static void write_headers(struct splice_job *job)
 	}
 }
 
-/* In the text of a changed kernel the kernel's symbol grows and the other symbols move. */
+/* Writes the symbol table. In the text of a changed kernel the kernel's symbol grows and the other symbols move. */
 static void write_symbols(struct splice_job *job, const struct hb_splice *splice)
 {
 	const struct hb_cubin *cubin = job->cubin;
@@ -238,7 +238,7 @@ static void write_symbols(struct splice_job *job, const struct hb_splice *splice
 	}
 }
 
-/* Parses and judges the copy: its kernels must be valid and have the added parameter. */
+/* Parses and checks the copy: its kernels must be valid and have the added parameter. */
 static int check_result(const struct splice_job *job, const struct hb_splice *splice)
 {
 	struct hb_cubin again;

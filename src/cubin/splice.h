@@ -24,10 +24,10 @@ struct hb_splice {
 	uint32_t n_kernels, n_split;
 	struct hb_spliced_kernel {
 		enum hb_split_reason reason; /* HB_SPLIT_none: the kernel can be split */
-		uint32_t n_parameters;       /* of the original; the bounds are the next parameter */
-		uint32_t parameter_bytes;    /* of the original */
-		uint32_t bounds_place;       /* offset among the parameters */
-	} * kernels;                         /* in the order of cubin->kernels */
+		uint32_t n_parameters;    /* number of parameters of the original kernel; the bounds are the next one */
+		uint32_t parameter_bytes; /* size of the original kernel's parameters */
+		uint32_t bounds_place;    /* offset of the bounds among the parameters */
+	} * kernels;                      /* in the order of cubin->kernels */
 };
 
 /* Returns 0, -EINVAL (the layout of the cubin cannot be extended), or -ENOMEM. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a kernel is not split: the rows of split_reasons.def as numbers, names and
- * texts. Used by the rules, the shim and programs that count reasons.
+ * The reasons why a kernel is not split: the rows of split_reasons.def as numbers,
+ * names and texts. Used by the rules, the shim and programs that count reasons.
  */
 #ifndef HB_CUBIN_SPLIT_REASON_H
 #define HB_CUBIN_SPLIT_REASON_H

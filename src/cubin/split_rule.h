@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Can this kernel be split? Decides from its attributes, relocations, symbols and
- * instructions; anything unknown means no. The launch has further conditions, see
+ * Decides whether a kernel can be split, from its attributes, relocations, symbols
+ * and instructions; anything unknown means no. The launch has further conditions, see
  * docs/splitting.md. Called by the splicer and by programs that count kernels.
  */
 #ifndef HB_CUBIN_SPLIT_RULE_H

@@ -263,7 +263,7 @@ static bool others_have_queued(const struct hb_gpu_model *model, const struct mo
 	return false;
 }
 
-/* The launch at the head of an idle stream is on its way. */
+/* Schedules the arrival of the launch at the head of an idle stream. */
 static void expect_head(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_stream *stream = &model->streams[id];
@@ -362,7 +362,7 @@ static void note_done(struct hb_gpu_model *model, const struct hb_gpu_model_comp
 int hb_gpu_model_note_switch(struct hb_gpu_model *model, const struct hb_gpu_model_switch *change)
 {
 	if (model->switch_count == model->switch_capacity) {
-		/* Callers need not read the switches: only the newest are kept. */
+		/* Only the newest switches are kept, because callers need not read them. */
 		if (model->switch_capacity >= 4096) {
 			model->switch_head = (model->switch_head + 1) % model->switch_capacity;
 			model->switch_count--;
@@ -397,7 +397,7 @@ bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_swi
 	return true;
 }
 
-/* The next piece of a graph is queued already. It starts after the boundary, which passes in the context's own time. */
+/* Starts the stream's next piece after the boundary between two queued kernels, which passes in the context's own time. */
 static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool graph)
 {
 	struct model_stream *stream = &model->streams[id];
@@ -460,7 +460,7 @@ void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int 
 	for (struct model_entry *entry = stream->head; entry; entry = entry->next) {
 		if (entry->single.kind != HB_GPU_MODEL_HOLD || entry->graph)
 			continue;
-		entry->single.duration_ns = 1; /* for holds that have not started */
+		entry->single.duration_ns = 1; /* a hold that has not started ends as soon as it starts */
 		if (entry == stream->head && stream->state == STREAM_RUNNING)
 			hb_gpu_model_hold_end(model, stream->kernel);
 	}
@@ -499,7 +499,7 @@ static void run_global(struct hb_gpu_model *model, const struct model_event *eve
 	case EVENT_NEXT:
 	case EVENT_SOLO_END:
 	case EVENT_COHORT:
-		break; /* only the contexts' own heaps */
+		break; /* these events occur in the contexts' own heaps only */
 	}
 }
 

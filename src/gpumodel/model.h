@@ -50,13 +50,13 @@ struct hb_gpu_model_work {
 	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */
 	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
 	bool sm_spread; /* the SMs it may use are spread over the GPCs; else complete GPCs are left out where possible */
-	uint64_t cookie;  /* given back in the completion */
+	uint64_t cookie;  /* number chosen by the caller, returned in the completion */
 	const char *name; /* name of the span on a timeline; not copied, may be NULL */
 };
 
 struct hb_gpu_model_completion {
 	uint64_t cookie;
-	int64_t start_ns; /* first block running (copy: first byte) */
+	int64_t start_ns; /* start of the first block; of a copy: of the first byte */
 	int64_t end_ns;
 	int stream;
 };
@@ -67,21 +67,21 @@ struct hb_gpu_model_switch {
 	int from_context, to_context; /* -1 = idle */
 };
 
-/* Returns number of blocks of a kernel that one SM holds; at least 1. */
+/* Returns the number of blocks of a kernel that one SM holds; at least 1. */
 uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
 
-/* NULL when out of memory. The spec is copied. */
+/* Creates a GPU without contexts. Copies the spec. Returns NULL without memory. */
 struct hb_gpu_model *hb_gpu_model_new(const struct hb_gpu_spec *spec);
 void hb_gpu_model_free(struct hb_gpu_model *model);
 
-/* Ids are small integers >= 0; negative errno on failure. Removing drops unfinished work. */
+/* Functions that add an object return its id, a small integer >= 0, or a negative errno. Removing an object drops its unfinished work. */
 int hb_gpu_model_add_context(struct hb_gpu_model *model, const struct hb_gpu_model_context *context);
 int hb_gpu_model_set_slice(struct hb_gpu_model *model, int context, int64_t slice_ns, int64_t copy_slice_ns);
 void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int context);
-/* A process in a context: several share one under MPS. sm_limit 0 = all SMs. */
+/* Adds a client, which stands for a process. Under MPS several clients share a context. sm_limit 0 = all SMs. */
 int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm_limit);
 void hb_gpu_model_remove_client(struct hb_gpu_model *model, int64_t now_ns, int client);
-/* Lower number = higher priority, as in CUDA (-5..0). */
+/* Adds a stream. A lower number is a higher priority, as in CUDA (-5..0). */
 int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority);
 void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
@@ -98,18 +98,15 @@ int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int st
  * above 0, until that long after its launch. */
 void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
-/* Returns time of the next event inside the model; INT64_MAX = none is due. */
+/* Returns the time of the next event inside the model; INT64_MAX = none is due. */
 int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model);
 /* Runs everything due up to and including now_ns. */
 void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns);
-/* Take completions and context switches in time order; false = none is left. */
+/* Removes the next completion or context switch, in order of time. Returns false if none is left. */
 bool hb_gpu_model_pop(struct hb_gpu_model *model, struct hb_gpu_model_completion *completion);
 bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_switch *change);
 
-/* Returns number of blocks of this kernel that one SM holds; at least 1. */
-uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_gpu_model_work *work);
-
-/* Returns time in which at least one kernel ran; number of unfinished submissions on a stream. */
+/* Return the time in which at least one kernel ran, and the number of unfinished submissions on a stream. */
 int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model);
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream);
 

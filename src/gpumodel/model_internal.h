@@ -40,7 +40,7 @@ enum hb_gpu_model_event_kind {
 
 struct model_event {
 	int64_t at_ns;
-	uint64_t order; /* ties: first pushed first */
+	uint64_t order; /* events of the same time happen in the order in which they were pushed */
 	uint32_t object;
 	uint32_t generation;
 	uint8_t kind;
@@ -64,8 +64,8 @@ struct model_entry {
 	const struct hb_gpu_model_work *pieces; /* graph: the caller's array; else &single */
 	uint32_t n_pieces, next_piece;
 	uint64_t cookie;
-	int64_t ready_ns; /* global: not before this */
-	int64_t start_ns; /* of the first piece; -1 = not yet */
+	int64_t ready_ns; /* global time before which the entry must not start */
+	int64_t start_ns; /* global start of the first piece; -1 = it has not started */
 	struct model_entry *next;
 	bool graph;
 };
@@ -77,7 +77,7 @@ struct model_stream {
 	uint32_t queued;
 	int32_t client;
 	int32_t priority;
-	uint32_t kernel; /* while RUNNING on SMs */
+	uint32_t kernel; /* index of the kernel; valid in state RUNNING if the piece runs on SMs */
 	uint32_t generation;
 	enum stream_state state;
 	bool used;
@@ -85,7 +85,7 @@ struct model_stream {
 
 struct model_client {
 	int32_t context;
-	uint32_t sm_limit; /* 0 = all */
+	uint32_t sm_limit; /* SMs that the client may use; 0 = all */
 	double power;      /* share of the last power window spent in matrix kernels, at power_ns */
 	int64_t power_ns;
 	bool used;
@@ -105,30 +105,30 @@ struct model_kernel {
 	const struct hb_gpu_model_work *work;
 	uint32_t stream;
 	uint32_t generation;
-	uint64_t blocks_left; /* not placed yet */
+	uint64_t blocks_left; /* blocks that were not placed yet */
 	uint64_t blocks_running;
-	int64_t start_ns; /* global, first block; -1 = none yet */
-	int64_t block_ns; /* one block, alone on the GPU */
+	int64_t start_ns; /* global start of the first block; -1 = no block has started */
+	int64_t block_ns; /* duration of one block alone on the GPU */
 	int64_t solo_start_own_ns, solo_end_own_ns;
 	uint32_t hold_cohort;
-	uint32_t occupancy; /* blocks an SM holds */
+	uint32_t occupancy; /* number of blocks that an SM holds */
 	uint32_t cluster;   /* blocks placed together, in one GPC; 0 or 1 = each by itself */
 	uint32_t sms;       /* number of SMs it may use: those of a lower rank */
 	const uint8_t *rank;
 	uint32_t registers_block, shared_block, threads_block;
 	int32_t priority;
 	bool solo, used, hold;
-	bool released; /* a hold that may end; its context needs the GPU for that */
+	bool released; /* the kernel is a hold that may end, which needs the GPU for its context */
 	uint32_t next_free;
 };
 
 struct model_sm {
-	int32_t threads, blocks, registers, shared; /* free */
+	int32_t threads, blocks, registers, shared; /* free resources of the SM */
 };
 
 struct model_context {
 	struct hb_gpu_model_context params;
-	struct model_heap heap; /* own time */
+	struct model_heap heap; /* events in own time */
 	int64_t offset_ns;      /* global - own, while resident */
 	int64_t frozen_own_ns;  /* own time at which it was switched out */
 	uint32_t *active;       /* kernels on SMs or waiting for SMs, sorted by priority and order */
@@ -136,7 +136,7 @@ struct model_context {
 	uint32_t n_started;  /* number of these kernels that have blocks on SMs */
 	uint32_t n_boundary; /* streams that are between two queued kernels */
 	struct model_sm sm[HB_GPU_MODEL_SMS_MAX];
-	bool placed; /* sm[] in use: cohorts exist */
+	bool placed; /* sm[] is in use, because cohorts exist */
 	bool used, had_demand;
 	uint32_t n_clients;
 	int64_t idle_since_ns; /* global time since which the context has no work */
@@ -145,14 +145,14 @@ struct model_context {
 struct copy_job {
 	int32_t stream;
 	int64_t left_ns;  /* transfer time still needed */
-	int64_t start_ns; /* first byte; -1 = not yet */
+	int64_t start_ns; /* global start of the first byte; -1 = the copy has not started */
 };
 
 struct copy_engine {
 	struct copy_job *jobs; /* at most one job for each stream, because streams are in order */
 	uint32_t n_jobs, capacity;
-	int32_t client;   /* being served, -1 none */
-	uint32_t job;     /* index being served */
+	int32_t client;   /* the client that is served; -1 = none */
+	uint32_t job;     /* index of the job that is served */
 	int64_t since_ns; /* time from which the job's left_ns counts */
 	int64_t turn_ns;  /* time from which the client's slices count */
 	uint32_t generation;
@@ -167,7 +167,7 @@ struct hb_gpu_model {
 	/* Rank of each SM, see hb_gpu_model_rank_sms. rank_gpc has one row for each number of SMs left out beyond complete rooms. */
 	uint8_t rank_spread[HB_GPU_MODEL_SMS_MAX], rank_gpc[HB_GPC_ROOM_SMS][HB_GPU_MODEL_SMS_MAX];
 	int64_t now_ns;
-	struct model_heap heap; /* global */
+	struct model_heap heap; /* events in global time */
 	struct model_context *contexts;
 	struct model_client *clients;
 	struct model_stream *streams;
@@ -177,17 +177,17 @@ struct hb_gpu_model {
 	uint32_t kernel_capacity, cohort_capacity, free_kernel, free_cohort;
 	struct model_entry *free_entries;
 	bool failed; /* an allocation inside the model failed; later submissions return -ENOMEM */
-	/* compute engine */
+	/* State of the compute engine. */
 	enum engine_state engine;
 	int32_t resident, incoming;
 	uint32_t engine_generation;
 	int64_t run_since_ns, switch_since_ns;
-	int64_t timer_ns; /* of the valid EVENT_SWITCH; HB_GPU_MODEL_NEVER = none */
-	/* busy accounting */
+	int64_t timer_ns; /* time of the valid EVENT_SWITCH; HB_GPU_MODEL_NEVER = there is none */
+	/* Time in which at least one kernel ran. */
 	bool busy;
 	int64_t busy_ns, busy_since_ns;
 	struct copy_engine copies[2];
-	/* results */
+	/* Results that callers take: completions and switches. */
 	struct hb_gpu_model_completion *done;
 	size_t done_head, done_count, done_capacity;
 	struct hb_gpu_model_switch *switches;

@@ -54,7 +54,8 @@ static double clock_cost(const struct hb_gpu_model *model, double power)
 }
 
 /*
- * At the power limit the clock falls for all programs. A recorded duration already
+ * Returns how many times longer the kernel takes because of the power limit,
+ * at which the clock falls for all programs. A recorded duration already
  * contains the effect of its own program alone. Beside other programs the kernel is
  * slower than recorded; it is faster while its own program's matrix kernels wait.
  */
@@ -89,7 +90,7 @@ static uint32_t placed_together(const struct hb_gpu_model *model, const struct m
 	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
 }
 
-/* A grid of nearly one block for each SM of the GPU: its blocks share the work out as they run. */
+/* Returns whether the kernel is persistent: its grid has nearly one block for each SM, and the blocks divide the work as they run. */
 static bool is_persistent(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	return kernel->occupancy == 1 && kernel->work->blocks <= model->sms &&
@@ -97,7 +98,7 @@ static bool is_persistent(const struct hb_gpu_model *model, const struct model_k
 }
 
 /*
- * How many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its memory
+ * Returns how many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its memory
  * traffic takes longer only where those are too few to use all of the bandwidth.
  */
 static double fewer_sms_factor(const struct hb_gpu_model *model, const struct model_kernel *kernel, double fewer)

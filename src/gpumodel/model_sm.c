@@ -210,7 +210,7 @@ static uint64_t choose_sms(const struct hb_gpu_model *model, const struct model_
 	return wanted;
 }
 
-/* How many times longer a block runs beside other kernels: they want the same memory bandwidth, or are on its SM. */
+/* Returns how many times longer a block runs beside other kernels, which use memory bandwidth or its SM. */
 static double find_slowdown(const struct hb_gpu_model *model, const struct model_context *context,
 			    const struct model_kernel *kernel, const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
@@ -235,8 +235,10 @@ static double find_slowdown(const struct hb_gpu_model *model, const struct model
 	return factor;
 }
 
-/* Time that placing takes beyond what it takes alone, where the kernel's blocks are spread out: an SM gets its blocks one
- * after another. */
+/*
+ * Returns how much longer placing takes than for the kernel alone. An SM gets its blocks one after another, so placing
+ * takes longer when some SM gets more blocks than it would if the kernel were alone.
+ */
 static double placing_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
 			 const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
@@ -248,7 +250,7 @@ static double placing_ns(const struct hb_gpu_model *model, const struct model_ke
 	return most > alone ? (double)(most - alone) * model->spec.block_launch_ns : 0;
 }
 
-/* Returns time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
+/* Returns the time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
 static double hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
@@ -302,7 +304,7 @@ static bool place_kernel(struct hb_gpu_model *model, struct model_context *conte
 }
 
 /*
- * Returns time until a part of the running wave ends: the end of the wave, shifted by how
+ * Returns the time until a part of the running wave ends: the end of the wave, shifted by how
  * far the waves before it have separated its parts (at most by one block).
  */
 static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,

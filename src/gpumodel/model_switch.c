@@ -98,7 +98,7 @@ static bool is_drained(const struct hb_gpu_model *model, const struct model_cont
 	return context->n_started == 0;
 }
 
-/* The slice is over and another context waits. */
+/* Takes the GPU from the resident context, because its slice is over and another context waits. */
 static void leave_at_slice_end(struct hb_gpu_model *model, int32_t next)
 {
 	struct model_context *context = &model->contexts[model->resident];

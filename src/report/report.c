@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The page without data has `null` between these two. */
+/* The texts before and after the page's data. The static page has `null` between them. */
 #define DATA_BEGIN "<script type=\"application/json\" id=\"data\">"
 #define DATA_END "</script>"
 

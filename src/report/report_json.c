@@ -19,9 +19,9 @@
 
 /* A point of a distribution is left out when it differs less than this from the previous one: less than a pixel of the page. */
 #define LATENCY_STEP 0.001 /* relative */
-#define SHARE_STEP 0.004   /* of a factor 10 in the share of slower requests */
+#define SHARE_STEP 0.004   /* relative to a factor of 10 in the share of slower requests */
 
-/* hb.timeline.KINDS in page/timeline.js. */
+/* Number of each kind of span: its index in hb.timeline.KINDS of page/timeline.js. */
 static const int kind_numbers[] = {
 	[HB_SPAN_REQUEST] = 0, [HB_SPAN_KERNEL] = 1, [HB_SPAN_COPY] = 2,
 	[HB_SPAN_SWITCH] = 3,  [HB_SPAN_HOLD] = 4,   [HB_SPAN_GATED] = 5,
@@ -155,7 +155,7 @@ static json_t *pack_modes(const struct hb_report *report, const struct hb_span *
 	return list;
 }
 
-/* Indices, among the modes that have the request, of the driver's own time slicing and of the best mode. */
+/* Packs two indices among the modes that have the request: of the driver's own time slicing, and of the best mode. */
 static json_t *pack_shown(const struct hb_report *report, const struct hb_span *const *requests)
 {
 	const struct hb_sim_result *best = hb_result_best(report->results, report->n);
@@ -174,7 +174,7 @@ static json_t *pack_shown(const struct hb_report *report, const struct hb_span *
 	return n > 1 ? json_pack("[i, i]", usual, better) : json_pack("[i]", 0);
 }
 
-/* null when no mode kept the spans of a complete request. */
+/* Packs the chosen request; JSON null when no mode kept the spans of a complete request. */
 static json_t *pack_request(const struct hb_report *report)
 {
 	const struct hb_span *requests[HB_SIM_RESULTS_MAX] = {NULL};

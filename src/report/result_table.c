@@ -19,7 +19,7 @@
 #define RED "\033[31m"
 #define RESET "\033[0m"
 
-/* At most five significant digits, so that a number fits into its column. */
+/* Writes a number with at most five significant digits, so that it fits into its column. */
 static void format_number(char *text, size_t size, double value)
 {
 	int decimals = value < 100 ? 2 : value < 1000 ? 1 : 0;
@@ -79,7 +79,7 @@ static int find_low_width(void)
 	return LOW_CELLS * CELL + 2;
 }
 
-/* Width of the gap before a program's columns. A name that is wider than the columns needs a wider gap. */
+/* Returns the width of the gap before a program's columns. A name that is wider than the columns needs a wider gap. */
 static int find_group_gap(const char *name, int width)
 {
 	int excess = (int)strlen(name) - width;
@@ -152,7 +152,7 @@ static void write_stacked_header(FILE *out, int label_width, int name_width)
 		"GPU busy");
 }
 
-/* Only the first row of a mode has the mode's name and how busy the GPU was. */
+/* Writes one row for each program of a mode. Only the first row has the mode's name and how busy the GPU was. */
 static void write_stacked_rows(FILE *out, const struct hb_sim_result *result, int label_width, int name_width,
 			       bool colors)
 {

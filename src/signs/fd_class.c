@@ -19,7 +19,7 @@
 
 enum { TABLE = 65536 };
 
-/* In place of a class: returned by accept(), not classified yet. */
+/* A value in place of a class: accept() returned the descriptor, which is not classified yet. */
 #define ACCEPTED (UINT32_C(1) << 31)
 
 static _Atomic(uint32_t) classes[TABLE];
@@ -54,7 +54,7 @@ static int read_option(int fd, int name)
 }
 
 /*
- * The kernel does not record which end of an inherited connection called the other.
+ * Classifies a socket. The kernel does not record which end of an inherited connection called the other.
  * It gives callers ports from 32768 on (by default), so the smaller of the two ports
  * counts as the service's.
  */

@@ -25,9 +25,9 @@ enum hb_fd_kind {
 
 /* Returns (kind << 24) | port; never 0. */
 uint32_t hb_fd_class(int fd);
-/* The number is about to stand for another descriptor. */
+/* Forgets the class of a number, which is about to stand for another descriptor. */
 void hb_fd_forget(int fd);
-/* The descriptor was returned by accept(). */
+/* Records that accept() returned the descriptor. */
 void hb_fd_served(int fd);
 
 #endif

@@ -49,7 +49,7 @@ static uint64_t make_source(uint32_t what, const void *caller)
 	return (mixed ^ mixed >> 32) | UINT64_C(1) << 63;
 }
 
-/* A connection identifies its peer; other descriptors may carry bytes of several peers. fd -1: unknown. */
+/* Returns the number of the peer: a connection identifies it, but other descriptors may carry bytes of several peers. fd -1: unknown. */
 static uint32_t find_peer(uint32_t what, int fd)
 {
 	enum hb_fd_kind kind = (enum hb_fd_kind)(what >> 24);
@@ -74,7 +74,7 @@ static bool is_wanted(void)
 
 enum { OTHER = (uint32_t)HB_FD_OTHER << 24, POLLED = 15u << 24, RING = 14u << 24 };
 
-/* The events contain the caller's own data instead of descriptors; the later read reports the descriptor. */
+/* Returns POLLED if an event is readable, else OTHER. Events contain the caller's own data, no descriptors; the later read reports the descriptor. */
 static uint32_t is_epoll_readable(const struct epoll_event *events, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -140,7 +140,7 @@ static void *find_next(_Atomic(void *) *slot, const char *name)
 			report_sign(ready, -1, __builtin_return_address(0)); \
 		return result; \
 	}
-/* A completion shows neither the operation nor the descriptor, so the caller alone is the source. Only with liburing. */
+/* A completion shows neither the operation nor the descriptor, so the caller alone is the source. This applies to liburing only. */
 #define HB_RING(name, parameters, arguments, came) \
 	PUBLIC int name parameters; \
 	int name parameters \
@@ -156,7 +156,7 @@ static void *find_next(_Atomic(void *) *slot, const char *name)
 	}
 #include "signs/calls.def"
 
-/* A new connection is a sign, and its descriptor gets a new class. */
+/* Reports a new connection as a sign and gives its descriptor a new class. */
 static int note_accepted(int listener, int fd, const void *caller)
 {
 	if (fd < 0)

@@ -43,7 +43,7 @@ struct serving_gpu {
 	struct serving_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 };
 
-/* The cookie of a completion: slot and stage. */
+/* Makes the cookie of a completion from slot and stage. */
 static uint64_t make_cookie(uint32_t slot, enum hb_scheduler_stage stage)
 {
 	return (uint64_t)slot << 8 | stage;

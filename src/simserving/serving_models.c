@@ -64,7 +64,7 @@ static void scale_kernel(struct hb_gpu_model_work *work, const struct hb_gpu_spe
 		work->blocks += work->cluster - work->blocks % work->cluster;
 }
 
-/* Returns share of the program's recorded time in matrix kernels. */
+/* Returns the share of the program's recorded time in matrix kernels. */
 static double compute_matrix_share(const struct hb_workload *workload, const struct hb_trace_set *traces)
 {
 	double matrix = 0, busy = 0;
@@ -122,7 +122,7 @@ static void compute_demands(const struct hb_serving_program *program, const stru
 	*memory = total > 0 ? memory_sum / total : 0;
 }
 
-/* The row of a model for a batch of `items`; NULL = none. */
+/* Returns the row of a model for a batch of `items`; NULL = none. */
 static const struct serving_model_row *find_row(const char *name, uint32_t items)
 {
 	const struct serving_model_row *best = NULL;
@@ -144,7 +144,7 @@ static int check_row(const struct serving_model_row *row, const struct hb_trace_
 	return 0;
 }
 
-/* The row of a program, or *own if there is none: an item is then one iteration, and grids grow with the batch. */
+/* Returns the row of a program, or *own if there is none: an item is then one iteration, and grids grow with the batch. */
 static const struct serving_model_row *choose_row(const struct hb_serving_model_options *wanted, uint32_t items,
 						  struct serving_model_row *own)
 {
@@ -180,7 +180,7 @@ static void free_programs(struct hb_serving_program *programs)
 		free(programs[items].works);
 }
 
-/* Makes the model at `index`. What was there is overwritten, not freed. */
+/* Makes the model at `index`. A model that is stored there is overwritten, not freed. */
 static int make_model(struct hb_serving_models *models, uint32_t index, const struct hb_serving_model_options *wanted,
 		      const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error)
 {

@@ -29,13 +29,13 @@ struct hb_serving_model_options {
 	const char *name;
 	const char *program; /* a row of serving_models.def, or a recorded program: one item = one iteration */
 	uint32_t max_items;
-	double in_bytes, out_bytes; /* per item */
+	double in_bytes, out_bytes; /* bytes copied to and from the GPU for each item */
 };
 
-/* Adds a model and returns its number; -EINVAL (no such program), -ENOSPC, -ENOMEM. `models` is zeroed or initialized. */
+/* Adds a model to `models`, which is zeroed or initialized. Returns its number, -EINVAL (no such program), -ENOSPC or -ENOMEM. */
 int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wanted,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
-/* Replaces a model that does not run any more. Same errors; on error nothing has changed. */
+/* Replaces a model that does not run any more. Returns the errors of hb_serving_models_add(), after which nothing has changed. */
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
 			      const struct hb_serving_model_options *wanted, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error);

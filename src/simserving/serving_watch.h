@@ -32,11 +32,11 @@ struct hb_serving_watch {
 	int failure;
 };
 
-/* `errors`: with shadow predictors. Returns 0 or -ENOMEM. */
+/* Initializes the counts; with `errors` also the shadow predictors. Returns 0 or -ENOMEM. */
 int hb_serving_watch_init(struct hb_serving_watch *watch, bool errors);
 void hb_serving_watch_fini(struct hb_serving_watch *watch);
 void hb_serving_watch_model(struct hb_serving_watch *watch, const struct hb_scheduler_model *model);
-/* Like hb_predictor_replace_model(). */
+/* Replaces a model in all predictors, like hb_predictor_replace_model(). */
 int hb_serving_watch_replace(struct hb_serving_watch *watch, uint32_t number, const struct hb_scheduler_model *model);
 void hb_serving_watch_profiled(struct hb_serving_watch *watch, uint32_t model, uint32_t items,
 			       const double stage_ns[HB_STAGES]);

@@ -37,13 +37,13 @@
 struct trace_model {
 	struct trace_gpu *gpu;
 	struct hb_model_config config;
-	uint32_t number; /* of the model on the simulated GPU */
+	uint32_t number; /* number of the model on the simulated GPU */
 	uint32_t n_events, taken;
-	struct hb_scheduler_provider_event events[EVENTS_MAX]; /* happened, not reported to the dispatcher yet */
+	struct hb_scheduler_provider_event events[EVENTS_MAX]; /* events that were not reported to the dispatcher yet */
 };
 
 /*
- * A batch on the simulated GPU; its index in trace_gpu.flights is the GPU's name for it. When its model is unloaded, the
+ * A batch on the simulated GPU; the GPU names the batch by its index in trace_gpu.flights. When its model is unloaded, the
  * batch still runs to its end, and the end is not reported.
  */
 struct trace_flight {
@@ -57,7 +57,8 @@ struct trace_gpu {
 	struct hb_trace_set traces;
 	void *gpu;
 	double speed;
-	int64_t begun_ns, advanced_ns; /* clock when the GPU was created, and up to which it has advanced */
+	int64_t begun_ns,
+		advanced_ns; /* clock times: creation of the GPU, and the time up to which the GPU has advanced */
 	uint32_t users, n_models;
 	struct hb_serving_model_options options[HB_SCHEDULER_MODELS_MAX]; /* their strings are in `names` */
 	char names[HB_SCHEDULER_MODELS_MAX][2][HB_MODEL_NAME_MAX];
@@ -67,7 +68,7 @@ struct trace_gpu {
 
 /* ---- GPU time and clock time ---- */
 
-/* GPU time of the last advance. Server threads read the clock before they take the lock, so their times may go backwards. */
+/* Returns the GPU time of the last advance. Server threads read the clock before they take the lock, so their times may go backwards. */
 static int64_t gpu_time(const struct trace_gpu *gpu)
 {
 	return (int64_t)((double)(gpu->advanced_ns - gpu->begun_ns) * gpu->speed);

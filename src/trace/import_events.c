@@ -309,7 +309,7 @@ static int split_iterations(struct hb_import_events *events, const char *path, c
 	return 0;
 }
 
-/* Returns time of one iteration from its first launch to the end of its work, less what the profiler added; 0 = not known. */
+/* Returns the time of one iteration from its first launch to the end of its work, less what the profiler added; 0 = not known. */
 static int64_t estimate_alone(const struct hb_import_events *events, const struct hb_event_op *ops, size_t n)
 {
 	int64_t launched = INT64_MAX, busy_until = ops[0].start_ns, busy_ns = 0, waits = 0;

@@ -77,7 +77,7 @@ int hb_kineto_read(const char *path, const struct hb_import_options *options, st
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		 struct hb_error *error);
 
-/* Returns name of the column in a trace file, for messages about values. */
+/* Returns the name of the column in a trace file, for messages about values. */
 const char *hb_trace_column_name(enum hb_trace_column column);
 
 #endif

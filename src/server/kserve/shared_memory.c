@@ -40,7 +40,7 @@ void hb_shared_memory_free(struct hb_shared_memory *memory)
 	free(memory);
 }
 
-/* Returns index of the region; HB_SHARED_REGIONS_MAX if there is none of this name. */
+/* Returns the index of the region; HB_SHARED_REGIONS_MAX if there is none of this name. */
 static uint32_t find_region(const struct hb_shared_memory *memory, const char *name)
 {
 	for (uint32_t i = 0; i < memory->n; i++)

@@ -45,7 +45,7 @@ struct hb_tensor {
 	struct hb_region_part part;
 };
 
-/* Returns bytes of one element; 0 for BYTES, whose elements have different lengths. */
+/* Returns the bytes of one element; 0 for BYTES, whose elements have different lengths. */
 uint32_t hb_dtype_bytes(enum hb_dtype dtype);
 const char *hb_dtype_name(enum hb_dtype dtype);
 /* The type's name and number in Triton's ModelConfig. */
@@ -54,7 +54,7 @@ int hb_dtype_config_number(enum hb_dtype dtype);
 /* The type with this name; HB_DTYPES if there is none. */
 enum hb_dtype hb_dtype_parse(const char *name);
 
-/* Returns number of elements of a shape; -1 if a dimension is negative or the product overflows. */
+/* Returns the number of elements of a shape; -1 if a dimension is negative or the product overflows. */
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
 /* Returns whether `elements` elements of the type take exactly `bytes` bytes. Always false for BYTES. */
 bool hb_tensor_size_matches(enum hb_dtype dtype, int64_t elements, uint64_t bytes);

@@ -50,7 +50,7 @@ int hb_model_config_load(const char *folder, const char *name, struct hb_model_c
 void hb_model_config_settle(struct hb_model_config *config, bool gpu);
 /* Returns whether the name is valid for a model: letters, digits and "._-", without a leading dot. */
 bool hb_served_model_name_fits(const char *name);
-/* Returns bytes of one item of a tensor. A dimension of any size counts as 1, an element of BYTES as 64 bytes. */
+/* Returns the bytes of one item of a tensor. A dimension of any size counts as 1, an element of BYTES as 64 bytes. */
 uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec);
 
 #endif

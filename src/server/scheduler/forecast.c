@@ -67,7 +67,7 @@ static void add_to_sums(struct flight_sums *sums, const struct hb_flow *flow)
 }
 
 /*
- * Returns features of the batches that run beside this one:
+ * Computes the features of the batches that run beside this one:
  *
  *	0  1 if there is any
  *	1  sum of the SM demands of the others of its own priority and above
@@ -276,7 +276,7 @@ static void begin_next_waiting(struct hb_forecast *forecast, struct active_flows
 	join_active(active, &forecast->flow[*next]);
 }
 
-/* Returns time until the next stage of any flow ends, or a paused run stops. */
+/* Returns the time until the next stage of any flow ends, or a paused run stops. */
 static double find_next_change(const struct active_flows *active)
 {
 	double next = INFINITY;

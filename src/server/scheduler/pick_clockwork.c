@@ -11,7 +11,7 @@
  */
 #include "server/scheduler/scheduler_policy.h"
 
-/* Returns time until all runs in flight have ended, one after another. */
+/* Returns the time until all runs in flight have ended, one after another. */
 static double compute_busy_ns(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	struct hb_forecast forecast;
@@ -35,7 +35,7 @@ static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler)
 	return best;
 }
 
-/* Returns items of the largest batch that ends within left_ns; 0 = not even the first request alone does. */
+/* Returns the number of items of the largest batch that ends within left_ns; 0 = not even the first request alone does. */
 static uint32_t find_items_in_time(struct hb_scheduler *scheduler, const struct hb_waiting *first, double left_ns)
 {
 	uint32_t items = hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,

@@ -186,7 +186,7 @@ static void collect_habits(struct hb_scheduler *scheduler, int64_t now_ns, struc
 	}
 }
 
-/* Returns probability that a high-priority request of any model arrives within lasts_ns. */
+/* Returns the probability that a high-priority request of any model arrives within lasts_ns. */
 static double compute_arrival_chance(const struct low_decision *decision, double lasts_ns)
 {
 	double chance = 0;
@@ -209,7 +209,7 @@ static void complete_decision(struct hb_scheduler *scheduler, int64_t now_ns, st
 	hb_plan_run(scheduler, now_ns, &plan, &decision->before);
 }
 
-/* Returns number of additional low-priority requests in time if the batch starts; 0 = it costs high priority too much. */
+/* Returns the number of additional low-priority requests in time if the batch starts; 0 = it costs high priority too much. */
 static double compute_low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const struct low_decision *decision,
 			       const struct hb_waiting *first, uint32_t items)
 {
@@ -287,7 +287,7 @@ static void improve_choice(struct hb_scheduler *scheduler, int64_t now_ns, const
 }
 
 /*
- * Returns items of the batch with the most requests in time, of the model of `first`; 0 =
+ * Returns the number of items of the batch with the most requests in time, of the model of `first`; 0 =
  * none may start. The batch must make the GPU do more work per time. Other sizes
  * are evaluated only if such a size was found; if one of them is better, nothing
  * starts. Beside batches that fill the GPU usually no size helps, and the

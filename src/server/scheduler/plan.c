@@ -88,7 +88,7 @@ void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, con
 }
 
 /*
- * Returns probability that batch i misses its deadline. With d = deadline - predicted
+ * Returns the probability that batch i misses its deadline. With d = deadline - predicted
  * finish and e = error estimate: 0.5 exp(-d/e) for d > 0, 1 - 0.5 exp(d/e)
  * otherwise; so 50 % at the deadline, 18 % at e before it, 7 % at 2e.
  *

@@ -139,7 +139,7 @@ void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t
 /* The batch has ended. Nothing is learned if it failed (`complete` false), or from stages that were not reported. */
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete);
 
-/* Returns time of a batch alone: copy in, run and copy out. */
+/* Returns the time of a batch alone: copy in, run and copy out. */
 struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint32_t model, uint32_t items);
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes);
 /* Returns the share (0..1) of a transfer's time alone in which it uses the link; the rest is latency. */
@@ -171,7 +171,7 @@ bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *f
 /* The error estimate of a flow's finish_ns; after hb_forecast_run(). */
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index);
 /*
- * Returns sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all were in their run
+ * Returns the sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all were in their run
  * stage. More than the sum without a batch = that batch makes the GPU do more work.
  */
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast);

@@ -126,11 +126,11 @@ int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler);
 const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *scheduler, uint32_t slot);
 const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *scheduler);
 const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *scheduler);
-/* Returns number of batches in flight of a model. */
+/* Returns the number of batches in flight of a model. */
 uint32_t hb_scheduler_in_flight(const struct hb_scheduler *scheduler, uint32_t model);
-/* Returns number of queued requests of a priority, including those downgraded to it. */
+/* Returns the number of queued requests of a priority, including those downgraded to it. */
 uint32_t hb_scheduler_queued(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
-/* Returns number of requests of a priority that are queued or in batches; at most queue_max. */
+/* Returns the number of requests of a priority that are queued or in batches; at most queue_max. */
 uint32_t hb_scheduler_admitted(const struct hb_scheduler *scheduler, enum hb_scheduler_priority priority);
 uint32_t hb_scheduler_queue_max(const struct hb_scheduler *scheduler);
 /* Names of policies, NULL-terminated. */

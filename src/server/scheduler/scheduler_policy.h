@@ -72,7 +72,7 @@ static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *schedul
 
 /* Returns whether the model may have one more batch of the class in flight. */
 bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class);
-/* Returns number of items of a batch made of the first requests in that order: at most `most`, but at least the first request. */
+/* Returns the number of items of a batch made of the first requests in that order: at most `most`, but at least the first request. */
 uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class,
 				  enum hb_scheduler_order order, uint32_t most);
 /* Starts such a batch and sets *action. Returns true. */

@@ -25,10 +25,10 @@ struct hb_scheduler_provider_event {
 
 struct hb_scheduler_provider_ops {
 	const char *name;
-	/* Returns number of models that it can serve, and the properties of one. Returns 0 or -EINVAL. */
+	/* Returns the number of models that it can serve, and the properties of one. Returns 0 or -EINVAL. */
 	uint32_t (*models)(void *self);
 	int (*model)(void *self, uint32_t model, struct hb_scheduler_model *out);
-	/* Returns time of each stage of a batch alone, computed without running it. Returns 0, -EINVAL or -ENOMEM. NULL = not possible. */
+	/* Returns the time of each stage of a batch alone, computed without running it. Returns 0, -EINVAL or -ENOMEM. NULL = not possible. */
 	int (*profile)(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES]);
 	/*
 	 * Starts a batch (copy in, run, copy out). `slot` identifies it in events; `model` is the back end's number, while
