@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waits at a closed gate, out of the launch path. The thread sleeps on the gate's
- * doorbell. It continues when the gate opens, when the daemon closes the page, or
+ * wake word. It continues when the gate opens, when the daemon closes the page, or
  * when the daemon has been silent for HB_PAGE_SILENT_NS, so a tenant never hangs
  * because of Hummingbird. Makes no driver call that is illegal in a capture, and
  * none that can block.
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS (50 * HB_NS_PER_MS) /* between two checks of the daemon's heartbeat while no doorbell rings */
+#define NAP_NS (50 * HB_NS_PER_MS) /* between two checks of the daemon's heartbeat while nothing changes the wake word */
 
 bool hb_daemon_silent(const struct hb_place *place)
 {
