@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS (50 * HB_NS_PER_MS) /* between two checks of the daemon's heartbeat while nothing changes the wake word */
+#define NAP_NS \
+	(50 * HB_NS_PER_MS) /* between two checks of the daemon's heartbeat while nothing changes the wake word */
 
 bool hb_daemon_silent(const struct hb_place *place)
 {
