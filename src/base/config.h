@@ -40,12 +40,15 @@ struct hb_config_key {
 	const char *name; /* NULL ends a table */
 	enum hb_config_type type;
 	size_t offset; /* offset of the field in the struct; in the table of a list's element: within the element */
-	size_t size;   /* text: the array; list: one element */
+	size_t size;   /* bytes: of the array (text), of one element (list) */
 	bool required;
 	int64_t min, max;           /* both 0 = the type's own range, not negative for durations and bytes */
 	double real_min, real_max;  /* both 0 = any finite number */
 	const char *const *choices; /* NULL-terminated */
-	/* text: checks the value. Returns 0, or a negative errno with *why if the text is not accepted; NULL accepts any text. */
+	/*
+	 * text: checks the value. Returns 0, or a negative errno with *why if the text is not accepted; NULL accepts
+	 * any text.
+	 */
 	int (*check)(const char *text, struct hb_error *why);
 	/*
 	 * map: its keys. list: the description of an element; either keys of a map, or one

@@ -8,7 +8,9 @@
 
 #include <stddef.h>
 
-/* Finds the folder that holds the shim's libcuda.so.1; $HB_SHIM_DIR overrides it. Returns 0, -ENOENT or -ENAMETOOLONG. */
+/*
+ * Finds the folder that holds the shim's libcuda.so.1; $HB_SHIM_DIR overrides it. Returns 0, -ENOENT or -ENAMETOOLONG.
+ */
 int hb_install_shim_dir(char *path, size_t size);
 /* Finds libhb-signs.so, which `hb run --priority high` preloads. Returns 0, -ENOENT or -ENAMETOOLONG. */
 int hb_install_signs(char *path, size_t size);
@@ -16,7 +18,10 @@ int hb_install_signs(char *path, size_t size);
 int hb_install_simcuda_dir(char *path, size_t size);
 /* Finds one of our programs ("hbd", "hb"), or else a program of this name in $PATH. */
 int hb_install_program(const char *name, char *path, size_t size);
-/* Finds a shared object that the running program loads (dlopen), in the program's own folder. Returns 0, -ENOENT or -ENAMETOOLONG. */
+/*
+ * Finds a shared object that the running program loads (dlopen), in the program's own folder. Returns 0, -ENOENT or
+ * -ENAMETOOLONG.
+ */
 int hb_install_module(const char *name, char *path, size_t size);
 
 #endif

@@ -25,7 +25,10 @@ int hb_json_unpack(json_t *root, const char *origin, struct hb_error *error, con
 /* Writes indented text and a newline. Returns 0, -EIO, -EINVAL (root NULL: an earlier pack failed; error untouched). */
 int hb_json_write(const json_t *root, FILE *out, struct hb_error *error);
 
-/* Reads a file. Returns 0, the negative errno of opening, or -EINVAL ("FILE:LINE: what"). *root (a new reference) written only on success. */
+/*
+ * Reads a file. Returns 0, the negative errno of opening, or -EINVAL ("FILE:LINE: what"). *root (a new reference)
+ * written only on success.
+ */
 int hb_json_load(const char *path, json_t **root, struct hb_error *error);
 /* Parses a text in memory, as hb_json_load() does; `origin` stands for the file name. */
 int hb_json_parse(const char *text, size_t length, const char *origin, json_t **root, struct hb_error *error);

@@ -12,7 +12,10 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-/* Folders between a file of ours and the parent of share/: one for bin/hb, three for lib/x86_64-linux-gnu/hummingbird/libcuda.so.1. */
+/*
+ * Folders between a file of ours and the parent of share/: one for bin/hb, three for
+ * lib/x86_64-linux-gnu/hummingbird/libcuda.so.1.
+ */
 #define LEVELS_UP 4
 
 int hb_path_own_folder(char folder[static PATH_MAX])

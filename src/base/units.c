@@ -44,7 +44,9 @@ struct number {
 	const char *rest;
 };
 
-/* A number with more digits fits into int64_t in no unit. With at most this many, the products below fit into 128 bits. */
+/*
+ * A number with more digits fits into int64_t in no unit. With at most this many, the products below fit into 128 bits.
+ */
 #define DIGITS_MAX 20
 
 /* Parses the number that `text` begins with. Returns 0, or -EINVAL if there is none. */

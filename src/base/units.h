@@ -21,10 +21,16 @@
  * -ERANGE (over 292 years); the error repeats the text. *ns written only on success.
  */
 int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error);
-/* Writes a duration exactly, in the largest of ns, us, ms, s that gives a number >= 1: 1500000 -> "1.5ms". Returns `text`. */
+/*
+ * Writes a duration exactly, in the largest of ns, us, ms, s that gives a number >= 1: 1500000 -> "1.5ms". Returns
+ * `text`.
+ */
 char *hb_duration_format(int64_t ns, char text[static HB_UNITS_TEXT_MAX]);
 
-/* Parses NUMBER [UNIT], where UNIT is B, KiB, MiB, GiB, TiB, kB, MB, GB or TB; without a unit the number is bytes. The result is at most INT64_MAX. */
+/*
+ * Parses NUMBER [UNIT], where UNIT is B, KiB, MiB, GiB, TiB, kB, MB, GB or TB; without a unit the number is bytes. The
+ * result is at most INT64_MAX.
+ */
 int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error);
 /* Writes a size for people, to one decimal in binary units: 1610612736 -> "1.5GiB". Returns `text`. */
 char *hb_bytes_format(uint64_t bytes, char text[static HB_UNITS_TEXT_MAX]);

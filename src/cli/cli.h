@@ -33,7 +33,10 @@ int hb_cli_usage_error(const char *command, const char *format, ...) __attribute
  */
 int hb_cli_error(const char *command, int code, const char *text);
 
-/* Returns whether escape sequences may be written to `out`: not when it is no terminal, NO_COLOR is set, or TERM is dumb. */
+/*
+ * Returns whether escape sequences may be written to `out`: not when it is no terminal, NO_COLOR is set, or TERM is
+ * dumb.
+ */
 bool hb_cli_colors(FILE *out);
 
 /*
@@ -49,7 +52,7 @@ struct hb_cli_syntax {
 	const struct option *options; /* getopt_long()'s */
 	int (*take)(void *argument, int code,
 		    const char *value); /* stores one option; returns -1, or an exit status that ends the command */
-	bool words;                     /* arguments may follow the options, from optind on */
+	bool words;                     /* arguments may follow the options; the first is argv[optind] */
 };
 /* Gives every option to syntax->take: -1, or an enum hb_exit when the command is over. */
 int hb_cli_read_options(const struct hb_cli_syntax *syntax, int argc, char **argv, void *argument);

@@ -30,7 +30,10 @@ static const struct {
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
-/* The part of the script for words after `--`: they are another program's command line, so commands and files are completed. */
+/*
+ * The part of the script for words after `--`: they are another program's command line, so commands and files are
+ * completed.
+ */
 static const char bash_rest[] =
 	"\"\n"
 	"\tlocal word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} i\n"

@@ -133,7 +133,10 @@ static void try_slice(struct report *report, const struct doctor_request *reques
 	json_decref(answer);
 }
 
-/* Adds the check of SM masks, which are not required: only the spatial engine uses them, and it also works without them. */
+/*
+ * Adds the check of SM masks, which are not required: only the spatial engine uses them, and it also works without
+ * them.
+ */
 static void try_masks(struct report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};

@@ -106,7 +106,10 @@ static bool may_start_daemon(const char *path)
 	return !is_system_socket(path) && !(start && strcmp(start, "0") == 0);
 }
 
-/* Returns whether a daemon for simulated GPUs, which has its own socket, may be running: the user may have forgotten --gpu sim. */
+/*
+ * Returns whether a daemon for simulated GPUs, which has its own socket, may be running: the user may have forgotten
+ * --gpu sim.
+ */
 static bool has_simulated_daemon(const char *path)
 {
 	char other[HB_PATH_MAX];

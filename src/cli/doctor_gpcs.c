@@ -35,7 +35,10 @@ static bool find_calls(void *library, struct hb_gpc_calls *calls)
 	return found;
 }
 
-/* Returns whether the device is a MIG instance: then the second form of the call returns the instance's UUID, the first the GPU's. */
+/*
+ * Returns whether the device is a MIG instance: then the second form of the call returns the instance's UUID, the first
+ * the GPU's.
+ */
 static bool is_part_of_a_gpu(void *library)
 {
 	typedef CUresult get(CUuuid *, CUdevice);

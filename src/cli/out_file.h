@@ -23,7 +23,10 @@ int hb_out_file_open(struct hb_out_file *file, const char *path, struct hb_error
  * (a full disk), *error names the file instead.
  */
 int hb_out_file_wrote(const struct hb_out_file *file, int result, struct hb_error *error);
-/* Renames the file to its path. Returns 0, or a negative errno after removing the temporary file. Does nothing to a closed file. */
+/*
+ * Renames the file to its path. Returns 0, or a negative errno after removing the temporary file. Does nothing to a
+ * closed file.
+ */
 int hb_out_file_commit(struct hb_out_file *file, struct hb_error *error);
 /* Closes the file and removes it if it was not committed. */
 void hb_out_file_fini(struct hb_out_file *file);

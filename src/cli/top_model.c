@@ -135,8 +135,8 @@ static bool uses_gpu(const struct hb_top_tenant *tenant, const char *uuid)
 }
 
 /*
- * Returns the share of the time in which LP had the GPU: its turns; where the hardware switches, the time with LP launches less the
- * time of HP's requests.
+ * Returns the share of the time in which LP had the GPU: its turns; where the hardware switches, the time with LP
+ * launches less the time of HP's requests.
  */
 static double measure_harvest(const struct hb_top_model *model, struct hb_top_gpu *gpu)
 {

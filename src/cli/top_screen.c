@@ -33,7 +33,10 @@ struct screen {
 	uint32_t selected; /* id of the selected tenant; 0 = none yet */
 	enum prompt prompt;
 	char input[64], message[160];
-	/* State of painting: the next row of the list, rows scrolled out at the top, and the screen's row behind the list. */
+	/*
+	 * State of painting: the next row of the list, rows scrolled out at the top, and the screen's row behind the
+	 * list.
+	 */
 	int row, skip, last_row;
 	int selected_row; /* row in the complete list, without scrolling; -1 = not found */
 };

@@ -14,7 +14,10 @@ struct hb_top_options {
 	char filter[64];
 };
 
-/* Runs until the user quits. Returns 0, or a negative errno with *error: the daemon did not answer, or there is no terminal. */
+/*
+ * Runs until the user quits. Returns 0, or a negative errno with *error: the daemon did not answer, or there is no
+ * terminal.
+ */
 int hb_top_screen_run(const struct hb_top_options *options, struct hb_error *error);
 
 #endif

@@ -55,7 +55,9 @@ struct compiled_entry {
 	struct hb_code_facts facts;
 };
 
-/* Returns whether the check may contain this instruction. Any other instruction would need an argument why it is safe. */
+/*
+ * Returns whether the check may contain this instruction. Any other instruction would need an argument why it is safe.
+ */
 static bool is_expected(unsigned opcode)
 {
 	static const uint16_t expected[] = {

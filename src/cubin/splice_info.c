@@ -39,7 +39,10 @@ static uint32_t read_word_at(const struct hb_code_info *record, size_t i)
 	return value;
 }
 
-/* Writes the record of the bounds: index, ordinal, offset, and a word with the size in its high 14 bits and other bits as compilers set them. */
+/*
+ * Writes the record of the bounds: index, ordinal, offset, and a word with the size in its high 14 bits and other bits
+ * as compilers set them.
+ */
 static void put_bounds_parameter(struct info_writer *writer, const struct hb_code_facts *facts)
 {
 	put_head(writer, HB_CODE_INFO_LIST, HB_EIATTR_KPARAM_INFO, 12);

@@ -8,7 +8,9 @@
 
 #define TEXT_ALIGN 128
 
-/* Returns whether the text section contains only this kernel, from its beginning, and the driver chooses its address. */
+/*
+ * Returns whether the text section contains only this kernel, from its beginning, and the driver chooses its address.
+ */
 static bool is_text_sound(const struct hb_cubin *cubin, const struct hb_cubin_kernel *kernel)
 {
 	const Elf64_Shdr *text = &cubin->sections[kernel->text];

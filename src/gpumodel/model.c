@@ -397,7 +397,9 @@ bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_swi
 	return true;
 }
 
-/* Starts the stream's next piece after the boundary between two queued kernels, which passes in the context's own time. */
+/*
+ * Starts the stream's next piece after the boundary between two queued kernels, which passes in the context's own time.
+ */
 static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool graph)
 {
 	struct model_stream *stream = &model->streams[id];

@@ -74,7 +74,10 @@ uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_
 struct hb_gpu_model *hb_gpu_model_new(const struct hb_gpu_spec *spec);
 void hb_gpu_model_free(struct hb_gpu_model *model);
 
-/* Functions that add an object return its id, a small integer >= 0, or a negative errno. Removing an object drops its unfinished work. */
+/*
+ * Functions that add an object return its id, a small integer >= 0, or a negative errno. Removing an object drops its
+ * unfinished work.
+ */
 int hb_gpu_model_add_context(struct hb_gpu_model *model, const struct hb_gpu_model_context *context);
 int hb_gpu_model_set_slice(struct hb_gpu_model *model, int context, int64_t slice_ns, int64_t copy_slice_ns);
 void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int context);

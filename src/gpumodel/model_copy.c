@@ -31,7 +31,10 @@ static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
 	return slice > least ? slice : least;
 }
 
-/* Returns the index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the present client's. */
+/*
+ * Returns the index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the
+ * present client's.
+ */
 static uint32_t next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
 {
 	uint32_t best = engine->n_jobs;
@@ -90,7 +93,10 @@ static void set_engine_timer(struct hb_gpu_model *model, struct copy_engine *eng
 	hb_gpu_model_heap_push(&model->heap, at, EVENT_COPY, (uint32_t)(engine - model->copies), engine->generation);
 }
 
-/* Returns the time from the launch of a copy to its arrival in the engine's queue; it is longer while the engine serves other clients only. */
+/*
+ * Returns the time from the launch of a copy to its arrival in the engine's queue; it is longer while the engine serves
+ * other clients only.
+ */
 int64_t hb_gpu_model_copy_delay_ns(const struct hb_gpu_model *model, const struct model_stream *stream,
 				   enum hb_gpu_model_kind kind)
 {

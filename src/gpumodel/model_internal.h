@@ -95,7 +95,7 @@ struct model_client {
 struct model_cohort {
 	uint32_t kernel;
 	uint32_t generation;
-	uint32_t slots;  /* blocks resident */
+	uint32_t slots;  /* number of resident blocks */
 	uint64_t blocks; /* blocks that the resident ones stand for: short blocks run several in a row */
 	uint32_t next_free;
 	uint8_t count[HB_GPU_MODEL_SMS_MAX]; /* resident blocks on each SM */

@@ -90,7 +90,10 @@ static uint32_t placed_together(const struct hb_gpu_model *model, const struct m
 	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
 }
 
-/* Returns whether the kernel is persistent: its grid has nearly one block for each SM, and the blocks divide the work as they run. */
+/*
+ * Returns whether the kernel is persistent: its grid has nearly one block for each SM, and the blocks divide the work
+ * as they run.
+ */
 static bool is_persistent(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	return kernel->occupancy == 1 && kernel->work->blocks <= model->sms &&
@@ -98,8 +101,8 @@ static bool is_persistent(const struct hb_gpu_model *model, const struct model_k
 }
 
 /*
- * Returns how many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its memory
- * traffic takes longer only where those are too few to use all of the bandwidth.
+ * Returns how many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its
+ * memory traffic takes longer only where those are too few to use all of the bandwidth.
  */
 static double fewer_sms_factor(const struct hb_gpu_model *model, const struct model_kernel *kernel, double fewer)
 {

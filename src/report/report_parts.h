@@ -7,14 +7,17 @@
 #include "report/output.h"
 
 /*
- * Packs a string of JSON from a text of a file or a command line (result_json.c). JSON takes UTF-8 only: in a text that is not UTF-8 all
- * bytes above 127 become '?'.
+ * Packs a string of JSON from a text of a file or a command line (result_json.c). JSON takes UTF-8 only: in a text that
+ * is not UTF-8 all bytes above 127 become '?'.
  */
 json_t *hb_text_pack(const char *text);
 /* Packs one element of `hb sim --json`, with `latencies` of every request (result_json.c); NULL with *error set. */
 json_t *hb_result_json_pack(const struct hb_sim_result *result, bool latencies, struct hb_error *error);
 
-/* Packs the data of the page (report_json.c). Returns 0 with a new reference in *data, or a negative errno with *error set. */
+/*
+ * Packs the data of the page (report_json.c). Returns 0 with a new reference in *data, or a negative errno with *error
+ * set.
+ */
 int hb_report_json_pack(const struct hb_report *report, json_t **data, struct hb_error *error);
 
 /* Returns the mode to prefer (result_reading.c); NULL when no mode shares the GPU. */

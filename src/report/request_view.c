@@ -4,7 +4,10 @@
 
 #include <math.h>
 
-/* Returns whether the span is a request of the first HP program with all its kernels: only spans in the window were kept. */
+/*
+ * Returns whether the span is a request of the first HP program with all its kernels: only spans in the window were
+ * kept.
+ */
 static bool is_candidate(const struct hb_report *report, const struct hb_sim_result *result, const struct hb_span *span)
 {
 	int64_t to_ns = report->spans_to_ns;

@@ -37,7 +37,10 @@ void hb_residency_free(struct hb_residency *residency)
 	free(residency);
 }
 
-/* Returns whether this switch gives the GPU to the tenant. Programs that share a context share the name of one of them in switches. */
+/*
+ * Returns whether this switch gives the GPU to the tenant. Programs that share a context share the name of one of them
+ * in switches.
+ */
 static bool gets_gpu(const struct hb_residency *residency, const struct hb_span *change, uint32_t tenant)
 {
 	if (tenant < TENANTS_MAX && residency->named[tenant])

@@ -49,7 +49,10 @@ static uint64_t make_source(uint32_t what, const void *caller)
 	return (mixed ^ mixed >> 32) | UINT64_C(1) << 63;
 }
 
-/* Returns the number of the peer: a connection identifies it, but other descriptors may carry bytes of several peers. fd -1: unknown. */
+/*
+ * Returns the number of the peer: a connection identifies it, but other descriptors may carry bytes of several peers.
+ * fd -1: unknown.
+ */
 static uint32_t find_peer(uint32_t what, int fd)
 {
 	enum hb_fd_kind kind = (enum hb_fd_kind)(what >> 24);
@@ -74,7 +77,10 @@ static bool is_wanted(void)
 
 enum { OTHER = (uint32_t)HB_FD_OTHER << 24, POLLED = 15u << 24, RING = 14u << 24 };
 
-/* Returns POLLED if an event is readable, else OTHER. Events contain the caller's own data, no descriptors; the later read reports the descriptor. */
+/*
+ * Returns POLLED if an event is readable, else OTHER. Events contain the caller's own data, no descriptors; the later
+ * read reports the descriptor.
+ */
 static uint32_t is_epoll_readable(const struct epoll_event *events, int n)
 {
 	for (int i = 0; i < n; i++)
@@ -140,7 +146,10 @@ static void *find_next(_Atomic(void *) *slot, const char *name)
 			report_sign(ready, -1, __builtin_return_address(0)); \
 		return result; \
 	}
-/* A completion shows neither the operation nor the descriptor, so the caller alone is the source. This applies to liburing only. */
+/*
+ * A completion shows neither the operation nor the descriptor, so the caller alone is the source. This applies to
+ * liburing only.
+ */
 #define HB_RING(name, parameters, arguments, came) \
 	PUBLIC int name parameters; \
 	int name parameters \

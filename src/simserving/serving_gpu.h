@@ -27,7 +27,10 @@ int hb_serving_gpu_new(const struct hb_serving_gpu_options *options, void **out,
 extern const struct hb_scheduler_provider_ops hb_serving_gpu_ops;
 /* Adds a model and returns its number, like hb_serving_models_add(). */
 int hb_serving_gpu_add_model(void *self, const struct hb_serving_model_options *wanted, struct hb_error *error);
-/* Gives the number to another model, like hb_serving_models_replace(). Also returns -EBUSY: batches of the old model run. */
+/*
+ * Gives the number to another model, like hb_serving_models_replace(). Also returns -EBUSY: batches of the old model
+ * run.
+ */
 int hb_serving_gpu_replace_model(void *self, uint32_t model, const struct hb_serving_model_options *wanted,
 				 struct hb_error *error);
 /* Returns the time in ns until now in which at least one kernel ran. */

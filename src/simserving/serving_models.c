@@ -144,7 +144,9 @@ static int check_row(const struct serving_model_row *row, const struct hb_trace_
 	return 0;
 }
 
-/* Returns the row of a program, or *own if there is none: an item is then one iteration, and grids grow with the batch. */
+/*
+ * Returns the row of a program, or *own if there is none: an item is then one iteration, and grids grow with the batch.
+ */
 static const struct serving_model_row *choose_row(const struct hb_serving_model_options *wanted, uint32_t items,
 						  struct serving_model_row *own)
 {

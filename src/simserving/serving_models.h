@@ -32,18 +32,24 @@ struct hb_serving_model_options {
 	double in_bytes, out_bytes; /* bytes copied to and from the GPU for each item */
 };
 
-/* Adds a model to `models`, which is zeroed or initialized. Returns its number, -EINVAL (no such program), -ENOSPC or -ENOMEM. */
+/*
+ * Adds a model to `models`, which is zeroed or initialized. Returns its number, -EINVAL (no such program), -ENOSPC or
+ * -ENOMEM.
+ */
 int hb_serving_models_add(struct hb_serving_models *models, const struct hb_serving_model_options *wanted,
 			  const struct hb_trace_set *traces, const struct hb_gpu_spec *spec, struct hb_error *error);
-/* Replaces a model that does not run any more. Returns the errors of hb_serving_models_add(), after which nothing has changed. */
+/*
+ * Replaces a model that does not run any more. Returns the errors of hb_serving_models_add(), after which nothing has
+ * changed.
+ */
 int hb_serving_models_replace(struct hb_serving_models *models, uint32_t number,
 			      const struct hb_serving_model_options *wanted, const struct hb_trace_set *traces,
 			      const struct hb_gpu_spec *spec, struct hb_error *error);
 /* Returns whether serving_models.def has the model. */
 bool hb_serving_model_known(const char *name);
 /*
- * Makes the models of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). Returns 0, -EINVAL (a program is not in
- * the traces), -ENOMEM. The traces must stay valid: kernel names point to them.
+ * Makes the models of serving_models.def in the list `only` ("a,b"), or the usual ones (NULL). Returns 0, -EINVAL (a
+ * program is not in the traces), -ENOMEM. The traces must stay valid: kernel names point to them.
  */
 int hb_serving_models_init(struct hb_serving_models *models, const char *only, const struct hb_trace_set *traces,
 			   const struct hb_gpu_spec *spec, struct hb_error *error);

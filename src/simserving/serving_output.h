@@ -22,7 +22,10 @@ void hb_serving_table_write(FILE *out, const struct hb_serving_row *rows, size_t
 /* Writes {OPTION: VALUE, ..., "runs": [...]}. Returns 0, -EIO, -EINVAL or -ENOMEM. */
 int hb_serving_json_write(FILE *out, const struct hb_serving_run_options *options, const struct hb_serving_row *rows,
 			  size_t n, struct hb_error *error);
-/* Packs the errors of the HB_SHADOWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}. NULL = no memory. */
+/*
+ * Packs the errors of the HB_SHADOWS predictors as one object: {"all_parts": {"batches": N, "median": X, ...}, ...}.
+ * NULL = no memory.
+ */
 json_t *hb_serving_errors_pack(const struct hb_serving_error_result *errors, struct hb_error *error);
 
 #endif

@@ -43,8 +43,8 @@ struct trace_model {
 };
 
 /*
- * A batch on the simulated GPU; the GPU names the batch by its index in trace_gpu.flights. When its model is unloaded, the
- * batch still runs to its end, and the end is not reported.
+ * A batch on the simulated GPU; the GPU names the batch by its index in trace_gpu.flights. When its model is unloaded,
+ * the batch still runs to its end, and the end is not reported.
  */
 struct trace_flight {
 	struct trace_model *model; /* NULL = unloaded */
@@ -68,7 +68,10 @@ struct trace_gpu {
 
 /* ---- GPU time and clock time ---- */
 
-/* Returns the GPU time of the last advance. Server threads read the clock before they take the lock, so their times may go backwards. */
+/*
+ * Returns the GPU time of the last advance. Server threads read the clock before they take the lock, so their times may
+ * go backwards.
+ */
 static int64_t gpu_time(const struct trace_gpu *gpu)
 {
 	return (int64_t)((double)(gpu->advanced_ns - gpu->begun_ns) * gpu->speed);

@@ -30,18 +30,22 @@ struct hb_csv {
 /*
  * Opens the file and reads its header row. Columns of the file that are not in
  * `columns` (which must outlive *csv) are ignored. Errors as hb_line_next(),
- * and -EINVAL for a required column that is missing or one that is there twice.
+ * and -EINVAL for a required column that is missing or a column that occurs twice.
  */
 int hb_csv_open(struct hb_csv *csv, const char *path, const struct hb_csv_column *columns, uint32_t n_columns,
 		struct hb_error *error);
 void hb_csv_close(struct hb_csv *csv);
-/* 1 = a row, 0 = end of the file, or an error. Empty lines are skipped. */
+/* Reads the next row. Returns 1, 0 at the end of the file, or an error. Empty lines are skipped. */
 int hb_csv_next(struct hb_csv *csv, struct hb_error *error);
-/* The field's text, "" where the file has no such column; valid and writable until the next row. */
+/* Returns the field's text, "" where the file has no such column; valid and writable until the next row. */
 char *hb_csv_field(struct hb_csv *csv, uint32_t column);
-/* A field of microseconds as ns, saturated (hb_ns_from_us()). Returns 0, or -EINVAL when it is not a number. */
+/*
+ * Converts a field of microseconds to ns, saturated (hb_ns_from_us()). Returns 0, or -EINVAL when it is not a number.
+ */
 int hb_csv_us(struct hb_csv *csv, uint32_t column, int64_t *ns, struct hb_error *error);
-/* "FILE:LINE: column 'NAME': 'VALUE' <why>" with the value made printable and short. Returns -EINVAL. */
+/*
+ * Writes the error "FILE:LINE: column 'NAME': 'VALUE' <why>", with the value made printable and short. Returns -EINVAL.
+ */
 int hb_csv_field_error(struct hb_csv *csv, uint32_t column, const char *why, struct hb_error *error);
 
 #endif

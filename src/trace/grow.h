@@ -6,7 +6,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Returns the array, moved if needed, with *room > used. NULL without memory; the old array is then still valid. */
+/*
+ * Returns the array, moved if needed, with *room > used. Returns NULL without memory; the old array is then still
+ * valid.
+ */
 static inline void *hb_grow(void *array, size_t used, size_t *room, size_t entry_bytes)
 {
 	if (used < *room)

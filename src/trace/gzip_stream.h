@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /*
- * Writes gzip to a duplicate of the descriptor. NULL on failure. fclose() ends
+ * Writes gzip to a duplicate of the descriptor. Returns NULL on failure. fclose() ends
  * the gzip data and fails if that or an earlier write failed. The
  * same input gives the same bytes: the header holds no name and no time.
  */

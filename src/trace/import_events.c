@@ -56,7 +56,7 @@ int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values 
 	char clean[HB_TRACE_NAME_CUT + 1];
 	if (on_clock(values->start_ns))
 		checked.start_ns = 0; /* the recording's clock can start anywhere */
-	/* Profilers that count in microseconds write 0 for the shortest. */
+	/* Profilers that count in microseconds write 0 for the shortest ops. */
 	if (checked.duration_ns == 0)
 		checked.duration_ns = 1;
 	int code = hb_op_from_values(&checked, &event.op, fault);
@@ -180,15 +180,18 @@ static void find_launches(struct hb_import_events *events)
 	}
 }
 
-/* An op belongs to the range in which it was launched, if the ranges are the host's and its launch is known; else to the
- * range in which it ran. */
+/*
+ * Assigns ops to ranges. An op belongs to the range in which it was launched, if the ranges are the host's and its
+ * launch is known; else to the range in which it ran.
+ */
 static void split_by_ranges(struct hb_import_events *events, struct hb_event_ranges *ranges, bool on_gpu)
 {
 	qsort(ranges->at, ranges->n, sizeof *ranges->at, compare_ranges);
 	for (size_t i = 0; i < events->n_ops; i++) {
 		struct hb_event_op *op = &events->ops[i];
 		int64_t when = on_gpu || op->launch_ns == HB_LAUNCH_UNKNOWN ? op->start_ns : op->launch_ns;
-		size_t low = 0, high = ranges->n; /* the last range that had begun by that time */
+		size_t low = 0,
+		       high = ranges->n; /* at the end of the search: behind the last range that had begun by that time */
 		while (low < high) {
 			size_t middle = low + (high - low) / 2;
 			if (ranges->at[middle].start_ns <= when)
@@ -232,12 +235,13 @@ static bool is_repeated(const struct hb_import_events *events, size_t period)
 
 static int compare_gaps(const void *left, const void *right)
 {
-	const struct hb_event_range *a = left, *b = right; /* start_ns: length of the gap, end_ns: its place */
+	const struct hb_event_range *a = left,
+				    *b = right; /* here start_ns is the length of a gap and end_ns its place */
 	int longest_first = compare_numbers(b->start_ns, a->start_ns);
 	return longest_first ? longest_first : compare_numbers(a->end_ns, b->end_ns);
 }
 
-/* Cuts at the count - 1 longest gaps. */
+/* Cuts the ops into `count` iterations, at the count - 1 longest gaps. */
 static int split_by_longest_gaps(struct hb_import_events *events, uint32_t count)
 {
 	struct hb_event_range *gaps = calloc(events->n_ops, sizeof *gaps);
@@ -309,7 +313,10 @@ static int split_iterations(struct hb_import_events *events, const char *path, c
 	return 0;
 }
 
-/* Returns the time of one iteration from its first launch to the end of its work, less what the profiler added; 0 = not known. */
+/*
+ * Returns the time of one iteration from its first launch to the end of its work, less what the profiler added; 0 = not
+ * known.
+ */
 static int64_t estimate_alone(const struct hb_import_events *events, const struct hb_event_op *ops, size_t n)
 {
 	int64_t launched = INT64_MAX, busy_until = ops[0].start_ns, busy_ns = 0, waits = 0;
@@ -323,7 +330,7 @@ static int64_t estimate_alone(const struct hb_import_events *events, const struc
 		busy_ns += end_of(&ops[i]) - from;
 		busy_until = end_of(&ops[i]);
 	}
-	if (launched > ops[0].start_ns) /* not known, or the time of other work */
+	if (launched > ops[0].start_ns) /* the launch is not known, or it launched other work */
 		return 0;
 	int64_t alone_ns = busy_until - launched - waits * events->launch_overhead_ns;
 	return alone_ns > busy_ns ? alone_ns : busy_ns;
@@ -334,7 +341,7 @@ static int compare_times(const void *left, const void *right)
 	return compare_numbers(*(const int64_t *)left, *(const int64_t *)right);
 }
 
-/* The median of the iterations' times; 0 when one of them is not known. */
+/* Returns the median of the iterations' times; 0 when one of them is not known. */
 static int64_t median_alone(const struct hb_import_events *events, const struct hb_workload *workload)
 {
 	int64_t *times = calloc(workload->n_iterations, sizeof *times);
@@ -352,7 +359,7 @@ static int64_t median_alone(const struct hb_import_events *events, const struct 
 /*
  * Time from the iteration's start to the launch call of an op, less what the
  * profiler added to the launches before it; 0 = not known. `launches` counts the
- * launches; the kernels of a graph have one together.
+ * launches; the kernels of a graph have one launch together.
  */
 static int64_t host_time(const struct hb_import_events *events, const struct hb_event_op *event, int64_t launches)
 {

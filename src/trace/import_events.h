@@ -12,7 +12,7 @@
 #include "trace/trace_op.h"
 
 struct hb_event_op {
-	struct hb_op op;      /* start_ns not set yet */
+	struct hb_op op;      /* the op, in which start_ns is not set yet */
 	int64_t start_ns;     /* all times here are on the recording's clock */
 	int64_t launch_ns;    /* time of its launch call; may be HB_LAUNCH_UNKNOWN */
 	uint64_t correlation; /* number that it shares with its launch; 0 = none */
@@ -59,11 +59,11 @@ void hb_import_events_fini(struct hb_import_events *events);
 
 /*
  * Adds an op from its values (start_ns is the recording's) and CUPTI's or the
- * kernel's name. Returns 0; -EINVAL with *fault; -E2BIG; -ENOMEM.
+ * kernel's name. Returns 0, -EINVAL with *fault, -E2BIG or -ENOMEM.
  */
 int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values *values, const char *name,
 		     uint64_t correlation, uint64_t group, struct hb_op_fault *fault);
-/* Returns 0, -E2BIG or -ENOMEM. */
+/* Adds a launch. Returns 0, -E2BIG or -ENOMEM. */
 int hb_import_add_launch(struct hb_import_events *events, uint64_t correlation, int64_t start_ns);
 int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t start_ns, int64_t end_ns);
 
@@ -71,7 +71,7 @@ int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t st
 int hb_import_finish(struct hb_import_events *events, const char *path, const struct hb_import_options *options,
 		     struct hb_import_report *report, struct hb_error *error);
 
-/* The readers; they fill in *events. Returns 0 or a negative errno with the error's text. */
+/* The readers, which fill in *events. They return 0, or a negative errno with the error's text. */
 int hb_kineto_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		   struct hb_error *error);
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,

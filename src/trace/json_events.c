@@ -14,7 +14,7 @@
 
 enum json_place {
 	AT_START,
-	IN_OBJECT, /* of the whole file, before a key */
+	IN_OBJECT, /* inside the file's outermost object, before a key */
 	IN_EVENTS,
 	AT_END,
 };
@@ -69,7 +69,7 @@ static int fail_unexpected(struct hb_json_events *events, const char *expected, 
 	return hb_json_events_error(events, error, -EINVAL, "not a Chrome trace: expected %s", expected);
 }
 
-/* The next byte without taking it; 0 at the end of the file, or an error. */
+/* Returns the next byte without taking it; 0 at the end of the file, or an error. */
 static int peek_byte(struct hb_json_events *events, struct hb_error *error)
 {
 	if (events->at == events->filled) {
@@ -89,7 +89,7 @@ static void take_byte(struct hb_json_events *events)
 		events->lines++;
 }
 
-/* The next byte that is not white space, not taken. */
+/* Skips white space and returns the next byte without taking it, like peek_byte(). */
 static int peek_token(struct hb_json_events *events, struct hb_error *error)
 {
 	int byte = peek_byte(events, error);
@@ -192,7 +192,7 @@ static int take_comma(struct hb_json_events *events, int end, bool *ended, struc
 	return 0;
 }
 
-/* Takes one key of the file's object and, unless it is that of the events, its value. */
+/* Takes one key of the file's object and its value, but not the value of the key "traceEvents". */
 static int take_member(struct hb_json_events *events, struct hb_error *error)
 {
 	int byte = peek_token(events, error);
@@ -297,7 +297,7 @@ int hb_json_events_next(struct hb_json_events *events, json_t **event, struct hb
 			return byte;
 		if (byte != ']')
 			return take_event(events, event, error);
-		/* An empty array: after an event its end has been taken already. */
+		/* This is the end of an empty array; the end that follows an event has been taken with the event. */
 		take_byte(events);
 		code = leave_events(events, error);
 	}

@@ -16,12 +16,12 @@
 
 struct hb_json_events;
 
-/* Returns 0, -ENOENT or another errno of open(), -ENOMEM. */
+/* Opens the file. Returns 0, a negative errno of open(), or -ENOMEM. */
 int hb_json_events_open(const char *path, struct hb_json_events **out, struct hb_error *error);
 void hb_json_events_close(struct hb_json_events *events);
-/* 1 = *event is a new reference to the next event; 0 = end; -EINVAL, -E2BIG, -EIO, -ENOMEM. */
+/* Returns 1 with a new reference to the next event in *event; 0 at the end; -EINVAL, -E2BIG, -EIO or -ENOMEM. */
 int hb_json_events_next(struct hb_json_events *events, json_t **event, struct hb_error *error);
-/* "FILE:LINE: ..." with the line where the last event began; returns `code`. */
+/* Writes the error "FILE:LINE: ..." with the line where the last event began. Returns `code`. */
 int hb_json_events_error(const struct hb_json_events *events, struct hb_error *error, int code, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 struct hb_line_reader {
-	struct hb_input input; /* its line number is that of the line where the current one began */
+	struct hb_input input; /* its line number is that of the line where the current row began */
 	uint64_t lines;        /* lines read */
-	size_t length;         /* of the current line */
+	size_t length;         /* length of the current line */
 	size_t at, filled;     /* in input.chunk */
 	char line[HB_LINE_BYTES_MAX + 1];
 };

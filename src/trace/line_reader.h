@@ -17,17 +17,17 @@
 
 struct hb_line_reader;
 
-/* Returns 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
+/* Opens the file. Returns 0, a negative errno of open(), or -ENOMEM. */
 int hb_line_reader_open(const char *path, struct hb_line_reader **out, struct hb_error *error);
 void hb_line_reader_close(struct hb_line_reader *reader);
 
 /*
- * 1 = *line is the next line without its end (CR LF or LF), valid and writable
- * until the next call; 0 = end of the file; -E2BIG, -EINVAL (a NUL byte,
+ * Returns 1 with the next line in *line, without its end (CR LF or LF), valid and
+ * writable until the next call; 0 at the end of the file; -E2BIG, -EINVAL (a NUL byte,
  * damaged or truncated gzip) or -EIO.
  */
 int hb_line_next(struct hb_line_reader *reader, char **line, struct hb_error *error);
-/* As hb_line_next(), but *line is the line before, a newline, and the next line. */
+/* Reads like hb_line_next(), but appends to the line before: *line is the line before, a newline, and the next line. */
 int hb_line_append(struct hb_line_reader *reader, char **line, struct hb_error *error);
 
 /* Puts "FILE:LINE: " before the text and returns `code`. The line is the one where *line began. */

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* False when the text is not a finite decimal number; *value is then unchanged. */
+/* Parses a number. Returns false when the text is not a finite decimal number; *value is then unchanged. */
 bool hb_number_parse(const char *text, double *value);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A directory can be opened but not read: reported here, where the reason is still known. */
+/* Opens the file. Refuses a directory here, where the reason is still known: it could be opened but not read. */
 static int open_file(const char *path, gzFile *file)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

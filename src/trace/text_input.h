@@ -22,10 +22,13 @@ struct hb_input {
 	unsigned char chunk[HB_INPUT_CHUNK_BYTES];
 };
 
-/* Returns 0, -ENOENT, another negative errno of open(), or -ENOMEM. */
+/* Opens the file. Returns 0, a negative errno of open(), or -ENOMEM. */
 int hb_input_open(struct hb_input *input, const char *path, struct hb_error *error);
 void hb_input_close(struct hb_input *input);
-/* Fills input->chunk: the number of bytes, 0 = end of the file, -EINVAL (damaged or truncated gzip) or -EIO. */
+/*
+ * Fills input->chunk. Returns the number of bytes, 0 at the end of the file, -EINVAL (damaged or truncated gzip) or
+ * -EIO.
+ */
 int hb_input_read(struct hb_input *input, struct hb_error *error);
 /* Puts "FILE:LINE: " before the text and returns `code`. */
 int hb_input_error(const struct hb_input *input, struct hb_error *error, int code, const char *format,

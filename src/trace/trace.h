@@ -25,7 +25,7 @@
 #define HB_TRACE_NAME_CUT 120u                       /* importers cut longer names */
 #define HB_TRACE_TIME_MAX_NS INT64_C(86400000000000) /* a day */
 #define HB_TRACE_BYTES_MAX (UINT64_C(1) << 40)
-#define HB_TRACE_GRID_X_MAX 2147483647u /* CUDA's own limits from here on */
+#define HB_TRACE_GRID_X_MAX 2147483647u /* this limit and the next ones are CUDA's */
 #define HB_TRACE_GRID_YZ_MAX 65535u
 #define HB_TRACE_THREADS_MAX 1024u
 #define HB_TRACE_BLOCK_Z_MAX 64u
@@ -40,20 +40,20 @@ struct hb_op {
 	int64_t start_ns;    /* recorded start, counted from the iteration's first op */
 	int64_t duration_ns; /* recorded duration alone on the GPU, > 0 */
 	int64_t host_ns; /* time of the launch call on the host, counted from the iteration's start, without a profiler; 0 = not known */
-	uint64_t bytes;        /* copies and memsets, else 0 */
-	uint64_t blocks;       /* grid x*y*z; kernels only, >= 1 */
+	uint64_t bytes;        /* bytes of a copy or memset; 0 for kernels */
+	uint64_t blocks;       /* kernels: number of blocks, x * y * z of the grid, >= 1 */
 	uint32_t name;         /* index into hb_trace_set.names */
-	uint32_t shared_bytes; /* per block, dynamic and static */
+	uint32_t shared_bytes; /* shared memory of a block, dynamic and static */
 	uint32_t grid[3];
 	uint16_t block[3];  /* threads per block by dimension */
-	uint16_t threads;   /* per block, 1..1024 */
-	uint16_t registers; /* per thread, 0 unknown */
+	uint16_t threads;   /* threads of a block, 1..1024 */
+	uint16_t registers; /* registers of a thread, 0 = unknown */
 	uint8_t kind;       /* enum hb_op_kind */
 	uint8_t cluster;    /* blocks per cluster, 1 = none or unknown */
 };
 
 struct hb_iteration {
-	uint32_t first_op; /* into hb_workload.ops */
+	uint32_t first_op; /* index into hb_workload.ops */
 	uint32_t n_ops;
 };
 
@@ -70,7 +70,7 @@ struct hb_workload {
 	 * timeline longer, so the simulator scales its host times to this time.
 	 */
 	int64_t alone_ns;
-	int64_t alone_graph_ns; /* the same when the iteration is one CUDA graph; 0 = not known */
+	int64_t alone_graph_ns; /* alone_ns when the iteration is launched as one CUDA graph; 0 = not known */
 };
 
 struct hb_trace_set {
@@ -86,14 +86,17 @@ struct hb_trace_set {
  * set's arrays become invalid. Also reads the companion
  * X.alone.csv where there is one. Returns 0, -ENOENT, -EINVAL (bad
  * content), -E2BIG (a line or file over the limits) or -ENOMEM; on an error
- * *set is as it was.
+ * *set is unchanged.
  */
 int hb_trace_read_csv(const char *path, struct hb_trace_set *set, struct hb_error *error);
-/* Writes what hb_trace_read_csv() reads back to the same set. Returns 0 or -EIO (also for an earlier error of *out). */
+/*
+ * Writes the set as CSV, from which hb_trace_read_csv() makes the same set. Returns 0 or -EIO (also for an earlier
+ * error of *out).
+ */
 int hb_trace_write_csv(FILE *out, const struct hb_trace_set *set);
 /* Writes the companion file: a row for each workload whose alone_ns is known. */
 int hb_trace_write_alone_csv(FILE *out, const struct hb_trace_set *set);
-/* The companion's path: X.csv.gz, X.csv or X -> X.alone.csv. NULL without memory; free() it. */
+/* Returns the companion's path: X.csv.gz, X.csv or X -> X.alone.csv; free() it. Returns NULL without memory. */
 char *hb_trace_alone_path(const char *path);
 void hb_trace_set_fini(struct hb_trace_set *set);
 

@@ -15,18 +15,18 @@
 struct hb_trace_builder {
 	struct hb_trace_set *into;
 	struct hb_workload *workloads;
-	char **names;    /* the first into->n_names belong to *into */
+	char **names;    /* all names; the first into->n_names belong to *into */
 	uint32_t *slots; /* hash of names: index + 1, 0 = free */
 	uint32_t n_workloads, n_names, n_slots, total_ops;
-	size_t ops_room, iterations_room; /* of the last workload */
+	size_t ops_room, iterations_room; /* capacity of the last workload's arrays */
 };
 
-/* Returns 0 or -ENOMEM. *into must not change until finish or fini. */
+/* Begins to build; *into must not change until finish or fini. Returns 0 or -ENOMEM. */
 int hb_trace_builder_init(struct hb_trace_builder *builder, struct hb_trace_set *into);
-/* Also needed after finish; drops what was not joined. */
+/* Frees the builder, also after finish. Workloads that were not joined are dropped. */
 void hb_trace_builder_fini(struct hb_trace_builder *builder);
 
-/* The index of a kernel's name, added when new. Returns 0, -E2BIG or -ENOMEM. */
+/* Finds the index of a kernel's name; a new name is added. Returns 0, -E2BIG or -ENOMEM. */
 int hb_trace_builder_name(struct hb_trace_builder *builder, const char *name, uint32_t *index);
 /* Begins a workload. Returns 0, -EEXIST, -E2BIG or -ENOMEM. */
 int hb_trace_builder_workload(struct hb_trace_builder *builder, const char *name);
@@ -36,7 +36,7 @@ int hb_trace_builder_iteration(struct hb_trace_builder *builder);
 int hb_trace_builder_op(struct hb_trace_builder *builder, const struct hb_op *op);
 /* Returns the workload of that name among those built so far, or NULL. */
 struct hb_workload *hb_trace_builder_find(struct hb_trace_builder *builder, const char *name);
-/* Joins everything to *into. Returns 0, or -ENOMEM with *into unchanged. */
+/* Joins all workloads and names to *into. Returns 0, or -ENOMEM with *into unchanged. */
 int hb_trace_builder_finish(struct hb_trace_builder *builder);
 
 /* Fills in alone_ns and alone_graph_ns from the companion of the trace at `path`, if it exists. */

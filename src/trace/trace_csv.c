@@ -23,7 +23,7 @@ static const struct hb_csv_column columns[] = {
 struct csv_reader {
 	struct hb_csv csv;
 	struct hb_trace_builder builder;
-	int64_t iteration;      /* of the last row */
+	int64_t iteration;      /* iteration number of the last row */
 	int64_t iteration_base; /* start of the iteration's first row */
 	int64_t previous_start;
 };
@@ -132,7 +132,7 @@ static int read_op(struct csv_reader *reader, struct hb_op *op, struct hb_error 
 	return read_name(reader, &op->name, error);
 }
 
-/* Begins a workload if the row names another one than the row before. */
+/* Begins a workload if the row names another workload than the row before. */
 static int enter_workload(struct csv_reader *reader, bool *entered, struct hb_error *error)
 {
 	struct hb_trace_builder *builder = &reader->builder;

@@ -16,7 +16,7 @@ enum hb_import_format { HB_IMPORT_AUTO, HB_IMPORT_KINETO, HB_IMPORT_NSYS };
 
 struct hb_import_options {
 	enum hb_import_format format;
-	const char *name; /* of the workload */
+	const char *name; /* name of the workload */
 	/*
 	 * How iterations are found, at most one of: ranges (annotation or NVTX)
 	 * of this name; a new iteration after this long without work; this
@@ -41,8 +41,8 @@ struct hb_import_report {
 };
 
 /*
- * Appends the workload to *set. Returns 0; -EINVAL: bad content or options, error names
- * the file and the line or row; -E2BIG; -ENOENT; -ENOMEM. *set and *report are
+ * Appends the workload to *set. Returns 0, -EINVAL (bad content or options; the error names
+ * the file and the line or row), -E2BIG, -ENOENT or -ENOMEM. *set and *report are
  * unchanged on an error.
  */
 int hb_trace_import(const char *path, const struct hb_import_options *options, struct hb_trace_set *set,

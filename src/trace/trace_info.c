@@ -83,7 +83,7 @@ static int compare_times(const void *left, const void *right)
 	return (a > b) - (a < b);
 }
 
-/* The smallest duration that at least this share of the ops does not exceed. */
+/* Returns the smallest duration that at least this share of the ops does not exceed. */
 static double percentile_us(const int64_t *sorted_ns, uint32_t n, double share)
 {
 	uint32_t rank = (uint32_t)(share * n + 0.999999);
@@ -113,7 +113,10 @@ static int compare_shapes(const void *left, const void *right)
 	return by ? by : memcmp(a->block, b->block, sizeof a->block);
 }
 
-/* Orders kernels of one shape as in the trace; they are stored in one array. */
+/*
+ * Compares kernels by shape. Kernels of one shape keep the order of the trace: their order in the array that they are
+ * in.
+ */
 static int compare_kernels(const void *left, const void *right)
 {
 	int by = compare_shapes(left, right);

@@ -22,23 +22,23 @@ enum hb_wave_class {
 struct hb_shape {
 	uint32_t grid[3];
 	uint16_t block[3];
-	uint32_t count; /* over all iterations */
+	uint32_t count; /* number of kernels in all iterations */
 	double waves;
 	double share; /* share of the time in kernels */
 };
 
 struct hb_workload_info {
-	double ops, kernels, memsets, copies;  /* an iteration */
+	double ops, kernels, memsets, copies;  /* mean numbers per iteration */
 	double span_us;                        /* from the first op's start to the last op's end, as recorded */
-	double busy_us;                        /* part of it with any op running */
+	double busy_us;                        /* time within span_us in which at least one op ran */
 	double p50_us, p90_us, p99_us, max_us; /* durations of ops */
 	double wave_share[HB_WAVE_CLASSES];    /* share of the time in kernels */
 	uint32_t n_shapes;                     /* number of different kernels */
 	uint32_t n_shown;
-	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* those with the most time first */
+	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* the shapes with the most time, in this order */
 };
 
-/* Returns one entry for each workload of the set, in its order; free() it. NULL without memory. */
+/* Returns one entry for each workload of the set, in its order; free() it. Returns NULL without memory. */
 struct hb_workload_info *hb_trace_info_new(const struct hb_trace_set *set, const struct hb_gpu_spec *gpu);
 
 /* Names of the classes: for people and as JSON keys. */

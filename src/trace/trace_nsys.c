@@ -73,7 +73,7 @@ static int visit_rows(struct nsys *nsys, const char *table, const char *query, c
 	return code;
 }
 
-/* Adds the row's op, of which all values but the times are set. */
+/* Adds the op of a row. The caller has set all values but the times. */
 static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values,
 		  const char *name, struct hb_error *error)
 {
@@ -108,7 +108,7 @@ static int add_kernel(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *err
 	return add_op(nsys, row, "CUPTI_ACTIVITY_KIND_KERNEL", &values, name ? name : "?", error);
 }
 
-/* CUpti_ActivityMemcpyKind, with the names CUPTI's own traces use. */
+/* Returns the name that CUPTI's own traces use for a CUpti_ActivityMemcpyKind. */
 static const char *copy_name(int64_t kind)
 {
 	static const char *const names[] = {NULL,          "Memcpy HtoD", "Memcpy DtoH", "Memcpy HtoA",
@@ -158,7 +158,7 @@ static const struct nsys_source {
 	const char *table, *process;
 	const char *query;
 	row_function *each;
-	bool named; /* ?1 is the range's name; read only when there is one */
+	bool named; /* ?1 is the name of the user's range; the table is read only when the user named a range */
 } sources[] = {
 	{"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid",
 	 "SELECT k.rowid, k.start, k.end, k.deviceId, k.correlationId, %s,"

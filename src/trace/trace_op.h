@@ -35,16 +35,19 @@ struct hb_op_fault {
 	const char *why; /* "is negative" */
 };
 
-/* Returns 0 or -EINVAL with *fault filled in. Sets everything of *op but its name. */
+/* Sets all fields of *op but the name. Returns 0, or -EINVAL with *fault filled in. */
 int hb_op_from_values(const struct hb_op_values *values, struct hb_op *op, struct hb_op_fault *fault);
 
-/* Converts microseconds to ns. What does not fit, or is no number, becomes INT64_MAX or INT64_MIN, which every check refuses. */
+/*
+ * Converts microseconds to ns. A value that does not fit, or is no number, becomes INT64_MAX or INT64_MIN, which every
+ * check refuses.
+ */
 int64_t hb_ns_from_us(double us);
 
 /*
- * The direction is in a copy's name, as CUPTI writes it: "Memcpy HtoD (Pageable
+ * Finds the direction in a copy's name, as CUPTI writes it: "Memcpy HtoD (Pageable
  * -> Device)". Copies between GPUs, arrays and the like count as DtoD or as the
- * direction they cross the bus in. False when the name says nothing.
+ * direction they cross the bus in. Returns false when the name has no direction.
  */
 bool hb_copy_direction(const char *name, enum hb_op_kind *kind);
 

@@ -34,7 +34,9 @@ struct hb_backend_shared {
 
 struct hb_platform {
 	const char *name;
-	/* Opens a model. Returns 0, or negative errno with *error. The model may become ready later (hb_backend.state). */
+	/*
+	 * Opens a model. Returns 0, or negative errno with *error. The model may become ready later (hb_backend.state).
+	 */
 	int (*open)(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		    struct hb_error *error);
 };

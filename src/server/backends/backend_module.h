@@ -10,8 +10,8 @@
 #include "server/backends/backend.h"
 
 /*
- * The module is loaded only if its number equals the server's. The numbers differ when the two were built from headers in
- * which these structs have other sizes.
+ * The module is loaded only if its number equals the server's. The numbers differ when the two were built from headers
+ * in which these structs have other sizes.
  */
 #define HB_BACKEND_INTERFACE \
 	(sizeof(struct hb_inference) << 32 ^ sizeof(struct hb_model_config) << 16 ^ \

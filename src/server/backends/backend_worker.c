@@ -178,7 +178,10 @@ static void kill_process(struct worker *worker, const char *why, int64_t now_ns)
 	worker->ready = false;
 }
 
-/* The worker reported that it can never run the model, so another start would not help. */
+/*
+ * Kills the worker and fails the model, because the worker reported that it can never run the model: another start
+ * would not help.
+ */
 static void give_model_up(struct worker *worker, int64_t now_ns)
 {
 	kill_process(worker, "killed, it cannot run the model", now_ns);
@@ -470,7 +473,7 @@ static void expect_request(void *self, int64_t now_ns)
 	ring_worker(worker);
 }
 
-/* A batch that was not submitted yet ends at once. Otherwise the worker is notified and ends the batch when it likes. */
+/* A batch that was not submitted yet ends at once. Otherwise the worker is notified and may end the batch early. */
 static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 {
 	struct worker *worker = self;
@@ -561,8 +564,8 @@ static const struct hb_scheduler_provider_ops ops = {
 };
 
 /*
- * Does not start the process: the first poll() does. A process ends with the thread that forked it (PR_SET_PDEATHSIG), and
- * the thread that loads a model may end soon.
+ * Prepares a worker; the first poll() starts its process. A process ends with the thread that forked it
+ * (PR_SET_PDEATHSIG), and the thread that loads a model may end soon.
  */
 static int open_worker(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		       struct hb_error *error)

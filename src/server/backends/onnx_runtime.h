@@ -28,13 +28,13 @@ struct hb_onnx_tensor {
 };
 
 /*
- * Opens a model. `library` "" = the system's search path. Runs on the GPU if the library supports it, else on the CPU. Returns 0, or
- * negative errno with *error.
+ * Opens a model. `library` "" = the system's search path. Runs on the GPU if the library supports it, else on the CPU.
+ * Returns 0, or negative errno with *error.
  */
 int hb_onnx_open(const char *library, const char *file, struct hb_onnx **out, struct hb_error *error);
 /*
- * Checks that the model has exactly these inputs and at least these outputs, with these types and shapes. Returns 0 or -EINVAL with
- * *error.
+ * Checks that the model has exactly these inputs and at least these outputs, with these types and shapes. Returns 0 or
+ * -EINVAL with *error.
  */
 int hb_onnx_check(struct hb_onnx *onnx, const struct hb_onnx_tensor *inputs, uint32_t n_inputs,
 		  const struct hb_onnx_tensor *outputs, uint32_t n_outputs, struct hb_error *error);

@@ -14,8 +14,8 @@
 #define ALIGNMENT 64 /* bytes; hb_worker_aligned() rounds up to a multiple of it */
 
 /*
- * Computes the bytes for the inputs or outputs of a lane. Tensors of variable size share their room; since each begins at an aligned
- * offset, each may need ALIGNMENT more.
+ * Computes the bytes for the inputs or outputs of a lane. Tensors of variable size share their room; since each begins
+ * at an aligned offset, each may need ALIGNMENT more.
  */
 static uint64_t compute_room(const struct hb_model_config *config, const struct hb_tensor_spec *specs, uint32_t n)
 {

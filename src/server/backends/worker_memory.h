@@ -20,7 +20,9 @@ struct hb_worker_memory {
 /* Creates and maps the memory. Returns 0, or negative errno with *error. Call hb_worker_memory_fini() in both cases. */
 int hb_worker_memory_init(const struct hb_model_config *config, struct hb_worker_memory *out, struct hb_error *error);
 void hb_worker_memory_fini(struct hb_worker_memory *memory);
-/* Returns how many bytes all inputs of variable size of one batch may have together; 0 = the model has no such input. */
+/*
+ * Returns how many bytes all inputs of variable size of one batch may have together; 0 = the model has no such input.
+ */
 uint64_t hb_worker_room_bytes(const struct hb_model_config *config);
 struct hb_worker_lane *hb_worker_memory_lane(const struct hb_worker_memory *memory, uint32_t lane);
 

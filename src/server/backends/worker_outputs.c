@@ -36,7 +36,10 @@ static void copy_output(struct hb_inference *infer, const struct hb_tensor_spec 
 	memcpy(at, from, bytes);
 }
 
-/* Returns the bytes of the first `strings` elements of a BYTES tensor (4 bytes of length, then the content); at most `bytes`. */
+/*
+ * Returns the bytes of the first `strings` elements of a BYTES tensor (4 bytes of length, then the content); at most
+ * `bytes`.
+ */
 static uint64_t measure_strings(const char *data, uint64_t bytes, uint64_t strings)
 {
 	uint64_t at = 0;
@@ -60,13 +63,19 @@ static uint64_t measure_items(const struct hb_tensor_spec *spec, const struct hb
 	return measure_strings(data, bytes, (uint64_t)hb_tensor_elements(out->dims, out->n_dims) / of_items * items);
 }
 
-/* Returns whether a BYTES output has as many elements as its shape. Checked in the request's copy, which the worker cannot change. */
+/*
+ * Returns whether a BYTES output has as many elements as its shape. Checked in the request's copy, which the worker
+ * cannot change.
+ */
 static bool has_all_strings(const struct hb_tensor *tensor)
 {
 	return hb_tensor_has_strings(tensor, hb_tensor_elements(tensor->dims, tensor->n_dims));
 }
 
-/* Copies all outputs of a request. Returns 0 or -ENOMEM; -EINVAL: BYTES output number *wrong has fewer elements than its shape. */
+/*
+ * Copies all outputs of a request. Returns 0 or -ENOMEM; -EINVAL: BYTES output number *wrong has fewer elements than
+ * its shape.
+ */
 static int copy_outputs(const struct hb_model_config *config, uint32_t items, const struct hb_worker_tensor *outputs,
 			const char *data, struct hb_inference *infer, uint32_t first, uint32_t *wrong)
 {

@@ -11,7 +11,10 @@
 #include "server/kserve/inference.h"
 #include "server/models/model_config.h"
 
-/* Returns whether output `index` of a batch has the model's type and shape and is within `room` bytes. `out` is a private copy. */
+/*
+ * Returns whether output `index` of a batch has the model's type and shape and is within `room` bytes. `out` is a
+ * private copy.
+ */
 bool hb_worker_output_fits(const struct hb_model_config *config, uint32_t index, uint32_t items, uint64_t room,
 			   const struct hb_worker_tensor *out);
 /*

@@ -162,8 +162,8 @@ static void make_variables(struct worker_start *start, const int fds[3])
 }
 
 /*
- * Adds `exec`, so that the worker replaces the shell and the watched process is the worker itself. Not possible if the
- * command is a list or a pipe.
+ * Adds `exec`, so that the worker replaces the shell and the watched process is the worker itself. A command that is a
+ * list or a pipe stays as it is.
  */
 static void make_command(const char *command, char *out, size_t size)
 {
@@ -295,7 +295,8 @@ bool hb_worker_process_ended(struct hb_worker_process *process, char *text, size
 	int status;
 	if (!process->pid || waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
 		return false;
-	kill(-process->pid, SIGKILL); /* its children; before waitpid(), so that the number cannot be reused yet */
+	kill(-process->pid,
+	     SIGKILL); /* kill the worker's children; before waitpid(), so that the number cannot be reused yet */
 	if (waitpid(process->pid, &status, 0) != process->pid)
 		return false;
 	if (WIFSIGNALED(status))

@@ -48,16 +48,16 @@ struct hb_grpc_call {
 	char path[HB_GRPC_PATH_MAX];
 	const struct hb_grpc_method *method; /* NULL: the headers have not arrived, or there is no such method */
 	int64_t begun_ns;
-	int64_t timeout_ns;    /* that the client sent; 0 = none */
+	int64_t timeout_ns;    /* time-out that the client sent; 0 = none */
 	enum hb_coding coding; /* coding of the message, if its prefix says that the message is compressed */
 	uint8_t *data;         /* the message as far as it has arrived, with its prefix unless prefix_removed */
 	size_t bytes, capacity;
 	bool too_large, memory_full; /* why the message is not stored */
 	bool complete;               /* the message has arrived, or the rest of it will not be read */
-	bool waits;                  /* for hb_grpc_resume() */
+	bool waits;                  /* the call waits for hb_grpc_resume() */
 	bool prefix_removed;
 	bool announced; /* the request was announced to the model's back end, or need not be announced any more */
-	bool refused;   /* answered before the message was complete */
+	bool refused;   /* the call was answered before its message was complete */
 	struct hb_memory_charge charge; /* memory charged for `data`, later for the answer */
 	struct hb_inference *infer;
 	char name[HB_MODEL_NAME_MAX]; /* name of the model to load */
@@ -72,20 +72,24 @@ struct hb_grpc_call {
 	struct hb_grpc_call *next;                 /* list of resumed calls */
 };
 
-/* gRPC status codes that answer requests other than inference; status_codes.def has the codes for inference requests. */
+/*
+ * gRPC status codes that answer requests other than inference; status_codes.def has the codes for inference requests.
+ */
 enum { GRPC_INVALID_ARGUMENT = 3, GRPC_UNIMPLEMENTED = 12, GRPC_UNAVAILABLE = 14 };
 
 /* ---- grpc_methods.c: for the functions that answer ---- */
 
 /* Sets status and message. */
 void hb_grpc_fail(struct hb_grpc_call *call, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Allocates an answer of `bytes` bytes behind its prefix; NULL = no memory, and the call has failed. */
+/* Allocates an answer of `bytes` bytes behind its prefix. Returns NULL without memory; the call has then failed. */
 uint8_t *hb_grpc_make_out(struct hb_grpc_call *call, size_t bytes);
-/* Answers with a message of protobuf-c. */
+/* Answers the call with a message of protobuf-c. */
 void hb_grpc_answer_with(struct hb_grpc_call *call, const void *message);
-/* Parses the request's message; NULL = the call has failed. Free it with protobuf_c_message_free_unpacked(). */
+/*
+ * Parses the request's message. Returns NULL when the call has failed. Free it with protobuf_c_message_free_unpacked().
+ */
 void *hb_grpc_receive(struct hb_grpc_call *call, const ProtobufCMessageDescriptor *type);
-/* hb_dispatch_take_model() for a request; NULL = the call has failed. */
+/* Calls hb_dispatch_take_model() for a request. Returns NULL when the call has failed. */
 struct hb_served_model *hb_grpc_take_model(struct hb_grpc_call *call, const char *name, const char *version);
 
 /* ---- grpc_methods.c: for connections ---- */

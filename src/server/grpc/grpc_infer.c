@@ -288,7 +288,10 @@ static void add_output(struct infer_response *answer, struct hb_tensor *tensor, 
 	output->n_shape = tensor->n_dims;
 	output->shape = tensor->dims;
 	answer->pointers[n] = output;
-	/* An output in shared memory has been written there; its element stays empty, so that the others keep their order. */
+	/*
+	 * An output in shared memory has been written there; its element stays empty, so that the others keep their
+	 * order.
+	 */
 	answer->raw[n] = (ProtobufCBinaryData){.len = in_region ? 0 : tensor->bytes, .data = (uint8_t *)tensor->data};
 }
 

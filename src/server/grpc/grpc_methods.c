@@ -390,7 +390,7 @@ static void unregister_cuda_region(struct hb_grpc_call *call)
 	inference__cuda_shared_memory_unregister_request__free_unpacked(request, NULL);
 }
 
-/* The server has no CUDA context, so it cannot open handles of CUDA memory. */
+/* Refuses regions in CUDA memory: the server has no CUDA context, so it cannot open their handles. */
 static void refuse_cuda(struct hb_grpc_call *call)
 {
 	hb_grpc_fail(call, GRPC_UNIMPLEMENTED, "CUDA shared memory is not supported; use system shared memory");

@@ -34,8 +34,8 @@ static uint64_t make_token(int fd, uint32_t serial)
 }
 
 /*
- * Returns the request of an event, held for the caller. Returns NULL if the socket is no longer watched for this request:
- * handling an earlier event of the same batch may have removed the socket.
+ * Returns the request of an event, held for the caller. Returns NULL if the socket is no longer watched for this
+ * request: handling an earlier event of the same batch may have removed the socket.
  */
 static struct hb_inference *take_request(struct hb_disconnect_watch *watch, uint64_t token)
 {

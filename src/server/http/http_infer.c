@@ -14,7 +14,10 @@ static int get_socket(const struct hb_http_call *call)
 	return info ? info->connect_fd : -1;
 }
 
-/* Counts a waiting request. The server shuts down when each counted request was answered or its connection was given up. */
+/*
+ * Counts a waiting request. The server shuts down when each counted request was answered or its connection was given
+ * up.
+ */
 static bool count_wait(struct hb_http_call *call)
 {
 	return call->counted = hb_http_begin_wait(call->http);

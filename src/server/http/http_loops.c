@@ -27,7 +27,7 @@ struct hb_http_loop {
 	bool runs;
 	int doorbell;            /* eventfd that wakes the thread */
 	atomic_bool doorbell_on; /* the doorbell was rung and the thread has not read it yet */
-	bool run_again;          /* before waiting; only used on the loop's thread */
+	bool run_again;          /* serve connections once more before waiting; only used on the loop's thread */
 	sem_t quiesced;
 };
 

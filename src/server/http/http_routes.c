@@ -114,7 +114,9 @@ static enum MHD_Result get_metrics(struct hb_http_call *call, const struct path_
 
 /* ---- the model repository ---- */
 
-/* Parses the body as a JSON object; an empty body means {}. NULL: the body is no object, and *result has the response. */
+/*
+ * Parses the body as a JSON object; an empty body means {}. NULL: the body is no object, and *result has the response.
+ */
 static json_t *parse_body(struct hb_http_call *call, enum MHD_Result *result)
 {
 	struct hb_error error = {.text = ""};
@@ -278,7 +280,7 @@ static enum MHD_Result post_unregister_region(struct hb_http_call *call, const s
 	return result < 0 ? hb_http_refuse(call, 400, error.text) : hb_http_send_nothing(call, 200);
 }
 
-/* The server has no CUDA context, so it cannot open handles of CUDA memory. */
+/* Sends an empty list of regions: the server has no CUDA context, so it cannot open handles of CUDA memory. */
 static enum MHD_Result get_no_cuda_regions(struct hb_http_call *call, const struct path_captures *captures)
 {
 	return hb_http_send_json(call, 200, strdup("[]"));

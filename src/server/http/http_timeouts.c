@@ -38,7 +38,9 @@ static bool has_ended(const struct hb_http_timeout *timeout)
 	return recv(timeout->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* Checks for an unnoticed end of the stream once in each wait; an end that arrives after the check wakes the library. */
+/*
+ * Checks for an unnoticed end of the stream once in each wait; an end that arrives after the check wakes the library.
+ */
 static bool has_ended_unnoticed(struct hb_http_timeout *timeout, int64_t since_ns, int64_t now_ns)
 {
 	if (now_ns - since_ns < END_CHECK_AFTER_NS || timeout->checked_ns == since_ns)

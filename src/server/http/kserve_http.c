@@ -103,7 +103,7 @@ bool hb_http_begin_wait(struct hb_kserve_http *http)
 	return false;
 }
 
-/* The count reaches 0 only when the server shuts down, so requests do not take the lock. */
+/* Ends a counted wait. The count reaches 0 only when the server shuts down, so requests do not take the lock. */
 void hb_http_end_wait(struct hb_kserve_http *http)
 {
 	if (atomic_fetch_sub(&http->n_waiting, 1) != 1)
@@ -142,7 +142,10 @@ void hb_http_resume(struct hb_http_call *call)
 
 /* ---- bodies ---- */
 
-/* Returns whether a request has low priority, while its body (which may name another priority) arrives: its model's priority. */
+/*
+ * Returns whether a request has low priority, while its body (which may name another priority) arrives: its model's
+ * priority.
+ */
 static bool has_low_priority(const struct hb_http_call *call)
 {
 	return call->model && hb_dispatch_is_low(call->http->config.dispatch, call->model, call->model_length);
@@ -165,7 +168,10 @@ static bool grow_body(struct hb_http_call *call, size_t bytes)
 	return true;
 }
 
-/* The rest of the body is read and dropped, because some clients read no response before they have sent it all. */
+/*
+ * Refuses a request. The rest of its body is read and dropped, because some clients read no response before they have
+ * sent all.
+ */
 static void refuse_body(struct hb_http_call *call, int status)
 {
 	call->refused = status;
@@ -256,9 +262,9 @@ static enum MHD_Result count_framing_header(void *framing_, enum MHD_ValueKind k
 }
 
 /*
- * Returns whether at most one header says where the body ends, in a way that the library knows. Of two such headers the library
- * takes the first, but a proxy in front of the server may take the other: bytes of this request would then be read as
- * another client's request (request smuggling).
+ * Returns whether at most one header says where the body ends, in a way that the library knows. Of two such headers the
+ * library takes the first, but a proxy in front of the server may take the other: bytes of this request would then be
+ * read as another client's request (request smuggling).
  */
 static bool is_end_clear(struct MHD_Connection *connection)
 {
@@ -314,7 +320,10 @@ static enum MHD_Result handle_request(void *argument, struct MHD_Connection *con
 		if (!call)
 			return MHD_NO;
 		announce_request(call, method);
-		/* If the request is refused before its body was sent, the library closes the connection after the response. */
+		/*
+		 * If the request is refused before its body was sent, the library closes the connection after the
+		 * response.
+		 */
 		return call->refused ? send_refusal(call) : MHD_YES;
 	}
 	if (*bytes > 0) {

@@ -27,8 +27,8 @@ void hb_http_body_free(void *body);
 void hb_http_body_clear(struct hb_http_body *body);
 
 /*
- * Reads everything of *infer except its model. Returns HB_ANSWER_OK, or the answer that was set. The body must exist as long as the
- * request's inputs are used.
+ * Reads everything of *infer except its model. Returns HB_ANSWER_OK, or the answer that was set. The body must exist as
+ * long as the request's inputs are used.
  */
 enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_body *body,
 				   struct hb_shared_memory *memory);

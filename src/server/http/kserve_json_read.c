@@ -52,7 +52,9 @@ struct json_reader {
 	bool binary_given[HB_TENSORS_MAX]; /* by output: the request says whether it is binary */
 };
 
-/* Reads a key. Returns its index in `names`, which is marked in *seen; -1 = another key, whose value must be skipped. */
+/*
+ * Reads a key. Returns its index in `names`, which is marked in *seen; -1 = another key, whose value must be skipped.
+ */
 static int read_key(struct json_reader *reader, const char *const *names, uint32_t *seen)
 {
 	char key[32];

@@ -10,7 +10,7 @@
 #include <zlib.h>
 
 #define FIRST_BYTES 4096
-#define GZIP_WINDOW (MAX_WBITS + 16)      /* tells zlib to use gzip's header and checksum */
+#define GZIP_WINDOW (MAX_WBITS + 16)      /* makes zlib use gzip's header and checksum */
 #define CHUNK_BYTES_MAX ((size_t)1 << 30) /* zlib's counters have 32 bits */
 
 static const char *const names[] = {"identity", "gzip", "deflate"};
@@ -28,7 +28,7 @@ enum hb_coding hb_coding_parse(const char *text, size_t length)
 	return length ? HB_CODING_UNKNOWN : HB_CODING_IDENTITY;
 }
 
-/* Takes the first known coding of a list like "gzip;q=0.5, deflate" that is not forbidden with q=0. */
+/* Returns the first known coding of a list like "gzip;q=0.5, deflate" that is not forbidden with q=0. */
 enum hb_coding hb_coding_choose(const char *accept)
 {
 	while (accept && *accept) {
@@ -99,7 +99,7 @@ int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size
 		     struct hb_memory_charge *charge, void **out, size_t *out_bytes)
 {
 	z_stream stream = {.next_in = (unsigned char *)(uintptr_t)data};
-	/* One byte more than allowed, to notice a result that is too large. */
+	/* Allow one byte more than `most`, to notice a result that is too large. */
 	struct growing_buffer grown = {.charge = charge, .most = most + 1};
 	if (bytes == 0)
 		return -EINVAL;

@@ -14,15 +14,15 @@
 
 enum hb_coding { HB_CODING_IDENTITY, HB_CODING_GZIP, HB_CODING_DEFLATE, HB_CODING_UNKNOWN };
 
-/* The coding that Content-Encoding or grpc-encoding (`length` bytes) names; IDENTITY if it is empty. */
+/* Returns the coding that Content-Encoding or grpc-encoding (`length` bytes) names; IDENTITY if it is empty. */
 enum hb_coding hb_coding_parse(const char *text, size_t length);
-/* The coding to answer with, from the client's Accept-Encoding; NULL allowed. */
+/* Chooses the coding of an answer from the client's Accept-Encoding. NULL is allowed. */
 enum hb_coding hb_coding_choose(const char *accept);
 const char *hb_coding_name(enum hb_coding coding);
 
 /*
- * Decompresses into *out, from malloc and charged. Returns 0; -EINVAL: the data are not in this coding or incomplete; -E2BIG: the
- * result is larger than `most`; -ENOBUFS: the charge was refused; -ENOMEM.
+ * Decompresses into *out, from malloc and charged. Returns 0; -EINVAL: the data are not in this coding or incomplete;
+ * -E2BIG: the result is larger than `most`; -ENOBUFS: the charge was refused; -ENOMEM.
  */
 int hb_coding_expand(enum hb_coding coding, const void *data, size_t bytes, size_t most,
 		     struct hb_memory_charge *charge, void **out, size_t *out_bytes);

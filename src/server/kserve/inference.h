@@ -31,7 +31,7 @@ enum hb_answer {
 /* An output that the client asked for. */
 struct hb_output_request {
 	char name[HB_TENSOR_NAME_MAX];
-	bool binary; /* HTTP: as binary data behind the JSON */
+	bool binary; /* HTTP: the output is sent as binary data behind the JSON */
 	struct hb_region_part part;
 };
 
@@ -48,12 +48,12 @@ struct hb_inference {
 	uint32_t n_inputs, n_requested;
 	uint32_t items; /* size of the batch dimension; 1 without one */
 	struct hb_tensor inputs[HB_TENSORS_MAX];
-	struct hb_output_request requested[HB_TENSORS_MAX]; /* none: all outputs */
+	struct hb_output_request requested[HB_TENSORS_MAX]; /* if empty, the client wants all outputs */
 	uint64_t open_bytes;                                /* bytes of inputs whose size the model leaves open */
 	bool binary_outputs;                 /* HTTP: outputs that are not in requested[] are sent as binary data */
-	enum hb_scheduler_priority priority; /* HB_SCHEDULER_PRIORITIES = the model's */
-	int64_t deadline_ns;                 /* after arrival, what scheduling aims at; 0 = the model's, -1 = none */
-	int64_t timeout_ns;                  /* after arrival, when the request is answered at the latest; 0 = never */
+	enum hb_scheduler_priority priority; /* HB_SCHEDULER_PRIORITIES = the model's priority */
+	int64_t deadline_ns; /* time after arrival by which the scheduler tries to answer; 0 = the model's, -1 = none */
+	int64_t timeout_ns;  /* time after arrival at which the request is answered with a time-out; 0 = never */
 
 	/* The outcome. */
 	enum hb_answer answer;
@@ -73,14 +73,14 @@ struct hb_inference {
 	/* Set by the dispatcher (dispatch.c). */
 	atomic_uint holders;
 	uint64_t handle;     /* the scheduler's number of the request; 0 = not queued */
-	uint32_t slot;       /* of the batch, once it has begun */
+	uint32_t slot;       /* slot of the request's batch, once the batch has begun */
 	int64_t expires_ns;  /* when the request is answered with a time-out; INT64_MAX = never */
 	uint32_t heap_place; /* index in the heap of time-outs; UINT32_MAX = not in it */
 	bool answered;
 	struct hb_inference *next;
 };
 
-/* A request with one holder; NULL if there is no memory. */
+/* Creates a request with one holder. Returns NULL without memory. */
 struct hb_inference *hb_inference_new(void);
 /* Removes one holder; the last one frees the request with its outputs and source. NULL is allowed. */
 void hb_inference_free(struct hb_inference *infer);
@@ -88,13 +88,16 @@ void hb_inference_free(struct hb_inference *infer);
 /* Sets an answer other than OK and its reason; returns the answer. */
 enum hb_answer hb_inference_fail(struct hb_inference *infer, enum hb_answer answer, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same if the memory budget of all requests is used up. */
+/* Sets and returns the answer for a request that the memory budget has no room for. */
 enum hb_answer hb_inference_fail_memory_full(struct hb_inference *infer);
 
 /* Allocates memory for reading the request and charges it. Returns HB_ANSWER_OK, or the answer that was set. */
 enum hb_answer hb_inference_allocate(struct hb_inference *infer, uint64_t bytes, void **out);
 
-/* What clients read about an answer; see status_codes.def. */
+/*
+ * Return what clients read about an answer: HTTP status, gRPC status, and label of the failure metric; see
+ * status_codes.def.
+ */
 int hb_answer_http(enum hb_answer answer);
 int hb_answer_grpc(enum hb_answer answer);
 const char *hb_answer_reason(enum hb_answer answer);

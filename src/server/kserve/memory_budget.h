@@ -30,7 +30,7 @@ struct hb_memory_charge {
 	uint64_t bytes;
 };
 
-/* False: the budget has less left, and nothing was added. */
+/* Adds bytes to a charge. False: the budget has fewer bytes left, and nothing was added. */
 static inline bool hb_memory_charge_add(struct hb_memory_charge *charge, uint64_t bytes)
 {
 	struct hb_memory_budget *budget = charge->budget;
@@ -54,8 +54,8 @@ static inline bool hb_memory_reserve_in_use(const struct hb_memory_budget *budge
 }
 
 /*
- * Returns whether `bytes` more for this charge would come from the reserve while other charges hold a quarter of the budget or
- * more. If they hold less, a single request of low priority may use the entire budget.
+ * Returns whether `bytes` more for this charge would come from the reserve while other charges hold a quarter of the
+ * budget or more. If they hold less, a single request of low priority may use the entire budget.
  */
 static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *charge, uint64_t bytes)
 {
@@ -67,7 +67,9 @@ static inline bool hb_memory_would_use_reserve(const struct hb_memory_charge *ch
 	return used + bytes > budget->limit_bytes - quarter && used - charge->bytes >= quarter;
 }
 
-/* The capacity to which a buffer is grown that receives `bytes` bytes: doubled, so that appending stays cheap. */
+/*
+ * Returns the capacity to which a buffer grows that receives `bytes` bytes: it doubles, so that appending stays cheap.
+ */
 static inline size_t hb_memory_grown_capacity(size_t capacity, size_t bytes)
 {
 	size_t grown = capacity ? capacity : HB_MEMORY_FIRST_BYTES;

@@ -46,7 +46,7 @@ struct hb_tensor_parameters {
 
 /* Sets a parameter of the request. Returns HB_ANSWER_OK, or the answer that was set: BAD_REQUEST or NOT_SUPPORTED. */
 enum hb_answer hb_parameter_of_request(struct hb_inference *infer, const char *name, const struct hb_parameter *value);
-/* Sets a parameter of one of its tensors, in *out. The same results. */
+/* Sets a parameter of one of the request's tensors, in *out. Returns as hb_parameter_of_request(). */
 enum hb_answer hb_parameter_of_tensor(struct hb_inference *infer, const char *tensor, const char *name,
 				      const struct hb_parameter *value, struct hb_tensor_parameters *out);
 

@@ -24,15 +24,21 @@ struct hb_shared_region {
 
 struct hb_shared_memory *hb_shared_memory_new(void);
 void hb_shared_memory_free(struct hb_shared_memory *memory);
-/* Returns 0, -EEXIST, -EINVAL, -ENOENT or -ENOSPC with *error. */
+/* Registers a region. Returns 0, -EEXIST, -EINVAL, -ENOENT or -ENOSPC with *error. */
 int hb_shared_memory_register(struct hb_shared_memory *memory, const struct hb_shared_region *region,
 			      struct hb_error *error);
-/* Name "" = all regions. Returns 0, or -ENOENT with *error. */
+/* Unregisters the region of this name, or all regions if the name is "". Returns 0, or -ENOENT with *error. */
 int hb_shared_memory_unregister(struct hb_shared_memory *memory, const char *name, struct hb_error *error);
-/* Copies the descriptions of the regions; name "" = all. Their number, or -ENOENT with *error if there is no such name. */
+/*
+ * Copies the descriptions of the regions; name "" = all. Returns their number, or -ENOENT with *error if there is no
+ * such name.
+ */
 int hb_shared_memory_list(struct hb_shared_memory *memory, const char *name, struct hb_shared_region *out,
 			  uint32_t capacity, struct hb_error *error);
-/* Moves all of a part of a region, or fails. Returns 0, -ENOENT, -ERANGE or -EIO with *error. */
+/*
+ * Functions that read or write a part of a region: all of it, or they fail. They return 0, -ENOENT, -ERANGE or -EIO
+ * with *error.
+ */
 int hb_shared_memory_read(struct hb_shared_memory *memory, const char *name, uint64_t offset, void *out, uint64_t bytes,
 			  struct hb_error *error);
 int hb_shared_memory_write(struct hb_shared_memory *memory, const char *name, uint64_t offset, const void *data,

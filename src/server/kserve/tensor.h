@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HB_TENSORS_MAX 16 /* inputs of a model; as many outputs */
+#define HB_TENSORS_MAX 16 /* most inputs of a model, and most outputs */
 #define HB_TENSOR_DIMS_MAX 8
 #define HB_TENSOR_NAME_MAX 96
 
@@ -48,19 +48,25 @@ struct hb_tensor {
 /* Returns the bytes of one element; 0 for BYTES, whose elements have different lengths. */
 uint32_t hb_dtype_bytes(enum hb_dtype dtype);
 const char *hb_dtype_name(enum hb_dtype dtype);
-/* The type's name and number in Triton's ModelConfig. */
+/* Return the type's name and number in Triton's ModelConfig. */
 const char *hb_dtype_config_name(enum hb_dtype dtype);
 int hb_dtype_config_number(enum hb_dtype dtype);
-/* The type with this name; HB_DTYPES if there is none. */
+/* Returns the type with this name; HB_DTYPES if there is none. */
 enum hb_dtype hb_dtype_parse(const char *name);
 
 /* Returns the number of elements of a shape; -1 if a dimension is negative or the product overflows. */
 int64_t hb_tensor_elements(const int64_t *dims, uint32_t n_dims);
 /* Returns whether `elements` elements of the type take exactly `bytes` bytes. Always false for BYTES. */
 bool hb_tensor_size_matches(enum hb_dtype dtype, int64_t elements, uint64_t bytes);
-/* Returns whether a BYTES tensor consists of exactly `elements` strings, each behind its length (4 bytes, little-endian). */
+/*
+ * Returns whether a BYTES tensor consists of exactly `elements` strings, each behind its length (4 bytes,
+ * little-endian).
+ */
 bool hb_tensor_has_strings(const struct hb_tensor *tensor, int64_t elements);
-/* Returns whether the size of such a tensor differs from request to request: BYTES, or a dimension of -1. */
+/*
+ * Returns whether the size of a tensor with this description differs from request to request: BYTES, or a dimension of
+ * -1.
+ */
 bool hb_tensor_spec_is_open(const struct hb_tensor_spec *spec);
 
 #endif

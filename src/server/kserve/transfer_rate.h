@@ -11,7 +11,7 @@
 
 #define HB_TRANSFER_NS_PER_BYTE INT64_C(15259) /* 64 KiB/s */
 
-/* The start of a wait that began at since_ns, after `bytes` more were transferred; now_ns at the latest. */
+/* Returns the new start of a wait that began at since_ns, after `bytes` more were transferred; now_ns at the latest. */
 static inline int64_t hb_transfer_rate_credit(int64_t since_ns, uint64_t bytes, int64_t now_ns)
 {
 	int64_t later_ns = since_ns + (int64_t)bytes * HB_TRANSFER_NS_PER_BYTE;

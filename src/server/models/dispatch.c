@@ -26,7 +26,7 @@ static void remove_from_heap(struct hb_dispatch *dispatch, struct hb_inference *
 		hb_timeout_heap_remove(&dispatch->timeouts, infer);
 }
 
-/* Ends a request whose answer was stored in *infer. With the lock. */
+/* Ends a request whose answer was stored in *infer. Called with the lock held. */
 static void answer_request(struct hb_dispatch *dispatch, struct hb_inference *infer, int64_t now_ns)
 {
 	infer->answered = true;
@@ -256,7 +256,7 @@ void hb_dispatch_advance(struct hb_dispatch *dispatch, int64_t now_ns)
 
 void hb_dispatch_wake(struct hb_dispatch *dispatch)
 {
-	dispatch->armed_ns = INT64_MIN; /* once is enough */
+	dispatch->armed_ns = INT64_MIN; /* no second ring is needed until the thread has run */
 	while (eventfd_write(dispatch->doorbell, 1) != 0 && errno == EINTR)
 		;
 }
@@ -264,9 +264,9 @@ void hb_dispatch_wake(struct hb_dispatch *dispatch)
 /* ---- for HTTP and gRPC ---- */
 
 /*
- * Returns whether a low-priority request is refused because memory is scarce. High-priority requests need memory already while they
- * are being read, so waiting low-priority requests must leave some. If no other low-priority request is admitted, one may
- * use all memory.
+ * Returns whether a low-priority request is refused because memory is scarce. High-priority requests need memory
+ * already while they are being read, so waiting low-priority requests must leave some. If no other low-priority request
+ * is admitted, one may use all memory.
  */
 static bool lacks_memory(const struct hb_dispatch *dispatch, const struct hb_inference *infer)
 {

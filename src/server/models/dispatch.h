@@ -66,7 +66,7 @@ struct hb_served_model {
 	/* In state UNLOADING: */
 	int64_t close_ns;      /* running batches are answered and the model closed at this time */
 	bool drained;          /* all batches have ended */
-	bool reloads;          /* a thread waits to load the model again, and closes it itself */
+	bool reloads;          /* a thread waits to load the model again and will close this object */
 	uint64_t closed_order; /* order in which models were closed or failed to open; the first is forgotten first */
 	struct hb_served_model_stats stats;
 	struct hb_hist *latency[HB_SCHEDULER_PRIORITIES]; /* latency of requests with results; NULL before the first */
@@ -84,8 +84,8 @@ void hb_dispatch_end(struct hb_dispatch *dispatch, int64_t grace_ns);
 void hb_dispatch_free(struct hb_dispatch *dispatch);
 
 /*
- * Loads or unloads a model. Returns 0, or negative errno with *error. Loading a loaded model reads its model.yaml again; if that is
- * valid, it waits until the running batches have ended, at most drain_ns. Unloading does not wait.
+ * Loads or unloads a model. Returns 0, or negative errno with *error. Loading a loaded model reads its model.yaml
+ * again; if that is valid, it waits until the running batches have ended, at most drain_ns. Unloading does not wait.
  */
 int hb_dispatch_load(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
 int hb_dispatch_unload(struct hb_dispatch *dispatch, const char *name, struct hb_error *error);
@@ -105,13 +105,14 @@ void hb_dispatch_each_model(struct hb_dispatch *dispatch, void (*visit)(void *ar
 bool hb_dispatch_ready(struct hb_dispatch *dispatch);
 
 /*
- * Notifies the model's back end that the first bytes of a request have arrived, so that it can get the GPU early. Cheap if
- * no back end wants it. `model` is `length` bytes received from the network, not checked and not terminated.
+ * Notifies the model's back end that the first bytes of a request have arrived, so that it can get the GPU early. The
+ * call costs little if no back end wants to be notified. `model` is `length` bytes received from the network, not
+ * checked and not terminated.
  */
 void hb_dispatch_expect(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
- * Returns whether low is the default priority of the model's requests; used for a request that is still being read. True if there
- * is no such model. `model` is as for hb_dispatch_expect().
+ * Returns whether low is the default priority of the model's requests; used for a request that is still being read.
+ * True if there is no such model. `model` is as for hb_dispatch_expect().
  */
 bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t length);
 /*
@@ -119,7 +120,7 @@ bool hb_dispatch_is_low(struct hb_dispatch *dispatch, const char *model, size_t 
  * complete, and done() will not be called. False: done() will be called later.
  */
 bool hb_dispatch_submit(struct hb_dispatch *dispatch, struct hb_inference *infer);
-/* The client has gone: a queued request is removed at once. done() is called as for any other end. */
+/* Cancels a request whose client has gone: if queued, it is removed at once. done() is called as for any other end. */
 void hb_dispatch_cancel(struct hb_dispatch *dispatch, struct hb_inference *infer);
 
 /* Changes the scheduling policy. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run), with *error. */

@@ -47,7 +47,8 @@ struct hb_served_model *hb_dispatch_take_model(struct hb_dispatch *dispatch, con
 	*answer = HB_ANSWER_OK;
 	if (!model || model->state == HB_SERVED_MODEL_UNLOADED) {
 		*answer = HB_ANSWER_NOT_FOUND;
-		snprintf(reason, size, "Request for unknown model: '%s' is not loaded", name); /* Triton's words */
+		snprintf(reason, size, "Request for unknown model: '%s' is not loaded",
+			 name); /* the text that Triton uses */
 	} else if (version && version[0] && strcmp(version, "1") != 0) {
 		*answer = HB_ANSWER_NOT_FOUND;
 		snprintf(reason, size, "model \"%s\" has version 1 only, not \"%s\"", name, version);

@@ -45,7 +45,7 @@ struct hb_dispatch {
 	struct hb_backend backends[HB_SCHEDULER_MODELS_MAX + 1]; /* by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
-	atomic_bool expects; /* a back end has an expect() */
+	atomic_bool expects; /* at least one back end has the function expect() */
 	uint32_t n_pollable;
 	const struct hb_backend *pollable[HB_SCHEDULER_MODELS_MAX]; /* the loaded elements of backends[] */
 };
@@ -73,7 +73,7 @@ void hb_served_model_note_closed(struct hb_dispatch *dispatch, struct hb_served_
 void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model *model);
 /* Closes UNLOADING models whose batches have ended or whose close_ns has passed. True: at least one was closed. */
 bool hb_dispatch_close_drained(struct hb_dispatch *dispatch, int64_t now_ns);
-/* The earliest close_ns; INT64_MAX = none. */
+/* Returns the earliest close_ns; INT64_MAX = none. */
 int64_t hb_dispatch_next_close_ns(const struct hb_dispatch *dispatch);
 /*
  * Unloads the model of that name, if it is loaded, and waits until it is closed; leaves the lock while it waits. `until` is
@@ -85,7 +85,7 @@ int hb_dispatch_await_unloaded(struct hb_dispatch *dispatch, const char *name, c
 void hb_served_model_drop(struct hb_dispatch *dispatch, struct hb_served_model *model);
 /* Returns the list of answered requests and empties it. */
 struct hb_inference *hb_dispatch_take_ended(struct hb_dispatch *dispatch);
-/* Count an answered request, and a completed batch. */
+/* Functions that count an answered request and a completed batch. */
 void hb_served_model_note_answer(struct hb_served_model *model, const struct hb_inference *infer);
 void hb_served_model_note_batch(struct hb_served_model *model, const struct hb_slot_times *times, uint32_t items,
 				int64_t now_ns);

@@ -23,11 +23,11 @@ struct hb_journal;
 
 /* Creates or overwrites the file. Returns 0, or negative errno with *error. */
 int hb_journal_new(const char *path, struct hb_journal **out, struct hb_error *error);
-/* Logs an error when a line could not be written. */
+/* Closes the file. Logs an error when a line could not be written. */
 void hb_journal_free(struct hb_journal *journal);
 void hb_journal_model(struct hb_journal *journal, uint32_t number, const struct hb_scheduler_model *model);
 void hb_journal_profile(struct hb_journal *journal, uint32_t number, uint32_t items, const double stage_ns[HB_STAGES]);
-/* Also writes all buffered lines to the file. */
+/* Records the new policy and writes all buffered lines to the file. */
 void hb_journal_policy(struct hb_journal *journal, int64_t now_ns, const char *policy);
 void hb_journal_start(struct hb_journal *journal, int64_t now_ns, uint32_t slot,
 		      const struct hb_scheduler_batch *batch);

@@ -94,7 +94,9 @@ uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec)
 	return all;
 }
 
-/* Names must not contain line breaks: workers get them as lines of an environment variable. */
+/*
+ * Returns whether a tensor's name is valid. It must not contain line breaks: workers get names as lines of a variable.
+ */
 static bool tensor_name_fits(const char *name)
 {
 	const unsigned char *at = (const unsigned char *)name;
@@ -135,7 +137,7 @@ static int check_tensors(const char *path, const char *what, const struct hb_ten
 	return 0;
 }
 
-/* Refuses input dimensions of any size in a model with batches: requests of different shapes cannot form one. */
+/* Refuses input dimensions of any size in a model with batches: requests of different shapes cannot form a batch. */
 static int check_variable_dims(const char *path, const struct hb_tensor_spec *specs, uint32_t n, int64_t max_batch,
 			       struct hb_error *error)
 {
@@ -148,7 +150,7 @@ static int check_variable_dims(const char *path, const struct hb_tensor_spec *sp
 	return 0;
 }
 
-/* A key that one platform (`owner`) requires and the others refuse. */
+/* Checks a key that one platform (`owner`) requires and the others refuse. */
 static int check_platform_key(const char *path, const char *key, const char *value,
 			      const struct hb_model_config *config, int owner, struct hb_error *error)
 {

@@ -7,9 +7,9 @@
 
 /* Extensions of KServe v2 that the server has; NULL-terminated. */
 extern const char *const hb_model_info_extensions[];
-/* "hummingbird_PLATFORM". */
+/* Returns the text "hummingbird_PLATFORM". */
 const char *hb_model_info_platform(const struct hb_model_config *model);
-/* The model's state in the repository index, such as "READY". */
+/* Returns the model's state in the repository index, such as "READY". */
 const char *hb_model_info_state(const struct hb_served_model *model);
 
 #endif

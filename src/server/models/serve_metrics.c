@@ -142,7 +142,7 @@ static void write_predictions(void *argument, const struct hb_scheduler *schedul
 	}
 }
 
-/* Each priority has its own limit. */
+/* Writes the admitted requests of each priority, their limit (which holds for each priority alone), and pauses. */
 static void write_queues(void *argument, const struct hb_scheduler *scheduler)
 {
 	const struct metrics_page *page = argument;

@@ -16,10 +16,10 @@ struct hb_timeout_heap {
 /* Allocates places for `capacity` requests: as many as the queue admits. Returns 0 or -ENOMEM. */
 int hb_timeout_heap_init(struct hb_timeout_heap *heap, uint32_t capacity);
 void hb_timeout_heap_fini(struct hb_timeout_heap *heap);
-/* If the heap is full, the request is left out and has no time-out. */
+/* Inserts a request. If the heap is full, the request is left out and has no time-out. */
 void hb_timeout_heap_insert(struct hb_timeout_heap *heap, struct hb_inference *infer);
 void hb_timeout_heap_remove(struct hb_timeout_heap *heap, struct hb_inference *infer);
-/* The request that expires first; NULL if the heap is empty. */
+/* Returns the request that expires first; NULL if the heap is empty. */
 struct hb_inference *hb_timeout_heap_first(const struct hb_timeout_heap *heap);
 
 #endif

@@ -35,7 +35,7 @@ static void add_run(struct flight_sums *sums, const struct hb_flow *flow)
 	sums->memory += flow->memory;
 }
 
-/* Work left in the stage at which the flow stops because it is paused; 0 = it does not stop. */
+/* Returns the work left in the stage at which the flow stops because it is paused; 0 = it does not stop. */
 static double find_stop_point(const struct hb_flow *flow)
 {
 	return flow->paused && flow->stage == HB_STAGE_RUN ? flow->stop_ns : 0;
@@ -153,7 +153,7 @@ void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, u
 	}
 }
 
-/* Least work that a batch is assumed to have left while its stage has not ended. */
+/* Returns the least work that a batch is assumed to have left while its stage has not ended. */
 static double compute_least_left(const struct hb_flight *flight)
 {
 	return OVERDUE_SHARE * flight->total_ns[flight->flow.stage];
@@ -187,13 +187,13 @@ void hb_forecast_begin(const struct hb_predictor *predictor, int64_t now_ns, str
 	}
 }
 
-/* Linear interpolation between ends[0] at 1 item and ends[1] at `most` items. */
+/* Interpolates linearly between ends[0] at 1 item and ends[1] at `most` items. */
 static double interpolate_demand(const double ends[2], uint32_t items, uint32_t most)
 {
 	return most > 1 ? ends[0] + (ends[1] - ends[0]) * (items - 1) / (most - 1) : ends[0];
 }
 
-/* A new flow with its demands; the work is not set. */
+/* Makes a flow with its demands; the caller sets its work. */
 static struct hb_flow new_flow(const struct hb_predictor *predictor, uint32_t model, uint32_t items,
 			       enum hb_scheduler_priority priority)
 {
@@ -303,7 +303,7 @@ static void advance_flow(struct hb_flow *flow, double work_ns, double at_ns, uin
 	}
 }
 
-/* False: `watch` stopped the forecast. */
+/* Advances the active flows by took_ns. False: `watch` stopped the forecast. */
 static bool advance_active(struct active_flows *active, double took_ns, double at_ns, uint32_t *turns,
 			   const struct hb_forecast_watch *watch)
 {
@@ -354,7 +354,10 @@ void hb_flow_pause(struct hb_flow *flow, double still_ns, bool paused)
 	if (still_ns <= 0 || paused == flow->paused)
 		return;
 	flow->paused = paused;
-	/* Before the run stage the run does not begin. In it, launches that are already queued still execute. */
+	/*
+	 * A flow that is paused before the run stage does not begin its run. In the run stage, queued launches still
+	 * execute.
+	 */
 	flow->stop_ns = flow->stage < HB_STAGE_RUN ? left_ns : left_ns > still_ns ? left_ns - still_ns : 0;
 }
 
@@ -384,7 +387,7 @@ double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_f
 {
 	struct flight_sums sums = {0};
 	double sum = 0, x[HB_INTERFERENCE_FEATURES];
-	/* Each counts as running, whatever its stage now: in the run stage they will meet. */
+	/* Each flow counts as running, whatever its stage is now, because all will meet in the run stage. */
 	for (uint32_t i = 0; i < forecast->n; i++)
 		if (is_in_flight(&forecast->flow[i]) && !forecast->flow[i].paused)
 			add_run(&sums, &forecast->flow[i]);

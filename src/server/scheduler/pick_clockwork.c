@@ -35,7 +35,9 @@ static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler)
 	return best;
 }
 
-/* Returns the number of items of the largest batch that ends within left_ns; 0 = not even the first request alone does. */
+/*
+ * Returns the number of items of the largest batch that ends within left_ns; 0 = not even the first request alone does.
+ */
 static uint32_t find_items_in_time(struct hb_scheduler *scheduler, const struct hb_waiting *first, double left_ns)
 {
 	uint32_t items = hb_scheduler_batch_items(scheduler, first->model, HB_SCHEDULER_HIGH, HB_ORDER_URGENCY,

@@ -28,16 +28,16 @@
 
 /* Expected high-priority misses that one more low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
-/* An additional batch must increase the sum of progress rates (hb_forecast_speed) by this. */
+/* An additional batch must increase the sum of progress rates (hb_forecast_speed) at least by this share. */
 #define GAIN_LEAST 0.05
 /* Like HIGH_FOR_LOW, for a high-priority request that may arrive, weighted with its probability. */
 #define EXPECTED_FOR_LOW 0.02
-/* The GPU is idle and queued low priority may not start: the decision is repeated after this. */
+/* While the GPU is idle and no queued low-priority batch may start, the decision is repeated after this time. */
 #define RETRY_NS INT64_C(5000000)
-/* Sums of misses in a different order differ by less. */
+/* Two sums of the same misses, added in different orders, differ by less than this. */
 #define ROUNDING 1e-6
 
-/* The request with the earliest deadline later than after_ns, among models that may start a batch. */
+/* Returns the request with the earliest deadline later than after_ns, among models that may start a batch. */
 static struct hb_waiting *find_most_urgent(struct hb_scheduler *scheduler, enum hb_scheduler_priority class,
 					   int64_t after_ns)
 {
@@ -80,7 +80,7 @@ static bool speeds_up(struct hb_scheduler *scheduler, struct hb_plan *flights, d
 	       hb_forecast_speed_with(&scheduler->predictor, forecast, model, items, class) >= before + GAIN_LEAST;
 }
 
-/* Cost of high priority if a batch of `items` starts now; 0 items = nothing starts. */
+/* Returns the cost of high priority if a batch of `items` starts now; 0 items = nothing starts. */
 static double compute_start_cost(struct hb_scheduler *scheduler, int64_t now_ns, const struct hb_plan *flights,
 				 const struct hb_waiting *first, uint32_t items)
 {
@@ -146,13 +146,14 @@ static bool start_high(struct hb_scheduler *scheduler, int64_t now_ns, struct hb
  */
 struct low_decision {
 	struct hb_plan flights; /* the batches in flight */
-	double speed;           /* of `flights`, hb_forecast_speed() */
+	double speed;           /* hb_forecast_speed() of `flights` */
 	bool complete;          /* the fields below are set */
 	struct hb_plan_queue queue;
 	uint32_t n_habits,
 		tightest; /* tightest: the model with the shortest deadline / time alone, or HB_SCHEDULER_NONE */
 	double gap_ns[HB_SCHEDULER_MODELS_MAX]; /* time between arrivals, for each model with high-priority requests */
-	struct hb_plan_cost before; /* if nothing starts; `expected` as if that request were certain to arrive */
+	struct hb_plan_cost
+		before; /* cost if nothing starts; `expected` is computed as if that request were certain to arrive */
 };
 
 /*
@@ -209,7 +210,10 @@ static void complete_decision(struct hb_scheduler *scheduler, int64_t now_ns, st
 	hb_plan_run(scheduler, now_ns, &plan, &decision->before);
 }
 
-/* Returns the number of additional low-priority requests in time if the batch starts; 0 = it costs high priority too much. */
+/*
+ * Returns the number of additional low-priority requests in time if the batch starts; 0 = it costs high priority too
+ * much.
+ */
 static double compute_low_gain(struct hb_scheduler *scheduler, int64_t now_ns, const struct low_decision *decision,
 			       const struct hb_waiting *first, uint32_t items)
 {

@@ -21,7 +21,10 @@
 /* A batch is not paused or resumed again within this time: each change alters the plans, and the decision could oscillate. */
 #define PAUSE_CHANGE_NS INT64_C(200000)
 
-/* Returns whether high priority of the same model waits for the place of the batch; paused, the batch would block it forever. */
+/*
+ * Returns whether high priority of the same model waits for the place of the batch; paused, the batch would block it
+ * forever.
+ */
 static bool is_waited_for(const struct hb_scheduler *scheduler, const struct hb_scheduler_batch *batch)
 {
 	return scheduler->queues[batch->model][HB_SCHEDULER_HIGH].requests &&
@@ -40,7 +43,7 @@ static double compute_run_left(const struct hb_scheduler *scheduler, uint32_t sl
 	return flow->stage <= HB_STAGE_RUN ? flow->left_ns[HB_STAGE_RUN] : 0;
 }
 
-/* A batch that began `age_ns` ago is not paused any more, as far as the share of GPU time for aged batches allows. */
+/* Lets batches that began `age_ns` ago run to their end, as far as the share of GPU time for aged batches allows. */
 static void release_aged(struct hb_scheduler *scheduler, int64_t now_ns)
 {
 	for (uint32_t slot = 0; slot < HB_SCHEDULER_FLIGHTS_MAX; slot++) {
@@ -91,7 +94,10 @@ static bool should_pause(struct hb_scheduler *scheduler, int64_t now_ns)
 	return saved >= PAUSE_LEAST && saved >= HIGH_FOR_LOW * lost;
 }
 
-/* Pauses or resumes the batch in `slot`. False: nothing to do, or too early; then the policy is called again later. */
+/*
+ * Pauses or resumes the batch in `slot`. False: nothing is to be done, or it is too early and the policy is called
+ * again later.
+ */
 static bool change_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
 			 struct hb_scheduler_action *action)
 {

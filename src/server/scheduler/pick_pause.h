@@ -5,7 +5,7 @@
 
 #include "server/scheduler/plan.h"
 
-/* Like hb_scheduler_ops.decide: the next batch to pause or to resume. */
+/* Decides which batch is paused or resumed next; the interface is that of hb_scheduler_ops.decide. */
 bool hb_pause_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);
 
 #endif

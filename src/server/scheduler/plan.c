@@ -41,7 +41,7 @@ uint32_t hb_plan_add(struct hb_scheduler *scheduler, struct hb_plan *plan, uint3
 	return index;
 }
 
-/* The queue of a model without its first `skip` items, as one batch. False: nothing is left. */
+/* Makes one batch of a model's queue without its first `skip` items. False: nothing is left. */
 static bool collect_queued_rest(struct hb_scheduler *scheduler, uint32_t model, uint32_t skip, struct hb_planned *batch)
 {
 	const struct hb_scheduler_queue *queue = &scheduler->queues[model][HB_SCHEDULER_HIGH];
@@ -123,7 +123,7 @@ void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan 
 	sum_plan_cost(scheduler, plan, now_ns, cost);
 }
 
-/* Cost that a forecast may still accumulate before it is stopped. */
+/* The cost that a forecast may still accumulate before it is stopped. */
 struct plan_limit {
 	struct hb_scheduler *scheduler;
 	const struct hb_plan *plan;

@@ -25,7 +25,7 @@ struct hb_plan {
 /* Expected number of requests that miss their deadline. */
 struct hb_plan_cost {
 	double class[HB_SCHEDULER_PRIORITIES];
-	double expected; /* the request that may arrive; not counted in `class` */
+	double expected; /* misses of the request that may arrive, which are not counted in `class` */
 };
 
 /* The queued high-priority requests, as one batch for each model. */
@@ -50,7 +50,10 @@ void hb_plan_collect_queue(struct hb_scheduler *scheduler, uint32_t skip_model, 
 void hb_plan_add_queue(struct hb_scheduler *scheduler, struct hb_plan *plan, const struct hb_plan_queue *queue);
 /* Runs the forecast and computes the cost. */
 void hb_plan_run(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan, struct hb_plan_cost *cost);
-/* The same, but stops and returns false as soon as the high-priority or the expected cost exceeds *most. */
+/*
+ * Runs a plan like hb_plan_run(), but stops and returns false as soon as the high-priority or the expected cost exceeds
+ * *most.
+ */
 bool hb_plan_run_within(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_plan *plan,
 			const struct hb_plan_cost *most, struct hb_plan_cost *cost);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Learning from the events of batches; see predictor.h. Forecasts are in forecast.c. */
+/* Learns from the events of batches; see predictor.h. Forecasts are in forecast.c. */
 #include "server/scheduler/predictor.h"
 
 #include <errno.h>
@@ -23,7 +23,10 @@
 #define SLOWDOWN_GUESS_BELOW 0.3
 /* A batch that ran beside others for less than this share of its time counts as alone. */
 #define ALONE_SHARE 0.05
-/* A larger slowdown is not learned: interference cannot explain it (for example, a process was stopped). */
+/*
+ * A larger slowdown is not learned, because it has another cause than interference (for example, a process was
+ * stopped).
+ */
 #define SLOWDOWN_SANE 30.0
 /*
  * Sensitivity of a model = (yx + PRIOR) / (xx + PRIOR), limited to 1/MOST..MOST. The prior keeps a model that was rarely

@@ -109,17 +109,19 @@ struct hb_predictor {
 		double yx, xx; /* sums with forgetting, y = observed and x = predicted slowdown */
 	} sensitivity[HB_SCHEDULER_MODELS_MAX][HB_SCHEDULER_PRIORITIES];
 	struct hb_quantile_ring late[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* actual / predicted - 1 */
-	double error[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* cached: hb_predictor_error() */
+	double error[HB_SCHEDULER_PRIORITIES][HB_PREDICTOR_BESIDE_MAX]; /* stored results of hb_predictor_error() */
 	struct hb_quantile_ring error_size;                             /* |actual / predicted - 1| of all batches */
 	struct hb_flight flights[HB_SCHEDULER_FLIGHTS_MAX];
 	uint64_t ended;
 };
 
-/* The struct is large (1 MiB): do not put it on the stack. */
+/* Initializes a predictor. The struct is large (1 MiB): do not put it on the stack. */
 void hb_predictor_init(struct hb_predictor *predictor, struct hb_predictor_parts parts);
-/* The model's number; -EINVAL, -ENOSPC. */
+/* Adds a model. Returns its number, -EINVAL or -ENOSPC. */
 int hb_predictor_add_model(struct hb_predictor *predictor, const struct hb_scheduler_model *model);
-/* Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (a batch of it is in flight). */
+/*
+ * Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (a batch of it is in flight).
+ */
 int hb_predictor_replace_model(struct hb_predictor *predictor, uint32_t number, const struct hb_scheduler_model *model);
 
 /* Learns from a batch that was run alone when the model was loaded: ns of each stage. */
@@ -127,16 +129,22 @@ void hb_predictor_profiled(struct hb_predictor *predictor, uint32_t model, uint3
 			   const double stage_ns[HB_STAGES]);
 
 /*
- * Events of batches, in order of time. `slot` < HB_SCHEDULER_FLIGHTS_MAX names the flight. Events of a slot in which no
- * batch was begun are ignored.
+ * Functions that report events of batches, in order of time. `slot` < HB_SCHEDULER_FLIGHTS_MAX names the flight. Events
+ * of a slot in which no batch was begun are ignored.
  */
 void hb_predictor_begin(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, uint32_t model, uint32_t items,
 			enum hb_scheduler_priority priority);
-/* The batch has entered `stage`. */
+/* Reports that the batch has entered `stage`. */
 void hb_predictor_stage(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
-/* The batch is paused (its run stops after stop_share of its time) or resumed. Ignored if the model cannot be paused. */
+/*
+ * Reports that the batch is paused (its run stops after stop_share of its time) or resumed. Ignored if the model cannot
+ * be paused.
+ */
 void hb_predictor_pause(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool paused);
-/* The batch has ended. Nothing is learned if it failed (`complete` false), or from stages that were not reported. */
+/*
+ * Reports that the batch has ended. Nothing is learned if it failed (`complete` false), or from stages that were not
+ * reported.
+ */
 void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t slot, bool complete);
 
 /* Returns the time of a batch alone: copy in, run and copy out. */
@@ -144,12 +152,15 @@ struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint
 double hb_predictor_transfer_ns(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double bytes);
 /* Returns the share (0..1) of a transfer's time alone in which it uses the link; the rest is latency. */
 double hb_predictor_link_use(const struct hb_predictor *predictor, enum hb_scheduler_stage stage, double transfer_ns);
-/* Returns error estimate, relative to the predicted time, of batches of that priority that began beside `beside` others. */
+/*
+ * Returns the error estimate, relative to the predicted time, of batches of that priority that began beside `beside`
+ * others.
+ */
 double hb_predictor_error(const struct hb_predictor *predictor, enum hb_scheduler_priority priority, uint32_t beside);
 
 /*
- * A forecast: begin (the batches in flight), add planned batches, run. A batch
- * added with `waits` is one of the queue: it begins when no high-priority batch
+ * Functions that make a forecast: begin it with the batches in flight, add planned
+ * batches, and run it. A batch added with `waits` is one of the queue: it begins when no high-priority batch
  * copies in or runs; otherwise it begins now. Paused batches resume when no
  * high-priority batch is left. hb_forecast_add() returns the index in flow[], or
  * HB_FORECAST_MAX when there is no room (the batch is left out).
@@ -159,7 +170,7 @@ uint32_t hb_forecast_add(const struct hb_predictor *predictor, struct hb_forecas
 			 uint32_t items, enum hb_scheduler_priority priority, bool waits);
 /* Pauses or resumes a batch in the forecast, now. No effect on a batch that cannot be paused. */
 void hb_forecast_pause(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t index, bool paused);
-/* Called for every flow that finishes, in order of time. Returns true to stop the forecast. */
+/* A function that is called for every flow that finishes, in order of time. It returns true to stop the forecast. */
 struct hb_forecast_watch {
 	bool (*enough)(void *self, const struct hb_flow *finished);
 	void *self;
@@ -168,18 +179,20 @@ struct hb_forecast_watch {
 /* Computes every flow's finish_ns. False: `watch` (may be NULL) stopped the forecast. */
 bool hb_forecast_run(const struct hb_predictor *predictor, struct hb_forecast *forecast,
 		     const struct hb_forecast_watch *watch);
-/* The error estimate of a flow's finish_ns; after hb_forecast_run(). */
+/* Returns the error estimate of a flow's finish_ns. Call after hb_forecast_run(). */
 double hb_forecast_error_ns(const struct hb_predictor *predictor, const struct hb_forecast *forecast, uint32_t index);
 /*
- * Returns the sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all were in their run
- * stage. More than the sum without a batch = that batch makes the GPU do more work.
+ * Returns the sum of the run rates (1 = as fast as alone) of all batches in flight and all that begin now, as if all
+ * were in their run stage. More than the sum without a batch = that batch makes the GPU do more work.
  */
 double hb_forecast_speed(const struct hb_predictor *predictor, const struct hb_forecast *forecast);
-/* The same with one more batch that begins now. The forecast is unchanged afterwards. */
+/* Returns hb_forecast_speed() with one more batch that begins now. The forecast is unchanged afterwards. */
 double hb_forecast_speed_with(const struct hb_predictor *predictor, struct hb_forecast *forecast, uint32_t model,
 			      uint32_t items, enum hb_scheduler_priority priority);
 
-/* Slowdown of a model relative to the average model of its priority beside the same batches; 1 = average. */
+/*
+ * Returns the slowdown of a model relative to the average model of its priority beside the same batches; 1 = average.
+ */
 double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t model,
 				enum hb_scheduler_priority priority);
 /* Functions of forecast.c for predictor.c. */
@@ -187,7 +200,7 @@ double hb_predictor_sensitivity(const struct hb_predictor *predictor, uint32_t m
 void hb_flight_overdue(struct hb_flight *flight);
 /* Pauses or resumes the run. A paused run stops after `still_ns` more work; 0 = it cannot be paused. */
 void hb_flow_pause(struct hb_flow *flow, double still_ns, bool paused);
-/* Work until a paused run stops; 0 = it has stopped already, or is not paused. */
+/* Returns the work until a paused run stops; 0 = the run has stopped already, or is not paused. */
 double hb_flow_work_to_stop(const struct hb_flow *flow);
 /* Computes the progress rate of each of n <= HB_FORECAST_MAX flows, and the features (or NULL) of those that run. */
 void hb_flows_rate(const struct hb_predictor *predictor, struct hb_flow *flow, uint32_t n, double *rate,

@@ -22,7 +22,7 @@ struct hb_quantile_ring {
 /* Adds a sample; a zeroed struct is an empty ring. False: the sample was ignored. */
 bool hb_quantile_ring_add(struct hb_quantile_ring *ring, double value);
 uint32_t hb_quantile_ring_count(const struct hb_quantile_ring *ring);
-/* The sample of rank ceil(share * count); `fallback` if the ring is empty. */
+/* Returns the sample of rank ceil(share * count); `fallback` if the ring is empty. */
 double hb_quantile_ring_get(const struct hb_quantile_ring *ring, double share, double fallback);
 
 #endif

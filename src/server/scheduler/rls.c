@@ -31,7 +31,7 @@ static bool is_sample_usable(const struct hb_rls *rls, const double *x, double y
 	return ok;
 }
 
-/* P = (P - px px' / scale) / forget. */
+/* Computes P = (P - px px' / scale) / forget. */
 static void update_covariance(struct hb_rls *rls, const double *px, double scale)
 {
 	for (uint32_t i = 0; i < rls->n; i++)

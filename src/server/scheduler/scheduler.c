@@ -42,7 +42,7 @@ void hb_scheduler_config_init(struct hb_scheduler_config *config)
 	};
 }
 
-/* The next hb_scheduler_step() must ask the policy. */
+/* Makes the next hb_scheduler_step() ask the policy. */
 static void request_decision(struct hb_scheduler *scheduler)
 {
 	scheduler->settled_ns = INT64_MIN;

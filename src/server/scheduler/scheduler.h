@@ -57,7 +57,7 @@ enum hb_scheduler_action_kind {
 	HB_SCHEDULER_START,  /* start the batch in `slot` */
 	HB_SCHEDULER_REFUSE, /* refuse the request `cookie`; the scheduler has removed it */
 	HB_SCHEDULER_PAUSE,  /* stop the batch in `slot` between two of its steps */
-	HB_SCHEDULER_RESUME, /* let it continue */
+	HB_SCHEDULER_RESUME, /* let the paused batch in `slot` continue */
 };
 
 struct hb_scheduler_action {
@@ -72,7 +72,7 @@ struct hb_scheduler_action {
 /* A batch in flight. */
 struct hb_scheduler_batch {
 	uint32_t model, items, n_requests;
-	enum hb_scheduler_priority priority; /* of its streams on the GPU */
+	enum hb_scheduler_priority priority; /* priority of the batch's streams on the GPU */
 	int64_t begun_ns, deadline_ns;       /* deadline_ns: the earliest of its requests */
 	uint64_t cookies[HB_SCHEDULER_BATCH_MAX];
 	bool used;
@@ -91,15 +91,18 @@ struct hb_scheduler_counts {
 };
 
 void hb_scheduler_config_init(struct hb_scheduler_config *config);
-/* Returns 0, -EINVAL (error says which value), -ENOMEM. */
+/* Creates a scheduler. Returns 0, -EINVAL (the error names the value) or -ENOMEM. */
 int hb_scheduler_new(const struct hb_scheduler_config *config, struct hb_scheduler **out, struct hb_error *error);
 void hb_scheduler_free(struct hb_scheduler *scheduler);
 /* Changes the policy; what was learned stays. Returns 0, -EINVAL (no such policy), -EBUSY (requests wait or run). */
 int hb_scheduler_set_policy(struct hb_scheduler *scheduler, const char *policy, struct hb_error *error);
-/* The model's number; -EINVAL, -ENOSPC. */
+/* Adds a model. Returns its number, -EINVAL or -ENOSPC. */
 int hb_scheduler_add_model(struct hb_scheduler *scheduler, const struct hb_scheduler_model *model,
 			   struct hb_error *error);
-/* Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (requests of the old model wait or run). */
+/*
+ * Gives the number to another model; forgets what was learned. Returns 0, -EINVAL, -EBUSY (requests of the old model
+ * wait or run).
+ */
 int hb_scheduler_replace_model(struct hb_scheduler *scheduler, uint32_t number, const struct hb_scheduler_model *model,
 			       struct hb_error *error);
 
@@ -115,14 +118,17 @@ bool hb_scheduler_cancel(struct hb_scheduler *scheduler, int64_t now_ns, uint64_
 /* Removes any queued request of the model and returns its cookie. False: none was queued. */
 bool hb_scheduler_cancel_any(struct hb_scheduler *scheduler, uint32_t model, uint64_t *cookie);
 void hb_scheduler_stage(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, enum hb_scheduler_stage stage);
-/* The batch has ended and its slot is free. `complete` false: without results (for example, a worker died). */
+/*
+ * Reports that the batch has ended, which frees its slot. `complete` false: there are no results (for example, a worker
+ * died).
+ */
 void hb_scheduler_end(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool complete);
 /* Returns the next action, which the caller must carry out before the next call. False: no action now. */
 bool hb_scheduler_step(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);
-/* When hb_scheduler_step() may have an action without a further event; INT64_MAX = never. */
+/* Returns when hb_scheduler_step() may have an action without a further event; INT64_MAX = never. */
 int64_t hb_scheduler_next_wake_ns(const struct hb_scheduler *scheduler);
 
-/* The batch in a slot; NULL = free. */
+/* Returns the batch in a slot; NULL = the slot is free. */
 const struct hb_scheduler_batch *hb_scheduler_batch_get(const struct hb_scheduler *scheduler, uint32_t slot);
 const struct hb_predictor *hb_scheduler_predictor(const struct hb_scheduler *scheduler);
 const struct hb_scheduler_counts *hb_scheduler_counts_get(const struct hb_scheduler *scheduler);

@@ -13,7 +13,7 @@
 struct hb_scheduler_ops {
 	struct hb_predictor_parts parts;
 	bool priorities; /* false: both priorities share queues and streams */
-	bool pauses;     /* it may pause low-priority batches of models with a stop_share */
+	bool pauses;     /* the policy may pause low-priority batches of models with a stop_share */
 	/*
 	 * Sets *action to the next action (by hb_scheduler_start, _refuse or _pause) and returns true, or returns false when
 	 * nothing is to be done now. Called repeatedly until false. May set scheduler->policy_wake_ns to be called again at
@@ -58,7 +58,7 @@ static inline struct hb_waiting *hb_scheduler_waiting(struct hb_scheduler *sched
 	return &scheduler->pool.requests[index];
 }
 
-/* The first request of a queue in an order; NULL when it is empty. */
+/* Returns the first request of a queue in an order; NULL when the queue is empty. */
 static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *scheduler, uint32_t model,
 						    enum hb_scheduler_priority class, enum hb_scheduler_order order)
 {
@@ -72,14 +72,20 @@ static inline struct hb_waiting *hb_scheduler_first(struct hb_scheduler *schedul
 
 /* Returns whether the model may have one more batch of the class in flight. */
 bool hb_scheduler_slot_free(const struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class);
-/* Returns the number of items of a batch made of the first requests in that order: at most `most`, but at least the first request. */
+/*
+ * Returns the number of items of a batch made of the first requests in that order: at most `most`, but at least the
+ * first request.
+ */
 uint32_t hb_scheduler_batch_items(struct hb_scheduler *scheduler, uint32_t model, enum hb_scheduler_priority class,
 				  enum hb_scheduler_order order, uint32_t most);
-/* Starts such a batch and sets *action. Returns true. */
+/* Starts a batch of the first requests in that order and sets *action. Returns true. */
 bool hb_scheduler_start(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t model,
 			enum hb_scheduler_priority class, enum hb_scheduler_order order, uint32_t most,
 			struct hb_scheduler_action *action);
-/* Pauses or resumes the batch in `slot` and sets *action. False: it already is, or it cannot be paused. */
+/*
+ * Pauses or resumes the batch in `slot` and sets *action. False: the batch is in that state already, or cannot be
+ * paused.
+ */
 bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t slot, bool paused,
 			struct hb_scheduler_action *action);
 /*
@@ -88,7 +94,7 @@ bool hb_scheduler_pause(struct hb_scheduler *scheduler, int64_t now_ns, uint32_t
  */
 bool hb_scheduler_refuse(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_waiting *request,
 			 enum hb_scheduler_reason reason, int64_t finish_ns, struct hb_scheduler_action *action);
-/* Batches in flight of all classes. */
+/* Returns the number of batches in flight of all classes. */
 static inline uint32_t hb_scheduler_busy(const struct hb_scheduler *scheduler)
 {
 	return scheduler->n_in_flight[HB_SCHEDULER_HIGH] + scheduler->n_in_flight[HB_SCHEDULER_LOW];

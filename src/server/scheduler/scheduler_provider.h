@@ -20,30 +20,41 @@ struct hb_scheduler_provider_event {
 	int64_t at_ns;
 	uint32_t slot;
 	enum hb_scheduler_stage stage; /* the stage that was entered; HB_STAGES = the batch has ended */
-	bool complete;                 /* if it has ended: with results */
+	bool complete;                 /* the batch has ended with results */
 };
 
 struct hb_scheduler_provider_ops {
 	const char *name;
-	/* Returns the number of models that it can serve, and the properties of one. Returns 0 or -EINVAL. */
+	/*
+	 * `models` returns the number of models that the back end can serve; `model` stores the properties of one and
+	 * returns 0 or -EINVAL.
+	 */
 	uint32_t (*models)(void *self);
 	int (*model)(void *self, uint32_t model, struct hb_scheduler_model *out);
-	/* Returns the time of each stage of a batch alone, computed without running it. Returns 0, -EINVAL or -ENOMEM. NULL = not possible. */
+	/*
+	 * Computes the time of each stage of a batch alone, without running the batch. Returns 0, -EINVAL or -ENOMEM.
+	 * NULL = not possible.
+	 */
 	int (*profile)(void *self, uint32_t model, uint32_t items, double stage_ns[HB_STAGES]);
 	/*
 	 * Starts a batch (copy in, run, copy out). `slot` identifies it in events; `model` is the back end's number, while
 	 * batch->model is the scheduler's. *batch is valid during the call only. Returns 0, -EBUSY, -EINVAL or -ENOMEM.
 	 */
 	int (*start)(void *self, int64_t now_ns, uint32_t slot, uint32_t model, const struct hb_scheduler_batch *batch);
-	/* A request begins to arrive, so a batch will probably start soon. May be NULL. */
+	/* Notifies the back end that a request begins to arrive, so a batch will probably start soon. May be NULL. */
 	void (*expect)(void *self, int64_t now_ns);
-	/* Ends a batch early; it ends with complete = false, or with true if it was too late to stop it. May be NULL. */
+	/*
+	 * Ends a batch early. The batch ends with complete = false, or with true if it was too late to stop it. May be
+	 * NULL.
+	 */
 	void (*cancel)(void *self, int64_t now_ns, uint32_t slot);
 	/* Pauses a batch (with can_pause) before its next step, or resumes it. NULL = no model has a stop_share. */
 	void (*pause)(void *self, int64_t now_ns, uint32_t slot, bool paused);
 	/* Returns the next event up to now_ns; false = no more events. */
 	bool (*poll)(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event);
-	/* When poll() may have an event; INT64_MAX = not before the next call of another function. May be NULL. */
+	/*
+	 * Returns when poll() may have an event; INT64_MAX = not before the next call of another function. May be NULL.
+	 */
 	int64_t (*next_ns)(void *self);
 	int (*descriptor)(
 		void *self); /* file descriptor that is readable when poll() may have an event; NULL or -1 = none */

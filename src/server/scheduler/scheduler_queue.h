@@ -20,11 +20,11 @@ enum hb_scheduler_order { HB_ORDER_ARRIVAL, HB_ORDER_URGENCY, HB_ORDERS };
 struct hb_waiting {
 	uint64_t cookie;
 	uint32_t model, items;
-	uint32_t generation;                 /* odd while in use */
-	enum hb_scheduler_priority priority; /* as the client requested */
-	enum hb_scheduler_priority class;    /* the queue that it is in */
+	uint32_t generation;                 /* changes with each use of this place in the pool; odd while in use */
+	enum hb_scheduler_priority priority; /* priority that the client requested */
+	enum hb_scheduler_priority class;    /* priority of the queue that the request is in */
 	enum hb_scheduler_priority
-		limit; /* its queue_max includes this request: `priority`, or low after a downgrade */
+		limit; /* priority whose queue_max counts this request: `priority`, or low after a downgrade */
 	int64_t arrival_ns, deadline_ns;
 	uint64_t room_bytes;
 	bool queued;
@@ -43,7 +43,10 @@ struct hb_scheduler_pool {
 
 int hb_scheduler_pool_init(struct hb_scheduler_pool *pool, uint32_t capacity);
 void hb_scheduler_pool_fini(struct hb_scheduler_pool *pool);
-/* Allocates a request and returns its index, HB_SCHEDULER_NONE when the pool is full; and frees one. */
+/*
+ * Functions that allocate a request and free one. Allocating returns its index, or HB_SCHEDULER_NONE when the pool is
+ * full.
+ */
 uint32_t hb_scheduler_pool_take(struct hb_scheduler_pool *pool);
 void hb_scheduler_pool_give(struct hb_scheduler_pool *pool, uint32_t index);
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Run time alone by batch size; see solo_time.h. */
+/* Learns and estimates the run time alone by batch size; see solo_time.h. */
 #include "server/scheduler/solo_time.h"
 
-/* Added to the error of a size that was not measured: between measured sizes, outside of them, without any. */
+/*
+ * Constants added to the error of a size that was not measured: between measured sizes, outside of them, or without
+ * any.
+ */
 #define ERROR_BETWEEN 0.1
 #define ERROR_OUTSIDE 0.3
 #define ERROR_UNKNOWN 1.0
-/* Least error: a few samples show no tail. */
+/* Least error of an estimate, because a few samples show no tail. */
 #define ERROR_LEAST 0.02
 
 void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns)

@@ -34,7 +34,7 @@ struct hb_solo_time {
 };
 
 void hb_solo_time_init(struct hb_solo_time *solo, double guess_ns);
-/* False: invalid batch size or time; nothing is learned. */
+/* Learns one measured time. False: the batch size or the time is invalid, and nothing is learned. */
 bool hb_solo_time_learn(struct hb_solo_time *solo, uint32_t batch, double ns);
 struct hb_estimate hb_solo_time_get(const struct hb_solo_time *solo, uint32_t batch);
 
