@@ -7,9 +7,9 @@
         hummingbird.hint(0.0003)                  # the first kernel is due in about 0.3 ms
         answer = model(decode(body))
 
-The Python form of hummingbird/client.h, by ctypes. The calls have an effect if
+These functions do the same as those of hummingbird/client.h. They have an effect if
 the process runs under `hb run --priority high` and has loaded CUDA; otherwise
-they do nothing. They are optional: Hummingbird also predicts requests without
+they do nothing. The calls are optional: Hummingbird also predicts requests without
 them. Times are seconds from now. A request belongs to a thread: in asyncio, use
 request() only around code that does not await.
 """
@@ -46,21 +46,21 @@ def _find():
 
 
 def request_begin(deadline=None):
-    """A request has arrived on this thread, to be answered within `deadline` seconds (None: the service's objective)."""
+    """Reports that this thread begins a request that must be answered within `deadline` seconds (None: the service's objective)."""
     calls = _find()
     if calls:
         calls[0](0 if deadline is None else time.monotonic_ns() + round(deadline * 1e9))
 
 
 def hint(delay=0.0003):
-    """The first kernel of a request is expected after `delay` seconds."""
+    """Announces that the first kernel of a request will start after `delay` seconds."""
     calls = _find()
     if calls:
         calls[1](time.monotonic_ns() + round(delay * 1e9))
 
 
 def request_end():
-    """The request of this thread has been answered."""
+    """Reports that the request of this thread has been answered."""
     calls = _find()
     if calls:
         calls[2]()
@@ -68,7 +68,7 @@ def request_end():
 
 @contextlib.contextmanager
 def request(deadline=None):
-    """request_begin() and request_end() around a block."""
+    """Calls request_begin() before a block and request_end() after it."""
     request_begin(deadline)
     try:
         yield

@@ -12,12 +12,12 @@
 
 The callable gets one keyword argument per input. It returns a dict of outputs
 (arrays, or PyTorch, JAX or CuPy tensors), or one output without a dict if the
-model has only one. BF16 inputs are uint16 arrays with the bits; BF16 outputs may
-be such bits or any numbers. Inputs are in memory shared with the server and valid
+model has only one. BF16 inputs are uint16 arrays that hold the bits of the numbers; BF16 outputs
+may be such bits or any numbers. Inputs are in memory shared with the server and valid
 until the callable returns. With PyTorch on CUDA that memory is pinned, so copies
 to the GPU are fast. An exception fails this batch only; the clients get its text.
 
-A model that needs no arrays can do without NumPy: with worker.serve(infer, lists=True) inputs and outputs are nested lists.
+NumPy is optional: with worker.serve(infer, lists=True) inputs and outputs are nested lists.
 
 Import this module before others: if the Python that runs the model lacks one of them, `hb serve` can then name the module
 and that Python as the reason why the model does not load.
