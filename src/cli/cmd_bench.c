@@ -16,19 +16,23 @@
 
 #define COMMAND "bench"
 
-/* The harness's folder relative to the folder of hb, if that is build/, build-test/gcc/, or bin/ of an installation. */
-static const char *const harness_folders[] = {"../bench", "../../bench", "../share/hummingbird/bench"};
+/* The harness relative to the folder of hb: in build/, build-test/gcc/, and bin/ of an installation. */
+static const char *const harness_places[] = {
+	"../bench/hbbench/__main__.py",
+	"../../bench/hbbench/__main__.py",
+	"../share/hummingbird/bench/hbbench/__main__.py",
+};
 
+/* A build folder may be anywhere; its data folder is always in the source tree. */
 static bool find_harness(const char *own, char path[PATH_MAX])
 {
-	for (size_t i = 0; i < sizeof harness_folders / sizeof *harness_folders; i++) {
-		int n = snprintf(path, PATH_MAX, "%s/%s/hbbench/__main__.py", own, harness_folders[i]);
-		if (n < PATH_MAX && access(path, R_OK) == 0) {
-			*strrchr(path, '/') = '\0';
-			return true;
-		}
-	}
-	return false;
+	bool found = false;
+	for (size_t i = 0; !found && i < sizeof harness_places / sizeof *harness_places; i++)
+		found = snprintf(path, PATH_MAX, "%s/%s", own, harness_places[i]) < PATH_MAX && access(path, R_OK) == 0;
+	if (!found && hb_path_data("../bench/hbbench/__main__.py", path, PATH_MAX, NULL) < 0)
+		return false;
+	*strrchr(path, '/') = '\0';
+	return true;
 }
 
 /* Passes the path of this program to the harness, which starts `hb run` and `hb sim` with it. */

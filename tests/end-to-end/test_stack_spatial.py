@@ -105,7 +105,7 @@ class Spatial(unittest.TestCase):
             temporal.expect("joined")
             self.assertRegex(refused(stack.start("high", "work", 1, options=SPATIAL)),
                              r"engine spatial: tenant \d+ \(high priority: .*\) already uses the engine temporal")
-            self.assertIn("runs under the engine temporal", refused(stack.start("low", "work", 1, options=SPATIAL)))
+            self.assertIn("already uses the engine temporal", refused(stack.start("low", "work", 1, options=SPATIAL)))
             temporal.go()
             temporal.go()
             temporal.output()

@@ -134,7 +134,7 @@ class SystemMode(unittest.TestCase):
                 done = subprocess.run([HB, command[0], "--gpu", "sim", *command[1:]], env=stack.environment,
                                       capture_output=True, text=True, timeout=LIMIT, check=False)
                 self.assertIn(done.returncode, (1, 125), done)
-                self.assertIn(f"{path}: the daemon there is user {pwd.getpwnam('nobody').pw_uid}'s", done.stderr)
+                self.assertIn(f"{path}: the daemon belongs to user {pwd.getpwnam('nobody').pw_uid}, neither to root nor to you", done.stderr)
             stack.environment["HB_SOCKET"] = path
 
     def test_files_of_other_users_in_the_daemons_folder_are_not_used(self):

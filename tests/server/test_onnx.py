@@ -281,7 +281,7 @@ class Onnx(unittest.TestCase):
 
     def test_errors_of_a_model_are_its_reason(self):
         for name, words in (("type", ("input x", "FP64")), ("name", ("output z",)), ("text", ("input x", "BYTES")),
-                            ("one", ("input x", "the model has 1x4")), ("none", ("model.onnx",)), ("noise", ("model.onnx",))):
+                            ("one", ("input x", "but 1x4 in the model")), ("none", ("model.onnx",)), ("noise", ("model.onnx",))):
             for word in words:
                 self.assertIn(word, self.server.reason(name), name)
 

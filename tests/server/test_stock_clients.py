@@ -48,7 +48,7 @@ def common(api, client):
     refused(lambda: client.infer("echo", [tensor]), "Request for unknown model")
     client.load_model("echo")
     for given in ({"config": '{"max_batch_size": 3}'}, {"config": "{}", "files": {"file:1/model.bin": b"1"}}):
-        refused(lambda: client.load_model("echo", **given), "failed to load 'echo': a configuration or files")
+        refused(lambda: client.load_model("echo", **given), "failed to load 'echo': a load request cannot bring a configuration or files")
     refused(lambda: client.load_model("nothing"), "failed to load 'nothing': ")
     refused(lambda: client.infer("echo", [tensor], sequence_id=5), "sequences are not supported")
     top = [api.InferRequestedOutput("y", class_count=1)]
