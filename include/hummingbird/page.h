@@ -167,7 +167,7 @@ struct hb_page_process {
 };
 
 /*
- * One GPU of a tenant. The order is that of the tenant's registration, not CUDA's;
+ * One GPU of a tenant. GPUs have the order of the tenant's registration, not CUDA's;
  * processes find a GPU by its UUID.
  *
  * Memory accounting. To claim n bytes, a thread
@@ -225,7 +225,7 @@ struct hb_gpu_page {
 	uint64_t magic;            /* daemon; constant, as the next three fields */
 	uint32_t version;          /* HB_PAGE_VERSION */
 	uint32_t size_bytes;       /* sizeof(struct hb_gpu_page) */
-	unsigned char uuid[16];    /* of the GPU */
+	unsigned char uuid[16];    /* UUID of the GPU; constant */
 	hb_page_u32 engine;        /* daemon; enum hb_engine */
 	hb_page_u32 tenants_high;  /* daemon; number of HP tenants */
 	hb_page_u32 tenants_low;   /* daemon; number of LP tenants */

@@ -23,7 +23,7 @@ struct reader {
 	struct hb_error *error;
 };
 
-/* Where in the file the walk is, as a user would say it: "tenants[2].slo". */
+/* The current place in the file, written as a user would write it: "tenants[2].slo". */
 struct place {
 	char text[PATH_MAX_BYTES];
 };

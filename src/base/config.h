@@ -42,9 +42,9 @@ struct hb_config_key {
 	size_t offset; /* offset of the field in the struct; in the table of a list's element: within the element */
 	size_t size;   /* bytes: of the array (text), of one element (list) */
 	bool required;
-	int64_t min, max;           /* both 0 = the type's own range, not negative for durations and bytes */
-	double real_min, real_max;  /* both 0 = any finite number */
-	const char *const *choices; /* NULL-terminated */
+	int64_t min, max; /* bounds; if both are 0, the type's own range (not negative for durations and bytes) */
+	double real_min, real_max;  /* bounds; if both are 0, any finite number */
+	const char *const *choices; /* choice: the accepted words, NULL-terminated */
 	/*
 	 * text: checks the value. Returns 0, or a negative errno with *why if the text is not accepted; NULL accepts
 	 * any text.
@@ -55,7 +55,7 @@ struct hb_config_key {
 	 * key whose name is "" for a list of scalars.
 	 */
 	const struct hb_config_key *keys;
-	size_t count_offset; /* list */
+	size_t count_offset; /* list: offset of the uint32_t count */
 	uint32_t capacity;   /* list */
 };
 

@@ -48,7 +48,7 @@ enum hb_json_kind {
 struct hb_json_number {
 	bool integer, negative; /* integer: has no point and no exponent, and fits into magnitude */
 	uint64_t magnitude;
-	double real; /* of any number */
+	double real; /* the value of any number */
 };
 
 /* Begins to scan a text, which needs no NUL at its end and must outlive the scan. */

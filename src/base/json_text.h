@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct hb_json_text {
-	char *data; /* from malloc; the caller frees it */
+	char *data; /* the text, from malloc; the caller frees it */
 	size_t bytes, room;
 	bool no_memory; /* memory ran out; nothing has been added since */
 };

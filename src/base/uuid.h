@@ -3,7 +3,7 @@
 #ifndef HB_BASE_UUID_H
 #define HB_BASE_UUID_H
 
-#define HB_UUID_TEXT_SIZE 41 /* with the NUL */
+#define HB_UUID_TEXT_SIZE 41 /* bytes of the text with its NUL */
 
 /* Writes the form "GPU-01234567-89ab-cdef-0123-456789abcdef". Returns `text`. */
 char *hb_uuid_format(const unsigned char uuid[16], char text[static HB_UUID_TEXT_SIZE]);

@@ -25,7 +25,8 @@ static const char *const state_texts[] = {
 /* The channel groups of one class. */
 struct groups_found {
 	int seen, set;
-	uint32_t state, rm_status; /* both of a group whose slice was not set: enum hb_group_state, and its rm_status */
+	uint32_t state,
+		rm_status; /* `state` (enum hb_group_state) and `rm_status` of a group whose slice was not set */
 };
 
 /* A pipe folder that does not exist, so that the context is not a client of an MPS server. */

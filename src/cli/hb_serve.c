@@ -247,7 +247,7 @@ static int read_command_line(int argc, char **argv, struct serve_options *settin
 static void raise_descriptors(uint32_t connections)
 {
 	struct rlimit limit;
-	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* for HTTP and for gRPC */
+	rlim_t wanted = 2 * (rlim_t)connections + DESCRIPTORS_BESIDE; /* HTTP and gRPC have this limit each */
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return;
 	struct rlimit more = {.rlim_cur = wanted, .rlim_max = limit.rlim_max > wanted ? limit.rlim_max : wanted};

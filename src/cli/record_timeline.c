@@ -30,7 +30,7 @@ struct lane {
 struct timeline {
 	json_t *events;
 	const json_t *status;
-	struct lane (*lanes)[HB_TENANTS_DEFAULT]; /* by GPU and tenant id */
+	struct lane (*lanes)[HB_TENANTS_DEFAULT]; /* rows of each tenant, indexed by GPU and tenant id */
 	bool gpus[HB_RECORDING_GPUS];
 	int64_t begin_ns, end_ns;
 	bool begun;

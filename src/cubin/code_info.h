@@ -15,7 +15,7 @@ enum hb_code_info_format { HB_CODE_INFO_NONE = 1, HB_CODE_INFO_BYTE = 2, HB_CODE
 enum hb_code_info_name {
 #define HB_CODE_INFO(name, number, format, treatment) HB_EIATTR_##name = (number),
 #include "cubin/code_info.def"
-	HB_EIATTR_REGCOUNT = 0x2f, /* in .nv.info: symbol, registers */
+	HB_EIATTR_REGCOUNT = 0x2f, /* attribute in .nv.info whose value is a symbol and the kernel's registers */
 };
 
 /* One record: `place` is its offset in the section, `n_bytes` the length of its value. */

@@ -22,7 +22,7 @@ struct hb_fatbin_entry {
 	unsigned arch; /* 90 = sm_90 */
 	enum hb_fatbin_packing packing;
 	uint64_t flags;
-	const uint8_t *bytes; /* as stored in the fatbin */
+	const uint8_t *bytes; /* content as stored in the fatbin, perhaps compressed */
 	size_t n_bytes;
 	size_t n_unpacked; /* unpacked size as the header gives it; only unpacking checks this size */
 };

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HB_SASS_BYTES 16 /* per instruction */
+#define HB_SASS_BYTES 16 /* size of an instruction */
 
 struct hb_sass {
 	uint64_t low, high;

@@ -27,7 +27,7 @@ struct hb_splice {
 		uint32_t n_parameters;    /* number of parameters of the original kernel; the bounds are the next one */
 		uint32_t parameter_bytes; /* size of the original kernel's parameters */
 		uint32_t bounds_place;    /* offset of the bounds among the parameters */
-	} * kernels;                      /* in the order of cubin->kernels */
+	} * kernels;                      /* one entry for each of cubin->kernels, in the same order */
 };
 
 /* Returns 0, -EINVAL (the layout of the cubin cannot be extended), or -ENOMEM. */

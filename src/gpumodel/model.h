@@ -22,7 +22,7 @@
 
 struct hb_gpu_model;
 
-/* How a context's compute work is taken off the GPU. */
+/* The ways in which the compute work of a context is taken off the GPU. */
 enum hb_gpu_model_preempt { HB_PREEMPT_INSTRUCTION, HB_PREEMPT_BLOCK, HB_PREEMPT_WAIT_IDLE };
 
 struct hb_gpu_model_context {
@@ -40,16 +40,16 @@ struct hb_gpu_model_work {
 	int64_t duration_ns;   /* kernel: duration alone on the GPU, > 0; copy: ignored */
 	uint64_t blocks;       /* kernel: grid size, >= 1 */
 	uint32_t threads;      /* per block */
-	uint32_t registers;    /* per thread; 0 = 32 */
+	uint32_t registers;    /* registers of a thread; 0 = 32 */
 	uint32_t shared_bytes; /* per block */
 	uint32_t cluster;      /* blocks per cluster, placed together; 0 or 1 = none */
 	uint64_t bytes;        /* copies */
-	double block_spread; /* relative difference between the lengths of its blocks; 0 = all are equal, and waves stay in step */
-	double memory_share; /* 0..1: share of the GPU's memory bandwidth it uses alone */
-	double power_share;  /* 0..1: share of matrix arithmetic in it, whose power lowers the clock for all programs */
+	double block_spread; /* relative difference between the durations of the kernel's blocks; 0 = all are equal, and waves stay in step */
+	double memory_share; /* 0..1: share of the GPU's memory bandwidth that the kernel uses alone */
+	double power_share; /* 0..1: share of matrix arithmetic in the kernel; its power lowers the clock for all programs */
 	double recorded_power; /* share of time its program spent in matrix kernels when duration_ns was recorded */
-	uint32_t sm_limit;     /* per-launch mask: SMs it may use; 0 = all */
-	bool sm_spread; /* the SMs it may use are spread over the GPCs; else complete GPCs are left out where possible */
+	uint32_t sm_limit;     /* number of SMs that a mask on the launch leaves to the kernel; 0 = all */
+	bool sm_spread; /* with sm_limit: the SMs are spread over the GPCs; else complete GPCs are left out where possible */
 	uint64_t cookie;  /* number chosen by the caller, returned in the completion */
 	const char *name; /* name of the span on a timeline; not copied, may be NULL */
 };

@@ -149,7 +149,7 @@ struct copy_job {
 };
 
 struct copy_engine {
-	struct copy_job *jobs; /* at most one job for each stream, because streams are in order */
+	struct copy_job *jobs; /* the queue: at most one job for each stream, because streams are in order */
 	uint32_t n_jobs, capacity;
 	int32_t client;   /* the client that is served; -1 = none */
 	uint32_t job;     /* index of the job that is served */

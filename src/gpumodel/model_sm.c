@@ -334,7 +334,7 @@ static void spread_kernel(struct hb_gpu_model *model, struct model_context *cont
 	int64_t wave_left_ns = left_ns - (int64_t)waves_after * kernel->block_ns;
 	uint64_t waves_before = waves - 1 - waves_after;
 	kernel->solo = false;
-	kernel->generation++; /* its EVENT_SOLO_END is void */
+	kernel->generation++; /* makes the kernel's EVENT_SOLO_END void */
 	uint64_t resident = all - waves_before * room;
 	resident = resident < room ? resident : room;
 	kernel->blocks_left = all - waves_before * room - resident;

@@ -27,7 +27,7 @@ int hb_result_json_write(FILE *out, const struct hb_sim_result *results, size_t 
 			 struct hb_error *error);
 
 struct hb_table_style {
-	unsigned width; /* in columns; a wider table gets a row for each program */
+	unsigned width; /* width of the terminal in columns; a wider table gets a row for each program */
 	bool colors;
 };
 /* Writes a table: one row for each result if that fits into the width. All results must have the same programs. */

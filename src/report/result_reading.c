@@ -33,7 +33,7 @@ static struct mode_outcome find_outcome(const struct hb_sim_result *result)
 	return outcome;
 }
 
-/* In `exclusive` each program has a GPU of its own, so it is no way to share a GPU. */
+/* Returns whether the mode shares a GPU: in `exclusive` each program has a GPU of its own. */
 static bool is_shared(const struct hb_sim_result *result)
 {
 	return strcmp(result->sharing, "exclusive") != 0;

@@ -11,7 +11,7 @@
 
 #define CELL 8       /* width of a latency, a share or a rate, with the gap before it */
 #define GROUP_GAP 2  /* gap between programs */
-#define HIGH_CELLS 4 /* p50 p90 p99 in-SLO */
+#define HIGH_CELLS 4 /* cells of an HP program: p50, p90, p99, in-SLO */
 #define LOW_CELLS 2  /* it/s of-alone */
 #define BUSY_WIDTH 10
 

@@ -31,7 +31,7 @@ struct hb_serving_run_options {
 	double deadline_factor[HB_SCHEDULER_PRIORITIES];
 	double seconds;
 	uint64_t seed;
-	bool errors; /* also run predictors with parts switched off */
+	bool errors; /* the run also measures the errors of predictors with parts switched off */
 };
 
 /* Results of one priority. */

@@ -60,7 +60,8 @@ struct trace_gpu {
 	int64_t begun_ns,
 		advanced_ns; /* clock times: creation of the GPU, and the time up to which the GPU has advanced */
 	uint32_t users, n_models;
-	struct hb_serving_model_options options[HB_SCHEDULER_MODELS_MAX]; /* their strings are in `names` */
+	struct hb_serving_model_options
+		options[HB_SCHEDULER_MODELS_MAX]; /* options of each model; their strings are in `names` */
 	char names[HB_SCHEDULER_MODELS_MAX][2][HB_MODEL_NAME_MAX];
 	bool open[HB_SCHEDULER_MODELS_MAX];
 	struct trace_flight flights[HB_SCHEDULER_FLIGHTS_MAX];

@@ -23,7 +23,7 @@ struct hb_csv {
 	const struct hb_csv_column *columns;
 	uint32_t n_columns;                  /* the columns that the reader knows */
 	uint32_t n_fields;                   /* number of fields in the file's rows */
-	int8_t field_of[HB_CSV_COLUMNS_MAX]; /* by column; -1 = the file has none */
+	int8_t field_of[HB_CSV_COLUMNS_MAX]; /* field number of each column; -1 = the file has no such column */
 	char *fields[HB_CSV_COLUMNS_MAX];
 };
 

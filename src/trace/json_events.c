@@ -22,7 +22,7 @@ enum json_place {
 struct hb_json_events {
 	struct hb_input input;
 	uint64_t lines;
-	size_t at, filled; /* in input.chunk */
+	size_t at, filled; /* position in input.chunk, and number of bytes there */
 	enum json_place place;
 	bool in_object; /* the events are inside an object */
 	bool keep;      /* the bytes of values are copied to `value` */

@@ -13,7 +13,7 @@ struct hb_line_reader {
 	struct hb_input input; /* its line number is that of the line where the current row began */
 	uint64_t lines;        /* lines read */
 	size_t length;         /* length of the current line */
-	size_t at, filled;     /* in input.chunk */
+	size_t at, filled;     /* position in input.chunk, and number of bytes there */
 	char line[HB_LINE_BYTES_MAX + 1];
 };
 

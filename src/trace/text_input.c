@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads chunks of plain or gzip files; see text_input.h. */
+/* Reads plain or gzip files in chunks; see text_input.h. */
 #include "trace/text_input.h"
 
 #include <errno.h>

@@ -36,7 +36,7 @@ struct hb_import_report {
 	uint32_t outside;       /* number of ops dropped because they are in no range */
 	uint32_t elsewhere;     /* number of ops of other devices or processes */
 	uint32_t closed_graphs; /* graph launches recorded without their kernels */
-	const char *split;      /* how iterations were found, as text */
+	const char *split;      /* text for people: how iterations were found */
 	bool alone_estimated;
 };
 

@@ -29,7 +29,7 @@ struct hb_shape {
 
 struct hb_workload_info {
 	double ops, kernels, memsets, copies;  /* mean numbers per iteration */
-	double span_us;                        /* from the first op's start to the last op's end, as recorded */
+	double span_us;                        /* recorded time from the first op's start to the last op's end */
 	double busy_us;                        /* time within span_us in which at least one op ran */
 	double p50_us, p90_us, p99_us, max_us; /* durations of ops */
 	double wave_share[HB_WAVE_CLASSES];    /* share of the time in kernels */

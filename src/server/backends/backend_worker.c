@@ -437,7 +437,8 @@ static void update_worker(struct worker *worker, int64_t now_ns)
 		give_model_up(worker, now_ns);
 	}
 	report_stages(worker);
-	take_completed(worker); /* before the process is checked: batches completed before its death count */
+	take_completed(
+		worker); /* must precede the check of the process, so that batches completed before its death count */
 	update_process(worker, now_ns);
 	submit_waiting(worker, now_ns);
 }

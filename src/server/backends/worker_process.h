@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* How workers are started. */
+/* Ways of starting a worker. */
 enum hb_worker_gpu {
 	HB_WORKER_GPU_AUTO, /* REAL if there is an NVIDIA driver, else NONE */
 	HB_WORKER_GPU_REAL, /* hb run --priority P */

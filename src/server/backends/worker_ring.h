@@ -72,15 +72,16 @@ enum hb_worker_pause {
 	HB_WORKER_PAUSED, /* the worker must not launch the next step of the batch */
 };
 
+/* A lane. The comment of each field names its writer: "server" or "worker". */
 struct hb_worker_lane {
-	uint32_t items, priority;   /* by the server; priority: 0 = high */
-	_Atomic(uint32_t) stage;    /* by the worker; enum hb_worker_stage */
-	uint32_t status;            /* by the worker; enum hb_worker_status */
-	_Atomic(uint32_t) pause;    /* by the server; enum hb_worker_pause */
-	char error[476];            /* by the worker; NUL-terminated */
-	uint32_t dropped;           /* by the worker: bit per item whose outputs had no room; their outputs are empty */
-	_Atomic(uint32_t) unwanted; /* by the server: 1 = all clients have gone, the batch need not start or continue */
-	int64_t deadline_ns; /* by the server: earliest deadline of the batch, CLOCK_MONOTONIC; INT64_MAX = none */
+	uint32_t items, priority;   /* server; priority 0 = high */
+	_Atomic(uint32_t) stage;    /* worker; enum hb_worker_stage */
+	uint32_t status;            /* worker; enum hb_worker_status */
+	_Atomic(uint32_t) pause;    /* server; enum hb_worker_pause */
+	char error[476];            /* worker; text of an error, NUL-terminated */
+	uint32_t dropped;           /* worker; set of items, a bit for each, whose outputs had no room and are empty */
+	_Atomic(uint32_t) unwanted; /* server; 1 = all clients have gone, the batch need not start or continue */
+	int64_t deadline_ns;        /* server; earliest deadline of the batch, CLOCK_MONOTONIC; INT64_MAX = none */
 	struct hb_worker_tensor inputs[HB_TENSORS_MAX], outputs[HB_TENSORS_MAX];
 };
 

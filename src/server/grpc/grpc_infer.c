@@ -358,7 +358,7 @@ static enum hb_answer unpack_message(struct hb_grpc_call *call, struct hb_infere
 	source->message = inference__model_infer_request__unpack(&allocator, bytes, data);
 	infer->source = source;
 	infer->free_source = free_source;
-	free(call->data); /* its content was copied */
+	free(call->data); /* the content of `data` was copied */
 	call->data = NULL;
 	hb_memory_charge_end(&call->charge);
 	if (source->memory_full)

@@ -25,7 +25,7 @@ struct hb_disconnect_watch {
 	pthread_t thread;
 	int epoll, stop; /* stop: an eventfd that ends the thread */
 	uint32_t n;
-	struct watched_socket *sockets; /* by descriptor */
+	struct watched_socket *sockets; /* array indexed by descriptor */
 };
 
 static uint64_t make_token(int fd, uint32_t serial)

@@ -243,7 +243,7 @@ static const char *find_model_name(const char *url, size_t *length)
 	return url + skip;
 }
 
-/* How many headers of a request say where its body ends. */
+/* Counts the headers of a request that say where its body ends. */
 struct http_framing {
 	uint32_t n_lengths, n_codings;
 	bool chunked;

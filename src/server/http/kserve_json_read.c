@@ -49,7 +49,7 @@ struct json_reader {
 	struct hb_http_body *body;
 	struct hb_shared_memory *memory;
 	size_t binary_at;                  /* place of the next binary input, behind the JSON */
-	bool binary_given[HB_TENSORS_MAX]; /* by output: the request says whether it is binary */
+	bool binary_given[HB_TENSORS_MAX]; /* for each output: the request says whether the output is binary */
 };
 
 /*
@@ -482,7 +482,7 @@ enum hb_answer hb_kserve_json_read(struct hb_inference *infer, struct hb_http_bo
 	if (kind != HB_JSON_OBJECT && kind != HB_JSON_NONE)
 		return fail_request(infer, "the request must be a JSON object");
 	enum hb_answer answer = read_root(&reader);
-	if (reader.scan.wrong) /* an error of syntax precedes those that it caused */
+	if (reader.scan.wrong) /* report an error of syntax rather than the errors that it caused */
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST, "request:%d: %s",
 					 hb_json_scan_line(&reader.scan), reader.scan.wrong);
 	return answer;

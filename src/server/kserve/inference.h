@@ -20,7 +20,7 @@
 
 #define HB_REQUEST_ID_MAX 128
 
-/* How a request ended; status_codes.def has the status that clients read. */
+/* The ways in which a request can end; status_codes.def has the status that clients read. */
 enum hb_answer {
 #define HB_ANSWER(name, http, grpc, reason) HB_ANSWER_##name,
 #include "server/kserve/status_codes.def"
@@ -60,7 +60,7 @@ struct hb_inference {
 	char reason[256]; /* text for the client if answer is not OK */
 	uint32_t n_outputs;
 	struct hb_tensor outputs[HB_TENSORS_MAX];
-	void *output_data; /* from malloc; outputs[].data point into it */
+	void *output_data; /* data of all outputs, from malloc; outputs[].data point into it */
 	struct hb_inference_times times;
 
 	/* Set by the protocol. done() is called once, on any thread, without the dispatcher's lock. */

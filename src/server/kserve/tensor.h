@@ -26,7 +26,8 @@ struct hb_tensor_spec {
 	char name[HB_TENSOR_NAME_MAX];
 	int dtype; /* enum hb_dtype */
 	uint32_t n_dims;
-	int64_t dims[HB_TENSOR_DIMS_MAX]; /* of one item, without the batch dimension; -1 = any size ("open") */
+	int64_t dims
+		[HB_TENSOR_DIMS_MAX]; /* dimensions of one item, without the batch dimension; -1 = any size ("open") */
 };
 
 /* A part of a shared-memory region that the client registered; region "" = the tensor is not in shared memory. */

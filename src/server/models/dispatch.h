@@ -63,7 +63,7 @@ struct hb_served_model {
 	char why[512];   /* reason of the state, if it is not ready */
 	uint32_t number; /* the scheduler's number; HB_SCHEDULER_MODELS_MAX = none, the model could not be opened */
 	uint32_t users;  /* requests that have taken the model */
-	/* In state UNLOADING: */
+	/* The next three fields are valid in state UNLOADING. */
 	int64_t close_ns;      /* running batches are answered and the model closed at this time */
 	bool drained;          /* all batches have ended */
 	bool reloads;          /* a thread waits to load the model again and will close this object */

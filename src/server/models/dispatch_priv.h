@@ -39,10 +39,12 @@ struct hb_dispatch {
 	struct hb_timeout_heap timeouts;
 	uint32_t n_models;
 	struct hb_served_model *models[HB_SCHEDULER_MODELS_MAX];
-	struct hb_served_model *of_number[HB_SCHEDULER_MODELS_MAX]; /* by the scheduler's number; NULL = not loaded */
-	uint64_t n_closed;                                          /* counts closed models */
+	struct hb_served_model
+		*of_number[HB_SCHEDULER_MODELS_MAX]; /* models, indexed by the scheduler's number; NULL = not loaded */
+	uint64_t n_closed;                           /* counts closed models */
 	uint64_t closed_order[HB_SCHEDULER_MODELS_MAX]; /* value of n_closed when a model with this number was closed */
-	struct hb_backend backends[HB_SCHEDULER_MODELS_MAX + 1]; /* by the scheduler's number; ops NULL = not loaded */
+	struct hb_backend
+		backends[HB_SCHEDULER_MODELS_MAX + 1]; /* indexed by the scheduler's number; ops NULL = not loaded */
 	struct hb_slot_times slots[HB_SCHEDULER_FLIGHTS_MAX];
 	struct hb_backend_shared shared;
 	atomic_bool expects; /* at least one back end has the function expect() */

@@ -40,7 +40,8 @@ void hb_served_model_close(struct hb_dispatch *dispatch, struct hb_served_model 
 	if (model->state == HB_SERVED_MODEL_UNLOADED)
 		return;
 	hb_dispatch_answer_waiting(dispatch, model, WHY);
-	hb_dispatch_answer_running(dispatch, model, WHY); /* before another model can get the same number */
+	hb_dispatch_answer_running(dispatch, model,
+				   WHY); /* must be done before another model can get the same number */
 	if (backend->ops) {
 		hb_backend_watch(dispatch, backend, false);
 		backend->ops->close(backend->self);

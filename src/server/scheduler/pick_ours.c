@@ -28,9 +28,9 @@
 
 /* Expected high-priority misses that one more low-priority request in time may cost. */
 #define HIGH_FOR_LOW 0.0002
-/* An additional batch must increase the sum of progress rates (hb_forecast_speed) at least by this share. */
+/* An additional batch must increase the sum of progress rates (hb_forecast_speed) by at least this amount. */
 #define GAIN_LEAST 0.05
-/* Like HIGH_FOR_LOW, for a high-priority request that may arrive, weighted with its probability. */
+/* The same bound for the expected misses of a high-priority request that may arrive, weighted with its probability. */
 #define EXPECTED_FOR_LOW 0.02
 /* While the GPU is idle and no queued low-priority batch may start, the decision is repeated after this time. */
 #define RETRY_NS INT64_C(5000000)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The second half of the policy `ours`: which low-priority batches are paused. See pick_pause.c. */
+/* The second half of the policy `ours`, which decides which low-priority batches are paused. See pick_pause.c. */
 #ifndef HB_SCHEDULER_PICK_PAUSE_H
 #define HB_SCHEDULER_PICK_PAUSE_H
 

@@ -53,7 +53,7 @@ struct hb_scheduler_model {
 	uint64_t room_bytes;        /* sum of hb_scheduler_request.room_bytes in one batch; 0 = no limit */
 	double in_bytes, out_bytes; /* copied per item; 0 = that stage is not reported */
 	double run_guess_ns;        /* run time of one item, used until one was measured */
-	double sm_demand[2];        /* of a batch of 1 item and of max_items, alone */
+	double sm_demand[2];        /* demand of a batch of 1 item and of a batch of max_items, alone */
 	double memory_demand[2];
 	double stop_share; /* mean share of a run that still executes after a pause; 0 = cannot be paused */
 };
@@ -70,7 +70,7 @@ struct hb_flow {
 	enum hb_scheduler_stage stage;
 	bool live;                 /* has work left */
 	bool waits;                /* planned: begins when no high-priority batch copies in or runs */
-	bool paused;               /* its run stops when left_ns has fallen to stop_ns */
+	bool paused;               /* the batch's run stops when left_ns has fallen to stop_ns */
 	uint32_t beside;           /* other batches in flight when it began */
 	uint32_t turn;             /* number of its stage in the order of begin; copies of a process follow it */
 	double left_ns[HB_STAGES]; /* work left in each stage, as time alone */

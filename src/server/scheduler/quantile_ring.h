@@ -15,7 +15,7 @@
 
 struct hb_quantile_ring {
 	uint64_t seen;
-	float last[HB_QUANTILE_RING]; /* in order of arrival */
+	float last[HB_QUANTILE_RING]; /* the newest samples, in order of arrival */
 	float sorted[HB_QUANTILE_RING];
 };
 

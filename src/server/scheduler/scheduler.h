@@ -25,7 +25,7 @@
 
 struct hb_scheduler;
 
-/* What happens to a request that is late or is predicted to be late. */
+/* The treatments of a request that is late or is predicted to be late. */
 enum hb_scheduler_late {
 	HB_SCHEDULER_REJECT,    /* refuse it at once, with the predicted finish */
 	HB_SCHEDULER_DOWNGRADE, /* make it low priority without a deadline; refuse it if that queue is full */
@@ -76,7 +76,7 @@ struct hb_scheduler_batch {
 	int64_t begun_ns, deadline_ns;       /* deadline_ns: the earliest of its requests */
 	uint64_t cookies[HB_SCHEDULER_BATCH_MAX];
 	bool used;
-	bool can_pause;                /* it may be paused, so it must be launched in steps */
+	bool can_pause;                /* the batch may be paused, so it must be launched in steps */
 	bool paused, runs_to_end;      /* runs_to_end: it is aged and must not be paused any more */
 	int64_t pause_change_after_ns; /* pick_pause.c does not pause or resume it before this time */
 };
