@@ -128,7 +128,8 @@ static const struct hb_config_key *find_key(const struct hb_config_key *keys, co
 	return keys->name ? keys : NULL;
 }
 
-static bool seen_before(struct reader *reader, const yaml_node_t *map, const yaml_node_pair_t *pair, const char *name)
+static bool is_key_repeated(struct reader *reader, const yaml_node_t *map, const yaml_node_pair_t *pair,
+			    const char *name)
 {
 	for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
 		const yaml_node_t *node = yaml_document_get_node(&reader->document, p->key);
@@ -149,7 +150,7 @@ static int read_pair(struct reader *reader, const struct hb_config_key *keys, ya
 	if (!key)
 		return fail_unknown(reader, name_node, place, keys, name);
 	struct place full = place_of_key(place, name);
-	if (seen_before(reader, map, pair, name))
+	if (is_key_repeated(reader, map, pair, name))
 		return fail_at_node(reader, name_node, &full, "given twice");
 	return read_node(reader, key, yaml_document_get_node(&reader->document, pair->value), &full, base);
 }
@@ -158,7 +159,7 @@ static int check_required(struct reader *reader, const struct hb_config_key *key
 			  const struct place *place)
 {
 	for (; keys->name; keys++) {
-		if (!keys->required || seen_before(reader, map, map->data.mapping.pairs.top, keys->name))
+		if (!keys->required || is_key_repeated(reader, map, map->data.mapping.pairs.top, keys->name))
 			continue;
 		struct place full = place_of_key(place, keys->name);
 		return fail_at_node(reader, map, &full, "is required");

@@ -7,7 +7,7 @@
 #define EXACT (INT64_C(1) << HB_HIST_EXACT_BITS)
 #define PER_OCTAVE (EXACT / 2)
 
-static unsigned bucket_of(int64_t value_ns)
+static unsigned find_bucket(int64_t value_ns)
 {
 	if (value_ns < EXACT)
 		return value_ns < 0 ? 0 : (unsigned)value_ns;
@@ -20,7 +20,7 @@ static unsigned bucket_of(int64_t value_ns)
 }
 
 /* Returns the value that a bucket represents. */
-static int64_t bucket_middle_ns(unsigned bucket)
+static int64_t compute_bucket_middle_ns(unsigned bucket)
 {
 	if (bucket < EXACT)
 		return bucket;
@@ -44,7 +44,7 @@ void hb_hist_record(struct hb_hist *hist, int64_t value_ns)
 		hist->max_ns = value_ns;
 	hist->count++;
 	hist->sum_ns += (uint64_t)value_ns;
-	hist->buckets[bucket_of(value_ns)]++;
+	hist->buckets[find_bucket(value_ns)]++;
 }
 
 void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from)
@@ -62,7 +62,7 @@ void hb_hist_merge(struct hb_hist *into, const struct hb_hist *from)
 }
 
 /* Returns ceil(share * count), limited to 1..count. */
-static uint64_t rank_of(uint64_t count, double share)
+static uint64_t compute_rank(uint64_t count, double share)
 {
 	if (!(share > 0))
 		return 1;
@@ -80,14 +80,14 @@ int64_t hb_hist_percentile(const struct hb_hist *hist, double share)
 {
 	if (!hist->count)
 		return 0;
-	uint64_t rank = rank_of(hist->count, share);
+	uint64_t rank = compute_rank(hist->count, share);
 	if (rank == hist->count)
 		return hist->max_ns;
 	uint64_t seen = 0;
 	unsigned bucket = 0;
 	while ((seen += hist->buckets[bucket]) < rank)
 		bucket++;
-	int64_t value_ns = bucket_middle_ns(bucket);
+	int64_t value_ns = compute_bucket_middle_ns(bucket);
 	if (value_ns < hist->min_ns)
 		return hist->min_ns;
 	return value_ns > hist->max_ns ? hist->max_ns : value_ns;
@@ -97,7 +97,7 @@ uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns)
 {
 	if (value_ns < 0)
 		return 0;
-	unsigned last = bucket_of(value_ns);
+	unsigned last = find_bucket(value_ns);
 	uint64_t seen = 0;
 	for (unsigned i = 0; i <= last; i++)
 		seen += hist->buckets[i];
@@ -107,10 +107,10 @@ uint64_t hb_hist_count_at_most(const struct hb_hist *hist, int64_t value_ns)
 void hb_hist_cumulate(const struct hb_hist *hist, const int64_t *bounds_ns, size_t n, uint64_t *at_most)
 {
 	/* Skips the buckets below the smallest sample, whose pages may never have been touched. */
-	unsigned bucket = hist->count ? bucket_of(hist->min_ns) : HB_HIST_BUCKETS;
+	unsigned bucket = hist->count ? find_bucket(hist->min_ns) : HB_HIST_BUCKETS;
 	uint64_t seen = 0;
 	for (size_t i = 0; i < n; i++) {
-		unsigned last = bounds_ns[i] < 0 ? 0 : bucket_of(bounds_ns[i]);
+		unsigned last = bounds_ns[i] < 0 ? 0 : find_bucket(bounds_ns[i]);
 		while (bucket <= last && seen < hist->count)
 			seen += hist->buckets[bucket++];
 		at_most[i] = bounds_ns[i] < 0 ? 0 : seen;

@@ -313,7 +313,7 @@ static double parse_with_libc(const char *from, size_t length)
 }
 
 /* Exact if digits and power of ten are exact, because one division or multiplication rounds once; otherwise libc converts. */
-static double real_of(const struct digits *digits, const char *from, size_t length)
+static double convert_to_real(const struct digits *digits, const char *from, size_t length)
 {
 	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
 					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -338,7 +338,7 @@ bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out)
 	out->negative = *scan->at == '-';
 	out->integer = !digits.real && digits.whole;
 	out->magnitude = digits.value;
-	out->real = real_of(&digits, scan->at, (size_t)(end - scan->at));
+	out->real = convert_to_real(&digits, scan->at, (size_t)(end - scan->at));
 	if (!isfinite(out->real))
 		return hb_json_scan_fail(scan, "a number that is too large");
 	scan->at = end;

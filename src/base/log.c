@@ -19,7 +19,7 @@ static _Atomic(const char *) log_name = "hb";
 static void (*log_sink)(void *argument, enum hb_log_level level, const char *line);
 static void *log_sink_argument;
 
-static int level_from_environment(void)
+static int read_level_from_environment(void)
 {
 	const char *text = getenv("HB_LOG");
 	for (int i = HB_LOG_ERROR; text && i <= HB_LOG_DEBUG; i++)
@@ -49,7 +49,7 @@ bool hb_log_enabled(enum hb_log_level level)
 	int limit = atomic_load_explicit(&level_limit, memory_order_relaxed);
 	if (limit == LEVEL_UNKNOWN) {
 		/* Two threads may both run this; they find the same value. */
-		limit = level_from_environment();
+		limit = read_level_from_environment();
 		atomic_store_explicit(&level_limit, limit, memory_order_relaxed);
 	}
 	return (int)level <= limit;

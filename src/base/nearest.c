@@ -6,13 +6,13 @@
 
 enum { LETTERS = 64 };
 
-static size_t min_size(size_t a, size_t b)
+static size_t choose_smaller(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
 
 /* Counts the letters to insert, delete, replace or swap to turn `a` into `b`. Returns LETTERS for texts of that length or more. */
-static size_t slips_between(const char *a, const char *b)
+static size_t count_slips(const char *a, const char *b)
 {
 	size_t rows[3][LETTERS];
 	size_t rows_n = strlen(a), columns_n = strlen(b);
@@ -24,9 +24,10 @@ static size_t slips_between(const char *a, const char *b)
 		size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
 		row[0] = i;
 		for (size_t j = 1; j <= columns_n; j++) {
-			row[j] = min_size(min_size(above[j], row[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+			row[j] = choose_smaller(choose_smaller(above[j], row[j - 1]) + 1,
+						above[j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				row[j] = min_size(row[j], above2[j - 2] + 1);
+				row[j] = choose_smaller(row[j], above2[j - 2] + 1);
 		}
 	}
 	return rows[rows_n % 3][columns_n];
@@ -36,10 +37,10 @@ const char *hb_nearest(const char *text, const char *const *words, size_t n)
 {
 	size_t length = strlen(text);
 	/* Accepts one slip for each three letters and one more, but at most half of a short word. */
-	size_t best = min_size(length / 3 + 1, length / 2) + 1;
+	size_t best = choose_smaller(length / 3 + 1, length / 2) + 1;
 	const char *nearest = NULL;
 	for (size_t i = 0; i < n; i++) {
-		size_t slips = slips_between(text, words[i]);
+		size_t slips = count_slips(text, words[i]);
 		if (length >= 3 && strncmp(text, words[i], length) == 0)
 			slips = 1;
 		if (slips < best) {

@@ -13,7 +13,7 @@ const int64_t hb_prom_bounds_ns[HB_PROM_BOUNDS] = {
 	25000000, 50000000, 100000000, 250000000, 500000000, 1000000000, 2500000000, 5000000000, 10000000000,
 };
 
-static const char *unit_suffix(const char *unit)
+static const char *find_unit_suffix(const char *unit)
 {
 	if (strcmp(unit, "ns") == 0)
 		return "_seconds";
@@ -22,7 +22,7 @@ static const char *unit_suffix(const char *unit)
 
 char *hb_prom_counter_name(const char *area, const struct hb_counter_info *info, char name[static HB_PROM_NAME_MAX])
 {
-	snprintf(name, HB_PROM_NAME_MAX, "hb_%s_%s%s_total", area, info->name, unit_suffix(info->unit));
+	snprintf(name, HB_PROM_NAME_MAX, "hb_%s_%s%s_total", area, info->name, find_unit_suffix(info->unit));
 	return name;
 }
 

@@ -61,7 +61,7 @@ double hb_rng_double(struct hb_rng *rng)
  * x = m * 2^e with m around 1, ln m = 2 atanh((m-1)/(m+1)) as a series whose
  * terms shrink by at least 0.0295 each, so 12 of them reach double precision.
  */
-static double natural_log(double x)
+static double compute_natural_log(double x)
 {
 	int exponent;
 	double m = frexp(x, &exponent);
@@ -81,5 +81,5 @@ double hb_rng_exponential(struct hb_rng *rng, double mean)
 {
 	/* (0, 1]: half a step up from [0, 1), so that the logarithm is finite and never 0. */
 	double uniform = ((double)(hb_rng_u64(rng) >> 11) + 0.5) * 0x1p-53;
-	return -mean * natural_log(uniform);
+	return -mean * compute_natural_log(uniform);
 }

@@ -50,7 +50,7 @@ struct number {
 #define DIGITS_MAX 20
 
 /* Parses the number that `text` begins with. Returns 0, or -EINVAL if there is none. */
-static int number_scan(const char *text, struct number *number)
+static int scan_number(const char *text, struct number *number)
 {
 	struct number n = {.divisor = 1, .rest = text};
 	unsigned count = 0;
@@ -75,10 +75,10 @@ static int number_scan(const char *text, struct number *number)
 	return 0;
 }
 
-static int quantity_parse(const char *text, const struct unit *units, int64_t *out)
+static int parse_quantity(const char *text, const struct unit *units, int64_t *out)
 {
 	struct number number;
-	int rc = number_scan(text, &number);
+	int rc = scan_number(text, &number);
 	if (rc)
 		return rc;
 	if (number.digits == 0 && !*number.rest) {
@@ -102,7 +102,7 @@ static int quantity_parse(const char *text, const struct unit *units, int64_t *o
 
 int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error)
 {
-	switch (quantity_parse(text, duration_units, ns)) {
+	switch (parse_quantity(text, duration_units, ns)) {
 	case 0:
 		return 0;
 	case -ERANGE:
@@ -120,7 +120,7 @@ int hb_duration_parse(const char *text, int64_t *ns, struct hb_error *error)
 int hb_bytes_parse(const char *text, uint64_t *bytes, struct hb_error *error)
 {
 	int64_t value;
-	switch (quantity_parse(text, byte_units, &value)) {
+	switch (parse_quantity(text, byte_units, &value)) {
 	case 0:
 		*bytes = (uint64_t)value;
 		return 0;

@@ -37,7 +37,7 @@ struct timeline {
 	json_t *kernels; /* names of kernels, by their number in the recording */
 };
 
-static double to_microseconds(const struct timeline *timeline, int64_t at_ns)
+static double convert_to_microseconds(const struct timeline *timeline, int64_t at_ns)
 {
 	return (double)(at_ns - timeline->begin_ns) / 1000;
 }
@@ -62,8 +62,8 @@ static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, e
 	if (end_ns > begin_ns)
 		add_event(timeline,
 			  json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid", (int)gpu + 1,
-				    "tid", find_thread(tenant, row), "ts", to_microseconds(timeline, begin_ns), "dur",
-				    (double)(end_ns - begin_ns) / 1000));
+				    "tid", find_thread(tenant, row), "ts", convert_to_microseconds(timeline, begin_ns),
+				    "dur", (double)(end_ns - begin_ns) / 1000));
 }
 
 static void open_span(struct lane *lane, enum recording_row row, int64_t at_ns)
@@ -113,7 +113,7 @@ static void add_mark(struct timeline *timeline, const struct hb_recording_line *
 {
 	add_event(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
 				      (int)line->gpu + 1, "tid", find_thread(tenant, row), "ts",
-				      to_microseconds(timeline, line->at_ns)));
+				      convert_to_microseconds(timeline, line->at_ns)));
 }
 
 static void add_tenant(struct lane *lane, const struct hb_recording_line *line)

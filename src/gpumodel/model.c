@@ -88,19 +88,19 @@ int hb_gpu_model_add_context(struct hb_gpu_model *model, const struct hb_gpu_mod
 	return id;
 }
 
-static bool valid_context(const struct hb_gpu_model *model, int id)
+static bool is_valid_context(const struct hb_gpu_model *model, int id)
 {
 	return id >= 0 && (uint32_t)id < model->n_contexts && model->contexts[id].used;
 }
 
-static bool valid_stream(const struct hb_gpu_model *model, int id)
+static bool is_valid_stream(const struct hb_gpu_model *model, int id)
 {
 	return id >= 0 && (uint32_t)id < model->n_streams && model->streams[id].used;
 }
 
 int hb_gpu_model_set_slice(struct hb_gpu_model *model, int id, int64_t slice_ns, int64_t copy_slice_ns)
 {
-	if (!valid_context(model, id) || slice_ns < 0 || copy_slice_ns < 0)
+	if (!is_valid_context(model, id) || slice_ns < 0 || copy_slice_ns < 0)
 		return -EINVAL;
 	model->contexts[id].params.slice_ns = slice_ns;
 	model->contexts[id].params.copy_slice_ns = copy_slice_ns;
@@ -110,7 +110,7 @@ int hb_gpu_model_set_slice(struct hb_gpu_model *model, int id, int64_t slice_ns,
 
 int hb_gpu_model_add_client(struct hb_gpu_model *model, int context, uint32_t sm_limit)
 {
-	if (!valid_context(model, context))
+	if (!is_valid_context(model, context))
 		return -EINVAL;
 	int id = new_slot((void **)&model->clients, &model->n_clients, sizeof *model->clients,
 			  offsetof(struct model_client, used));
@@ -135,14 +135,14 @@ int hb_gpu_model_add_stream(struct hb_gpu_model *model, int client, int priority
 	return id;
 }
 
-static struct model_context *stream_context(const struct hb_gpu_model *model, const struct model_stream *stream)
+static struct model_context *find_stream_context(const struct hb_gpu_model *model, const struct model_stream *stream)
 {
 	return &model->contexts[model->clients[stream->client].context];
 }
 
 static bool shares_server(const struct hb_gpu_model *model, const struct model_stream *stream)
 {
-	return stream_context(model, stream)->params.mps;
+	return find_stream_context(model, stream)->params.mps;
 }
 
 static void mark_busy(struct hb_gpu_model *model)
@@ -163,21 +163,21 @@ static bool is_copy(const struct hb_gpu_model_work *work)
 	return work->kind == HB_GPU_MODEL_COPY_H2D || work->kind == HB_GPU_MODEL_COPY_D2H;
 }
 
-static const struct hb_gpu_model_work *next_piece(const struct model_stream *stream)
+static const struct hb_gpu_model_work *find_next_piece(const struct model_stream *stream)
 {
 	return &stream->head->pieces[stream->head->next_piece];
 }
 
 void hb_gpu_model_remove_stream(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
-	if (!valid_stream(model, id))
+	if (!is_valid_stream(model, id))
 		return;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_stream *stream = &model->streams[id];
 	if (stream->state == STREAM_BOUNDARY)
-		stream_context(model, stream)->n_boundary--;
+		find_stream_context(model, stream)->n_boundary--;
 	if (stream->state == STREAM_RUNNING) {
-		if (is_copy(next_piece(stream)))
+		if (is_copy(find_next_piece(stream)))
 			hb_gpu_model_copy_drop(model, id);
 		else
 			hb_gpu_model_kernel_drop(model, stream->kernel);
@@ -201,7 +201,7 @@ void hb_gpu_model_remove_client(struct hb_gpu_model *model, int64_t now_ns, int 
 
 void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
-	if (!valid_context(model, id))
+	if (!is_valid_context(model, id))
 		return;
 	for (uint32_t i = 0; i < model->n_clients; i++)
 		if (model->clients[i].used && model->clients[i].context == id)
@@ -212,7 +212,7 @@ void hb_gpu_model_remove_context(struct hb_gpu_model *model, int64_t now_ns, int
 	mark_busy(model);
 }
 
-static bool valid_work(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
+static bool is_valid_work(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
 {
 	switch (work->kind) {
 	case HB_GPU_MODEL_KERNEL:
@@ -241,7 +241,7 @@ static struct model_entry *new_entry(struct hb_gpu_model *model)
 
 static void start_piece(struct hb_gpu_model *model, uint32_t id)
 {
-	const struct hb_gpu_model_work *work = next_piece(&model->streams[id]);
+	const struct hb_gpu_model_work *work = find_next_piece(&model->streams[id]);
 	if (is_copy(work))
 		model->failed |= hb_gpu_model_copy_start(model, id, work) < 0;
 	else
@@ -253,11 +253,11 @@ static bool others_have_queued(const struct hb_gpu_model *model, const struct mo
 {
 	if (!shares_server(model, stream))
 		return false;
-	const struct model_context *context = stream_context(model, stream);
+	const struct model_context *context = find_stream_context(model, stream);
 	for (uint32_t i = 0; i < model->n_streams; i++) {
 		const struct model_stream *other = &model->streams[i];
 		if (other->used && other->client != stream->client && other->queued >= at_least &&
-		    stream_context(model, other) == context)
+		    find_stream_context(model, other) == context)
 			return true;
 	}
 	return false;
@@ -268,8 +268,8 @@ static void expect_head(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_stream *stream = &model->streams[id];
 	int64_t at = stream->head->ready_ns > model->now_ns ? stream->head->ready_ns : model->now_ns;
-	if (is_copy(next_piece(stream)))
-		at += hb_gpu_model_copy_delay_ns(model, stream, next_piece(stream)->kind);
+	if (is_copy(find_next_piece(stream)))
+		at += hb_gpu_model_copy_delay_ns(model, stream, find_next_piece(stream)->kind);
 	stream->state = STREAM_ARRIVING;
 	model->failed |= hb_gpu_model_heap_push(&model->heap, at, EVENT_ARRIVE, id, stream->generation) < 0;
 }
@@ -297,7 +297,7 @@ static int submit_entry(struct hb_gpu_model *model, int64_t now_ns, int id, stru
 
 int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, const struct hb_gpu_model_work *work)
 {
-	if (!valid_stream(model, stream) || now_ns < model->now_ns || !valid_work(model, work))
+	if (!is_valid_stream(model, stream) || now_ns < model->now_ns || !is_valid_work(model, work))
 		return -EINVAL;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_entry *entry = new_entry(model);
@@ -316,10 +316,10 @@ int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, 
 int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int stream,
 			      const struct hb_gpu_model_work *work, size_t n_work, uint64_t cookie)
 {
-	if (!valid_stream(model, stream) || now_ns < model->now_ns || n_work == 0 || n_work > UINT32_MAX)
+	if (!is_valid_stream(model, stream) || now_ns < model->now_ns || n_work == 0 || n_work > UINT32_MAX)
 		return -EINVAL;
 	for (size_t i = 0; i < n_work; i++)
-		if (!valid_work(model, &work[i]) || work[i].kind == HB_GPU_MODEL_HOLD)
+		if (!is_valid_work(model, &work[i]) || work[i].kind == HB_GPU_MODEL_HOLD)
 			return -EINVAL;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_entry *entry = new_entry(model);
@@ -403,7 +403,7 @@ bool hb_gpu_model_pop_switch(struct hb_gpu_model *model, struct hb_gpu_model_swi
 static void start_after_boundary(struct hb_gpu_model *model, uint32_t id, bool graph)
 {
 	struct model_stream *stream = &model->streams[id];
-	struct model_context *context = stream_context(model, stream);
+	struct model_context *context = find_stream_context(model, stream);
 	double boundary = graph ? model->spec.graph_boundary_ns : model->spec.boundary_ns;
 	if (shares_server(model, stream))
 		boundary += graph ? model->spec.mps_graph_boundary_ns : model->spec.mps_boundary_ns;
@@ -443,7 +443,7 @@ void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64
 		stream->state = STREAM_EMPTY;
 		return;
 	}
-	const struct hb_gpu_model_work *next = next_piece(stream);
+	const struct hb_gpu_model_work *next = find_next_piece(stream);
 	bool ready = entry->ready_ns <= model->now_ns;
 	if (ready && is_copy(next) && next->kind == kind)
 		start_piece(model, id); /* the copy engine continues without a pause */
@@ -455,7 +455,7 @@ void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64
 
 void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
-	if (!valid_stream(model, id))
+	if (!is_valid_stream(model, id))
 		return;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_stream *stream = &model->streams[id];
@@ -469,7 +469,7 @@ void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int 
 	hb_gpu_model_engine_update(model);
 }
 
-static int64_t next_own_ns(const struct hb_gpu_model *model)
+static int64_t find_next_own_ns(const struct hb_gpu_model *model)
 {
 	if (model->resident < 0 || model->engine == ENGINE_SWITCH)
 		return HB_GPU_MODEL_NEVER;
@@ -481,7 +481,7 @@ static int64_t next_own_ns(const struct hb_gpu_model *model)
 int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model)
 {
 	int64_t global = hb_gpu_model_heap_next(&model->heap);
-	int64_t own = next_own_ns(model);
+	int64_t own = find_next_own_ns(model);
 	return own < global ? own : global;
 }
 
@@ -522,7 +522,7 @@ void hb_gpu_model_advance(struct hb_gpu_model *model, int64_t now_ns)
 	for (;;) {
 		struct model_event event;
 		int64_t global = hb_gpu_model_heap_next(&model->heap);
-		int64_t own = next_own_ns(model);
+		int64_t own = find_next_own_ns(model);
 		if ((own < global ? own : global) > now_ns)
 			break;
 		if (own < global) {
@@ -549,5 +549,5 @@ int64_t hb_gpu_model_busy_ns(const struct hb_gpu_model *model)
 
 size_t hb_gpu_model_pending(const struct hb_gpu_model *model, int stream)
 {
-	return valid_stream(model, stream) ? model->streams[stream].queued : 0;
+	return is_valid_stream(model, stream) ? model->streams[stream].queued : 0;
 }

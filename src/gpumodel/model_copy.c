@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct copy_engine *engine_of(struct hb_gpu_model *model, enum hb_gpu_model_kind kind)
+static struct copy_engine *find_engine(struct hb_gpu_model *model, enum hb_gpu_model_kind kind)
 {
 	return &model->copies[kind == HB_GPU_MODEL_COPY_D2H];
 }
 
-static int32_t client_of(const struct hb_gpu_model *model, const struct copy_job *job)
+static int32_t find_client(const struct hb_gpu_model *model, const struct copy_job *job)
 {
 	return model->streams[job->stream].client;
 }
 
-static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
+static int64_t find_slice_ns(const struct hb_gpu_model *model, int32_t client)
 {
 	const struct model_context *context = &model->contexts[model->clients[client].context];
 	int64_t least = (int64_t)model->spec.copy_turn_min_ns;
@@ -35,11 +35,11 @@ static int64_t slice_of(const struct hb_gpu_model *model, int32_t client)
  * Returns the index of the first job of the client that is served next, in order of arrival; n_jobs = all jobs are the
  * present client's.
  */
-static uint32_t next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
+static uint32_t find_next_client_job(const struct hb_gpu_model *model, const struct copy_engine *engine)
 {
 	uint32_t best = engine->n_jobs;
 	for (uint32_t i = 0; i < engine->n_jobs; i++) {
-		int32_t client = client_of(model, &engine->jobs[i]);
+		int32_t client = find_client(model, &engine->jobs[i]);
 		if (client == engine->client)
 			continue;
 		bool after = client > engine->client;
@@ -47,7 +47,7 @@ static uint32_t next_client_job(const struct hb_gpu_model *model, const struct c
 			best = i;
 			continue;
 		}
-		int32_t other = client_of(model, &engine->jobs[best]);
+		int32_t other = find_client(model, &engine->jobs[best]);
 		bool other_after = other > engine->client;
 		if (after != other_after ? after : client < other)
 			best = i;
@@ -55,10 +55,10 @@ static uint32_t next_client_job(const struct hb_gpu_model *model, const struct c
 	return best;
 }
 
-static uint32_t first_job_of(const struct hb_gpu_model *model, const struct copy_engine *engine, int32_t client)
+static uint32_t find_first_job(const struct hb_gpu_model *model, const struct copy_engine *engine, int32_t client)
 {
 	for (uint32_t i = 0; i < engine->n_jobs; i++)
-		if (client_of(model, &engine->jobs[i]) == client)
+		if (find_client(model, &engine->jobs[i]) == client)
 			return i;
 	return engine->n_jobs;
 }
@@ -66,7 +66,7 @@ static uint32_t first_job_of(const struct hb_gpu_model *model, const struct copy
 /* Serves a job from now_ns on (after the cost of turning). */
 static void serve_job(struct hb_gpu_model *model, struct copy_engine *engine, uint32_t job)
 {
-	int32_t client = client_of(model, &engine->jobs[job]);
+	int32_t client = find_client(model, &engine->jobs[job]);
 	int64_t turn = engine->client >= 0 && engine->client != client ? (int64_t)model->spec.copy_switch_ns : 0;
 	if (engine->client != client)
 		engine->turn_ns = model->now_ns + turn;
@@ -84,8 +84,8 @@ static void set_engine_timer(struct hb_gpu_model *model, struct copy_engine *eng
 	if (engine->n_jobs == 0 || engine->client < 0)
 		return;
 	int64_t at = engine->since_ns + engine->jobs[engine->job].left_ns;
-	if (next_client_job(model, engine) < engine->n_jobs) {
-		int64_t slice = slice_of(model, engine->client);
+	if (find_next_client_job(model, engine) < engine->n_jobs) {
+		int64_t slice = find_slice_ns(model, engine->client);
 		int64_t elapsed = model->now_ns > engine->turn_ns ? model->now_ns - engine->turn_ns : 0;
 		int64_t end = engine->turn_ns + (elapsed / slice + 1) * slice;
 		at = end < at ? end : at;
@@ -101,13 +101,13 @@ int64_t hb_gpu_model_copy_delay_ns(const struct hb_gpu_model *model, const struc
 				   enum hb_gpu_model_kind kind)
 {
 	const struct copy_engine *engine = &model->copies[kind == HB_GPU_MODEL_COPY_D2H];
-	bool others = engine->n_jobs > 0 && first_job_of(model, engine, stream->client) == engine->n_jobs;
+	bool others = engine->n_jobs > 0 && find_first_job(model, engine, stream->client) == engine->n_jobs;
 	return (int64_t)(model->spec.copy_latency_ns + (others ? model->spec.copy_wake_ns : 0));
 }
 
 int hb_gpu_model_copy_start(struct hb_gpu_model *model, uint32_t stream, const struct hb_gpu_model_work *work)
 {
-	struct copy_engine *engine = engine_of(model, work->kind);
+	struct copy_engine *engine = find_engine(model, work->kind);
 	if (engine->n_jobs == engine->capacity) {
 		uint32_t capacity = engine->capacity ? 2 * engine->capacity : 16;
 		struct copy_job *jobs = realloc(engine->jobs, capacity * sizeof *jobs);
@@ -143,9 +143,9 @@ static void remove_job(struct copy_engine *engine, uint32_t job)
 /* Chooses the job to serve after one has ended or was dropped. */
 static void choose_next_job(struct hb_gpu_model *model, struct copy_engine *engine)
 {
-	uint32_t job = first_job_of(model, engine, engine->client);
+	uint32_t job = find_first_job(model, engine, engine->client);
 	if (job == engine->n_jobs)
-		job = next_client_job(model, engine);
+		job = find_next_client_job(model, engine);
 	if (job < engine->n_jobs)
 		serve_job(model, engine, job);
 	else
@@ -172,7 +172,7 @@ void hb_gpu_model_copy_event(struct hb_gpu_model *model, const struct model_even
 		set_engine_timer(model, engine);
 		return;
 	}
-	uint32_t next = next_client_job(model, engine);
+	uint32_t next = find_next_client_job(model, engine);
 	if (next < engine->n_jobs)
 		serve_job(model, engine, next);
 	set_engine_timer(model, engine);

@@ -30,7 +30,7 @@ static uint32_t new_kernel(struct hb_gpu_model *model)
 	return id;
 }
 
-static struct model_context *context_of(struct hb_gpu_model *model, const struct model_kernel *kernel)
+static struct model_context *find_context(struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	return &model->contexts[model->clients[model->streams[kernel->stream].client].context];
 }
@@ -169,7 +169,7 @@ static void drop_cohorts(struct hb_gpu_model *model, struct model_context *conte
 void hb_gpu_model_hold_end(struct hb_gpu_model *model, uint32_t id)
 {
 	struct model_kernel *kernel = &model->kernels[id];
-	struct model_context *context = context_of(model, kernel);
+	struct model_context *context = find_context(model, kernel);
 	kernel->released = true;
 	if (kernel->start_ns < 0)
 		return;
@@ -179,7 +179,7 @@ void hb_gpu_model_hold_end(struct hb_gpu_model *model, uint32_t id)
 
 void hb_gpu_model_kernel_drop(struct hb_gpu_model *model, uint32_t id)
 {
-	struct model_context *context = context_of(model, &model->kernels[id]);
+	struct model_context *context = find_context(model, &model->kernels[id]);
 	drop_cohorts(model, context, id);
 	forget_kernel(model, context, id);
 	hb_gpu_model_place(model, context);

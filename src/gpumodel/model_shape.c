@@ -30,7 +30,7 @@ uint32_t hb_gpu_model_occupancy(const struct hb_gpu_spec *spec, const struct hb_
 }
 
 /* Returns the share of the last power window that a client spent in matrix kernels. */
-static double recent_power(const struct hb_gpu_model *model, const struct model_client *client)
+static double compute_recent_power(const struct hb_gpu_model *model, const struct model_client *client)
 {
 	double age = (double)(model->now_ns - client->power_ns) / model->spec.power_window_ns;
 	return age < 1 ? client->power * (1 - age) : 0;
@@ -43,11 +43,11 @@ void hb_gpu_model_note_power(struct hb_gpu_model *model, struct model_client *cl
 		return;
 	double share = (double)work->duration_ns / model->spec.power_window_ns * work->power_share;
 	share *= (double)kernel->sms / model->sms;
-	client->power = recent_power(model, client) + share;
+	client->power = compute_recent_power(model, client) + share;
 	client->power_ns = model->now_ns;
 }
 
-static double clock_cost(const struct hb_gpu_model *model, double power)
+static double compute_clock_cost(const struct hb_gpu_model *model, double power)
 {
 	double above = power - model->spec.power_free_share;
 	return above > 0 ? 1 + above * model->spec.power_slowdown : 1;
@@ -59,17 +59,17 @@ static double clock_cost(const struct hb_gpu_model *model, double power)
  * contains the effect of its own program alone. Beside other programs the kernel is
  * slower than recorded; it is faster while its own program's matrix kernels wait.
  */
-static double power_factor(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
+static double compute_power_factor(const struct hb_gpu_model *model, const struct hb_gpu_model_work *work)
 {
 	double power = 0;
 	for (uint32_t i = 0; i < model->n_clients; i++)
 		if (model->clients[i].used)
-			power += recent_power(model, &model->clients[i]);
-	return clock_cost(model, power) / clock_cost(model, work->recorded_power);
+			power += compute_recent_power(model, &model->clients[i]);
+	return compute_clock_cost(model, power) / compute_clock_cost(model, work->recorded_power);
 }
 
 /* Returns the largest number of SMs that the kernel may use in one GPC. With spread SMs that is GPC 0. */
-static uint32_t most_in_a_gpc(const struct hb_gpu_model *model, const struct model_kernel *kernel)
+static uint32_t count_most_in_a_gpc(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t gpcs = (uint32_t)model->spec.gpc_count, round = 2 * gpcs, most = 0;
 	uint32_t n[HB_GPU_MODEL_GPCS_MAX] = {0};
@@ -84,10 +84,10 @@ static uint32_t most_in_a_gpc(const struct hb_gpu_model *model, const struct mod
 }
 
 /* Returns how many blocks are placed together: a cluster, or 1 if the cluster is larger than an idle GPC. */
-static uint32_t placed_together(const struct hb_gpu_model *model, const struct model_kernel *kernel)
+static uint32_t count_placed_together(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	uint32_t cluster = kernel->work->cluster;
-	return cluster > 1 && cluster <= most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
+	return cluster > 1 && cluster <= count_most_in_a_gpc(model, kernel) * kernel->occupancy ? cluster : 1;
 }
 
 /*
@@ -104,7 +104,8 @@ static bool is_persistent(const struct hb_gpu_model *model, const struct model_k
  * Returns how many times longer a kernel takes whose arithmetic takes `fewer` times longer on the SMs it may use. Its
  * memory traffic takes longer only where those are too few to use all of the bandwidth.
  */
-static double fewer_sms_factor(const struct hb_gpu_model *model, const struct model_kernel *kernel, double fewer)
+static double compute_fewer_sms_factor(const struct hb_gpu_model *model, const struct model_kernel *kernel,
+				       double fewer)
 {
 	double memory = model->spec.memory_sms_share * (double)model->sms / kernel->sms;
 	double share = kernel->work->memory_share;
@@ -127,16 +128,16 @@ void hb_gpu_model_shape_kernel(const struct hb_gpu_model *model, struct model_ke
 	kernel->registers_block = model_min_u32(block_registers(spec, work), (uint32_t)spec->sm_registers);
 	kernel->shared_block = model_min_u32(work->shared_bytes + (uint32_t)spec->block_shared_overhead_bytes,
 					     (uint32_t)spec->sm_shared_bytes);
-	kernel->cluster = placed_together(model, kernel);
+	kernel->cluster = count_placed_together(model, kernel);
 	uint64_t all = (uint64_t)kernel->occupancy * model->sms;
 	uint64_t mine = (uint64_t)kernel->occupancy * kernel->sms;
-	double duration = (double)work->duration_ns * power_factor(model, work);
+	double duration = (double)work->duration_ns * compute_power_factor(model, work);
 	kernel->blocks_left = work->blocks;
 	bool one_wave = work->blocks <= all;
 	if (kernel->sms < model->sms && work->blocks > mine / 2) {
 		bool two_rounds = one_wave && work->blocks > mine && kernel->sms == work->sm_limit &&
 				  !is_persistent(model, kernel);
-		duration *= fewer_sms_factor(model, kernel, two_rounds ? 2 : (double)model->sms / kernel->sms);
+		duration *= compute_fewer_sms_factor(model, kernel, two_rounds ? 2 : (double)model->sms / kernel->sms);
 		if (one_wave && work->blocks > mine && !two_rounds)
 			kernel->blocks_left = mine;
 	}

@@ -105,7 +105,7 @@ static uint32_t count_fitting(const struct model_sm *sm, const struct model_kern
  * which end at about the same time stay one cohort. Without this rounding waves
  * would fall apart into single blocks.
  */
-static int64_t wave_phase_ns(const struct model_kernel *kernel, int64_t end_ns)
+static int64_t round_wave_end_ns(const struct model_kernel *kernel, int64_t end_ns)
 {
 	int64_t step = 1;
 	while (step * 2 * WAVE_PHASES <= kernel->block_ns)
@@ -130,7 +130,7 @@ static void push_cohort(struct hb_gpu_model *model, struct model_context *contex
 		return; /* ends when released */
 	int64_t end = model_own_ns(model, context) + (length_ns > 0 ? length_ns : 1);
 	if (in_wave)
-		end = wave_phase_ns(kernel, end);
+		end = round_wave_end_ns(kernel, end);
 	hb_gpu_model_heap_push(&context->heap, end, EVENT_COHORT, id, cohort->generation);
 }
 
@@ -239,8 +239,8 @@ static double find_slowdown(const struct hb_gpu_model *model, const struct model
  * Returns how much longer placing takes than for the kernel alone. An SM gets its blocks one after another, so placing
  * takes longer when some SM gets more blocks than it would if the kernel were alone.
  */
-static double placing_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
-			 const uint8_t count[HB_GPU_MODEL_SMS_MAX])
+static double compute_placing_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel,
+				 const uint8_t count[HB_GPU_MODEL_SMS_MAX])
 {
 	uint32_t most = 0;
 	for (uint32_t i = 0; i < model->sms; i++)
@@ -251,7 +251,7 @@ static double placing_ns(const struct hb_gpu_model *model, const struct model_ke
 }
 
 /* Returns the time until a hold's limit, which counts from its launch even if the hold waited behind another one. */
-static double hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
+static double compute_hold_left_ns(const struct hb_gpu_model *model, const struct model_kernel *kernel)
 {
 	int64_t end_ns = model->streams[kernel->stream].head->ready_ns + kernel->work->duration_ns;
 	return end_ns > model->now_ns ? (double)(end_ns - model->now_ns) : 1;
@@ -273,9 +273,9 @@ static bool place_kernel(struct hb_gpu_model *model, struct model_context *conte
 		uint64_t most = kernel->blocks_left / slots;
 		in_row = in_row < most ? in_row : most;
 	}
-	double length = (double)kernel->block_ns * factor * (double)in_row + placing_ns(model, kernel, count);
+	double length = (double)kernel->block_ns * factor * (double)in_row + compute_placing_ns(model, kernel, count);
 	if (kernel->hold)
-		length = hold_left_ns(model, kernel);
+		length = compute_hold_left_ns(model, kernel);
 	bool whole = slots == kernel->blocks_left, first = slots == kernel->work->blocks;
 	kernel->blocks_left -= slots * in_row;
 	double spread = kernel->work->block_spread;
@@ -307,8 +307,8 @@ static bool place_kernel(struct hb_gpu_model *model, struct model_context *conte
  * Returns the time until a part of the running wave ends: the end of the wave, shifted by how
  * far the waves before it have separated its parts (at most by one block).
  */
-static int64_t part_end_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,
-			   uint32_t part, uint32_t parts)
+static int64_t compute_part_left_ns(const struct model_kernel *kernel, int64_t wave_left_ns, uint64_t waves_before,
+				    uint32_t part, uint32_t parts)
 {
 	double block = (double)kernel->block_ns;
 	double apart = kernel->work->block_spread * (double)(waves_before + 1);
@@ -357,7 +357,8 @@ static void spread_kernel(struct hb_gpu_model *model, struct model_context *cont
 			model->free_cohort = cohort_id;
 			continue;
 		}
-		int64_t end = parts > 1 ? part_end_ns(kernel, wave_left_ns, waves_before, part, parts) : wave_left_ns;
+		int64_t end = parts > 1 ? compute_part_left_ns(kernel, wave_left_ns, waves_before, part, parts)
+					: wave_left_ns;
 		push_cohort(model, context, id, cohort_id, cohort->slots, end,
 			    waves > 1 && kernel->work->block_spread > 0);
 	}

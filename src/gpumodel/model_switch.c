@@ -30,7 +30,7 @@ static bool wants_gpu(const struct hb_gpu_model *model, int32_t index)
 	return context->n_boundary > 0 || (context->n_active > 0 && !is_lone_hold(model, context));
 }
 
-static int32_t next_context(const struct hb_gpu_model *model)
+static int32_t find_next_context(const struct hb_gpu_model *model)
 {
 	for (uint32_t step = 1; step <= model->n_contexts; step++) {
 		int32_t index = (int32_t)(((uint32_t)(model->resident + 1) + step - 1) % model->n_contexts);
@@ -83,7 +83,7 @@ static void begin_switch(struct hb_gpu_model *model, int32_t next)
 	set_timer(model, model->now_ns + (int64_t)cost);
 }
 
-static bool blocks_running(const struct hb_gpu_model *model, const struct model_context *context)
+static bool are_blocks_running(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	for (uint32_t i = 0; i < context->n_active; i++)
 		if (model->kernels[context->active[i]].blocks_running || model->kernels[context->active[i]].solo)
@@ -94,7 +94,7 @@ static bool blocks_running(const struct hb_gpu_model *model, const struct model_
 static bool is_drained(const struct hb_gpu_model *model, const struct model_context *context)
 {
 	if (context->params.preempt == HB_PREEMPT_BLOCK)
-		return !blocks_running(model, context);
+		return !are_blocks_running(model, context);
 	return context->n_started == 0;
 }
 
@@ -117,7 +117,7 @@ static void leave_at_slice_end(struct hb_gpu_model *model, int32_t next)
 		set_timer(model, HB_GPU_MODEL_NEVER);
 }
 
-static int64_t slice_end_ns(const struct hb_gpu_model *model)
+static int64_t compute_slice_end_ns(const struct hb_gpu_model *model)
 {
 	const struct model_context *context = &model->contexts[model->resident];
 	int64_t slice = context->params.slice_ns ? context->params.slice_ns : (int64_t)model->spec.slice_ns;
@@ -136,7 +136,7 @@ void hb_gpu_model_engine_update(struct hb_gpu_model *model)
 		context->idle_since_ns = model->now_ns;
 	if (context)
 		context->had_demand = demand;
-	int32_t next = next_context(model);
+	int32_t next = find_next_context(model);
 	if (next < 0) {
 		if (context && model->engine == ENGINE_DRAIN) {
 			model->engine = ENGINE_RUN;
@@ -153,7 +153,7 @@ void hb_gpu_model_engine_update(struct hb_gpu_model *model)
 		leave_at_slice_end(model, next);
 		return;
 	}
-	int64_t at = demand ? slice_end_ns(model) : context->idle_since_ns + (int64_t)model->spec.yield_ns;
+	int64_t at = demand ? compute_slice_end_ns(model) : context->idle_since_ns + (int64_t)model->spec.yield_ns;
 	if (at > model->now_ns)
 		set_timer(model, at);
 	else if (demand)

@@ -73,12 +73,12 @@ struct trace_gpu {
  * Returns the GPU time of the last advance. Server threads read the clock before they take the lock, so their times may
  * go backwards.
  */
-static int64_t gpu_time(const struct trace_gpu *gpu)
+static int64_t get_gpu_time(const struct trace_gpu *gpu)
 {
 	return (int64_t)((double)(gpu->advanced_ns - gpu->begun_ns) * gpu->speed);
 }
 
-static int64_t clock_time(const struct trace_gpu *gpu, int64_t at_ns)
+static int64_t convert_to_clock_time(const struct trace_gpu *gpu, int64_t at_ns)
 {
 	return gpu->begun_ns + (int64_t)ceil((double)at_ns / gpu->speed);
 }
@@ -89,10 +89,10 @@ static void advance_gpu(struct trace_gpu *gpu, int64_t now_ns)
 	struct hb_scheduler_provider_event event;
 	if (now_ns > gpu->advanced_ns)
 		gpu->advanced_ns = now_ns;
-	while (hb_serving_gpu_ops.poll(gpu->gpu, gpu_time(gpu), &event)) {
+	while (hb_serving_gpu_ops.poll(gpu->gpu, get_gpu_time(gpu), &event)) {
 		struct trace_flight *flight = &gpu->flights[event.slot];
 		struct trace_model *model = flight->model;
-		event.at_ns = clock_time(gpu, event.at_ns);
+		event.at_ns = convert_to_clock_time(gpu, event.at_ns);
 		event.slot = flight->slot;
 		if (event.stage == HB_STAGES)
 			*flight = (struct trace_flight){.used = false};
@@ -123,7 +123,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t numbe
 		if (!hb_inference_make_outputs(hb_backend_inference(batch->cookies[i]), &model->config))
 			return -ENOMEM;
 	advance_gpu(gpu, now_ns);
-	int result = hb_serving_gpu_ops.start(gpu->gpu, gpu_time(gpu), flight, model->number, batch);
+	int result = hb_serving_gpu_ops.start(gpu->gpu, get_gpu_time(gpu), flight, model->number, batch);
 	if (result == 0)
 		gpu->flights[flight] = (struct trace_flight){.model = model, .slot = slot, .used = true};
 	return result;
@@ -136,7 +136,7 @@ static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 	advance_gpu(gpu, now_ns);
 	for (uint32_t i = 0; i < HB_SCHEDULER_FLIGHTS_MAX; i++)
 		if (gpu->flights[i].used && gpu->flights[i].model == model && gpu->flights[i].slot == slot)
-			hb_serving_gpu_ops.pause(gpu->gpu, gpu_time(gpu), i, paused);
+			hb_serving_gpu_ops.pause(gpu->gpu, get_gpu_time(gpu), i, paused);
 }
 
 static bool poll_events(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
@@ -160,7 +160,7 @@ static int64_t next_poll_ns(void *self)
 		return 0;
 	if (next == INT64_MAX)
 		return next;
-	next = clock_time(model->gpu, next);
+	next = convert_to_clock_time(model->gpu, next);
 	return next > soonest ? next : soonest;
 }
 
@@ -193,7 +193,7 @@ static int profile_batch(void *self, uint32_t number, uint32_t items, double sta
 	return result;
 }
 
-static bool same_options(const struct hb_serving_model_options *a, const struct hb_serving_model_options *b)
+static bool are_options_equal(const struct hb_serving_model_options *a, const struct hb_serving_model_options *b)
 {
 	return strcmp(a->name, b->name) == 0 && strcmp(a->program, b->program) == 0 && a->max_items == b->max_items &&
 	       a->in_bytes == b->in_bytes && a->out_bytes == b->out_bytes;
@@ -227,7 +227,7 @@ static int choose_number(struct trace_gpu *gpu, const struct hb_model_config *co
 	for (uint32_t i = 0; i < config->n_outputs && !config->n_transfer; i++)
 		wanted.out_bytes += (double)hb_tensor_spec_bytes(&config->outputs[i]);
 	for (uint32_t i = 0; i < gpu->n_models; i++)
-		if (!gpu->open[i] && same_options(&gpu->options[i], &wanted))
+		if (!gpu->open[i] && are_options_equal(&gpu->options[i], &wanted))
 			return (int)i;
 	int number = gpu->n_models < HB_SCHEDULER_MODELS_MAX ? hb_serving_gpu_add_model(gpu->gpu, &wanted, error)
 							     : reuse_number(gpu, &wanted, error);

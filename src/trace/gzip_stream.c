@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static ssize_t stream_write(void *cookie, const char *bytes, size_t length)
+static ssize_t write_to_stream(void *cookie, const char *bytes, size_t length)
 {
 	unsigned part = length > INT_MAX ? INT_MAX : (unsigned)length;
 	int written = gzwrite(cookie, bytes, part);
@@ -15,7 +15,7 @@ static ssize_t stream_write(void *cookie, const char *bytes, size_t length)
 	return written > 0 ? written : 0;
 }
 
-static int stream_close(void *cookie)
+static int close_stream(void *cookie)
 {
 	if (gzclose(cookie) == Z_OK)
 		return 0;
@@ -32,7 +32,7 @@ FILE *hb_gzip_stream_new(int fd)
 			close(own);
 		return NULL;
 	}
-	FILE *stream = fopencookie(file, "w", (cookie_io_functions_t){.write = stream_write, .close = stream_close});
+	FILE *stream = fopencookie(file, "w", (cookie_io_functions_t){.write = write_to_stream, .close = close_stream});
 	if (!stream)
 		gzclose(file);
 	return stream;

@@ -43,7 +43,7 @@ const char *hb_trace_column_name(enum hb_trace_column column)
 	return names[column];
 }
 
-static bool on_clock(int64_t ns)
+static bool is_on_clock(int64_t ns)
 {
 	return ns >= -CLOCK_MAX_NS && ns <= CLOCK_MAX_NS;
 }
@@ -54,7 +54,7 @@ int hb_import_add_op(struct hb_import_events *events, const struct hb_op_values 
 	struct hb_op_values checked = *values;
 	struct hb_event_op event = {.start_ns = values->start_ns, .correlation = correlation, .group = group};
 	char clean[HB_TRACE_NAME_CUT + 1];
-	if (on_clock(values->start_ns))
+	if (is_on_clock(values->start_ns))
 		checked.start_ns = 0; /* the recording's clock can start anywhere */
 	/* Profilers that count in microseconds write 0 for the shortest ops. */
 	if (checked.duration_ns == 0)
@@ -79,7 +79,7 @@ int hb_import_add_launch(struct hb_import_events *events, uint64_t correlation, 
 {
 	if (events->n_launches == EVENTS_MAX)
 		return -E2BIG;
-	if (!on_clock(start_ns))
+	if (!is_on_clock(start_ns))
 		return 0;
 	struct hb_event_launch *grown = hb_grow(events->launches, events->n_launches, &events->launches_room,
 						sizeof *grown);
@@ -95,7 +95,7 @@ int hb_import_add_range(struct hb_import_events *events, bool on_gpu, int64_t st
 	struct hb_event_ranges *ranges = on_gpu ? &events->gpu_ranges : &events->ranges;
 	if (ranges->n == EVENTS_MAX)
 		return -E2BIG;
-	if (!on_clock(start_ns) || !on_clock(end_ns))
+	if (!is_on_clock(start_ns) || !is_on_clock(end_ns))
 		return 0;
 	struct hb_event_range *grown = hb_grow(ranges->at, ranges->n, &ranges->room, sizeof *grown);
 	if (!grown)
@@ -203,7 +203,7 @@ static void split_by_ranges(struct hb_import_events *events, struct hb_event_ran
 	}
 }
 
-static int64_t end_of(const struct hb_event_op *op)
+static int64_t compute_end_ns(const struct hb_event_op *op)
 {
 	return op->start_ns + op->op.duration_ns;
 }
@@ -217,8 +217,8 @@ static void split_by_gap(struct hb_import_events *events, int64_t gap_ns)
 		if (i && op->start_ns - busy_until >= gap_ns)
 			iteration++;
 		op->iteration = iteration;
-		if (!i || end_of(op) > busy_until)
-			busy_until = end_of(op);
+		if (!i || compute_end_ns(op) > busy_until)
+			busy_until = compute_end_ns(op);
 	}
 }
 
@@ -247,11 +247,11 @@ static int split_by_longest_gaps(struct hb_import_events *events, uint32_t count
 	struct hb_event_range *gaps = calloc(events->n_ops, sizeof *gaps);
 	if (!gaps)
 		return -ENOMEM;
-	int64_t busy_until = end_of(&events->ops[0]);
+	int64_t busy_until = compute_end_ns(&events->ops[0]);
 	for (size_t i = 1; i < events->n_ops; i++) {
 		gaps[i - 1] = (struct hb_event_range){events->ops[i].start_ns - busy_until, (int64_t)i};
-		if (end_of(&events->ops[i]) > busy_until)
-			busy_until = end_of(&events->ops[i]);
+		if (compute_end_ns(&events->ops[i]) > busy_until)
+			busy_until = compute_end_ns(&events->ops[i]);
 	}
 	qsort(gaps, events->n_ops - 1, sizeof *gaps, compare_gaps);
 	for (size_t i = 0; i < events->n_ops; i++)
@@ -325,10 +325,10 @@ static int64_t estimate_alone(const struct hb_import_events *events, const struc
 			launched = ops[i].launch_ns;
 		int64_t from = ops[i].start_ns > busy_until ? ops[i].start_ns : busy_until;
 		waits += i == 0 || ops[i].start_ns > busy_until;
-		if (end_of(&ops[i]) <= busy_until)
+		if (compute_end_ns(&ops[i]) <= busy_until)
 			continue;
-		busy_ns += end_of(&ops[i]) - from;
-		busy_until = end_of(&ops[i]);
+		busy_ns += compute_end_ns(&ops[i]) - from;
+		busy_until = compute_end_ns(&ops[i]);
 	}
 	if (launched > ops[0].start_ns) /* the launch is not known, or it launched other work */
 		return 0;
@@ -342,7 +342,7 @@ static int compare_times(const void *left, const void *right)
 }
 
 /* Returns the median of the iterations' times; 0 when one of them is not known. */
-static int64_t median_alone(const struct hb_import_events *events, const struct hb_workload *workload)
+static int64_t compute_median_alone(const struct hb_import_events *events, const struct hb_workload *workload)
 {
 	int64_t *times = calloc(workload->n_iterations, sizeof *times);
 	if (!times)
@@ -361,7 +361,8 @@ static int64_t median_alone(const struct hb_import_events *events, const struct 
  * profiler added to the launches before it; 0 = not known. `launches` counts the
  * launches; the kernels of a graph have one launch together.
  */
-static int64_t host_time(const struct hb_import_events *events, const struct hb_event_op *event, int64_t launches)
+static int64_t compute_host_time(const struct hb_import_events *events, const struct hb_event_op *event,
+				 int64_t launches)
 {
 	if (!events->by_host_ranges || event->launch_ns == HB_LAUNCH_UNKNOWN)
 		return 0;
@@ -393,7 +394,7 @@ static int build_workload(struct hb_import_events *events, const char *path, con
 		struct hb_event_op *event = &events->ops[i];
 		code = enter_iteration(events, i, &base_ns, &launches);
 		event->op.start_ns = event->start_ns - base_ns;
-		event->op.host_ns = host_time(events, event, launches);
+		event->op.host_ns = compute_host_time(events, event, launches);
 		if (event->op.start_ns > HB_TRACE_TIME_MAX_NS)
 			return hb_error_set(error, -EINVAL, "%s: an iteration is longer than a day", path);
 		if (!code)
@@ -405,7 +406,7 @@ static int build_workload(struct hb_import_events *events, const char *path, con
 static void set_alone(const struct hb_import_events *events, int64_t measured_ns, struct hb_import_report *report)
 {
 	struct hb_workload *workload = &events->builder.workloads[0];
-	workload->alone_ns = measured_ns ? measured_ns : median_alone(events, workload);
+	workload->alone_ns = measured_ns ? measured_ns : compute_median_alone(events, workload);
 	if (workload->alone_ns > HB_TRACE_TIME_MAX_NS)
 		workload->alone_ns = 0;
 	report->alone_estimated = !measured_ns && workload->alone_ns;

@@ -22,7 +22,7 @@ static const struct hb_csv_column columns[N_COLUMNS] = {
 };
 
 /* Returns the length of `path` without the ending, if it has that ending. */
-static size_t length_without(const char *path, size_t length, const char *ending)
+static size_t find_length_without(const char *path, size_t length, const char *ending)
 {
 	size_t bytes = strlen(ending);
 	return length > bytes && memcmp(path + length - bytes, ending, bytes) == 0 ? length - bytes : length;
@@ -31,7 +31,7 @@ static size_t length_without(const char *path, size_t length, const char *ending
 char *hb_trace_alone_path(const char *path)
 {
 	static const char companion[] = ".alone.csv";
-	size_t length = length_without(path, length_without(path, strlen(path), ".gz"), ".csv");
+	size_t length = find_length_without(path, find_length_without(path, strlen(path), ".gz"), ".csv");
 	char *out = malloc(length + sizeof companion);
 	if (out) {
 		memcpy(out, path, length);

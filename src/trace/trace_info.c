@@ -26,7 +26,7 @@ static const double wave_limits[HB_WAVE_CLASSES] = {
 #undef HB_WAVE_CLASS
 };
 
-static double waves_of(const struct hb_op *op, const struct hb_gpu_spec *gpu)
+static double compute_waves(const struct hb_op *op, const struct hb_gpu_spec *gpu)
 {
 	struct hb_gpu_model_work work = {
 		.threads = op->threads,
@@ -45,7 +45,7 @@ static void count_ops(const struct hb_workload *workload, const struct hb_gpu_sp
 		info->copies += op->kind >= HB_OP_COPY_H2D;
 		if (op->kind != HB_OP_KERNEL)
 			continue;
-		double waves = waves_of(op, gpu);
+		double waves = compute_waves(op, gpu);
 		int class = 0;
 		while (class + 1 < HB_WAVE_CLASSES && waves > wave_limits[class])
 			class ++;
@@ -84,7 +84,7 @@ static int compare_times(const void *left, const void *right)
 }
 
 /* Returns the smallest duration that at least this share of the ops does not exceed. */
-static double percentile_us(const int64_t *sorted_ns, uint32_t n, double share)
+static double find_percentile_us(const int64_t *sorted_ns, uint32_t n, double share)
 {
 	uint32_t rank = (uint32_t)(share * n + 0.999999);
 	return (double)sorted_ns[rank ? rank - 1 : 0] / 1e3;
@@ -98,10 +98,10 @@ static int measure_durations(const struct hb_workload *workload, struct hb_workl
 	for (uint32_t i = 0; i < workload->n_ops; i++)
 		durations[i] = workload->ops[i].duration_ns;
 	qsort(durations, workload->n_ops, sizeof *durations, compare_times);
-	info->p50_us = percentile_us(durations, workload->n_ops, 0.50);
-	info->p90_us = percentile_us(durations, workload->n_ops, 0.90);
-	info->p99_us = percentile_us(durations, workload->n_ops, 0.99);
-	info->max_us = percentile_us(durations, workload->n_ops, 1);
+	info->p50_us = find_percentile_us(durations, workload->n_ops, 0.50);
+	info->p90_us = find_percentile_us(durations, workload->n_ops, 0.90);
+	info->p99_us = find_percentile_us(durations, workload->n_ops, 0.99);
+	info->max_us = find_percentile_us(durations, workload->n_ops, 1);
 	free(durations);
 	return 0;
 }
@@ -144,7 +144,7 @@ static void group_shapes(const struct hb_op *const *kernels, uint32_t n, const s
 {
 	double all = 0;
 	for (uint32_t from = 0, to = 0; from < n; from = to) {
-		struct hb_shape shape = {.waves = waves_of(kernels[from], gpu)};
+		struct hb_shape shape = {.waves = compute_waves(kernels[from], gpu)};
 		memcpy(shape.grid, kernels[from]->grid, sizeof shape.grid);
 		memcpy(shape.block, kernels[from]->block, sizeof shape.block);
 		for (; to < n && compare_shapes(&kernels[from], &kernels[to]) == 0; to++) {

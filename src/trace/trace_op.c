@@ -136,7 +136,7 @@ bool hb_copy_direction(const char *name, enum hb_op_kind *kind)
 }
 
 /* Returns the length of the printable UTF-8 character at `text`; 0 = there is none. */
-static size_t character_length(const unsigned char *text)
+static size_t measure_character(const unsigned char *text)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	if (text[0] < 0x80)
@@ -161,7 +161,7 @@ const char *hb_op_name_fault(const char *name)
 	if (strlen(name) > HB_TRACE_NAME_BYTES_MAX)
 		return "is longer than 1024 bytes";
 	for (size_t at = 0, length = 0; name[at]; at += length) {
-		length = character_length((const unsigned char *)name + at);
+		length = measure_character((const unsigned char *)name + at);
 		if (!length)
 			return "is not printable UTF-8 text";
 	}
@@ -184,7 +184,7 @@ void hb_op_name_clean(const char *name, char out[static HB_TRACE_NAME_CUT + 1])
 {
 	size_t used = 0;
 	while (*name) {
-		size_t length = character_length((const unsigned char *)name);
+		size_t length = measure_character((const unsigned char *)name);
 		if (used + (length ? length : 1) > HB_TRACE_NAME_CUT)
 			break;
 		if (length)

@@ -70,7 +70,7 @@ struct worker {
 	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* not reported yet */
 };
 
-static struct hb_worker_lane *shared_lane(const struct worker *worker, uint32_t lane)
+static struct hb_worker_lane *find_shared_lane(const struct worker *worker, uint32_t lane)
 {
 	return hb_worker_memory_lane(&worker->memory, lane);
 }
@@ -185,7 +185,7 @@ static void kill_process(struct worker *worker, const char *why, int64_t now_ns)
 static void give_model_up(struct worker *worker, int64_t now_ns)
 {
 	kill_process(worker, "killed, it cannot run the model", now_ns);
-	read_error(shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
+	read_error(find_shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
 	hb_log_error("model %s: %s", worker->config.name, worker->why_failed);
 	fail_model(worker);
 }
@@ -198,7 +198,7 @@ static void fail_begun_batches(struct worker *worker, const char *how)
 			continue;
 		worker->lanes[i].state = LANE_WAITS;
 		worker->lanes[i].stage = HB_WORKER_NOT_BEGUN;
-		if (atomic_load(&shared_lane(worker, i)->stage))
+		if (atomic_load(&find_shared_lane(worker, i)->stage))
 			fail_lane(worker, i, "the worker of model %s died in this batch: %s", worker->config.name, how);
 	}
 }
@@ -273,7 +273,7 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 		uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 		if (worker->lanes[i].state != LANE_WAITS)
 			continue;
-		atomic_store(&shared_lane(worker, i)->stage, HB_WORKER_NOT_BEGUN);
+		atomic_store(&find_shared_lane(worker, i)->stage, HB_WORKER_NOT_BEGUN);
 		ring->lanes[head % HB_WORKER_RING] = i;
 		atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 		worker->lanes[i].state = LANE_SUBMITTED;
@@ -340,7 +340,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 		return refuse_batch(batch, HB_ANSWER_UNAVAILABLE, worker->why_failed);
 	if (index == HB_WORKER_LANES)
 		return -EBUSY;
-	struct hb_worker_lane *lane = shared_lane(worker, index);
+	struct hb_worker_lane *lane = find_shared_lane(worker, index);
 	lane->items = batch->items;
 	lane->priority = batch->priority;
 	lane->status = HB_WORKER_OK;
@@ -363,7 +363,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 static void complete_lane(struct worker *worker, uint32_t index)
 {
 	struct worker_lane *lane = &worker->lanes[index];
-	const struct hb_worker_lane *shared = shared_lane(worker, index);
+	const struct hb_worker_lane *shared = find_shared_lane(worker, index);
 	const char *data = (const char *)shared + worker->memory.out_offset;
 	struct hb_worker_tensor outputs[HB_TENSORS_MAX];
 	uint32_t first = 0, dropped = shared->dropped;
@@ -411,7 +411,7 @@ static void report_stages(struct worker *worker)
 		struct worker_lane *lane = &worker->lanes[i];
 		if (lane->state != LANE_SUBMITTED)
 			continue;
-		uint32_t stage = atomic_load_explicit(&shared_lane(worker, i)->stage, memory_order_acquire);
+		uint32_t stage = atomic_load_explicit(&find_shared_lane(worker, i)->stage, memory_order_acquire);
 		for (; lane->stage < stage && lane->stage < HB_WORKER_COPY_OUT; lane->stage++)
 			if (lane->stage == HB_WORKER_COPY_IN)
 				add_event(worker, i, HB_STAGE_RUN, false);
@@ -484,7 +484,7 @@ static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 		if (worker->lanes[i].state == LANE_WAITS)
 			end_lane(worker, i, false);
 		else if (worker->lanes[i].state == LANE_SUBMITTED)
-			atomic_store(&shared_lane(worker, i)->unwanted, 1);
+			atomic_store(&find_shared_lane(worker, i)->unwanted, 1);
 	}
 	ring_worker(worker); /* the worker may sleep while its batch runs */
 }
@@ -494,7 +494,8 @@ static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 	const struct worker *worker = self;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].slot == slot)
-			atomic_store(&shared_lane(worker, i)->pause, paused ? HB_WORKER_PAUSED : HB_WORKER_NOT_PAUSED);
+			atomic_store(&find_shared_lane(worker, i)->pause,
+				     paused ? HB_WORKER_PAUSED : HB_WORKER_NOT_PAUSED);
 }
 
 static int64_t next_poll_ns(void *self)

@@ -37,7 +37,7 @@ struct hb_onnx {
 };
 
 /* Returns ONNX's number of an element type; 0 = the type is not supported. */
-static int onnx_type(enum hb_dtype dtype)
+static int convert_to_onnx_type(enum hb_dtype dtype)
 {
 	static const int numbers[HB_DTYPES] = {
 		[HB_DTYPE_FP32] = 1,    [HB_DTYPE_UINT8] = 2, [HB_DTYPE_INT8] = 3,  [HB_DTYPE_UINT16] = 4,
@@ -245,10 +245,10 @@ static int compare_tensor(const struct found_tensor *found, bool input, const st
 			  struct hb_error *error)
 {
 	const char *what = input ? "input" : "output";
-	if (onnx_type(tensor->dtype) == 0)
+	if (convert_to_onnx_type(tensor->dtype) == 0)
 		return hb_error_set(error, -EINVAL, "%s %s: platform onnxruntime does not support %s", what,
 				    tensor->name, hb_dtype_name(tensor->dtype));
-	if (found->type != onnx_type(tensor->dtype))
+	if (found->type != convert_to_onnx_type(tensor->dtype))
 		return hb_error_set(error, -EINVAL,
 				    "%s %s: model.yaml says %s, but the model has another type (ONNX's number %d)",
 				    what, tensor->name, hb_dtype_name(tensor->dtype), found->type);
@@ -349,7 +349,7 @@ static int make_input(struct hb_onnx *onnx, const struct hb_onnx_tensor *tensor,
 	return check_status(onnx,
 			    onnx->calls.CreateTensorWithDataAsOrtValue(onnx->memory, tensor->data, tensor->bytes,
 								       tensor->dims, tensor->n_dims,
-								       onnx_type(tensor->dtype), value),
+								       convert_to_onnx_type(tensor->dtype), value),
 			    tensor->name, error);
 }
 

@@ -34,7 +34,7 @@ struct onnx_session {
 	struct hb_worker_lane *running; /* lane of the running batch; protected by `lock` */
 };
 
-static struct hb_worker_lane *lane_at(const struct onnx_session *session, uint32_t lane)
+static struct hb_worker_lane *find_lane(const struct onnx_session *session, uint32_t lane)
 {
 	return (struct hb_worker_lane *)((char *)session->page + PAGE_BYTES + lane * session->page->lane_bytes);
 }
@@ -179,7 +179,7 @@ static void *watch_for_unwanted(void *argument)
 
 static void run_batch(struct onnx_session *session, uint32_t number)
 {
-	struct hb_worker_lane *lane = lane_at(session, number);
+	struct hb_worker_lane *lane = find_lane(session, number);
 	struct hb_worker_ring *completed = &session->page->completed;
 	struct hb_error error = {.text = ""};
 	atomic_store(&lane->stage, HB_WORKER_COPY_IN);
@@ -213,7 +213,7 @@ static void serve_batches(struct onnx_session *session)
 static int report_unable(struct onnx_session *session, const char *why)
 {
 	hb_log_error("%s", why);
-	set_error(lane_at(session, 0), why);
+	set_error(find_lane(session, 0), why);
 	atomic_store(&session->page->ready, HB_WORKER_UNABLE);
 	ring_server(session);
 	return 1;

@@ -66,13 +66,13 @@ static void clear_doorbell(struct hb_http_loop *loop)
 		atomic_store(&loop->doorbell_on, false);
 }
 
-static int epoll_descriptor(struct MHD_Daemon *daemon)
+static int get_epoll_descriptor(struct MHD_Daemon *daemon)
 {
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
 	return info ? info->epoll_fd : -1;
 }
 
-static int next_timeout_ms(struct MHD_Daemon *daemon)
+static int compute_timeout_ms(struct MHD_Daemon *daemon)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
 	if (MHD_get_timeout(daemon, &ms) != MHD_YES)
@@ -98,11 +98,11 @@ static void *run_loop(void *argument)
 	struct hb_http_loop *loop = argument;
 	bool quiet = false;
 	struct pollfd fds[] = {{.fd = loop->doorbell, .events = POLLIN},
-			       {.fd = epoll_descriptor(loop->daemon), .events = POLLIN}};
+			       {.fd = get_epoll_descriptor(loop->daemon), .events = POLLIN}};
 	here = loop;
 	while (!atomic_load(&loop->loops->stopping)) {
 		/* poll() can only fail by being interrupted; checking the daemon then does no harm. */
-		poll(fds, 2, loop->run_again ? 0 : next_timeout_ms(loop->daemon));
+		poll(fds, 2, loop->run_again ? 0 : compute_timeout_ms(loop->daemon));
 		loop->run_again = false;
 		if (fds[0].revents & POLLIN)
 			clear_doorbell(loop);

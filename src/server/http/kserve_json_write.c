@@ -163,8 +163,8 @@ static bool add_output(struct hb_json_text *text, struct hb_inference *infer, co
 }
 
 /* Iterates over the outputs that the client asked for, or over all of them; *at is the state. */
-static const struct hb_tensor *next_output(const struct hb_inference *infer, uint32_t *at,
-					   const struct hb_output_request **request)
+static const struct hb_tensor *find_next_output(const struct hb_inference *infer, uint32_t *at,
+						const struct hb_output_request **request)
 {
 	while (*at < infer->n_outputs) {
 		const struct hb_tensor *tensor = &infer->outputs[(*at)++];
@@ -181,7 +181,7 @@ static bool add_outputs(struct hb_json_text *text, struct hb_inference *infer)
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
 	HB_JSON_TEXT_ADD(text, ",\"outputs\":[");
-	for (bool first = true; (tensor = next_output(infer, &at, &request)); first = false) {
+	for (bool first = true; (tensor = find_next_output(infer, &at, &request)); first = false) {
 		if (!first)
 			HB_JSON_TEXT_ADD(text, ",");
 		if (!add_output(text, infer, tensor, request))
@@ -196,7 +196,7 @@ static void add_binary(struct hb_json_text *text, const struct hb_inference *inf
 	const struct hb_output_request *request;
 	const struct hb_tensor *tensor;
 	uint32_t at = 0;
-	while ((tensor = next_output(infer, &at, &request)))
+	while ((tensor = find_next_output(infer, &at, &request)))
 		if (is_binary(infer, request))
 			hb_json_text_add(text, tensor->data, tensor->bytes);
 }

@@ -16,7 +16,7 @@ static const struct hb_tensor_spec *find_spec(const struct hb_tensor_spec *specs
 	return NULL;
 }
 
-static bool shape_fits(const struct hb_tensor *tensor, const struct hb_tensor_spec *spec, uint32_t batched)
+static bool does_shape_fit(const struct hb_tensor *tensor, const struct hb_tensor_spec *spec, uint32_t batched)
 {
 	if (tensor->n_dims != spec->n_dims + batched)
 		return false;
@@ -48,7 +48,7 @@ static enum hb_answer check_input(struct hb_inference *infer, struct hb_tensor *
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,
 					 "input \"%s\" has data type %s, but the model needs %s", tensor->name,
 					 hb_dtype_name(tensor->dtype), hb_dtype_name((enum hb_dtype)spec->dtype));
-	if (!shape_fits(tensor, spec, batched)) {
+	if (!does_shape_fit(tensor, spec, batched)) {
 		print_shape(given, sizeof(given), tensor->dims, tensor->n_dims, false);
 		print_shape(wanted, sizeof(wanted), spec->dims, spec->n_dims, batched);
 		return hb_inference_fail(infer, HB_ANSWER_BAD_REQUEST,

@@ -97,7 +97,7 @@ uint64_t hb_tensor_spec_bytes(const struct hb_tensor_spec *spec)
 /*
  * Returns whether a tensor's name is valid. It must not contain line breaks: workers get names as lines of a variable.
  */
-static bool tensor_name_fits(const char *name)
+static bool is_tensor_name_valid(const char *name)
 {
 	const unsigned char *at = (const unsigned char *)name;
 	while (*at >= ' ' && *at != 0x7f)
@@ -112,7 +112,7 @@ static int check_tensors(const char *path, const char *what, const struct hb_ten
 		return hb_error_set(error, -EINVAL, "%s: %s: at least one tensor is needed", path, what);
 	for (uint32_t i = 0; i < n; i++) {
 		double elements = 1;
-		if (!tensor_name_fits(specs[i].name))
+		if (!is_tensor_name_valid(specs[i].name))
 			return hb_error_set(error, -EINVAL,
 					    "%s: %s[%u].name: must not be empty or contain control characters", path,
 					    what, i);

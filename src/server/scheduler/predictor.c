@@ -129,7 +129,7 @@ struct hb_estimate hb_predictor_alone(const struct hb_predictor *predictor, uint
 	return run;
 }
 
-static double error_from_samples(const struct hb_quantile_ring *ring)
+static double compute_error(const struct hb_quantile_ring *ring)
 {
 	if (hb_quantile_ring_count(ring) < ERROR_LEAST_SAMPLES)
 		return ERROR_GUESS;
@@ -347,6 +347,6 @@ void hb_predictor_end(struct hb_predictor *predictor, int64_t now_ns, uint32_t s
 	uint32_t row = clamp_beside(flight->flow.beside);
 	struct hb_quantile_ring *ring = &predictor->late[flight->flow.priority][row];
 	hb_quantile_ring_add(ring, late);
-	predictor->error[flight->flow.priority][row] = error_from_samples(ring);
+	predictor->error[flight->flow.priority][row] = compute_error(ring);
 	hb_quantile_ring_add(&predictor->error_size, fabs(late));
 }
