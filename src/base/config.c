@@ -17,44 +17,44 @@
 /* Keys of one table, for "did you mean". */
 #define KEYS_MAX 64
 
-struct reader {
+struct config_reader {
 	yaml_document_t document;
 	const char *origin;
 	struct hb_error *error;
 };
 
 /* The current place in the file, written as a user would write it: "tenants[2].slo". */
-struct place {
+struct config_place {
 	char text[PATH_MAX_BYTES];
 };
 
-static int read_node(struct reader *reader, const struct hb_config_key *key, yaml_node_t *node,
-		     const struct place *place, char *base);
-static int read_map(struct reader *reader, const struct hb_config_key *keys, yaml_node_t *node,
-		    const struct place *place, char *base);
+static int read_node(struct config_reader *reader, const struct hb_config_key *key, yaml_node_t *node,
+		     const struct config_place *place, char *base);
+static int read_map(struct config_reader *reader, const struct hb_config_key *keys, yaml_node_t *node,
+		    const struct config_place *place, char *base);
 
-static struct place place_of_key(const struct place *parent, const char *name)
+static struct config_place place_of_key(const struct config_place *parent, const char *name)
 {
-	struct place place;
+	struct config_place place;
 	snprintf(place.text, sizeof place.text, "%.100s%s%.50s", parent->text, parent->text[0] ? "." : "", name);
 	return place;
 }
 
-static struct place place_of_item(const struct place *parent, unsigned index)
+static struct config_place place_of_item(const struct config_place *parent, unsigned index)
 {
-	struct place place;
+	struct config_place place;
 	snprintf(place.text, sizeof place.text, "%.140s[%u]", parent->text, index);
 	return place;
 }
 
-static int fail_at_node(const struct reader *reader, const yaml_node_t *node, const struct place *place,
+static int fail_at_node(const struct config_reader *reader, const yaml_node_t *node, const struct config_place *place,
 			const char *what)
 {
 	return hb_error_set(reader->error, -EINVAL, "%s:%zu: %s%s%s", reader->origin, node->start_mark.line + 1,
 			    place->text, place->text[0] ? ": " : "", what);
 }
 
-static int fail_unknown(const struct reader *reader, const yaml_node_t *node, const struct place *place,
+static int fail_unknown(const struct config_reader *reader, const yaml_node_t *node, const struct config_place *place,
 			const struct hb_config_key *keys, const char *name)
 {
 	char what[256];
@@ -65,12 +65,12 @@ static int fail_unknown(const struct reader *reader, const yaml_node_t *node, co
 	const char *nearest = hb_nearest(name, words, n);
 	snprintf(what, sizeof what, "unknown key%s%s%s", nearest ? "; did you mean '" : "", nearest ? nearest : "",
 		 nearest ? "'?" : "");
-	struct place full = place_of_key(place, name);
+	struct config_place full = place_of_key(place, name);
 	return fail_at_node(reader, node, &full, what);
 }
 
-static int read_scalar(struct reader *reader, const struct hb_config_key *key, yaml_node_t *node,
-		       const struct place *place, char *field)
+static int read_scalar(struct config_reader *reader, const struct hb_config_key *key, yaml_node_t *node,
+		       const struct config_place *place, char *field)
 {
 	const char *text = (const char *)node->data.scalar.value;
 	bool quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
@@ -85,8 +85,8 @@ static int read_scalar(struct reader *reader, const struct hb_config_key *key, y
 	return 0;
 }
 
-static int read_list(struct reader *reader, const struct hb_config_key *key, yaml_node_t *node,
-		     const struct place *place, char *base)
+static int read_list(struct config_reader *reader, const struct hb_config_key *key, yaml_node_t *node,
+		     const struct config_place *place, char *base)
 {
 	size_t n = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
 	if (n > key->capacity) {
@@ -95,7 +95,7 @@ static int read_list(struct reader *reader, const struct hb_config_key *key, yam
 		return fail_at_node(reader, node, place, what);
 	}
 	for (unsigned i = 0; i < n; i++) {
-		struct place item = place_of_item(place, i);
+		struct config_place item = place_of_item(place, i);
 		yaml_node_t *child = yaml_document_get_node(&reader->document, node->data.sequence.items.start[i]);
 		char *element = base + key->offset + i * key->size;
 		bool scalars = key->keys->name && !*key->keys->name;
@@ -108,8 +108,8 @@ static int read_list(struct reader *reader, const struct hb_config_key *key, yam
 	return 0;
 }
 
-static int read_node(struct reader *reader, const struct hb_config_key *key, yaml_node_t *node,
-		     const struct place *place, char *base)
+static int read_node(struct config_reader *reader, const struct hb_config_key *key, yaml_node_t *node,
+		     const struct config_place *place, char *base)
 {
 	bool wants_list = key->type == HB_CONFIG_TYPE_LIST;
 	if (key->type == HB_CONFIG_TYPE_MAP)
@@ -128,7 +128,7 @@ static const struct hb_config_key *find_key(const struct hb_config_key *keys, co
 	return keys->name ? keys : NULL;
 }
 
-static bool is_key_repeated(struct reader *reader, const yaml_node_t *map, const yaml_node_pair_t *pair,
+static bool is_key_repeated(struct config_reader *reader, const yaml_node_t *map, const yaml_node_pair_t *pair,
 			    const char *name)
 {
 	for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
@@ -139,8 +139,8 @@ static bool is_key_repeated(struct reader *reader, const yaml_node_t *map, const
 	return false;
 }
 
-static int read_pair(struct reader *reader, const struct hb_config_key *keys, yaml_node_t *map,
-		     const yaml_node_pair_t *pair, const struct place *place, char *base)
+static int read_pair(struct config_reader *reader, const struct hb_config_key *keys, yaml_node_t *map,
+		     const yaml_node_pair_t *pair, const struct config_place *place, char *base)
 {
 	yaml_node_t *name_node = yaml_document_get_node(&reader->document, pair->key);
 	if (name_node->type != YAML_SCALAR_NODE)
@@ -149,26 +149,26 @@ static int read_pair(struct reader *reader, const struct hb_config_key *keys, ya
 	const struct hb_config_key *key = *name ? find_key(keys, name) : NULL;
 	if (!key)
 		return fail_unknown(reader, name_node, place, keys, name);
-	struct place full = place_of_key(place, name);
+	struct config_place full = place_of_key(place, name);
 	if (is_key_repeated(reader, map, pair, name))
 		return fail_at_node(reader, name_node, &full, "given twice");
 	return read_node(reader, key, yaml_document_get_node(&reader->document, pair->value), &full, base);
 }
 
-static int check_required(struct reader *reader, const struct hb_config_key *keys, yaml_node_t *map,
-			  const struct place *place)
+static int check_required(struct config_reader *reader, const struct hb_config_key *keys, yaml_node_t *map,
+			  const struct config_place *place)
 {
 	for (; keys->name; keys++) {
 		if (!keys->required || is_key_repeated(reader, map, map->data.mapping.pairs.top, keys->name))
 			continue;
-		struct place full = place_of_key(place, keys->name);
+		struct config_place full = place_of_key(place, keys->name);
 		return fail_at_node(reader, map, &full, "is required");
 	}
 	return 0;
 }
 
-static int read_map(struct reader *reader, const struct hb_config_key *keys, yaml_node_t *node,
-		    const struct place *place, char *base)
+static int read_map(struct config_reader *reader, const struct hb_config_key *keys, yaml_node_t *node,
+		    const struct config_place *place, char *base)
 {
 	if (node->type != YAML_MAPPING_NODE)
 		return fail_at_node(reader, node, place, "must be a map of keys (key: value)");
@@ -223,10 +223,10 @@ static int check_events(const char *text, size_t length, const char *origin, str
 	return rc;
 }
 
-static int read_document(struct reader *reader, const struct hb_config_key *keys, void *config, size_t size)
+static int read_document(struct config_reader *reader, const struct hb_config_key *keys, void *config, size_t size)
 {
 	yaml_node_t *root = yaml_document_get_root_node(&reader->document);
-	struct place top = {""};
+	struct config_place top = {""};
 	yaml_node_t empty = {.type = YAML_MAPPING_NODE};
 	void *copy = malloc(size);
 	if (!copy)
@@ -242,7 +242,7 @@ static int read_document(struct reader *reader, const struct hb_config_key *keys
 int hb_config_parse(const char *text, size_t length, const char *origin, const struct hb_config_key *keys, void *config,
 		    size_t size, struct hb_error *error)
 {
-	struct reader reader = {.origin = origin, .error = error};
+	struct config_reader reader = {.origin = origin, .error = error};
 	yaml_parser_t parser;
 	int rc = check_events(text, length, origin, error);
 	if (rc)

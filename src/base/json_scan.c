@@ -248,14 +248,14 @@ bool hb_json_scan_text(struct hb_json_scan *scan, char *out, size_t room, size_t
 
 /* ---- numbers ---- */
 
-struct digits {
+struct scanned_digits {
 	uint64_t value;
 	int64_t exponent; /* power of ten */
 	bool whole;       /* `value` contains every digit */
 	bool real;        /* has a point or an exponent */
 };
 
-static const char *take_digits(const char *at, const char *end, struct digits *digits, int64_t step)
+static const char *take_digits(const char *at, const char *end, struct scanned_digits *digits, int64_t step)
 {
 	for (; at < end && is_digit(*at); at++) {
 		uint64_t digit = (uint64_t)(*at - '0'), value;
@@ -269,7 +269,7 @@ static const char *take_digits(const char *at, const char *end, struct digits *d
 	return at;
 }
 
-static const char *take_exponent(const char *at, const char *end, struct digits *digits)
+static const char *take_exponent(const char *at, const char *end, struct scanned_digits *digits)
 {
 	int64_t exponent = 0;
 	bool negative = at < end && *at == '-';
@@ -286,7 +286,7 @@ static const char *take_exponent(const char *at, const char *end, struct digits 
 }
 
 /* Returns the end of the number that begins at `at`, or NULL if JSON's grammar allows none there. */
-static const char *take_number(const char *at, const char *end, struct digits *digits)
+static const char *take_number(const char *at, const char *end, struct scanned_digits *digits)
 {
 	if (at < end && *at == '-')
 		at++;
@@ -313,7 +313,7 @@ static double parse_with_libc(const char *from, size_t length)
 }
 
 /* Exact if digits and power of ten are exact, because one division or multiplication rounds once; otherwise libc converts. */
-static double convert_to_real(const struct digits *digits, const char *from, size_t length)
+static double convert_to_real(const struct scanned_digits *digits, const char *from, size_t length)
 {
 	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
 					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -326,7 +326,7 @@ static double convert_to_real(const struct digits *digits, const char *from, siz
 
 bool hb_json_scan_number(struct hb_json_scan *scan, struct hb_json_number *out)
 {
-	struct digits digits = {.whole = true};
+	struct scanned_digits digits = {.whole = true};
 	if (scan->wrong)
 		return false;
 	peek_character(scan);

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct unit {
+struct unit_row {
 	const char *name;
 	int64_t scale;
 };
 
-static const struct unit duration_units[] = {
+static const struct unit_row duration_units[] = {
 	{"ns", 1},
 	{"us", 1000},
 	{"ms", 1000 * 1000},
@@ -23,7 +23,7 @@ static const struct unit duration_units[] = {
 	{NULL, 0},
 };
 
-static const struct unit byte_units[] = {
+static const struct unit_row byte_units[] = {
 	{"B", 1},
 	{"KiB", INT64_C(1) << 10},
 	{"MiB", INT64_C(1) << 20},
@@ -38,7 +38,7 @@ static const struct unit byte_units[] = {
 };
 
 /* A decimal number and the place behind it, where the unit begins. */
-struct number {
+struct scanned_number {
 	__int128 digits;
 	__int128 divisor; /* 10^(digits after the point) */
 	const char *rest;
@@ -50,9 +50,9 @@ struct number {
 #define DIGITS_MAX 20
 
 /* Parses the number that `text` begins with. Returns 0, or -EINVAL if there is none. */
-static int scan_number(const char *text, struct number *number)
+static int scan_number(const char *text, struct scanned_number *number)
 {
-	struct number n = {.divisor = 1, .rest = text};
+	struct scanned_number n = {.divisor = 1, .rest = text};
 	unsigned count = 0;
 	bool fraction = false;
 
@@ -75,9 +75,9 @@ static int scan_number(const char *text, struct number *number)
 	return 0;
 }
 
-static int parse_quantity(const char *text, const struct unit *units, int64_t *out)
+static int parse_quantity(const char *text, const struct unit_row *units, int64_t *out)
 {
-	struct number number;
+	struct scanned_number number;
 	int rc = scan_number(text, &number);
 	if (rc)
 		return rc;
@@ -85,7 +85,7 @@ static int parse_quantity(const char *text, const struct unit *units, int64_t *o
 		*out = 0;
 		return 0;
 	}
-	const struct unit *unit = units;
+	const struct unit_row *unit = units;
 	while (unit->name && strcmp(unit->name, number.rest))
 		unit++;
 	if (!unit->name)

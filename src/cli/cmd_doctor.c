@@ -61,12 +61,12 @@ struct doctor_request {
 	int64_t limit_ns; /* time limit of one trial */
 };
 
-struct report {
+struct doctor_report {
 	struct hb_probe probes[PROBES_MAX];
 	size_t n;
 };
 
-static struct hb_probe *add_probe(struct report *report, const char *name, bool required)
+static struct hb_probe *add_probe(struct doctor_report *report, const char *name, bool required)
 {
 	static struct hb_probe spill;
 	struct hb_probe *probe = report->n < PROBES_MAX ? &report->probes[report->n++] : &spill;
@@ -78,7 +78,7 @@ static struct hb_probe *add_probe(struct report *report, const char *name, bool 
 
 /* --- checks that do not touch the GPU -------------------------------------------------- */
 
-static void probe_shim(struct report *report)
+static void probe_shim(struct doctor_report *report)
 {
 	struct hb_probe *probe = add_probe(report, "shim", true);
 	char path[PATH_MAX] = "";
@@ -90,7 +90,7 @@ static void probe_shim(struct report *report)
 		strcpy(probe->remedy, "install it, or set HB_SHIM_DIR to its folder");
 }
 
-static void probe_machine(struct report *report, const struct hb_provider *provider)
+static void probe_machine(struct doctor_report *report, const struct hb_provider *provider)
 {
 	for (size_t i = 0; provider->probes[i] && report->n < PROBES_MAX; i++) {
 		struct hb_probe *probe = &report->probes[report->n++];
@@ -99,7 +99,7 @@ static void probe_machine(struct report *report, const struct hb_provider *provi
 	}
 }
 
-static void probe_daemon(struct report *report, bool simulated)
+static void probe_daemon(struct doctor_report *report, bool simulated)
 {
 	struct hb_probe *probe = add_probe(report, "daemon", true);
 	struct hb_error error = {""};
@@ -117,7 +117,7 @@ static void probe_daemon(struct report *report, bool simulated)
 
 /* --- trials on the GPU ---------------------------------------------------------------------- */
 
-static void try_slice(struct report *report, const struct doctor_request *request)
+static void try_slice(struct doctor_report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_slice(request->simulated, request->limit_ns, &error);
@@ -137,7 +137,7 @@ static void try_slice(struct report *report, const struct doctor_request *reques
  * Adds the check of SM masks, which are not required: only the spatial engine uses them, and it also works without
  * them.
  */
-static void try_masks(struct report *report, const struct doctor_request *request)
+static void try_masks(struct doctor_report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_masks(request->simulated, request->limit_ns, &error);
@@ -151,7 +151,7 @@ static void try_masks(struct report *report, const struct doctor_request *reques
 }
 
 /* Adds the check of GPCs, which is not required: if the GPCs are unknown, masks are spread over all SMs. */
-static void try_gpcs(struct report *report, const struct doctor_request *request)
+static void try_gpcs(struct doctor_report *report, const struct doctor_request *request)
 {
 	struct hb_error error = {""};
 	json_t *answer = hb_trial_gpcs(request->simulated, request->limit_ns, &error);
@@ -164,7 +164,7 @@ static void try_gpcs(struct report *report, const struct doctor_request *request
 }
 
 /* Adds a warning, not an error, when processes use the GPU without Hummingbird. */
-static void add_uncovered(struct report *report, const json_t *answer)
+static void add_uncovered(struct doctor_report *report, const json_t *answer)
 {
 	const json_t *gpu, *entry;
 	size_t i, j, n = 0;
@@ -196,7 +196,7 @@ static void add_uncovered(struct report *report, const json_t *answer)
 			      "start them with hb run");
 }
 
-static void add_context_memory(struct report *report, const char *priority, const json_t *use)
+static void add_context_memory(struct doctor_report *report, const char *priority, const json_t *use)
 {
 	char name[32], memory[HB_UNITS_TEXT_MAX];
 	const json_t *bytes = json_object_get(use, "memory_overhead");
@@ -212,7 +212,7 @@ static void add_context_memory(struct report *report, const char *priority, cons
 	}
 }
 
-static void add_mechanism(struct report *report, const char *priority, const json_t *entry)
+static void add_mechanism(struct doctor_report *report, const char *priority, const json_t *entry)
 {
 	char name[32];
 	snprintf(name, sizeof name, "%s: %s", priority, hb_status_text(entry, "mechanism"));
@@ -225,7 +225,8 @@ static void add_mechanism(struct report *report, const char *priority, const jso
 		strcpy(probe->remedy, "the driver's default slices are used; hb status --json has the details");
 }
 
-static void try_priority(struct report *report, const char *priority, const struct doctor_request *request, bool last)
+static void try_priority(struct doctor_report *report, const char *priority, const struct doctor_request *request,
+			 bool last)
 {
 	struct hb_error error = {""};
 	char name[32];
@@ -252,7 +253,7 @@ static void try_priority(struct report *report, const char *priority, const stru
 
 /* --- printing ------------------------------------------------------------------------------ */
 
-static bool has_all_needed(const struct report *report)
+static bool has_all_needed(const struct doctor_report *report)
 {
 	bool well = true;
 	for (size_t i = 0; i < report->n; i++)
@@ -260,7 +261,7 @@ static bool has_all_needed(const struct report *report)
 	return well;
 }
 
-static void print_text(const struct report *report)
+static void print_text(const struct doctor_report *report)
 {
 	for (size_t i = 0; i < report->n; i++) {
 		const struct hb_probe *probe = &report->probes[i];
@@ -275,7 +276,7 @@ static void print_text(const struct report *report)
 	puts(has_all_needed(report) ? "everything that is required works" : "something that is required does not work");
 }
 
-static int print_json(const struct report *report, struct hb_error *error)
+static int print_json(const struct doctor_report *report, struct hb_error *error)
 {
 	json_t *probes = json_array();
 	json_t *root = hb_json_pack(error, "{s:i, s:b, s:o}", "version", 1, "works", (int)has_all_needed(report),
@@ -354,7 +355,7 @@ static int read_command_line(int argc, char **argv, struct doctor_request *reque
 int hb_cmd_doctor(int argc, char **argv)
 {
 	struct doctor_request request = {.limit_ns = TRIAL_LIMIT_NS};
-	struct report report = {.n = 0};
+	struct doctor_report report = {.n = 0};
 	struct hb_error error = {""};
 	int status = read_command_line(argc, argv, &request);
 	if (status >= 0)

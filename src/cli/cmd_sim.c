@@ -95,7 +95,7 @@ static const char help[] =
 	"  hb sim --high resnet50_b1@60/s --low resnet50_train_b128 --report out.html\n";
 
 /* The modes to run. A free worker takes the next mode; results, errors and codes have one entry for each mode. */
-struct work {
+struct mode_work {
 	const struct hb_sim_command *command;
 	struct hb_sim_result *results;
 	struct hb_error *errors;
@@ -107,7 +107,7 @@ struct work {
 	int64_t begun_ns;
 };
 
-static void report_progress(struct work *work)
+static void report_progress(struct mode_work *work)
 {
 	if (!work->progress || work->command->n_modes < 2)
 		return;
@@ -115,7 +115,7 @@ static void report_progress(struct work *work)
 		fprintf(stderr, "hb sim: %zu of %zu modes done\n", work->done, work->command->n_modes);
 }
 
-static bool take_work(struct work *work, size_t *index)
+static bool take_work(struct mode_work *work, size_t *index)
 {
 	pthread_mutex_lock(&work->lock);
 	bool taken = !work->failed && work->next < work->command->n_modes;
@@ -125,7 +125,7 @@ static bool take_work(struct work *work, size_t *index)
 	return taken;
 }
 
-static void finish_work(struct work *work, int code)
+static void finish_work(struct mode_work *work, int code)
 {
 	pthread_mutex_lock(&work->lock);
 	work->done++;
@@ -137,7 +137,7 @@ static void finish_work(struct work *work, int code)
 
 static void *run_worker(void *argument)
 {
-	struct work *work = argument;
+	struct mode_work *work = argument;
 	size_t i;
 	while (take_work(work, &i)) {
 		struct hb_sim_options options = work->command->run;
@@ -150,7 +150,7 @@ static void *run_worker(void *argument)
 }
 
 /* Runs all modes. The calling thread is also a worker, so the run is only slower when no thread can be created. */
-static void run_workers(struct work *work)
+static void run_workers(struct mode_work *work)
 {
 	pthread_t threads[HB_SIM_RESULTS_MAX];
 	size_t n = 0;
@@ -167,7 +167,7 @@ static int run_modes(const struct hb_sim_command *command, struct hb_sim_result 
 {
 	struct hb_error errors[HB_SIM_RESULTS_MAX];
 	int codes[HB_SIM_RESULTS_MAX] = {0};
-	struct work work = {
+	struct mode_work work = {
 		.command = command,
 		.results = results,
 		.errors = errors,
@@ -267,11 +267,11 @@ static int print_results(const struct hb_sim_command *command, const struct hb_s
 	return print_reading(results, n, style.width);
 }
 
-struct outputs {
+struct sim_outputs {
 	struct hb_out_file report, timeline;
 };
 
-static int open_outputs(struct outputs *outputs, const struct hb_sim_command *command)
+static int open_outputs(struct sim_outputs *outputs, const struct hb_sim_command *command)
 {
 	struct hb_error error;
 	int rc = hb_out_file_open(&outputs->report, command->report_path, &error);
@@ -279,13 +279,13 @@ static int open_outputs(struct outputs *outputs, const struct hb_sim_command *co
 	return rc ? hb_cli_error(COMMAND, rc, error.text) : HB_EXIT_OK;
 }
 
-static void close_outputs(struct outputs *outputs)
+static void close_outputs(struct sim_outputs *outputs)
 {
 	hb_out_file_fini(&outputs->report);
 	hb_out_file_fini(&outputs->timeline);
 }
 
-static int fill_outputs(struct outputs *outputs, const struct hb_report *report, struct hb_error *error)
+static int fill_outputs(struct sim_outputs *outputs, const struct hb_report *report, struct hb_error *error)
 {
 	int rc = 0;
 	if (outputs->report.stream)
@@ -297,7 +297,7 @@ static int fill_outputs(struct outputs *outputs, const struct hb_report *report,
 	return rc ? rc : hb_out_file_commit(&outputs->timeline, error);
 }
 
-static int write_outputs(struct outputs *outputs, const struct hb_sim_command *command, char *line,
+static int write_outputs(struct sim_outputs *outputs, const struct hb_sim_command *command, char *line,
 			 const struct hb_sim_result *results)
 {
 	struct hb_report report = {
@@ -315,7 +315,7 @@ static int write_outputs(struct outputs *outputs, const struct hb_sim_command *c
 
 static int run_command(const struct hb_sim_command *command, int argc, char **argv)
 {
-	struct outputs outputs = {0};
+	struct sim_outputs outputs = {0};
 	struct hb_sim_result *results = calloc(command->n_modes, sizeof *results);
 	if (!results)
 		return hb_cli_error(COMMAND, -ENOMEM, "out of memory");

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct finding {
+struct gpc_finding {
 	enum hb_gpc_state state;
 	struct hb_gpc_layout layout;
 	struct hb_gpc_seen seen;
@@ -48,7 +48,7 @@ static bool is_part_of_a_gpu(void *library)
 	       memcmp(&a, &b, sizeof a) != 0;
 }
 
-static void try_gpcs(void *library, struct finding *finding)
+static void try_gpcs(void *library, struct gpc_finding *finding)
 {
 	struct hb_gpc_calls calls;
 	enum hb_mask_state masks = HB_MASK_UNTRIED;
@@ -102,7 +102,7 @@ static json_t *describe_sizes(const struct hb_gpc_sizes *sizes)
 }
 
 /* Adds what may explain a failure: the groups of the full GPU, and the groups and the launch of the last measurement. */
-static void add_seen(json_t *answer, const struct finding *finding)
+static void add_seen(json_t *answer, const struct gpc_finding *finding)
 {
 	const struct hb_gpc_seen *seen = &finding->seen;
 	json_object_set_new(answer, "seen", describe_sizes(&seen->whole));
@@ -123,7 +123,7 @@ static void format_groups(const struct hb_gpc_layout *layout, char *text, size_t
 }
 
 /* Describes the reason of a failure and the groups that were seen. */
-static void format_failure(const struct finding *finding, char *text, size_t size)
+static void format_failure(const struct gpc_finding *finding, char *text, size_t size)
 {
 	const struct hb_gpc_sizes *seen = &finding->seen.whole;
 	size_t used = (size_t)snprintf(text, size, "%s", hb_gpc_state_text(finding->state));
@@ -138,7 +138,7 @@ static void format_failure(const struct finding *finding, char *text, size_t siz
 		snprintf(text + used, size - used, "; clusters of %u blocks never started", finding->effort.cluster);
 }
 
-static void describe_finding(const struct finding *finding, char *text, size_t size)
+static void describe_finding(const struct gpc_finding *finding, char *text, size_t size)
 {
 	if (finding->failed[0])
 		snprintf(text, size, "%s", finding->failed);
@@ -160,7 +160,7 @@ static void read_uuid(void *library, char text[static HB_UUID_TEXT_SIZE])
 
 int hb_doctor_gpcs(bool simulated)
 {
-	struct finding finding = {.state = HB_GPC_NO_TRIAL};
+	struct gpc_finding finding = {.state = HB_GPC_NO_TRIAL};
 	char text[300], gpu[HB_UUID_TEXT_SIZE];
 	setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent/mps", 1); /* so that the context is outside any MPS server */
 	void *library = hb_doctor_open_driver(simulated);

@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct command {
+struct command_row {
 	const char *name;
 	hb_cmd_function *run;
 	const char *help;
 };
 
-static const struct command commands[] = {
+static const struct command_row commands[] = {
 #define HB_COMMAND(name, function, help) {name, function, help},
 #include "cli/commands.def"
 #undef HB_COMMAND
@@ -40,7 +40,7 @@ static void print_help(FILE *out)
 	fputs("\nexit status: 0 done, 1 failed, 2 bad command line or bad input\n", out);
 }
 
-static const struct command *find_command(const char *name)
+static const struct command_row *find_command(const char *name)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		if (strcmp(commands[i].name, name) == 0)
@@ -66,7 +66,7 @@ int hb_cmd_help(int argc, char **argv)
 		print_help(stdout);
 		return HB_EXIT_OK;
 	}
-	const struct command *command = find_command(argv[1]);
+	const struct command_row *command = find_command(argv[1]);
 	if (!command)
 		return refuse_command(argv[1]);
 	char option[] = "--help";
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	}
 	if (word[0] == '-')
 		return hb_cli_usage_error(NULL, "no option '%s' before a command", word);
-	const struct command *command = find_command(word);
+	const struct command_row *command = find_command(word);
 	if (!command)
 		return refuse_command(word);
 	int code = command->run(argc - 1, argv + 1);

@@ -20,24 +20,24 @@ static const char *const row_names[] = {
 	[ROW_GATE] = "gate closed",
 };
 
-struct lane {
+struct tenant_lane {
 	bool present;
 	char name[48];
 	int64_t since_ns[N_ROWS]; /* start of the open span in each row; -1 = none */
 	int64_t end_ns[LANES];    /* end of the last request in each request row */
 };
 
-struct timeline {
+struct recorded_timeline {
 	json_t *events;
 	const json_t *status;
-	struct lane (*lanes)[HB_TENANTS_DEFAULT]; /* rows of each tenant, indexed by GPU and tenant id */
+	struct tenant_lane (*lanes)[HB_TENANTS_DEFAULT]; /* rows of each tenant, indexed by GPU and tenant id */
 	bool gpus[HB_RECORDING_GPUS];
 	int64_t begin_ns, end_ns;
 	bool begun;
 	json_t *kernels; /* names of kernels, by their number in the recording */
 };
 
-static double convert_to_microseconds(const struct timeline *timeline, int64_t at_ns)
+static double convert_to_microseconds(const struct recorded_timeline *timeline, int64_t at_ns)
 {
 	return (double)(at_ns - timeline->begin_ns) / 1000;
 }
@@ -47,14 +47,14 @@ static int find_thread(uint32_t tenant, enum recording_row row)
 	return (int)(tenant * N_ROWS + row + 1);
 }
 
-static void add_event(struct timeline *timeline, json_t *event)
+static void add_event(struct recorded_timeline *timeline, json_t *event)
 {
 	if (event)
 		json_array_append_new(timeline->events, event);
 }
 
-static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row, const char *name,
-		     int64_t begin_ns, int64_t end_ns)
+static void add_span(struct recorded_timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row,
+		     const char *name, int64_t begin_ns, int64_t end_ns)
 {
 	/* A span that began before the recording is drawn from the recording's first line on. */
 	if (begin_ns < timeline->begin_ns)
@@ -66,15 +66,16 @@ static void add_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, e
 				    "dur", (double)(end_ns - begin_ns) / 1000));
 }
 
-static void open_span(struct lane *lane, enum recording_row row, int64_t at_ns)
+static void open_span(struct tenant_lane *lane, enum recording_row row, int64_t at_ns)
 {
 	if (lane->since_ns[row] < 0)
 		lane->since_ns[row] = at_ns;
 }
 
-static void close_span(struct timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row, int64_t at_ns)
+static void close_span(struct recorded_timeline *timeline, uint32_t gpu, uint32_t tenant, enum recording_row row,
+		       int64_t at_ns)
 {
-	struct lane *lane = &timeline->lanes[gpu][tenant];
+	struct tenant_lane *lane = &timeline->lanes[gpu][tenant];
 	if (lane->since_ns[row] >= 0)
 		add_span(timeline, gpu, tenant, row, row == ROW_BUSY ? "busy" : row_names[row], lane->since_ns[row],
 			 at_ns);
@@ -108,7 +109,7 @@ static bool has_flag(const struct hb_recording_line *line, const char *word)
 	return false;
 }
 
-static void add_mark(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant,
+static void add_mark(struct recorded_timeline *timeline, const struct hb_recording_line *line, uint32_t tenant,
 		     enum recording_row row, const char *name)
 {
 	add_event(timeline, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f}", "name", name, "ph", "i", "s", "t", "pid",
@@ -116,7 +117,7 @@ static void add_mark(struct timeline *timeline, const struct hb_recording_line *
 				      convert_to_microseconds(timeline, line->at_ns)));
 }
 
-static void add_tenant(struct lane *lane, const struct hb_recording_line *line)
+static void add_tenant(struct tenant_lane *lane, const struct hb_recording_line *line)
 {
 	const char *name = find_value(line, "name"), *priority = find_value(line, "priority");
 	snprintf(lane->name, sizeof lane->name, "tenant %.16s (%.8s)", name ? name : "?", priority ? priority : "?");
@@ -127,9 +128,9 @@ static void add_tenant(struct lane *lane, const struct hb_recording_line *line)
 }
 
 /* Adds a request to the first free request row; leaves it out when no row is free. */
-static void add_request(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
+static void add_request(struct recorded_timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
 {
-	struct lane *lane = &timeline->lanes[line->gpu][tenant];
+	struct tenant_lane *lane = &timeline->lanes[line->gpu][tenant];
 	int64_t begin_ns = read_time(line, "begin"), end_ns = read_time(line, "end");
 	int i = 0;
 	while (i < LANES && lane->end_ns[i] > begin_ns)
@@ -141,9 +142,9 @@ static void add_request(struct timeline *timeline, const struct hb_recording_lin
 		 has_flag(line, "held") ? "request, GPU taken over" : "request", begin_ns, end_ns);
 }
 
-static void note_event(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
+static void note_event(struct recorded_timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
 {
-	struct lane *lane = &timeline->lanes[line->gpu][tenant];
+	struct tenant_lane *lane = &timeline->lanes[line->gpu][tenant];
 	const char *what = line->words[0];
 	if (strcmp(what, "tenant_add") == 0)
 		add_tenant(lane, line);
@@ -157,9 +158,9 @@ static void note_event(struct timeline *timeline, const struct hb_recording_line
 		add_mark(timeline, line, tenant, ROW_GATE, what);
 }
 
-static void note_action(struct timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
+static void note_action(struct recorded_timeline *timeline, const struct hb_recording_line *line, uint32_t tenant)
 {
-	struct lane *lane = &timeline->lanes[line->gpu][tenant];
+	struct tenant_lane *lane = &timeline->lanes[line->gpu][tenant];
 	const char *what = line->words[0];
 	if (strcmp(what, "gate") == 0) {
 		const char *state = find_value(line, "state");
@@ -173,7 +174,7 @@ static void note_action(struct timeline *timeline, const struct hb_recording_lin
 }
 
 /* Reads "launch #ID N" or "name N TEXT". Ignores a number without a name, which no daemon writes. */
-static void note_launch(struct timeline *timeline, const struct hb_recording_line *line)
+static void note_launch(struct recorded_timeline *timeline, const struct hb_recording_line *line)
 {
 	if (line->n_words != 3)
 		return;
@@ -192,7 +193,7 @@ static void note_launch(struct timeline *timeline, const struct hb_recording_lin
 	add_mark(timeline, line, tenant, ROW_LAUNCH, name);
 }
 
-static void note_line(struct timeline *timeline, const struct hb_recording_line *line)
+static void note_line(struct recorded_timeline *timeline, const struct hb_recording_line *line)
 {
 	uint32_t tenant = line->n_words > 1 ? hb_recording_tenant(line->words[1]) : HB_TENANT_NONE;
 	if (line->kind == '~') {
@@ -214,13 +215,13 @@ static void note_line(struct timeline *timeline, const struct hb_recording_line 
 
 /* --- names ----------------------------------------------------------------------------- */
 
-static void add_name(struct timeline *timeline, const char *kind, int pid, int tid, const char *name)
+static void add_name(struct recorded_timeline *timeline, const char *kind, int pid, int tid, const char *name)
 {
 	add_event(timeline, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", kind, "ph", "M", "pid", pid, "tid", tid,
 				      "args", "name", name));
 }
 
-static void add_names(struct timeline *timeline)
+static void add_names(struct recorded_timeline *timeline)
 {
 	for (uint32_t gpu = 0; gpu < HB_RECORDING_GPUS; gpu++) {
 		char name[200];
@@ -230,7 +231,7 @@ static void add_names(struct timeline *timeline)
 		if (timeline->gpus[gpu])
 			add_name(timeline, "process_name", (int)gpu + 1, 0, name);
 		for (uint32_t tenant = 0; tenant < HB_TENANTS_DEFAULT; tenant++) {
-			const struct lane *lane = &timeline->lanes[gpu][tenant];
+			const struct tenant_lane *lane = &timeline->lanes[gpu][tenant];
 			for (size_t row = 0; lane->present && row < N_ROWS; row++) {
 				snprintf(name, sizeof name, "%s: %s", lane->name,
 					 row_names[row < ROW_REQUEST ? row : ROW_REQUEST]);
@@ -241,7 +242,7 @@ static void add_names(struct timeline *timeline)
 	}
 }
 
-static void close_all(struct timeline *timeline)
+static void close_all(struct recorded_timeline *timeline)
 {
 	for (uint32_t gpu = 0; gpu < HB_RECORDING_GPUS; gpu++)
 		for (uint32_t tenant = 0; tenant < HB_TENANTS_DEFAULT; tenant++)
@@ -249,7 +250,7 @@ static void close_all(struct timeline *timeline)
 				close_span(timeline, gpu, tenant, (enum recording_row)row, timeline->end_ns);
 }
 
-static int read_lines(struct timeline *timeline, const char *text, json_t *lines, struct hb_error *error)
+static int read_lines(struct recorded_timeline *timeline, const char *text, json_t *lines, struct hb_error *error)
 {
 	char *copy = strdup(text), *rest = copy, *at;
 	int code = copy ? 0 : hb_error_set(error, -ENOMEM, "out of memory");
@@ -270,7 +271,7 @@ static int read_lines(struct timeline *timeline, const char *text, json_t *lines
 
 json_t *hb_record_timeline(const char *text, const json_t *status, struct hb_error *error)
 {
-	struct timeline timeline = {.events = json_array(), .status = status, .kernels = json_object()};
+	struct recorded_timeline timeline = {.events = json_array(), .status = status, .kernels = json_object()};
 	json_t *lines = json_array();
 	timeline.lanes = calloc(HB_RECORDING_GPUS, sizeof *timeline.lanes);
 	int code = timeline.lanes ? read_lines(&timeline, text, lines, error)

@@ -215,7 +215,7 @@ void hb_top_model_fini(struct hb_top_model *model)
 	*model = (struct hb_top_model){.status = NULL};
 }
 
-struct order {
+struct tenant_order {
 	enum hb_top_sort sort;
 	bool reverse;
 };
@@ -225,7 +225,7 @@ struct order {
 static int compare_tenants(const void *left, const void *right, void *argument)
 {
 	const struct hb_top_tenant *a = left, *b = right;
-	const struct order *order = argument;
+	const struct tenant_order *order = argument;
 	int result = 0;
 	bool reversed = order->reverse;
 	switch (order->sort) {
@@ -252,7 +252,7 @@ static bool matches_word(const struct hb_top_tenant *tenant, const char *word)
 
 void hb_top_model_arrange(struct hb_top_model *model, const char *filter, enum hb_top_sort sort, bool reverse)
 {
-	struct order order = {sort, reverse};
+	struct tenant_order order = {sort, reverse};
 	size_t kept = 0;
 	for (size_t i = 0; i < model->n_tenants; i++)
 		if (matches_word(&model->tenants[i], filter))

@@ -22,16 +22,16 @@
 #define KEY_ESCAPE 27
 #define PAGE 10 /* tenants by which page up and page down move */
 
-enum prompt { PROMPT_NONE, PROMPT_FILTER, PROMPT_SLO };
+enum top_prompt { PROMPT_NONE, PROMPT_FILTER, PROMPT_SLO };
 
-struct screen {
+struct top_screen {
 	struct hb_top_options options;
 	json_t *status; /* the last status; NULL = none yet */
 	json_t *before; /* the status before the last one; NULL = none yet */
 	struct hb_top_model model;
 	bool modelled, detail, help, paused, leave;
 	uint32_t selected; /* id of the selected tenant; 0 = none yet */
-	enum prompt prompt;
+	enum top_prompt prompt;
 	char input[64], message[160];
 	/*
 	 * State of painting: the next row of the list, rows scrolled out at the top, and the screen's row behind the
@@ -72,7 +72,7 @@ static attr_t find_attribute(enum hb_top_style style)
 
 static void paint_line(void *argument, enum hb_top_style style, const char *text)
 {
-	struct screen *screen = argument;
+	struct top_screen *screen = argument;
 	int row = screen->row++ - screen->skip;
 	if (style == HB_TOP_SELECTED)
 		screen->selected_row = screen->row - 1;
@@ -84,7 +84,7 @@ static void paint_line(void *argument, enum hb_top_style style, const char *text
 	attrset(A_NORMAL);
 }
 
-static void format_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
+static void format_keys(const struct top_screen *screen, char text[HB_TOP_LINE_MAX])
 {
 	static const char more[] = "Enter details  / filter  s sort  p priority  o SLO  ";
 	char state[HB_TOP_LINE_MAX / 2];
@@ -95,7 +95,7 @@ static void format_keys(const struct screen *screen, char text[HB_TOP_LINE_MAX])
 	snprintf(text, HB_TOP_LINE_MAX, "q quit  h help  %s%s", room ? more : "", state);
 }
 
-static void paint_footer(const struct screen *screen)
+static void paint_footer(const struct top_screen *screen)
 {
 	char text[HB_TOP_LINE_MAX];
 	if (screen->prompt != PROMPT_NONE)
@@ -111,7 +111,7 @@ static void paint_footer(const struct screen *screen)
 	attrset(A_NORMAL);
 }
 
-static void paint_body(struct screen *screen)
+static void paint_body(struct top_screen *screen)
 {
 	const struct hb_top_tenant *chosen = hb_top_model_find(&screen->model, screen->selected);
 	screen->row = 0;
@@ -125,7 +125,7 @@ static void paint_body(struct screen *screen)
 		hb_top_view_list(&screen->model, screen->selected, COLS, paint_line, screen);
 }
 
-static void draw_screen(struct screen *screen)
+static void draw_screen(struct top_screen *screen)
 {
 	screen->last_row = LINES - 1;
 	screen->skip = 0;
@@ -145,7 +145,7 @@ static void draw_screen(struct screen *screen)
 /* --- reading ---------------------------------------------------------------------------- */
 
 /* Computes the model anew from the last status. Selects the first tenant when the selected one has ended. */
-static void rebuild_model(struct screen *screen)
+static void rebuild_model(struct top_screen *screen)
 {
 	struct hb_top_model model;
 	if (!screen->status || hb_top_model_make(&model, json_incref(screen->status), screen->before) < 0)
@@ -161,7 +161,7 @@ static void rebuild_model(struct screen *screen)
 	}
 }
 
-static int read_status(struct screen *screen, struct hb_error *error)
+static int read_status(struct top_screen *screen, struct hb_error *error)
 {
 	json_t *status;
 	int result = hb_status_ask(screen->options.simulated, &status, error);
@@ -176,7 +176,7 @@ static int read_status(struct screen *screen, struct hb_error *error)
 
 /* --- keys ----------------------------------------------------------------------------------- */
 
-static void send_change(struct screen *screen, struct hb_msg_set *what)
+static void send_change(struct top_screen *screen, struct hb_msg_set *what)
 {
 	struct hb_error error = {""};
 	what->tenant = screen->selected;
@@ -190,7 +190,7 @@ static void send_change(struct screen *screen, struct hb_msg_set *what)
 		snprintf(screen->message, sizeof screen->message, "%.150s", error.text);
 }
 
-static void change_priority(struct screen *screen)
+static void change_priority(struct top_screen *screen)
 {
 	const struct hb_top_tenant *tenant = hb_top_model_find(&screen->model, screen->selected);
 	struct hb_msg_set what = {.fields = HB_SET_PRIORITY};
@@ -198,7 +198,7 @@ static void change_priority(struct screen *screen)
 	send_change(screen, &what);
 }
 
-static void change_slo(struct screen *screen)
+static void change_slo(struct top_screen *screen)
 {
 	struct hb_msg_set what = {.fields = HB_SET_SLO};
 	struct hb_error error;
@@ -212,7 +212,7 @@ static void change_slo(struct screen *screen)
 	send_change(screen, &what);
 }
 
-static void move_selection(struct screen *screen, int by)
+static void move_selection(struct top_screen *screen, int by)
 {
 	size_t n = screen->model.n_tenants, at = 0;
 	while (at < n && screen->model.tenants[at].id != screen->selected)
@@ -226,9 +226,9 @@ static void move_selection(struct screen *screen, int by)
 	screen->selected = screen->model.tenants[at].id;
 }
 
-static void end_prompt(struct screen *screen)
+static void end_prompt(struct top_screen *screen)
 {
-	enum prompt prompt = screen->prompt;
+	enum top_prompt prompt = screen->prompt;
 	screen->prompt = PROMPT_NONE;
 	if (prompt == PROMPT_SLO)
 		change_slo(screen);
@@ -237,13 +237,13 @@ static void end_prompt(struct screen *screen)
 	rebuild_model(screen);
 }
 
-static void begin_prompt(struct screen *screen, enum prompt prompt, const char *text)
+static void begin_prompt(struct top_screen *screen, enum top_prompt prompt, const char *text)
 {
 	screen->prompt = prompt;
 	strcpy(screen->input, text);
 }
 
-static void edit_prompt(struct screen *screen, int key)
+static void edit_prompt(struct top_screen *screen, int key)
 {
 	size_t n = strlen(screen->input);
 	if (key == '\n' || key == '\r' || key == KEY_ENTER)
@@ -258,7 +258,7 @@ static void edit_prompt(struct screen *screen, int key)
 	}
 }
 
-static void handle_other_key(struct screen *screen, int key)
+static void handle_other_key(struct top_screen *screen, int key)
 {
 	switch (key) {
 	case '\n':
@@ -290,7 +290,7 @@ static void handle_other_key(struct screen *screen, int key)
 	}
 }
 
-static void handle_key(struct screen *screen, int key)
+static void handle_key(struct top_screen *screen, int key)
 {
 	if (screen->prompt != PROMPT_NONE) {
 		edit_prompt(screen, key);
@@ -337,14 +337,14 @@ static int begin_terminal(struct hb_error *error)
 	return 0;
 }
 
-static void refresh_status(struct screen *screen)
+static void refresh_status(struct top_screen *screen)
 {
 	struct hb_error error = {""};
 	if (!screen->paused && read_status(screen, &error) < 0)
 		snprintf(screen->message, sizeof screen->message, "%.150s", error.text);
 }
 
-static void run_screen(struct screen *screen)
+static void run_screen(struct top_screen *screen)
 {
 	int64_t next_ns = hb_clock_now_ns() + screen->options.interval_ns;
 	while (!screen->leave) {
@@ -365,7 +365,7 @@ static void run_screen(struct screen *screen)
 
 int hb_top_screen_run(const struct hb_top_options *options, struct hb_error *error)
 {
-	struct screen screen = {.options = *options};
+	struct top_screen screen = {.options = *options};
 	int result = read_status(&screen, error);
 	if (result == 0)
 		result = begin_terminal(error);

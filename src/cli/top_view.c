@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-struct page {
+struct view_page {
 	int width;
 	hb_top_line *line;
 	void *argument;
 	int lines; /* number of lines emitted so far */
 };
 
-static void emit_line(struct page *page, enum hb_top_style style, const char *text)
+static void emit_line(struct view_page *page, enum hb_top_style style, const char *text)
 {
 	char cut[HB_TOP_LINE_MAX];
 	size_t width = page->width < HB_TOP_LINE_MAX - 1 ? (size_t)page->width : HB_TOP_LINE_MAX - 1;
@@ -30,9 +30,9 @@ static void emit_line(struct page *page, enum hb_top_style style, const char *te
 	page->line(page->argument, style, cut);
 }
 
-static void emit_format(struct page *page, enum hb_top_style style, const char *format, ...)
+static void emit_format(struct view_page *page, enum hb_top_style style, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-static void emit_format(struct page *page, enum hb_top_style style, const char *format, ...)
+static void emit_format(struct view_page *page, enum hb_top_style style, const char *format, ...)
 {
 	char text[HB_TOP_LINE_MAX];
 	va_list arguments;
@@ -45,7 +45,7 @@ static void emit_format(struct page *page, enum hb_top_style style, const char *
 #define WRAP_INDENT 4
 
 /* Breaks a text into lines; all lines but the first are indented. */
-static void emit_wrapped(struct page *page, enum hb_top_style style, const char *text)
+static void emit_wrapped(struct view_page *page, enum hb_top_style style, const char *text)
 {
 	char line[HB_TOP_LINE_MAX];
 	int indent = 0;
@@ -66,7 +66,7 @@ static void emit_wrapped(struct page *page, enum hb_top_style style, const char 
 
 void hb_top_view_text(const char *text, int width, hb_top_line *line, void *argument)
 {
-	struct page page = {width, line, argument, 0};
+	struct view_page page = {width, line, argument, 0};
 	emit_wrapped(&page, HB_TOP_PLAIN, text);
 }
 
@@ -154,13 +154,13 @@ static bool is_late(const struct hb_top_tenant *tenant)
 	X("MEMORY", 8, 6, false, (hb_bytes_format(t->memory, room), room)) \
 	X("GATE", 6, 9, true, t->gate)
 
-struct column {
+struct view_column {
 	const char *title;
 	int width, rank;
 	bool left;
 };
 
-static const struct column columns[] = {
+static const struct view_column columns[] = {
 #define X(title, width, rank, left, text) {title, width, rank, left},
 	COLUMNS(X)
 #undef X
@@ -181,14 +181,14 @@ static int find_fitting_rank(int width)
 	return 0;
 }
 
-static void put_cell(char line[HB_TOP_LINE_MAX], size_t *used, const struct column *column, const char *text)
+static void put_cell(char line[HB_TOP_LINE_MAX], size_t *used, const struct view_column *column, const char *text)
 {
 	int written = snprintf(line + *used, HB_TOP_LINE_MAX - *used, "%*.*s ",
 			       column->left ? -column->width : column->width, column->width, text);
 	*used += written > 0 ? (size_t)written : 0;
 }
 
-static void emit_titles(struct page *page, int rank)
+static void emit_titles(struct view_page *page, int rank)
 {
 	char line[HB_TOP_LINE_MAX] = "";
 	size_t used = 0;
@@ -209,7 +209,7 @@ static const char *strip_folder(const char *command)
 	return start;
 }
 
-static void emit_tenant(struct page *page, int rank, const struct hb_top_tenant *t, bool selected)
+static void emit_tenant(struct view_page *page, int rank, const struct hb_top_tenant *t, bool selected)
 {
 	char line[HB_TOP_LINE_MAX] = "", s[16], room[HB_UNITS_TEXT_MAX];
 	size_t used = 0, i = 0;
@@ -225,7 +225,7 @@ static void emit_tenant(struct page *page, int rank, const struct hb_top_tenant 
 
 /* --- the list -------------------------------------------------------------------------------- */
 
-static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t number)
+static void emit_gpu(struct view_page *page, const struct hb_top_gpu *gpu, size_t number)
 {
 	char used[HB_UNITS_TEXT_MAX] = "?", total[HB_UNITS_TEXT_MAX] = "?", harvest[16], line[HB_TOP_LINE_MAX] = "";
 	if (gpu->memory_total) {
@@ -247,7 +247,7 @@ static void emit_gpu(struct page *page, const struct hb_top_gpu *gpu, size_t num
 		emit_format(page, HB_TOP_BAD, "  policy ejected: %s", gpu->ejected);
 }
 
-static void emit_daemon(struct page *page, const struct hb_top_model *model)
+static void emit_daemon(struct view_page *page, const struct hb_top_model *model)
 {
 	const json_t *daemon = json_object_get(model->status, "daemon");
 	const char *mps = json_string_value(json_object_get(json_object_get(daemon, "mps"), "state"));
@@ -263,7 +263,7 @@ static void emit_daemon(struct page *page, const struct hb_top_model *model)
 
 void hb_top_view_list(const struct hb_top_model *model, uint32_t selected, int width, hb_top_line *line, void *argument)
 {
-	struct page page = {width, line, argument, 0};
+	struct view_page page = {width, line, argument, 0};
 	int rank = find_fitting_rank(width);
 	emit_daemon(&page, model);
 	for (size_t i = 0; i < model->n_gpus; i++)
@@ -290,7 +290,7 @@ static int64_t sum_bars(const json_t *bars, size_t first, size_t step)
 }
 
 /* Emits the line of the SLO, between the bars below and above it. */
-static void emit_objective(struct page *page, int64_t slo_ns)
+static void emit_objective(struct view_page *page, int64_t slo_ns)
 {
 	char line[HB_TOP_LINE_MAX], time[16];
 	int room = page->width < HB_TOP_LINE_MAX ? page->width : HB_TOP_LINE_MAX - 1;
@@ -300,7 +300,7 @@ static void emit_objective(struct page *page, int64_t slo_ns)
 	emit_line(page, HB_TOP_SOFT, line);
 }
 
-static void emit_bar(struct page *page, int64_t up_to_ns, int64_t count, int64_t most, bool late)
+static void emit_bar(struct view_page *page, int64_t up_to_ns, int64_t count, int64_t most, bool late)
 {
 	char bar[HB_TOP_LINE_MAX] = "", time[16];
 	int room = page->width - 22 > 4 ? page->width - 22 : 4;
@@ -310,7 +310,7 @@ static void emit_bar(struct page *page, int64_t up_to_ns, int64_t count, int64_t
 		    (long long)count, bar, count && !length ? "." : "");
 }
 
-static void emit_histogram(struct page *page, const char *title, const json_t *hist, int64_t slo_ns, int height)
+static void emit_histogram(struct view_page *page, const char *title, const json_t *hist, int64_t slo_ns, int height)
 {
 	const json_t *bars = json_object_get(hist, "buckets");
 	size_t n = json_array_size(bars), lines = height > 4 ? (size_t)height - 2 : 2, step = (n + lines - 1) / lines;
@@ -334,7 +334,7 @@ static void emit_histogram(struct page *page, const char *title, const json_t *h
 	}
 }
 
-static void emit_mechanisms(struct page *page, const json_t *use)
+static void emit_mechanisms(struct view_page *page, const json_t *use)
 {
 	char line[HB_TOP_LINE_MAX];
 	const json_t *entry;
@@ -350,7 +350,7 @@ static void emit_mechanisms(struct page *page, const json_t *use)
 	}
 }
 
-static void emit_labelled(struct page *page, const char *label, const char *text)
+static void emit_labelled(struct view_page *page, const char *label, const char *text)
 {
 	char line[HB_TOP_LINE_MAX];
 	if (!*text)
@@ -373,7 +373,7 @@ static const json_t *find_main_use(const struct hb_top_tenant *tenant)
 	return found;
 }
 
-static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
+static void emit_head(struct view_page *page, const struct hb_top_tenant *tenant)
 {
 	char line[HB_TOP_LINE_MAX] = "", slo[16], met[16], p50[16], p99[16], share[16];
 	const char *reduced = json_string_value(json_object_get(tenant->json, "reduced"));
@@ -399,7 +399,7 @@ static void emit_head(struct page *page, const struct hb_top_tenant *tenant)
 
 void hb_top_view_tenant(const struct hb_top_tenant *tenant, int width, int height, hb_top_line *line, void *argument)
 {
-	struct page page = {width, line, argument, 0};
+	struct view_page page = {width, line, argument, 0};
 	const json_t *use = find_main_use(tenant);
 	size_t n_gpus = json_array_size(json_object_get(tenant->json, "gpus"));
 	const char *uuid = json_string_value(json_object_get(use, "gpu"));

@@ -74,18 +74,18 @@ struct gpc_search {
 	enum hb_gpc_state failed; /* UNTRIED = the search has not failed */
 };
 
-struct removal {
+struct tpc_removal {
 	uint32_t word[HB_GPC_WORDS], n;
 };
 
-static void remove_bit(const struct gpc_search *search, struct removal *removal, uint32_t i)
+static void remove_bit(const struct gpc_search *search, struct tpc_removal *removal, uint32_t i)
 {
 	removal->word[search->bits[i] / 32] |= UINT32_C(1) << search->bits[i] % 32;
 	removal->n++;
 }
 
 /* Shows the groups without these bits. False: the search has ended. */
-static bool show_groups(struct gpc_search *search, const struct removal *removal, struct hb_gpc_sizes *sizes)
+static bool show_groups(struct gpc_search *search, const struct tpc_removal *removal, struct hb_gpc_sizes *sizes)
 {
 	uint32_t left = (search->n_bits - removal->n) * HB_GPC_SMS_PER_BIT;
 	memset(sizes, 0, sizeof *sizes);
@@ -128,8 +128,8 @@ static int find_match(const struct hb_gpc_sizes *sizes, const struct hb_gpc_size
 }
 
 /* Looks and returns the i < n for which it sees expected[i]; -1: it repeatedly sees something else; ends the search then. */
-static int look_and_match(struct gpc_search *search, const struct removal *removal, const struct hb_gpc_sizes *expected,
-			  int n, enum hb_gpc_state otherwise)
+static int look_and_match(struct gpc_search *search, const struct tpc_removal *removal,
+			  const struct hb_gpc_sizes *expected, int n, enum hb_gpc_state otherwise)
 {
 	struct hb_gpc_sizes sizes;
 	for (int again = 0; again < LOOKS_MOST; again++) {
@@ -160,7 +160,7 @@ static bool are_groups_sound(const struct gpc_search *search)
 
 static bool look_at_all(struct gpc_search *search)
 {
-	const struct removal nothing = {{0}, 0};
+	const struct tpc_removal nothing = {{0}, 0};
 	for (int again = 0; again < LOOKS_MOST; again++) {
 		bool looked = show_groups(search, &nothing, &search->whole);
 		search->seen->whole = search->whole;
@@ -178,7 +178,7 @@ static bool find_class(struct gpc_search *search, uint32_t i)
 {
 	struct hb_gpc_sizes expected[HB_GPC_MOST];
 	uint16_t size_of[HB_GPC_MOST];
-	struct removal removal = {{0}, 0};
+	struct tpc_removal removal = {{0}, 0};
 	int n = 0;
 	for (uint32_t size = HB_GPC_SMS_PER_BIT; size <= HB_GPC_SMS_MAX; size++) {
 		if (!search->whole.with[size])
@@ -211,7 +211,7 @@ static bool find_classes(struct gpc_search *search)
 /* For two bits of groups of equal size and more than one bit: 1 = same group, 0 = different groups, -1 = unclear. */
 static int are_together(struct gpc_search *search, uint32_t i, uint32_t j)
 {
-	struct removal removal = {{0}, 0};
+	struct tpc_removal removal = {{0}, 0};
 	struct hb_gpc_sizes expected[2] = {search->whole, search->whole};
 	uint32_t size = search->class_of[i];
 	remove_bit(search, &removal, i);
@@ -257,7 +257,7 @@ static bool find_groups(struct gpc_search *search)
 /* ---- the proof ---- */
 
 /* Removes as many bits as `group` has, from all groups in turn, but never a group's last bit. False: there are too few. */
-static bool remove_in_turn(const struct gpc_search *search, uint32_t group, struct removal *removal,
+static bool remove_in_turn(const struct gpc_search *search, uint32_t group, struct tpc_removal *removal,
 			   uint32_t left[HB_GPC_MOST])
 {
 	uint32_t want = search->size_of[group] / HB_GPC_SMS_PER_BIT;
@@ -276,7 +276,7 @@ static bool remove_in_turn(const struct gpc_search *search, uint32_t group, stru
 }
 
 /* Computes what must remain after remove_in_turn(). */
-static bool expect_spread(const struct gpc_search *search, uint32_t group, struct removal *removal,
+static bool expect_spread(const struct gpc_search *search, uint32_t group, struct tpc_removal *removal,
 			  struct hb_gpc_sizes *expected)
 {
 	uint32_t left[HB_GPC_MOST];
@@ -293,7 +293,7 @@ static bool expect_spread(const struct gpc_search *search, uint32_t group, struc
 
 static bool prove_group(struct gpc_search *search, uint32_t group)
 {
-	struct removal out = {{0}, 0}, only = {{0}, 0}, spread = {{0}, 0};
+	struct tpc_removal out = {{0}, 0}, only = {{0}, 0}, spread = {{0}, 0};
 	struct hb_gpc_sizes without = search->whole, alone = {0}, others;
 	uint32_t size = search->size_of[group];
 	for (uint32_t i = 0; i < search->n_bits; i++)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct calls {
+struct nvml_calls {
 #define HB_NVML(field, wanted, name, older, params) int(*field) params;
 #include "nvidia/nvml_calls.def"
 };
@@ -17,7 +17,7 @@ struct calls {
 /* Fills the array before a call, to recognise the bytes that the library wrote. 0xa5a5a5a5 is never a pid. */
 #define UNTOUCHED 0xa5
 
-static struct calls calls;
+static struct nvml_calls calls;
 static char failure[sizeof(((struct hb_gpu_use *)0)->why)];
 static enum { UNTRIED, READY, UNUSABLE } state;
 

@@ -10,11 +10,11 @@
 #include <string.h>
 
 /* A stream that takes part in a capture. */
-struct front {
+struct capture_front {
 	CUstream stream;
 	CUgraphNode *nodes;
 	size_t n;
-	struct front *next;
+	struct capture_front *next;
 };
 
 struct sim_capture {
@@ -24,7 +24,7 @@ struct sim_capture {
 	CUstreamCaptureMode mode;
 	pthread_t thread;
 	CUstream origin;
-	struct front *fronts;
+	struct capture_front *fronts;
 	bool spoilt;
 	struct sim_capture *next;
 };
@@ -34,15 +34,15 @@ static struct sim_capture *captures;
 static _Atomic uint32_t n_captures; /* while 0, no stream needs a check */
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-static struct front *front_of(const struct sim_capture *capture, CUstream stream)
+static struct capture_front *front_of(const struct sim_capture *capture, CUstream stream)
 {
-	for (struct front *front = capture->fronts; front; front = front->next)
+	for (struct capture_front *front = capture->fronts; front; front = front->next)
 		if (front->stream == stream)
 			return front;
 	return NULL;
 }
 
-static bool front_set(struct front *front, const CUgraphNode *nodes, size_t n)
+static bool front_set(struct capture_front *front, const CUgraphNode *nodes, size_t n)
 {
 	CUgraphNode *copy = malloc((n + 1) * sizeof *copy);
 	if (!copy)
@@ -55,7 +55,7 @@ static bool front_set(struct front *front, const CUgraphNode *nodes, size_t n)
 	return true;
 }
 
-static bool front_join(struct front *front, const CUgraphNode *nodes, size_t n)
+static bool front_join(struct capture_front *front, const CUgraphNode *nodes, size_t n)
 {
 	CUgraphNode *bigger = realloc(front->nodes, (front->n + n + 1) * sizeof *bigger);
 	if (!bigger)
@@ -71,9 +71,9 @@ static bool front_join(struct front *front, const CUgraphNode *nodes, size_t n)
 	return true;
 }
 
-static struct front *front_new(struct sim_capture *capture, CUstream stream)
+static struct capture_front *front_new(struct sim_capture *capture, CUstream stream)
 {
-	struct front *front = calloc(1, sizeof *front);
+	struct capture_front *front = calloc(1, sizeof *front);
 	if (!front)
 		return NULL;
 	front->stream = stream;
@@ -85,7 +85,7 @@ static struct front *front_new(struct sim_capture *capture, CUstream stream)
 	return front;
 }
 
-static void front_free(struct front *front)
+static void front_free(struct capture_front *front)
 {
 	atomic_store(&front->stream->capture, NULL);
 	if (!(front->stream->flags & CU_STREAM_NON_BLOCKING))
@@ -102,7 +102,7 @@ static void capture_end(struct sim_capture *capture)
 			break;
 		}
 	while (capture->fronts) {
-		struct front *front = capture->fronts;
+		struct capture_front *front = capture->fronts;
 		capture->fronts = front->next;
 		front_free(front);
 	}
@@ -112,10 +112,10 @@ static void capture_end(struct sim_capture *capture)
 
 static void leave_capture(struct sim_capture *capture, CUstream stream)
 {
-	struct front **at = &capture->fronts;
+	struct capture_front **at = &capture->fronts;
 	while (*at && (*at)->stream != stream)
 		at = &(*at)->next;
-	struct front *front = *at;
+	struct capture_front *front = *at;
 	if (front) {
 		*at = front->next;
 		front_free(front);
@@ -191,7 +191,7 @@ CUresult sim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 static CUresult capture_task(struct sim_capture *capture, CUstream stream, struct sim_task *task)
 {
-	struct front *front = front_of(capture, stream);
+	struct capture_front *front = front_of(capture, stream);
 	if (capture->spoilt) {
 		sim_task_free(task);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -207,7 +207,7 @@ static CUresult forbid_implicit(CUcontext context)
 {
 	pthread_mutex_lock(&lock);
 	for (struct sim_capture *capture = captures; capture; capture = capture->next)
-		for (struct front *front = capture->fronts; front; front = front->next)
+		for (struct capture_front *front = capture->fronts; front; front = front->next)
 			if (front->stream->context == context && !(front->stream->flags & CU_STREAM_NON_BLOCKING))
 				capture->spoilt = true;
 	pthread_mutex_unlock(&lock);
@@ -242,7 +242,7 @@ bool sim_capture_record(CUstream stream, CUevent event, unsigned flags, CUresult
 	if (capture && capture->spoilt) {
 		*result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	} else if (capture) {
-		struct front *front = front_of(capture, stream);
+		struct capture_front *front = front_of(capture, stream);
 		CUgraphNode *nodes = malloc((front->n + 1) * sizeof *nodes);
 		*result = nodes ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 		if (nodes) {
@@ -273,7 +273,7 @@ static CUresult wait_captured(CUstream stream, CUevent event, struct sim_capture
 		of_event->spoilt = true;
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	}
-	struct front *front = of_stream ? front_of(of_stream, stream) : front_new(of_event, stream);
+	struct capture_front *front = of_stream ? front_of(of_stream, stream) : front_new(of_event, stream);
 	return front && front_join(front, event->captured_nodes, event->n_captured) ? CUDA_SUCCESS
 										    : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -330,7 +330,8 @@ static CUresult begin_capture(CUstream handle, CUgraph graph, const CUgraphNode 
 	capture->thread = pthread_self();
 	capture->origin = stream;
 	pthread_mutex_lock(&lock);
-	struct front *front = capture->graph && !atomic_load(&stream->capture) ? front_new(capture, stream) : NULL;
+	struct capture_front *front = capture->graph && !atomic_load(&stream->capture) ? front_new(capture, stream)
+										       : NULL;
 	if (front) {
 		front_join(front, needs, n_needs);
 		capture->next = captures;
@@ -373,12 +374,12 @@ static void mark_needed(CUgraphNode node)
 /* Every stream that joined the capture must have been joined back: its front is behind the origin's. */
 static bool all_joined(struct sim_capture *capture)
 {
-	struct front *origin = front_of(capture, capture->origin);
+	struct capture_front *origin = front_of(capture, capture->origin);
 	for (size_t i = 0; i < capture->graph->n; i++)
 		capture->graph->nodes[i]->open = 0;
 	for (size_t i = 0; i < origin->n; i++)
 		mark_needed(origin->nodes[i]);
-	for (struct front *front = capture->fronts; front; front = front->next)
+	for (struct capture_front *front = capture->fronts; front; front = front->next)
 		for (size_t i = 0; i < front->n; i++)
 			if (!front->nodes[i]->open)
 				return false;
@@ -440,7 +441,7 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
 			     : capture->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 					       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 	if (capture && !capture->spoilt) {
-		const struct front *front = front_of(capture, stream);
+		const struct capture_front *front = front_of(capture, stream);
 		if (id_out)
 			*id_out = capture->id;
 		if (graph_out)

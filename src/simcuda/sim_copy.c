@@ -12,9 +12,9 @@
 
 #define STAGED_BYTES (64u << 10)
 
-enum side { SIDE_PAGEABLE, SIDE_PINNED, SIDE_GPU };
+enum copy_side { SIDE_PAGEABLE, SIDE_PINNED, SIDE_GPU };
 
-static enum side side_of(const void *address)
+static enum copy_side side_of(const void *address)
 {
 	struct sim_memory memory;
 	if (!sim_memory_find((uintptr_t)address, &memory))
@@ -57,7 +57,7 @@ static CUresult box_of(CUmemorytype type, const void *host, CUdeviceptr device, 
 }
 
 /* A copy within the device moves its bytes twice at memory speed; other copies use PCIe. */
-static void set_copy_cost(struct sim_task *task, enum side from, enum side to)
+static void set_copy_cost(struct sim_task *task, enum copy_side from, enum copy_side to)
 {
 	uint64_t bytes = (uint64_t)task->u.copy.width * task->u.copy.height * task->u.copy.depth;
 	task->u.copy.on_gpu = from == SIDE_GPU || to == SIDE_GPU;

@@ -25,25 +25,25 @@ enum {
 	ENTRIES
 };
 
-struct entry {
+struct driver_entry {
 	const char *base, *symbol;
 	int since;
 	void *plain, *per_thread; /* per_thread NULL = the call has no per-thread variant */
 };
 
 /* An injected failure of one function: calls after..after+times-1 take slow_ms longer and, unless `code` is 0, fail with it. */
-struct fault {
+struct injected_fault {
 	bool set;
 	int code;
 	uint64_t after, times, slow_ms;
 	_Atomic uint64_t calls;
 };
-static struct fault faults[ENTRIES];
+static struct injected_fault faults[ENTRIES];
 static bool faulty;
 
 static CUresult fault_of(int entry)
 {
-	struct fault *fault = &faults[entry];
+	struct injected_fault *fault = &faults[entry];
 	if (!fault->set)
 		return CUDA_SUCCESS;
 	uint64_t call = atomic_fetch_add(&fault->calls, 1);
@@ -87,7 +87,7 @@ static CUresult fault_of(int entry)
 #define ADDRESS_NONE(symbol) NULL
 #define ADDRESS_PTSZ(symbol) (void *)(uintptr_t)symbol##_ptsz
 #define ADDRESS_PTDS(symbol) (void *)(uintptr_t)symbol##_ptds
-static const struct entry entries[ENTRIES] = {
+static const struct driver_entry entries[ENTRIES] = {
 #define HB_CU(base, symbol, since, streams, params, args) \
 	{#base, #symbol, since, (void *)(uintptr_t)symbol, ADDRESS_##streams(symbol)},
 #include "nvidia/cuda_api.def"
@@ -145,11 +145,11 @@ static bool listed_missing(const char *name)
 
 static CUdriverProcAddressQueryResult find_entry(const char *name, int version, uint64_t flags, void **found)
 {
-	const struct entry *best = NULL;
+	const struct driver_entry *best = NULL;
 	bool implemented = false, known = false;
 	*found = NULL;
 	for (int i = 0; i < ENTRIES; i++) {
-		const struct entry *entry = &entries[i];
+		const struct driver_entry *entry = &entries[i];
 		if (strcmp(entry->base, name) != 0)
 			continue;
 		implemented = true;

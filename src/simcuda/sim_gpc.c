@@ -139,12 +139,13 @@ bool sim_gpc_is_stuck(const struct sim_kernel *kernel, uint32_t cluster, const u
 
 /* ---- the kernel ---- */
 
-struct floor {
-	uint32_t n[GPCS_MOST + 1]; /* SMs that remain in each GPC; [0]: in all */
+/* The SMs that a launch may use, for each GPC. */
+struct unmasked_sms {
+	uint32_t n[GPCS_MOST + 1]; /* SMs that remain in each GPC; [0]: in all GPCs */
 	uint8_t sms[GPCS_MOST + 1][SMS_MOST];
 };
 
-static uint8_t gpc_now(int bit, unsigned launches)
+static uint8_t find_gpc_of_bit(int bit, unsigned launches)
 {
 	int first = 1, second = 3;
 	if (!is_variant("moving") || launches < MOVES_AFTER)
@@ -157,7 +158,7 @@ static uint8_t gpc_now(int bit, unsigned launches)
 }
 
 /* Returns the number that a block on this SM reads, counted over the remaining SMs. */
-static uint8_t name_of(uint32_t sm, const bool left[SMS_MOST])
+static uint8_t find_sm_number(uint32_t sm, const bool left[SMS_MOST])
 {
 	uint8_t name = 0;
 	if (is_variant("names"))
@@ -167,48 +168,49 @@ static uint8_t name_of(uint32_t sm, const bool left[SMS_MOST])
 	return name;
 }
 
-static void look_at_floor(const uint32_t *mask, unsigned launches, struct floor *floor)
+static void list_unmasked_sms(const uint32_t *mask, unsigned launches, struct unmasked_sms *unmasked)
 {
 	bool left[SMS_MOST] = {false};
-	memset(floor->n, 0, sizeof floor->n);
+	memset(unmasked->n, 0, sizeof unmasked->n);
 	for (int bit = 0; bit < BITS; bit++)
 		if (is_left(mask, bit))
 			left[layout.sm_of[bit]] = left[layout.sm_of[bit] + 1] = true;
 	for (int bit = 0; bit < BITS; bit++) {
-		uint8_t gpc = is_left(mask, bit) ? gpc_now(bit, launches) : 0;
+		uint8_t gpc = is_left(mask, bit) ? find_gpc_of_bit(bit, launches) : 0;
 		for (uint32_t i = 0; gpc && i < SMS_PER_TPC; i++) {
-			uint8_t name = name_of(layout.sm_of[bit] + i, left);
-			floor->sms[gpc][floor->n[gpc]++] = name;
-			floor->sms[0][floor->n[0]++] = name;
+			uint8_t name = find_sm_number(layout.sm_of[bit] + i, left);
+			unmasked->sms[gpc][unmasked->n[gpc]++] = name;
+			unmasked->sms[0][unmasked->n[0]++] = name;
 		}
 	}
 }
 
 /* Places a cluster on SMs of one GPC with room: the GPC of a random SM, or the next one. */
-static void place_cluster(struct floor *floor, uint32_t *seed, uint32_t first, uint32_t cluster, uint32_t *records)
+static void place_cluster(struct unmasked_sms *unmasked, uint32_t *seed, uint32_t first, uint32_t cluster,
+			  uint32_t *records)
 {
 	uint32_t gpc = 1;
-	for (uint32_t sm = draw(seed, floor->n[0]); gpc < GPCS_MOST && sm >= floor->n[gpc]; gpc++)
-		sm -= floor->n[gpc];
-	for (int tries = 0; floor->n[gpc] < cluster; tries++) {
+	for (uint32_t sm = draw(seed, unmasked->n[0]); gpc < GPCS_MOST && sm >= unmasked->n[gpc]; gpc++)
+		sm -= unmasked->n[gpc];
+	for (int tries = 0; unmasked->n[gpc] < cluster; tries++) {
 		if (tries > GPCS_MOST)
 			return; /* without room in any GPC the launch never ends (sim_gpc_is_stuck) */
 		gpc = gpc % GPCS_MOST + 1;
 	}
-	uint8_t *sms = floor->sms[gpc];
-	uint32_t n = floor->n[gpc] - (is_variant("part") && gpc == 1 && floor->n[gpc] > cluster ? 1 : 0);
+	uint8_t *sms = unmasked->sms[gpc];
+	uint32_t n = unmasked->n[gpc] - (is_variant("part") && gpc == 1 && unmasked->n[gpc] > cluster ? 1 : 0);
 	shuffle_bytes(seed, sms, n);
 	for (uint32_t i = 0; i < cluster; i++)
 		records[first + i] = (first / cluster) << 16 | (sms[i] + 1u);
 	if (is_variant("mixed") && draw(seed, 20) == 0)
-		records[first] = (first / cluster) << 16 | (floor->sms[0][draw(seed, floor->n[0])] + 1u);
+		records[first] = (first / cluster) << 16 | (unmasked->sms[0][draw(seed, unmasked->n[0])] + 1u);
 }
 
 void sim_gpc_meet(const struct hb_sim_launch *launch)
 {
 	static atomic_uint launches;
 	static const uint32_t nothing[SIM_MASK_WORDS];
-	struct floor floor;
+	struct unmasked_sms unmasked;
 	uint64_t address;
 	unsigned n = atomic_fetch_add(&launches, 1);
 	uint32_t seed = n * 2654435769u, cluster = launch->cluster > 1 ? launch->cluster : 1;
@@ -216,9 +218,9 @@ void sim_gpc_meet(const struct hb_sim_launch *launch)
 	uint32_t *records = (uint32_t *)(uintptr_t)
 		address; /* NOLINT(performance-no-int-to-ptr): GPU addresses are ours */
 	need_layout();
-	look_at_floor(launch->mask ? launch->mask : nothing, n, &floor);
+	list_unmasked_sms(launch->mask ? launch->mask : nothing, n, &unmasked);
 	for (uint32_t i = 0; cluster > 1 && i + cluster <= launch->grid[0]; i += cluster)
-		place_cluster(&floor, &seed, i, cluster, records);
-	for (uint32_t i = 0; cluster == 1 && floor.n[0] && i < launch->grid[0]; i++)
-		records[i] = i << 16 | (floor.sms[0][i % floor.n[0]] + 1u);
+		place_cluster(&unmasked, &seed, i, cluster, records);
+	for (uint32_t i = 0; cluster == 1 && unmasked.n[0] && i < launch->grid[0]; i++)
+		records[i] = i << 16 | (unmasked.sms[0][i % unmasked.n[0]] + 1u);
 }

@@ -14,8 +14,8 @@
 #define NAP_NS (20 * HB_NS_PER_US) /* between polls of words for which streams or takeover kernels wait */
 
 /* A host function or wait at which its stream is paused, or a takeover kernel. */
-struct hand {
-	struct hand *next;
+struct waiting_item {
+	struct waiting_item *next;
 	struct sim_item item;
 	uint32_t slot;
 	const volatile uint32_t *stop_word;
@@ -23,12 +23,12 @@ struct hand {
 
 static struct {
 	pthread_mutex_t lock;
-	struct hand *list, **tail;
+	struct waiting_item *list, **tail;
 } hands = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void sim_hand_add(const struct sim_item *item, uint32_t slot, const volatile uint32_t *stop_word)
 {
-	struct hand *hand = calloc(1, sizeof *hand);
+	struct waiting_item *hand = calloc(1, sizeof *hand);
 	if (!hand)
 		abort(); /* otherwise the stream would be paused forever without a message */
 	hand->item = *item;
@@ -73,7 +73,7 @@ static bool value_is_there(const struct sim_task *task)
  * another one's word. The word belongs to the application and is valid until the
  * kernel is known to be done, which is recorded only under sim.drain.
  */
-static bool is_takeover_over(const struct hand *hand)
+static bool is_takeover_over(const struct waiting_item *hand)
 {
 	pthread_mutex_lock(&sim.drain);
 	bool over = atomic_load(&hand->item.stream->done_seq) >= hand->item.seq ||
@@ -82,7 +82,7 @@ static bool is_takeover_over(const struct hand *hand)
 	return over;
 }
 
-static void tell_broker(const struct hand *hand, enum sim_op op)
+static void tell_broker(const struct waiting_item *hand, enum sim_op op)
 {
 	struct sim_entry entry = {.op = op, .stream = hand->item.stream->id, .seq = hand->item.seq};
 	sim_push(&entry);
@@ -92,7 +92,7 @@ static void tell_broker(const struct hand *hand, enum sim_op op)
  * Returns false if the item cannot run yet. The item counts as done before the
  * broker is notified, because later items may complete and be counted right after.
  */
-static bool hand_run(struct hand *hand)
+static bool hand_run(struct waiting_item *hand)
 {
 	if (hand->stop_word) {
 		if (!is_takeover_over(hand))
@@ -121,13 +121,13 @@ static bool hand_run(struct hand *hand)
 static bool hands_run(void)
 {
 	pthread_mutex_lock(&hands.lock);
-	struct hand *list = hands.list;
+	struct waiting_item *list = hands.list;
 	hands.list = NULL;
 	hands.tail = &hands.list;
 	pthread_mutex_unlock(&hands.lock);
-	struct hand *left = NULL, **left_tail = &left;
+	struct waiting_item *left = NULL, **left_tail = &left;
 	while (list) {
-		struct hand *hand = list;
+		struct waiting_item *hand = list;
 		list = hand->next;
 		hand->next = NULL;
 		if (hand_run(hand)) {

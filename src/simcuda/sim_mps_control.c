@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-struct connection {
+struct control_connection {
 	int fd;
 	pid_t pid;
 	bool client; /* has joined */
@@ -38,7 +38,7 @@ struct connection {
 
 static struct {
 	int listener;
-	struct connection connections[CONNECTIONS];
+	struct control_connection connections[CONNECTIONS];
 	int n;
 	int server_fd; /* -1 = none runs */
 	pid_t server_pid;
@@ -157,7 +157,7 @@ static bool get_token(const char *gpu, unsigned long long *token)
 	return ask_for_token(gpu, token);
 }
 
-static void join_client(struct connection *connection, const char *gpu)
+static void join_client(struct control_connection *connection, const char *gpu)
 {
 	char text[MPS_TEXT];
 	unsigned long long token;
@@ -189,7 +189,7 @@ static void list_clients(char *out, size_t size)
 }
 
 /* The tool prints the answer; quit is answered when it has been carried out. */
-static void obey_command(struct connection *connection, char *command)
+static void obey_command(struct control_connection *connection, char *command)
 {
 	char out[MPS_TEXT] = "";
 	int value;
@@ -225,7 +225,7 @@ static void obey_command(struct connection *connection, char *command)
 }
 
 /* Returns false if the connection was closed. */
-static bool serve_connection(struct connection *connection)
+static bool serve_connection(struct control_connection *connection)
 {
 	char text[MPS_TEXT];
 	if (mps_receive(connection->fd, text) == 0)
@@ -251,7 +251,7 @@ static void take_connection(void)
 		return;
 	}
 	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-	control.connections[control.n++] = (struct connection){.fd = fd, .pid = peer.pid};
+	control.connections[control.n++] = (struct control_connection){.fd = fd, .pid = peer.pid};
 }
 
 /* --- the daemon ------------------------------------------------------------------------------ */
@@ -318,7 +318,7 @@ static bool may_end(void)
 static void serve_all(struct pollfd *fds)
 {
 	for (int i = control.n; i-- > 0;) {
-		struct connection *connection = &control.connections[i];
+		struct control_connection *connection = &control.connections[i];
 		if (!fds[i + 2].revents || serve_connection(connection))
 			continue;
 		close(connection->fd);

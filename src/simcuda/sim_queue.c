@@ -370,14 +370,14 @@ void sim_drain(void)
 	drain_completions(0);
 }
 
-struct wait {
+struct queue_wait {
 	CUstream stream;
 	CUevent event;
 	CUcontext context;
 	uint64_t seq;
 };
 
-static bool wait_over(const struct wait *wait)
+static bool wait_over(const struct queue_wait *wait)
 {
 	if (wait->stream)
 		return atomic_load_explicit(&wait->stream->done_seq, memory_order_acquire) >= wait->seq;
@@ -398,7 +398,7 @@ CUresult sim_context_trouble(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-static CUresult wait_for(const struct wait *wait)
+static CUresult wait_for(const struct queue_wait *wait)
 {
 	struct sim_share *share = sim.share;
 	CUresult result = CUDA_SUCCESS;
@@ -422,12 +422,12 @@ static CUresult wait_for(const struct wait *wait)
 
 CUresult sim_wait_stream(CUstream stream, uint64_t seq)
 {
-	return wait_for(&(struct wait){.stream = stream, .context = stream->context, .seq = seq});
+	return wait_for(&(struct queue_wait){.stream = stream, .context = stream->context, .seq = seq});
 }
 
 CUresult sim_wait_event(CUevent event, uint64_t generation)
 {
-	return wait_for(&(struct wait){.event = event, .context = event->context, .seq = generation});
+	return wait_for(&(struct queue_wait){.event = event, .context = event->context, .seq = generation});
 }
 
 /* Streams may be created and destroyed meanwhile, so each round waits for one unfinished stream. */

@@ -15,34 +15,34 @@
 
 #define GRANULARITY ((size_t)2 << 20)
 
-struct physical {
+struct physical_memory {
 	uint64_t handle;
 	int fd, gpu; /* gpu -1: host memory */
 	size_t bytes;
 	uint32_t users; /* handles and mappings */
 	uint32_t handles;
 	CUmemAllocationProp properties;
-	struct physical *next;
+	struct physical_memory *next;
 };
 
-struct mapping {
+struct vmm_mapping {
 	uintptr_t base;
 	size_t bytes;
-	struct physical *physical;
+	struct physical_memory *physical;
 	CUmemAccess_flags access;
-	struct mapping *next;
+	struct vmm_mapping *next;
 };
 
-struct reservation {
+struct vmm_reservation {
 	uintptr_t base;
 	size_t bytes;
-	struct reservation *next;
+	struct vmm_reservation *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct physical *physicals;
-static struct mapping *mappings;
-static struct reservation *reservations;
+static struct physical_memory *physicals;
+static struct vmm_mapping *mappings;
+static struct vmm_reservation *reservations;
 
 int sim_location_gpu(const CUmemLocation *location)
 {
@@ -51,19 +51,19 @@ int sim_location_gpu(const CUmemLocation *location)
 	return -1;
 }
 
-static struct physical *find_physical(uint64_t handle)
+static struct physical_memory *find_physical(uint64_t handle)
 {
-	for (struct physical *at = physicals; at; at = at->next)
+	for (struct physical_memory *at = physicals; at; at = at->next)
 		if (at->handle == handle && at->handles)
 			return at;
 	return NULL;
 }
 
-static void release_physical(struct physical *physical)
+static void release_physical(struct physical_memory *physical)
 {
 	if (--physical->users)
 		return;
-	for (struct physical **at = &physicals; *at; at = &(*at)->next)
+	for (struct physical_memory **at = &physicals; *at; at = &(*at)->next)
 		if (*at == physical) {
 			*at = physical->next;
 			break;
@@ -88,16 +88,16 @@ CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 static CUresult adopt_memory(int fd, size_t bytes, int gpu, const CUmemAllocationProp *properties,
 			     CUmemGenericAllocationHandle *handle)
 {
-	struct physical *physical = calloc(1, sizeof *physical);
+	struct physical_memory *physical = calloc(1, sizeof *physical);
 	if (!physical)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*physical = (struct physical){.handle = atomic_fetch_add(&sim.unique, 1) + 1,
-				      .fd = fd,
-				      .gpu = gpu,
-				      .bytes = bytes,
-				      .users = 1,
-				      .handles = 1,
-				      .properties = *properties};
+	*physical = (struct physical_memory){.handle = atomic_fetch_add(&sim.unique, 1) + 1,
+					     .fd = fd,
+					     .gpu = gpu,
+					     .bytes = bytes,
+					     .users = 1,
+					     .handles = 1,
+					     .properties = *properties};
 	*handle = physical->handle;
 	pthread_mutex_lock(&lock);
 	physical->next = physicals;
@@ -142,7 +142,7 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	struct physical *physical = find_physical(handle);
+	struct physical_memory *physical = find_physical(handle);
 	if (physical) {
 		physical->handles--;
 		release_physical(physical);
@@ -160,7 +160,7 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
 	if (!ptr || !size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t unit = alignment > GRANULARITY ? alignment : GRANULARITY;
-	struct reservation *reservation = calloc(1, sizeof *reservation);
+	struct vmm_reservation *reservation = calloc(1, sizeof *reservation);
 	char *raw = mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (raw == MAP_FAILED || !reservation) {
 		free(reservation);
@@ -170,7 +170,7 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
 	if (base > (uintptr_t)raw)
 		munmap(raw, base - (uintptr_t)raw);
 	munmap((char *)base + size, (uintptr_t)raw + unit - base);
-	*reservation = (struct reservation){.base = base, .bytes = size};
+	*reservation = (struct vmm_reservation){.base = base, .bytes = size};
 	pthread_mutex_lock(&lock);
 	reservation->next = reservations;
 	reservations = reservation;
@@ -181,7 +181,7 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
 
 static bool any_mapped(uintptr_t base, size_t bytes)
 {
-	for (struct mapping *at = mappings; at; at = at->next)
+	for (struct vmm_mapping *at = mappings; at; at = at->next)
 		if (at->base < base + bytes && base < at->base + at->bytes)
 			return true;
 	return false;
@@ -194,8 +194,8 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 		return result;
 	result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
-	for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
-		struct reservation *found = *at;
+	for (struct vmm_reservation **at = &reservations; *at; at = &(*at)->next) {
+		struct vmm_reservation *found = *at;
 		if (found->base != ptr || found->bytes != size || any_mapped(found->base, size))
 			continue;
 		*at = found->next;
@@ -210,15 +210,15 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 static bool is_reserved(uintptr_t base, size_t bytes)
 {
-	for (struct reservation *at = reservations; at; at = at->next)
+	for (struct vmm_reservation *at = reservations; at; at = at->next)
 		if (base >= at->base && base + bytes <= at->base + at->bytes)
 			return true;
 	return false;
 }
 
-static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct physical *physical)
+static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct physical_memory *physical)
 {
-	struct mapping *mapping = calloc(1, sizeof *mapping);
+	struct vmm_mapping *mapping = calloc(1, sizeof *mapping);
 	if (!mapping)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (mmap((void *)base, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, (off_t)offset) == MAP_FAILED) {
@@ -234,7 +234,7 @@ static CUresult map_physical(uintptr_t base, size_t bytes, size_t offset, struct
 		free(mapping);
 		return result;
 	}
-	*mapping = (struct mapping){.base = base, .bytes = bytes, .physical = physical, .next = mappings};
+	*mapping = (struct vmm_mapping){.base = base, .bytes = bytes, .physical = physical, .next = mappings};
 	physical->users++;
 	mappings = mapping;
 	return CUDA_SUCCESS;
@@ -247,7 +247,7 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	struct physical *physical = find_physical(handle);
+	struct physical_memory *physical = find_physical(handle);
 	if (!physical || flags || !size || offset > physical->bytes || size > physical->bytes - offset ||
 	    !is_reserved((uintptr_t)ptr, size) || any_mapped((uintptr_t)ptr, size))
 		result = CUDA_ERROR_INVALID_VALUE;
@@ -257,9 +257,9 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	return result;
 }
 
-static void unmap_range(struct mapping **at)
+static void unmap_range(struct vmm_mapping **at)
 {
-	struct mapping *mapping = *at;
+	struct vmm_mapping *mapping = *at;
 	struct sim_memory memory;
 	*at = mapping->next;
 	(void)mmap((void *)mapping->base, mapping->bytes, PROT_NONE,
@@ -276,7 +276,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	for (struct mapping **at = &mappings; *at;) {
+	for (struct vmm_mapping **at = &mappings; *at;) {
 		if ((*at)->base >= ptr && (*at)->base + (*at)->bytes <= ptr + size) {
 			unmap_range(at);
 			any = true;
@@ -300,7 +300,7 @@ CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
 			 : desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
 									   : PROT_NONE;
 	pthread_mutex_lock(&lock);
-	for (struct mapping *at = mappings; at; at = at->next) {
+	for (struct vmm_mapping *at = mappings; at; at = at->next) {
 		if (at->base < ptr || at->base + at->bytes > ptr + size)
 			continue;
 		any = mprotect((void *)at->base, at->bytes, protection) == 0;
@@ -319,7 +319,7 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
 		return result;
 	result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
-	for (struct mapping *at = mappings; at; at = at->next)
+	for (struct vmm_mapping *at = mappings; at; at = at->next)
 		if (ptr >= at->base && ptr < at->base + at->bytes) {
 			*flags = at->access;
 			result = CUDA_SUCCESS;
@@ -334,7 +334,7 @@ CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, C
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	struct physical *physical = find_physical(handle);
+	struct physical_memory *physical = find_physical(handle);
 	if (physical && prop)
 		*prop = physical->properties;
 	pthread_mutex_unlock(&lock);
@@ -350,7 +350,7 @@ CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
 		return result;
 	result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
-	for (struct mapping *at = mappings; at; at = at->next)
+	for (struct vmm_mapping *at = mappings; at; at = at->next)
 		if ((uintptr_t)addr >= at->base && (uintptr_t)addr < at->base + at->bytes) {
 			*handle = at->physical->handle;
 			at->physical->users++;
@@ -373,7 +373,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAll
 	if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	pthread_mutex_lock(&lock);
-	struct physical *physical = find_physical(handle);
+	struct physical_memory *physical = find_physical(handle);
 	int fd = physical ? fcntl(physical->fd, F_DUPFD_CLOEXEC, 3) : -1;
 	pthread_mutex_unlock(&lock);
 	if (fd < 0)

@@ -19,11 +19,11 @@
  */
 #define LAUNCH_OVERHEAD_NS 3500
 
-enum meaning { MEANS_KERNEL, MEANS_COPY, MEANS_MEMSET, MEANS_LAUNCH, MEANS_RANGE, MEANS_GPU_RANGE };
+enum event_meaning { MEANS_KERNEL, MEANS_COPY, MEANS_MEMSET, MEANS_LAUNCH, MEANS_RANGE, MEANS_GPU_RANGE };
 
-static const struct category {
+static const struct event_category {
 	const char *name;
-	enum meaning meaning;
+	enum event_meaning meaning;
 } categories[] = {
 	{"kernel", MEANS_KERNEL},
 	{"gpu_memcpy", MEANS_COPY},
@@ -39,7 +39,7 @@ static const struct category {
 	{"Runtime", MEANS_LAUNCH},
 };
 
-struct kineto {
+struct kineto_reader {
 	struct hb_json_events *json;
 	struct hb_import_events *events;
 	const char *range; /* NULL = use the profiler's steps */
@@ -47,7 +47,7 @@ struct kineto {
 
 static const char step_prefix[] = "ProfilerStep#";
 
-static const struct category *find_category(const char *name)
+static const struct event_category *find_category(const char *name)
 {
 	for (size_t i = 0; i < sizeof categories / sizeof *categories; i++)
 		if (strcmp(categories[i].name, name) == 0)
@@ -55,7 +55,7 @@ static const struct category *find_category(const char *name)
 	return NULL;
 }
 
-__attribute__((format(printf, 4, 5))) static int bad(const struct kineto *kineto, const char *name,
+__attribute__((format(printf, 4, 5))) static int bad(const struct kineto_reader *kineto, const char *name,
 						     struct hb_error *error, const char *format, ...)
 {
 	char shown[HB_TRACE_NAME_CUT + 1], what[160];
@@ -102,7 +102,7 @@ static bool read_extent_member(const json_t *arguments, const char *key, int64_t
 	return true;
 }
 
-static int read_kernel_values(const struct kineto *kineto, const char *name, const json_t *arguments,
+static int read_kernel_values(const struct kineto_reader *kineto, const char *name, const json_t *arguments,
 			      struct hb_op_values *values, struct hb_error *error)
 {
 	values->kind = HB_OP_KERNEL;
@@ -116,7 +116,7 @@ static int read_kernel_values(const struct kineto *kineto, const char *name, con
 	return 0;
 }
 
-static int add_op(struct kineto *kineto, const json_t *event, const char *name, enum meaning meaning,
+static int add_op(struct kineto_reader *kineto, const json_t *event, const char *name, enum event_meaning meaning,
 		  struct hb_error *error)
 {
 	struct hb_op_values values = {.kind = HB_OP_MEMSET};
@@ -146,7 +146,7 @@ static int add_op(struct kineto *kineto, const json_t *event, const char *name, 
 	return code ? hb_json_events_error(kineto->json, error, code, "out of memory") : 0;
 }
 
-static int add_range(struct kineto *kineto, const json_t *event, const char *name, bool on_gpu)
+static int add_range(struct kineto_reader *kineto, const json_t *event, const char *name, bool on_gpu)
 {
 	int64_t start_ns, length_ns, end_ns;
 	bool wanted = kineto->range ? strcmp(name, kineto->range) == 0
@@ -158,7 +158,7 @@ static int add_range(struct kineto *kineto, const json_t *event, const char *nam
 	return hb_import_add_range(kineto->events, on_gpu, start_ns, end_ns);
 }
 
-static int add_launch(struct kineto *kineto, const json_t *event)
+static int add_launch(struct kineto_reader *kineto, const json_t *event)
 {
 	int64_t start_ns;
 	int64_t correlation = read_whole_member(json_object_get(event, "args"), "correlation", 0);
@@ -167,12 +167,12 @@ static int add_launch(struct kineto *kineto, const json_t *event)
 	return hb_import_add_launch(kineto->events, (uint64_t)correlation, start_ns);
 }
 
-static int add_event(struct kineto *kineto, const json_t *event, struct hb_error *error)
+static int add_event(struct kineto_reader *kineto, const json_t *event, struct hb_error *error)
 {
 	const char *category_name = json_string_value(json_object_get(event, "cat"));
 	const char *name = json_string_value(json_object_get(event, "name"));
 	const char *phase = json_string_value(json_object_get(event, "ph"));
-	const struct category *category = category_name ? find_category(category_name) : NULL;
+	const struct event_category *category = category_name ? find_category(category_name) : NULL;
 	if (!category || !name || !phase || strcmp(phase, "X") != 0)
 		return 0;
 	int code;
@@ -195,7 +195,7 @@ static int add_event(struct kineto *kineto, const json_t *event, struct hb_error
 int hb_kineto_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		   struct hb_error *error)
 {
-	struct kineto kineto = {.events = events, .range = options->range};
+	struct kineto_reader kineto = {.events = events, .range = options->range};
 	int code = hb_json_events_open(path, &kineto.json, error);
 	if (code)
 		return code;

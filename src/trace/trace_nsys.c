@@ -14,7 +14,7 @@
 /* The longest text or query; a name is cut at HB_TRACE_NAME_CUT anyway. */
 #define SQLITE_BYTES_MAX (1 << 20)
 
-struct nsys {
+struct nsys_reader {
 	sqlite3 *db;
 	const char *path;
 	struct hb_import_events *events;
@@ -30,14 +30,14 @@ enum kernel_column {
 	KERNEL_SHARED,
 };
 
-static int report_failure(const struct nsys *nsys, struct hb_error *error, const char *table)
+static int report_failure(const struct nsys_reader *nsys, struct hb_error *error, const char *table)
 {
 	int code = sqlite3_errcode(nsys->db) == SQLITE_NOMEM ? -ENOMEM : -EINVAL;
 	return hb_error_set(error, code, "%s: %s: %s", nsys->path, table, sqlite3_errmsg(nsys->db));
 }
 
 /* Returns whether the table has the column, or exists if `column` is NULL: 1, 0 or a negative errno. */
-static int has_column(const struct nsys *nsys, const char *table, const char *column, struct hb_error *error)
+static int has_column(const struct nsys_reader *nsys, const char *table, const char *column, struct hb_error *error)
 {
 	static const char tables[] = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
 	static const char columns[] = "SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2";
@@ -53,11 +53,11 @@ static int has_column(const struct nsys *nsys, const char *table, const char *co
 	return code;
 }
 
-typedef int row_function(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error);
+typedef int row_function(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error);
 
 /* Calls `each` for the rows of a query, whose parameter ?1 is `text` (may be NULL). */
-static int visit_rows(struct nsys *nsys, const char *table, const char *query, const char *text, row_function *each,
-		      struct hb_error *error)
+static int visit_rows(struct nsys_reader *nsys, const char *table, const char *query, const char *text,
+		      row_function *each, struct hb_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	if (sqlite3_prepare_v2(nsys->db, query, -1, &statement, NULL) != SQLITE_OK)
@@ -74,7 +74,7 @@ static int visit_rows(struct nsys *nsys, const char *table, const char *query, c
 }
 
 /* Adds the op of a row. The caller has set all values but the times. */
-static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values,
+static int add_op(struct nsys_reader *nsys, sqlite3_stmt *row, const char *table, struct hb_op_values *values,
 		  const char *name, struct hb_error *error)
 {
 	struct hb_op_fault fault;
@@ -95,7 +95,7 @@ static int add_op(struct nsys *nsys, sqlite3_stmt *row, const char *table, struc
 	return code ? hb_error_set(error, code, "%s: out of memory", nsys->path) : 0;
 }
 
-static int add_kernel(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int add_kernel(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	struct hb_op_values values = {.kind = HB_OP_KERNEL, .cluster = 1};
 	const char *name = (const char *)sqlite3_column_text(row, KERNEL_NAME);
@@ -117,7 +117,7 @@ static const char *copy_name(int64_t kind)
 	return kind >= 0 && (size_t)kind < sizeof names / sizeof *names ? names[kind] : NULL;
 }
 
-static int add_copy(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int add_copy(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	struct hb_op_values values = {.bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME)};
 	const char *name = copy_name(sqlite3_column_int64(row, OP_COPY_KIND));
@@ -126,13 +126,13 @@ static int add_copy(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error
 	return add_op(nsys, row, "CUPTI_ACTIVITY_KIND_MEMCPY", &values, name, error);
 }
 
-static int add_memset(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int add_memset(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	struct hb_op_values values = {.kind = HB_OP_MEMSET, .bytes = sqlite3_column_int64(row, OP_BYTES_OR_NAME)};
 	return add_op(nsys, row, "CUPTI_ACTIVITY_KIND_MEMSET", &values, "Memset (Device)", error);
 }
 
-static int add_launch(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int add_launch(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	uint64_t process = (uint64_t)sqlite3_column_int64(row, 2) >> 24;
 	uint64_t correlation = (uint64_t)sqlite3_column_int64(row, 1);
@@ -141,13 +141,13 @@ static int add_launch(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *err
 	return code ? hb_error_set(error, code, "%s: too many runtime calls", nsys->path) : 0;
 }
 
-static int add_range(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int add_range(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	int code = hb_import_add_range(nsys->events, false, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
 	return code ? hb_error_set(error, code, "%s: too many ranges", nsys->path) : 0;
 }
 
-static int count_graph(struct nsys *nsys, sqlite3_stmt *row, struct hb_error *error)
+static int count_graph(struct nsys_reader *nsys, sqlite3_stmt *row, struct hb_error *error)
 {
 	nsys->events->closed_graphs = (uint32_t)sqlite3_column_int64(row, 0);
 	return 0;
@@ -183,7 +183,8 @@ static const struct nsys_source {
 	 add_range, true},
 };
 
-static int read_source(struct nsys *nsys, const struct nsys_source *source, const char *range, struct hb_error *error)
+static int read_source(struct nsys_reader *nsys, const struct nsys_source *source, const char *range,
+		       struct hb_error *error)
 {
 	char query[768], process[32] = "0";
 	int there = has_column(nsys, source->table, NULL, error);
@@ -201,7 +202,7 @@ static int read_source(struct nsys *nsys, const struct nsys_source *source, cons
 }
 
 /* Opens the file without trust: no writing, no functions of its schema, no huge texts. */
-static int open_database(struct nsys *nsys, struct hb_error *error)
+static int open_database(struct nsys_reader *nsys, struct hb_error *error)
 {
 	int code = sqlite3_open_v2(nsys->path, &nsys->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
 	if (code != SQLITE_OK)
@@ -216,7 +217,7 @@ static int open_database(struct nsys *nsys, struct hb_error *error)
 int hb_nsys_read(const char *path, const struct hb_import_options *options, struct hb_import_events *events,
 		 struct hb_error *error)
 {
-	struct nsys nsys = {.path = path, .events = events};
+	struct nsys_reader nsys = {.path = path, .events = events};
 	int code = open_database(&nsys, error);
 	if (!code)
 		code = has_column(&nsys, "StringIds", NULL, error);

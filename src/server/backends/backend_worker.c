@@ -49,7 +49,7 @@ struct worker_lane {
 	struct hb_scheduler_batch batch;
 };
 
-struct worker {
+struct model_worker {
 	struct hb_model_config config;
 	enum hb_worker_gpu gpu;
 	struct hb_worker_process process;
@@ -70,7 +70,7 @@ struct worker {
 	struct hb_scheduler_provider_event events[HB_WORKER_LANES * (HB_STAGES + 1)]; /* not reported yet */
 };
 
-static struct hb_worker_lane *find_shared_lane(const struct worker *worker, uint32_t lane)
+static struct hb_worker_lane *find_shared_lane(const struct model_worker *worker, uint32_t lane)
 {
 	return hb_worker_memory_lane(&worker->memory, lane);
 }
@@ -91,13 +91,13 @@ static void read_error(const struct hb_worker_lane *shared, char *out, size_t si
 
 /* ---- doorbells ---- */
 
-static void watch_descriptor(struct worker *worker, int fd)
+static void watch_descriptor(struct model_worker *worker, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
 	epoll_ctl(worker->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int make_doorbells(struct worker *worker, struct hb_error *error)
+static int make_doorbells(struct model_worker *worker, struct hb_error *error)
 {
 	worker->submitted_doorbell = eventfd(0, EFD_CLOEXEC);
 	worker->completed_doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -110,7 +110,7 @@ static int make_doorbells(struct worker *worker, struct hb_error *error)
 
 /* ---- the process ---- */
 
-static int start_process(struct worker *worker, struct hb_error *error)
+static int start_process(struct model_worker *worker, struct hb_error *error)
 {
 	eventfd_t value;
 	const int fds[3] = {worker->memory.fd, worker->submitted_doorbell, worker->completed_doorbell};
@@ -132,20 +132,20 @@ static int start_process(struct worker *worker, struct hb_error *error)
 	return result;
 }
 
-static void add_event(struct worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool complete)
+static void add_event(struct model_worker *worker, uint32_t lane, enum hb_scheduler_stage stage, bool complete)
 {
 	worker->events[worker->n_events++] = (struct hb_scheduler_provider_event){
 		.at_ns = hb_clock_now_ns(), .slot = worker->lanes[lane].slot, .stage = stage, .complete = complete};
 }
 
-static void end_lane(struct worker *worker, uint32_t lane, bool complete)
+static void end_lane(struct model_worker *worker, uint32_t lane, bool complete)
 {
 	add_event(worker, lane, HB_STAGES, complete);
 	worker->lanes[lane].state = LANE_FREE;
 }
 
-__attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worker, uint32_t lane, const char *format,
-							    ...)
+__attribute__((format(printf, 3, 4))) static void fail_lane(struct model_worker *worker, uint32_t lane,
+							    const char *format, ...)
 {
 	const struct hb_scheduler_batch *batch = &worker->lanes[lane].batch;
 	char text[200];
@@ -161,7 +161,7 @@ __attribute__((format(printf, 3, 4))) static void fail_lane(struct worker *worke
 	end_lane(worker, lane, false);
 }
 
-static void fail_model(struct worker *worker)
+static void fail_model(struct model_worker *worker)
 {
 	worker->state = HB_SERVED_MODEL_FAILED;
 	worker->restart_ns = INT64_MAX;
@@ -170,7 +170,7 @@ static void fail_model(struct worker *worker)
 			fail_lane(worker, i, "%s", worker->why_failed);
 }
 
-static void kill_process(struct worker *worker, const char *why, int64_t now_ns)
+static void kill_process(struct model_worker *worker, const char *why, int64_t now_ns)
 {
 	hb_worker_process_kill(&worker->process);
 	worker->killed = why;
@@ -182,7 +182,7 @@ static void kill_process(struct worker *worker, const char *why, int64_t now_ns)
  * Kills the worker and fails the model, because the worker reported that it can never run the model: another start
  * would not help.
  */
-static void give_model_up(struct worker *worker, int64_t now_ns)
+static void give_model_up(struct model_worker *worker, int64_t now_ns)
 {
 	kill_process(worker, "killed, it cannot run the model", now_ns);
 	read_error(find_shared_lane(worker, 0), worker->why_failed, sizeof(worker->why_failed));
@@ -191,7 +191,7 @@ static void give_model_up(struct worker *worker, int64_t now_ns)
 }
 
 /* Fails the batches that the dead worker had begun. The others wait for the next worker. */
-static void fail_begun_batches(struct worker *worker, const char *how)
+static void fail_begun_batches(struct model_worker *worker, const char *how)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		if (worker->lanes[i].state != LANE_SUBMITTED)
@@ -203,7 +203,7 @@ static void fail_begun_batches(struct worker *worker, const char *how)
 	}
 }
 
-static void note_death(struct worker *worker, const char *how, int64_t now_ns)
+static void note_death(struct model_worker *worker, const char *how, int64_t now_ns)
 {
 	fail_begun_batches(worker, how);
 	hb_log_warning("model %s: its worker ended: %s", worker->config.name, how);
@@ -218,7 +218,7 @@ static void note_death(struct worker *worker, const char *how, int64_t now_ns)
 }
 
 /* Enforces the time limits of a batch, of the start, and of the end of a killed process. */
-static void enforce_limits(struct worker *worker, int64_t now_ns)
+static void enforce_limits(struct model_worker *worker, int64_t now_ns)
 {
 	const struct hb_model_config *config = &worker->config;
 	bool late = false;
@@ -241,7 +241,7 @@ static void enforce_limits(struct worker *worker, int64_t now_ns)
 		fail_begun_batches(worker, worker->killed);
 }
 
-static void update_process(struct worker *worker, int64_t now_ns)
+static void update_process(struct model_worker *worker, int64_t now_ns)
 {
 	struct hb_error error = {.text = ""};
 	char how[96];
@@ -258,14 +258,14 @@ static void update_process(struct worker *worker, int64_t now_ns)
  * Rings the worker's doorbell without blocking. An eventfd write blocks when the counter is full, which only the worker
  * itself can cause. Accepted race: the worker may fill the counter between poll() and the write.
  */
-static void ring_worker(const struct worker *worker)
+static void ring_worker(const struct model_worker *worker)
 {
 	struct pollfd doorbell = {.fd = worker->submitted_doorbell, .events = POLLOUT};
 	if (poll(&doorbell, 1, 0) == 1 && (doorbell.revents & POLLOUT))
 		eventfd_write(worker->submitted_doorbell, 1);
 }
 
-static void submit_waiting(struct worker *worker, int64_t now_ns)
+static void submit_waiting(struct model_worker *worker, int64_t now_ns)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < HB_WORKER_LANES && worker->ready; i++) {
@@ -285,8 +285,8 @@ static void submit_waiting(struct worker *worker, int64_t now_ns)
 }
 
 /* Copies one input of all requests of the batch, one behind the other, into the lane. False: not enough room. */
-static bool copy_input(const struct worker *worker, struct hb_worker_lane *lane, const struct hb_scheduler_batch *batch,
-		       uint32_t input, uint64_t *offset)
+static bool copy_input(const struct model_worker *worker, struct hb_worker_lane *lane,
+		       const struct hb_scheduler_batch *batch, uint32_t input, uint64_t *offset)
 {
 	struct hb_worker_tensor out = {.offset = *offset};
 	const char *name = worker->config.inputs[input].name;
@@ -320,7 +320,7 @@ static int refuse_batch(const struct hb_scheduler_batch *batch, enum hb_answer a
 	return -EIO;
 }
 
-static int refuse_large(const struct worker *worker, const struct hb_scheduler_batch *batch, uint32_t input)
+static int refuse_large(const struct model_worker *worker, const struct hb_scheduler_batch *batch, uint32_t input)
 {
 	char why[256];
 	snprintf(why, sizeof(why), "input \"%.64s\" does not fit: send less, or raise \"room\" in model.yaml",
@@ -331,7 +331,7 @@ static int refuse_large(const struct worker *worker, const struct hb_scheduler_b
 static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model,
 		       const struct hb_scheduler_batch *batch)
 {
-	struct worker *worker = self;
+	struct model_worker *worker = self;
 	uint32_t index = 0;
 	uint64_t offset = 0;
 	while (index < HB_WORKER_LANES && worker->lanes[index].state != LANE_FREE)
@@ -360,7 +360,7 @@ static int start_batch(void *self, int64_t now_ns, uint32_t slot, uint32_t model
 
 /* ---- results from the worker ---- */
 
-static void complete_lane(struct worker *worker, uint32_t index)
+static void complete_lane(struct model_worker *worker, uint32_t index)
 {
 	struct worker_lane *lane = &worker->lanes[index];
 	const struct hb_worker_lane *shared = find_shared_lane(worker, index);
@@ -391,7 +391,7 @@ static void complete_lane(struct worker *worker, uint32_t index)
 	end_lane(worker, index, true);
 }
 
-static void take_completed(struct worker *worker)
+static void take_completed(struct model_worker *worker)
 {
 	struct hb_worker_ring *ring = &worker->memory.page->completed;
 	uint32_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
@@ -405,7 +405,7 @@ static void take_completed(struct worker *worker)
 }
 
 /* Reports the stages that batches have entered since the last call. */
-static void report_stages(struct worker *worker)
+static void report_stages(struct model_worker *worker)
 {
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		struct worker_lane *lane = &worker->lanes[i];
@@ -420,7 +420,7 @@ static void report_stages(struct worker *worker)
 	}
 }
 
-static void update_worker(struct worker *worker, int64_t now_ns)
+static void update_worker(struct model_worker *worker, int64_t now_ns)
 {
 	struct epoll_event events[4];
 	eventfd_t value;
@@ -445,7 +445,7 @@ static void update_worker(struct worker *worker, int64_t now_ns)
 
 static bool poll_worker(void *self, int64_t now_ns, struct hb_scheduler_provider_event *event)
 {
-	struct worker *worker = self;
+	struct model_worker *worker = self;
 	if (worker->given == worker->n_events) {
 		worker->given = worker->n_events = 0;
 		update_worker(worker, now_ns);
@@ -462,7 +462,7 @@ static bool poll_worker(void *self, int64_t now_ns, struct hb_scheduler_provider
  */
 static void expect_request(void *self, int64_t now_ns)
 {
-	struct worker *worker = self;
+	struct model_worker *worker = self;
 	if (worker->config.priority != HB_SCHEDULER_HIGH || !worker->ready ||
 	    now_ns - worker->expected_ns < EXPECT_AGAIN_NS)
 		return;
@@ -477,7 +477,7 @@ static void expect_request(void *self, int64_t now_ns)
 /* A batch that was not submitted yet ends at once. Otherwise the worker is notified and may end the batch early. */
 static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 {
-	struct worker *worker = self;
+	struct model_worker *worker = self;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++) {
 		if (worker->lanes[i].slot != slot)
 			continue;
@@ -491,7 +491,7 @@ static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 
 static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 {
-	const struct worker *worker = self;
+	const struct model_worker *worker = self;
 	for (uint32_t i = 0; i < HB_WORKER_LANES; i++)
 		if (worker->lanes[i].state != LANE_FREE && worker->lanes[i].slot == slot)
 			atomic_store(&find_shared_lane(worker, i)->pause,
@@ -500,7 +500,7 @@ static void pause_batch(void *self, int64_t now_ns, uint32_t slot, bool paused)
 
 static int64_t next_poll_ns(void *self)
 {
-	const struct worker *worker = self;
+	const struct model_worker *worker = self;
 	int64_t next = worker->restart_ns, ready = worker->started_ns + worker->config.start_limit_ns + 1;
 	if (worker->killed)
 		return worker->state == HB_SERVED_MODEL_FAILED ? INT64_MAX : worker->killed_ns + END_LIMIT_NS + 1;
@@ -516,7 +516,7 @@ static int64_t next_poll_ns(void *self)
 
 static int poll_descriptor(void *self)
 {
-	return ((const struct worker *)self)->epoll;
+	return ((const struct model_worker *)self)->epoll;
 }
 
 static uint32_t count_models(void *self)
@@ -526,7 +526,7 @@ static uint32_t count_models(void *self)
 
 static int describe_model(void *self, uint32_t model, struct hb_scheduler_model *out)
 {
-	const struct hb_model_config *config = &((struct worker *)self)->config;
+	const struct hb_model_config *config = &((struct model_worker *)self)->config;
 	out->slots = 1; /* a worker runs one batch at a time */
 	out->room_bytes = hb_worker_room_bytes(config);
 	out->in_bytes = (double)config->transfer_bytes[0];
@@ -542,7 +542,7 @@ static void close_fd(int fd)
 
 static void close_worker(void *self)
 {
-	struct worker *worker = self;
+	struct model_worker *worker = self;
 	hb_worker_process_abandon(&worker->process);
 	hb_worker_memory_fini(&worker->memory);
 	close_fd(worker->submitted_doorbell);
@@ -572,7 +572,7 @@ static const struct hb_scheduler_provider_ops ops = {
 static int open_worker(const struct hb_model_config *config, struct hb_backend_shared *shared, struct hb_backend *out,
 		       struct hb_error *error)
 {
-	struct worker *worker = calloc(1, sizeof(*worker));
+	struct model_worker *worker = calloc(1, sizeof(*worker));
 	if (!worker)
 		return hb_error_set(error, -ENOMEM, "model %s: out of memory", config->name);
 	worker->config = *config;
