@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock and its stopped form; see clock.h. */
+/* Reads the monotonic clock, or the stopped clock of tests; see clock.h. */
 #include "base/clock.h"
 
 #include <assert.h>

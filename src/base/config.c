@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks a YAML document beside a table of keys; see config.h. Scalars: config_value.c. */
+/* Walks a YAML document beside a table of keys; see config.h. config_value.c parses scalars. */
 #include "base/config.h"
 
 #include "base/config_value.h"
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <yaml.h>
 
-/* A configuration is written by hand; anything longer is the wrong file. */
+/* Longest configuration. People write configurations by hand, so a longer file is the wrong file. */
 #define FILE_MAX_BYTES (1 << 20)
 #define PATH_MAX_BYTES 160
-/* Keys of one table, for "did you mean". */
+/* Most keys of one table that are searched for a similar key, for "did you mean". */
 #define KEYS_MAX 64
 
 struct config_reader {

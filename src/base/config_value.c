@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scalars of configuration files; see config_value.h. */
+/* Converts scalars of configuration files; see config_value.h. */
 #include "base/config_value.h"
 
 #include "base/units.h"

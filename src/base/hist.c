@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log-linear histogram; see hist.h for the bucket layout and its error bound. */
+/* Counts durations in a log-linear histogram; see hist.h for the bucket layout and its error bound. */
 #include "base/hist.h"
 
 #include <string.h>

@@ -312,7 +312,10 @@ static double parse_with_libc(const char *from, size_t length)
 	return strtod(text, NULL);
 }
 
-/* Exact if digits and power of ten are exact, because one division or multiplication rounds once; otherwise libc converts. */
+/*
+ * Converts a number. If digits and power of ten are exact, one division or multiplication rounds once; otherwise libc
+ * converts.
+ */
 static double convert_to_real(const struct scanned_digits *digits, const char *from, size_t length)
 {
 	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,

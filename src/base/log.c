@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines to stderr; see log.h. */
+/* Writes log lines to stderr; see log.h. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ bool hb_log_enabled(enum hb_log_level level)
 {
 	int limit = atomic_load_explicit(&level_limit, memory_order_relaxed);
 	if (limit == LEVEL_UNKNOWN) {
-		/* Two threads may both run this; they find the same value. */
+		/* Two threads may both read the environment; they find the same value. */
 		limit = read_level_from_environment();
 		atomic_store_explicit(&level_limit, limit, memory_order_relaxed);
 	}

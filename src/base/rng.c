@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Repeatable random numbers; see rng.h. */
+/* Draws repeatable random numbers; see rng.h. */
 #include "base/rng.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Durations and sizes as text; see units.h. */
+/* Parses and formats durations and sizes; see units.h. */
 #include "base/units.h"
 
 #include <errno.h>

@@ -25,7 +25,10 @@
 #define COMMAND "run"
 #define REGISTER_TRIES 3 /* the daemon may end after hb has connected and before it answers */
 
-/* The same codes as env, nohup and timeout use, so that an error of hb differs from the command's exit status. */
+/*
+ * Exit codes of hb's own errors, as env, nohup and timeout use them, so that they differ from most exit codes of
+ * commands.
+ */
 enum { EXIT_HB_FAILED = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 static const char usage[] =

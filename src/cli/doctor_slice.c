@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Differs from the driver's defaults (2048 us and 1024 us on an H200), and is harmless for other programs on the GPU. */
+/*
+ * The slice that the trial sets. It differs from the driver's defaults (2048 us and 1024 us on an H200) and does not
+ * disturb other programs.
+ */
 #define TRIAL_US 500
 
 static const char *const state_texts[] = {

@@ -25,11 +25,11 @@
 #define LEAD_RECORDED_NS (700 * HB_NS_PER_MS)
 #define SECONDS_MIN 1e-6
 #define JOBS_MAX 256
-/* A request holds hundreds of spans, a second of a busy GPU tens of thousands. */
+/* Most spans that are kept. A request has hundreds of spans, a second of a busy GPU has tens of thousands. */
 #define SPANS_MAX 1000000
 #define WINDOW_DEFAULT_NS INT64_C(1000000000)
 
-/* X(identifier, name, has a value) */
+/* The options: X(identifier, name, whether the option has a value). */
 #define OPTIONS(X) \
 	X(GPU, "gpu", required_argument) \
 	X(HELP, "help", no_argument) \

@@ -53,7 +53,7 @@ static int64_t count_launches(const json_t *tenant)
 
 /* --- tenants --------------------------------------------------------------------------- */
 
-/* Change per second. A counter that decreased (a new daemon, another engine) counts from 0. */
+/* Returns the change per second. A counter that decreased (a new daemon, another engine) counts from 0. */
 static double compute_rate(int64_t now, int64_t before, double seconds)
 {
 	int64_t change = now >= before ? now - before : now;
@@ -65,7 +65,10 @@ static double limit_share(double share)
 	return share > 1 ? 1 : share;
 }
 
-/* Requests and turns give an exact share. Without them, the share of time with launches is used as an estimate. */
+/*
+ * Sets the tenant's share of time. Requests and turns give an exact share; without them, the share of time with
+ * launches is an estimate.
+ */
 static void fill_share(struct hb_top_tenant *to, const struct use_sums *now, const struct use_sums *before,
 		       double seconds)
 {

@@ -474,7 +474,10 @@ static void expect_request(void *self, int64_t now_ns)
 	ring_worker(worker);
 }
 
-/* A batch that was not submitted yet ends at once. Otherwise the worker is notified and may end the batch early. */
+/*
+ * Cancels a batch. If it was not submitted yet, it ends at once. Otherwise the worker is notified and may end the batch
+ * early.
+ */
 static void cancel_batch(void *self, int64_t now_ns, uint32_t slot)
 {
 	struct model_worker *worker = self;
