@@ -30,5 +30,5 @@ void hb_bench_fix_allowance(struct hb_spatial_high *high)
 		atomic_store(&setting, known);
 	}
 	if (known > 1 && high->beacon)
-		high->beacon->terms_ppm = known - 2;
+		high->beacon->allowance_ppm = known - 2;
 }

@@ -5,13 +5,13 @@
 /* A moving mean; the newest run counts half. */
 #define MEAN_SHIFT 1
 
-static bool kept_target(const struct hb_choose_record *record, uint32_t target_ppm)
+static bool kept_target(const struct hb_engine_auto_record *record, uint32_t target_ppm)
 {
-	return record->attainment_ppm + HB_CHOOSE_MARGIN_PPM >= target_ppm;
+	return record->attainment_ppm + HB_ENGINE_AUTO_MARGIN_PPM >= target_ppm;
 }
 
 /* Whether the records say that the other engine is better. */
-static bool other_is_better(const struct hb_choose_record *current, const struct hb_choose_record *other,
+static bool other_is_better(const struct hb_engine_auto_record *current, const struct hb_engine_auto_record *other,
 			    uint32_t target_ppm)
 {
 	bool current_kept = kept_target(current, target_ppm), other_kept = kept_target(other, target_ppm);
@@ -19,24 +19,24 @@ static bool other_is_better(const struct hb_choose_record *current, const struct
 		return other_kept;
 	if (!current_kept)
 		return other->attainment_ppm > current->attainment_ppm;
-	return other->low_ppm > current->low_ppm + HB_CHOOSE_BETTER_PPM;
+	return other->low_ppm > current->low_ppm + HB_ENGINE_AUTO_BETTER_PPM;
 }
 
-static bool is_due(const struct hb_choose_record *record)
+static bool is_due(const struct hb_engine_auto_record *record)
 {
-	return record->ago >= (uint32_t)HB_CHOOSE_AGAIN << record->penalty;
+	return record->ago >= (uint32_t)HB_ENGINE_AUTO_AGAIN << record->penalty;
 }
 
-enum hb_choose_engine hb_choose_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works)
+enum hb_engine_auto_engine hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works)
 {
-	enum hb_choose_engine other = choose->current == HB_CHOOSE_TEMPORAL ? HB_CHOOSE_SPATIAL : HB_CHOOSE_TEMPORAL;
-	const struct hb_choose_record *current = &choose->records[choose->current], *next = &choose->records[other];
+	enum hb_engine_auto_engine other = choose->current == HB_ENGINE_AUTO_TEMPORAL ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL;
+	const struct hb_engine_auto_record *current = &choose->records[choose->current], *next = &choose->records[other];
 	if (!spatial_works)
-		return HB_CHOOSE_TEMPORAL;
-	if (!choose->records[HB_CHOOSE_TEMPORAL].runs)
-		return HB_CHOOSE_TEMPORAL;
-	if (!choose->records[HB_CHOOSE_SPATIAL].runs)
-		return HB_CHOOSE_SPATIAL;
+		return HB_ENGINE_AUTO_TEMPORAL;
+	if (!choose->records[HB_ENGINE_AUTO_TEMPORAL].runs)
+		return HB_ENGINE_AUTO_TEMPORAL;
+	if (!choose->records[HB_ENGINE_AUTO_SPATIAL].runs)
+		return HB_ENGINE_AUTO_SPATIAL;
 	if (other_is_better(current, next, target_ppm)) {
 		choose->current = other;
 		return other;
@@ -49,19 +49,19 @@ static uint32_t follow(uint32_t mean, uint32_t value)
 	return value < mean ? mean - ((mean - value) >> MEAN_SHIFT) : mean + ((value - mean) >> MEAN_SHIFT);
 }
 
-void hb_choose_note(struct hb_choose *choose, enum hb_choose_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
+void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
 		    uint32_t target_ppm)
 {
-	for (uint32_t i = 0; i < HB_CHOOSE_ENGINES; i++)
+	for (uint32_t i = 0; i < HB_ENGINE_AUTO_ENGINES; i++)
 		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;
-	struct hb_choose_record *record = &choose->records[engine];
+	struct hb_engine_auto_record *record = &choose->records[engine];
 	bool first = record->runs == 0;
 	record->runs += record->runs < UINT32_MAX;
 	record->ago = 0;
 	record->attainment_ppm = first ? attainment_ppm : follow(record->attainment_ppm, attainment_ppm);
 	record->low_ppm = first ? low_ppm : follow(record->low_ppm, low_ppm);
-	if (attainment_ppm + HB_CHOOSE_MARGIN_PPM >= target_ppm)
+	if (attainment_ppm + HB_ENGINE_AUTO_MARGIN_PPM >= target_ppm)
 		record->penalty = 0;
-	else if (record->penalty < HB_CHOOSE_PENALTY_MOST)
+	else if (record->penalty < HB_ENGINE_AUTO_PENALTY_MOST)
 		record->penalty++;
 }

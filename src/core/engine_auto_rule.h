@@ -10,7 +10,7 @@
  * second uses spatial. After that the rule takes the engine with more LP throughput, among
  * those that kept HP within CHOOSE_MARGIN of its target. It changes the engine only for a
  * gain of CHOOSE_BETTER. If no engine kept the target, it takes the one with the better
- * attainment. Every HB_CHOOSE_AGAIN runs it tries the other engine again, because programs
+ * attainment. Every HB_ENGINE_AUTO_AGAIN runs it tries the other engine again, because programs
  * change; twice as rarely each time that engine misses HP's target.
  *
  * Example. Temporal: 99.0 % and 54 % of LP alone. Spatial: 98.7 % and 80 %. Target 99 %:
@@ -23,14 +23,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HB_CHOOSE_MARGIN_PPM 10000
-#define HB_CHOOSE_BETTER_PPM 20000 /* of LP's speed alone */
-#define HB_CHOOSE_AGAIN 16
-#define HB_CHOOSE_PENALTY_MOST 6 /* doublings */
+#define HB_ENGINE_AUTO_MARGIN_PPM 10000
+#define HB_ENGINE_AUTO_BETTER_PPM 20000 /* of LP's speed alone */
+#define HB_ENGINE_AUTO_AGAIN 16
+#define HB_ENGINE_AUTO_PENALTY_MOST 6 /* doublings */
 
-enum hb_choose_engine { HB_CHOOSE_TEMPORAL, HB_CHOOSE_SPATIAL, HB_CHOOSE_ENGINES };
+enum hb_engine_auto_engine { HB_ENGINE_AUTO_TEMPORAL, HB_ENGINE_AUTO_SPATIAL, HB_ENGINE_AUTO_ENGINES };
 
-struct hb_choose_record {
+struct hb_engine_auto_record {
 	uint32_t runs;           /* number of recorded runs */
 	uint32_t ago;            /* runs of this pair since the last recorded run with this engine */
 	uint32_t attainment_ppm; /* mean over recent runs */
@@ -40,14 +40,14 @@ struct hb_choose_record {
 
 /* Zeros: no run was recorded. */
 struct hb_choose {
-	struct hb_choose_record records[HB_CHOOSE_ENGINES];
-	enum hb_choose_engine current;
+	struct hb_engine_auto_record records[HB_ENGINE_AUTO_ENGINES];
+	enum hb_engine_auto_engine current;
 };
 
 /* Returns the engine for the run that starts now. `spatial_works`: GPU, driver and programs allow the spatial engine. */
-enum hb_choose_engine hb_choose_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works);
+enum hb_engine_auto_engine hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works);
 /* Records a run that has ended or lasted long enough. Not for runs with too few requests or without HP. */
-void hb_choose_note(struct hb_choose *choose, enum hb_choose_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
+void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
 		    uint32_t target_ppm);
 
 #endif

@@ -62,7 +62,7 @@ static uint32_t rate_low(struct hb_engine_pair *pair, const struct hb_engine_run
 }
 
 struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history, const struct hb_engine_program *high,
-					      const struct hb_engine_run *run, enum hb_choose_engine engine,
+					      const struct hb_engine_run *run, enum hb_engine_auto_engine engine,
 					      uint32_t target_ppm)
 {
 	if (run->judged < HB_ENGINE_RUN_REQUESTS || run->beside_ns < HB_ENGINE_RUN_NS || !run->low.key || !high->key)
@@ -73,12 +73,12 @@ struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history,
 		*pair = (struct hb_engine_pair){.high = *high, .low = run->low};
 	}
 	pair->used = ++history->clock;
-	hb_choose_note(&pair->choose, engine, (uint32_t)(run->met * 1000000 / run->judged), rate_low(pair, run),
+	hb_engine_auto_note(&pair->choose, engine, (uint32_t)(run->met * 1000000 / run->judged), rate_low(pair, run),
 		       target_ppm);
 	return pair;
 }
 
-static size_t add_record(char *text, size_t size, size_t at, const char *name, const struct hb_choose_record *record)
+static size_t add_record(char *text, size_t size, size_t at, const char *name, const struct hb_engine_auto_record *record)
 {
 	int n;
 	if (!record->runs)
@@ -92,9 +92,9 @@ static size_t add_record(char *text, size_t size, size_t at, const char *name, c
 
 void hb_engine_pair_text(const struct hb_engine_pair *pair, char *text, size_t size)
 {
-	size_t at = add_record(text, size, 0, "temporal", &pair->choose.records[HB_CHOOSE_TEMPORAL]);
+	size_t at = add_record(text, size, 0, "temporal", &pair->choose.records[HB_ENGINE_AUTO_TEMPORAL]);
 	if (at + 2 >= size)
 		return;
 	at += (size_t)snprintf(text + at, size - at, "; ");
-	add_record(text, size, at, "spatial", &pair->choose.records[HB_CHOOSE_SPATIAL]);
+	add_record(text, size, at, "spatial", &pair->choose.records[HB_ENGINE_AUTO_SPATIAL]);
 }

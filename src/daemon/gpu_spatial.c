@@ -30,7 +30,7 @@ static void set_allowance(struct hb_gpu *gpu, const struct hb_tenancy *tenancy, 
 		for (uint32_t i = 0; i < HB_SPATIAL_BEACONS; i++) {
 			struct hb_spatial_beacon *beacon = &board_of(gpu)->beacons[i];
 			if (beacon->owner == (uint32_t)tenancy->members[slot].pid)
-				beacon->terms_ppm = allowance_ppm;
+				beacon->allowance_ppm = allowance_ppm;
 		}
 	}
 }

@@ -46,7 +46,7 @@ static json_t *beacon_json(const struct hb_spatial_beacon *beacon)
 {
 	return json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:I, s:i, s:I}", "pid", (int)beacon->owner, "serving",
 			 (int)(beacon->word & 1), "allow_ns", (json_int_t)beacon->allow_ns, "allowance_ppm",
-			 (int)beacon->terms_ppm, "reserve_sms", (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK),
+			 (int)beacon->allowance_ppm, "reserve_sms", (int)(beacon->reserve & HB_SPATIAL_RESERVE_MASK),
 			 "gaps", (int)(beacon->reserve >> HB_SPATIAL_GAPS_SHIFT), "gap_ns", (json_int_t)beacon->gap_ns,
 			 "excess_ns", (int)beacon->excess_ns, "judged", (json_int_t)beacon->outcome);
 }
@@ -92,7 +92,7 @@ static json_t *daemon_json(struct hb_daemon *daemon, int64_t now_ns)
 			 daemon->metrics_address, "why", daemon->metrics_why);
 }
 
-static json_t *record_json(const struct hb_choose_record *record)
+static json_t *record_json(const struct hb_engine_auto_record *record)
 {
 	return json_pack("{s:i, s:i, s:i}", "runs", (int)record->runs, "attainment_ppm", (int)record->attainment_ppm,
 			 "low_ppm", (int)record->low_ppm);
@@ -107,8 +107,8 @@ static json_t *engines_json(const struct hb_engine_history *history)
 		if (pair->high.key)
 			hb_status_append(
 				array, json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low", pair->low.text,
-						 "temporal", record_json(&pair->choose.records[HB_CHOOSE_TEMPORAL]),
-						 "spatial", record_json(&pair->choose.records[HB_CHOOSE_SPATIAL])));
+						 "temporal", record_json(&pair->choose.records[HB_ENGINE_AUTO_TEMPORAL]),
+						 "spatial", record_json(&pair->choose.records[HB_ENGINE_AUTO_SPATIAL])));
 	}
 	return array;
 }

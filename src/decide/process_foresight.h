@@ -10,7 +10,7 @@
  * for one process. No clock, no allocation, no CUDA.
  *
  * After each call the caller compares hb_process_foresight_plan() with the plan
- * from before the call (hb_takeover_compare) and follows it as takeover_rule.h says.
+ * from before the call (hb_takeover_compare) and follows it as takeover_steps.h says.
  */
 #ifndef HB_DECIDE_PROCESS_FORESIGHT_H
 #define HB_DECIDE_PROCESS_FORESIGHT_H

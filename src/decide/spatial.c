@@ -39,7 +39,7 @@ void hb_spatial_leave(struct hb_spatial_beacon *beacon)
 	atomic_store_explicit(&beacon->allow_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&beacon->reserve, 0, memory_order_relaxed);
 	atomic_store_explicit(&beacon->gap_ns, 0, memory_order_relaxed);
-	atomic_store_explicit(&beacon->terms_ppm, 0, memory_order_relaxed);
+	atomic_store_explicit(&beacon->allowance_ppm, 0, memory_order_relaxed);
 	atomic_store_explicit(&beacon->owner, 0, memory_order_release);
 }
 

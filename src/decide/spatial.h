@@ -41,7 +41,7 @@
 
 /*
  * Writers: `owner` is set by compare-and-swap from 0 by the process that claims the
- * beacon, and cleared by the daemon after that process has died. `terms_ppm` is the
+ * beacon, and cleared by the daemon after that process has died. `allowance_ppm` is the
  * allowance of the policy, written by the daemon. All other fields belong to the owner.
  * Stores are relaxed, except that `word` is released after the fields of the request.
  */
@@ -57,7 +57,7 @@ struct hb_spatial_beacon {
 	_Atomic uint32_t gap_ns;   /* mean time between the end of a request and the begin of the next; 0 = not known */
 	_Atomic uint32_t outcome;  /* number of requests whose excess is known; changes with excess_ns */
 	_Atomic int32_t excess_ns; /* excess of the last of them (spatial_high.h) */
-	_Atomic uint32_t terms_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits */
+	_Atomic uint32_t allowance_ppm; /* delay that LP may cause, in ppm of the time alone; 0 = LP waits */
 };
 _Static_assert(sizeof(struct hb_spatial_beacon) == 64, "a beacon is one cache line");
 

@@ -218,7 +218,7 @@ static bool is_valid_work(const struct hb_gpu_model *model, const struct hb_gpu_
 	case HB_GPU_MODEL_KERNEL:
 		return work->duration_ns > 0 && work->blocks > 0 && work->threads > 0 &&
 		       work->threads <= (uint32_t)model->spec.sm_threads;
-	case HB_GPU_MODEL_HOLD:
+	case HB_GPU_MODEL_TAKEOVER:
 		return work->duration_ns >= 0;
 	case HB_GPU_MODEL_COPY_H2D:
 	case HB_GPU_MODEL_COPY_D2H:
@@ -304,7 +304,7 @@ int hb_gpu_model_submit(struct hb_gpu_model *model, int64_t now_ns, int stream, 
 	if (!entry)
 		return -ENOMEM;
 	entry->single = *work;
-	if (work->kind == HB_GPU_MODEL_HOLD) {
+	if (work->kind == HB_GPU_MODEL_TAKEOVER) {
 		entry->single.blocks = 1;
 		entry->single.threads = 32;
 	}
@@ -319,7 +319,7 @@ int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int st
 	if (!is_valid_stream(model, stream) || now_ns < model->now_ns || n_work == 0 || n_work > UINT32_MAX)
 		return -EINVAL;
 	for (size_t i = 0; i < n_work; i++)
-		if (!is_valid_work(model, &work[i]) || work[i].kind == HB_GPU_MODEL_HOLD)
+		if (!is_valid_work(model, &work[i]) || work[i].kind == HB_GPU_MODEL_TAKEOVER)
 			return -EINVAL;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_entry *entry = new_entry(model);
@@ -453,14 +453,14 @@ void hb_gpu_model_stream_finished(struct hb_gpu_model *model, uint32_t id, int64
 		expect_head(model, id);
 }
 
-void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int id)
+void hb_gpu_model_release_takeovers(struct hb_gpu_model *model, int64_t now_ns, int id)
 {
 	if (!is_valid_stream(model, id))
 		return;
 	hb_gpu_model_advance(model, now_ns);
 	struct model_stream *stream = &model->streams[id];
 	for (struct model_entry *entry = stream->head; entry; entry = entry->next) {
-		if (entry->single.kind != HB_GPU_MODEL_HOLD || entry->graph)
+		if (entry->single.kind != HB_GPU_MODEL_TAKEOVER || entry->graph)
 			continue;
 		entry->single.duration_ns = 1; /* a hold that has not started ends as soon as it starts */
 		if (entry == stream->head && stream->state == STREAM_RUNNING)

@@ -32,7 +32,7 @@ struct hb_gpu_model_context {
 	bool mps; /* the context of an MPS server: its clients pay the server's boundaries */
 };
 
-enum hb_gpu_model_kind { HB_GPU_MODEL_KERNEL, HB_GPU_MODEL_COPY_H2D, HB_GPU_MODEL_COPY_D2H, HB_GPU_MODEL_HOLD };
+enum hb_gpu_model_kind { HB_GPU_MODEL_KERNEL, HB_GPU_MODEL_COPY_H2D, HB_GPU_MODEL_COPY_D2H, HB_GPU_MODEL_TAKEOVER };
 
 /* One piece of work. Kernels and memsets run on SMs, copies on a copy engine. */
 struct hb_gpu_model_work {
@@ -99,7 +99,7 @@ int hb_gpu_model_submit_graph(struct hb_gpu_model *model, int64_t now_ns, int st
 			      const struct hb_gpu_model_work *work, size_t n_work, uint64_t cookie);
 /* Releases the holds that run or are queued on the stream. A hold runs until it is released or, where its duration_ns is
  * above 0, until that long after its launch. */
-void hb_gpu_model_release_holds(struct hb_gpu_model *model, int64_t now_ns, int stream);
+void hb_gpu_model_release_takeovers(struct hb_gpu_model *model, int64_t now_ns, int stream);
 
 /* Returns the time of the next event inside the model; INT64_MAX = none is due. */
 int64_t hb_gpu_model_next_ns(const struct hb_gpu_model *model);

@@ -23,7 +23,7 @@
 #define HB_GPU_MODEL_INTERNAL_H
 
 #include "gpumodel/model.h"
-#include "nvidia/gpc_rank.h"
+#include "nvidia/gpc_mask_order.h"
 
 #define HB_GPU_MODEL_SMS_MAX 256
 #define HB_GPU_MODEL_GPCS_MAX 32

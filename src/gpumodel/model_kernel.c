@@ -67,7 +67,7 @@ int hb_gpu_model_kernel_start(struct hb_gpu_model *model, uint32_t stream_id, co
 	kernel->work = work;
 	kernel->stream = stream_id;
 	kernel->priority = stream->priority;
-	kernel->hold = work->kind == HB_GPU_MODEL_HOLD;
+	kernel->hold = work->kind == HB_GPU_MODEL_TAKEOVER;
 	kernel->sms = model->sms;
 	if (client->sm_limit && client->sm_limit < kernel->sms)
 		kernel->sms = client->sm_limit;

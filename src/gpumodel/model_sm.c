@@ -146,7 +146,7 @@ void hb_gpu_model_rank_sms(struct hb_gpu_model *model)
 		gpcs[i] = (uint8_t)model_gpc_of(i, (uint32_t)model->spec.gpc_count);
 	}
 	for (uint32_t beyond = 0; beyond < HB_GPC_ROOM_SMS; beyond++)
-		hb_gpc_rank(gpcs, model->sms, HB_GPC_ROOM_SMS, beyond, model->rank_gpc[beyond]);
+		hb_gpc_mask_order(gpcs, model->sms, HB_GPC_ROOM_SMS, beyond, model->rank_gpc[beyond]);
 }
 
 /* Takes out of `room` what is no room for a complete cluster in its GPC. Returns the room that remains. */

@@ -2,7 +2,7 @@
 /* Searches and proves groups of mask bits; see gpc_find.h. */
 #include "nvidia/gpc_find.h"
 
-#include "nvidia/gpc_rank.h"
+#include "nvidia/gpc_mask_order.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -85,7 +85,7 @@ struct hb_gpc_seen {
 /*
  * Searches the groups of `bits`, which stand for a TPC of two SMs each; calls `show` about four times per bit. Returns KNOWN
  * and fills *layout, or another state; fills *seen always. Groups are numbered by size, the largest first, then by their
- * first bit. At least two must have room for a cluster of HB_GPC_ROOM_SMS (gpc_rank.h), so that one can be excluded.
+ * first bit. At least two must have room for a cluster of HB_GPC_ROOM_SMS (gpc_mask_order.h), so that one can be excluded.
  */
 enum hb_gpc_state hb_gpc_find(const uint8_t *bits, uint32_t n_bits, hb_gpc_show *show, void *user,
 			      struct hb_gpc_layout *layout, struct hb_gpc_seen *seen);

@@ -3,7 +3,7 @@
 #include "nvidia/gpc_trial.h"
 
 #include "base/clock.h"
-#include "nvidia/gpc_rank.h"
+#include "nvidia/gpc_mask_order.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  */
 #include "nvidia/launch_mask.h"
 
-#include "nvidia/gpc_rank.h"
+#include "nvidia/gpc_mask_order.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -276,7 +276,7 @@ enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda)
 	return known;
 }
 
-void hb_mask_set(uint32_t sms)
+void hb_mask_keep(uint32_t sms)
 {
 	uint32_t all = atomic_load_explicit(&sms_all, memory_order_acquire);
 	uint32_t half = (all / SMS_PER_TPC + 1) / 2, tpcs = sms / SMS_PER_TPC;
@@ -307,7 +307,7 @@ static void make_gpc_masks(const uint8_t *group_of)
 		groups[i] = group_of[found[i]];
 	for (uint32_t keep = 0; keep <= n; keep++) {
 		struct mask_words *mask = &gpc_masks[keep];
-		hb_gpc_rank(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
+		hb_gpc_mask_order(groups, n, ROOM_TPCS, (n - keep) % ROOM_TPCS, rank);
 		memset(mask, 0xff, sizeof *mask);
 		for (uint32_t i = 0; i < n; i++)
 			if (rank[i] < keep)

@@ -65,10 +65,10 @@ enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda);
  * unless masks work. Never less than half of the GPU, because a cluster must fit
  * into what remains of one GPC, or its launch never starts.
  */
-void hb_mask_set(uint32_t sms);
+void hb_mask_keep(uint32_t sms);
 
 /*
- * Makes masks exclude entire GPCs as far as possible (gpc_rank.h). group_of[bit] is the GPC of a TPC's bit, counted from 1,
+ * Makes masks exclude entire GPCs as far as possible (gpc_mask_order.h). group_of[bit] is the GPC of a TPC's bit, counted from 1,
  * and 0 for other bits. NULL: masks are spread over the GPU, as at first. False, without effect: the bits are not those
  * that the probe found, or differ from an earlier call. One caller at a time.
  */

@@ -74,7 +74,7 @@ static int find_row(struct timeline_writer *writer, const struct hb_span *span)
 		return ROW_COPY;
 	case HB_SPAN_SWITCH:
 		return ROW_SWITCH;
-	case HB_SPAN_HOLD:
+	case HB_SPAN_TAKEOVER:
 		return ROW_TAKEOVER;
 	case HB_SPAN_GATED:
 		return ROW_GATE;

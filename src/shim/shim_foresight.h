@@ -11,7 +11,7 @@
 #ifndef HB_SHIM_FORESIGHT_H
 #define HB_SHIM_FORESIGHT_H
 
-#include "decide/takeover_rule.h"
+#include "decide/takeover_steps.h"
 #include "nvidia/cuda_abi.h"
 
 #include <stdatomic.h>

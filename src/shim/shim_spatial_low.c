@@ -212,7 +212,7 @@ static void wait_to_launch(const struct hb_place *place, unsigned gpu, const str
 
 static void note_launch(CUresult result)
 {
-	hb_mask_set(0);
+	hb_mask_keep(0);
 	if (result != CUDA_SUCCESS)
 		return;
 	int64_t now_ns = hb_clock_now_ns();
@@ -250,7 +250,7 @@ static void set_launch_mask(void)
 {
 	if (!decided.answer.sms)
 		return;
-	hb_mask_set(decided.answer.sms);
+	hb_mask_keep(decided.answer.sms);
 	hb_shim_count(HB_COUNT_masked, 1);
 	if (hb_mask_uses_gpcs())
 		hb_shim_count(HB_COUNT_masked_gpcs, 1);
@@ -317,7 +317,7 @@ void hb_shim_spatial_wait_for_next_part(uint32_t n_left, uint32_t n_blocks)
 
 void hb_shim_spatial_give_up_split(void)
 {
-	hb_mask_set(0);
+	hb_mask_keep(0);
 	decided.wants_split = false;
 	hb_shim_spatial_lock();
 	hb_spatial_whole(decided.low, decided.answer.kernel);
@@ -327,7 +327,7 @@ void hb_shim_spatial_give_up_split(void)
 
 static void end_graph(CUresult result)
 {
-	hb_mask_set(0);
+	hb_mask_keep(0);
 }
 
 /* The launch descriptors of a graph are written once: with a mask if HP works now. */
@@ -344,7 +344,7 @@ void (*hb_shim_spatial_low_graph(void))(CUresult)
 	uint32_t fixed_sms = atomic_load_explicit(&page->low_sms, memory_order_relaxed);
 	if (!high_is_at_work(place, page, &view) || view.reserve >= all)
 		return NULL;
-	hb_mask_set(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
+	hb_mask_keep(fixed_sms ? fixed_sms : (all - view.reserve) & ~UINT32_C(1));
 	return end_graph;
 }
 

@@ -9,7 +9,7 @@
  *    is one thread on one SM in a stream of its own; real work runs beside it. It
  *    is released before every call that may wait for the entire context (`wide`
  *    below), after a launch that needs a whole SM, and when the work is done. After
- *    other launches it lingers (decide/takeover_rule.h).
+ *    other launches it lingers (decide/takeover_steps.h).
  *  - A takeover never outlasts its limit, whatever happens to this process. If
  *    anything fails, takeovers are switched off for the process, and the reason is
  *    written to the tenant page.
@@ -20,7 +20,7 @@
 #ifndef HB_SHIM_TAKEOVER_H
 #define HB_SHIM_TAKEOVER_H
 
-#include "decide/takeover_rule.h"
+#include "decide/takeover_steps.h"
 #include "nvidia/cuda_abi.h"
 #include "shim/duties.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The takeover thread: takes the GPU over and lets it go as the plan of
- * shim_foresight.c says (the rule: decide/takeover_rule.h). It exists in HP
+ * shim_foresight.c says (the rule: decide/takeover_steps.h). It exists in HP
  * processes only. It sleeps until the plan's next moment and is called earlier
  * when the plan changes. While the GPU is held it checks every 100 us whether a
  * call that might wait for the takeover kernels lasts too long. It makes driver

@@ -17,7 +17,7 @@
 #include "decide/kernel_class.h"
 #include "decide/spatial_high.h"
 #include "decide/spatial_low.h"
-#include "decide/takeover_rule.h"
+#include "decide/takeover_steps.h"
 #include "gate/gate.h"
 #include "gpumodel/model.h"
 #include "sim/host_plan.h"

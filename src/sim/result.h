@@ -35,7 +35,7 @@ enum hb_span_kind {
 	HB_SPAN_KERNEL,
 	HB_SPAN_COPY,
 	HB_SPAN_SWITCH, /* context switch, tenant = the one switched to */
-	HB_SPAN_HOLD,
+	HB_SPAN_TAKEOVER,
 	HB_SPAN_GATED, /* an LP thread waiting at the gate */
 };
 

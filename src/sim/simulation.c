@@ -105,7 +105,7 @@ static void take_completions(struct hb_simulation *simulation)
 	while (hb_gpu_model_pop(simulation->model, &done)) {
 		struct hb_program *program = &simulation->programs[hb_cookie_program(done.cookie)];
 		if (done.cookie & HB_COOKIE_TAKEOVER) {
-			hb_simulation_span(simulation, HB_SPAN_HOLD, program->id, "takeover", done.start_ns,
+			hb_simulation_span(simulation, HB_SPAN_TAKEOVER, program->id, "takeover", done.start_ns,
 					   done.end_ns);
 			continue;
 		}
@@ -403,7 +403,7 @@ static uint32_t share_ppm(double share)
 
 /* Tries an engine in a short run and records the result. */
 static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, const char *const names[],
-		      enum hb_choose_engine engine, struct hb_choose *choose, struct hb_error *error)
+		      enum hb_engine_auto_engine engine, struct hb_choose *choose, struct hb_error *error)
 {
 	struct hb_sim_options trial = *options;
 	struct hb_sim_result result;
@@ -422,7 +422,7 @@ static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_
 	for (uint32_t i = 0; i < result.n_low; i++)
 		low += result.low[i].relative;
 	if (!code)
-		hb_choose_note(choose, engine, share_ppm(attainment), share_ppm(low), AUTO_TARGET_PPM);
+		hb_engine_auto_note(choose, engine, share_ppm(attainment), share_ppm(low), AUTO_TARGET_PPM);
 	hb_sim_result_fini(&result);
 	return code;
 }
@@ -431,16 +431,16 @@ static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_
 static int run_auto(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, struct hb_sim_result *result,
 		    struct hb_error *error)
 {
-	static const char *const names[] = {[HB_CHOOSE_TEMPORAL] = "temporal", [HB_CHOOSE_SPATIAL] = "spatial"};
+	static const char *const names[] = {[HB_ENGINE_AUTO_TEMPORAL] = "temporal", [HB_ENGINE_AUTO_SPATIAL] = "spatial"};
 	struct hb_choose choose = {0};
 	struct hb_mode mode;
-	for (uint32_t i = 0; i < HB_CHOOSE_ENGINES; i++) {
-		enum hb_choose_engine engine = hb_choose_next(&choose, AUTO_TARGET_PPM, true);
+	for (uint32_t i = 0; i < HB_ENGINE_AUTO_ENGINES; i++) {
+		enum hb_engine_auto_engine engine = hb_engine_auto_next(&choose, AUTO_TARGET_PPM, true);
 		int code = try_engine(options, spec, names, engine, &choose, error);
 		if (code)
 			return code;
 	}
-	const char *chosen = names[hb_choose_next(&choose, AUTO_TARGET_PPM, true)];
+	const char *chosen = names[hb_engine_auto_next(&choose, AUTO_TARGET_PPM, true)];
 	hb_mode_parse(chosen, &mode, NULL);
 	int code = run_once(options, &mode, spec, result, error);
 	if (!code)

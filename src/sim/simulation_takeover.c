@@ -2,7 +2,7 @@
 /*
  * Foresight in the simulator: does for a modelled HP program what the shim does in
  * an HP process, with the same rules (decide/process_foresight.h,
- * decide/takeover_rule.h) and the times that the shim's parts take on an H200.
+ * decide/takeover_steps.h) and the times that the shim's parts take on an H200.
  * program.c reports the program's signs, launches and waits; the takeover thread
  * is modelled here. Takeover kernels run in the program's context of the GPU model,
  * so they cost context switches and LP time.
@@ -59,7 +59,7 @@ static void refresh_facts(const struct hb_simulation *simulation, struct hb_prog
 static void launch_kernels(struct hb_simulation *simulation, struct hb_program *program, int64_t limit_ns)
 {
 	struct hb_program_takeover *takeover = program->takeover;
-	struct hb_gpu_model_work work = {.kind = HB_GPU_MODEL_HOLD, .duration_ns = limit_ns, .name = "takeover"};
+	struct hb_gpu_model_work work = {.kind = HB_GPU_MODEL_TAKEOVER, .duration_ns = limit_ns, .name = "takeover"};
 	work.cookie = hb_cookie(program->id, 0, 0) | HB_COOKIE_TAKEOVER;
 	/* A single takeover kernel would lose the GPU as soon as it runs. */
 	for (int i = 0; i < 2; i++)
@@ -75,7 +75,7 @@ static void release_gpu(struct hb_simulation *simulation, struct hb_program *pro
 	takeover->end_ns = INT64_MAX;
 	takeover->launch_ns = INT64_MAX;
 	if (takeover->held)
-		hb_gpu_model_release_holds(simulation->model, simulation->now_ns, takeover->stream);
+		hb_gpu_model_release_takeovers(simulation->model, simulation->now_ns, takeover->stream);
 	takeover->held = false;
 }
 

@@ -116,7 +116,7 @@ static void give_to_model(struct broker *broker, struct broker_stream *stream, s
 		result = hb_gpu_model_submit_graph(gpu->model, now_ns, stream->model_stream, item->graph->work,
 						   item->graph->n, cookie);
 	} else if (item->op == SIM_OP_WORK &&
-		   !(item->work.kind == HB_GPU_MODEL_HOLD && item->seq <= stream->released)) {
+		   !(item->work.kind == HB_GPU_MODEL_TAKEOVER && item->seq <= stream->released)) {
 		struct hb_gpu_model_work work = model_work(&item->work);
 		work.cookie = cookie;
 		result = hb_gpu_model_submit(gpu->model, now_ns, stream->model_stream, &work);
@@ -357,7 +357,7 @@ static void release_takeovers(struct broker *broker, struct broker_stream *strea
 {
 	if (seq > stream->released)
 		stream->released = seq;
-	hb_gpu_model_release_holds(broker->gpu[stream->gpu].model, broker->now_ns, stream->model_stream);
+	hb_gpu_model_release_takeovers(broker->gpu[stream->gpu].model, broker->now_ns, stream->model_stream);
 }
 
 static void take_entry(struct broker *broker, struct broker_client *client, const struct sim_entry *entry)

@@ -107,7 +107,7 @@ static void price_launch(struct sim_task *task, const unsigned char *args)
 	const struct sim_kernel *kernel = task->u.kernel.kernel;
 	uint32_t cluster = task->work.cluster;
 	task->work = (struct sim_work){
-		.kind = kernel->takeover ? HB_GPU_MODEL_HOLD : HB_GPU_MODEL_KERNEL,
+		.kind = kernel->takeover ? HB_GPU_MODEL_TAKEOVER : HB_GPU_MODEL_KERNEL,
 		.blocks = product(task->u.kernel.grid),
 		.threads = (uint32_t)product(task->u.kernel.block),
 		.registers = kernel->registers,

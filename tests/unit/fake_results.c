@@ -65,7 +65,7 @@ static void make_request(struct hb_sim_result *result, int64_t at_ns, int64_t la
 	uint32_t low = result->n_high;
 	add_span(result, HB_SPAN_REQUEST, 0, at_ns, latency_ns, "request");
 	add_span(result, HB_SPAN_SWITCH, 0, at_ns + 1000, 190000, "switch");
-	add_span(result, HB_SPAN_HOLD, 0, at_ns + 2000, 180000, "hold");
+	add_span(result, HB_SPAN_TAKEOVER, 0, at_ns + 2000, 180000, "hold");
 	add_span(result, HB_SPAN_COPY, 0, at_ns + 195000, 20000, "copy <host to device>");
 	for (int64_t t = at_ns + 220000; t + 15000 < at_ns + latency_ns; t += 20000)
 		add_span(result, HB_SPAN_KERNEL, 0, t, 12000, "void gemm<float, 128>(float const*)</script>");

@@ -49,7 +49,7 @@ static inline void serve(struct service *service, uint32_t launches, int64_t too
 /* HP has learned its time alone, and its allowance is a twentieth. */
 static inline void let_beside(struct service *service)
 {
-	service->beacon->terms_ppm = 50000;
+	service->beacon->allowance_ppm = 50000;
 	for (uint32_t i = 0; i < HB_SPATIAL_FIRST_CLOSED; i++)
 		serve(service, 160, 2 * MS);
 }

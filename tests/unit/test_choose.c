@@ -7,7 +7,7 @@
 
 /* What the engines show: attainment and LP throughput. */
 struct world {
-	uint32_t attainment_ppm[HB_CHOOSE_ENGINES], low_ppm[HB_CHOOSE_ENGINES];
+	uint32_t attainment_ppm[HB_ENGINE_AUTO_ENGINES], low_ppm[HB_ENGINE_AUTO_ENGINES];
 };
 
 /* Lives one after another; how many of them were spatial. */
@@ -15,9 +15,9 @@ static uint32_t live(struct hb_choose *choose, const struct world *world, uint32
 {
 	uint32_t spatial = 0;
 	for (uint32_t i = 0; i < lives; i++) {
-		enum hb_choose_engine engine = hb_choose_next(choose, TARGET, spatial_works);
-		spatial += engine == HB_CHOOSE_SPATIAL;
-		hb_choose_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET);
+		enum hb_engine_auto_engine engine = hb_engine_auto_next(choose, TARGET, spatial_works);
+		spatial += engine == HB_ENGINE_AUTO_SPATIAL;
+		hb_engine_auto_note(choose, engine, world->attainment_ppm[engine], world->low_ppm[engine], TARGET);
 	}
 	return spatial;
 }
@@ -26,9 +26,9 @@ static void test_both_are_tried_temporal_first(void **state)
 {
 	(void)state;
 	struct hb_choose choose = {0};
-	assert_int_equal(hb_choose_next(&choose, TARGET, true), HB_CHOOSE_TEMPORAL);
-	hb_choose_note(&choose, HB_CHOOSE_TEMPORAL, 990000, 540000, TARGET);
-	assert_int_equal(hb_choose_next(&choose, TARGET, true), HB_CHOOSE_SPATIAL);
+	assert_int_equal(hb_engine_auto_next(&choose, TARGET, true), HB_ENGINE_AUTO_TEMPORAL);
+	hb_engine_auto_note(&choose, HB_ENGINE_AUTO_TEMPORAL, 990000, 540000, TARGET);
+	assert_int_equal(hb_engine_auto_next(&choose, TARGET, true), HB_ENGINE_AUTO_SPATIAL);
 }
 
 static void test_more_throughput_wins(void **state)
@@ -37,7 +37,7 @@ static void test_more_throughput_wins(void **state)
 	struct hb_choose choose = {0};
 	struct world world = {{990000, 987000}, {540000, 800000}};
 	live(&choose, &world, 2, true);
-	assert_int_equal(live(&choose, &world, 100, true), 100 - 100 / (HB_CHOOSE_AGAIN + 1));
+	assert_int_equal(live(&choose, &world, 100, true), 100 - 100 / (HB_ENGINE_AUTO_AGAIN + 1));
 }
 
 static void test_attainment_comes_first(void **state)
@@ -46,7 +46,7 @@ static void test_attainment_comes_first(void **state)
 	struct hb_choose choose = {0};
 	struct world world = {{990000, 970000}, {540000, 900000}};
 	live(&choose, &world, 2, true);
-	assert_int_equal(choose.current, HB_CHOOSE_TEMPORAL);
+	assert_int_equal(choose.current, HB_ENGINE_AUTO_TEMPORAL);
 	uint32_t early = live(&choose, &world, 200, true), late = live(&choose, &world, 200, true);
 	assert_true(early > 0);
 	assert_true(late < early);
@@ -54,7 +54,7 @@ static void test_attainment_comes_first(void **state)
 	struct hb_choose poor = {0};
 	struct world both = {{900000, 950000}, {540000, 400000}};
 	live(&poor, &both, 3, true);
-	assert_int_equal(poor.current, HB_CHOOSE_SPATIAL);
+	assert_int_equal(poor.current, HB_ENGINE_AUTO_SPATIAL);
 }
 
 static void test_a_small_difference_changes_nothing(void **state)
@@ -63,7 +63,7 @@ static void test_a_small_difference_changes_nothing(void **state)
 	struct hb_choose choose = {0};
 	struct world world = {{990000, 990000}, {540000, 550000}};
 	live(&choose, &world, 3, true);
-	assert_int_equal(choose.current, HB_CHOOSE_TEMPORAL);
+	assert_int_equal(choose.current, HB_ENGINE_AUTO_TEMPORAL);
 }
 
 static void test_programs_change(void **state)
@@ -72,9 +72,9 @@ static void test_programs_change(void **state)
 	struct hb_choose choose = {0};
 	struct world before = {{990000, 990000}, {540000, 500000}}, after = {{990000, 990000}, {540000, 800000}};
 	live(&choose, &before, 10, true);
-	assert_int_equal(choose.current, HB_CHOOSE_TEMPORAL);
-	live(&choose, &after, 4 * HB_CHOOSE_AGAIN, true);
-	assert_int_equal(choose.current, HB_CHOOSE_SPATIAL);
+	assert_int_equal(choose.current, HB_ENGINE_AUTO_TEMPORAL);
+	live(&choose, &after, 4 * HB_ENGINE_AUTO_AGAIN, true);
+	assert_int_equal(choose.current, HB_ENGINE_AUTO_SPATIAL);
 }
 
 static void test_never_where_it_does_not_work(void **state)

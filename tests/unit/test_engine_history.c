@@ -39,7 +39,7 @@ static int tear_down(void **state)
 }
 
 static struct hb_engine_pair *note(void **state, const char *high, const struct hb_engine_run *run,
-				   enum hb_choose_engine engine)
+				   enum hb_engine_auto_engine engine)
 {
 	struct hb_engine_program program = program_of(high);
 	return hb_engine_history_note(*state, &program, run, engine, TARGET);
@@ -59,9 +59,9 @@ static void a_short_run_is_not_judged(void **state)
 	few.judged = HB_ENGINE_RUN_REQUESTS - 1;
 	brief.beside_ns = HB_ENGINE_RUN_NS - 1;
 	alone.low.key = 0;
-	assert_null(note(state, "serve", &few, HB_CHOOSE_TEMPORAL));
-	assert_null(note(state, "serve", &brief, HB_CHOOSE_TEMPORAL));
-	assert_null(note(state, "serve", &alone, HB_CHOOSE_TEMPORAL));
+	assert_null(note(state, "serve", &few, HB_ENGINE_AUTO_TEMPORAL));
+	assert_null(note(state, "serve", &brief, HB_ENGINE_AUTO_TEMPORAL));
+	assert_null(note(state, "serve", &alone, HB_ENGINE_AUTO_TEMPORAL));
 	assert_null(find(state, "serve", NULL));
 }
 
@@ -69,11 +69,11 @@ static void programs_of_different_users_or_commands_differ(void **state)
 {
 	struct hb_engine_run run = make_run("train", 990, 100), other = make_run("train --large", 990, 100);
 	struct hb_engine_program theirs;
-	assert_non_null(note(state, "serve", &run, HB_CHOOSE_TEMPORAL));
+	assert_non_null(note(state, "serve", &run, HB_ENGINE_AUTO_TEMPORAL));
 	assert_ptr_equal(find(state, "serve", "train"), find(state, "serve", NULL));
 	assert_null(find(state, "serve --port 1", "train"));
 	assert_null(find(state, "serve", "train --large"));
-	struct hb_engine_pair *large = note(state, "serve", &other, HB_CHOOSE_SPATIAL);
+	struct hb_engine_pair *large = note(state, "serve", &other, HB_ENGINE_AUTO_SPATIAL);
 	assert_ptr_equal(find(state, "serve", NULL), large); /* the most recent pair */
 	assert_ptr_not_equal(find(state, "serve", "train"), large);
 	hb_engine_program(&theirs, 1001, "serve");
@@ -84,12 +84,12 @@ static void programs_of_different_users_or_commands_differ(void **state)
 static void the_engine_with_more_low_progress_is_chosen(void **state)
 {
 	struct hb_engine_run temporal = make_run("train", 990, 100), spatial = make_run("train", 988, 150);
-	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_CHOOSE_TEMPORAL);
-	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_SPATIAL);
-	assert_int_equal(hb_choose_next(&pair->choose, TARGET, false), HB_CHOOSE_TEMPORAL);
-	assert_ptr_equal(note(state, "serve", &spatial, HB_CHOOSE_SPATIAL), pair);
-	assert_in_range(pair->choose.records[HB_CHOOSE_SPATIAL].low_ppm, 1499000, 1501000);
-	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_SPATIAL);
+	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_ENGINE_AUTO_TEMPORAL);
+	assert_int_equal(hb_engine_auto_next(&pair->choose, TARGET, true), HB_ENGINE_AUTO_SPATIAL);
+	assert_int_equal(hb_engine_auto_next(&pair->choose, TARGET, false), HB_ENGINE_AUTO_TEMPORAL);
+	assert_ptr_equal(note(state, "serve", &spatial, HB_ENGINE_AUTO_SPATIAL), pair);
+	assert_in_range(pair->choose.records[HB_ENGINE_AUTO_SPATIAL].low_ppm, 1499000, 1501000);
+	assert_int_equal(hb_engine_auto_next(&pair->choose, TARGET, true), HB_ENGINE_AUTO_SPATIAL);
 	char text[200];
 	hb_engine_pair_text(pair, text, sizeof text);
 	assert_string_equal(text,
@@ -99,20 +99,20 @@ static void the_engine_with_more_low_progress_is_chosen(void **state)
 static void an_engine_that_misses_the_slo_is_not_chosen(void **state)
 {
 	struct hb_engine_run temporal = make_run("train", 990, 100), spatial = make_run("train", 900, 300);
-	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_CHOOSE_TEMPORAL);
-	note(state, "serve", &spatial, HB_CHOOSE_SPATIAL);
-	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_TEMPORAL);
+	struct hb_engine_pair *pair = note(state, "serve", &temporal, HB_ENGINE_AUTO_TEMPORAL);
+	note(state, "serve", &spatial, HB_ENGINE_AUTO_SPATIAL);
+	assert_int_equal(hb_engine_auto_next(&pair->choose, TARGET, true), HB_ENGINE_AUTO_TEMPORAL);
 }
 
 /* If LP launched nothing in the first run, the first run with launches is the reference. */
 static void a_run_without_low_launches_is_no_reference(void **state)
 {
 	struct hb_engine_run none = make_run("train", 990, 0), some = make_run("train", 990, 50);
-	struct hb_engine_pair *pair = note(state, "serve", &none, HB_CHOOSE_TEMPORAL);
-	assert_int_equal(pair->choose.records[HB_CHOOSE_TEMPORAL].low_ppm, 0);
-	note(state, "serve", &some, HB_CHOOSE_SPATIAL);
-	assert_int_equal(pair->choose.records[HB_CHOOSE_SPATIAL].low_ppm, 1000000);
-	assert_int_equal(hb_choose_next(&pair->choose, TARGET, true), HB_CHOOSE_SPATIAL);
+	struct hb_engine_pair *pair = note(state, "serve", &none, HB_ENGINE_AUTO_TEMPORAL);
+	assert_int_equal(pair->choose.records[HB_ENGINE_AUTO_TEMPORAL].low_ppm, 0);
+	note(state, "serve", &some, HB_ENGINE_AUTO_SPATIAL);
+	assert_int_equal(pair->choose.records[HB_ENGINE_AUTO_SPATIAL].low_ppm, 1000000);
+	assert_int_equal(hb_engine_auto_next(&pair->choose, TARGET, true), HB_ENGINE_AUTO_SPATIAL);
 }
 
 static void a_new_pair_replaces_the_least_recently_used(void **state)
@@ -121,10 +121,10 @@ static void a_new_pair_replaces_the_least_recently_used(void **state)
 	char name[32];
 	for (int i = 0; i < HB_ENGINE_PAIRS; i++) {
 		snprintf(name, sizeof name, "serve %d", i);
-		note(state, name, &run, HB_CHOOSE_TEMPORAL);
+		note(state, name, &run, HB_ENGINE_AUTO_TEMPORAL);
 	}
-	note(state, "serve 0", &run, HB_CHOOSE_TEMPORAL); /* used again */
-	note(state, "one more", &run, HB_CHOOSE_TEMPORAL);
+	note(state, "serve 0", &run, HB_ENGINE_AUTO_TEMPORAL); /* used again */
+	note(state, "one more", &run, HB_ENGINE_AUTO_TEMPORAL);
 	assert_non_null(find(state, "serve 0", "train"));
 	assert_null(find(state, "serve 1", "train"));
 	assert_non_null(find(state, "one more", "train"));
@@ -134,7 +134,7 @@ static void a_new_pair_replaces_the_least_recently_used(void **state)
 static void a_text_is_cut_to_its_buffer(void **state)
 {
 	struct hb_engine_run run = make_run("train", 990, 100);
-	const struct hb_engine_pair *pair = note(state, "serve", &run, HB_CHOOSE_TEMPORAL);
+	const struct hb_engine_pair *pair = note(state, "serve", &run, HB_ENGINE_AUTO_TEMPORAL);
 	char text[48], whole[200];
 	hb_engine_pair_text(pair, whole, sizeof whole);
 	for (size_t size = 1; size < sizeof text; size++) {

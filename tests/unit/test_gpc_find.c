@@ -6,7 +6,7 @@
  * anywhere in one group.
  */
 #include "nvidia/gpc_find.h"
-#include "nvidia/gpc_rank.h"
+#include "nvidia/gpc_mask_order.h"
 #include "unit.h"
 
 #include <errno.h>
@@ -394,7 +394,7 @@ static void split(const struct gpu *gpu, uint32_t reserve, struct split *split)
 		groups[i] = gpu->group_of[gpu->bits[i]];
 	memset(split, 0, sizeof *split);
 	memset(rank, 0xff, sizeof rank);
-	hb_gpc_rank(groups, gpu->n_bits, ROOM, reserve % ROOM, rank);
+	hb_gpc_mask_order(groups, gpu->n_bits, ROOM, reserve % ROOM, rank);
 	for (uint32_t i = 0; i < gpu->n_bits; i++) {
 		bool stays = rank[i] < gpu->n_bits - reserve;
 		(stays ? split->low : split->high)[groups[i]]++;

@@ -31,7 +31,7 @@ static void scene_init(struct scene *scene, enum hb_gpu_model_preempt preempt)
 		for (int j = 0; j < 2; j++)
 			scene->stream[i][j] = hb_gpu_model_add_stream(rig->model, scene->client[i], -j);
 		struct hb_gpu_model_work kernel = rig_kernel(rig, 30 * US, 264 * 20, 1024), copy = rig_copy(3 << 20);
-		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD}, small = rig_kernel(rig, 3 * US, 10, 64);
+		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER}, small = rig_kernel(rig, 3 * US, 10, 64);
 		kernel.block_spread = 0.1;
 		for (int n = 0; n < 20; n++) {
 			rig_submit(rig, scene->stream[i][0], n % 5 == 4 ? &copy : n % 5 == 2 ? &small : &kernel);
@@ -48,7 +48,7 @@ static void finish_scene(struct scene *scene, int removed_context)
 		rig_run_until(rig, rig->now_ns + 10 * MS);
 		for (int i = 0; i < 2; i++)
 			for (int j = 0; j < 2; j++)
-				hb_gpu_model_release_holds(rig->model, rig->now_ns, scene->stream[i][j]);
+				hb_gpu_model_release_takeovers(rig->model, rig->now_ns, scene->stream[i][j]);
 	}
 	for (int i = 0; i < 2; i++)
 		for (int j = 0; j < 2; j++)
@@ -173,7 +173,7 @@ static void bad_calls_are_refused(void **state)
 	assert_int_equal(hb_gpu_model_submit(model, 0, stream, &work), -EINVAL);
 	work.threads = 4096;
 	assert_int_equal(hb_gpu_model_submit(model, 0, stream, &work), -EINVAL);
-	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD};
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER};
 	assert_int_equal(hb_gpu_model_submit_graph(model, 0, stream, &hold, 1, 0), -EINVAL);
 	assert_int_equal(hb_gpu_model_submit_graph(model, 0, stream, &good, 0, 0), -EINVAL);
 	hb_gpu_model_advance(model, 1 * MS);
@@ -183,7 +183,7 @@ static void bad_calls_are_refused(void **state)
 	hb_gpu_model_remove_stream(model, 1 * MS, 17);
 	hb_gpu_model_remove_client(model, 1 * MS, -3);
 	hb_gpu_model_remove_context(model, 1 * MS, 5);
-	hb_gpu_model_release_holds(model, 1 * MS, 17);
+	hb_gpu_model_release_takeovers(model, 1 * MS, 17);
 	assert_int_equal(hb_gpu_model_next_ns(model), INT64_MAX);
 	rig_fini(&rig);
 }

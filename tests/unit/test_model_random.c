@@ -50,7 +50,7 @@ static struct hb_gpu_model_work random_work(struct hb_rng *rng, uint64_t cookie)
 		work = rig_copy(hb_rng_below(rng, 4 << 20));
 		work.kind = kind ? HB_GPU_MODEL_COPY_H2D : HB_GPU_MODEL_COPY_D2H;
 	} else if (kind == 2) {
-		work = (struct hb_gpu_model_work){.kind = HB_GPU_MODEL_HOLD, .duration_ns = 200 * US};
+		work = (struct hb_gpu_model_work){.kind = HB_GPU_MODEL_TAKEOVER, .duration_ns = 200 * US};
 	}
 	work.cookie = cookie;
 	return work;
@@ -110,14 +110,14 @@ static void run_program(uint64_t seed, int parts, struct log *log)
 		else
 			rig_submit(&rig, to, &work);
 		if (hb_rng_below(&rng, 12) == 0)
-			hb_gpu_model_release_holds(rig.model, rig.now_ns, to);
+			hb_gpu_model_release_takeovers(rig.model, rig.now_ns, to);
 		if (hb_rng_below(&rng, 20) == 0)
 			hb_gpu_model_set_slice(rig.model, 0, 100 * US + (int64_t)hb_rng_below(&rng, 2000) * US, 0);
 		advance_in_parts(&rig, rig.now_ns + (int64_t)hb_rng_below(&rng, 200000), parts, log);
 	}
 	for (int round = 0; round < 200; round++) {
 		for (int i = 0; i < STREAMS; i++)
-			hb_gpu_model_release_holds(rig.model, rig.now_ns, stream[i]);
+			hb_gpu_model_release_takeovers(rig.model, rig.now_ns, stream[i]);
 		advance_in_parts(&rig, rig.now_ns + 5 * MS, parts, log);
 	}
 	for (int i = 0; i < STREAMS; i++)

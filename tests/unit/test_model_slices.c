@@ -233,7 +233,7 @@ static double held_p50_ns(unsigned n_holds, int64_t lead_ns, int64_t high_kernel
 	int64_t latency[200];
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_gpu_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512), hold = {.kind = HB_GPU_MODEL_HOLD};
+	struct hb_gpu_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512), hold = {.kind = HB_GPU_MODEL_TAKEOVER};
 	for (int i = 0; i < 200; i++) {
 		rig_run_until(&rig, rig.now_ns + 3 * MS + i * 17 * US);
 		for (unsigned n = 0; n < n_holds; n++)
@@ -242,7 +242,7 @@ static double held_p50_ns(unsigned n_holds, int64_t lead_ns, int64_t high_kernel
 		rig_run_until(&rig, launch);
 		rig_submit(&rig, high, &work);
 		rig_run_until(&rig, launch + (int64_t)rig.spec.launch_latency_ns);
-		hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
+		hb_gpu_model_release_takeovers(rig.model, rig.now_ns, high);
 		latency[i] = rig_await(&rig, high) - launch + 4900; /* as rig_launch_and_wait() counts */
 	}
 	double p50 = (double)rig_latency_of(latency, 200).p50_ns;
@@ -273,7 +273,7 @@ static void two_holds_keep_the_gpu_and_one_gives_it_away(void **state)
 		struct rig rig;
 		rig_init(&rig);
 		int high = beside_busy_low(&rig, 1 * US);
-		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD};
+		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER};
 		for (unsigned i = 0; i < n; i++)
 			rig_submit(&rig, high, &hold);
 		rig_run_until(&rig, rig.now_ns + 1 * MS);
@@ -283,7 +283,7 @@ static void two_holds_keep_the_gpu_and_one_gives_it_away(void **state)
 			assert_true((int64_t)rig.busy[0].done > low_ns);
 		else
 			assert_int_equal(rig.busy[0].done, low_ns);
-		hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
+		hb_gpu_model_release_takeovers(rig.model, rig.now_ns, high);
 		rig_await(&rig, high);
 		rig_run_until(&rig, rig.now_ns + 60 * MS);
 		assert_true((int64_t)rig.busy[0].done > low_ns);
@@ -296,7 +296,7 @@ static void holds_end_at_their_limit(void **state)
 	struct rig rig;
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD, .duration_ns = 300 * US};
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER, .duration_ns = 300 * US};
 	int64_t from = rig.now_ns;
 	rig_submit(&rig, high, &hold);
 	rig_submit(&rig, high, &hold);
@@ -309,10 +309,10 @@ static void hold_released_before_it_runs_ends_when_it_has_the_gpu(void **state)
 	struct rig rig;
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_HOLD};
+	struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER};
 	int64_t from = rig.now_ns;
 	rig_submit(&rig, high, &hold);
-	hb_gpu_model_release_holds(rig.model, rig.now_ns, high);
+	hb_gpu_model_release_takeovers(rig.model, rig.now_ns, high);
 	rig_assert_near("one switch", (double)(rig_await(&rig, high) - from), 196e3, 2);
 	rig_fini(&rig);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The foresight of one HP process (decide/process_foresight.h) and the rule of its
- * takeover thread (decide/takeover_rule.h), without threads and without a GPU.
+ * takeover thread (decide/takeover_steps.h), without threads and without a GPU.
  */
 #include "decide/defaults.h"
-#include "decide/takeover_rule.h"
+#include "decide/takeover_steps.h"
 #include "unit.h"
 
 #define US INT64_C(1000)

@@ -172,7 +172,7 @@ static void timeline_has_what_was_asked_for_and_no_more(void **state)
 	assert_true(kinds[HB_SPAN_REQUEST] >= 9 && kinds[HB_SPAN_REQUEST] <= 11);
 	assert_true(kinds[HB_SPAN_KERNEL] > 100);
 	assert_true(kinds[HB_SPAN_SWITCH] >= 18);
-	assert_true(kinds[HB_SPAN_HOLD] >= 9);
+	assert_true(kinds[HB_SPAN_TAKEOVER] >= 9);
 	hb_sim_result_fini(&result);
 	options.spans_max = 10;
 	result = engine_run(&options);

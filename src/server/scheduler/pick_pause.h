@@ -3,7 +3,7 @@
 #ifndef HB_SCHEDULER_PICK_PAUSE_H
 #define HB_SCHEDULER_PICK_PAUSE_H
 
-#include "server/scheduler/plan.h"
+#include "server/scheduler/miss_chance.h"
 
 /* Decides which batch is paused or resumed next; the interface is that of hb_scheduler_ops.decide. */
 bool hb_pause_decide(struct hb_scheduler *scheduler, int64_t now_ns, struct hb_scheduler_action *action);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See takeover_rule.h. */
-#include "decide/takeover_rule.h"
+/* See takeover_steps.h. */
+#include "decide/takeover_steps.h"
 
 #include "decide/defaults.h"
 

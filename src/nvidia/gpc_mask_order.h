@@ -56,7 +56,7 @@ static inline uint32_t hb_gpc_next(const uint32_t *size, uint32_t room, bool sma
  * Computes rank[i] of n <= 256 units (SMs or TPCs); group_of[i] < 64 is the GPC of unit i, and `room` units hold a cluster
  * of eight blocks. A mask of k units contains those of rank below k, if `beyond` is (n - k) % room.
  */
-static inline void hb_gpc_rank(const uint8_t *group_of, uint32_t n, uint32_t room, uint32_t beyond, uint8_t *rank)
+static inline void hb_gpc_mask_order(const uint8_t *group_of, uint32_t n, uint32_t room, uint32_t beyond, uint8_t *rank)
 {
 	uint32_t size[HB_GPC_RANK_GPCS] = {0}, with_room = 0;
 	for (uint32_t i = 0; i < n; i++)

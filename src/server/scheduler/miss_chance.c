@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans and their cost; see plan.h. */
-#include "server/scheduler/plan.h"
+#include "server/scheduler/miss_chance.h"
 
 #include <math.h>
 #include <string.h>
