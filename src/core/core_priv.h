@@ -58,12 +58,12 @@ struct hb_policy {
 
 struct hb_turns {
 	bool on;
-	bool leaving;          /* the holder's turn is over and its work drains */
-	uint32_t holder;       /* HB_TENANT_NONE = no tenant */
-	uint32_t last;         /* previous holder, after which the search for the next one begins */
-	int64_t used_ns;       /* part of the holder's quantum used up before open_since_ns */
-	int64_t open_since_ns; /* since when the holder's gate has been open; HB_TIME_NEVER = it is closed */
-	int64_t opened_ns;     /* when the holder's gate opened last */
+	bool leaving;           /* the holder's turn is over and its work drains */
+	uint32_t holder;        /* HB_TENANT_NONE = no tenant */
+	uint32_t last;          /* previous holder, after which the search for the next one begins */
+	int64_t used_ns;        /* part of the holder's quantum used up before open_since_ns */
+	int64_t open_since_ns;  /* since when the holder's gate has been open; HB_TIME_NEVER = it is closed */
+	int64_t last_opened_ns; /* when the holder's gate opened last; kept after the gate closes */
 };
 
 struct hb_core {

@@ -27,10 +27,12 @@ static bool is_due(const struct hb_engine_auto_record *record)
 	return record->ago >= (uint32_t)HB_ENGINE_AUTO_AGAIN << record->penalty;
 }
 
-enum hb_engine_auto_engine hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works)
+enum hb_engine_auto_choice hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works)
 {
-	enum hb_engine_auto_engine other = choose->current == HB_ENGINE_AUTO_TEMPORAL ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL;
-	const struct hb_engine_auto_record *current = &choose->records[choose->current], *next = &choose->records[other];
+	enum hb_engine_auto_choice other = choose->current == HB_ENGINE_AUTO_TEMPORAL ? HB_ENGINE_AUTO_SPATIAL
+										      : HB_ENGINE_AUTO_TEMPORAL;
+	const struct hb_engine_auto_record *current = &choose->records[choose->current],
+					   *next = &choose->records[other];
 	if (!spatial_works)
 		return HB_ENGINE_AUTO_TEMPORAL;
 	if (!choose->records[HB_ENGINE_AUTO_TEMPORAL].runs)
@@ -49,8 +51,8 @@ static uint32_t follow(uint32_t mean, uint32_t value)
 	return value < mean ? mean - ((mean - value) >> MEAN_SHIFT) : mean + ((value - mean) >> MEAN_SHIFT);
 }
 
-void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
-		    uint32_t target_ppm)
+void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_choice engine, uint32_t attainment_ppm,
+			 uint32_t low_ppm, uint32_t target_ppm)
 {
 	for (uint32_t i = 0; i < HB_ENGINE_AUTO_ENGINES; i++)
 		choose->records[i].ago += choose->records[i].ago < UINT32_MAX;

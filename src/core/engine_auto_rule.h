@@ -28,7 +28,7 @@
 #define HB_ENGINE_AUTO_AGAIN 16
 #define HB_ENGINE_AUTO_PENALTY_MOST 6 /* doublings */
 
-enum hb_engine_auto_engine { HB_ENGINE_AUTO_TEMPORAL, HB_ENGINE_AUTO_SPATIAL, HB_ENGINE_AUTO_ENGINES };
+enum hb_engine_auto_choice { HB_ENGINE_AUTO_TEMPORAL, HB_ENGINE_AUTO_SPATIAL, HB_ENGINE_AUTO_ENGINES };
 
 struct hb_engine_auto_record {
 	uint32_t runs;           /* number of recorded runs */
@@ -41,13 +41,13 @@ struct hb_engine_auto_record {
 /* Zeros: no run was recorded. */
 struct hb_choose {
 	struct hb_engine_auto_record records[HB_ENGINE_AUTO_ENGINES];
-	enum hb_engine_auto_engine current;
+	enum hb_engine_auto_choice current;
 };
 
 /* Returns the engine for the run that starts now. `spatial_works`: GPU, driver and programs allow the spatial engine. */
-enum hb_engine_auto_engine hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works);
+enum hb_engine_auto_choice hb_engine_auto_next(struct hb_choose *choose, uint32_t target_ppm, bool spatial_works);
 /* Records a run that has ended or lasted long enough. Not for runs with too few requests or without HP. */
-void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_engine engine, uint32_t attainment_ppm, uint32_t low_ppm,
-		    uint32_t target_ppm);
+void hb_engine_auto_note(struct hb_choose *choose, enum hb_engine_auto_choice engine, uint32_t attainment_ppm,
+			 uint32_t low_ppm, uint32_t target_ppm);
 
 #endif

@@ -53,7 +53,7 @@ static void note_gate(struct hb_core *core, struct hb_slot *slot, bool open)
 	}
 	turns->open_since_ns = open ? core->now_ns : HB_TIME_NEVER;
 	if (open)
-		turns->opened_ns = core->now_ns;
+		turns->last_opened_ns = core->now_ns;
 }
 
 static void note_reopened(struct hb_core *core, struct hb_slot *slot)
@@ -155,8 +155,8 @@ static bool is_quantum_over(const struct hb_core *core, const struct hb_slot *ho
 static int64_t grace_end_ns(const struct hb_core *core, const struct hb_slot *holder)
 {
 	int64_t since_ns = holder->tenant.idle_since_ns;
-	if (core->turns.opened_ns > since_ns)
-		since_ns = core->turns.opened_ns;
+	if (core->turns.last_opened_ns > since_ns)
+		since_ns = core->turns.last_opened_ns;
 	return since_ns + core->config.turn_grace_ns;
 }
 

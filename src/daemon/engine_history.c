@@ -62,7 +62,7 @@ static uint32_t rate_low(struct hb_engine_pair *pair, const struct hb_engine_run
 }
 
 struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history, const struct hb_engine_program *high,
-					      const struct hb_engine_run *run, enum hb_engine_auto_engine engine,
+					      const struct hb_engine_run *run, enum hb_engine_auto_choice engine,
 					      uint32_t target_ppm)
 {
 	if (run->judged < HB_ENGINE_RUN_REQUESTS || run->beside_ns < HB_ENGINE_RUN_NS || !run->low.key || !high->key)
@@ -74,11 +74,12 @@ struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history,
 	}
 	pair->used = ++history->clock;
 	hb_engine_auto_note(&pair->choose, engine, (uint32_t)(run->met * 1000000 / run->judged), rate_low(pair, run),
-		       target_ppm);
+			    target_ppm);
 	return pair;
 }
 
-static size_t add_record(char *text, size_t size, size_t at, const char *name, const struct hb_engine_auto_record *record)
+static size_t add_record(char *text, size_t size, size_t at, const char *name,
+			 const struct hb_engine_auto_record *record)
 {
 	int n;
 	if (!record->runs)

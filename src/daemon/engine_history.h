@@ -54,7 +54,7 @@ struct hb_engine_pair *hb_engine_history_find(struct hb_engine_history *history,
 					      const struct hb_engine_program *low);
 /* Records what one run of an HP program showed. Returns the pair, or NULL when the run was too short to judge. */
 struct hb_engine_pair *hb_engine_history_note(struct hb_engine_history *history, const struct hb_engine_program *high,
-					      const struct hb_engine_run *run, enum hb_engine_auto_engine engine,
+					      const struct hb_engine_run *run, enum hb_engine_auto_choice engine,
 					      uint32_t target_ppm);
 /* "temporal 99.0 % met, low at 100 % (1 run); spatial not tried" */
 void hb_engine_pair_text(const struct hb_engine_pair *pair, char *text, size_t size);

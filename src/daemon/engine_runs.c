@@ -79,9 +79,9 @@ void hb_engine_runs_end(struct hb_tenancy *tenancy)
 		return;
 	fill_program(&high, tenancy);
 	bool inside = tenancy->flags & HB_REGISTER_MPS;
-	const struct hb_engine_pair *pair = hb_engine_history_note(&tenancy->daemon->history, &high, &tenancy->run,
-								   inside ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL,
-								   tenancy->attainment_ppm);
+	const struct hb_engine_pair *pair = hb_engine_history_note(
+		&tenancy->daemon->history, &high, &tenancy->run,
+		inside ? HB_ENGINE_AUTO_SPATIAL : HB_ENGINE_AUTO_TEMPORAL, tenancy->attainment_ppm);
 	if (!pair) {
 		hb_log_info(
 			"engine auto: this run of '%s' was too short to judge its engine: %llu requests, %lld ms beside "
@@ -106,7 +106,8 @@ bool hb_engine_prefers_spatial(struct hb_tenancy *tenancy, bool is_possible)
 	struct hb_engine_pair *pair = hb_engine_history_find(&daemon->history, &high, &low);
 	if (!pair)
 		return false;
-	bool spatial = hb_engine_auto_next(&pair->choose, tenancy->attainment_ppm, is_possible) == HB_ENGINE_AUTO_SPATIAL;
+	bool spatial = hb_engine_auto_next(&pair->choose, tenancy->attainment_ppm, is_possible) ==
+		       HB_ENGINE_AUTO_SPATIAL;
 	hb_engine_pair_text(pair, text, sizeof text);
 	snprintf(tenancy->engine_why, sizeof tenancy->engine_why, "%s: beside %.60s: %s%s",
 		 spatial ? "spatial" : "temporal", pair->low.text, text,

@@ -105,10 +105,11 @@ static json_t *engines_json(const struct hb_engine_history *history)
 	for (uint32_t i = 0; array && i < HB_ENGINE_PAIRS; i++) {
 		const struct hb_engine_pair *pair = &history->pairs[i];
 		if (pair->high.key)
-			hb_status_append(
-				array, json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low", pair->low.text,
-						 "temporal", record_json(&pair->choose.records[HB_ENGINE_AUTO_TEMPORAL]),
-						 "spatial", record_json(&pair->choose.records[HB_ENGINE_AUTO_SPATIAL])));
+			hb_status_append(array, json_pack("{s:s, s:s, s:o, s:o}", "high", pair->high.text, "low",
+							  pair->low.text, "temporal",
+							  record_json(&pair->choose.records[HB_ENGINE_AUTO_TEMPORAL]),
+							  "spatial",
+							  record_json(&pair->choose.records[HB_ENGINE_AUTO_SPATIAL])));
 	}
 	return array;
 }

@@ -11,7 +11,7 @@
 /* Start times that are tried: every fourth outcome of a full window. */
 #define CANDIDATES 16
 
-/* A takeover ends this long after the last outcome it covers, for launches slightly later than any before. */
+/* A takeover ends this long after the longest sign-to-launch time that it covers, so that a slightly later launch is covered, too. */
 static int64_t slop_ns(const struct hb_foresight_costs *costs)
 {
 	return costs->switch_ns / 4;

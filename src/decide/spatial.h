@@ -68,11 +68,12 @@ _Static_assert(sizeof(struct hb_spatial_board) == 1024, "fits the GPU page");
 
 /* The board as LP reads it, for all HP processes together. */
 struct hb_spatial_view {
-	uint32_t tenants;   /* HP processes */
-	bool present;       /* a request is served */
-	bool expected;      /* no request is served, but one is expected */
-	uint32_t reserve;   /* largest number of SMs to leave free; also without a request */
-	uint32_t gaps;      /* least `gaps` of all (HB_SPATIAL_GAPS_SHIFT) */
+	uint32_t tenants; /* HP processes */
+	bool present;     /* a request is served */
+	bool expected;    /* no request is served, but one is expected */
+	uint32_t reserve; /* largest number of SMs to leave free; also without a request */
+	uint32_t
+		gaps; /* lowest step of all HP processes: how much LP may do between requests, 0 (masked, as beside a request) .. HB_SPATIAL_GAPS_MOST */
 	uint32_t gap_ns;    /* shortest gap; 0 = not known */
 	uint32_t epoch;     /* changes when a request begins or ends */
 	uint32_t outcome;   /* changes when another excess is known */

@@ -151,7 +151,8 @@ static bool is_closed_request(const struct hb_spatial_high *high)
 /* Returns the delay allowed by a request with this time alone. */
 static int64_t terms_of(const struct hb_spatial_high *high, int64_t alone_ns)
 {
-	uint32_t allowance_ppm = high->beacon ? atomic_load_explicit(&high->beacon->allowance_ppm, memory_order_relaxed) : 0;
+	uint32_t allowance_ppm = high->beacon ? atomic_load_explicit(&high->beacon->allowance_ppm, memory_order_relaxed)
+					      : 0;
 	if (allowance_ppm > HB_SPATIAL_PPM)
 		allowance_ppm = HB_SPATIAL_PPM;
 	return (alone_ns < INT64_C(4000000000) ? alone_ns : INT64_C(4000000000)) * allowance_ppm / HB_SPATIAL_PPM;

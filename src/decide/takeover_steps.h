@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules by which an HP process follows its takeover plan (process_foresight.h):
+ * How an HP process carries out its takeover plan, which foresight_plan.c decides:
  * what its takeover thread does when it runs, when the thread runs next, and how
  * long the takeover kernels stay after the process began to launch. Used by the
  * shim (takeover.c, takeover_thread.c) and by the simulator.
@@ -11,8 +11,8 @@
  * each launch renews the takeover for TAKEOVER_LINGER_NS, up to
  * TAKEOVER_LINGER_MOST_NS after the first launch (defaults.def).
  */
-#ifndef HB_DECIDE_TAKEOVER_RULE_H
-#define HB_DECIDE_TAKEOVER_RULE_H
+#ifndef HB_DECIDE_TAKEOVER_STEPS_H
+#define HB_DECIDE_TAKEOVER_STEPS_H
 
 #include "decide/process_foresight.h"
 

@@ -77,7 +77,7 @@ struct model_stream {
 	uint32_t queued;
 	int32_t client;
 	int32_t priority;
-	uint32_t kernel; /* index of the kernel; valid in state RUNNING if the piece runs on SMs */
+	uint32_t kernel; /* index of the running kernel; valid in state RUNNING if the stream's work is a kernel */
 	uint32_t generation;
 	enum stream_state state;
 	bool used;

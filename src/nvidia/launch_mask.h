@@ -61,7 +61,7 @@ struct hb_mask_calls {
 enum hb_mask_state hb_mask_probe(const struct hb_mask_calls *cuda);
 
 /*
- * Limits this thread's launches to `sms` SMs from now on; 0 = all. Has no effect
+ * Lets this thread's launches use only `sms` SMs from now on; 0 = all. Has no effect
  * unless masks work. Never less than half of the GPU, because a cluster must fit
  * into what remains of one GPC, or its launch never starts.
  */

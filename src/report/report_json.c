@@ -23,8 +23,8 @@
 
 /* Number of each kind of span: its index in hb.timeline.KINDS of page/timeline.js. */
 static const int kind_numbers[] = {
-	[HB_SPAN_REQUEST] = 0, [HB_SPAN_KERNEL] = 1, [HB_SPAN_COPY] = 2,
-	[HB_SPAN_SWITCH] = 3,  [HB_SPAN_TAKEOVER] = 4,   [HB_SPAN_GATED] = 5,
+	[HB_SPAN_REQUEST] = 0, [HB_SPAN_KERNEL] = 1,   [HB_SPAN_COPY] = 2,
+	[HB_SPAN_SWITCH] = 3,  [HB_SPAN_TAKEOVER] = 4, [HB_SPAN_GATED] = 5,
 };
 
 static double measure_nines(double share)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports requests and takeover faults of this process to the daemon through the
- * tenant page (struct hb_page_requests). A process without a daemon writes to the
+ * tenant page (struct hb_page_requests). decide/process_foresight.c infers when a
+ * request begins, and decide/spatial_high.c does so in the spatial engine. A process without a daemon writes to the
  * private record of shim_tenant.c instead.
  */
 #ifndef HB_SHIM_PAGE_REQUESTS_H

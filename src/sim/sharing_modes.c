@@ -12,7 +12,7 @@
 
 #define MODES_HELP \
 	"known: exclusive, timeslice, tsN (slice in us), mps, mps_prio, mps_N (SM limit in percent), " \
-	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|slices|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
+	"mps_gateD, mps_gateD_N, reef, orion, spatial, spatial:masks=gpcs|spread, spatial:window=TIME (20us to 1s), spatial:reserve=SMS (1 to 256), spatial:gaps=N (0 to 3), spatial:without=masks|splitting|beside, auto, temporal, temporal:without=foresight, temporal:hints=perfect|late|early|missing|wrong|learned"
 
 /* LP time in flight with Orion's rule, as in bench/hbbench/tables.py. */
 #define ORION_WINDOW_NS 100000
@@ -116,7 +116,7 @@ static bool parse_spatial_option(const char *option, struct hb_mode *mode)
 		return parse_count(option + 5, 0, HB_SPATIAL_GAPS_MOST, &mode->gaps);
 	if (strcmp(option, "without=masks") == 0)
 		return mode->without_masks = true;
-	if (strcmp(option, "without=slices") == 0)
+	if (strcmp(option, "without=splitting") == 0)
 		return mode->without_slices = true;
 	if (strcmp(option, "without=beside") == 0)
 		return mode->without_beside = true;

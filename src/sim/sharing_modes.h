@@ -3,7 +3,7 @@
  * Sharing modes by name: `exclusive`, `timeslice`, `tsN` (N us), `mps`,
  * `mps_prio`, `mps_N` (SM limit in percent), `mps_gateD`, `mps_gateD_N`,
  * `reef`, `orion`, `spatial[:masks=gpcs|spread][:window=TIME][:reserve=SMS][:gaps=N]
- * [:without=masks|slices|beside]`, `auto`,
+ * [:without=masks|splitting|beside]`, `auto`,
  * `temporal[:without=foresight|:hints=perfect|late|early|missing|wrong|learned]`.
  * A mode is a set-up of the GPU, a policy of the core, and the rule of the programs'
  * launch path. Only this file knows the names.

@@ -403,7 +403,7 @@ static uint32_t share_ppm(double share)
 
 /* Tries an engine in a short run and records the result. */
 static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, const char *const names[],
-		      enum hb_engine_auto_engine engine, struct hb_choose *choose, struct hb_error *error)
+		      enum hb_engine_auto_choice engine, struct hb_choose *choose, struct hb_error *error)
 {
 	struct hb_sim_options trial = *options;
 	struct hb_sim_result result;
@@ -431,11 +431,12 @@ static int try_engine(const struct hb_sim_options *options, const struct hb_gpu_
 static int run_auto(const struct hb_sim_options *options, const struct hb_gpu_spec *spec, struct hb_sim_result *result,
 		    struct hb_error *error)
 {
-	static const char *const names[] = {[HB_ENGINE_AUTO_TEMPORAL] = "temporal", [HB_ENGINE_AUTO_SPATIAL] = "spatial"};
+	static const char *const names[] = {
+		[HB_ENGINE_AUTO_TEMPORAL] = "temporal", [HB_ENGINE_AUTO_SPATIAL] = "spatial"};
 	struct hb_choose choose = {0};
 	struct hb_mode mode;
 	for (uint32_t i = 0; i < HB_ENGINE_AUTO_ENGINES; i++) {
-		enum hb_engine_auto_engine engine = hb_engine_auto_next(&choose, AUTO_TARGET_PPM, true);
+		enum hb_engine_auto_choice engine = hb_engine_auto_next(&choose, AUTO_TARGET_PPM, true);
 		int code = try_engine(options, spec, names, engine, &choose, error);
 		if (code)
 			return code;

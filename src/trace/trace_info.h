@@ -33,7 +33,7 @@ struct hb_workload_info {
 	double busy_us;                        /* time within span_us in which at least one op ran */
 	double p50_us, p90_us, p99_us, max_us; /* durations of ops */
 	double wave_share[HB_WAVE_CLASSES];    /* share of the time in kernels */
-	uint32_t n_shapes;                     /* number of different kernels */
+	uint32_t n_shapes;                     /* number of different launch shapes (grid and block) */
 	uint32_t n_shown;
 	struct hb_shape shapes[HB_SHAPES_SHOWN]; /* the shapes with the most time, in this order */
 };

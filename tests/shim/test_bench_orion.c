@@ -175,7 +175,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	unlink(getenv("HB_BENCH_ORION"));
+	const char *path = getenv("HB_BENCH_ORION");
+	if (path)
+		unlink(path);
 	munmap(orion, sizeof *orion);
 	return spatial_tear_down(state);
 }

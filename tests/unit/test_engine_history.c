@@ -39,7 +39,7 @@ static int tear_down(void **state)
 }
 
 static struct hb_engine_pair *note(void **state, const char *high, const struct hb_engine_run *run,
-				   enum hb_engine_auto_engine engine)
+				   enum hb_engine_auto_choice engine)
 {
 	struct hb_engine_program program = program_of(high);
 	return hb_engine_history_note(*state, &program, run, engine, TARGET);

@@ -31,7 +31,8 @@ static void scene_init(struct scene *scene, enum hb_gpu_model_preempt preempt)
 		for (int j = 0; j < 2; j++)
 			scene->stream[i][j] = hb_gpu_model_add_stream(rig->model, scene->client[i], -j);
 		struct hb_gpu_model_work kernel = rig_kernel(rig, 30 * US, 264 * 20, 1024), copy = rig_copy(3 << 20);
-		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER}, small = rig_kernel(rig, 3 * US, 10, 64);
+		struct hb_gpu_model_work hold = {.kind = HB_GPU_MODEL_TAKEOVER},
+					 small = rig_kernel(rig, 3 * US, 10, 64);
 		kernel.block_spread = 0.1;
 		for (int n = 0; n < 20; n++) {
 			rig_submit(rig, scene->stream[i][0], n % 5 == 4 ? &copy : n % 5 == 2 ? &small : &kernel);

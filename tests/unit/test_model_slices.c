@@ -233,7 +233,8 @@ static double held_p50_ns(unsigned n_holds, int64_t lead_ns, int64_t high_kernel
 	int64_t latency[200];
 	rig_init(&rig);
 	int high = beside_busy_low(&rig, 1 * US);
-	struct hb_gpu_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512), hold = {.kind = HB_GPU_MODEL_TAKEOVER};
+	struct hb_gpu_model_work work = rig_kernel(&rig, high_kernel_ns, 264, 512),
+				 hold = {.kind = HB_GPU_MODEL_TAKEOVER};
 	for (int i = 0; i < 200; i++) {
 		rig_run_until(&rig, rig.now_ns + 3 * MS + i * 17 * US);
 		for (unsigned n = 0; n < n_holds; n++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans and their cost; see plan.h. */
+/* Computes plans, their chance of missed deadlines and their cost; see miss_chance.h. */
 #include "server/scheduler/miss_chance.h"
 
 #include <math.h>

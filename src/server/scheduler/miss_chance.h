@@ -7,8 +7,8 @@
  * probability. Used by pick_ours.c (which batch starts) and pick_pause.c (which
  * batch is paused).
  */
-#ifndef HB_SCHEDULER_PLAN_H
-#define HB_SCHEDULER_PLAN_H
+#ifndef HB_SCHEDULER_MISS_CHANCE_H
+#define HB_SCHEDULER_MISS_CHANCE_H
 
 #include "server/scheduler/scheduler_policy.h"
 

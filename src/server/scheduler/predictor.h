@@ -43,6 +43,7 @@
 #define HB_INTERFERENCE_FEATURES 5
 
 enum hb_scheduler_priority { HB_SCHEDULER_HIGH, HB_SCHEDULER_LOW, HB_SCHEDULER_PRIORITIES };
+/* The three phases of a batch: it copies its inputs in, runs, and copies its outputs out. */
 enum hb_scheduler_stage { HB_STAGE_IN, HB_STAGE_RUN, HB_STAGE_OUT, HB_STAGES };
 
 /* Properties of a model, known when it is loaded. Demands are shares (0..1) of the GPU's SMs and memory bandwidth. */

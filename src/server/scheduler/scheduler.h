@@ -10,7 +10,7 @@
  * reports how its batches proceed:
  *
  *	hb_scheduler_submit / _cancel   a request arrives / its client has gone
- *	hb_scheduler_stage / _end       a batch enters a stage / ends
+ *	hb_scheduler_stage / _end       a batch begins to copy in, to run or to copy out / ends
  *	hb_scheduler_step               repeatedly until false, after each of these
  *	                                calls and at hb_scheduler_next_wake_ns()
  *

@@ -3,7 +3,7 @@
  * Queues of waiting requests: one for each model and priority. A queue is two
  * linked lists over the same requests, by arrival and by deadline ("urgency").
  * Requests are stored in a pool of fixed size. Part of the scheduler; only
- * scheduler*.c, plan.c and pick_*.c use it.
+ * scheduler*.c, miss_chance.c and pick_*.c use it.
  *
  * An insertion by deadline searches from the latest deadline, because requests of
  * one model mostly arrive in order of deadline.
