@@ -111,6 +111,7 @@ class Options:
 
     def __init__(self, args, suite, hb, command):
         self.suite, self.hb, self.command, self.xsched = suite, hb, command, args.xsched
+        self.warm_up = suite.warm_up
         self.halves = args.halves
         self.choose_gpu(args.gpu)
         self.rounds = number_in("rounds", args.rounds, ROUNDS, int) if args.rounds else suite.rounds

@@ -101,6 +101,9 @@ class Runner:
     def run_rounds(self):
         """No round begins that would not end before the time is over, except the first."""
         longest = 0.0
+        for number in range(self.options.warm_up if self.plan.world == "processes" else 0):
+            self.run_round(self.options.rounds + number)
+            self.outcome.cut_to(0)
         for number in range(self.options.rounds):
             begin = time.monotonic()
             if number and self.limits.end and begin + longest > self.limits.end:
@@ -449,4 +452,5 @@ def cost_s(plan, options):
     if plan.world == "virtual":
         return options.rounds * windows * options.seconds * VIRTUAL_SHARE
     length = options.seconds * (HALVES if options.halves else 1)
-    return START_S + START_TORCH_S * len(plan.needs_python()) + options.rounds * windows * (length + WINDOW_MORE_S)
+    rounds = options.rounds + options.warm_up
+    return START_S + START_TORCH_S * len(plan.needs_python()) + rounds * windows * (length + WINDOW_MORE_S)

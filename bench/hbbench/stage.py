@@ -120,11 +120,11 @@ def start_caretaker(folder, control):
 # --- daemons ---------------------------------------------------------------------------------------------------------
 
 class Daemon:
-    """A daemon with one engine, for all ways of sharing that use it."""
+    """A daemon with one engine, for all ways of sharing with the same daemon_name()."""
 
     def __init__(self, stage, way):
         self.stage, self.engine, self.settings = stage, way.engine, ()
-        self.folder = os.path.join(stage.folder, way.engine)
+        self.folder = os.path.join(stage.folder, daemon_name(way))
         self.socket, self.config = (os.path.join(self.folder, name) for name in ("hbd.sock", "hbd.yaml"))
         os.makedirs(self.folder, 0o700, exist_ok=True)
         self.write_config()
@@ -251,9 +251,10 @@ class Stage:
         return more
 
     def daemon_of(self, way):
-        if way.engine not in self.daemons:
-            self.daemons[way.engine] = Daemon(self, way)
-        return self.daemons[way.engine]
+        name = daemon_name(way)
+        if name not in self.daemons:
+            self.daemons[name] = Daemon(self, way)
+        return self.daemons[name]
 
     def hb_place(self, way, high, options):
         """(words before the program, environment)."""
@@ -330,10 +331,15 @@ def find_driver():
         return ""
 
 
+def daemon_name(way):
+    """Ways with the same name share a daemon. Services with other options get a daemon of their own, because foresight pauses
+    for about a second after another service of the same daemon was at work."""
+    return "".join([way.engine, *way.options])
+
+
 def place_name(way, high):
     """A name that is different for different places; ways of sharing with the same place share their programs."""
     where = way.high if high else way.low
     if where == HB:
-        return " ".join([f"hb run, {way.engine}", *(f"{key}={value}" for key, value in way.levers),
-                         *(way.options if high else ())])
+        return " ".join([f"hb run, {daemon_name(way)}", *(f"{key}={value}" for key, value in way.levers)])
     return f"mps, {way.limit}%" if where == MPS and not high and way.limit < 100 else where

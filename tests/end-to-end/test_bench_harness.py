@@ -82,8 +82,9 @@ class TimeLimits(unittest.TestCase):
 class Asked:
     """Options of a run, as far as a runner reads them."""
 
-    def __init__(self, rounds, seconds, ways):
+    def __init__(self, rounds, seconds, ways, warm_up=0):
         self.rounds, self.seconds, self.ways, self.halves = rounds, seconds, ways, False
+        self.warm_up = warm_up
 
 
 class Stops(measure.Runner):
@@ -100,9 +101,9 @@ class Stops(measure.Runner):
 
 
 class WhatIsKept(unittest.TestCase):
-    def run_for(self, measurements):
+    def run_for(self, measurements, warm_up=0):
         ways = [tables.find_way(name) for name in ("exclusive", "timeslice", "temporal")]
-        runner = Stops(Plan(Case("s", "c", "preempt@closed", "spin_5us"), True), Asked(5, 1, ways), Limits(), 26)
+        runner = Stops(Plan(Case("s", "c", "preempt@closed", "spin_5us"), True), Asked(5, 1, ways, warm_up), Limits(), 26)
         runner.left = measurements
         runner.run()
         return runner.outcome.case
@@ -121,6 +122,11 @@ class WhatIsKept(unittest.TestCase):
     def test_without_the_reference_nothing_is_kept(self):
         with self.assertRaisesRegex(Failed, "not finished within 26 s: 0 of 5 rounds"):
             self.run_for(0)
+
+    def test_warm_up_rounds_are_measured_and_thrown_away(self):
+        case = self.run_for(7, warm_up=1)
+        self.assertEqual(case["rounds"], 1)
+        self.assertEqual([len(cell["high"][0]["rounds"]) for cell in case["sharing"]], [1, 1, 1])
 
     def test_a_complete_case_is_not_called_unfinished(self):
         self.assertIsNone(self.run_for(100)["unfinished"])
