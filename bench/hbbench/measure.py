@@ -424,6 +424,7 @@ class ProcessRunner(Runner):
             if way.engine:
                 daemon = self.company.stage.daemon_of(way)
                 daemon.set(way.settings)
+                self.limits.sleep_until(time.monotonic() + daemon.note_services(way))
                 for i, member in cast.high:
                     if member.slo_ns != self.slo_ns[i]:
                         daemon.set_slo(member.process.pid, self.slo_ns[i])

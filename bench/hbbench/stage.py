@@ -31,6 +31,7 @@ PLACES = {
     "libcuda.so.1": ["src/simcuda", f"../lib/{TRIPLET}/hummingbird/simcuda", "../lib64/hummingbird/simcuda",
                      "../lib/hummingbird/simcuda"],
 }
+OTHER_SERVICES_S = 1.5  # the daemon counts a service as at work for about a second after its last launch
 BENCH_SHIM = "bench/shim"  # the shim that also has the rules of baselines, in the build folder; it is never installed
 
 
@@ -120,11 +121,12 @@ def start_caretaker(folder, control):
 # --- daemons ---------------------------------------------------------------------------------------------------------
 
 class Daemon:
-    """A daemon with one engine, for all ways of sharing with the same daemon_name()."""
+    """A daemon with one engine, for all ways of sharing that use it."""
 
     def __init__(self, stage, way):
         self.stage, self.engine, self.settings = stage, way.engine, ()
-        self.folder = os.path.join(stage.folder, daemon_name(way))
+        self.options = None  # of `hb run` for the services that were measured last
+        self.folder = os.path.join(stage.folder, way.engine)
         self.socket, self.config = (os.path.join(self.folder, name) for name in ("hbd.sock", "hbd.yaml"))
         os.makedirs(self.folder, 0o700, exist_ok=True)
         self.write_config()
@@ -137,6 +139,13 @@ class Daemon:
     def write_config(self):
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(f"engine: {self.engine}\n" + "".join(f"{key}: {value}\n" for key, value in self.settings))
+
+    def note_services(self, way):
+        """Returns the seconds to wait before these services are measured: foresight pauses until the daemon no longer counts
+        the other services as at work."""
+        wait = self.options not in (None, way.options)
+        self.options = way.options
+        return OTHER_SERVICES_S if wait and not self.stage.simulated else 0.0
 
     def run_hb(self, *words):
         """Output of an `hb` command that talks to this daemon."""
@@ -251,10 +260,9 @@ class Stage:
         return more
 
     def daemon_of(self, way):
-        name = daemon_name(way)
-        if name not in self.daemons:
-            self.daemons[name] = Daemon(self, way)
-        return self.daemons[name]
+        if way.engine not in self.daemons:
+            self.daemons[way.engine] = Daemon(self, way)
+        return self.daemons[way.engine]
 
     def hb_place(self, way, high, options):
         """(words before the program, environment)."""
@@ -331,15 +339,10 @@ def find_driver():
         return ""
 
 
-def daemon_name(way):
-    """Ways with the same name share a daemon. Services with other options get a daemon of their own, because foresight pauses
-    for about a second after another service of the same daemon was at work."""
-    return "".join([way.engine, *way.options])
-
-
 def place_name(way, high):
     """A name that is different for different places; ways of sharing with the same place share their programs."""
     where = way.high if high else way.low
     if where == HB:
-        return " ".join([f"hb run, {daemon_name(way)}", *(f"{key}={value}" for key, value in way.levers)])
+        return " ".join([f"hb run, {way.engine}", *(f"{key}={value}" for key, value in way.levers),
+                         *(way.options if high else ())])
     return f"mps, {way.limit}%" if where == MPS and not high and way.limit < 100 else where
