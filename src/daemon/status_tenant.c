@@ -274,7 +274,7 @@ static json_t *processes_json(struct hb_tenancy *tenancy)
 
 static const char *gate_text(enum hb_gate_state state)
 {
-	return state == HB_GATE_OPEN ? "open" : state == HB_GATE_CLOSED ? "closed" : "per launch";
+	return state == HB_GATE_OPEN ? "open" : "closed";
 }
 
 /* GPU memory of the tenant's processes beyond their allocations: CUDA contexts and modules. */
