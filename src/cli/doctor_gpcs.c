@@ -122,7 +122,7 @@ static void format_groups(const struct hb_gpc_layout *layout, char *text, size_t
 		snprintf(text + used, size - used, " SMs; each GPC was masked, and then seen to be missing");
 }
 
-/* Describes the reason of a failure and the groups that were seen. */
+/* Writes why the trial failed, the sizes of the SM groups that it saw (such as 7 of 18 SMs), and whether clusters never started. */
 static void format_failure(const struct gpc_finding *finding, char *text, size_t size)
 {
 	const struct hb_gpc_sizes *seen = &finding->seen.whole;

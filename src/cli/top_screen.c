@@ -37,7 +37,7 @@ struct top_screen {
 	 * State of painting: the next row of the list, rows scrolled out at the top, and the screen's row behind the
 	 * list.
 	 */
-	int row, skip, last_row;
+	int row, skip, end_row;
 	int selected_row; /* row in the complete list, without scrolling; -1 = not found */
 };
 
@@ -76,7 +76,7 @@ static void paint_line(void *argument, enum hb_top_style style, const char *text
 	int row = screen->row++ - screen->skip;
 	if (style == HB_TOP_SELECTED)
 		screen->selected_row = screen->row - 1;
-	if (row < 0 || row >= screen->last_row)
+	if (row < 0 || row >= screen->end_row)
 		return;
 	attrset(find_attribute(style));
 	mvaddstr(row, 0, text);
@@ -120,21 +120,21 @@ static void paint_body(struct top_screen *screen)
 		for (size_t i = 0; i < sizeof help_lines / sizeof *help_lines; i++)
 			hb_top_view_text(help_lines[i], COLS, paint_line, screen);
 	else if (screen->detail && chosen)
-		hb_top_view_tenant(chosen, COLS, screen->last_row, paint_line, screen);
+		hb_top_view_tenant(chosen, COLS, screen->end_row, paint_line, screen);
 	else
 		hb_top_view_list(&screen->model, screen->selected, COLS, paint_line, screen);
 }
 
 static void draw_screen(struct top_screen *screen)
 {
-	screen->last_row = LINES - 1;
+	screen->end_row = LINES - 1;
 	screen->skip = 0;
 	erase();
 	if (screen->modelled)
 		paint_body(screen);
 	/* The selected line must be on the screen. */
-	if (screen->selected_row >= screen->last_row) {
-		screen->skip = screen->selected_row - screen->last_row + 1;
+	if (screen->selected_row >= screen->end_row) {
+		screen->skip = screen->selected_row - screen->end_row + 1;
 		erase();
 		paint_body(screen);
 	}
